@@ -39,7 +39,7 @@ from kernelgrad import (
     persistence,
 )
 from kernelgrad.callbacks import Callback, Checkpoint, FitEvent
-from kernelgrad.persistence import contents_digest
+from kernelgrad.files.records import contents_digest
 from kernelgrad.testing.estimator import timeless
 
 N = 400

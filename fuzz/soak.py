@@ -30,12 +30,12 @@ import kernelgrad
 from fuzz.references import REFERENCES
 from fuzz.runner import run
 from fuzz.target import Case, Finding, Target
-from kernelgrad._params import check_params
 from kernelgrad.data import open_source
-from kernelgrad.estimators._files import ESTIMATORS
+from kernelgrad.estimators.files import ESTIMATORS
 from kernelgrad.functions.scaling import UNITS
 from kernelgrad.kernels import KERNELS
 from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES
+from kernelgrad.params import check_params
 from kernelgrad.solvers import DSG, LINEAR_SOLVERS, SOLVERS
 from kernelgrad.testing import estimator as contract
 

@@ -15,10 +15,10 @@ import numba
 import numpy as np
 
 from kernelgrad import KernelRegressor, load, open_source
-from kernelgrad._disk import ScratchFolder
 from kernelgrad.callbacks import Checkpoint
 from kernelgrad.cli import main as command
 from kernelgrad.compute.caching import njit
+from kernelgrad.files.disk import ScratchFolder
 from kernelgrad.solvers.block_descent.shards import Scratch
 
 SHORT = 0

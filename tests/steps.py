@@ -8,7 +8,7 @@ from kernelgrad.compute import rng
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.functions.expansions import RandomFeatureExpansion
 from kernelgrad.kernels import Polynomial
-from kernelgrad.solvers.linear.base import LinearProblem
+from kernelgrad.linear.base import LinearProblem
 
 
 def solve(solver, problem, batch, most, state=None):

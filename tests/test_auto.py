@@ -20,8 +20,7 @@ from kernelgrad import (
     load,
     open_source,
 )
-from kernelgrad.estimators import _pilot, kernel
-from kernelgrad.estimators._auto import choose_solver, settled_solver, usable_memory
+from kernelgrad.estimators import kernel
 from kernelgrad.kernels import CallableKernel, ConvolutionKernel, Gaussian, PrecomputedKernel
 from kernelgrad.losses import (
     Hinge,
@@ -31,9 +30,11 @@ from kernelgrad.losses import (
     Perceptron,
     SquaredError,
 )
+from kernelgrad.search import pilot as _pilot
+from kernelgrad.search.auto import choose_solver, settled_solver, usable_memory
 from kernelgrad.solvers import NewtonCG
-from kernelgrad.solvers.kernel.direct import direct_bytes
-from kernelgrad.solvers.kernel.newton import newton_bytes
+from kernelgrad.solvers.direct import direct_bytes
+from kernelgrad.solvers.newton import newton_bytes
 from plain import plain_classifier, plain_regressor
 
 
@@ -261,7 +262,7 @@ def test_gamma_is_found_where_the_median_is_too_wide():
 def test_blocks_of_many_rows_are_tried_with_other_kernels(monkeypatch, kernel, many_from):
     """The kernel is that of the least loss on rows of which the blocks know nothing."""
     monkeypatch.setattr("kernelgrad.estimators.kernel.TRIAL_ROWS", 100)
-    monkeypatch.setattr("kernelgrad.estimators._trials._MANY_ROWS", many_from)
+    monkeypatch.setattr("kernelgrad.search.trials._MANY_ROWS", many_from)
     rng = np.random.default_rng(0)
     X = rng.standard_normal((600, 3))
     y = np.sin(2 * X[:, 0]) + X[:, 1] * np.cos(X[:, 2]) + 0.05 * rng.standard_normal(600)

@@ -39,8 +39,7 @@ from kernelgrad import KernelDensityRatio, KernelNoveltyDetector, set_num_thread
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import CachedBlockDescent, Problem, TrainBatch
-from kernelgrad.solvers.block_descent import _constants as constants
-from kernelgrad.solvers.block_descent import solver
+from kernelgrad.solvers.block_descent import constants, solver
 from kernelgrad.solvers.block_descent.newton import _positive
 from kernelgrad.solvers.block_descent.shards import Point
 from plain import plain_regressor

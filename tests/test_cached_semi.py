@@ -14,7 +14,7 @@ from kernelgrad import CapabilityError
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Hinge, Ramp, SemiSupervised, get_loss, get_unlabelled_loss
 from kernelgrad.solvers import CachedBlockDescent, Problem, TrainBatch
-from kernelgrad.solvers.block_descent._constants import SHARES
+from kernelgrad.solvers.block_descent.constants import SHARES
 from kernelgrad.solvers.block_descent.objective import RowObjective
 from steps import solve
 

@@ -15,10 +15,10 @@ from sklearn.svm import SVC
 import kernelgrad
 from cases import every
 from kernelgrad import LinearClassifier, SemiSupervisedKernelClassifier
+from kernelgrad.calibration import MOST_ROWS, Calibration, keep_argmax
 from kernelgrad.callbacks import Callback
 from kernelgrad.data import open_source
 from kernelgrad.estimators import classifier
-from kernelgrad.estimators._calibration import MOST_ROWS, Calibration, keep_argmax
 from kernelgrad.solvers import DSG
 from plain import plain_classifier
 

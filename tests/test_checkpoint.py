@@ -14,10 +14,11 @@ from sklearn.base import clone
 
 import kernelgrad as kg
 from cases import every
-from kernelgrad.callbacks import Callback, Checkpoint, _checkpoint
+from kernelgrad.callbacks import Callback, Checkpoint
+from kernelgrad.callbacks import checkpoint as _checkpoint
 from kernelgrad.cli import main
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
-from kernelgrad.persistence import read_container, write_container
+from kernelgrad.files.records import read_container, write_container
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
 from kernelgrad.testing import check_checkpoints
 from sources import opened
@@ -387,11 +388,11 @@ def test_other_fits_are_refused(tmp_path, change, told):
 
 def test_other_versions_are_refused(tmp_path, monkeypatch):
     crashed(tmp_path)
-    monkeypatch.setattr("kernelgrad.estimators._files.__version__", "9.9")
+    monkeypatch.setattr("kernelgrad.estimators.files.__version__", "9.9")
     with pytest.raises(ValueError, match=r"version: was .*, is 9.9"):
         fit(tmp_path)
     monkeypatch.undo()
-    monkeypatch.setattr("kernelgrad.persistence.VERSION", 0)
+    monkeypatch.setattr("kernelgrad.files.records.VERSION", 0)
     with pytest.raises(ValueError, match="upgrade kernelgrad"):
         fit(tmp_path)
 

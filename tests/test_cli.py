@@ -171,7 +171,7 @@ def test_cost_is_the_c_of_a_support_vector_machine(tmp_path, data, ok):
 def test_fit_prints_a_summary_to_stdout_and_progress_to_stderr(
     tmp_path, data, cli, monkeypatch
 ):
-    monkeypatch.setattr("kernelgrad.callbacks._progress._shows_bars", lambda: True)
+    monkeypatch.setattr("kernelgrad.callbacks.progress._shows_bars", lambda: True)
     path = tmp_path / "m.kgm"
     arguments = [a for a in CLASSES if a != "--quiet"]
     code, out, err = cli("fit", data, "--model", path, *arguments)

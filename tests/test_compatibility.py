@@ -14,7 +14,7 @@ import pytest
 
 from cases import every
 from kernelgrad import load
-from kernelgrad.solvers.random_features import dsg
+from kernelgrad.solvers import dsg
 
 FOLDER = Path(__file__).parent / "data" / "v0.1.0"
 NAMES = sorted(path.stem for path in FOLDER.glob("*.kgm"))

@@ -6,7 +6,6 @@ import scipy.sparse as sp
 from sklearn.gaussian_process import kernels as gp
 
 from cases import every
-from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.compute import rng
 from kernelgrad.features.base import FeatureMap, float32_rows
 from kernelgrad.functions.features import FeatureStream
@@ -18,12 +17,13 @@ from kernelgrad.kernels import (
     Laplacian,
     Matern,
 )
-from kernelgrad.kernels.additive import Chi2
 from kernelgrad.kernels.base import ProductKernel, SumKernel
-from kernelgrad.kernels.skewed import SkewedChi2
 from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import DSG, check_capabilities
+from kernelgrad.special_kernels.additive import Chi2
+from kernelgrad.special_kernels.skewed import SkewedChi2
 from kernelgrad.testing import check_kernel
+from kernelgrad.validation import CapabilityError, DataError
 
 SUMS = [
     Gaussian(0.5) + Laplacian(0.2),

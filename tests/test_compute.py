@@ -25,7 +25,7 @@ from kernelgrad.compute.threads import (
     set_num_threads,
     single_threaded_blas,
 )
-from kernelgrad.features import _fused as projections
+from kernelgrad.features import fused as projections
 from steps import draw
 
 LAWS = ("normal", "cauchy", "laplace")

@@ -10,13 +10,13 @@ from scipy.spatial.distance import pdist
 
 from cases import every
 from kernelgrad import set_num_threads
-from kernelgrad._validation import DataError
-from kernelgrad.features import _patches as patches
 from kernelgrad.kernels import Gaussian, describe_kernel, restore_kernel
-from kernelgrad.kernels import convolutional as module
 from kernelgrad.kernels.base import ProductKernel, SumKernel
-from kernelgrad.kernels.convolutional import ConvolutionKernel
+from kernelgrad.special_kernels import convolutional as module
+from kernelgrad.special_kernels.convolutional import ConvolutionKernel
+from kernelgrad.special_kernels.features import patches
 from kernelgrad.testing import check_kernel
+from kernelgrad.validation import DataError
 from plain import plain_classifier
 
 CASES = [

@@ -24,10 +24,11 @@ from kernelgrad import (
     open_source,
 )
 from kernelgrad.callbacks import Callback, Checkpoint
+from kernelgrad.cluster import shards as _workers
+from kernelgrad.cluster.engine import DaskTeam
+from kernelgrad.cluster.source import DaskSource
 from kernelgrad.compute.threads import get_num_threads
-from kernelgrad.compute.workers import DaskTeam
-from kernelgrad.data.dask import DaskSource
-from kernelgrad.estimators import _reading, _workers
+from kernelgrad.estimators import reading as _reading
 from kernelgrad.solvers.block_descent import shards, solver
 
 dask = pytest.importorskip("dask")

@@ -27,9 +27,9 @@ from kernelgrad.data import (
     prefetched,
     sample_batches,
 )
-from kernelgrad.data._damage import decoding
-from kernelgrad.estimators._rows import EncodedSource
+from kernelgrad.data.damage import decoding
 from kernelgrad.exceptions import DataError
+from kernelgrad.training_rows import EncodedSource
 from test_data import dense, file_of
 
 N, NAMES = 3000, ["a", "b", "c"]

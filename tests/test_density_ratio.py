@@ -15,10 +15,10 @@ from kernelgrad import (
     DataError,
     KernelDensityRatio,
 )
-from kernelgrad.estimators._rows import TrainingRows
-from kernelgrad.estimators._tasks import NoTargets
 from kernelgrad.estimators.density_ratio import TwoSamples
 from kernelgrad.losses import KLDensityRatio
+from kernelgrad.tasks import NoTargets
+from kernelgrad.training_rows import TrainingRows
 from sources import KINDS, named, opened
 
 LOSSES = ["kl", "least_squares", "kl_ratio", "relative_novelty"]

@@ -8,7 +8,7 @@ import pytest
 import oracles_descent as oracles
 from cases import every
 from kernelgrad import losses
-from kernelgrad.solvers.block_descent import _loops as descent
+from kernelgrad.solvers.block_descent import loops as descent
 from kernelgrad.solvers.block_descent.objective import RowObjective, minimise_on_span
 from oracles_losses import spec
 from plain import plain_classifier

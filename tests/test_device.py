@@ -27,8 +27,9 @@ from kernelgrad import (
     KernelNoveltyDetector,
     KernelRegressor,
 )
-from kernelgrad.compute import device as devices
-from kernelgrad.compute.device import (
+from kernelgrad.data import open_npy
+from kernelgrad.device import backend as devices
+from kernelgrad.device.backend import (
     SUB,
     DeviceBlockMatrix,
     DeviceRows,
@@ -36,7 +37,6 @@ from kernelgrad.compute.device import (
     device_or_cpu,
     get_device,
 )
-from kernelgrad.data import open_npy
 from kernelgrad.exceptions import CapabilityError
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.features import FeatureStream

@@ -9,15 +9,15 @@ import pytest
 
 import oracles_direct as oracles
 from kernelgrad import DataError, DirectSolve
-from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.functions import exact
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import SquaredError
-from kernelgrad.solvers.base import Problem, TrainBatch
-from kernelgrad.solvers.kernel import direct
-from kernelgrad.solvers.kernel.direct import SymmetricMatrix, direct_bytes
+from kernelgrad.solvers import direct
+from kernelgrad.solvers.contract import Problem, TrainBatch
+from kernelgrad.solvers.direct import SymmetricMatrix, direct_bytes
 from kernelgrad.solvers.loop import run
+from kernelgrad.validation import CapabilityError
 from plain import plain_regressor
 from steps import solve
 

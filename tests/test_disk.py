@@ -6,9 +6,10 @@ import socket
 import numpy as np
 import pytest
 
-from kernelgrad import DataError, KernelRegressor, ModelFileError, _disk, load, open_source
-from kernelgrad._disk import ScratchFolder, replacing
+from kernelgrad import DataError, KernelRegressor, ModelFileError, load, open_source
 from kernelgrad.cli import main
+from kernelgrad.files import disk as _disk
+from kernelgrad.files.disk import ScratchFolder, replacing
 
 NAME = ".kernelgrad-0123456789abcdef.tmp"
 

@@ -21,10 +21,10 @@ import pytest
 
 import kernelgrad
 from cases import every
-from kernelgrad._params import outside_values
 from kernelgrad.cli.app import app
 from kernelgrad.kernels import KERNELS
 from kernelgrad.losses import LOSSES
+from kernelgrad.params import outside_values
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
 
 ROOT = Path(__file__).parents[1]

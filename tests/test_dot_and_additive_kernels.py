@@ -10,14 +10,14 @@ from sklearn.metrics.pairwise import additive_chi2_kernel, polynomial_kernel
 
 import oracles_sketch
 from cases import every
-from kernelgrad._validation import DataError
 from kernelgrad.compute import rng
-from kernelgrad.features import _sketches as sketches
 from kernelgrad.features.base import float32_rows
 from kernelgrad.functions.features import FeatureStream
-from kernelgrad.kernels.additive import Chi2, Intersection, JensenShannon
-from kernelgrad.kernels.dot_product import DotProduct, Polynomial
+from kernelgrad.special_kernels.additive import Chi2, Intersection, JensenShannon
+from kernelgrad.special_kernels.dot_product import DotProduct, Polynomial
+from kernelgrad.special_kernels.features import sketches
 from kernelgrad.testing import check_kernel
+from kernelgrad.validation import DataError
 
 ADDITIVE = [Chi2, Intersection, JensenShannon]
 FORMS = ["coordinates", "hashed", "signs"]

@@ -39,9 +39,9 @@ from kernelgrad import (
 )
 from kernelgrad.callbacks import Callback
 from kernelgrad.data import sample_batches
+from kernelgrad.files.records import read_container
 from kernelgrad.kernels import Gaussian, Matern
 from kernelgrad.losses import Huber, Quantile
-from kernelgrad.persistence import read_container
 from plain import plain_classifier, plain_regressor
 
 CLASSIFICATION_LOSSES = [

@@ -13,10 +13,10 @@ from sklearn.gaussian_process import kernels as theirs
 
 from cases import every
 from kernelgrad import ArraySource, KernelGaussianProcessRegressor, load, set_num_threads
-from kernelgrad._validation import CapabilityError
 from kernelgrad.callbacks import Deadline
-from kernelgrad.estimators._evidence import Evidence, Radial
 from kernelgrad.kernels import Gaussian, Laplacian, Matern, Polynomial
+from kernelgrad.search.evidence import Evidence, Radial
+from kernelgrad.validation import CapabilityError
 
 SHAPES = {np.inf: "rbf", 0.5: Matern(0.5), 1.5: Matern(1.5), 2.5: Matern(2.5)}
 
@@ -270,7 +270,7 @@ def test_noise_far_below_the_function():
 
 
 def test_more_rows_than_the_search_takes(monkeypatch):
-    from kernelgrad.estimators import _evidence
+    from kernelgrad.search import evidence as _evidence
 
     monkeypatch.setattr(_evidence, "_LEVELS", (40, 80))
     monkeypatch.setattr(_evidence, "MOST_ROWS", 150)
@@ -290,7 +290,7 @@ def test_more_rows_than_the_search_takes(monkeypatch):
 
 def test_no_time_for_a_search_is_no_certainty(rows, monkeypatch):
     X, y, _, _ = rows
-    monkeypatch.setattr("kernelgrad.estimators._hyperparameters.Deadline", lambda left: over)
+    monkeypatch.setattr("kernelgrad.search.hyperparameters.Deadline", lambda left: over)
     over = Deadline(1e-9)
     gp = process().fit(X, y)
     assert "search" not in gp.history_

@@ -5,7 +5,6 @@ import pytest
 import scipy.sparse as sp
 
 from cases import every
-from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.compute.elementary import exp_flat, exp_wide
 from kernelgrad.functions import SupportExpansion
 from kernelgrad.functions.exact import ExactKernel, KernelRows
@@ -36,7 +35,8 @@ from kernelgrad.kernels import (
     get_kernel,
     kernel_summary,
 )
-from kernelgrad.kernels import _tiles as exact
+from kernelgrad.kernels import tiles as exact
+from kernelgrad.validation import CapabilityError, DataError
 
 
 def normal(n, d, seed=0):

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import LeastSquaresDensityRatio, SquaredError
 from kernelgrad.solvers import CDSG, DSG, Problem, TrainBatch
-from kernelgrad.solvers.base import rows_digest
+from kernelgrad.solvers.contract import rows_digest
 from plain import plain_regressor
 
 

@@ -12,12 +12,12 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF
 
 from kernelgrad import ArraySource, KernelGaussianProcessRegressor, load
-from kernelgrad._validation import CapabilityError
-from kernelgrad.estimators._posterior import explained_covariance
+from kernelgrad.estimators.posterior import explained_covariance
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import DSG, Problem, TrainBatch
-from kernelgrad.solvers.random_features.base import build_stream
+from kernelgrad.solvers.feature_blocks import build_stream
+from kernelgrad.validation import CapabilityError
 
 GAMMA = 0.5
 

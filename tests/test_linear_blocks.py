@@ -11,6 +11,10 @@ import scipy.sparse as sp
 import oracles_linear as oracles
 from cases import every
 from kernelgrad.compute.rows import as_rows
+from kernelgrad.linear import loops
+from kernelgrad.linear.base import PreparedRows, draw_batches
+from kernelgrad.linear.column_blocks import LossState, cut_into_blocks
+from kernelgrad.linear.rbcd import RBCD, SBMD
 from kernelgrad.losses import (
     Absolute,
     Hinge,
@@ -22,11 +26,7 @@ from kernelgrad.losses import (
     SquaredError,
     SquaredHinge,
 )
-from kernelgrad.solvers.base import TrainBatch
-from kernelgrad.solvers.linear import _loops as loops
-from kernelgrad.solvers.linear._blocks import LossState, cut_into_blocks
-from kernelgrad.solvers.linear.base import PreparedRows, draw_batches
-from kernelgrad.solvers.linear.blocks import RBCD, SBMD
+from kernelgrad.solvers.contract import TrainBatch
 from oracles_losses import spec
 from steps import linear_problem, solve
 

@@ -11,11 +11,11 @@ import scipy.sparse as sp
 import oracles_linear as oracles
 from cases import every
 from kernelgrad import losses
-from kernelgrad._validation import CapabilityError
-from kernelgrad.solvers.base import TrainBatch, draws
-from kernelgrad.solvers.linear import _dual as dual
-from kernelgrad.solvers.linear.sdca import LinearSDCA
-from kernelgrad.solvers.linear.simba import SIMBA, _split
+from kernelgrad.linear import dual
+from kernelgrad.linear.sdca import LinearSDCA
+from kernelgrad.papers.sbp.rivals.simba import SIMBA, _split
+from kernelgrad.solvers.contract import TrainBatch, draws
+from kernelgrad.validation import CapabilityError
 from oracles_losses import spec
 from steps import linear_problem, solve
 

@@ -23,10 +23,10 @@ from kernelgrad import (
     open_source,
 )
 from kernelgrad.estimators import COMPETITORS, competitor
-from kernelgrad.estimators.linear import choose_linear_solver
+from kernelgrad.linear.base import PreparedRows
+from kernelgrad.linear.estimators import choose_linear_solver
 from kernelgrad.losses import Quantile, get_loss
 from kernelgrad.solvers import LINEAR_SOLVERS, S3GD, SGD, SVRG, get_linear_solver
-from kernelgrad.solvers.linear.base import PreparedRows
 
 NAMES = sorted(LINEAR_SOLVERS)
 STREAMS = [name for name in NAMES if LINEAR_SOLVERS[name].streams]
@@ -433,7 +433,7 @@ def test_a_file_is_the_array(cancer, tmp_path):
 
 
 def test_a_memory_map_is_read_in_batches(tmp_path, monkeypatch):
-    monkeypatch.setattr("kernelgrad.estimators.linear._DISK_ROWS", (256, 256))
+    monkeypatch.setattr("kernelgrad.linear.estimators._DISK_ROWS", (256, 256))
     X, y = make_classification(3000, 5, random_state=0)
     np.save(tmp_path / "X.npy", X)
     rows = np.load(tmp_path / "X.npy", mmap_mode="r")
@@ -448,7 +448,7 @@ def test_prediction_leaves_sparse_rows_sparse(monkeypatch):
     X.data[:] = 1.0
     y = rng.integers(0, 2, 50)
     model = LinearClassifier(max_iter=2, random_state=0)
-    monkeypatch.setattr("kernelgrad.estimators._rows.canonical_rows", lambda *a, merge: a)
+    monkeypatch.setattr("kernelgrad.training_rows.canonical_rows", lambda *a, merge: a)
 
     def refuse(*args, **kwargs):
         raise AssertionError("made dense")

@@ -15,10 +15,10 @@ import oracles_linear as oracles
 from cases import every
 from kernelgrad import losses
 from kernelgrad.compute import rows as accessor
-from kernelgrad.solvers.base import TrainBatch
-from kernelgrad.solvers.linear import _loops as loops
-from kernelgrad.solvers.linear._loops import AnchorGraph, Moments
-from kernelgrad.solvers.linear.base import PreparedRows
+from kernelgrad.linear import loops
+from kernelgrad.linear.base import PreparedRows
+from kernelgrad.linear.loops import AnchorGraph, Moments
+from kernelgrad.solvers.contract import TrainBatch
 from oracles_losses import spec
 from steps import linear_problem
 

@@ -14,16 +14,16 @@ import scipy.sparse as sps
 import oracles_linear as oracles
 from cases import every
 from kernelgrad import losses
-from kernelgrad._validation import CapabilityError
-from kernelgrad.solvers.base import TrainBatch
-from kernelgrad.solvers.linear.anchors import build_graph, cluster_rows, nearest_points
-from kernelgrad.solvers.linear.base import (
+from kernelgrad.linear.anchors import build_graph, cluster_rows, nearest_points
+from kernelgrad.linear.base import (
     PreparedRows,
     draw_batches,
     evaluate,
 )
-from kernelgrad.solvers.linear.sgd import SGD, SSGD, LinearPegasos
-from kernelgrad.solvers.linear.variance_reduced import S3GD, SAGA, SCV, SVRG, group_moments
+from kernelgrad.linear.sgd import SGD, SSGD, LinearPegasos
+from kernelgrad.linear.svrg import S3GD, SAGA, SCV, SVRG, group_moments
+from kernelgrad.solvers.contract import TrainBatch
+from kernelgrad.validation import CapabilityError
 from steps import linear_problem, solve
 
 CASES = {

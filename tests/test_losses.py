@@ -7,7 +7,6 @@ from sklearn.base import clone
 
 import oracles_losses as oracles
 from cases import every
-from kernelgrad._validation import CapabilityError
 from kernelgrad.losses import (
     LOSSES,
     Absolute,
@@ -36,6 +35,7 @@ from kernelgrad.losses import (
 )
 from kernelgrad.losses.base import monotone_root
 from kernelgrad.testing import check_loss
+from kernelgrad.validation import CapabilityError
 
 VARIANTS = [
     *(cls() for cls in LOSSES.values()),

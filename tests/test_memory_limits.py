@@ -26,8 +26,9 @@ from kernelgrad.compute.memory import (
     within,
 )
 from kernelgrad.compute.threads import one_thread
-from kernelgrad.solvers import DSG, CachedBlockDescent, base
-from kernelgrad.solvers.kernel.metric import Machine, Metric, Sample, inverse, kernel_matrix
+from kernelgrad.search.metric import Machine, Metric, Sample, inverse, kernel_matrix
+from kernelgrad.solvers import DSG, CachedBlockDescent
+from kernelgrad.solvers import contract as base
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 limits = importlib.import_module("benchmarks.objectives.limits")

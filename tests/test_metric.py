@@ -7,10 +7,10 @@ import pytest
 import scipy.sparse as sp
 
 from cases import every
+from kernelgrad.files.records import Record
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Gaussian, Laplacian, Matern
-from kernelgrad.persistence import Record
-from kernelgrad.solvers.kernel.metric import (
+from kernelgrad.search.metric import (
     LEAST,
     MOST,
     SHAPES,

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import oracles_minimax
-from kernelgrad._validation import DataError
-from kernelgrad.solvers.kernel import minimax
-from kernelgrad.solvers.kernel.minimax import rows_below, slack_level, two_class_level
+from kernelgrad.papers.sbp import minimax
+from kernelgrad.papers.sbp.minimax import rows_below, slack_level, two_class_level
+from kernelgrad.validation import DataError
 
 VOLUMES = [0.01, 0.3, 2.0, 20.0]
 EXACT = 1e-12

@@ -13,10 +13,11 @@ from sklearn.preprocessing import StandardScaler
 
 import kernelgrad as kg
 from cases import every
-from kernelgrad import _tensors, persistence
 from kernelgrad.data import ArraySource
 from kernelgrad.exceptions import DataError, ModelFileError
-from kernelgrad.persistence import Record, check_text, read_container, write_container
+from kernelgrad.files import records as persistence
+from kernelgrad.files import tensors as _tensors
+from kernelgrad.files.records import Record, check_text, read_container, write_container
 
 KEY = bytes(range(32))
 RNG = np.random.default_rng(0)

@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 import kernelgrad as kg
 from cases import every
 from kernelgrad import open_source, set_num_threads
-from kernelgrad.estimators import _monotonic
+from kernelgrad.estimators import monotonic as _monotonic
 from kernelgrad.exceptions import CapabilityError
 from kernelgrad.kernels import Laplacian, Matern
 

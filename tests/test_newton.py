@@ -12,8 +12,7 @@ from cases import every
 from kernelgrad import CapabilityError
 from kernelgrad.kernels import Gaussian, Polynomial
 from kernelgrad.losses import Huber, get_loss
-from kernelgrad.solvers import NewtonCG, Problem, TrainBatch
-from kernelgrad.solvers.kernel import newton
+from kernelgrad.solvers import NewtonCG, Problem, TrainBatch, newton
 from kernelgrad.testing import check_checkpoints
 from oracles_cached import DELTA, gaussian, smooth_minimum
 from oracles_newton import minimum

@@ -18,9 +18,9 @@ from kernelgrad import (
     KernelNoveltyDetector,
 )
 from kernelgrad.data import sample_batches
-from kernelgrad.estimators._rows import TrainingRows
-from kernelgrad.estimators._tasks import NoTargets
 from kernelgrad.losses import OneClass
+from kernelgrad.tasks import NoTargets
+from kernelgrad.training_rows import TrainingRows
 from sources import KINDS, named, opened
 
 GAMMA = 0.3

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from kernelgrad._validation import CapabilityError
 from kernelgrad.kernels import Gaussian, Polynomial
 from kernelgrad.losses import (
     Absolute,
@@ -24,9 +23,10 @@ from kernelgrad.losses import (
     SquaredHinge,
     SymmetricHinge,
 )
-from kernelgrad.solvers import base
-from kernelgrad.solvers.kernel import online
-from kernelgrad.solvers.kernel.online import NORMA, KernelPerceptron, Pegasos
+from kernelgrad.papers import online
+from kernelgrad.papers.online import NORMA, KernelPerceptron, Pegasos
+from kernelgrad.solvers import contract as base
+from kernelgrad.validation import CapabilityError
 from oracles_losses import slope_of
 from oracles_online import norma, pegasos, perceptron, projected
 

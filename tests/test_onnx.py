@@ -13,7 +13,7 @@ import pytest
 import kernelgrad as kg
 from cases import every
 from kernelgrad.cli import main
-from kernelgrad.estimators._files import ESTIMATORS
+from kernelgrad.estimators.files import ESTIMATORS
 from kernelgrad.functions import (
     ExactKernel,
     FeatureStream,
@@ -40,7 +40,7 @@ from test_contracts import COLUMNS, OBJECTS
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
 
-from kernelgrad.exchange import (  # noqa: E402
+from kernelgrad.onnx import (  # noqa: E402
     IR_VERSION,
     ML_OPSET,
     OPSET,
@@ -415,8 +415,8 @@ def test_other_refusals(monkeypatch):
     with pytest.raises(kg.CapabilityError, match="larger than 2 GiB"):
         fitted("numbers").to_onnx()
     monkeypatch.setitem(sys.modules, "onnx", None)
-    for name in [name for name in sys.modules if name.startswith("kernelgrad.exchange")]:
+    for name in [name for name in sys.modules if name.startswith("kernelgrad.onnx")]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delitem(sys.modules, "kernelgrad.estimators._onnx")
+    monkeypatch.delitem(sys.modules, "kernelgrad.onnx.export")
     with pytest.raises(ImportError, match=r"kernelgrad\[onnx\]"):
         fitted("numbers").to_onnx()

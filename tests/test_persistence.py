@@ -17,9 +17,10 @@ from safetensors import safe_open
 from safetensors.numpy import save, save_file
 
 from cases import every
-from kernelgrad import _disk, persistence
 from kernelgrad.exceptions import ModelFileError
-from kernelgrad.persistence import decode_value, encode_value, read_container, write_container
+from kernelgrad.files import disk as _disk
+from kernelgrad.files import records as persistence
+from kernelgrad.files.records import decode_value, encode_value, read_container, write_container
 
 HEADER = {"loss": "huber", "delta": 0.1, "tol": -math.inf, "classes": np.array(["a", "bc"])}
 TENSORS = {

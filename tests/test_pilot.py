@@ -28,9 +28,10 @@ from kernelgrad import (
     set_num_threads,
 )
 from kernelgrad.callbacks import Deadline
-from kernelgrad.estimators import _pilot, _trials
 from kernelgrad.kernels import Matern
-from kernelgrad.solvers.kernel.metric import Machine, Metric
+from kernelgrad.search import pilot as _pilot
+from kernelgrad.search import trials as _trials
+from kernelgrad.search.metric import Machine, Metric
 
 
 def function(X):

@@ -20,9 +20,9 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 import kernelgrad as kg
 from cases import every
 from kernelgrad.cli import main
-from kernelgrad.estimators._files import ESTIMATORS
-from kernelgrad.estimators._pipelines import STEPS, _Writer
-from kernelgrad.persistence import read_container, write_container
+from kernelgrad.estimators.files import ESTIMATORS
+from kernelgrad.estimators.pipelines import STEPS, _Writer
+from kernelgrad.files.records import read_container, write_container
 
 X = np.random.default_rng(0).random((60, 3))
 Y = np.sin(3 * X[:, 0]) + X[:, 1]

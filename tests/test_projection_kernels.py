@@ -7,17 +7,17 @@ from sklearn.metrics.pairwise import laplacian_kernel, linear_kernel
 
 import oracles_projection
 from cases import every
-from kernelgrad._validation import DataError
 from kernelgrad.compute import elementary, rng
 from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.features import _fused as projections
+from kernelgrad.features import fused as projections
 from kernelgrad.features.base import float32_rows
 from kernelgrad.functions.features import FeatureStream
-from kernelgrad.kernels.arc_cosine import ArcCosine
-from kernelgrad.kernels.hellinger import Hellinger
-from kernelgrad.kernels.semigroup import ExponentialSemigroup, ReciprocalSemigroup
-from kernelgrad.kernels.skewed import SkewedChi2, SkewedIntersection
+from kernelgrad.special_kernels.arc_cosine import ArcCosine
+from kernelgrad.special_kernels.hellinger import Hellinger
+from kernelgrad.special_kernels.semigroup import ExponentialSemigroup, ReciprocalSemigroup
+from kernelgrad.special_kernels.skewed import SkewedChi2, SkewedIntersection
 from kernelgrad.testing import check_kernel
+from kernelgrad.validation import DataError
 from steps import draw
 
 KINDS = ["LINEAR", "STEP", "RAMP", "RAMP2", "DECAY"]
@@ -416,9 +416,9 @@ def test_skewed_kernels_at_the_ends_of_their_domain(cls):
 def test_arc_cosine_in_many_tiles(monkeypatch):
     X = np.vstack([normal(20, 5), normal(20, 5), -normal(20, 5)])
     K = ArcCosine(0)(X)
-    monkeypatch.setattr("kernelgrad.kernels.arc_cosine._TILE_BYTES", 8 * 60 * 7)
+    monkeypatch.setattr("kernelgrad.special_kernels.arc_cosine._TILE_BYTES", 8 * 60 * 7)
     np.testing.assert_allclose(ArcCosine(0)(X), K, atol=1e-12)
-    monkeypatch.setattr("kernelgrad.kernels.arc_cosine._TILE_BYTES", 1)
+    monkeypatch.setattr("kernelgrad.special_kernels.arc_cosine._TILE_BYTES", 1)
     np.testing.assert_allclose(ArcCosine(0)(sp.csr_matrix(X)), K, atol=1e-12)
 
 

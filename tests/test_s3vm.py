@@ -10,7 +10,6 @@ from sklearn.datasets import make_moons
 from sklearn.svm import LinearSVC
 
 import oracles_s3vm as oracles
-from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.kernels import Gaussian, Polynomial
 from kernelgrad.losses import (
     GaussianBump,
@@ -22,15 +21,16 @@ from kernelgrad.losses import (
     SquaredSymmetricHinge,
     SymmetricHinge,
 )
-from kernelgrad.solvers.base import Problem, TrainBatch, check_capabilities
-from kernelgrad.solvers.kernel import dual_ascent
+from kernelgrad.papers.tsg.rivals import bgs3vm
+from kernelgrad.papers.tsg.rivals.bgs3vm import BGS3VM
+from kernelgrad.papers.tsg.rivals.cccp_s3vm import CCCPS3VM
+from kernelgrad.papers.tsg.rivals.s3vm_light import S3VMLight
+from kernelgrad.solvers import dual_ascent
+from kernelgrad.solvers import pseudo_labels as _pseudo
+from kernelgrad.solvers.contract import Problem, TrainBatch, check_capabilities
 from kernelgrad.solvers.loop import run
 from kernelgrad.solvers.schedules import iterations, ramp_share
-from kernelgrad.solvers.semi_supervised import base as _pseudo
-from kernelgrad.solvers.semi_supervised import bgs3vm
-from kernelgrad.solvers.semi_supervised.bgs3vm import BGS3VM
-from kernelgrad.solvers.semi_supervised.cccp_s3vm import CCCPS3VM
-from kernelgrad.solvers.semi_supervised.s3vm_light import S3VMLight
+from kernelgrad.validation import CapabilityError, DataError
 from steps import gram, solve
 
 EXACT = [CCCPS3VM(), CCCPS3VM(balance=True), S3VMLight(start=0.01)]

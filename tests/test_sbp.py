@@ -11,11 +11,11 @@ from sklearn.svm import SVC
 
 import oracles_sbp as oracles
 from kernelgrad import KernelClassifier
-from kernelgrad.estimators._rows import canonical_rows
 from kernelgrad.kernels import DotProduct, Gaussian
 from kernelgrad.losses import Hinge
+from kernelgrad.papers.sbp import sbp as sbp_module
 from kernelgrad.solvers import Problem, StochasticBatchPerceptron, TrainBatch
-from kernelgrad.solvers.kernel import sbp as sbp_module
+from kernelgrad.training_rows import canonical_rows
 from plain import plain_classifier
 
 LINEAR = DotProduct([0.0, 1.0])

@@ -13,13 +13,13 @@ from sklearn.svm import LinearSVC
 import oracles_sdca as oracles
 from cases import every
 from kernelgrad import losses, set_num_threads
-from kernelgrad._validation import CapabilityError
 from kernelgrad.kernels import Gaussian, Polynomial
 from kernelgrad.losses import conjugate as dual
-from kernelgrad.solvers.base import Problem, TrainBatch
-from kernelgrad.solvers.kernel.dual_ascent import visit_order
-from kernelgrad.solvers.kernel.sdca import SDCA
+from kernelgrad.papers.dsg.rivals.sdca import SDCA
+from kernelgrad.solvers.contract import Problem, TrainBatch
+from kernelgrad.solvers.dual_ascent import visit_order
 from kernelgrad.solvers.loop import run
+from kernelgrad.validation import CapabilityError
 from oracles_losses import slope_of, value_of
 from oracles_newton import minimum
 from steps import gram, solve

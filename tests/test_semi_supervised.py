@@ -26,7 +26,7 @@ from kernelgrad import (
     load,
 )
 from kernelgrad.callbacks import Callback
-from kernelgrad.estimators._marks import MarkedClassification, SemiSupervisedRows
+from kernelgrad.estimators.partly_labelled import MarkedClassification, SemiSupervisedRows
 from kernelgrad.losses import Hinge, Ramp, SymmetricHinge
 from sources import KINDS, named, opened
 

@@ -10,15 +10,14 @@ import pytest
 from cached_cases import even, signal
 from kernelgrad import KernelClassifier, KernelRegressor, load, set_num_threads
 from kernelgrad.data import ArraySource, open_source
-from kernelgrad.estimators._rows import StoredRows, TrainingRows
-from kernelgrad.estimators._tasks import NoTargets
 from kernelgrad.exceptions import DataError
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import CachedBlockDescent, Problem, RowStore, TrainBatch
-from kernelgrad.solvers.block_descent import _constants as constants
-from kernelgrad.solvers.block_descent import shards, solver
+from kernelgrad.solvers.block_descent import constants, shards, solver
 from kernelgrad.solvers.block_descent.newton import BlockSteps
+from kernelgrad.tasks import NoTargets
+from kernelgrad.training_rows import StoredRows, TrainingRows
 from plain import plain_classifier, plain_regressor
 
 

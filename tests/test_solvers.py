@@ -13,9 +13,9 @@ import kernelgrad
 from cases import every
 from kernelgrad import CapabilityError
 from kernelgrad.callbacks import Callback, CallbackList, Deadline
+from kernelgrad.files.records import Record, check_text
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Absolute, Hinge, Logistic, SquaredError
-from kernelgrad.persistence import Record, check_text
 from kernelgrad.solvers import (
     DSG,
     Problem,
@@ -27,7 +27,7 @@ from kernelgrad.solvers import (
     get_solver,
     run,
 )
-from kernelgrad.solvers.base import batch_digest, draws, transient
+from kernelgrad.solvers.contract import batch_digest, draws, transient
 from kernelgrad.solvers.loop import left_over
 from kernelgrad.solvers.schedules import (
     averaging_weight,

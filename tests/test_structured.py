@@ -11,15 +11,7 @@ from sklearn.base import clone
 import oracles
 from cases import every
 from kernelgrad.compute import rng
-from kernelgrad.features import _hadamard as hadamard
 from kernelgrad.features.projections import ProjectionMap
-from kernelgrad.features.structured import (
-    DENSE_WIDTH,
-    HadamardMap,
-    OrthogonalMap,
-    SobolMap,
-    _chi_of_normal,
-)
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import (
     Cauchy,
@@ -28,6 +20,14 @@ from kernelgrad.kernels import (
     Matern,
     StationaryKernel,
     get_kernel,
+)
+from kernelgrad.special_kernels.features import hadamard
+from kernelgrad.special_kernels.features.structured import (
+    DENSE_WIDTH,
+    HadamardMap,
+    OrthogonalMap,
+    SobolMap,
+    _chi_of_normal,
 )
 from kernelgrad.testing import check_kernel
 from steps import expansion

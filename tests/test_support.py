@@ -15,8 +15,6 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_sco
 from sklearn.svm import SVC
 
 import kernelgrad
-from kernelgrad._validation import CapabilityError, DataError
-from kernelgrad.estimators._rows import canonical_rows
 from kernelgrad.functions.exact import PREDICT_TILE, ExactKernel, KernelRows
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.functions.scaling import InputScaling
@@ -29,6 +27,8 @@ from kernelgrad.kernels import (
     PrecomputedKernel,
 )
 from kernelgrad.solvers import StochasticBatchPerceptron
+from kernelgrad.training_rows import canonical_rows
+from kernelgrad.validation import CapabilityError, DataError
 from plain import plain_classifier
 
 KERNELS = [

@@ -14,8 +14,8 @@ from sklearn.model_selection import cross_val_score
 
 import kernelgrad as kg
 from kernelgrad.cli import main
-from kernelgrad.estimators._plan import Reading
-from kernelgrad.estimators._tables import MAX_LEVELS
+from kernelgrad.estimators.plan import Reading
+from kernelgrad.tables import MAX_LEVELS
 
 N = 240
 FAST = {"random_state": 0, "standardize": True, "gamma": 0.1, "alpha": 1e-3}

@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load, save
 
 from cases import every
-from kernelgrad._tensors import parse_head, read_tensors, write_tensors
+from kernelgrad.files.tensors import parse_head, read_tensors, write_tensors
 
 rng = np.random.default_rng(0)
 ARRAYS = {

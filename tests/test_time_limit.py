@@ -15,7 +15,7 @@ import kernelgrad as kg
 from cases import every
 from kernelgrad.callbacks import Callback, Deadline, ProgressBar, TimeIsUp
 from kernelgrad.solvers import CCCPS3VM, DSG, CachedBlockDescent, SoftLabels, WorkingSet
-from kernelgrad.solvers.kernel.direct import SymmetricMatrix
+from kernelgrad.solvers.direct import SymmetricMatrix
 
 PLAIN = {"standardize": False, "metric": None, "gamma": "median", "alpha": 1e-6}  # no search
 
@@ -87,7 +87,7 @@ class Clock(Callback):
 @pytest.fixture
 def clock(monkeypatch):
     clock = Clock()
-    monkeypatch.setattr("kernelgrad.callbacks._base.clock", clock)
+    monkeypatch.setattr("kernelgrad.callbacks.base.clock", clock)
     return clock
 
 
@@ -153,7 +153,7 @@ def test_a_stream_goes_on_after_a_call_without_time(rows):
 def test_long_iterations_end_with_what_they_have(estimator, looks, n_iter, rows, monkeypatch):
     whole = estimator.set_params(max_iter=n_iter).fit(*rows).history_["objective"]
     count = itertools.count()
-    monkeypatch.setattr("kernelgrad.callbacks._base.clock", lambda: float(next(count)))
+    monkeypatch.setattr("kernelgrad.callbacks.base.clock", lambda: float(next(count)))
     model = estimator.set_params(max_iter=50, time_limit=looks - 0.5).fit(*rows)
     assert (model.fit_status_, model.n_iter_) == ("time_limit", n_iter)
     assert model.history_["objective"][:-1] == whole[:-1]
@@ -180,7 +180,7 @@ def test_semi_supervised_machines_end_within_their_first_iteration(solver, rows,
         return model.history_["rows_seen"][-1] + 1000 * len(blocks)
 
     whole, count = work(), itertools.count()
-    monkeypatch.setattr("kernelgrad.callbacks._base.clock", lambda: float(next(count)))
+    monkeypatch.setattr("kernelgrad.callbacks.base.clock", lambda: float(next(count)))
     model.set_params(time_limit=3.5)
     assert work() < 0.7 * whole
 
@@ -189,7 +189,7 @@ def test_a_kernel_matrix_ends_in_the_middle(monkeypatch):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((1500, 2))
     count = itertools.count()
-    monkeypatch.setattr("kernelgrad.callbacks._base.clock", lambda: float(next(count)))
+    monkeypatch.setattr("kernelgrad.callbacks.base.clock", lambda: float(next(count)))
     model = kg.KernelRegressor(solver="direct", time_limit=2.5, **PLAIN)
     with pytest.warns(ConvergenceWarning, match="'direct': the model is a constant"):
         model.fit(X, X[:, 0])

@@ -24,8 +24,7 @@ from kernelgrad.functions import exact
 from kernelgrad.functions.exact import ExactKernel, KernelRows
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import EpsilonInsensitive, Quantile
-from kernelgrad.solvers import TrainBatch, WorkingSet
-from kernelgrad.solvers.kernel import working_set
+from kernelgrad.solvers import TrainBatch, WorkingSet, working_set
 
 
 def _machine(cls, loss, **params):

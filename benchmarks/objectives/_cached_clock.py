@@ -19,14 +19,16 @@ from typing import Any
 
 import scipy.linalg
 
+from kernelgrad import training_rows as _rows
 from kernelgrad.compute import linalg, threads
-from kernelgrad.estimators import _reading, _rows, base
+from kernelgrad.estimators import base
+from kernelgrad.estimators import reading as _reading
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.kernels import ExactRows
-from kernelgrad.kernels import _tiles as exact
-from kernelgrad.solvers import base as contract
-from kernelgrad.solvers.block_descent import _loops as descent
+from kernelgrad.kernels import tiles as exact
+from kernelgrad.solvers import contract
 from kernelgrad.solvers.block_descent import coordinates as blocks
+from kernelgrad.solvers.block_descent import loops as descent
 from kernelgrad.solvers.block_descent import newton, objective, shards
 from kernelgrad.solvers.block_descent import solver as cached
 

@@ -25,9 +25,9 @@ from benchmarks.registry import Row
 from kernelgrad.compute.compiling import compile_seconds
 from kernelgrad.losses import Quantile
 from kernelgrad.solvers import LINEAR_SOLVERS
-from kernelgrad.solvers.block_descent._constants import WHOLE
-from kernelgrad.solvers.kernel.direct import direct_bytes
-from kernelgrad.solvers.kernel.newton import newton_bytes
+from kernelgrad.solvers.block_descent.constants import WHOLE
+from kernelgrad.solvers.direct import direct_bytes
+from kernelgrad.solvers.newton import newton_bytes
 
 Call = Callable[[], Any]
 # Prepares a call: options of the limit, rows, labels, numbers. What preparing takes, such as

@@ -14,9 +14,9 @@ from scipy.optimize import minimize
 from benchmarks.datasets.archives import csr_part, open_archive, standardised
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.kernels import Polynomial
+from kernelgrad.linear.base import PreparedRows, evaluate
 from kernelgrad.losses import get_loss
 from kernelgrad.solvers import LinearProblem, TrainBatch
-from kernelgrad.solvers.linear.base import PreparedRows, evaluate
 
 SETS = ["ijcnn1", "covtype20k", "a9a", "cod_rna", "news20_bydate", "protein"]
 RARE = 0.15  # classes rarer than this are balanced, as Equation (46) has it

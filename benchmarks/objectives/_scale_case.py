@@ -263,7 +263,7 @@ class Messages(Callback):
         return (self.marks[-1] - self.marks[0]) / max(1, len(self.marks) - 1)
 
     def __enter__(self) -> Messages:
-        from kernelgrad.compute.workers import DaskTeam
+        from kernelgrad.cluster.engine import DaskTeam
 
         self._ask = ask = DaskTeam.ask
 
@@ -283,7 +283,7 @@ class Messages(Callback):
         return self
 
     def __exit__(self, *error: object) -> None:
-        from kernelgrad.compute.workers import DaskTeam
+        from kernelgrad.cluster.engine import DaskTeam
 
         DaskTeam.ask = self._ask  # type: ignore[method-assign]
 
@@ -322,7 +322,7 @@ def cluster(case: Row) -> Row:
         from distributed import Client, LocalCluster
     except ImportError:
         return {"skipped": "distributed is not installed"}
-    from kernelgrad.compute import workers
+    from kernelgrad.cluster import engine as workers
 
     watch = Messages()
     count_writes()

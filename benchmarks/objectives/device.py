@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from benchmarks.registry import Objective, Row
-from kernelgrad.compute.device import get_device
 from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.device.backend import get_device
 from kernelgrad.exceptions import CapabilityError
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.expansions import SupportExpansion

@@ -14,10 +14,10 @@ from benchmarks.objectives._shared import in_turns
 from benchmarks.registry import Objective, Row
 from kernelgrad import kernels as k
 from kernelgrad import set_num_threads
-from kernelgrad._typing import Float64Array
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.functions.exact import COLUMN_TILE
 from kernelgrad.kernels import Kernel
+from kernelgrad.types import Float64Array
 
 D = 22
 ROWS = 256

@@ -14,11 +14,11 @@ from benchmarks.objectives._shared import in_turns
 from benchmarks.registry import Objective, Row
 from kernelgrad import set_num_threads
 from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.features import _fused as projections
-from kernelgrad.features import _hadamard as hadamard
+from kernelgrad.features import fused as projections
 from kernelgrad.features.projections import ProjectionMap
-from kernelgrad.features.structured import HadamardMap
 from kernelgrad.kernels import Gaussian, Matern, StationaryKernel
+from kernelgrad.special_kernels.features import hadamard
+from kernelgrad.special_kernels.features.structured import HadamardMap
 
 CACHE = 2**31
 CHUNK = 2**16  # frequencies of one block in the check of the bias

@@ -18,7 +18,7 @@ from benchmarks.registry import Objective, Row
 from kernelgrad import DSG, KernelClassifier, KernelRegressor, set_num_threads
 from kernelgrad.data import ArraySource, open_source, sample_batches
 
-ESTIMATOR_MODULE = "kernelgrad.estimators._rows"
+ESTIMATOR_MODULE = "kernelgrad.training_rows"
 
 
 def compare(problem: str, check: str, variant: str, reference: Any, other: Any) -> Row:

@@ -11,9 +11,9 @@ from scipy.linalg import eigvalsh
 
 from benchmarks.registry import Objective, Row
 from kernelgrad import kernels as k
-from kernelgrad._typing import Float64Array
 from kernelgrad.kernels import KERNELS, Kernel
 from kernelgrad.testing import check_kernel
+from kernelgrad.types import Float64Array
 
 ROWS = 24
 IMAGE = (6, 6)

@@ -18,8 +18,8 @@ from benchmarks.objectives._linear import Case, load, minimum, trace, warm_up
 from benchmarks.objectives._shared import available, distinct, picture, timed, where
 from benchmarks.registry import Objective, Row
 from kernelgrad import LinearClassifier
+from kernelgrad.linear.base import PreparedRows, evaluate
 from kernelgrad.solvers import LINEAR_SOLVERS, LinearProblem, TrainBatch
-from kernelgrad.solvers.linear.base import PreparedRows, evaluate
 
 SETS = ["ijcnn1", "a9a", "cod_rna", "covtype20k", "news20_bydate", "mnist"]
 OURS = ["svrg", "saga", "s3gd", "sdca", "rbcd", "sgd"]

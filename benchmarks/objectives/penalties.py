@@ -14,7 +14,7 @@ from sklearn.svm import SVC, SVR
 from benchmarks.objectives._shared import timed
 from benchmarks.registry import Objective, Row
 from kernelgrad import KernelClassifier, KernelRegressor
-from kernelgrad._typing import Float64Array
+from kernelgrad.types import Float64Array
 
 GAMMA, EPSILON = 0.5, 0.1
 Sums = tuple[Float64Array, Float64Array, Float64Array]

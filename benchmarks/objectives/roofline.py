@@ -18,7 +18,7 @@ from benchmarks.registry import Objective, Row
 from kernelgrad import set_num_threads
 from kernelgrad.compute import rng
 from kernelgrad.compute.threads import parallel_for, single_threaded_blas
-from kernelgrad.features import _fused as projections
+from kernelgrad.features import fused as projections
 
 TILE = projections.TILE
 

@@ -17,10 +17,10 @@ from experiments.dsg._synthetic import batches, processor_seconds
 from kernelgrad import DSG
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.estimators import competitor
-from kernelgrad.estimators._rows import canonical_rows
 from kernelgrad.kernels import Polynomial
 from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import SBMD, LinearProblem, Problem, TrainBatch
+from kernelgrad.training_rows import canonical_rows
 
 OURS, FIXED = "doubly SGD", ("r-sdca", "r-pegasos", "r-sbmd", "r-rbcd")
 GIVEN, STEP = "r-sbmd, given steps", 0.01

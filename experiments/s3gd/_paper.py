@@ -17,11 +17,11 @@ from benchmarks.registry import Row
 
 from experiments.base import Cell
 from kernelgrad import set_num_threads
-from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.linear.anchors import build_graph
+from kernelgrad.linear.base import PreparedRows, draw_batches, evaluate
 from kernelgrad.solvers import S3GD, SCV, SGD, SSGD, SVRG, LinearProblem, TrainBatch
-from kernelgrad.solvers.linear.anchors import build_graph
-from kernelgrad.solvers.linear.base import PreparedRows, draw_batches, evaluate
+from kernelgrad.validation import CapabilityError
 
 SETS = tuple(linear.SETS)
 IMAGES = "mnist 10000"  # the first rows, in place of CIFAR10

@@ -12,7 +12,7 @@ from benchmarks.registry import Row
 
 from experiments.base import Cell, Claim, Experiment, by_seed
 from experiments.s3gd import _paper as paper
-from kernelgrad._validation import CapabilityError
+from kernelgrad.validation import CapabilityError
 
 NEWS, DENSE, DENSE_ROWS = "news20_bydate", ", dense rows", 1000
 

@@ -12,7 +12,7 @@ from benchmarks.registry import Row
 from experiments.base import Cell, Claim, Experiment, by_seed
 from experiments.s3gd import _paper as paper
 from experiments.s3gd.figure4 import ITERATIONS, draw_curves, rows_of
-from kernelgrad._validation import CapabilityError
+from kernelgrad.validation import CapabilityError
 
 COMMON = 0.1  # the step of all methods in the control
 KEPT = ("method", "eta", "tail", "iterations to 1%", "s", "train and test")

@@ -11,7 +11,7 @@ from benchmarks.registry import Row
 
 from experiments.base import Cell, Claim, Experiment, by_seed
 from experiments.s3gd import _paper as paper
-from kernelgrad._validation import CapabilityError
+from kernelgrad.validation import CapabilityError
 
 MARKS = (0, 100, 400, 1500)
 GOOD = ("SVRG", "S3GD")

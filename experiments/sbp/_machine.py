@@ -16,6 +16,7 @@ from benchmarks.registry import Row
 from kernelgrad.functions.exact import ExactKernel, KernelRows
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Hinge, Perceptron
+from kernelgrad.papers.sbp.minimax import slack_level
 from kernelgrad.solvers import (
     NORMA,
     SDCA,
@@ -25,7 +26,6 @@ from kernelgrad.solvers import (
     StochasticBatchPerceptron,
     TrainBatch,
 )
-from kernelgrad.solvers.kernel.minimax import slack_level
 
 SETS = {"adult": ("a9a", 10.0), "mnist": ("mnist8", 25.0)}  # and sigma^2, Table 2 without bias
 SBP, PEGASOS, DUAL, SMO, PERCEPTRON = "SBP", "Pegasos", "SDCA", "SMO", "perceptron"

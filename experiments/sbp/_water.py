@@ -12,7 +12,7 @@ from benchmarks.registry import Row
 from scipy.optimize import linprog
 
 from experiments.base import Cell, Claim, Experiment, by_seed
-from kernelgrad.solvers.kernel.minimax import rows_below, slack_level, two_class_level
+from kernelgrad.papers.sbp.minimax import rows_below, slack_level, two_class_level
 
 ROUNDING = 1e-8
 

@@ -20,7 +20,7 @@ from fuzz.target import Finding, Target
 from kernelgrad import DataError
 from kernelgrad.data import Batch, open_source
 from kernelgrad.data.base import is_frame
-from kernelgrad.estimators._tables import Table, columns_of
+from kernelgrad.tables import Table, columns_of
 
 
 class _Reader(Target):

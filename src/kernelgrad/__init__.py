@@ -6,16 +6,15 @@ command that only prints its help never waits for the compiler.
 
 from __future__ import annotations
 
-import importlib
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kernelgrad._version import __version__
+from kernelgrad.registry import lazy_names
+from kernelgrad.version import __version__
 
 _NAMES = {
-    "_version": ("show_versions",),
+    "version": ("show_versions",),
     "compute.threads": ("get_num_threads", "set_num_threads"),
-    "compute.workers": ("DaskEngine",),
+    "cluster": ("DaskEngine",),
     "data": ("ArraySource", "BatchSource", "open_source"),
     "estimators": (
         "KernelClassifier", "KernelDensityRatio", "KernelGaussianProcessRegressor",
@@ -29,15 +28,15 @@ _NAMES = {
         "KernelPerceptron", "Pegasos", "SoftLabels", "StochasticBatchPerceptron",
     ),
 }  # fmt: skip
-_WHERE = {name: module for module, names in _NAMES.items() for name in names}
-
-__all__ = [*sorted(_WHERE), "__version__"]
+__getattr__, _lazy = lazy_names(
+    __name__, paths={name: module for module, names in _NAMES.items() for name in names}
+)
+__all__ = [*_lazy, "__version__"]
 
 if TYPE_CHECKING:
-    from kernelgrad._version import show_versions as show_versions
+    from kernelgrad.cluster import DaskEngine as DaskEngine
     from kernelgrad.compute.threads import get_num_threads as get_num_threads
     from kernelgrad.compute.threads import set_num_threads as set_num_threads
-    from kernelgrad.compute.workers import DaskEngine as DaskEngine
     from kernelgrad.data import ArraySource as ArraySource
     from kernelgrad.data import BatchSource as BatchSource
     from kernelgrad.data import open_source as open_source
@@ -74,15 +73,7 @@ if TYPE_CHECKING:
     from kernelgrad.solvers import Pegasos as Pegasos
     from kernelgrad.solvers import SoftLabels as SoftLabels
     from kernelgrad.solvers import StochasticBatchPerceptron as StochasticBatchPerceptron
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        message = f"module 'kernelgrad' has no attribute {name!r}"
-        raise AttributeError(message, name=name, obj=sys.modules[__name__])  # "did you mean"
-    value = getattr(importlib.import_module(f"kernelgrad.{_WHERE[name]}"), name)
-    globals()[name] = value
-    return value
+    from kernelgrad.version import show_versions as show_versions
 
 
 def __dir__() -> list[str]:

@@ -9,10 +9,10 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 from sklearn.linear_model import LogisticRegression
 
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray
-from kernelgrad._validation import DataError
 from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.persistence import Record
+from kernelgrad.files.records import Record
+from kernelgrad.types import AnyArray, Float64Array, FloatArray
+from kernelgrad.validation import DataError
 
 MOST_ROWS = 2000  # to calibrate on: by then the error of some parameters is below 1e-3
 KNOTS = (-0.75, 0.0, 0.75)  # in units of the margin

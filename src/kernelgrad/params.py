@@ -24,7 +24,7 @@ from typing import Any, TypeVar, dataclass_transform
 
 from sklearn.base import BaseEstimator
 
-from kernelgrad._validation import check_bool, check_int, check_name, check_real
+from kernelgrad.validation import check_bool, check_int, check_name, check_real
 
 T = TypeVar("T")
 Check = Callable[[Any, str], object]

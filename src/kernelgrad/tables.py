@@ -22,10 +22,10 @@ from sklearn.impute import SimpleImputer
 from sklearn.model_selection import KFold
 from sklearn.preprocessing import OneHotEncoder, TargetEncoder
 
-from kernelgrad._typing import AnyArray, Float64Array, IntArray
-from kernelgrad._validation import DataError
 from kernelgrad.data.base import all_finite
-from kernelgrad.persistence import Record
+from kernelgrad.files.records import Record
+from kernelgrad.types import AnyArray, Float64Array, IntArray
+from kernelgrad.validation import DataError
 
 MAX_LEVELS = 40
 """Columns of more levels are encoded by means of the targets, not by indicators."""

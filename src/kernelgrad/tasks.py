@@ -13,11 +13,11 @@ from sklearn.metrics import r2_score, roc_auc_score
 from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import column_or_1d
 
-from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray
-from kernelgrad._validation import DataError
 from kernelgrad.compute.ranges import SMALLEST, extreme
 from kernelgrad.data import Batch
 from kernelgrad.losses import Loss, RatioLoss, SquaredError, encode_labels
+from kernelgrad.types import AnyArray, Float32Array, Float64Array, FloatArray
+from kernelgrad.validation import DataError
 
 _DIGITS = 1e3 * np.finfo(np.float64).eps  # of the size of targets: their least range
 Score = Callable[[AnyArray, FloatArray, Float64Array], float]

@@ -12,16 +12,16 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
-from kernelgrad._validation import DataError
 from kernelgrad.compute.linalg import dense, stacked
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches, split_rows
 from kernelgrad.data.base import index_batch
 from kernelgrad.data.sampling import EpochBatch
-from kernelgrad.estimators._auto import rows_nbytes
-from kernelgrad.estimators._tasks import Task
+from kernelgrad.search.auto import rows_nbytes
 from kernelgrad.solvers import RowStore, Solver, TrainBatch, Validation
-from kernelgrad.solvers.base import rows_digest
+from kernelgrad.solvers.contract import rows_digest
+from kernelgrad.tasks import Task
+from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
+from kernelgrad.validation import DataError
 
 MAX_VALIDATION_ROWS = 20_000  # validation responses stay in memory, whatever the file size
 # Above this many cells, exact duplicates of sparse rows are not looked for.

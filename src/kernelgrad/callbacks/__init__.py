@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelgrad.callbacks._base import (
+from kernelgrad.callbacks.base import (
     FOREVER,
     SILENT,
     Callback,
@@ -11,9 +11,9 @@ from kernelgrad.callbacks._base import (
     Progress,
     TimeIsUp,
 )
-from kernelgrad.callbacks._checkpoint import Checkpoint
-from kernelgrad.callbacks._lists import Aside, CallbackList, TimeLimit, make_callbacks
-from kernelgrad.callbacks._progress import ProgressBar, ProgressLog
+from kernelgrad.callbacks.checkpoint import Checkpoint
+from kernelgrad.callbacks.lists import Aside, CallbackList, TimeLimit, make_callbacks
+from kernelgrad.callbacks.progress import ProgressBar, ProgressLog
 
 __all__ = [
     "FOREVER",

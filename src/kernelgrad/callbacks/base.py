@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kernelgrad._typing import Contents
 from kernelgrad.compute.compiling import clock
+from kernelgrad.types import Contents
 
 
 class TimeIsUp(Exception):  # noqa: N818  no error: the model so far is kept

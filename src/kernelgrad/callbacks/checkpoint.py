@@ -14,12 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kernelgrad._disk import replacing
-from kernelgrad._typing import Contents
-from kernelgrad._validation import check_bool, check_int, check_real
-from kernelgrad.callbacks._base import Callback
+from kernelgrad.callbacks.base import Callback
 from kernelgrad.exceptions import ModelFileError, NewerFileError
-from kernelgrad.persistence import (
+from kernelgrad.files.disk import replacing
+from kernelgrad.files.records import (
     Record,
     anything,
     check_text,
@@ -29,6 +27,8 @@ from kernelgrad.persistence import (
     restoring,
     write_container,
 )
+from kernelgrad.types import Contents
+from kernelgrad.validation import check_bool, check_int, check_real
 
 T = TypeVar("T")
 _ENDED = ("converged", "max_iter", "stopped")

@@ -6,11 +6,11 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kernelgrad._typing import Contents
-from kernelgrad._validation import check_int, check_real
-from kernelgrad.callbacks._base import Callback, FitEvent
-from kernelgrad.callbacks._checkpoint import Checkpoint
-from kernelgrad.callbacks._progress import ProgressBar, ProgressLog
+from kernelgrad.callbacks.base import Callback, FitEvent
+from kernelgrad.callbacks.checkpoint import Checkpoint
+from kernelgrad.callbacks.progress import ProgressBar, ProgressLog
+from kernelgrad.types import Contents
+from kernelgrad.validation import check_int, check_real
 
 
 class TimeLimit(Callback):

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from tqdm import tqdm
 
-from kernelgrad.callbacks._base import Callback, FitEvent
+from kernelgrad.callbacks.base import Callback, FitEvent
 from kernelgrad.compute.compiling import compile_seconds, compiling
 from kernelgrad.compute.compiling import looked_at as _shows_bars
 

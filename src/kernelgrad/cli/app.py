@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from kernelgrad._version import __version__
 from kernelgrad.cli.apply import export, inspect, predict, score
 from kernelgrad.cli.demo import demo
 from kernelgrad.cli.fit import fit
 from kernelgrad.cli.report import print_error
 from kernelgrad.cli.warmup import warmup
+from kernelgrad.version import __version__
 
 # The name and the place of these classes differ between versions of typer.
 _CommandLineError: type[Exception] = typer.BadParameter.__mro__[2]

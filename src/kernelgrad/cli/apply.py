@@ -26,8 +26,8 @@ from kernelgrad.cli.report import (
 )
 
 if TYPE_CHECKING:
-    from kernelgrad._typing import AnyArray, Float64Array
     from kernelgrad.data import Batch, BatchSource
+    from kernelgrad.types import AnyArray, Float64Array
 
     Chunks = Iterator[tuple[Batch, dict[str, AnyArray]]]  # and what is predicted, by its name
 
@@ -67,7 +67,7 @@ def predict(
             check_writable(output, "predictions", model, data)
 
         from kernelgrad import open_source
-        from kernelgrad._disk import replacing
+        from kernelgrad.files.disk import replacing
 
         estimator = _loaded(model)
         _check_outputs(estimator, proba=proba, decision=decision)
@@ -138,7 +138,7 @@ def inspect(
 ) -> None:
     """Show what a model file holds; nothing in it is executed."""
     with reporting(as_json):
-        from kernelgrad.persistence import read_container
+        from kernelgrad.files.records import read_container
 
         found = read_container(model, key=signing_key())[0].get("info")
         if latency:

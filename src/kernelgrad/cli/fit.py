@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kernelgrad._disk import replacing
 from kernelgrad.cli.report import (
     check_writable,
     data_file,
@@ -23,6 +22,7 @@ from kernelgrad.cli.report import (
     signing_key,
     size_text,
 )
+from kernelgrad.files.disk import replacing
 
 if TYPE_CHECKING:
     from kernelgrad.callbacks import Checkpoint
@@ -277,8 +277,8 @@ def _keeper(folder: Path | None, every: str, resume: bool) -> Checkpoint | None:
 def _check_options(options: dict[str, Any]) -> None:
     """Check what can be checked without data."""
     from kernelgrad import KernelClassifier
-    from kernelgrad._validation import check_name
     from kernelgrad.losses import ALIASES, LOSSES
+    from kernelgrad.validation import check_name
 
     if "C" in options and "alpha" in options:
         raise typer.BadParameter("-C and --alpha are two ways to say one thing; give one.")

@@ -17,7 +17,7 @@ from typing import Any
 
 import typer
 
-from kernelgrad._disk import ROOM, ScratchFolder, check_target, named
+from kernelgrad.files.disk import ROOM, ScratchFolder, check_target, named
 
 INTERRUPTED = 130
 
@@ -157,7 +157,7 @@ def reporting(as_json: bool) -> Iterator[Callable[[], int]]:
 
 def signing_key() -> bytes | None:
     """Return the secret that models are signed with: the file of KERNELGRAD_KEY_FILE."""
-    from kernelgrad.persistence import check_key
+    from kernelgrad.files.records import check_key
 
     name = os.environ.get("KERNELGRAD_KEY_FILE")
     return check_key(Path(name).read_bytes()) if name else None

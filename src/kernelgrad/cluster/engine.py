@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad._validation import check_int
 from kernelgrad.compute.memory import keep_freed_memory
 from kernelgrad.compute.threads import one_thread
 from kernelgrad.exceptions import DataError, KernelGradError
+from kernelgrad.validation import check_int
 
 # Bundles of pieces per thread, enough to balance the load; with many threads the tasks of more
 # bundles would cost the scheduler more than that, some 2 ms each.

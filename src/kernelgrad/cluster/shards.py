@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad.compute.workers import DaskEngine, DaskTeam
+from kernelgrad.cluster.engine import DaskEngine, DaskTeam
+from kernelgrad.cluster.source import DaskSource
 from kernelgrad.data import Batch, BatchSource
 from kernelgrad.data.base import index_batch
-from kernelgrad.data.dask import DaskSource
-from kernelgrad.estimators._auto import rows_nbytes
-from kernelgrad.estimators._rows import EncodedSource, StoredRows, TrainingRows
+from kernelgrad.search.auto import rows_nbytes
 from kernelgrad.solvers.block_descent import shards
+from kernelgrad.training_rows import EncodedSource, StoredRows, TrainingRows
 
 _ROWS_SHARE = 0.3  # of the memory of all workers: more rows of files are read in each pass
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import reduce
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import AnyArray, Float64Array, IntArray
 from kernelgrad.data.base import (
     Batch,
     BatchSource,
@@ -20,20 +19,15 @@ from kernelgrad.data.base import (
     check_rows,
     checked_targets,
     count_targets,
+    is_collection,
     is_frame,
     stack_rows,
     summarize,
 )
 from kernelgrad.exceptions import DataError, KernelGradError
+from kernelgrad.types import AnyArray, Float64Array, IntArray
 
 _GATHERED = 1 << 20  # number of targets gathered at once
-
-
-def is_collection(X: Any) -> bool:
-    """Return whether X is an array, frame or series of dask, without importing dask."""
-    return type(X).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(
-        X, "to_delayed"
-    )
 
 
 def as_source(
@@ -61,6 +55,8 @@ class DaskSource(BatchSource):
     client : distributed.Client, optional
         Client that runs the tasks; by default the scheduler configured in dask.
     """
+
+    on_workers: ClassVar[bool] = True
 
     seekable = True
 

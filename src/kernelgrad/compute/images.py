@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray, Float64Array, IntArray
 from kernelgrad.compute import rng
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.threads import over_tiles
+from kernelgrad.types import AnyArray, Float64Array, IntArray
 
 TAG_IMAGE = 16
 _ROWS = 64  # rows of a task

@@ -18,9 +18,9 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sp
 
-from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray, Matrix
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.threads import parallel_for, single_threaded_blas
+from kernelgrad.types import AnyArray, Float32Array, Float64Array, FloatArray, Matrix
 
 PAD = 16  # rows of the smallest product; the others have 4, 16 or 32 times as many
 _PIECES = (512, 256, 64, PAD)

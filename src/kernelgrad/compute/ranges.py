@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import Matrix
 from kernelgrad.exceptions import DataError
+from kernelgrad.types import Matrix
 
 LARGEST = 1e18  # squares, and sums of a few, are below the largest float32 number, 3e38
 _SQUARED = 1e150  # squares of larger values overflow in float64

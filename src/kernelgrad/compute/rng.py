@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.threads import parallel_for
+from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray
 
 NORMAL, CAUCHY, LAPLACE, SECH, LEVY, EXPONENTIAL, RADEMACHER = range(7)
 TAG_FREQUENCY, TAG_PHASE, TAG_AUXILIARY = 0, 1, 2

@@ -24,8 +24,8 @@ import numpy as np
 import scipy.sparse as sp
 from numba.extending import overload
 
-from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad.compute.caching import njit
+from kernelgrad.types import AnyArray, Float64Array, Matrix
 
 # Sums over the columns of a dense row may be reordered and thus vectorised; NaN stays NaN. Such
 # loops are always inlined: a copy linked into a caller would be optimised twice, add in another

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import threadpoolctl
 
-from kernelgrad._validation import check_int
+from kernelgrad.validation import check_int
 
 _lock = threading.RLock()
 _pools: dict[int, ThreadPoolExecutor] = {}

@@ -11,9 +11,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
-from kernelgrad._validation import check_compressed
-from kernelgrad.data._damage import within
 from kernelgrad.data.base import (
     Batch,
     BatchSource,
@@ -25,8 +22,11 @@ from kernelgrad.data.base import (
     feed,
     numbers,
 )
+from kernelgrad.data.damage import within
 from kernelgrad.data.stamp import Stamp, spread
 from kernelgrad.exceptions import DataError
+from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
+from kernelgrad.validation import check_compressed
 
 
 class ArraySource(BatchSource):

@@ -8,16 +8,16 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
-from kernelgrad._validation import check_int
 from kernelgrad.compute.linalg import stacked
 from kernelgrad.data.prefetch import prefetched
 from kernelgrad.exceptions import DataError
+from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
+from kernelgrad.validation import check_int
 
 MAX_CLASSES = 1000
 """More distinct target values than this are not listed by `TargetSummary`."""
@@ -127,6 +127,7 @@ class BatchSource(ABC):
     has_weight: bool = False
     as_frame: bool = False
     in_memory: bool = False
+    on_workers: ClassVar[bool] = False  # whether the workers of a cluster have the rows
     seekable: bool = True
     reading_bytes: float = 0.0
     kept_bytes: float = 0.0
@@ -383,6 +384,13 @@ def concat_batches(parts: Sequence[Batch]) -> Batch:
         np.concatenate(ys) if ys else None,
         np.concatenate(ws) if ws else None,
         np.concatenate([p.rows for p in parts]),
+    )
+
+
+def is_collection(X: Any) -> bool:
+    """Return whether X is an array, frame or series of dask, without importing dask."""
+    return type(X).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(
+        X, "to_delayed"
     )
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray
-from kernelgrad.data._damage import within
-from kernelgrad.data._paged import FileSource, import_pyarrow
 from kernelgrad.data.base import Batch, checked_targets, numbers, stack_rows
+from kernelgrad.data.damage import within
+from kernelgrad.data.paged import FileSource, import_pyarrow
 from kernelgrad.exceptions import DataError
+from kernelgrad.types import AnyArray
 
 INDEX = "Unnamed: 0"
 """What the first column of a CSV file is called where it has no name, as in pandas."""

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kernelgrad.data._columns import INDEX, ColumnSource, text_feature
-from kernelgrad.data._damage import decoding
-from kernelgrad.data._paged import TextSource, decompressing, import_pyarrow, open_text
 from kernelgrad.data.base import Batch, NoRows
+from kernelgrad.data.columns import INDEX, ColumnSource, text_feature
+from kernelgrad.data.damage import decoding
+from kernelgrad.data.paged import TextSource, decompressing, import_pyarrow, open_text
 from kernelgrad.exceptions import DataError
 
 _DELIMITERS = ",;\t"

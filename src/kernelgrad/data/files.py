@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
-from kernelgrad._disk import special
-from kernelgrad.data._paged import OPENERS, decompressing, open_text
+from kernelgrad.data.paged import OPENERS, decompressing, open_text
 from kernelgrad.exceptions import DataError
+from kernelgrad.files.disk import special
 
 PathLike: TypeAlias = str | os.PathLike[str]
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray, IntArray
-from kernelgrad._validation import check_int, check_real
 from kernelgrad.compute.images import deform
 from kernelgrad.data.base import (
     Batch,
@@ -20,6 +18,8 @@ from kernelgrad.data.base import (
     numbers,
 )
 from kernelgrad.exceptions import DataError
+from kernelgrad.types import AnyArray, IntArray
+from kernelgrad.validation import check_int, check_real
 
 
 class DeformedImages(BatchSource):

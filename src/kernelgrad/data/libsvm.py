@@ -11,11 +11,11 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import AnyArray, Matrix
-from kernelgrad._validation import check_int
-from kernelgrad.data._paged import TextSource
 from kernelgrad.data.base import Batch, count_targets, numbers, summarize
+from kernelgrad.data.paged import TextSource
 from kernelgrad.exceptions import DataError
+from kernelgrad.types import AnyArray, Matrix
+from kernelgrad.validation import check_int
 
 MAX_INDEX = 10_000_000
 """The largest index of a feature where nobody says how many there are."""

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray, IntArray
-from kernelgrad.data._columns import ColumnSource
-from kernelgrad.data._paged import PagedSource
 from kernelgrad.data.arrays import ArraySource
 from kernelgrad.data.base import Batch, BatchSource, Counts, NoRows, summarize
+from kernelgrad.data.columns import ColumnSource
 from kernelgrad.data.files import DataFile
 from kernelgrad.data.libsvm import LibsvmSource
+from kernelgrad.data.paged import PagedSource
 from kernelgrad.exceptions import DataError
+from kernelgrad.types import AnyArray, IntArray
 
 
 class MultiSource(PagedSource):

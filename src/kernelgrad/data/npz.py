@@ -15,11 +15,11 @@ from typing import IO, Any, Literal, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import AnyArray, Matrix
-from kernelgrad.data._columns import missing_column
-from kernelgrad.data._damage import decoding
 from kernelgrad.data.arrays import ArraySource
+from kernelgrad.data.columns import missing_column
+from kernelgrad.data.damage import decoding
 from kernelgrad.exceptions import DataError
+from kernelgrad.types import AnyArray, Matrix
 
 _CSR_PARTS = ("data", "indices", "indptr", "shape")
 _TARGET_KEYS = ("y", "y_train", "train_y")

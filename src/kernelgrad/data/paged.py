@@ -17,9 +17,6 @@ from typing import IO, Any
 
 import numpy as np
 
-from kernelgrad._disk import ScratchFolder
-from kernelgrad._typing import IntArray
-from kernelgrad.data._damage import decoding, within
 from kernelgrad.data.base import (
     Batch,
     BatchSource,
@@ -30,8 +27,11 @@ from kernelgrad.data.base import (
     index_batch,
     n_places,
 )
+from kernelgrad.data.damage import decoding, within
 from kernelgrad.data.stamp import Stamp
 from kernelgrad.exceptions import DataError
+from kernelgrad.files.disk import ScratchFolder
+from kernelgrad.types import IntArray
 
 PAGE_LINES = 8192
 PAGE_BYTES = 16 << 20

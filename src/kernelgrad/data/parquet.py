@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad._typing import IntArray
-from kernelgrad.data._columns import ColumnSource, text_feature
-from kernelgrad.data._damage import decoding
-from kernelgrad.data._paged import import_pyarrow
 from kernelgrad.data.base import Batch
+from kernelgrad.data.columns import ColumnSource, text_feature
+from kernelgrad.data.damage import decoding
+from kernelgrad.data.paged import import_pyarrow
 from kernelgrad.exceptions import DataError
+from kernelgrad.types import IntArray
 
 _READ_ROWS = 65536
 _DECODED = 6.0  # memory per byte of a row group, with pages, dictionaries and Arrow's buffers

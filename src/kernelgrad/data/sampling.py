@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray, IntArray
-from kernelgrad._validation import check_int, check_real
 from kernelgrad.compute.rng import draws
 from kernelgrad.data.base import (
     Batch,
@@ -19,6 +17,8 @@ from kernelgrad.data.base import (
     n_places,
 )
 from kernelgrad.exceptions import DataError
+from kernelgrad.types import AnyArray, IntArray
+from kernelgrad.validation import check_int, check_real
 
 BUFFER_ROWS = 131_072  # of a source that is not in memory, shuffled together
 _PAGES_PER_BUFFER = 16

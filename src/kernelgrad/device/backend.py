@@ -16,21 +16,20 @@ from __future__ import annotations
 import importlib
 import re
 import threading
-import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray, Matrix
-from kernelgrad._validation import CapabilityError
+from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.memory import system_bytes
+from kernelgrad.types import AnyArray, Float32Array, Float64Array, FloatArray, Matrix
+from kernelgrad.validation import CapabilityError
 
-CPU = "cpu"
 SUB = 2048  # rows whose products are summed in float32
 # Size of a tile: on a GPU large enough that launches cost little, on a CPU as large as a cache.
 _TILE_BYTES = {"cuda": 64 * 2**20, "cpu": 8 * 2**20}
@@ -42,22 +41,9 @@ _NAME = re.compile(r"(cuda)(?::(\d+))?|(torch)(?::cpu)?")
 Tensor = Any  # torch, and with it its types, may not be installed
 
 _devices: dict[str, TorchDevice] = {}
-_missed: set[str] = set()
 _lock = threading.RLock()
 _depth = 0
 _before: list[tuple[Any, Any]] = []
-
-
-class BlockValues(Protocol):
-    """The values K (n, M) of a block of coordinates for all rows, on any device."""
-
-    n_tiles_made: int
-
-    def product(self, R: Float32Array) -> Float64Array:
-        """Return ``R K`` for R (C, n), shape (C, M), summed in float64 over tiles in order."""
-
-    def responses(self, V: Float32Array, out: Float32Array) -> None:
-        """Write ``V K^T`` for V (C, M) to `out` (C, n)."""
 
 
 def get_device(name: str) -> TorchDevice | None:
@@ -118,18 +104,6 @@ def _found(name: str, match: re.Match[str]) -> TorchDevice:
             f"device={name!r} does not exist: torch finds {there} GPU(s), numbered from 0."
         )
     return TorchDevice(name, torch, torch.device("cuda", number))
-
-
-def device_or_cpu(name: str) -> str:
-    """Return `name` if the device is available, else "cpu" with a warning, given once."""
-    try:
-        get_device(name)
-    except CapabilityError as error:
-        if name not in _missed:
-            _missed.add(name)
-            warnings.warn(f"Predictions are made on the CPU: {error}", stacklevel=2)
-        return CPU
-    return name
 
 
 class TorchDevice:

@@ -2,7 +2,7 @@ r"""Random features ``h(X W)`` on a second device, equal to those of `features._
 
 Weights are drawn on the CPU as a function of the seed and sent to the device: d numbers per
 feature, compared with n for its values. The error of a projection of d columns is at most
-``g_d |x| |w|`` (see `kernelgrad.kernels.device`), so cosines and sines of two devices differ by
+``g_d |x| |w|`` (see `kernelgrad.device.kernels`), so cosines and sines of two devices differ by
 at most ``4 pi g_(d+2) |x| |w| + 8 u``, with w in turns, times the scale of a block.
 """
 
@@ -14,18 +14,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernelgrad._typing import Float32Array, Float64Array, Matrix
-from kernelgrad._validation import CapabilityError
-from kernelgrad.compute.device import (
+from kernelgrad.device.backend import (
     DeviceBlockMatrix,
     DeviceRows,
     Resident,
     Tensor,
     TorchDevice,
 )
-from kernelgrad.features import _fused as projections
+from kernelgrad.features import fused as projections
 from kernelgrad.features.base import FeatureMap
 from kernelgrad.features.projections import ProjectionMap
+from kernelgrad.types import Float32Array, Float64Array, Matrix
+from kernelgrad.validation import CapabilityError
 
 _GROUP_BYTES = 64 * 2**20  # weights drawn and sent at once
 

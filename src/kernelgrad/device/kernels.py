@@ -1,4 +1,4 @@
-r"""Exact kernel values on a second device, by the forms of `kernelgrad.kernels._tiles`.
+r"""Exact kernel values on a second device, by the forms of `kernelgrad.kernels.tiles`.
 
 Values agree with those of the CPU up to the rounding of the precision of the rows. Let u be the
 unit roundoff (6e-8 in float32), ``g_m = m u / (1 - m u)``, and a, b embedded rows of d columns.
@@ -26,17 +26,15 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad._typing import Float64Array, Matrix
-from kernelgrad._validation import CapabilityError
-from kernelgrad.compute.device import (
+from kernelgrad.device.backend import (
     DeviceBlockMatrix,
     DeviceRows,
     Resident,
     Tensor,
     TorchDevice,
 )
-from kernelgrad.features.device import no_features
-from kernelgrad.kernels import _tiles as tiles
+from kernelgrad.device.features import no_features
+from kernelgrad.kernels import tiles
 from kernelgrad.kernels.base import (
     CompositeKernel,
     ExactRows,
@@ -47,6 +45,8 @@ from kernelgrad.kernels.base import (
 )
 from kernelgrad.kernels.projection import ProjectionKernel
 from kernelgrad.kernels.stationary import Matern, StationaryKernel
+from kernelgrad.types import Float64Array, Matrix
+from kernelgrad.validation import CapabilityError
 
 _ROWS = 16384  # rows of a prediction tile of _SUPPORT columns
 _SUPPORT = 1024

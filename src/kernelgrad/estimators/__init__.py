@@ -1,19 +1,23 @@
 """Estimators with the scikit-learn API."""
 
-from kernelgrad.estimators._files import register_estimator
-from kernelgrad.estimators._pipelines import load, save
-from kernelgrad.estimators._posterior import PosteriorOperator
-from kernelgrad.estimators._warmup import warmup
+from typing import TYPE_CHECKING
+
 from kernelgrad.estimators.classifier import KernelClassifier
-from kernelgrad.estimators.competitors import COMPETITORS, competitor
 from kernelgrad.estimators.density_ratio import KernelDensityRatio
+from kernelgrad.estimators.files import ESTIMATORS, register_estimator
 from kernelgrad.estimators.gaussian_process import KernelGaussianProcessRegressor
 from kernelgrad.estimators.kernel import BaseKernelEstimator
-from kernelgrad.estimators.linear import LinearClassifier, LinearRegressor
 from kernelgrad.estimators.novelty import KernelNoveltyDetector
+from kernelgrad.estimators.pipelines import load, save
+from kernelgrad.estimators.posterior import PosteriorOperator
 from kernelgrad.estimators.regressor import KernelRegressor
 from kernelgrad.estimators.semi_supervised import SemiSupervisedKernelClassifier
 from kernelgrad.estimators.transformer import RandomFeatures
+from kernelgrad.estimators.warmup import warmup
+from kernelgrad.registry import lazy_names
+
+if TYPE_CHECKING:
+    from kernelgrad.linear import COMPETITORS, LinearClassifier, LinearRegressor, competitor
 
 for _cls in (
     KernelClassifier,
@@ -21,8 +25,6 @@ for _cls in (
     KernelGaussianProcessRegressor,
     KernelNoveltyDetector,
     KernelRegressor,
-    LinearClassifier,
-    LinearRegressor,
     RandomFeatures,
     SemiSupervisedKernelClassifier,
 ):
@@ -46,3 +48,7 @@ __all__ = [
     "save",
     "warmup",
 ]
+
+__getattr__, _ = lazy_names(
+    __name__, ESTIMATORS, paths={"COMPETITORS": "linear", "competitor": "linear"}
+)

@@ -21,22 +21,17 @@ import numpy as np
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
-from kernelgrad._params import Documented, anything, check_params, integer, parameters, real
-from kernelgrad._typing import AnyArray, Contents, Float64Array, Matrix
-from kernelgrad._validation import DataError, check_int
 from kernelgrad.callbacks import FOREVER, CallbackList, Deadline, make_callbacks
+from kernelgrad.compute.backend import CPU, device_or_cpu, get_device
 from kernelgrad.compute.compiling import announced, compile_seconds
-from kernelgrad.compute.device import CPU, device_or_cpu, get_device
 from kernelgrad.compute.memory import within
 from kernelgrad.data import BatchSource
 from kernelgrad.data.sampling import BUFFER_ROWS
-from kernelgrad.estimators import _files
-from kernelgrad.estimators._auto import GIVEN
-from kernelgrad.estimators._blocks import lean, said
-from kernelgrad.estimators._plan import Choice, Given, Parts, Plan, Posed, Reading
-from kernelgrad.estimators._reading import RowReader
-from kernelgrad.estimators._rows import Batches, TrainingRows
-from kernelgrad.estimators._support import (
+from kernelgrad.estimators import files as _files
+from kernelgrad.estimators.blocks import lean, said
+from kernelgrad.estimators.plan import Choice, Given, Parts, Plan, Posed, Reading
+from kernelgrad.estimators.reading import RowReader
+from kernelgrad.estimators.support import (
     CallbackSupportMixin,
     OnnxMixin,
     all_or_nothing,
@@ -48,12 +43,8 @@ from kernelgrad.estimators._support import (
     reported,
     with_callbacks,
 )
-from kernelgrad.estimators._warnings import warn_of_fit
-from kernelgrad.functions.expansions import Expansion
-from kernelgrad.functions.scaling import MOST_COLUMNS
-from kernelgrad.kernels import Kernel
-from kernelgrad.losses import Loss, get_loss
-from kernelgrad.persistence import (
+from kernelgrad.estimators.warnings import warn_of_fit
+from kernelgrad.files.records import (
     Check,
     Record,
     check_number,
@@ -62,6 +53,12 @@ from kernelgrad.persistence import (
     or_none,
     write_container,
 )
+from kernelgrad.functions.expansions import Expansion
+from kernelgrad.functions.scaling import MOST_COLUMNS
+from kernelgrad.kernels import Kernel
+from kernelgrad.losses import Loss, get_loss
+from kernelgrad.params import Documented, anything, check_params, integer, parameters, real
+from kernelgrad.search.auto import GIVEN
 from kernelgrad.solvers import (
     History,
     Problem,
@@ -72,7 +69,10 @@ from kernelgrad.solvers import (
     check_capabilities,
     run,
 )
-from kernelgrad.solvers.base import check_limit
+from kernelgrad.solvers.contract import check_limit
+from kernelgrad.training_rows import Batches, TrainingRows
+from kernelgrad.types import AnyArray, Contents, Float64Array, Matrix
+from kernelgrad.validation import DataError, check_int
 
 _TIMED_CALLS, _TIMED_SECONDS = 200, 0.5  # of predictions of one row
 

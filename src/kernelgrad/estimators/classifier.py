@@ -13,28 +13,28 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-from kernelgrad._params import anything, boolean, choice, parameters
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray
-from kernelgrad._validation import CapabilityError, DataError, check_bool
+from kernelgrad.calibration import MOST_ROWS, Calibration, keep_argmax
 from kernelgrad.callbacks import Aside, CallbackList, Deadline
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import Batch, BatchSource, split_rows
-from kernelgrad.estimators import _files
-from kernelgrad.estimators._blocks import by_blocks
-from kernelgrad.estimators._calibration import MOST_ROWS, Calibration, keep_argmax
-from kernelgrad.estimators._plan import Choice, Parts, Plan
-from kernelgrad.estimators._rows import Batches, TrainingRows, weights_of
-from kernelgrad.estimators._support import as_numpy, available_if, can_stream
-from kernelgrad.estimators._tasks import Classification, weights_of_classes
+from kernelgrad.estimators import files as _files
 from kernelgrad.estimators.base import BaseRowsEstimator, joined
+from kernelgrad.estimators.blocks import by_blocks
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
+from kernelgrad.estimators.plan import Choice, Parts, Plan
+from kernelgrad.estimators.support import as_numpy, available_if, can_stream
+from kernelgrad.files.records import Check, Record, or_none
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.losses import Loss, get_loss
 from kernelgrad.losses.classification import MarginLoss
-from kernelgrad.persistence import Check, Record, or_none
+from kernelgrad.params import anything, boolean, choice, parameters
 from kernelgrad.solvers import run
-from kernelgrad.solvers.kernel.base import KernelSolver
+from kernelgrad.solvers.support import KernelSolver
+from kernelgrad.tasks import Classification, weights_of_classes
+from kernelgrad.training_rows import Batches, TrainingRows, weights_of
+from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray
+from kernelgrad.validation import CapabilityError, DataError, check_bool
 
 # The part of the rows that is fitted to calibrate on others, of the time of the whole: where it
 # goes with the square of the rows, and where with the rows; where with iterations, their part.

@@ -8,25 +8,25 @@ import numpy as np
 from sklearn.utils import ClassifierTags
 from sklearn.utils.validation import check_is_fitted
 
-from kernelgrad._params import anything, parameters, real
-from kernelgrad._typing import AnyArray, Float64Array, Matrix
-from kernelgrad._validation import DataError
 from kernelgrad.compute.linalg import stacked
 from kernelgrad.data import ArraySource, BatchSource
-from kernelgrad.estimators import _files
-from kernelgrad.estimators._blocks import by_blocks
-from kernelgrad.estimators._plan import Given, Parts, Reading
-from kernelgrad.estimators._rows import (
+from kernelgrad.estimators import files as _files
+from kernelgrad.estimators.blocks import by_blocks
+from kernelgrad.estimators.kernel import BaseUnlabelledEstimator
+from kernelgrad.estimators.plan import Given, Parts, Reading
+from kernelgrad.estimators.support import checked_weights, with_callbacks
+from kernelgrad.files.records import Check
+from kernelgrad.losses import Loss, RatioLoss, get_loss
+from kernelgrad.params import anything, parameters, real
+from kernelgrad.tasks import RatioSamples, Task
+from kernelgrad.training_rows import (
     MAX_VALIDATION_ROWS,
     TrainingRows,
     TwoSamples,
     weights_of,
 )
-from kernelgrad.estimators._support import checked_weights, with_callbacks
-from kernelgrad.estimators._tasks import RatioSamples, Task
-from kernelgrad.estimators.kernel import BaseUnlabelledEstimator
-from kernelgrad.losses import Loss, RatioLoss, get_loss
-from kernelgrad.persistence import Check
+from kernelgrad.types import AnyArray, Float64Array, Matrix
+from kernelgrad.validation import DataError
 
 _NEEDS_BOTH = (
     "A density ratio needs two samples: give fit(X_p, denominator=X_q), or all rows and their "

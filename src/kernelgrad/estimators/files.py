@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import MutableMapping
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray, Contents
-from kernelgrad._validation import CapabilityError, ModelFileError, check_name
-from kernelgrad._version import __version__
-from kernelgrad.estimators._tables import Table
-from kernelgrad.functions.expansions import restored_expansion
-from kernelgrad.functions.features import CACHE_BYTES, FeatureStream
-from kernelgrad.kernels import Kernel, describe_kernel, get_kernel, restore_kernel
-from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES, Loss, UnlabelledLoss
-from kernelgrad.persistence import (
+from kernelgrad.files.records import (
     Check,
     Record,
     anything,
@@ -26,15 +19,26 @@ from kernelgrad.persistence import (
     prefixed,
     registered_part,
 )
+from kernelgrad.functions.expansions import restored_expansion
+from kernelgrad.functions.features import CACHE_BYTES, FeatureStream
+from kernelgrad.kernels import Kernel, describe_kernel, get_kernel, restore_kernel
+from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES, Loss
+from kernelgrad.registry import Registry
 from kernelgrad.solvers import (
     LINEAR_SOLVERS,
     SOLVERS,
-    LinearSolver,
     Solver,
     restored_history,
 )
+from kernelgrad.tables import Table
+from kernelgrad.types import AnyArray, Contents
+from kernelgrad.validation import CapabilityError, ModelFileError, check_name
+from kernelgrad.version import __version__
 
-ESTIMATORS: dict[str, Any] = {}
+ESTIMATORS: Registry[Any] = Registry(
+    {name: f"linear:{name}" for name in ("LinearClassifier", "LinearRegressor")}, key="__name__"
+)
+register_estimator = ESTIMATORS.register
 
 
 def numbers(value: Any, name: str) -> None:
@@ -61,12 +65,6 @@ def _array_of(value: Any, name: str, kinds: str) -> None:
         raise TypeError(f"{name} must be an array, got {value!r}.")
 
 
-def register_estimator(cls: Any) -> Any:
-    """Let ``load`` find an estimator class by its name."""
-    ESTIMATORS[cls.__name__] = cls
-    return cls
-
-
 def check_registered(estimator: Any) -> None:
     """Raise TypeError if no file can hold an estimator, as its class has no name in files."""
     cls = type(estimator)
@@ -87,21 +85,20 @@ def _declared(cls: type, what: str) -> dict[str, Check]:
 
 
 # Parts by what files call them; names of linear solvers are a registry of their own
-_PARTS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "loss": (Loss, LOSSES),
-    "unlabelled loss": (UnlabelledLoss, UNLABELLED_LOSSES),
-    "linear solver": (LinearSolver, LINEAR_SOLVERS),
-    "solver": (Solver, SOLVERS),
+_PARTS: dict[str, MutableMapping[str, Any]] = {
+    "loss": LOSSES,
+    "unlabelled loss": UNLABELLED_LOSSES,
+    "linear solver": LINEAR_SOLVERS,
+    "solver": SOLVERS,
 }
 
 
 def pack(value: Any) -> Any:
     if isinstance(value, Kernel):
         return {"kernel": describe_kernel(value)}
-    for kind, (cls, _) in _PARTS.items():
-        if isinstance(value, cls):
-            params = {k: pack(v) for k, v in value.get_params(deep=False).items()}
-            return {"part": kind, "name": value.name, "params": params}
+    if getattr(value, "part", None) in _PARTS:
+        params = {k: pack(v) for k, v in value.get_params(deep=False).items()}
+        return {"part": value.part, "name": value.name, "params": params}
     if isinstance(value, dict):  # class weights: keys may be any label
         return {"pairs": [[_scalar(k), _scalar(v)] for k, v in value.items()]}
     return {"value": value}
@@ -116,8 +113,7 @@ def unpack(packed: Any) -> Any:
     kind = next((k for k in ("pairs", "kernel", "part") if k in record), "value")
     value = record.take(kind, anything)
     if kind == "part":
-        _, registry = _PARTS[check_name(value, _PARTS, "part")]
-        return registered_part(record, value, registry, unpack)
+        return registered_part(record, value, _PARTS[check_name(value, _PARTS, "part")], unpack)
     record.close()
     if kind == "pairs":
         return {k: v for k, v in value}

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
-from kernelgrad._validation import DataError
+from kernelgrad.calibration import sigmoids
 from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.estimators._calibration import sigmoids
-from kernelgrad.estimators._marks import SemiSupervisedRows
-from kernelgrad.estimators._plan import Plan
-from kernelgrad.estimators._rows import Batches
-from kernelgrad.estimators._tasks import decide
+from kernelgrad.estimators.partly_labelled import SemiSupervisedRows
+from kernelgrad.estimators.plan import Plan
 from kernelgrad.solvers import Problem, Solver
+from kernelgrad.tasks import decide
+from kernelgrad.training_rows import Batches
+from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
+from kernelgrad.validation import DataError
 
 _MOST_FOLD_ROWS = 5000  # labelled rows that are held out in all folds together
 _TAG = 0x666F6C64

@@ -14,39 +14,39 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 
-from kernelgrad._params import anything, boolean, integer, parameters, real
-from kernelgrad._typing import AnyArray, Float64Array, Matrix
-from kernelgrad._validation import (
+from kernelgrad.compute.compiling import clock
+from kernelgrad.compute.threads import over_tiles, single_threaded_blas
+from kernelgrad.data import ArraySource, BatchSource
+from kernelgrad.estimators.kernel import BaseKernelEstimator
+from kernelgrad.estimators.plan import Choice, Given, Parts, Plan
+from kernelgrad.estimators.posterior import (
+    OPERATOR_BLOCK,
+    PosteriorOperator,
+    explained_covariance,
+)
+from kernelgrad.estimators.support import as_numpy, is_auto
+from kernelgrad.files.records import Check, Record, check_number, or_none
+from kernelgrad.functions.expansions import SupportExpansion
+from kernelgrad.functions.scaling import UNITS
+from kernelgrad.kernels import get_kernel
+from kernelgrad.params import anything, boolean, integer, parameters, real
+from kernelgrad.search.auto import rows_nbytes, usable_memory
+from kernelgrad.search.evidence import Evidence, has_rule
+from kernelgrad.search.hyperparameters import VARIANCES, hyperparameters
+from kernelgrad.search.metric import smoothness
+from kernelgrad.solvers import DSG, DirectSolve, Solver, TrainBatch
+from kernelgrad.solvers.direct import SymmetricMatrix, direct_bytes, kernel_matrix
+from kernelgrad.solvers.loop import check_entries
+from kernelgrad.tasks import ScaledColumn
+from kernelgrad.training_rows import TrainingRows
+from kernelgrad.types import AnyArray, Float64Array, Matrix
+from kernelgrad.validation import (
     CapabilityError,
     ModelFileError,
     check_int,
     check_name,
     check_real,
 )
-from kernelgrad.compute.compiling import clock
-from kernelgrad.compute.threads import over_tiles, single_threaded_blas
-from kernelgrad.data import ArraySource, BatchSource
-from kernelgrad.estimators._auto import rows_nbytes, usable_memory
-from kernelgrad.estimators._evidence import Evidence, has_rule
-from kernelgrad.estimators._hyperparameters import VARIANCES, hyperparameters
-from kernelgrad.estimators._plan import Choice, Given, Parts, Plan
-from kernelgrad.estimators._posterior import (
-    OPERATOR_BLOCK,
-    PosteriorOperator,
-    explained_covariance,
-)
-from kernelgrad.estimators._rows import TrainingRows
-from kernelgrad.estimators._support import as_numpy, is_auto
-from kernelgrad.estimators._tasks import ScaledColumn
-from kernelgrad.estimators.kernel import BaseKernelEstimator
-from kernelgrad.functions.expansions import SupportExpansion
-from kernelgrad.functions.scaling import UNITS
-from kernelgrad.kernels import get_kernel
-from kernelgrad.persistence import Check, Record, check_number, or_none
-from kernelgrad.solvers import DSG, DirectSolve, Solver, TrainBatch
-from kernelgrad.solvers.kernel.direct import SymmetricMatrix, direct_bytes, kernel_matrix
-from kernelgrad.solvers.kernel.metric import smoothness
-from kernelgrad.solvers.loop import check_entries
 
 _TEST_ROWS = 1024  # rows of one group of predict(return_std=True) by random features
 _TILE = 128  # rows of a task of the closed form

@@ -12,53 +12,30 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
-from kernelgrad._params import anything, boolean, parameters
-from kernelgrad._typing import AnyArray, Contents, Float64Array, Matrix
-from kernelgrad._validation import CapabilityError, check_bool, check_name, check_real
 from kernelgrad.callbacks import Deadline
+from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.compiling import clock
-from kernelgrad.compute.device import CPU
 from kernelgrad.compute.memory import LEAST_LIMIT, give_back
 from kernelgrad.compute.threads import at_most, single_threaded_blas
-from kernelgrad.compute.workers import DaskEngine
 from kernelgrad.data import BatchSource
-from kernelgrad.estimators._auto import (
-    choose_solver,
-    rows_nbytes,
-    settled_solver,
-    usable_memory,
-)
-from kernelgrad.estimators._monotonic import (
+from kernelgrad.estimators.base import BaseRowsEstimator
+from kernelgrad.estimators.monotonic import (
     Swept,
     constrained,
     directions,
     least_bytes,
     swept_columns,
 )
-from kernelgrad.estimators._pilot import (
-    AS_GIVEN,
-    EQUAL,
-    FALLBACK_ALPHA,
-    STREAM_ROWS,
-    Wanted,
-    draw_pool,
-    study,
-    study_tasks,
-    why_not,
-)
-from kernelgrad.estimators._plan import Choice, Parts, Plan, Posed, Reading
-from kernelgrad.estimators._rows import Batches, TrainingRows
-from kernelgrad.estimators._support import is_auto
-from kernelgrad.estimators._tasks import NoTargets
-from kernelgrad.estimators._trials import TRIAL_ROWS, descent_kernel, own_ratio, plain_study
-from kernelgrad.estimators._warnings import (
+from kernelgrad.estimators.plan import Choice, Parts, Plan, Posed, Reading
+from kernelgrad.estimators.supervised import BaseSupervisedEstimator
+from kernelgrad.estimators.support import is_auto
+from kernelgrad.estimators.warnings import (
     SPREAD_ROWS,
     warn_of_falls,
     warn_of_outliers,
     warn_of_scales,
 )
-from kernelgrad.estimators.base import BaseRowsEstimator
-from kernelgrad.estimators.supervised import BaseSupervisedEstimator
+from kernelgrad.files.records import Check, Record
 from kernelgrad.functions.features import CACHE_BYTES
 from kernelgrad.functions.scaling import SCALINGS, UNITS, InputScaling
 from kernelgrad.kernels import (
@@ -71,7 +48,27 @@ from kernelgrad.kernels import (
     restore_kernel,
 )
 from kernelgrad.losses import Loss, SquaredError
-from kernelgrad.persistence import Check, Record
+from kernelgrad.params import anything, boolean, parameters
+from kernelgrad.registry import room
+from kernelgrad.search.auto import (
+    choose_solver,
+    rows_nbytes,
+    settled_solver,
+    usable_memory,
+)
+from kernelgrad.search.metric import SHAPES, smoothness
+from kernelgrad.search.pilot import (
+    AS_GIVEN,
+    EQUAL,
+    FALLBACK_ALPHA,
+    STREAM_ROWS,
+    Wanted,
+    draw_pool,
+    study,
+    study_tasks,
+    why_not,
+)
+from kernelgrad.search.trials import TRIAL_ROWS, descent_kernel, own_ratio, plain_study
 from kernelgrad.solvers import (
     DSG,
     SOLVERS,
@@ -81,8 +78,11 @@ from kernelgrad.solvers import (
     check_history,
     get_solver,
 )
-from kernelgrad.solvers.kernel.metric import SHAPES, smoothness
 from kernelgrad.solvers.loop import deferred_interrupt
+from kernelgrad.tasks import NoTargets
+from kernelgrad.training_rows import Batches, TrainingRows
+from kernelgrad.types import AnyArray, Contents, Float64Array, Matrix
+from kernelgrad.validation import CapabilityError, check_bool, check_name, check_real
 
 Found = tuple[InputScaling | None, Kernel, dict[str, Any]]  # and plain values
 _TOLD: dict[str, Check] = {
@@ -353,7 +353,7 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
 
     def _make_parts(self) -> Parts:
         self._check_metric()
-        if not isinstance(self.engine, DaskEngine | None):
+        if self.engine is not None and not isinstance(self.engine, room("cluster").DaskEngine):
             raise TypeError(
                 f"engine must be a DaskEngine or None, got {self.engine!r}; give "
                 "DaskEngine(client)."

@@ -26,19 +26,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.linalg
 
-from kernelgrad._typing import AnyArray, Float64Array, IntArray
-from kernelgrad._validation import check_name
+from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.compiling import clock
-from kernelgrad.compute.device import CPU
 from kernelgrad.compute.linalg import factor_damped, gram
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.estimators._rows import TrainingRows
-from kernelgrad.estimators._tables import Table
 from kernelgrad.functions.exact import join_rows
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import Loss
 from kernelgrad.losses.scalar import SQUARED
+from kernelgrad.tables import Table
+from kernelgrad.training_rows import TrainingRows
+from kernelgrad.types import AnyArray, Float64Array, IntArray
+from kernelgrad.validation import check_name
 
 TOLERANCE = 1e-3  # of the range of responses: the fall along a curve that is left
 _TAG = 0x6D6F6E6F

@@ -8,19 +8,19 @@ import numpy as np
 from sklearn.base import OutlierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from kernelgrad._params import anything, integer, parameters
-from kernelgrad._typing import Float64Array, IntArray
-from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.rng import draws
-from kernelgrad.estimators._blocks import by_blocks
-from kernelgrad.estimators._plan import Given, Parts
-from kernelgrad.estimators._rows import MAX_VALIDATION_ROWS, TrainingRows
-from kernelgrad.estimators._support import available_if, can_stream, is_auto
-from kernelgrad.estimators._tasks import Novelty
+from kernelgrad.estimators.blocks import by_blocks
 from kernelgrad.estimators.kernel import BaseUnlabelledEstimator
+from kernelgrad.estimators.plan import Given, Parts
+from kernelgrad.estimators.support import available_if, can_stream, is_auto
 from kernelgrad.kernels import Kernel, get_kernel
 from kernelgrad.losses import Loss, OneClass, get_loss
+from kernelgrad.params import anything, integer, parameters
 from kernelgrad.solvers import DSG, Solver
+from kernelgrad.tasks import Novelty
+from kernelgrad.training_rows import MAX_VALIDATION_ROWS, TrainingRows
+from kernelgrad.types import Float64Array, IntArray
+from kernelgrad.validation import CapabilityError
 
 _WIDTH = 0.5  # of the kernel, in median distances of two rows
 

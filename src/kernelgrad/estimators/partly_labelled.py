@@ -9,11 +9,13 @@ import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import column_or_1d
 
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
-from kernelgrad._validation import DataError
 from kernelgrad.compute.linalg import stacked
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches
-from kernelgrad.estimators._rows import (
+from kernelgrad.losses import encode_labels
+from kernelgrad.solvers import Solver, TrainBatch
+from kernelgrad.tables import is_gap
+from kernelgrad.tasks import Classification
+from kernelgrad.training_rows import (
     Batches,
     TrainingRows,
     canonical_rows,
@@ -21,10 +23,8 @@ from kernelgrad.estimators._rows import (
     no_rows,
     weights_of,
 )
-from kernelgrad.estimators._tables import is_gap
-from kernelgrad.estimators._tasks import Classification
-from kernelgrad.losses import encode_labels
-from kernelgrad.solvers import Solver, TrainBatch
+from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
+from kernelgrad.validation import DataError
 
 NO_LABEL = -1  # code of a row without a label
 _MOST_ROWS = 2**31

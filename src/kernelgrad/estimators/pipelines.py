@@ -22,10 +22,8 @@ from sklearn.base import BaseEstimator
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.validation import check_is_fitted
 
-from kernelgrad._typing import AnyArray
-from kernelgrad._validation import ModelFileError, check_compressed
-from kernelgrad.estimators import _files
-from kernelgrad.persistence import (
+from kernelgrad.estimators import files as _files
+from kernelgrad.files.records import (
     MOST_LABELS,
     Record,
     anything,
@@ -34,6 +32,8 @@ from kernelgrad.persistence import (
     restoring,
     write_container,
 )
+from kernelgrad.types import AnyArray
+from kernelgrad.validation import ModelFileError, check_compressed
 
 if TYPE_CHECKING:
     from kernelgrad.estimators.base import BaseRowsEstimator

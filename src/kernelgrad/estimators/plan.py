@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from kernelgrad._typing import AnyArray
 from kernelgrad.callbacks import FitEvent
-from kernelgrad.estimators._pilot import Wanted
-from kernelgrad.estimators._rows import TrainingRows
 from kernelgrad.kernels import Kernel
+from kernelgrad.search.pilot import Wanted
 from kernelgrad.solvers import Problem, Resumed, Solver, State, Validation
+from kernelgrad.training_rows import TrainingRows
+from kernelgrad.types import AnyArray
 
 Choice = tuple[Solver[Any], str]  # a solver, and why it was chosen
 

@@ -13,11 +13,11 @@ from itertools import islice
 
 import numpy as np
 
-from kernelgrad._typing import Float32Array, Float64Array, Matrix
 from kernelgrad.compute import linalg
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import DSG, Problem, TrainBatch
+from kernelgrad.types import Float32Array, Float64Array, Matrix
 
 _OPERATOR_FEATURES = 4096  # of each side: 64 MiB of coefficients
 OPERATOR_BLOCK = 64  # frequencies per block of the operator

@@ -10,33 +10,31 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_array, check_X_y, validate_data
 
-from kernelgrad._params import anything, parameters
-from kernelgrad._typing import AnyArray, Float64Array, Matrix
-from kernelgrad._validation import DataError, check_compressed
 from kernelgrad.compute.memory import give_back
 from kernelgrad.compute.ranges import check_sizes
-from kernelgrad.compute.workers import DaskEngine, current_engine
 from kernelgrad.data import ArraySource, BatchSource
-from kernelgrad.data.base import all_finite
-from kernelgrad.data.dask import DaskSource, as_source, is_collection
-from kernelgrad.estimators._auto import (
-    bytes_needed,
-    check_reading,
-    fits_in_memory,
-    rows_nbytes,
-    usable_memory,
-)
-from kernelgrad.estimators._blocks import encoded, lean
-from kernelgrad.estimators._plan import Given, Parts, Reading
-from kernelgrad.estimators._rows import MAX_VALIDATION_ROWS, EncodedSource, TrainingRows
-from kernelgrad.estimators._support import (
+from kernelgrad.data.base import all_finite, is_collection
+from kernelgrad.estimators.blocks import encoded, lean
+from kernelgrad.estimators.plan import Given, Parts, Reading
+from kernelgrad.estimators.support import (
     adopt_columns,
     as_numpy,
     check_columns,
     check_numbers,
     checked_weights,
 )
-from kernelgrad.estimators._tables import (
+from kernelgrad.functions.scaling import UNITS
+from kernelgrad.params import anything, parameters
+from kernelgrad.registry import room
+from kernelgrad.search.auto import (
+    bytes_needed,
+    check_reading,
+    fits_in_memory,
+    rows_nbytes,
+    usable_memory,
+)
+from kernelgrad.solvers.block_descent.shards import SHARD
+from kernelgrad.tables import (
     Column,
     Columns,
     Table,
@@ -46,12 +44,16 @@ from kernelgrad.estimators._tables import (
     columns_of,
     median_of_some,
 )
-from kernelgrad.estimators._tasks import Task
-from kernelgrad.estimators._workers import HeldRows
-from kernelgrad.functions.scaling import UNITS
-from kernelgrad.solvers.block_descent.shards import SHARD
+from kernelgrad.tasks import Task
+from kernelgrad.training_rows import MAX_VALIDATION_ROWS, EncodedSource, TrainingRows
+from kernelgrad.types import AnyArray, Float64Array, Matrix
+from kernelgrad.validation import DataError, check_compressed
 
 _TABLE_ROWS = 50_000  # from which the columns of a large file are learned
+
+
+if TYPE_CHECKING:
+    from kernelgrad.cluster import DaskEngine
 
 
 @parameters
@@ -123,7 +125,9 @@ class RowReader:
                 task = self._learn(X, declared) if fresh else self._task()
                 source = self._encoded_source(X, task if fresh else None)
                 engine = self._workers_for(X)
-                store = None if engine is None else partial(HeldRows, engine=engine)
+                store = (
+                    None if engine is None else partial(room("cluster").HeldRows, engine=engine)
+                )
                 rows = TrainingRows(source, task, store=store)
         else:
             if y is None and self._requires_y:
@@ -138,9 +142,9 @@ class RowReader:
 
     def _lazy(self, X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
         """Return a source of a collection of dask; all others as they are."""
-        engine = self.engine if is_collection(X) else None
-        client = None if engine is None else engine.resolved()
-        X, y, sample_weight = as_source(X, y, sample_weight, client)
+        if is_collection(X):
+            client = None if self.engine is None else self.engine.resolved()
+            return room("cluster").DaskSource(X, y, sample_weight, client=client), None, None
         if isinstance(X, BatchSource) and not (y is None and sample_weight is None):
             raise ValueError("A BatchSource carries its own y and weights; leave them out.")
         return X, y, sample_weight
@@ -149,8 +153,8 @@ class RowReader:
         """Return whose workers hold the rows of a source; None where this process does."""
         if not self._shares_rows or source.n_rows <= SHARD:  # of which one worker has them all
             return None
-        if self.engine is None and isinstance(source, DaskSource):
-            return current_engine()
+        if self.engine is None and source.on_workers:
+            return room("cluster").current_engine()  # type: ignore[no-any-return]
         return self.engine
 
     def _stays(self, rows: TrainingRows) -> bool:

@@ -9,18 +9,18 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 
-from kernelgrad._params import parameters
-from kernelgrad._typing import AnyArray, Float64Array
-from kernelgrad._validation import DataError, check_int
 from kernelgrad.data import Batch, BatchSource
-from kernelgrad.estimators._blocks import by_blocks
-from kernelgrad.estimators._rows import weights_of
-from kernelgrad.estimators._support import as_numpy, available_if, can_stream
-from kernelgrad.estimators._tasks import Regression
 from kernelgrad.estimators.base import BaseRowsEstimator, joined
+from kernelgrad.estimators.blocks import by_blocks
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
+from kernelgrad.estimators.support import as_numpy, available_if, can_stream
+from kernelgrad.files.records import Check
 from kernelgrad.losses import get_loss
-from kernelgrad.persistence import Check
+from kernelgrad.params import parameters
+from kernelgrad.tasks import Regression
+from kernelgrad.training_rows import weights_of
+from kernelgrad.types import AnyArray, Float64Array
+from kernelgrad.validation import DataError, check_int
 
 
 class BaseRegressor(RegressorMixin, BaseRowsEstimator):

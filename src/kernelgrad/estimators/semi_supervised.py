@@ -10,14 +10,13 @@ import numpy as np
 from sklearn.utils import _safe_indexing, check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
-from kernelgrad._params import anything, boolean, integer, parameters, real
-from kernelgrad._typing import AnyArray, Float64Array
-from kernelgrad._validation import DataError, check_name, check_real
+from kernelgrad.calibration import keep_argmax, sigmoid_proba
 from kernelgrad.data import ArraySource, Batch, BatchSource
-from kernelgrad.estimators._blocks import by_blocks
-from kernelgrad.estimators._calibration import keep_argmax, sigmoid_proba
-from kernelgrad.estimators._folds import cross_validate
-from kernelgrad.estimators._marks import (
+from kernelgrad.estimators.blocks import by_blocks
+from kernelgrad.estimators.classifier import BaseClassifier, can_tell_proba
+from kernelgrad.estimators.folds import cross_validate
+from kernelgrad.estimators.kernel import BaseKernelEstimator
+from kernelgrad.estimators.partly_labelled import (
     NO_LABEL,
     MarkedClassification,
     SemiSupervisedRows,
@@ -28,9 +27,8 @@ from kernelgrad.estimators._marks import (
     one_source,
     plain,
 )
-from kernelgrad.estimators._plan import Choice, Given, Parts, Plan, Posed, Reading
-from kernelgrad.estimators._rows import TrainingRows, no_rows, weights_of
-from kernelgrad.estimators._support import (
+from kernelgrad.estimators.plan import Choice, Given, Parts, Plan, Posed, Reading
+from kernelgrad.estimators.support import (
     as_numpy,
     available_if,
     can_stream,
@@ -38,10 +36,8 @@ from kernelgrad.estimators._support import (
     checked_weights,
     with_callbacks,
 )
-from kernelgrad.estimators._tasks import Classification, decide
-from kernelgrad.estimators._warnings import warn_caller, warn_of_drift
-from kernelgrad.estimators.classifier import BaseClassifier, can_tell_proba
-from kernelgrad.estimators.kernel import BaseKernelEstimator
+from kernelgrad.estimators.warnings import warn_caller, warn_of_drift
+from kernelgrad.files.records import Check, Record, check_number
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import (
     Loss,
@@ -51,9 +47,13 @@ from kernelgrad.losses import (
     get_loss,
     get_unlabelled_loss,
 )
-from kernelgrad.persistence import Check, Record, check_number
-from kernelgrad.solvers import DSG, TSG, CachedBlockDescent, Problem, Solver, get_solver
+from kernelgrad.params import anything, boolean, integer, parameters, real
+from kernelgrad.solvers import DSG, CachedBlockDescent, Problem, Solver, get_solver
 from kernelgrad.solvers.loop import check_numbers
+from kernelgrad.tasks import Classification, decide
+from kernelgrad.training_rows import TrainingRows, no_rows, weights_of
+from kernelgrad.types import AnyArray, Float64Array
+from kernelgrad.validation import DataError, check_name, check_real
 
 _RATIO = 0.5  # C* over C
 
@@ -202,7 +202,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         if self._auto_solver:
             return get_solver("soft_labels")
         solver = get_solver(self.solver)
-        if isinstance(solver, DSG) and not isinstance(solver, TSG):
+        if isinstance(solver, DSG) and not solver.marks:
             raise ValueError(
                 f"solver {solver.name!r} does not tell labelled rows from others; take "
                 "'tsg', which makes the same steps on batches of either kind."

@@ -5,11 +5,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any
 
-from kernelgrad._params import anything, boolean, integer, parameters, real
-from kernelgrad._validation import check_real
-from kernelgrad.estimators._plan import Choice, Parts, Plan
-from kernelgrad.estimators._rows import TrainingRows
 from kernelgrad.estimators.base import BaseRowsEstimator
+from kernelgrad.estimators.plan import Choice, Parts, Plan
+from kernelgrad.params import anything, boolean, integer, parameters, real
+from kernelgrad.training_rows import TrainingRows
+from kernelgrad.validation import check_real
 
 
 @parameters

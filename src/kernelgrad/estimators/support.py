@@ -15,13 +15,14 @@ from sklearn import config_context
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted
 
-from kernelgrad._disk import replacing
-from kernelgrad._typing import AnyArray, Float64Array, Matrix
-from kernelgrad._validation import DataError
 from kernelgrad.callbacks import FitEvent
 from kernelgrad.data import BatchSource
 from kernelgrad.data.base import all_finite
+from kernelgrad.files.disk import replacing
+from kernelgrad.registry import room
 from kernelgrad.solvers import Solver, State
+from kernelgrad.types import AnyArray, Float64Array, Matrix
+from kernelgrad.validation import DataError
 
 try:  # scikit-learn >= 1.9
     from sklearn.callback import CallbackSupportMixin as CallbackSupportMixin
@@ -43,7 +44,7 @@ _CONTEXT = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
 class OnnxMixin:
     """Export of a fitted estimator as an ONNX model."""
 
-    _onnx_kind: ClassVar[str]  # what it predicts, of `kernelgrad.estimators._onnx`
+    _onnx_kind: ClassVar[str]  # what it predicts, of `kernelgrad.onnx.export`
 
     def to_onnx(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Return the fitted model as an ONNX model, for programs without Python.
@@ -75,7 +76,7 @@ class OnnxMixin:
     def _to_onnx(self, path: str | os.PathLike[str] | None, **options: Any) -> Any:
         check_is_fitted(self)
         try:
-            from kernelgrad.estimators._onnx import export
+            export = room("onnx.export").export
         except ModuleNotFoundError as error:
             if error.name != "onnx":
                 raise

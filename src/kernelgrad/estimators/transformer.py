@@ -11,26 +11,14 @@ import scipy.sparse as sp
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from kernelgrad._params import (
-    Documented,
-    anything,
-    boolean,
-    check_params,
-    integer,
-    parameters,
-    real,
-)
-from kernelgrad._typing import AnyArray, Float32Array, IntArray, Matrix
-from kernelgrad._validation import CapabilityError, check_compressed, check_int
 from kernelgrad.compute import rng
 from kernelgrad.compute.ranges import check_sizes
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource, sample_batches
-from kernelgrad.data.dask import as_source
-from kernelgrad.estimators import _files
-from kernelgrad.estimators._blocks import by_blocks
-from kernelgrad.estimators._rows import TrainingRows, canonical_rows, weights_of
-from kernelgrad.estimators._support import (
+from kernelgrad.data.base import is_collection
+from kernelgrad.estimators import files as _files
+from kernelgrad.estimators.blocks import by_blocks
+from kernelgrad.estimators.support import (
     CallbackSupportMixin,
     OnnxMixin,
     adopt_columns,
@@ -42,16 +30,29 @@ from kernelgrad.estimators._support import (
     reported,
     with_callbacks,
 )
-from kernelgrad.estimators._tasks import NoTargets
+from kernelgrad.files.records import Check, write_container
 from kernelgrad.functions.expansions import PREDICT_ROWS
 from kernelgrad.functions.features import CACHE_BYTES, MOST_FEATURES, FeatureStream
 from kernelgrad.functions.scaling import MOST_COLUMNS
 from kernelgrad.kernels import Kernel, get_kernel, kernel_summary
 from kernelgrad.losses import SquaredError
-from kernelgrad.persistence import Check, write_container
+from kernelgrad.params import (
+    Documented,
+    anything,
+    boolean,
+    check_params,
+    integer,
+    parameters,
+    real,
+)
+from kernelgrad.registry import room
 from kernelgrad.solvers import Problem, TrainBatch
-from kernelgrad.solvers.random_features.base import build_stream
-from kernelgrad.solvers.random_features.dsg import MAX_WIDTH, ROWS_PER_FEATURE
+from kernelgrad.solvers.dsg import MAX_WIDTH, ROWS_PER_FEATURE
+from kernelgrad.solvers.feature_blocks import build_stream
+from kernelgrad.tasks import NoTargets
+from kernelgrad.training_rows import TrainingRows, canonical_rows, weights_of
+from kernelgrad.types import AnyArray, Float32Array, IntArray, Matrix
+from kernelgrad.validation import CapabilityError, check_compressed, check_int
 
 # The first batch of the estimators, so that bandwidth and scaling are theirs.
 SAMPLE_ROWS = ROWS_PER_FEATURE * MAX_WIDTH
@@ -216,7 +217,8 @@ class RandomFeatures(
     @as_numpy
     def _sample(self, X: Any, kernel: Kernel) -> TrainBatch:
         """Return rows and weights of an estimator's first batch."""
-        X, _, _ = as_source(X)
+        if is_collection(X):
+            X = room("cluster").DaskSource(X)
         source, few = X, None  # rows in the estimators' order, so that sums are the same bits
         if isinstance(X, BatchSource):
             adopt_columns(self, X)

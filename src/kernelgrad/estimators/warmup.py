@@ -15,28 +15,31 @@ from sklearn.base import is_classifier, is_regressor
 from sklearn.utils.validation import has_fit_parameter
 from tqdm import tqdm
 
-from kernelgrad._typing import AnyArray, Float64Array, Matrix
-from kernelgrad._validation import check_name
 from kernelgrad.compute.caching import cache_folder
 from kernelgrad.compute.compiling import compiled_loops
-from kernelgrad.estimators._files import ESTIMATORS
 from kernelgrad.estimators.classifier import KernelClassifier
-from kernelgrad.estimators.linear import LinearClassifier, LinearRegressor
+from kernelgrad.estimators.files import ESTIMATORS
 from kernelgrad.estimators.regressor import KernelRegressor
 from kernelgrad.estimators.semi_supervised import SemiSupervisedKernelClassifier
 from kernelgrad.kernels import KERNELS
 from kernelgrad.losses import LOSSES
+from kernelgrad.registry import room
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, Solver
+from kernelgrad.types import AnyArray, Float64Array, Matrix
+from kernelgrad.validation import check_name
 
 METHODS = ("predict", "decision_function", "predict_proba", "score_samples", "transform")
 # up to 2,048 rows a block holds all rows
 _FEW, _MANY, _COLUMNS = 200, 2500, 6
 # block descent, which defaults take where the kernel matrix does not fit; nothing to search
 _BLOCKS: dict[str, Any] = {"max_iter": 3, "memory_limit": 8e6, "gamma": 0.5, "alpha": 1e-6}
-_FAMILIES: dict[bool, tuple[Any, Any]] = {
-    False: (KernelClassifier, KernelRegressor),
-    True: (LinearClassifier, LinearRegressor),
-}
+
+
+def _family(*, linear: bool) -> tuple[Any, Any]:
+    """Return the classifier and the regressor of linear functions or of kernels."""
+    if linear:
+        return room("linear").LinearClassifier, room("linear").LinearRegressor
+    return KernelClassifier, KernelRegressor
 
 
 def small_fits(
@@ -49,7 +52,7 @@ def small_fits(
     penalty: dict[str, Any] = {}
     if not linear:  # nothing to search
         options["gamma"], penalty["alpha"] = 0.5, 1e-6
-    classifier, regressor = _FAMILIES[linear]
+    classifier, regressor = _family(linear=linear)
     for name, cls in sorted(LOSSES.items()):
         if "classification" in cls.tasks:
             yield classifier(name, **options, **penalty), labels
@@ -107,7 +110,7 @@ def _cases(names: Iterable[str]) -> Iterator[Case]:
         fits: list[tuple[Any, AnyArray]] = []
         if name == "auto":
             fits += default_fits(few)
-            fits += default_fits(signal, _FAMILIES[False], **_BLOCKS)
+            fits += default_fits(signal, _family(linear=False), **_BLOCKS)
         for family, known in ((False, SOLVERS), (True, LINEAR_SOLVERS)):
             if name in known:
                 fits += small_fits(name, few, linear=family)
@@ -116,7 +119,7 @@ def _cases(names: Iterable[str]) -> Iterator[Case]:
                 fits.append((KernelRegressor(kernel=name, solver=solver, max_iter=3), few))
         for estimator, y in fits:
             what = f"{type(estimator).__name__}({name})"
-            linear = isinstance(estimator, _FAMILIES[True])  # on rows in their own precision
+            linear = not hasattr(estimator, "kernel")  # on rows in their own precision
             for dtype in (np.float64, np.float32) if linear else (np.float64,):
                 rows = X[: len(y)].astype(dtype)
                 yield what, estimator, rows, y

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad.compute.linalg import dense
-from kernelgrad.estimators._plan import Plan
-from kernelgrad.estimators._rows import TrainingRows
+from kernelgrad.estimators.plan import Plan
 from kernelgrad.solvers.loop import FitResult, left_over
+from kernelgrad.training_rows import TrainingRows
+from kernelgrad.types import AnyArray, Float64Array, Matrix
 
 # rows that tell whether anything was learned; what leaves out few rows; a spread that is none;
 # a loss that is worse than a constant's

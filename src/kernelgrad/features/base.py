@@ -7,8 +7,8 @@ from abc import ABC, abstractmethod
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import Float32Array, IntArray, Matrix
 from kernelgrad.compute.linalg import row_products
+from kernelgrad.types import Float32Array, IntArray, Matrix
 
 # Density above which dense rows are faster than sparse ones (measured).
 DENSIFY = 0.1

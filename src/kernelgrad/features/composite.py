@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import Float32Array, Matrix
 from kernelgrad.compute.linalg import dense
 from kernelgrad.features.base import FeatureMap
+from kernelgrad.types import Float32Array, Matrix
 
 
 class PartsMap(FeatureMap):

@@ -26,12 +26,12 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad._typing import Float32Array, Matrix
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.elementary import cos_phase_turns, cos_sin_turns, exp_minus
 from kernelgrad.compute.linalg import PAD, csr_times_tile, keeps_rows, rows_times
 from kernelgrad.compute.rows import Csr, Dense, as_rows, by_type
 from kernelgrad.compute.threads import over_tiles, parallel_for
+from kernelgrad.types import Float32Array, Matrix
 
 PAIR, PHASE, LINEAR, STEP, RAMP, RAMP2, DECAY = range(7)
 

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import Float32Array, Float64Array, IntArray, Matrix
 from kernelgrad.compute import rng
-from kernelgrad.features import _fused as projections
+from kernelgrad.features import fused as projections
 from kernelgrad.features.base import FeatureMap, used_columns
+from kernelgrad.types import Float32Array, Float64Array, IntArray, Matrix
 
 _GROUP_BYTES = 16 * 2**20  # weights regenerated at once in predict
 
@@ -31,7 +31,7 @@ class Projection:
     weights, or None; `quantile` is its quantile function.
     """
 
-    kind: int  # the function h, a code of `kernelgrad.features._fused`
+    kind: int  # the function h, a code of `kernelgrad.features.fused`
     law: int
     scale: float
     amplitude: float = 1.0

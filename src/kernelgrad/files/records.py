@@ -25,11 +25,11 @@ from typing import Any, NoReturn
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._disk import check_target, replacing, special
-from kernelgrad._tensors import parse_head, read_tensors, write_tensors
-from kernelgrad._typing import AnyArray, Contents, Matrix
-from kernelgrad._validation import check_compressed, check_name
 from kernelgrad.exceptions import ModelFileError, NewerFileError
+from kernelgrad.files.disk import check_target, replacing, special
+from kernelgrad.files.tensors import parse_head, read_tensors, write_tensors
+from kernelgrad.types import AnyArray, Contents, Matrix
+from kernelgrad.validation import check_compressed, check_name
 
 FORMAT = "kernelgrad-"
 VERSION = 1
@@ -271,7 +271,7 @@ def write_container(
     *,
     key: bytes | None = None,
 ) -> None:
-    """Write a file, all of it or nothing (see :func:`kernelgrad._disk.replacing`).
+    """Write a file, all of it or nothing (see :func:`kernelgrad.files.disk.replacing`).
 
     Parameters
     ----------

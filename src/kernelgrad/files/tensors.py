@@ -13,7 +13,7 @@ from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray
+from kernelgrad.types import AnyArray
 
 MOST_HEAD = 100_000_000  # bytes of names and texts; no reader of the format takes more
 _WORDS = {"b": "BOOL", "i": "I", "u": "U", "f": "F"}

@@ -11,7 +11,16 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import (
+from kernelgrad.compute.backend import CPU, get_device
+from kernelgrad.compute.linalg import row_products, untouched
+from kernelgrad.compute.ranges import check_range
+from kernelgrad.compute.threads import parallel_for
+from kernelgrad.files.records import Record
+from kernelgrad.functions.scaling import InputScaling, restored_kernel
+from kernelgrad.kernels import ExactRows, Kernel, describe_kernel
+from kernelgrad.kernels.tiles import blas_products
+from kernelgrad.registry import room
+from kernelgrad.types import (
     AnyArray,
     Float32Array,
     Float64Array,
@@ -19,16 +28,7 @@ from kernelgrad._typing import (
     IntArray,
     Matrix,
 )
-from kernelgrad._validation import check_bool
-from kernelgrad.compute.device import CPU, get_device
-from kernelgrad.compute.linalg import row_products, untouched
-from kernelgrad.compute.ranges import check_range
-from kernelgrad.compute.threads import parallel_for
-from kernelgrad.functions.scaling import InputScaling, restored_kernel
-from kernelgrad.kernels import ExactRows, Kernel, describe_kernel
-from kernelgrad.kernels._tiles import blas_products
-from kernelgrad.kernels.device import KernelTiles
-from kernelgrad.persistence import Record
+from kernelgrad.validation import check_bool
 
 COLUMN_TILE = 1024  # columns of a block computed by one task
 ROW_TILE = 256  # and its rows: 1 MiB of float32, which stays in the cache
@@ -74,11 +74,11 @@ class ExactKernel:
     ----------
     device : str
         Device that computes products with kernel values, a name for
-        `kernelgrad.compute.device`. It is not part of a model.
+        `kernelgrad.compute.backend`. It is not part of a model.
     """
 
     device = CPU
-    _there: KernelTiles | None = None
+    _there: Any = None
 
     def __init__(
         self,
@@ -118,13 +118,13 @@ class ExactKernel:
         return self.__dict__ | {"_there": None}  # without tensors on a device
 
     @property
-    def on_device(self) -> KernelTiles | None:
+    def on_device(self) -> Any:
         """The kernel on the device; None for the CPU, which always computes float64 values."""
         device = None if self.precise else get_device(self.device)
         if device is None:
             return None
         if self._there is None or self._there.device is not device:
-            self._there = KernelTiles(device, self.kernel)
+            self._there = room("device").KernelTiles(device, self.kernel)
         return self._there
 
     def block(self, A: ExactRows, B: ExactRows) -> Any:

@@ -7,15 +7,15 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
-from kernelgrad.compute.device import CPU
+from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.linalg import row_products, solve_damped
 from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.files.records import Record, one_of
 from kernelgrad.functions.exact import ExactKernel, rows_to_arrays
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.functions.scaling import InputScaling
-from kernelgrad.kernels import ExactRows, Kernel, Polynomial
-from kernelgrad.persistence import Record, one_of
+from kernelgrad.kernels import ExactRows, Kernel, get_kernel
+from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray, Matrix
 
 # Rows processed at once by the CPU, and by a device.
 PREDICT_ROWS, DEVICE_NUMBERS = 8192, 2**24
@@ -430,7 +430,7 @@ class LinearExpansion(Expansion):
     @property
     def kernel(self) -> Kernel:
         """The linear kernel ``<x, z>``."""
-        return Polynomial(degree=1, gamma=1.0, coef0=0.0)
+        return get_kernel("linear")
 
     @property
     def nbytes(self) -> int:

@@ -7,16 +7,16 @@ from typing import Any, Self
 
 import numpy as np
 
-from kernelgrad._typing import Float32Array, Float64Array, FloatArray, Matrix
-from kernelgrad._validation import check_int
 from kernelgrad.compute import linalg
-from kernelgrad.compute.device import CPU, get_device
+from kernelgrad.compute.backend import CPU, get_device
 from kernelgrad.compute.ranges import check_range
 from kernelgrad.features.base import FeatureMap, float32_rows
-from kernelgrad.features.device import DeviceFeatures
+from kernelgrad.files.records import Record
 from kernelgrad.functions.scaling import InputScaling, restored_kernel
 from kernelgrad.kernels import Kernel, describe_kernel
-from kernelgrad.persistence import Record
+from kernelgrad.registry import room
+from kernelgrad.types import Float32Array, Float64Array, FloatArray, Matrix
+from kernelgrad.validation import check_int
 
 CACHE_BYTES = 64 * 2**20
 MOST_FEATURES = 2**24  # largest block accepted from a file; more frequencies would fill memory
@@ -47,12 +47,12 @@ class FeatureStream:
     Attributes
     ----------
     device : str
-        Device that computes features, a name for `kernelgrad.compute.device`. It is not part
+        Device that computes features, a name for `kernelgrad.compute.backend`. It is not part
         of a model.
     """
 
     device = CPU
-    _there: DeviceFeatures | None = None
+    _there: Any = None
 
     def __init__(
         self,
@@ -75,13 +75,13 @@ class FeatureStream:
         return self.__dict__ | {"_there": None}  # without tensors on a device
 
     @property
-    def on_device(self) -> DeviceFeatures | None:
+    def on_device(self) -> Any:
         """The features on the device; None for the CPU."""
         device = get_device(self.device)
         if device is None:
             return None
         if self._there is None or self._there.device is not device:
-            self._there = DeviceFeatures(device, self.map, self.kernel.name)
+            self._there = room("device").DeviceFeatures(device, self.map, self.kernel.name)
         return self._there
 
     @property

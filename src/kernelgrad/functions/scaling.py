@@ -10,12 +10,12 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import ndtri
 
-from kernelgrad._typing import AnyArray, Float64Array, Matrix
-from kernelgrad._validation import check_int
 from kernelgrad.compute.linalg import dense, row_products
+from kernelgrad.files.records import Record, anything
 from kernelgrad.kernels import Kernel, describe_kernel, restore_kernel
 from kernelgrad.kernels.base import steady_centre
-from kernelgrad.persistence import Record, anything
+from kernelgrad.types import AnyArray, Float64Array, Matrix
+from kernelgrad.validation import check_int
 
 SCALINGS = ("robust", "ranks")
 UNITS = "units"  # scales columns in different units, and only these

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone
 
-from kernelgrad._validation import check_name
-from kernelgrad.kernels._tiles import blas_products as blas_products
-from kernelgrad.kernels.additive import Chi2 as Chi2
-from kernelgrad.kernels.additive import Intersection as Intersection
-from kernelgrad.kernels.additive import JensenShannon as JensenShannon
-from kernelgrad.kernels.arc_cosine import ArcCosine as ArcCosine
+from kernelgrad.files.records import Record, anything, registered_part
 from kernelgrad.kernels.base import ExactRows as ExactRows
 from kernelgrad.kernels.base import Kernel as Kernel
 from kernelgrad.kernels.base import ProductKernel as ProductKernel
@@ -21,30 +16,57 @@ from kernelgrad.kernels.base import SumKernel as SumKernel
 from kernelgrad.kernels.base import TiledKernel as TiledKernel
 from kernelgrad.kernels.blackbox import CallableKernel as CallableKernel
 from kernelgrad.kernels.blackbox import PrecomputedKernel as PrecomputedKernel
-from kernelgrad.kernels.convolutional import ConvolutionKernel as ConvolutionKernel
-from kernelgrad.kernels.dot_product import DotProduct as DotProduct
-from kernelgrad.kernels.dot_product import Polynomial as Polynomial
-from kernelgrad.kernels.hellinger import Hellinger as Hellinger
 from kernelgrad.kernels.projection import ProjectionKernel as ProjectionKernel
-from kernelgrad.kernels.semigroup import ExponentialSemigroup as ExponentialSemigroup
-from kernelgrad.kernels.semigroup import ReciprocalSemigroup as ReciprocalSemigroup
-from kernelgrad.kernels.skewed import SkewedChi2 as SkewedChi2
-from kernelgrad.kernels.skewed import SkewedIntersection as SkewedIntersection
 from kernelgrad.kernels.stationary import Cauchy as Cauchy
 from kernelgrad.kernels.stationary import Gaussian as Gaussian
 from kernelgrad.kernels.stationary import Laplacian as Laplacian
 from kernelgrad.kernels.stationary import Matern as Matern
 from kernelgrad.kernels.stationary import StationaryKernel as StationaryKernel
-from kernelgrad.persistence import Record, anything, registered_part
+from kernelgrad.kernels.tiles import blas_products as blas_products
+from kernelgrad.registry import Registry, lazy_names
+from kernelgrad.validation import check_name
 
-KERNELS: dict[str, type[Kernel]] = {}
+if TYPE_CHECKING:
+    from kernelgrad.special_kernels import ArcCosine as ArcCosine
+    from kernelgrad.special_kernels import Chi2 as Chi2
+    from kernelgrad.special_kernels import ConvolutionKernel as ConvolutionKernel
+    from kernelgrad.special_kernels import DotProduct as DotProduct
+    from kernelgrad.special_kernels import ExponentialSemigroup as ExponentialSemigroup
+    from kernelgrad.special_kernels import Hellinger as Hellinger
+    from kernelgrad.special_kernels import Intersection as Intersection
+    from kernelgrad.special_kernels import JensenShannon as JensenShannon
+    from kernelgrad.special_kernels import Polynomial as Polynomial
+    from kernelgrad.special_kernels import ReciprocalSemigroup as ReciprocalSemigroup
+    from kernelgrad.special_kernels import SkewedChi2 as SkewedChi2
+    from kernelgrad.special_kernels import SkewedIntersection as SkewedIntersection
+
+KERNELS: Registry[Kernel] = Registry(
+    {
+        "arc_cosine": "special_kernels:ArcCosine",
+        "chi2": "special_kernels:Chi2",
+        "convolutional": "special_kernels:ConvolutionKernel",
+        "dot_product": "special_kernels:DotProduct",
+        "exponential_semigroup": "special_kernels:ExponentialSemigroup",
+        "hellinger": "special_kernels:Hellinger",
+        "intersection": "special_kernels:Intersection",
+        "jensen_shannon": "special_kernels:JensenShannon",
+        "polynomial": "special_kernels:Polynomial",
+        "reciprocal_semigroup": "special_kernels:ReciprocalSemigroup",
+        "skewed_chi2": "special_kernels:SkewedChi2",
+        "skewed_intersection": "special_kernels:SkewedIntersection",
+    }
+)
+for _cls in (
+    Cauchy, Gaussian, Laplacian, Matern, PrecomputedKernel, ProductKernel, SumKernel,
+):  # fmt: skip
+    KERNELS.register(_cls)
+register_kernel = KERNELS.register
 _ALIASES = {"gaussian": "rbf", "poly": "polynomial"}
+__getattr__, _lazy = lazy_names(__name__, KERNELS)
 
 
-def register_kernel(cls: type[Kernel]) -> type[Kernel]:
-    """Register a kernel class under its ``name``; usable as a decorator."""
-    KERNELS[cls.name] = cls
-    return cls
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_lazy})
 
 
 def get_kernel(
@@ -80,7 +102,7 @@ def get_kernel(
     result: Kernel
     if isinstance(kernel, str):
         if kernel == "linear":
-            return Polynomial(degree=1, gamma=1.0, coef0=0.0)
+            return KERNELS["polynomial"](degree=1, gamma=1.0, coef0=0.0)
         if kernel == "sigmoid":
             raise ValueError(
                 "kernel 'sigmoid' is not positive semi-definite, so it has no function space; "
@@ -198,11 +220,3 @@ def _from_other(kernel: Any) -> Kernel:
     if isinstance(kernel, gp.Matern):
         return Gaussian(g) if np.isinf(kernel.nu) else Matern(float(kernel.nu), g)
     return Gaussian(g)
-
-
-# Register all kernels above that have a name, except functions, which need an argument.
-for _cls in [globals()[_name] for _name in sorted(globals())]:
-    if not inspect.isclass(_cls) or not issubclass(_cls, Kernel) or _cls is CallableKernel:
-        continue
-    if hasattr(_cls, "name"):
-        register_kernel(_cls)

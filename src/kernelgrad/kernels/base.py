@@ -15,8 +15,14 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.utils.extmath import row_norms
 
-from kernelgrad._params import Documented, anything, check_params, parameters
-from kernelgrad._typing import (
+from kernelgrad.compute import rng
+from kernelgrad.compute.threads import over_tiles
+from kernelgrad.features.base import DENSIFY, FeatureMap, float64_rows, narrow_indices
+from kernelgrad.features.composite import ProductMap, SumMap
+from kernelgrad.features.projections import Projection, SummedFrequenciesMap
+from kernelgrad.kernels import tiles
+from kernelgrad.params import Documented, anything, check_params, parameters
+from kernelgrad.types import (
     AnyArray,
     Float32Array,
     Float64Array,
@@ -24,13 +30,7 @@ from kernelgrad._typing import (
     IntArray,
     Matrix,
 )
-from kernelgrad._validation import CapabilityError, DataError, check_real
-from kernelgrad.compute import rng
-from kernelgrad.compute.threads import over_tiles
-from kernelgrad.features.base import DENSIFY, FeatureMap, float64_rows, narrow_indices
-from kernelgrad.features.composite import ProductMap, SumMap
-from kernelgrad.features.projections import Projection, SummedFrequenciesMap
-from kernelgrad.kernels import _tiles as tiles
+from kernelgrad.validation import CapabilityError, DataError, check_real
 
 TAG_PART = 13
 _DIAGONAL_ROWS = 64
@@ -83,7 +83,7 @@ class Kernel(Documented, ABC):
 
     A subclass defines ``name``, :meth:`pairwise` and :meth:`diag`; :meth:`feature_map`, if it
     has random features; and :meth:`check_domain`, if not all rows are allowed. Its constructor
-    arguments are its parameters. They are declared as fields (see `kernelgrad._params`) or
+    arguments are its parameters. They are declared as fields (see `kernelgrad.params`) or
     checked in :meth:`check`. :meth:`resolve` replaces rules such as ``gamma="median"`` by
     numbers.
     """
@@ -92,6 +92,7 @@ class Kernel(Documented, ABC):
     has_random_features: ClassVar[bool] = True
     is_stationary: ClassVar[bool] = False
     is_of_histograms: ClassVar[bool] = False  # defined for x >= 0
+    is_costly: ClassVar[bool] = False  # an exact value costs much more than random features
     # rules that the parameter gamma accepts, for kernels with a gamma
     gamma_rules: ClassVar[tuple[str, ...]] = ("median", "scale")
 
@@ -232,7 +233,7 @@ class Kernel(Documented, ABC):
 
 
 class TiledKernel(Kernel):
-    """Base class of the kernels that `kernelgrad.kernels._tiles` computes.
+    """Base class of the kernels that `kernelgrad.kernels.tiles` computes.
 
     Subclasses give `form_code`, :meth:`embedded` and, unless the kernel is the sum over
     columns itself, `finish_code`.
@@ -295,7 +296,7 @@ class TiledKernel(Kernel):
 
 
 def exact_values(X: Matrix, *, wide: bool) -> Matrix:
-    """Return a copy of rows in the layout that `kernelgrad.kernels._tiles` needs.
+    """Return a copy of rows in the layout that `kernelgrad.kernels.tiles` needs.
 
     The dtype is float32, or float64 with `wide`. Rows are CSR without duplicate entries where
     :func:`float32_rows` returns CSR, else dense in Fortran order, which is fastest to tile.

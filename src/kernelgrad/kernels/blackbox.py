@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad._params import parameters
-from kernelgrad._typing import Float32Array, Float64Array, Matrix
-from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.compute.linalg import dense
 from kernelgrad.kernels.base import ExactRows, Kernel
+from kernelgrad.params import parameters
+from kernelgrad.types import Float32Array, Float64Array, Matrix
+from kernelgrad.validation import CapabilityError, DataError
 
 _DIAGONAL_ROWS = 64
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any
 
-from kernelgrad._params import choice, parameters
-from kernelgrad._typing import Matrix
-from kernelgrad.features import _fused as projections
+from kernelgrad.features import fused as projections
 from kernelgrad.features.base import FeatureMap
 from kernelgrad.features.projections import Projection, ProjectionMap
 from kernelgrad.kernels.base import Kernel
+from kernelgrad.params import choice, parameters
+from kernelgrad.types import Matrix
 
 
 def form_of_cosines() -> Any:
@@ -28,7 +28,7 @@ class ProjectionKernel(Kernel):
 
     @property
     def projection(self) -> int:
-        """The function h as a code of `kernelgrad.features._fused`; by default a cosine."""
+        """The function h as a code of `kernelgrad.features.fused`; by default a cosine."""
         return projections.PAIR if getattr(self, "form", "") == "pair" else projections.PHASE
 
     @property

@@ -17,13 +17,10 @@ from scipy.special import gammaincinv, gammaln, kve
 from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
 from sklearn.utils.extmath import row_norms
 
-from kernelgrad._params import choice, number_or_rule, parameters, real
-from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad.compute import rng
 from kernelgrad.features.base import FeatureMap, float64_rows
 from kernelgrad.features.projections import Projection, ProjectionMap
-from kernelgrad.features.structured import SobolMap, orthogonal_map
-from kernelgrad.kernels import _tiles as tiles
+from kernelgrad.kernels import tiles
 from kernelgrad.kernels.base import (
     ExactRows,
     TiledKernel,
@@ -32,6 +29,9 @@ from kernelgrad.kernels.base import (
     steady_centre,
 )
 from kernelgrad.kernels.projection import ProjectionKernel, form_of_cosines
+from kernelgrad.params import choice, number_or_rule, parameters, real
+from kernelgrad.registry import room
+from kernelgrad.types import AnyArray, Float64Array, Matrix
 
 MEDIAN_ROWS = 2000
 MAX_FACTOR = 2.0**16
@@ -182,8 +182,10 @@ class StationaryKernel(ProjectionKernel):
         self.check()
         args = self.weights(), n_features_in, seed, block_size
         if self.sampling == "orthogonal":
-            return orthogonal_map(*args)
-        return (SobolMap if self.sampling == "qmc" else ProjectionMap)(*args)
+            return room("special_kernels").orthogonal_map(*args)  # type: ignore[no-any-return]
+        if self.sampling == "qmc":
+            return room("special_kernels").SobolMap(*args)  # type: ignore[no-any-return]
+        return ProjectionMap(*args)
 
 
 class _Isotropic(TiledKernel, StationaryKernel):
@@ -231,7 +233,7 @@ class Gaussian(_Isotropic):
         papers. ``"orthogonal"``: orthogonal within groups of d frequencies, which lowers the
         variance. From 65 columns on they are products of Hadamard and sign matrices, which are
         several times faster on wide dense rows (:class:`Gaussian` and :class:`Matern` only;
-        see `kernelgrad.features.structured`). ``"qmc"``: a randomly shifted Sobol' sequence,
+        see `kernelgrad.special_kernels`). ``"qmc"``: a randomly shifted Sobol' sequence,
         with the lowest variance for few columns (at most 21,201 columns, one less for
         :class:`Matern`).
     """

@@ -52,9 +52,9 @@ import scipy.sparse as sp
 from numba import types
 from numba.extending import overload
 
-from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad.compute.caching import fused, njit
 from kernelgrad.compute.elementary import exp_flat, exp_wide, log2_flat
+from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
 
 DOT, CHI2, LEAST, SHANNON, ABSOLUTE, ROOTS, LORENTZ, SUMS, COSH = range(9)
 RAW, EXP, EXP_MINUS, INVERSE, POWER, POLE, SERIES, ARC0, ARC1, ARC2 = range(10)

@@ -6,15 +6,15 @@ import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
-from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
-from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.threads import over_tiles, parallel_for
+from kernelgrad.linear.base import LinearProblem, PreparedRows, weighted_draws
+from kernelgrad.linear.loops import AnchorGraph
 from kernelgrad.losses import scalar
-from kernelgrad.solvers.base import draws
-from kernelgrad.solvers.linear._loops import AnchorGraph
-from kernelgrad.solvers.linear.base import LinearProblem, PreparedRows, weighted_draws
+from kernelgrad.solvers.contract import draws
+from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
+from kernelgrad.validation import CapabilityError
 
 _TAG = 0x616E63
 _SAMPLE = 20  # rows for each centre

@@ -10,13 +10,12 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from kernelgrad._typing import Float64Array, IntArray, Matrix
-from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.rows import Csr, Rows, as_rows, native
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.functions.expansions import LinearExpansion
+from kernelgrad.linear import loops
 from kernelgrad.losses import LOSSES, Loss, loss_code, scalar
-from kernelgrad.solvers.base import (
+from kernelgrad.solvers.contract import (
     Problem,
     RecomputedTracker,
     Solver,
@@ -31,7 +30,8 @@ from kernelgrad.solvers.base import (
     sized,
     transient,
 )
-from kernelgrad.solvers.linear import _loops as loops
+from kernelgrad.types import Float64Array, IntArray, Matrix
+from kernelgrad.validation import CapabilityError
 
 STREAM_ROWS = 4096  # of a batch from a stream, and the shortest pass that steps fall by
 _FIXED_ROWS = 2**24  # rows in memory that are one batch; those on disk come in shuffled parts
@@ -200,7 +200,7 @@ class PreparedRows:
     ) -> float:
         """Take proximal steps in place; return the sum of ``share`` times losses seen.
 
-        See :func:`~kernelgrad.solvers.linear._loops.descend`; without a `reference` they are
+        See :func:`~kernelgrad.linear.loops.descend`; without a `reference` they are
         plain stochastic gradients.
         """
         r = self.table(W, b) if reference is None else reference
@@ -392,6 +392,7 @@ class LinearSolver(Solver[L], Generic[L]):
     whether it takes an L1 part of the penalty, ``needs_l2`` whether it needs an L2 part.
     """
 
+    part: ClassVar[str] = "linear solver"
     requires: ClassVar[frozenset[str]] = frozenset()
     takes_kinks: ClassVar[bool] = False
     searches: ClassVar[bool] = False

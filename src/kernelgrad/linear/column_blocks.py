@@ -30,10 +30,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray, Float64Array, IntArray
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.rows import FAST, Csr, Dense, Rows
 from kernelgrad.compute.threads import over_tiles, parallel_for
+from kernelgrad.linear.loops import shrink
 from kernelgrad.losses.scalar import (
     GAMMA,
     HUBER,
@@ -48,7 +48,7 @@ from kernelgrad.losses.scalar import (
     slope,
     value,
 )
-from kernelgrad.solvers.linear._loops import shrink
+from kernelgrad.types import AnyArray, Float64Array, IntArray
 
 PARTS = 8
 

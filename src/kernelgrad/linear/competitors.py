@@ -7,10 +7,10 @@ from typing import Any
 from sklearn.kernel_approximation import Nystroem
 from sklearn.pipeline import Pipeline, make_pipeline
 
-from kernelgrad._validation import check_int, check_name, check_real
-from kernelgrad.estimators.linear import LinearClassifier, LinearRegressor
 from kernelgrad.estimators.transformer import RandomFeatures
+from kernelgrad.linear.estimators import LinearClassifier, LinearRegressor
 from kernelgrad.losses import Loss
+from kernelgrad.validation import check_int, check_name, check_real
 
 _SOLVERS = ("pegasos", "rbcd", "sbmd", "sdca")
 COMPETITORS = tuple(f"{features}-{solver}" for features in "nr" for solver in _SOLVERS)

@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray, Float64Array
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.rows import FAST, add, column, dot, entries, entry
 from kernelgrad.losses.conjugate import dual_step, loss_and_gap
 from kernelgrad.losses.scalar import slope
+from kernelgrad.types import AnyArray, Float64Array
 
 _STEPS = 100  # of a search for a bias at most
 _NEAR = 1e-6  # of a step: its error is the square of that, and a row comes again

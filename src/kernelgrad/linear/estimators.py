@@ -8,31 +8,26 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from kernelgrad._params import anything, choice, integer, parameters, real
-from kernelgrad._typing import AnyArray, Float64Array
-from kernelgrad._validation import check_name
-from kernelgrad.estimators._auto import rows_nbytes, usable_memory
-from kernelgrad.estimators._plan import Choice, Parts, Plan
-from kernelgrad.estimators._rows import Batches, TrainingRows
-from kernelgrad.estimators._warnings import warn_caller
 from kernelgrad.estimators.classifier import BaseClassifier
+from kernelgrad.estimators.plan import Choice, Parts, Plan
 from kernelgrad.estimators.regressor import BaseRegressor
 from kernelgrad.estimators.supervised import BaseSupervisedEstimator
+from kernelgrad.estimators.warnings import warn_caller
 from kernelgrad.functions.expansions import LinearExpansion
 from kernelgrad.kernels import Polynomial
+from kernelgrad.linear.base import LinearProblem, LinearSolver
+from kernelgrad.linear.rbcd import RBCD
+from kernelgrad.linear.sdca import LinearSDCA
+from kernelgrad.linear.sgd import SGD
+from kernelgrad.linear.svrg import SVRG
 from kernelgrad.losses import Loss
-from kernelgrad.solvers import (
-    LINEAR_SOLVERS,
-    RBCD,
-    SGD,
-    SVRG,
-    LinearProblem,
-    LinearSDCA,
-    LinearSolver,
-    Solver,
-    get_linear_solver,
-)
+from kernelgrad.params import anything, choice, integer, parameters, real
+from kernelgrad.search.auto import rows_nbytes, usable_memory
+from kernelgrad.solvers import LINEAR_SOLVERS, Solver, get_linear_solver
 from kernelgrad.solvers.loop import left_over
+from kernelgrad.training_rows import Batches, TrainingRows
+from kernelgrad.types import AnyArray, Float64Array
+from kernelgrad.validation import check_name
 
 _INNER_PRODUCT = Polynomial(degree=1, gamma=1.0, coef0=0.0)
 _PENALTIES = ("elasticnet", "l1", "l2")

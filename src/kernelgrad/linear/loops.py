@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray, Float64Array, IntArray
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.rows import (
     Csr,
@@ -36,6 +35,7 @@ from kernelgrad.compute.rows import (
     responses,
 )
 from kernelgrad.losses.scalar import MULTINOMIAL, curvature, slopes_of_row, value_of_row
+from kernelgrad.types import AnyArray, Float64Array, IntArray
 
 FOREVER = 2**62
 _TOGETHER = 32  # rows that are added at once: their numbers stay in the nearest cache

@@ -7,23 +7,23 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad._params import integer, parameters
-from kernelgrad._typing import Float64Array
-from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.losses import Loss
-from kernelgrad.losses.conjugate import conjugate_of
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, sized, transient
-from kernelgrad.solvers.kernel.dual_ascent import visit_order
-from kernelgrad.solvers.linear import _dual as dual
-from kernelgrad.solvers.linear._dual import View
-from kernelgrad.solvers.linear.base import (
+from kernelgrad.linear import dual
+from kernelgrad.linear.base import (
     LinearProblem,
     LinearSolver,
     LinearState,
     PreparedRows,
     as_linear,
 )
+from kernelgrad.linear.dual import View
+from kernelgrad.losses import Loss
+from kernelgrad.losses.conjugate import conjugate_of
+from kernelgrad.params import integer, parameters
+from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized, transient
+from kernelgrad.solvers.dual_ascent import visit_order
+from kernelgrad.types import Float64Array
+from kernelgrad.validation import CapabilityError
 
 _CONSTANT = 0.1  # of the mean squared norm of a row: that of the column of constants
 _BIAS_ERROR = 1e-3  # of the tolerance, that the bias may add to the gap

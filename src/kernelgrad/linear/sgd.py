@@ -8,20 +8,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad._params import boolean, integer, parameters, real
-from kernelgrad._typing import Float64Array, IntArray
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, sized, transient
-from kernelgrad.solvers.linear.anchors import check_points, cluster_rows
-from kernelgrad.solvers.linear.base import (
+from kernelgrad.linear.base import (
     STREAM_ROWS,
     LinearState,
-    PreparedRows,
     Round,
     StochasticSolver,
-    as_linear,
     falling_runs,
-    weighted_draws,
 )
+from kernelgrad.params import boolean, integer, parameters, real
+from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized
+from kernelgrad.types import Float64Array
 
 _FORGET = 8.0  # power with which averages forget early iterates
 _RENEWALS = 32  # of step sizes and averages in a pass
@@ -148,149 +144,3 @@ class SGD(AveragingSolver):
         worth = T * p * r.data.row_size / max(1, state.coef.size)
         most = int(np.clip(worth, 1, _RENEWALS))
         yield from falling_runs(T, p, first, state.rows_seen, state.pass_rows, most)
-
-
-@dataclass(kw_only=True)
-class SSGDState(SGDState):
-    """State of :class:`SSGD`: the stratum of each row, (n,), and what draws need of it."""
-
-    stratum: IntArray = sized("n", kinds="i", into="n", later=True)
-    members: list[tuple[IntArray, Float64Array]] = transient(default_factory=list)
-
-
-@parameters
-class SSGD(SGD):
-    r"""Stratified stochastic gradient descent: one row of each cluster in every mini-batch.
-
-    The rows are cut into p strata by k-means, where p is the batch size. A step draws one row
-    of each stratum, in proportion to the weights within it, and weights it by its stratum:
-
-    .. math:: g = \sum_{s=1}^{p} P_s\, l'(y_{k_s}, u_{k_s})\, x_{k_s}, \qquad
-              P_s = \sum_{i \in s} p_i
-
-    which is unbiased, and less noisy if the rows of a stratum are alike. Everything else is as
-    in :class:`SGD`.
-
-    Parameters
-    ----------
-    batch_size : int >= 1, default=10
-        p: rows of a step, and strata.
-    step_size, round_size, average
-        As in :class:`SGD`.
-
-    Notes
-    -----
-    Needs all rows at once. The clusters are found on a sample; every row joins the nearest
-    centre.
-
-    References
-    ----------
-    Zhao and Zhang (2014), "Accelerating Minibatch Stochastic Gradient Descent using Stratified
-    Sampling"; Mu, Liu and Fan (2015), Section 4.2.
-    """
-
-    name: ClassVar[str] = "ssgd"
-    streams: ClassVar[bool] = False
-    state_class: ClassVar[type[Any]] = SSGDState
-    tag: ClassVar[int] = 0x737367
-
-    def init(self, problem: Problem, batch: TrainBatch) -> Any:
-        """Start from zero coefficients and the best constant; cut the rows into strata."""
-        state = super().init(problem, batch)
-        data: PreparedRows = state.data
-        k = min(self.batch_size, data.n)
-        check_points(as_linear(problem), k, data.d, self.name)
-        _, state.stratum = cluster_rows(data, k, problem.seed)
-        return state
-
-    def _draw(self, r: Round[Any]) -> tuple[IntArray, Float64Array]:
-        T, rng = r.n_steps, draws(r.problem.seed, self.tag, r.state.iteration)
-        order, share = np.empty((T, r.p), np.int64), np.zeros((T, r.p))
-        strata = self._members(r.state, r.data)
-        for place, (members, cumulative) in enumerate(strata):
-            order[:, place] = members[weighted_draws(cumulative, T, rng)]
-            share[:, place] = cumulative[-1]
-        order[:, len(strata) :] = order[:, :1]  # fewer strata than rows: the rest is nothing
-        return order, share
-
-    @staticmethod
-    def _members(state: SSGDState, data: PreparedRows) -> list[tuple[IntArray, Float64Array]]:
-        """Return the rows of each stratum that has a weight, and running sums of shares."""
-        if not state.members:
-            for s in range(int(state.stratum.max()) + 1):
-                rows = np.flatnonzero(state.stratum == s)
-                cumulative = np.cumsum(data.share[rows])
-                if len(rows) and cumulative[-1] > 0:
-                    state.members.append((rows, cumulative))
-        return state.members
-
-    def _smoothness(self, r: Round[Any]) -> float:
-        """Return that of as many rows as the largest stratum lets count."""
-        largest = max(float(c[-1]) for _, c in self._members(r.state, r.data))
-        return super()._smoothness(replace(r, p=max(1, int(1.0 / largest))))
-
-
-@parameters
-class LinearPegasos(AveragingSolver):
-    r"""Pegasos: stochastic subgradients with steps ``1 / (l2 t)`` and a projection.
-
-    .. math:: W \leftarrow \Pi\Bigl[\mathrm{prox}\Bigl(W - \frac{1}{l_2 (t + t_0)} \frac{1}{p}
-              \sum_k l'(y_k, u_k)\, x_k\Bigr)\Bigr]
-
-    where the projection, after each run of steps, is onto the ball of radius
-    ``sqrt(2 P(0) / l2)``, which contains the minimum; P(0) is the mean loss of the best
-    constant. The result is the average of the iterates, weighted towards the last ones.
-
-    Parameters
-    ----------
-    batch_size : int >= 1, default=10
-        p.
-    offset : float >= 0 or "auto", default="auto"
-        t_0. ``"auto"`` is ``L(p) / l2``, which makes the first step ``1 / L(p)``; 0 is the
-        paper's, whose first steps are as large as ``1 / l2``.
-    round_size : int >= 1 or "auto", default="auto"
-        Steps of one iteration of the loop; "auto" is one pass over the rows.
-    average : bool, default=True
-        False returns the last iterate.
-    project : bool, default=True
-        Only for rows that are all known from the start, since P(0) of a stream is unknown.
-
-    Notes
-    -----
-    The bias, which has no penalty, takes the same steps. Takes every loss, with subgradients
-    at kinks; needs an L2 penalty and no L1.
-
-    References
-    ----------
-    Shalev-Shwartz, Singer, Srebro and Cotter (2011), "Pegasos: Primal Estimated sub-GrAdient
-    SOlver for SVM"; Rakhlin, Shamir and Sridharan (2012) for averages of the last iterates.
-    """
-
-    name: ClassVar[str] = "pegasos"
-    takes_l1: ClassVar[bool] = False
-    needs_l2: ClassVar[bool] = True
-
-    batch_size: int = integer(default=10, low=1)
-    offset: float | str = real(default="auto", low=0, words=("auto",))
-    round_size: int | str = integer(default="auto", low=1, words=("auto",))
-    average: bool = boolean(default=True)
-    project: bool = boolean(default=True)
-
-    def _runs(self, r: Round[Any]) -> Iterator[tuple[int, int, float]]:
-        l2, auto = r.problem.l2, self.offset == "auto"
-        offset = self._smoothness(r) / l2 if auto else float(self.offset)
-        first, start = 0, r.state.n_steps
-        while first < r.n_steps:
-            t = start + first + offset
-            last = min(r.n_steps, first + max(1, int(_LONGER * t)))
-            middle = start + 0.5 * (first + last + 1) + offset
-            yield first, last, 1.0 / (l2 * middle)
-            first = last
-
-    def _after(self, r: Round[Any], W: Float64Array, b: Float64Array, n: int) -> None:
-        if self.project and r.problem.fixed_rows:
-            radius = np.sqrt(2.0 * r.state.first_loss / r.problem.l2)
-            norm = float(np.sqrt((W * W).sum()))
-            if norm > radius:
-                W *= radius / norm
-        super()._after(r, W, b, n)

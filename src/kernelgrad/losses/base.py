@@ -10,10 +10,10 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
-from kernelgrad._params import Documented, check_params
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray
-from kernelgrad._validation import CapabilityError, check_real
 from kernelgrad.losses import scalar
+from kernelgrad.params import Documented, check_params
+from kernelgrad.types import AnyArray, Float64Array, FloatArray
+from kernelgrad.validation import CapabilityError, check_real
 
 Task: TypeAlias = Literal["classification", "regression", "novelty", "density_ratio"]
 
@@ -186,6 +186,7 @@ class Loss(Documented, ABC):
        Section 5.
     """
 
+    part: ClassVar[str] = "loss"  # how model files call it
     name: ClassVar[str]
     tasks: ClassVar[frozenset[Task]]
     code: ClassVar[int | None] = None

@@ -7,11 +7,11 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import expit, log_expit
 
-from kernelgrad._params import parameters, real
-from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray
-from kernelgrad._validation import check_int
 from kernelgrad.losses import scalar
 from kernelgrad.losses.base import Loss, ScalarLoss, Task, aligned_targets, row_weights
+from kernelgrad.params import parameters, real
+from kernelgrad.types import AnyArray, Float32Array, Float64Array, FloatArray
+from kernelgrad.validation import check_int
 
 _LEAST_WEIGHT = np.finfo(np.float64).tiny  # total weight of an output without weighted rows
 

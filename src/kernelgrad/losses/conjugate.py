@@ -18,8 +18,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kernelgrad._typing import Float64Array
-from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.caching import njit
 from kernelgrad.losses.base import Loss
 from kernelgrad.losses.registry import LOSSES, loss_code
@@ -37,6 +35,8 @@ from kernelgrad.losses.scalar import (
     sigmoid,
     value,
 )
+from kernelgrad.types import Float64Array
+from kernelgrad.validation import CapabilityError
 
 _KNOWN = frozenset((SQUARED, HUBER, EPSILON, QUANTILE, HINGE, SMOOTHED_HINGE, SQUARED_HINGE))
 _KNOWN |= {LOGISTIC, MODIFIED}

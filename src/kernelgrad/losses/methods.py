@@ -18,7 +18,7 @@ import llvmlite.binding as llvm
 import numpy as np
 from numba import types
 
-from kernelgrad._typing import Float64Array
+from kernelgrad.types import Float64Array
 
 FIRST = 1000
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import TypeVar, get_args
 
-from kernelgrad._typing import Float64Array
-from kernelgrad._validation import check_int, check_name
-from kernelgrad.losses._methods import lend
 from kernelgrad.losses.base import Loss, Task
 from kernelgrad.losses.classification import (
     Hinge,
@@ -17,6 +14,7 @@ from kernelgrad.losses.classification import (
     SmoothedHinge,
     SquaredHinge,
 )
+from kernelgrad.losses.methods import lend
 from kernelgrad.losses.regression import (
     Absolute,
     EpsilonInsensitive,
@@ -33,10 +31,13 @@ from kernelgrad.losses.unsupervised import (
     OneClass,
     RelativeNovelty,
 )
+from kernelgrad.registry import Registry
+from kernelgrad.types import Float64Array
+from kernelgrad.validation import check_int, check_name
 
 LossClass = TypeVar("LossClass", bound=type[Loss])
 
-LOSSES: dict[str, type[Loss]] = {}
+LOSSES: Registry[Loss] = Registry({})
 ALIASES: dict[str, str] = {
     "squared_error": "squared",
     "mse": "squared",
@@ -69,7 +70,7 @@ def register_loss(cls: LossClass) -> LossClass:
             f"{cls.__name__}.tasks must be a non-empty frozenset out of "
             f"{', '.join(get_args(Task))}, got {tasks!r}."
         )
-    LOSSES[name] = cls
+    LOSSES.register(cls)
     return cls
 
 

@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad._params import parameters, real
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray
-from kernelgrad._validation import check_real
 from kernelgrad.losses import scalar
 from kernelgrad.losses.base import Loss, ScalarLoss, Task, row_weights
+from kernelgrad.params import parameters, real
+from kernelgrad.types import AnyArray, Float64Array, FloatArray
+from kernelgrad.validation import check_real
 
 
 def weighted_quantile(y: AnyArray, weights: Float64Array, quantile: float) -> Float64Array:

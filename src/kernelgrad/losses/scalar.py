@@ -53,11 +53,11 @@ from typing import Any
 import numpy as np
 from numba.extending import overload, register_jitable
 
-from kernelgrad._typing import Float64Array
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.losses._methods import FIRST as OWN
-from kernelgrad.losses._methods import slopes_by_method, value_by_method
+from kernelgrad.losses.methods import FIRST as OWN
+from kernelgrad.losses.methods import slopes_by_method, value_by_method
+from kernelgrad.types import Float64Array
 
 HINGE, SMOOTHED_HINGE, SQUARED_HINGE, LOGISTIC, PERCEPTRON = range(5)
 SQUARED, HUBER, EPSILON, QUANTILE = range(5, 9)

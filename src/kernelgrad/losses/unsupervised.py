@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from kernelgrad._params import choice, parameters, real
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray
 from kernelgrad.losses import scalar
 from kernelgrad.losses.base import ScalarLoss, Task, row_weights
 from kernelgrad.losses.regression import weighted_quantile
+from kernelgrad.params import choice, parameters, real
+from kernelgrad.types import AnyArray, Float64Array, FloatArray
 
 
 @parameters

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import onnx
 
-from kernelgrad._typing import AnyArray
-from kernelgrad._validation import CapabilityError
-from kernelgrad.estimators._calibration import KNOTS, LESS, Calibration
-from kernelgrad.estimators._tables import MAX_LEVELS, Table
-from kernelgrad.estimators._tasks import Classification
-from kernelgrad.exchange import (
+from kernelgrad.calibration import KNOTS, LESS, Calibration
+from kernelgrad.losses import KLDensityRatio
+from kernelgrad.losses.regression import LogLinkLoss
+from kernelgrad.losses.scalar import LARGEST_LOG
+from kernelgrad.onnx import (
     ExactForm,
     Graph,
     Value,
@@ -22,10 +21,11 @@ from kernelgrad.exchange import (
     add_scaling,
     joined,
 )
-from kernelgrad.exchange.numerics import clip, softmax
-from kernelgrad.losses import KLDensityRatio
-from kernelgrad.losses.regression import LogLinkLoss
-from kernelgrad.losses.scalar import LARGEST_LOG
+from kernelgrad.onnx.numerics import clip, softmax
+from kernelgrad.tables import MAX_LEVELS, Table
+from kernelgrad.tasks import Classification
+from kernelgrad.types import AnyArray
+from kernelgrad.validation import CapabilityError
 
 Outputs = dict[str, tuple[Value, int | None]]  # values and their number of columns, if any
 

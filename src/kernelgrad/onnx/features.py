@@ -8,21 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray, Float32Array
-from kernelgrad._validation import CapabilityError
-from kernelgrad.exchange.graph import Value, joined, multiplied, summed
-from kernelgrad.exchange.kernels import contrast, embed
-from kernelgrad.exchange.numerics import TINY
-from kernelgrad.features import _fused as kinds
-from kernelgrad.features import _hadamard as transforms
-from kernelgrad.features import _sketches as sketches
-from kernelgrad.features.additive import AdditiveMap
+from kernelgrad.features import fused as kinds
 from kernelgrad.features.base import FeatureMap
 from kernelgrad.features.composite import PartsMap, ProductMap, SumMap
-from kernelgrad.features.convolutional import ConvolutionMap
-from kernelgrad.features.dot_product import InnerProductMap, RandomMaclaurin, TensorSketch
 from kernelgrad.features.projections import ProjectionMap
-from kernelgrad.features.structured import HadamardMap
+from kernelgrad.onnx.graph import Value, joined, multiplied, summed
+from kernelgrad.onnx.kernels import contrast, embed
+from kernelgrad.onnx.numerics import TINY
+from kernelgrad.special_kernels.features import hadamard as transforms
+from kernelgrad.special_kernels.features import sketches
+from kernelgrad.special_kernels.features.additive import AdditiveMap
+from kernelgrad.special_kernels.features.convolutional import ConvolutionMap
+from kernelgrad.special_kernels.features.dot_product import (
+    InnerProductMap,
+    RandomMaclaurin,
+    TensorSketch,
+)
+from kernelgrad.special_kernels.features.structured import HadamardMap
+from kernelgrad.types import AnyArray, Float32Array
+from kernelgrad.validation import CapabilityError
 
 # Features of a plane (n, F times blocks), and the factor of each, or of all
 Plane = tuple[Value, Any]

@@ -6,11 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad._validation import CapabilityError
-from kernelgrad.exchange.features import planes, prepare
-from kernelgrad.exchange.graph import Value, joined, summed
-from kernelgrad.exchange.kernels import ExactForm, chunks_of, weighted_sum
-from kernelgrad.exchange.numerics import normal_scores
 from kernelgrad.functions import (
     Expansion,
     FeatureStream,
@@ -20,6 +15,11 @@ from kernelgrad.functions import (
     SupportExpansion,
 )
 from kernelgrad.functions.scaling import HEAVY_LIMIT
+from kernelgrad.onnx.features import planes, prepare
+from kernelgrad.onnx.graph import Value, joined, summed
+from kernelgrad.onnx.kernels import ExactForm, chunks_of, weighted_sum
+from kernelgrad.onnx.numerics import normal_scores
+from kernelgrad.validation import CapabilityError
 
 _FEATURES = 8192  # of a plane, at once
 

@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from kernelgrad._validation import CapabilityError
-from kernelgrad._version import __version__
+from kernelgrad.validation import CapabilityError
+from kernelgrad.version import __version__
 
 # The oldest versions that have what is used here: transforms, and axes as inputs.
 OPSET, ML_OPSET, IR_VERSION = 18, 3, 8

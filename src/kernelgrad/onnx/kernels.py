@@ -7,11 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray
-from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.linalg import dense
-from kernelgrad.exchange.graph import Graph, Value, multiplied, summed
-from kernelgrad.exchange.numerics import TINY, angle, clip
 from kernelgrad.kernels import (
     ArcCosine,
     Cauchy,
@@ -27,13 +23,17 @@ from kernelgrad.kernels import (
     SkewedIntersection,
     SumKernel,
     TiledKernel,
+    tiles,
 )
-from kernelgrad.kernels import _tiles as tiles
-from kernelgrad.kernels.additive import AdditiveKernel
-from kernelgrad.kernels.dot_product import InnerProductKernel
 from kernelgrad.kernels.projection import ProjectionKernel
-from kernelgrad.kernels.semigroup import ExponentialSemigroup, ReciprocalSemigroup
-from kernelgrad.kernels.skewed import SkewedKernel
+from kernelgrad.onnx.graph import Graph, Value, multiplied, summed
+from kernelgrad.onnx.numerics import TINY, angle, clip
+from kernelgrad.special_kernels.additive import AdditiveKernel
+from kernelgrad.special_kernels.dot_product import InnerProductKernel
+from kernelgrad.special_kernels.semigroup import ExponentialSemigroup, ReciprocalSemigroup
+from kernelgrad.special_kernels.skewed import SkewedKernel
+from kernelgrad.types import AnyArray
+from kernelgrad.validation import CapabilityError
 
 _PATCHES = 2**15  # of kept images at once
 _ROWS = 4096  # kept rows at once
@@ -119,7 +119,7 @@ def no_form(kernel: Kernel, why: str = "") -> CapabilityError:
     )
 
 
-# Forms over columns, see `kernelgrad.kernels._tiles`
+# Forms over columns, see `kernelgrad.kernels.tiles`
 
 
 def _entropy(x: Value) -> Value:

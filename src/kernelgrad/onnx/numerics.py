@@ -9,8 +9,8 @@ from numpy.polynomial import Chebyshev
 from numpy.polynomial.chebyshev import cheb2poly
 from scipy.special import ndtri
 
-from kernelgrad._typing import Float64Array
-from kernelgrad.exchange.graph import Value
+from kernelgrad.onnx.graph import Value
+from kernelgrad.types import Float64Array
 
 _DEGREE = 20  # of polynomials; their errors are below 1e-11
 TINY = 1e-290  # a divisor in place of 0

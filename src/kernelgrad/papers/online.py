@@ -1,4 +1,4 @@
-"""The solvers that visit one row after another: Pegasos, NORMA and the perceptron."""
+"""The base of the solvers that visit one row after another."""
 
 from __future__ import annotations
 
@@ -9,24 +9,30 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad._params import boolean, choice, integer, parameters, real
-from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray
-from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.threads import parallel_for, single_threaded_blas
+from kernelgrad.files.records import Record
 from kernelgrad.functions.exact import join_rows
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import SemiSupervised, loss_code
 from kernelgrad.losses.scalar import slopes_of_row
-from kernelgrad.persistence import Record
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, first_constant, sized
-from kernelgrad.solvers.kernel.base import (
+from kernelgrad.solvers.contract import (
+    Problem,
+    StepInfo,
+    TrainBatch,
+    draws,
+    first_constant,
+    sized,
+)
+from kernelgrad.solvers.schedules import smoothness
+from kernelgrad.solvers.support import (
     KernelSolver,
     SupportState,
     SupportUpdate,
     build_exact,
 )
-from kernelgrad.solvers.schedules import smoothness
+from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray
+from kernelgrad.validation import CapabilityError
 
 GROUP = 256  # rows whose kernel values with the support come from one product
 TILE = 1024  # support rows of one task: 1 MiB of kernel values for a group
@@ -38,7 +44,7 @@ _EVEN = 1e-9  # of a weight: rounding of the mean
 _MOST_PARTS = 1000  # of a step; all steps of a pass have about as many as there are rows
 _TAG = 0x6F6E6C
 _TASKS = {"classification", "regression"}
-_Pair = tuple[Float64Array, Float64Array]
+Pair = tuple[Float64Array, Float64Array]
 
 
 class RowTiles:
@@ -183,7 +189,7 @@ class OnlineSolver(KernelSolver[OnlineState]):
         """
         return 1024 if n_rows is None else min(_MAX_ROWS, max(1, -(-n_rows // 20)))
 
-    def _start(self, problem: Problem, batch: TrainBatch, kappa: float) -> _Pair:
+    def _start(self, problem: Problem, batch: TrainBatch, kappa: float) -> Pair:
         """Return (bias, pace), (C,) each; kappa is the mean of ``k(x, x)``."""
         bias = first_constant(problem, batch)
         given = getattr(self, self.pace_parameter)
@@ -197,7 +203,7 @@ class OnlineSolver(KernelSolver[OnlineState]):
         raise NotImplementedError
 
     @abstractmethod
-    def _schedule(self, problem: Problem, state: OnlineState, t: Float64Array) -> _Pair:
+    def _schedule(self, problem: Problem, state: OnlineState, t: Float64Array) -> Pair:
         """Return the steps and factors of visits t = 1, 2, ..., shape (m, C) each."""
 
     @property
@@ -283,7 +289,7 @@ class OnlineSolver(KernelSolver[OnlineState]):
         """Return the number of support rows."""
         return state.n_support
 
-    def functions(self, state: OnlineState) -> _Pair:
+    def functions(self, state: OnlineState) -> Pair:
         """Return the coefficients of the current function and of the result, (S, C) each."""
         return state.current, state.average
 
@@ -443,229 +449,6 @@ class _Visits:
             blend=blend,
             drift=now[1] - keep * before[1] - blend * before[0],
         )
-
-
-@parameters
-class Pegasos(OnlineSolver):
-    r"""Stochastic subgradient steps of length ``1 / (alpha (t + t0))``, one row at a time.
-
-    On ``alpha/2 |w|^2 + mean_i v_i loss(y_i, b + w(x_i))`` visit t of row i makes
-
-    .. math:: w \leftarrow (1 - \tfrac{1}{t + t_0}) w
-              - \tfrac{v_i}{\alpha (t + t_0)} l'(y_i, b + w(x_i))\, k(x_i, \cdot).
-
-    The result is an average of the iterates; its objective is within ``O(log T / (alpha T))``
-    (uniform) or ``O(1 / (alpha T))`` (linear) of the minimum. The bias b is the best constant
-    of the first batch, where the estimator fits one, and stays.
-
-    Parameters
-    ----------
-    average : {"auto", "linear", "uniform", None}, default="auto"
-        Weights of the iterates in the result: growing as t, equal, or the last one alone.
-        ``"auto"`` is ``"linear"`` (the best of the three in error and in objective, measured),
-        or None if `max_support` is given, since an average would need the dropped rows.
-    t0 : float >= 0 or "auto", default="auto"
-        Number of visits assumed before the first. 0 is the paper, with a first step of
-        ``1 / alpha``. ``"auto"`` makes the first step ``1 / (L kappa)``, where L is the
-        curvature of the loss (``E[l'^2] / E[l]`` for one with kinks) and kappa the mean of
-        ``k(x, x)`` on the first batch: ``t0 = max(0, L kappa / alpha - 1)``. Smooth losses
-        diverge with 0; for all losses, the first passes need not correct the first large steps.
-    projection : bool, default=False
-        After each step project every output on the ball of radius ``1 / sqrt(alpha)``, which
-        holds the minimiser of the hinge loss (Section 2.2). Rarely changes a result.
-    max_support : int or None, default=None
-        Support rows to keep. When there are more after a group of 256 visits, those with the
-        smallest ``k(x_s, x_s) max_c a_sc^2`` are dropped, the oldest of equal ones first.
-
-    Notes
-    -----
-    Sample weights are divided by their mean so far and multiply the derivative. A step of a
-    weight v above 1 is ``ceil(v)`` equal ones, each with the derivative where the last led.
-    Any convex loss of labelled rows, at full speed if it has a ``code``.
-
-    References
-    ----------
-    Shalev-Shwartz, Singer, Srebro and Cotter (2011), "Pegasos: Primal estimated sub-gradient
-    solver for SVM"; kernels in Section 4.
-    """
-
-    name: ClassVar[str] = "pegasos"
-    learns_bias: ClassVar[bool] = False
-    pace_parameter: ClassVar[str] = "t0"
-
-    average: str | None = choice(("auto", "linear", "uniform"), default="auto", words=(None,))
-    t0: float | str = real(default="auto", low=0, words=("auto",))
-    projection: bool = boolean(default=False)
-    max_support: int | None = integer(default=None, low=1, words=(None,))
-
-    def check_problem(self, problem: Problem) -> None:
-        """Raise for alpha = 0, and with the projection for another loss than the hinge."""
-        if problem.alpha <= 0:
-            raise ValueError(
-                f"solver 'pegasos' needs alpha > 0, got {problem.alpha:g}; its steps are "
-                "1 / (alpha t)."
-            )
-        super().check_problem(problem)
-
-    def _first_pace(self, problem: Problem, L: Float64Array, kappa: float) -> Float64Array:
-        return np.maximum(0.0, L * kappa / problem.alpha - 1.0)
-
-    def _square_radius(self, problem: Problem) -> float:
-        if not self.projection:
-            return float(np.inf)
-        if problem.loss.name != "hinge":
-            raise CapabilityError(
-                f"the ball of projection=True is that of the hinge loss, not of "
-                f"{problem.loss.name!r}; set projection=False."
-            )
-        return 1.0 / problem.alpha
-
-    def _schedule(self, problem: Problem, state: OnlineState, t: Float64Array) -> _Pair:
-        share = 1.0 / (t[:, None] + state.pace)
-        return share / problem.alpha, 1.0 - share
-
-
-@parameters
-class NORMA(OnlineSolver):
-    r"""Gradient steps on the regularised risk of one row at a time, with bounded memory.
-
-    Visit t of row i moves ``f = w + b`` by the step ``eta_t = eta / t^decay``:
-
-    .. math:: w \leftarrow (1 - \eta_t \alpha) w - \eta_t v_i l'(y_i, f(x_i))\, k(x_i, \cdot),
-              \qquad b \leftarrow b - \eta_t v_i l'(y_i, f(x_i)).
-
-    The bias, where the estimator fits one, starts from the best constant of the first batch.
-
-    Terms shrink by ``1 - eta_t alpha`` with each visit, so that old ones may be dropped: when a
-    term would exceed `max_support`, the term updated longest ago is dropped. With a derivative
-    of at most G, a dropped term has a coefficient of at most
-    ``eta_s G prod_{r > s} (1 - eta_r alpha)``; for a constant step (``decay=0``) it is at least
-    tau = `max_support` visits old if each visit is a new row, and all dropped terms together
-    have a norm of at most
-
-    .. math:: \sum_{r \ge \tau} (1 - \eta \alpha)^r \eta G \sqrt{\kappa}
-              = (1 - \eta \alpha)^\tau\, G \sqrt{\kappa} / \alpha
-
-    with ``k(x, x) <= kappa`` (Section IV of the paper): small when
-    ``max_support >> 1 / (eta alpha)``. Values of f differ by at most ``sqrt(kappa)`` times it.
-
-    Parameters
-    ----------
-    step_size : float > 0 or "auto", default="auto"
-        eta. ``"auto"`` is ``1 / (L kappa)`` for every output: L is the curvature of the loss
-        (``E[l'^2] / E[l]`` for one with kinks: steps then have the scale of the targets) and
-        kappa the mean of ``k(x, x)`` on the first batch, plus 1 with a bias. A step on the
-        squared loss then meets its target.
-    decay : float in [0, 1], default=0
-        Exponent of t. A constant step makes the most progress in a few passes and follows a
-        changing target; the average reduces its noise. 0.5 is the rate of the paper's
-        convergence theorem.
-    average : {"auto", "linear", "uniform", None}, default="auto"
-        As in :class:`Pegasos`.
-    radius : float > 0 or None, default=None
-        Project every output on the ball of this radius B after each step. With ``alpha=0``,
-        ``step_size=B``, ``decay=0.5`` and a uniform average this is stochastic gradient descent
-        on the mean loss subject to ``|w| <= B`` (Section 4.2 of Cotter et al. 2012), within
-        ``3 B / sqrt(T)`` of its minimum on average, for slopes and ``k(x, x)`` up to 1. Not
-        with `max_support`: dropped rows would change the norm.
-    max_support : int or None, default=None
-        Support rows to keep; a visit costs as many kernel values. None keeps all, which is far
-        more accurate unless alpha is large enough for the bound above, but grows without bound
-        on an endless stream.
-
-    Notes
-    -----
-    Losses and sample weights are as in :class:`Pegasos`.
-
-    References
-    ----------
-    Kivinen, Smola and Williamson (2004), "Online learning with kernels", IEEE Transactions on
-    Signal Processing 52(8).
-    """
-
-    name: ClassVar[str] = "norma"
-    drops_oldest: ClassVar[bool] = True
-    pace_parameter: ClassVar[str] = "step_size"
-
-    step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
-    decay: float = real(default=0.0, low=0, high=1)
-    average: str | None = choice(("auto", "linear", "uniform"), default="auto", words=(None,))
-    radius: float | None = real(default=None, low=0, low_open=True, words=(None,))
-    max_support: int | None = integer(default=None, low=1, words=(None,))
-
-    def check(self) -> None:
-        """Raise if a parameter is outside its domain."""
-        super().check()
-        if self.radius is not None and self.max_support is not None:
-            raise ValueError(
-                f"radius={self.radius!r} needs the norm of the function, which rows that "
-                "max_support drops change; leave one of the two None."
-            )
-
-    def _square_radius(self, problem: Problem) -> float:
-        return np.inf if self.radius is None else float(self.radius) ** 2
-
-    def _first_pace(self, problem: Problem, L: Float64Array, kappa: float) -> Float64Array:
-        # the bias moves the response too, by one more
-        return np.asarray(1.0 / (L * max(kappa + problem.fit_intercept, 1e-30)))
-
-    def _schedule(self, problem: Problem, state: OnlineState, t: Float64Array) -> _Pair:
-        eta = state.pace / t[:, None] ** float(self.decay)
-        return eta, np.maximum(0.0, 1.0 - eta * problem.alpha)
-
-
-@parameters
-class KernelPerceptron(OnlineSolver):
-    r"""The perceptron: a mistake adds its row, ``w <- w + y_i v_i k(x_i, .)``.
-
-    A visit with ``y_i f(x_i) <= 0`` is a mistake, counted separately for each class against the
-    rest. The problem's alpha has no effect. On rows that some u separates with margin gamma,
-    ``y_i u(x_i) >= gamma |u|``, there are at most ``kappa / gamma^2`` mistakes in all, with
-    ``k(x, x) <= kappa``; elsewhere the number is bounded by the hinge loss of any u (Section
-    4.5 and Appendix D.3 of [1]_). These guarantees are for one pass; more may overfit.
-
-    Where the estimator fits an intercept it is the coefficient of a constant feature 1: each
-    mistake adds ``y_i v_i`` to it, from 0.
-
-    Parameters
-    ----------
-    average : bool or "auto", default="auto"
-        Return the mean of the iterates after each visit [2]_, far less noisy than the last one.
-        ``"auto"`` is True, or False if `max_support` is given, since the mean would need the
-        dropped rows.
-    max_support : int or None, default=None
-        As in :class:`Pegasos`.
-
-    Notes
-    -----
-    Needs the loss "perceptron", ``max(0, -y f)``. Sample weights are divided by their mean
-    so far; an update counts as many times.
-
-    References
-    ----------
-    .. [1] Cotter, Shalev-Shwartz and Srebro (2012), "The Kernelized Stochastic Batch
-       Perceptron".
-    .. [2] Freund and Schapire (1999), "Large margin classification using the perceptron
-       algorithm".
-    """
-
-    name: ClassVar[str] = "perceptron"
-    requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel", "perceptron_loss"})
-
-    average: bool | str = boolean(default="auto", words=("auto",))
-    max_support: int | None = integer(default=None, low=1, words=(None,))
-
-    @property
-    def _averaging(self) -> str | None:
-        means = self.max_support is None if self.average == "auto" else self.average
-        return "uniform" if means else None
-
-    def _start(self, problem: Problem, batch: TrainBatch, kappa: float) -> _Pair:
-        return np.zeros(problem.n_outputs), np.ones(problem.n_outputs)
-
-    def _schedule(self, problem: Problem, state: OnlineState, t: Float64Array) -> _Pair:
-        ones = np.ones((len(t), len(state.bias)))
-        return ones, ones
 
 
 @njit(nogil=True, cache=True)

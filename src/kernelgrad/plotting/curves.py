@@ -11,15 +11,15 @@ from sklearn.base import clone, is_classifier
 from sklearn.utils import resample
 from sklearn.utils.validation import check_is_fitted
 
-from kernelgrad._typing import Float64Array
-from kernelgrad._validation import check_int, check_name, check_real
-from kernelgrad.plotting._display import (
+from kernelgrad.plotting.display import (
     COLORS,
     Display,
     columns_of_one_length,
     curve_style,
     flat_column,
 )
+from kernelgrad.types import Float64Array
+from kernelgrad.validation import check_int, check_name, check_real
 
 _X_LABELS = {
     "seconds": "Training time (s)",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kernelgrad._typing import Float64Array
+from kernelgrad.types import Float64Array
 
 # Okabe and Ito's, without black and the yellow that is hard to see on white
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")

@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from kernelgrad._validation import check_int, check_real
-from kernelgrad.plotting._display import COLORS, Display, columns_of_one_length, curve_style
-from kernelgrad.plotting._sections import (
+from kernelgrad.plotting.display import COLORS, Display, columns_of_one_length, curve_style
+from kernelgrad.plotting.sections import (
     column_of,
     find_feature,
     last_step,
@@ -19,6 +18,7 @@ from kernelgrad.plotting._sections import (
     rows_at,
     span,
 )
+from kernelgrad.validation import check_int, check_real
 
 
 class GaussianProcessIntervalDisplay(Display):

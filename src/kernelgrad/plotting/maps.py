@@ -9,10 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import is_classifier, is_outlier_detector
 
-from kernelgrad._typing import Float64Array
-from kernelgrad._validation import check_name
-from kernelgrad.plotting._display import Display, curve_style, flat_column
-from kernelgrad.plotting._sections import (
+from kernelgrad.plotting.display import Display, curve_style, flat_column
+from kernelgrad.plotting.sections import (
     column_of,
     find_feature,
     last_step,
@@ -20,6 +18,8 @@ from kernelgrad.plotting._sections import (
     rows_at,
     span,
 )
+from kernelgrad.types import Float64Array
+from kernelgrad.validation import check_name
 
 _MOST = 64.0  # ratio beyond which the colour does not change
 _MAPS = {  # title, label of the scale, colours

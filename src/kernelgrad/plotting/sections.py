@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad._typing import Float64Array
-from kernelgrad._validation import check_int, check_name
-from kernelgrad.plotting._display import flat_column
+from kernelgrad.plotting.display import flat_column
+from kernelgrad.types import Float64Array
+from kernelgrad.validation import check_int, check_name
 
 
 def last_step(estimator: Any) -> Any:

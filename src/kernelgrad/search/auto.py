@@ -7,25 +7,24 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._validation import check_name
 from kernelgrad.compute.memory import LEAST_LIMIT, system_bytes
 from kernelgrad.data import BatchSource
 from kernelgrad.exceptions import CapabilityError
-from kernelgrad.kernels import ConvolutionKernel, Kernel, PrecomputedKernel
+from kernelgrad.kernels import Kernel, PrecomputedKernel
 from kernelgrad.losses import Loss
 from kernelgrad.solvers import (
     DSG,
     CachedBlockDescent,
     DirectSolve,
-    KernelPerceptron,
     NewtonCG,
-    Pegasos,
     Solver,
     WorkingSet,
+    get_solver,
 )
-from kernelgrad.solvers.kernel.base import least_bytes
-from kernelgrad.solvers.kernel.direct import direct_bytes
-from kernelgrad.solvers.kernel.newton import newton_bytes
+from kernelgrad.solvers.direct import direct_bytes
+from kernelgrad.solvers.newton import newton_bytes
+from kernelgrad.solvers.support import least_bytes
+from kernelgrad.validation import check_name
 
 GIVEN = "given as a parameter"
 
@@ -110,7 +109,7 @@ def choose_solver(
     """
     check_name(rows, ("memory", "disk", "stream"), "place of rows")
     if loss.name == "perceptron":
-        return KernelPerceptron(), "the loss is the perceptron's"
+        return get_solver("perceptron"), "the loss is the perceptron's"
     unlabelled = not loss.tasks & {"classification", "regression"}
     dsg = DSG(**_STREAM) if rows == "stream" else DSG()
     # the one-class loss may ask for the paper's steps of the level
@@ -160,7 +159,7 @@ def choose_solver(
     why = "the rows are a stream" if rows == "stream" else why
     if kernel.has_random_features or unlabelled:
         return dsg, why
-    return Pegasos(), f"{why}, and the kernel has no random features"
+    return get_solver("pegasos"), f"{why}, and the kernel has no random features"
 
 
 def bytes_needed(n_rows: int, row_bytes: float, n_outputs: int = 1) -> float:
@@ -203,7 +202,7 @@ def settled_solver(
 
 def _is_costly(kernel: Kernel) -> bool:
     parts = (kernel, *kernel.get_params(deep=True).values())
-    return any(isinstance(part, ConvolutionKernel) for part in parts)
+    return any(isinstance(part, Kernel) and part.is_costly for part in parts)
 
 
 def usable_memory(memory_limit: float | None) -> float:

@@ -25,14 +25,14 @@ import scipy.optimize
 import scipy.sparse as sp
 from scipy.linalg import lapack
 
-from kernelgrad._typing import Float64Array, Matrix
 from kernelgrad.callbacks import FOREVER, Deadline, TimeIsUp
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import parallel_for, single_threaded_blas
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel
-from kernelgrad.solvers.kernel.metric import smoothness
+from kernelgrad.search.metric import smoothness
+from kernelgrad.types import Float64Array, Matrix
 
 MOST_ROWS = 2000  # of the last search; one evaluation is three factorisations of them
 # Rows on which the noise is found once more, given bandwidths: a factorisation an evaluation.

@@ -9,13 +9,13 @@ import numpy as np
 from kernelgrad.callbacks import Deadline
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import at_most
-from kernelgrad.estimators._auto import usable_memory
-from kernelgrad.estimators._evidence import NOISE_ROWS, has_rule, maximise
-from kernelgrad.estimators._rows import TrainingRows
-from kernelgrad.estimators._support import is_auto
 from kernelgrad.estimators.kernel import Found
+from kernelgrad.estimators.support import is_auto
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel
+from kernelgrad.search.auto import usable_memory
+from kernelgrad.search.evidence import NOISE_ROWS, has_rule, maximise
+from kernelgrad.training_rows import TrainingRows
 
 _SEARCH_BYTES, _FEWEST_ROWS = 48, 100  # of a pair of rows while hyperparameters are searched
 # Noise in signal variances, of targets that do not vary and where no time is left to search

@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 from scipy.linalg import get_lapack_funcs, lapack
 
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray
 from kernelgrad.compute.rng import draws
 from kernelgrad.kernels import Gaussian, Kernel, Matern
+from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray
 
 LEAST, MOST = 1e-7, 100.0  # lambda, of kernels with k(x, x) = 1
 SURE = 1e-2  # above this lambda float32 factorises as well

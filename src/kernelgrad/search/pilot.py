@@ -12,18 +12,15 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.spatial.distance import cdist
 
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.memory import LEAST_LIMIT
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.data import ArraySource
-from kernelgrad.estimators._rows import TrainingRows, no_rows
-from kernelgrad.estimators._tasks import Classification, Task
 from kernelgrad.functions.scaling import HEAVY, TAIL, InputScaling
 from kernelgrad.kernels import Gaussian, Kernel, Laplacian
 from kernelgrad.losses import SquaredError
-from kernelgrad.solvers.kernel.metric import (
+from kernelgrad.search.metric import (
     LEAST,
     MOST,
     SPREADS,
@@ -43,6 +40,9 @@ from kernelgrad.solvers.kernel.metric import (
     squared_distances,
     squared_errors,
 )
+from kernelgrad.tasks import Classification, Task
+from kernelgrad.training_rows import TrainingRows, no_rows
+from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 
 POOL_ROWS, _POOL_CELLS = 50_000, 2e7
 MOST_COLUMNS = 2000  # whose weights are learned, and rows are dense for
@@ -266,7 +266,7 @@ def study(
 
     Weights of columns are learned for several shapes beside machines with equal weights, on
     random subsets that grow while candidates get fewer (see
-    :mod:`kernelgrad.solvers.kernel.metric`). Weights are kept only if they lower
+    :mod:`kernelgrad.search.metric`). Weights are kept only if they lower
     the errors by at least a standard error of the paired difference. With few rows the errors
     are those on thirds of the rows that the weights were not learned from; these thirds also
     choose the prior of the weights, and the mean of the targets must be worse as well.

@@ -12,7 +12,11 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from kernelgrad.callbacks import Deadline
-from kernelgrad.estimators._pilot import (
+from kernelgrad.functions.scaling import InputScaling
+from kernelgrad.kernels import Gaussian, Kernel, PrecomputedKernel
+from kernelgrad.losses import SquaredError
+from kernelgrad.search.metric import LEAST, MOST, Sample, kernel_of, ridge_errors
+from kernelgrad.search.pilot import (
     RIDGE,
     Found,
     Pool,
@@ -21,11 +25,7 @@ from kernelgrad.estimators._pilot import (
     purpose_rng,
     ridge_of,
 )
-from kernelgrad.functions.scaling import InputScaling
-from kernelgrad.kernels import Gaussian, Kernel, PrecomputedKernel
-from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import CachedBlockDescent, NewtonCG, Problem, WorkingSet
-from kernelgrad.solvers.kernel.metric import LEAST, MOST, Sample, kernel_of, ridge_errors
 
 _PLAIN_ROWS = 1000
 _RATIOS = (16.0, 4.0, 1.0, 0.25)  # alpha of another loss, beside that of the squared loss

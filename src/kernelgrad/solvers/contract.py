@@ -14,20 +14,20 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._params import Documented, check_params
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
-from kernelgrad._validation import check_bool, check_int, check_real
 from kernelgrad.callbacks import FOREVER, SILENT, Deadline, Progress
-from kernelgrad.compute.device import CPU
+from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.memory import LEAST_LIMIT, available_bytes
 from kernelgrad.compute.rng import draws as draws
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.exceptions import CapabilityError
+from kernelgrad.files.records import Check, Record, anything, check_number, check_text, or_none
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import Loss
-from kernelgrad.persistence import Check, Record, anything, check_number, check_text, or_none
+from kernelgrad.params import Documented, check_params
+from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
+from kernelgrad.validation import check_bool, check_int, check_real
 
 _DIGEST_BYTES = 16 * 2**20
 _TRANSIENT, _SHAPE = "transient", "shape"  # keys of a field's metadata
@@ -81,7 +81,7 @@ class Problem:
         Whether a posterior is wanted too: an exact solution then takes kernel values in float64
         and keeps its factorisation.
     device : str
-        Where kernel values and features are computed, a name for `kernelgrad.compute.device`.
+        Where kernel values and features are computed, a name for `kernelgrad.compute.backend`.
     """
 
     loss: Loss
@@ -500,6 +500,7 @@ class Solver(Documented, ABC, Generic[S]):
     requires: ClassVar[frozenset[str]] = frozenset({"gradient"})
     state_class: ClassVar[type[Any]] = State
     streams: ClassVar[bool] = True  # whether a batch may bring rows that were not there before
+    part: ClassVar[str] = "solver"  # how model files call it
     marks: ClassVar[bool] = False  # whether it is for rows of which some have no label
     takes_stores: ClassVar[bool] = False  # whether a batch may be a RowStore
     # what to do where memory does not do

@@ -9,16 +9,14 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.linalg
 
-from kernelgrad._params import parameters
-from kernelgrad._typing import AnyArray, Float64Array
-from kernelgrad._validation import DataError
 from kernelgrad.callbacks import FOREVER, Deadline
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.functions.exact import GRAM_TILE, ExactKernel
 from kernelgrad.kernels import ExactRows
+from kernelgrad.params import parameters
 from kernelgrad.solvers.audit import AUDIT_LEAST, AUDIT_WORK, Audit
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, transient
-from kernelgrad.solvers.kernel.base import (
+from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, transient
+from kernelgrad.solvers.support import (
     RowsSolver,
     RowsState,
     SupportUpdate,
@@ -27,6 +25,8 @@ from kernelgrad.solvers.kernel.base import (
     matrix_limit,
     sizes,
 )
+from kernelgrad.types import AnyArray, Float64Array
+from kernelgrad.validation import DataError
 
 _TAG = 0x646972
 PANEL = 256  # columns that are factored at once

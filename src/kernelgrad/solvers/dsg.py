@@ -1,4 +1,4 @@
-r"""Doubly stochastic gradients, and those that step on old blocks again."""
+r"""Doubly stochastic gradients."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad._params import boolean, choice, integer, parameters, real
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray, Matrix
-from kernelgrad._validation import check_real
 from kernelgrad.compute import linalg
-from kernelgrad.compute.device import CPU
+from kernelgrad.compute.backend import CPU
+from kernelgrad.files.records import Record, check_text
 from kernelgrad.functions.expansions import RandomFeatureExpansion
 from kernelgrad.functions.features import MOMENT_ROWS, FeatureStream
 from kernelgrad.kernels import Gaussian, Kernel
-from kernelgrad.kernels.device import check_feature_kernel
 from kernelgrad.kernels.stationary import Form
 from kernelgrad.losses import Loss
-from kernelgrad.persistence import Record, check_text
-from kernelgrad.solvers.base import (
+from kernelgrad.params import boolean, choice, integer, parameters, real
+from kernelgrad.registry import room
+from kernelgrad.solvers.contract import (
     Problem,
     Solver,
     State,
@@ -29,7 +27,7 @@ from kernelgrad.solvers.base import (
     first_constant,
     sized,
 )
-from kernelgrad.solvers.random_features.base import (
+from kernelgrad.solvers.feature_blocks import (
     BlockCount,
     BlockTracker,
     BlockUpdate,
@@ -38,6 +36,8 @@ from kernelgrad.solvers.random_features.base import (
     build_stream,
 )
 from kernelgrad.solvers.schedules import averaging_weight, inverse_decay, smoothness
+from kernelgrad.types import AnyArray, Float64Array, FloatArray, Matrix
+from kernelgrad.validation import check_real
 
 _TAG = 0x626C6B
 _LEAST = np.finfo(np.float64).tiny  # of what steps are divided by
@@ -292,7 +292,7 @@ class DSG(Solver[DSGState]):
     def check_device(self, device: str, kernel: Kernel) -> None:
         """Raise CapabilityError unless the device can make the kernel's random features."""
         if device != CPU:
-            check_feature_kernel(kernel, device)
+            room("device").check_feature_kernel(kernel, device)
 
     def resolve_batch_size(self, n_rows: int | None) -> int:
         """Return B: the given one, else four rows per feature; never more than `n_rows`."""
@@ -499,130 +499,6 @@ class DSG(Solver[DSGState]):
     def track(self, state: DSGState, X: Matrix) -> BlockTracker:
         """Return the incremental responses of the rows of `X`."""
         return BlockTracker(state.iterates, state.iterates.x.stream.prepare(X))
-
-
-@parameters
-class UDSG(DSG):
-    r"""UDSG(G, U): in every cycle G steps on new blocks, then U steps on old ones.
-
-    Old blocks are drawn uniformly. A step on one changes its coefficients and adds no block, so
-    a fit of T iterations ends with about ``T G / (G + U)`` blocks and predicts faster in
-    proportion. Per iteration the bound of Theorem 4 is worse than that of DSG; per second UDSG
-    is usually ahead in practice.
-
-    Parameters
-    ----------
-    new_blocks : int, default=1
-        G, steps on new blocks per cycle. ``G = U = 1`` is the paper's setting.
-    reused_blocks : int, default=1
-        U, steps on old blocks per cycle; 0 is DSG.
-    block_size, batch_size, preconditioned, step_size, decay, damping, momentum, average,
-    max_blocks, max_features
-        As in :class:`DSG`.
-
-    References
-    ----------
-    Li and Póczos (2016), "Utilize Old Coordinates: Faster Doubly Stochastic Gradients for
-    Kernel Methods", Algorithm 3, Theorem 4.
-    """
-
-    name: ClassVar[str] = "udsg"
-    _paper_form: ClassVar[Form] = "pair"
-
-    new_blocks: int = integer(default=1, low=1)
-    reused_blocks: int = integer(default=1)
-
-    def _choose_block(
-        self, problem: Problem, state: DSGState, proposal: Proposal
-    ) -> tuple[int, float]:
-        place = state.iteration % (self.new_blocks + self.reused_blocks)
-        if place < self.new_blocks:
-            return state.iterates.x.n_blocks, 1.0
-        return uniform_block(problem, state), 1.0
-
-
-@parameters
-class CDSG(DSG):
-    r"""CDSG: step on an old block where its expected descent is at least that of a new one.
-
-    Every block keeps one number per output, ``beta``: minus the sum of its steps times the
-    batch means g of the loss derivative, shrunk like its coefficients. With the step gamma,
-    ``M`` the largest derivative of the batch and B its rows, an old block j may be moved by
-    any eta that satisfies Eq. (9),
-
-    .. math::
-        2 |\beta_j + \eta g|^2 + 2 \eta^2 |M|^2 \sigma^2 / B^2 \le |\beta_j|^2 + \gamma^2 |g|^2
-
-    (sums over outputs, each with its own gamma). If the most negative such eta over all
-    blocks is below ``-gamma``, that block is moved by ``min(|eta|, max_step gamma)``; else a
-    new block is added. In the printed Algorithm 4 the last two lines hold alpha for beta.
-
-    Parameters
-    ----------
-    max_step : float >= 1, default=1.0
-        Bound of the expected line search in units of gamma. 1 means no line search: larger
-        steps are faster at first and worse later (the paper's appendix bounds them as well).
-        inf is Algorithm 4 as printed.
-    spread : float >= 0, default=1.0
-        sigma of Eq. (9), the spread of a feature's product over rows; 1 bounds that of cosine
-        features. It matters for small batches only; with larger values blocks are reused less
-        often.
-    block_size, batch_size, preconditioned, step_size, decay, damping, momentum, average,
-    max_blocks, max_features
-        As in :class:`DSG`.
-
-    References
-    ----------
-    Li and Póczos (2016), "Utilize Old Coordinates: Faster Doubly Stochastic Gradients for
-    Kernel Methods", Section 4.2, Algorithm 4, Theorem 14.
-    """
-
-    name: ClassVar[str] = "cdsg"
-    _paper_form: ClassVar[Form] = "pair"
-    _paper: ClassVar[dict[str, Any]] = {"max_step": np.inf}
-
-    max_step: float = real(default=1.0, low=1, words=(np.inf,))
-    spread: float = real(default=1.0, low=0)
-
-    def _choose_block(
-        self, problem: Problem, state: DSGState, proposal: Proposal
-    ) -> tuple[int, float]:
-        n = state.iterates.x.n_blocks
-        if n == 0:
-            return 0, 1.0
-        g = proposal.step * proposal.mean_gradient
-        noise = proposal.step * proposal.largest_gradient * self.spread / proposal.n_rows
-        eta = allowed_steps(state.beta, g, float(noise @ noise))
-        best = int(np.argmax(eta))
-        if eta[best] <= 1.0:
-            return n, 1.0
-        return best, min(float(eta[best]), float(self.max_step))
-
-    def _after_step(
-        self, state: DSGState, block: int, keep: Float64Array, move: Float64Array
-    ) -> None:
-        if block == len(state.beta):
-            state.beta = np.vstack([state.beta.reshape(-1, len(move)), np.zeros_like(move)])
-        state.beta *= keep
-        state.beta[block] -= move
-
-
-def allowed_steps(beta: Float64Array, g: Float64Array, noise: float) -> Float64Array:
-    """Return the largest step of every block that Eq. (9) allows, 0 where it allows none.
-
-    `g` is the step times the mean derivative of every output, so steps are in units of gamma;
-    `noise` is ``|gamma M sigma / B|^2``. The result is ``-eta`` for the smaller root eta of
-    ``2 (|g|^2 + noise) eta^2 + 4 (beta . g) eta + |beta|^2 - |g|^2``, clipped at 0.
-    """
-    a = 2.0 * (float(g @ g) + noise)
-    b = 4.0 * (beta @ g)
-    c = np.einsum("jc,jc->j", beta, beta) - float(g @ g)
-    discriminant = b * b - 4.0 * a * c
-    if a == 0.0:
-        return np.zeros(len(beta))
-    root = (b + np.sqrt(np.maximum(discriminant, 0.0))) / (2.0 * a)
-    result: Float64Array = np.where(discriminant >= 0.0, np.maximum(root, 0.0), 0.0)
-    return result
 
 
 def uniform_block(problem: Problem, state: DSGState) -> int:

@@ -1,6 +1,6 @@
 """Dual coordinate ascent on an exact kernel, for losses known by their conjugates.
 
-The dual is that of :class:`~kernelgrad.solvers.kernel.sdca.SDCA`, for any weights of the rows.
+The dual is that of :class:`~kernelgrad.papers.dsg.rivals.sdca.SDCA`, for any weights of the rows.
 Rows are taken in blocks: kernel values among the rows of a block give the same steps as one row
 at a time, and full kernel rows are then needed only of the rows that moved. The responses of
 all rows are kept in float64, so that the duality gap costs O(n) and does not drift.
@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.threads import over_tiles
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.losses.conjugate import dual_step, loss_and_gap
-from kernelgrad.solvers.base import draws, sized
-from kernelgrad.solvers.kernel.base import RowsState
+from kernelgrad.solvers.contract import draws, sized
+from kernelgrad.solvers.support import RowsState
+from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray
 
 BLOCK = 128  # rows about to move that are taken at once: the fastest, it changes rounding only
 # Few rows of a block move near the optimum: so many are looked at for each that may.

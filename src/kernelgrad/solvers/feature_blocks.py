@@ -8,10 +8,9 @@ from typing import Self
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray, Matrix
 from kernelgrad.functions.expansions import RandomFeatureExpansion
 from kernelgrad.functions.features import FeatureStream
-from kernelgrad.solvers.base import (
+from kernelgrad.solvers.contract import (
     Problem,
     StepInfo,
     Tracker,
@@ -19,6 +18,7 @@ from kernelgrad.solvers.base import (
     fit_scaling,
     rows_digest,
 )
+from kernelgrad.types import AnyArray, Float32Array, Float64Array, FloatArray, Matrix
 
 
 @dataclass(frozen=True)

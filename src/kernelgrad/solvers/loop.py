@@ -14,16 +14,12 @@ from typing import Any, Self, TypedDict
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import Contents, FloatArray, Matrix
-from kernelgrad._validation import check_int, check_name
 from kernelgrad.callbacks import CallbackList, FitEvent, Progress, TimeIsUp
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.memory import resident_bytes
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.exceptions import CapabilityError, DataError
-from kernelgrad.functions.expansions import Expansion, restored_expansion
-from kernelgrad.kernels import describe_kernel
-from kernelgrad.persistence import (
+from kernelgrad.files.records import (
     Check,
     Record,
     anything,
@@ -34,7 +30,9 @@ from kernelgrad.persistence import (
     or_none,
     prefixed,
 )
-from kernelgrad.solvers.base import (
+from kernelgrad.functions.expansions import Expansion, restored_expansion
+from kernelgrad.kernels import describe_kernel
+from kernelgrad.solvers.contract import (
     Problem,
     Solver,
     State,
@@ -42,6 +40,8 @@ from kernelgrad.solvers.base import (
     TrainBatch,
     restored_fields,
 )
+from kernelgrad.types import Contents, FloatArray, Matrix
+from kernelgrad.validation import check_int, check_name
 
 _OVER = ("converged", "max_iter")
 _CUT = ("time_limit", "interrupted")  # what further iterations may follow

@@ -9,9 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.linalg
 
-from kernelgrad._params import integer, parameters, real
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
-from kernelgrad._validation import DataError
 from kernelgrad.callbacks import FOREVER, Deadline
 from kernelgrad.compute.linalg import factor_damped
 from kernelgrad.compute.threads import over_tiles, parallel_for
@@ -19,8 +16,9 @@ from kernelgrad.functions.exact import small_alpha
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import Loss, scalar
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, sized, transient
-from kernelgrad.solvers.kernel.base import (
+from kernelgrad.params import integer, parameters, real
+from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized, transient
+from kernelgrad.solvers.support import (
     RowsSolver,
     RowsState,
     SupportUpdate,
@@ -29,6 +27,8 @@ from kernelgrad.solvers.kernel.base import (
     matrix_limit,
     sizes,
 )
+from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
+from kernelgrad.validation import DataError
 
 _TAG = 0x6E7774
 _ROWS, _DEPTH = 512, 4096  # rows of one task of a product, and terms that float32 sums up

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray, Float64Array, IntArray
-from kernelgrad._validation import CapabilityError, DataError
 from kernelgrad.losses import Hinge, SemiSupervised
 from kernelgrad.losses.scalar import HINGE_OR_TUBE
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, sized
-from kernelgrad.solvers.kernel.base import RowsSolver, SupportUpdate
-from kernelgrad.solvers.kernel.dual_ascent import BLOCK, DualAscent, DualState, check_alpha
+from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized
+from kernelgrad.solvers.dual_ascent import BLOCK, DualAscent, DualState, check_alpha
+from kernelgrad.solvers.support import RowsSolver, SupportUpdate
+from kernelgrad.types import AnyArray, Float64Array, IntArray
+from kernelgrad.validation import CapabilityError, DataError
 
 _TAG = 0x7333766D
 

@@ -1,4 +1,4 @@
-"""Solvers by name."""
+"""Solvers by name; those of papers and of linear functions are imported when asked for."""
 
 from __future__ import annotations
 
@@ -6,71 +6,70 @@ from typing import Any, TypeVar
 
 from sklearn.base import clone
 
-from kernelgrad._validation import check_name
-from kernelgrad.solvers.base import Solver
+from kernelgrad.registry import Registry, room
 from kernelgrad.solvers.block_descent.solver import CachedBlockDescent
-from kernelgrad.solvers.kernel.direct import DirectSolve
-from kernelgrad.solvers.kernel.newton import NewtonCG
-from kernelgrad.solvers.kernel.online import NORMA, KernelPerceptron, Pegasos
-from kernelgrad.solvers.kernel.sbp import StochasticBatchPerceptron
-from kernelgrad.solvers.kernel.sdca import SDCA
-from kernelgrad.solvers.kernel.working_set import WorkingSet
-from kernelgrad.solvers.linear.base import LinearSolver
-from kernelgrad.solvers.linear.blocks import RBCD, SBMD
-from kernelgrad.solvers.linear.sdca import LinearSDCA
-from kernelgrad.solvers.linear.sgd import SGD, SSGD, LinearPegasos
-from kernelgrad.solvers.linear.simba import SIMBA
-from kernelgrad.solvers.linear.variance_reduced import S3GD, SAGA, SCV, SVRG
-from kernelgrad.solvers.random_features.dsg import CDSG, DSG, UDSG
-from kernelgrad.solvers.semi_supervised.bgs3vm import BGS3VM
-from kernelgrad.solvers.semi_supervised.cccp_s3vm import CCCPS3VM
-from kernelgrad.solvers.semi_supervised.s3vm_light import S3VMLight
-from kernelgrad.solvers.semi_supervised.self_training import SoftLabels
-from kernelgrad.solvers.semi_supervised.tsg import FRS3VM, TSG
+from kernelgrad.solvers.contract import Solver
+from kernelgrad.solvers.direct import DirectSolve
+from kernelgrad.solvers.dsg import DSG
+from kernelgrad.solvers.newton import NewtonCG
+from kernelgrad.solvers.soft_labels import SoftLabels
+from kernelgrad.solvers.working_set import WorkingSet
+from kernelgrad.validation import check_name
 
 S = TypeVar("S", bound=Solver[Any])
 
+SOLVERS: Registry[Solver[Any]] = Registry(
+    {
+        "udsg": "papers.cdsg:UDSG",
+        "cdsg": "papers.cdsg:CDSG",
+        "sbp": "papers.sbp:StochasticBatchPerceptron",
+        "sdca": "papers.dsg.rivals:SDCA",
+        "norma": "papers.dsg.rivals:NORMA",
+        "pegasos": "papers.sbp.rivals:Pegasos",
+        "perceptron": "papers.sbp.rivals:KernelPerceptron",
+        "tsg": "papers.tsg:TSG",
+        "fr_s3vm": "papers.tsg.rivals:FRS3VM",
+        "bgs3vm": "papers.tsg.rivals:BGS3VM",
+        "cccp_s3vm": "papers.tsg.rivals:CCCPS3VM",
+        "s3vm_light": "papers.tsg.rivals:S3VMLight",
+    }
+)
+for _cls in (CachedBlockDescent, DirectSolve, DSG, WorkingSet, NewtonCG, SoftLabels):
+    SOLVERS.register(_cls)
+LINEAR_SOLVERS: Registry[Any] = Registry(
+    {
+        "svrg": "linear:SVRG",
+        "saga": "linear:SAGA",
+        "sgd": "linear:SGD",
+        "sdca": "linear:LinearSDCA",
+        "rbcd": "linear:RBCD",
+        "s3gd": "papers.s3gd:S3GD",
+        "ssgd": "papers.s3gd.rivals:SSGD",
+        "scv": "papers.s3gd.rivals:SCV",
+        "pegasos": "papers.sbp.rivals:LinearPegasos",
+        "simba": "papers.sbp.rivals:SIMBA",
+        "sbmd": "papers.dsg.rivals:SBMD",
+    }
+)
+register_solver = SOLVERS.register
+register_linear_solver = LINEAR_SOLVERS.register
 
-def _by_name(*classes: type[S]) -> dict[str, type[S]]:
-    return {cls.name: cls for cls in classes}
 
-
-SOLVERS: dict[str, type[Solver[Any]]] = _by_name(
-    CachedBlockDescent, DirectSolve, DSG, UDSG, CDSG, StochasticBatchPerceptron, SDCA,
-    WorkingSet, NewtonCG, Pegasos, NORMA, KernelPerceptron, TSG, FRS3VM, BGS3VM, CCCPS3VM,
-    S3VMLight, SoftLabels,
-)  # fmt: skip
-LINEAR_SOLVERS: dict[str, type[LinearSolver[Any]]] = _by_name(
-    S3GD, SVRG, SAGA, SGD, SSGD, SCV, LinearPegasos, LinearSDCA, RBCD, SBMD, SIMBA,
-)  # fmt: skip
-
-
-def register_solver(cls: type[Solver[Any]]) -> type[Solver[Any]]:
-    """Register a solver class under its ``name``; usable as a decorator."""
-    SOLVERS[cls.name] = cls
-    return cls
-
-
-def register_linear_solver(cls: type[LinearSolver[Any]]) -> type[LinearSolver[Any]]:
-    """Register a class of linear solvers under its ``name``; usable as a decorator."""
-    LINEAR_SOLVERS[cls.name] = cls
-    return cls
-
-
-def _get(
-    solver: Any, known: dict[str, type[S]], auto: str, cls: type[S], kind: str, marks: bool
-) -> S:
+def _get(solver: Any, known: Registry[S], auto: str, cls: type[S], kind: str, marks: bool) -> S:
     """Return a checked solver of one registry, see :func:`get_solver`."""
-    offered = sorted(name for name, each in known.items() if marks or not each.marks)
+
+    def offered() -> list[str]:
+        return sorted(name for name, each in known.items() if marks or not each.marks)
+
     if isinstance(solver, str):
-        if solver not in known:
-            check_name(solver, [*offered, "auto"], "solver")
+        if solver not in known and solver != "auto":
+            check_name(solver, [*offered(), "auto"], "solver")
         result = known[auto if solver == "auto" else solver]()
     elif isinstance(solver, cls):
         result = clone(solver)
     else:
         raise TypeError(
-            f"solver must be a name ({', '.join(offered)}, auto) or a {kind}, got {solver!r}."
+            f"solver must be a name ({', '.join(offered())}, auto) or a {kind}, got {solver!r}."
         )
     result.check()
     return result
@@ -92,11 +91,11 @@ def get_solver(solver: Any, *, marks: bool = True) -> Solver[Any]:
     return _get(solver, SOLVERS, "dsg", Solver, "kernelgrad solver", marks)  # type: ignore[type-abstract]
 
 
-def get_linear_solver(solver: Any) -> LinearSolver[Any]:
+def get_linear_solver(solver: Any) -> Any:
     """Return the linear solver given by a name or an object, after checking its parameters.
 
     "auto" means SVRG here; estimators choose by their data instead. Errors are those of
     :func:`get_solver`.
     """
-    kind = "linear solver of kernelgrad"
-    return _get(solver, LINEAR_SOLVERS, "svrg", LinearSolver, kind, True)  # type: ignore[type-abstract]
+    base, kind = room("linear").LinearSolver, "linear solver of kernelgrad"
+    return _get(solver, LINEAR_SOLVERS, "svrg", base, kind, True)

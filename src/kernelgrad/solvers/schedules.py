@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad._typing import Float64Array, FloatArray
-from kernelgrad._validation import check_real
 from kernelgrad.losses import Loss
-from kernelgrad.solvers.base import Problem
+from kernelgrad.solvers.contract import Problem
+from kernelgrad.types import Float64Array, FloatArray
+from kernelgrad.validation import check_real
 
 _STREAM = 100  # iterations of a stream until all of the unlabelled loss counts
 _FAR = 1e6  # a response at which slopes without a bound are told from others

@@ -8,18 +8,18 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.linalg
 
-from kernelgrad._params import boolean, integer, parameters, real
-from kernelgrad._typing import Float32Array, Float64Array, IntArray
-from kernelgrad._validation import CapabilityError, check_int
 from kernelgrad.compute import linalg
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import ExactRows
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, sized, transient
+from kernelgrad.params import boolean, integer, parameters, real
 from kernelgrad.solvers.block_descent.solver import CachedBlockDescent
-from kernelgrad.solvers.kernel.base import RowsSolver, RowsState, SupportUpdate
-from kernelgrad.solvers.semi_supervised.base import check_kinds, semi_supervised
+from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized, transient
+from kernelgrad.solvers.pseudo_labels import check_kinds, semi_supervised
+from kernelgrad.solvers.support import RowsSolver, RowsState, SupportUpdate
+from kernelgrad.types import Float32Array, Float64Array, IntArray
+from kernelgrad.validation import CapabilityError, check_int
 
 _TAG = 0x736F6674
 _TILE, _PART = 4096, 512  # rows whose kernel values are made at once, and those of one task

@@ -9,9 +9,8 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray, Matrix
-from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.memory import available_bytes, system_bytes
+from kernelgrad.files.records import Record
 from kernelgrad.functions.exact import (
     CACHE_PART,
     CHEAP_CACHE,
@@ -22,8 +21,7 @@ from kernelgrad.functions.exact import (
 )
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import ExactRows, Kernel
-from kernelgrad.persistence import Record
-from kernelgrad.solvers.base import (
+from kernelgrad.solvers.contract import (
     Problem,
     RecomputedTracker,
     Solver,
@@ -38,6 +36,8 @@ from kernelgrad.solvers.base import (
     sized,
     transient,
 )
+from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
+from kernelgrad.validation import CapabilityError
 
 _WORK_BYTES = 32 * 2**20  # tiles of all threads and copies of arrays of n
 _LEAST_WORK = 16 * 2**20  # of these, with few threads

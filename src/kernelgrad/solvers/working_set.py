@@ -8,9 +8,6 @@ from typing import Any, ClassVar
 import numpy as np
 from scipy.linalg.blas import dtrsv
 
-from kernelgrad._params import integer, parameters, real
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray, IntArray
-from kernelgrad._validation import CapabilityError
 from kernelgrad.callbacks import Deadline
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.linalg import factor_damped
@@ -18,9 +15,12 @@ from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.losses import OneClass
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, sized
-from kernelgrad.solvers.kernel.base import RowsSolver, RowsState, SupportUpdate
-from kernelgrad.solvers.kernel.dual_ascent import add_rows, check_alpha
+from kernelgrad.params import integer, parameters, real
+from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized
+from kernelgrad.solvers.dual_ascent import add_rows, check_alpha
+from kernelgrad.solvers.support import RowsSolver, RowsState, SupportUpdate
+from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray
+from kernelgrad.validation import CapabilityError
 
 _ROUGH = 0.1  # of the penalty that is small to smooth losses: kinked ones end at 1e-3
 _BIG = np.float32(1e38)  # stands for "may not move that way"

@@ -1,1 +1,27 @@
-"""."""
+"""Kernels of histograms, inner products, images and half-lines, with their random features."""
+
+from kernelgrad.special_kernels.additive import Chi2, Intersection, JensenShannon
+from kernelgrad.special_kernels.arc_cosine import ArcCosine
+from kernelgrad.special_kernels.convolutional import ConvolutionKernel
+from kernelgrad.special_kernels.dot_product import DotProduct, Polynomial
+from kernelgrad.special_kernels.features.structured import SobolMap, orthogonal_map
+from kernelgrad.special_kernels.hellinger import Hellinger
+from kernelgrad.special_kernels.semigroup import ExponentialSemigroup, ReciprocalSemigroup
+from kernelgrad.special_kernels.skewed import SkewedChi2, SkewedIntersection
+
+__all__ = [
+    "ArcCosine",
+    "Chi2",
+    "ConvolutionKernel",
+    "DotProduct",
+    "ExponentialSemigroup",
+    "Hellinger",
+    "Intersection",
+    "JensenShannon",
+    "Polynomial",
+    "ReciprocalSemigroup",
+    "SkewedChi2",
+    "SkewedIntersection",
+    "SobolMap",
+    "orthogonal_map",
+]

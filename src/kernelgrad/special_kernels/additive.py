@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from kernelgrad._params import choice, parameters
-from kernelgrad._typing import Float64Array, Matrix
-from kernelgrad.features import _sketches as sketches
-from kernelgrad.features.additive import AdditiveMap, Form
 from kernelgrad.features.base import FeatureMap
-from kernelgrad.kernels import _tiles as tiles
+from kernelgrad.kernels import tiles
 from kernelgrad.kernels.base import TiledKernel, row_sums
+from kernelgrad.params import choice, parameters
+from kernelgrad.special_kernels.features import sketches
+from kernelgrad.special_kernels.features.additive import AdditiveMap, Form
+from kernelgrad.types import Float64Array, Matrix
 
 
 @parameters

@@ -9,17 +9,17 @@ import scipy.sparse as sp
 from sklearn.preprocessing import normalize
 from sklearn.utils.extmath import row_norms, safe_sparse_dot
 
-from kernelgrad._params import integer, parameters, real
-from kernelgrad._typing import Float64Array, Matrix
 from kernelgrad.compute import rng
 from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.threads import over_tiles, single_threaded_blas
-from kernelgrad.features import _fused as projections
+from kernelgrad.features import fused as projections
 from kernelgrad.features.base import FeatureMap, float64_rows
 from kernelgrad.features.projections import ProjectionMap
-from kernelgrad.kernels import _tiles as tiles
+from kernelgrad.kernels import tiles
 from kernelgrad.kernels.base import ExactRows, TiledKernel, exact_values
 from kernelgrad.kernels.projection import ProjectionKernel
+from kernelgrad.params import integer, parameters, real
+from kernelgrad.types import Float64Array, Matrix
 
 _TILE_BYTES = 2**22  # buffer of one task
 # Below this 1 - |cos| the angle is computed from the difference of the rows: acos turns a

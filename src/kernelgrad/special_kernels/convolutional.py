@@ -15,14 +15,14 @@ import scipy.sparse as sp
 from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils.extmath import row_norms
 
-from kernelgrad._params import boolean, integer, number_or_rule, parameters, real
-from kernelgrad._typing import AnyArray, Float64Array, Matrix
-from kernelgrad._validation import DataError, check_int
 from kernelgrad.compute import rng
 from kernelgrad.compute.linalg import dense
-from kernelgrad.features.convolutional import ConvolutionMap, PatchGrid
-from kernelgrad.kernels import _tiles as tiles
+from kernelgrad.kernels import tiles
 from kernelgrad.kernels.base import ExactRows, TiledKernel, median_distance
+from kernelgrad.params import boolean, integer, number_or_rule, parameters, real
+from kernelgrad.special_kernels.features.convolutional import ConvolutionMap, PatchGrid
+from kernelgrad.types import AnyArray, Float64Array, Matrix
+from kernelgrad.validation import DataError, check_int
 
 TAG_PATCH = 14
 MEDIAN_PATCHES = 2000
@@ -88,6 +88,7 @@ class ConvolutionKernel(TiledKernel):
     """
 
     name: ClassVar[str] = "convolutional"
+    is_costly: ClassVar[bool] = True
 
     image_shape: Sequence[int] = dataclasses.field(kw_only=False)
     patch_size: int = integer(default=5, low=1, kw_only=False)

@@ -15,13 +15,13 @@ import scipy.sparse as sp
 from scipy.special import gammaln
 from sklearn.utils.extmath import row_norms
 
-from kernelgrad._params import anything, integer, number_or_rule, parameters, real
-from kernelgrad._typing import Float64Array, IntArray, Matrix
-from kernelgrad._validation import DataError, check_name, check_real
 from kernelgrad.features.base import FeatureMap, float64_rows
-from kernelgrad.features.dot_product import RandomMaclaurin, TensorSketch
-from kernelgrad.kernels import _tiles as tiles
+from kernelgrad.kernels import tiles
 from kernelgrad.kernels.base import ExactRows, TiledKernel
+from kernelgrad.params import anything, integer, number_or_rule, parameters, real
+from kernelgrad.special_kernels.features.dot_product import RandomMaclaurin, TensorSketch
+from kernelgrad.types import Float64Array, IntArray, Matrix
+from kernelgrad.validation import DataError, check_name, check_real
 
 # upper bounds of gamma |x|^2: the pole, and the largest exponent of float64
 _LIMITS = {"vovk": 1.0, "exponential": 700.0}

@@ -7,12 +7,12 @@ from typing import ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import Float64Array, Matrix
 from kernelgrad.compute import rng
-from kernelgrad.features import _fused as projections
+from kernelgrad.features import fused as projections
 from kernelgrad.features.base import float64_rows
 from kernelgrad.kernels.base import TiledKernel, row_sums
 from kernelgrad.kernels.projection import ProjectionKernel
+from kernelgrad.types import Float64Array, Matrix
 
 
 class Hellinger(TiledKernel, ProjectionKernel):

@@ -12,15 +12,15 @@ from typing import ClassVar, Self
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._params import number_or_rule, parameters
-from kernelgrad._typing import Float64Array, Matrix
-from kernelgrad._validation import DataError
 from kernelgrad.compute import rng
-from kernelgrad.features import _fused as projections
+from kernelgrad.features import fused as projections
 from kernelgrad.features.base import float64_rows
-from kernelgrad.kernels import _tiles as tiles
+from kernelgrad.kernels import tiles
 from kernelgrad.kernels.base import TiledKernel, row_sums
 from kernelgrad.kernels.projection import ProjectionKernel
+from kernelgrad.params import number_or_rule, parameters
+from kernelgrad.types import Float64Array, Matrix
+from kernelgrad.validation import DataError
 
 MEDIAN_ROWS = 2000
 # Outside these bounds float32 weights, or their products with rows, overflow or vanish.

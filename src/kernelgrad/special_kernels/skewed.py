@@ -11,14 +11,14 @@ from typing import ClassVar
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._params import parameters, real
-from kernelgrad._typing import Float64Array, Matrix
 from kernelgrad.compute import rng
 from kernelgrad.features.base import float64_rows
-from kernelgrad.kernels import _tiles as tiles
+from kernelgrad.kernels import tiles
 from kernelgrad.kernels.base import TiledKernel, check_least
 from kernelgrad.kernels.projection import ProjectionKernel, form_of_cosines
 from kernelgrad.kernels.stationary import Form
+from kernelgrad.params import parameters, real
+from kernelgrad.types import Float64Array, Matrix
 
 
 @parameters

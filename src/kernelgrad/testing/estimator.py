@@ -16,14 +16,14 @@ import scipy.sparse as sp
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.utils.validation import has_fit_parameter
 
-from kernelgrad._typing import AnyArray, Contents, FloatArray, IntArray, Matrix
 from kernelgrad.callbacks import Callback, Checkpoint, FitEvent
 from kernelgrad.compute.threads import set_num_threads
 from kernelgrad.estimators import load
-from kernelgrad.estimators._warmup import METHODS
+from kernelgrad.estimators.warmup import METHODS
+from kernelgrad.files.records import contents_digest, prefixed, read_container
 from kernelgrad.functions.scaling import UNITS
-from kernelgrad.persistence import contents_digest, prefixed, read_container
 from kernelgrad.testing.parameters import check_parameters, pickled, require
+from kernelgrad.types import AnyArray, Contents, FloatArray, IntArray, Matrix
 
 _ROWS, _MANY_ROWS, _NEW_ROWS, _COLUMNS = 120, 1100, 40, 4
 # of the largest output: sums of some 1e3 float32 products, rounded in another order

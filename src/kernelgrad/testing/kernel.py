@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import Float32Array, Float64Array, FloatArray, IntArray
 from kernelgrad.features.base import FeatureMap, float32_rows
 from kernelgrad.kernels import Kernel
 from kernelgrad.testing.parameters import check_parameters, pickled, require
+from kernelgrad.types import Float32Array, Float64Array, FloatArray, IntArray
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 from sklearn.base import clone
 
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray
 from kernelgrad.losses import Loss, UnlabelledLoss, encode_labels
 from kernelgrad.testing.parameters import check_parameters, require
+from kernelgrad.types import AnyArray, Float64Array, FloatArray
 
 _ROWS = 40
 

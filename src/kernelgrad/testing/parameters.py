@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from sklearn.base import clone
 
-from kernelgrad._params import outside_values
+from kernelgrad.params import outside_values
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ def check_parameters(part: Any, validate: Callable[[Any], object] | None = None)
     """Check the parameters of a loss, kernel, solver or estimator.
 
     ``clone`` and ``get_params`` must reproduce `part`. Each declared domain
-    (`kernelgrad._params`) is violated in turn: `validate`, by default ``part.check()``, must
+    (`kernelgrad.params`) is violated in turn: `validate`, by default ``part.check()``, must
     then raise ValueError or TypeError and name the parameter and its value.
 
     Raises

@@ -11,7 +11,6 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_classifier, is_regressor
 from sklearn.utils.validation import has_fit_parameter
 
-from kernelgrad._typing import AnyArray
 from kernelgrad.functions.scaling import UNITS
 from kernelgrad.testing.estimator import (
     _MANY_ROWS,
@@ -25,6 +24,7 @@ from kernelgrad.testing.estimator import (
     _Rows,
 )
 from kernelgrad.testing.parameters import require
+from kernelgrad.types import AnyArray
 
 _OUTLIER = 1e8
 _WORSE = 0.3  # of a score: what few iterations on rows in another order may cost

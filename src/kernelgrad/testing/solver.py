@@ -9,11 +9,11 @@ from unittest import mock
 
 import numpy as np
 
-from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.estimators._warmup import small_fits
+from kernelgrad.estimators.warmup import small_fits
 from kernelgrad.solvers import LinearSolver, Problem, Solver, State, Tracker, TrainBatch
 from kernelgrad.testing.parameters import check_parameters, pickled, require
+from kernelgrad.validation import CapabilityError
 
 _ROWS, _COLUMNS, _STEPS = 150, 3, 10
 _TRACKER_ERROR = 1e-4  # of 1 + max |f|: float32 responses after some steps

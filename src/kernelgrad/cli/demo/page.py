@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from kernelgrad._version import __version__
 from kernelgrad.cli.demo.work import Study
+from kernelgrad.version import __version__
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff;

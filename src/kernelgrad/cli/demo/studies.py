@@ -11,7 +11,7 @@ import numpy as np
 
 from kernelgrad.cli.demo.work import SEED, Result, Study, Work, losses_of
 from kernelgrad.compute.compiling import clock
-from kernelgrad.plotting._display import curve_style
+from kernelgrad.plotting.display import curve_style
 
 _LOWER_LEFT = (
     "Test error against the seconds of fits on 30 % and on all rows; lower left is best."

@@ -15,7 +15,7 @@ import numpy as np
 from kernelgrad.compute.compiling import clock, compiling
 
 if TYPE_CHECKING:
-    from kernelgrad._typing import AnyArray, Float64Array
+    from kernelgrad.types import AnyArray, Float64Array
 
 SEED = 0
 _SILENCE = 2.5  # seconds after which the demo says what it is doing

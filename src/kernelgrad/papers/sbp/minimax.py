@@ -25,9 +25,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernelgrad._typing import Float64Array, IntArray
-from kernelgrad._validation import DataError, check_real
 from kernelgrad.compute.caching import njit
+from kernelgrad.types import Float64Array, IntArray
+from kernelgrad.validation import DataError, check_real
 
 SAMPLE = 512  # rows of a first guess; at most so many are simply taken all
 

@@ -7,15 +7,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad._params import choice, integer, parameters, real
-from kernelgrad._typing import Float32Array, Float64Array, IntArray
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.kernels import Gaussian
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, sized
-from kernelgrad.solvers.kernel import minimax
-from kernelgrad.solvers.kernel.base import RowsSolver, RowsState, SupportUpdate
+from kernelgrad.papers.sbp import minimax
+from kernelgrad.params import choice, integer, parameters, real
+from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized
+from kernelgrad.solvers.support import RowsSolver, RowsState, SupportUpdate
+from kernelgrad.types import Float32Array, Float64Array, IntArray
 
 _TAG = 0x736270
 _TILE = 8192  # columns of a task

@@ -3,21 +3,20 @@ r"""Triply stochastic gradients for semi-supervised SVMs (Geng et al. 2019, Algo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad._params import anything, boolean, integer, parameters, real
-from kernelgrad._typing import Float64Array
-from kernelgrad._validation import CapabilityError, check_real
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Loss, SemiSupervised
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
-from kernelgrad.solvers.random_features.dsg import DSG, DSGState
+from kernelgrad.params import anything, boolean, integer, parameters, real
+from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch
+from kernelgrad.solvers.dsg import DSG, DSGState
+from kernelgrad.solvers.pseudo_labels import semi_supervised
 from kernelgrad.solvers.schedules import check_ramp, iterations, ramp_share, slope_grows
-from kernelgrad.solvers.semi_supervised.base import semi_supervised
+from kernelgrad.types import Float64Array
+from kernelgrad.validation import CapabilityError, check_real
 
 BATCH = 256
 _STREAM_BLOCK = 128  # frequencies where the number of rows is not known
@@ -216,28 +215,3 @@ class TSG(DSG):
         for kind in (known, ~known):
             p[kind] *= 0.5 / max(float(p[kind].sum()), 1e-300)
         return p
-
-
-@parameters
-class FRS3VM(TSG):
-    """The same gradients on one block of random features that never changes.
-
-    Parameters
-    ----------
-    block_size : int or "auto", default="auto"
-        Number of frequencies of the function. ``"auto"`` is the square root of the number of
-        rows.
-    batch_size, step_size, theta, decay, ramp, horizon, preconditioned, damping, momentum, \
-average
-        As in :class:`TSG`.
-
-    References
-    ----------
-    Geng et al. (2019), Section 6 ("FRS3VM"); Rahimi and Recht (2008), "Random Features for
-    Large-Scale Kernel Machines".
-    """
-
-    name: ClassVar[str] = "fr_s3vm"
-
-    max_blocks: int | None = field(default=1, init=False)
-    max_features: int | None = field(default=None, init=False)

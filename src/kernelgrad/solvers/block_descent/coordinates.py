@@ -9,17 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad._typing import Float32Array, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.compute import linalg
-from kernelgrad.compute.device import BlockValues, DeviceBlockMatrix
+from kernelgrad.compute.backend import BlockValues
 from kernelgrad.compute.linalg import stacked
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.features.device import DeviceFeatures
 from kernelgrad.functions.exact import ExactKernel, join_rows
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import ExactRows, blas_products
-from kernelgrad.kernels.device import KernelTiles
-from kernelgrad.solvers.block_descent import _constants as constants
+from kernelgrad.solvers.block_descent import constants
+from kernelgrad.types import Float32Array, Float64Array, FloatArray, IntArray, Matrix
 
 TILE = 2048  # rows that one task takes
 _SUB = 256  # rows of a tile whose kernel values stay in the second cache
@@ -103,7 +101,7 @@ class Block(ABC):
         """The source of values on a device; None on the CPU."""
 
     @abstractmethod
-    def there(self, rows: Any) -> DeviceBlockMatrix:
+    def there(self, rows: Any) -> BlockValues:
         """Return the values on prepared rows, on the device."""
 
     @abstractmethod
@@ -186,11 +184,11 @@ class SupportBlock(Block):
         return {name: value for name, value in vars(self).items() if name != "gram"}
 
     @property
-    def on_device(self) -> KernelTiles | None:
+    def on_device(self) -> Any:
         """The source of kernel values on a device; None on the CPU."""
         return self.exact.on_device
 
-    def there(self, rows: ExactRows) -> DeviceBlockMatrix:
+    def there(self, rows: ExactRows) -> BlockValues:
         """Return ``k(X, Z)`` on the device."""
         assert self.on_device is not None
         return self.on_device.matrix(rows, self.centres)
@@ -224,11 +222,11 @@ class FeatureBlock(Block):
         self._stream = stream
 
     @property
-    def on_device(self) -> DeviceFeatures | None:
+    def on_device(self) -> Any:
         """The source of features on a device; None on the CPU."""
         return self._stream.on_device
 
-    def there(self, rows: Matrix) -> DeviceBlockMatrix:
+    def there(self, rows: Matrix) -> BlockValues:
         """Return ``phi_j(X) / sqrt(J)`` on the device."""
         assert self.on_device is not None
         return self.on_device.matrix(rows, self._j, float(self._scale))

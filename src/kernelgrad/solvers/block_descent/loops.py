@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numba.extending import overload
 
-from kernelgrad._typing import AnyArray, Float32Array, Float64Array, FloatArray
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.elementary import exp_flat, log2_flat
 from kernelgrad.compute.threads import parallel_for
@@ -35,6 +34,7 @@ from kernelgrad.losses.scalar import (
     smooth_slope,
     smooth_value,
 )
+from kernelgrad.types import AnyArray, Float32Array, Float64Array, FloatArray
 
 SCALE, STEP, MOMENTUM = 1, 2, 4  # bits of the directions of :func:`along`
 

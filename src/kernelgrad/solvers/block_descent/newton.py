@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from kernelgrad._typing import Float32Array, Float64Array
 from kernelgrad.compute import linalg
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses import scalar
-from kernelgrad.solvers.base import sized
-from kernelgrad.solvers.block_descent import _constants as constants
-from kernelgrad.solvers.block_descent import _loops as descent
-from kernelgrad.solvers.block_descent._loops import MOMENTUM, SCALE, STEP
+from kernelgrad.solvers.block_descent import constants
+from kernelgrad.solvers.block_descent import loops as descent
 from kernelgrad.solvers.block_descent.coordinates import Block, take_rows
+from kernelgrad.solvers.block_descent.loops import MOMENTUM, SCALE, STEP
 from kernelgrad.solvers.block_descent.objective import Objective, Search, minimise_on_span
 from kernelgrad.solvers.block_descent.shards import (
     Point,
@@ -26,6 +24,8 @@ from kernelgrad.solvers.block_descent.shards import (
     Team,
     step_on,
 )
+from kernelgrad.solvers.contract import sized
+from kernelgrad.types import Float32Array, Float64Array
 
 
 @dataclass

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad._typing import Float32Array, Float64Array
 from kernelgrad.losses import Loss, OneClass, scalar
 from kernelgrad.losses.unlabelled import Ramp, SemiSupervised
-from kernelgrad.solvers.block_descent import _constants as constants
-from kernelgrad.solvers.block_descent import _loops as descent
-from kernelgrad.solvers.block_descent._loops import MOMENTUM, SCALE, STEP
+from kernelgrad.solvers.block_descent import constants
+from kernelgrad.solvers.block_descent import loops as descent
+from kernelgrad.solvers.block_descent.loops import MOMENTUM, SCALE, STEP
+from kernelgrad.types import Float32Array, Float64Array
 
 
 class Objective:

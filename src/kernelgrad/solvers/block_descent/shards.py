@@ -17,21 +17,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad._disk import ROOM, ScratchFolder, named
-from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray
-from kernelgrad.compute.device import BlockValues
+from kernelgrad.compute.backend import BlockValues
 from kernelgrad.compute.linalg import first_of_equals, row_hashes
+from kernelgrad.files.disk import ROOM, ScratchFolder, named
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import Loss, scalar
-from kernelgrad.solvers.base import RowStore, draws
 from kernelgrad.solvers.block_descent.coordinates import (
     Block,
     join_prepared,
     take_rows,
 )
 from kernelgrad.solvers.block_descent.objective import RowObjective
+from kernelgrad.solvers.contract import RowStore, draws
+from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray
 
 SHARD = 131_072  # rows
 TAG = 0x636163  # of random numbers

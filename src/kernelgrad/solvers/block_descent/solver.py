@@ -7,34 +7,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad._disk import ScratchFolder
-from kernelgrad._params import choice, integer, parameters, real
-from kernelgrad._typing import AnyArray, Float64Array, IntArray, Matrix
-from kernelgrad._validation import CapabilityError, DataError
-from kernelgrad.compute.device import CPU
+from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.linalg import first_of_equals, untouched
 from kernelgrad.compute.memory import LEAST_LIMIT, system_bytes
+from kernelgrad.files.disk import ScratchFolder
 from kernelgrad.functions.expansions import Expansion, RandomFeatureExpansion, SupportExpansion
 from kernelgrad.kernels import Kernel
-from kernelgrad.kernels.device import check_feature_kernel, check_tiles
 from kernelgrad.losses import scalar
 from kernelgrad.losses.regression import ResidualLoss
 from kernelgrad.losses.unlabelled import SemiSupervised
+from kernelgrad.params import choice, integer, parameters, real
+from kernelgrad.registry import room
 from kernelgrad.solvers.audit import AUDIT_LEAST, AUDIT_WORK, Audit
-from kernelgrad.solvers.base import (
-    Problem,
-    RowStore,
-    Solver,
-    State,
-    StepInfo,
-    Tracker,
-    TrainBatch,
-    batch_digest,
-    check_same_rows,
-    draws,
-    first_constant,
-)
-from kernelgrad.solvers.block_descent import _constants as constants
+from kernelgrad.solvers.block_descent import constants
 from kernelgrad.solvers.block_descent.coordinates import (
     TILE,
     Block,
@@ -62,8 +47,23 @@ from kernelgrad.solvers.block_descent.shards import (
     joined,
 )
 from kernelgrad.solvers.block_descent.state import CachedState
-from kernelgrad.solvers.kernel.base import MERGE_ROWS, exact_kernel
-from kernelgrad.solvers.random_features.base import build_stream
+from kernelgrad.solvers.contract import (
+    Problem,
+    RowStore,
+    Solver,
+    State,
+    StepInfo,
+    Tracker,
+    TrainBatch,
+    batch_digest,
+    check_same_rows,
+    draws,
+    first_constant,
+)
+from kernelgrad.solvers.feature_blocks import build_stream
+from kernelgrad.solvers.support import MERGE_ROWS, exact_kernel
+from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
+from kernelgrad.validation import CapabilityError, DataError
 
 _FIRST_ROWS = 2**18  # that tell scaling, bandwidth and the best constant, at most
 _DIGEST_ROWS = 4096  # of a store
@@ -232,7 +232,9 @@ class CachedBlockDescent(Solver[CachedState]):
     def check_device(self, device: str, kernel: Kernel) -> None:
         """Raise CapabilityError unless the device can make the values of blocks."""
         if device != CPU:
-            (check_tiles if self.blocks == "support" else check_feature_kernel)(kernel, device)
+            support = self.blocks == "support"
+            check = "check_tiles" if support else "check_feature_kernel"
+            getattr(room("device"), check)(kernel, device)
 
     def resolve_batch_size(self, n_rows: int | None) -> int:
         """Return all rows; None asks up to how many duplicates are worth merging."""

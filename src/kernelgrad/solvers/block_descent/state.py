@@ -9,12 +9,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray, Float64Array
+from kernelgrad.files.records import Record, anything, one_of
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.features import FeatureStream
-from kernelgrad.persistence import Record, anything, one_of
-from kernelgrad.solvers.base import Problem, State, restored_fields, sized, transient
 from kernelgrad.solvers.block_descent.newton import FeatureCoefficients, Iterate, Workspace
+from kernelgrad.solvers.contract import Problem, State, restored_fields, sized, transient
+from kernelgrad.types import AnyArray, Float64Array
 
 
 @dataclass(kw_only=True)

@@ -7,11 +7,11 @@ from typing import Literal
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad._typing import Float32Array, IntArray, Matrix
 from kernelgrad.compute import rng
-from kernelgrad.features import _sketches as sketches
-from kernelgrad.features._fused import TILE
 from kernelgrad.features.base import FeatureMap, float64_rows, used_columns
+from kernelgrad.features.fused import TILE
+from kernelgrad.special_kernels.features import sketches
+from kernelgrad.types import Float32Array, IntArray, Matrix
 
 _GROUP_BYTES = 16 * 2**20  # frequencies regenerated at once in predict
 _GROUP_TILES = 64
@@ -23,8 +23,8 @@ Form = Literal["auto", "coordinates", "hashed", "signs"]
 class AdditiveMap(FeatureMap):
     """Features ``sqrt(x_j) [cos, sin](w ln x_j)``, by coordinates, hashed or summed with signs.
 
-    `law` is the law of the frequencies, a code of `kernelgrad.features._sketches`; the forms
-    are those of :class:`~kernelgrad.kernels.additive.AdditiveKernel`.
+    `law` is the law of the frequencies, a code of `kernelgrad.special_kernels.features.sketches`; the forms
+    are those of :class:`~kernelgrad.special_kernels.additive.AdditiveKernel`.
     """
 
     planes = 2

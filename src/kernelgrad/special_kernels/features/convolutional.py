@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernelgrad._typing import Float32Array, IntArray, Matrix
 from kernelgrad.compute import rng
 from kernelgrad.compute.linalg import dense
-from kernelgrad.features import _patches as patches
 from kernelgrad.features.base import FeatureMap
+from kernelgrad.special_kernels.features import patches
+from kernelgrad.types import Float32Array, IntArray, Matrix
 
 TAG_CELL = 12
 _MIN_GROUP, _MAX_GROUP = 8, 64  # features of a group share a cell

@@ -9,14 +9,14 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import scipy.fft
 
-from kernelgrad._typing import AnyArray, Float32Array, Float64Array, IntArray, Matrix
 from kernelgrad.compute import rng
 from kernelgrad.compute.linalg import PAD, keeps_rows, row_products
 from kernelgrad.compute.rows import Rows, as_rows
 from kernelgrad.compute.threads import over_tiles
-from kernelgrad.features import _sketches as sketches
-from kernelgrad.features._fused import take_tile, tile_times
 from kernelgrad.features.base import FeatureMap, used_columns
+from kernelgrad.features.fused import take_tile, tile_times
+from kernelgrad.special_kernels.features import sketches
+from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray, Matrix
 
 _WIDTH = 16  # signs are drawn for multiples of this many features, to limit product shapes
 

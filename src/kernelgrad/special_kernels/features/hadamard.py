@@ -22,13 +22,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernelgrad._typing import Float32Array, Matrix
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.elementary import cos_phase_turns, cos_sin_turns
 from kernelgrad.compute.linalg import times_wide
 from kernelgrad.compute.rows import Csr, Dense, as_rows, by_type
 from kernelgrad.compute.threads import over_tiles, single_threaded_blas, sum_over_tiles
-from kernelgrad.features._fused import PAIR
+from kernelgrad.features.fused import PAIR
+from kernelgrad.types import Float32Array, Matrix
 
 # Two vectors of 16 floats per line. With wider lines the 16 streams of a radix-16 pass fall
 # into the same sets of the L1 cache; narrower ones repeat loads of signs and coefficients.

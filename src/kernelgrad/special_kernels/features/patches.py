@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad._typing import Float32Array, IntArray
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.elementary import cos_sin_turns
 from kernelgrad.compute.linalg import PAD, keeps_rows, rows_times
 from kernelgrad.compute.threads import over_tiles
+from kernelgrad.types import Float32Array, IntArray
 
 _TILE_FLOATS = 2**16  # patches, cosines and sines of one tile, which stay in the L2 cache
 _FAST = {"contract", "nsz", "arcp"}

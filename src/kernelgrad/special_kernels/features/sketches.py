@@ -24,14 +24,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernelgrad._typing import AnyArray, Float32Array, IntArray, Matrix
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.elementary import cos_sin_turns
 from kernelgrad.compute.linalg import PAD, keeps_rows
 from kernelgrad.compute.rng import cauchys, philox, sechs, split_seed
 from kernelgrad.compute.rows import Csr, Dense, as_rows, by_type, column, entries, entry
 from kernelgrad.compute.threads import over_tiles, parallel_for, sum_over_tiles
-from kernelgrad.features._fused import ROWS, TILE, add_product
+from kernelgrad.features.fused import ROWS, TILE, add_product
+from kernelgrad.types import AnyArray, Float32Array, IntArray, Matrix
 
 TAG_DEGREE, TAG_SIGN, TAG_BUCKET, TAG_ADDITIVE = 3, 4, 5, 6
 SECH, HALF_CAUCHY, JENSEN_SHANNON = range(3)

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.polynomial import Chebyshev
 from scipy.special import gammainccinv, gammaincinv, ndtr, ndtri
 
-from kernelgrad._typing import Float32Array, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.compute import rng
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.features import _hadamard as hadamard
 from kernelgrad.features.base import FeatureMap
 from kernelgrad.features.projections import Projection, ProjectionMap
+from kernelgrad.special_kernels.features import hadamard
+from kernelgrad.types import Float32Array, Float64Array, FloatArray, IntArray, Matrix
 
 TAG_ORTHOGONAL, TAG_LENGTH, TAG_SHIFT = 8, 9, 10
 

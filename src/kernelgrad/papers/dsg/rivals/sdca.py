@@ -6,18 +6,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from kernelgrad._params import choice, integer, parameters, real
-from kernelgrad._typing import Float64Array
 from kernelgrad.losses.conjugate import conjugate_of
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch
-from kernelgrad.solvers.kernel.base import RowsSolver, SupportUpdate
-from kernelgrad.solvers.kernel.dual_ascent import (
+from kernelgrad.params import choice, integer, parameters, real
+from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch
+from kernelgrad.solvers.dual_ascent import (
     BLOCK,
     DualAscent,
     DualState,
     check_alpha,
     visit_order,
 )
+from kernelgrad.solvers.support import RowsSolver, SupportUpdate
+from kernelgrad.types import Float64Array
 
 
 @parameters

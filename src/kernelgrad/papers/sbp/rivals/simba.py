@@ -21,17 +21,10 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from kernelgrad._params import integer, parameters, real
-from kernelgrad._typing import AnyArray, Float64Array
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.rows import FAST, Rows, add, as_rows
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.losses import Loss, scalar
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, draws, sized, transient
-from kernelgrad.solvers.kernel import minimax
-from kernelgrad.solvers.kernel.sbp import best_scale, paired_heights
-from kernelgrad.solvers.linear._dual import best_bias
-from kernelgrad.solvers.linear.base import (
+from kernelgrad.linear.base import (
     LinearProblem,
     LinearSolver,
     LinearState,
@@ -39,6 +32,13 @@ from kernelgrad.solvers.linear.base import (
     as_linear,
     evaluate,
 )
+from kernelgrad.linear.dual import best_bias
+from kernelgrad.losses import Loss, scalar
+from kernelgrad.papers.sbp import minimax
+from kernelgrad.papers.sbp.sbp import best_scale, paired_heights
+from kernelgrad.params import integer, parameters, real
+from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized, transient
+from kernelgrad.types import AnyArray, Float64Array
 
 _TAG = 0x73696D62
 _MOST_NU = 1.0  # of rows of norm 1 at most: beyond it more slack hardly moves w

@@ -8,23 +8,23 @@ from typing import ClassVar
 
 import numpy as np
 
-from kernelgrad._params import anything, choice, integer, parameters, real
-from kernelgrad._typing import AnyArray, Float64Array, IntArray
-from kernelgrad._validation import CapabilityError
 from kernelgrad.compute.linalg import solve_damped
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.functions.exact import join_rows
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import SemiSupervised
-from kernelgrad.solvers.base import Problem, StepInfo, TrainBatch, sized
-from kernelgrad.solvers.kernel.base import (
+from kernelgrad.params import anything, choice, integer, parameters, real
+from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized
+from kernelgrad.solvers.pseudo_labels import check_kinds, semi_supervised
+from kernelgrad.solvers.schedules import check_ramp, iterations, ramp_share, slope_grows
+from kernelgrad.solvers.support import (
     KernelSolver,
     SupportState,
     SupportUpdate,
     build_exact,
 )
-from kernelgrad.solvers.schedules import check_ramp, iterations, ramp_share, slope_grows
-from kernelgrad.solvers.semi_supervised.base import check_kinds, semi_supervised
+from kernelgrad.types import AnyArray, Float64Array, IntArray
+from kernelgrad.validation import CapabilityError
 
 _BATCH = 256
 _STEP = 16.0

@@ -6,11 +6,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from kernelgrad._params import boolean, integer, parameters, real
-from kernelgrad._typing import Float64Array
-from kernelgrad._validation import CapabilityError
-from kernelgrad.solvers.base import Problem, TrainBatch
-from kernelgrad.solvers.semi_supervised.base import PseudoSolver, PseudoState, Subproblem
+from kernelgrad.params import boolean, integer, parameters, real
+from kernelgrad.solvers.contract import Problem, TrainBatch
+from kernelgrad.solvers.pseudo_labels import PseudoSolver, PseudoState, Subproblem
+from kernelgrad.types import Float64Array
+from kernelgrad.validation import CapabilityError
 
 
 @parameters

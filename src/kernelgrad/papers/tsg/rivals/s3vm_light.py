@@ -7,11 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from kernelgrad._params import anything, integer, parameters, real
-from kernelgrad._typing import AnyArray, IntArray
-from kernelgrad._validation import check_real
-from kernelgrad.solvers.base import Problem
-from kernelgrad.solvers.semi_supervised.base import PseudoSolver, Subproblem
+from kernelgrad.params import anything, integer, parameters, real
+from kernelgrad.solvers.contract import Problem
+from kernelgrad.solvers.pseudo_labels import PseudoSolver, Subproblem
+from kernelgrad.types import AnyArray, IntArray
+from kernelgrad.validation import check_real
 
 
 @parameters

@@ -14,11 +14,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from kernelgrad._params import Documented, check_params, parameters, real
-from kernelgrad._typing import AnyArray, Float64Array, FloatArray
-from kernelgrad._validation import check_name, check_real
 from kernelgrad.losses.base import Loss, Task, row_weights, smoothing_width
 from kernelgrad.losses.classification import Hinge, SquaredHinge
+from kernelgrad.params import Documented, check_params, parameters, real
+from kernelgrad.types import AnyArray, Float64Array, FloatArray
+from kernelgrad.validation import check_name, check_real
 
 _STEEPNESS = 5.0  # a in exp(-a r^2), Table 2
 # the largest second derivative of exp(-a r^2), at r^2 = 3 / (2 a), is 4 a exp(-3/2)
@@ -40,6 +40,7 @@ class UnlabelledLoss(Documented, ABC):
     Geng et al. (2019), "Scalable Semi-Supervised SVM via Triply Stochastic Gradients", Table 2.
     """
 
+    part: ClassVar[str] = "unlabelled loss"  # how model files call it
     name: ClassVar[str]
     smoothness: ClassVar[float | None] = None
 

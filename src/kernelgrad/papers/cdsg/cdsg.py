@@ -1,0 +1,99 @@
+"""CDSG: steps on the old coordinates of most expected descent (Li and Póczos, Algorithm 4)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from kernelgrad.kernels.stationary import Form
+from kernelgrad.params import parameters, real
+from kernelgrad.solvers.contract import (
+    Problem,
+)
+from kernelgrad.solvers.dsg import DSG, DSGState, Proposal
+from kernelgrad.types import Float64Array
+
+
+@parameters
+class CDSG(DSG):
+    r"""CDSG: step on an old block where its expected descent is at least that of a new one.
+
+    Every block keeps one number per output, ``beta``: minus the sum of its steps times the
+    batch means g of the loss derivative, shrunk like its coefficients. With the step gamma,
+    ``M`` the largest derivative of the batch and B its rows, an old block j may be moved by
+    any eta that satisfies Eq. (9),
+
+    .. math::
+        2 |\beta_j + \eta g|^2 + 2 \eta^2 |M|^2 \sigma^2 / B^2 \le |\beta_j|^2 + \gamma^2 |g|^2
+
+    (sums over outputs, each with its own gamma). If the most negative such eta over all
+    blocks is below ``-gamma``, that block is moved by ``min(|eta|, max_step gamma)``; else a
+    new block is added. In the printed Algorithm 4 the last two lines hold alpha for beta.
+
+    Parameters
+    ----------
+    max_step : float >= 1, default=1.0
+        Bound of the expected line search in units of gamma. 1 means no line search: larger
+        steps are faster at first and worse later (the paper's appendix bounds them as well).
+        inf is Algorithm 4 as printed.
+    spread : float >= 0, default=1.0
+        sigma of Eq. (9), the spread of a feature's product over rows; 1 bounds that of cosine
+        features. It matters for small batches only; with larger values blocks are reused less
+        often.
+    block_size, batch_size, preconditioned, step_size, decay, damping, momentum, average,
+    max_blocks, max_features
+        As in :class:`DSG`.
+
+    References
+    ----------
+    Li and Póczos (2016), "Utilize Old Coordinates: Faster Doubly Stochastic Gradients for
+    Kernel Methods", Section 4.2, Algorithm 4, Theorem 14.
+    """
+
+    name: ClassVar[str] = "cdsg"
+    _paper_form: ClassVar[Form] = "pair"
+    _paper: ClassVar[dict[str, Any]] = {"max_step": np.inf}
+
+    max_step: float = real(default=1.0, low=1, words=(np.inf,))
+    spread: float = real(default=1.0, low=0)
+
+    def _choose_block(
+        self, problem: Problem, state: DSGState, proposal: Proposal
+    ) -> tuple[int, float]:
+        n = state.iterates.x.n_blocks
+        if n == 0:
+            return 0, 1.0
+        g = proposal.step * proposal.mean_gradient
+        noise = proposal.step * proposal.largest_gradient * self.spread / proposal.n_rows
+        eta = allowed_steps(state.beta, g, float(noise @ noise))
+        best = int(np.argmax(eta))
+        if eta[best] <= 1.0:
+            return n, 1.0
+        return best, min(float(eta[best]), float(self.max_step))
+
+    def _after_step(
+        self, state: DSGState, block: int, keep: Float64Array, move: Float64Array
+    ) -> None:
+        if block == len(state.beta):
+            state.beta = np.vstack([state.beta.reshape(-1, len(move)), np.zeros_like(move)])
+        state.beta *= keep
+        state.beta[block] -= move
+
+
+def allowed_steps(beta: Float64Array, g: Float64Array, noise: float) -> Float64Array:
+    """Return the largest step of every block that Eq. (9) allows, 0 where it allows none.
+
+    `g` is the step times the mean derivative of every output, so steps are in units of gamma;
+    `noise` is ``|gamma M sigma / B|^2``. The result is ``-eta`` for the smaller root eta of
+    ``2 (|g|^2 + noise) eta^2 + 4 (beta . g) eta + |beta|^2 - |g|^2``, clipped at 0.
+    """
+    a = 2.0 * (float(g @ g) + noise)
+    b = 4.0 * (beta @ g)
+    c = np.einsum("jc,jc->j", beta, beta) - float(g @ g)
+    discriminant = b * b - 4.0 * a * c
+    if a == 0.0:
+        return np.zeros(len(beta))
+    root = (b + np.sqrt(np.maximum(discriminant, 0.0))) / (2.0 * a)
+    result: Float64Array = np.where(discriminant >= 0.0, np.maximum(root, 0.0), 0.0)
+    return result

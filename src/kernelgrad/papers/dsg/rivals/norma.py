@@ -1,0 +1,103 @@
+"""NORMA: gradient steps on one row at a time, with bounded memory."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from kernelgrad.papers.online import OnlineSolver, OnlineState, Pair
+from kernelgrad.params import choice, integer, parameters, real
+from kernelgrad.solvers.contract import (
+    Problem,
+)
+from kernelgrad.types import Float64Array
+
+
+@parameters
+class NORMA(OnlineSolver):
+    r"""Gradient steps on the regularised risk of one row at a time, with bounded memory.
+
+    Visit t of row i moves ``f = w + b`` by the step ``eta_t = eta / t^decay``:
+
+    .. math:: w \leftarrow (1 - \eta_t \alpha) w - \eta_t v_i l'(y_i, f(x_i))\, k(x_i, \cdot),
+              \qquad b \leftarrow b - \eta_t v_i l'(y_i, f(x_i)).
+
+    The bias, where the estimator fits one, starts from the best constant of the first batch.
+
+    Terms shrink by ``1 - eta_t alpha`` with each visit, so that old ones may be dropped: when a
+    term would exceed `max_support`, the term updated longest ago is dropped. With a derivative
+    of at most G, a dropped term has a coefficient of at most
+    ``eta_s G prod_{r > s} (1 - eta_r alpha)``; for a constant step (``decay=0``) it is at least
+    tau = `max_support` visits old if each visit is a new row, and all dropped terms together
+    have a norm of at most
+
+    .. math:: \sum_{r \ge \tau} (1 - \eta \alpha)^r \eta G \sqrt{\kappa}
+              = (1 - \eta \alpha)^\tau\, G \sqrt{\kappa} / \alpha
+
+    with ``k(x, x) <= kappa`` (Section IV of the paper): small when
+    ``max_support >> 1 / (eta alpha)``. Values of f differ by at most ``sqrt(kappa)`` times it.
+
+    Parameters
+    ----------
+    step_size : float > 0 or "auto", default="auto"
+        eta. ``"auto"`` is ``1 / (L kappa)`` for every output: L is the curvature of the loss
+        (``E[l'^2] / E[l]`` for one with kinks: steps then have the scale of the targets) and
+        kappa the mean of ``k(x, x)`` on the first batch, plus 1 with a bias. A step on the
+        squared loss then meets its target.
+    decay : float in [0, 1], default=0
+        Exponent of t. A constant step makes the most progress in a few passes and follows a
+        changing target; the average reduces its noise. 0.5 is the rate of the paper's
+        convergence theorem.
+    average : {"auto", "linear", "uniform", None}, default="auto"
+        As in :class:`Pegasos`.
+    radius : float > 0 or None, default=None
+        Project every output on the ball of this radius B after each step. With ``alpha=0``,
+        ``step_size=B``, ``decay=0.5`` and a uniform average this is stochastic gradient descent
+        on the mean loss subject to ``|w| <= B`` (Section 4.2 of Cotter et al. 2012), within
+        ``3 B / sqrt(T)`` of its minimum on average, for slopes and ``k(x, x)`` up to 1. Not
+        with `max_support`: dropped rows would change the norm.
+    max_support : int or None, default=None
+        Support rows to keep; a visit costs as many kernel values. None keeps all, which is far
+        more accurate unless alpha is large enough for the bound above, but grows without bound
+        on an endless stream.
+
+    Notes
+    -----
+    Losses and sample weights are as in :class:`Pegasos`.
+
+    References
+    ----------
+    Kivinen, Smola and Williamson (2004), "Online learning with kernels", IEEE Transactions on
+    Signal Processing 52(8).
+    """
+
+    name: ClassVar[str] = "norma"
+    drops_oldest: ClassVar[bool] = True
+    pace_parameter: ClassVar[str] = "step_size"
+
+    step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
+    decay: float = real(default=0.0, low=0, high=1)
+    average: str | None = choice(("auto", "linear", "uniform"), default="auto", words=(None,))
+    radius: float | None = real(default=None, low=0, low_open=True, words=(None,))
+    max_support: int | None = integer(default=None, low=1, words=(None,))
+
+    def check(self) -> None:
+        """Raise if a parameter is outside its domain."""
+        super().check()
+        if self.radius is not None and self.max_support is not None:
+            raise ValueError(
+                f"radius={self.radius!r} needs the norm of the function, which rows that "
+                "max_support drops change; leave one of the two None."
+            )
+
+    def _square_radius(self, problem: Problem) -> float:
+        return np.inf if self.radius is None else float(self.radius) ** 2
+
+    def _first_pace(self, problem: Problem, L: Float64Array, kappa: float) -> Float64Array:
+        # the bias moves the response too, by one more
+        return np.asarray(1.0 / (L * max(kappa + problem.fit_intercept, 1e-30)))
+
+    def _schedule(self, problem: Problem, state: OnlineState, t: Float64Array) -> Pair:
+        eta = state.pace / t[:, None] ** float(self.decay)
+        return eta, np.maximum(0.0, 1.0 - eta * problem.alpha)

@@ -1,0 +1,192 @@
+"""S3GD: references from a graph of anchors (Mu et al. 2015, Algorithms 1 and 2)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from kernelgrad.linear import loops
+from kernelgrad.linear.anchors import build_graph
+from kernelgrad.linear.base import (
+    LinearState,
+    Round,
+    StochasticSolver,
+)
+from kernelgrad.linear.svrg import snapshot
+from kernelgrad.params import boolean, integer, parameters, real
+from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, transient
+from kernelgrad.types import Float64Array
+from kernelgrad.validation import check_real
+
+_INNER = 20  # steps between renewals of references from anchors (Mu et al., Section 4.3)
+
+
+# exact gradients below this relative decrease of the objective in a pass
+_STALLED = 1e-2
+
+
+@dataclass(kw_only=True)
+class S3GDState(LinearState):
+    """State of :class:`S3GD`."""
+
+    alpha: float = -1.0  # of the last step: with another one anchors have their turn again
+    switched: int = -1  # iteration after which gradients are exact; -1 before
+    objective: float = math.inf  # after the last pass
+    # kept from fit to fit on the same rows, so that a path of penalties builds it once
+    graph: loops.AnchorGraph | None = transient(released=False)
+
+
+@parameters
+class S3GD(StochasticSolver[S3GDState]):
+    r"""Semi-stochastic gradients with references from a graph of anchors.
+
+    .. math:: g = \frac{1}{p} \sum_{k \in I} \bigl(l'(y_k, u_k) - h_k\bigr) x_k + \nabla H,
+              \qquad h_i = \sum_z \gamma_z(x_i)\, l'(y_i, \tilde W^T z)
+
+    Anchors z are the rows nearest to the centres of k-means; weights ``gamma`` are Gaussian
+    over the nearest anchors of a row. ``grad H = sum_i p_i h_i x_i`` costs one product with
+    m anchors instead of all rows (Equation (22)) and is renewed every `inner_steps` steps.
+
+    The mean of ``h_i x_i`` is exactly ``grad H``, so that g is unbiased; the noise of
+    ``l' - h`` does not vanish at the minimum. When a pass lowers the objective by less than a
+    percent the solver therefore continues with exact references (Prox-SVRG, one pass per
+    snapshot), as Section 3 of the paper suggests; ``history_["audit"]["switched"]`` is the last
+    iteration with anchors.
+
+    Parameters
+    ----------
+    n_anchors : int >= 1, default=100
+        m, the paper's (Section 4.3).
+    n_neighbors : int >= 1, default=10
+        Anchors of a row.
+    batch_size : int >= 1, default=10
+        p, the paper's.
+    inner_steps : int >= 1 or "auto", default="auto"
+        Steps between renewals of H. ``"auto"`` is the paper's 20, or more on sparse rows: as
+        many as make a renewal cost no more than the steps.
+    step_size : float > 0 or "auto", default="auto"
+        ``"auto"`` is ``1 / (2 L(p))`` with the expected smoothness L(p) of a mini-batch.
+    round_size : int >= 1 or "auto", default="auto"
+        Steps of one iteration of the loop, a multiple of `inner_steps`; "auto" is one pass
+        over the rows.
+    switch : bool, default=True
+        False stays with the anchors, as the paper's algorithm does, and keeps their noise.
+
+    Notes
+    -----
+    The graph takes two products of all rows with m points. It pays off if a fit needs many
+    passes or is repeated on the same rows (``warm_start``, other penalties).
+
+    References
+    ----------
+    Mu, Liu and Fan (2015), "Stochastic Gradient Made Stable: A Manifold Propagation Approach
+    for Large-Scale Optimization", Algorithms 1 and 2.
+    """
+
+    name: ClassVar[str] = "s3gd"
+    takes_any: ClassVar[bool] = True
+    state_class: ClassVar[type[Any]] = S3GDState
+    tag: ClassVar[int] = 0x733367
+
+    n_anchors: int = integer(default=100, low=1)
+    n_neighbors: int = integer(default=10, low=1)
+    batch_size: int = integer(default=10, low=1)
+    inner_steps: int | str = integer(default="auto", low=1, words=("auto",))
+    step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
+    round_size: int | str = integer(default="auto", low=1, words=("auto",))
+    switch: bool = boolean(default=True)
+
+    @classmethod
+    def paper(
+        cls, *, eta: float, lam: float = 1e-3, balanced: bool = False, **parameters: Any
+    ) -> dict[str, Any]:
+        r"""Return the parameters of a linear estimator that make it the paper's Algorithm 1.
+
+        Constant steps on the last iterate, references from anchors throughout, and no
+        intercept: the paper appends a column of ones, whose coefficient has a penalty too::
+
+            LinearClassifier("logistic", **S3GD.paper(eta=1.0))
+
+        The bandwidth of Equation (14) is the distance itself, see the class, and the
+        mini-batches of a round share no row where all weigh the same. The paper's squared hinge
+        has a factor 1/2 that the loss here has not: give ``2 * lam`` and ``eta / 2``.
+
+        Parameters
+        ----------
+        eta : float > 0
+            The constant step; the paper takes the largest of 0.1, 1, 5 and 10 that is stable.
+        lam : float >= 0, default=1e-3
+            lambda of ``lambda |w|^2`` (Section 4.3): ``alpha = 2 lam``.
+        balanced : bool, default=False
+            Weights ``1 / |Y+|`` and ``1 / |Y-|`` of Equation (46). They sum to 2, those of
+            ``class_weight="balanced"`` to 1, so that ``alpha = lam`` and steps are ``2 eta``.
+            Rows are drawn by these weights.
+        **parameters
+            Others of the solver. Those that are not given are the paper's ``m = 100``,
+            ``p = 10`` and ``k_in = 20``; it does not tell k, which is 10.
+
+        Returns
+        -------
+        dict
+            `solver`, `penalty`, `alpha`, `fit_intercept`, `tol`; if balanced `class_weight`.
+
+        References
+        ----------
+        Mu, Liu and Fan (2015), Algorithms 1 and 2, Equations 8, 13-14, 19, 22 and 46.
+        """
+        check_real(eta, "eta", low=0, low_open=True)
+        check_real(lam, "lam", low=0)
+        scale = 2.0 if balanced else 1.0
+        fixed = {"inner_steps": _INNER, "step_size": scale * eta, "switch": False}
+        solver = cls(**(fixed | parameters))
+        solver.check()
+        given: dict[str, Any] = {"class_weight": "balanced"} if balanced else {}
+        return given | {
+            "solver": solver,
+            "penalty": "l2",
+            "alpha": 2.0 * lam / scale,
+            "fit_intercept": False,
+            "tol": 0.0,
+        }
+
+    def _n_steps(self, r: Round[S3GDState]) -> int:
+        state = r.state
+        if state.alpha != r.problem.alpha:
+            state.alpha, state.switched, state.objective = r.problem.alpha, -1, math.inf
+        if state.switched < 0 and state.graph is None:
+            state.graph = build_graph(r.problem, r.data, self.n_anchors, self.n_neighbors)
+        T = super()._n_steps(r)
+        inner = 1 if state.switched >= 0 else self._inner(r)
+        return T if self.round_size == "auto" else max(1, T // inner) * inner
+
+    def _reference(self, r: Round[S3GDState], W: Float64Array, b: Float64Array) -> Any:
+        if r.state.switched >= 0:
+            return snapshot(r, W, b)
+        assert r.state.graph is not None
+        return r.state.graph.references(self._inner(r), r.data)
+
+    def _inner(self, r: Round[S3GDState]) -> int:
+        if self.inner_steps != "auto":
+            return int(self.inner_steps)
+        assert r.state.graph is not None
+        renewal = float(r.state.graph.product.size)
+        step = 2.0 * self.batch_size * max(1.0, r.data.row_size) * len(r.data.numbers)
+        return max(_INNER, int(renewal / step)) if r.data.is_sparse else _INNER
+
+    def step(self, problem: Problem, state: S3GDState, batch: TrainBatch) -> StepInfo:
+        """Take one pass over the rows, with anchors or with exact references."""
+        info = super().step(problem, state, batch)
+        if info.objective is not None and state.switched < 0:
+            last, now = state.objective, info.objective
+            if self.switch and math.isfinite(last) and not now < last - _STALLED * abs(last):
+                state.switched = state.iteration
+            state.objective = now
+        return info
+
+    def finish(
+        self, problem: Problem, state: S3GDState, batch: TrainBatch
+    ) -> dict[str, Any] | None:
+        """Return objective and optimality of the result, and when gradients became exact."""
+        audit = super().finish(problem, state, batch)
+        return None if audit is None else audit | {"switched": state.switched}

@@ -1,0 +1,95 @@
+"""Pegasos with kernels."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from kernelgrad.papers.online import OnlineSolver, OnlineState, Pair
+from kernelgrad.params import boolean, choice, integer, parameters, real
+from kernelgrad.solvers.contract import (
+    Problem,
+)
+from kernelgrad.types import Float64Array
+from kernelgrad.validation import CapabilityError
+
+
+@parameters
+class Pegasos(OnlineSolver):
+    r"""Stochastic subgradient steps of length ``1 / (alpha (t + t0))``, one row at a time.
+
+    On ``alpha/2 |w|^2 + mean_i v_i loss(y_i, b + w(x_i))`` visit t of row i makes
+
+    .. math:: w \leftarrow (1 - \tfrac{1}{t + t_0}) w
+              - \tfrac{v_i}{\alpha (t + t_0)} l'(y_i, b + w(x_i))\, k(x_i, \cdot).
+
+    The result is an average of the iterates; its objective is within ``O(log T / (alpha T))``
+    (uniform) or ``O(1 / (alpha T))`` (linear) of the minimum. The bias b is the best constant
+    of the first batch, where the estimator fits one, and stays.
+
+    Parameters
+    ----------
+    average : {"auto", "linear", "uniform", None}, default="auto"
+        Weights of the iterates in the result: growing as t, equal, or the last one alone.
+        ``"auto"`` is ``"linear"`` (the best of the three in error and in objective, measured),
+        or None if `max_support` is given, since an average would need the dropped rows.
+    t0 : float >= 0 or "auto", default="auto"
+        Number of visits assumed before the first. 0 is the paper, with a first step of
+        ``1 / alpha``. ``"auto"`` makes the first step ``1 / (L kappa)``, where L is the
+        curvature of the loss (``E[l'^2] / E[l]`` for one with kinks) and kappa the mean of
+        ``k(x, x)`` on the first batch: ``t0 = max(0, L kappa / alpha - 1)``. Smooth losses
+        diverge with 0; for all losses, the first passes need not correct the first large steps.
+    projection : bool, default=False
+        After each step project every output on the ball of radius ``1 / sqrt(alpha)``, which
+        holds the minimiser of the hinge loss (Section 2.2). Rarely changes a result.
+    max_support : int or None, default=None
+        Support rows to keep. When there are more after a group of 256 visits, those with the
+        smallest ``k(x_s, x_s) max_c a_sc^2`` are dropped, the oldest of equal ones first.
+
+    Notes
+    -----
+    Sample weights are divided by their mean so far and multiply the derivative. A step of a
+    weight v above 1 is ``ceil(v)`` equal ones, each with the derivative where the last led.
+    Any convex loss of labelled rows, at full speed if it has a ``code``.
+
+    References
+    ----------
+    Shalev-Shwartz, Singer, Srebro and Cotter (2011), "Pegasos: Primal estimated sub-gradient
+    solver for SVM"; kernels in Section 4.
+    """
+
+    name: ClassVar[str] = "pegasos"
+    learns_bias: ClassVar[bool] = False
+    pace_parameter: ClassVar[str] = "t0"
+
+    average: str | None = choice(("auto", "linear", "uniform"), default="auto", words=(None,))
+    t0: float | str = real(default="auto", low=0, words=("auto",))
+    projection: bool = boolean(default=False)
+    max_support: int | None = integer(default=None, low=1, words=(None,))
+
+    def check_problem(self, problem: Problem) -> None:
+        """Raise for alpha = 0, and with the projection for another loss than the hinge."""
+        if problem.alpha <= 0:
+            raise ValueError(
+                f"solver 'pegasos' needs alpha > 0, got {problem.alpha:g}; its steps are "
+                "1 / (alpha t)."
+            )
+        super().check_problem(problem)
+
+    def _first_pace(self, problem: Problem, L: Float64Array, kappa: float) -> Float64Array:
+        return np.maximum(0.0, L * kappa / problem.alpha - 1.0)
+
+    def _square_radius(self, problem: Problem) -> float:
+        if not self.projection:
+            return float(np.inf)
+        if problem.loss.name != "hinge":
+            raise CapabilityError(
+                f"the ball of projection=True is that of the hinge loss, not of "
+                f"{problem.loss.name!r}; set projection=False."
+            )
+        return 1.0 / problem.alpha
+
+    def _schedule(self, problem: Problem, state: OnlineState, t: Float64Array) -> Pair:
+        share = 1.0 / (t[:, None] + state.pace)
+        return share / problem.alpha, 1.0 - share

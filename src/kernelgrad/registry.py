@@ -1,0 +1,91 @@
+"""Parts by name, and names that are imported on first use."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+def room(name: str) -> Any:
+    """Return a room of the package that the core does not import, such as ``"device"``."""
+    return importlib.import_module(f"kernelgrad.{name}")
+
+
+class Registry(MutableMapping[str, type[T]], Generic[T]):
+    """Classes by their attribute ``name``.
+
+    Parameters
+    ----------
+    paths : dict of str to str
+        Names of classes in optional rooms, with the module below ``kernelgrad`` and the name of
+        the class, as ``"papers.sbp:StochasticBatchPerceptron"``. A class is imported when its
+        name is looked up.
+    key : str, default="name"
+        Attribute of a class with its name.
+    """
+
+    def __init__(self, paths: Mapping[str, str], *, key: str = "name") -> None:
+        self._classes: dict[str, type[T] | str] = dict(paths)
+        self._key = key
+        self.lazy = {path.rpartition(":")[2]: name for name, path in paths.items()}
+
+    def register(self, cls: type[T]) -> type[T]:
+        """Add a class under its name; usable as a decorator."""
+        self._classes[getattr(cls, self._key)] = cls
+        return cls
+
+    def __getitem__(self, name: str) -> type[T]:
+        entry = self._classes[name]
+        if isinstance(entry, str):
+            module, _, attribute = entry.partition(":")
+            entry = self._classes[name] = getattr(room(module), attribute)
+        return entry  # type: ignore[return-value]
+
+    def __setitem__(self, name: str, cls: type[T]) -> None:
+        self._classes[name] = cls
+
+    def __delitem__(self, name: str) -> None:
+        del self._classes[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._classes)
+
+    def __len__(self) -> int:
+        return len(self._classes)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._classes
+
+
+def lazy_names(
+    module: str, *registries: Registry[Any], paths: Mapping[str, str] = {}
+) -> tuple[Callable[[str], Any], list[str]]:
+    """Return the ``__getattr__`` of a module whose names load on first use, and these names.
+
+    Parameters
+    ----------
+    module : str
+        The module's ``__name__``.
+    *registries : Registry
+        Classes of optional rooms, which the module offers by their class names.
+    paths : dict of str to str
+        Other names, with the module below ``kernelgrad`` that defines each.
+    """
+
+    def load(name: str) -> Any:
+        if name in paths:
+            value = getattr(room(paths[name]), name)
+        else:
+            owner = next((r for r in registries if name in r.lazy), None)
+            if owner is None:
+                message = f"module {module!r} has no attribute {name!r}"
+                raise AttributeError(message, name=name, obj=sys.modules[module])
+            value = owner[owner.lazy[name]]
+        setattr(sys.modules[module], name, value)
+        return value
+
+    return load, sorted({*paths, *(name for r in registries for name in r.lazy)})
