@@ -36,9 +36,9 @@ from kernelgrad import (
     KernelRegressor,
     LinearClassifier,
     SemiSupervisedKernelClassifier,
-    persistence,
 )
 from kernelgrad.callbacks import Callback, Checkpoint, FitEvent
+from kernelgrad.files import records as persistence
 from kernelgrad.files.records import contents_digest
 from kernelgrad.testing.estimator import timeless
 

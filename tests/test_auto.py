@@ -20,6 +20,7 @@ from kernelgrad import (
     load,
     open_source,
 )
+from kernelgrad.data.memory import usable_memory
 from kernelgrad.estimators import kernel
 from kernelgrad.kernels import CallableKernel, ConvolutionKernel, Gaussian, PrecomputedKernel
 from kernelgrad.losses import (
@@ -31,7 +32,7 @@ from kernelgrad.losses import (
     SquaredError,
 )
 from kernelgrad.search import pilot as _pilot
-from kernelgrad.search.auto import choose_solver, settled_solver, usable_memory
+from kernelgrad.search.auto import choose_solver, settled_solver
 from kernelgrad.solvers import NewtonCG
 from kernelgrad.solvers.direct import direct_bytes
 from kernelgrad.solvers.newton import newton_bytes

@@ -19,8 +19,10 @@ from kernelgrad.callbacks import (
     ProgressBar,
     ProgressLog,
     TimeLimit,
-    _progress,
     make_callbacks,
+)
+from kernelgrad.callbacks import (
+    progress as _progress,
 )
 
 

@@ -27,6 +27,7 @@ from kernelgrad import (
     KernelNoveltyDetector,
     KernelRegressor,
 )
+from kernelgrad.compute.backend import device_or_cpu
 from kernelgrad.data import open_npy
 from kernelgrad.device import backend as devices
 from kernelgrad.device.backend import (
@@ -34,7 +35,6 @@ from kernelgrad.device.backend import (
     DeviceBlockMatrix,
     DeviceRows,
     TorchDevice,
-    device_or_cpu,
     get_device,
 )
 from kernelgrad.exceptions import CapabilityError

@@ -290,7 +290,7 @@ def test_more_rows_than_the_search_takes(monkeypatch):
 
 def test_no_time_for_a_search_is_no_certainty(rows, monkeypatch):
     X, y, _, _ = rows
-    monkeypatch.setattr("kernelgrad.search.hyperparameters.Deadline", lambda left: over)
+    monkeypatch.setattr("kernelgrad.estimators.hyperparameters.Deadline", lambda left: over)
     over = Deadline(1e-9)
     gp = process().fit(X, y)
     assert "search" not in gp.history_

@@ -14,7 +14,7 @@ from kernelgrad.compute.rows import as_rows
 from kernelgrad.linear import loops
 from kernelgrad.linear.base import PreparedRows, draw_batches
 from kernelgrad.linear.column_blocks import LossState, cut_into_blocks
-from kernelgrad.linear.rbcd import RBCD, SBMD
+from kernelgrad.linear.rbcd import RBCD
 from kernelgrad.losses import (
     Absolute,
     Hinge,
@@ -26,6 +26,7 @@ from kernelgrad.losses import (
     SquaredError,
     SquaredHinge,
 )
+from kernelgrad.papers.dsg.rivals.sbmd import SBMD
 from kernelgrad.solvers.contract import TrainBatch
 from oracles_losses import spec
 from steps import linear_problem, solve

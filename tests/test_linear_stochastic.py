@@ -20,8 +20,12 @@ from kernelgrad.linear.base import (
     draw_batches,
     evaluate,
 )
-from kernelgrad.linear.sgd import SGD, SSGD, LinearPegasos
-from kernelgrad.linear.svrg import S3GD, SAGA, SCV, SVRG, group_moments
+from kernelgrad.linear.sgd import SGD
+from kernelgrad.linear.svrg import SAGA, SVRG
+from kernelgrad.papers.s3gd.rivals.scv import SCV, group_moments
+from kernelgrad.papers.s3gd.rivals.ssgd import SSGD
+from kernelgrad.papers.s3gd.s3gd import S3GD
+from kernelgrad.papers.sbp.rivals.linear_pegasos import LinearPegasos
 from kernelgrad.solvers.contract import TrainBatch
 from kernelgrad.validation import CapabilityError
 from steps import linear_problem, solve

@@ -24,7 +24,9 @@ from kernelgrad.losses import (
     SymmetricHinge,
 )
 from kernelgrad.papers import online
-from kernelgrad.papers.online import NORMA, KernelPerceptron, Pegasos
+from kernelgrad.papers.dsg.rivals.norma import NORMA
+from kernelgrad.papers.sbp.rivals.pegasos import Pegasos
+from kernelgrad.papers.sbp.rivals.perceptron import KernelPerceptron
 from kernelgrad.solvers import contract as base
 from kernelgrad.validation import CapabilityError
 from oracles_losses import slope_of

@@ -15,9 +15,9 @@ from kernelgrad.functions import features
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Hinge, Huber, Logistic, SquaredError
+from kernelgrad.papers.cdsg.cdsg import allowed_steps
 from kernelgrad.solvers import CDSG, DSG, UDSG, Problem, TrainBatch, dsg, get_solver, run
 from kernelgrad.solvers.contract import draws
-from kernelgrad.solvers.dsg import allowed_steps
 from kernelgrad.testing import check_solver
 from plain import plain_classifier, plain_regressor
 

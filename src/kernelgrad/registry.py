@@ -43,7 +43,7 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         if isinstance(entry, str):
             module, _, attribute = entry.partition(":")
             entry = self._classes[name] = getattr(room(module), attribute)
-        return entry  # type: ignore[return-value]
+        return entry
 
     def __setitem__(self, name: str, cls: type[T]) -> None:
         self._classes[name] = cls

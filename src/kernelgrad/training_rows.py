@@ -15,8 +15,8 @@ import scipy.sparse as sp
 from kernelgrad.compute.linalg import dense, stacked
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches, split_rows
 from kernelgrad.data.base import index_batch
+from kernelgrad.data.memory import rows_nbytes
 from kernelgrad.data.sampling import EpochBatch
-from kernelgrad.search.auto import rows_nbytes
 from kernelgrad.solvers import RowStore, Solver, TrainBatch, Validation
 from kernelgrad.solvers.contract import rows_digest
 from kernelgrad.tasks import Task

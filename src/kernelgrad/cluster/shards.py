@@ -13,7 +13,7 @@ from kernelgrad.cluster.engine import DaskEngine, DaskTeam
 from kernelgrad.cluster.source import DaskSource
 from kernelgrad.data import Batch, BatchSource
 from kernelgrad.data.base import index_batch
-from kernelgrad.search.auto import rows_nbytes
+from kernelgrad.data.memory import rows_nbytes
 from kernelgrad.solvers.block_descent import shards
 from kernelgrad.training_rows import EncodedSource, StoredRows, TrainingRows
 

@@ -10,7 +10,7 @@ import copy
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial, reduce
@@ -119,7 +119,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
     }
     _loss_task: ClassVar[Any]  # what losses must be for
 
-    _solvers: ClassVar[dict[str, Any]]  # of the family, by name
+    _solvers: ClassVar[Mapping[str, Any]]  # of the family, by name
     _streaming: ClassVar[tuple[str, str]]  # for messages: what to do instead; which can
     _problem_type: ClassVar[type[Problem]] = Problem
 

@@ -17,6 +17,8 @@ from sklearn.utils import check_random_state
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import over_tiles, single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
+from kernelgrad.data.memory import rows_nbytes, usable_memory
+from kernelgrad.estimators.hyperparameters import VARIANCES, hyperparameters
 from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.estimators.plan import Choice, Given, Parts, Plan
 from kernelgrad.estimators.posterior import (
@@ -30,9 +32,7 @@ from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.functions.scaling import UNITS
 from kernelgrad.kernels import get_kernel
 from kernelgrad.params import anything, boolean, integer, parameters, real
-from kernelgrad.search.auto import rows_nbytes, usable_memory
 from kernelgrad.search.evidence import Evidence, has_rule
-from kernelgrad.search.hyperparameters import VARIANCES, hyperparameters
 from kernelgrad.search.metric import smoothness
 from kernelgrad.solvers import DSG, DirectSolve, Solver, TrainBatch
 from kernelgrad.solvers.direct import SymmetricMatrix, direct_bytes, kernel_matrix

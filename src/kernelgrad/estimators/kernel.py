@@ -18,6 +18,7 @@ from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.memory import LEAST_LIMIT, give_back
 from kernelgrad.compute.threads import at_most, single_threaded_blas
 from kernelgrad.data import BatchSource
+from kernelgrad.data.memory import rows_nbytes, usable_memory
 from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.estimators.monotonic import (
     Swept,
@@ -50,12 +51,7 @@ from kernelgrad.kernels import (
 from kernelgrad.losses import Loss, SquaredError
 from kernelgrad.params import anything, boolean, parameters
 from kernelgrad.registry import room
-from kernelgrad.search.auto import (
-    choose_solver,
-    rows_nbytes,
-    settled_solver,
-    usable_memory,
-)
+from kernelgrad.search.auto import choose_solver, settled_solver
 from kernelgrad.search.metric import SHAPES, smoothness
 from kernelgrad.search.pilot import (
     AS_GIVEN,

@@ -14,6 +14,13 @@ from kernelgrad.compute.memory import give_back
 from kernelgrad.compute.ranges import check_sizes
 from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.data.base import all_finite, is_collection
+from kernelgrad.data.memory import (
+    bytes_needed,
+    check_reading,
+    fits_in_memory,
+    rows_nbytes,
+    usable_memory,
+)
 from kernelgrad.estimators.blocks import encoded, lean
 from kernelgrad.estimators.plan import Given, Parts, Reading
 from kernelgrad.estimators.support import (
@@ -26,13 +33,6 @@ from kernelgrad.estimators.support import (
 from kernelgrad.functions.scaling import UNITS
 from kernelgrad.params import anything, parameters
 from kernelgrad.registry import room
-from kernelgrad.search.auto import (
-    bytes_needed,
-    check_reading,
-    fits_in_memory,
-    rows_nbytes,
-    usable_memory,
-)
 from kernelgrad.solvers.block_descent.shards import SHARD
 from kernelgrad.tables import (
     Column,

@@ -16,7 +16,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
@@ -688,7 +688,7 @@ class Record:
 
 
 def registered_part(
-    record: Record, kind: str, registry: dict[str, Any], decode: Callable[[Any], Any]
+    record: Record, kind: str, registry: Mapping[str, Any], decode: Callable[[Any], Any]
 ) -> Any:
     """Take the name and the parameters of a part, such as a kernel, and return the part.
 

@@ -131,7 +131,7 @@ class FeatureStream:
             are (n, C), `root` is (n, 1).
         """
         if self.on_device is not None:
-            return self.on_device.moments(X, block, root, every, f, r)
+            return self.on_device.moments(X, block, root, every, f, r)  # type: ignore[no-any-return]
         H = np.zeros((self.width, self.width))
         penalty, gradient = (np.zeros((self.width, f.shape[1])) for _ in range(2))
         n, size = X.shape[0], MOMENT_ROWS * every

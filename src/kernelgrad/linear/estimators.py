@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from kernelgrad.data.memory import rows_nbytes, usable_memory
 from kernelgrad.estimators.classifier import BaseClassifier
 from kernelgrad.estimators.plan import Choice, Parts, Plan
 from kernelgrad.estimators.regressor import BaseRegressor
@@ -22,7 +23,6 @@ from kernelgrad.linear.sgd import SGD
 from kernelgrad.linear.svrg import SVRG
 from kernelgrad.losses import Loss
 from kernelgrad.params import anything, choice, integer, parameters, real
-from kernelgrad.search.auto import rows_nbytes, usable_memory
 from kernelgrad.solvers import LINEAR_SOLVERS, Solver, get_linear_solver
 from kernelgrad.solvers.loop import left_over
 from kernelgrad.training_rows import Batches, TrainingRows
@@ -122,7 +122,8 @@ class BaseLinearEstimator(BaseSupervisedEstimator):
         return Parts(_INNER_PRODUCT, self._make_solver())
 
     def _make_solver(self, auto: Solver[Any] | None = None) -> LinearSolver[Any]:
-        return get_linear_solver(self.solver if auto is None else auto)
+        solver: LinearSolver[Any] = get_linear_solver(self.solver if auto is None else auto)
+        return solver
 
     def _automatic(self, parts: Parts, rows: TrainingRows, *, stream: bool) -> Choice:
         place = "disk"

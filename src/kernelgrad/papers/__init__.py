@@ -1,4 +1,4 @@
-"""The five papers: each room holds one paper's algorithm as printed, its rivals and its presets.
+"""The five papers: each room holds an algorithm as printed, its rivals and its presets.
 
 The core imports none of these rooms; the names of their solvers load them.
 """

@@ -1,1 +1,1 @@
-"""What "auto" stands for: rows and a loss come in; solver, kernel, scaling and penalty go out."""
+"""What "auto" stands for: rows and a loss come in; solver, kernel and penalty go out."""

@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
-from kernelgrad.compute.memory import LEAST_LIMIT, system_bytes
-from kernelgrad.data import BatchSource
-from kernelgrad.exceptions import CapabilityError
+from kernelgrad.compute.memory import LEAST_LIMIT
+from kernelgrad.data.memory import bytes_needed
 from kernelgrad.kernels import Kernel, PrecomputedKernel
 from kernelgrad.losses import Loss
 from kernelgrad.solvers import (
@@ -28,8 +26,6 @@ from kernelgrad.validation import check_name
 
 GIVEN = "given as a parameter"
 
-_WORK_BYTES = 64 * 2**20  # of a fit, beside what reading takes
-_RESPONSE_BYTES = 72  # of each response: responses, steps and their coefficients
 # Beyond, the cube of the rows costs more than block descent; from a quarter on a ridge that is
 # large against the kernel makes Newton's method the faster one.
 _DIRECT_ROWS, _CHEAP_ROWS, _LARGE_RIDGE = 16_384, 4096, 0.1
@@ -42,7 +38,6 @@ _ONE_CLASS_WORK = 6e9  # beyond, doubly stochastic gradients take half the time 
 _PRICE_BYTES = 500.0  # of a row, whose products cost as much as the rest of a kernel value
 _SETS_ROWS = 100_000  # kept kernel rows beyond are too few for large sets
 _NARROW, _WIDE = 4, 16  # a product with one or two outputs costs as much as with four
-_SIZED_ROWS = 1000
 # A stream has no end, so each of its rows must cost the same; momentum adds up the noise of its
 # small batches until the function diverges.
 _STREAM: dict[str, Any] = {"max_features": 2**14, "momentum": 0.0}
@@ -162,30 +157,6 @@ def choose_solver(
     return get_solver("pegasos"), f"{why}, and the kernel has no random features"
 
 
-def bytes_needed(n_rows: int, row_bytes: float, n_outputs: int = 1) -> float:
-    """Return the bytes of rows in memory, a copy of them and their responses (n, C)."""
-    return 2.0 * row_bytes + float(_RESPONSE_BYTES) * n_rows * n_outputs
-
-
-def fits_in_memory(source: BatchSource, memory_limit: float | None) -> bool:
-    """Whether the rows of a source are in memory, or few enough to be read into it."""
-    needed = bytes_needed(source.n_rows, rows_nbytes(source))
-    return source.in_memory or needed <= usable_memory(memory_limit)
-
-
-def check_reading(source: BatchSource, memory_limit: float | None) -> None:
-    """Raise CapabilityError if reading the source takes more memory than the limit allows."""
-    if memory_limit is None or memory_limit < LEAST_LIMIT or not source.reading_bytes:
-        return
-    least = source.reading_bytes + _WORK_BYTES
-    if least > memory_limit:
-        raise CapabilityError(
-            f"A fit from this {type(source).__name__} needs at least {least:.3g} bytes, more "
-            f"than memory_limit={memory_limit:.3g}, with {source.reading_bytes:.3g} to read; "
-            "raise it, or write the rows as Parquet with smaller row groups."
-        )
-
-
 def settled_solver(
     chosen: tuple[Solver[Any], str], n_rows: int, n_outputs: int, ridge: float
 ) -> tuple[Solver[Any], str]:
@@ -203,16 +174,3 @@ def settled_solver(
 def _is_costly(kernel: Kernel) -> bool:
     parts = (kernel, *kernel.get_params(deep=True).values())
     return any(isinstance(part, Kernel) and part.is_costly for part in parts)
-
-
-def usable_memory(memory_limit: float | None) -> float:
-    """Return the memory limit in bytes; None means half of the system's memory, or 4 GiB."""
-    return 0.5 * system_bytes() if memory_limit is None else float(memory_limit)
-
-
-def rows_nbytes(source: BatchSource) -> float:
-    """Return the approximate number of bytes of a source's rows in memory."""
-    X: Any = source.read(0, min(source.n_rows, _SIZED_ROWS)).X
-    arrays = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
-    nbytes = sum(int(a.nbytes) for a in arrays)
-    return float(source.n_rows * nbytes / max(1, X.shape[0]))

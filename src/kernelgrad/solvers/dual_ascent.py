@@ -1,6 +1,6 @@
 """Dual coordinate ascent on an exact kernel, for losses known by their conjugates.
 
-The dual is that of :class:`~kernelgrad.papers.dsg.rivals.sdca.SDCA`, for any weights of the rows.
+The dual is that of :class:`~kernelgrad.solvers.SDCA`, for any weights of the rows.
 Rows are taken in blocks: kernel values among the rows of a block give the same steps as one row
 at a time, and full kernel rows are then needed only of the rows that moved. The responses of
 all rows are kept in float64, so that the duality gap costs O(n) and does not drift.

@@ -101,7 +101,7 @@ class Block(ABC):
         """The source of values on a device; None on the CPU."""
 
     @abstractmethod
-    def there(self, rows: Any) -> BlockValues:
+    def there(self, rows: Any) -> Any:
         """Return the values on prepared rows, on the device."""
 
     @abstractmethod
@@ -115,7 +115,8 @@ class Block(ABC):
     def sample(self, rows: Any) -> Float32Array:
         """Return the values on prepared rows, (m, M), by tiles."""
         if self.on_device is not None:
-            return self.there(rows).all()
+            values: Float32Array = self.there(rows).all()
+            return values
         out = np.empty((n_rows(rows), self.width), np.float32)
 
         def task(i: int) -> None:
@@ -135,7 +136,8 @@ class Block(ABC):
     def matrix(self, rows: Any, buffer: Float32Array | None) -> BlockValues:
         """Return the values on many prepared rows, kept in `buffer` if there is one."""
         if self.on_device is not None:
-            return self.there(rows)
+            values: BlockValues = self.there(rows)
+            return values
         return BlockMatrix(
             n_rows(rows),
             self.width,
@@ -188,9 +190,8 @@ class SupportBlock(Block):
         """The source of kernel values on a device; None on the CPU."""
         return self.exact.on_device
 
-    def there(self, rows: ExactRows) -> BlockValues:
+    def there(self, rows: ExactRows) -> Any:
         """Return ``k(X, Z)`` on the device."""
-        assert self.on_device is not None
         return self.on_device.matrix(rows, self.centres)
 
     def tile(self, rows: ExactRows, out: Float32Array | None = None) -> Float32Array:
@@ -226,9 +227,8 @@ class FeatureBlock(Block):
         """The source of features on a device; None on the CPU."""
         return self._stream.on_device
 
-    def there(self, rows: Matrix) -> BlockValues:
+    def there(self, rows: Matrix) -> Any:
         """Return ``phi_j(X) / sqrt(J)`` on the device."""
-        assert self.on_device is not None
         return self.on_device.matrix(rows, self._j, float(self._scale))
 
     def tile(self, rows: Matrix, out: Float32Array | None = None) -> Float32Array:

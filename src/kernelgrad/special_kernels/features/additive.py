@@ -23,8 +23,8 @@ Form = Literal["auto", "coordinates", "hashed", "signs"]
 class AdditiveMap(FeatureMap):
     """Features ``sqrt(x_j) [cos, sin](w ln x_j)``, by coordinates, hashed or summed with signs.
 
-    `law` is the law of the frequencies, a code of `kernelgrad.special_kernels.features.sketches`; the forms
-    are those of :class:`~kernelgrad.special_kernels.additive.AdditiveKernel`.
+    `law` is the law of the frequencies, a code of the module ``sketches``; the forms are those
+    of :class:`~kernelgrad.special_kernels.additive.AdditiveKernel`.
     """
 
     planes = 2

@@ -9,11 +9,11 @@ import numpy as np
 from kernelgrad.callbacks import Deadline
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import at_most
+from kernelgrad.data.memory import usable_memory
 from kernelgrad.estimators.kernel import Found
 from kernelgrad.estimators.support import is_auto
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel
-from kernelgrad.search.auto import usable_memory
 from kernelgrad.search.evidence import NOISE_ROWS, has_rule, maximise
 from kernelgrad.training_rows import TrainingRows
 

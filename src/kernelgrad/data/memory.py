@@ -1,0 +1,52 @@
+"""Bytes that the rows of a source need, and those that a limit allows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import scipy.sparse as sp
+
+from kernelgrad.compute.memory import LEAST_LIMIT, system_bytes
+from kernelgrad.data.base import BatchSource
+from kernelgrad.exceptions import CapabilityError
+
+_SIZED_ROWS = 1000
+_WORK_BYTES = 64 * 2**20  # of a fit, beside what reading takes
+_RESPONSE_BYTES = 72  # of each response: responses, steps and their coefficients
+
+
+def usable_memory(memory_limit: float | None) -> float:
+    """Return the memory limit in bytes; None means half of the system's memory, or 4 GiB."""
+    return 0.5 * system_bytes() if memory_limit is None else float(memory_limit)
+
+
+def rows_nbytes(source: BatchSource) -> float:
+    """Return the approximate number of bytes of a source's rows in memory."""
+    X: Any = source.read(0, min(source.n_rows, _SIZED_ROWS)).X
+    arrays = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+    nbytes = sum(int(a.nbytes) for a in arrays)
+    return float(source.n_rows * nbytes / max(1, X.shape[0]))
+
+
+def bytes_needed(n_rows: int, row_bytes: float, n_outputs: int = 1) -> float:
+    """Return the bytes of rows in memory, a copy of them and their responses (n, C)."""
+    return 2.0 * row_bytes + float(_RESPONSE_BYTES) * n_rows * n_outputs
+
+
+def fits_in_memory(source: BatchSource, memory_limit: float | None) -> bool:
+    """Whether the rows of a source are in memory, or few enough to be read into it."""
+    needed = bytes_needed(source.n_rows, rows_nbytes(source))
+    return source.in_memory or needed <= usable_memory(memory_limit)
+
+
+def check_reading(source: BatchSource, memory_limit: float | None) -> None:
+    """Raise CapabilityError if reading the source takes more memory than the limit allows."""
+    if memory_limit is None or memory_limit < LEAST_LIMIT or not source.reading_bytes:
+        return
+    least = source.reading_bytes + _WORK_BYTES
+    if least > memory_limit:
+        raise CapabilityError(
+            f"A fit from this {type(source).__name__} needs at least {least:.3g} bytes, more "
+            f"than memory_limit={memory_limit:.3g}, with {source.reading_bytes:.3g} to read; "
+            "raise it, or write the rows as Parquet with smaller row groups."
+        )
