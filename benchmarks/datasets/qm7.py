@@ -72,8 +72,6 @@ class Qm7(Archive):
 
     name: ClassVar[str] = "qm7"
     task = "regression"
-    loss = "squared"
-    default = False
 
     def scale(self, train: Any, test: Any) -> tuple[Any, Any]:
         """Return the matrices as they are."""

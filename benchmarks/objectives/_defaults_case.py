@@ -26,7 +26,14 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 from sklearn.svm import SVC, SVR
 
 from benchmarks.environment import load_average
-from benchmarks.objectives._curves import PREDICT_ROWS, bandwidths, choose_rows
+from benchmarks.objectives._curves import (
+    bandwidths,
+    choose_rows,
+    error,
+    first_rows,
+    in_chunks,
+    some_rows,
+)
 from benchmarks.objectives._shared import serve, timed
 from benchmarks.objectives._tables import TABLES, Table
 from benchmarks.objectives.small import scale
@@ -41,14 +48,8 @@ ROW_LIMITS = {  # that keep a fit within minutes, and its matrices in memory
 TUNING_ROWS, FOLDS, MOVES = 4_000, 3, 8
 COST, GAMMA = (0.1, 1.0, 10.0, 100.0), (0.25, 1.0, 4.0, 16.0)  # times gamma="scale"
 DENSE_CELLS = 10**8  # of sparse rows for a method that takes no others
-WARM_ROWS = 300
 PENALTIES = np.logspace(-3, 5, 17)
 Chosen = dict[str, Any]
-
-
-def few(X: Any, rows: Any) -> Any:
-    """Return some rows of an array, a sparse matrix or a frame."""
-    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
 
 
 def is_sparse(X: Any) -> bool:
@@ -93,7 +94,7 @@ def tuned(X: Any, y: Any, classify: bool) -> tuple[Any, Chosen]:
     beyond its ends as long as they help.
     """
     rows = choose_rows(len(y), TUNING_ROWS, seed=0)
-    X, y = few(X, rows), y[rows]
+    X, y = some_rows(X, rows), y[rows]
     least = np.unique(y, return_counts=True)[1].min() if classify else FOLDS
     stratified = classify and least >= FOLDS
     folds: Any = (StratifiedKFold if stratified else KFold)(FOLDS, shuffle=True, random_state=0)
@@ -155,7 +156,7 @@ def histograms(X: Any, classify: bool) -> Any:
 def features(X: Any, y: Any, classify: bool) -> Any:
     """Return a linear model on 1,000 Nystroem features with the median rule's gamma."""
     code = prepared(X, FunctionTransformer())
-    rows = few(X, choose_rows(len(y), TUNING_ROWS, seed=0))
+    rows = some_rows(X, choose_rows(len(y), TUNING_ROWS, seed=0))
     gamma = bandwidths(code.fit_transform(rows))[1.0]
     nystroem = Nystroem(gamma=gamma, n_components=min(1_000, len(y)), random_state=0)
     last = LogisticRegression(max_iter=1_000) if classify else Ridge()
@@ -247,20 +248,6 @@ METHODS = [
 ]  # fmt: skip
 
 
-def in_chunks(predict: Callable[[Any], Any], X: Any) -> Any:
-    """Predict some rows at a time, the same for all methods."""
-    n = X.shape[0]
-    parts = [predict(few(X, slice(a, a + PREDICT_ROWS))) for a in range(0, n, PREDICT_ROWS)]
-    return np.concatenate(parts)
-
-
-def error(table: Table, y: Any, predicted: Any) -> float:
-    """Return the error rate, or the root mean squared error."""
-    if table.classify:
-        return float(np.mean(predicted != y))
-    return float(np.sqrt(np.mean((np.asarray(predicted, float).ravel() - y) ** 2)))
-
-
 def text(value: Any) -> str | None:
     """Return a value of a table: arrays by their shape, objects of a class by its name."""
     if value is None or isinstance(value, str | float | int):
@@ -294,16 +281,13 @@ def rows_of(data: Data, most: int | None) -> tuple[Any, Any]:
     if most is None or most >= n:
         return data.X_train, data.y_train
     rows = choose_rows(n, most, seed=0)
-    return few(data.X_train, rows), np.asarray(data.y_train)[rows]
+    return some_rows(data.X_train, rows), np.asarray(data.y_train)[rows]
 
 
 def warm_up(method: str, X: Any, y: Any, classify: bool, params: Chosen) -> None:
     """Compile, load libraries and start threads on a few rows of the same problem."""
-    rows = choose_rows(len(y), WARM_ROWS, seed=0)
-    if classify:
-        first = [np.flatnonzero(y == c)[:10] for c in np.unique(y)]
-        rows = np.unique(np.concatenate([rows, *first]))
-    X, y = few(X, rows), y[rows]
+    rows = first_rows(y, classify)
+    X, y = some_rows(X, rows), y[rows]
     model, _ = build("SVM default" if method == "SVM tuned" else method, X, y, classify, params)
     model.fit(X, y).predict(X)
 
@@ -325,7 +309,7 @@ def measure(method: str, table: Table, data: Data, case: Row) -> Row:
         seconds, (model, found) = timed(fit)
     row: Row = {"fit s": seconds}
     row["predict s"], predicted = timed(in_chunks, model.predict, data.X_test)
-    row["error"] = error(table, data.y_test, predicted)
+    row["error"] = error(classify, data.y_test, predicted)
     if classify and hasattr(model, "predict_proba"):
         p = in_chunks(model.predict_proba, data.X_test)
         row["log loss"] = float(log_loss(data.y_test, p, labels=model.classes_))

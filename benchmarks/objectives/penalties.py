@@ -105,7 +105,6 @@ class Penalties(Objective):
     repeat: ClassVar[int] = 1
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the rows, losses and penalties."""
         parser.add_argument("--rows", type=int, default=1000)
         parser.add_argument("--losses", nargs="+", default=[*SMOOTH, *KINKED])
         alphas = [10.0**k for k in range(-9, 1)]

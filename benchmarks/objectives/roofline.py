@@ -236,7 +236,6 @@ class Roofline(Objective):
     repeat: ClassVar[int] = 7
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the shapes."""
         parser.add_argument("--d", type=int, nargs="+", default=[18, 54, 784])
         parser.add_argument("--outputs", type=int, nargs="+", default=[1, 10])
         parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])

@@ -82,7 +82,6 @@ class Scale(Objective):
     repeat: ClassVar[int] = 2
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add sizes, parts, tasks, folders and limits."""
         parser.add_argument("--rows", type=sizes, default=sizes("1e6,1e7"))
         parser.add_argument("--task", nargs="+", choices=TASKS, default=list(TASKS))
         parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS))

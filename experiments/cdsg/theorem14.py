@@ -82,7 +82,6 @@ class CheckedRate(TheoremRate):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each seed and product, and those without the line search."""
         T, seeds = (2**7, 2) if quick else (2**12, 15)
         cells = [
             {"seed": seed, "product": name, "iterations": T}
@@ -100,7 +99,6 @@ class CheckedRate(TheoremRate):
         yield from bounded().measure(cell)
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw the errors of every seed, and 1/t."""
         with picture(path, 1, 2, size=(4.2, 3.5), sharey=True) as axes:
             left, right = axes[0]
             for i, name in enumerate(PRODUCTS):

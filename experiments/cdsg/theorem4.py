@@ -26,7 +26,6 @@ class UniformRate(TheoremRate):
     solver: ClassVar[type[DSG]] = UDSG
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each seed and product."""
         T = 2**7 if quick else 2**12
         return [
             {"seed": seed, "product": name, "iterations": T}

@@ -103,7 +103,6 @@ class Posterior(Experiment):
         """Return the estimates (m,) from responses (m, C)."""
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each seed and method."""
         n, m, T = (2**7, 2**5, 8) if quick else (2**11, self.points, self.iterations)
         return [
             {"seed": seed, "method": method, "rows": n, "points": m, "iterations": T}
@@ -139,7 +138,6 @@ class Posterior(Experiment):
                     yield {"t": t, "error": error, "start": start}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw the errors of both over iterations."""
         with picture(path, size=(4.5, 3.5)) as axes:
             ax = axes[0][0]
             for i, method in enumerate((OURS, THEIRS)):

@@ -207,7 +207,6 @@ class Rivals(Experiment):
     more: ClassVar[int] = 1  # times as many rows, which tell what few of them cost
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each seed."""
         rows = 300 if quick else self.rows
         return [{"seed": seed, "rows": rows} for seed in range(1 if quick else 3)]
 
@@ -252,7 +251,6 @@ class Rivals(Experiment):
         return {}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw errors against seconds, a point for each seed."""
         with picture(path, size=(5.8, 3.4)) as axes:
             ax = axes[0][0]
             for i, name in enumerate(distinct(rows, "method")):

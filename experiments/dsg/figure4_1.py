@@ -42,7 +42,6 @@ class Surface(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return one cell for each draw."""
         return [
             {"seed": seed, "rows": 2**10 if quick else 2**20}
             for seed in range(2 if quick else 30)
@@ -54,7 +53,6 @@ class Surface(Experiment):
         yield {"least": y.min(), "largest": y.max()}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw the surface."""
         x = np.linspace(-5, 5, 81)
         grid = np.stack(np.meshgrid(x, x), axis=-1)
         values = true_function(grid.reshape(-1, 2)).reshape(81, 81)

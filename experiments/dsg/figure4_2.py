@@ -54,7 +54,6 @@ class Rate(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return one cell for each seed."""
         size, T = (2**6, 2**5) if quick else (2**10, 2**10)
         return [
             {"seed": seed, "size": size, "iterations": T} for seed in range(2 if quick else 3)
@@ -79,7 +78,6 @@ class Rate(Experiment):
                     yield {"t": t, "error": np.mean((found[:, 0] - f) ** 2)}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw the error of every seed, and 1/t."""
         with picture(path, size=(4.5, 3.5)) as axes:
             ax = axes[0][0]
             curves(ax, rows, label=r"$\|\hat f_t - f_*\|_2^2$")

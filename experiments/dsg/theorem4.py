@@ -54,7 +54,6 @@ class TheoremRate(Experiment):
     options: ClassVar[dict[str, Any]] = {}
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each seed and product."""
         T = 2**7 if quick else 2**12
         return [
             {"seed": seed, "product": name, "iterations": T}
@@ -83,7 +82,6 @@ class TheoremRate(Experiment):
                     yield {"t": t, "error": np.mean((found[:, 0] - best) ** 2)}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw the errors of every seed, and 1/t."""
         with picture(path, size=(4.5, 3.5)) as axes:
             ax = axes[0][0]
             for i, name in enumerate(PRODUCTS):

@@ -109,7 +109,6 @@ class Times(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each draw and set."""
         return paper.cells(quick)
 
     def measure(self, cell: Cell) -> Iterable[Row]:
@@ -129,7 +128,6 @@ class Times(Experiment):
             yield {"method": label, "s": 50 * each, "preparation s": before}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw bars, a group for each set."""
         sets = distinct(rows, "data")
         with picture(path, size=(6.5, 2.8)) as axes:
             ax = axes[0][0]

@@ -114,7 +114,6 @@ class Training(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each draw and set."""
         return paper.cells(quick)
 
     def measure(self, cell: Cell) -> Iterable[Row]:
@@ -122,5 +121,4 @@ class Training(Experiment):
         return rows_of(cell, KEPT, 1)
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw a panel for each set."""
         draw_curves(rows, path, "objective / minimum - 1")

@@ -117,7 +117,6 @@ class Correlations(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each draw and set."""
         return paper.cells(quick)
 
     def measure(self, cell: Cell) -> Iterable[Row]:
@@ -133,6 +132,5 @@ class Correlations(Experiment):
                 yield {"method": name, "at": at, "correlation": value}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw a panel for each set."""
         with picture(path, 2, 3, size=(2.6, 2.3), sharey=True) as axes:
             draw_marks(list(axes.flat), rows, list(paper.METHODS), "method", "")

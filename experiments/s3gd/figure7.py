@@ -111,7 +111,6 @@ class Anchors(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each draw and set."""
         few = paper.cells(quick, SETS[:1], neighbors=FEW)
         shuffled = [] if quick else paper.cells(quick, SETS[:1], seeds=1, shuffled=True)
         return [*paper.cells(quick, SETS), *few, *shuffled]
@@ -129,7 +128,6 @@ class Anchors(Experiment):
                 yield {"anchors": m, "at": at, "correlation": value}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw a panel for each set, and for each control."""
         shown, controls = _plain(rows), _controls(rows)
         for name, mine in controls.items():
             shown += [row | {"data": f"{row['data']},\n{name}"} for row in mine]

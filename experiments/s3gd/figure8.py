@@ -57,7 +57,6 @@ class AnchorTimes(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each draw and set."""
         return paper.cells(
             quick, ("covtype20k", "ijcnn1", "a9a", "news20_bydate", paper.IMAGES)
         )
@@ -71,7 +70,6 @@ class AnchorTimes(Experiment):
             yield {"anchors": m, "s": 50 * each, "preparation s": before}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw a line for each set."""
         with picture(path, size=(4.2, 3.0)) as axes:
             for data in distinct(rows, "data"):
                 spent = paper.means(where(rows, data=data), "s", lambda r: r["anchors"])

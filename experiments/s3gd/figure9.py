@@ -67,7 +67,6 @@ class InnerIterations(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each draw."""
         return paper.cells(quick, (paper.IMAGES,))
 
     def measure(self, cell: Cell) -> Iterable[Row]:
@@ -81,7 +80,6 @@ class InnerIterations(Experiment):
                 yield {"method": name, "inner": inner, "s": row["s"], "curve": points}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw curves over iterations and over seconds."""
         with picture(path, 1, 2, size=(3.2, 2.6), sharey=True) as axes:
             for name in NAMES:
                 for inner, line in zip(INNER, ("-", "--"), strict=True):

@@ -134,7 +134,6 @@ class Theorem(Experiment):
     )  # fmt: skip
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each draw."""
         return paper.cells(quick, ("a9a",))
 
     def measure(self, cell: Cell) -> Iterable[Row]:
@@ -144,7 +143,7 @@ class Theorem(Experiment):
         one = task.solver("S3GD", 1.0)
         data = one.init(problem, batch).data
         graph = build_graph(problem, data, one.n_anchors, one.n_neighbors)
-        w = paper.linear.minimum(problem, batch)[1][:-1]
+        w = paper.linear.minimum(problem, batch)[1]
         norms = data.squares()[0]
         L = 0.25 * float(norms.max())
         W = data.native(w[:, None])
@@ -176,7 +175,6 @@ class Theorem(Experiment):
             }  # fmt: skip
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw excesses of the first draw over outer loops."""
         with picture(path, size=(4.2, 3.0)) as axes:
             for i, row in enumerate(where(rows, seed=0)):
                 s = np.arange(len(row["excess"]))

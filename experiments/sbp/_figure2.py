@@ -135,7 +135,6 @@ class Panel(Experiment):
     seeds: ClassVar[int] = 3
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each seed and method."""
         rows = 200 if quick else self.rows
         return [
             {"seed": seed, "method": method, "rows": rows, "test_rows": 300 if quick else None,
@@ -158,7 +157,6 @@ class Panel(Experiment):
                 yield {"visits": t, "evaluations": count, "error": error, "optimum": best}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw error against evaluations, dotted n for each visit, dashed after an epoch."""
         n = _size(rows)
         with picture(path, size=(4.8, 3.6)) as axes:
             ax = axes[0][0]

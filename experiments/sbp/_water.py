@@ -52,7 +52,6 @@ class Water(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each problem."""
         return [{"seed": seed, "n": 40, "nu": 0.3} for seed in range(3 if quick else 20)]
 
     def measure(self, cell: Cell) -> Iterator[Row]:
@@ -81,7 +80,6 @@ class Water(Experiment):
             yield {"y": y[i], "c": height, "xi": slack, "p": p[i], "level": level} | gaps
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw responses in ascending order, the water above them, and p*, of one problem."""
         here = where(rows, seed=0)
         basins = sorted(distinct(here, "y"))
         with picture(path, 2, len(basins), size=(4, 2), sharex=True, sharey="row") as axes:

@@ -43,7 +43,6 @@ class Rescaled(Experiment):
     claims: ClassVar = (_claim("norm", "The norm"), _claim("loss", "The mean hinge loss"))
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each seed."""
         n, T = (150, 2**8) if quick else (1000, 2**13)
         return [{"seed": seed, "rows": n, "T": T} for seed in range(2 if quick else 5)]
 
@@ -62,7 +61,6 @@ class Rescaled(Experiment):
                     }  # fmt: skip
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw both ratios against the bound."""
         with picture(path, 1, 2, size=(3.6, 3.4)) as axes:
             for ax, key in zip(axes[0], ("norm", "loss"), strict=True):
                 for factor in distinct(rows, "lambda"):

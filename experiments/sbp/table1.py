@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import picture, where
-from benchmarks.objectives._svm import geometric
 from benchmarks.registry import Row
 
 from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.sbp._libsvm import geometric
 from experiments.sbp._machine import Machine
 from kernelgrad.solvers import SDCA
 
@@ -80,7 +80,6 @@ class Bounds(Experiment):
     claims: ClassVar = (*map(_grows, POWERS), _fewer(DUAL), _fewer(SGD))
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each seed and epsilon."""
         powers = range(1, 3) if quick else range(1, 7)
         most = 2**12 if quick else 2**18
         return [
@@ -116,7 +115,6 @@ class Bounds(Experiment):
             yield {"method": method, "evaluations": n * next(reached, 2 * cell["most"]), "u": u}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw evaluations against 1/epsilon, and the table's powers."""
         with picture(path, size=(4.8, 3.6)) as axes:
             ax = axes[0][0]
             for i, (method, power) in enumerate(POWERS.items()):
