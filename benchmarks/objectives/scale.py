@@ -198,7 +198,7 @@ def of_file(case: Row, task: str, args: argparse.Namespace) -> Iterator[tuple[st
                 yield STREAMS, first | {"method": name} | row
     if "dask" in args.part:
         for row in asked(case | {"kind": "control"}, args):
-            yield DASK, first | {"measured": "two processes"} | row
+            yield DASK, first | {"measured": "two processes", "workers": 1} | row
         seconds = 0.0
         for workers in (0, 2):
             for row in asked(given | {"kind": "dask", "workers": workers}, args):

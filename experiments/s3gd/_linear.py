@@ -40,6 +40,10 @@ class Case:
         """Return all training rows."""
         return TrainBatch(self.X, self.y[:, None], self.weight)
 
+    def head(self, n: int) -> Case:
+        """Return the case of the first training rows."""
+        return replace(self, X=self.X[:n], y=self.y[:n], weight=self.weight[:n])
+
     def problem(self, alpha: float, **settings: Any) -> LinearProblem:
         """Return the problem of this penalty, without an intercept."""
         return LinearProblem(
