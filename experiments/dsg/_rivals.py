@@ -16,7 +16,7 @@ from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, each_seed
 from kernelgrad import DSG, KernelClassifier
 from kernelgrad.callbacks import Callback, FitEvent
 from kernelgrad.compute.threads import one_thread
@@ -192,7 +192,7 @@ def claim(text: str, theirs: str, value: Callable[[dict[str, float]], float]) ->
             f"{name} {np.median([r['error'] for r in where(rows, method=name)]):.2f} %"
             for name in distinct(rows, "method")
         ),
-        lambda rows: by_seed(rows, lambda mine: value(errors(mine))),
+        each_seed(lambda mine: value(errors(mine))),
     )  # fmt: skip
 
 

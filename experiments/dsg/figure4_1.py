@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.objectives._shared import picture
 from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, each_seed
 from experiments.dsg._synthetic import sample, true_function
 
 RANGE = {"least": (-1.0, 0.5), "largest": (1.3, 0.05)}  # and half of the last digit
@@ -32,11 +32,10 @@ class Surface(Experiment):
                 f"[{np.median([row['least'] for row in rows]):.2f}, "
                 f"{np.median([row['largest'] for row in rows]):.2f}]"
             ),
-            lambda rows: by_seed(
-                rows,
+            each_seed(
                 lambda mine: min(
                     half - abs(mine[0][key] - end) for key, (end, half) in RANGE.items()
-                ),
+                )
             ),
         ),
     )

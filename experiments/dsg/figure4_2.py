@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.objectives._shared import picture
 from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, by_seed, each_seed
 from experiments.dsg._synthetic import (
     batches,
     course,
@@ -49,7 +49,7 @@ class Rate(Experiment):
             "from sqrt(T) to T",
             "1/t",
             lambda rows: f"t^{np.mean(by_seed(rows, rate)):.2f}",
-            lambda rows: by_seed(rows, lambda mine: TOLERANCE - 1 - rate(mine)),
+            each_seed(lambda mine: TOLERANCE - 1 - rate(mine)),
         ),
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
 from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, each_seed
 from experiments.s3gd import _paper as paper
 from experiments.s3gd.figure7 import ANCHORS
 
@@ -43,16 +43,14 @@ class AnchorTimes(Experiment):
             "More anchors take longer, on every set (margin: least log10 of the growth)",
             "longer",
             _text,
-            lambda rows: by_seed(rows, lambda mine: min(t for t, _ in _growth(mine).values())),
+            each_seed(lambda mine: min(t for t, _ in _growth(mine).values())),
         ),
         Claim(
             "The time grows sub-linearly, on every set (margin: log10 of the growth of "
             "anchors, 20, over the largest growth of time)",
             "sub-linear",
             _text,
-            lambda rows: by_seed(
-                rows, lambda mine: min(m - t for t, m in _growth(mine).values())
-            ),
+            each_seed(lambda mine: min(m - t for t, m in _growth(mine).values())),
         ),
     )
 

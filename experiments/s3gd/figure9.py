@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.objectives._shared import picture, where
 from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, by_seed, each_seed
 from experiments.s3gd import _paper as paper
 
 INNER, NAMES = (20, 50), ("S3GD", "SVRG")
@@ -59,9 +59,8 @@ class InnerIterations(Experiment):
             "both slowdowns)",
             "SVRG visibly, S3GD hardly",
             lambda rows: paper.listed({name: _slower(rows, name) for name in NAMES}) + " times",
-            lambda rows: by_seed(
-                rows,
-                lambda mine: float(np.log10(_slower(mine, "SVRG") / _slower(mine, "S3GD"))),
+            each_seed(
+                lambda mine: float(np.log10(_slower(mine, "SVRG") / _slower(mine, "S3GD")))
             ),
         ),
     )

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
 from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, by_seed, each_seed
 from experiments.s3gd import _paper as paper
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.solvers.linear.anchors import build_graph
@@ -91,7 +91,7 @@ class Theorem(Experiment):
                 {f"{e:g}/L": np.mean([_floor(r) for r in where(rows, **{"eta L": e})])
                  for e in distinct(rows, "eta L")}
             ),
-            lambda rows: by_seed(rows, lambda mine: min(map(_slack, mine))),
+            each_seed(lambda mine: min(map(_slack, mine))),
         ),
         Claim(
             "The first outer loop contracts at least by rho (margin: least of rho less the "
@@ -101,10 +101,7 @@ class Theorem(Experiment):
                 f"{r['excess'][1] / r['excess'][0]:.3g} for rho = {r['rho']:.3g}"
                 for r in where(rows, seed=0)
             ),
-            lambda rows: by_seed(
-                rows,
-                lambda mine: min(r["rho"] - r["excess"][1] / r["excess"][0] for r in mine),
-            ),
+            each_seed(lambda mine: min(r["rho"] - r["excess"][1] / r["excess"][0] for r in mine)),
         ),
         Claim(
             "A smaller eta mitigates the effect of Delta (Remarks): the floor falls with it "
@@ -115,21 +112,16 @@ class Theorem(Experiment):
                 f"{10**v:.3g}"
                 for v in by_seed(rows, lambda m: float(np.log10(_floor(m[0]) / _floor(m[-1]))))
             ),
-            lambda rows: by_seed(
-                rows, lambda mine: float(np.log10(_floor(mine[0]) / _floor(mine[-1])))
-            ),
+            each_seed(lambda mine: float(np.log10(_floor(mine[0]) / _floor(mine[-1])))),
         ),
         Claim(
             "Lemma 3.2 at w*: the mean of |grad h_i - grad psi_i|^2 is at most 4 L Delta_{H,P} "
             "(margin: log10 of right over left side)",
             "proved",
             lambda rows: f"{rows[0]['noise']:.3g} <= {4 * rows[0]['L'] * rows[0]['gap']:.3g}",
-            lambda rows: by_seed(
-                rows,
-                lambda mine: float(
+            each_seed(lambda mine: float(
                     np.log10(4 * mine[0]["L"] * mine[0]["gap"] / max(mine[0]["noise"], 1e-12))
-                ),
-            ),
+                )),
         ),
     )  # fmt: skip
 

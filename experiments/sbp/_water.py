@@ -11,7 +11,7 @@ from benchmarks.objectives._shared import distinct, picture, where
 from benchmarks.registry import Row
 from scipy.optimize import linprog
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, each_seed
 from kernelgrad.solvers.kernel.minimax import rows_below, slack_level, two_class_level
 
 ROUNDING = 1e-8
@@ -37,7 +37,7 @@ def _claim(key: str, text: str) -> Claim:
         f"{text}, to {ROUNDING:g}",
         "shown",
         lambda rows: f"{worst(rows):.2g} apart at most",
-        lambda rows: by_seed(rows, lambda r: ROUNDING - worst(r)),
+        each_seed(lambda r: ROUNDING - worst(r)),
     )
 
 
