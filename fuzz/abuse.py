@@ -54,18 +54,15 @@ class Rows:
     fair: str = "all"
 
     def warp(self, change: Callable[[Any], Any], **more: Any) -> Rows:
-        """Return these rows with one change of all."""
         with np.errstate(all="ignore"):
             parts = {name: change(getattr(self, name)) for name in ("X", "new", "far")}
         return replace(self, **parts, **more)
 
     def hurt(self, change: Callable[[Any], Any], **more: Any) -> Rows:
-        """Return these rows with a change of the training rows alone."""
         X = self.X.copy()
         return replace(self, X=change(X), **more)
 
     def take(self, rows: Any, **more: Any) -> Rows:
-        """Return some training rows."""
         return replace(self, X=self.X[rows], t=self.t[rows], **more)
 
 
@@ -125,7 +122,6 @@ def _one(value: Any, others: Any, at: int = 3) -> Any:
 
 
 def abuses() -> dict[str, Abuse]:
-    """Return each abuse by its name."""
     found = _cells() | _scales() | _columns() | _types() | _few_rows()
     ends = np.iinfo("i8")
     text = {
@@ -308,7 +304,6 @@ def _few_rows() -> dict[str, Abuse]:
 
 
 def targets(estimator: Any, rows: Rows) -> Any:
-    """Return y for the kind of the estimator."""
     if is_regressor(estimator):
         return rows.t
     if rows.labels is None:
@@ -344,7 +339,6 @@ def score(model: Any, rows: Rows, clean_rows: Rows) -> float:
 
 
 def applies(estimator: Any, rows: Rows) -> bool:
-    """Whether a good model can be found."""
     follows = (
         getattr(estimator, "loss", "squared") == "squared"
         or getattr(estimator, "alpha", 0) == "auto"
@@ -385,7 +379,6 @@ FINDINGS = ("unexpected exception", "poor message", "not finite", "silent wrong"
 
 
 def attempt(estimator: Any, rows: Rows, reference: float, clean_rows: Rows) -> Outcome:
-    """Fit, predict and judge."""
     y = targets(estimator, rows)
     more = {}
     if rows.weight is not None:
@@ -429,7 +422,6 @@ def attempt(estimator: Any, rows: Rows, reference: float, clean_rows: Rows) -> O
 
 
 def title(estimator: Any) -> str:
-    """Return the class, loss and solver."""
     parts = [getattr(estimator, name, "") for name in ("loss", "solver")]
     names = [each if isinstance(each, str) else type(each).__name__ for each in parts]
     return " ".join([type(estimator).__name__, *filter(None, names)])
@@ -462,7 +454,6 @@ def _save(path: Path, counts: Counter[str], found: list[Any]) -> None:
 
 
 def main() -> int:
-    """Run all and tell what was found."""
     parser = argparse.ArgumentParser(prog="python -m fuzz.abuse", description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--share", type=float, default=1.0, help="of all fits, at random")

@@ -81,22 +81,6 @@ def test_a_forced_core_type_is_removed(tmp_path):
     subprocess.run([sys.executable, "-c", command], cwd=ROOT, env=environment, check=True)
 
 
-def test_a_dropped_in_file_is_found(monkeypatch, tmp_path):
-    package = tmp_path / "dropped_in_objectives"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "_child.py").write_text("raise RuntimeError\n")
-    (package / "hello.py").write_text(
-        "from benchmarks.registry import Objective\n\n\n"
-        "class Hello(Objective):\n    name = 'hello'\n\n"
-        "    def run(self, args):\n        yield 'greeting', {'hello': 1}\n"
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    found = registry.discover(importlib.import_module(package.name), registry.Objective)
-    assert list(found) == ["hello"]
-    assert list(found["hello"].run(None)) == [("greeting", {"hello": 1})]
-
-
 def part(name):
     return importlib.import_module(f"benchmarks.objectives.{name}")
 
@@ -117,59 +101,6 @@ def test_normal_equations_against_float64(monkeypatch):
     A = K.T @ K + gaussian(Z, Z) / 10.0
     expected = K @ np.linalg.lstsq(A, K.T @ (y - y.mean()), rcond=1e-15)[0] + y.mean()
     assert np.abs(model.predict(X) - expected).max() < 5e-3 * y.std()
-
-
-def test_groups_of_columns_are_found_and_become_categories():
-    tables = part("_tables")
-    rng = np.random.default_rng(0)
-    levels = rng.integers(0, [3, 2, 5], size=(200, 3))
-    X = np.hstack([np.eye(k)[levels[:, j]] for j, k in enumerate((3, 2, 5))])
-    X[:20, :3] = 0  # missing
-    assert tables.exclusive_groups(X) == [[0, 1, 2], [3, 4], [5, 6, 7, 8, 9]]
-    found = tables.category(X[:, :3])
-    assert found[:20].tolist() == [None] * 20
-    assert found[20:].tolist() == [f"level {j}" for j in levels[20:, 0]]
-
-
-def test_frames_have_the_levels_of_training_rows_and_missing_cells():
-    pytest.importorskip("pandas")
-    X = np.arange(600.0).reshape(300, 2)
-    train, test = np.array(["a", "b", "c"] * 100, object), np.array(["a", "new"] * 150, object)
-    data = registry.Data(X, X[:, 0], -X, X[:, 0])
-    found = part("_tables").as_frames(
-        data, lambda Z: {"n": Z[:, 0], "t": train if Z is X else test}, 0.2, 0
-    )
-    assert list(found.X_train["t"].cat.categories) == ["a", "b", "c"]
-    assert found.X_test["t"].dtype == found.X_train["t"].dtype
-    assert found.X_train.isna().to_numpy().mean() == pytest.approx(0.2, abs=0.04)
-    assert found.X_test["t"][1::2].isna().all()
-    assert found.X_test["t"][::2].isna().mean() == pytest.approx(0.2, abs=0.08)
-
-
-def test_aims_count_what_failed_and_what_lost():
-    values = {
-        "kernelgrad": {"a": 0.1, "b": 0.105, "c": None, "noise_values": 1.03, "protein": 3.3},
-        "SVM tuned": {"a": 0.1, "b": 0.1, "c": 0.5, "protein": None},
-        "LightGBM": {"a": 0.2, "b": 0.1, "c": 0.6, "protein": 3.2},
-        "linear": {"noise_values": 1.0},
-    }
-    rows = [
-        {"dataset": d, "method": m, "rows": 300, "columns": 5, "fit s": 0.6}
-        | ({"error": e} if e is not None else {"failed": "why"})
-        for m, part_of in values.items()
-        for d, e in part_of.items()
-    ]
-    found = {row["aim"]: row for row in part("defaults").aims(rows)}
-    svm = found["error at most that of the tuned SVM"]
-    assert (svm["measured"], svm["not on"], svm["reached"]) == (
-        "1 of 3", "c (inf/0.5), b (0.105/0.1)", False,
-    )  # fmt: skip
-    trees = found["error at most 1.05 times LightGBM's"]
-    assert (trees["measured"], trees["reached"]) == ("3 of 4", True)
-    noise = [row for aim, row in found.items() if aim.startswith("noise")]
-    assert [row["not on"] for row in noise] == ["noise_values (1.03/1)"]
-    assert found["protein at most 3.4"]["reached"]
-    assert found["seconds at most those of the size"]["measured"] == "0 of 4"
 
 
 def test_peers_of_an_earlier_result_are_kept(tmp_path):
@@ -206,15 +137,3 @@ def test_a_job_that_ends_its_process_is_one_failure(monkeypatch):
     found = list(defaults.together({}, jobs, 1.0))
     assert [row["dataset"] for row in found] == [name for name, _ in jobs]
     assert [row.get("failed") for row in found] == [None, "exit status 9"] * 2 + [None]
-
-
-def test_the_peer_is_tuned_beyond_its_grid(monkeypatch):
-    case = part("_defaults_case")
-    monkeypatch.setattr(case, "COST", (1.0,))
-    monkeypatch.setattr(case, "GAMMA", (1.0,))
-    X = np.random.default_rng(0).integers(250, size=(300, 1), dtype=np.uint8)
-    y = (np.sin(0.096 * X[:, 0]) > 0).astype(int)
-    model, found = case.tuned(X, y, classify=True)
-    assert found["gamma / scale"] > 2
-    assert found["gamma"] == model[-1].gamma
-    assert model.fit(X, y).score(X, y) > 0.9

@@ -66,7 +66,6 @@ class Noisy(Bundled):
 
     @staticmethod
     def read(return_X_y: bool) -> Any:
-        """Return rows and labels."""
         return make_classification(2000, n_informative=10, flip_y=0.2, random_state=0)
 
 

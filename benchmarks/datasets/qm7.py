@@ -63,7 +63,6 @@ class Molecules:
     y: Any
 
     def take(self, rows: Any) -> Molecules:
-        """Return some of the molecules."""
         return Molecules(self.C[rows], self.X_sorted[rows], self.y[rows])
 
 

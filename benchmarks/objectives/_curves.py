@@ -110,7 +110,6 @@ class Fits:
             self.X, self.y = self.X[rows], self.y[rows]
 
     def build(self, max_iter: int, rows: int, n_components: int) -> Any:
-        """Return the estimator for a number of rows."""
         case = self.case
         return self.method.build(
             Setting(
@@ -147,7 +146,6 @@ class Fits:
 
 
 def main(case: Case) -> Iterator[Line]:
-    """Run one case: candidates on validation rows, one fit, or fits of growing length."""
     set_num_threads(case["threads"])
     data = DATASETS[case["dataset"]].load()
     load = {"load": (load_average() or [None])[0]}

@@ -53,7 +53,6 @@ Chosen = dict[str, Any]
 
 
 def is_sparse(X: Any) -> bool:
-    """Tell whether there are zeros that are not stored."""
     return hasattr(X, "toarray")
 
 
@@ -134,7 +133,6 @@ def tuned(X: Any, y: Any, classify: bool) -> tuple[Any, Chosen]:
 
 
 def boosting(classify: bool) -> Any:
-    """Return LightGBM as it comes."""
     if not find_spec("lightgbm"):
         raise SkipError("lightgbm is not installed")
     module = import_module("lightgbm")
@@ -205,14 +203,12 @@ class FeatureMachine:
         return np.asarray(Z, np.float32)
 
     def predict(self, X: Any) -> Any:
-        """Return labels or values."""
         out = np.asarray(self.model.predict(self._numbers(X)))
         if not self.classify:
             return self.target.inverse_transform(out.reshape(len(out), -1))[:, 0]
         return self.classes_[out.astype(int).reshape(len(out))]
 
     def predict_proba(self, X: Any) -> Any:
-        """Return probabilities of the classes."""
         return np.asarray(self.model.predict_proba(self._numbers(X)), float)
 
 
@@ -276,7 +272,6 @@ def chosen(model: Any) -> Row:
 
 
 def rows_of(data: Data, most: int | None) -> tuple[Any, Any]:
-    """Return at most so many of the training rows."""
     n = len(data.y_train)
     if most is None or most >= n:
         return data.X_train, data.y_train
@@ -293,7 +288,6 @@ def warm_up(method: str, X: Any, y: Any, classify: bool, params: Chosen) -> None
 
 
 def measure(method: str, table: Table, data: Data, case: Row) -> Row:
-    """Return seconds, error and log loss of one fit."""
     limits = (case["rows"], ROW_LIMITS.get(method))
     X, y = rows_of(data, min((m for m in limits if m is not None), default=None))
     params, classify = case["params"], table.classify
@@ -357,7 +351,6 @@ def job(name: str, method: str, case: Row) -> Row:
 
 
 def main(case: Row) -> Iterator[Row]:
-    """Answer with a row for each job."""
     for name, method in case["jobs"]:
         yield job(name, method, case)
 

@@ -54,7 +54,6 @@ class Limits(Objective):
         return {"MB above the data": list(found.values())}
 
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
-        """Take all limits of a case in turn."""
         from benchmarks.objectives._limits_case import CASES
 
         names = ["predict"] if args.quick else list(CASES)

@@ -111,7 +111,6 @@ class Penalties(Objective):
         parser.add_argument("--alphas", type=float, nargs="+", default=alphas)
 
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
-        """Yield a row for each loss and penalty."""
         n = 200 if args.quick else args.rows
         alphas = [1e-6, 1e-2] if args.quick else args.alphas
         rng = np.random.default_rng(0)

@@ -41,7 +41,6 @@ class Predict(Objective):
         parser.add_argument("--outputs", type=int, nargs="+", default=[1, 10])
 
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
-        """Take both machines in turn."""
         rng = np.random.default_rng(0)
         n = 2000 if args.quick else args.rows
         supports = [200] if args.quick else args.support

@@ -78,7 +78,6 @@ class Profile(Objective):
         )
 
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
-        """Fit, and fit again under the profiler."""
         sizes = [200] if args.quick else args.rows
         cases: list[tuple[str, int | None]] = [("generated", rows) for rows in sizes]
         if not args.quick:

@@ -73,7 +73,6 @@ class Regression(Objective):
         parser.add_argument("--rows", type=int, default=ROWS, help="rows of fits with kernels")
 
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
-        """Yield a row for each case that both trees know."""
         n = QUICK_ROWS if args.quick else args.rows
         with ExitStack() as stack:
             old, new = (Worker(tree.resolve(), n, stack) for tree in (Path(args.against), HERE))

@@ -241,7 +241,6 @@ class Roofline(Objective):
         parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
 
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
-        """Interleave all cases within every repeat."""
         n = frequencies = 512 if args.quick else 4096
         widths = args.d[:1] if args.quick else args.d
         cases = [

@@ -75,7 +75,6 @@ class Small(Objective):
         parser.add_argument("--limit", type=float, default=20.0, help="seconds of a fit")
 
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
-        """Yield a row for each data set and size."""
         names = ["iris", "diabetes"] if args.quick else args.dataset
         for name, data in available(names, lambda name: DATASETS[name].load()):
             n = len(data.y_train)

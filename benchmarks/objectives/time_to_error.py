@@ -56,12 +56,10 @@ def seconds_to(points: Sequence[Row], target: float) -> float | None:
 
 
 def medians(rows: Sequence[Row], keys: Sequence[str]) -> Row:
-    """Return the medians of some columns."""
     return {key: median([row[key] for row in rows]) for key in keys}
 
 
 def finished(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows with a test error."""
     return [row for row in rows if row["test"] is not None]
 
 
@@ -347,7 +345,6 @@ class TimeToError(Objective):
             yield head | {"steps": k} | empty | part | {"notes": notes if part else end}
 
     def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:
-        """Draw error against fit time, one panel for each data set."""
         if "fits" not in tables:
             return False
         table = [row for row in tables["fits"] if "test" in row]

@@ -122,7 +122,6 @@ def defaults(**given: Any) -> Callable[[Setting], Any]:
 
 
 def libsvm(s: Setting, svc: Any = SVC, svr: Any = SVR) -> Any:
-    """Return the machine of the task."""
     given = {"gamma": s.gamma, "C": s.params["C"], "cache_size": CACHE_MB}
     return svc(**given) if s.classify else svr(epsilon=s.params["epsilon"], **given)
 
@@ -175,7 +174,6 @@ def boosting(s: Setting) -> Any:
 
 
 def dense(X: Any) -> Any:
-    """Return rows as an array."""
     return X.toarray() if hasattr(X, "toarray") else np.asarray(X)
 
 

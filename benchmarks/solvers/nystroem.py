@@ -33,7 +33,6 @@ class NormalEquations:
         self.classify = classify
 
     def fit(self, X: Any, y: Any) -> NormalEquations:
-        """Solve for one or more outputs."""
         X = _dense(X)
         self.shift = X.mean(axis=0)  # smaller norms, less cancellation in distances
         X = X - self.shift
@@ -93,7 +92,6 @@ class NormalEquations:
         return np.exp(K, out=K).T
 
     def predict(self, X: Any) -> Any:
-        """Return values, or classes."""
         X = _dense(X) - self.shift
         parts = [
             sgemm(1, self._kernel(X[a : a + TILE]), self.coef, trans_a=1)

@@ -82,12 +82,7 @@ class CheckedRate(TheoremRate):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        T, seeds = (2**7, 2) if quick else (2**12, 15)
-        cells = [
-            {"seed": seed, "product": name, "iterations": T}
-            for seed in range(seeds)
-            for name in PRODUCTS
-        ]
+        cells = super().cells(quick)
         alone = [c | {"max_step": ALONE} for c in cells if c["product"] == "1"]
         few = [c for c in (cells + alone) if c["product"] == "1" and c["seed"] < 3]
         return cells + alone + ([] if quick else [c | {"iterations": LONG} for c in few])

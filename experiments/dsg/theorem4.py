@@ -59,12 +59,13 @@ class TheoremRate(Experiment):
     claims: ClassVar = tuple(map(_claim, PRODUCTS))
     solver: ClassVar[type[DSG]] = DSG
     options: ClassVar[dict[str, Any]] = {}
+    seeds: ClassVar[int] = 15
 
     def cells(self, quick: bool) -> list[Cell]:
         T = 2**7 if quick else 2**12
         return [
             {"seed": seed, "product": name, "iterations": T}
-            for seed in range(2 if quick else 15)
+            for seed in range(2 if quick else self.seeds)
             for name in PRODUCTS
         ]
 

@@ -101,7 +101,9 @@ class Theorem(Experiment):
                 f"{r['excess'][1] / r['excess'][0]:.3g} for rho = {r['rho']:.3g}"
                 for r in where(rows, seed=0)
             ),
-            each_seed(lambda mine: min(r["rho"] - r["excess"][1] / r["excess"][0] for r in mine)),
+            each_seed(
+                lambda mine: min(r["rho"] - r["excess"][1] / r["excess"][0] for r in mine)
+            ),
         ),
         Claim(
             "A smaller eta mitigates the effect of Delta (Remarks): the floor falls with it "
