@@ -18,7 +18,6 @@ PACKAGES = ("numpy", "scipy", "scikit-learn", "numba")
 
 
 def cpu_model() -> str:
-    """Return the name of the processor."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text().splitlines():
@@ -33,7 +32,6 @@ def load_average() -> list[float] | None:
 
 
 def describe() -> dict[str, Any]:
-    """Return libraries, versions, processor and load."""
     blas = [
         {
             "library": Path(lib["filepath"]).name,
@@ -59,7 +57,6 @@ def describe() -> dict[str, Any]:
 
 
 def lines(environment: dict[str, Any]) -> list[str]:
-    """Return the description as lines to print."""
     out = [
         f"BLAS: {b['library']} {b['version']}, core type {b['core_type']}, "
         f"{b['threads']} threads"

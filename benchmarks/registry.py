@@ -1,4 +1,4 @@
-"""The three kinds of parts, and how dropped-in files are found."""
+"""Data sets and objectives, and how dropped-in files are found."""
 
 from __future__ import annotations
 
@@ -31,50 +31,14 @@ class Data:
 
 
 class Dataset(ABC):
-    """A data set with its task and the loss it is usually fitted with."""
+    """A data set with its task."""
 
     name: ClassVar[str]
     task: ClassVar[str]
-    loss: ClassVar[str]
-    default: ClassVar[bool] = True  # part of a run without --dataset
 
     @abstractmethod
     def load(self) -> Data:
         """Return the data, or raise SkipError."""
-
-
-@dataclass(frozen=True)
-class Budget:
-    """Sizes that a run chooses for all estimators."""
-
-    max_iter: int
-    n_components: int
-    max_rows: int | None = None
-
-
-class Solver(ABC):
-    """An estimator with its grid of hyper-parameters."""
-
-    name: ClassVar[str]
-
-    @abstractmethod
-    def grid(self, dataset: Dataset, factors: list[float]) -> list[dict[str, float]]:
-        """Return the candidates; each has a ``bandwidth_factor`` out of `factors`."""
-
-    @abstractmethod
-    def build(
-        self,
-        dataset: Dataset,
-        params: dict[str, float],
-        gamma: float,
-        budget: Budget,
-        seed: int,
-    ) -> Any:
-        """Return an estimator; `gamma` belongs to the bandwidth factor in `params`."""
-
-    def row_limit(self, dataset: Dataset) -> int | None:
-        """Return the training rows that the method can bear, or None."""
-        return None
 
 
 class Objective(ABC):

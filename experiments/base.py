@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from benchmarks.objectives._shared import where
 from benchmarks.registry import Row
 
 PAPERS = ("dsg", "cdsg", "tsg", "sbp", "s3gd")
@@ -114,6 +115,13 @@ def by_seed(rows: Iterable[Row], value: Callable[[list[Row]], float]) -> list[fl
     for row in rows:
         groups.setdefault(row["seed"], []).append(row)
     return [value(groups[seed]) for seed in sorted(groups)]
+
+
+def each_seed(
+    value: Callable[[list[Row]], float], **columns: Any
+) -> Callable[[list[Row]], list[float]]:
+    """Return what takes `value` of the rows of each seed, of those with these columns alone."""
+    return lambda rows: by_seed(where(rows, **columns), value)
 
 
 def discover() -> dict[str, Experiment]:

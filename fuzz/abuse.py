@@ -54,18 +54,15 @@ class Rows:
     fair: str = "all"
 
     def warp(self, change: Callable[[Any], Any], **more: Any) -> Rows:
-        """Return these rows with one change of all."""
         with np.errstate(all="ignore"):
             parts = {name: change(getattr(self, name)) for name in ("X", "new", "far")}
         return replace(self, **parts, **more)
 
     def hurt(self, change: Callable[[Any], Any], **more: Any) -> Rows:
-        """Return these rows with a change of the training rows alone."""
         X = self.X.copy()
         return replace(self, X=change(X), **more)
 
     def take(self, rows: Any, **more: Any) -> Rows:
-        """Return some training rows."""
         return replace(self, X=self.X[rows], t=self.t[rows], **more)
 
 
@@ -106,242 +103,207 @@ def _more(column: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda X: np.column_stack([X, column(X)])
 
 
-def abuses() -> Iterator[tuple[str, Abuse]]:
-    """Yield name and change of each abuse."""
-    for value in (1e3, 1e5, 1e7, 1e8, 1e10, 1e13, 1e17, 1e19, 1e30, 1e39, 1e155, 1e308):
-        for sign in (1, -1):
-            yield (
-                f"a cell of {sign * value:g}",
-                lambda g, r, v=sign * value: r.hurt(_put((int(g.integers(99)), 1), v)),
+def _warp(change: Callable[[Any], Any], **more: Any) -> Abuse:
+    return lambda rng, rows: rows.warp(change, **more)
+
+
+def _hurt(change: Callable[[Any], Any], **more: Any) -> Abuse:
+    return lambda rng, rows: rows.hurt(change, **more)
+
+
+def _swap(fair: str = "all", **parts: Callable[[Rows], Any]) -> Abuse:
+    """Return the change of some parts to what is made of the rows."""
+    return lambda rng, r: replace(r, fair=fair, **{k: made(r) for k, made in parts.items()})
+
+
+def _one(value: Any, others: Any, at: int = 3) -> Any:
+    """Return some numbers, one of them replaced."""
+    return np.where(np.arange(len(others)) == at, value, others)
+
+
+def abuses() -> dict[str, Abuse]:
+    found = _cells() | _scales() | _columns() | _types() | _few_rows()
+    ends = np.iinfo("i8")
+    text = {
+        "labels of text": ("yes", "no"),
+        "labels at the ends of int64": (ends.max, ends.min),
+    }
+    for name, (yes, no) in text.items():
+        kind = object if yes == "yes" else np.int64
+        found[name] = _swap(
+            "classes", labels=lambda r, a=yes, b=no, k=kind: np.where(r.t > 0, a, b).astype(k)
+        )
+    return found
+
+
+def _cells() -> dict[str, Abuse]:
+    out: dict[str, Abuse] = {}
+    four = np.array([1, -1, 0.1, -3])
+    for v in (1e3, 1e5, 1e7, 1e8, 1e10, 1e13, 1e17, 1e19, 1e30, 1e39, 1e155, 1e308):
+        for w in (v, -v):
+            out[f"a cell of {w:g}"] = lambda g, r, w=w: r.hurt(
+                _put((int(g.integers(99)), 1), w)
             )
-        yield f"a row of {value:g}", lambda g, r, v=value: r.hurt(_put(int(g.integers(99)), v))
-        yield (
-            f"four cells of {value:g}",
-            lambda g, r, v=value: r.hurt(
-                _put((g.permutation(99)[:4], np.arange(4)), v * np.array([1, -1, 0.1, -3]))
-            ),
+        out[f"a row of {v:g}"] = lambda g, r, v=v: r.hurt(_put(int(g.integers(99)), v))
+        out[f"four cells of {v:g}"] = lambda g, r, v=v: r.hurt(
+            _put((g.permutation(99)[:4], np.arange(4)), v * four)
         )
-    for value in (np.nan, np.inf, -np.inf):
-        yield f"a cell of {value}", lambda g, r, v=value: r.hurt(_put((3, 1), v))
-        yield (
-            f"a target of {value}",
-            lambda g, r, v=value: replace(
-                r, t=np.where(np.arange(len(r.t)) == 3, v, r.t), fair="none"
-            ),
-        )
+    for v in (np.nan, np.inf, -np.inf):
+        out[f"a cell of {v}"] = _hurt(_put((3, 1), v))
+        out[f"a target of {v}"] = _swap("none", t=lambda r, v=v: _one(v, r.t))
+    return out
+
+
+def _scales() -> dict[str, Abuse]:
+    out: dict[str, Abuse] = {}
     for power in _SCALES:
         f = 10.0**power
-        yield f"all times {f:g}", lambda g, r, f=f: r.warp(lambda X: X * f)
-        yield (
-            f"column times {f:g}",
-            lambda g, r, f=f: r.warp(_column(0, lambda x: x * f), fair="scaled"),
+        times = lambda X, f=f: X * f  # noqa: E731
+        powers = 10.0 ** (power * np.arange(4) / 3)
+        out[f"all times {f:g}"] = _warp(times)
+        out[f"column times {f:g}"] = _warp(_column(0, times), fair="scaled")
+        useless = "scaled" if f > 1 else "all"
+        out[f"useless column times {f:g}"] = _warp(_column(3, times), fair=useless)
+        out[f"targets times {f:g}"] = _swap(
+            "numbers", t=lambda r, f=f: r.t * f, new_t=lambda r, f=f: r.new_t * f
         )
-        yield (
-            f"useless column times {f:g}",
-            lambda g, r, f=f: r.warp(
-                _column(3, lambda x: x * f), fair="scaled" if f > 1 else "all"
-            ),
+        out[f"weights times {f:g}"] = _swap(
+            "weights", weight=lambda r, f=f: np.full(len(r.t), f)
         )
-        yield (
-            f"targets times {f:g}",
-            lambda g, r, f=f: replace(r, t=r.t * f, new_t=r.new_t * f, fair="numbers"),
+        out[f"one weight times {f:g}"] = _swap(
+            "none" if f > 1 else "all", weight=lambda r, f=f: _one(f, np.ones(len(r.t)), 5)
         )
-        yield (
-            f"weights times {f:g}",
-            lambda g, r, f=f: replace(r, weight=np.full(len(r.t), f), fair="weights"),
-        )
-        yield (
-            f"one weight times {f:g}",
-            lambda g, r, f=f: replace(
-                r,
-                weight=np.where(np.arange(len(r.t)) == 5, f, 1.0),
-                fair="none" if f > 1 else "all",
-            ),
-        )
-        yield (
-            f"columns times powers up to {f:g}",
-            lambda g, r, p=power: r.warp(
-                lambda X: X * 10.0 ** (p * np.arange(4) / 3), fair="scaled"
-            ),
+        out[f"columns times powers up to {f:g}"] = _warp(
+            lambda X, p=powers: X * p, fair="scaled"
         )
     for power in _SHIFTS:
         f = 10.0**power
-        rounds = "none" if power > 12 else "all"
-        yield f"all plus {f:g}", lambda g, r, f=f, w=rounds: r.warp(lambda X: X + f, fair=w)
-        yield (
-            f"a column plus {f:g}",
-            lambda g, r, f=f, w=rounds: r.warp(_column(0, lambda x: x + f), fair=w),
+        plus = lambda X, f=f: X + f  # noqa: E731
+        fair = "none" if power > 12 else "all"
+        out[f"all plus {f:g}"] = _warp(plus, fair=fair)
+        out[f"a column plus {f:g}"] = _warp(_column(0, plus), fair=fair)
+        out[f"targets plus {f:g}"] = _swap(
+            t=lambda r, f=f: r.t + f, new_t=lambda r, f=f: r.new_t + f
         )
-        yield f"targets plus {f:g}", lambda g, r, f=f: replace(r, t=r.t + f, new_t=r.new_t + f)
-    for value in (10.0, 1e3, 1e8, 1e16):
-        yield (
-            f"a target of {value:g}",
-            lambda g, r, v=value: replace(
-                r, t=np.where(np.arange(len(r.t)) == 3, v, r.t), fair="classes"
-            ),
+    for v in (10.0, 1e3, 1e8, 1e16):
+        out[f"a target of {v:g}"] = _swap("classes", t=lambda r, v=v: _one(v, r.t))
+    out["mixed weights"] = _swap(
+        weight=lambda r: np.where(np.arange(len(r.t)) % 2, 1e300, 1e-300)
+    )
+    out["lognormal weights"] = lambda g, r: replace(r, weight=g.lognormal(0, 2, len(r.t)))
+    out["a third of the weights zero"] = _swap(
+        weight=lambda r: 1.0 * (np.arange(len(r.t)) % 3 > 0)
+    )
+    return out
+
+
+def _columns() -> dict[str, Abuse]:
+    out: dict[str, Abuse] = {}
+    for v in (0.0, 1.0, 0.1, -1e8, 1e17, 1e30, 1e-40, 1e-310):
+        out[f"a constant column of {v:g}"] = _warp(_more(lambda X, v=v: np.full(len(X), v)))
+        out[f"all columns constant {v:g}"] = _warp(
+            lambda X, v=v: np.full_like(X, v), fair="none"
         )
-    yield (
-        "mixed weights",
-        lambda g, r: replace(r, weight=np.where(np.arange(len(r.t)) % 2, 1e300, 1e-300)),
-    )
-    yield "lognormal weights", lambda g, r: replace(r, weight=g.lognormal(0, 2, len(r.t)))
-    yield (
-        "a third of the weights zero",
-        lambda g, r: replace(r, weight=1.0 * (np.arange(len(r.t)) % 3 > 0)),
-    )
-    for value in (0.0, 1.0, 0.1, -1e8, 1e17, 1e30, 1e-40, 1e-310):
-        yield (
-            f"a constant column of {value:g}",
-            lambda g, r, v=value: r.warp(_more(lambda X: np.full(len(X), v))),
+    for s in (1e-16, 1e-9, 1e-3):
+        out[f"a column of 1e8 plus {s:g}"] = lambda g, r, s=s: r.warp(
+            _more(lambda X: 1e8 * (1 + s * g.standard_normal(len(X)))), fair="scaled"
         )
-        yield (
-            f"all columns constant {value:g}",
-            lambda g, r, v=value: r.warp(lambda X: np.full_like(X, v), fair="none"),
-        )
-    for noise in (1e-16, 1e-9, 1e-3):
-        yield (
-            f"a column of 1e8 plus {noise:g}",
-            lambda g, r, s=noise: r.warp(
-                _more(lambda X: 1e8 * (1 + s * g.standard_normal(len(X)))), fair="scaled"
-            ),
-        )
-    yield "a column twice", lambda g, r: r.warp(_more(lambda X: X[:, 0]))
-    yield "a column twenty times", lambda g, r: r.warp(_more(lambda X: X[:, [0] * 20]))
-    yield (
-        "a useless column twenty times",
-        lambda g, r: r.warp(_more(lambda X: X[:, [3] * 20]), fair="none"),
-    )
-    yield (
-        "collinear columns",
-        lambda g, r: r.warp(_more(lambda X: X @ np.array([1, -2, 3, 0])), fair="labelled"),
-    )
-    yield (
-        "nearly collinear",
-        lambda g, r: r.warp(_more(lambda X: X[:, 0] * (1 + 1e-12 * g.standard_normal(len(X))))),
-    )
-    yield (
-        "a column of one 1",
-        lambda g, r: r.warp(_more(lambda X: 1.0 * (np.arange(len(X)) == 7))),
-    )
-    yield (
-        "a column of rare 1e6",
-        lambda g, r: r.warp(
-            _more(lambda X: 1e6 * (np.arange(len(X)) % 40 == 7)), fair="scaled"
+    rare = lambda X: 1e6 * (np.arange(len(X)) % 40 == 7)  # noqa: E731
+    out |= {
+        "a column twice": _warp(_more(lambda X: X[:, 0])),
+        "a column twenty times": _warp(_more(lambda X: X[:, [0] * 20])),
+        "a useless column twenty times": _warp(_more(lambda X: X[:, [3] * 20]), fair="none"),
+        "collinear columns": _warp(
+            _more(lambda X: X @ np.array([1, -2, 3, 0])), fair="labelled"
         ),
-    )
-    yield (
-        "cauchy columns",
-        lambda g, r: r.warp(_more(lambda X: g.standard_cauchy((len(X), 2))), fair="none"),
-    )
-    yield "heavy tails", lambda g, r: r.warp(lambda X: np.sinh(4 * X), fair="none")
-    yield "exponential columns", lambda g, r: r.warp(lambda X: np.exp(9 * X), fair="none")
-    for dtype in ("f2", "f4", ">f8", "g", "i1", "i2", "u1", "u8", "i8", "?", "O"):
-        yield (
-            f"dtype {dtype}",
-            lambda g, r, k=dtype: r.warp(
-                lambda X: (
-                    X if np.dtype(k).kind in "fO" else np.clip(20 * X + 60, 0, 120)
-                ).astype(k),
-                fair="none" if k == "?" else "all",
-            ),
+        "nearly collinear": lambda g, r: r.warp(
+            _more(lambda X: X[:, 0] * (1 + 1e-12 * g.standard_normal(len(X))))
+        ),
+        "a column of one 1": _warp(_more(lambda X: 1.0 * (np.arange(len(X)) == 7))),
+        "a column of rare 1e6": _warp(_more(rare), fair="scaled"),
+        "cauchy columns": lambda g, r: r.warp(
+            _more(lambda X: g.standard_cauchy((len(X), 2))), fair="none"
+        ),
+        "heavy tails": _warp(lambda X: np.sinh(4 * X), fair="none"),
+        "exponential columns": _warp(lambda X: np.exp(9 * X), fair="none"),
+    }
+    return out
+
+
+def _counts(X: Any) -> Any:
+    return np.clip(20 * X + 60, 0, 120)
+
+
+def _types() -> dict[str, Abuse]:
+    out: dict[str, Abuse] = {}
+    for k in ("f2", "f4", ">f8", "g", "i1", "i2", "u1", "u8", "i8", "?", "O"):
+        real = np.dtype(k).kind in "fO"
+        out[f"dtype {k}"] = _warp(
+            lambda X, k=k, real=real: (X if real else _counts(X)).astype(k),
+            fair="none" if k == "?" else "all",
         )
-    for dtype in ("i8", "u8", "i4"):
-        info = np.iinfo(dtype)
+    for k in ("i8", "u8", "i4"):
+        info = np.iinfo(k)
         for end in (info.min, info.max):
-            yield (
-                f"a cell of {end}",
-                lambda g, r, k=dtype, v=end: r.warp(
-                    lambda X: np.clip(20 * X + 60, 0, 120).astype(k)
-                ).hurt(_put((3, 1), v)),
-            )
-        yield (
-            f"columns of all {dtype}",
-            lambda g, r, k=dtype, i=info: r.warp(
-                lambda X: (
-                    (np.tanh(X / 2) + 1) / 2 * 0.999 * (i.max - float(i.min)) + i.min
-                ).astype(k)
-            ),
+            out[f"a cell of {end}"] = lambda g, r, k=k, v=end: r.warp(
+                lambda X: _counts(X).astype(k)
+            ).hurt(_put((3, 1), v))
+        width = 0.999 * (info.max - float(info.min))
+        out[f"columns of all {k}"] = _warp(
+            lambda X, k=k, i=info, w=width: ((np.tanh(X / 2) + 1) / 2 * w + i.min).astype(k)
         )
-    yield "strided rows", lambda g, r: r.warp(lambda X: np.repeat(X, 2, axis=1)[:, ::2])
-    yield "columns in Fortran order", lambda g, r: r.warp(np.asfortranarray)
-    yield "CSR", lambda g, r: r.warp(sp.csr_matrix)
-    yield "CSC", lambda g, r: r.warp(sp.csc_matrix)
-    yield (
-        "CSR without entries",
-        lambda g, r: r.warp(lambda X: sp.csr_matrix(X.shape), fair="none"),
-    )
-    for value in (1e5, 1e8, 1e17, 1e39):
-        yield (
-            f"a cell of {value:g} in CSR",
-            lambda g, r, v=value: r.hurt(_put((3, 1), v)).warp(sp.csr_matrix),
+    empty = lambda X: np.where((np.arange(len(X)) % 9 == 0)[:, None], 0, X)  # noqa: E731
+    out |= {
+        "strided rows": _warp(lambda X: np.repeat(X, 2, axis=1)[:, ::2]),
+        "columns in Fortran order": _warp(np.asfortranarray),
+        "CSR": _warp(sp.csr_matrix),
+        "CSC": _warp(sp.csc_matrix),
+        "CSR without entries": _warp(lambda X: sp.csr_matrix(X.shape), fair="none"),
+    }
+    for v in (1e5, 1e8, 1e17, 1e39):
+        out[f"a cell of {v:g} in CSR"] = lambda g, r, v=v: r.hurt(_put((3, 1), v)).warp(
+            sp.csr_matrix
         )
-    yield (
-        "CSR with empty rows",
-        lambda g, r: r.hurt(
-            lambda X: np.where((np.arange(len(X)) % 9 == 0)[:, None], 0, X)
-        ).warp(sp.csr_matrix, fair="none"),
-    )
+    out["CSR with empty rows"] = lambda g, r: r.hurt(empty).warp(sp.csr_matrix, fair="none")
+    return out
+
+
+def _few_rows() -> dict[str, Abuse]:
+    out: dict[str, Abuse] = {}
     for n in (1, 2, 3, 4, 5, 8):
-        yield f"{n} rows", lambda g, r, n=n: r.take(slice(n), fair="none")
-    yield "one row per class", lambda g, r: r.take(slice(12), labels=np.arange(12), fair="none")
-    yield (
-        "one row of a class",
-        lambda g, r: replace(r, labels=1 * (np.arange(len(r.t)) == 4), fair="none"),
-    )
-    yield (
-        "one row of a third class",
-        lambda g, r: replace(
-            r, labels=np.where(np.arange(len(r.t)) == 4, 2, 1 * (r.t > 0)), fair="none"
+        out[f"{n} rows"] = lambda g, r, n=n: r.take(slice(n), fair="none")
+    everyone = lambda r: np.arange(len(r.t))  # noqa: E731
+    out |= {
+        "one row per class": lambda g, r: r.take(slice(12), labels=np.arange(12), fair="none"),
+        "one row of a class": _swap("none", labels=lambda r: 1 * (everyone(r) == 4)),
+        "one row of a third class": _swap("none", labels=lambda r: _one(2, 1 * (r.t > 0), 4)),
+        "1 to 1,000": lambda g, r: replace(
+            clean(g, 1001), labels=1 * (np.arange(1001) == 4), fair="none"
         ),
-    )
-    yield (
-        "1 to 1,000",
-        lambda g, r: replace(clean(g, 1001), labels=1 * (np.arange(1001) == 4), fair="none"),
-    )
-    yield "one class", lambda g, r: replace(r, labels=np.zeros(len(r.t), int), fair="none")
-    yield "constant targets", lambda g, r: replace(r, t=np.full(len(r.t), 3.0), fair="none")
-    yield "n < d", lambda g, r: replace(clean(g, 20, 300), fair="none")
-    yield "one column", lambda g, r: clean(g, d=1)
-    yield "equal rows", lambda g, r: r.hurt(lambda X: np.tile(X[:1], (len(X), 1)), fair="none")
-    yield (
-        "two rows again and again",
-        lambda g, r: r.hurt(
-            lambda X: X[np.arange(len(X)) % 2], t=np.arange(len(r.t)) % 2 - 0.5, fair="none"
+        "one class": _swap("none", labels=lambda r: np.zeros(len(r.t), int)),
+        "constant targets": _swap("none", t=lambda r: np.full(len(r.t), 3.0)),
+        "n < d": lambda g, r: replace(clean(g, 20, 300), fair="none"),
+        "one column": lambda g, r: clean(g, d=1),
+        "equal rows": _hurt(lambda X: np.tile(X[:1], (len(X), 1)), fair="none"),
+        "two rows again and again": lambda g, r: r.hurt(
+            lambda X: X[np.arange(len(X)) % 2], t=everyone(r) % 2 - 0.5, fair="none"
         ),
-    )
-    yield "rows ten times", lambda g, r: r.take(np.repeat(np.arange(len(r.t)), 10))
-    yield (
-        "most rows equal",
-        lambda g, r: r.take(np.r_[np.arange(len(r.t)), np.zeros(1500, int)], fair="labelled"),
-    )
-    yield (
-        "rows that contradict",
-        lambda g, r: replace(
-            r, X=np.concatenate([r.X, r.X]), t=np.concatenate([r.t, -r.t]), fair="none"
+        "rows ten times": lambda g, r: r.take(np.repeat(everyone(r), 10)),
+        "most rows equal": lambda g, r: r.take(
+            np.r_[everyone(r), np.zeros(1500, int)], fair="labelled"
         ),
-    )
-    yield "sorted rows", lambda g, r: r.take(np.argsort(r.t))
-    yield "minus zero", lambda g, r: r.warp(lambda X: np.where(np.abs(X) < 0.1, -0.0, X))
-    yield (
-        "a target twice",
-        lambda g, r: replace(r, t=np.column_stack([r.t, r.t * 1e6]), fair="none"),
-    )
-    yield (
-        "labels of text",
-        lambda g, r: replace(
-            r, labels=np.where(r.t > 0, "yes", "no").astype(object), fair="classes"
+        "rows that contradict": _swap(
+            "none", X=lambda r: np.concatenate([r.X, r.X]),
+            t=lambda r: np.concatenate([r.t, -r.t]),
         ),
-    )
-    yield (
-        "labels at the ends of int64",
-        lambda g, r: replace(
-            r, labels=np.where(r.t > 0, np.iinfo("i8").max, np.iinfo("i8").min), fair="classes"
-        ),
-    )
+        "sorted rows": lambda g, r: r.take(np.argsort(r.t)),
+        "minus zero": _warp(lambda X: np.where(np.abs(X) < 0.1, -0.0, X)),
+        "a target twice": _swap("none", t=lambda r: np.column_stack([r.t, r.t * 1e6])),
+    }  # fmt: skip
+    return out
 
 
 def targets(estimator: Any, rows: Rows) -> Any:
-    """Return y for the kind of the estimator."""
     if is_regressor(estimator):
         return rows.t
     if rows.labels is None:
@@ -377,7 +339,6 @@ def score(model: Any, rows: Rows, clean_rows: Rows) -> float:
 
 
 def applies(estimator: Any, rows: Rows) -> bool:
-    """Whether a good model can be found."""
     follows = (
         getattr(estimator, "loss", "squared") == "squared"
         or getattr(estimator, "alpha", 0) == "auto"
@@ -418,7 +379,6 @@ FINDINGS = ("unexpected exception", "poor message", "not finite", "silent wrong"
 
 
 def attempt(estimator: Any, rows: Rows, reference: float, clean_rows: Rows) -> Outcome:
-    """Fit, predict and judge."""
     y = targets(estimator, rows)
     more = {}
     if rows.weight is not None:
@@ -462,7 +422,6 @@ def attempt(estimator: Any, rows: Rows, reference: float, clean_rows: Rows) -> O
 
 
 def title(estimator: Any) -> str:
-    """Return the class, loss and solver."""
     parts = [getattr(estimator, name, "") for name in ("loss", "solver")]
     names = [each if isinstance(each, str) else type(each).__name__ for each in parts]
     return " ".join([type(estimator).__name__, *filter(None, names)])
@@ -477,7 +436,7 @@ def run(
         name = title(estimator)
         rows = clean(np.random.default_rng(seed))
         reference = None
-        for what, change in abuses():
+        for what, change in abuses().items():
             if only not in name or abuse not in what or picked.random() > share:
                 continue
             if reference is None:
@@ -495,7 +454,6 @@ def _save(path: Path, counts: Counter[str], found: list[Any]) -> None:
 
 
 def main() -> int:
-    """Run all and tell what was found."""
     parser = argparse.ArgumentParser(prog="python -m fuzz.abuse", description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--share", type=float, default=1.0, help="of all fits, at random")

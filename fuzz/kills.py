@@ -79,16 +79,13 @@ class Bench:
         return command(["fit", str(self.data), "--model", str(self.model), *FIT, *more])
 
     def checkpoint(self) -> int:
-        """Fit with checkpoints."""
         return self.fit(*self.keep, "--resume")
 
     def predict(self) -> int:
-        """Write predictions."""
         output = self.folder / "it" / "p.npy"
         return command(["predict", str(self.new), str(self.data), "--output", str(output)])
 
     def is_model(self, *wanted: int) -> bool:
-        """Whether the model is one of those that nobody killed."""
         found = load(self.model).predict(self.X)
         return any(np.array_equal(found, self.predicted[i]) for i in wanted)
 
@@ -199,7 +196,6 @@ def run(count: int, seed: int, folder: Path) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Kill processes, print what was wrong; 1 if anything was."""
     parser = argparse.ArgumentParser(prog="python -m fuzz.kills", description=__doc__)
     parser.add_argument("--count", type=int, default=300, help="of processes for each signal")
     parser.add_argument("--seed", type=int, default=0)

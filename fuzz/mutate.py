@@ -41,7 +41,6 @@ def mutate_text(data: bytes, rng: np.random.Generator, others: Sequence[bytes] =
 
 
 def pick(items: Sequence[str], rng: np.random.Generator) -> str:
-    """Return one of some texts."""
     return items[int(rng.integers(len(items)))]
 
 

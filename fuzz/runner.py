@@ -65,7 +65,6 @@ class State:
         return cls(**{**found, "outcomes": Counter(found["outcomes"])})
 
     def save(self, output: Path) -> None:
-        """Write the state."""
         output.mkdir(parents=True, exist_ok=True)
         path = output / f"{self.target}-{self.seed}.json"
         new = path.with_suffix(".new")

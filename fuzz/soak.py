@@ -56,7 +56,6 @@ Generator = np.random.Generator
 
 
 def log_uniform(rng: Generator, low: float, high: float) -> float:
-    """Return 10 to a power between `low` and `high`."""
     return float(10.0 ** rng.uniform(low, high))
 
 
@@ -94,7 +93,6 @@ def draw_values(n: int, d: int, rng: Generator) -> Any:
 
 
 def draw_rows(estimator: Any, rng: Generator) -> contract._Rows:
-    """Return training rows with targets and weights, and new rows."""
     n = int(rng.integers(2, 12)) if rng.random() < 0.1 else int(rng.integers(12, _MOST))
     d = 9 if "convolutional" in repr(estimator).lower() else int(rng.integers(1, 13))
     X = draw_values(n + _NEW, d, rng)
@@ -209,7 +207,6 @@ def check_weights(estimator: Any, model: Any, rows: contract._Rows) -> None:
 
 
 def check_formats(estimator: Any, model: Any, rows: contract._Rows) -> None:
-    """Give the same rows in other arrays."""
     swapped = rows.X.astype(rows.X.dtype.newbyteorder())
     wide = np.repeat(rows.X, 2, axis=1)[:, ::2]
     for what, X in (("Fortran order", np.asfortranarray(rows.X)), ("byte order", swapped),
@@ -220,7 +217,6 @@ def check_formats(estimator: Any, model: Any, rows: contract._Rows) -> None:
 
 
 def check_frames(estimator: Any, model: Any, rows: contract._Rows) -> None:
-    """Take a data frame of numbers for an array."""
     import pandas as pd
 
     names = [f"c{j}" for j in range(rows.X.shape[1])]
@@ -232,7 +228,6 @@ def check_frames(estimator: Any, model: Any, rows: contract._Rows) -> None:
 
 
 def check_csr(estimator: Any, model: Any, rows: contract._Rows) -> None:
-    """Give the rows in CSR."""
     scaled = getattr(estimator, "_standardize", "auto")
     if hasattr(model, "transform") or scaled == "auto":
         return  # other features of the same kernel; dense rows alone are scaled
@@ -251,7 +246,6 @@ def check_csr(estimator: Any, model: Any, rows: contract._Rows) -> None:
 
 
 def check_threads(estimator: Any, model: Any, rows: contract._Rows) -> None:
-    """Fit and predict in three threads."""
     with contract._threads(3):
         twin = rows.fit(estimator)
         contract._require_same(model, twin, rows, "three threads")
@@ -268,7 +262,6 @@ def check_seen(estimator: Any, model: Any, rows: contract._Rows) -> None:
 
 
 def check_files(estimator: Any, model: Any, rows: contract._Rows) -> None:
-    """Read the rows from files of three formats."""
     if not (is_classifier(estimator) or is_regressor(estimator)) or -1 in rows.y:
         return
     import pandas as pd
@@ -349,7 +342,6 @@ class Soak(Target):
         return b""
 
     def case(self, seed: int, execution: int) -> Case:
-        """Return the numbers that the fit is drawn by."""
         return Case("fit.txt", f"{seed} {execution}".encode(), True)
 
     def execute(self, case: Case, folder: Path) -> str:
@@ -363,7 +355,6 @@ class Soak(Target):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run, print what came of it; 1 if there are findings."""
     parser = argparse.ArgumentParser(prog="python -m fuzz.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=None)
     parser.add_argument("--executions", type=int, default=None, help="earlier ones included")

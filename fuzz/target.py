@@ -100,7 +100,6 @@ class Target(ABC):
         return Case(name, *self.mutate(name, self.inputs[name], rng))
 
     def cases(self, seed: int, start: int, stop: int) -> Iterator[Case]:
-        """Yield the inputs of consecutive executions."""
         return (self.case(seed, execution) for execution in range(start, stop))
 
     def execute(self, case: Case, folder: Path) -> str:
@@ -132,7 +131,6 @@ class Target(ABC):
 
 
 def targets() -> dict[str, Target]:
-    """Return all targets by name."""
     package = importlib.import_module("fuzz.targets")
     names = [f"fuzz.targets.{info.name}" for info in pkgutil.iter_modules(package.__path__)]
     found = [cls for name in names for cls in vars(importlib.import_module(name)).values()]

@@ -25,7 +25,8 @@ model.save(sys.argv[1])
 kernelgrad.load(sys.argv[1]).predict_proba(X)
 rooms = [sorted({m.split(".")[1] for m in modules if m.startswith("kernelgrad.")})
          for modules in (bare, sys.modules)]
-print(json.dumps([*rooms, sorted({"dask", "distributed", "matplotlib", "onnx", "torch"} & set(sys.modules))]))
+heavy = {"dask", "distributed", "matplotlib", "onnx", "torch"} & set(sys.modules)
+print(json.dumps([*rooms, sorted(heavy)]))
 """
 
 

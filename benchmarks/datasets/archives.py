@@ -47,7 +47,6 @@ class Archive(Dataset):
     """An ``.npz`` file with X_train, y_train, X_test, y_test; columns are standardised."""
 
     task = "classification"
-    loss = "log_loss"
 
     def scale(self, train: Any, test: Any) -> tuple[Any, Any]:
         """Return both parts, standardised by the training part."""
@@ -67,7 +66,6 @@ class Archive(Dataset):
 
 class A9a(Archive):
     name: ClassVar[str] = "a9a"
-    loss = "hinge"
 
     def load(self) -> Data:
         """Return CSR rows as they are."""
@@ -98,10 +96,8 @@ class Covtype20k(Archive):
 class Protein(Archive):
     name: ClassVar[str] = "protein"
     task = "regression"
-    loss = "squared"
 
 
 class Flights13(Archive):
     name: ClassVar[str] = "flights13"
     task = "regression"
-    loss = "squared"

@@ -1,4 +1,4 @@
-"""Small sets that come with scikit-learn, standardised, a third of their rows for the test."""
+"""Small sets that come with scikit-learn; they need no files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from sklearn.datasets import (
     load_breast_cancer,
     load_diabetes,
+    load_digits,
     load_iris,
     load_wine,
     make_classification,
@@ -19,11 +20,9 @@ from benchmarks.registry import Data, Dataset
 
 
 class Bundled(Dataset):
-    """Random parts, the same in every run."""
+    """Standardised columns, a random third of the rows for the test, the same in every run."""
 
     task = "classification"
-    loss = "log_loss"
-    default = False
     read: ClassVar[Callable[..., Any]]
 
     def load(self) -> Data:
@@ -57,7 +56,6 @@ class BreastCancer(Bundled):
 class Diabetes(Bundled):
     name: ClassVar[str] = "diabetes"
     task = "regression"
-    loss = "squared"
     read = staticmethod(load_diabetes)
 
 
@@ -68,5 +66,15 @@ class Noisy(Bundled):
 
     @staticmethod
     def read(return_X_y: bool) -> Any:
-        """Return rows and labels."""
         return make_classification(2000, n_informative=10, flip_y=0.2, random_state=0)
+
+
+class Digits(Dataset):
+    name: ClassVar[str] = "digits"
+    task = "classification"
+
+    def load(self) -> Data:
+        """Return pixels in [0, 1]; the last 500 images are the test part."""
+        X, y = load_digits(return_X_y=True)
+        X = X / 16.0
+        return Data(X[:-500], y[:-500], X[-500:], y[-500:])

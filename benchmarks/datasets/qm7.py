@@ -63,7 +63,6 @@ class Molecules:
     y: Any
 
     def take(self, rows: Any) -> Molecules:
-        """Return some of the molecules."""
         return Molecules(self.C[rows], self.X_sorted[rows], self.y[rows])
 
 
@@ -72,8 +71,6 @@ class Qm7(Archive):
 
     name: ClassVar[str] = "qm7"
     task = "regression"
-    loss = "squared"
-    default = False
 
     def scale(self, train: Any, test: Any) -> tuple[Any, Any]:
         """Return the matrices as they are."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 import benchmarks.datasets
-import benchmarks.solvers
 from benchmarks.environment import load_average
 from benchmarks.objectives._shared import serve, timed
-from benchmarks.registry import Budget, Data, Dataset, Solver, discover
+from benchmarks.registry import Data, Dataset, discover
+from benchmarks.solvers.methods import METHODS, Setting
 from kernelgrad import set_num_threads
 from kernelgrad.kernels import get_kernel
 
@@ -25,7 +25,6 @@ WARM_ROWS, WARM_FEATURES = 400, 20
 START_SECONDS = 120  # to load, compile and warm up
 TUNING_ITER = 16
 DATASETS: dict[str, Dataset] = discover(benchmarks.datasets, Dataset)
-SOLVERS: dict[str, Solver] = discover(benchmarks.solvers, Solver)
 
 
 def choose_rows(n: int, most: int | None, seed: int) -> Any:
@@ -41,18 +40,32 @@ def bandwidths(X: Any) -> dict[float, float]:
     }
 
 
-def predict(model: Any, X: Any) -> Any:
-    """Predict in chunks, the same for all estimators."""
-    n = X.shape[0]
-    parts = [model.predict(X[a : a + PREDICT_ROWS]) for a in range(0, n, PREDICT_ROWS)]
-    return np.concatenate(parts)
+def some_rows(X: Any, rows: Any) -> Any:
+    """Return some rows of an array, a sparse matrix or a frame."""
+    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
 
 
-def error(dataset: Dataset, y: Any, predicted: Any) -> float:
+def in_chunks(predict: Callable[[Any], Any], X: Any) -> Any:
+    """Predict some rows at a time, the same for all methods."""
+    starts = range(0, X.shape[0], PREDICT_ROWS)
+    return np.concatenate([predict(some_rows(X, slice(a, a + PREDICT_ROWS))) for a in starts])
+
+
+def error(classify: bool, y: Any, predicted: Any) -> float:
     """Return the error rate, or the root mean squared error."""
-    if dataset.task == "classification":
+    if classify:
         return float(np.mean(predicted != y))
-    return float(np.sqrt(np.mean((predicted - y) ** 2)))
+    return float(np.sqrt(np.mean((np.asarray(predicted, float).ravel() - y) ** 2)))
+
+
+def first_rows(y: Any, classify: bool) -> Any:
+    """Return rows to compile on: random ones, and some of every class."""
+    rows = choose_rows(len(y), WARM_ROWS, seed=0)
+    if not classify:
+        return rows
+    return np.unique(
+        np.concatenate([rows, *(np.flatnonzero(y == c)[:10] for c in np.unique(y))])
+    )
 
 
 def split(n: int, most: int) -> tuple[Any, Any]:
@@ -62,27 +75,20 @@ def split(n: int, most: int) -> tuple[Any, Any]:
     return rows[:cut], rows[cut:]
 
 
-def validate(
-    solver: Solver,
-    dataset: Dataset,
-    data: Data,
-    candidates: Sequence[Case],
-    most: int,
-    n_components: int,
-) -> Iterator[Line]:
+def validate(data: Data, case: Case) -> Iterator[Line]:
     """Yield gamma and the validation error of each candidate; test rows are never read."""
-    train, held = split(len(data.y_train), most)
+    classify = DATASETS[case["dataset"]].task == "classification"
+    train, held = split(len(data.y_train), case["rows"])
     X, y = data.X_train[train], data.y_train[train]
-    budget = Budget(TUNING_ITER, n_components, len(y))
     widest = bandwidths(X)[1.0]
-    for params in candidates:
+    for params in case["candidates"]:
         gamma = widest / params.get("bandwidth_factor", 1.0) ** 2
-        model = solver.build(dataset, params, gamma, budget, seed=0)
+        setting = Setting(classify, params, gamma, 0, TUNING_ITER, case["n_components"], len(y))
+        model = METHODS[case["method"]].build(setting)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a candidate that does not converge may lose
             seconds, _ = timed(model.fit, X, y)
-        predicted = predict(model, data.X_train[held])
-        e = error(dataset, data.y_train[held], predicted)
+        e = error(classify, data.y_train[held], in_chunks(model.predict, data.X_train[held]))
         yield {
             "gamma": gamma, "error": e * data.y_scale, "seconds": seconds, "rows": len(y),
             "validation rows": len(held),
@@ -92,38 +98,33 @@ def validate(
 class Fits:
     """Fits of one method on one data set with given settings."""
 
-    def __init__(self, dataset: Dataset, data: Data, case: Case) -> None:
-        self.solver, self.dataset, self.data, self.case = (
-            SOLVERS[case["method"]], dataset, data, case,
-        )  # fmt: skip
+    def __init__(self, data: Data, case: Case) -> None:
+        self.data, self.case, self.method = data, case, METHODS[case["method"]]
+        self.classify = DATASETS[case["dataset"]].task == "classification"
         total = len(data.y_train)
-        limits = (self.solver.row_limit(dataset), case["rows"])
-        most = min((m for m in limits if m is not None), default=None)
-        self.X, self.y = data.X_train, data.y_train
-        self.cut = most is not None and most < total
+        limits = (self.method.row_limit(case["dataset"]), case["rows"], total)
+        most = min(m for m in limits if m is not None)
+        self.X, self.y, self.cut = data.X_train, data.y_train, most < total
         if self.cut:
             rows = choose_rows(total, most, case["seed"])
             self.X, self.y = self.X[rows], self.y[rows]
 
     def build(self, max_iter: int, rows: int, n_components: int) -> Any:
-        """Return the estimator for a number of rows."""
-        budget = Budget(max_iter, n_components, rows)
-        return self.solver.build(
-            self.dataset, self.case["params"], self.case["gamma"], budget, self.case["seed"]
-        )
+        case = self.case
+        return self.method.build(
+            Setting(
+                self.classify, case["params"], case["gamma"], case["seed"], max_iter,
+                n_components, rows,
+            )
+        )  # fmt: skip
 
     def warm_up(self) -> None:
         """Compile, load libraries and start threads on a few rows of the same problem."""
-        few = choose_rows(len(self.y), WARM_ROWS, seed=0)
-        if self.dataset.task == "classification":
-            classes = np.unique(self.y)
-            first = [np.flatnonzero(self.y == c)[:10] for c in classes]
-            few = np.unique(np.concatenate([few, *first]))
+        few = first_rows(self.y, self.classify)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            self.build(2, len(few), WARM_FEATURES).fit(self.X[few], self.y[few]).predict(
-                self.X[few]
-            )
+            model = self.build(2, len(few), WARM_FEATURES).fit(self.X[few], self.y[few])
+            model.predict(self.X[few])
 
     def fit(self, max_iter: int) -> tuple[Any, Line]:
         """Return a fitted model, and the seconds that it took."""
@@ -139,25 +140,20 @@ class Fits:
 
     def test(self, model: Any) -> Line:
         """Return the seconds of all predictions and the test error, in the target's units."""
-        seconds, predicted = timed(predict, model, self.data.X_test)
-        e = error(self.dataset, self.data.y_test, predicted)
+        seconds, predicted = timed(in_chunks, model.predict, self.data.X_test)
+        e = error(self.classify, self.data.y_test, predicted)
         return {"predict s": seconds, "test": e * self.data.y_scale}
 
 
 def main(case: Case) -> Iterator[Line]:
-    """Run one case: candidates on validation rows, one fit, or fits of growing length."""
     set_num_threads(case["threads"])
-    dataset = DATASETS[case["dataset"]]
-    data = dataset.load()
+    data = DATASETS[case["dataset"]].load()
     load = {"load": (load_average() or [None])[0]}
     if case["kind"] == "tune":
         yield load
-        yield from validate(
-            SOLVERS[case["method"]], dataset, data, case["candidates"], case["rows"],
-            case["n_components"],
-        )  # fmt: skip
+        yield from validate(data, case)
         return
-    fits = Fits(dataset, data, case)
+    fits = Fits(data, case)
     fits.warm_up()
     yield load
     spent = 0.0
@@ -166,7 +162,7 @@ def main(case: Case) -> Iterator[Line]:
         yield line
         yield fits.test(model)
         spent += line["fit s"]
-        if spent > case["limit"] or (fits.solver.curve and model.n_iter_ < steps):
+        if spent > case["limit"] or (fits.method.curve and model.n_iter_ < steps):
             return
 
 

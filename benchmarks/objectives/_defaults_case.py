@@ -26,7 +26,14 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 from sklearn.svm import SVC, SVR
 
 from benchmarks.environment import load_average
-from benchmarks.objectives._curves import PREDICT_ROWS, bandwidths, choose_rows
+from benchmarks.objectives._curves import (
+    bandwidths,
+    choose_rows,
+    error,
+    first_rows,
+    in_chunks,
+    some_rows,
+)
 from benchmarks.objectives._shared import serve, timed
 from benchmarks.objectives._tables import TABLES, Table
 from benchmarks.objectives.small import scale
@@ -41,18 +48,11 @@ ROW_LIMITS = {  # that keep a fit within minutes, and its matrices in memory
 TUNING_ROWS, FOLDS, MOVES = 4_000, 3, 8
 COST, GAMMA = (0.1, 1.0, 10.0, 100.0), (0.25, 1.0, 4.0, 16.0)  # times gamma="scale"
 DENSE_CELLS = 10**8  # of sparse rows for a method that takes no others
-WARM_ROWS = 300
 PENALTIES = np.logspace(-3, 5, 17)
 Chosen = dict[str, Any]
 
 
-def few(X: Any, rows: Any) -> Any:
-    """Return some rows of an array, a sparse matrix or a frame."""
-    return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
-
-
 def is_sparse(X: Any) -> bool:
-    """Tell whether there are zeros that are not stored."""
     return hasattr(X, "toarray")
 
 
@@ -93,7 +93,7 @@ def tuned(X: Any, y: Any, classify: bool) -> tuple[Any, Chosen]:
     beyond its ends as long as they help.
     """
     rows = choose_rows(len(y), TUNING_ROWS, seed=0)
-    X, y = few(X, rows), y[rows]
+    X, y = some_rows(X, rows), y[rows]
     least = np.unique(y, return_counts=True)[1].min() if classify else FOLDS
     stratified = classify and least >= FOLDS
     folds: Any = (StratifiedKFold if stratified else KFold)(FOLDS, shuffle=True, random_state=0)
@@ -133,7 +133,6 @@ def tuned(X: Any, y: Any, classify: bool) -> tuple[Any, Chosen]:
 
 
 def boosting(classify: bool) -> Any:
-    """Return LightGBM as it comes."""
     if not find_spec("lightgbm"):
         raise SkipError("lightgbm is not installed")
     module = import_module("lightgbm")
@@ -155,7 +154,7 @@ def histograms(X: Any, classify: bool) -> Any:
 def features(X: Any, y: Any, classify: bool) -> Any:
     """Return a linear model on 1,000 Nystroem features with the median rule's gamma."""
     code = prepared(X, FunctionTransformer())
-    rows = few(X, choose_rows(len(y), TUNING_ROWS, seed=0))
+    rows = some_rows(X, choose_rows(len(y), TUNING_ROWS, seed=0))
     gamma = bandwidths(code.fit_transform(rows))[1.0]
     nystroem = Nystroem(gamma=gamma, n_components=min(1_000, len(y)), random_state=0)
     last = LogisticRegression(max_iter=1_000) if classify else Ridge()
@@ -204,14 +203,12 @@ class FeatureMachine:
         return np.asarray(Z, np.float32)
 
     def predict(self, X: Any) -> Any:
-        """Return labels or values."""
         out = np.asarray(self.model.predict(self._numbers(X)))
         if not self.classify:
             return self.target.inverse_transform(out.reshape(len(out), -1))[:, 0]
         return self.classes_[out.astype(int).reshape(len(out))]
 
     def predict_proba(self, X: Any) -> Any:
-        """Return probabilities of the classes."""
         return np.asarray(self.model.predict_proba(self._numbers(X)), float)
 
 
@@ -247,20 +244,6 @@ METHODS = [
 ]  # fmt: skip
 
 
-def in_chunks(predict: Callable[[Any], Any], X: Any) -> Any:
-    """Predict some rows at a time, the same for all methods."""
-    n = X.shape[0]
-    parts = [predict(few(X, slice(a, a + PREDICT_ROWS))) for a in range(0, n, PREDICT_ROWS)]
-    return np.concatenate(parts)
-
-
-def error(table: Table, y: Any, predicted: Any) -> float:
-    """Return the error rate, or the root mean squared error."""
-    if table.classify:
-        return float(np.mean(predicted != y))
-    return float(np.sqrt(np.mean((np.asarray(predicted, float).ravel() - y) ** 2)))
-
-
 def text(value: Any) -> str | None:
     """Return a value of a table: arrays by their shape, objects of a class by its name."""
     if value is None or isinstance(value, str | float | int):
@@ -289,27 +272,22 @@ def chosen(model: Any) -> Row:
 
 
 def rows_of(data: Data, most: int | None) -> tuple[Any, Any]:
-    """Return at most so many of the training rows."""
     n = len(data.y_train)
     if most is None or most >= n:
         return data.X_train, data.y_train
     rows = choose_rows(n, most, seed=0)
-    return few(data.X_train, rows), np.asarray(data.y_train)[rows]
+    return some_rows(data.X_train, rows), np.asarray(data.y_train)[rows]
 
 
 def warm_up(method: str, X: Any, y: Any, classify: bool, params: Chosen) -> None:
     """Compile, load libraries and start threads on a few rows of the same problem."""
-    rows = choose_rows(len(y), WARM_ROWS, seed=0)
-    if classify:
-        first = [np.flatnonzero(y == c)[:10] for c in np.unique(y)]
-        rows = np.unique(np.concatenate([rows, *first]))
-    X, y = few(X, rows), y[rows]
+    rows = first_rows(y, classify)
+    X, y = some_rows(X, rows), y[rows]
     model, _ = build("SVM default" if method == "SVM tuned" else method, X, y, classify, params)
     model.fit(X, y).predict(X)
 
 
 def measure(method: str, table: Table, data: Data, case: Row) -> Row:
-    """Return seconds, error and log loss of one fit."""
     limits = (case["rows"], ROW_LIMITS.get(method))
     X, y = rows_of(data, min((m for m in limits if m is not None), default=None))
     params, classify = case["params"], table.classify
@@ -325,7 +303,7 @@ def measure(method: str, table: Table, data: Data, case: Row) -> Row:
         seconds, (model, found) = timed(fit)
     row: Row = {"fit s": seconds}
     row["predict s"], predicted = timed(in_chunks, model.predict, data.X_test)
-    row["error"] = error(table, data.y_test, predicted)
+    row["error"] = error(classify, data.y_test, predicted)
     if classify and hasattr(model, "predict_proba"):
         p = in_chunks(model.predict_proba, data.X_test)
         row["log loss"] = float(log_loss(data.y_test, p, labels=model.classes_))
@@ -373,7 +351,6 @@ def job(name: str, method: str, case: Row) -> Row:
 
 
 def main(case: Row) -> Iterator[Row]:
-    """Answer with a row for each job."""
     for name, method in case["jobs"]:
         yield job(name, method, case)
 

@@ -43,12 +43,10 @@ FOLDER = tempfile.TemporaryDirectory()
 
 
 def classes(cls: Any, **options: Any) -> Case:
-    """Return a fit to labels."""
     return lambda limit, X, labels, y: lambda: cls(**limit, **options).fit(X, labels)
 
 
 def numbers(cls: Any, **options: Any) -> Case:
-    """Return a fit to numbers."""
     return lambda limit, X, labels, y: lambda: cls(**limit, **options).fit(X, y)
 
 
@@ -59,12 +57,10 @@ def one_block(limit: dict[str, Any], X: Any, labels: Any, y: Any) -> Call:
 
 
 def rows_alone(cls: Any, **options: Any) -> Case:
-    """Return a fit without targets."""
     return lambda limit, X, labels, y: lambda: cls(**limit, **options).fit(X)
 
 
 def outputs(count: int, **options: Any) -> Case:
-    """Return a fit to several numbers."""
     Y = "Y"
 
     def case(limit: dict[str, Any], X: Any, labels: Any, y: Any) -> Call:
@@ -99,7 +95,6 @@ def then(method: str, cls: Any, **options: Any) -> Case:
 
 
 def ratio(limit: dict[str, Any], X: Any, labels: Any, y: Any) -> Call:
-    """Return a fit of a density ratio."""
     p, q = X[: len(X) // 2], X[len(X) // 2 :]
     return lambda: kg.KernelDensityRatio(**limit, **GIVEN).fit(p, denominator=q)
 
@@ -116,7 +111,6 @@ def unlabelled(**options: Any) -> Case:
 
 
 def of_file(kind: str, cls: Any, **options: Any) -> Case:
-    """Return a fit to the rows of a file."""
 
     def case(limit: dict[str, Any], X: Any, labels: Any, y: Any) -> Call:
         path = written(kind, X, y)
@@ -127,7 +121,6 @@ def of_file(kind: str, cls: Any, **options: Any) -> Case:
 
 
 def written(kind: str, X: Any, y: Any) -> Path:
-    """Return a file that holds the rows."""
     path = Path(FOLDER.name) / f"{len(y)}.{kind}"
     if kind == "npz":
         np.savez(path, X=X, y=y)
@@ -149,7 +142,6 @@ def written(kind: str, X: Any, y: Any) -> Path:
 
 
 def all_cases() -> dict[str, Case]:
-    """Return every case by its name."""
     C, R = kg.KernelClassifier, kg.KernelRegressor
     found: dict[str, Case] = {
         "direct, at the edge": at_the_edge("direct", direct_bytes),

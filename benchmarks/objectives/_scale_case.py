@@ -218,7 +218,6 @@ def machine_of_sgd(step: float) -> SGDRegressor:
 
 
 def digest(model: Any) -> str:
-    """Return a digest of the fitted function."""
     _, arrays = model.expansion_.describe()
     hashed = hashlib.sha256()
     for name in ("rows", "coef", "intercept"):
@@ -249,12 +248,10 @@ class Messages(Callback):
         self.wire: Callable[[], int] = lambda: 0
 
     def on_iteration(self, event: Any) -> bool:
-        """Note the totals after a block."""
         self.marks.append(self.totals())
         return False
 
     def totals(self) -> Any:
-        """Return the totals so far."""
         wire = np.array([0, 0, 0, 0, 0, 0, 1e-6 * self.wire()])
         return sum(self.sent.values(), wire)
 
@@ -303,7 +300,6 @@ def count_writes() -> None:
 
 
 def written() -> int:
-    """Return the bytes counted by :func:`count_writes`."""
     from distributed.comm.tcp import TCP
 
     return int(getattr(TCP, "written", 0))  # a worker that was started again does not count
@@ -382,7 +378,6 @@ KINDS: dict[str, Callable[[Row], Any]] = {
 
 
 def main(case: Row) -> Iterator[Row]:
-    """Measure one case."""
     set_num_threads(case["threads"])
     load = {"load": (load_average() or [None])[0]}
     found = KINDS[case["kind"]](case)

@@ -138,13 +138,6 @@ def lowered_peak() -> float:
     return peak()
 
 
-def timed_peak(call: Callable[..., Any], *args: Any, **options: Any) -> tuple[float, float]:
-    """Return the seconds of a call, and the MB of its peak above what was resident before."""
-    baseline = lowered_peak()
-    seconds, _ = timed(call, *args, **options)
-    return seconds, (peak() - baseline) * MIB / 1e6
-
-
 def in_turns(calls: dict[Any, Callable[[], Any]], repeat: int) -> dict[Any, list[float]]:
     """Return the seconds of each call, all of them called in turn in each repeat."""
     for call in calls.values():
@@ -156,10 +149,10 @@ def in_turns(calls: dict[Any, Callable[[], Any]], repeat: int) -> dict[Any, list
     return seconds
 
 
-def middle_row(rows: Sequence[Row], average: Callable[[list[Any]], Any] = median) -> Row:
-    """Return the first row with the medians (or another average) of what is a float."""
+def middle_row(rows: Sequence[Row]) -> Row:
+    """Return the first row with the medians of what is a float."""
     return {
-        key: float(average([row[key] for row in rows])) if isinstance(value, float) else value
+        key: float(median([row[key] for row in rows])) if isinstance(value, float) else value
         for key, value in rows[0].items()
     }
 

@@ -122,7 +122,6 @@ def as_frames(
 
 
 def plain(X: Any) -> dict[str, Any]:
-    """Return numeric columns."""
     return {f"x{j}": X[:, j].astype(float) for j in range(X.shape[1])}
 
 

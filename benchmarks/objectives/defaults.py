@@ -188,7 +188,6 @@ class Defaults(Objective):
     repeat: ClassVar[int] = 1
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add tables, methods, limits and the results of peers."""
         parser.add_argument("--dataset", nargs="+", choices=list(TABLES), default=list(TABLES))
         parser.add_argument("--method", nargs="+", choices=METHODS, default=METHODS)
         parser.add_argument("--rows", type=int, default=None, help="most training rows")

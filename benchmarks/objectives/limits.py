@@ -35,7 +35,6 @@ class Limits(Objective):
     repeat: ClassVar[int] = 1
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add sizes, limits and cases."""
         parser.add_argument("--rows", type=int, nargs="+", default=[100_000])
         parser.add_argument("--columns", type=int, default=30)
         parser.add_argument("--limits", type=float, nargs="+", default=[100.0, 300.0, 1000.0])
@@ -55,7 +54,6 @@ class Limits(Objective):
         return {"MB above the data": list(found.values())}
 
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
-        """Take all limits of a case in turn."""
         from benchmarks.objectives._limits_case import CASES
 
         names = ["predict"] if args.quick else list(CASES)

@@ -105,14 +105,12 @@ class Penalties(Objective):
     repeat: ClassVar[int] = 1
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the rows, losses and penalties."""
         parser.add_argument("--rows", type=int, default=1000)
         parser.add_argument("--losses", nargs="+", default=[*SMOOTH, *KINKED])
         alphas = [10.0**k for k in range(-9, 1)]
         parser.add_argument("--alphas", type=float, nargs="+", default=alphas)
 
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
-        """Yield a row for each loss and penalty."""
         n = 200 if args.quick else args.rows
         alphas = [1e-6, 1e-2] if args.quick else args.alphas
         rng = np.random.default_rng(0)

@@ -7,13 +7,13 @@ import itertools
 from collections.abc import Iterator
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec
 from statistics import median
 from typing import ClassVar
 
 import numpy as np
 
 from benchmarks.objectives._shared import in_turns
-from benchmarks.objectives._svm import has_intelex
 from benchmarks.registry import Objective, Row
 from kernelgrad import KernelClassifier
 from kernelgrad.functions.exact import ExactKernel
@@ -35,18 +35,16 @@ class Predict(Objective):
     repeat: ClassVar[int] = 5
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the sizes."""
         parser.add_argument("--rows", type=int, default=100_000)
         parser.add_argument("--support", type=int, nargs="+", default=[500, 3000, 10_000])
         parser.add_argument("--columns", type=int, nargs="+", default=[10, 50, 300])
         parser.add_argument("--outputs", type=int, nargs="+", default=[1, 10])
 
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
-        """Take both machines in turn."""
         rng = np.random.default_rng(0)
         n = 2000 if args.quick else args.rows
         supports = [200] if args.quick else args.support
-        svm = import_module("sklearnex.svm" if has_intelex() else "sklearn.svm").SVC
+        svm = import_module("sklearnex.svm" if find_spec("sklearnex") else "sklearn.svm").SVC
         for S, d, C in itertools.product(supports, args.columns, args.outputs):
             X, rows = rng.standard_normal((S, d)), rng.standard_normal((n, d))
             exact = ExactKernel(Gaussian(0.5 / d), d)

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from benchmarks.objectives._curves import DATASETS, choose_rows
 from benchmarks.objectives._shared import middle_row, timed
-from benchmarks.objectives.growth import sample
 from benchmarks.registry import Objective, Row, SkipError
 from kernelgrad import KernelClassifier, get_num_threads, set_num_threads
 
@@ -51,10 +52,10 @@ def places(run: cProfile.Profile) -> dict[str, float]:
 
 
 def problem(name: str, rows: int | None) -> tuple[Any, Any]:
-    """Return rows and classes of a data set, or the sign of the function of ``growth``."""
+    """Return rows and classes of a data set, or of a smooth function of ten columns."""
     if name == "generated":
-        X, f = sample(rows or 0, 0)
-        return X, f > 0
+        X = np.random.default_rng(0).standard_normal((rows or 0, 10), np.float32)
+        return X, np.sin(2 * X[:, 0] + X[:, 1]) + X[:, 2] * np.cos(X[:, 3]) > 0
     data = DATASETS[name].load()
     chosen = choose_rows(len(data.y_train), rows, seed=0)
     return data.X_train[chosen], data.y_train[chosen]
@@ -71,14 +72,12 @@ class Profile(Objective):
     name: ClassVar[str] = "profile"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the rows of the generated sets and of MNIST."""
         parser.add_argument("--rows", type=int, nargs="+", default=[1_000, 10_000])
         parser.add_argument(
             "--mnist-rows", type=int, default=None, help="at most; all if absent"
         )
 
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
-        """Fit, and fit again under the profiler."""
         sizes = [200] if args.quick else args.rows
         cases: list[tuple[str, int | None]] = [("generated", rows) for rows in sizes]
         if not args.quick:

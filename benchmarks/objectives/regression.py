@@ -68,13 +68,11 @@ class Regression(Objective):
     repeat: ClassVar[int] = 7
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the other tree and a choice of cases."""
         parser.add_argument("--against", default=str(HERE), help="root of the other checkout")
         parser.add_argument("--only", default="", help="cases whose name holds this")
         parser.add_argument("--rows", type=int, default=ROWS, help="rows of fits with kernels")
 
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
-        """Yield a row for each case that both trees know."""
         n = QUICK_ROWS if args.quick else args.rows
         with ExitStack() as stack:
             old, new = (Worker(tree.resolve(), n, stack) for tree in (Path(args.against), HERE))

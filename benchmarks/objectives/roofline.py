@@ -236,13 +236,11 @@ class Roofline(Objective):
     repeat: ClassVar[int] = 7
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add the shapes."""
         parser.add_argument("--d", type=int, nargs="+", default=[18, 54, 784])
         parser.add_argument("--outputs", type=int, nargs="+", default=[1, 10])
         parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
 
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
-        """Interleave all cases within every repeat."""
         n = frequencies = 512 if args.quick else 4096
         widths = args.d[:1] if args.quick else args.d
         cases = [

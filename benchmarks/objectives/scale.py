@@ -82,7 +82,6 @@ class Scale(Objective):
     repeat: ClassVar[int] = 2
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add sizes, parts, tasks, folders and limits."""
         parser.add_argument("--rows", type=sizes, default=sizes("1e6,1e7"))
         parser.add_argument("--task", nargs="+", choices=TASKS, default=list(TASKS))
         parser.add_argument("--part", nargs="+", choices=PARTS, default=list(PARTS))
@@ -199,7 +198,7 @@ def of_file(case: Row, task: str, args: argparse.Namespace) -> Iterator[tuple[st
                 yield STREAMS, first | {"method": name} | row
     if "dask" in args.part:
         for row in asked(case | {"kind": "control"}, args):
-            yield DASK, first | {"measured": "two processes"} | row
+            yield DASK, first | {"measured": "two processes", "workers": 1} | row
         seconds = 0.0
         for workers in (0, 2):
             for row in asked(given | {"kind": "dask", "workers": workers}, args):

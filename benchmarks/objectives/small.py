@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from sklearn.svm import SVC, SVR
 
-from benchmarks.objectives._curves import DATASETS, choose_rows, error, predict
+from benchmarks.objectives._curves import DATASETS, choose_rows, error, in_chunks
 from benchmarks.objectives._shared import available, in_turns
 from benchmarks.registry import Data, Dataset, Objective, Row
 from kernelgrad import KernelClassifier, KernelRegressor
@@ -70,13 +70,11 @@ class Small(Objective):
     repeat: ClassVar[int] = 5
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add data sets, sizes of the large ones and the limit."""
         parser.add_argument("--dataset", nargs="+", default=BUNDLED + LARGE)
         parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
         parser.add_argument("--limit", type=float, default=20.0, help="seconds of a fit")
 
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
-        """Yield a row for each data set and size."""
         names = ["iris", "diabetes"] if args.quick else args.dataset
         for name, data in available(names, lambda name: DATASETS[name].load()):
             n = len(data.y_train)
@@ -109,7 +107,8 @@ class Small(Objective):
         row: Row = {"dataset": dataset.name, "rows": size, "columns": X.shape[1]}
         row |= {f"{name} s": taken for name, taken in seconds.items()}
         for name, model in models.items():
-            e = error(dataset, data.y_test[test], predict(model, data.X_test[test]))
+            predicted = in_chunks(model.predict, data.X_test[test])
+            e = error(dataset.task == "classification", data.y_test[test], predicted)
             row[f"{name} error"] = e * data.y_scale
         if PEER in seconds:
             row |= {f"{k} / {PEER}": v / seconds[PEER] for k, v in seconds.items() if k != PEER}

@@ -16,17 +16,13 @@ from threadpoolctl import threadpool_limits
 from benchmarks.objectives._curves import (
     DATASETS,
     FACTORS,
-    SOLVERS,
     START_SECONDS,
-    bandwidths,
-    choose_rows,
     main,
 )
 from benchmarks.objectives._shared import ROOT, available, distinct, picture, report, where
-from benchmarks.registry import Dataset, Objective, Row, SkipError, Solver
+from benchmarks.registry import Dataset, Objective, Row, SkipError
+from benchmarks.solvers.methods import METHODS
 from kernelgrad import get_num_threads, set_num_threads
-
-__all__ = ["DATASETS", "SOLVERS", "TimeToError", "bandwidths", "choose_rows"]
 
 RESULTS = ROOT / "benchmarks" / "results"
 SETS = ["a9a", "ijcnn1", "cod_rna", "mnist", "covtype20k", "protein", "flights13", "qm7"]
@@ -60,12 +56,10 @@ def seconds_to(points: Sequence[Row], target: float) -> float | None:
 
 
 def medians(rows: Sequence[Row], keys: Sequence[str]) -> Row:
-    """Return the medians of some columns."""
     return {key: median([row[key] for row in rows]) for key in keys}
 
 
 def finished(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows with a test error."""
     return [row for row in rows if row["test"] is not None]
 
 
@@ -74,7 +68,7 @@ def fits(runs: Sequence[Row]) -> list[Row]:
     out = []
     for (dataset, method), rows in _groups(runs):
         done = finished(rows)
-        if SOLVERS[method].curve:
+        if METHODS[method].curve:
             last = max((r["steps"] for r in done), default=None)
             done = [r for r in done if r["steps"] == last]
         row = {"dataset": dataset, "method": method, "parameters": rows[-1]["parameters"]}
@@ -94,7 +88,7 @@ def curve(runs: Sequence[Row]) -> list[Row]:
     """Return medians over repeats of every number of steps that all repeats reached."""
     out = []
     for (dataset, method), rows in _groups(runs):
-        if not SOLVERS[method].curve:
+        if not METHODS[method].curve:
             continue
         done = finished(rows)
         seeds = {r["seed"] for r in done}
@@ -155,9 +149,8 @@ class TimeToError(Objective):
     name: ClassVar[str] = "time_to_error"
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add data sets, methods, limits and what to do with earlier results."""
-        names = list(SOLVERS)
-        usual = [name for name, solver in SOLVERS.items() if getattr(solver, "default", True)]
+        names = list(METHODS)
+        usual = [name for name, method in METHODS.items() if method.default]
         parser.add_argument("--dataset", nargs="+", choices=list(DATASETS), default=SETS)
         parser.add_argument("--method", nargs="+", choices=names, default=usual)
         parser.add_argument("--tune", action="store_true", help="choose settings, fit nothing")
@@ -170,9 +163,6 @@ class TimeToError(Objective):
         parser.add_argument(
             "--merge", action="store_true", help="keep the runs of the file, add what lacks"
         )
-        parser.add_argument(
-            "--again", action="store_true", help="with --merge: do these methods again"
-        )
 
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
         """Tune what is not tuned; take the methods in turn in every repeat."""
@@ -183,14 +173,15 @@ class TimeToError(Objective):
         self.settings = self._read()
         present = self._present(args.dataset)
         methods = self._installed(args.method)
-        kept = self._kept(path, present, methods)
+        kept = self._kept(path)
         for row in kept:
             yield "runs", row
         runs = list(kept)
         for name in present:
             dataset = DATASETS[name]
-            chosen = [m for m in methods if SOLVERS[m].grid(dataset, FACTORS)]
-            for family in dict.fromkeys(SOLVERS[m].family for m in chosen):
+            classify = dataset.task == "classification"
+            chosen = [m for m in methods if METHODS[m].grid(classify, FACTORS)]
+            for family in dict.fromkeys(METHODS[m].family for m in chosen):
                 known = family in self.settings.get(name, {})
                 if not known or (args.tune and not args.merge):
                     self._tune(dataset, family)
@@ -224,29 +215,26 @@ class TimeToError(Objective):
     def _installed(self, names: Sequence[str]) -> list[str]:
         found = []
         for name in names:
-            reason = SOLVERS[name].missing()
+            reason = METHODS[name].missing()
             if reason is None:
                 found.append(name)
             else:
                 print(f"{name} skipped: {reason}", flush=True)
         return found
 
-    def _kept(self, path: Path, names: list[str], methods: list[str]) -> list[Row]:
-        """Return the runs of an earlier result that stay."""
-        args = self.args
-        if not args.merge or args.tune or not path.exists():
+    def _kept(self, path: Path) -> list[Row]:
+        """Return the runs of an earlier result."""
+        if not self.args.merge or self.args.tune or not path.exists():
             return []
         rows: list[Row] = json.loads(path.read_text())["tables"].get("runs", [])
-        if not args.again:
-            return rows
-        return [r for r in rows if r["dataset"] not in names or r["method"] not in methods]
+        return rows
 
     def _enough(self, runs: Sequence[Row], name: str, method: str, seed: int) -> bool:
         """Tell whether this repeat was done, or is one too many of a slow method."""
         rows = [r for r in runs if (r["dataset"], r["method"]) == (name, method)]
         if any(r["seed"] == seed for r in rows):
             return True
-        if any(r["test"] is None for r in rows if not SOLVERS[method].curve):
+        if any(r["test"] is None for r in rows if not METHODS[method].curve):
             return True  # over the limit, or failed
         first = [r["fit s"] for r in rows if r["seed"] == 0 and r["fit s"] is not None]
         return max(first, default=0.0) > SLOW_SECONDS and seed >= self.args.slow_repeat
@@ -274,38 +262,35 @@ class TimeToError(Objective):
 
     def _tune(self, dataset: Dataset, family: str) -> None:
         """Write the best settings of the family into the file."""
-        able = [s for s in SOLVERS.values() if s.family == family and s.missing() is None]
-        solver = max(able, key=lambda s: s.rank)
-        if solver.grid(dataset, FACTORS) == [{}]:
-            found: Row = {"params": {}, "gamma": None}
-        else:
-            found = self._search(dataset, solver)
+        able = [m for m, own in METHODS.items() if own.family == family and not own.missing()]
+        method = max(able, key=lambda m: METHODS[m].rank)
+        candidates = METHODS[method].grid(dataset.task == "classification", FACTORS)
+        found: Row = {"params": {}, "gamma": None}
+        if candidates != [{}]:
+            found = self._search(dataset.name, method, candidates)
         self.settings = self._read()  # another process may have added to it
         self.settings.setdefault(dataset.name, {})[family] = found
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.write_text(json.dumps(self.settings, indent=1) + "\n")
         print(f"{dataset.name}, {family}: {found}", flush=True)
 
-    def _search(self, dataset: Dataset, solver: Solver) -> Row:
+    def _search(self, name: str, method: str, candidates: list[Params]) -> Row:
         """Return the settings of least validation error on the grid and around its best."""
         start = time.perf_counter()
-        candidates = solver.grid(dataset, FACTORS)
         most = len(candidates) + MOST_MOVES
         if self.args.quick:
             candidates, most = candidates[:2], 2
         tried: list[Row] = []
         while candidates and len(tried) < most:
-            tried += self._errors(dataset.name, solver.name, candidates)
+            tried += self._errors(name, method, candidates)
             best = min(tried, key=lambda row: row["error"])
             known = [row["params"] for row in tried]
             candidates = [p for p in neighbours(best["params"]) if p not in known]
         failed = sum(row["error"] == float("inf") for row in tried)
         if failed == len(tried):
-            raise RuntimeError(
-                f"No settings of {solver.name} on {dataset.name} could be fitted."
-            )
+            raise RuntimeError(f"No settings of {method} on {name} could be fitted.")
         return best | {
-            "tuned by": solver.name,
+            "tuned by": method,
             "candidates": len(tried),
             "failed": failed,
             "tuning s": time.perf_counter() - start,
@@ -328,9 +313,9 @@ class TimeToError(Objective):
 
     def _measure(self, name: str, method: str, seed: int) -> Iterator[Row]:
         """Yield a row for each fit that was begun: one, or those of a curve."""
-        solver, args = SOLVERS[method], self.args
-        chosen = self.settings[name][solver.family]
-        steps = [k for k in STEPS if k <= args.max_steps] if solver.curve else [STEPS[-1]]
+        own, args = METHODS[method], self.args
+        chosen = self.settings[name][own.family]
+        steps = [k for k in STEPS if k <= args.max_steps] if own.curve else [STEPS[-1]]
         if args.quick:
             steps = steps[:3]
         case = self._case(
@@ -352,20 +337,19 @@ class TimeToError(Objective):
         empty = {"fit s": None, "predict s": None, "test": None}
         pairs = list(zip(steps, body[::2], body[1::2], strict=False))
         for k, fit, test in pairs:
-            yield head | {"steps": k if solver.curve else None} | fit | test
+            yield head | {"steps": k if own.curve else None} | fit | test
         if end:
             part = body[-1] if len(body) % 2 else {}
             notes = "; ".join(v for v in (part.get("notes"), f"predictions {end}") if v)
-            k = steps[len(pairs)] if solver.curve and len(pairs) < len(steps) else None
+            k = steps[len(pairs)] if own.curve and len(pairs) < len(steps) else None
             yield head | {"steps": k} | empty | part | {"notes": notes if part else end}
 
     def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:
-        """Draw error against fit time, one panel for each data set."""
         if "fits" not in tables:
             return False
         table = [row for row in tables["fits"] if "test" in row]
         names = distinct(table, "dataset")
-        methods = [m for m in SOLVERS if where(table, method=m)]
+        methods = [m for m in METHODS if where(table, method=m)]
         methods.sort(key=lambda m: not m.startswith(OURS))
         across = min(4, len(names))
         handles: dict[str, Any] = {}

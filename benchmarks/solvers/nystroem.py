@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, cholesky, solve_triangular
 from scipy.linalg.blas import sgemm, ssyrk, strsm
-
-from benchmarks.registry import Budget, Dataset
-from benchmarks.solvers._base import Method, Params, is_classification
 
 TILE = 4096
 JITTER = 1e-8  # of the trace; what it adds to the penalty is the error of the float32 features
@@ -36,7 +33,6 @@ class NormalEquations:
         self.classify = classify
 
     def fit(self, X: Any, y: Any) -> NormalEquations:
-        """Solve for one or more outputs."""
         X = _dense(X)
         self.shift = X.mean(axis=0)  # smaller norms, less cancellation in distances
         X = X - self.shift
@@ -96,7 +92,6 @@ class NormalEquations:
         return np.exp(K, out=K).T
 
     def predict(self, X: Any) -> Any:
-        """Return values, or classes."""
         X = _dense(X) - self.shift
         parts = [
             sgemm(1, self._kernel(X[a : a + TILE]), self.coef, trans_a=1)
@@ -113,29 +108,3 @@ class NormalEquations:
 def _dense(X: Any) -> Any:
     X = X.toarray() if hasattr(X, "toarray") else X
     return np.ascontiguousarray(X, np.float32)
-
-
-class NormalEquations2000(Method):
-    name: ClassVar[str] = "normal equations (2000)"
-    family = "normal equations"
-    rank = 1
-    centres: ClassVar[int] = 2000
-
-    def build(
-        self, dataset: Dataset, params: Params, gamma: float, budget: Budget, seed: int
-    ) -> Any:
-        """Return the estimator."""
-        m = min(self.centres, budget.n_components)
-        return NormalEquations(gamma, params["C"], m, seed, classify=is_classification(dataset))
-
-
-class NormalEquations4000(NormalEquations2000):
-    name: ClassVar[str] = "normal equations (4000)"
-    rank = 0
-    centres = 4000
-
-
-class NormalEquations8000(NormalEquations2000):
-    name: ClassVar[str] = "normal equations (8000)"
-    rank = 0
-    centres = 8000

@@ -13,9 +13,9 @@ import scipy.sparse as sp
 from benchmarks.objectives._curves import DATASETS
 from benchmarks.objectives._shared import log_grid, where
 from benchmarks.registry import Row
-from benchmarks.solvers.svrg import SVRG
 
 from experiments.base import by_seed
+from experiments.cdsg._svrg import SVRG
 from kernelgrad import DSG
 from kernelgrad.compute.threads import one_thread
 from kernelgrad.data import ArraySource, Batch, BatchSource

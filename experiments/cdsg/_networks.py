@@ -223,7 +223,6 @@ class Networks(Experiment):
     converged: ClassVar[bool]
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each seed, and the controls of the first one."""
         plain: list[Cell] = [
             {"seed": s, "rows": 1000 if quick else 60_000} for s in range(1 if quick else 2)
         ]
@@ -252,7 +251,6 @@ class Networks(Experiment):
                 yield {key: row[key] for key in ("method", "seconds", "test")}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw the first seed."""
         with picture(path, size=(4.4, 3.2)) as axes:
             ax = axes[0][0]
             mine = where(_plain(rows), seed=0)

@@ -88,7 +88,6 @@ class Objectives(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each data set and seed."""
         names = ["a9a"] if quick else ["mnist", "protein", "a9a"]
         rows, iterations = (2000, 4) if quick else (30_000, 32)
         return [
@@ -107,7 +106,6 @@ class Objectives(Experiment):
             yield {key: row[key] for key in ("method", "seconds", "features", "objective")}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw the first seed of each data set against seconds, and against features."""
         names = distinct(rows, "data")
         with picture(path, 2, len(names), size=(3.4, 2.7)) as axes:
             for below, x in zip(axes, ("seconds", "features"), strict=True):

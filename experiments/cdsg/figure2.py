@@ -147,7 +147,6 @@ class Digits(Experiment):
     )  # fmt: skip
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each loss and seed."""
         T, batch, block = (2, 128, 32) if quick else (12, 4096, 4096)
         cells = [
             {"seed": s, "loss": loss, "iterations": T, "batch": batch, "block": block}
@@ -172,7 +171,6 @@ class Digits(Experiment):
         yield from courses(task, PENALTY, size, cell["seed"], tune(task, PENALTY, size, NAMES))
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw the first seed."""
         labels: dict[str, Any] = {"objective": "training objective", "test": "test error"}
         with picture(path, 1, 3, size=(3.4, 2.9)) as axes:
             for ax, (loss, column) in zip(axes[0], PANELS, strict=True):

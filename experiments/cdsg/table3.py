@@ -100,7 +100,6 @@ class ExactSolver(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each data set and seed."""
         cells: list[Cell] = [
             {"seed": s, "data": name, "rows": 500 if quick else 8000}
             for s in range(1 if quick else 3)
@@ -144,7 +143,6 @@ class ExactSolver(Experiment):
             yield {key: row[key] for key in ("method", "seconds", "train")}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw the training errors of the first seed against seconds."""
         names = sorted({row["data"] for row in rows})
         with picture(path, 1, len(names), size=(3.6, 2.9)) as axes:
             for ax, name in zip(axes[0], names, strict=True):

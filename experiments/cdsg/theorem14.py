@@ -82,13 +82,7 @@ class CheckedRate(TheoremRate):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each seed and product, and those without the line search."""
-        T, seeds = (2**7, 2) if quick else (2**12, 15)
-        cells = [
-            {"seed": seed, "product": name, "iterations": T}
-            for seed in range(seeds)
-            for name in PRODUCTS
-        ]
+        cells = super().cells(quick)
         alone = [c | {"max_step": ALONE} for c in cells if c["product"] == "1"]
         few = [c for c in (cells + alone) if c["product"] == "1" and c["seed"] < 3]
         return cells + alone + ([] if quick else [c | {"iterations": LONG} for c in few])
@@ -100,7 +94,6 @@ class CheckedRate(TheoremRate):
         yield from bounded().measure(cell)
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw the errors of every seed, and 1/t."""
         with picture(path, 1, 2, size=(4.2, 3.5), sharey=True) as axes:
             left, right = axes[0]
             for i, name in enumerate(PRODUCTS):

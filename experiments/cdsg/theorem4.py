@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from experiments.base import Cell
-from experiments.dsg.theorem4 import PRODUCTS, TheoremRate
+from experiments.dsg.theorem4 import TheoremRate
 from kernelgrad import DSG
 from kernelgrad.solvers import UDSG
 
@@ -24,12 +23,4 @@ class UniformRate(TheoremRate):
     The paper proves this rate and draws no picture of it.
     """
     solver: ClassVar[type[DSG]] = UDSG
-
-    def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each seed and product."""
-        T = 2**7 if quick else 2**12
-        return [
-            {"seed": seed, "product": name, "iterations": T}
-            for seed in range(2 if quick else 5)
-            for name in PRODUCTS
-        ]
+    seeds: ClassVar[int] = 5

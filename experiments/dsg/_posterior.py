@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from benchmarks.objectives._shared import log_grid, picture, where
+from benchmarks.objectives._shared import picture, where
 from benchmarks.registry import Row
 
 from experiments.base import Cell, Claim, Experiment, by_seed
-from experiments.dsg._synthetic import batches, course, curves, problem, sample
+from experiments.dsg._synthetic import batches, course, curves, looks, problem, sample
 from kernelgrad import DSG
-from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.solvers import TrainBatch
 from kernelgrad.solvers.schedules import inverse_decay
 
@@ -103,7 +101,6 @@ class Posterior(Experiment):
         """Return the estimates (m,) from responses (m, C)."""
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each seed and method."""
         n, m, T = (2**7, 2**5, 8) if quick else (2**11, self.points, self.iterations)
         return [
             {"seed": seed, "method": method, "rows": n, "points": m, "iterations": T}
@@ -131,15 +128,11 @@ class Posterior(Experiment):
         start = np.sqrt(
             np.mean((self.estimate(np.zeros((len(Z), targets.shape[1]))) - exact) ** 2)
         )
-        seen = log_grid(1, cell["iterations"], 2**0.5)
-        with single_threaded_blas():
-            for t, f in enumerate(islice(steps, cell["iterations"]), 1):
-                if t in seen:
-                    error = np.sqrt(np.mean((self.estimate(f) - exact) ** 2))
-                    yield {"t": t, "error": error, "start": start}
+        for t, f in looks(steps, cell["iterations"], 2**0.5):
+            error = np.sqrt(np.mean((self.estimate(f) - exact) ** 2))
+            yield {"t": t, "error": error, "start": start}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw the errors of both over iterations."""
         with picture(path, size=(4.5, 3.5)) as axes:
             ax = axes[0][0]
             for i, method in enumerate((OURS, THEIRS)):

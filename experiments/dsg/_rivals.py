@@ -16,7 +16,7 @@ from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, each_seed
 from kernelgrad import DSG, KernelClassifier
 from kernelgrad.callbacks import Callback, FitEvent
 from kernelgrad.compute.threads import one_thread
@@ -192,7 +192,7 @@ def claim(text: str, theirs: str, value: Callable[[dict[str, float]], float]) ->
             f"{name} {np.median([r['error'] for r in where(rows, method=name)]):.2f} %"
             for name in distinct(rows, "method")
         ),
-        lambda rows: by_seed(rows, lambda mine: value(errors(mine))),
+        each_seed(lambda mine: value(errors(mine))),
     )  # fmt: skip
 
 
@@ -207,7 +207,6 @@ class Rivals(Experiment):
     more: ClassVar[int] = 1  # times as many rows, which tell what few of them cost
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each seed."""
         rows = 300 if quick else self.rows
         return [{"seed": seed, "rows": rows} for seed in range(1 if quick else 3)]
 
@@ -252,7 +251,6 @@ class Rivals(Experiment):
         return {}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw errors against seconds, a point for each seed."""
         with picture(path, size=(5.8, 3.4)) as axes:
             ax = axes[0][0]
             for i, name in enumerate(distinct(rows, "method")):

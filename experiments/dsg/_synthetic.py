@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from time import process_time
 from typing import Any
 
 import numpy as np
-from benchmarks.objectives._shared import distinct, where
+from benchmarks.objectives._shared import distinct, log_grid, where
 from benchmarks.registry import Row
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 
+from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, sample_batches
 from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import Problem, Solver, TrainBatch
@@ -61,6 +63,15 @@ def course(
         yield tracker.raw_prediction()
 
 
+def looks(steps: Iterable[Any], iterations: int, ratio: float) -> Iterator[tuple[int, Any]]:
+    """Yield iterations evenly spaced in the logarithm, and the responses after them."""
+    seen = log_grid(1, iterations, ratio)
+    with single_threaded_blas():
+        for t, found in enumerate(islice(steps, iterations), 1):
+            if t in seen:
+                yield t, found
+
+
 def processor_seconds(model: Any, X: Any, y: Any) -> float:
     """Fit; return the processor's seconds, of making rows too where X is a function.
 
@@ -96,3 +107,11 @@ def curves(ax: Any, rows: list[Row], *, label: str, color: str = "C0") -> None:
     errors = np.array([[row["error"] for row in mine] for mine in seeds])
     ax.plot(t, errors.T, color=color, lw=0.6, alpha=0.4)
     ax.plot(t, np.median(errors, axis=0), color=color, label=label)
+
+
+def rate_axes(ax: Any, rows: list[Row], line: str) -> None:
+    """Draw the rate 1/t through the last median, on logarithmic axes."""
+    t = np.array(sorted({row["t"] for row in rows}))
+    last = np.median([row["error"] for row in rows if row["t"] == t[-1]])
+    ax.plot(t, last * t[-1] / t, line, label="1/t")
+    ax.set(xscale="log", yscale="log", xlabel="iterations t")

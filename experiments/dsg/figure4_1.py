@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.objectives._shared import picture
 from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, each_seed
 from experiments.dsg._synthetic import sample, true_function
 
 RANGE = {"least": (-1.0, 0.5), "largest": (1.3, 0.05)}  # and half of the last digit
@@ -32,17 +32,15 @@ class Surface(Experiment):
                 f"[{np.median([row['least'] for row in rows]):.2f}, "
                 f"{np.median([row['largest'] for row in rows]):.2f}]"
             ),
-            lambda rows: by_seed(
-                rows,
+            each_seed(
                 lambda mine: min(
                     half - abs(mine[0][key] - end) for key, (end, half) in RANGE.items()
-                ),
+                )
             ),
         ),
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return one cell for each draw."""
         return [
             {"seed": seed, "rows": 2**10 if quick else 2**20}
             for seed in range(2 if quick else 30)
@@ -54,7 +52,6 @@ class Surface(Experiment):
         yield {"least": y.min(), "largest": y.max()}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw the surface."""
         x = np.linspace(-5, 5, 81)
         grid = np.stack(np.meshgrid(x, x), axis=-1)
         values = true_function(grid.reshape(-1, 2)).reshape(81, 81)

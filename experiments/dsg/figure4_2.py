@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from benchmarks.objectives._shared import log_grid, picture
+from benchmarks.objectives._shared import picture
 from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, by_seed, each_seed
 from experiments.dsg._synthetic import (
     batches,
     course,
     curves,
+    looks,
     problem,
     rate,
+    rate_axes,
     sample,
     true_function,
 )
 from kernelgrad import DSG
-from kernelgrad.compute.threads import single_threaded_blas
 
 TOLERANCE = 0.1
 
@@ -49,12 +49,11 @@ class Rate(Experiment):
             "from sqrt(T) to T",
             "1/t",
             lambda rows: f"t^{np.mean(by_seed(rows, rate)):.2f}",
-            lambda rows: by_seed(rows, lambda mine: TOLERANCE - 1 - rate(mine)),
+            each_seed(lambda mine: TOLERANCE - 1 - rate(mine)),
         ),
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return one cell for each seed."""
         size, T = (2**6, 2**5) if quick else (2**10, 2**10)
         return [
             {"seed": seed, "size": size, "iterations": T} for seed in range(2 if quick else 3)
@@ -69,22 +68,16 @@ class Rate(Experiment):
         )  # fmt: skip
         X, y = sample(size * T, seed)
         Z = np.random.default_rng(1000 + seed).uniform(-5, 5, (1000, 2))
-        seen, f = log_grid(1, T, 2**0.25), true_function(Z)
+        f = true_function(Z)
         steps = course(
             preset["solver"], problem(preset, seed), batches(X, y[:, None], size, seed), Z
         )
-        with single_threaded_blas():
-            for t, found in enumerate(islice(steps, T), 1):
-                if t in seen:
-                    yield {"t": t, "error": np.mean((found[:, 0] - f) ** 2)}
+        for t, found in looks(steps, T, 2**0.25):
+            yield {"t": t, "error": np.mean((found[:, 0] - f) ** 2)}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw the error of every seed, and 1/t."""
         with picture(path, size=(4.5, 3.5)) as axes:
             ax = axes[0][0]
             curves(ax, rows, label=r"$\|\hat f_t - f_*\|_2^2$")
-            t = np.array(sorted({row["t"] for row in rows}))
-            last = np.median([row["error"] for row in rows if row["t"] == t[-1]])
-            ax.plot(t, last * t[-1] / t, "b:", label="1/t")
-            ax.set(xscale="log", yscale="log", xlabel="iterations t")
+            rate_axes(ax, rows, "b:")
             ax.legend()

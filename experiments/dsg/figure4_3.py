@@ -109,7 +109,6 @@ class Competitors(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each seed and number of rows."""
         sizes = [2**10] if quick else [2**k for k in range(12, 17)]
         return [{"seed": s, "rows": n} for s in range(2 if quick else 3) for n in sizes]
 
@@ -129,7 +128,6 @@ class Competitors(Experiment):
             }  # fmt: skip
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw medians over seeds."""
         names = distinct(rows, "method")
         medians = []
         for name in names:

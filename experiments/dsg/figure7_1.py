@@ -98,7 +98,6 @@ class DigitsByConvolution(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return cells with half the features, then those of each number of rows and seed."""
         sizes, features = (
             ([2**8, 2**9], 256) if quick else ([2**k for k in range(14, 21)], 2**14)
         )
@@ -129,7 +128,6 @@ class DigitsByConvolution(Experiment):
         yield {"error": error, "seconds": seconds, "used": model.n_random_features_}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw errors, and their line to the paper's number of rows."""
         with picture(path, size=(4.6, 3.4)) as axes:
             ax = axes[0][0]
             most = max(r["features"] for r in rows)

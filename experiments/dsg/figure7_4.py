@@ -152,7 +152,6 @@ class Molecule(Experiment):
     )  # fmt: skip
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each seed."""
         sizes = (2, 32, 4, 100) if quick else (5, 512, 40, 10_000)
         names = ("permutations", "block", "iterations", "molecules")
         return [
@@ -192,7 +191,6 @@ class Molecule(Experiment):
                 yield {"method": name, "seconds": spent, "steps": copies, "MAE": error}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw the first seed."""
         with picture(path, size=(4.6, 3.4)) as axes:
             ax = axes[0][0]
             mine = where(rows, seed=0)

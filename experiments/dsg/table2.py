@@ -112,7 +112,6 @@ class Totals(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each seed, number of columns and of rows."""
         sizes = [2**6, 2**7] if quick else [2**k for k in range(8, 12)]
         return [
             {"seed": seed, "d": d, "n": n}
@@ -140,7 +139,6 @@ class Totals(Experiment):
             }  # fmt: skip
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw seconds, preprocessing and numbers over rows, at the most columns."""
         d = COLUMNS[-1]
         middle = []
         for name in METHODS:

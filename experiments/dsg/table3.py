@@ -124,7 +124,6 @@ class Iterations(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return three cells for each seed, two of SBMD with given steps and of its parts."""
         most = 2**9 if quick else 2**14
         whole = [
             {"seed": seed, "d": 64, "features": most, "rows": 128 if quick else 512}
@@ -223,7 +222,6 @@ class Iterations(Experiment):
                 }  # fmt: skip
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw the seconds of a row."""
         middle = []
         for name in (OURS, *FIXED, GIVEN):
             for n in sorted({row["features"] for row in rows}):

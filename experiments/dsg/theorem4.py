@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from benchmarks.objectives._shared import log_grid, picture, where
+from benchmarks.objectives._shared import picture, where
 from benchmarks.registry import Row
 from sklearn.kernel_ridge import KernelRidge
 
 from experiments.base import Cell, Claim, Experiment, by_seed
-from experiments.dsg._synthetic import batches, course, curves, problem, rate, sample
+from experiments.dsg._synthetic import (
+    batches,
+    course,
+    curves,
+    looks,
+    problem,
+    rate,
+    rate_axes,
+    sample,
+)
 from kernelgrad import DSG
-from kernelgrad.compute.threads import single_threaded_blas
 
 NU, ROWS, SIGMA, TOLERANCE = 1.0, 1000, 2.0, 0.1
 PRODUCTS = {"1": 1.0, "1.5": 1.5, "2": 2.0}  # theta nu
@@ -52,13 +59,13 @@ class TheoremRate(Experiment):
     claims: ClassVar = tuple(map(_claim, PRODUCTS))
     solver: ClassVar[type[DSG]] = DSG
     options: ClassVar[dict[str, Any]] = {}
+    seeds: ClassVar[int] = 15
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each seed and product."""
         T = 2**7 if quick else 2**12
         return [
             {"seed": seed, "product": name, "iterations": T}
-            for seed in range(2 if quick else 15)
+            for seed in range(2 if quick else self.seeds)
             for name in PRODUCTS
         ]
 
@@ -73,25 +80,18 @@ class TheoremRate(Experiment):
             nu=NU, theta=PRODUCTS[cell["product"]] / NU, sigma=SIGMA, **self.options
         )
         size = preset["solver"].batch_size
-        seen = log_grid(1, T, 2**0.5)
         steps = course(
             preset["solver"], problem(preset, seed), batches(X, y[:, None], size, seed), Z
         )
-        with single_threaded_blas():
-            for t, found in enumerate(islice(steps, T), 1):
-                if t in seen:
-                    yield {"t": t, "error": np.mean((found[:, 0] - best) ** 2)}
+        for t, found in looks(steps, T, 2**0.5):
+            yield {"t": t, "error": np.mean((found[:, 0] - best) ** 2)}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw the errors of every seed, and 1/t."""
         with picture(path, size=(4.5, 3.5)) as axes:
             ax = axes[0][0]
             for i, name in enumerate(PRODUCTS):
                 mine = where(rows, product=name)
                 curves(ax, mine, label=rf"$\theta\nu$ = {name}", color=f"C{i}")
-            t = np.array(sorted({row["t"] for row in rows}))
-            last = np.median([row["error"] for row in rows if row["t"] == t[-1]])
-            ax.plot(t, last * t[-1] / t, "k:", label="1/t")
-            ax.set(xscale="log", yscale="log", xlabel="iterations t")
+            rate_axes(ax, rows, "k:")
             ax.set_ylabel(r"$|f_t(x) - f_*(x)|^2$, mean over x")
             ax.legend(fontsize=8)

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from benchmarks.objectives import _linear as linear
 from benchmarks.objectives._shared import distinct, where
 from benchmarks.registry import Row
 
 from experiments.base import Cell
+from experiments.s3gd import _linear as linear
 from kernelgrad import set_num_threads
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.linear.anchors import build_graph
@@ -61,7 +61,7 @@ class Task:
     def problem(self, seed: int) -> LinearProblem:
         """Return the problem, with the alpha of the preset."""
         alpha = S3GD.paper(eta=1.0, lam=LAMBDA, balanced=self.scale == 2)["alpha"]
-        return self.case.problem(alpha, fit_intercept=False, tol=0.0, seed=seed)
+        return self.case.problem(alpha, tol=0.0, seed=seed)
 
     def solver(self, name: str, eta: float, round_size: int = ROUND, **own: Any) -> Any:
         """Return a method with a constant step of the paper's objective."""
@@ -116,7 +116,7 @@ def principal(case: linear.Case, k: int) -> linear.Case:
 
 def warm(task: Task, one: Any) -> None:
     """Compile the loops of a method on a few rows."""
-    linear.warm_up([one], task.case, task.problem(0))
+    linear.warm_up(one, task.case, task.problem(0))
 
 
 def seconds_of_rounds(task: Task, one: Any, seed: int, rounds: int) -> tuple[float, float]:

@@ -106,7 +106,6 @@ class Steps(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each draw, and those of the controls."""
         plain = paper.cells(quick, (paper.IMAGES,))
         few = [cell | {"data": f"{cell['data']}{paper.BY}{COMPONENTS}"} for cell in plain]
         return plain + few + [cell | {key: v} for key, v in OWN.items() for cell in plain]
@@ -129,7 +128,6 @@ class Steps(Experiment):
             }
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw a panel for each method, a curve for each step."""
         with picture(path, 1, len(paper.METHODS), size=(2.6, 2.6), sharey=True) as axes:
             for ax, name in zip(axes[0], paper.METHODS, strict=True):
                 for i, eta in enumerate(paper.ETAS):

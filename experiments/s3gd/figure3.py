@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
 from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, each_seed
 from experiments.s3gd import _paper as paper
 from kernelgrad.validation import CapabilityError
 
@@ -56,9 +56,8 @@ class Times(Experiment):
             lambda rows: (
                 f"on {sum(min(t.values()) >= 1 for t in _each(rows))} of {len(_each(rows))}"
             ),
-            lambda rows: by_seed(
-                rows,
-                lambda mine: float(np.mean([min(t.values()) >= 1 for t in _each(mine)])) - 0.5,
+            each_seed(
+                lambda mine: float(np.mean([min(t.values()) >= 1 for t in _each(mine)])) - 0.5
             ),
         ),
         Claim(
@@ -69,10 +68,7 @@ class Times(Experiment):
                 "; ".join(f"{d} {_times(rows, d)['S3GD']:.3g}" for d in distinct(rows, "data"))
                 + f" times; {NEWS} with dense rows {_dense(rows):.3g}"
             ),
-            lambda rows: by_seed(
-                where(rows, data=NEWS),
-                lambda mine: float(np.log10(2 / _times(mine, NEWS)["S3GD"])),
-            ),
+            each_seed(lambda mine: float(np.log10(2 / _times(mine, NEWS)["S3GD"])), data=NEWS),
         ),
         Claim(
             "SVRG takes significantly more than S3GD, on every set (margin: least log10 of the "
@@ -85,9 +81,8 @@ class Times(Experiment):
                 )
                 + " times"
             ),
-            lambda rows: by_seed(
-                rows,
-                lambda mine: min(float(np.log10(t["SVRG"] / t["S3GD"])) for t in _each(mine)),
+            each_seed(
+                lambda mine: min(float(np.log10(t["SVRG"] / t["S3GD"])) for t in _each(mine))
             ),
         ),
         Claim(
@@ -101,15 +96,13 @@ class Times(Experiment):
                 )
                 + " times"
             ),
-            lambda rows: by_seed(
-                rows,
-                lambda mine: min(float(np.log10(t["SCV"])) for t in _each(mine) if "SCV" in t),
+            each_seed(
+                lambda mine: min(float(np.log10(t["SCV"])) for t in _each(mine) if "SCV" in t)
             ),
         ),
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each draw and set."""
         return paper.cells(quick)
 
     def measure(self, cell: Cell) -> Iterable[Row]:
@@ -129,7 +122,6 @@ class Times(Experiment):
             yield {"method": label, "s": 50 * each, "preparation s": before}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw bars, a group for each set."""
         sets = distinct(rows, "data")
         with picture(path, size=(6.5, 2.8)) as axes:
             ax = axes[0][0]

@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
 from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, each_seed
 from experiments.s3gd import _paper as paper
 
 ITERATIONS = 20_000
@@ -84,20 +84,17 @@ class Training(Experiment):
                 + "; without SCV: "
                 + ", ".join(paper.first(where(rows, seed=0), without="SCV").values())
             ),
-            lambda rows: by_seed(
-                rows,
+            each_seed(
                 lambda mine: (
                     float(np.mean([n == "S3GD" for n in paper.first(mine).values()])) - 2 / 3
-                ),
+                )
             ),
         ),
         Claim(
             "SVRG dominates IJCNN (margin: log10 of the least seconds of the others over its)",
             "fastest",
             lambda rows: paper.listed(paper.fastest(where(rows, data="ijcnn1", seed=0))) + " s",
-            lambda rows: by_seed(
-                where(rows, data="ijcnn1"), lambda mine: paper.lead(mine, "ijcnn1", "SVRG")
-            ),
+            each_seed(lambda mine: paper.lead(mine, "ijcnn1", "SVRG"), data="ijcnn1"),
         ),
         Claim(
             "SGD is the fastest on 20newsgroups (margin: log10 of the least seconds of the "
@@ -106,15 +103,13 @@ class Training(Experiment):
             lambda rows: (
                 paper.listed(paper.fastest(where(rows, data="news20_bydate", seed=0))) + " s"
             ),
-            lambda rows: by_seed(
-                where(rows, data="news20_bydate"),
-                lambda mine: paper.lead(mine, "news20_bydate", "SGD"),
+            each_seed(
+                lambda mine: paper.lead(mine, "news20_bydate", "SGD"), data="news20_bydate"
             ),
         ),
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each draw and set."""
         return paper.cells(quick)
 
     def measure(self, cell: Cell) -> Iterable[Row]:
@@ -122,5 +117,4 @@ class Training(Experiment):
         return rows_of(cell, KEPT, 1)
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw a panel for each set."""
         draw_curves(rows, path, "objective / minimum - 1")

@@ -117,7 +117,6 @@ class Testing(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each draw and set, and of the first draw those of the control."""
         plain = paper.cells(quick)
         return plain + [c | {"common": COMMON} for c in plain if c["seed"] == 0]
 
@@ -128,5 +127,4 @@ class Testing(Experiment):
         return rows_of(cell, KEPT, 2)
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw a panel for each set."""
         draw_curves(_plain(rows), path, "objective on test rows")

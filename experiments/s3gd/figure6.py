@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.objectives._shared import distinct, picture, where
 from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, by_seed, each_seed
 from experiments.s3gd import _paper as paper
 from kernelgrad.validation import CapabilityError
 
@@ -100,7 +100,7 @@ class Correlations(Experiment):
             "the least less .99)",
             "1 on all sets",
             lambda rows: ", ".join(f"{value:.4f}" for value in _ends(rows)),
-            lambda rows: by_seed(rows, lambda mine: min(_ends(mine)) - 0.99),
+            each_seed(lambda mine: min(_ends(mine)) - 0.99),
         ),
         Claim(
             "The correlations of the others drop as the optimisation proceeds (margin: the "
@@ -109,15 +109,13 @@ class Correlations(Experiment):
             lambda rows: paper.listed(
                 {name: _drop(rows, name) for name in paper.METHODS if name != "SVRG"}
             ),
-            lambda rows: by_seed(
-                rows,
-                lambda mine: min(_drop(mine, name) for name in paper.METHODS if name != "SVRG"),
+            each_seed(
+                lambda mine: min(_drop(mine, name) for name in paper.METHODS if name != "SVRG")
             ),
         ),
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each draw and set."""
         return paper.cells(quick)
 
     def measure(self, cell: Cell) -> Iterable[Row]:
@@ -133,6 +131,5 @@ class Correlations(Experiment):
                 yield {"method": name, "at": at, "correlation": value}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw a panel for each set."""
         with picture(path, 2, 3, size=(2.6, 2.3), sharey=True) as axes:
             draw_marks(list(axes.flat), rows, list(paper.METHODS), "method", "")

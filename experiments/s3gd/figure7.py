@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
 from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, each_seed
 from experiments.s3gd import _paper as paper
 from experiments.s3gd.figure6 import draw_marks
 
@@ -85,12 +85,11 @@ class Anchors(Experiment):
             "best, on each set (margin: the least gain of another number)",
             "best at 100 on MED11, at 20 on CIFAR10",
             _text,
-            lambda rows: by_seed(
-                rows,
+            each_seed(
                 lambda mine: min(
                     max(v for m, v in f.items() if m < max(f)) - f[max(f)]
                     for f in _by_anchors(mine)
-                ),
+                )
             ),
         ),
         Claim(
@@ -101,17 +100,15 @@ class Anchors(Experiment):
                 "range: "
                 + ", ".join(f"{np.ptp(list(f.values())):.3f}" for f in _by_anchors(rows))
             ),
-            lambda rows: by_seed(
-                rows,
+            each_seed(
                 lambda mine: (
                     0.1 - max(float(np.ptp(list(f.values()))) for f in _by_anchors(mine))
-                ),
+                )
             ),
         ),
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each draw and set."""
         few = paper.cells(quick, SETS[:1], neighbors=FEW)
         shuffled = [] if quick else paper.cells(quick, SETS[:1], seeds=1, shuffled=True)
         return [*paper.cells(quick, SETS), *few, *shuffled]
@@ -129,7 +126,6 @@ class Anchors(Experiment):
                 yield {"anchors": m, "at": at, "correlation": value}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw a panel for each set, and for each control."""
         shown, controls = _plain(rows), _controls(rows)
         for name, mine in controls.items():
             shown += [row | {"data": f"{row['data']},\n{name}"} for row in mine]

@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
 from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, each_seed
 from experiments.s3gd import _paper as paper
 from experiments.s3gd.figure7 import ANCHORS
 
@@ -43,21 +43,18 @@ class AnchorTimes(Experiment):
             "More anchors take longer, on every set (margin: least log10 of the growth)",
             "longer",
             _text,
-            lambda rows: by_seed(rows, lambda mine: min(t for t, _ in _growth(mine).values())),
+            each_seed(lambda mine: min(t for t, _ in _growth(mine).values())),
         ),
         Claim(
             "The time grows sub-linearly, on every set (margin: log10 of the growth of "
             "anchors, 20, over the largest growth of time)",
             "sub-linear",
             _text,
-            lambda rows: by_seed(
-                rows, lambda mine: min(m - t for t, m in _growth(mine).values())
-            ),
+            each_seed(lambda mine: min(m - t for t, m in _growth(mine).values())),
         ),
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each draw and set."""
         return paper.cells(
             quick, ("covtype20k", "ijcnn1", "a9a", "news20_bydate", paper.IMAGES)
         )
@@ -71,7 +68,6 @@ class AnchorTimes(Experiment):
             yield {"anchors": m, "s": 50 * each, "preparation s": before}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw a line for each set."""
         with picture(path, size=(4.2, 3.0)) as axes:
             for data in distinct(rows, "data"):
                 spent = paper.means(where(rows, data=data), "s", lambda r: r["anchors"])

@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.objectives._shared import picture, where
 from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, by_seed, each_seed
 from experiments.s3gd import _paper as paper
 
 INNER, NAMES = (20, 50), ("S3GD", "SVRG")
@@ -59,15 +59,13 @@ class InnerIterations(Experiment):
             "both slowdowns)",
             "SVRG visibly, S3GD hardly",
             lambda rows: paper.listed({name: _slower(rows, name) for name in NAMES}) + " times",
-            lambda rows: by_seed(
-                rows,
-                lambda mine: float(np.log10(_slower(mine, "SVRG") / _slower(mine, "S3GD"))),
+            each_seed(
+                lambda mine: float(np.log10(_slower(mine, "SVRG") / _slower(mine, "S3GD")))
             ),
         ),
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each draw."""
         return paper.cells(quick, (paper.IMAGES,))
 
     def measure(self, cell: Cell) -> Iterable[Row]:
@@ -81,7 +79,6 @@ class InnerIterations(Experiment):
                 yield {"method": name, "inner": inner, "s": row["s"], "curve": points}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw curves over iterations and over seconds."""
         with picture(path, 1, 2, size=(3.2, 2.6), sharey=True) as axes:
             for name in NAMES:
                 for inner, line in zip(INNER, ("-", "--"), strict=True):

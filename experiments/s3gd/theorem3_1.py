@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
 from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, by_seed, each_seed
 from experiments.s3gd import _paper as paper
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.linear.anchors import build_graph
@@ -91,7 +91,7 @@ class Theorem(Experiment):
                 {f"{e:g}/L": np.mean([_floor(r) for r in where(rows, **{"eta L": e})])
                  for e in distinct(rows, "eta L")}
             ),
-            lambda rows: by_seed(rows, lambda mine: min(map(_slack, mine))),
+            each_seed(lambda mine: min(map(_slack, mine))),
         ),
         Claim(
             "The first outer loop contracts at least by rho (margin: least of rho less the "
@@ -101,9 +101,8 @@ class Theorem(Experiment):
                 f"{r['excess'][1] / r['excess'][0]:.3g} for rho = {r['rho']:.3g}"
                 for r in where(rows, seed=0)
             ),
-            lambda rows: by_seed(
-                rows,
-                lambda mine: min(r["rho"] - r["excess"][1] / r["excess"][0] for r in mine),
+            each_seed(
+                lambda mine: min(r["rho"] - r["excess"][1] / r["excess"][0] for r in mine)
             ),
         ),
         Claim(
@@ -115,26 +114,20 @@ class Theorem(Experiment):
                 f"{10**v:.3g}"
                 for v in by_seed(rows, lambda m: float(np.log10(_floor(m[0]) / _floor(m[-1]))))
             ),
-            lambda rows: by_seed(
-                rows, lambda mine: float(np.log10(_floor(mine[0]) / _floor(mine[-1])))
-            ),
+            each_seed(lambda mine: float(np.log10(_floor(mine[0]) / _floor(mine[-1])))),
         ),
         Claim(
             "Lemma 3.2 at w*: the mean of |grad h_i - grad psi_i|^2 is at most 4 L Delta_{H,P} "
             "(margin: log10 of right over left side)",
             "proved",
             lambda rows: f"{rows[0]['noise']:.3g} <= {4 * rows[0]['L'] * rows[0]['gap']:.3g}",
-            lambda rows: by_seed(
-                rows,
-                lambda mine: float(
+            each_seed(lambda mine: float(
                     np.log10(4 * mine[0]["L"] * mine[0]["gap"] / max(mine[0]["noise"], 1e-12))
-                ),
-            ),
+                )),
         ),
     )  # fmt: skip
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each draw."""
         return paper.cells(quick, ("a9a",))
 
     def measure(self, cell: Cell) -> Iterable[Row]:
@@ -144,7 +137,7 @@ class Theorem(Experiment):
         one = task.solver("S3GD", 1.0)
         data = one.init(problem, batch).data
         graph = build_graph(problem, data, one.n_anchors, one.n_neighbors)
-        w = paper.linear.minimum(problem, batch)[1][:-1]
+        w = paper.linear.minimum(problem, batch)[1]
         norms = data.squares()[0]
         L = 0.25 * float(norms.max())
         W = data.native(w[:, None])
@@ -176,7 +169,6 @@ class Theorem(Experiment):
             }  # fmt: skip
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw excesses of the first draw over outer loops."""
         with picture(path, size=(4.2, 3.0)) as axes:
             for i, row in enumerate(where(rows, seed=0)):
                 s = np.arange(len(row["excess"]))

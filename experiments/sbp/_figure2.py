@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.objectives._shared import picture, where
 from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, by_seed, each_seed
 from experiments.sbp._machine import (
     DUAL,
     PEGASOS,
@@ -83,7 +83,7 @@ def _outperforms(other: str, key: str) -> Claim:
         "logarithm of kernel evaluations, from 100 n on",
         "its curve is below",
         _points(lambda rows: lead(rows, SBP, other, key)),
-        lambda rows: by_seed(rows, lambda r: lead(r, SBP, other, key)),
+        each_seed(lambda r: lead(r, SBP, other, key)),
     )
 
 
@@ -94,35 +94,35 @@ CLAIMS = (
         "10% of its last: at half of these evaluations it is above that of SBP",
         "far above",
         _points(_early),
-        lambda rows: by_seed(rows, _early),
+        each_seed(_early),
     ),
     Claim(
         "SMO then converges rapidly: after 10 epochs its error is within 0.1 points of the "
         "optimum's",
         "the optimum",
         _points(_late),
-        lambda rows: by_seed(rows, lambda r: 0.1 - _late(r)),
+        each_seed(lambda r: 0.1 - _late(r)),
     ),
     Claim(
         "In the first epoch the perceptron is similar to SBP: at its end the errors are within "
         f"{SIMILAR:.0%} of each other, for as many evaluations",
         "similar",
         lambda rows: f"factor {np.mean(by_seed(rows, _first_pass)):.2f}",
-        lambda rows: by_seed(rows, lambda r: SIMILAR - abs(_first_pass(r) - 1)),
+        each_seed(lambda r: SIMILAR - abs(_first_pass(r) - 1)),
     ),
     Claim(
         "SBP continues improving over additional passes: after 10 epochs its error is lower "
         "than after as many evaluations as the perceptron's first pass takes",
         "lower",
         _points(_gain),
-        lambda rows: by_seed(rows, _gain),
+        each_seed(_gain),
     ),
 )
 OVERFITS = Claim(
     "The perceptron overfits after the first epoch: its last errors are above those at its end",
     "clearly visible",
     _points(_overfit),
-    lambda rows: by_seed(rows, _overfit),
+    each_seed(_overfit),
 )
 
 
@@ -135,7 +135,6 @@ class Panel(Experiment):
     seeds: ClassVar[int] = 3
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each seed and method."""
         rows = 200 if quick else self.rows
         return [
             {"seed": seed, "method": method, "rows": rows, "test_rows": 300 if quick else None,
@@ -158,7 +157,6 @@ class Panel(Experiment):
                 yield {"visits": t, "evaluations": count, "error": error, "optimum": best}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw error against evaluations, dotted n for each visit, dashed after an epoch."""
         n = _size(rows)
         with picture(path, size=(4.8, 3.6)) as axes:
             ax = axes[0][0]

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from benchmarks.objectives._shared import distinct, where
-from benchmarks.objectives._svm import geometric, load
 from benchmarks.registry import Row
 
+from experiments.sbp._libsvm import geometric, load
 from kernelgrad.functions.exact import ExactKernel, KernelRows
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Hinge, Perceptron

@@ -11,7 +11,7 @@ from benchmarks.objectives._shared import distinct, picture, where
 from benchmarks.registry import Row
 from scipy.optimize import linprog
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, each_seed
 from kernelgrad.papers.sbp.minimax import rows_below, slack_level, two_class_level
 
 ROUNDING = 1e-8
@@ -37,7 +37,7 @@ def _claim(key: str, text: str) -> Claim:
         f"{text}, to {ROUNDING:g}",
         "shown",
         lambda rows: f"{worst(rows):.2g} apart at most",
-        lambda rows: by_seed(rows, lambda r: ROUNDING - worst(r)),
+        each_seed(lambda r: ROUNDING - worst(r)),
     )
 
 
@@ -52,7 +52,6 @@ class Water(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each problem."""
         return [{"seed": seed, "n": 40, "nu": 0.3} for seed in range(3 if quick else 20)]
 
     def measure(self, cell: Cell) -> Iterator[Row]:
@@ -81,7 +80,6 @@ class Water(Experiment):
             yield {"y": y[i], "c": height, "xi": slack, "p": p[i], "level": level} | gaps
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw responses in ascending order, the water above them, and p*, of one problem."""
         here = where(rows, seed=0)
         basins = sorted(distinct(here, "y"))
         with picture(path, 2, len(basins), size=(4, 2), sharex=True, sharey="row") as axes:

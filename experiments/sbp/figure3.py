@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
-from benchmarks.objectives._svm import geometric, percent
 from benchmarks.registry import Row
 
 from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.sbp._libsvm import geometric, percent
 from experiments.sbp._machine import SBP, SETS, lead, machine, mean_curve, race, reference
 from kernelgrad import LinearClassifier
 
@@ -52,7 +52,6 @@ class Fourier(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each data set and seed."""
         n, most = (200, 8) if quick else (8000, 1024)
         return [
             {"seed": seed, "dataset": name, "rows": n, "test_rows": 300 if quick else None,
@@ -87,7 +86,6 @@ class Fourier(Experiment):
             }  # fmt: skip
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw both methods, a panel for each data set."""
         names = distinct(rows, "dataset")
         with picture(path, 1, len(names), size=(4.2, 3.4)) as axes:
             for ax, name in zip(axes[0], names, strict=True):

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
 from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, each_seed
 from experiments.sbp._machine import machine
 
 ROUNDING = 1e-4
@@ -24,7 +24,7 @@ def _claim(key: str, what: str) -> Claim:
         f"{what} is at most that of u, divided by 1 - e |u|, up to {ROUNDING:g} of it",
         "for any u",
         lambda rows: f"{worst(rows):.5f} of the bound at most, {len(rows)} functions",
-        lambda rows: by_seed(rows, lambda r: 1 + ROUNDING - worst(r)),
+        each_seed(lambda r: 1 + ROUNDING - worst(r)),
         error=0.0,
     )
 
@@ -43,7 +43,6 @@ class Rescaled(Experiment):
     claims: ClassVar = (_claim("norm", "The norm"), _claim("loss", "The mean hinge loss"))
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each seed."""
         n, T = (150, 2**8) if quick else (1000, 2**13)
         return [{"seed": seed, "rows": n, "T": T} for seed in range(2 if quick else 5)]
 
@@ -62,7 +61,6 @@ class Rescaled(Experiment):
                     }  # fmt: skip
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw both ratios against the bound."""
         with picture(path, 1, 2, size=(3.6, 3.4)) as axes:
             for ax, key in zip(axes[0], ("norm", "loss"), strict=True):
                 for factor in distinct(rows, "lambda"):

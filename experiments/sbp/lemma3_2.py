@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
-from benchmarks.objectives._svm import geometric
 from benchmarks.registry import Row
 
 from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.sbp._libsvm import geometric
 from experiments.sbp._machine import SETS, machine
 
 TOLERANCE, CONSTANT = 0.05, 3.0
@@ -62,7 +62,6 @@ class Average(Experiment):
     claims: ClassVar = tuple(claim for name in SETS for claim in _claims(name))
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each data set and seed."""
         n, T = (150, 2**8) if quick else (1000, 2**14)
         return [
             {"seed": seed, "dataset": name, "rows": n, "T": T}
@@ -79,7 +78,6 @@ class Average(Experiment):
             yield {"T": t, "gap": best - m.level(w, nu), "best": best}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw the gaps of every seed, and 1/sqrt(T)."""
         names = distinct(rows, "dataset")
         with picture(path, 1, len(names), size=(4, 3.4), sharey=True) as axes:
             for ax, name in zip(axes[0], names, strict=True):

@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 from benchmarks.objectives._shared import distinct, picture, where
-from benchmarks.objectives._svm import load, percent, predict_libsvm
 from benchmarks.registry import Row
 from sklearn.base import clone
 from sklearn.svm import SVC
 
 from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.sbp._libsvm import load, percent, predict_libsvm
 from experiments.sbp._machine import SETS
 from kernelgrad import KernelClassifier, get_num_threads, set_num_threads
 from kernelgrad.callbacks import Callback
@@ -91,7 +91,6 @@ class Timings(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each data set; seeds are those of its rows."""
         rows = {"adult": 200, "mnist": 200} if quick else {"adult": None, "mnist": 10_000}
         return [
             {"seed": 0, "dataset": name, "rows": rows[name], "seeds": 2 if quick else 3}
@@ -138,7 +137,6 @@ class Timings(Experiment):
         set_num_threads(threads)
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw the error over parts of LIBSVM's time."""
         names = distinct(rows, "dataset")
         with picture(path, 1, len(names), size=(4, 3.4)) as axes:
             for ax, name in zip(axes[0], names, strict=True):

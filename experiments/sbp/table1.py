@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import picture, where
-from benchmarks.objectives._svm import geometric
 from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, by_seed, each_seed
+from experiments.sbp._libsvm import geometric
 from experiments.sbp._machine import Machine
 from kernelgrad.solvers import SDCA
 
@@ -46,7 +46,7 @@ def _grows(method: str) -> Claim:
         lambda rows: (
             f"|u|^4 epsilon^-{np.mean(by_seed(rows, lambda r: _power(r, method))):.2f}"
         ),
-        lambda rows: by_seed(rows, lambda r: POWERS[method] + TOLERANCE - _power(r, method)),
+        each_seed(lambda r: POWERS[method] + TOLERANCE - _power(r, method)),
     )
 
 
@@ -58,7 +58,7 @@ def _fewer(other: str) -> Claim:
         f"At the least epsilon SBP needs fewer evaluations than {other}",
         "the best guarantee",
         lambda rows: f"{np.median(by_seed(rows, ratio)):.3g} times fewer",
-        lambda rows: by_seed(rows, lambda r: np.log10(ratio(r))),
+        each_seed(lambda r: np.log10(ratio(r))),
     )
 
 
@@ -80,7 +80,6 @@ class Bounds(Experiment):
     claims: ClassVar = (*map(_grows, POWERS), _fewer(DUAL), _fewer(SGD))
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each seed and epsilon."""
         powers = range(1, 3) if quick else range(1, 7)
         most = 2**12 if quick else 2**18
         return [
@@ -116,7 +115,6 @@ class Bounds(Experiment):
             yield {"method": method, "evaluations": n * next(reached, 2 * cell["most"]), "u": u}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw evaluations against 1/epsilon, and the table's powers."""
         with picture(path, size=(4.8, 3.6)) as axes:
             ax = axes[0][0]
             for i, (method, power) in enumerate(POWERS.items()):

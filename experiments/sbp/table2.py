@@ -8,10 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import picture, where
-from benchmarks.objectives._svm import load
 from benchmarks.registry import Row
 
 from experiments.base import Cell, Claim, Experiment
+from experiments.sbp._libsvm import load
 from experiments.sbp._machine import SETS
 from kernelgrad import KernelClassifier
 from kernelgrad.solvers import WorkingSet
@@ -102,7 +102,6 @@ class Slack(Experiment):
     claims: ClassVar = tuple(_claim(*key) for key in PAPER)
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each data set, with a bias and without."""
         rows = 200 if quick else None
         cells = [
             {"seed": 0, "dataset": name, "bias": bias, "rows": rows} for name, bias in PAPER
@@ -135,7 +134,6 @@ class Slack(Experiment):
         }  # fmt: skip
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw our nu against theirs."""
         with picture(path, size=(4.2, 3.6)) as axes:
             ax = axes[0][0]
             ax.plot([1e-11, 0.1], [1e-11, 0.1], ":", color="grey", lw=0.8)

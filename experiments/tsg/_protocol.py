@@ -11,8 +11,8 @@ from math import ceil
 from typing import Any
 
 import numpy as np
+from benchmarks.objectives._curves import DATASETS
 from benchmarks.objectives._shared import where
-from benchmarks.objectives.time_to_error import DATASETS
 from benchmarks.registry import Row
 from sklearn.datasets import make_moons
 

@@ -81,7 +81,6 @@ class Times(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each draw, set and number of rows."""
         sizes = {"cod_rna": [500, 1000]} if quick else SIZES
         cells = [
             {"dataset": name, "rows": n, "seed": seed}
@@ -110,7 +109,6 @@ class Times(Experiment):
             }  # fmt: skip
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw seconds and errors over rows, a panel for each set."""
         names = distinct(rows, "dataset")
         with picture(path, 2, len(names), size=(3.0, 2.5), sharex="col") as axes:
             for column, name in zip(axes.T, names, strict=True):

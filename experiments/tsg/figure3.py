@@ -78,7 +78,6 @@ class Errors(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each set, draw and method."""
         sizes: Cell = {"rows": 256} if quick else {}
         return [
             {"dataset": name, "method": method, "seed": seed} | sizes
@@ -99,7 +98,6 @@ class Errors(Experiment):
         }  # fmt: skip
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw boxes, a panel for each set."""
         names = distinct(rows, "dataset")
         with picture(path, 1, len(names), size=(2.6, 3.2)) as axes:
             for ax, name in zip(axes[0], names, strict=True):

@@ -57,7 +57,6 @@ class Curves(Experiment):
     claims = tuple(_claim(soon) for soon in SOON)
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each draw and set."""
         sizes: Cell = {"rows": 256, "last": 8} if quick else {}
         return [
             {"dataset": name, "seed": seed} | sizes
@@ -77,7 +76,6 @@ class Curves(Experiment):
             yield {"T": T, "error": wrong, "C": at.C, "sigma": at.sigma, "eta": at.eta}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw errors over iterations."""
         names = distinct(rows, "dataset")
         with picture(path, 1, len(names), size=(3.2, 2.8)) as axes:
             for ax, name in zip(axes[0], names, strict=True):

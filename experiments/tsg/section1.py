@@ -100,7 +100,6 @@ class Gains(Experiment):
     claims = tuple(_claim(method, name) for method in METHODS for name in THEIRS + OTHERS)
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each draw, set, method, and with or without unlabelled rows."""
         sizes: Cell = {"rows": 256} if quick else {}
         controls: list[Cell] = [
             {"dataset": name, "method": "BLS3VM", "loss": loss, "seed": seed}
@@ -134,7 +133,6 @@ class Gains(Experiment):
         }  # fmt: skip
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw gains with their intervals."""
         names, methods = distinct(rows, "dataset"), distinct(rows, "method")
         with picture(path, size=(5.5, 3.0)) as axes:
             ax = axes[0][0]

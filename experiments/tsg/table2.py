@@ -140,7 +140,6 @@ class Derivatives(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return the derivatives, and a cell for each draw of two moons."""
         seeds = range(2 if quick else 12)
         return [{"cell": "derivatives", "seed": 0}] + [
             {"cell": "two moons", "seed": seed} for seed in seeds
@@ -161,7 +160,6 @@ class Derivatives(Experiment):
             }  # fmt: skip
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw derivatives, and errors on two moons."""
         r = np.linspace(-1.5, 1.5, 601)
         fits = where(rows, cell="two moons")
         with picture(path, 1, 5, size=(2.4, 2.6)) as axes:

@@ -147,7 +147,6 @@ class Rates(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        """Return a cell for each pair of losses and group of seeds."""
         sizes = [10, 20] if quick else [100, 200, 400, 800, 1600]
         return [
             {"losses": losses, "T": sizes, "seed": seed}
@@ -163,7 +162,6 @@ class Rates(Experiment):
             yield {"T": T, "gap": gap, "gradient": squares}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        """Draw both means over T beside the slopes that the theorems promise."""
         titles = (r"mean $|f_T - h_T|^2$", r"mean $\|\nabla R(h_t)\|^2$")
         with picture(path, 1, 2, size=(4.0, 3.4)) as axes:
             for ax, (what, rate), title in zip(axes[0], RATES.items(), titles, strict=True):

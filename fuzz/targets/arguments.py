@@ -76,7 +76,6 @@ class Arguments(Target):
         return (*_FILES, *_WORDS, *options, *options, *NUMBERS, *TOKENS, *LOSSES, *KERNELS)
 
     def mutate(self, name: str, data: bytes, rng: np.random.Generator) -> tuple[bytes, bool]:
-        """Change, add and leave out arguments."""
         argv = json.loads(data)
         for _ in range(int(rng.choice([1, 1, 2, 3]))):
             at = int(rng.integers(len(argv) + 1))
@@ -95,7 +94,6 @@ class Arguments(Target):
         return json.dumps(argv).encode(), True
 
     def use(self, path: Path) -> bytes:
-        """Run a command in a folder of its own."""
         argv = _tamed(json.loads(path.read_bytes()))
         folder = path.parent / "here"
         shutil.rmtree(folder, ignore_errors=True)

@@ -118,7 +118,6 @@ class Checkpoints(Target):
         return {**seeds, **{name: _edited(seeds, *it) for name, it in self._edits.items()}}
 
     def use(self, path: Path) -> bytes:
-        """Go on with the fit."""
         name, _, number = path.stem.split("_of_")[-1].rpartition("-")
         estimator, y = _fits()[name]
         latest = _NAME.format(int(number))
