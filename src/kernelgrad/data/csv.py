@@ -41,7 +41,8 @@ class CsvSource(ColumnSource, TextSource):
     def _open(self, drop: Sequence[str], feature_names: Sequence[str] | None) -> None:
         self._read_header()
         self._set_columns(self._header, drop, feature_names)
-        self._open_rows()
+        for _ in self._open_rows(self._header[0]):
+            pass
         self._set_types()
         self._check_rows()
 

@@ -60,26 +60,26 @@ class LibsvmSource(TextSource):
         self._target = "y"
         self._shift = self.n_features = 0
         with self._stamp.unchanged():
-            self._find_bounds(self._open_rows())
+            self._find_bounds()
             self._settle(n_features, zero_based)
             self._check_rows()
 
-    def _find_bounds(self, batches: Sequence[Any]) -> None:
+    def _find_bounds(self) -> None:
         """Set the lowest and the highest index of a feature, with the row of each."""
         self._lowest, self._highest = (1, 0), (-1, 0)
-        for first_row, batch in zip(self._groups.tolist(), batches, strict=False):
-            X = _matrix(batch)
-            if X.nnz:
-                high, low = int(np.argmax(X.indices)), int(np.argmin(X.indices))
-                if X.indices[high] > self._highest[0]:
-                    self._highest = int(X.indices[high]), first_row + _row_of(X, high)
-                if X.indices[low] < self._lowest[0]:
-                    self._lowest = int(X.indices[low]), first_row + _row_of(X, low)
+        for first_row, lists in self._open_rows("indices"):
+            indices = np.asarray(lists.flatten())
+            if len(indices):
+                ends = np.cumsum(lists.value_lengths())
+                for at in (int(np.argmax(indices)), int(np.argmin(indices))):
+                    row = first_row + int(np.searchsorted(ends, at, side="right"))
+                    self._highest = max(self._highest, (int(indices[at]), -row))
+                    self._lowest = min(self._lowest, (int(indices[at]), row))
 
     def _settle(self, n_features: int | None, zero_based: bool | Literal["auto"]) -> None:
         """Set the base of indices and the number of features."""
         lowest, zero_row = self._lowest
-        highest, highest_row = self._highest
+        highest, highest_row = self._highest[0], -self._highest[1]
         if zero_based is False and lowest == 0:
             raise DataError(
                 f"{self._path} has feature index 0 in row {zero_row} (rows count from 0), but "
@@ -148,10 +148,6 @@ class LibsvmSource(TextSource):
                     f"{shown!r}; correct or delete it."
                 )
         return DataError(f"{self._path}: bad page at line {line} ({error}); correct it.")
-
-
-def _row_of(X: Matrix, position: int) -> int:
-    return int(np.searchsorted(X.indptr, position, side="right")) - 1
 
 
 def _load_lines(raw: bytes) -> tuple[Matrix, AnyArray]:

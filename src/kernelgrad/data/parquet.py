@@ -47,8 +47,8 @@ class ParquetSource(ColumnSource):
             if min(counts, default=0) < 0 or sum(counts) != metadata.num_rows:
                 raise ValueError(f"its row groups do not add up to {metadata.num_rows} rows")
         self._set_columns(self._schema.names, drop, feature_names)
-        self._set_types()
         self._set_groups(counts)
+        self._set_types()
         most = min(max(counts), _WHOLE_ROWS)
         self.reading_bytes = _DECODED * most * self.n_features * self._dtype.itemsize
         self.kept_bytes = self.reading_bytes  # the row group that is read

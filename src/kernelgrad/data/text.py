@@ -108,7 +108,7 @@ class TextSource(FileSource):
     Subclasses implement `_convert`.
     """
 
-    _reader: Any = None  # while the file is opened
+    _content: Any = None  # of the Arrow file, while the text is opened
     _is_new = False
 
     @abstractmethod
@@ -129,47 +129,56 @@ class TextSource(FileSource):
         if page:
             yield b"".join(page), first
 
-    def _open_rows(self) -> list[Any]:
-        """Convert the text, and return its record batches."""
-        reader = self._reader = self._converted()
-        batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
-        self._schema = reader.schema
-        self._set_groups([batch.num_rows for batch in batches])
-        return batches
+    def _open_rows(self, column: str) -> Iterator[tuple[int, Any]]:
+        """Convert the text, and yield the first row and the values of each batch."""
+        self._content = self._converted()
+        self._schema = import_pyarrow().ipc.open_file(self._content).schema
+        counts, first_row = [], 0
+        for batch in self._batches(0, [column]):
+            yield first_row, batch.column(0)
+            counts.append(batch.num_rows)
+            first_row += batch.num_rows
+        self._set_groups(counts)
 
     def _check_rows(self) -> None:
         """Check all values if the text was converted just now."""
         if self._is_new:
             for start, stop in pairwise(self._groups.tolist()):
                 self.read(start, stop)
-        self._reader = None
+        self._content = None
 
-    def _tables(self, group: int, columns: Sequence[str]) -> Iterator[Any]:
+    def _batches(self, group: int, columns: Sequence[str]) -> Iterator[Any]:
+        """Yield record batches of some columns; others are not read."""
         pa = import_pyarrow()
-        reader = self._converted() if self._reader is None else self._reader
+        fields = [self._schema.get_field_index(name) for name in columns]
+        content = self._converted() if self._content is None else self._content
         remedy = f"delete {' or '.join(map(str, _places(self._path)))}, and open it again"
         with decoding(self._path, "was converted to a file that is damaged", remedy):
+            options = pa.ipc.IpcReadOptions(included_fields=fields)
+            reader = pa.ipc.open_file(content, options=options)
             for i in range(group, reader.num_record_batches):
-                batch = reader.get_batch(i).select(self._stored(columns))
+                batch = reader.get_batch(i).select(columns)
                 batch.validate(full=True)
-                yield self._completed(pa.Table.from_batches([batch]), columns)
+                yield batch
+
+    def _tables(self, group: int, columns: Sequence[str]) -> Iterator[Any]:
+        for batch in self._batches(group, self._stored(columns)):
+            yield self._completed(import_pyarrow().Table.from_batches([batch]), columns)
 
     def _converted(self) -> Any:
-        """Return a reader of the Arrow file, after making it if necessary."""
-        pa = import_pyarrow()
+        """Return the path or the bytes of the Arrow file, after making it if necessary."""
         stamp = self._source_stamp()
         self._is_new = True
         size = self._path.stat().st_size
         if size <= _SMALL and self._path.suffix.lower() not in OPENERS:
             memory = io.BytesIO()
             self._write(memory, stamp, float("inf"))
-            return pa.ipc.open_file(pa.py_buffer(memory.getbuffer()))
+            return import_pyarrow().py_buffer(memory.getbuffer())
         places = _places(self._path)
         for place in places:
-            reader = self._valid(place, stamp)
-            if reader is not None:
+            if self._is_valid(place, stamp):
                 self._is_new = False
-                return reader
+                return str(place)
         why: object = ""
         for place in places:
             try:
@@ -177,9 +186,8 @@ class TextSource(FileSource):
             except OSError as error:
                 why = error
                 continue
-            reader = self._valid(place, stamp)
-            if reader is not None:
-                return reader
+            if self._is_valid(place, stamp):
+                return str(place)
             why = "it cannot be read again"
         raise DataError(
             f"{self._path} cannot be converted to {places[-1]} ({why}); set {FOLDER} to a "
@@ -206,17 +214,15 @@ class TextSource(FileSource):
             self._convert(out)
         out.close()
 
-    def _valid(self, place: Path, stamp: dict[str, str]) -> Any:
-        """Return a reader of an Arrow file that is complete and has the given stamp."""
+    def _is_valid(self, place: Path, stamp: dict[str, str]) -> bool:
+        """Return whether an Arrow file is complete and has the given stamp."""
         pa = import_pyarrow()
         with suppress(OSError, pa.ArrowException):
             owner = place.lstat().st_uid
             if owner in (self._path.stat().st_uid, getattr(os, "getuid", lambda: owner)()):
-                reader = pa.ipc.open_file(pa.memory_map(str(place)))
-                known = reader.schema.metadata or {}
-                if all(known.get(k.encode()) == v.encode() for k, v in stamp.items()):
-                    return reader
-        return None
+                metadata = pa.ipc.open_file(str(place)).schema.metadata or {}
+                return all(metadata.get(k.encode()) == v.encode() for k, v in stamp.items())
+        return False
 
     def _source_stamp(self) -> dict[str, str]:
         """Return what shows that an Arrow file was made of the text as it is."""
