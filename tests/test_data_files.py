@@ -57,8 +57,9 @@ PACK = {"gz": gzip.compress, "bz2": bz2.compress, "zst": zstd}
 def write(path, X, y, w):
     """Write rows to a file in the format of its suffix."""
     kind, _, packed = path.name.partition(".")[2].partition(".")
-    if kind == "csv":
+    if kind in ("csv", "tsv"):
         content = text(X, y, w)
+        content = content.replace(b",", b"\t") if kind == "tsv" else content
     elif kind == "svm":
         path.touch()
         if len(X):
@@ -73,7 +74,7 @@ def write(path, X, y, w):
     return path.write_bytes(PACK[packed](content) if packed else content)
 
 
-KINDS = ("csv", "csv.gz", "csv.bz2", "csv.zst", "svm", "svm.gz", "parquet", "npz", "npy")
+KINDS = ("csv", "tsv", "csv.gz", "csv.bz2", "csv.zst", "svm", "svm.gz", "parquet", "npz", "npy")
 
 
 def options(kind):
@@ -107,6 +108,9 @@ def test_several_files_equal_one(tmp_path, rows, kind):
         np.testing.assert_array_equal(dense(whole.X), X)
         np.testing.assert_array_equal(whole.rows, np.arange(N))
     assert isinstance(source, MultiSource)
+    assert source.read(N, N).X.shape == source.take(np.arange(0)).X.shape == (0, 3)
+    alone = open_source(paths[-1], **options(kind))
+    np.testing.assert_array_equal(dense(alone.read(5, 9).X), X[1005:1009])
     assert open_source(paths[:2], **options(kind)).digest() != source.digest()
     reverse = open_source(paths[::-1], **options(kind))  # lists stay in order
     np.testing.assert_array_equal(dense(reverse.read(0, N - 1000).X), X[1000:])
