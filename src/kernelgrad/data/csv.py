@@ -36,6 +36,7 @@ class CsvSource(ColumnSource, TextSource):
         As in :class:`ColumnSource`.
     """
 
+    reading_bytes = 40e6  # pages of text and their Arrow tables
     _dtype = np.dtype(np.float64)
 
     def _open(self, drop: Sequence[str], feature_names: Sequence[str] | None) -> None:

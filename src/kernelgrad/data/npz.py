@@ -191,8 +191,8 @@ def _mapped(stream: IO[bytes], start: int, n_bytes: int) -> AnyArray:
     newer = np.lib.format.read_array_header_2_0
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else newer
     shape, fortran, dtype = read(stream)
-    rest = start + n_bytes - stream.tell()
-    if dtype.hasobject or min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != rest:
+    rest, size = start + n_bytes - stream.tell(), math.prod(shape) * dtype.itemsize
+    if dtype.hasobject or min(shape, default=0) < 0 or size != rest:
         raise ValueError(f"{rest} bytes are no array of shape {shape} and dtype {dtype}")
     if rest == 0:
         return np.empty(shape, dtype)
