@@ -516,7 +516,7 @@ DATA_ERRORS = {
         lambda d: fit_error(
             d, {**GOOD, "a": ["red"] * 9}, "--target", "label", "--weight", "a"
         ),
-        "DataError", "'a' holds 'red', which is not a number",
+        "DataError", "weight column 'a' is not numeric, for example 'red'",
     ),
     "one class": (
         lambda d: fit_error(d, {"a": range(9), "y": ["x"] * 9}, "--target", "y"),

@@ -1,35 +1,29 @@
 """Sources of several files, of compressed ones and of ones that change; chunks made ahead."""
 
 import bz2
-import errno
 import gzip
 import os
 import pickle
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-import scipy.sparse as sp
 from sklearn.datasets import dump_svmlight_file
 
 from cases import every
-from kernelgrad import DSG, KernelClassifier, KernelRegressor
+from kernelgrad import KernelRegressor
 from kernelgrad.data import (
-    ArraySource,
     MultiSource,
     open_npy,
     open_source,
     prefetched,
     sample_batches,
 )
-from kernelgrad.data.damage import decoding
 from kernelgrad.exceptions import DataError
-from kernelgrad.training_rows import EncodedSource
 from test_data import dense, file_of
 
 N, NAMES = 3000, ["a", "b", "c"]
@@ -63,8 +57,9 @@ PACK = {"gz": gzip.compress, "bz2": bz2.compress, "zst": zstd}
 def write(path, X, y, w):
     """Write rows to a file in the format of its suffix."""
     kind, _, packed = path.name.partition(".")[2].partition(".")
-    if kind == "csv":
+    if kind in ("csv", "tsv"):
         content = text(X, y, w)
+        content = content.replace(b",", b"\t") if kind == "tsv" else content
     elif kind == "svm":
         path.touch()
         if len(X):
@@ -79,7 +74,7 @@ def write(path, X, y, w):
     return path.write_bytes(PACK[packed](content) if packed else content)
 
 
-KINDS = ("csv", "csv.gz", "csv.bz2", "csv.zst", "svm", "svm.gz", "parquet", "npz", "npy")
+KINDS = ("csv", "tsv", "csv.gz", "csv.bz2", "csv.zst", "svm", "svm.gz", "parquet", "npz", "npy")
 
 
 def options(kind):
@@ -113,6 +108,9 @@ def test_several_files_equal_one(tmp_path, rows, kind):
         np.testing.assert_array_equal(dense(whole.X), X)
         np.testing.assert_array_equal(whole.rows, np.arange(N))
     assert isinstance(source, MultiSource)
+    assert source.read(N, N).X.shape == source.take(np.arange(0)).X.shape == (0, 3)
+    alone = open_source(paths[-1], **options(kind))
+    np.testing.assert_array_equal(dense(alone.read(5, 9).X), X[1005:1009])
     assert open_source(paths[:2], **options(kind)).digest() != source.digest()
     reverse = open_source(paths[::-1], **options(kind))  # lists stay in order
     np.testing.assert_array_equal(dense(reverse.read(0, N - 1000).X), X[1000:])
@@ -138,22 +136,6 @@ def test_several_files_equal_one(tmp_path, rows, kind):
         np.testing.assert_array_equal(dense(b.batch.X), X[b.batch.rows])
     again = pickle.loads(pickle.dumps(source))
     np.testing.assert_array_equal(dense(again.read(880, 1020).X), X[880:1020])
-
-
-def test_archives_in_memory_become_one(tmp_path, rows):
-    X, y, _ = rows
-    for i, (low, high) in enumerate(((0, 500), (500, N))):
-        np.savez_compressed(tmp_path / f"{i}.npz", X=X[low:high], y=y[low:high])
-    source = open_source(tmp_path)
-    assert isinstance(source, ArraySource)
-    assert source.in_memory
-    np.testing.assert_array_equal(source.read(0, N).y, y)
-    (tmp_path / "sparse").mkdir()
-    for i in range(2):
-        sp.save_npz(tmp_path / f"sparse/{i}.npz", sp.csr_matrix(X[i::2]))
-    np.testing.assert_array_equal(
-        open_source(tmp_path / "sparse").read(0, 2).X.toarray(), X[:4:2]
-    )
 
 
 def test_npy(tmp_path, rows):
@@ -370,18 +352,6 @@ def test_files_that_differ_are_named(tmp_path, write, suffix, first, second, ope
         assert open_source(tmp_path, feature_names=["a"]).n_features == 1
 
 
-def test_relative_paths(tmp_path, monkeypatch):
-    folder = tmp_path / "rows/part=3"
-    folder.mkdir(parents=True)
-    csv(tmp_path / "rows/0.csv", a=[1], part=[5])
-    csv(folder / "1.csv", a=[2])
-    monkeypatch.chdir(tmp_path / "rows")
-    for path in (".", "**/*.csv", ["0.csv", folder / "1.csv"], "../rows"):
-        assert open_source(path).read(0, 2).X.tolist() == [[1, 5], [2, 3]]
-    monkeypatch.chdir(folder)
-    assert open_source("1.csv").feature_names == ["a"]
-
-
 def test_files_that_cannot_be_found(tmp_path):
     with pytest.raises(DataError, match=r"Folder .* holds no data file; name a file"):
         open_source(tmp_path)
@@ -411,31 +381,129 @@ def test_files_that_cannot_be_found(tmp_path):
         open_source(empty)
 
 
-# -- compressed text ---------------------------------------------------------------------
+# -- text --------------------------------------------------------------------------------
+
+BIG = 60_000  # rows of a CSV file of more than 1 MiB
 
 
-def test_compressed_text_is_decompressed_once(tmp_path, rows, monkeypatch):
-    path, folder = tmp_path / "d.csv.gz", tmp_path / "temporary"
-    folder.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
-    write(path, *rows)
-    source = open_source(path, target="y")
-    opened = []
-    monkeypatch.setattr("gzip.open", lambda path: opened.append(path))
-    rest = source.chunks(1000, prefetch=True)
-    np.testing.assert_array_equal(next(rest).X[:, :3], rows[0][:1000])
+def csv_rows(n, shift=0, tail=""):
+    return "a,name,y\n" + "".join(f"{i + shift},text of row,{i % 3}\n" for i in range(n)) + tail
+
+
+@pytest.fixture
+def big(tmp_path):
+    return file_of(tmp_path, csv_rows(BIG), "big.csv")
+
+
+def converted(path):
+    return path.with_name(f".{path.name}.arrow")
+
+
+def first_value(path, **columns):
+    return open_source(path, target="y", drop=["name"], **columns).read(0, 1).X[0, 0]
+
+
+def test_text_is_converted_once(big):
+    source = open_source(big, target="y", as_frame=True)
+    arrow = converted(big)
+    made = arrow.stat().st_ino
+    assert [str(kind) for kind in source.read(0, 1).X.schema.types] == ["int64", "string"]
+    numbers = open_source(big.parent, target="a", drop=["name"])  # the folder
+    assert numbers.n_rows == BIG
+    np.testing.assert_array_equal(numbers.read(49_000, 49_003).y, [49_000, 49_001, 49_002])
+    assert arrow.stat().st_ino == made
+    arrow.unlink()  # while it is in use
+    assert source.take(np.array([40_000])).X.to_pylist() == [
+        {"a": 40_000, "name": "text of row"}
+    ]
+    small = file_of(big.parent, csv_rows(100), "small.csv")
+    assert first_value(small) == 0
+    assert not converted(small).exists()
+
+
+def test_a_converted_file_that_does_not_fit_is_made_anew(big):
+    assert first_value(big) == 0
+    arrow = converted(big)
+    whole = arrow.read_bytes()
+    for content in (whole[:-500], b"", b"nothing", bytes(len(whole))):
+        arrow.write_bytes(content)
+        assert first_value(big) == 0
+        assert arrow.stat().st_size == len(whole)
+    state = big.stat()
+    big.write_bytes(big.read_bytes().replace(b"\n0,", b"\n7,", 1))
+    os.utime(big, ns=(state.st_atime_ns, state.st_mtime_ns))  # as fast as the clock
+    assert first_value(big) == 7
+    file_of(big.parent, csv_rows(BIG, shift=5), "big.csv")
+    assert first_value(big) == 5
+
+
+@pytest.mark.skipif(os.name != "posix", reason="others have no modes of files")
+def test_a_converted_file_is_as_private_as_the_text(big):
+    victim = file_of(big.parent, "mine", "victim")
+    converted(big).symlink_to(victim)
+    big.chmod(0o600)
+    first_value(big)
+    assert not converted(big).is_symlink()
+    assert converted(big).stat().st_mode & 0o777 == 0o600
+    assert victim.read_text() == "mine"
+
+
+def test_where_text_is_converted(big, tmp_path, monkeypatch):
+    own, scratch = tmp_path / "own", tmp_path / "scratch"
+    own.mkdir()
+    scratch.mkdir()
+    monkeypatch.setenv("KERNELGRAD_CONVERTED", str(own))
+    assert first_value(big) == 0
+    assert len(list(own.iterdir())) == 1
+    assert not converted(big).exists()
+    monkeypatch.setenv("KERNELGRAD_CONVERTED", str(tmp_path / "gone"))
+    with pytest.raises(DataError, match=r"big.csv cannot be converted to .*gone.*; set KERN"):
+        first_value(big)
+    monkeypatch.delenv("KERNELGRAD_CONVERTED")
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+    converted(big).mkdir()  # nothing can be written there
+    assert first_value(big) == 0
+    [folder] = scratch.iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
     assert len(list(folder.iterdir())) == 1
-    del source  # chunks made ahead still read
-    assert sum(len(part.rows) for part in rest) == 2000
-    del rest
-    assert not opened
-    assert not list(folder.iterdir())
-    monkeypatch.undo()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
-    with pytest.raises(
-        DataError, match=r"d.csv.gz cannot be decompressed to a temp.*set TMPDIR"
-    ):
-        open_source(path)
+    monkeypatch.setattr("kernelgrad.data.text.SCRATCH_BYTES", 10**5)
+    big.touch()
+    with pytest.raises(DataError, match="set KERNELGRAD_CONVERTED to a folder"):
+        first_value(big)
+    folder.chmod(0o777)
+    with pytest.raises(DataError, match=r"cannot be converted .*not private to"):
+        first_value(big)
+
+
+def test_text_is_converted_by_several_threads(big):
+    results = []
+    threads = [
+        threading.Thread(target=lambda: results.append(first_value(big))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert results == [0] * 4
+    assert {file.name for file in big.parent.iterdir()} == {"big.csv", ".big.csv.arrow"}
+
+
+@every(
+    ("last", "kind", "value"),
+    [
+        ("7", "int64", 7),
+        ("7.5", "double", 7.5),
+        ("x", "string", "x"),
+        ("", "int64", None),
+        ("true", "string", "true"),
+    ],
+)
+def test_types_of_late_values(tmp_path, last, kind, value):
+    path = file_of(tmp_path, csv_rows(BIG, tail=f"{last},end,1\n"), "late.csv")
+    table = open_source(path, target="y", as_frame=True).read(BIG - 1, BIG + 1).X
+    assert str(table.schema.field("a").type) == kind
+    first = {"double": BIG - 1.0, "string": str(BIG - 1)}.get(kind, BIG - 1)
+    assert table.column("a").to_pylist() == [first, value]
 
 
 @pytest.mark.parametrize("suffix", ["gz", "bz2", "zst"])
@@ -495,21 +563,6 @@ def test_a_file_that_changes_is_noticed(tmp_path, rows, kind, change):
     source.read(0, N)  # the other file is as it was
 
 
-def test_a_change_during_a_read_is_noticed(tmp_path, rows, monkeypatch):
-    path = tmp_path / "d.parquet"
-    write(path, *rows)
-    source = open_source(path, target="y")
-    original = type(source)._batch
-
-    def changing(self, *given):
-        appended(path)
-        return original(self, *given)
-
-    monkeypatch.setattr(type(source), "_batch", changing)
-    with pytest.raises(DataError, match=r"d\.parquet has changed since it was opened"):
-        source.read(0, 10)
-
-
 def test_damage_within_parquet_is_named(tmp_path, rows):
     path = tmp_path / "d.parquet"
     write(path, *rows)
@@ -520,22 +573,6 @@ def test_damage_within_parquet_is_named(tmp_path, rows):
         list(open_source(path, target="y").chunks())
 
 
-@every(
-    ("error", "expected", "message"),
-    [
-        (IndexError("pop"), DataError, r"d.bin is bad \(pop\); mend it\.$"),
-        (OSError(errno.EINVAL, "an offset"), DataError, "d.bin is bad .*an offset"),
-        (MemoryError("1 EiB"), DataError, "1 EiB.*damaged, or needs more memory"),
-        (OSError(errno.EIO, "of the disk"), OSError, r"^\[Errno 5\] of the disk"),
-        (ImportError("zstd"), ImportError, "^zstd"),
-        (DataError("known"), DataError, "^known"),
-    ],
-)
-def test_what_decoders_raise_names_the_file(error, expected, message):
-    with pytest.raises(expected, match=message), decoding(Path("d.bin"), "is bad", "mend it"):
-        raise error
-
-
 # -- work ahead --------------------------------------------------------------------------
 
 
@@ -544,139 +581,45 @@ def names_of_threads():
 
 
 def test_prefetched_works_one_item_ahead():
-    made, closed = [], []
+    made, closed = [], threading.Event()
 
-    def items():
+    def items(last):
         try:
-            for i in range(5):
-                made.append((i, threading.current_thread().name))
+            for i in range(last):
+                made.append(i)
                 yield i
-        finally:
-            closed.append(threading.current_thread().name)
-
-    ahead = prefetched(items())
-    assert not made
-    assert next(ahead) == 0
-    for _ in range(5000):  # at most; without being asked
-        time.sleep(0.001 * (len(made) < 2))
-    time.sleep(0.02)
-    assert len(made) == 2
-    assert list(ahead) == [1, 2, 3, 4]
-    assert len({name for _, name in made} | set(closed)) == 1
-    assert made[0][1] != threading.current_thread().name
-    assert not names_of_threads()
-    assert list(prefetched([])) == []
-
-
-def test_prefetched_ends_early_and_passes_errors_on():
-    closed = threading.Event()
-
-    def items(last=10**9):
-        try:
-            yield from range(last)
             raise DataError("row 7 is bad")
         finally:
             closed.set()
 
-    endless = items()
-    ahead = prefetched(endless)
+    ahead = prefetched(items(10**9))
+    assert not made
     assert [next(ahead), next(ahead)] == [0, 1]
     assert names_of_threads()
     ahead.close()
+    assert made == [0, 1, 2]
     assert closed.is_set()
-    assert not names_of_threads()
     ahead = prefetched(items(3))
     assert [next(ahead) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(DataError, match="row 7 is bad"):
         next(ahead)
     assert not names_of_threads()
-    for item in prefetched(items()):  # a consumer that breaks off
-        if item == 3:
-            break
-    del item
-    deadline = time.monotonic() + 10
-    while names_of_threads() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not names_of_threads()
 
 
-def test_a_source_can_be_read_while_chunks_are_made(tmp_path, rows):
-    for kind in ("parquet", "csv.gz", "svm"):
-        for i in range(3):
-            write(tmp_path / f"{i}.{kind}", *rows)
-        source = open_source(f"{tmp_path}/*.{kind}", **options(kind))
-        X = np.tile(rows[0], (3, 1))
-        rng = np.random.default_rng(0)
-        next(EncodedSource(source, lambda X: X, 3).chunks(100, prefetch=True))
-        assert not source.pool._items
-        chunks = source.chunks(100, prefetch=True)
-        next(chunks)
-        assert names_of_threads()
-        assert not source.pool._items  # what the thread keeps is its own
-        assert all(part.pool is source.pool for part in source._parts)
-        for chunk in chunks:
-            np.testing.assert_array_equal(dense(chunk.X), X[chunk.rows])
-            some = rng.integers(0, len(X), 5)
-            np.testing.assert_array_equal(dense(source.take(some).X), X[some])
-
-
-@pytest.mark.parametrize("n_files", [1, 2])
-def test_one_thread_reads_at_a_time(tmp_path, rows, monkeypatch, n_files):
-    for i in range(n_files):
-        write(tmp_path / f"{i}.svm", *rows)
-    source = open_source(tmp_path)
-    inside, most = [], []
-    piece = type(source)._piece
-
-    def slow(self, unit, low, high):
-        inside.append(unit)
-        time.sleep(0.005)
-        most.append(len(inside))
-        found = piece(self, unit, low, high)
-        inside.pop()
-        return found
-
-    monkeypatch.setattr(type(source), "_piece", slow)
-    threads = [threading.Thread(target=source.read, args=(a, a + 9)) for a in range(0, 40, 10)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert most == [1] * 4
+@pytest.mark.parametrize("kind", ["parquet", "csv.gz", "svm"])
+def test_a_source_can_be_read_while_chunks_are_made(tmp_path, rows, kind):
+    for i in range(3):
+        write(tmp_path / f"{i}.{kind}", *rows)
+    source = open_source(f"{tmp_path}/*.{kind}", **options(kind))
+    X = np.tile(rows[0], (3, 1))
+    rng = np.random.default_rng(0)
+    for chunk in source.chunks(100, prefetch=True):
+        np.testing.assert_array_equal(dense(chunk.X), X[chunk.rows])
+        some = rng.integers(0, len(X), 5)
+        np.testing.assert_array_equal(dense(source.take(some).X), X[some])
 
 
 # -- how much is decoded -----------------------------------------------------------------
-
-
-def test_random_rows_decode_what_holds_them_once(tmp_path, rows, monkeypatch):
-    for i in range(3):
-        write(tmp_path / f"{i}.parquet", *rows)  # row groups of 400
-        write(tmp_path / f"{i}.csv", *(np.tile(part.T, 6).T for part in rows))  # pages of 8192
-    decoded = []
-    read = pq.ParquetFile.iter_batches
-
-    def noted(self, **given):
-        for batch in read(self, **given):
-            decoded.append(batch.num_rows)
-            yield batch
-
-    monkeypatch.setattr(pq.ParquetFile, "iter_batches", noted)
-    source = open_source(f"{tmp_path}/*.parquet", target="y")
-    rng = np.random.default_rng(0)
-    some = rng.choice(source.n_rows, 500, replace=False)
-    source.take(some)
-    assert sum(decoded) == 3 * N
-    decoded.clear()
-    source.take(np.array([2900, 100, 2850, 2999]))  # the group of the first, and the last ones
-    assert sum(decoded) <= 1000
-    csv_source = open_source(f"{tmp_path}/*.csv", target="y")
-    pages = []
-    load = type(csv_source._parts[0])._load
-    monkeypatch.setattr(
-        type(csv_source._parts[0]), "_load", lambda self, u: pages.append(u) or load(self, u)
-    )
-    csv_source.take(rng.choice(csv_source.n_rows, 500, replace=False))
-    assert len(pages) == len(csv_source.block_starts()) == 9
 
 
 def test_an_epoch_decodes_every_row_once(tmp_path, monkeypatch):
@@ -698,23 +641,6 @@ def test_an_epoch_decodes_every_row_once(tmp_path, monkeypatch):
     assert len(opened) == 24  # one stream for each row group
 
 
-def test_what_is_kept_of_many_files_is_bounded(tmp_path, rows):
-    for i in range(40):
-        write(tmp_path / f"{i}.parquet", *(part[:50] for part in rows))
-        write(tmp_path / f"{i}.csv", *(part[:50] for part in rows))
-    for suffix in ("parquet", "csv"):
-        source = open_source(f"{tmp_path}/*.{suffix}", target="y")
-        source.take(np.arange(0, 2000, 50))
-        assert not source.pool._items
-        for at in range(0, 2000, 50):
-            source.read(at, at + 1)
-        kept = {id(part.pool): len(part.pool._items) for part in source._parts}
-        assert sum(kept.values()) == 16
-    source = open_source(f"{tmp_path}/*.parquet", target="y")
-    assert sum(len(part.rows) for part in source.chunks(60)) == 2000
-    assert not source.pool._items  # files that were read to their end are closed
-
-
 def test_large_row_groups_are_decoded_in_pieces(tmp_path):
     n = 1_000_000
     X = np.random.default_rng(0).normal(size=(n, 8)).astype(np.float32)
@@ -730,58 +656,3 @@ def test_large_row_groups_are_decoded_in_pieces(tmp_path):
     assert most < X.nbytes / 2
     assert chunk.X.dtype == np.float32
     assert chunk.X.flags.c_contiguous
-
-
-# -- sorted rows -------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def classes():
-    rng = np.random.default_rng(5)
-    X = rng.uniform(-2, 2, size=(48_000, 2)).astype(np.float32)
-    y = (np.sin(2 * X[:, 0]) + X[:, 1] > 0).astype(int) + (X[:, 1] > 1.5)
-    return X, y
-
-
-def write_sorted(folder, X, y, case):
-    names = {"a": X[:, 0], "b": X[:, 1], "y": y}
-    if case == "shuffled":
-        pq.write_table(pa.table(names), folder / "d.parquet", row_group_size=4000)
-        return folder / "d.parquet"
-    order = np.argsort(y, kind="stable")
-    whole = pa.table({name: values[order] for name, values in names.items()})
-    if case == "folder":  # one file for each class
-        for label in range(3):
-            pq.write_table(
-                whole.filter(pa.compute.field("y") == label), folder / f"{label}.parquet"
-            )
-        return folder
-    group = {"file": 4000, "large groups": 20_000, "one group": 48_000}[case]
-    pq.write_table(whole, folder / "d.parquet", row_group_size=group)
-    return folder / "d.parquet"
-
-
-@pytest.mark.parametrize("case", ["file", "large groups", "one group", "folder"])
-def test_sorted_files_do_not_hurt(tmp_path, classes, case):
-    X, y = classes
-    test, train = slice(0, 8000), slice(8000, None)
-    solver = DSG(block_size=64, batch_size=1000)
-    table, errors = pa.table({"a": X[test, 0], "b": X[test, 1]}), {}
-    for name in ("shuffled", case):
-        folder = tmp_path / name
-        folder.mkdir()
-        source = open_source(write_sorted(folder, X[train], y[train], name), target="y")
-        model = KernelClassifier(
-            solver=solver, max_iter=25, gamma=2.0, alpha=1e-6, memory_limit=1000,
-            early_stopping=False, random_state=0,
-        )  # fmt: skip
-        errors[name] = 1 - model.fit(source).score(table, y[test])
-    assert errors["shuffled"] < 0.1
-    assert errors[case] < errors["shuffled"] + 0.02
-    shares = [
-        np.bincount(b.batch.y, minlength=3) / 1000
-        for b in sample_batches(source, 1000, seed=0, max_epochs=1, buffer_rows=8000)
-    ]
-    whole = np.bincount(y[train], minlength=3) / 40_000
-    assert np.abs(np.mean(shares, axis=0) - whole).max() < 0.01
-    assert np.abs(shares[: len(shares) // 2] - whole).max() < 0.25

@@ -17,8 +17,9 @@ from scipy.optimize import minimize
 
 from experiments.base import Cell, Claim, Experiment, by_seed
 from experiments.cdsg._courses import POINTS, Size, Task, follow, preset, thin, tune
+from experiments.images import DeformedImages
 from kernelgrad import DSG
-from kernelgrad.data import ArraySource, DeformedImages
+from kernelgrad.data import ArraySource
 from kernelgrad.functions.exact import ExactKernel
 
 PENALTY = 5e-4

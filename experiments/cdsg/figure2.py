@@ -25,7 +25,7 @@ from experiments.cdsg._courses import (
     principal,
     tune,
 )
-from kernelgrad.data import DeformedImages
+from experiments.images import DeformedImages
 
 PENALTY, ROWS, PCA_ROWS = 1e-6, 8_100_000, 10_000
 NAMES = ["DSG", "UDSG", "CDSG"]

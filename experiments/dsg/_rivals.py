@@ -17,10 +17,10 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 
 from experiments.base import Cell, Claim, Experiment, each_seed
+from experiments.images import DeformedImages
 from kernelgrad import DSG, KernelClassifier
 from kernelgrad.callbacks import Callback, FitEvent
 from kernelgrad.compute.threads import one_thread
-from kernelgrad.data import DeformedImages
 from kernelgrad.estimators import competitor
 from kernelgrad.solvers import NORMA, SDCA
 from kernelgrad.solvers.schedules import inverse_decay

@@ -13,8 +13,8 @@ from benchmarks.objectives._shared import distinct, picture, where
 from benchmarks.registry import Row
 
 from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.images import DeformedImages
 from kernelgrad import DSG, KernelClassifier
-from kernelgrad.data import DeformedImages
 from kernelgrad.kernels import ConvolutionKernel
 
 PAPER, NETWORK, PAPER_ROWS = 0.5, 0.6, 8_100_000  # percent

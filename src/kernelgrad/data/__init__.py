@@ -6,15 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernelgrad.data.arrays import ArraySource
-from kernelgrad.data.base import Batch, BatchSource, TargetSummary, check_batch
+from kernelgrad.data.base import Batch, BatchSource, TargetSummary, check_batch, prefetched
 from kernelgrad.data.csv import CsvSource
 from kernelgrad.data.files import DataFile, common_format, find_files, format_of
-from kernelgrad.data.images import DeformedImages
 from kernelgrad.data.libsvm import LibsvmSource
 from kernelgrad.data.multi import MultiSource, joined
 from kernelgrad.data.npz import default_target, open_npy, open_npz
 from kernelgrad.data.parquet import ParquetSource
-from kernelgrad.data.prefetch import prefetched
 from kernelgrad.data.sampling import EpochBatch, sample_batches, split_rows
 from kernelgrad.exceptions import DataError
 
@@ -23,7 +21,6 @@ __all__ = [
     "Batch",
     "BatchSource",
     "CsvSource",
-    "DeformedImages",
     "EpochBatch",
     "LibsvmSource",
     "MultiSource",
@@ -54,9 +51,9 @@ def open_source(
 
     CSV files end in ``.csv`` or ``.tsv``, LIBSVM files in ``.svm``, ``.libsvm`` or
     ``.svmlight``; for ``.txt`` and ``.dat`` the first line decides which of these two it is.
-    Each may be followed by ``.gz``, ``.bz2`` or ``.zst``, and is then decompressed once to a
-    temporary file. Parquet files end in ``.parquet`` or ``.pq``, NumPy archives in ``.npz``,
-    single arrays in ``.npy``.
+    Each may be followed by ``.gz``, ``.bz2`` or ``.zst``. Text is converted once to an Arrow
+    file beside it (``.rows.csv.arrow``) or in the folder ``KERNELGRAD_CONVERTED``. Parquet
+    files end in ``.parquet`` or ``.pq``, NumPy archives in ``.npz``, single arrays in ``.npy``.
 
     The rows of several files are concatenated. The files of a folder, including its
     subfolders, or of a pattern are sorted by name, without those whose names begin with a dot

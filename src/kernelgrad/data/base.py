@@ -6,19 +6,20 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad.compute.linalg import stacked
-from kernelgrad.data.prefetch import prefetched
 from kernelgrad.exceptions import DataError
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad.validation import check_int
 
+T = TypeVar("T")
 MAX_CLASSES = 1000
 """More distinct target values than this are not listed by `TargetSummary`."""
 
@@ -259,6 +260,35 @@ class BatchSource(ABC):
     def _require_target(self) -> None:
         if not self.has_target:
             raise DataError("The data has no target; name the target column with target=.")
+
+
+def prefetched(items: Iterable[T]) -> Iterator[T]:
+    """Yield items, each produced by a thread while the previous one is used.
+
+    At most two items exist at a time, besides those that the consumer keeps. An error in
+    `items` is raised in place of its item. The thread ends after the last item, and when the
+    iterator is closed or garbage-collected.
+
+    Parameters
+    ----------
+    items : iterable
+        Produces the items; only the thread uses it.
+
+    Yields
+    ------
+    object
+        The items, in order.
+    """
+    iterator, end = iter(items), cast(T, object())
+    close: Any = getattr(iterator, "close", lambda: None)  # generators have it
+    with ThreadPoolExecutor(1, "kernelgrad-prefetch") as thread:
+        try:
+            ready = thread.submit(next, iterator, end)
+            while (item := ready.result()) is not end:
+                ready = thread.submit(next, iterator, end)
+                yield item
+        finally:
+            thread.submit(close)
 
 
 class NoRows(DataError):  # noqa: N818 (private: part files without rows are left out)

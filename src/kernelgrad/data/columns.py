@@ -8,14 +8,13 @@ import re
 import warnings
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kernelgrad.data.base import Batch, checked_targets, numbers, stack_rows
-from kernelgrad.data.damage import within
+from kernelgrad.data.base import Batch, numbers, stack_rows
 from kernelgrad.data.paged import FileSource, import_pyarrow
 from kernelgrad.exceptions import DataError
 from kernelgrad.types import AnyArray
@@ -98,14 +97,6 @@ def choose_columns(
     return features
 
 
-def text_feature(path: Path, name: str, value: object) -> DataError:
-    """Return the error for a feature that is not a number."""
-    return DataError(
-        f"{path}: feature column {name!r} is not numeric, for example {value!r}; open the file "
-        f"with as_frame=True, so that estimators encode it, or drop it (drop={[name]!r})."
-    )
-
-
 class ColumnSource(FileSource):
     """A file whose rows are read as Arrow tables with the chosen columns.
 
@@ -128,7 +119,7 @@ class ColumnSource(FileSource):
     """
 
     feature_names: list[str]
-    _dtype: np.dtype[Any] = np.dtype(np.float64)
+    _dtype: np.dtype[Any] = np.dtype(np.float32)  # at least this one, for features
     _float_target = False  # whether another file has a target that is not integral
     _arrow_types: dict[str, Any]  # of the target and, if batches are tables, of the features
 
@@ -155,11 +146,7 @@ class ColumnSource(FileSource):
 
     @abstractmethod
     def _open(self, drop: Sequence[str], feature_names: Sequence[str] | None) -> None:
-        """Call `_set_columns` and `_set_rows`, and set `_arrow_types`."""
-
-    @abstractmethod
-    def _target_tables(self) -> Iterable[Any]:
-        """Return tables of all rows that contain the target column."""
+        """Call `_set_columns`, `_set_groups` and `_set_types`."""
 
     def _set_columns(
         self, names: Sequence[str], drop: Sequence[str], feature_names: Sequence[str] | None
@@ -181,13 +168,52 @@ class ColumnSource(FileSource):
         """Return the given columns that are stored in the file."""
         return [name for name in columns if name not in self._keys]
 
-    def _with_keys(self, table: Any, columns: Sequence[str]) -> Any:
+    def _completed(self, table: Any, columns: Sequence[str]) -> Any:
         """Return a table of stored columns with the constant columns added."""
         repeat = import_pyarrow().repeat
         for name in columns:
             if name in self._keys:
                 table = table.append_column(name, repeat(self._keys[name], table.num_rows))
         return table
+
+    def _set_types(self) -> None:
+        """Set the types of the columns that are read after checking them."""
+        types = {name: self._schema.field(name).type for name in self._stored(self._columns)}
+        types |= {name: value.type for name, value in self._keys.items()}
+        for name in [*self.feature_names, *filter(None, (self._weight,))]:
+            if self.as_frame and name != self._weight:
+                self._arrow_types[name] = types[name]
+            elif (dtype := _float_type(types[name])) is None:
+                raise self._text_column(name)
+            elif name != self._weight:
+                self._dtype = np.promote_types(self._dtype, dtype)
+        if self._target is not None:
+            self._arrow_types[self._target] = kind = types[self._target]
+            if not _is_label(kind):
+                raise DataError(
+                    f"{self._path}: target column {self._target!r} has type {kind}; write it "
+                    "as numbers or strings."
+                )
+
+    def _text_column(self, name: str) -> DataError:
+        """Return the error for a feature or weight that is not a number."""
+        example = None
+        for table in self._tables(0, self._stored([name])):
+            values = self._completed(table, [name]).column(name).to_pylist()
+            bad = [str(v) for v in values if v is not None and not is_number(str(v))]
+            example = next(iter(bad), example)
+            if example is not None:
+                break
+        if name == self._weight:
+            return DataError(
+                f"{self._path}: weight column {name!r} is not numeric, for example "
+                f"{example!r}; correct it or choose another weight column."
+            )
+        return DataError(
+            f"{self._path}: feature column {name!r} is not numeric, for example {example!r}; "
+            "open the file with as_frame=True, so that estimators encode it, or drop it "
+            f"(drop={[name]!r})."
+        )
 
     @classmethod
     def agree(cls, parts: Sequence[Any]) -> None:
@@ -208,24 +234,6 @@ class ColumnSource(FileSource):
         for part in parts:
             part._arrow_types, part._dtype = types, dtype
             part._float_target = target is not None and _is_float(target)
-
-    def target_chunks(self) -> Iterator[AnyArray]:
-        self._require_target()
-        at = 0
-        with self._stamp.unchanged():
-            for table in self._target_tables():
-                if table.num_rows:
-                    with within(self._path):
-                        y = checked_targets(self._labels(table, at), at)
-                    yield y
-                    at += table.num_rows
-            self._check_number(at, self.n_rows)
-
-    def _check_number(self, found: int, n: int) -> None:
-        if found != n:
-            raise DataError(
-                f"{self._path} has {found} rows instead of {n}; it is damaged, write it again."
-            )
 
     def _batch(self, tables: Iterable[Any], first_row: int, n: int) -> Batch:
         """Return the `n` rows of some tables as a batch."""
@@ -257,7 +265,8 @@ class ColumnSource(FileSource):
         for j, name in enumerate(frame.column_names):
             column = frame.column(j)
             known = self._arrow_types.get(name, column.type)
-            if column.type != known and not pt.is_null(known):
+            known = import_pyarrow().float64() if pt.is_null(known) else known
+            if column.type != known:
                 frame = frame.set_column(j, name, column.cast(known, safe=False))
         return frame
 
@@ -283,6 +292,39 @@ class ColumnSource(FileSource):
         if pt.is_decimal(column.type):
             column = column.cast("float64")
         return np.asarray(column)
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text is a number, as in CSV files."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return "_" not in text
+
+
+def _float_type(kind: Any) -> np.dtype[Any] | None:
+    """Return the float type that represents an Arrow type; None if it is not a number."""
+    import pyarrow.types as pt
+
+    if pt.is_null(kind):  # which read calls missing values
+        return np.dtype(np.float32)
+    if pt.is_boolean(kind) or pt.is_float16(kind) or pt.is_float32(kind):
+        return np.dtype(np.float32)
+    if pt.is_integer(kind):
+        return np.dtype(np.float32 if kind.bit_width <= 16 else np.float64)
+    if pt.is_float64(kind) or pt.is_decimal(kind):
+        return np.dtype(np.float64)
+    return None
+
+
+def _is_label(kind: Any) -> bool:
+    import pyarrow.types as pt
+
+    if pt.is_dictionary(kind):
+        kind = kind.value_type
+    text = pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind)
+    return bool(text) or _float_type(kind) is not None
 
 
 def _is_float(kind: Any) -> bool:

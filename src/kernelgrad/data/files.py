@@ -7,11 +7,12 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
-from kernelgrad.data.paged import OPENERS, decompressing, open_text
+from kernelgrad.data.text import OPENERS, read_lines
 from kernelgrad.exceptions import DataError
 from kernelgrad.files.disk import special
 
@@ -188,11 +189,7 @@ def _file_format(path: Path) -> str:
 
 
 def _sniff(path: Path) -> str:
-    with decompressing(path), open_text(path) as stream:
-        for _ in range(100):
-            line = stream.readline(1 << 26)
-            if not line:
-                break
-            if line.strip() and not line.lstrip().startswith(b"#"):
-                return "libsvm" if _LIBSVM_LINE.match(line) else "csv"
+    for line in islice(read_lines(path), 100):
+        if line.strip() and not line.lstrip().startswith(b"#"):
+            return "libsvm" if _LIBSVM_LINE.match(line) else "csv"
     return "csv"

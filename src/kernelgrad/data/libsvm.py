@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
@@ -11,21 +11,23 @@ from typing import Any, Literal
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad.data.base import Batch, count_targets, numbers, summarize
-from kernelgrad.data.paged import TextSource
+from kernelgrad.data.base import Batch, numbers, stack_rows
+from kernelgrad.data.paged import import_pyarrow
+from kernelgrad.data.text import TextSource, Writer
 from kernelgrad.exceptions import DataError
 from kernelgrad.types import AnyArray, Matrix
 from kernelgrad.validation import check_int
 
 MAX_INDEX = 10_000_000
-"""The largest index of a feature where nobody says how many there are."""
+"""The most features of a file where nobody says how many there are."""
+
+_LARGEST = 2**31 - 1
 
 
 class LibsvmSource(TextSource):
     """A LIBSVM file: plain, `.gz`, `.bz2` or `.zst`.
 
-    Opening the file parses it once, which checks every line and determines the number of
-    features. Comments and ``qid`` are ignored.
+    The first opening checks every line. Comments and ``qid`` are ignored.
 
     Parameters
     ----------
@@ -54,18 +56,30 @@ class LibsvmSource(TextSource):
             raise ValueError(f"zero_based must be True, False or 'auto', got {zero_based!r}.")
         if n_features is not None:
             n_features = check_int(n_features, "n_features", low=1)
-        self._shift = 0
-        self.n_features = 0
-        self._largest = MAX_INDEX if n_features is None else n_features
-        self._lowest, self._highest = (1, 0), (-1, 0)  # feature index, row
-        self.counts = count_targets(self._first_pass())
-        self._summary = summarize(self.counts)
-        self._settle(n_features, zero_based)
+        self._columns = ["y", "indices", "values"]
+        self._target = "y"
+        self._shift = self.n_features = 0
+        with self._stamp.unchanged():
+            self._find_bounds()
+            self._settle(n_features, zero_based)
+            self._check_rows()
+
+    def _find_bounds(self) -> None:
+        """Set the lowest and the highest index of a feature, with the row of each."""
+        self._lowest, self._highest = (1, 0), (-1, 0)
+        for first_row, lists in self._open_rows("indices"):
+            indices = np.asarray(lists.flatten())
+            if len(indices):
+                ends = np.cumsum(lists.value_lengths())
+                for at in (int(np.argmax(indices)), int(np.argmin(indices))):
+                    row = first_row + int(np.searchsorted(ends, at, side="right"))
+                    self._highest = max(self._highest, (int(indices[at]), -row))
+                    self._lowest = min(self._lowest, (int(indices[at]), row))
 
     def _settle(self, n_features: int | None, zero_based: bool | Literal["auto"]) -> None:
         """Set the base of indices and the number of features."""
         lowest, zero_row = self._lowest
-        highest, highest_row = self._highest
+        highest, highest_row = self._highest[0], -self._highest[1]
         if zero_based is False and lowest == 0:
             raise DataError(
                 f"{self._path} has feature index 0 in row {zero_row} (rows count from 0), but "
@@ -73,11 +87,13 @@ class LibsvmSource(TextSource):
             )
         self._shift = 0 if zero_based is True or (zero_based == "auto" and lowest == 0) else 1
         found = max(highest + 1 - self._shift, 0)
-        if n_features is not None and found > n_features:
+        if found > (MAX_INDEX if n_features is None else n_features):
+            expected = f"{n_features} features expected"
+            if n_features is None:
+                expected = f"{MAX_INDEX:,} features that a file may have without n_features="
             raise DataError(
                 f"{self._path} has feature index {highest} in row {highest_row} (rows count "
-                f"from 0), beyond the {n_features} features expected; give a larger "
-                "n_features, or the file the model was made for."
+                f"from 0), beyond the {expected}; correct the file or give a larger n_features."
             )
         if n_features is None and found == 0:
             raise DataError(f"{self._path} has no feature at all; give n_features.")
@@ -94,49 +110,37 @@ class LibsvmSource(TextSource):
         for part in parts:
             part.n_features = n_features
 
-    def _first_pass(self) -> Iterator[AnyArray]:
-        for X, y, _, rows in self._index(self._decode):
-            if X.nnz:
-                high, low = int(np.argmax(X.indices)), int(np.argmin(X.indices))
-                if X.indices[high] > self._highest[0]:
-                    self._highest = int(X.indices[high]), int(rows[_row_of(X, high)])
-                if X.indices[low] < self._lowest[0]:
-                    self._lowest = int(X.indices[low]), int(rows[_row_of(X, low)])
-            assert y is not None
-            yield y
+    def _convert(self, out: Writer) -> None:
+        pa = import_pyarrow()
+        kinds = [pa.float64(), pa.list_(pa.int32()), pa.list_(pa.float64())]
+        schema = pa.schema(list(zip(self._columns, kinds, strict=True)))
+        out.begin(schema)
+        for raw, line in self._pages():
+            try:
+                X, y = _load_lines(raw)
+            except (ValueError, OverflowError) as error:
+                raise self._bad_line(raw, line, error) from None
+            offsets = X.indptr.astype(np.int32)
+            parts = (X.indices.astype(np.int32), X.data)
+            lists = [pa.ListArray.from_arrays(offsets, part) for part in parts]
+            out.add(pa.table([pa.array(y), *lists], schema=schema))
 
-    def _parse(self, raw: bytes, line: int, first_row: int) -> Batch:
-        batch = self._decode(raw, line, first_row)
-        X, d = batch.X, self.n_features
+    def _batch(self, tables: Iterable[Any], first_row: int, n: int) -> Batch:
+        found = [(_matrix(table), self._labels(table, 0)) for table in tables]
+        X, y = stack_rows([X for X, _ in found]), np.concatenate([y for _, y in found])
         columns = X.indices - self._shift
-        if X.nnz and not 0 <= columns.min() <= columns.max() < d:
+        if X.nnz and not 0 <= columns.min() <= columns.max() < self.n_features:
             raise self._stamp.changed()
-        return batch._replace(X=sp.csr_matrix((X.data, columns, X.indptr), (X.shape[0], d)))
-
-    def _decode(self, raw: bytes, line: int, first_row: int) -> Batch:
-        try:
-            X, y = self._load_lines(raw)
-        except (ValueError, OverflowError) as error:
-            raise self._bad_line(raw, line, error) from None
+        X = sp.csr_matrix((X.data, columns, X.indptr), (len(y), self.n_features))
         return Batch(X, y, None, numbers(first_row, len(y)))
 
-    def _load_lines(self, raw: bytes) -> tuple[Matrix, AnyArray]:
-        from sklearn.datasets import load_svmlight_file  # imports pandas, so only when needed
-
-        X, y = load_svmlight_file(BytesIO(raw), zero_based=True)
-        if X.nnz and X.indices.max() > self._largest:
-            expected = "features that are expected"
-            if self._largest == MAX_INDEX:
-                expected = "features that a file may have without n_features="
-            raise ValueError(
-                f"feature index {X.indices.max()} is beyond the {self._largest} {expected}"
-            )
-        return X, y
+    def _labels(self, table: Any, first_row: int) -> AnyArray:
+        return np.array(table.column("y"))
 
     def _bad_line(self, raw: bytes, line: int, error: Exception) -> DataError:
         for i, text in enumerate(raw.split(b"\n")):
             try:
-                self._load_lines(text)
+                _load_lines(text)
             except (ValueError, OverflowError) as found:
                 shown = text[:60].decode(errors="replace")
                 return DataError(
@@ -146,5 +150,22 @@ class LibsvmSource(TextSource):
         return DataError(f"{self._path}: bad page at line {line} ({error}); correct it.")
 
 
-def _row_of(X: Matrix, position: int) -> int:
-    return int(np.searchsorted(X.indptr, position, side="right")) - 1
+def _load_lines(raw: bytes) -> tuple[Matrix, AnyArray]:
+    from sklearn.datasets import load_svmlight_file  # imports pandas, so only when needed
+
+    X, y = load_svmlight_file(BytesIO(raw), zero_based=True)
+    if X.nnz and X.indices.max() >= _LARGEST:
+        raise ValueError(f"feature index {X.indices.max()} is beyond {_LARGEST}")
+    return X, y
+
+
+def _matrix(table: Any) -> Matrix:
+    """Return the rows of a table as a CSR matrix, with as many columns as an index allows."""
+    indptr, parts = np.zeros(1, np.int32), []
+    for name in ("indices", "values"):
+        column = table.column(name)
+        column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
+        if len(column):
+            indptr = np.asarray(column.offsets)
+        parts.append(np.array(column.flatten()))
+    return sp.csr_matrix((parts[1], parts[0], indptr - indptr[0]), (len(column), _LARGEST))

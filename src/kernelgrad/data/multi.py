@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from functools import reduce
+from threading import RLock
 from typing import Any
 
 import numpy as np
 
 from kernelgrad.data.arrays import ArraySource
-from kernelgrad.data.base import Batch, BatchSource, Counts, NoRows, summarize
+from kernelgrad.data.base import Batch, BatchSource, NoRows, concat_batches
 from kernelgrad.data.columns import ColumnSource
 from kernelgrad.data.files import DataFile
-from kernelgrad.data.libsvm import LibsvmSource
 from kernelgrad.data.paged import PagedSource
 from kernelgrad.exceptions import DataError
 from kernelgrad.types import AnyArray, IntArray
@@ -59,9 +58,10 @@ class MultiSource(PagedSource):
         self.seekable = all(part.seekable for part in parts)
         self.reading_bytes = max(part.reading_bytes for part in parts)
         self.kept_bytes = max(part.kept_bytes for part in parts)
-        self._set_rows([part.n_rows for part in parts])
-        counts = [part.counts for part in parts if isinstance(part, LibsvmSource)]
-        self._summary = summarize(reduce(Counts.plus, counts)) if counts else None
+        counts = [part.n_rows for part in parts]
+        self._starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        self.n_rows = int(self._starts[-1])
+        self._lock = RLock()
         self._share()
 
     def _share(self) -> None:
@@ -92,14 +92,21 @@ class MultiSource(PagedSource):
         for part in self._parts:
             yield from part.target_chunks()
 
-    def _piece(self, unit: int, low: int, high: int) -> Batch:
+    def _rows(self, start: int, stop: int) -> Batch:
+        first = int(np.searchsorted(self._starts[1:-1], start, side="right"))
+        last = max(int(np.searchsorted(self._starts, stop)), first + 1)
+        return concat_batches([self._piece(i, start, stop) for i in range(first, last)])
+
+    def _piece(self, i: int, start: int, stop: int) -> Batch:
+        """Return the rows of one source that lie in a range."""
+        at, part = int(self._starts[i]), self._parts[i]
         try:
-            batch = self._parts[unit].read(low, high)
+            batch = part.read(max(start - at, 0), min(stop - at, part.n_rows))
         except DataError as error:
-            if self._names[unit] in str(error):
+            if self._names[i] in str(error):
                 raise
-            raise DataError(f"{self._names[unit]}: {error}") from None
-        return batch._replace(rows=batch.rows + self._starts[unit])
+            raise DataError(f"{self._names[i]}: {error}") from None
+        return batch._replace(rows=batch.rows + at)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_parts": [copy(part) for part in self._parts]}

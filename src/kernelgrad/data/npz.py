@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple
+from typing import IO, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -147,13 +147,14 @@ def _member(
     remedy = "object arrays are not accepted, save strings with astype(str)"
     with decoding(path, f"has an array {key!r} that cannot be read", remedy):
         with archive.open(info) as stream:
-            header = _header(stream, info.file_size)
-            if mapped and info.compress_type == zipfile.ZIP_STORED and 0 not in header.shape:
-                while stream.read(1 << 20):  # the last read compares the checksums
-                    pass
-                return _mapped(path, _content_start(path, info), header)
-        with archive.open(info) as stream:  # seeking back would skip the checksum
-            return _checked_text(np.lib.format.read_array(stream, allow_pickle=False))
+            if not mapped or info.compress_type != zipfile.ZIP_STORED:
+                return _checked_text(np.lib.format.read_array(stream, allow_pickle=False))
+            while stream.read(1 << 20):  # the last read compares the checksums
+                pass
+        with path.open("rb") as raw:
+            raw.seek(info.header_offset + 26)
+            lengths = struct.unpack("<HH", raw.read(4))  # of the name and an extra field
+            return _mapped(raw, raw.tell() + sum(lengths), info.file_size)
 
 
 def _csr(archive: zipfile.ZipFile, data_key: str, path: Path) -> Matrix:
@@ -178,40 +179,25 @@ def _map_array(file: Path) -> AnyArray:
         raise FileNotFoundError(f"There is no file {file}; check the path.")
     remedy = "write it with numpy.save, text as astype(str)"
     with decoding(file, "is not a readable .npy array", remedy), file.open("rb") as stream:
-        return _mapped(file, 0, _header(stream, file.stat().st_size))
+        return _mapped(stream, 0, file.stat().st_size)
 
 
-class _Header(NamedTuple):
-    """The header of an array in .npy format, and the offset of its numbers."""
-
-    shape: tuple[int, ...]
-    fortran: bool
-    dtype: np.dtype[Any]
-    size: int
-
-
-def _header(stream: IO[bytes], n_bytes: int) -> _Header:
-    """Read a header and check it against the number of bytes."""
+def _mapped(stream: IO[bytes], start: int, n_bytes: int) -> AnyArray:
+    """Map an array of a given size in .npy format, which begins at a position of a file."""
+    stream.seek(start)
     version = np.lib.format.read_magic(stream)
-    readers = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }
-    if version not in readers:
+    if version > (2, 0):
         raise ValueError(f"version {version} is for structured arrays")
-    shape, fortran, dtype = readers[version](stream)
-    if dtype.hasobject:
-        raise ValueError("it holds Python objects")
-    n_content = n_bytes - stream.tell()
-    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != n_content:
-        raise ValueError(f"{n_content} bytes are no array of shape {shape} and dtype {dtype}")
-    return _Header(shape, fortran, dtype, stream.tell())
-
-
-def _mapped(path: Path, start: int, header: _Header) -> AnyArray:
-    shape, fortran, dtype, size = header
+    newer = np.lib.format.read_array_header_2_0
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else newer
+    shape, fortran, dtype = read(stream)
+    rest, size = start + n_bytes - stream.tell(), math.prod(shape) * dtype.itemsize
+    if dtype.hasobject or min(shape, default=0) < 0 or size != rest:
+        raise ValueError(f"{rest} bytes are no array of shape {shape} and dtype {dtype}")
+    if rest == 0:
+        return np.empty(shape, dtype)
     order: Literal["F", "C"] = "F" if fortran else "C"
-    return _checked_text(np.memmap(path, dtype, "r", start + size, shape, order))
+    return _checked_text(np.memmap(stream, dtype, "r", stream.tell(), shape, order))
 
 
 def _checked_text(array: AnyArray) -> AnyArray:
@@ -221,11 +207,3 @@ def _checked_text(array: AnyArray) -> AnyArray:
         if np.ascontiguousarray(array).view(code).max(initial=0) > sys.maxunicode:
             raise ValueError("it holds characters that do not exist")
     return array
-
-
-def _content_start(path: Path, info: zipfile.ZipInfo) -> int:
-    """Return the offset of the bytes of a member, which follow its own header."""
-    with path.open("rb") as stream:
-        stream.seek(info.header_offset + 26)
-        lengths: tuple[int, int] = struct.unpack("<HH", stream.read(4))
-        return stream.tell() + sum(lengths)

@@ -1,14 +1,17 @@
-"""Endless data of images, deformed by random smooth displacement fields."""
+"""Endless data of images, deformed by random smooth fields that depend on (seed, row)."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from kernelgrad.compute.images import deform
+from kernelgrad.compute import rng
+from kernelgrad.compute.caching import njit
+from kernelgrad.compute.threads import over_tiles
 from kernelgrad.data.base import (
     Batch,
     BatchSource,
@@ -18,8 +21,113 @@ from kernelgrad.data.base import (
     numbers,
 )
 from kernelgrad.exceptions import DataError
-from kernelgrad.types import AnyArray, IntArray
+from kernelgrad.types import AnyArray, Float64Array, IntArray
 from kernelgrad.validation import check_int, check_real
+
+TAG_IMAGE = 16
+_ROWS = 64  # rows of a task
+
+
+@njit(nogil=True, cache=True)
+def _multiply(A: Any, B: Any, out: Any) -> None:
+    """Set out to A B, summed in a fixed order."""
+    for i in range(A.shape[0]):
+        for j in range(B.shape[1]):
+            total = np.float32(0)
+            for p in range(A.shape[1]):
+                total += A[i, p] * B[p, j]
+            out[i, j] = total
+
+
+@njit(nogil=True, cache=True)
+def _deform(
+    images: Any, chosen: Any, rows: Any, plain: int, k0: int, k1: int,
+    B: Any, C: Any, affine: Any, elastic: float, out: Any,
+) -> None:  # fmt: skip
+    """Write ``images[chosen[r]]`` deformed by the field of ``rows[r]`` to ``out[r]``."""
+    n_down, n_across = B.shape[1], C.shape[1]
+    size = n_down * n_across
+    height, width, channels = images.shape[1], images.shape[2], images.shape[3]
+    columns = np.arange(5 + 2 * size)
+    z = np.empty((columns.size, 1), np.float32)
+    half = np.empty((height, n_across), np.float32)
+    down = np.empty((height, width), np.float32)
+    across = np.empty((height, width), np.float32)
+    middle, centre = 0.5 * (height - 1), 0.5 * (width - 1)
+    for r in range(rows.size):
+        image = images[chosen[r]]
+        if rows[r] < plain:
+            out[r] = image
+            continue
+        rng.fill(z, columns, rows[r], k0, k1, rng.NORMAL, np.float32(1))
+        Z = z[5:, 0].copy()
+        _multiply(B, Z[:size].reshape(n_down, n_across), half)
+        _multiply(half, C.T, down)
+        _multiply(B, Z[size:].reshape(n_down, n_across), half)
+        _multiply(half, C.T, across)
+        angle, slant = affine[0] * z[0, 0], affine[2] * z[2, 0]
+        growth = math.exp(affine[1] * z[1, 0])
+        cos, sin = growth * math.cos(angle), growth * math.sin(angle)
+        for i in range(height):
+            for j in range(width):
+                u = i - middle
+                v = j - centre + slant * u
+                y = middle + cos * u - sin * v + affine[3] * z[3, 0] + elastic * down[i, j]
+                x = centre + sin * u + cos * v + affine[4] * z[4, 0] + elastic * across[i, j]
+                y = min(max(y, 0.0), height - 1.0)
+                x = min(max(x, 0.0), width - 1.0)
+                a, b = int(y), int(x)
+                s, t = np.float32(y - a), np.float32(x - b)
+                c, d = min(a + 1, height - 1), min(b + 1, width - 1)
+                for k in range(channels):
+                    upper = image[a, b, k] + t * (image[a, d, k] - image[a, b, k])
+                    lower = image[c, b, k] + t * (image[c, d, k] - image[c, b, k])
+                    out[r, i, j, k] = upper + s * (lower - upper)
+
+
+def bumps(n: int, deviation: float) -> AnyArray:
+    """Return Gaussian bumps on n pixels, one per column, spaced by `deviation` pixels.
+
+    Their sums with independent normal weights are white noise smoothed by a Gaussian of this
+    standard deviation; the squares of a row sum to 1, so that the variance is 1.
+    """
+    n_nodes = math.ceil((n - 1) / deviation) + 7  # three beyond each edge
+    nodes = 0.5 * (n - 1) + deviation * (np.arange(n_nodes) - 0.5 * (n_nodes - 1))
+    B = np.exp(-0.5 * ((np.arange(n)[:, None] - nodes) / deviation) ** 2)
+    B /= np.sqrt((B**2).sum(axis=1, keepdims=True))
+    return np.asarray(B, np.float32)
+
+
+def deform(
+    images: AnyArray,
+    rows: IntArray,
+    seed: int,
+    *,
+    smoothness: float,
+    elastic: float,
+    affine: Float64Array,
+) -> AnyArray:
+    """Return deformed images, float32 (len(rows), h, w, channels); row r is image ``r mod n``.
+
+    Rows below n are not deformed. The standard deviations are, in pixels, `smoothness` for the
+    Gaussian that smooths the fields and `elastic` for the displacement in each direction, and
+    `affine` (5,) for the angle (radians), the logarithm of the size, the slant, and the
+    vertical and horizontal shift (pixels).
+    """
+    B, C = (bumps(side, smoothness) for side in images.shape[1:3])
+    # random words that differ from those of frequencies with the same seed
+    own = rng.words(seed, 0, 1, TAG_IMAGE)[:, 0]
+    k0, k1 = int(own[0]), int(own[1])
+    chosen = rows % len(images)
+    out = np.empty((len(rows), *images.shape[1:]), np.float32)
+
+    def task(a: int, b: int) -> None:
+        _deform(
+            images, chosen[a:b], rows[a:b], len(images), k0, k1, B, C, affine, elastic, out[a:b]
+        )
+
+    over_tiles(len(rows), _ROWS, task)
+    return out
 
 
 class DeformedImages(BatchSource):
