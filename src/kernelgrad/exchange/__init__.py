@@ -1,9 +1,9 @@
 """Export of fitted functions as ONNX graphs, for programs without Python."""
 
+from kernelgrad.exchange import numerics
 from kernelgrad.exchange.functions import add_features, add_function, add_scaling
 from kernelgrad.exchange.graph import IR_VERSION, ML_OPSET, OPSET, Graph, Value, joined
 from kernelgrad.exchange.kernels import ExactForm
-from kernelgrad.exchange.numerics import softmax
 
 __all__ = [
     "IR_VERSION",
@@ -16,5 +16,5 @@ __all__ = [
     "add_function",
     "add_scaling",
     "joined",
-    "softmax",
+    "numerics",
 ]

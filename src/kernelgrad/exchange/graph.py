@@ -50,6 +50,9 @@ class Value:
     def __neg__(self) -> Value:
         return self.graph.op("Neg", self)
 
+    def __pow__(self, n: int) -> Value:
+        return multiplied([self] * n)
+
     def sum(self, axis: int, *, keepdims: bool = True) -> Value:
         """Return the sum along an axis."""
         return self.graph.op("ReduceSum", self, np.array([axis]), keepdims=int(keepdims))
@@ -57,6 +60,14 @@ class Value:
     def max(self, axis: int) -> Value:
         """Return the maximum along an axis, which stays."""
         return self.graph.op("ReduceMax", self, np.array([axis]))
+
+    def mean(self, axis: int, *, keepdims: bool = True) -> Value:
+        """Return the mean along an axis."""
+        return self.graph.op("ReduceMean", self, np.array([axis]), keepdims=int(keepdims))
+
+    def squares(self, axis: int = 1) -> Value:
+        """Return the sum of squares along an axis, which stays."""
+        return self.graph.op("ReduceSumSquare", self, np.array([axis]))
 
     def take(self, index: Any, axis: int = 1) -> Value:
         """Return entries along an axis, by numbers or by values that are numbers."""
@@ -103,11 +114,7 @@ class Graph:
                 "(max_iter, block_size) or fewer support rows, or serve the file of save."
             )
         name = f"{self.prefix}/constant{len(self.constants)}"
-        self.constants.append(
-            numpy_helper.from_array(np.ascontiguousarray(array), name)
-            if array.ndim
-            else numpy_helper.from_array(array, name)
-        )
+        self.constants.append(numpy_helper.from_array(np.asarray(array, order="C"), name))
         return Value(self, name, array.dtype)
 
     def op(self, kind: str, *inputs: Any, dtype: Any = None, **attributes: Any) -> Value:
