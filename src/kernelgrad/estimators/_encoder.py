@@ -71,6 +71,7 @@ class Encoder:
             filled = np.where(np.isnan(numbers), self.medians, numbers)
             ranges = [np.ptp(part, axis=0) for part in _parts(np, filled[:, self.dates])]
             self.parts = np.stack(ranges, axis=1) > 0
+        self.means, self.mean = np.empty((0, 0)), np.empty(0)
         blocks = self.blocks(np, numbers, self._levels(codes))
         if len(self.many) and Y is not None:
             blocks += self._fit_means(codes[:, self.many], Y, seed)

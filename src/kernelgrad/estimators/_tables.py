@@ -24,7 +24,7 @@ from kernelgrad.data.base import all_finite
 from kernelgrad.estimators._encoder import MAX_LEVELS, Encoder
 from kernelgrad.persistence import Record
 
-UNKNOWN = -1.0
+UNKNOWN = -1  # code of levels that training rows did not have
 _MEDIAN_ROWS, _MEDIAN_CELLS = 1000, 1_000_000
 _GAPS = ("NAType", "NaTType")  # of pandas, whose comparisons are no booleans
 _DATES = (nw.Date, nw.Datetime)
@@ -113,7 +113,7 @@ class Column:
             return _numbers(column, self.name)
         known = {level: float(i) for i, level in enumerate(self.levels)}
         values = _values(column)
-        code = {v: known.get(_level(v), UNKNOWN) for v in _distinct(values, self.name)}
+        code = {v: known.get(_level(v), float(UNKNOWN)) for v in _distinct(values, self.name)}
         return np.fromiter(map(code.__getitem__, values), np.float64, len(values))
 
 

@@ -61,6 +61,10 @@ class Value:
         """Return the maximum along an axis, which stays."""
         return self.graph.op("ReduceMax", self, np.array([axis]))
 
+    def argmax(self) -> Value:
+        """Return the number of the largest entry of each row, (n, 1)."""
+        return self.graph.op("ArgMax", self, axis=1, keepdims=1)
+
     def mean(self, axis: int, *, keepdims: bool = True) -> Value:
         """Return the mean along an axis."""
         return self.graph.op("ReduceMean", self, np.array([axis]), keepdims=int(keepdims))
@@ -139,6 +143,8 @@ class Graph:
         usual = np.dtype(np.int64) if kind in _INTEGER else (floats or found)[0]
         if kind in ("Gather", "Reshape", "Concat", "Expand"):
             usual = given[0].dtype
+        if kind == "Where":
+            usual = given[1].dtype
         usual = np.dtype(bool) if kind in _LOGICAL else usual
         number = len(self.nodes)
         outputs = [

@@ -112,7 +112,7 @@ def _over_columns(form: int, A: Value, B: AnyArray) -> Value:
     kept = graph.constant(np.ascontiguousarray(B.T)).astype(A.dtype)
     if form == tiles.DOT:
         return A @ kept
-    product = form >= tiles.LORENTZ
+    product = form in profiles.PRODUCTS
     shape = op("Concat", op("Shape", A, start=0, end=1), np.array([len(B)]), axis=0)
     start = op("Expand", graph.constant(np.array(float(product))), shape)
     columns = op("Unsqueeze", op("Transpose", A, perm=[1, 0]), np.array([2]))
@@ -226,7 +226,7 @@ class ExactForm:
         if not isinstance(kernel, TiledKernel) or isinstance(kernel, ConvolutionKernel):
             raise no_form(kernel, "its values k(x, x) have no form here")
         term = profiles.TERMS[kernel.form_code](xp, self.values, self.values)
-        if kernel.form_code >= tiles.LORENTZ:
+        if kernel.form_code in profiles.PRODUCTS:
             t = term.graph.op("ReduceProd", term, np.array([1]))
         else:
             t = term.sum(1)

@@ -28,7 +28,8 @@ def _operator(kind: str) -> Callable[..., Value]:
 
 
 abs, equal, exp, floor, isnan = map(_operator, ("Abs", "Equal", "Exp", "Floor", "IsNaN"))
-log, maximum, minimum, sqrt, where = map(_operator, ("Log", "Max", "Min", "Sqrt", "Where"))
+log, maximum, minimum, sigmoid = map(_operator, ("Log", "Max", "Min", "Sigmoid"))
+sqrt, where = map(_operator, ("Sqrt", "Where"))
 
 
 def clip(x: Value, low: float, high: float | None) -> Value:
@@ -56,6 +57,11 @@ def norm(x: Value, axis: int = 1) -> Value:
 def softmax(x: Value) -> Value:
     """Return the softmax of rows."""
     return x.graph.op("Softmax", x, axis=1)
+
+
+def ranked(x: Value, n: int, largest: int = 1) -> Value:
+    """Return the n largest entries of rows, falling, or the least ones, increasing."""
+    return x.graph.ops("TopK", x, np.array([n]), dtypes=(None, np.int64), largest=largest)[0]
 
 
 # Functions that ONNX has no operator for, or none in float64

@@ -164,7 +164,7 @@ def _accumulated(torch: Any, form: int, a: Tensor, b: Tensor) -> Tensor:
         return a @ b.T
     if form == tiles.ABSOLUTE:
         return torch.cdist(a, b, p=1.0)
-    product = form >= tiles.LORENTZ
+    product = form in profiles.PRODUCTS
     T = torch.full((len(a), len(b)), float(product), dtype=a.dtype, device=a.device)
     for k in range(a.shape[1]):  # n_a x n_b x d numbers would not fit
         term = profiles.TERMS[form](torch, a[:, k, None], b[None, :, k])

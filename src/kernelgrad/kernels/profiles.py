@@ -32,8 +32,7 @@ def _entropy(xp: Any, x: Array) -> Array:
     return x * xp.log(_nonzero(xp, x))
 
 
-# The term of a column with entries a and b. The terms of the first six forms are added, those
-# of the others are multiplied.
+# The term of a column with entries a and b. Terms are added, those of PRODUCTS multiplied.
 TERMS: dict[int, Callable[[Any, Array, Array], Array]] = {
     tiles.DOT: lambda xp, a, b: a * b,
     tiles.CHI2: lambda xp, a, b: (
@@ -49,6 +48,8 @@ TERMS: dict[int, Callable[[Any, Array, Array], Array]] = {
     tiles.SUMS: lambda xp, a, b: 1.0 + (a + b),
     tiles.COSH: lambda xp, a, b: 1.0 + _square(a - b) * (0.5 / (1.0 + a)) / (1.0 + b),
 }
+
+PRODUCTS = (tiles.LORENTZ, tiles.SUMS, tiles.COSH)
 
 # The Matérn kernels by nu: k(s) and c k'(s) / s, for s = sqrt(2 nu) r / l and e = exp(-s). With
 # c = nu the latter is the derivative by the squared distance (r / l)^2.
