@@ -192,23 +192,24 @@ WITH_FEATURES = [
     (JensenShannon("coordinates"), 70),
 ]
 CASES = [
-    *((case, {"solver": "direct"}) for case in KERNELS_OF_ROWS),
-    *((case, {"solver": "dsg", "block_size": 48}) for case in KERNELS_OF_ROWS + WITH_FEATURES),
-    ((Gaussian(0.3), 5), {"solver": "dsg", "block_size": 4096}),  # in two parts
+    *((case, "direct") for case in KERNELS_OF_ROWS),
+    *((case, kg.DSG(block_size=48)) for case in KERNELS_OF_ROWS + WITH_FEATURES),
+    ((Gaussian(0.3), 5), kg.DSG(block_size=4096)),  # in two parts
 ]
 
 
-@every("case, options", CASES)
-def test_kernels(case, options):
+@every("case, solver", CASES)
+def test_kernels(case, solver):
     kernel, d = case
-    if options["solver"] == "dsg":
-        if not kernel.has_random_features:
-            return
-        options = {**options, "max_iter": 5}
+    if solver != "direct" and not kernel.has_random_features:
+        return
     X = 2.0 * np.random.default_rng(3).random((40, d))
     X[:, 0] *= X[:, 0] > 0.5  # some zeros
     Y = np.random.default_rng(0).standard_normal((40, 2))
-    model = kg.KernelRegressor(kernel=kernel, alpha=1.0, standardize=False, **options)
+    options = {} if solver == "direct" else {"max_iter": 5}
+    model = kg.KernelRegressor(
+        kernel=kernel, alpha=1.0, standardize=False, solver=solver, **options
+    )
     new = np.concatenate([X[:5], 2.0 * np.random.default_rng(1).random((30, d))])
     require_same(model.fit(X, Y), new)
 

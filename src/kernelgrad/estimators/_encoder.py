@@ -49,7 +49,7 @@ class Encoder:
         self.n_levels = np.array(n_levels, np.int64)
         is_level = np.array([kind == "level" for kind in kinds], bool)
         self.numbers: IntArray = np.flatnonzero(~is_level)  # dates are numbers, too
-        self.dates: IntArray = np.flatnonzero([kinds[j] == "date" for j in self.numbers])
+        self.dates: IntArray = np.flatnonzero([k == "date" for k in kinds if k != "level"])
         self.few: IntArray = np.flatnonzero(is_level & (self.n_levels <= MAX_LEVELS))
         self.many: IntArray = np.flatnonzero(self.n_levels > MAX_LEVELS)
         self.medians: AnyArray = np.empty(0)
@@ -143,7 +143,7 @@ class Encoder:
     def _layout(self) -> tuple[IntArray, AnyArray]:
         """Column of the table and whether it is numeric, for each encoded column."""
         parts, n_outputs = self.parts.sum(axis=1), len(self.mean)
-        pieces = [
+        pieces: list[tuple[IntArray, Any]] = [
             (self.numbers, ~self.is_flag),
             (self.numbers[self.has_gaps], False),
             (np.repeat(self.numbers[self.dates], parts), True),

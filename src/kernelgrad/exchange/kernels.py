@@ -119,7 +119,7 @@ def _over_columns(form: int, A: Value, B: AnyArray) -> Value:
     others = op("Unsqueeze", kept, np.array([1]))
 
     def step(total: Value, a: Value, b: Value) -> Value:
-        term = profiles.TERMS[form](xp, a, b)
+        term: Value = profiles.TERMS[form](xp, a, b)
         return total * term if product else total + term
 
     return graph.scan(step, start, columns, others)
@@ -191,10 +191,9 @@ class ExactForm:
         assert isinstance(kernel, TiledKernel)
         B = dense(kept.values)
         t = _over_columns(kernel.form_code, self.values, B)
-        if isinstance(kernel, ArcCosine):
+        right = 0.5 * (B.astype(np.float64) ** 2).sum(axis=1)
+        if isinstance(kernel, ArcCosine) and kept.square is not None:
             right = np.sqrt(kept.square)
-        else:
-            right = 0.5 * (B.astype(np.float64) ** 2).sum(axis=1)
         return _finished(kernel, t, self.size, right)
 
     def _combined(self, values: Iterable[Value]) -> Value:
