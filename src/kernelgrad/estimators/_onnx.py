@@ -86,7 +86,7 @@ def _codes(text: Value, levels: tuple[str | None, ...], name: str) -> Value:
 def _numbers(model: Any, x: Value) -> Outputs:
     f, C = add_function(model.expansion_, x), model.expansion_.n_outputs
     if isinstance(model.loss_, LogLinkLoss):
-        f = xp.exp(xp.minimum(f, LARGEST_LOG))
+        f = _growth(f)
     if model.loss_.n_outputs is not None:  # quantiles do not cross
         f = xp.ranked(f, C, largest=0)
     if model._task().ndim == 1:
@@ -129,24 +129,14 @@ def _responses(task: Classification, f: Value) -> Value:
 def _probabilities(model: Any, f: Value, response: Value) -> Value:
     if hasattr(model, "calibration_"):
         a, b = model.calibration_.T
-        p = xp.sigmoid(xp.clip(a * f + b, -500.0, 500.0))
-        return _shares(p) if len(model.classes_) > 2 else _two(p)
-    if not model._has_own_proba(model.loss_):
-        calibration = model._calibration
-        assert calibration is not None
-        return _calibrated(calibration, response)
-    if model.loss_.is_multinomial:
+        f = xp.clip(a * f + b, -500.0, 500.0)
+    elif not model._has_own_proba(model.loss_):
+        return _calibrated(model._calibration, response)
+    elif model.loss_.is_multinomial:
         return xp.softmax(f)
     p = xp.sigmoid(f)
-    return _two(p) if len(model.classes_) == 2 else _shares(p)
-
-
-def _two(p: Value) -> Value:
-    return joined([1.0 - p, p])
-
-
-def _shares(p: Value) -> Value:
-    """Return probabilities divided by their sum."""
+    if len(model.classes_) == 2:
+        return joined([1.0 - p, p])
     return p / xp.maximum(p.sum(1), 1e-300)
 
 
@@ -180,10 +170,7 @@ def _novelty(model: Any, x: Value) -> Outputs:
 
 def _ratio(model: Any, x: Value) -> Outputs:
     f = _flat(add_function(model.expansion_, x))
-    if isinstance(model.loss_, KLDensityRatio):
-        ratio = xp.exp(xp.minimum(f, LARGEST_LOG))
-    else:
-        ratio = xp.maximum(f, 0.0)
+    ratio = _growth(f) if isinstance(model.loss_, KLDensityRatio) else xp.maximum(f, 0.0)
     return {"ratio": (ratio, None), "decision": (f, None)}
 
 
@@ -191,20 +178,12 @@ def _process(model: Any, x: Value, *, std: bool = False) -> Outputs:
     mean = model.y_mean_ + model.y_scale_ * _flat(add_function(model.expansion_, x))
     outputs: Outputs = {"mean": (mean, None)}
     if std:
-        outputs["std"] = _deviation(model, x), None
+        exact, half = model.expansion_.exact, model._half_inverse()
+        kept = exact.prepare(model._rows_of_posterior()[0])
+        form = ExactForm(exact.kernel, add_scaling(exact.scaling, x), kept)
+        left = xp.maximum(form.diagonal() - (form(kept) @ half.T).squares(), 0.0)
+        outputs["std"] = _flat(xp.sqrt(model.signal_variance_ * left)), None
     return outputs
-
-
-def _deviation(model: Any, x: Value) -> Value:
-    """Return the standard deviation of f."""
-    half = model._half_inverse()
-    exact = model.expansion_.exact
-    kept = exact.prepare(model._rows_of_posterior()[0])
-    form = ExactForm(exact.kernel, add_scaling(exact.scaling, x), kept)
-    prior = form.diagonal()
-    Z = form(kept) @ half.T
-    left = xp.maximum(prior - Z.squares(), 0.0)
-    return _flat(xp.sqrt(model.signal_variance_ * left))
 
 
 def _features(model: Any, x: Value) -> Outputs:
@@ -220,11 +199,11 @@ def _flat(x: Value) -> Value:
     return x.reshape(-1)
 
 
+def _growth(f: Value) -> Value:
+    return xp.exp(xp.minimum(f, LARGEST_LOG))
+
+
 _OUTPUTS: dict[str, Callable[..., Outputs]] = {
-    "numbers": _numbers,
-    "classes": _classes,
-    "novelty": _novelty,
-    "ratio": _ratio,
-    "process": _process,
-    "features": _features,
-}
+    "numbers": _numbers, "classes": _classes, "novelty": _novelty, "ratio": _ratio,
+    "process": _process, "features": _features,
+}  # fmt: skip

@@ -331,7 +331,7 @@ def softmax_of_row(u: Float64Array, out: Float64Array) -> float:
         total += out[c]
     for c in range(len(u)):
         out[c] /= total
-    return math.log(total) + top
+    return float(math.log(total) + top)
 
 
 @njit(nogil=True, cache=True)
