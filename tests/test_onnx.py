@@ -194,7 +194,7 @@ WITH_FEATURES = [
 CASES = [
     *((case, "direct") for case in KERNELS_OF_ROWS),
     *((case, kg.DSG(block_size=48)) for case in KERNELS_OF_ROWS + WITH_FEATURES),
-    ((Gaussian(0.3), 5), kg.DSG(block_size=4096)),  # in two parts
+    ((Gaussian(0.3), 5), kg.DSG(block_size=512)),  # in two parts
 ]
 
 
@@ -206,7 +206,7 @@ def test_kernels(case, solver):
     X = 2.0 * np.random.default_rng(3).random((40, d))
     X[:, 0] *= X[:, 0] > 0.5  # some zeros
     Y = np.random.default_rng(0).standard_normal((40, 2))
-    options = {} if solver == "direct" else {"max_iter": 5}
+    options = {} if solver == "direct" else {"max_iter": 20 if solver.block_size > 48 else 5}
     model = kg.KernelRegressor(
         kernel=kernel, alpha=1.0, standardize=False, solver=solver, **options
     )

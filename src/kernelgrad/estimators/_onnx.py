@@ -178,7 +178,7 @@ def _process(model: Any, x: Value, *, std: bool = False) -> Outputs:
     mean = model.y_mean_ + model.y_scale_ * _flat(add_function(model.expansion_, x))
     outputs: Outputs = {"mean": (mean, None)}
     if std:
-        exact, half = model.expansion_.exact, model._half_inverse()
+        half, exact = model._half_inverse(), model.expansion_.exact
         kept = exact.prepare(model._rows_of_posterior()[0])
         form = ExactForm(exact.kernel, add_scaling(exact.scaling, x), kept)
         left = xp.maximum(form.diagonal() - (form(kept) @ half.T).squares(), 0.0)
