@@ -3,38 +3,30 @@
 Rows become numbers in two steps. *Codes* are one number for each column of the table: the
 value itself, the seconds of a date, the number of a level (-1 where it was not seen in
 training), NaN where a number or date is missing. *Encoded* rows are what functions are of:
-gaps filled and marked, levels as indicators or means of the targets, made by the encoders of
-scikit-learn. A table is plain arrays and texts, from which these encoders come back.
+gaps filled and marked, levels as indicators or means of the targets, made by an `Encoder`.
+A table is plain arrays and texts.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
 from narwhals.exceptions import DuplicateError
-from sklearn.impute import SimpleImputer
-from sklearn.model_selection import KFold
-from sklearn.preprocessing import OneHotEncoder, TargetEncoder
 
 from kernelgrad.data.base import all_finite
+from kernelgrad.encoder import MAX_LEVELS, Encoder
 from kernelgrad.files.records import Record
-from kernelgrad.types import AnyArray, Float64Array, IntArray
+from kernelgrad.types import AnyArray, Float64Array
 from kernelgrad.validation import DataError
 
-MAX_LEVELS = 40
-"""Columns of more levels are encoded by means of the targets, not by indicators."""
-
-UNKNOWN = -1.0
-_FOLDS = 5  # of the means that training rows get, which leave their own targets out
+UNKNOWN = -1  # code of levels that training rows did not have
 _MEDIAN_ROWS, _MEDIAN_CELLS = 1000, 1_000_000
 _GAPS = ("NAType", "NaTType")  # of pandas, whose comparisons are no booleans
-_PARTS = ("month", "weekday", "hour")
 _DATES = (nw.Date, nw.Datetime)
 _TEXTS = (nw.String, nw.Categorical, nw.Enum)
 
@@ -121,25 +113,16 @@ class Column:
             return _numbers(column, self.name)
         known = {level: float(i) for i, level in enumerate(self.levels)}
         values = _values(column)
-        code = {v: known.get(_level(v), UNKNOWN) for v in _distinct(values, self.name)}
+        code = {v: known.get(_level(v), float(UNKNOWN)) for v in _distinct(values, self.name)}
         return np.fromiter(map(code.__getitem__, values), np.float64, len(values))
 
 
-@dataclass
-class Table:
+class Table(Encoder):
     """A table as seen in training, and its encoding."""
 
-    columns: tuple[Column, ...]
-    medians: AnyArray = field(default_factory=lambda: np.empty(0))  # of numbers and dates
-    has_gaps: AnyArray = field(default_factory=lambda: np.empty(0, bool))
-    is_flag: AnyArray = field(default_factory=lambda: np.empty(0, bool))
-    # of dates, (dates, 3): which parts vary
-    parts: AnyArray = field(default_factory=lambda: np.empty((0, len(_PARTS)), bool))
-    # (outputs, levels of all columns by means) and (outputs,)
-    means: AnyArray = field(default_factory=lambda: np.empty((0, 0)))
-    mean: AnyArray = field(default_factory=lambda: np.empty(0))
-
-    # -- learning ----------------------------------------------------------------------
+    def __init__(self, columns: Sequence[Column]) -> None:
+        super().__init__([c.kind for c in columns], [len(c.levels) for c in columns])
+        self.columns = tuple(columns)
 
     @classmethod
     def learn(
@@ -162,37 +145,6 @@ class Table:
             found.append(Column(name, kind, levels))
         return cls(tuple(found))
 
-    def fit(self, codes: AnyArray, Y: Float64Array | None, seed: int) -> AnyArray:
-        """Fit the encoding to codes (n, d) and targets (n, outputs); return encoded rows."""
-        numbers = codes[:, self._numbers]
-        self.has_gaps = np.asarray(np.isnan(numbers).any(axis=0))
-        self.is_flag = np.array([_is_flag(column) for column in numbers.T], bool)
-        if len(self._numbers):
-            imputer = SimpleImputer(strategy="median", keep_empty_features=True)
-            self.medians = imputer.fit(numbers).statistics_.astype(codes.dtype)
-            filled = np.where(np.isnan(numbers), self.medians, numbers)[:, self._dates]
-            self.parts = np.array(
-                [[np.ptp(part) > 0 for part in _parts(t)] for t in filled.T], bool
-            ).reshape(-1, len(_PARTS))
-        if len(self._many) and Y is not None:
-            return self._encode(codes, self._fit_means(codes[:, self._many], Y, seed))
-        return self.encode(codes)
-
-    def _fit_means(self, codes: AnyArray, Y: Float64Array, seed: int) -> list[AnyArray]:
-        """Fit the encoders by targets; return what training rows get, from other folds."""
-        whole = [self._target_encoder().fit(codes, y) for y in Y.T]
-        self.means = np.array([np.concatenate(e.encodings_) for e in whole])
-        self.mean = np.array([float(e.target_mean_) for e in whole])
-        out = [np.empty(codes.shape) for _ in whole]
-        folds = KFold(min(_FOLDS, len(codes)), shuffle=True, random_state=seed)
-        for others, fold in folds.split(codes):
-            for part, y in zip(out, Y.T, strict=True):
-                encoder = self._target_encoder().fit(codes[others], y[others])
-                part[fold] = encoder.transform(codes[fold])
-        return out
-
-    # -- encoding ----------------------------------------------------------------------
-
     def codes(self, columns: Columns) -> AnyArray:
         """Return rows (n, d) as codes, of the columns seen in training."""
         data = columns.data
@@ -206,142 +158,16 @@ class Table:
             check_finite(codes, lambda j: self.columns[j].name)
         return codes
 
-    def encode(self, codes: AnyArray) -> AnyArray:
-        """Return rows without gaps, (n, width)."""
-        many = codes[:, self._many]
-        return self._encode(codes, [e.transform(many) for e in self._target_encoders])
-
-    def _encode(self, codes: AnyArray, means: list[AnyArray]) -> AnyArray:
-        blocks = []
-        if len(self._numbers):
-            numbers = self._imputer.transform(codes[:, self._numbers])
-            dates = numbers[:, : len(self._numbers)][:, self._dates]
-            of_dates = zip(dates.T, self.parts, strict=True)
-            blocks = [numbers] + [
-                part[:, None]
-                for t, wanted in of_dates
-                for part, vary in zip(_parts(t), wanted, strict=True)
-                if vary
-            ]
-        if len(self._few):
-            blocks.append(self._one_hot.transform(codes[:, self._few]))
-        blocks += means
-        return np.ascontiguousarray(np.concatenate(blocks, axis=1))
-
-    def a_row(self) -> AnyArray:
-        """Return the codes of one row: medians, and the first level of each category."""
-        codes = np.zeros((1, len(self.columns)))
-        codes[0, self._numbers] = self.medians
-        return codes
-
-    # -- the layout --------------------------------------------------------------------
-
-    def _places(self, wanted: Any) -> IntArray:
-        return np.array([j for j, c in enumerate(self.columns) if wanted(c)], np.int64)
-
-    @cached_property
-    def _numbers(self) -> IntArray:
-        return self._places(lambda c: c.kind != "level")
-
-    @cached_property
-    def _dates(self) -> IntArray:
-        """Places of dates among the numbers."""
-        kinds = [c.kind for c in self.columns if c.kind != "level"]
-        return np.flatnonzero(np.array(kinds) == "date")
-
-    @cached_property
-    def _few(self) -> IntArray:
-        return self._places(lambda c: c.kind == "level" and len(c.levels) <= MAX_LEVELS)
-
-    @cached_property
-    def _many(self) -> IntArray:
-        return self._places(lambda c: len(c.levels) > MAX_LEVELS)
-
-    @cached_property
-    def _layout(self) -> tuple[IntArray, AnyArray]:
-        """Column of the table and whether it is numeric, for each encoded column."""
-        parts = self.parts.sum(axis=1)
-        counts = [len(self.columns[j].levels) for j in self._few]
-        n_outputs = len(self.mean)
-        groups = np.concatenate(
-            [
-                self._numbers, self._numbers[self.has_gaps],
-                np.repeat(self._numbers[self._dates], parts), np.repeat(self._few, counts),
-                np.tile(self._many, n_outputs),
-            ]
-        ).astype(np.int64)  # fmt: skip
-        numeric = np.concatenate(
-            [
-                ~self.is_flag, np.zeros(self.has_gaps.sum(), bool), np.ones(parts.sum(), bool),
-                np.zeros(sum(counts), bool), np.ones(len(self._many) * n_outputs, bool),
-            ]
-        ).astype(bool)  # fmt: skip
-        return groups, numeric
-
-    @property
-    def groups(self) -> IntArray:
-        """The number of the column of the table that each encoded column comes from."""
-        return self._layout[0]
-
-    @property
-    def is_numeric(self) -> AnyArray:
-        """False for encoded columns of zeros and ones: indicators, booleans, marks of gaps."""
-        return self._layout[1]
-
-    @property
-    def width(self) -> int:
-        """Number of encoded columns."""
-        return len(self.groups)
-
-    # -- encoders of scikit-learn, from what was found ---------------------------------
-
-    @cached_property
-    def _imputer(self) -> SimpleImputer:
-        # two rows of which it finds these medians and gaps
-        rows = np.stack([self.medians, np.where(self.has_gaps, np.nan, self.medians)])
-        imputer = SimpleImputer(
-            strategy="median", add_indicator=bool(self.has_gaps.any()), keep_empty_features=True
-        )
-        return imputer.fit(rows)
-
-    def _codes_of(self, places: IntArray) -> list[AnyArray]:
-        return [np.arange(float(len(self.columns[j].levels))) for j in places]
-
-    @cached_property
-    def _one_hot(self) -> OneHotEncoder:
-        encoder = OneHotEncoder(
-            categories=self._codes_of(self._few), handle_unknown="ignore", sparse_output=False
-        )
-        return encoder.fit(np.zeros((1, len(self._few))))
-
-    def _target_encoder(self) -> TargetEncoder:
-        return TargetEncoder(categories=self._codes_of(self._many), target_type="continuous")
-
-    @cached_property
-    def _target_encoders(self) -> list[TargetEncoder]:
-        cuts = np.cumsum([len(self.columns[j].levels) for j in self._many])[:-1]
-        encoders = []
-        for means, mean in zip(self.means, self.mean, strict=True):
-            encoder = self._target_encoder().fit(np.zeros((2, len(self._many))), [0.0, 1.0])
-            encoder.encodings_, encoder.target_mean_ = np.split(means, cuts), float(mean)
-            encoders.append(encoder)
-        return encoders
-
-    # -- files -------------------------------------------------------------------------
-
-    _ARRAYS = ("medians", "has_gaps", "is_flag", "parts", "means", "mean")
-
     def describe(self) -> tuple[list[Any], dict[str, AnyArray]]:
         """Return what :meth:`restore` needs, as plain values and arrays."""
         columns = [[c.name, c.kind, list(c.levels)] for c in self.columns]
-        return columns, {name: getattr(self, name) for name in self._ARRAYS}
+        return columns, {name: getattr(self, name) for name in self.ARRAYS}
 
     @classmethod
     def restore(cls, columns: Any, record: Record, d: int) -> Table:
         """Return the table of `d` columns that :meth:`describe` was called on."""
-        known = tuple(Column(name, kind, tuple(levels)) for name, kind, levels in columns)
-        table = cls(known)
-        for column in known:
+        table = cls([Column(name, kind, tuple(levels)) for name, kind, levels in columns])
+        for column in table.columns:
             levels = column.levels
             if not (
                 isinstance(column.name, str)
@@ -350,16 +176,9 @@ class Table:
                 and len(set(levels)) == len(levels)
             ):
                 raise record.error(f"holds {column!r}, which is no column")
-        if len(known) != d:
-            raise record.error(f"holds {len(known)} columns in a model of {d}")
-        numbers, dates = len(table._numbers), len(table._dates)
-        table.medians = record.array("medians", numbers, finite=False)
-        table.has_gaps = record.array("has_gaps", numbers, kinds="b")
-        table.is_flag = record.array("is_flag", numbers, kinds="b")
-        table.parts = record.array("parts", dates, len(_PARTS), kinds="b")
-        many = sum(len(known[j].levels) for j in table._many)
-        table.means = record.array("means", "by means", many)
-        table.mean = record.array("mean", "by means")
+        if len(table.columns) != d:
+            raise record.error(f"holds {len(table.columns)} columns in a model of {d}")
+        table.read(record)
         return table
 
 
@@ -499,20 +318,6 @@ def _seconds(column: Any, name: str) -> Float64Array:
             "it to dates, or leave the values missing."
         ) from None
     return np.where(np.isnat(stamps), np.nan, stamps.astype(np.int64) / 1e6)
-
-
-def _parts(seconds: AnyArray) -> list[Float64Array]:
-    """Return month (1 to 12), weekday (0 is Monday) and hour."""
-    stamps = seconds.astype("datetime64[s]")
-    month = stamps.astype("datetime64[M]").astype(np.int64) % 12 + 1
-    weekday = (stamps.astype("datetime64[D]").astype(np.int64) + 3) % 7
-    hour = seconds // 3600 % 24
-    return [np.asarray(part, np.float64) for part in (month, weekday, hour)]
-
-
-def _is_flag(values: AnyArray) -> bool:
-    """Whether a column of numbers holds zeros and ones alone."""
-    return bool(((values == 0) | (values == 1) | np.isnan(values)).all())
 
 
 def _levels(

@@ -34,7 +34,7 @@ from kernelgrad.device.backend import (
     TorchDevice,
 )
 from kernelgrad.device.features import no_features
-from kernelgrad.kernels import tiles
+from kernelgrad.kernels import profiles, tiles
 from kernelgrad.kernels.base import (
     CompositeKernel,
     ExactRows,
@@ -153,7 +153,8 @@ def _value(torch: Any, kernel: Kernel, A: Any, B: Any) -> Tensor:
     assert isinstance(kernel, TiledKernel)
     a, left, b, right = next(A), next(A), next(B), next(B)
     t = _accumulated(torch, kernel.form_code, a, b)
-    return _finished(torch, t, left, right, **kernel.finish())
+    left = None if left is None else left[:, None]
+    return profiles.values(torch, t, left, right, **kernel.finish())
 
 
 def _accumulated(torch: Any, form: int, a: Tensor, b: Tensor) -> Tensor:
@@ -162,67 +163,9 @@ def _accumulated(torch: Any, form: int, a: Tensor, b: Tensor) -> Tensor:
         return a @ b.T
     if form == tiles.ABSOLUTE:
         return torch.cdist(a, b, p=1.0)
-    start = 1.0 if form >= tiles.LORENTZ else 0.0
-    T = torch.full((len(a), len(b)), start, dtype=a.dtype, device=a.device)
+    product = form in profiles.PRODUCTS
+    T = torch.full((len(a), len(b)), float(product), dtype=a.dtype, device=a.device)
     for k in range(a.shape[1]):  # n_a x n_b x d numbers would not fit
-        x, z = a[:, k, None], b[None, :, k]
-        if form == tiles.LEAST:
-            T += torch.minimum(x, z)
-        elif form == tiles.ROOTS:
-            T += (x + z).sqrt_()
-        elif form == tiles.LORENTZ:
-            T *= (x - z).square_().add_(1.0)
-        elif form == tiles.SUMS:
-            T *= (x + z).add_(1.0)
-        elif form == tiles.COSH:
-            T *= (x - z).square_().mul_(0.5 / (1 + x)).div_(1 + z).add_(1.0)
-        elif form == tiles.CHI2:
-            both = (x + z).clamp_(min=torch.finfo(a.dtype).tiny)
-            T += (2 * torch.minimum(x, z)) * (torch.maximum(x, z) / both)
-        else:  # SHANNON; a column with a 0 in either row contributes nothing
-            mean = (x + z).log2_()
-            value = 0.5 * (x * (mean - x.log2()) + z * (mean - z.log2()))
-            T += torch.where((x > 0) & (z > 0), value, torch.zeros_like(value))
+        term = profiles.TERMS[form](torch, a[:, k, None], b[None, :, k])
+        T = T.mul_(term) if product else T.add_(term)
     return T
-
-
-def _finished(
-    torch: Any, t: Tensor, left: Tensor, right: Tensor, finish: int,
-    coef: Any = (), degree: int = 1,
-) -> Tensor:  # fmt: skip
-    """Return the finish applied to t, whose memory may be overwritten."""
-    if finish == tiles.EXP:
-        return t.exp_()
-    if finish == tiles.EXP_MINUS:
-        return t.neg_().exp_()
-    if finish == tiles.INVERSE:
-        return t.reciprocal_()
-    if finish == tiles.POWER:
-        return t.add_(float(coef[0])).pow_(degree)
-    if finish == tiles.POLE:
-        return t.neg_().add_(1.0).reciprocal_()
-    if finish == tiles.SERIES:
-        value = torch.full_like(t, float(coef[-1]))
-        for c in reversed(coef[:-1]):
-            value = value.mul_(t).add_(float(c))
-        return value
-    if finish in (tiles.ARC0, tiles.ARC1, tiles.ARC2):
-        c = t.clamp_(-1.0, 1.0)
-        rest = np.pi - c.arccos()
-        if finish == tiles.ARC0:
-            value = rest
-        else:
-            sine = ((1 - c) * (1 + c)).sqrt_()
-            one = finish == tiles.ARC1
-            value = sine + rest * c if one else 3 * sine * c + rest * (1 + 2 * c * c)
-        return value * (left[:, None] * right) / np.pi
-    if finish < tiles.HALF_SQUARE:
-        return t
-    u = t.sub_(left[:, None]).sub_(right).neg_().clamp_(min=0.0)
-    if finish == tiles.GAUSS:
-        return u.neg_().exp_()
-    s = u.sqrt()
-    k = (-s).exp_()
-    if finish == tiles.MATERN1:
-        return k
-    return k.mul_(s.add_(1.0) if finish == tiles.MATERN3 else u.div_(3.0).add_(s).add_(1.0))

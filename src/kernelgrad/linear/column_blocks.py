@@ -46,6 +46,7 @@ from kernelgrad.losses.scalar import (
     SQUARED_HINGE,
     curvature,
     slope,
+    softmax_of_row,
     value,
 )
 from kernelgrad.types import AnyArray, Float64Array, IntArray
@@ -118,16 +119,12 @@ def _look(loss: Any, i: int, at: Any, r: int) -> None:
     """Write values, derivatives and curvatures of row i at its responses, in row r of `at`."""
     code, y, u, v, g, h = loss.code, loss.Y[i], at.U[r], at.V[r], at.G[r], at.H[r]
     if code == MULTINOMIAL:  # likewise
-        top, total, chosen = u.max(), 0.0, 0.0
+        total, chosen = softmax_of_row(u, g), 0.0
         for c in range(len(u)):
-            g[c] = math.exp(u[c] - top)
-            total += g[c]
+            h[c] = max(2.0 * g[c] * (1.0 - g[c]), _LEAST)
+            g[c] -= y[c]
             chosen += y[c] * u[c]
-        for c in range(len(u)):
-            q = g[c] / total
-            h[c] = max(2.0 * q * (1.0 - q), _LEAST)
-            g[c] = q - y[c]
-        v[0] = math.log(total) + top - chosen
+        v[0] = total - chosen
         return
     for c in range(len(u)):
         v[c], g[c], h[c] = _point(code, loss.numbers[c], y[c], u[c])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from scipy.special import expit, log_expit
+from scipy.special import expit, log_expit, softmax
 
 from kernelgrad.losses import scalar
 from kernelgrad.losses.base import Loss, ScalarLoss, Task, aligned_targets, row_weights
@@ -55,11 +55,6 @@ def encode_labels(codes: AnyArray, n_classes: int, loss: Loss) -> Float32Array:
         return one_hot
     signs: Float32Array = 2.0 * one_hot - 1.0
     return signs[:, 1:] if n_classes == 2 else signs
-
-
-def _softmax(scores: FloatArray) -> FloatArray:
-    shifted = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
 
 
 def _class_weights(
@@ -273,7 +268,7 @@ class Logistic(MarginLoss):
         """
         if f.shape[1] == 1:
             return np.hstack([expit(-f), expit(f)])
-        return _softmax(np.asarray(log_expit(f)))
+        return np.asarray(softmax(log_expit(f), axis=1))
 
 
 class Perceptron(MarginLoss):
@@ -326,13 +321,13 @@ class Multinomial(Loss):
     def gradient(self, y: AnyArray, f: FloatArray) -> FloatArray:
         """Return ``softmax(f) - y``, shape (n, K)."""
         targets = self._targets(y, f)
-        result: FloatArray = _softmax(f) - targets
+        result: FloatArray = softmax(f, axis=1) - targets
         return result
 
     def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
         """Return ``max_c p_c (1 - p_c)``, shape (n,); `width` is ignored."""
         self._targets(y, f)
-        p = _softmax(f)
+        p = softmax(f, axis=1)
         largest: FloatArray = (p * (1.0 - p)).max(axis=1)
         return largest
 
@@ -348,7 +343,7 @@ class Multinomial(Loss):
 
     def predict_proba(self, f: FloatArray) -> FloatArray:
         """Return ``softmax(f)``, shape (n, K), in the dtype of `f`."""
-        return _softmax(f)
+        return np.asarray(softmax(f, axis=1))
 
     @staticmethod
     def _targets(y: AnyArray, f: FloatArray) -> FloatArray:

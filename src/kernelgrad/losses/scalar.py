@@ -323,6 +323,18 @@ def kink_distance(code: int, p: Any, y: Any, f: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
+def softmax_of_row(u: Float64Array, out: Float64Array) -> float:
+    """Write ``softmax(u)`` to `out`; return ``log sum_c exp(u_c)``."""
+    top, total = u.max(), 0.0
+    for c in range(len(u)):
+        out[c] = math.exp(u[c] - top)
+        total += out[c]
+    for c in range(len(u)):
+        out[c] /= total
+    return float(math.log(total) + top)
+
+
+@njit(nogil=True, cache=True)
 def slopes_of_row(
     code: int, params: Float64Array, y: Float64Array, u: Float64Array, out: Float64Array
 ) -> None:
@@ -332,15 +344,9 @@ def slopes_of_row(
         slopes_by_method(code, C, y.ctypes.data, u.ctypes.data, out.ctypes.data)
         return
     if code == MULTINOMIAL:
-        top = u[0]
-        for c in range(1, C):
-            top = max(top, u[c])
-        total = 0.0
+        softmax_of_row(u, out)
         for c in range(C):
-            out[c] = math.exp(u[c] - top)
-            total += out[c]
-        for c in range(C):
-            out[c] = out[c] / total - y[c]
+            out[c] -= y[c]
         return
     for c in range(C):
         out[c] = slope(code, params[c], y[c], u[c])
@@ -354,9 +360,7 @@ def value_of_row(code: int, params: Float64Array, y: Float64Array, u: Float64Arr
         return value_by_method(code, C, y.ctypes.data, u.ctypes.data)
     total = 0.0
     if code == MULTINOMIAL:
-        top, chosen = u[0], 0.0
-        for c in range(1, C):
-            top = max(top, u[c])
+        top, chosen = u.max(), 0.0
         for c in range(C):
             total += math.exp(u[c] - top)
             chosen += y[c] * u[c]

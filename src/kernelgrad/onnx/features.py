@@ -12,9 +12,9 @@ from kernelgrad.features import fused as kinds
 from kernelgrad.features.base import FeatureMap
 from kernelgrad.features.composite import PartsMap, ProductMap, SumMap
 from kernelgrad.features.projections import ProjectionMap
+from kernelgrad.onnx import numerics as xp
 from kernelgrad.onnx.graph import Value, joined, multiplied, summed
 from kernelgrad.onnx.kernels import contrast, embed
-from kernelgrad.onnx.numerics import TINY
 from kernelgrad.special_kernels.features import hadamard as transforms
 from kernelgrad.special_kernels.features import sketches
 from kernelgrad.special_kernels.features.additive import AdditiveMap
@@ -69,7 +69,7 @@ def _(features: ProjectionMap, rows: Value, first: int, n: int) -> list[Plane]:
         T = T + phase
         found = [op("Cos", _reduced(T)) * float(np.sqrt(2.0))]
     elif features.kind == kinds.DECAY:
-        found = [op("Exp", -T)]
+        found = [xp.exp(-T)]
     elif features.kind == kinds.STEP:
         found = [(T > 0.0).astype(np.float32)]
     elif features.kind != kinds.LINEAR:
@@ -122,7 +122,7 @@ def _(features: InnerProductMap, x: Value) -> Value:
 def _(features: TensorSketch, rows: Value, first: int, n: int) -> list[Plane]:
     op, F, d = rows.graph.op, features.block_size, features.n_features_in
     constant = rows.take([0]) * 0.0 + float(features._constant)
-    columns = op("Concat", rows, constant, axis=1)
+    columns = xp.concatenate([rows, constant], 1)
     blocks = []
     for block in range(first, first + n):
         spectra = []
@@ -150,7 +150,7 @@ def _bucket_sums(x: Value, bucket: AnyArray, F: int) -> Value:
     order = np.argsort(bucket, kind="stable")
     place = np.arange(len(bucket)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     columns[bucket[order], place] = order
-    padded = x.graph.op("Concat", x, x.take([0]) * 0.0, axis=1)
+    padded = xp.concatenate([x, x.take([0]) * 0.0], 1)
     return padded.take(columns).sum(2, keepdims=False)
 
 
@@ -172,10 +172,9 @@ def _(features: RandomMaclaurin, rows: Value, first: int, n: int) -> list[Plane]
 
 @prepare.register
 def _(features: AdditiveMap, x: Value) -> tuple[Value, Value]:
-    op = x.graph.op
-    logs = op("Log", op("Max", x, TINY))
+    logs = xp.log(xp.maximum(x, xp.TINY))
     present = (x > 0.0).astype(np.float32)
-    return op("Sqrt", x).astype(np.float32), logs.astype(np.float32) * present
+    return xp.sqrt(x).astype(np.float32), logs.astype(np.float32) * present
 
 
 @planes.register
@@ -242,14 +241,10 @@ def _(
         if W:
             both = _cos_sin(patches @ np.concatenate(W, axis=1))
             means = [part * weights for part in both]
-            parts.append([_mean(part) for part in means])
+            parts.append([part.mean(1, keepdims=False) for part in means])
     order = np.argsort(np.concatenate(place))
     scale = float(np.sqrt(1.0 / F))
     return [(joined(list(plane)).take(order), scale) for plane in zip(*parts, strict=True)]
-
-
-def _mean(x: Value) -> Value:
-    return x.graph.op("ReduceMean", x, np.array([1]), keepdims=0)
 
 
 @prepare.register

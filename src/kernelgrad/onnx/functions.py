@@ -15,10 +15,10 @@ from kernelgrad.functions import (
     SupportExpansion,
 )
 from kernelgrad.functions.scaling import HEAVY_LIMIT
+from kernelgrad.onnx import numerics as xp
 from kernelgrad.onnx.features import planes, prepare
 from kernelgrad.onnx.graph import Value, joined, summed
 from kernelgrad.onnx.kernels import ExactForm, chunks_of, weighted_sum
-from kernelgrad.onnx.numerics import normal_scores
 from kernelgrad.validation import CapabilityError
 
 _FEATURES = 8192  # of a plane, at once
@@ -26,7 +26,6 @@ _FEATURES = 8192  # of a plane, at once
 
 def add_scaling(scaling: InputScaling, x: Value) -> Value:
     """Return rows (n, d) in float64, scaled."""
-    op = x.graph.op
     if scaling.knots is not None:
         x = _scores(scaling.knots, x)
     if scaling.centre is not None:
@@ -35,7 +34,7 @@ def add_scaling(scaling: InputScaling, x: Value) -> Value:
         x = x / scaling.scale
     if scaling.limit is not None:
         u = x / scaling.limit
-        x = x / op("Sqrt", 1.0 + u * u)
+        x = x / xp.sqrt(1.0 + u * u)
     if scaling.metric is None:
         return x
     return x * scaling.metric if scaling.metric.ndim == 1 else x @ scaling.metric
@@ -47,18 +46,16 @@ def _scores(knots: Any, x: Value) -> Value:
     Each interval between knots adds the share of it that lies below x, an empty one a half on
     either side of its point.
     """
-    op = x.graph.op
     low, high = knots[:-1].T, knots[1:].T  # (d, k - 1)
     width = high - low
     empty = width == 0
-    column = op("Unsqueeze", x, np.array([2]))
-    inside = (column - low) / np.where(empty, 1.0, width)
-    inside = op("Min", op("Max", inside, 0.0), 1.0)
+    column = x.graph.op("Unsqueeze", x, np.array([2]))
+    inside = xp.clip((column - low) / np.where(empty, 1.0, width), 0.0, 1.0)
     above = (column > low).astype(np.float64)
     not_below = 1.0 - (column < low).astype(np.float64)
-    share = op("Where", empty, 0.5 * (above + not_below), inside)
+    share = xp.where(empty, 0.5 * (above + not_below), inside)
     place = share.sum(2, keepdims=False) * (1.0 / (len(knots) - 1))
-    return normal_scores(place, HEAVY_LIMIT)
+    return xp.normal_scores(place, HEAVY_LIMIT)
 
 
 def add_function(f: Expansion, x: Value) -> Value:

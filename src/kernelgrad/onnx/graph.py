@@ -50,6 +50,9 @@ class Value:
     def __neg__(self) -> Value:
         return self.graph.op("Neg", self)
 
+    def __pow__(self, n: int) -> Value:
+        return multiplied([self] * n)
+
     def sum(self, axis: int, *, keepdims: bool = True) -> Value:
         """Return the sum along an axis."""
         return self.graph.op("ReduceSum", self, np.array([axis]), keepdims=int(keepdims))
@@ -57,6 +60,18 @@ class Value:
     def max(self, axis: int) -> Value:
         """Return the maximum along an axis, which stays."""
         return self.graph.op("ReduceMax", self, np.array([axis]))
+
+    def argmax(self) -> Value:
+        """Return the number of the largest entry of each row, (n, 1)."""
+        return self.graph.op("ArgMax", self, axis=1, keepdims=1)
+
+    def mean(self, axis: int, *, keepdims: bool = True) -> Value:
+        """Return the mean along an axis."""
+        return self.graph.op("ReduceMean", self, np.array([axis]), keepdims=int(keepdims))
+
+    def squares(self, axis: int = 1) -> Value:
+        """Return the sum of squares along an axis, which stays."""
+        return self.graph.op("ReduceSumSquare", self, np.array([axis]))
 
     def take(self, index: Any, axis: int = 1) -> Value:
         """Return entries along an axis, by numbers or by values that are numbers."""
@@ -103,11 +118,7 @@ class Graph:
                 "(max_iter, block_size) or fewer support rows, or serve the file of save."
             )
         name = f"{self.prefix}/constant{len(self.constants)}"
-        self.constants.append(
-            numpy_helper.from_array(np.ascontiguousarray(array), name)
-            if array.ndim
-            else numpy_helper.from_array(array, name)
-        )
+        self.constants.append(numpy_helper.from_array(np.asarray(array, order="C"), name))
         return Value(self, name, array.dtype)
 
     def op(self, kind: str, *inputs: Any, dtype: Any = None, **attributes: Any) -> Value:
@@ -132,6 +143,8 @@ class Graph:
         usual = np.dtype(np.int64) if kind in _INTEGER else (floats or found)[0]
         if kind in ("Gather", "Reshape", "Concat", "Expand"):
             usual = given[0].dtype
+        if kind == "Where":
+            usual = given[1].dtype
         usual = np.dtype(bool) if kind in _LOGICAL else usual
         number = len(self.nodes)
         outputs = [

@@ -1,8 +1,9 @@
-"""Functions that ONNX has no operator for, or none in float64."""
+"""Values of graphs as an array namespace: NumPy's functions by the names of NumPy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.polynomial import Chebyshev
@@ -14,6 +15,56 @@ from kernelgrad.types import Float64Array
 
 _DEGREE = 20  # of polynomials; their errors are below 1e-11
 TINY = 1e-290  # a divisor in place of 0
+
+
+def _operator(kind: str) -> Callable[..., Value]:
+    """Return the function of one or more arguments, the first or second of which is a value."""
+
+    def apply(*inputs: Any) -> Value:
+        value = next(each for each in inputs if isinstance(each, Value))
+        return value.graph.op(kind, *inputs)
+
+    return apply
+
+
+abs, equal, exp, floor, isnan = map(_operator, ("Abs", "Equal", "Exp", "Floor", "IsNaN"))
+log, maximum, minimum, sigmoid = map(_operator, ("Log", "Max", "Min", "Sigmoid"))
+sqrt, where = map(_operator, ("Sqrt", "Where"))
+
+
+def clip(x: Value, low: float, high: float | None) -> Value:
+    """Return x, not below `low` nor above `high`."""
+    x = maximum(x, low)
+    return x if high is None else minimum(x, high)
+
+
+def concatenate(blocks: Sequence[Value], axis: int) -> Value:
+    """Return blocks one behind the other along an axis."""
+    return blocks[0] if len(blocks) == 1 else blocks[0].graph.op("Concat", *blocks, axis=axis)
+
+
+def take(values: Any, index: Value) -> Value:
+    """Return entries of an array by values that are numbers; -1 is the last."""
+    return index.graph.constant(values).take(index, axis=0)
+
+
+def norm(x: Value, axis: int = 1) -> Value:
+    """Return Euclidean norms along an axis, which stays."""
+    # ReduceL2 of float64 is of float32 in onnxruntime 1.15
+    return sqrt(x.squares(axis))
+
+
+def softmax(x: Value) -> Value:
+    """Return the softmax of rows."""
+    return x.graph.op("Softmax", x, axis=1)
+
+
+def ranked(x: Value, n: int, largest: int = 1) -> Value:
+    """Return the n largest entries of rows, falling, or the least ones, increasing."""
+    return x.graph.ops("TopK", x, np.array([n]), dtypes=(None, np.int64), largest=largest)[0]
+
+
+# Functions that ONNX has no operator for, or none in float64
 
 
 def _polynomial(
@@ -29,44 +80,31 @@ def _polynomial(
     return value
 
 
-def clip(x: Value, low: float, high: float) -> Value:
-    """Return x, not below `low` nor above `high`."""
-    return x.graph.op("Min", x.graph.op("Max", x, low), high)
-
-
 def normal_scores(p: Value, limit: float) -> Value:
     r"""Return the inverse of the normal distribution at p, within -limit and limit.
 
     It is a smooth function of :math:`t = \sqrt{-2 \ln p}` for p up to one half.
     """
-    op = p.graph.op
     least = np.exp(-0.5 * (limit + 1.0) ** 2)  # below the probability of -limit
-    lower = clip(op("Min", p, 1.0 - p), float(least), 0.5)
-    t = op("Sqrt", -2.0 * op("Log", lower))
+    t = sqrt(-2.0 * log(clip(minimum(p, 1.0 - p), float(least), 0.5)))
 
     def score(t: Float64Array) -> Float64Array:
         return np.asarray(-ndtri(np.exp(-0.5 * t**2)))
 
     size = _polynomial(score, float(np.sqrt(2 * np.log(2))), limit + 1.0, t)
-    return clip(op("Where", p < 0.5, -size, size), -limit, limit)
+    return clip(where(p < 0.5, -size, size), -limit, limit)
 
 
-def angle(cosine: Value) -> Value:
-    r"""Return pi minus the angle of a cosine within -1 and 1, in float64.
+def arccos(cosine: Value) -> Value:
+    r"""Return the angle of a cosine within -1 and 1, in float64.
 
     For m >= 0, :math:`\arccos m = \sqrt{1 - m} A(m)` with a smooth A.
     """
-    op = cosine.graph.op
 
     def ratio(m: Float64Array) -> Float64Array:
         rest = np.maximum(1.0 - m, 1e-30)
         return np.asarray(2 * np.arcsin(np.sqrt(rest / 2)) / np.sqrt(rest))
 
-    m = op("Abs", cosine)
-    v = op("Sqrt", 1.0 - m) * _polynomial(ratio, 0.0, 1.0, m)
-    return op("Where", cosine > 0.0, np.pi - v, v)
-
-
-def softmax(x: Value) -> Value:
-    """Return the softmax of rows."""
-    return x.graph.op("Softmax", x, axis=1)
+    m = abs(cosine)
+    v = sqrt(1.0 - m) * _polynomial(ratio, 0.0, 1.0, m)
+    return where(cosine > 0.0, v, np.pi - v)

@@ -31,6 +31,7 @@ from kernelgrad.compute.threads import parallel_for, single_threaded_blas
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel
+from kernelgrad.kernels.profiles import profile
 from kernelgrad.search.metric import smoothness
 from kernelgrad.types import Float64Array, Matrix
 
@@ -51,7 +52,6 @@ _LONGEST, _SHORTEST = np.log(1e3), np.log(0.02)
 _AGAIN = np.log(10.0)  # a column that few rows found useless starts from here with more
 _JITTER = 1e-10
 _ITERATIONS, _TOLERANCE, _ROUGH = 60, 1e-5, 1e-4  # of the likelihood of a row
-_NEAR = 1e-6  # in bandwidths: the slope of the exponential kernel is infinite at 0
 _GRID, _STEPS = 13, 6  # ratios looked at first, and steps between two of them
 _CLOSE = np.log(2.0)  # so far from that of more rows is the ratio of many
 
@@ -211,14 +211,14 @@ class Radial:
     def value(self, theta: Float64Array) -> float:
         """Return the log likelihood."""
         _, u, log_ratio = self._parts(theta)
-        return self.evidence.look(profile(u, self.nu)[0], log_ratio)[0]
+        return self.evidence.look(profile(2.0 * u, self.nu)[0], log_ratio)[0]
 
     def __call__(self, theta: Float64Array) -> tuple[float, Float64Array]:
         """Return the log likelihood and its slope by theta."""
         Z, u, log_ratio = self._parts(theta)
-        K, W = profile(u, self.nu)
+        K, W = profile(2.0 * u, self.nu)
         value, by_ratio, A = self.evidence.slope(K, log_ratio)
-        W *= A
+        W *= 2.0 * A
         if self.half is not None:
             by_columns = np.array([-2.0 * float(np.vdot(W, u))])
         else:
@@ -274,33 +274,6 @@ class Radial:
                 negative, start, jac=True, method="L-BFGS-B", bounds=ends, options=options
             )
         return best
-
-
-def profile(u: Float64Array, nu: float) -> tuple[Float64Array, Float64Array]:
-    """Return k(u) and its derivative, both (n, n); the derivative is 0 where u is 0.
-
-    u holds half the squared distances in units of the bandwidths; nu is infinity for the
-    Gaussian.
-    """
-    if not np.isfinite(nu):
-        K = np.negative(u)
-        np.exp(K, out=K)
-        return K, -K
-    s = np.sqrt(4.0 * nu * u)
-    K = np.exp(-s)
-    if nu == 0.5:
-        near = s < _NEAR
-        s[near] = np.inf
-        return K, -K / s
-    if nu == 1.5:
-        W = -3.0 * K
-        K *= 1.0 + s
-        return K, W
-    s += 1.0
-    W = K * s
-    K *= s + u * (10.0 / 3.0)
-    W *= -5.0 / 3.0
-    return K, W
 
 
 def _half_squares(Z: Matrix) -> Float64Array:
@@ -438,7 +411,7 @@ class Search:
 
     def _trial(self, family: Radial, value: float, theta: Float64Array) -> Hyperparameters:
         _, u, log_ratio = family._parts(theta)
-        _, signal = family.evidence.look(profile(u, family.nu)[0], log_ratio)
+        _, signal = family.evidence.look(profile(2.0 * u, family.nu)[0], log_ratio)
         found = family.units * np.exp(theta[: len(family.units)])
         noise = float(np.exp(log_ratio)) * signal
         bandwidths, gamma = (found, 0.5) if family.each else (None, 0.5 / float(found[0]) ** 2)

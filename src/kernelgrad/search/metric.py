@@ -27,13 +27,13 @@ from scipy.linalg import get_lapack_funcs, lapack
 
 from kernelgrad.compute.rng import draws
 from kernelgrad.kernels import Gaussian, Kernel, Matern
+from kernelgrad.kernels.profiles import MATERN, profile
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray
 
 LEAST, MOST = 1e-7, 100.0  # lambda, of kernels with k(x, x) = 1
 SURE = 1e-2  # above this lambda float32 factorises as well
 _FADE, _MEAN, _SQUARE = 0.6, 0.9, 0.99  # of Adam: share of full steps, decay of its moments
 _FLOOR = 8.0  # logarithm by which a column may weigh less than the first
-_NEAR = 1e-6
 # Smaller kernel values are raised to this: products of a few of them would be subnormal
 # numbers, with which processors are up to ten times slower.
 _NOTHING = 1e-12
@@ -44,44 +44,14 @@ _GAIN = 1e-3  # of the objective: below, a smaller lambda is not worth it
 # columns that count, and of columns that all count
 SPREADS = (2.0, 0.5)
 
-Values = tuple[AnyArray, AnyArray]
-
-
-def _gaussian(D: AnyArray) -> Values:
-    k = np.exp(-0.5 * D)
-    return k, -0.5 * k
-
-
-def _matern1(D: AnyArray) -> Values:
-    r = np.sqrt(D)
-    k = np.exp(-r)
-    # a row's own term and equal rows, where the slope is not finite, tell nothing
-    return k, np.where(r > _NEAR, -0.5 * k / np.maximum(r, _NEAR), 0.0)
-
-
-def _matern3(D: AnyArray) -> Values:
-    r = np.sqrt(3.0 * D)
-    e = np.exp(-r)
-    return (1.0 + r) * e, -1.5 * e
-
-
-def _matern5(D: AnyArray) -> Values:
-    r = np.sqrt(5.0 * D)
-    e = np.exp(-r)
-    return (1.0 + r + r * r / 3.0) * e, (-5.0 / 6.0) * (1.0 + r) * e
-
-
-_PROFILES: dict[float, Callable[[AnyArray], Values]] = {
-    0.5: _matern1, 1.5: _matern3, 2.5: _matern5, np.inf: _gaussian
-}  # fmt: skip
-SHAPES = tuple(_PROFILES)  # smoothness nu
+SHAPES = (*MATERN, np.inf)  # smoothness nu
 
 
 def smoothness(kernel: Kernel) -> float | None:
     """Return nu of a kernel whose metric can be learned, infinity for Gaussian; or None."""
     if type(kernel) is Gaussian:
         return np.inf
-    if type(kernel) is Matern and kernel.nu in _PROFILES:
+    if type(kernel) is Matern and kernel.nu in MATERN:
         return float(kernel.nu)
     return None
 
@@ -232,7 +202,7 @@ def kernel_matrix(machine: Machine, A: Sample, B: Sample | None = None) -> Float
     other = None if B is None else machine.metric.apply(B.X)
     K = squared_distances(machine.metric.apply(A.X), other)
     for a in range(0, len(K), _PANEL):  # in place: one array of this size, not five
-        K[a : a + _PANEL] = _PROFILES[machine.nu](K[a : a + _PANEL])[0]
+        K[a : a + _PANEL] = profile(K[a : a + _PANEL], machine.nu)[0]
     return np.asarray(K, np.float64)
 
 
@@ -263,7 +233,7 @@ def gradient(machine: Machine, sample: Sample) -> tuple[float, Float64Array, flo
     single = machine.ridge > SURE
     X = sample.X.astype(np.float32 if single else np.float64, copy=False)
     Z = machine.metric.apply(X)
-    k, slope = _PROFILES[machine.nu](squared_distances(Z))
+    k, slope = profile(squared_distances(Z), machine.nu)
     slope[k < _NOTHING] = 0.0
     np.maximum(k, k.dtype.type(_NOTHING), out=k)
     diagonal = (machine.ridge / sample.weight).astype(k.dtype)

@@ -17,6 +17,7 @@ from kernelgrad.features.base import FeatureMap, float64_rows
 from kernelgrad.features.projections import ProjectionMap
 from kernelgrad.kernels import tiles
 from kernelgrad.kernels.base import ExactRows, TiledKernel, exact_values
+from kernelgrad.kernels.profiles import arc_values
 from kernelgrad.kernels.projection import ProjectionKernel
 from kernelgrad.params import integer, parameters, real
 from kernelgrad.types import Float64Array, Matrix
@@ -105,7 +106,7 @@ class ArcCosine(TiledKernel, ProjectionKernel):
         def task(a: int, z: int) -> None:
             r = slice(a, z)
             theta = _angles(U[r], V)
-            J = tiles.arc_values(self.order, np.sin(theta), np.cos(theta), np.pi - theta)
+            J = arc_values(self.order, np.sin(theta), np.cos(theta), np.pi - theta)
             K[r] = size_x[r, None] * size_z * (J / np.pi)
 
         with single_threaded_blas():
