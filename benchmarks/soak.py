@@ -70,7 +70,7 @@ def cases() -> list[tuple[Any, Any, Any]]:
         (KernelRegressor("huber", solver=blocks, **kernel), X, y),
         (KernelClassifier("hinge", solver=stream, **given), X, k),
         (KernelClassifier("hinge", solver="sdca", **kernel), X, k),
-        (LinearClassifier("logistic", solver="saga", early_stopping=True, **given), X, k),
+        (LinearClassifier("logistic", solver="svrg", early_stopping=True, **given), X, k),
         (SemiSupervisedKernelClassifier(solver="tsg", **given), X, marked),
         (KernelNoveltyDetector(**given), X, None),
     ]

@@ -22,7 +22,7 @@ from kernelgrad.solvers import LINEAR_SOLVERS, LinearProblem, TrainBatch
 from kernelgrad.solvers.linear.base import PreparedRows, evaluate
 
 SETS = ["ijcnn1", "a9a", "cod_rna", "covtype20k", "news20_bydate", "mnist"]
-OURS = ["svrg", "saga", "s3gd", "sdca", "rbcd", "sgd"]
+OURS = ["svrg", "s3gd", "sdca", "rbcd", "sgd"]
 PENALTIES = {"l2": 0.0, "l1": 1.0}
 LEVELS = (1e-3, 1e-6)
 SECONDS = 60.0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -24,7 +25,9 @@ from kernelgrad.persistence import (
     contents_digest,
     encode_value,
     prefixed,
+    read_container,
     registered_part,
+    restoring,
 )
 from kernelgrad.solvers import (
     LINEAR_SOLVERS,
@@ -33,6 +36,9 @@ from kernelgrad.solvers import (
     Solver,
     restored_history,
 )
+
+if TYPE_CHECKING:
+    from kernelgrad.estimators.base import BaseRowsEstimator
 
 ESTIMATORS: dict[str, Any] = {}
 
@@ -203,8 +209,7 @@ def contents_of(estimator: Any, *, resumable: bool = False) -> Contents:
     return header, tensors | prefixed("extra", arrays)
 
 
-def unfitted(name: str, params: dict[str, Any]) -> Any:
-    """Return a new estimator with parameters that :func:`packed_params` gave."""
+def _unfitted(name: str, params: dict[str, Any]) -> Any:
     if name not in ESTIMATORS:
         raise ModelFileError(
             f"The file holds a {name!r}, which is not registered here; import the module that "
@@ -221,9 +226,9 @@ def _check_parameters(estimator: Any) -> None:
 
 def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
     """Return the estimator that :func:`contents_of` was called on."""
-    record = Record(header, tensors)
+    record = Record(*_without_removed(header, tensors))
     name, params = record.take("estimator", check_text), record.part("params")
-    estimator = unfitted(name, params.values)
+    estimator = _unfitted(name, params.values)
     _check_parameters(estimator)
     record.part("info")
     _restore_fitted(estimator, record.part("fitted"))
@@ -238,6 +243,17 @@ def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
         _restore_model(estimator, record, cache)
     record.close()
     return estimator
+
+
+def _without_removed(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Contents:
+    """Return the contents of a file of 0.1 or 0.2 without what later versions do not have."""
+    params = {k: v for k, v in header["params"].items() if k != "monotonic_cst"}
+    if header.get("solver", {}).get("name") == "saga":
+        instead = LINEAR_SOLVERS["svrg"]()  # which cannot continue from its state
+        header = header | {"solver": pack(instead), "state": None}
+        params["solver"] = pack(instead)
+        tensors = {k: a for k, a in tensors.items() if not k.startswith("state.")}
+    return header | {"params": params}, tensors
 
 
 def _restore_fitted(estimator: Any, record: Record) -> None:
@@ -284,3 +300,75 @@ def _restore_model(estimator: Any, record: Record, cache: int) -> None:
             raise record.error(f"holds a state of {found} iterations, not {estimator.n_iter_}")
     elif resumed.arrays:
         raise record.error("holds arrays of a state that it does not have")
+
+
+def save(model: Any, path: str | os.PathLike[str], *, key: bytes | None = None) -> None:
+    """Write a fitted estimator of this package to a model file, as its ``save`` does.
+
+    Parameters
+    ----------
+    model : estimator of this package
+        Fitted.
+    path, key
+        As in :meth:`KernelClassifier.save`.
+
+    Raises
+    ------
+    NotFittedError
+        The model is not fitted.
+    TypeError
+        The model is no estimator of this package, such as a pipeline or a search.
+
+    Examples
+    --------
+    >>> import kernelgrad
+    >>> model = kernelgrad.LinearRegressor().fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0])
+    >>> kernelgrad.save(model, "line.kgm")
+    >>> kernelgrad.load("line.kgm")
+    LinearRegressor()
+    """
+    if not isinstance(model, tuple(ESTIMATORS.values())):
+        raise TypeError(
+            f"A model file holds an estimator of this package, but this is a "
+            f"{type(model).__name__}; write a pipeline with skops, and of a search save the "
+            "best_estimator_."
+        )
+    model.save(path, key=key)
+
+
+def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> BaseRowsEstimator:
+    """Load a model that ``save`` wrote; never executes code from the file.
+
+    The contents of the file are checked before they are used: names, types, shapes, ranges and
+    indices. A file that passes is a valid model, but not necessarily the one that was saved, as
+    anyone who can write to its folder can replace it. To prevent this, sign the file.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+    key : bytes or None, default=None
+        The secret with which the file must be signed, by ``save(path, key=key)``; with None
+        signatures are ignored.
+
+    Returns
+    -------
+    KernelClassifier, KernelRegressor, or any other estimator of this package
+        Predictions are identical to those of the saved model.
+
+    Raises
+    ------
+    FileNotFoundError
+        No such file.
+    ModelFileError
+        The file is foreign, truncated, altered, of a newer version, not signed under the key,
+        holds a pipeline, or uses a loss, kernel or solver that is not registered.
+    """
+    header, arrays = read_container(path, key=key)
+    with restoring(path):
+        if "object" in header:
+            raise ModelFileError(
+                "The file holds a pipeline of scikit-learn, which only kernelgrad 0.2 reads; "
+                "load it there, and write it with skops instead."
+            )
+        return cast("BaseRowsEstimator", restored(header, arrays))

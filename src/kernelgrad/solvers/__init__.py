@@ -27,7 +27,6 @@ from kernelgrad.solvers.linear.sgd import SSGD as SSGD
 from kernelgrad.solvers.linear.sgd import LinearPegasos as LinearPegasos
 from kernelgrad.solvers.linear.simba import SIMBA as SIMBA
 from kernelgrad.solvers.linear.variance_reduced import S3GD as S3GD
-from kernelgrad.solvers.linear.variance_reduced import SAGA as SAGA
 from kernelgrad.solvers.linear.variance_reduced import SCV as SCV
 from kernelgrad.solvers.linear.variance_reduced import SVRG as SVRG
 from kernelgrad.solvers.loop import HISTORY_KEYS as HISTORY_KEYS

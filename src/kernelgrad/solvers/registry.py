@@ -20,7 +20,7 @@ from kernelgrad.solvers.linear.blocks import RBCD, SBMD
 from kernelgrad.solvers.linear.sdca import LinearSDCA
 from kernelgrad.solvers.linear.sgd import SGD, SSGD, LinearPegasos
 from kernelgrad.solvers.linear.simba import SIMBA
-from kernelgrad.solvers.linear.variance_reduced import S3GD, SAGA, SCV, SVRG
+from kernelgrad.solvers.linear.variance_reduced import S3GD, SCV, SVRG
 from kernelgrad.solvers.random_features.dsg import CDSG, DSG, UDSG
 from kernelgrad.solvers.semi_supervised.bgs3vm import BGS3VM
 from kernelgrad.solvers.semi_supervised.cccp_s3vm import CCCPS3VM
@@ -41,7 +41,7 @@ SOLVERS: dict[str, type[Solver[Any]]] = _by_name(
     S3VMLight, SoftLabels,
 )  # fmt: skip
 LINEAR_SOLVERS: dict[str, type[LinearSolver[Any]]] = _by_name(
-    S3GD, SVRG, SAGA, SGD, SSGD, SCV, LinearPegasos, LinearSDCA, RBCD, SBMD, SIMBA,
+    S3GD, SVRG, SGD, SSGD, SCV, LinearPegasos, LinearSDCA, RBCD, SBMD, SIMBA,
 )  # fmt: skip
 
 
