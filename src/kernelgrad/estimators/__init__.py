@@ -1,8 +1,9 @@
 """Estimators with the scikit-learn API."""
 
-from kernelgrad.estimators._files import load, register_estimator, save
+from kernelgrad.estimators._files import register_estimator
 from kernelgrad.estimators._posterior import PosteriorOperator
 from kernelgrad.estimators._warmup import warmup
+from kernelgrad.estimators.base import load, save
 from kernelgrad.estimators.classifier import KernelClassifier
 from kernelgrad.estimators.competitors import COMPETITORS, competitor
 from kernelgrad.estimators.density_ratio import KernelDensityRatio

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +24,7 @@ from kernelgrad.persistence import (
     contents_digest,
     encode_value,
     prefixed,
-    read_container,
     registered_part,
-    restoring,
 )
 from kernelgrad.solvers import (
     LINEAR_SOLVERS,
@@ -36,9 +33,6 @@ from kernelgrad.solvers import (
     Solver,
     restored_history,
 )
-
-if TYPE_CHECKING:
-    from kernelgrad.estimators.base import BaseRowsEstimator
 
 ESTIMATORS: dict[str, Any] = {}
 
@@ -300,75 +294,3 @@ def _restore_model(estimator: Any, record: Record, cache: int) -> None:
             raise record.error(f"holds a state of {found} iterations, not {estimator.n_iter_}")
     elif resumed.arrays:
         raise record.error("holds arrays of a state that it does not have")
-
-
-def save(model: Any, path: str | os.PathLike[str], *, key: bytes | None = None) -> None:
-    """Write a fitted estimator of this package to a model file, as its ``save`` does.
-
-    Parameters
-    ----------
-    model : estimator of this package
-        Fitted.
-    path, key
-        As in :meth:`KernelClassifier.save`.
-
-    Raises
-    ------
-    NotFittedError
-        The model is not fitted.
-    TypeError
-        The model is no estimator of this package, such as a pipeline or a search.
-
-    Examples
-    --------
-    >>> import kernelgrad
-    >>> model = kernelgrad.LinearRegressor().fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0])
-    >>> kernelgrad.save(model, "line.kgm")
-    >>> kernelgrad.load("line.kgm")
-    LinearRegressor()
-    """
-    if not isinstance(model, tuple(ESTIMATORS.values())):
-        raise TypeError(
-            f"A model file holds an estimator of this package, but this is a "
-            f"{type(model).__name__}; write a pipeline with skops, and of a search save the "
-            "best_estimator_."
-        )
-    model.save(path, key=key)
-
-
-def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> BaseRowsEstimator:
-    """Load a model that ``save`` wrote; never executes code from the file.
-
-    The contents of the file are checked before they are used: names, types, shapes, ranges and
-    indices. A file that passes is a valid model, but not necessarily the one that was saved, as
-    anyone who can write to its folder can replace it. To prevent this, sign the file.
-
-    Parameters
-    ----------
-    path : str or path-like
-        The file.
-    key : bytes or None, default=None
-        The secret with which the file must be signed, by ``save(path, key=key)``; with None
-        signatures are ignored.
-
-    Returns
-    -------
-    KernelClassifier, KernelRegressor, or any other estimator of this package
-        Predictions are identical to those of the saved model.
-
-    Raises
-    ------
-    FileNotFoundError
-        No such file.
-    ModelFileError
-        The file is foreign, truncated, altered, of a newer version, not signed under the key,
-        holds a pipeline, or uses a loss, kernel or solver that is not registered.
-    """
-    header, arrays = read_container(path, key=key)
-    with restoring(path):
-        if "object" in header:
-            raise ModelFileError(
-                "The file holds a pipeline of scikit-learn, which only kernelgrad 0.2 reads; "
-                "load it there, and write it with skops instead."
-            )
-        return cast("BaseRowsEstimator", restored(header, arrays))
