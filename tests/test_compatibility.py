@@ -1,6 +1,6 @@
-"""Model files of 0.1.0 load, predict as they did, and go on where they were.
+"""Model files of earlier versions load, predict as they did, and go on where they were.
 
-The files in ``data/v0.1.0`` were written by that version, beside what its models predicted
+Each folder of ``data`` has files of one version, beside what its models predicted
 (``predictions.npz``: scores of the rows Z, and for resumable files those after a further fit of
 the rows X and targets y; models of short fits have rows of their own for all of it).
 """
@@ -10,23 +10,27 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cases import every
 from kernelgrad import load
+from kernelgrad.exceptions import ModelFileError
 from kernelgrad.solvers import dsg
 
-FOLDER = Path(__file__).parent / "data" / "v0.1.0"
-NAMES = sorted(path.stem for path in FOLDER.glob("*.kgm"))
+FOLDER = Path(__file__).parent / "data"
+NAMES = sorted(path.relative_to(FOLDER).as_posix()[:-4] for path in FOLDER.glob("v*/*.kgm"))
+NAMES.remove("v0.2.0/pipeline")
 # of the largest score: sums of some hundred float32 products, in an order that depends on the
 # processor; further steps feed that rounding back
 ROUNDING, STEPS = 2e-5, 1e-3
 
 
-@pytest.fixture(scope="module")
-def expected():
-    with np.load(FOLDER / "predictions.npz") as arrays:
-        return dict(arrays)
+def loaded(name):
+    """Return the model of a file, its name beside others of the version, and their arrays."""
+    version, short = name.split("/")
+    with np.load(FOLDER / version / "predictions.npz") as arrays:
+        return load(FOLDER / f"{name}.kgm"), short, dict(arrays)
 
 
 def scores(model, X):
@@ -40,16 +44,21 @@ def assert_close(found, wanted, rtol):
 
 
 def test_there_is_a_file_of_every_kind():
-    assert len(NAMES) == 29
+    assert len(NAMES) == 29 + 11
 
 
 def new_rows(name, expected):
-    return expected["short_X" if name.startswith("short") else "Z"]
+    Z = expected["short_X" if name.startswith("short") else "Z"]
+    if name == "classifier_frame":
+        kinds = np.array(["low", "mid", "high"])[np.digitize(Z[:, 2], (-0.3, 0.3))]
+        return pd.DataFrame(Z, columns=list("uvw")).assign(kind=kinds)
+    return Z
 
 
 @every("name", NAMES)
-def test_predictions(name, expected, tmp_path):
-    model, Z = load(FOLDER / f"{name}.kgm"), new_rows(name, expected)
+def test_predictions(name, tmp_path):
+    model, name, expected = loaded(name)
+    Z = new_rows(name, expected)
     assert_close(scores(model, Z), expected[name], ROUNDING)
     if name == "gaussian_process":
         _, std = model.predict(Z, return_std=True)
@@ -59,10 +68,10 @@ def test_predictions(name, expected, tmp_path):
     np.testing.assert_array_equal(scores(again, Z), scores(model, Z))
 
 
-@every("name", [n for n in NAMES if n.startswith(("resumable", "short"))])
-def test_fits_go_on(name, expected, monkeypatch):
+@every("name", [n for n in NAMES if "/resumable" in n or "/short" in n])
+def test_fits_go_on(name, monkeypatch):
     monkeypatch.setattr(dsg, "_MOMENTUM_ROWS", 0)  # 0.1.0 had momentum in small batches too
-    model = load(FOLDER / f"{name}.kgm")
+    model, name, expected = loaded(name)
     if model.warm_start:
         model.fit(expected["X"], expected["y"])
     else:
@@ -78,9 +87,20 @@ def test_fits_go_on(name, expected, monkeypatch):
     assert moved or "cccp" in name  # which had converged
 
 
-def test_labels_of_the_classifier(expected):
-    model = load(FOLDER / "classifier_cached.kgm")
+def test_labels_of_the_classifier():
+    model, _, expected = loaded("v0.1.0/classifier_cached")
     assert model.classes_.tolist() == ["low", "mid", "top"]
     found = model.predict(expected["Z"])
     wanted = model.classes_[expected["classifier_cached"].argmax(axis=1)]
     np.testing.assert_array_equal(found, wanted)
+
+
+def test_saga_does_not_continue():
+    model, _, expected = loaded("v0.2.0/linear_saga")
+    with pytest.raises(ValueError, match=r"cannot be continued; .* fit a new estimator"):
+        model.fit(expected["X"], expected["y"])
+
+
+def test_pipelines_are_refused():
+    with pytest.raises(ModelFileError, match=r"pipeline.kgm: .* write it with skops"):
+        load(FOLDER / "v0.2.0" / "pipeline.kgm")

@@ -183,36 +183,30 @@ def loop_case(name, C, p, seed=0, T=37, n=24, d=7):
                            weights=weights / weights.sum(), rng=rng)  # fmt: skip
 
 
+def reference(data, slopes, mean, mean_bias):
+    return loops.Table(loops.FOREVER, data.native(mean), mean_bias, slopes)
+
+
 @each_loss
 @every(("C", "p"), [(1, 1), (1, 10), (3, 3)])
-@every("mode", ["none", "table", "moving"])
-def test_loops_take_the_steps_of_the_formula(loss, C, p, mode):
+@every("with_table", [False, True])
+def test_loops_take_the_steps_of_the_formula(loss, C, p, with_table):
     C, eta, own = max(C, 3 * loss.is_multinomial), 0.17, spec(loss)
     for trial, (l1, l2) in enumerate(PENALTIES):
         fit_bias = bool(trial % 2) ^ (p == 1)
         case = loop_case(own[0], C, p, seed=trial)
         slopes = case.rng.standard_normal(case.Y.shape)
-        share, known = case.weights[:, None] * slopes, {}
-        if mode != "none":
-            known = {"table": slopes, "mean": case.X.T @ share, "mean_bias": share.sum(0)}
-        if mode == "moving":
-            known["moving"] = case.weights
+        share = case.weights[:, None] * slopes
+        table = (slopes, case.X.T @ share, share.sum(0)) if with_table else ()
         expected = oracles.descend(own, case.X, case.Y, case.W, case.b, case.order, case.share,
-                                   eta, l1, l2, fit_bias, **known)  # fmt: skip
+                                   eta, l1, l2, fit_bias, *table)  # fmt: skip
         for problem, data in prepared(loss, case.X, case.Y, case.weights, l1, l2, fit_bias):
-            W, b, r = data.native(case.W), case.b.copy(), None
-            if mode != "none":
-                r = data.table(W, b, slopes.copy(), moving=mode == "moving")
+            W, b = data.native(case.W), case.b.copy()
+            r = reference(data, *table) if with_table else None
             seen = data.descend(problem, W, b, case.order, case.share, eta, r)
             np.testing.assert_allclose(data.native(W), expected[0], atol=1e-11, rtol=1e-9)
             np.testing.assert_allclose(b, expected[1], atol=1e-11, rtol=1e-9)
             assert seen == pytest.approx(expected[2], rel=1e-9)
-            if mode == "moving":
-                np.testing.assert_allclose(r.slopes, expected[3], atol=1e-11)
-                np.testing.assert_allclose(data.native(r.mean), expected[4], atol=1e-11)
-                np.testing.assert_allclose(r.mean_bias, expected[5], atol=1e-11)
-            elif mode == "table":
-                np.testing.assert_array_equal(r.slopes, slopes)
             if not fit_bias:
                 np.testing.assert_array_equal(b, case.b)
 
@@ -226,13 +220,14 @@ def test_large_steps_and_long_waits_agree():
     Y = np.where(rng.random((n, 1)) < 0.5, 1.0, -1.0)
     order, share = rng.integers(0, n, (T, 2)), np.full((T, 2), 0.5)
     W, b = rng.standard_normal((d, 1)), np.zeros(1)
-    table = rng.standard_normal((n, 1)) * 0.3
+    slopes = rng.standard_normal((n, 1)) * 0.3
+    table = slopes, X.T @ slopes / n, slopes.mean(0)
     expected = oracles.descend(("logistic", 0.0), X, Y, W, b, order, share, 0.5, 2e-3, 1e-3,
-                               True, table, X.T @ table / n, table.mean(0))  # fmt: skip
+                               True, *table)  # fmt: skip
     assert 0 < (expected[0] == 0).sum() < d
     for problem, data in prepared(losses.Logistic(), X, Y, l1=2e-3, l2=1e-3):
         V, c = data.native(W), b.copy()
-        data.descend(problem, V, c, order, share, 0.5, data.table(V, c, table))
+        data.descend(problem, V, c, order, share, 0.5, reference(data, *table))
         np.testing.assert_allclose(data.native(V), expected[0], atol=1e-11)
         np.testing.assert_array_equal(data.native(V) == 0, expected[0] == 0)
         np.testing.assert_allclose(c, expected[1], atol=1e-11)

@@ -71,7 +71,7 @@ def test_kernel_solvers_learn_by_it(solver, loss):
 
 
 @every("loss", ["log_cosh", "own_huber"])
-@every("solver", ["sgd", "svrg", "saga"])
+@every("solver", ["sgd", "svrg"])
 def test_linear_solvers_learn_by_it(solver, loss):
     X, y = rows()
     options = {"solver": solver, "alpha": 1e-3, "max_iter": 60, "random_state": 0}

@@ -342,7 +342,7 @@ def test_names_are_checked_and_solvers_cloned():
         get_solver("adam")
     with pytest.raises(ValueError, match=r"one of: auto, cached, .*(?<!tsg, udsg), working"):
         get_solver("adam", marks=False)
-    with pytest.raises(ValueError, match=r"'dsg' .*; choose one of: .*saga, .*svrg"):
+    with pytest.raises(ValueError, match=r"'dsg' .*; choose one of: .*s3gd, .*svrg"):
         get_linear_solver("dsg")
     with pytest.raises(TypeError, match=r"\(bgs3vm, .*, auto\) or a kernelgrad solver, got 3"):
         get_solver(3)

@@ -32,7 +32,7 @@ OTHERS = [
     kg.KernelNoveltyDetector(),
     kg.KernelDensityRatio(),
     kg.KernelGaussianProcessRegressor(),
-    *(kg.LinearClassifier(solver=s) for s in ("svrg", "sgd", "s3gd", "saga", "rbcd", "sbmd")),
+    *(kg.LinearClassifier(solver=s) for s in ("svrg", "sgd", "s3gd", "rbcd", "sbmd")),
     kg.LinearClassifier("hinge", solver="sdca"),
     kg.LinearRegressor(solver="scv"),
     *(kg.SemiSupervisedKernelClassifier(solver=s) for s in ("auto", "tsg", "fr_s3vm")),

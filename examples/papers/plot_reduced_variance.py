@@ -3,7 +3,7 @@ Gradients of less variance
 ==========================
 
 The example fits linear logistic regression on the breast-cancer data. Plain stochastic
-gradients become slow because the variance of their steps does not vanish; SVRG, SAGA and S3GD
+gradients become slow because the variance of their steps does not vanish; SVRG and S3GD
 (Mu, Liu and Fan, 2015) reduce it. With so few columns the default, Newton steps on blocks of
 coordinates, is much faster and reaches the minimum after eight iterations.
 """
@@ -34,9 +34,7 @@ least = objective(exact.coef_, exact.intercept_)
 
 fig, ax = plt.subplots(layout="constrained")
 iterations = np.array([1, 2, 4, 8, 16, 32])
-for solver, style in (
-    ("sgd", "o-"), ("svrg", "s--"), ("saga", "^-."), ("s3gd", "D:"), ("auto", "kx-")
-):  # fmt: skip
+for solver, style in (("sgd", "o-"), ("svrg", "s--"), ("s3gd", "D:"), ("auto", "kx-")):
     above = []
     for n in iterations:
         model = LinearClassifier(solver=solver, alpha=alpha, max_iter=int(n), random_state=0)

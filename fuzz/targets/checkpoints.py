@@ -107,7 +107,7 @@ class Checkpoints(Target):
         seeds: dict[str, bytes] = {}
         for name, files in self._made.items():
             shown = sorted(files)[-2:]  # the last one is of a fit that has ended
-            for file in shown if name in ("dsg", "sdca", "linear_saga") else shown[:1]:
+            for file in shown if name in ("dsg", "sdca", "linear_svrg") else shown[:1]:
                 seeds[f"{name}-{file.removeprefix('checkpoint-')}"] = files[file]
         return seeds
 

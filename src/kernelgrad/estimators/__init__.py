@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING
 
+from kernelgrad.estimators.base import load, save
 from kernelgrad.estimators.classifier import KernelClassifier
 from kernelgrad.estimators.density_ratio import KernelDensityRatio
 from kernelgrad.estimators.files import ESTIMATORS, register_estimator
 from kernelgrad.estimators.gaussian_process import KernelGaussianProcessRegressor
 from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.estimators.novelty import KernelNoveltyDetector
-from kernelgrad.estimators.pipelines import load, save
 from kernelgrad.estimators.posterior import PosteriorOperator
 from kernelgrad.estimators.regressor import KernelRegressor
 from kernelgrad.estimators.semi_supervised import SemiSupervisedKernelClassifier

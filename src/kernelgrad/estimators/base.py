@@ -51,6 +51,8 @@ from kernelgrad.files.records import (
     check_text,
     contents_digest,
     or_none,
+    read_container,
+    restoring,
     write_container,
 )
 from kernelgrad.functions.expansions import Expansion
@@ -72,7 +74,7 @@ from kernelgrad.solvers import (
 from kernelgrad.solvers.contract import check_limit
 from kernelgrad.training_rows import Batches, TrainingRows
 from kernelgrad.types import AnyArray, Contents, Float64Array, Matrix
-from kernelgrad.validation import DataError, check_int
+from kernelgrad.validation import DataError, ModelFileError, check_int
 
 _TIMED_CALLS, _TIMED_SECONDS = 200, 0.5  # of predictions of one row
 
@@ -673,3 +675,75 @@ def joined(parts: Iterator[AnyArray]) -> AnyArray:
     """Return all parts as one array, a single one as it is."""
     found = list(parts)
     return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+def save(model: Any, path: str | os.PathLike[str], *, key: bytes | None = None) -> None:
+    """Write a fitted estimator of this package to a model file, as its ``save`` does.
+
+    Parameters
+    ----------
+    model : estimator of this package
+        Fitted.
+    path, key
+        As in :meth:`KernelClassifier.save`.
+
+    Raises
+    ------
+    NotFittedError
+        The model is not fitted.
+    TypeError
+        The model is no estimator of this package, such as a pipeline or a search.
+
+    Examples
+    --------
+    >>> import kernelgrad
+    >>> model = kernelgrad.LinearRegressor().fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0])
+    >>> kernelgrad.save(model, "line.kgm")
+    >>> kernelgrad.load("line.kgm")
+    LinearRegressor()
+    """
+    if not any(isinstance(model, cls) for cls in _files.ESTIMATORS.values()):
+        raise TypeError(
+            "A model file holds an estimator of this package, but this is a "
+            f"{type(model).__name__}; write a pipeline with skops, and of a search save the "
+            "best_estimator_."
+        )
+    model.save(path, key=key)
+
+
+def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> BaseRowsEstimator:
+    """Load a model that ``save`` wrote; never executes code from the file.
+
+    The contents of the file are checked before they are used: names, types, shapes, ranges and
+    indices. A file that passes is a valid model, but not necessarily the one that was saved, as
+    anyone who can write to its folder can replace it. To prevent this, sign the file.
+
+    Parameters
+    ----------
+    path : str or path-like
+        The file.
+    key : bytes or None, default=None
+        The secret with which the file must be signed, by ``save(path, key=key)``; with None
+        signatures are ignored.
+
+    Returns
+    -------
+    KernelClassifier, KernelRegressor, or any other estimator of this package
+        Predictions are identical to those of the saved model.
+
+    Raises
+    ------
+    FileNotFoundError
+        No such file.
+    ModelFileError
+        The file is foreign, truncated, altered, of a newer version, not signed under the key,
+        holds a pipeline, or uses a loss, kernel or solver that is not registered.
+    """
+    header, arrays = read_container(path, key=key)
+    with restoring(path):
+        if "object" in header:
+            raise ModelFileError(
+                "The file holds a pipeline of scikit-learn, which only kernelgrad 0.2 reads; "
+                "load it there, and write it with skops instead."
+            )
+        return cast("BaseRowsEstimator", _files.restored(header, arrays))

@@ -389,11 +389,10 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         ``"smoothed_hinge"``, ``"squared_hinge"``, ``"modified_logistic"`` and ``"perceptron"``.
     kernel : str, Kernel, callable, or scikit-learn RBF / Matern, default="auto"
         ``"auto"`` chooses the Gaussian, Matern of nu 1/2, 3/2 or 5/2, or the Laplacian kernel,
-        together with the bandwidth (with `monotonic_cst` not the Laplacian and nu 1/2, whose
-        kinks at every row are monotone by large changes only); if gamma is given it is the
-        Gaussian. docs/kernels.md lists all names. ``"precomputed"`` takes kernel matrices as X,
-        (n, n) in fit and (m, n) in predict; a function ``k(X, Z) -> (n, m)`` is called on
-        blocks of rows. Both need a solver on exact kernels.
+        together with the bandwidth; if gamma is given it is the Gaussian. docs/kernels.md lists
+        all names. ``"precomputed"`` takes kernel matrices as X, (n, n) in fit and (m, n) in
+        predict; a function ``k(X, Z) -> (n, m)`` is called on blocks of rows. Both need a
+        solver on exact kernels.
     gamma : float > 0, "auto", "median" or "scale", default="auto"
         Inverse bandwidth as in scikit-learn, or a rule (see
         :class:`~kernelgrad.kernels.Gaussian`). ``"auto"`` takes the bandwidth with the least
@@ -483,25 +482,6 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         indicator column if training rows lack values. Dates become seconds, and month, weekday
         and hour where these vary. `partial_fit` learns all this from its first rows and from
         the levels that their types name. Sample weights do not count in medians and means.
-    monotonic_cst : array-like (``n_features_in_``,), dict or None, default=None
-        Columns of numbers in which the response may only rise (1) or fall (-1) while the others
-        stay; 0 is no constraint. A dict has names or numbers of columns as keys. The response
-        is the decision function of two classes, or the prediction of a regressor, of each
-        output. After the fit, f is replaced by ``f + g`` with the least
-
-        ``mean_i w_i h_i g(x_i)^2 / (2 mean_i w_i) + (alpha / 2) ||g||^2_H``,
-
-        h the second derivative of the loss, such that ``f + g`` is monotone between points of
-        curves on which the column runs over its range in the training rows and the others are
-        those of a training row. For the squared loss that is the minimum of the objective under
-        these constraints; of other smooth losses the first term is the loss itself, less its
-        linear part at f, and of losses with kinks h is that of a parabola with the same mean
-        loss and mean squared slope. Curves that fall are found among 384 new ones in each of up
-        to 16 rounds. These end when no new curve falls by more than 0.0005 of the range of the
-        responses; a ConvergenceWarning tells if some still fall by more than 0.001. That is a
-        check, not a proof, and says nothing of values beyond the range of the training rows:
-        clip them. It needs dense rows, a kernel of rows and a solver without random features,
-        and is not for ``partial_fit``.
     device : {"cpu", "cuda", "cuda:N", "torch"}, default="cpu"
         Where kernel values and random features are computed. All but ``"cpu"`` need torch:
         ``"cuda"`` is a GPU, ``"torch"`` is torch on the CPU, for tests. Block descent, the dsg
@@ -557,7 +537,7 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         Squared weights, summed over the encoded columns of each column, with sum 1.
     n_random_features_, n_support_ : int
         Number of random features, or of training rows, over which the function is a sum; the
-        other number is 0. With `monotonic_cst` points of curves count as rows.
+        other number is 0.
     alpha_ : float
         The weight of the squared norm that was used: given, found, or computed from C.
     n_iter_, best_iteration_ : int
@@ -574,11 +554,7 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         study; ``"metric"`` lists its rounds (kernel, scaling, bandwidth, ridge, weights, and
         score: half the logarithm of the squared leave-one-out errors over those of a constant),
         ``"search"`` the penalties tried (alpha, gamma, score, loss, rows), and
-        ``"metric_reason"`` says why no weights were learned. The entries of the iterations are
-        of f before `monotonic_cst` changes it, as is ``best_score_``; ``"monotonic"`` has the
-        shares of the last curves that fall by more than the tolerance, and the largest fall in
-        parts of the range of responses, before and after, the mean losses of up to 8,192
-        training rows before and after, rounds, constraints, centres and seconds.
+        ``"metric_reason"`` says why no weights were learned.
     fit_status_ : {"converged", "max_iter", "stopped", "time_limit", "interrupted"}
         What ended the fit; ``"stopped"`` means by a callback, ``"interrupted"`` by Ctrl-C.
 

@@ -199,8 +199,7 @@ def contents_of(estimator: Any, *, resumable: bool = False) -> Contents:
     return header, tensors | prefixed("extra", arrays)
 
 
-def unfitted(name: str, params: dict[str, Any]) -> Any:
-    """Return a new estimator with parameters that :func:`packed_params` gave."""
+def _unfitted(name: str, params: dict[str, Any]) -> Any:
     if name not in ESTIMATORS:
         raise ModelFileError(
             f"The file holds a {name!r}, which is not registered here; import the module that "
@@ -217,9 +216,9 @@ def _check_parameters(estimator: Any) -> None:
 
 def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
     """Return the estimator that :func:`contents_of` was called on."""
-    record = Record(header, tensors)
+    record = Record(*_without_removed(header, tensors))
     name, params = record.take("estimator", check_text), record.part("params")
-    estimator = unfitted(name, params.values)
+    estimator = _unfitted(name, params.values)
     _check_parameters(estimator)
     record.part("info")
     _restore_fitted(estimator, record.part("fitted"))
@@ -234,6 +233,17 @@ def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
         _restore_model(estimator, record, cache)
     record.close()
     return estimator
+
+
+def _without_removed(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Contents:
+    """Return the contents of a file of 0.1 or 0.2 without what later versions do not have."""
+    params = {k: v for k, v in header["params"].items() if k != "monotonic_cst"}
+    if header.get("solver", {}).get("name") == "saga":
+        instead = LINEAR_SOLVERS["svrg"]()  # which cannot continue from its state
+        header = header | {"solver": pack(instead), "state": None}
+        params["solver"] = pack(instead)
+        tensors = {k: a for k, a in tensors.items() if not k.startswith("state.")}
+    return header | {"params": params}, tensors
 
 
 def _restore_fitted(estimator: Any, record: Record) -> None:

@@ -15,24 +15,16 @@ from sklearn.utils.validation import check_is_fitted
 from kernelgrad.callbacks import Deadline
 from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.compiling import clock
-from kernelgrad.compute.memory import LEAST_LIMIT, give_back
+from kernelgrad.compute.memory import give_back
 from kernelgrad.compute.threads import at_most, single_threaded_blas
 from kernelgrad.data import BatchSource
 from kernelgrad.data.memory import rows_nbytes, usable_memory
 from kernelgrad.estimators.base import BaseRowsEstimator
-from kernelgrad.estimators.monotonic import (
-    Swept,
-    constrained,
-    directions,
-    least_bytes,
-    swept_columns,
-)
 from kernelgrad.estimators.plan import Choice, Parts, Plan, Posed, Reading
 from kernelgrad.estimators.supervised import BaseSupervisedEstimator
 from kernelgrad.estimators.support import is_auto
 from kernelgrad.estimators.warnings import (
     SPREAD_ROWS,
-    warn_of_falls,
     warn_of_outliers,
     warn_of_scales,
 )
@@ -74,11 +66,10 @@ from kernelgrad.solvers import (
     check_history,
     get_solver,
 )
-from kernelgrad.solvers.loop import deferred_interrupt
 from kernelgrad.tasks import NoTargets
-from kernelgrad.training_rows import Batches, TrainingRows
+from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import AnyArray, Contents, Float64Array, Matrix
-from kernelgrad.validation import CapabilityError, check_bool, check_name, check_real
+from kernelgrad.validation import check_bool, check_name, check_real
 
 Found = tuple[InputScaling | None, Kernel, dict[str, Any]]  # and plain values
 _TOLD: dict[str, Check] = {
@@ -325,7 +316,6 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
     engine: Any = anything(default=None)
     alpha: Any = anything(default="auto")
     device: str = anything(default=CPU)
-    monotonic_cst: Any = anything(default=None)
 
     _metric_words = ("auto", "diagonal", "full")
 
@@ -375,10 +365,6 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
             shapes = SHAPES if is_auto(self.kernel) else (nu,)
             width = float(self.bandwidth_factor)
             kernels: tuple[Kernel, ...] = (kernel,)
-            if is_auto(self.kernel) and self.monotonic_cst is not None:
-                # functions with a kink at every row are not monotone by a small change
-                shapes = tuple(shape for shape in SHAPES if shape > 1)
-                return Wanted(shapes, kernels, metric, None, None, rule, width, False, True)
             if is_auto(self.kernel):
                 kernels += (Matern(0.5, bandwidth_factor=width),)
             whole = is_auto(self.kernel) and (metric is None or is_auto(metric))
@@ -431,75 +417,7 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
         problem = replace(posed.problem, kernel=kernel, alpha=told["alpha"], scaling=scaling)
         return Posed(problem, told["found"], told["seconds"])
 
-    def _check_streams(self) -> None:
-        if self.monotonic_cst is not None:
-            raise AttributeError(
-                "monotonic_cst needs all rows at once; use fit, or leave it None."
-            )
-        super()._check_streams()
-
-    @property
-    def _swept(self) -> list[Swept]:
-        """The constrained columns."""
-        names = getattr(self, "feature_names_in_", None)
-        signs = directions(self.monotonic_cst, names, int(self.n_features_in_))
-        return swept_columns(signs, names, self._table)
-
-    def _check_monotonic(self, rows: TrainingRows, solver: Solver[Any]) -> None:
-        """Raise unless the rows, targets, kernel and solver allow constraints of columns."""
-        if self._is_precomputed:
-            raise ValueError(
-                "monotonic_cst needs rows, which kernel='precomputed' does not have; give a "
-                "kernel by name or as a function."
-            )
-        if not self._swept:
-            return
-        if len(getattr(rows.task, "classes", ())) > 2:
-            raise ValueError(
-                "monotonic_cst is for two classes; for more leave it None, or fit one model a "
-                "class against the others."
-            )
-        if sp.issparse(rows.source.read(0, 1).X):
-            raise ValueError("monotonic_cst is for dense rows; give X.toarray().")
-        if "random_features" in solver.requires or getattr(solver, "blocks", "") == "features":
-            raise CapabilityError(
-                f"monotonic_cst needs a sum over training rows, but solver {solver!r} fits "
-                "random features; take solver='auto', or CachedBlockDescent()."
-            )
-        least, limit = least_bytes(rows.n_train, self._width), self.memory_limit
-        if limit is not None and LEAST_LIMIT <= limit < least:
-            raise CapabilityError(
-                f"monotonic_cst needs at least {least:.3g} bytes, more than "
-                f"memory_limit={limit:.3g}; raise it, or leave monotonic_cst None."
-            )
-
-    def _run(self, plan: Plan, batches: Batches) -> None:
-        super()._run(plan, batches)
-        self.history_.pop("monotonic", None)
-        columns = [] if self.monotonic_cst is None else self._swept
-        if not columns or not self.n_support_:
-            return
-        heard = self._listeners
-        with single_threaded_blas(), deferred_interrupt() as interrupted:
-            found, told = constrained(
-                self.expansion_, plan.rows, columns,
-                alpha=plan.problem.alpha, fit_intercept=plan.problem.fit_intercept,
-                seed=self._seed,
-                over=lambda: self._deadline.over or heard.interrupted or interrupted(),
-            )  # fmt: skip
-            heard.interrupted = bool(heard.interrupted or interrupted())
-        found.compact()
-        self._set(self._function_attributes(found))
-        self.history_["monotonic"] = told
-        if told["violated"]:
-            cut = self._deadline.over or heard.interrupted
-            if cut:
-                self.fit_status_ = "interrupted" if heard.interrupted else "time_limit"
-            warn_of_falls(told, cut=cut)
-
     def _plan(self, parts: Parts, rows: TrainingRows, chosen: Choice, *, warm: bool) -> Plan:
-        if self.monotonic_cst is not None:
-            self._check_monotonic(rows, chosen[0])
         plan = super()._plan(parts, rows, chosen, warm=warm)
         if not self._auto_solver or warm:
             return plan

@@ -135,21 +135,6 @@ def warn_of_outliers(X: Matrix, told: Callable[[Any], Any]) -> None:
         )
 
 
-def warn_of_falls(told: dict[str, Any], *, cut: bool) -> None:
-    """Warn of a model that is not monotone where it was to be."""
-    instead = (
-        "raise time_limit"
-        if cut
-        else "raise alpha, take a smoother kernel, or constrain fewer columns"
-    )
-    warn_caller(
-        f"The model breaks monotonic_cst along {told['violated']:.1%} of {told['curves']} new "
-        f"curves, by up to {told['largest_fall']:.2g} of the range of its responses, after "
-        f"{told['rounds']} rounds; {instead}.",
-        ConvergenceWarning,
-    )
-
-
 def warn_of_drift(classes: AnyArray, found: AnyArray, labelled: AnyArray) -> None:
     """Warn if the classes `found` in unlabelled rows are not those of labelled rows."""
     k = len(classes)

@@ -15,7 +15,6 @@ import hmac
 import json
 import math
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from io import BufferedReader
@@ -528,10 +527,10 @@ def restoring(
             f"{path} describes a {kind} that does not fit in memory; load it where there is "
             "more, if you trust the file."
         ) from None
-    # what constructors and scikit-learn raise for values that a file cannot have
+    # what constructors raise for values that a file cannot have
     except (
         ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,
-        ValueError, re.error,
+        ValueError,
     ) as error:  # fmt: skip
         raise ModelFileError(
             f"{path} does not describe a {kind} of this version ({error!r}); {remedy}."

@@ -6,12 +6,11 @@ from kernelgrad.linear.estimators import LinearClassifier, LinearRegressor
 from kernelgrad.linear.rbcd import RBCD
 from kernelgrad.linear.sdca import LinearSDCA
 from kernelgrad.linear.sgd import SGD
-from kernelgrad.linear.svrg import SAGA, SVRG
+from kernelgrad.linear.svrg import SVRG
 
 __all__ = [
     "COMPETITORS",
     "RBCD",
-    "SAGA",
     "SGD",
     "SVRG",
     "LinearClassifier",

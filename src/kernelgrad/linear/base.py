@@ -79,7 +79,7 @@ class LinearProblem(Problem):
             return float(self.l1 * np.abs(flat).sum() + 0.5 * self.l2 * (flat @ flat))
 
 
-_NONE, _STILL = np.zeros((0, 0)), np.zeros(0)
+_NONE = np.zeros((0, 0))
 
 
 @dataclass
@@ -203,23 +203,12 @@ class PreparedRows:
         See :func:`~kernelgrad.linear.loops.descend`; without a `reference` they are
         plain stochastic gradients.
         """
-        r = self.table(W, b) if reference is None else reference
+        r = reference
+        if r is None:
+            r = loops.Table(loops.FOREVER, np.zeros_like(W), np.zeros_like(b), _NONE)
         prox = loops.Prox.make(min(len(order), r.every), eta, problem.l1, problem.l2)
         tail = self.Y, W, b, order, share, prox, problem.fit_intercept, r
         return float(loops.descend(self.code, self.numbers, self.rows, *tail))
-
-    def table(
-        self, W: Float64Array, b: Float64Array, slopes: Float64Array = _NONE, *,
-        moving: bool = False,
-    ) -> loops.Table:  # fmt: skip
-        """Return references with their means: none, fixed ones, or those that follow."""
-        mean, mean_bias = np.zeros_like(W), np.zeros_like(b)
-        if len(slopes):
-            weighted = slopes * self.share[:, None]
-            mean, mean_bias = self.gradient(weighted), weighted.sum(axis=0)
-        return loops.Table(
-            loops.FOREVER, mean, mean_bias, slopes, self.share if moving else _STILL
-        )
 
     @cached_property
     def is_uniform(self) -> bool:
@@ -436,7 +425,7 @@ class LinearSolver(Solver[L], Generic[L]):
         if own.l1 > 0 and not self.takes_l1:
             raise CapabilityError(
                 f"solver {self.name!r} has no L1 penalty; use penalty='l2', or a solver with "
-                "proximal steps such as 'saga', 'svrg' or 's3gd'."
+                "proximal steps such as 'svrg' or 's3gd'."
             )
         if self.needs_l2 and not own.l2 > 0:
             raise ValueError(
@@ -575,7 +564,6 @@ class StochasticSolver(LinearSolver[L], Generic[L]):
     step_size: float | str = "auto"
     round_size: int | str = "auto"
     tag: ClassVar[int]  # of the draws
-    step_share: ClassVar[float] = 0.5  # of 1 / L(p), the automatic step
 
     def step(self, problem: Problem, state: L, batch: TrainBatch) -> StepInfo:
         """Take one round of stochastic steps."""
@@ -607,9 +595,9 @@ class StochasticSolver(LinearSolver[L], Generic[L]):
         yield 0, r.n_steps, self._first_step(r)
 
     def _first_step(self, r: Round[L]) -> float:
-        """Return the step given, or a share of one over the smoothness of a mini-batch."""
+        """Return the step given, or half of one over the smoothness of a mini-batch."""
         auto = self.step_size == "auto"
-        return self.step_share / r.smoothness if auto else float(self.step_size)
+        return 0.5 / r.smoothness if auto else float(self.step_size)
 
     def _reference(self, r: Round[L], W: Float64Array, b: Float64Array) -> Any:
         """Return the references of a run that starts at W and b; None for none."""

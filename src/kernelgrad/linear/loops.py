@@ -230,17 +230,12 @@ def bends_of_row(
 
 
 class Table(NamedTuple):
-    """A reference for each row: none in plain SGD, exact in SVRG, moving in SAGA.
-
-    Where `moving` is not empty, r and its means follow the derivatives seen, a row's in
-    proportion to this.
-    """
+    """A reference for each row: none in plain SGD, exact in SVRG."""
 
     every: int  # steps after which the mean is renewed
     mean: Float64Array  # of r_i x_i, in the native layout
     mean_bias: Float64Array  # of r_i, (C,)
     slopes: Float64Array  # r, (n, C), or (0, 0) for none
-    moving: Float64Array  # (n,) or (0,)
 
 
 class AnchorGraph(NamedTuple):
@@ -411,32 +406,9 @@ def _groups_at(r: Any, i: int, u: Any, out: Any) -> None:
             out[c] += bend[g, c, e] * (u[e] - middle[g, e])
 
 
-def _follow_table(
-    r: Any, rows: Any, batch: Any, new: Any, V: Any, W: Any, last: Any, t: int, prox: Any
-) -> None:
-    """Take the derivatives that a step saw into the references."""
-    if len(r.moving) == 0:
-        return
-    _settle(rows, batch, W, r.mean, last, t + 1, prox)  # the step still has the old mean
-    for k in range(len(batch)):
-        i = batch[k]
-        for c in range(new.shape[1]):
-            V[k, c] = r.moving[i] * (new[k, c] - r.slopes[i, c])
-            r.slopes[i, c] = new[k, c]
-            r.mean_bias[c] += V[k, c]
-    add_outer(rows, batch, 1.0, V, r.mean)
-
-
-def _follow_none(
-    r: Any, rows: Any, batch: Any, new: Any, V: Any, W: Any, last: Any, t: int, prox: Any
-) -> None:
-    pass
-
-
 _add_everywhere = by_type({Dense: _dense_add_everywhere, Csr: _csr_add_everywhere})
 _renew = by_type({Table: _renew_table, Anchors: _renew_anchors, GroupReferences: _renew_groups})
 _reference = by_type({Table: _table_at, Anchors: _anchors_at, GroupReferences: _groups_at})
-_follow = by_type({Table: _follow_table, Anchors: _follow_none, GroupReferences: _follow_none})
 
 
 # -- stochastic steps ----------------------------------------------------------------------
@@ -464,7 +436,7 @@ def descend(
     """
     T, p = order.shape
     C = len(b)
-    V, new, u = np.zeros((p, C)), np.zeros((p, C)), np.zeros(C)
+    V, slope, u = np.zeros((p, C)), np.zeros(C), np.zeros(C)
     last = _lags(rows, W)
     columns = np.arange(len(last), dtype=np.int32)
     seen = 0.0
@@ -478,11 +450,11 @@ def descend(
             for k in range(p):
                 i = batch[k]
                 responses(rows, i, W, b, u)
-                slopes_of_row(code, numbers, Y[i], u, new[k])
+                slopes_of_row(code, numbers, Y[i], u, slope)
                 seen += part[k] * value_of_row(code, numbers, Y[i], u)
                 _reference(r, i, u, V[k])
                 for c in range(C):
-                    V[k, c] = part[k] * (new[k, c] - V[k, c])
+                    V[k, c] = part[k] * (slope[c] - V[k, c])
             add_outer(rows, batch, -prox.eta, V, W)
             _penalise(rows, W, r.mean, prox)
             if fit_bias:
@@ -491,7 +463,6 @@ def descend(
                     for k in range(p):
                         total += V[k, c]
                     b[c] -= prox.eta * total
-            _follow(r, rows, batch, new, V, W, last, t, prox)
         _catch_up(columns, W, r.mean, last, n_steps, prox)
         last[:] = 0
     return seen

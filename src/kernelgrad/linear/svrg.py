@@ -1,12 +1,9 @@
-r"""Stochastic gradients with reduced variance: SVRG and SAGA."""
+r"""Stochastic gradients with reduced variance (Prox-SVRG)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, ClassVar
-
-import numpy as np
 
 from kernelgrad.linear import loops
 from kernelgrad.linear.base import (
@@ -16,7 +13,6 @@ from kernelgrad.linear.base import (
     evaluate,
 )
 from kernelgrad.params import integer, parameters, real
-from kernelgrad.solvers.contract import sized
 from kernelgrad.types import Float64Array
 
 
@@ -81,58 +77,4 @@ class SVRG(StochasticSolver[LinearState]):
 def snapshot(r: Round[Any], W: Float64Array, b: Float64Array) -> loops.Table:
     """Return the derivatives of all rows at W and b as references."""
     here = evaluate(r.problem, r.data, W, b) if r.data.here is None else r.data.here
-    none = np.zeros(0)
-    return loops.Table(loops.FOREVER, here.gradient, here.gradient_bias, here.slopes, none)
-
-
-@dataclass(kw_only=True)
-class SAGAState(LinearState):
-    """State of :class:`SAGA`: the last derivative seen of each row, (n, C)."""
-
-    table: Float64Array = sized("n", "C", empty=True)
-
-
-@parameters
-class SAGA(StochasticSolver[SAGAState]):
-    r"""Stochastic average gradients, unbiased and with proximal steps (SAGA).
-
-    Each row's last derivative is kept, one number per output, and their weighted mean along
-    with it:
-
-    .. math:: g = \bigl(l'(y_k, u_k) - r_k\bigr) x_k + \sum_i p_i r_i x_i,
-              \qquad r_k \leftarrow l'(y_k, u_k)
-
-    Parameters
-    ----------
-    batch_size : int >= 1, default=1
-        Rows per step.
-    step_size : float > 0 or "auto", default="auto"
-        ``"auto"`` is ``1 / (3 L(p))`` with the expected smoothness L(p) of a mini-batch.
-    round_size : int >= 1 or "auto", default="auto"
-        Steps of one iteration of the loop; "auto" is one pass over the rows.
-
-    Notes
-    -----
-    Rows of unequal weight are drawn in proportion to it. After each pass the objective and the
-    gradient of all rows are computed again, so that convergence and history are exact.
-
-    References
-    ----------
-    Defazio, Bach and Lacoste-Julien (2014), "SAGA: A Fast Incremental Gradient Method With
-    Support for Non-Strongly Convex Composite Objectives".
-    """
-
-    name: ClassVar[str] = "saga"
-    takes_any: ClassVar[bool] = True
-    state_class: ClassVar[type[Any]] = SAGAState
-    tag: ClassVar[int] = 0x736167
-    step_share: ClassVar[float] = 1.0 / 3.0
-
-    batch_size: int = integer(default=1, low=1)
-    step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
-    round_size: int | str = integer(default="auto", low=1, words=("auto",))
-
-    def _reference(self, r: Round[SAGAState], W: Float64Array, b: Float64Array) -> Any:
-        if not len(r.state.table):
-            r.state.table = evaluate(r.problem, r.data, W, b).slopes
-        return r.data.table(W, b, r.state.table, moving=True)
+    return loops.Table(loops.FOREVER, here.gradient, here.gradient_bias, here.slopes)

@@ -38,7 +38,6 @@ from kernelgrad.solvers.working_set import WorkingSet as WorkingSet
 
 if TYPE_CHECKING:
     from kernelgrad.linear import RBCD as RBCD
-    from kernelgrad.linear import SAGA as SAGA
     from kernelgrad.linear import SGD as SGD
     from kernelgrad.linear import SVRG as SVRG
     from kernelgrad.linear import LinearProblem as LinearProblem

@@ -131,8 +131,6 @@ class History(_Told, total=False):
         The candidates tried for parameters that were ``"auto"``.
     metric_reason : str
         Why no weights of columns were learned.
-    monotonic : dict
-        What the constraints of ``monotonic_cst`` took and how they are kept.
     cv_accuracy : list of float
         Of semi-supervised fits with held-out labels.
     """
@@ -141,7 +139,6 @@ class History(_Told, total=False):
     cv_accuracy: list[float]
     metric: list[dict[str, Any]]
     metric_reason: str
-    monotonic: dict[str, Any]
     search: list[dict[str, Any]]
 
 
@@ -162,13 +159,6 @@ def check_numbers(value: Any, name: str, n: int | None = None) -> None:
         check_number(it, name)
 
 
-def check_monotonic(value: Any, name: str) -> None:
-    """Raise unless a value is what constraints of columns took and how they are kept."""
-    check_entries([value], name)
-    for key in ("violated", "largest_fall"):
-        check_number(value.get(key), f"{key} of {name}")
-
-
 def check_audit(value: Any, name: str) -> None:
     """Raise TypeError unless a value is what a last look at a result found."""
     check_entries([value], name)
@@ -184,7 +174,6 @@ _TOLD_TOO: dict[str, Check] = {
     "search": check_entries,
     "metric": check_entries,
     "metric_reason": check_text,
-    "monotonic": check_monotonic,
     "cv_accuracy": check_numbers,
 }
 
@@ -199,6 +188,7 @@ def check_history(value: Any, name: str) -> None:
 def restored_history(record: Record) -> dict[str, Any]:
     """Return the history in a record; columns that older files lack are filled with None."""
     told, steps = record.values, record.values.get("iteration")
+    told.pop("monotonic", None)  # which 0.2.0 wrote
     if not isinstance(steps, list):
         raise record.error("lacks the iterations")
     for key in HISTORY_KEYS:

@@ -39,7 +39,6 @@ for _cls in (CachedBlockDescent, DirectSolve, DSG, WorkingSet, NewtonCG, SoftLab
 LINEAR_SOLVERS: Registry[Any] = Registry(
     {
         "svrg": "linear:SVRG",
-        "saga": "linear:SAGA",
         "sgd": "linear:SGD",
         "sdca": "linear:LinearSDCA",
         "rbcd": "linear:RBCD",

@@ -147,8 +147,7 @@ class SBMD(AveragingSolver):
         rest = (n - p) / max(1, n - 1) if data.is_uniform else 1.0
         L = data.curvature * (rest * state.top + (p - rest) * state.mean) / p
         L = np.maximum(L, max(_LEAST * L.max(), 1e-300))
-        share = self.step_share
-        return share / L, _BLOCKS * share / (n_blocks * data.curvature)
+        return 0.5 / L, 0.5 * _BLOCKS / (n_blocks * data.curvature)
 
     def step(self, problem: Problem, state: SBMDState, batch: TrainBatch) -> StepInfo:
         """Take one pass over the batch."""
