@@ -23,8 +23,11 @@ from benchmarks.objectives._golden_cases import Case, Rows, cases, renamed, rows
 from kernelgrad import kernels, losses, solvers
 
 METHODS = ("predict", "transform", "decision_function", "predict_proba", "score_samples")
-# clocks, caches, and what is compared apart
-LEFT_OUT = ("seconds", "compile_seconds", "kernel_evaluations", "duality_gap")
+LAST = ("train_loss", "objective", "duality_gap")
+COLUMNS = (  # of the history, without clocks and counts of what caches save
+    "iteration", "epoch", "rows_seen", "n_random_features", "n_features_saved", "n_support",
+    "step_size", "train_loss", "objective", "validation_score",
+)  # fmt: skip
 PREDICTIONS = 3
 
 
@@ -77,23 +80,12 @@ def timed(case: Case, data: Rows, predictions: int = PREDICTIONS) -> tuple[Any, 
     return model, seconds, predict
 
 
-def number(x: Any) -> bool:
-    return x is None or isinstance(x, int | float)
-
-
 def facts(model: Any) -> dict[str, Any]:
     """Return numbers of a fit that do not depend on clocks."""
     history = getattr(model, "history_", {})
-    columns = {
-        k: [None if x is None else float(x) for x in v]
-        for k, v in history.items()
-        if k not in LEFT_OUT and isinstance(v, list) and all(map(number, v))
-    }
-    last = {
-        k: (history.get(k) or [None])[-1] for k in ("train_loss", "objective", "duality_gap")
-    }
+    last = {name: (history.get(name) or [None])[-1] for name in LAST}
     return last | {
-        "history": columns,
+        "history": {name: history[name] for name in COLUMNS if name in history},
         "solver": history.get("solver"),
         "searched": bool(history.get("search") or history.get("metric")),
         "compile s": history.get("compile_seconds", 0.0),
@@ -119,18 +111,20 @@ def resumed(model: Any, case: Case, data: Rows) -> dict[str, Any]:
     return {f"resumed {name}": value for name, value in found.items()}
 
 
-def record(name: str, case: Case, n: int, repeat: int, folder: Path, old: Path | None) -> Any:
+def record(
+    name: str, case: Case, n: int, repeat: int, folder: str, old: str | None
+) -> dict[str, Any]:
     """Fit and predict once; write predictions and a model file, and read an old one."""
     data = rows(case.rows, n)
     model, *cold = timed(case, data, 1)
-    answer = facts(model) | dict(zip(("cold fit s", "cold predict s"), cold, strict=True))
+    row = facts(model) | dict(zip(("cold fit s", "cold predict s"), cold, strict=True))
     warm = [timed(case, data)[1:] for _ in range(repeat)]
     for what, seconds in zip(("fit s", "predict s"), zip(*warm, strict=True), strict=False):
-        answer[what] = median(seconds)
+        row[what] = median(seconds)
     arrays = outputs(model, data.new, onnx=name.startswith("onnx"))
-    path = folder / f"{name}.kgm"
+    path = Path(folder) / f"{name}.kgm"
     path.parent.mkdir(parents=True, exist_ok=True)
-    files = {"new": path} | ({"old": old / f"{name}.kgm"} if old else {})
+    files = {"new": path} | ({"old": Path(old) / f"{name}.kgm"} if old else {})
     if not save(model, path, resumable=case.resume is not None):
         files = {}
     for age, file in files.items():
@@ -139,7 +133,7 @@ def record(name: str, case: Case, n: int, repeat: int, folder: Path, old: Path |
         arrays |= {f"{age} file: {k}": v for k, v in read.items()}
     arrays |= resumed(model, case, data)
     np.savez(path.with_suffix(".npz"), **arrays)
-    return answer
+    return row
 
 
 def absent(case: Case) -> str:
@@ -160,28 +154,29 @@ def absent(case: Case) -> str:
     return ""
 
 
+def answer(n: int, name: str, *files: Any) -> dict[str, Any]:
+    """Return the seconds of a case; with (repeat, folder, old folder) write its files too."""
+    case = cases()[name]
+    try:
+        if missing := absent(case):
+            return {"verdict": f"absent: {missing}"}
+        if files:
+            return record(name, case, n, *files)
+        return dict(zip(("fit", "predict"), timed(case, rows(case.rows, n))[1:], strict=True))
+    except kg.CapabilityError as error:
+        return {"verdict": f"refused: {error}"}
+    except Exception as error:
+        return {"verdict": f"error: {type(error).__name__}: {error}"}
+
+
 def main(n: int) -> None:
-    """Answer with the place of the package, then with what each request asks for."""
+    """Answer with the place of the package, then to each request."""
     warnings.simplefilter("ignore")
-    known, start = cases(), peak()
+    start = peak()
     print(json.dumps({"from": kg.__file__}), flush=True)
     for line in sys.stdin:
-        name, *files = json.loads(line)
-        case = known[name]
-        answer: dict[str, Any] = {}
-        try:
-            if missing := absent(case):
-                answer["verdict"] = f"absent: {missing}"
-            elif files:
-                repeat, folder, old = files
-                answer = record(name, case, n, repeat, Path(folder), Path(old) if old else None)
-            else:
-                _, answer["fit"], answer["predict"] = timed(case, rows(case.rows, n))
-        except kg.CapabilityError as error:
-            answer["verdict"] = f"refused: {error}"
-        except Exception as error:
-            answer["verdict"] = f"error: {type(error).__name__}: {error}"
-        print(json.dumps(answer | {"peak MB": peak() - start}, default=float), flush=True)
+        row = answer(n, *json.loads(line))
+        print(json.dumps(row | {"peak MB": peak() - start}, default=float), flush=True)
 
 
 if __name__ == "__main__":

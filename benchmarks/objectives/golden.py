@@ -60,7 +60,7 @@ class Worker:
 
 def difference(old: Any, new: Any) -> float:
     """Return the largest difference, relative to the largest value, or the share of labels."""
-    old, new = (np.asarray(each if each is not None else np.nan) for each in (old, new))
+    old, new = (np.asarray(np.nan if each is None else each) for each in (old, new))
     if old.shape != new.shape:
         return np.inf
     if not {old.dtype.kind, new.dtype.kind} <= set("fiu"):
