@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import groupby
 from pathlib import Path
 from statistics import median
 from typing import Any, ClassVar
@@ -26,6 +29,7 @@ ROWS, QUICK_ROWS = 200, 60
 EXACT = ("direct", "newton", "working_set")
 EXACT_TOLERANCE, TOLERANCE = 1e-6, 1e-5
 SECONDS = ("cold fit s", "cold predict s", "fit s", "predict s", "compile s")
+RATIOS = ("fit new / old", "predict new / old")
 SHOWN = ("solver", "objective", "duality_gap", *SECONDS, "verdict")
 
 
@@ -56,6 +60,10 @@ class Worker:
         except BrokenPipeError:
             return {}
         return self._answer()
+
+
+def family_of(name: str) -> str:
+    return name.split("/")[0]
 
 
 def difference(old: Any, new: Any) -> float:
@@ -112,88 +120,61 @@ class Golden(Objective):
 
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
         """Yield a row for each case and each family."""
-        n = QUICK_ROWS if args.quick else args.rows
+        args.rows = QUICK_ROWS if args.quick else args.rows
+        args.names = [name for name in cases() if args.only in name]
+        if args.against:
+            yield from self._time(args)
+            return
         with tempfile.TemporaryDirectory() as folder:
-            if args.against:
-                yield from self._time(args, n)
-                return
             old = args.compare or args.record or Path(folder) / "old"
             if not args.compare:
-                yield from self._record(args, n, old)
+                yield from self._fit(args, old)
             if not args.record:
-                yield from self._compare(args, old, Path(folder) / "new")
+                yield from self._fit(args, Path(folder) / "new", old)
 
-    def _answers(
-        self, args: argparse.Namespace, n: int, folder: Path, old: Path | None = None
-    ) -> Iterator[tuple[str, str, dict[str, Any]]]:
-        """Yield (family, case, answer); a process that ends early is one failure."""
-        families: dict[str, list[str]] = {}
-        for case in cases():
-            if args.only in case:
-                families.setdefault(case.split("/")[0], []).append(case)
-        for family, names in families.items():
-            with ExitStack() as stack:
-                worker = Worker(SOURCE, n, stack)
-                for name in names:
-                    repeat = 0 if old else args.repeat
-                    answer = worker.run(name, repeat, str(folder), old and str(old))
-                    if not answer:
-                        worker = Worker(SOURCE, n, stack)
-                    yield family, name, answer or {"verdict": "error: the process ended"}
-
-    def _record(
-        self, args: argparse.Namespace, n: int, folder: Path
+    def _fit(
+        self, args: argparse.Namespace, folder: Path, old: Path | None = None
     ) -> Iterator[tuple[str, Row]]:
-        folder.mkdir(parents=True, exist_ok=True)
+        """Write files of all cases into a folder, and compare them with those in `old`."""
+        before = json.loads((old / "golden.json").read_text()) if old else {"cases": {}}
+        n, repeat = before.get("rows", args.rows), 0 if old else args.repeat
         answers: dict[str, Any] = {}
         families: dict[str, Row] = {}
-        for family, name, answer in self._answers(args, n, folder):
-            answers[name] = answer
-            row = families.setdefault(family, {"family": family, "cases": 0, "fitted": 0})
-            row["cases"] += 1
-            row["fitted"] += "verdict" not in answer
-            for key in SECONDS:
-                row[key] = row.get(key, 0.0) + answer.get(key, 0.0)
-            row["peak MB"] = answer.get("peak MB", 0.0)
-            shown = {k: answer[k] for k in SHOWN if answer.get(k) is not None}
-            if not answer.get("verdict", "").startswith("refused"):
-                yield "cases", {"case": name} | shown
-        (folder / "golden.json").write_text(json.dumps({"rows": n, "cases": answers}))
-        for row in families.values():
-            yield "families", row
-
-    def _compare(
-        self, args: argparse.Namespace, old: Path, folder: Path
-    ) -> Iterator[tuple[str, Row]]:
-        record = json.loads((old / "golden.json").read_text())
-        families: dict[str, Row] = {}
-        for family, name, answer in self._answers(args, record["rows"], folder, old):
-            before = record["cases"].get(name, {"verdict": "absent: not in the record"})
-            row = self._differences(name, before, answer, old, folder)
-            found = families.setdefault(family, {"family": family, "cases": 0})
-            found["cases"] += 1
-            what = row["verdict"].split(":")[0].partition(" by ")[0]
-            found[what] = found.get(what, 0) + 1
-            for key in ("cold fit s", "compile s"):
-                for age, each in (("old", before), ("new", answer)):
-                    found[f"{key} {age}"] = found.get(f"{key} {age}", 0.0) + each.get(key, 0.0)
-            found["peak MB old"] = before.get("peak MB", 0.0)
-            found["peak MB new"] = answer.get("peak MB", 0.0)
-            self.status = max(self.status, int(row["fails"]))
-            if what != "refused" or row["fails"]:
-                yield "cases", row
-        for row in families.values():
-            yield "families", row
+        for family, names in groupby(sorted(args.names, key=family_of), family_of):
+            with ExitStack() as stack:
+                worker, totals = Worker(SOURCE, n, stack), Counter[str]()
+                for name in names:
+                    new = worker.run(name, repeat, str(folder), old and str(old))
+                    if not new:
+                        worker = Worker(SOURCE, n, stack)
+                        new = {"verdict": "error: the process ended"}
+                    answers[name], row = new, {"case": name}
+                    was = before["cases"].get(name, {"verdict": "absent: not in the record"})
+                    if old:
+                        row |= self._differences(was, new, old / name, folder / name)
+                        totals.update({f"{key} old": was.get(key, 0.0) for key in SECONDS})
+                        self.status = max(self.status, int(row["fails"]))
+                    else:
+                        row |= {key: new[key] for key in SHOWN if new.get(key) is not None}
+                    totals.update({key: new.get(key, 0.0) for key in SECONDS})
+                    what = re.split(":| by", row.get("verdict", "fitted"))[0]
+                    totals.update(["cases", what])
+                    if what != "refused" or row.get("fails"):
+                        yield "cases", row
+                peaks = {"peak MB": new.get("peak MB"), "peak MB old": was.get("peak MB")}
+                families[family] = {"family": family} | totals | peaks
+        if not old:
+            (folder / "golden.json").write_text(json.dumps({"rows": n, "cases": answers}))
+        yield from (("families", row) for row in families.values())
 
     @staticmethod
-    def _differences(name: str, old: Row, new: Row, *folders: Path) -> Row:
+    def _differences(old: Row, new: Row, *paths: Path) -> Row:
         """Return the row of a case that both trees ran, or failed to run."""
-        row: Row = {"case": name}
         if "verdict" in new or "verdict" in old:
             verdict = new.get("verdict", f"now runs, was {old.get('verdict')}")
             failed = verdict.startswith(("error", "refused")) and "verdict" not in old
-            return row | {"verdict": verdict, "fails": failed}
-        before, after = (dict(np.load(folder / f"{name}.npz")) for folder in folders)
+            return {"verdict": verdict, "fails": failed}
+        before, after = (dict(np.load(f"{path}.npz")) for path in paths)
         found: dict[str, list[float]] = {}
         for key, value in before.items():
             if key.startswith("new file: "):
@@ -202,38 +183,32 @@ class Golden(Objective):
                 found.setdefault("new file", []).append(difference(twin, after.get(key)))
             else:
                 found.setdefault("predictions", []).append(difference(value, after.get(key)))
-        row |= {what: max(values) for what, values in found.items()}
+        row: Row = {what: max(values) for what, values in found.items()}
         size = old["objective"] or old["train_loss"]
         for key in ("objective", "duality_gap"):
             if old[key] is not None:
                 row[key] = difference([old[key], size], [new[key], size])
         exact = old["solver"] in EXACT and not old["searched"]
-        worst = max(row[key] for key in row if key != "case")
-        columns = old["history"].items()
-        row["history"] = max(
-            [difference(v, new["history"].get(k)) for k, v in columns] or [0.0]
-        )
+        worst = max(row.values())
+        columns = [difference(v, new["history"].get(k)) for k, v in old["history"].items()]
+        row["history"] = max(columns, default=0.0)
         near = "within 1e-6" if worst <= EXACT_TOLERANCE else f"differs by {worst:.1e}"
-        tolerance = EXACT_TOLERANCE if exact else TOLERANCE
-        verdict = near if worst else "same bits"
-        return row | {"verdict": verdict, "fails": bool(worst > tolerance)}
+        fails = worst > (EXACT_TOLERANCE if exact else TOLERANCE)
+        return row | {"verdict": near if worst else "same bits", "fails": bool(fails)}
 
-    def _time(self, args: argparse.Namespace, n: int) -> Iterator[tuple[str, Row]]:
-        sources = (args.against.resolve() / "src", SOURCE)
-        ratios: dict[str, dict[str, list[float]]] = {}
+    def _time(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
+        families: dict[str, list[Row]] = {}
         with ExitStack() as stack:
-            workers = [Worker(source, n, stack) for source in sources]
-            for name in cases():
-                if args.only in name:
-                    row = self.pair(name, *workers, args.rounds)
-                    yield "seconds", row
-                    for key in ("fit", "predict"):
-                        if f"{key} new / old" in row:
-                            family = ratios.setdefault(name.split("/")[0], {})
-                            family.setdefault(key, []).append(row[f"{key} new / old"])
-        for family, found in ratios.items():
-            medians = {f"{k} new / old": median(v) for k, v in found.items()}
-            yield "families", {"family": family, "cases": len(found["fit"])} | medians
+            sources = (args.against.resolve() / "src", SOURCE)
+            workers = [Worker(source, args.rows, stack) for source in sources]
+            for name in args.names:
+                row = self.pair(name, *workers, args.rounds)
+                yield "seconds", row
+                if "note" not in row:
+                    families.setdefault(family_of(name), []).append(row)
+        for family, rows in families.items():
+            ratios = {key: median(row[key] for row in rows) for key in RATIOS}
+            yield "families", {"family": family, "cases": len(rows)} | ratios
 
     @staticmethod
     def pair(name: str, old: Any, new: Any, rounds: int) -> Row:
