@@ -42,10 +42,14 @@ class Dataset(ABC):
 
 
 class Objective(ABC):
-    """One measurement. `run` yields (table, row); tables are printed and written as JSON."""
+    """One measurement. `run` yields (table, row); tables are printed and written as JSON.
+
+    A check sets `status`, the exit status of the command, to 1 where it fails.
+    """
 
     name: ClassVar[str]
     repeat: ClassVar[int] = 3
+    status: int = 0
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the options of this objective."""

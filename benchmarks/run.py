@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         picture = path.with_suffix(".png")
         if objective.plot(tables, picture):
             print(f"written: {picture.name}")
-    return 0
+    return objective.status
 
 
 if __name__ == "__main__":

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from kernelgrad.kernels import KERNELS
+from kernelgrad.losses import LOSSES
+from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
@@ -23,7 +29,7 @@ OBJECTIVES = registry.discover(objectives, registry.Objective)
 # tiny sizes, beside --quick, of those that take long without
 TINY = {
     "defaults": ["--method", "kernelgrad", "SVM tuned", "linear", "constant"],
-    "regression": ["--only", "kernel/dsg"],
+    "golden": ["--only", "exact/direct/Regressor squared"],
     "time_to_error": ["--dataset", "digits", "--method", "SVC/SVR (LIBSVM)"],
 }
 
@@ -101,6 +107,57 @@ def test_normal_equations_against_float64(monkeypatch):
     A = K.T @ K + gaussian(Z, Z) / 10.0
     expected = K @ np.linalg.lstsq(A, K.T @ (y - y.mean()), rcond=1e-15)[0] + y.mean()
     assert np.abs(model.predict(X) - expected).max() < 5e-3 * y.std()
+
+
+class Here:
+    """Runs cases of `golden` in this process."""
+
+    def __init__(self, *args):
+        self.run = functools.partial(part("_golden_worker").answer, 60)
+
+
+def test_a_perturbed_record_is_seen(monkeypatch, tmp_path):
+    monkeypatch.setattr(part("golden"), "Worker", Here)
+    folder, out = tmp_path / "record", tmp_path / "out.json"
+    options = ["--only", "resume/Kernel direct", "--json", str(out)]
+
+    def call(what):
+        status = runner.main(["golden", what, str(folder), "--repeat", "1", *options])
+        return status, json.loads(out.read_text())["tables"]["cases"][0]
+
+    assert call("--record")[0] == 0
+    status, row = call("--compare")
+    assert (status, row["verdict"], row["history"]) == (0, "same bits", 0.0)
+    (path,) = folder.rglob("*.npz")
+    arrays = dict(np.load(path))
+    np.savez(path, **arrays | {"resumed decision_function": arrays["decision_function"] + 2e-6})
+    status, row = call("--compare")
+    assert (status, row["fails"], row["old file"]) == (1, True, 0.0)
+    assert row["verdict"].startswith("differs by ")
+
+
+def test_a_slower_tree_is_seen():
+    pair = part("golden").Golden.pair
+
+    class Tree:
+        def __init__(self, seconds):
+            self.seconds = seconds
+
+        def run(self, case):
+            return {"fit": self.seconds, "predict": 1.0}
+
+    row = pair("case", Tree(2.0), Tree(3.0), 3)
+    assert (row["fit old s"], row["fit new s"], row["fit new / old"]) == (2.0, 3.0, 1.5)
+    assert row["predict new / old"] == 1.0
+    failing = Tree(1.0)
+    failing.run = lambda case: {"verdict": "error: no"}
+    assert "no" in pair("case", failing, Tree(1.0), 3)["note"]
+
+
+def test_every_registered_name_is_a_golden_case():
+    table = part("_golden_cases")
+    words = {table.renamed(word) for name in table.cases() for word in re.split("[/ ]", name)}
+    assert {*SOLVERS, *LINEAR_SOLVERS, *KERNELS, *LOSSES} - words == {"one_class"}
 
 
 def test_peers_of_an_earlier_result_are_kept(tmp_path):
