@@ -26,7 +26,7 @@ from kernelgrad import (
     set_num_threads,
 )
 from kernelgrad.data import sample_batches
-from kernelgrad.estimators.transformer import RandomFeatures
+from kernelgrad.linear.transformer import RandomFeatures
 from kernelgrad.features.base import FeatureMap
 from kernelgrad.kernels import Chi2, Gaussian, Kernel, Laplacian
 from plain import plain_classifier, plain_regressor
