@@ -176,29 +176,6 @@ def test_pairs_are_kept_together():
         np.testing.assert_allclose((Z**2).sum(axis=1), 1.0, rtol=1e-5)  # cos^2 + sin^2
 
 
-def test_accuracy_beside_rbf_sampler():
-    X = normal_rows(60, 4)
-    gamma, D = 0.2, 200
-    K = Gaussian(gamma)(X)
-    upper = np.triu_indices(len(X), 1)
-
-    def squared_error(make):
-        errors = []
-        for seed in range(40):
-            Z = make(seed).fit_transform(X).astype(np.float64)
-            errors.append(np.mean((Z @ Z.T - K)[upper] ** 2))
-        return np.mean(errors), np.std(errors, ddof=1) / np.sqrt(len(errors))
-
-    theirs, _ = squared_error(lambda s: RBFSampler(gamma=gamma, n_components=D, random_state=s))
-    ours, noise = squared_error(lambda s: RandomFeatures("rbf", D, gamma=gamma, random_state=s))
-    k = K[upper]
-    assert ours < 0.9 * theirs
-    assert abs(ours - np.mean(1 + k**4 - 2 * k**2) / D) < 5 * noise  # the pairs' variance
-    phase = Gaussian(gamma, form="phase")
-    same, noise = squared_error(lambda s: RandomFeatures(phase, D, random_state=s))
-    assert abs(same - np.mean(1 + k**4 / 2 - k**2) / D) < 5 * noise
-
-
 def test_a_linear_model_of_the_features_is_kernel_ridge():
     X, y = load_diabetes(return_X_y=True)
     X = StandardScaler().fit_transform(X)
@@ -210,46 +187,6 @@ def test_a_linear_model_of_the_features_is_kernel_ridge():
 
 
 # -- invariances -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
-def test_threads_and_memory_change_nothing(kernel):
-    X = normal_rows(3000, 7)
-    Z = RandomFeatures(kernel, 1001, block_size=128, random_state=0).fit_transform(X)
-    for threads in (1, 2, 3):
-        set_num_threads(threads)
-        again = RandomFeatures(kernel, 1001, block_size=128, random_state=0, memory_limit=0)
-        np.testing.assert_array_equal(again.fit_transform(X), Z)
-
-
-@pytest.mark.parametrize("rows", [dense, sparse])
-def test_rows_are_independent(rows):
-    X = rows(700)
-    features = RandomFeatures(n_components=300, random_state=0).fit(X)
-    Z = features.transform(X)
-    for cuts in ([1, 2, 17, 300, 683], [512], list(range(100, 700, 100))):
-        edges = [0, *cuts, 700]
-        parts = [features.transform(X[a:b]) for a, b in itertools.pairwise(edges)]
-        np.testing.assert_allclose(np.vstack(parts), Z, rtol=0, atol=2e-7)
-    if sp.issparse(X):
-        np.testing.assert_allclose(features.transform(X.toarray()), Z, rtol=0, atol=2e-7)
-
-
-def test_chunks_are_as_large_as_memory_allows(monkeypatch):
-    X = normal_rows(5000)
-    sizes = []
-    for limit in (0, 2e6, None):
-        features = RandomFeatures(n_components=128, memory_limit=limit, random_state=0).fit(X)
-        prepare, seen = features.stream_.prepare, []
-        monkeypatch.setattr(
-            features.stream_,
-            "prepare",
-            lambda rows, prepare=prepare, seen=seen: seen.append(len(rows)) or prepare(rows),
-        )
-        features.transform(X)
-        assert sum(seen) == 5000
-        sizes.append(seen[0])
-    assert sizes == [512, 3072, 5000]
 
 
 def test_sources_are_read_as_arrays_are(tmp_path):
@@ -302,16 +239,6 @@ def test_rows_outside_the_domain_are_refused(standardize):
     with pytest.raises(DataError, match="positive kernel"):
         fresh.fit(-X)
     assert vars(fresh).keys() == vars(clone(fresh)).keys()
-
-
-def test_a_single_row_outside_the_domain_is_refused():
-    X = np.abs(normal_rows(9000))
-    features = RandomFeatures(Positive(1.0), 10, random_state=0).fit(X)
-    batches = sample_batches(ArraySource(X), 8192, seed=features.stream_.seed)
-    unseen = np.setdiff1d(np.arange(9000), next(batches).batch.rows)
-    X[unseen[0], 0] = -1e-9
-    with pytest.raises(DataError, match="positive kernel"):
-        features.fit(X)
 
 
 def test_no_rows_no_fit():

@@ -44,47 +44,6 @@ def prepared(loss, X, Y, weights=None, l1=0.0, l2=0.0, fit_bias=True, **options)
             yield problem, PreparedRows.build(problem, batch)
 
 
-@njit
-def _entries_of(rows, i, values):
-    for q in accessor.entries(rows, i):
-        values[accessor.column(rows, q)] += accessor.entry(rows, i, q)
-
-
-def test_entries_of_rows():
-    X = np.array([[0.0, 2.0, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 3.0]])
-    for made in (accessor.as_rows(X), accessor.as_rows(sps.csr_matrix(X))):
-        for i in range(3):
-            found = np.zeros(3)
-            _entries_of(made, i, found)
-            np.testing.assert_array_equal(found, X[i])
-            w = np.array([1.0, 10.0, 100.0])
-            assert accessor.dot(made, i, w) == X[i] @ w
-            accessor.add(made, i, 2.0, w)
-            np.testing.assert_array_equal(w, [1.0, 10.0, 100.0] + 2.0 * X[i])
-    assert accessor.as_rows(np.ones((2, 2), np.uint8)).values.dtype == np.float64
-    assert accessor.as_rows(X.astype(np.float32)).values.dtype == np.float32
-
-
-def test_products_with_rows():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((3000, 9)) * (rng.random((3000, 9)) < 0.4)
-    X = X.astype(np.float32).astype(float)
-    X[5] = 0
-    W, b = rng.standard_normal((9, 3)), rng.standard_normal(3)
-    G, weights = rng.standard_normal((3000, 3)), rng.random(3000)
-    for _, data in prepared(losses.SquaredError(), X, G, weights):
-        np.testing.assert_allclose(data.responses(data.native(W), b), X @ W + b, atol=1e-12)
-        np.testing.assert_allclose(data.native(data.gradient(G)), X.T @ G, atol=1e-10)
-        of_rows, of_columns = data.squares()
-        np.testing.assert_allclose(of_rows, (X**2).sum(1), rtol=1e-12)
-        np.testing.assert_allclose(of_columns, data.share @ X**2, rtol=1e-12)
-        np.testing.assert_array_equal(data.native(data.native(W)), W)
-        copy = data.native(W)
-        copy[:] = 0
-        assert W.any()
-        assert data.row_size == (pytest.approx((X != 0).sum() / 3000) if data.is_sparse else 9)
-
-
 def test_rows_with_repeated_and_unsorted_entries():
     rows = sps.csr_matrix((np.arange(1.0, 6.0), [2, 0, 2, 3, 1], [0, 3, 3, 5]), (3, 4))
     before, W = rows.data.copy(), np.arange(4.0)
@@ -98,40 +57,7 @@ def test_rows_with_repeated_and_unsorted_entries():
     np.testing.assert_array_equal(rows.data, before)
 
 
-def test_block_norms():
-    X = np.random.default_rng(0).standard_normal((50, 5)) * [1, 2, 3, 0, 5]
-    share = np.arange(50) % 3 / 50.0
-    expected = np.add.reduceat(X**2, [0, 2], axis=1)[share > 0].max(axis=0)
-    for form in (np.asarray, sps.csr_matrix):
-        largest = np.zeros(2)
-        loops.block_norms(accessor.as_rows(form(X)), share, np.repeat([0, 1], [2, 3]), largest)
-        np.testing.assert_allclose(largest, expected, rtol=1e-12)
-
-
-@each_smooth
-def test_second_derivatives(loss):
-    C, (name, number) = 3, spec(loss)
-    _, Y = oracles.data(name, 20, 3, C)
-    U = np.random.default_rng(1).standard_normal(Y.shape)
-    for y, u in zip(Y, U, strict=True):
-        slope, bend = np.full(C, np.nan), np.full((C, C), np.nan)
-        loops.bends_of_row(loss.code, loss.params(C), y, u, slope, bend)
-        np.testing.assert_allclose(bend, oracles.bends(name, y, u, number), atol=1e-6)
-
-
 # Missed steps ---------------------------------------------------------------------------
-
-
-@given(st.floats(-3, 3), st.floats(0, 2), st.floats(0, 2), st.floats(0, 2))
-@settings(max_examples=100, deadline=None)
-def test_shrink_is_the_proximal_point(w, eta, l1, l2):
-    got = loops.shrink(w, eta, l1, l2)
-    assert got == pytest.approx(oracles.prox(np.float64(w), eta, l1, l2), rel=1e-13, abs=1e-15)
-
-    def f(v):
-        return (v - w) ** 2 / 2 + eta * (l1 * abs(v) + l2 / 2 * v * v)
-
-    assert all(f(got) <= f(got + s) + 1e-15 for s in (-0.3, -1e-4, 1e-4, 0.3))
 
 
 rate = st.one_of(st.just(0.0), st.floats(1e-6, 3.0))
@@ -147,21 +73,6 @@ def test_missed_steps_are_that_many_steps(w, mean, eta, l1, l2, k):
         expected = oracles.prox(expected - eta * mean, eta, l1, l2)
     got = loops.missed_steps(w, mean, k, *prox)
     assert got == pytest.approx(expected, rel=1e-9, abs=1e-12)
-
-
-def test_missed_steps_through_zero():
-    # down through zero, out on the other side; and down to zero to stay
-    for mean, l1, end in [(1.0, 0.5, -0.5), (0.4, 0.5, 0.0), (-1.0, 0.5, 0.5)]:
-        eta, l2 = 0.01, 0.0
-        prox = loops.Prox.make(1000, eta, l1, l2)
-        w = 0.3 * np.sign(mean)
-        expected = w
-        for _ in range(1000):
-            expected = oracles.prox(expected - eta * mean, eta, l1, l2)
-        got = loops.missed_steps(w, mean, 1000, *prox)
-        assert got == pytest.approx(expected, abs=1e-10)
-        assert np.sign(got) == np.sign(end)
-        assert (got == 0.0) == (end == 0.0)
 
 
 # Loops ----------------------------------------------------------------------------------
@@ -215,27 +126,6 @@ def test_loops_take_the_steps_of_the_formula(loss, C, p, mode):
                 np.testing.assert_array_equal(r.slopes, slopes)
             if not fit_bias:
                 np.testing.assert_array_equal(b, case.b)
-
-
-def test_large_steps_and_long_waits_agree():
-    """Columns that one row in hundreds touches, with a penalty that takes them to zero."""
-    rng = np.random.default_rng(3)
-    n, d, T = 300, 40, 900
-    X = (rng.random((n, d)) < 0.01) * rng.standard_normal((n, d))
-    X = X.astype(np.float32).astype(float)
-    Y = np.where(rng.random((n, 1)) < 0.5, 1.0, -1.0)
-    order, share = rng.integers(0, n, (T, 2)), np.full((T, 2), 0.5)
-    W, b = rng.standard_normal((d, 1)), np.zeros(1)
-    table = rng.standard_normal((n, 1)) * 0.3
-    expected = oracles.descend(("logistic", 0.0), X, Y, W, b, order, share, 0.5, 2e-3, 1e-3,
-                               True, table, X.T @ table / n, table.mean(0))  # fmt: skip
-    assert 0 < (expected[0] == 0).sum() < d
-    for problem, data in prepared(losses.Logistic(), X, Y, l1=2e-3, l2=1e-3):
-        V, c = data.native(W), b.copy()
-        data.descend(problem, V, c, order, share, 0.5, data.table(V, c, table))
-        np.testing.assert_allclose(data.native(V), expected[0], atol=1e-11)
-        np.testing.assert_array_equal(data.native(V) == 0, expected[0] == 0)
-        np.testing.assert_allclose(c, expected[1], atol=1e-11)
 
 
 def small_graph(name, case, C, k=3, m=5):

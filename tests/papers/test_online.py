@@ -229,46 +229,6 @@ def test_weights_multiply_the_derivative_in_parts_of_a_mean_weight():
     np.testing.assert_allclose(first, (0.2 + 0.2 * 0.8) * y[0, 0], rtol=1e-6)
 
 
-class OwnHuber(Loss):
-    """A loss that has its value and its gradient only."""
-
-    name, tasks = "own_huber", frozenset({"regression"})
-
-    def value(self, y, f):
-        return Huber(0.3).value(y, f)
-
-    def gradient(self, y, f):
-        return Huber(0.3).gradient(y, f)
-
-
-@pytest.mark.parametrize("solver", [Pegasos(t0=50.0), NORMA(max_support=70, step_size=0.3)])
-def test_a_loss_with_value_and_gradient_only_is_enough(solver):
-    X, y = data(Huber(0.3), n_outputs=2)
-    own, known = (
-        visit(solver, problem(loss, n_outputs=2), X, y, orders())[0]
-        for loss in (OwnHuber(), Huber(0.3))
-    )
-    scale = np.abs(known.average).max()
-    np.testing.assert_allclose(own.average, known.average, atol=1e-6 * scale)
-    np.testing.assert_allclose(own.intercept, known.intercept, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("solver", "loss"), [(Pegasos(t0=120.0), Hinge()), (NORMA(step_size=0.3), Absolute())]
-)
-def test_outputs_are_independent_but_share_rows(solver, loss):
-    X, y = data(loss, n_outputs=3)
-    order = orders()
-    together, _ = visit(solver, problem(loss, n_outputs=3), X, y, order)
-    for c in range(3):
-        alone, _ = visit(solver, problem(loss), X, y[:, c : c + 1], order)
-        np.testing.assert_allclose(
-            dense(together, together.average)[:, c],
-            dense(alone, alone.average)[:, 0],
-            atol=1e-9,
-        )
-
-
 def test_multinomial_gradients_couple_the_outputs():
     loss = Multinomial()
     X, y = data(loss, n_outputs=3)
@@ -281,23 +241,6 @@ def test_multinomial_gradients_couple_the_outputs():
         A *= 1 - 0.5 * ALPHA
         A[i] -= 0.5 * (e / e.sum() - y[i])
     np.testing.assert_allclose(dense(state, state.current), A, atol=1e-6)
-
-
-@pytest.mark.parametrize(("solver", "loss"), SOLVERS[1:4], ids=repr)
-def test_groups_and_batches_change_nothing(solver, loss, monkeypatch):
-    X, y = data(loss)
-    order = orders()
-    reference, _ = visit(solver, problem(loss), X, y, order, size=64)
-    fixed = solver.init(
-        problem(loss), base.TrainBatch(X[order[:64]], y[order[:64]], np.ones(64))
-    )
-    for group, tile, size in ((32, 16, 64), (256, 50, 300), (1, 1024, 37)):
-        monkeypatch.setattr(online, "GROUP", group)
-        monkeypatch.setattr(online, "TILE", tile)
-        state, _ = visit(solver, problem(loss), X, y, order, size=size, state=fixed.copy())
-        for name in ("current", "average"):
-            a, b = (dense(s, getattr(s, name)) for s in (state, reference))
-            np.testing.assert_allclose(a, b, atol=1e-10 * max(1.0, np.abs(b).max()))
 
 
 def test_pruned_entries_are_the_smallest():
@@ -346,37 +289,6 @@ def test_numbers_of_another_source_do_not_merge():
         solver.expansion(appended).raw_prediction(X),
         atol=1e-5,
     )
-
-
-def test_rows_of_a_sum_of_kernels():
-    X, y = data(SquaredError())
-    Z, z = data(SquaredError(), seed=1)
-    kernel = 0.5 * Gaussian(0.4) + Polynomial(degree=2, gamma=0.2)
-    p = replace(problem(SquaredError(), fit_intercept=False), kernel=kernel)
-    solver = NORMA(step_size=0.1, average=None)
-    state, _ = visit(solver, p, X, y, orders())
-    assert state.n_support == N
-    centre = state.exact.scaling.centre
-    rows = X if centre is None else X - centre
-    coef, _ = norma(
-        kernel(rows), orders(), y[:, 0].astype(float), slope_of(SquaredError()),
-        ALPHA, eta=0.1, decay=0.0, bias=0.0, limit=N, learn_bias=False,
-    )  # fmt: skip
-    np.testing.assert_allclose(dense(state, state.current)[:, 0], coef, atol=1e-4)
-    visit(solver, p, Z, z, np.arange(N), state=state)
-    assert state.n_support == 2 * N
-
-
-def test_a_smaller_limit_drops_the_oldest_first():
-    X, y = data(SquaredError())
-    p = problem(SquaredError())
-    state, _ = visit(NORMA(average=None), p, X, y, np.arange(N))
-    tracker = NORMA(max_support=50).track(state, X)
-    batch = base.TrainBatch(X[:10], y[:10], np.ones(10), np.arange(10))
-    tracker.advance(NORMA(max_support=50).step(p, state, batch))
-    assert set(state.numbers) == {*range(10), *range(260, 300)}
-    f = NORMA(max_support=50).expansion(state).raw_prediction(X)
-    np.testing.assert_allclose(tracker.raw_prediction(), f, atol=1e-4)
 
 
 @pytest.mark.parametrize("limit", [20, 60, 120])
@@ -480,33 +392,6 @@ def test_perceptron_mistakes_on_separable_rows():
     assert loss == 0.0
     noise = np.where(rng.random(y.shape) < 0.3, -y, y)  # no u separates these as well
     assert mistakes(noise)[0] > 1 / gamma**2
-
-
-def test_fixed_rows_are_visited_in_a_keyed_order():
-    X, y = data(Hinge())
-    p = problem(Hinge(), fixed_rows=True)
-    batch = base.TrainBatch(X, y, np.ones(N))
-    solver = Pegasos()
-    state = solver.init(p, batch)
-    for _ in range(3):
-        solver.step(p, state, batch)
-    assert state.n_support <= N
-    assert len(np.unique(state.numbers)) == state.n_support
-    other = solver.init(problem(Hinge(), fixed_rows=True), batch)
-    solver.step(p, other, batch)
-    in_order = solver.init(p, batch)
-    solver.step(problem(Hinge()), in_order, batch)
-    f, g = (solver.expansion(s).raw_prediction(X) for s in (other, in_order))
-    assert np.abs(f - g).max() > 1e-3
-
-
-def test_kernel_evaluations_are_those_needed():
-    X, y = data(SquaredError())
-    state, info = visit(NORMA(), problem(SquaredError()), X, y, np.arange(N), size=100)
-    one = 100 * 101 // 2
-    assert info.kernel_evaluations == 3 * one + 100 * 100 + 100 * 200
-    assert info.n_support == state.n_support == N
-    assert state.rows_seen == N
 
 
 def test_bad_problems_are_named():

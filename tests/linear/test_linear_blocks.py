@@ -90,46 +90,6 @@ def test_rbcd_ends_at_the_minimum(loss, form, l1_ratio, block_size):
         assert 0 < np.count_nonzero(state.coef) < W.size
 
 
-@each_form
-@each_smooth
-@every("block_size", [1, 4])
-def test_no_block_raises_the_objective(loss, form, block_size):
-    problem, batch = setting(loss, form=form, alpha=1e-4, l1_ratio=0.5, weighted=True, n=60)
-    data = PreparedRows.build(problem, batch)
-    # far from the minimum, where a model without a search for the step goes astray
-    W = 8.0 * np.random.default_rng(3).standard_normal((data.d, 2))
-    b = np.array([4.0, -4.0])
-    U = data.responses(data.native(W), b)
-    f = LossState(data.code, data.numbers, data.Y, U, data.share)
-    blocks = cut_into_blocks(data.rows, data.d, block_size, True, data.share)
-    start = last = value(problem, batch, W, b)
-    shares = []
-    for i in [*range(blocks.n_blocks)] * 3:
-        _, t = blocks.descend(f, W, b, np.array([i]), problem.l1, problem.l2)
-        now = value(problem, batch, W, b)
-        assert now <= last * (1 + 1e-13)
-        np.testing.assert_allclose(f.at.U, plain(batch)[0] @ W + b, atol=1e-9)
-        last = now
-        shares.append(t)
-    assert last < 0.5 * start
-    if isinstance(loss, Logistic):
-        assert min(shares) < 1.0  # the search was needed
-
-
-def test_one_column_of_squared_loss_is_its_exact_minimum():
-    problem, batch = setting(SquaredError(), outputs=1, fit_intercept=False, l1_ratio=0.5)
-    X, y, p = plain(batch)
-    blocks = cut_into_blocks(as_rows(X), 13, 1, False, p)
-    W, b = np.zeros((13, 1)), np.zeros(1)
-    f = LossState(problem.loss.code, np.zeros(1), y.copy(), np.zeros((300, 1)), p)
-    blocks.descend(f, W, b, np.array([6]), problem.l1, problem.l2)
-    slope = p @ (X[:, 6] * y[:, 0])
-    best = np.sign(slope) * max(abs(slope) - problem.l1, 0) / (p @ X[:, 6] ** 2 + problem.l2)
-    assert best != 0
-    assert W[6, 0] == pytest.approx(best, rel=1e-9)
-    assert np.count_nonzero(W) == 1
-
-
 def test_a_bias_apart_is_visited():
     # rows with one entry each of many columns: no block has half of the rows
     n, d = 400, 100
@@ -192,30 +152,6 @@ def test_units_and_means_of_columns_do_not_matter(form, case, alpha, l1_ratio, b
         assert R.std() < 0.11  # with 0.1 of noise
     assert abs(R.mean()) < 1e-5
     np.testing.assert_array_equal(X, scaled_rows(case)[0])  # a copy is moved
-
-
-@each_form
-@every("dtype", [np.float32, np.float64])
-@every("loss", [Logistic(), Huber(0.4), Multinomial()])
-@every("l1_ratio", [0.0, 0.5])
-def test_means_of_columns_do_not_matter_to_other_losses(loss, form, dtype, l1_ratio):
-    far = 2.0**12 if dtype == np.float32 else 2.0**23
-    problem, batch = setting(loss, alpha=1e-2, l1_ratio=l1_ratio, tol=1e-6, weighted=True)
-    X = np.round(64.0 * batch.X) / 64.0  # and so is the sum
-    X[:, 5] += np.linspace(0.0, 2.0, len(X)).round(2)
-    X = X.astype(dtype).astype(float)
-    offset = np.zeros(13)
-    offset[[2, 5, 8]] = far, -far, 2 * far
-    moved = (X + offset).astype(dtype)
-    X = moved - offset
-    one, (*_, first) = solve(RBCD(block_size=4), problem, replace(batch, X=X), 300)
-    two, (*_, second) = solve(RBCD(block_size=4), problem, replace(batch, X=form(moved)), 300)
-    assert first.converged
-    assert second.converged
-    assert two.iteration <= one.iteration + 3
-    np.testing.assert_allclose(two.coef, one.coef, atol=1e-4)
-    bias = two.bias + offset @ two.coef
-    np.testing.assert_allclose(bias - bias.mean(), one.bias - one.bias.mean(), atol=1e-3)
 
 
 @each_form
@@ -312,18 +248,6 @@ def test_sbmd_comes_near_the_minimum(l1_ratio, weighted):
     assert 0 <= reached < 1e-2 < 0.2 < value(problem, batch, start.coef, start.bias) / best - 1
 
 
-def test_sbmd_takes_new_rows_and_larger_ones():
-    problem, batch = setting(Logistic(), n=600, outputs=1, alpha=1e-3)
-    solver = SBMD()
-    state, _ = solve(solver, problem, batch, 1)
-    before = state.top.copy()
-    larger = replace(batch, X=30.0 * batch.X)
-    info = solver.step(problem, state, larger)
-    np.testing.assert_allclose(state.top, 900.0 * before)
-    assert info.step_size < 1e-2
-    assert np.isfinite(state.average).all()
-
-
 def test_sbmd_steps_of_a_stream_do_not_fall_by_chunk():
     problem, batch = setting(Logistic(), n=2000, outputs=1)
     chunks = [
@@ -343,44 +267,6 @@ def test_sbmd_steps_of_a_stream_do_not_fall_by_chunk():
     solver.step(whole, state, batch)
     assert state.pass_rows == 2000
     assert state.n_drawn == 2000
-
-
-@each_form
-def test_sbmd_knows_the_scale_of_each_block(form):
-    problem, batch = setting(Logistic(), form=form, weighted=True, n=5000)
-    solver = SBMD(n_blocks=3)
-    state = solver.init(problem, batch)
-    X, _, p = plain(batch)
-    norms = np.add.reduceat(X**2, [0, 4, 8], axis=1)
-    np.testing.assert_allclose(state.top, norms[p > 0].max(axis=0), rtol=1e-12)
-    for at, part in enumerate((slice(0, 4), slice(4, 8), slice(8, 13))):
-        M = X[:, part].T @ (p[:, None] * X[:, part])
-        assert state.mean[at] == pytest.approx(np.linalg.eigvalsh(M)[-1], rel=0.1)
-
-
-@each_form
-def test_sbmd_says_that_it_diverged(form):
-    problem, batch = setting(SquaredError(), form=form, n=3000)
-    solver = SBMD(step_size=1e4)
-    state = solver.init(problem, batch)
-    with pytest.raises(ValueError, match="'sbmd' diverged in iteration 1; give a smaller"):
-        solver.step(problem, state, batch)
-    assert np.isfinite(state.average).all()
-
-
-def test_only_the_chosen_block_moves():
-    problem, batch = setting(Logistic(), outputs=1, alpha=0.5, l1_ratio=0.5)
-    for form in (np.asarray, sp.csr_matrix):
-        data = PreparedRows.build(problem, replace(batch, X=form(batch.X)))
-        W = data.native(np.ones((13, 1)))
-        order, share = np.arange(20).reshape(5, 4), np.full((5, 4), 0.25)
-        first, eta = np.array([0, 4, 9, 13]), np.full(3, 0.1)
-        chosen = np.full(5, 1)
-        blocks = loops.Blocks.make(first, eta, problem.l1, problem.l2, chosen)
-        loops.descend_on_blocks(data.code, data.numbers, data.rows, data.Y, W, np.zeros(1),
-                                order, share, chosen, blocks, 0.0)  # fmt: skip
-        moved = data.native(W)[:, 0] != 1.0
-        np.testing.assert_array_equal(np.flatnonzero(moved), np.arange(4, 9))
 
 
 def test_automatic_blocks():

@@ -142,13 +142,6 @@ class TestAgainstScikitLearn:
             ours.predict_proba(make(X)), theirs.predict_proba(X), atol=1e-4
         )
 
-    def test_cost_is_theirs(self, make, cancer):
-        X, y = cancer
-        theirs = LogisticRegression(C=0.03, tol=1e-10, max_iter=5000).fit(X, y)
-        ours = LinearClassifier(C=0.03, **TIGHT).fit(make(X), y)
-        assert ours.alpha_ == pytest.approx(1 / (0.03 * len(X)))
-        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
-
     @pytest.mark.parametrize("fit_intercept", [True, False])
     def test_ridge(self, make, line, fit_intercept):
         X, y = line
@@ -158,15 +151,6 @@ class TestAgainstScikitLearn:
         assert isinstance(ours.intercept_, float)
         np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
         assert ours.intercept_ == pytest.approx(theirs.intercept_, abs=1e-4)
-        np.testing.assert_allclose(ours.predict(make(X)), theirs.predict(X), atol=1e-4)
-
-    def test_several_outputs(self, make, line):
-        X, y = line
-        Y = np.column_stack([y, -2 * y, X[:, 0]])
-        theirs = Ridge(0.1 * len(X)).fit(X, Y)
-        ours = LinearRegressor(alpha=0.1, **TIGHT).fit(make(X), Y)
-        assert ours.coef_.shape == theirs.coef_.shape == (3, 8)
-        assert ours.intercept_.shape == theirs.intercept_.shape == (3,)
         np.testing.assert_allclose(ours.predict(make(X)), theirs.predict(X), atol=1e-4)
 
     def test_elastic_net_and_lasso(self, make, line):
@@ -181,13 +165,6 @@ class TestAgainstScikitLearn:
             assert ours.intercept_ == pytest.approx(theirs.intercept_, abs=1e-4)
         assert (ours.coef_ == 0).any()
         assert ours.model_info()["n_columns_used"] == np.count_nonzero(ours.coef_)
-
-    def test_no_penalty_is_least_squares(self, make, line):
-        X, y = line
-        exact = np.linalg.lstsq(np.column_stack([X, np.ones(len(X))]), y, rcond=None)[0]
-        ours = LinearRegressor(penalty=None, **TIGHT).fit(make(X), y)
-        np.testing.assert_allclose([*ours.coef_, ours.intercept_], exact, atol=1e-4)
-
 
 @pytest.mark.parametrize("loss", ["log_loss", "squared_hinge"])
 def test_balanced_classes_are_equation_46(loss):
@@ -246,13 +223,6 @@ def test_table_of_choices(loss, rows, d, n, l2, expected):
     )
     assert solver.name == expected
     assert reason
-
-
-def test_many_outputs_are_too_much_for_newton_steps():
-    loss = get_loss("log_loss", task="classification", n_classes=20)
-    some = {"rows": "memory", "n_features": 400, "l2": 0.1}
-    assert choose_linear_solver(loss, n_outputs=6, **some)[0].name == "rbcd"
-    assert choose_linear_solver(loss, n_outputs=7, **some)[0].name == "svrg"
 
 
 def test_the_choice_is_recorded(cancer, line, tmp_path):
@@ -384,23 +354,6 @@ def test_partial_fit_after_another_solver(cancer):
         LinearClassifier(C=1.0).partial_fit(*cancer)
 
 
-def test_early_stopping_keeps_the_best_iterate():
-    X, y = make_classification(300, 60, n_informative=3, flip_y=0.3, random_state=0)
-    model = LinearClassifier(
-        alpha=0.0, early_stopping=True, validation_fraction=0.3, random_state=0
-    ).fit(X, y)
-    scores = model.history_["validation_score"]
-    assert model.fit_status_ == "converged"
-    assert model.n_iter_ < 100
-    assert model.best_iteration_ < model.n_iter_
-    assert model.best_score_ == max(scores) == scores[model.best_iteration_ - 1]
-    short = LinearClassifier(
-        alpha=0.0, early_stopping=True, validation_fraction=0.3, random_state=0,
-        max_iter=model.best_iteration_,
-    ).fit(X, y)  # fmt: skip
-    np.testing.assert_array_equal(short.coef_, model.coef_)
-
-
 # -- rows from elsewhere ------------------------------------------------------------------
 
 
@@ -430,32 +383,6 @@ def test_a_file_is_the_array(cancer, tmp_path):
         model.predict(frame[frame.columns[::-1]])
     with pytest.raises(DataError, match="LinearRegressor"):
         LinearClassifier().fit(ArraySource(X, X[:, 0]))
-
-
-def test_a_memory_map_is_read_in_batches(tmp_path, monkeypatch):
-    monkeypatch.setattr("kernelgrad.linear.estimators._DISK_ROWS", (256, 256))
-    X, y = make_classification(3000, 5, random_state=0)
-    np.save(tmp_path / "X.npy", X)
-    rows = np.load(tmp_path / "X.npy", mmap_mode="r")
-    model = LinearClassifier(random_state=0, memory_limit=1).fit(rows, y)
-    assert model.history_["rows_seen"][:2] == [256, 512]
-    assert model.score(X, y) > LinearClassifier(random_state=0).fit(X, y).score(X, y) - 0.02
-
-
-def test_prediction_leaves_sparse_rows_sparse(monkeypatch):
-    rng = np.random.default_rng(0)
-    X = sp.random(50, 10_000, 1e-3, format="csr", random_state=rng)
-    X.data[:] = 1.0
-    y = rng.integers(0, 2, 50)
-    model = LinearClassifier(max_iter=2, random_state=0)
-    monkeypatch.setattr("kernelgrad.training_rows.canonical_rows", lambda *a, merge: a)
-
-    def refuse(*args, **kwargs):
-        raise AssertionError("made dense")
-
-    for name in ("toarray", "todense"):
-        monkeypatch.setattr(sp.csr_matrix, name, refuse)
-    assert model.fit(X, y).predict(X).shape == (50,)
 
 
 # -- files, copies and searches -----------------------------------------------------------
@@ -522,20 +449,3 @@ def test_tol_is_the_optimality_that_is_reached(cancer):
     assert rough.n_iter_ < fine.n_iter_
     assert 1e-6 < rough.history_["audit"]["optimality"] <= 1e-2
     assert fine.history_["audit"]["optimality"] <= 1e-6
-
-
-def test_the_cost_counts_training_rows_only():
-    X, y = make_classification(100, 5, random_state=0)
-    model = LinearClassifier(C=0.1, early_stopping=True, max_iter=2, random_state=0).fit(X, y)
-    assert model.alpha_ == pytest.approx(1 / (0.1 * 90))
-
-
-def test_the_layout_of_rows_changes_no_bit(cancer):
-    X, y = cancer
-    X = X.astype(np.float32)
-    model = LinearClassifier(penalty="elasticnet", solver="rbcd", max_iter=20, random_state=0)
-    expected = clone(model).fit(X, y).coef_
-    for rows in (X.astype(">f4"), np.asfortranarray(X), np.repeat(X, 2, axis=1)[:, ::2]):
-        fitted = clone(model).fit(rows, y)
-        np.testing.assert_array_equal(fitted.coef_, expected)
-        assert fitted._matrix(rows).dtype.isnative  # NumPy sums others in another order

@@ -195,21 +195,6 @@ def test_the_gap_counts_what_the_bias_lacks():
         assert np.any(feasible == each)
 
 
-@pytest.mark.parametrize(
-    "loss", [losses.Logistic(), losses.SquaredHinge()], ids=lambda loss: loss.name
-)
-def test_the_bias_is_the_best_for_the_responses(loss):
-    rng = np.random.default_rng(8)
-    f, y, p = 3 * rng.standard_normal(50), np.sign(rng.standard_normal(50)), np.full(50, 0.02)
-
-    def mean(b):
-        return p @ oracles.value(loss.name, y[:, None], f[:, None] + b)
-
-    b = dual.best_bias(loss.code, 0.0, y, f, p, 40.0, 1e-12)
-    grid = min(mean(each) for each in np.linspace(-20, 20, 20_001))
-    assert mean(b) <= grid + 1e-12
-
-
 def test_one_class_alone_is_fitted():
     X, _ = rows(losses.Logistic(), 50)
     for loss in (losses.Logistic(), losses.Hinge(), losses.SquaredHinge()):
@@ -269,18 +254,6 @@ def test_simba_follows_alpha(C, sparse):
     assert least * (1 - 1e-9) <= infos[-1].objective <= 1.02 * least
 
 
-def test_simba_without_a_bias():
-    X, y = rows(losses.Hinge(), 40, 3)
-    problem, batch = setting(losses.Hinge(), X, y, alpha=0.05, fit_intercept=False)
-    p = np.full(40, 1 / 40)
-    least = oracles.kinked_minimum(pieces_of(losses.Hinge(), y[:, 0]), X, p, 0.0, 0.05, False)[
-        0
-    ]
-    _, state, infos = fit(problem, batch, SIMBA(round_size=4000), steps=20)
-    assert state.bias[0] == 0.0
-    assert least - 1e-9 <= infos[-1].objective <= 1.02 * least
-
-
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_simba_takes_the_iterations_of_the_paper(fit_intercept):
     X, y = rows(losses.Hinge(), 60, 3)
@@ -300,20 +273,6 @@ def test_simba_takes_the_iterations_of_the_paper(fit_intercept):
     if fit_intercept:
         level = oracles.level(heights[live], y[live, 0], weight[live], 0.2 * weight.sum())
         np.testing.assert_allclose(state.coef[:, 0] * level, average, rtol=1e-6)
-
-
-def test_slack_goes_to_the_largest_weights():
-    rng = np.random.default_rng(3)
-    for _ in range(200):
-        n = int(rng.integers(1, 40))
-        q = rng.exponential(size=n).round(int(rng.integers(0, 3)))  # with ties
-        s = rng.integers(0, 4, n).astype(float)
-        s[0] = 1.0
-        volume = float(rng.choice([0.01, 0.3, 0.9, 1.7, 2.0, 5.0]) * s.sum())
-        level, part = _split(q, s, volume, rng.choice([1e-3, 1.0, 7.0]), 1.1)
-        xi = np.where(q > level, 2.0, np.where(q == level, part, 0.0))
-        best = oracles.greedy_slack(q, s, volume, 2.0)
-        np.testing.assert_allclose(s * xi, s * best, atol=1e-12)
 
 
 def test_simba_on_noise_returns_a_function_no_worse_than_a_constant():
