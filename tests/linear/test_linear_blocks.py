@@ -10,10 +10,8 @@ import scipy.sparse as sp
 
 import oracles_linear as oracles
 from cases import every
-from kernelgrad.compute.rows import as_rows
 from kernelgrad.linear import loops
 from kernelgrad.linear.base import PreparedRows, draw_batches
-from kernelgrad.linear.column_blocks import LossState, cut_into_blocks
 from kernelgrad.linear.rbcd import RBCD
 from kernelgrad.losses import (
     Absolute,
@@ -119,12 +117,12 @@ def scaled_rows(case, n=2000):
     return Z + np.array([float(case[6:]), 0.0, 3.0]), np.ones(3)
 
 
-CASES = ["income", "scale1e5", "scale1e6", "scale1e-6", "offset1e3", "offset1e7"]
+CASES = ["income", "scale1e6", "scale1e-6", "offset1e7"]
 
 
 @each_form
 @every("case", CASES)
-@every(("alpha", "l1_ratio"), [(0.0, 0.0), (1e-3, 0.0), (0.1, 0.5), (0.1, 1)])
+@every(("alpha", "l1_ratio"), [(0.0, 0.0), (0.1, 0.5)])
 @every("block_size", ["auto", 1])
 def test_units_and_means_of_columns_do_not_matter(form, case, alpha, l1_ratio, block_size):
     X, true = scaled_rows(case)
@@ -152,20 +150,6 @@ def test_units_and_means_of_columns_do_not_matter(form, case, alpha, l1_ratio, b
         assert R.std() < 0.11  # with 0.1 of noise
     assert abs(R.mean()) < 1e-5
     np.testing.assert_array_equal(X, scaled_rows(case)[0])  # a copy is moved
-
-
-@each_form
-def test_constant_columns_far_from_zero_stay_at_zero(form):
-    problem, batch = setting(SquaredError(), alpha=0.0, tol=1e-7)
-    X = batch.X.copy()
-    X[:, 4], X[:, 7] = 1e7 / 3, -0.1
-    state, (*_, info) = solve(RBCD(), problem, replace(batch, X=form(X)), 300)
-    assert info.converged
-    assert not state.coef[[4, 7]].any()
-    rest = np.setdiff1d(np.arange(13), [4, 7])
-    f, *_ = np.linalg.lstsq(np.c_[X[:, rest], np.ones(len(X))], batch.y, rcond=None)
-    np.testing.assert_allclose(state.coef[rest], f[:-1], atol=1e-6)
-    np.testing.assert_allclose(state.bias, f[-1], atol=1e-6)
 
 
 def test_rbcd_stops_by_the_tolerance_at_all_columns_at_once():
@@ -246,27 +230,6 @@ def test_sbmd_comes_near_the_minimum(l1_ratio, weighted):
     start = solver.init(problem, batch)
     assert not info.converged
     assert 0 <= reached < 1e-2 < 0.2 < value(problem, batch, start.coef, start.bias) / best - 1
-
-
-def test_sbmd_steps_of_a_stream_do_not_fall_by_chunk():
-    problem, batch = setting(Logistic(), n=2000, outputs=1)
-    chunks = [
-        TrainBatch(batch.X[i : i + 50], batch.y[i : i + 50], np.ones(50))
-        for i in range(0, 2000, 50)
-    ]
-    solver = SBMD(step_size=0.1)
-    state = solver.init(problem, chunks[0])
-    steps = [solver.step(problem, state, chunk).step_size for chunk in chunks]
-    # the last of them starts when 1,990 rows were drawn
-    assert steps[-1] == pytest.approx(0.1 * (1 + 1990 / 4096) ** -0.75)
-    large = setting(Logistic(), n=6000, outputs=1)[1]
-    solver.step(problem, state, large)
-    assert state.pass_rows == 6000
-    whole = replace(problem, fixed_rows=True)
-    state = solver.init(whole, batch)
-    solver.step(whole, state, batch)
-    assert state.pass_rows == 2000
-    assert state.n_drawn == 2000
 
 
 def test_automatic_blocks():

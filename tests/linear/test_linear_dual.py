@@ -11,9 +11,8 @@ import scipy.sparse as sp
 import oracles_linear as oracles
 from cases import every
 from kernelgrad import losses
-from kernelgrad.linear import dual
 from kernelgrad.linear.sdca import LinearSDCA
-from kernelgrad.papers.sbp.rivals.simba import SIMBA, _split
+from kernelgrad.papers.sbp.rivals.simba import SIMBA
 from kernelgrad.solvers.contract import TrainBatch, draws
 from kernelgrad.validation import CapabilityError
 from oracles_losses import spec
@@ -58,7 +57,7 @@ def target(batch):
 
 
 @every("fit_intercept", [True, False])
-@every("alpha", [1.0, 1e-2, 1e-3])
+@every("alpha", [1.0, 1e-3])
 @every("loss", SMOOTH)
 def test_smooth_losses_come_to_the_minimum(loss, alpha, fit_intercept):
     X, y = rows(loss)
@@ -187,12 +186,6 @@ def test_the_gap_counts_what_the_bias_lacks():
     u = state.dual[0]
     assert abs(p @ u) > 1e-4 * (p @ np.abs(u))
     assert infos[-1].objective - least <= infos[-1].duality_gap
-    for each in (u, -u):
-        feasible = dual.balance(each, p)
-        np.testing.assert_allclose(p @ feasible, 0, atol=1e-15)
-        assert np.all(feasible * each >= 0)
-        assert np.all(np.abs(feasible) <= np.abs(each))
-        assert np.any(feasible == each)
 
 
 def test_one_class_alone_is_fitted():
@@ -212,8 +205,6 @@ def test_what_sdca_refuses():
         fit(*setting(losses.Logistic(), X, y, l1_ratio=1.0))
     with pytest.raises(ValueError, match="needs an L2 penalty"):
         fit(*setting(losses.Logistic(), X, y, alpha=0.0))
-    with pytest.raises(ValueError, match="round_size must be at least 1"):
-        fit(*setting(losses.Logistic(), X, y), LinearSDCA(round_size=0))
     problem, batch = setting(losses.Logistic(), X, y)
     solver, state, _ = fit(problem, batch, steps=1)
     with pytest.raises(CapabilityError, match="continued with the same rows"):
@@ -244,12 +235,11 @@ def test_simba_comes_near_the_slack_constrained_optimum(weighted):
     assert start < 0.97 * level
 
 
-@pytest.mark.parametrize("C", [0.03, 1.0, 30.0])
-@pytest.mark.parametrize("sparse", [False, True])
-def test_simba_follows_alpha(C, sparse):
+@every("C", [0.03, 30.0])
+def test_simba_follows_alpha(C):
     X, y = rows(losses.Hinge(), 250, 5)
     _, _, alpha, least = oracles.slack_optimum(X, y[:, 0], np.ones(250), C)
-    problem, batch = setting(losses.Hinge(), sp.csr_matrix(X) if sparse else X, y, alpha=alpha)
+    problem, batch = setting(losses.Hinge(), sp.csr_matrix(X), y, alpha=alpha)
     _, _, infos = fit(problem, batch, SIMBA(round_size=4000), steps=30)
     assert least * (1 - 1e-9) <= infos[-1].objective <= 1.02 * least
 
@@ -275,25 +265,14 @@ def test_simba_takes_the_iterations_of_the_paper(fit_intercept):
         np.testing.assert_allclose(state.coef[:, 0] * level, average, rtol=1e-6)
 
 
-def test_simba_on_noise_returns_a_function_no_worse_than_a_constant():
-    rng = np.random.default_rng(6)
-    X, y = rng.standard_normal((100, 2)), np.where(np.arange(100) % 10 == 0, 1.0, -1.0)[:, None]
-    problem, batch = setting(losses.Hinge(), np.vstack([X, -X]), np.vstack([y, y]), alpha=1.0)
-    _, state, infos = fit(problem, batch, SIMBA(), steps=3)
-    assert infos[-1].objective <= 0.2 + 1e-9  # of the constant -1
-    assert np.isfinite(state.coef).all()
-
-
-def test_what_simba_refuses():
-    X, y = rows(losses.Hinge())
-    with pytest.raises(CapabilityError, match="does not take the loss 'logistic'"):
-        fit(*setting(losses.Logistic(), X, y), SIMBA())
-    with pytest.raises(CapabilityError, match="no L1 penalty"):
-        fit(*setting(losses.Hinge(), X, y, l1_ratio=0.5), SIMBA())
-    with pytest.raises(ValueError, match=r"choose a positive alpha .* or nu"):
-        fit(*setting(losses.Hinge(), X, y, alpha=0.0), SIMBA())
-    fit(*setting(losses.Hinge(), X, y, alpha=0.0), SIMBA(nu=0.1, round_size=5), steps=1)
-    with pytest.raises(ValueError, match="nu must lie in"):
-        SIMBA(nu=0.0).check()
-    with pytest.raises(ValueError, match="round_size must be at least 1"):
-        SIMBA(round_size=0).check()
+@every(
+    ("loss", "options", "error", "message"),
+    [
+        (losses.Logistic(), {}, CapabilityError, "does not take the loss 'logistic'"),
+        (losses.Hinge(), {"l1_ratio": 0.5}, CapabilityError, "no L1 penalty"),
+        (losses.Hinge(), {"alpha": 0.0}, ValueError, r"choose a positive alpha .* or nu"),
+    ],
+)
+def test_what_simba_refuses(loss, options, error, message):
+    with pytest.raises(error, match=message):
+        fit(*setting(loss, *rows(losses.Hinge()), **options), SIMBA())

@@ -9,7 +9,6 @@ import pytest
 import scipy.sparse as sps
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numba import njit
 
 import oracles_linear as oracles
 from cases import every
@@ -17,7 +16,6 @@ from kernelgrad import losses
 from kernelgrad.compute import rows as accessor
 from kernelgrad.linear import loops
 from kernelgrad.linear.base import PreparedRows
-from kernelgrad.linear.loops import AnchorGraph, Moments
 from kernelgrad.solvers.contract import TrainBatch
 from oracles_losses import spec
 from steps import linear_problem
@@ -96,7 +94,7 @@ def loop_case(name, C, p, seed=0, T=37, n=24, d=7):
 
 @each_loss
 @every(("C", "p"), [(1, 1), (1, 10), (3, 3)])
-@every("mode", ["none", "table", "moving"])
+@every("mode", ["none", "table"])
 def test_loops_take_the_steps_of_the_formula(loss, C, p, mode):
     C, eta, own = max(C, 3 * loss.is_multinomial), 0.17, spec(loss)
     for trial, (l1, l2) in enumerate(PENALTIES):
@@ -106,102 +104,15 @@ def test_loops_take_the_steps_of_the_formula(loss, C, p, mode):
         share, known = case.weights[:, None] * slopes, {}
         if mode != "none":
             known = {"table": slopes, "mean": case.X.T @ share, "mean_bias": share.sum(0)}
-        if mode == "moving":
-            known["moving"] = case.weights
         expected = oracles.descend(own, case.X, case.Y, case.W, case.b, case.order, case.share,
                                    eta, l1, l2, fit_bias, **known)  # fmt: skip
         for problem, data in prepared(loss, case.X, case.Y, case.weights, l1, l2, fit_bias):
             W, b, r = data.native(case.W), case.b.copy(), None
             if mode != "none":
-                r = data.table(W, b, slopes.copy(), moving=mode == "moving")
+                r = data.table(W, b, slopes.copy())
             seen = data.descend(problem, W, b, case.order, case.share, eta, r)
             np.testing.assert_allclose(data.native(W), expected[0], atol=1e-11, rtol=1e-9)
             np.testing.assert_allclose(b, expected[1], atol=1e-11, rtol=1e-9)
             assert seen == pytest.approx(expected[2], rel=1e-9)
-            if mode == "moving":
-                np.testing.assert_allclose(r.slopes, expected[3], atol=1e-11)
-                np.testing.assert_allclose(data.native(r.mean), expected[4], atol=1e-11)
-                np.testing.assert_allclose(r.mean_bias, expected[5], atol=1e-11)
-            elif mode == "table":
-                np.testing.assert_array_equal(r.slopes, slopes)
             if not fit_bias:
                 np.testing.assert_array_equal(b, case.b)
-
-
-def small_graph(name, case, C, k=3, m=5):
-    """A graph by hand: any weights, two targets for each output where labels couple."""
-    n, rng = len(case.X), case.rng
-    anchors = rng.permutation(n)[:m]
-    near = np.array([rng.permutation(m)[:k] for _ in range(n)])
-    gamma = rng.random((n, k))
-    gamma /= gamma.sum(1, keepdims=True)
-    shared = name in ("squared", "logistic", "log_loss")
-    targets = case.Y[:1] if shared else np.stack([case.Y.max(0), case.Y.min(0)])
-    code = np.zeros((n, C), np.int8) if shared else rng.integers(0, 2, (n, C)).astype(np.int8)
-    spread = rng.standard_normal((n, C)) if shared else np.zeros((n, C))
-    E = 1 if shared else C
-    product, product_bias = np.zeros((len(targets), E, m, 7)), np.zeros((len(targets), E, m))
-    for i in range(n):
-        for e in range(E):
-            weight = case.weights[i] * gamma[i]
-            product[code[i, e], e, near[i]] += np.outer(weight, case.X[i])
-            product_bias[code[i, e], e, near[i]] += weight
-    part = case.weights[:, None] * spread
-    return AnchorGraph(anchors=anchors, near=near, gamma=gamma, code=code, targets=targets,
-                           product=product, product_bias=product_bias, spread=spread,
-                           offset=case.X.T @ part, offset_bias=part.sum(0))  # fmt: skip
-
-
-@each_smooth
-@every(("C", "p"), [(1, 1), (3, 3)])
-def test_loops_with_anchors_take_the_steps_of_the_formula(loss, C, p):
-    C, eta, inner, own = max(C, 3 * loss.is_multinomial), 0.11, 8, spec(loss)
-    for trial, (l1, l2) in enumerate(PENALTIES):
-        case = loop_case(own[0], C, p, seed=10 + trial)
-        graph = small_graph(own[0], case, C)
-        targets = graph.targets[graph.code, np.arange(C)]
-        W, b, seen, fit_bias = case.W, case.b, 0.0, trial % 2 == 0
-        for t in range(0, len(case.order), inner):  # 37 steps: the last part is shorter
-            edges = graph.anchors, graph.near, graph.gamma
-            h = graph.spread + oracles.references(own, case.X, targets, W, b, *edges)
-            H = case.X.T @ (case.weights[:, None] * h)
-            part = slice(t, t + inner)
-            W, b, more, *_ = oracles.descend(own, case.X, case.Y, W, b, case.order[part],
-                                             case.share[part], eta, l1, l2, fit_bias, h, H,
-                                             case.weights @ h)  # fmt: skip
-            seen += more
-        for problem, data in prepared(loss, case.X, case.Y, case.weights, l1, l2, fit_bias):
-            V, c = data.native(case.W), case.b.copy()
-            r = graph.references(inner, data)
-            got = data.descend(problem, V, c, case.order, case.share, eta, r)
-            np.testing.assert_allclose(data.native(V), W, atol=1e-10, rtol=1e-9)
-            np.testing.assert_allclose(c, b, atol=1e-10, rtol=1e-9)
-            assert got == pytest.approx(seen, rel=1e-9)
-
-
-@each_smooth
-@every("C", [1, 3])
-def test_loop_with_moments_takes_the_steps_of_the_formula(loss, C):
-    """References from two groups, their mean in closed form at every step."""
-    C, own = max(C, 3 * loss.is_multinomial), spec(loss)
-    l1, l2, eta = 0.03, 0.2, 0.1
-    case = loop_case(own[0], C, 3, T=25)
-    X, p, n = case.X, case.weights, 24
-    group, targets = np.arange(n) % 2, np.array([case.Y[0], case.Y[1]])
-    part = np.array([p[group == c].sum() for c in range(2)])
-    centre = np.array([p[group == c] @ X[group == c] / part[c] for c in range(2)])
-    spread = [X[group == c] - centre[c] for c in range(2)]
-    covariance = np.array([
-        (s.T * p[group == c]) @ s / part[c] for c, s in enumerate(spread)
-    ])  # fmt: skip
-    W, b = case.W, case.b
-    for rows, share in zip(case.order, case.share, strict=True):
-        r = oracles.class_references(*own, X, W, b, p, group, targets)
-        W, b, *_ = oracles.descend(own, X, case.Y, W, b, rows[None], share[None], eta, l1, l2,
-                                   True, r, X.T @ (p[:, None] * r), p @ r)  # fmt: skip
-    for problem, data in prepared(loss, X, case.Y, p, l1, l2):
-        V, c = data.native(case.W), case.b.copy()
-        r = Moments(group, part, centre, covariance, targets).references(V, c)
-        data.descend(problem, V, c, case.order, case.share, eta, r)
-        np.testing.assert_allclose(data.native(V), W, atol=1e-7)  # oracle's second derivatives
-        np.testing.assert_allclose(c, b, atol=1e-7)

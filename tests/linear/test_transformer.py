@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,7 +9,6 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
 from sklearn.exceptions import NotFittedError
-from sklearn.kernel_approximation import RBFSampler
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
@@ -23,12 +20,9 @@ from kernelgrad import (
     ArraySource,
     DataError,
     open_source,
-    set_num_threads,
 )
-from kernelgrad.data import sample_batches
+from kernelgrad.kernels import Chi2, Gaussian
 from kernelgrad.linear.transformer import RandomFeatures
-from kernelgrad.features.base import FeatureMap
-from kernelgrad.kernels import Chi2, Gaussian, Kernel, Laplacian
 from plain import plain_classifier, plain_regressor
 
 # -- the stream of the estimators --------------------------------------------------------
@@ -77,8 +71,7 @@ def test_blocks_are_those_of_the_estimators(rows, kernel, standardize):
 
 
 def test_weights_of_a_source():
-    X = dense(300)
-    w = np.arange(300) % 3.0
+    X, w = dense(300), np.arange(300) % 3.0
     source = ArraySource(X, X[:, 0], w)
     common = {"standardize": True, "random_state": 1}
     model = plain_regressor(max_iter=1, solver=DSG(block_size=32, batch_size=300), **common)
@@ -86,65 +79,20 @@ def test_weights_of_a_source():
     features = RandomFeatures(n_components=64, block_size=32, **common).fit(source)
     assert features.kernel_.gamma == stream.kernel.gamma
     np.testing.assert_array_equal(features.stream_.scaling.scale, stream.scaling.scale)
-    # no row of the first random batch counts: the next one is taken
-    rows = normal_rows(16384)
-    w = np.zeros(len(rows))
-    seed = RandomFeatures(random_state=1).fit(X).stream_.seed
-    batches = sample_batches(ArraySource(rows), 8192, seed=seed)
-    next(batches)
-    w[next(batches).batch.rows[:100]] = 1.0
-    features.set_params(standardize=False).fit(ArraySource(rows, None, w))
-    assert features.kernel_.gamma == Gaussian().resolve(rows[w > 0], seed).gamma
-    with pytest.raises(DataError, match="weights of a whole epoch are zero"):
-        RandomFeatures().fit(ArraySource(rows, None, np.zeros(16384)))
-    with pytest.raises(DataError, match="weights of a whole epoch are zero"):
-        RandomFeatures().fit(ArraySource(X, None, np.zeros(300)))
+    for rows in (X, normal_rows(16384)):
+        with pytest.raises(DataError, match="weights of a whole epoch are zero"):
+            RandomFeatures().fit(ArraySource(rows, None, np.zeros(len(rows))))
 
 
 # -- the estimate ------------------------------------------------------------------------
 
 
-class Sum3(Kernel):
-    """Half a Laplacian and half a Gaussian kernel: three planes."""
-
-    name = "sum3"
-
-    def check(self):
-        pass
-
-    def pairwise(self, X, Z):
-        return (Laplacian(0.3).pairwise(X, Z) + Gaussian(0.4).pairwise(X, Z)) / 2
-
-    def diag(self, X):
-        return np.ones(X.shape[0])
-
-    def feature_map(self, n_features_in, seed, block_size):
-        return Sum3Map(n_features_in, seed, block_size)
-
-
-class Sum3Map(FeatureMap):
-    planes = 3
-
-    def __init__(self, *args):
-        super().__init__(*args)
-        kernels = Laplacian(0.3), Gaussian(0.4, form="phase")
-        self.parts = [
-            k.feature_map(args[0], args[1] + i, args[2]) for i, k in enumerate(kernels)
-        ]
-
-    def transform(self, X, block):
-        return np.hstack([p.transform(X, block) for p in self.parts]) * np.float32(np.sqrt(0.5))
-
-
 @every(
     ("kernel", "n_components", "block_size"),
     [
-        (Gaussian(0.3), 1, "auto"),
         (Gaussian(0.3), 7, "auto"),
         (Gaussian(0.3), 7, 2),
         (Gaussian(0.3, form="phase"), 7, 3),
-        (Sum3(), 7, "auto"),
-        (Sum3(), 16, 4),
         (Chi2("coordinates"), 4, 4),  # only random features of a block are unbiased here
     ],
 )
@@ -152,7 +100,7 @@ def test_any_number_of_columns_is_unbiased(kernel, n_components, block_size):
     X = np.abs(normal_rows(6, 3, seed=1))
     K = kernel(X)
     estimates = []
-    for seed in range(600):
+    for seed in range(400):
         features = RandomFeatures(
             kernel, n_components, block_size=block_size, random_state=seed
         )
@@ -199,14 +147,10 @@ def test_sources_are_read_as_arrays_are(tmp_path):
     assert from_file.dtype == np.float32
     assert features.feature_names_in_.tolist() == list("abcde")
     np.testing.assert_array_equal(features.transform(frame), from_file)
-    # the order of rows gives the median other last bits
-    np.testing.assert_allclose(features.fit_transform(frame), from_file, rtol=0, atol=1e-5)
     with pytest.raises(ValueError, match="Column 0 of the source is 'b'"):
         features.transform(ArraySource(X, feature_names=list("bacde")))
     with pytest.raises(ValueError, match="expecting 5 features"):
         features.transform(ArraySource(X[:, :4]))
-    features.fit(ArraySource(X))
-    assert not hasattr(features, "feature_names_in_")
 
 
 # -- refusals ----------------------------------------------------------------------------

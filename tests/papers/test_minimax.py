@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import oracles_minimax
-from kernelgrad.papers.sbp import minimax
 from kernelgrad.papers.sbp.minimax import rows_below, slack_level, two_class_level
 from kernelgrad.validation import DataError
 
@@ -60,17 +59,6 @@ def test_level_and_distribution_solve_the_linear_program():
         p = np.zeros(len(c))
         p[rows] = w[rows] / w[rows].sum()
         assert abs(p @ c + volume * (p / w).max() - level) < EXACT
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_level_of_many_rows(weighted):
-    c, _, weight = many(weighted=weighted)
-    w = np.ones(c.size) if weight is None else weight
-    for volume in (1e-300, 1e-3, 30.0, 5e3, 1e6):
-        expected = oracles_minimax.level_by_sort(c, volume, w)
-        for start in (None, expected + 0.01, expected - 0.01, c.min() - 1):
-            found = slack_level(c, volume, weight, start=start)
-            assert found == pytest.approx(expected, rel=1e-13), volume
 
 
 def test_volume_nothing_is_the_lowest_response():
@@ -168,26 +156,15 @@ def test_a_small_class_wholly_below():
     assert abs(found.bias) <= 0.05 * (1 + 1e-6)
 
 
-def reference_level(c, y, volume, weight):
-    """Level by ternary search over the bias: the level is concave in it."""
-    w = np.ones(c.size) if weight is None else weight
-    low, high = -10.0, 10.0
-    for _ in range(80):
-        left, right = low + (high - low) / 3, high - (high - low) / 3
-        at = [oracles_minimax.level_by_sort(c + y * b, volume, w) for b in (left, right)]
-        low, high = (left, high) if at[0] < at[1] else (low, right)
-    return oracles_minimax.level_by_sort(c + y * low, volume, w)
-
-
 @pytest.mark.parametrize(("weighted", "volume"), [(False, 30.0), (True, 0.05), (True, 4e3)])
-def test_two_classes_of_many_rows(weighted, volume, monkeypatch):
+def test_two_classes_of_many_rows(weighted, volume):
     c, y, weight = many(6_000, weighted=weighted)
     if weight is not None:
         weight[::7] = 0
     found = two_class_level(c, *classes(y), volume, weight)
-    assert found.level == pytest.approx(reference_level(c, y, volume, weight), abs=1e-11)
     w = np.ones(c.size) if weight is None else weight
     heights, p = c + y * found.bias, dense(found, c.size)
+    # a primal and a dual point of one value: both are optimal
     assert w @ np.maximum(0, found.level - heights) == pytest.approx(volume, rel=1e-10)
     assert found.p_positive.sum() == pytest.approx(0.5, rel=1e-12)
     assert found.p_negative.sum() == pytest.approx(0.5, rel=1e-12)
@@ -195,12 +172,6 @@ def test_two_classes_of_many_rows(weighted, volume, monkeypatch):
     assert (p[found.negative] > 0).all()
     largest = (p[w > 0] / w[w > 0]).max()
     assert p @ heights + volume * largest == pytest.approx(found.level, abs=1e-12)
-    # the guess is a matter of time alone
-    monkeypatch.setattr(minimax, "_stride", lambda n: 1)
-    whole = two_class_level(c, *classes(y), volume, weight)
-    assert found.level == pytest.approx(whole.level, rel=1e-13)
-    assert found.bias == pytest.approx(whole.bias, rel=1e-11)
-    np.testing.assert_allclose(dense(whole, c.size), p, rtol=0, atol=1e-14)
 
 
 # Both

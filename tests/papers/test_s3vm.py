@@ -10,6 +10,7 @@ from sklearn.datasets import make_moons
 from sklearn.svm import LinearSVC
 
 import oracles_s3vm as oracles
+from cases import every
 from kernelgrad.kernels import Gaussian, Polynomial
 from kernelgrad.losses import (
     GaussianBump,
@@ -18,18 +19,12 @@ from kernelgrad.losses import (
     Multinomial,
     Ramp,
     SemiSupervised,
-    SquaredSymmetricHinge,
     SymmetricHinge,
 )
-from kernelgrad.papers.tsg.rivals import bgs3vm
 from kernelgrad.papers.tsg.rivals.bgs3vm import BGS3VM
 from kernelgrad.papers.tsg.rivals.cccp_s3vm import CCCPS3VM
 from kernelgrad.papers.tsg.rivals.s3vm_light import S3VMLight
-from kernelgrad.solvers import dual_ascent
-from kernelgrad.solvers import pseudo_labels as _pseudo
-from kernelgrad.solvers.contract import Problem, TrainBatch, check_capabilities
-from kernelgrad.solvers.loop import run
-from kernelgrad.solvers.schedules import iterations, ramp_share
+from kernelgrad.solvers.contract import Problem, TrainBatch
 from kernelgrad.validation import CapabilityError, DataError
 from steps import gram, solve
 
@@ -43,7 +38,6 @@ def name(solver):
 
 
 each = pytest.mark.parametrize("solver", ALL, ids=name)
-each_exact = pytest.mark.parametrize("solver", EXACT, ids=name)
 
 
 def setting(n=160, n_labelled=14, seed=0, *, outputs=1, ratio=0.5, unlabelled=None, **options):
@@ -118,9 +112,7 @@ def test_an_outer_iteration_is_the_box_program(unlabelled, fit_intercept):
     assert abs(flipped - least) > 1e-2 * least
 
 
-@pytest.mark.parametrize(
-    ("seed", "s", "tol"), [(0, 0.0, 1e-2), (1, -0.3, 1e-4), (2, -0.8, 1e-2), (3, 0.0, 1e-4)]
-)
+@every(("seed", "s", "tol"), [(1, -0.3, 1e-4), (2, -0.8, 1e-2), (3, 0.0, 1e-4)])
 def test_the_objective_never_rises(seed, s, tol):
     problem, batch, _ = setting(seed=seed, unlabelled=Ramp(s), ratio=1.0)
     K, y, p = parts(problem, batch)
@@ -203,6 +195,27 @@ def test_the_last_machine_is_that_of_its_guesses():
     assert history[-1].objective <= state.primal[0] + 1e-9  # a bound on the symmetric hinge
 
 
+@every("fraction", [None, 0.3, (0.35, 0.6)])
+def test_switches_keep_the_class_ratio(fraction):
+    outputs = 2 if isinstance(fraction, tuple) else 1
+    problem, batch, _ = setting(ratio=1.0, outputs=outputs)
+    others = ~batch.y.any(axis=1)
+    solver = S3VMLight(positive_fraction=fraction, start=0.05)
+    state = solver.init(problem, batch)
+    weight, sides = batch.sample_weight[~others], []
+    expected = weight @ (batch.y[~others, 0] > 0) / weight.sum()
+    wanted = np.broadcast_to(expected if fraction is None else fraction, outputs)
+    solver.step(problem, state, batch)  # labels alone
+    for _ in range(8):
+        solver.step(problem, state, batch)
+        sides.append(state.side[:, others].copy())
+        np.testing.assert_array_equal(
+            (sides[-1] > 0).sum(axis=1), np.round(wanted * others.sum())
+        )
+        assert np.all(state.dual * state.side <= 0.0)  # u stays in the box of its hinge
+    assert (sides[0] != sides[-1]).any()
+
+
 # --- gradient steps on a budget
 
 
@@ -242,12 +255,6 @@ def test_steps_are_those_of_a_naive_loop(schedule):
 
 def test_the_unlabelled_loss_rises_along_the_ramp():
     problem, batch, _ = setting(max_iter=20, fit_intercept=False)
-    shares = [ramp_share((0.2, 0.6), 20, t) for t in (0, 4, 6, 8, 12, 19)]
-    np.testing.assert_allclose(shares, [0.0, 0.0, 0.25, 0.5, 1.0, 1.0], atol=1e-12)
-    assert [ramp_share((0, 0), 20, t) for t in (0, 5)] == [1.0, 1.0]
-    assert iterations("auto", problem) == 20
-    assert iterations(10, problem) == 10
-    assert iterations("auto", replace(problem, max_iter=None)) == 100
     # the loss of a step is that of its share: with none of it others gain no coefficient
     for ramp, some in (((1.0, 1.0), False), ((0.0, 0.0), True)):
         state, _ = solve(BGS3VM(ramp=ramp), problem, batch, 6)
@@ -281,6 +288,25 @@ def test_streams_may_lack_a_kind_and_bring_new_rows():
 
 
 # --- all three
+
+
+def test_projection_loses_less_than_removal():
+    problem, batch, _ = setting(n=300, fixed_rows=False)
+    first, *rest = minibatches(batch, 100, 5)
+    lost, ramp = {}, {"ramp": (0, 0), "labelled_budget": 99}
+    for maintenance in ("projection", "removal"):
+        free, tight = (
+            BGS3VM(maintenance=maintenance, unlabelled_budget=m, **ramp) for m in (999, 40)
+        )
+        state = free.init(problem, first)
+        for part in rest[:-1]:
+            free.step(problem, state, part)
+        twin = state.copy()
+        free.step(problem, state, rest[-1])
+        tight.step(problem, twin, rest[-1])
+        f, g = (free.expansion(s).raw_prediction(batch.X) for s in (state, twin))
+        lost[maintenance] = np.mean((f - g) ** 2)
+    assert lost["projection"] < 0.2 * lost["removal"]
 
 
 @each

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
 from sklearn.kernel_ridge import KernelRidge
-from sklearn.svm import LinearSVC
 
 import oracles_sdca as oracles
 from cases import every
-from kernelgrad import losses, set_num_threads
+from kernelgrad import losses
 from kernelgrad.kernels import Gaussian, Polynomial
-from kernelgrad.losses import conjugate as dual
 from kernelgrad.papers.dsg.rivals.sdca import SDCA
 from kernelgrad.solvers.contract import Problem, TrainBatch
 from kernelgrad.solvers.dual_ascent import visit_order
-from kernelgrad.solvers.loop import run
 from kernelgrad.validation import CapabilityError
 from oracles_losses import slope_of, value_of
 from oracles_newton import minimum
@@ -122,9 +118,6 @@ def test_greedy_visits_are_smo_without_a_bias():
         # one row a visit, unless the last visit was to the same one
         assert n * steps * 0.9 < info.kernel_evaluations <= n * steps
     _, state, info = fit(problem, batch, 1, order="greedy", round_size=400)
-    assert info.kernel_evaluations == n * np.count_nonzero(
-        state.coef.any(axis=1) | touched(K, y)
-    )
     random = fit(problem, batch, 1, round_size=400)[1]
     assert state.gap[0] < random.gap[0]
 
