@@ -87,7 +87,6 @@ def nearest_points(X: Matrix, points: Float64Array, k: int) -> tuple[IntArray, F
 
 
 def _square_distances(part: Matrix, points: Float64Array) -> Float64Array:
-    """Return squared distances (rows, points), but for rounding."""
     part = part.astype(np.float64, copy=False)  # differences of large numbers
     if sp.issparse(part):
         own = np.asarray(part.multiply(part).sum(axis=1)).reshape(-1, 1)

@@ -64,16 +64,13 @@ class LinearProblem(Problem):
 
     @property
     def l1(self) -> float:
-        """Weight of the sum of absolute coefficients."""
         return self.alpha * self.l1_ratio
 
     @property
     def l2(self) -> float:
-        """Weight of half the sum of squared coefficients."""
         return self.alpha * (1.0 - self.l1_ratio)
 
     def penalty(self, coef: Float64Array) -> float:
-        """Return R(W)."""
         flat = coef.ravel()
         with np.errstate(over="ignore"):  # a step too long is named elsewhere
             return float(self.l1 * np.abs(flat).sum() + 0.5 * self.l2 * (flat @ flat))
@@ -105,7 +102,6 @@ class PreparedRows:
 
     @classmethod
     def build(cls, problem: Problem, batch: TrainBatch) -> PreparedRows:
-        """Prepare the rows of a batch."""
         loss = problem.loss
         code, numbers = loss_code(loss, problem.n_outputs)
         weight = np.asarray(batch.sample_weight, np.float64)
@@ -121,22 +117,18 @@ class PreparedRows:
         )
 
     def copy(self) -> PreparedRows:
-        """Return a twin that may know the gradient at a point of its own."""
         return replace(self)
 
     @property
     def n(self) -> int:
-        """Number of rows."""
         return len(self.Y)
 
     @property
     def d(self) -> int:
-        """Number of columns."""
         return int(self.batch.X.shape[1])
 
     @property
     def is_sparse(self) -> bool:
-        """Whether the rows are CSR."""
         return isinstance(self.rows, Csr)
 
     @property
@@ -155,7 +147,6 @@ class PreparedRows:
         return U
 
     def gradient(self, G: Float64Array) -> Float64Array:
-        """Return ``sum_i x_i G_i`` in the layout of the loops."""
         C = G.shape[1]
         # each part is a whole array of coefficients: no more than the entries are worth
         count = int(np.clip(self.rows[0].size // max(1, self.d * C), 1, _PARTS))
@@ -223,12 +214,10 @@ class PreparedRows:
 
     @cached_property
     def is_uniform(self) -> bool:
-        """Whether all rows weigh the same."""
         return bool(np.ptp(self.share) <= 1e-12 * self.share[0])
 
     @cached_property
     def cumulative(self) -> Float64Array:
-        """Running sum of the shares, (n,)."""
         return np.cumsum(self.share)
 
     def spread(self, fit_bias: bool) -> tuple[Float64Array, Float64Array]:
@@ -247,11 +236,9 @@ class PreparedRows:
         return self._spread
 
     def known_spectrum(self, value: float) -> None:
-        """Take the eigenvalue that another batch had."""
         self._spectrum = value
 
     def sample(self, rng: np.random.Generator) -> PreparedRows:
-        """Return at most 4,096 of the rows, for spectra."""
         if self.n <= _SPECTRUM_ROWS:
             return self
         at = np.sort(rng.choice(self.n, _SPECTRUM_ROWS, replace=False))
@@ -312,8 +299,6 @@ def least_subgradient(W: Float64Array, g: Float64Array, problem: LinearProblem) 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Objective and gradient of all rows at one point."""
-
     loss: float
     objective: float
     slopes: Float64Array  # (n, C)
@@ -343,7 +328,6 @@ class Evaluation:
     def _seen_from_means(
         self, problem: LinearProblem, data: PreparedRows
     ) -> tuple[Float64Array, Float64Array]:
-        """Return the gradient of centred columns and the scale of each column."""
         mean, size = data.spread(problem.fit_intercept)
         shift = data.native(np.outer(mean, self.gradient_bias))
         return self.gradient - shift, data.native(size[:, None])
@@ -366,8 +350,6 @@ def evaluate(
 
 @dataclass(kw_only=True)
 class LinearState(State):
-    """What a linear solver carries."""
-
     coef: Float64Array = sized("d", "C")
     bias: Float64Array = sized("C")
     # of the rows, which a continued fit must bring again; empty for solvers of streams
@@ -404,7 +386,6 @@ class LinearSolver(Solver[L], Generic[L]):
 
     @classmethod
     def takes(cls, loss: Loss) -> bool:
-        """Return whether the solver is for this loss."""
         if not {"classification", "regression"} & loss.tasks:
             return False
         if loss.code is None:
@@ -413,7 +394,6 @@ class LinearSolver(Solver[L], Generic[L]):
         return cls.takes_kinks or takes
 
     def check_loss(self, loss: Loss) -> None:
-        """Raise CapabilityError if the solver is not for this loss."""
         if not self.takes(loss):
             names = sorted(name for name, cls in LOSSES.items() if self.takes(cls()))
             raise CapabilityError(
@@ -446,13 +426,11 @@ class LinearSolver(Solver[L], Generic[L]):
             )
 
     def resolve_batch_size(self, n_rows: int | None) -> int:
-        """Return all rows that fit one batch; None asks about a stream."""
         if n_rows is None:
             return STREAM_ROWS
         return min(n_rows, _FIXED_ROWS) if self.streams else n_rows
 
     def init(self, problem: Problem, batch: TrainBatch) -> L:
-        """Start from zero coefficients and the best constant."""
         self.check_problem(problem)
         own = as_linear(problem)
         bias = first_constant(problem, batch)
@@ -515,7 +493,6 @@ class LinearSolver(Solver[L], Generic[L]):
         return state.coef, state.bias
 
     def finish(self, problem: Problem, state: L, batch: TrainBatch) -> dict[str, Any] | None:
-        """Return the objective of the result on the rows of the last batch."""
         if state.data is None:
             return None
         own, data = as_linear(problem), self._attach(problem, state, batch)
@@ -530,19 +507,15 @@ class LinearSolver(Solver[L], Generic[L]):
         }
 
     def expansion(self, state: L) -> LinearExpansion:
-        """Return the fitted function."""
         coef, bias = self.solution(state)
         return LinearExpansion(coef.copy(), bias.copy())
 
     def track(self, state: L, X: Matrix) -> Tracker:
-        """Return the responses of the rows of `X`."""
         return RecomputedTracker(self, state, X)
 
 
 @dataclass
 class Round(Generic[L]):
-    """A round of ``n_steps`` steps along mini-batches of `p` rows."""
-
     problem: LinearProblem
     state: L
     data: PreparedRows
@@ -551,13 +524,11 @@ class Round(Generic[L]):
 
     @property
     def n_rows(self) -> int:
-        """Rows visited: one pass where only its last mini-batch goes beyond its end."""
         rows, n = self.n_steps * self.p, self.data.n
         return n if 0 <= rows - n < self.p else rows
 
     @property
     def smoothness(self) -> float:
-        """The expected smoothness of a mini-batch."""
         problem = self.problem
         L = self.data.batch_smoothness(self.p, problem.fit_intercept, problem.seed)
         return max(L, _TINY)
@@ -578,7 +549,6 @@ class StochasticSolver(LinearSolver[L], Generic[L]):
     step_share: ClassVar[float] = 0.5  # of 1 / L(p), the automatic step
 
     def step(self, problem: Problem, state: L, batch: TrainBatch) -> StepInfo:
-        """Take one round of stochastic steps."""
         data = self._attach(problem, state, batch)
         r = Round(as_linear(problem), state, data, min(self.batch_size, data.n))
         T = r.n_steps = self._n_steps(r)
@@ -594,25 +564,20 @@ class StochasticSolver(LinearSolver[L], Generic[L]):
         return self._finish_round(r, W, StepInfo(seen / T, eta, 0))
 
     def _n_steps(self, r: Round[L]) -> int:
-        """Return the steps of a round: those given, or one pass over the rows."""
         return -(-r.data.n // r.p) if self.round_size == "auto" else int(self.round_size)
 
     def _draw(self, r: Round[L]) -> tuple[IntArray, Float64Array]:
-        """Return rows (T, p) and shares of the mini-batches of a round."""
         rng = draws(r.problem.seed, self.tag, r.state.iteration)
         return draw_batches(r.data, r.n_steps, r.p, rng)
 
     def _runs(self, r: Round[L]) -> Iterator[tuple[int, int, float]]:
-        """Yield (first, last, step size) of runs of steps with one step size."""
         yield 0, r.n_steps, self._first_step(r)
 
     def _first_step(self, r: Round[L]) -> float:
-        """Return the step given, or a share of one over the smoothness of a mini-batch."""
         auto = self.step_size == "auto"
         return self.step_share / r.smoothness if auto else float(self.step_size)
 
     def _reference(self, r: Round[L], W: Float64Array, b: Float64Array) -> Any:
-        """Return the references of a run that starts at W and b; None for none."""
         return None
 
     def _after(self, r: Round[L], W: Float64Array, b: Float64Array, n: int) -> None:
@@ -636,7 +601,6 @@ class StochasticSolver(LinearSolver[L], Generic[L]):
 
 
 def as_linear(problem: Problem) -> LinearProblem:
-    """Return `problem`, which a linear estimator made."""
     assert isinstance(problem, LinearProblem)
     return problem
 
@@ -671,7 +635,6 @@ def draw_batches(
 
 
 def weighted_draws(cumulative: Float64Array, size: int, rng: np.random.Generator) -> IntArray:
-    """Return `size` rows drawn with replacement, by the running sum of their weights."""
     # below the sum: the last row may have no weight
     at = np.minimum(rng.random(size), 1.0 - 2.0**-53) * cumulative[-1]
     found = np.searchsorted(cumulative, at, side="right")

@@ -92,7 +92,6 @@ class Point(NamedTuple):
 
 @njit(nogil=True, cache=True)
 def _point(code: int, number: float, y: float, u: float) -> Any:
-    """Return value, derivative and positive curvature of one output's loss."""
     if code == LOGISTIC:  # as in the table, with one exponential for all three
         m = y * u
         e = math.exp(-abs(m))
@@ -115,7 +114,6 @@ def _point(code: int, number: float, y: float, u: float) -> Any:
 
 @njit(nogil=True, cache=True)
 def _look(loss: Any, i: int, at: Any, r: int) -> None:
-    """Write values, derivatives and curvatures of row i at its responses, in row r of `at`."""
     code, y, u, v, g, h = loss.code, loss.Y[i], at.U[r], at.V[r], at.G[r], at.H[r]
     if code == MULTINOMIAL:  # likewise
         top, total, chosen = u.max(), 0.0, 0.0
@@ -223,7 +221,6 @@ def _newton(A: Any, grad: Any, w: Any, least: Any, l2: float, D: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def _lasso(A: Any, grad: Any, w: Any, least: Any, l1: float, l2: float, D: Any) -> None:
-    """Write about the minimum of the model by descent on single coefficients."""
     k = len(w)
     q = grad.copy()  # of the smooth part of the model, without penalty
     D[:] = 0.0
@@ -363,7 +360,6 @@ def _moves(X: AnyArray, D: Float64Array, dU: Float64Array, start: int, stop: int
 def _try(
     loss: Any, at: Any, dU: Any, t: Any, new: Any, changes: Any, start: int, stop: int
 ) -> None:
-    """Write the loss after a share t of the moves, and by how much its sum changes."""
     change = changes[start // ROWS]
     change[:] = 0.0
     for i in range(start, stop):
@@ -406,7 +402,6 @@ class DenseBlocks:
 
     @property
     def n_blocks(self) -> int:
-        """Number of blocks."""
         return len(self.blocks)
 
     def _tiles(self, part: int, n: int, k: int) -> Any:
@@ -416,7 +411,6 @@ class DenseBlocks:
             yield slice(start, min(start + step, (part + 1) * width, n))
 
     def _moments(self, X: AnyArray, share: Float64Array) -> tuple[Float64Array, Float64Array]:
-        """Return mean and spread of the columns of a block."""
         n, k = X.shape
         mean = np.zeros(k)
         parts = np.zeros((PARTS, k))
@@ -541,7 +535,6 @@ class DenseBlocks:
 
 @njit(nogil=True, cache=True)
 def _count(csr: Any, size: int, entries: IntArray, rows: IntArray) -> None:
-    """Count entries and rows that have any, of each block of columns."""
     indices, indptr = csr.indices, csr.indptr
     seen = np.full(len(rows), -1)
     for i in range(len(indptr) - 1):
@@ -587,7 +580,6 @@ def _sort(
 def _sparse_moments(
     csr: Any, share: Any, centred: bool, stored: Any, mean: Any, spread: Any
 ) -> None:
-    """Count the stored entries of each column and add up its mean and spread, all (d,)."""
     data, indices, indptr = csr
     total = share.sum()
     within = np.zeros(len(mean))  # weight of the stored entries
@@ -627,7 +619,6 @@ def _sparse_step(
     loss: Any, at: Any, new: Any, W: Any, b: Float64Array, cut: Any, joint: bool, l1: float,
     l2: float, quiet: float, slack: Float64Array,
 ) -> Any:  # fmt: skip
-    """Descend on one block; returns its least subgradient and the share of the direction."""
     k, C = W.shape
     m = k + 1 if joint else k
     X, local, rows, ptr = cut.X, cut.local, cut.rows, cut.ptr
@@ -768,7 +759,6 @@ class SparseBlocks:
 
     @property
     def n_blocks(self) -> int:
-        """Number of blocks, without that of a bias apart."""
         return len(self.first) - 1
 
     def descend(
@@ -795,7 +785,6 @@ ColumnBlocks: TypeAlias = DenseBlocks | SparseBlocks
 def cut_into_blocks(
     rows: Rows, d: int, block_size: int, fit_bias: bool, share: Float64Array
 ) -> ColumnBlocks:
-    """Return the rows in blocks of columns."""
     if isinstance(rows, Dense):
         return DenseBlocks(rows, d, block_size, fit_bias, share)
     return SparseBlocks(rows, d, block_size, fit_bias, share)

@@ -103,7 +103,6 @@ class Prox(NamedTuple):
 
     @classmethod
     def make(cls, n_steps: int, eta: float, l1: float, l2: float) -> Prox:
-        """Return that of columns that may miss up to `n_steps` steps."""
         powers = (1.0 + eta * l2) ** -np.arange(n_steps + 1.0)
         return cls(eta, l1, l2, powers, np.cumsum(powers) - 1.0)
 
@@ -168,7 +167,6 @@ def _catch_up(columns: Any, W: Any, mean: Any, last: Any, t: int, prox: Any) -> 
 
 
 def _dense_lags(rows: Any, W: Any) -> Any:
-    """Return the step that each column has reached, where columns may wait."""
     return np.zeros(0, np.int64)
 
 
@@ -189,7 +187,6 @@ def _csr_settle(rows: Any, batch: Any, W: Any, mean: Any, last: Any, t: int, pro
 
 
 def _dense_penalise(rows: Any, W: Any, mean: Any, prox: Any) -> None:
-    """Take the part of a step in the mean and the penalty, where columns do not wait."""
     eta, l1, l2 = prox.eta, prox.l1, prox.l2
     inverse = 1.0 / (1.0 + eta * l2)
     for c in range(len(W)):
@@ -373,7 +370,6 @@ def _renew_groups(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) ->
 
 
 def _dense_add_everywhere(rows: Any, x: Any, v: Any, W: Any) -> None:
-    """Add ``x v^T`` to coefficients."""
     for c in range(len(v)):
         w, a = W[c], v[c]
         for j in range(len(x)):
@@ -388,7 +384,6 @@ def _csr_add_everywhere(rows: Any, x: Any, v: Any, W: Any) -> None:
 
 
 def _table_at(r: Any, i: int, u: Any, out: Any) -> None:
-    """Write the references of row i, (C,)."""
     for c in range(len(out)):
         out[c] = r.slopes[i, c] if len(r.slopes) else 0.0
 
@@ -414,7 +409,6 @@ def _groups_at(r: Any, i: int, u: Any, out: Any) -> None:
 def _follow_table(
     r: Any, rows: Any, batch: Any, new: Any, V: Any, W: Any, last: Any, t: int, prox: Any
 ) -> None:
-    """Take the derivatives that a step saw into the references."""
     if len(r.moving) == 0:
         return
     _settle(rows, batch, W, r.mean, last, t + 1, prox)  # the step still has the old mean
@@ -516,7 +510,6 @@ class Blocks(NamedTuple):
     def make(
         cls, first: IntArray, eta: Float64Array, l1: float, l2: float, chosen: IntArray
     ) -> Blocks:
-        """Return those of a run of steps on the `chosen` blocks."""
         of = np.repeat(np.arange(len(eta), dtype=np.int32), np.diff(first))
         most = int(np.bincount(chosen).max(initial=0))
         powers = (1.0 + eta[:, None] * l2) ** -np.arange(most + 1.0)

@@ -103,7 +103,6 @@ class RBCD(LinearSolver[RBCDState]):
     block_size: int | str = integer(default="auto", low=1, words=("auto",))
 
     def resolve_block_size(self, data: PreparedRows) -> int:
-        """Return the columns of a block."""
         d = data.d
         if self.block_size != "auto":
             return min(int(self.block_size), max(1, d))
@@ -114,7 +113,6 @@ class RBCD(LinearSolver[RBCDState]):
         return int(np.clip(2.0 * np.sqrt(data.rows[0].size / d), 1, _SPARSE_BLOCK))
 
     def step(self, problem: Problem, state: RBCDState, batch: TrainBatch) -> StepInfo:
-        """Visit every block once."""
         own = as_linear(problem)
         data = self._attach(problem, state, batch)
         with single_threaded_blas():

@@ -47,8 +47,6 @@ def _seen(problem: LinearProblem, data: PreparedRows) -> View:
 
 @dataclass(kw_only=True)
 class LinearSDCAState(LinearState):
-    """State of :class:`LinearSDCA`."""
-
     dual: Float64Array = sized("C", "n", later=True)  # u
     sums: Float64Array = sized("C", "d", later=True)  # -sum_i p_i u_i x_i / l2
     l2: float = 1.0  # of `sums`
@@ -118,7 +116,6 @@ class LinearSDCA(LinearSolver[LinearSDCAState]):
 
     @classmethod
     def takes(cls, loss: Loss) -> bool:
-        """Return whether the solver is for this loss: one with a dual step."""
         try:
             conjugate_of(loss, loss.n_outputs or 1)
         except CapabilityError:
@@ -126,7 +123,6 @@ class LinearSDCA(LinearSolver[LinearSDCAState]):
         return super().takes(loss)
 
     def init(self, problem: Problem, batch: TrainBatch) -> LinearSDCAState:
-        """Start from u = 0 and the best constant."""
         own, C = as_linear(problem), problem.n_outputs
         state = super().init(problem, batch)
         state.dual = np.zeros((C, batch.n_rows))
@@ -137,7 +133,6 @@ class LinearSDCA(LinearSolver[LinearSDCAState]):
         return state
 
     def step(self, problem: Problem, state: LinearSDCAState, batch: TrainBatch) -> StepInfo:
-        """Visit `round_size` rows, then measure the gap."""
         own = as_linear(problem)
         data = self._attach(problem, state, batch)
         if own.l2 != state.l2:

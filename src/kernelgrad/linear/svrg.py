@@ -65,7 +65,6 @@ class SVRG(StochasticSolver[LinearState]):
         return -(-r.data.n // r.p) if self.inner_steps == "auto" else int(self.inner_steps)
 
     def _n_steps(self, r: Round[LinearState]) -> int:
-        """Return outer loops with about as many inner steps as one pass has."""
         inner, T = self._inner(r), super()._n_steps(r)
         return max(inner, T if self.round_size == "auto" else T // inner * inner)
 

@@ -361,7 +361,6 @@ class RandomFeatures(
 
 
 def _pad(X: Matrix) -> Matrix:
-    """Repeat the last of dense rows up to a multiple of the padding."""
     missing = -len(X) % _PAD if isinstance(X, np.ndarray) else 0
     return np.concatenate([X, np.repeat(X[-1:], missing, axis=0)]) if missing else X
 

@@ -59,18 +59,15 @@ class RowTiles:
         self._cut(0)
 
     def _cut(self, start: int) -> None:
-        """Bring the tiles from `start` on, of any sizes, back to `TILE` rows."""
         rows = join_rows(self.tiles[start:])
         cuts = range(0, max(1, rows.n_rows), TILE)
         self.tiles[start:] = [rows.take(slice(a, a + TILE)) for a in cuts]
 
     @property
     def n_rows(self) -> int:
-        """Number of rows."""
         return (len(self.tiles) - 1) * TILE + self.tiles[-1].n_rows
 
     def append(self, rows: ExactRows) -> None:
-        """Add rows at the end."""
         start = len(self.tiles) - 1
         self.tiles.append(rows)
         self._cut(start)
@@ -85,7 +82,6 @@ class RowTiles:
         return join_rows(parts)
 
     def copy(self) -> RowTiles:
-        """Return tiles that grow by themselves; the rows are shared."""
         twin = RowTiles(self.tiles[-1])
         twin.tiles = list(self.tiles)
         return twin
@@ -109,18 +105,15 @@ class OnlineState(SupportState):
 
     @classmethod
     def restore_parts(cls, problem: Problem, record: Record) -> dict[str, Any]:
-        """Return the kernel and the rows that were described, in tiles."""
         parts = super().restore_parts(problem, record)
         return parts | {"rows": RowTiles(parts["rows"])}
 
     @property
     def n_support(self) -> int:
-        """Number of support rows, S."""
         return len(self.base)
 
     @property
     def prepared(self) -> ExactRows:
-        """The support rows."""
         return join_rows(self.rows.tiles)
 
     @property
@@ -170,7 +163,6 @@ class OnlineSolver(KernelSolver[OnlineState]):
     max_support: int | None
 
     def check(self) -> None:
-        """Raise if a parameter is outside its domain."""
         super().check()
         if self.max_support is None:
             return
@@ -217,7 +209,6 @@ class OnlineSolver(KernelSolver[OnlineState]):
         return float(np.inf)
 
     def check_problem(self, problem: Problem) -> None:
-        """Raise unless the loss is a convex one of labelled rows, and as subclasses do."""
         loss = problem.loss
         if isinstance(loss, SemiSupervised) or not _TASKS & loss.tasks:
             raise CapabilityError(
@@ -228,7 +219,6 @@ class OnlineSolver(KernelSolver[OnlineState]):
         self._square_radius(problem)
 
     def init(self, problem: Problem, batch: TrainBatch) -> OnlineState:
-        """Resolve the kernel on the first batch and start from a constant."""
         self.check_problem(problem)
         C = problem.n_outputs
         exact, rows = build_exact(problem, batch)
@@ -252,7 +242,6 @@ class OnlineSolver(KernelSolver[OnlineState]):
         )
 
     def step(self, problem: Problem, state: OnlineState, batch: TrainBatch) -> StepInfo:
-        """Visit the rows of the batch; the training loss is that of each before its visit."""
         n = batch.n_rows
         rows = state.exact.prepare(batch.X, batch.rows)
         y = np.asarray(batch.y, np.float64)
@@ -286,7 +275,6 @@ class OnlineSolver(KernelSolver[OnlineState]):
         return self._info(state, train_loss, visits.finish(), step_size)
 
     def count_support(self, state: OnlineState) -> int:
-        """Return the number of support rows."""
         return state.n_support
 
     def functions(self, state: OnlineState) -> Pair:
@@ -295,8 +283,6 @@ class OnlineSolver(KernelSolver[OnlineState]):
 
 
 class _Visits:
-    """The visits of one step, group after group, and what they did to both functions."""
-
     def __init__(self, solver: OnlineSolver, problem: Problem, state: OnlineState) -> None:
         self.solver, self.problem, self.state = solver, problem, state
         C = problem.n_outputs
@@ -351,7 +337,6 @@ class _Visits:
         return f
 
     def _entries(self, rows: ExactRows, numbers: IntArray | None) -> tuple[IntArray, IntArray]:
-        """Return the entry of each row, and the rows of the group that get new ones."""
         state, S = self.state, self.state.n_support
         m = rows.n_rows
         if numbers is None:
@@ -366,7 +351,6 @@ class _Visits:
     def _products(
         self, rows: ExactRows, old: IntArray
     ) -> tuple[Float32Array, Float64Array, Float32Array]:
-        """Return k(group, group), k(group, support) base, and k(group, old)."""
         state, m = self.state, rows.n_rows
         tiles = state.rows.tiles
         partial = np.zeros((len(tiles), m, state.base.shape[1]))
@@ -388,7 +372,6 @@ class _Visits:
         return K, partial.sum(axis=0), K_old
 
     def _extend(self, new: IntArray, numbers: IntArray | None, K: Float32Array) -> None:
-        """Make entries with zero coefficients, outside of the support until they move."""
         state, C = self.state, self.state.base.shape[1]
         none = np.full(len(new), -1, np.int64)
         zeros = np.zeros((len(new), C))
@@ -405,7 +388,6 @@ class _Visits:
         self.origin = np.concatenate([self.origin, none])
 
     def _keep(self, kept: AnyArray, added: ExactRows | None = None) -> None:
-        """Drop entries; those without rows as yet have the rows `added`."""
         state = self.state
         S = state.rows.n_rows
         if not kept[:S].all():
@@ -419,7 +401,6 @@ class _Visits:
                 setattr(state, name, getattr(state, name)[kept])
 
     def finish(self) -> SupportUpdate:
-        """Return how the step moved the current function and the result."""
         state = self.state
         keep, blend = np.zeros_like(self.kept), self.kept
         if state.weight_sum:

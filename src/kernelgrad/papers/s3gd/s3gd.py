@@ -28,8 +28,6 @@ _STALLED = 1e-2
 
 @dataclass(kw_only=True)
 class S3GDState(LinearState):
-    """State of :class:`S3GD`."""
-
     alpha: float = -1.0  # of the last step: with another one anchors have their turn again
     switched: int = -1  # iteration after which gradients are exact; -1 before
     objective: float = math.inf  # after the last pass
@@ -175,7 +173,6 @@ class S3GD(StochasticSolver[S3GDState]):
         return max(_INNER, int(renewal / step)) if r.data.is_sparse else _INNER
 
     def step(self, problem: Problem, state: S3GDState, batch: TrainBatch) -> StepInfo:
-        """Take one pass over the rows, with anchors or with exact references."""
         info = super().step(problem, state, batch)
         if info.objective is not None and state.switched < 0:
             last, now = state.objective, info.objective
@@ -187,6 +184,5 @@ class S3GD(StochasticSolver[S3GDState]):
     def finish(
         self, problem: Problem, state: S3GDState, batch: TrainBatch
     ) -> dict[str, Any] | None:
-        """Return objective and optimality of the result, and when gradients became exact."""
         audit = super().finish(problem, state, batch)
         return None if audit is None else audit | {"switched": state.switched}

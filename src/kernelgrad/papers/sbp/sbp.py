@@ -155,7 +155,6 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
         }
 
     def init(self, problem: Problem, batch: TrainBatch) -> SBPState:
-        """Resolve the kernel and start from the zero function."""
         C, n = problem.n_outputs, batch.n_rows
         return self._new_state(
             problem, batch, average=np.zeros((n, C)), mean_responses=np.zeros((C, n)),
@@ -175,7 +174,6 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
         return min(size, n)
 
     def step(self, problem: Problem, state: SBPState, batch: TrainBatch) -> StepInfo:
-        """Draw `round_size` rows, update after each `batch_size` of them, then rescale."""
         rows = self._attach(problem, state, batch)
         n, C = batch.n_rows, problem.n_outputs
         before = rows.n_evaluations
@@ -301,14 +299,12 @@ class _Round:
         self.scale, self.mass = np.ones_like(self.scale), np.zeros_like(self.mass)
 
     def _has_bias(self, c: int) -> bool:
-        """Return whether there is a bias to fit: one class alone needs none."""
         both = len(self.positive[c]) and len(self.negative[c])
         return self.problem.fit_intercept and bool(both)
 
     def _level(
         self, c: int, values: Float64Array, volume: float
     ) -> tuple[float, float, _Chances]:
-        """Return level, bias, and the rows below with their probabilities, by class."""
         if self._has_bias(c):
             found = minimax.two_class_level(
                 values, self.positive[c], self.negative[c], volume, self.weight
@@ -424,7 +420,6 @@ class _Round:
         return max(slack / (s * float(np.sqrt(square))), _LEAST_NU)
 
     def finish(self) -> SupportUpdate:
-        """Set scale and bias of the result; return how the round moved both functions."""
         state, solver = self.state, self.solver
         self._settle()
         n = len(self.p)
@@ -498,7 +493,6 @@ def paired_heights(
 
 
 def _draw(rng: np.random.Generator, index: IntArray, p: Float64Array, size: int) -> IntArray:
-    """Draw `size` of the rows with chances proportional to p, with replacement."""
     edges = np.cumsum(p)
     drawn = np.searchsorted(edges, rng.random(size) * edges[-1], side="right")
     return np.asarray(index[np.minimum(drawn, len(index) - 1)])

@@ -83,7 +83,6 @@ class NORMA(OnlineSolver):
     max_support: int | None = integer(default=None, low=1, words=(None,))
 
     def check(self) -> None:
-        """Raise if a parameter is outside its domain."""
         super().check()
         if self.radius is not None and self.max_support is not None:
             raise ValueError(

@@ -99,7 +99,6 @@ class SBMD(AveragingSolver):
         return np.arange(B + 1, dtype=np.int64) * d // B
 
     def init(self, problem: Problem, batch: TrainBatch) -> SBMDState:
-        """Start from zero coefficients and the best constant."""
         state: SBMDState = super().init(problem, batch)
         if self.step_size == "auto":
             data = self._attach(problem, state, batch)
@@ -120,7 +119,6 @@ class SBMD(AveragingSolver):
             yield one.spectrum(False, problem.seed)
 
     def _largest_norms(self, data: PreparedRows) -> Float64Array:
-        """Return the largest squared norm of a row in each block of columns, (B,)."""
         first = self.cuts(data.d)
         of = np.repeat(np.arange(len(first) - 1), np.diff(first))
         largest = np.zeros(len(first) - 1)
@@ -151,7 +149,6 @@ class SBMD(AveragingSolver):
         return share / L, _BLOCKS * share / (n_blocks * data.curvature)
 
     def step(self, problem: Problem, state: SBMDState, batch: TrainBatch) -> StepInfo:
-        """Take one pass over the batch."""
         own = as_linear(problem)
         data = self._attach(problem, state, batch)
         p = min(self.batch_size, data.n)

@@ -94,7 +94,6 @@ class SDCA(RowsSolver[DualState]):
     max_support: int | None = integer(default=None, low=1, words=(None,))
 
     def check_problem(self, problem: Problem) -> None:
-        """Raise CapabilityError for a loss without a dual step, ValueError for alpha = 0."""
         conjugate_of(problem.loss, problem.n_outputs)
         check_alpha(self.name, problem.alpha)
 
@@ -107,7 +106,6 @@ class SDCA(RowsSolver[DualState]):
         return DualAscent(state, rows, loss, y, weight / weight.sum(), size)
 
     def init(self, problem: Problem, batch: TrainBatch) -> DualState:
-        """Resolve the kernel and start from the intercept alone."""
         self.check_problem(problem)
         C = problem.n_outputs
         state = self._new_state(
@@ -118,7 +116,6 @@ class SDCA(RowsSolver[DualState]):
         return state
 
     def step(self, problem: Problem, state: DualState, batch: TrainBatch) -> StepInfo:
-        """Visit `round_size` rows, then measure the gap."""
         ascent = self._ascent(problem, state, batch)
         rows = ascent.rows
         evaluations = rows.n_evaluations

@@ -30,8 +30,6 @@ _CHUNK = 8192  # rows that are made dense at once
 
 @dataclass(kw_only=True)
 class SCVState(LinearState):
-    """State of :class:`SCV`; the moments come again with the rows."""
-
     moments: loops.Moments | None = transient()
 
 
@@ -78,7 +76,6 @@ class SCV(StochasticSolver[SCVState]):
     round_size: int | str = integer(default="auto", low=1, words=("auto",))
 
     def init(self, problem: Problem, batch: TrainBatch) -> SCVState:
-        """Start from zero coefficients and the best constant."""
         classes = (
             len(np.unique(batch.y, axis=0)) if "classification" in problem.loss.tasks else 1
         )
@@ -105,7 +102,6 @@ class SCV(StochasticSolver[SCVState]):
 
 
 def group_moments(data: PreparedRows, by_class: bool) -> loops.Moments:
-    """Return the weighted moments of the rows of each class, or of all rows."""
     X, Y, share = data.batch.X, data.Y, data.share
     n, d = X.shape
     if by_class:

@@ -65,7 +65,6 @@ class SSGD(SGD):
     tag: ClassVar[int] = 0x737367
 
     def init(self, problem: Problem, batch: TrainBatch) -> Any:
-        """Start from zero coefficients and the best constant; cut the rows into strata."""
         state = super().init(problem, batch)
         data: PreparedRows = state.data
         k = min(self.batch_size, data.n)
@@ -85,7 +84,6 @@ class SSGD(SGD):
 
     @staticmethod
     def _members(state: SSGDState, data: PreparedRows) -> list[tuple[IntArray, Float64Array]]:
-        """Return the rows of each stratum that has a weight, and running sums of shares."""
         if not state.members:
             for s in range(int(state.stratum.max()) + 1):
                 rows = np.flatnonzero(state.stratum == s)
@@ -95,6 +93,5 @@ class SSGD(SGD):
         return state.members
 
     def _smoothness(self, r: Round[Any]) -> float:
-        """Return that of as many rows as the largest stratum lets count."""
         largest = max(float(c[-1]) for _, c in self._members(r.state, r.data))
         return super()._smoothness(replace(r, p=max(1, int(1.0 / largest))))

@@ -69,7 +69,6 @@ class Pegasos(OnlineSolver):
     max_support: int | None = integer(default=None, low=1, words=(None,))
 
     def check_problem(self, problem: Problem) -> None:
-        """Raise for alpha = 0, and with the projection for another loss than the hinge."""
         if problem.alpha <= 0:
             raise ValueError(
                 f"solver 'pegasos' needs alpha > 0, got {problem.alpha:g}; its steps are "

@@ -32,8 +32,6 @@ _STEP = 16.0
 
 @dataclass(kw_only=True)
 class BudgetState(SupportState):
-    """State of :class:`BGS3VM`."""
-
     labelled: AnyArray = sized("S", kinds="b")  # which support rows had a label
     coef: Float64Array = sized("S", "C")
     intercept: Float64Array = sized("C")
@@ -110,12 +108,10 @@ class BGS3VM(KernelSolver[BudgetState]):
     batch_size: int | str = integer(default="auto", low=1, words=("auto",))
 
     def check(self) -> None:
-        """Raise if a parameter is outside its domain."""
         super().check()
         check_ramp(self.ramp)
 
     def check_problem(self, problem: Problem) -> None:
-        """Raise unless the loss has two parts, and that of labelled rows is of the margin."""
         loss = semi_supervised(problem, self.name).labelled
         if "classification" not in loss.tasks or loss.is_multinomial:
             raise CapabilityError(
@@ -124,11 +120,9 @@ class BGS3VM(KernelSolver[BudgetState]):
             )
 
     def resolve_batch_size(self, n_rows: int | None) -> int:
-        """Return the rows per step."""
         return _BATCH if self.batch_size == "auto" else int(self.batch_size)
 
     def init(self, problem: Problem, batch: TrainBatch) -> BudgetState:
-        """Resolve the kernel on the first batch and start from a constant."""
         self.check_problem(problem)
         if problem.fixed_rows:
             check_kinds(batch.y, batch.sample_weight, self.name)
@@ -159,7 +153,6 @@ class BGS3VM(KernelSolver[BudgetState]):
         )
 
     def step(self, problem: Problem, state: BudgetState, batch: TrainBatch) -> StepInfo:
-        """Take one gradient step and bring the support back to its budgets."""
         loss = semi_supervised(problem, self.name)
         known = np.asarray(batch.y.any(axis=1))
         weight = np.asarray(batch.sample_weight, np.float64)
@@ -209,7 +202,6 @@ class BGS3VM(KernelSolver[BudgetState]):
     def _limit(
         self, state: BudgetState, pool: _Pool, kind: IntArray, budget: int, after: Float64Array
     ) -> None:
-        """Bring the rows `kind` of the pool to the budget, writing their coefficients."""
         kind = kind[after[kind].any(axis=1)]
         if len(kind) <= budget:
             return
@@ -241,7 +233,6 @@ class _Pool:
     def add(
         self, rows: ExactRows, added: Float64Array, known: AnyArray, numbers: IntArray | None
     ) -> None:
-        """Add the coefficients of the rows of a batch."""
         some = np.flatnonzero(added.any(axis=1))
         # rows of one number, in the batch or in the support, share a coefficient; without
         # numbers each row is one of its own

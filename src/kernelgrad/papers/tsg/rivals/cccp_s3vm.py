@@ -75,7 +75,6 @@ class CCCPS3VM(PseudoSolver):
     max_support: int | None = integer(default=None, low=1, words=(None,))
 
     def check_problem(self, problem: Problem) -> None:
-        """Check losses and alpha, and that there is a bias to balance with."""
         super().check_problem(problem)
         if self.balance and not problem.fit_intercept:
             raise CapabilityError(
@@ -84,7 +83,6 @@ class CCCPS3VM(PseudoSolver):
             )
 
     def init(self, problem: Problem, batch: TrainBatch) -> PseudoState:
-        """Resolve the kernel, centre it to balance, and start from the intercept alone."""
         state = super().init(problem, batch)
         if self.balance:
             known = np.asarray(batch.y.any(axis=1))

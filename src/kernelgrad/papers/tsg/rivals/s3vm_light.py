@@ -78,7 +78,6 @@ class S3VMLight(PseudoSolver):
     max_support: int | None = integer(default=None, low=1, words=(None,))
 
     def check(self) -> None:
-        """Raise if a parameter is outside its domain."""
         super().check()
         for fraction in self._given():
             check_real(
@@ -86,7 +85,6 @@ class S3VMLight(PseudoSolver):
             )
 
     def check_problem(self, problem: Problem) -> None:
-        """Check losses and alpha, and that there is a fraction for each output."""
         super().check_problem(problem)
         given = self._given()
         if len(given) not in (0, 1, problem.n_outputs):
