@@ -10,7 +10,6 @@ import scipy.sparse as sp
 
 import oracles_linear as oracles
 from cases import every
-from kernelgrad.linear import loops
 from kernelgrad.linear.base import PreparedRows, draw_batches
 from kernelgrad.linear.rbcd import RBCD
 from kernelgrad.losses import (
@@ -24,7 +23,7 @@ from kernelgrad.losses import (
     SquaredError,
     SquaredHinge,
 )
-from kernelgrad.papers.dsg.rivals.sbmd import SBMD
+from kernelgrad.papers.dsg.rivals.sbmd import SBMD, descend_on_blocks
 from kernelgrad.solvers.contract import TrainBatch
 from oracles_losses import spec
 from steps import linear_problem, solve
@@ -198,9 +197,8 @@ def test_sbmd_steps_are_those_of_the_formula(loss, form):
     first = solver.cuts(13)
     eta *= 3.0  # a stranger scale than the solver's own, for penalties that bite
     W, b = data.native(state.coef), state.bias.copy()
-    blocks = loops.Blocks.make(first, eta, problem.l1, problem.l2, chosen)
-    loops.descend_on_blocks(data.code, data.numbers, data.rows, data.Y, W, b, order, share,
-                            chosen, blocks, eta_bias)  # fmt: skip
+    descend_on_blocks(data.code, data.numbers, data.rows, data.Y, W, b, order, share, chosen,
+                      first, eta, eta_bias, problem.l1, problem.l2)  # fmt: skip
     X, y, _ = plain(batch)
     expected, bias = oracles.mirror_steps(
         spec(loss), X, y, state.coef.copy(), state.bias.copy(), order, chosen, first,
