@@ -15,21 +15,7 @@ from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.functions.expansions import LinearExpansion
 from kernelgrad.linear import loops
 from kernelgrad.losses import LOSSES, Loss, loss_code, scalar
-from kernelgrad.solvers.contract import (
-    Problem,
-    RecomputedTracker,
-    Solver,
-    State,
-    StepInfo,
-    Tracker,
-    TrainBatch,
-    batch_digest,
-    check_same_rows,
-    draws,
-    first_constant,
-    sized,
-    transient,
-)
+from kernelgrad.solvers import contract
 from kernelgrad.types import Float64Array, IntArray, Matrix
 from kernelgrad.validation import CapabilityError
 
@@ -47,7 +33,7 @@ _TINY = 1e-300
 
 
 @dataclass(frozen=True)
-class LinearProblem(Problem):
+class LinearProblem(contract.Problem):
     r"""``min_W sum_i p_i l(y_i, x_i W + b) + l1 |W|_1 + l2/2 |W|^2`` with p of sum 1.
 
     Attributes
@@ -87,7 +73,7 @@ class PreparedRows:
     ``E[slope^2] / E[loss]`` at the best constant, which is right at the scale of the targets.
     """
 
-    batch: TrainBatch
+    batch: contract.TrainBatch
     rows: Rows
     Y: Float64Array  # (n, C)
     share: Float64Array  # weights over their sum, p, (n,)
@@ -101,7 +87,7 @@ class PreparedRows:
     _spread: tuple[Float64Array, Float64Array] | None = field(default=None, repr=False)
 
     @classmethod
-    def build(cls, problem: Problem, batch: TrainBatch) -> PreparedRows:
+    def build(cls, problem: contract.Problem, batch: contract.TrainBatch) -> PreparedRows:
         loss = problem.loss
         code, numbers = loss_code(loss, problem.n_outputs)
         weight = np.asarray(batch.sample_weight, np.float64)
@@ -245,7 +231,7 @@ class PreparedRows:
         X, w = self.batch.X[at], self.share[at]
         if not w.sum() > 0:
             w = np.ones(len(at))
-        batch = TrainBatch(X, self.batch.y[at], w)
+        batch = contract.TrainBatch(X, self.batch.y[at], w)
         return replace(self, batch=batch, rows=as_rows(X), Y=self.Y[at], share=w / w.sum())
 
     def spectrum(self, fit_bias: bool, seed: int) -> float:
@@ -255,7 +241,7 @@ class PreparedRows:
         as such estimates are.
         """
         if self._spectrum is None:
-            rng = draws(seed, _TAG, 0)
+            rng = contract.draws(seed, _TAG, 0)
             part = self.sample(rng)
             v = rng.standard_normal((self.d, 1))
             b = rng.standard_normal(1) * float(fit_bias)
@@ -349,9 +335,9 @@ def evaluate(
 
 
 @dataclass(kw_only=True)
-class LinearState(State):
-    coef: Float64Array = sized("d", "C")
-    bias: Float64Array = sized("C")
+class LinearState(contract.State):
+    coef: Float64Array = contract.sized("d", "C")
+    bias: Float64Array = contract.sized("C")
     # of the rows, which a continued fit must bring again; empty for solvers of streams
     digest: bytes = b""
     first: float = np.inf  # largest entry of the gradient at zero: the tolerance's scale
@@ -359,13 +345,13 @@ class LinearState(State):
     rows_unseen: int = 0  # visited since objective and gradient were last computed
     curvature: float = 0.0  # of the loss, as the first batch shows it; 0 where it is known
     spectrum: float = 0.0  # of the first batch of a stream; 0 without
-    data: PreparedRows | None = transient()  # until the rows come again
+    data: PreparedRows | None = contract.transient()  # until the rows come again
 
 
 L = TypeVar("L", bound=LinearState)
 
 
-class LinearSolver(Solver[L], Generic[L]):
+class LinearSolver(contract.Solver[L], Generic[L]):
     """Base of the linear solvers.
 
     ``takes_kinks`` and ``takes_any`` tell whether it takes losses without a bounded second
@@ -401,7 +387,7 @@ class LinearSolver(Solver[L], Generic[L]):
                 f"{', '.join(names)}, or another solver."
             )
 
-    def check_problem(self, problem: Problem) -> None:
+    def check_problem(self, problem: contract.Problem) -> None:
         """Raise if loss or penalty are not for this solver.
 
         Raises
@@ -430,10 +416,10 @@ class LinearSolver(Solver[L], Generic[L]):
             return STREAM_ROWS
         return min(n_rows, _FIXED_ROWS) if self.streams else n_rows
 
-    def init(self, problem: Problem, batch: TrainBatch) -> L:
+    def init(self, problem: contract.Problem, batch: contract.TrainBatch) -> L:
         self.check_problem(problem)
         own = as_linear(problem)
-        bias = first_constant(problem, batch)
+        bias = contract.first_constant(problem, batch)
         data = PreparedRows.build(problem, batch)
         coef = np.zeros((problem.n_features_in, problem.n_outputs))
         found = evaluate(own, data, data.native(coef), bias)
@@ -445,7 +431,7 @@ class LinearSolver(Solver[L], Generic[L]):
         state: L = self.state_class(
             coef=coef,
             bias=bias,
-            digest=b"" if self.streams else batch_digest(problem, batch),
+            digest=b"" if self.streams else contract.batch_digest(problem, batch),
             first=found.steepness(own, data),
             curvature=curvature,
             first_loss=found.loss,
@@ -453,14 +439,18 @@ class LinearSolver(Solver[L], Generic[L]):
         )
         return state
 
-    def _attach(self, problem: Problem, state: L, batch: TrainBatch) -> PreparedRows:
+    def _attach(
+        self, problem: contract.Problem, state: L, batch: contract.TrainBatch
+    ) -> PreparedRows:
         """Return the prepared rows of `batch`."""
         data = state.data
         if data is not None and data.batch is batch:
             return data
         if not self.streams:
-            same = batch_digest(problem, batch) == state.digest and state.fits(batch.n_rows)
-            check_same_rows(self, same, "what it knows", "'sgd'")
+            same = contract.batch_digest(problem, batch) == state.digest and state.fits(
+                batch.n_rows
+            )
+            contract.check_same_rows(self, same, "what it knows", "'sgd'")
         data = state.data = PreparedRows.build(problem, batch)
         if state.curvature > 0:
             data.curvature = state.curvature
@@ -492,7 +482,9 @@ class LinearSolver(Solver[L], Generic[L]):
         """Return coefficients (d, C) and bias (C,) of the result."""
         return state.coef, state.bias
 
-    def finish(self, problem: Problem, state: L, batch: TrainBatch) -> dict[str, Any] | None:
+    def finish(
+        self, problem: contract.Problem, state: L, batch: contract.TrainBatch
+    ) -> dict[str, Any] | None:
         if state.data is None:
             return None
         own, data = as_linear(problem), self._attach(problem, state, batch)
@@ -510,8 +502,8 @@ class LinearSolver(Solver[L], Generic[L]):
         coef, bias = self.solution(state)
         return LinearExpansion(coef.copy(), bias.copy())
 
-    def track(self, state: L, X: Matrix) -> Tracker:
-        return RecomputedTracker(self, state, X)
+    def track(self, state: L, X: Matrix) -> contract.Tracker:
+        return contract.RecomputedTracker(self, state, X)
 
 
 @dataclass
@@ -548,7 +540,9 @@ class StochasticSolver(LinearSolver[L], Generic[L]):
     tag: ClassVar[int]  # of the draws
     step_share: ClassVar[float] = 0.5  # of 1 / L(p), the automatic step
 
-    def step(self, problem: Problem, state: L, batch: TrainBatch) -> StepInfo:
+    def step(
+        self, problem: contract.Problem, state: L, batch: contract.TrainBatch
+    ) -> contract.StepInfo:
         data = self._attach(problem, state, batch)
         r = Round(as_linear(problem), state, data, min(self.batch_size, data.n))
         T = r.n_steps = self._n_steps(r)
@@ -561,13 +555,13 @@ class StochasticSolver(LinearSolver[L], Generic[L]):
             data.here = None
             self._after(r, W, b, last - first)
         self._store(state, data, W, b, r.n_rows)
-        return self._finish_round(r, W, StepInfo(seen / T, eta, 0))
+        return self._finish_round(r, W, contract.StepInfo(seen / T, eta, 0))
 
     def _n_steps(self, r: Round[L]) -> int:
         return -(-r.data.n // r.p) if self.round_size == "auto" else int(self.round_size)
 
     def _draw(self, r: Round[L]) -> tuple[IntArray, Float64Array]:
-        rng = draws(r.problem.seed, self.tag, r.state.iteration)
+        rng = contract.draws(r.problem.seed, self.tag, r.state.iteration)
         return draw_batches(r.data, r.n_steps, r.p, rng)
 
     def _runs(self, r: Round[L]) -> Iterator[tuple[int, int, float]]:
@@ -583,7 +577,9 @@ class StochasticSolver(LinearSolver[L], Generic[L]):
     def _after(self, r: Round[L], W: Float64Array, b: Float64Array, n: int) -> None:
         """Do what follows a run of n steps."""
 
-    def _finish_round(self, r: Round[L], W: Float64Array, info: StepInfo) -> StepInfo:
+    def _finish_round(
+        self, r: Round[L], W: Float64Array, info: contract.StepInfo
+    ) -> contract.StepInfo:
         """Return the report of a round; `info` holds the mean loss of its rows.
 
         After every n visited rows, the objective and the gradient are computed and decide
@@ -600,7 +596,7 @@ class StochasticSolver(LinearSolver[L], Generic[L]):
         return replace(info, train_loss=found.loss, objective=found.objective, converged=done)
 
 
-def as_linear(problem: Problem) -> LinearProblem:
+def as_linear(problem: contract.Problem) -> LinearProblem:
     assert isinstance(problem, LinearProblem)
     return problem
 

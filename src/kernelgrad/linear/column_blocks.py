@@ -34,20 +34,7 @@ from kernelgrad.compute.caching import njit
 from kernelgrad.compute.rows import FAST, Csr, Dense, Rows
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.linear.loops import shrink
-from kernelgrad.losses.scalar import (
-    GAMMA,
-    HUBER,
-    LOGISTIC,
-    MODIFIED,
-    MULTINOMIAL,
-    POISSON,
-    ROWS,
-    SQUARED,
-    SQUARED_HINGE,
-    curvature,
-    slope,
-    value,
-)
+from kernelgrad.losses import scalar
 from kernelgrad.types import AnyArray, Float64Array, IntArray
 
 PARTS = 8
@@ -92,30 +79,30 @@ class Point(NamedTuple):
 
 @njit(nogil=True, cache=True)
 def _point(code: int, number: float, y: float, u: float) -> Any:
-    if code == LOGISTIC:  # as in the table, with one exponential for all three
+    if code == scalar.LOGISTIC:  # as in the table, with one exponential for all three
         m = y * u
         e = math.exp(-abs(m))
         s = 1.0 / (1.0 + e)
         wrong = e * s if m > 0.0 else s
         return math.log1p(e) + max(-m, 0.0), -y * wrong, max(s * e * s, _LEAST)
-    v, g = value(code, number, y, u), slope(code, number, y, u)
-    if code == SQUARED:
+    v, g = scalar.value(code, number, y, u), scalar.slope(code, number, y, u)
+    if code == scalar.SQUARED:
         return v, g, 1.0
-    if code == HUBER:
-        return v, g, curvature(code, number, y, u, 1.0, 1.0)
-    if code in (POISSON, GAMMA):
-        return v, g, max(curvature(code, number, y, u, 1.0, 0.0), _LEAST)
-    if code == SQUARED_HINGE:
+    if code == scalar.HUBER:
+        return v, g, scalar.curvature(code, number, y, u, 1.0, 1.0)
+    if code in (scalar.POISSON, scalar.GAMMA):
+        return v, g, max(scalar.curvature(code, number, y, u, 1.0, 0.0), _LEAST)
+    if code == scalar.SQUARED_HINGE:
         largest = 2.0
     else:
-        largest = 0.25 * number if code == MODIFIED else 1.0 / number
-    return v, g, max(curvature(code, number, y, u, 1.0, 0.0), _FLAT * largest)
+        largest = 0.25 * number if code == scalar.MODIFIED else 1.0 / number
+    return v, g, max(scalar.curvature(code, number, y, u, 1.0, 0.0), _FLAT * largest)
 
 
 @njit(nogil=True, cache=True)
 def _look(loss: Any, i: int, at: Any, r: int) -> None:
     code, y, u, v, g, h = loss.code, loss.Y[i], at.U[r], at.V[r], at.G[r], at.H[r]
-    if code == MULTINOMIAL:  # likewise
+    if code == scalar.MULTINOMIAL:  # likewise
         top, total, chosen = u.max(), 0.0, 0.0
         for c in range(len(u)):
             g[c] = math.exp(u[c] - top)
@@ -145,9 +132,9 @@ class LossState:
         share: Float64Array,
     ) -> None:  # fmt: skip
         self.targets = Targets(code, numbers, Y, share)
-        V = np.empty((len(U), 1 if code == MULTINOMIAL else U.shape[1]))
+        V = np.empty((len(U), 1 if code == scalar.MULTINOMIAL else U.shape[1]))
         self.at = Point(U, V, np.empty_like(U), np.empty_like(U))
-        over_tiles(len(U), ROWS, lambda a, z: _look_at_all(self.targets, a, z, self.at))
+        over_tiles(len(U), scalar.ROWS, lambda a, z: _look_at_all(self.targets, a, z, self.at))
 
     def losses(self) -> Float64Array:
         """Return ``sum_i p_i l(y_i, u_i)`` of each output; of MULTINOMIAL one number."""
@@ -360,7 +347,7 @@ def _moves(X: AnyArray, D: Float64Array, dU: Float64Array, start: int, stop: int
 def _try(
     loss: Any, at: Any, dU: Any, t: Any, new: Any, changes: Any, start: int, stop: int
 ) -> None:
-    change = changes[start // ROWS]
+    change = changes[start // scalar.ROWS]
     change[:] = 0.0
     for i in range(start, stop):
         for c in range(dU.shape[1]):
@@ -457,7 +444,7 @@ class DenseBlocks:
             A = parts[part]
             for r in self._tiles(part, len(X), k):
                 rows = np.asarray(X[r], np.float64)
-                for c in range(1 if f.targets.code == SQUARED else C):
+                for c in range(1 if f.targets.code == scalar.SQUARED else C):
                     root = np.sqrt(f.targets.share[r] * f.at.H[r, c])
                     S = rows * root[:, None]
                     A[c, :k, :k] += S.T @ S
@@ -468,7 +455,7 @@ class DenseBlocks:
         parallel_for(PARTS, task)
         found = np.asarray(parts.sum(axis=0))
         found[:, :k, k:] = found[:, k:, :k].transpose(0, 2, 1)
-        if f.targets.code == SQUARED:
+        if f.targets.code == scalar.SQUARED:
             found[1:] = found[0]
             self._constant[i] = found.copy()
         return found
@@ -512,12 +499,12 @@ class DenseBlocks:
             _directions(self._curvature(i, f), grad, W[cols], k, l1, l2, D)
             if not D.any():
                 continue
-            over_tiles(n, ROWS, partial(_moves, X, D, dU))
-            t, changes = np.ones(W.shape[1]), np.zeros((-(-n // ROWS), f.at.V.shape[1]))
+            over_tiles(n, scalar.ROWS, partial(_moves, X, D, dU))
+            t, changes = np.ones(W.shape[1]), np.zeros((-(-n // scalar.ROWS), f.at.V.shape[1]))
 
             attempt = partial(_try, f.targets, f.at, dU, t, spare, changes)
             for _ in range(_HALVINGS):
-                over_tiles(n, ROWS, attempt)
+                over_tiles(n, scalar.ROWS, attempt)
                 if not _shorten(grad, W[cols], D, t, changes.sum(axis=0), slack, l1, l2):
                     break
             else:

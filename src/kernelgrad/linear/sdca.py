@@ -8,14 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.linear import dual
-from kernelgrad.linear.base import (
-    LinearProblem,
-    LinearSolver,
-    LinearState,
-    PreparedRows,
-    as_linear,
-)
+from kernelgrad.linear import base, dual
 from kernelgrad.linear.dual import View
 from kernelgrad.losses import Loss
 from kernelgrad.losses.conjugate import conjugate_of
@@ -29,7 +22,7 @@ _CONSTANT = 0.1  # of the mean squared norm of a row: that of the column of cons
 _BIAS_ERROR = 1e-3  # of the tolerance, that the bias may add to the gap
 
 
-def _seen(problem: LinearProblem, data: PreparedRows) -> View:
+def _seen(problem: base.LinearProblem, data: base.PreparedRows) -> View:
     """Return the rows from their mean, if they can be centred, else from 0."""
     p = data.share
     squares, along = data.squares()[0], np.zeros(data.n)
@@ -46,7 +39,7 @@ def _seen(problem: LinearProblem, data: PreparedRows) -> View:
 
 
 @dataclass(kw_only=True)
-class LinearSDCAState(LinearState):
+class LinearSDCAState(base.LinearState):
     dual: Float64Array = sized("C", "n", later=True)  # u
     sums: Float64Array = sized("C", "d", later=True)  # -sum_i p_i u_i x_i / l2
     l2: float = 1.0  # of `sums`
@@ -57,7 +50,7 @@ class LinearSDCAState(LinearState):
 
 
 @parameters
-class LinearSDCA(LinearSolver[LinearSDCAState]):
+class LinearSDCA(base.LinearSolver[LinearSDCAState]):
     r"""Proximal stochastic dual coordinate ascent, stopped by its duality gap.
 
     The dual of the objective with weights p_i of sum 1 is
@@ -123,7 +116,7 @@ class LinearSDCA(LinearSolver[LinearSDCAState]):
         return super().takes(loss)
 
     def init(self, problem: Problem, batch: TrainBatch) -> LinearSDCAState:
-        own, C = as_linear(problem), problem.n_outputs
+        own, C = base.as_linear(problem), problem.n_outputs
         state = super().init(problem, batch)
         state.dual = np.zeros((C, batch.n_rows))
         state.sums = np.zeros((C, problem.n_features_in))
@@ -133,7 +126,7 @@ class LinearSDCA(LinearSolver[LinearSDCAState]):
         return state
 
     def step(self, problem: Problem, state: LinearSDCAState, batch: TrainBatch) -> StepInfo:
-        own = as_linear(problem)
+        own = base.as_linear(problem)
         data = self._attach(problem, state, batch)
         if own.l2 != state.l2:
             state.sums *= state.l2 / own.l2
@@ -178,7 +171,9 @@ class LinearSDCA(LinearSolver[LinearSDCAState]):
         return state.gap.copy()
 
 
-def _measure(problem: LinearProblem, state: LinearSDCAState, data: PreparedRows) -> float:
+def _measure(
+    problem: base.LinearProblem, state: LinearSDCAState, data: base.PreparedRows
+) -> float:
     """Set the best bias, objective and gap of each output; return the mean loss.
 
     With W, b the function and u', v' feasible the gap is ``sum_i p_i (l_i(f_i) + l_i^*(u'_i) -

@@ -9,12 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernelgrad.linear import loops
-from kernelgrad.linear.base import (
-    LinearState,
-    Round,
-    StochasticSolver,
-    evaluate,
-)
+from kernelgrad.linear.base import LinearState, Round, StochasticSolver, evaluate
 from kernelgrad.params import integer, parameters, real
 from kernelgrad.solvers.contract import sized
 from kernelgrad.types import Float64Array

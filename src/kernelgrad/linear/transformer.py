@@ -17,19 +17,8 @@ from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource, sample_batches
 from kernelgrad.data.base import is_collection
 from kernelgrad.estimators import files as _files
+from kernelgrad.estimators import support
 from kernelgrad.estimators.blocks import by_blocks
-from kernelgrad.estimators.support import (
-    CallbackSupportMixin,
-    OnnxMixin,
-    adopt_columns,
-    all_or_nothing,
-    as_numpy,
-    check_columns,
-    check_values,
-    new_seed,
-    reported,
-    with_callbacks,
-)
 from kernelgrad.files.records import Check, write_container
 from kernelgrad.functions.expansions import PREDICT_ROWS
 from kernelgrad.functions.features import CACHE_BYTES, MOST_FEATURES, FeatureStream
@@ -65,8 +54,8 @@ TAG_CHOICE = 15
 
 @parameters
 class RandomFeatures(
-    OnnxMixin,
-    CallbackSupportMixin,
+    support.OnnxMixin,
+    support.CallbackSupportMixin,
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
     Documented,
@@ -196,7 +185,7 @@ class RandomFeatures(
             )
         return kernel
 
-    @with_callbacks
+    @support.with_callbacks
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fix the seed, and the bandwidth and input scaling from a sample of the rows.
 
@@ -209,19 +198,19 @@ class RandomFeatures(
             Present for the API's sake.
         """
         kernel = self._check_parameters()
-        with all_or_nothing(self), reported(self, X, y), single_threaded_blas():
-            self._seed = new_seed(self.random_state)
+        with support.all_or_nothing(self), support.reported(self, X, y), single_threaded_blas():
+            self._seed = support.new_seed(self.random_state)
             self._build(kernel, self._sample(X, kernel))
         return self
 
-    @as_numpy
+    @support.as_numpy
     def _sample(self, X: Any, kernel: Kernel) -> TrainBatch:
         """Return rows and weights of an estimator's first batch."""
         if is_collection(X):
             X = room("cluster").DaskSource(X)
         source, few = X, None  # rows in the estimators' order, so that sums are the same bits
         if isinstance(X, BatchSource):
-            adopt_columns(self, X)
+            support.adopt_columns(self, X)
             if X.n_rows <= SAMPLE_ROWS:
                 batch = X.read(0, X.n_rows)
                 few = batch.X, weights_of(batch)
@@ -275,7 +264,7 @@ class RandomFeatures(
         return -(-n // (blocks * planes))
 
     @by_blocks
-    @as_numpy
+    @support.as_numpy
     def transform(self, X: Any) -> Float32Array:
         """Return the random features.
 
@@ -296,7 +285,7 @@ class RandomFeatures(
         """
         check_is_fitted(self, "stream_")
         if isinstance(X, BatchSource):
-            check_columns(self, X)
+            support.check_columns(self, X)
             out = np.empty((X.n_rows, self._n_features_out), np.float32)
             for batch in X.chunks():
                 start = int(batch.rows[0])
@@ -322,7 +311,7 @@ class RandomFeatures(
                     if j == self.n_blocks_ - 1 and len(self._last) < width:
                         block = block[:, self._last]
                     np.multiply(block, factor, out=part[:, j * width : (j + 1) * width])
-                check_values(part, "The random features are not finite", start)
+                support.check_values(part, "The random features are not finite", start)
 
     def save(self, path: str | os.PathLike[str], *, key: bytes | None = None) -> None:
         """Write the fitted transformer to one file, as :meth:`KernelClassifier.save`."""

@@ -8,9 +8,7 @@ import numpy as np
 
 from kernelgrad.kernels.stationary import Form
 from kernelgrad.params import parameters, real
-from kernelgrad.solvers.contract import (
-    Problem,
-)
+from kernelgrad.solvers.contract import Problem
 from kernelgrad.solvers.dsg import DSG, DSGState, Proposal
 from kernelgrad.types import Float64Array
 

@@ -6,9 +6,7 @@ from typing import ClassVar
 
 from kernelgrad.kernels.stationary import Form
 from kernelgrad.params import integer, parameters
-from kernelgrad.solvers.contract import (
-    Problem,
-)
+from kernelgrad.solvers.contract import Problem
 from kernelgrad.solvers.dsg import DSG, DSGState, Proposal, uniform_block
 
 

@@ -8,11 +8,7 @@ from typing import Any, ClassVar
 
 from kernelgrad.linear import loops
 from kernelgrad.linear.anchors import build_graph
-from kernelgrad.linear.base import (
-    LinearState,
-    Round,
-    StochasticSolver,
-)
+from kernelgrad.linear.base import LinearState, Round, StochasticSolver
 from kernelgrad.linear.svrg import snapshot
 from kernelgrad.params import boolean, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, transient

@@ -8,9 +8,7 @@ import numpy as np
 
 from kernelgrad.papers.online import OnlineSolver, OnlineState, Pair
 from kernelgrad.params import choice, integer, parameters, real
-from kernelgrad.solvers.contract import (
-    Problem,
-)
+from kernelgrad.solvers.contract import Problem
 from kernelgrad.types import Float64Array
 
 

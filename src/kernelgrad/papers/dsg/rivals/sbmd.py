@@ -20,13 +20,7 @@ from kernelgrad.compute.rows import (
     entry,
     responses,
 )
-from kernelgrad.linear.base import (
-    STREAM_ROWS,
-    PreparedRows,
-    as_linear,
-    draw_batches,
-    falling_runs,
-)
+from kernelgrad.linear import base
 from kernelgrad.linear.loops import shrink
 from kernelgrad.linear.sgd import AveragingSolver, SGDState
 from kernelgrad.losses.scalar import slopes_of_row, value_of_row
@@ -115,7 +109,7 @@ class SBMD(AveragingSolver):
             state.top = self._largest_norms(data)
         return state
 
-    def _spectra(self, problem: Problem, data: PreparedRows) -> Iterator[float]:
+    def _spectra(self, problem: Problem, data: base.PreparedRows) -> Iterator[float]:
         """Yield the largest eigenvalue of the second moments of each block.
 
         On at most 4,096 rows, as :meth:`PreparedRows.spectrum`.
@@ -127,14 +121,16 @@ class SBMD(AveragingSolver):
             one = replace(some, batch=replace(some.batch, X=part), rows=as_rows(part))
             yield one.spectrum(False, problem.seed)
 
-    def _largest_norms(self, data: PreparedRows) -> Float64Array:
+    def _largest_norms(self, data: base.PreparedRows) -> Float64Array:
         first = self.cuts(data.d)
         of = np.repeat(np.arange(len(first) - 1), np.diff(first))
         largest = np.zeros(len(first) - 1)
         block_norms(data.rows, data.share, of, largest)
         return largest
 
-    def _attach(self, problem: Problem, state: SBMDState, batch: TrainBatch) -> PreparedRows:
+    def _attach(
+        self, problem: Problem, state: SBMDState, batch: TrainBatch
+    ) -> base.PreparedRows:
         """Return the prepared rows; those that were not there before may be larger."""
         known = state.data is not None and state.data.batch is batch
         data = super()._attach(problem, state, batch)
@@ -143,7 +139,7 @@ class SBMD(AveragingSolver):
         return data
 
     def first_steps(
-        self, state: SBMDState, data: PreparedRows, batch_size: int, n_blocks: int
+        self, state: SBMDState, data: base.PreparedRows, batch_size: int, n_blocks: int
     ) -> tuple[Float64Array, float]:
         """Return the first step of each block (B,) and of the bias."""
         if self.step_size != "auto":
@@ -158,21 +154,21 @@ class SBMD(AveragingSolver):
         return share / L, _BLOCKS * share / (n_blocks * data.curvature)
 
     def step(self, problem: Problem, state: SBMDState, batch: TrainBatch) -> StepInfo:
-        own = as_linear(problem)
+        own = base.as_linear(problem)
         data = self._attach(problem, state, batch)
         p = min(self.batch_size, data.n)
         T = -(-data.n // p)
         rng = draws(own.seed, self.tag, state.iteration)
-        order, share = draw_batches(data, T, p, rng)
+        order, share = base.draw_batches(data, T, p, rng)
         first = self.cuts(data.d)
         chosen = rng.integers(0, len(first) - 1, T)
         eta, eta_bias = self.first_steps(state, data, p, len(first) - 1)
         eta_bias *= float(own.fit_intercept)
         W, b = data.native(state.coef), state.bias.copy()
-        least = 0 if own.fixed_rows else STREAM_ROWS
+        least = 0 if own.fixed_rows else base.STREAM_ROWS
         state.pass_rows = max(state.pass_rows, T * p, least)
         seen, fall = 0.0, 1.0
-        for start, stop, fall in falling_runs(T, p, 1.0, state.n_drawn, state.pass_rows):
+        for start, stop, fall in base.falling_runs(T, p, 1.0, state.n_drawn, state.pass_rows):
             now = slice(start, stop)
             seen += descend_on_blocks(
                 data.code, data.numbers, data.rows, data.Y, W, b, order[now], share[now],

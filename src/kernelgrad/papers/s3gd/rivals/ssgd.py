@@ -7,13 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from kernelgrad.linear import base
 from kernelgrad.linear.anchors import check_points, cluster_rows
-from kernelgrad.linear.base import (
-    PreparedRows,
-    Round,
-    as_linear,
-    weighted_draws,
-)
 from kernelgrad.linear.sgd import SGD, SGDState
 from kernelgrad.params import parameters
 from kernelgrad.solvers.contract import Problem, TrainBatch, draws, sized, transient
@@ -66,24 +61,26 @@ class SSGD(SGD):
 
     def init(self, problem: Problem, batch: TrainBatch) -> Any:
         state = super().init(problem, batch)
-        data: PreparedRows = state.data
+        data: base.PreparedRows = state.data
         k = min(self.batch_size, data.n)
-        check_points(as_linear(problem), k, data.d, self.name)
+        check_points(base.as_linear(problem), k, data.d, self.name)
         _, state.stratum = cluster_rows(data, k, problem.seed)
         return state
 
-    def _draw(self, r: Round[Any]) -> tuple[IntArray, Float64Array]:
+    def _draw(self, r: base.Round[Any]) -> tuple[IntArray, Float64Array]:
         T, rng = r.n_steps, draws(r.problem.seed, self.tag, r.state.iteration)
         order, share = np.empty((T, r.p), np.int64), np.zeros((T, r.p))
         strata = self._members(r.state, r.data)
         for place, (members, cumulative) in enumerate(strata):
-            order[:, place] = members[weighted_draws(cumulative, T, rng)]
+            order[:, place] = members[base.weighted_draws(cumulative, T, rng)]
             share[:, place] = cumulative[-1]
         order[:, len(strata) :] = order[:, :1]  # fewer strata than rows: the rest is nothing
         return order, share
 
     @staticmethod
-    def _members(state: SSGDState, data: PreparedRows) -> list[tuple[IntArray, Float64Array]]:
+    def _members(
+        state: SSGDState, data: base.PreparedRows
+    ) -> list[tuple[IntArray, Float64Array]]:
         if not state.members:
             for s in range(int(state.stratum.max()) + 1):
                 rows = np.flatnonzero(state.stratum == s)
@@ -92,6 +89,6 @@ class SSGD(SGD):
                     state.members.append((rows, cumulative))
         return state.members
 
-    def _smoothness(self, r: Round[Any]) -> float:
+    def _smoothness(self, r: base.Round[Any]) -> float:
         largest = max(float(c[-1]) for _, c in self._members(r.state, r.data))
         return super()._smoothness(replace(r, p=max(1, int(1.0 / largest))))

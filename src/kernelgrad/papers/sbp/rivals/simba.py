@@ -24,14 +24,7 @@ import numpy as np
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.rows import FAST, Rows, add, as_rows
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.linear.base import (
-    LinearProblem,
-    LinearSolver,
-    LinearState,
-    PreparedRows,
-    as_linear,
-    evaluate,
-)
+from kernelgrad.linear import base
 from kernelgrad.linear.dual import best_bias
 from kernelgrad.losses import Loss, scalar
 from kernelgrad.papers.sbp import minimax
@@ -53,7 +46,7 @@ _SLACK = 2.0  # the largest of a row
 
 
 @dataclass(kw_only=True)
-class SIMBAState(LinearState):
+class SIMBAState(base.LinearState):
     """State of :class:`SIMBA`; ``coef`` and ``bias`` are of the result.
 
     The others are of rows divided by the largest norm.
@@ -69,7 +62,7 @@ class SIMBAState(LinearState):
 
 
 @parameters
-class SIMBA(LinearSolver[SIMBAState]):
+class SIMBA(base.LinearSolver[SIMBAState]):
     r"""Stochastic primal-dual iterations on the slack-constrained linear SVM (SVM-SIMBA).
 
     .. math:: \max_{\|w\| \le 1,\ b} \ \max_{0 \le \xi_i \le 2,\ \sum_i \xi_i \le n \nu}
@@ -140,7 +133,7 @@ class SIMBA(LinearSolver[SIMBAState]):
             )
 
     def init(self, problem: Problem, batch: TrainBatch) -> SIMBAState:
-        own, C, d = as_linear(problem), problem.n_outputs, problem.n_features_in
+        own, C, d = base.as_linear(problem), problem.n_outputs, problem.n_features_in
         state = super().init(problem, batch)
         rows = _Rows(own, self._attach(problem, state, batch))
         if self.nu is None:
@@ -153,7 +146,7 @@ class SIMBA(LinearSolver[SIMBAState]):
         return state
 
     def step(self, problem: Problem, state: SIMBAState, batch: TrainBatch) -> StepInfo:
-        own = as_linear(problem)
+        own = base.as_linear(problem)
         data = self._attach(problem, state, batch)
         if state.columns is None:
             state.columns = as_rows(data.batch.X.T)
@@ -187,7 +180,7 @@ class SIMBA(LinearSolver[SIMBAState]):
                 bias *= scale
             state.coef[:, c] = scale * rows.shrink * state.average[c]
             state.bias[c] = bias
-        found = evaluate(own, data, data.native(state.coef), state.bias)
+        found = base.evaluate(own, data, data.native(state.coef), state.bias)
         state.iteration += 1
         state.rows_seen += T
         return StepInfo(
@@ -200,7 +193,7 @@ class SIMBA(LinearSolver[SIMBAState]):
 
 
 class _Rows:
-    def __init__(self, problem: LinearProblem, data: PreparedRows) -> None:
+    def __init__(self, problem: base.LinearProblem, data: base.PreparedRows) -> None:
         self.problem, self.data = problem, data
         self.y = np.ascontiguousarray(data.Y.T)
         self.p = data.share
