@@ -12,10 +12,10 @@ import scipy.sparse as sps
 import oracles_linear as oracles
 from cases import every
 from kernelgrad import losses
-from kernelgrad.linear.anchors import build_graph, nearest_points
 from kernelgrad.linear.base import PreparedRows, evaluate
 from kernelgrad.linear.sgd import SGD
 from kernelgrad.linear.svrg import SVRG
+from kernelgrad.papers.s3gd.anchors import build_graph, nearest_points
 from kernelgrad.papers.s3gd.rivals import SCV, SSGD
 from kernelgrad.papers.s3gd.rivals.scv import group_moments
 from kernelgrad.papers.s3gd.s3gd import S3GD

@@ -16,8 +16,13 @@ from kernelgrad.estimators.warmup import warmup
 from kernelgrad.registry import lazy_names
 
 if TYPE_CHECKING:
-    from kernelgrad.linear import COMPETITORS, LinearClassifier, LinearRegressor
-    from kernelgrad.linear import RandomFeatures, competitor
+    from kernelgrad.linear import (
+        COMPETITORS,
+        LinearClassifier,
+        LinearRegressor,
+        RandomFeatures,
+        competitor,
+    )
 
 for _cls in (
     KernelClassifier,

@@ -63,20 +63,17 @@ class RBCD(base.LinearSolver[RBCDState]):
 
     Notes
     -----
-    Memory: a copy of the rows by blocks of columns, of the same size (for CSR rows also their
-    numbers, 4 + 8 bytes for each row of each block), and nine float64 arrays of (n, C); the
-    matrices A take ``8 k^2 C`` bytes, times 9 for dense rows. With the squared loss the
-    matrices A of all blocks are kept, ``8 d k C`` bytes. Nothing checks that this fits.
+    Memory: a copy of the rows by blocks of columns, nine float64 arrays of (n, C), and
+    ``72 k^2 C`` bytes of matrices A; with the squared loss ``8 d k C`` bytes more.
 
     The bias, which has no penalty, moves with every block of dense rows, and for CSR rows with
     blocks that have entries in half of the rows; if no block has, the bias is a block of its
     own, visited whenever the others have moved four times as many rows as there are.
 
-    A block whose least subgradient is below a tenth of the tolerance is skipped. The objective
-    is exact after every pass. After a pass without a subgradient above the tolerance all
-    columns are checked at once, and the fit has converged if the check agrees. Subgradients are
-    taken with respect to centred columns, divided by their standard deviations (without a bias
-    by their root mean squares), and compared with the largest one at zero.
+    A block whose least subgradient is below a tenth of the tolerance is skipped. After a pass
+    without a subgradient above the tolerance all columns are checked at once. Subgradients are
+    those of centred columns divided by their standard deviations (without a bias, root mean
+    squares), and are compared with the largest one at zero.
 
     References
     ----------

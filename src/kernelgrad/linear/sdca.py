@@ -66,18 +66,13 @@ class LinearSDCA(base.LinearSolver[LinearSDCAState]):
 
     A single coordinate cannot keep the constraint of the intercept. Within a round the
     intercept therefore has the penalty ``l2 / (2 kappa) (b - b_0)^2``, with kappa a tenth of
-    the mean squared norm of the rows: it is the coefficient of one more column, of constants.
-    After the round b_0 moves to b (the proximal point method, or the method of multipliers on
-    the dual), so that the penalty vanishes in the end. Without an L1 penalty rows are centred,
-    which changes no minimum and makes them shorter; CSR rows stay sparse.
+    the mean squared norm of the rows; after the round b_0 moves to b (method of multipliers).
+    Without an L1 penalty rows are centred, which makes them shorter; CSR rows stay sparse.
 
-    After each round objective and gap are computed in float64, with the best intercept for the
-    coefficients. First u is made feasible, by scaling down the values ``p_i u_i`` of the sign
-    with the larger sum, and its v is computed again: so the gap bounds the distance of the
-    objective from its minimum over coefficients and intercept, whatever the rounding.
+    After each round u is made feasible by scaling down the sign with the larger sum; the gap
+    then bounds the distance of the objective from its minimum, whatever the rounding.
 
-    Losses: all losses of the linear solvers except the multinomial one. ``alpha`` may change
-    between steps, since u is feasible for any alpha.
+    Takes all losses of the linear solvers except the multinomial one.
 
     Parameters
     ----------

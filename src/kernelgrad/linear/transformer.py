@@ -74,9 +74,7 @@ class RandomFeatures(
 
     With the same int `random_state`, kernel and block size, the blocks are those of
     :class:`KernelClassifier` and :class:`KernelRegressor`, provided that bandwidth and scaling
-    come from the same rows: the first batch of the estimator must hold all rows, or 8,192 rows
-    as here. (If all rows fit into that batch, estimators merge rows that are equal in X and y;
-    this transformer, which has no y, counts every row.)
+    come from the same rows: a first batch of all rows, or of 8,192 rows as here.
 
     Parameters
     ----------
@@ -99,10 +97,7 @@ class RandomFeatures(
     memory_limit : float or None, default=None
         Bytes that a transform may use beside its input, its output and the weights of one block
         (256 MiB when None): rows are transformed in chunks that fit, of at least 512 rows.
-        Weights are not kept between transforms, so that a model in memory or in a pickle holds
-        only a seed. Drawing them again took 1 to 2 % of the time for 8,192 rows, and 0.1 to 3
-        ms for a single row. The limit never changes a result beyond the rounding of sparse
-        rows.
+        Weights are drawn again in each transform, so that a model holds only a seed.
     random_state : int, RandomState or None, default=None
         Seed of the features.
 
@@ -124,14 +119,9 @@ class RandomFeatures(
 
     Notes
     -----
-    There is no ``partial_fit``, since nothing accumulates over rows. Bandwidth and scaling are
-    fixed once, from a sample, because a later change would change all columns of the model that
-    was fitted to them. For a stream, fit this transformer on its first rows (or give gamma as a
-    number), then transform every chunk.
-
-    The number of threads and the chunks do not matter: the features of a row depend on that row
-    alone (to float32 rounding for sparse rows, which are made dense where a chunk holds many
-    non-zeros, and on processors whose BLAS rounds by the number of rows).
+    There is no ``partial_fit``: bandwidth and scaling are fixed once, from a sample. For a
+    stream, fit this transformer on its first rows (or give gamma as a number), then transform
+    every chunk. The features of a row depend on that row alone, to float32 rounding.
 
     Examples
     --------

@@ -64,10 +64,12 @@ class CDSG(DSG):
             return 0, 1.0
         g = proposal.step * proposal.mean_gradient
         noise = proposal.step * proposal.largest_gradient * self.spread / proposal.n_rows
+        # eta_1, ..., eta_m by Equation (9), and the largest
         eta = allowed_steps(state.beta, g, float(noise @ noise))
         best = int(np.argmax(eta))
-        if eta[best] <= 1.0:
+        if eta[best] <= 1.0:  # |eta_k| <= gamma_t: alpha_{m+1}, beta_{m+1}
             return n, 1.0
+        # else alpha_k, beta_k
         return best, min(float(eta[best]), float(self.max_step))
 
     def _after_step(
@@ -75,7 +77,7 @@ class CDSG(DSG):
     ) -> None:
         if block == len(state.beta):
             state.beta = np.vstack([state.beta.reshape(-1, len(move)), np.zeros_like(move)])
-        state.beta *= keep
+        state.beta *= keep  # beta_j = (1 - gamma lambda) beta_j
         state.beta[block] -= move
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kernelgrad.linear import loops
-from kernelgrad.linear.anchors import build_graph
 from kernelgrad.linear.base import LinearState, Round, StochasticSolver
 from kernelgrad.linear.svrg import snapshot
+from kernelgrad.papers.s3gd.anchors import build_graph
 from kernelgrad.params import boolean, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, transient
 from kernelgrad.types import Float64Array

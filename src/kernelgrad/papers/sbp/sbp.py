@@ -234,7 +234,7 @@ class _Round:
         state = self.state
         state.updates += 1
         rng = draws(self.problem.seed, _TAG, state.updates)
-        pooled, chances = self._sample(rng, m)
+        pooled, chances = self._sample(rng, m)  # Algorithm 1: gamma by find_gamma, i below it
         index, count = np.unique(pooled, return_counts=True)
         self.n_drawn += len(pooled)
         beta = self._weights(index, count, chances)
@@ -247,6 +247,7 @@ class _Round:
         floor = _ROUNDING * max(float(K.diagonal().max()), 1e-300)
         eta = np.where(state.power > floor, 1.0 / np.sqrt(np.maximum(state.power, floor)), 0.0)
         along = np.einsum("ic,ci->c", beta, state.responses[:, index])
+        # r^2 <- r^2 + 2 eta c_i + eta^2 K_ii; beyond 1 everything is divided by r
         norm2 = state.square_norm + 2 * eta * along + eta**2 * square
         shrink = 1.0 / np.sqrt(np.maximum(norm2, 1.0))
         state.square_norm = norm2 * shrink**2
@@ -265,6 +266,7 @@ class _Round:
         self.scale = self.scale * shrink
         self.mass = self.mass + omega * self.scale
         self.touched[index] = True
+        # the responses: c <- shrink (c + eta y_i y K_i), and their average
         self._advance(self.rows.product(slots, gradient), eta, shrink, share)
         self.kept = self.kept * shrink
         self.blended += share * (self.kept - self.blended)

@@ -204,6 +204,7 @@ class TSG(DSG):
         return SemiSupervised(loss.labelled, loss.unlabelled, share * loss.ratio)
 
     def _shares(self, batch: TrainBatch) -> Float64Array:
+        # step 7 of Algorithm 1: C times the mean labelled slope, C* times the unlabelled one
         known = batch.y.any(axis=1)
         p = np.array(batch.sample_weight, np.float64)
         for kind in (known, ~known):

@@ -76,9 +76,8 @@ class SBMD(AveragingSolver):
     rows costs the responses of p rows and the update of one block; on CSR rows it costs the
     stored entries of p rows, since columns take the penalties that they have missed at once.
 
-    A row moves only one block each time that it is drawn, so that an order without replacement
-    helps little: ``"sgd"`` comes much closer to the minimum in as many passes. Use this method
-    for comparisons: it takes some tens of passes to come within a percent.
+    Use this method for comparisons: it takes some tens of passes to come within a percent, and
+    ``"sgd"`` comes much closer to the minimum in as many.
 
     References
     ----------

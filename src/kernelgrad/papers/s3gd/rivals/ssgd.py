@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernelgrad.linear import base
-from kernelgrad.linear.anchors import check_points, cluster_rows
 from kernelgrad.linear.sgd import SGD, SGDState
+from kernelgrad.papers.s3gd.anchors import check_points, cluster_rows
 from kernelgrad.params import parameters
 from kernelgrad.solvers.contract import Problem, TrainBatch, draws, sized, transient
 from kernelgrad.types import Float64Array, IntArray

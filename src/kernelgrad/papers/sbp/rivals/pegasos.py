@@ -37,7 +37,7 @@ class Pegasos(OnlineSolver):
         ``1 / alpha``. ``"auto"`` makes the first step ``1 / (L kappa)``, where L is the
         curvature of the loss (``E[l'^2] / E[l]`` for one with kinks) and kappa the mean of
         ``k(x, x)`` on the first batch: ``t0 = max(0, L kappa / alpha - 1)``. Smooth losses
-        diverge with 0; for all losses, the first passes need not correct the first large steps.
+        diverge with 0.
     projection : bool, default=False
         After each step project every output on the ball of radius ``1 / sqrt(alpha)``, which
         holds the minimiser of the hinge loss (Section 2.2). Rarely changes a result.

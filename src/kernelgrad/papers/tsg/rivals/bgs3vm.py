@@ -50,10 +50,9 @@ class BGS3VM(KernelSolver[BudgetState]):
     batch may lack one kind. The bias is the best constant of the labelled rows in the first
     batch that has any.
 
-    Rows with a gradient become support rows. If these exceed the budget of their kind, the rows
-    with the smallest ``max_c |a_sc| sqrt(k(x_s, x_s))`` are dropped, since the removal of any
-    one of them changes the function least. So memory and work per row are bounded however long
-    the fit is. Rows known by their numbers have one coefficient however often they are drawn.
+    Rows with a gradient become support rows. Beyond the budget of their kind the rows with the
+    smallest ``max_c |a_sc| sqrt(k(x_s, x_s))`` are dropped, since that changes the function
+    least. Rows known by their numbers have one coefficient however often they are drawn.
 
     Losses: any margin loss for labelled rows, any unlabelled loss for the others.
 
@@ -62,9 +61,7 @@ class BGS3VM(KernelSolver[BudgetState]):
     labelled_budget, unlabelled_budget : int, default=500
         Largest numbers of support rows with a label and without one.
     step_size : float > 0 or "auto", default="auto"
-        ``gamma_0``. ``"auto"`` is 16 over the mean of ``k(x, x)`` on the first batch: of 4, 8,
-        16 and 32, the last two did best in 40 and 200 steps with a few labels a batch, where
-        smaller ones had made little progress.
+        ``gamma_0``. ``"auto"`` is 16 over the mean of ``k(x, x)`` on the first batch.
     schedule : {"inverse", "constant"}, default="inverse"
         gamma_t as above, or ``gamma_0`` throughout.
     maintenance : {"removal", "projection"}, default="removal"
@@ -74,8 +71,7 @@ class BGS3VM(KernelSolver[BudgetState]):
     ramp : (start, end), default=(0.3, 0.6)
         Fractions of the horizon: the weight of the unlabelled loss is 0 before the first, 1
         after the second, and linear in between, since signs of f mean little before labels
-        shape them. Without the ramp the error on two moons with ten labels was .14, with it .10
-        (means of 12 draws, s.e. .02). ``(0, 0)`` is the paper.
+        shape them. ``(0, 0)`` is the paper.
     horizon : int or "auto", default="auto"
         Steps of the whole fit; ``"auto"`` is its ``max_iter``, and 100 on streams.
     batch_size : int or "auto", default="auto"
