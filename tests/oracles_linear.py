@@ -57,8 +57,8 @@ def optimum(loss, X, Y, p, l1, l2, fit_bias, g=0.0):
 
 
 def descend(loss, X, Y, W, b, order, share, eta, l1, l2, fit_bias, table=None, mean=0.0,
-            mean_bias=0.0, moving=None):  # fmt: skip
-    """Proximal steps with references; returns W, b, losses seen, table and its means."""
+            mean_bias=0.0):  # fmt: skip
+    """Proximal steps with references; returns W, b and the losses seen."""
     (name, a), seen = loss, 0.0
     table = np.zeros(Y.shape) if table is None else table.copy()
     for rows, s in zip(order, share, strict=True):
@@ -68,12 +68,7 @@ def descend(loss, X, Y, W, b, order, share, eta, l1, l2, fit_bias, table=None, m
         V = s[:, None] * (D - table[rows])
         W = prox(W - eta * (X[rows].T @ V + mean), eta, l1, l2)
         b = b - eta * (V.sum(0) + mean_bias) * fit_bias
-        for i, new in zip(rows, D, strict=True):
-            if moving is not None:
-                change = moving[i] * (new - table[i])
-                mean, mean_bias = mean + np.outer(X[i], change), mean_bias + change
-                table[i] = new
-    return W, b, seen, table, mean, mean_bias
+    return W, b, seen
 
 
 def references(loss, X, targets, W, b, anchors, near, gamma):

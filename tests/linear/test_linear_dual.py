@@ -148,25 +148,6 @@ def test_elastic_net_has_the_support_of_the_minimum(loss, sparse):
     np.testing.assert_array_equal(support, np.abs(truth[1]) > 1e-9)
 
 
-def test_another_alpha_starts_from_the_dual():
-    X, y = rows(losses.Logistic(), 800)
-    problem, batch = setting(losses.Logistic(), X, y, alpha=1e-3)
-    solver, state, _ = fit(problem, batch)
-    near = replace(problem, alpha=0.9e-3, l1_ratio=0.01)
-    truth = minimum(near, batch)[0]
-    fresh = state.copy()
-    fresh.release()
-    _, _, infos = fit(near, batch, solver, state=state)
-    fit(near, batch, solver, state=fresh)
-    np.testing.assert_array_equal(state.coef, fresh.coef)  # nothing of the old alpha is left
-    _, _, cold = fit(near, batch)
-    assert len(infos) < len(cold)
-    assert infos[0].duality_gap < 0.01 * cold[0].duality_gap
-    for info in infos:
-        assert info.objective - truth <= info.duality_gap + 1e-11
-    assert infos[-1].objective == pytest.approx(truth, rel=2e-6)  # of the oracle
-
-
 def test_sums_do_not_drift():
     X, y = rows(losses.Logistic(), 400)
     problem, batch = setting(losses.Logistic(), X, y, alpha=1e-6, tol=0.0)
@@ -186,15 +167,6 @@ def test_the_gap_counts_what_the_bias_lacks():
     u = state.dual[0]
     assert abs(p @ u) > 1e-4 * (p @ np.abs(u))
     assert infos[-1].objective - least <= infos[-1].duality_gap
-
-
-def test_one_class_alone_is_fitted():
-    X, _ = rows(losses.Logistic(), 50)
-    for loss in (losses.Logistic(), losses.Hinge(), losses.SquaredHinge()):
-        problem, batch = setting(loss, X, np.ones((50, 1)), tol=1e-4)
-        _, state, infos = fit(problem, batch, steps=5)
-        assert np.isfinite(state.bias).all()
-        assert infos[-1].objective < 1e-2
 
 
 def test_what_sdca_refuses():

@@ -24,7 +24,7 @@ from kernelgrad import (
 from kernelgrad.estimators import COMPETITORS, competitor
 from kernelgrad.linear.base import PreparedRows
 from kernelgrad.linear.estimators import choose_linear_solver
-from kernelgrad.losses import Quantile, get_loss
+from kernelgrad.losses import get_loss
 from kernelgrad.solvers import LINEAR_SOLVERS, S3GD, get_linear_solver
 
 NAMES = sorted(LINEAR_SOLVERS)
@@ -176,15 +176,6 @@ def test_balanced_classes_are_equation_46():
     each = oracles.value("log_loss", (y[:, None] == np.arange(3)).astype(float), f)
     objective = np.mean([each[y == k].mean() for k in range(3)]) + 0.005 * (ours.coef_**2).sum()
     assert ours.history_["audit"]["objective"] == pytest.approx(objective, rel=1e-6)
-
-
-def test_several_quantiles(line):
-    X, y = line
-    model = LinearRegressor(Quantile((0.1, 0.9)), random_state=0).fit(X, y)
-    low, high = model.predict(X).T
-    assert model.coef_.shape == (2, 8)
-    assert (low <= high).all()
-    assert np.mean((low <= y) & (y <= high)) == pytest.approx(0.8, abs=0.06)
 
 
 # -- the choice of a solver ---------------------------------------------------------------

@@ -42,7 +42,6 @@ SLOW = ("huber", "smoothed_hinge", "modified_logistic")  # of scv
 EXACT = {"s3gd": S3GD(n_anchors=20), "svrg": SVRG()}
 NOISY = {"sgd": SGD(), "ssgd": SSGD(), "scv": SCV(), "pegasos": LinearPegasos()}
 ALL = EXACT | NOISY
-each_exact = every("name", EXACT)
 each_smooth = every("loss", SMOOTH)
 storage = every("sparse", [False, True])
 
@@ -134,6 +133,8 @@ def test_reaches_the_optimum(name, loss, l1_ratio):
 @every("loss", CASES)
 def test_comes_within_a_percent(name, loss):
     if name == "scv" and loss in KINKED:
+        with pytest.raises(CapabilityError):
+            ALL[name].check_problem(Setting(loss).problem)
         return
     steps = 240 if name == "scv" and loss in SLOW else 60
     second = 0.0 if name == "pegasos" else 0.5
@@ -141,21 +142,6 @@ def test_comes_within_a_percent(name, loss):
         case = shared(loss, 250, C, sparse, weighted, l1_ratio)
         state, _ = case.fit(ALL[name], steps)
         assert -1e-3 < case.excess(*ALL[name].solution(state)) < 1e-2
-
-
-@each_exact
-@every(("loss", "C", "sparse"), [("logistic", 1, False), ("log_loss", 3, True)])
-def test_finds_the_support(name, loss, C, sparse):
-    case = Setting(loss, 300, 10, C, sparse=sparse, alpha=0.03, l1_ratio=0.7)
-    state, _ = case.fit(ALL[name], 300)
-    W, b = case.best()[:2]
-    slack = case.penalty[0] - abs(case.gradient(W, b)[0] + case.penalty[1] * W)
-    clear = np.where(abs(W) > 1e-3, True, slack > 1e-4)  # not on the edge of the support
-    found = ALL[name].solution(state)[0]
-    assert 0 < (abs(W) > 1e-3).sum() < W.size
-    assert clear.mean() > 0.9
-    np.testing.assert_array_equal((found != 0)[clear], (abs(W) > 1e-3)[clear])
-    np.testing.assert_allclose(found, W, atol=1e-4)
 
 
 def test_optimality_is_the_least_subgradient():
@@ -319,31 +305,6 @@ def test_strata_are_unbiased_and_less_noisy(weighted):
 # Refusals -------------------------------------------------------------------------------
 
 
-@every("name", ALL)
-@every("what", ["X", "y", "sample_weight"])
-def test_other_rows(name, what):
-    case = Setting(n=250, tol=0.0)
-    solver = ALL[name]
-    state, _ = case.fit(solver, 2)
-    state.release()
-    changed = getattr(case.batch, what).copy()
-    changed[7] = changed[7] * 2 + 1
-    other = replace(case.batch, **{what: changed})
-    if solver.streams:
-        solver.step(case.problem, state, other)
-        assert state.iteration == 3
-    else:
-        with pytest.raises(ValueError, match="rows"):
-            solver.step(case.problem, state, other)
-
-
-@every("name", ["s3gd", "svrg", "scv"])
-@every("loss", KINKED)
-def test_kinks_are_refused(name, loss):
-    with pytest.raises(CapabilityError):
-        ALL[name].check_problem(Setting(loss).problem)
-
-
 def test_memory_of_moments_and_products():
     X = np.zeros((6, 12_000))
     X[np.arange(6), np.arange(6)] = 1.0
@@ -415,18 +376,6 @@ def test_a_penalty_that_leaves_nothing_converges_at_once(solver, alpha):
     assert infos[-1].converged
     assert len(infos) <= 3
     assert not state.coef.any()
-
-
-def test_convergence_does_not_depend_on_units():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((300, 3))
-    y = np.where(X @ [1.0, -1.0, 0.5] + 0.5 * rng.standard_normal(300) > 0, 1.0, -1.0)
-    options = {"fit_intercept": False, "tol": 1e-4}
-    runs = [
-        drive(SVRG(), u * X, y, losses.Logistic(), 200, **options)[2] for u in (1, 1e-3, 1e4)
-    ]
-    assert all(infos[-1].converged for infos in runs)
-    assert len({len(infos) for infos in runs}) == 1
 
 
 def test_steps_on_a_stream_do_not_depend_on_its_chunks():

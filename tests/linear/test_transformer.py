@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
@@ -19,7 +18,6 @@ from kernelgrad import (
     DSG,
     ArraySource,
     DataError,
-    open_source,
 )
 from kernelgrad.kernels import Chi2, Gaussian
 from kernelgrad.linear.transformer import RandomFeatures
@@ -135,22 +133,6 @@ def test_a_linear_model_of_the_features_is_kernel_ridge():
 
 
 # -- invariances -------------------------------------------------------------------------
-
-
-def test_sources_are_read_as_arrays_are(tmp_path):
-    X = dense(700).astype(np.float32)
-    frame = pd.DataFrame(X, columns=list("abcde"))
-    frame.to_parquet(tmp_path / "d.parquet", row_group_size=64)
-    source = open_source(tmp_path / "d.parquet")
-    features = RandomFeatures(n_components=50, random_state=0)
-    from_file = features.fit_transform(source)
-    assert from_file.dtype == np.float32
-    assert features.feature_names_in_.tolist() == list("abcde")
-    np.testing.assert_array_equal(features.transform(frame), from_file)
-    with pytest.raises(ValueError, match="Column 0 of the source is 'b'"):
-        features.transform(ArraySource(X, feature_names=list("bacde")))
-    with pytest.raises(ValueError, match="expecting 5 features"):
-        features.transform(ArraySource(X[:, :4]))
 
 
 # -- refusals ----------------------------------------------------------------------------
