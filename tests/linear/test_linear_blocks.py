@@ -151,6 +151,20 @@ def test_units_and_means_of_columns_do_not_matter(form, case, alpha, l1_ratio, b
     np.testing.assert_array_equal(X, scaled_rows(case)[0])  # a copy is moved
 
 
+@each_form
+def test_constant_columns_far_from_zero_stay_at_zero(form):
+    problem, batch = setting(SquaredError(), alpha=0.0, tol=1e-7)
+    X = batch.X.copy()
+    X[:, 4], X[:, 7] = 1e7 / 3, -0.1
+    state, (*_, info) = solve(RBCD(), problem, replace(batch, X=form(X)), 300)
+    assert info.converged
+    assert not state.coef[[4, 7]].any()
+    rest = np.setdiff1d(np.arange(13), [4, 7])
+    f, *_ = np.linalg.lstsq(np.c_[X[:, rest], np.ones(len(X))], batch.y, rcond=None)
+    np.testing.assert_allclose(state.coef[rest], f[:-1], atol=1e-6)
+    np.testing.assert_allclose(state.bias, f[-1], atol=1e-6)
+
+
 def test_rbcd_stops_by_the_tolerance_at_all_columns_at_once():
     problem, batch = setting(Logistic(), tol=1e-3)
     solver = RBCD(block_size=2)
