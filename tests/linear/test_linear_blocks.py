@@ -63,26 +63,32 @@ def value(problem, batch, W, b):
     return oracles.objective(spec(problem.loss), X, y, p, W, b, problem.l1, problem.l2)
 
 
-@each_form
 @each_smooth
 @every("l1_ratio", [0.0, 0.8])
-@every("block_size", ["auto", 1, 4])
-def test_rbcd_ends_at_the_minimum(loss, form, l1_ratio, block_size):
-    problem, batch = setting(
-        loss, form=form, l1_ratio=l1_ratio, alpha=3e-2, weighted=True, outputs=3
-    )
+def test_rbcd_ends_at_the_minimum(loss, l1_ratio):
+    problem, batch = setting(loss, l1_ratio=l1_ratio, alpha=3e-2, weighted=True, outputs=3)
     X, y, p = plain(batch)
     W, b = oracles.optimum(spec(loss), X, y, p, problem.l1, problem.l2, True)
+    for size, form in (
+        ("auto", np.asarray),
+        (4, np.asarray),
+        (1, sp.csr_matrix),
+        (4, sp.csr_matrix),
+    ):
+        check_minimum(problem, replace(batch, X=form(X)), size, W, b)
+
+
+def check_minimum(problem, batch, block_size, W, b):
     state, (*_, info) = solve(RBCD(block_size=block_size), problem, batch, 300)
     assert info.converged
     best = value(problem, batch, W, b)
     assert value(problem, batch, state.coef, state.bias) <= best + 1e-9 * best
     assert info.objective == pytest.approx(best, rel=1e-8)
-    if isinstance(loss, Multinomial):  # a constant in all outputs is free
+    if isinstance(problem.loss, Multinomial):  # a constant in all outputs is free
         state.bias -= state.bias.mean() - b.mean()
     np.testing.assert_allclose(state.coef, W, atol=2e-4)
     np.testing.assert_allclose(state.bias, b, atol=2e-4)
-    if l1_ratio:
+    if problem.l1_ratio:
         np.testing.assert_array_equal(state.coef != 0, np.abs(W) > 1e-6)
         assert 0 < np.count_nonzero(state.coef) < W.size
 

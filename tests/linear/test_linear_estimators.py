@@ -30,7 +30,7 @@ from kernelgrad.solvers import LINEAR_SOLVERS, S3GD, get_linear_solver
 NAMES = sorted(LINEAR_SOLVERS)
 STREAMS = [name for name in NAMES if LINEAR_SOLVERS[name].streams]
 # solvers whose noise vanishes, so that they come as close as tol says
-EXACT = ["rbcd", "s3gd", "sdca", "svrg"]
+EXACT = ["rbcd", "sdca", "svrg"]
 TIGHT = {"tol": 1e-9, "max_iter": 2000, "random_state": 0}
 
 

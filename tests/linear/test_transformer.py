@@ -89,7 +89,6 @@ def test_weights_of_a_source():
     ("kernel", "n_components", "block_size"),
     [
         (Gaussian(0.3), 7, "auto"),
-        (Gaussian(0.3), 7, 2),
         (Gaussian(0.3, form="phase"), 7, 3),
         (Chi2("coordinates"), 4, 4),  # only random features of a block are unbiased here
     ],
