@@ -58,11 +58,6 @@ def competitor(
     Pipeline
         Not fitted.
 
-    Raises
-    ------
-    ValueError, TypeError
-        For an unknown name, all of which are listed, or parameters outside their domain.
-
     Examples
     --------
     >>> from sklearn.datasets import load_breast_cancer

@@ -114,8 +114,8 @@ class SGD(AveragingSolver):
     Notes
     -----
     Takes every loss, with subgradients at kinks, and rows one batch at a time. It comes within
-    a percent of the minimum; solvers that reduce the variance come closer. An average of sparse
-    iterates is seldom sparse: to select columns by an L1 penalty, take one of those solvers.
+    a percent of the minimum. An average is seldom sparse: to select columns by an L1 penalty,
+    take a solver that reduces the variance.
 
     References
     ----------

@@ -33,8 +33,7 @@ class CDSG(DSG):
     ----------
     max_step : float >= 1, default=1.0
         Bound of the expected line search in units of gamma. 1 means no line search: larger
-        steps are faster at first and worse later (the paper's appendix bounds them as well).
-        inf is Algorithm 4 as printed.
+        steps are faster at first and worse later. inf is Algorithm 4 as printed.
     spread : float >= 0, default=1.0
         sigma of Eq. (9), the spread of a feature's product over rows; 1 bounds that of cosine
         features. It matters for small batches only; with larger values blocks are reused less

@@ -71,25 +71,18 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
 
     More than two classes are one against the rest. All classes use all sampled kernel rows:
     a row drawn for any class enters the estimate of class c with weight
-    ``p_c(i) / (m sum_b p_b(i))``, which is unbiased before the weights of each sign are
-    normalised to their share.
-
-    A row of weight 2 counts as two rows: it can take twice the slack and is drawn twice as
-    often. The budget of slack is nu times the sum of weights.
+    ``p_c(i) / (m sum_b p_b(i))``. A row of weight 2 counts as two rows.
 
     Parameters
     ----------
     nu : float >= 0 or None, default=None
         Mean slack allowed for a unit-norm function. 0 is the batch perceptron for classes that
-        the kernel separates, which adds a row of the lowest response and converges to the
-        largest margin (Section 3.1). None follows the estimator's alpha: nu is adapted until
-        the solution is that of the regularised problem, for which ``nu |w*| = mean hinge(w*)``
-        (Section 5).
+        the kernel separates (Section 3.1). None follows the estimator's alpha: nu is adapted
+        until ``nu |w| = mean hinge(w)``, as in the regularised problem (Section 5).
     batch_size : int or "auto", default="auto"
         Rows sampled per update, m. The paper has 1; m kernel rows at once are one matrix
-        product. ``"auto"`` is 32 with a bias and 8 without, since larger samples then oscillate
-        along the constant direction; for more than two classes 4 and 2 per class. From 16,384
-        rows on it is twice as many with a bias.
+        product. ``"auto"`` is 32 with a bias (64 from 16,384 rows on) and 8 without; for more
+        than two classes 4 and 2 per class.
     round_size : int or "auto", default="auto"
         Sampled rows in one step of the loop, between two entries of ``history_``. ``"auto"`` is
         n / 40: the default ``max_iter=40`` draws as many rows as there are, or more if n is so

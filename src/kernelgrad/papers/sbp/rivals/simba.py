@@ -95,9 +95,8 @@ class SIMBA(base.LinearSolver[SIMBAState]):
     by the largest norm. Iterate t has weight t in the average. A row of weight 2 is two rows.
     In the iterations nu is at most the largest norm of a row, since slack and bias are bounded.
 
-    The error falls as one over the square root of the number of iterations: use this solver as
-    a baseline, or for a rough solution on data with many rows and columns. There is no bound on
-    the error, so fits end by `max_iter`. A second copy of the rows is kept by columns.
+    The error falls as one over the square root of the number of iterations, and has no bound:
+    fits end by `max_iter`. A second copy of the rows is kept by columns.
 
     References
     ----------

@@ -56,9 +56,8 @@ class S3VMLight(PseudoSolver):
 
     Notes
     -----
-    The bias is the best constant of the labelled rows, since there is no dual step for a free
-    bias: +1 or -1 for the heavier class, so that rows far from all others lie at the margin of
-    that class. For classes of about equal weight prefer ``fit_intercept=False``.
+    The bias is the best constant of the labelled rows, +1 or -1 for the heavier class. For
+    classes of about equal weight prefer ``fit_intercept=False``.
 
     References
     ----------
