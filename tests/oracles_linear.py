@@ -58,7 +58,7 @@ def optimum(loss, X, Y, p, l1, l2, fit_bias, g=0.0):
 
 def descend(loss, X, Y, W, b, order, share, eta, l1, l2, fit_bias, table=None, mean=0.0,
             mean_bias=0.0):  # fmt: skip
-    """Proximal steps with references; returns W, b and losses seen."""
+    """Proximal steps with references; returns W, b and the losses seen."""
     (name, a), seen = loss, 0.0
     table = np.zeros(Y.shape) if table is None else table
     for rows, s in zip(order, share, strict=True):

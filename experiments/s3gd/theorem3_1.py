@@ -13,8 +13,8 @@ from benchmarks.registry import Row
 from experiments.base import Cell, Claim, Experiment, by_seed, each_seed
 from experiments.s3gd import _paper as paper
 from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.linear.anchors import build_graph
 from kernelgrad.linear.base import evaluate
+from kernelgrad.papers.s3gd.anchors import build_graph
 
 SHARES = (1 / 10, 1 / 20, 1 / 40)  # eta L
 FIRST = 0.2  # first term of rho, which chooses m

@@ -12,12 +12,17 @@ from kernelgrad.estimators.novelty import KernelNoveltyDetector
 from kernelgrad.estimators.posterior import PosteriorOperator
 from kernelgrad.estimators.regressor import KernelRegressor
 from kernelgrad.estimators.semi_supervised import SemiSupervisedKernelClassifier
-from kernelgrad.estimators.transformer import RandomFeatures
 from kernelgrad.estimators.warmup import warmup
 from kernelgrad.registry import lazy_names
 
 if TYPE_CHECKING:
-    from kernelgrad.linear import COMPETITORS, LinearClassifier, LinearRegressor, competitor
+    from kernelgrad.linear import (
+        COMPETITORS,
+        LinearClassifier,
+        LinearRegressor,
+        RandomFeatures,
+        competitor,
+    )
 
 for _cls in (
     KernelClassifier,
@@ -25,7 +30,6 @@ for _cls in (
     KernelGaussianProcessRegressor,
     KernelNoveltyDetector,
     KernelRegressor,
-    RandomFeatures,
     SemiSupervisedKernelClassifier,
 ):
     register_estimator(_cls)

@@ -36,7 +36,11 @@ from kernelgrad.validation import CapabilityError, ModelFileError, check_name
 from kernelgrad.version import __version__
 
 ESTIMATORS: Registry[Any] = Registry(
-    {name: f"linear:{name}" for name in ("LinearClassifier", "LinearRegressor")}, key="__name__"
+    {
+        name: f"linear:{name}"
+        for name in ("LinearClassifier", "LinearRegressor", "RandomFeatures")
+    },
+    key="__name__",
 )
 register_estimator = ESTIMATORS.register
 

@@ -7,6 +7,7 @@ from kernelgrad.linear.rbcd import RBCD
 from kernelgrad.linear.sdca import LinearSDCA
 from kernelgrad.linear.sgd import SGD
 from kernelgrad.linear.svrg import SVRG
+from kernelgrad.linear.transformer import RandomFeatures
 
 __all__ = [
     "COMPETITORS",
@@ -18,5 +19,6 @@ __all__ = [
     "LinearRegressor",
     "LinearSDCA",
     "LinearSolver",
+    "RandomFeatures",
     "competitor",
 ]

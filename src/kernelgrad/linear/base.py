@@ -15,21 +15,7 @@ from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.functions.expansions import LinearExpansion
 from kernelgrad.linear import loops
 from kernelgrad.losses import LOSSES, Loss, loss_code, scalar
-from kernelgrad.solvers.contract import (
-    Problem,
-    RecomputedTracker,
-    Solver,
-    State,
-    StepInfo,
-    Tracker,
-    TrainBatch,
-    batch_digest,
-    check_same_rows,
-    draws,
-    first_constant,
-    sized,
-    transient,
-)
+from kernelgrad.solvers import contract
 from kernelgrad.types import Float64Array, IntArray, Matrix
 from kernelgrad.validation import CapabilityError
 
@@ -47,7 +33,7 @@ _TINY = 1e-300
 
 
 @dataclass(frozen=True)
-class LinearProblem(Problem):
+class LinearProblem(contract.Problem):
     r"""``min_W sum_i p_i l(y_i, x_i W + b) + l1 |W|_1 + l2/2 |W|^2`` with p of sum 1.
 
     Attributes
@@ -64,16 +50,13 @@ class LinearProblem(Problem):
 
     @property
     def l1(self) -> float:
-        """Weight of the sum of absolute coefficients."""
         return self.alpha * self.l1_ratio
 
     @property
     def l2(self) -> float:
-        """Weight of half the sum of squared coefficients."""
         return self.alpha * (1.0 - self.l1_ratio)
 
     def penalty(self, coef: Float64Array) -> float:
-        """Return R(W)."""
         flat = coef.ravel()
         with np.errstate(over="ignore"):  # a step too long is named elsewhere
             return float(self.l1 * np.abs(flat).sum() + 0.5 * self.l2 * (flat @ flat))
@@ -90,7 +73,7 @@ class PreparedRows:
     ``E[slope^2] / E[loss]`` at the best constant, which is right at the scale of the targets.
     """
 
-    batch: TrainBatch
+    batch: contract.TrainBatch
     rows: Rows
     Y: Float64Array  # (n, C)
     share: Float64Array  # weights over their sum, p, (n,)
@@ -104,8 +87,7 @@ class PreparedRows:
     _spread: tuple[Float64Array, Float64Array] | None = field(default=None, repr=False)
 
     @classmethod
-    def build(cls, problem: Problem, batch: TrainBatch) -> PreparedRows:
-        """Prepare the rows of a batch."""
+    def build(cls, problem: contract.Problem, batch: contract.TrainBatch) -> PreparedRows:
         loss = problem.loss
         code, numbers = loss_code(loss, problem.n_outputs)
         weight = np.asarray(batch.sample_weight, np.float64)
@@ -121,22 +103,18 @@ class PreparedRows:
         )
 
     def copy(self) -> PreparedRows:
-        """Return a twin that may know the gradient at a point of its own."""
         return replace(self)
 
     @property
     def n(self) -> int:
-        """Number of rows."""
         return len(self.Y)
 
     @property
     def d(self) -> int:
-        """Number of columns."""
         return int(self.batch.X.shape[1])
 
     @property
     def is_sparse(self) -> bool:
-        """Whether the rows are CSR."""
         return isinstance(self.rows, Csr)
 
     @property
@@ -155,7 +133,6 @@ class PreparedRows:
         return U
 
     def gradient(self, G: Float64Array) -> Float64Array:
-        """Return ``sum_i x_i G_i`` in the layout of the loops."""
         C = G.shape[1]
         # each part is a whole array of coefficients: no more than the entries are worth
         count = int(np.clip(self.rows[0].size // max(1, self.d * C), 1, _PARTS))
@@ -212,12 +189,10 @@ class PreparedRows:
 
     @cached_property
     def is_uniform(self) -> bool:
-        """Whether all rows weigh the same."""
         return bool(np.ptp(self.share) <= 1e-12 * self.share[0])
 
     @cached_property
     def cumulative(self) -> Float64Array:
-        """Running sum of the shares, (n,)."""
         return np.cumsum(self.share)
 
     def spread(self, fit_bias: bool) -> tuple[Float64Array, Float64Array]:
@@ -236,18 +211,16 @@ class PreparedRows:
         return self._spread
 
     def known_spectrum(self, value: float) -> None:
-        """Take the eigenvalue that another batch had."""
         self._spectrum = value
 
     def sample(self, rng: np.random.Generator) -> PreparedRows:
-        """Return at most 4,096 of the rows, for spectra."""
         if self.n <= _SPECTRUM_ROWS:
             return self
         at = np.sort(rng.choice(self.n, _SPECTRUM_ROWS, replace=False))
         X, w = self.batch.X[at], self.share[at]
         if not w.sum() > 0:
             w = np.ones(len(at))
-        batch = TrainBatch(X, self.batch.y[at], w)
+        batch = contract.TrainBatch(X, self.batch.y[at], w)
         return replace(self, batch=batch, rows=as_rows(X), Y=self.Y[at], share=w / w.sum())
 
     def spectrum(self, fit_bias: bool, seed: int) -> float:
@@ -257,7 +230,7 @@ class PreparedRows:
         as such estimates are.
         """
         if self._spectrum is None:
-            rng = draws(seed, _TAG, 0)
+            rng = contract.draws(seed, _TAG, 0)
             part = self.sample(rng)
             v = rng.standard_normal((self.d, 1))
             b = rng.standard_normal(1) * float(fit_bias)
@@ -301,8 +274,6 @@ def least_subgradient(W: Float64Array, g: Float64Array, problem: LinearProblem) 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Objective and gradient of all rows at one point."""
-
     loss: float
     objective: float
     slopes: Float64Array  # (n, C)
@@ -332,7 +303,6 @@ class Evaluation:
     def _seen_from_means(
         self, problem: LinearProblem, data: PreparedRows
     ) -> tuple[Float64Array, Float64Array]:
-        """Return the gradient of centred columns and the scale of each column."""
         mean, size = data.spread(problem.fit_intercept)
         shift = data.native(np.outer(mean, self.gradient_bias))
         return self.gradient - shift, data.native(size[:, None])
@@ -354,11 +324,9 @@ def evaluate(
 
 
 @dataclass(kw_only=True)
-class LinearState(State):
-    """What a linear solver carries."""
-
-    coef: Float64Array = sized("d", "C")
-    bias: Float64Array = sized("C")
+class LinearState(contract.State):
+    coef: Float64Array = contract.sized("d", "C")
+    bias: Float64Array = contract.sized("C")
     # of the rows, which a continued fit must bring again; empty for solvers of streams
     digest: bytes = b""
     first: float = np.inf  # largest entry of the gradient at zero: the tolerance's scale
@@ -366,13 +334,13 @@ class LinearState(State):
     rows_unseen: int = 0  # visited since objective and gradient were last computed
     curvature: float = 0.0  # of the loss, as the first batch shows it; 0 where it is known
     spectrum: float = 0.0  # of the first batch of a stream; 0 without
-    data: PreparedRows | None = transient()  # until the rows come again
+    data: PreparedRows | None = contract.transient()  # until the rows come again
 
 
 L = TypeVar("L", bound=LinearState)
 
 
-class LinearSolver(Solver[L], Generic[L]):
+class LinearSolver(contract.Solver[L], Generic[L]):
     """Base of the linear solvers.
 
     ``takes_kinks`` and ``takes_any`` tell whether it takes losses without a bounded second
@@ -393,7 +361,6 @@ class LinearSolver(Solver[L], Generic[L]):
 
     @classmethod
     def takes(cls, loss: Loss) -> bool:
-        """Return whether the solver is for this loss."""
         if not {"classification", "regression"} & loss.tasks:
             return False
         if loss.code is None:
@@ -402,7 +369,6 @@ class LinearSolver(Solver[L], Generic[L]):
         return cls.takes_kinks or takes
 
     def check_loss(self, loss: Loss) -> None:
-        """Raise CapabilityError if the solver is not for this loss."""
         if not self.takes(loss):
             names = sorted(name for name, cls in LOSSES.items() if self.takes(cls()))
             raise CapabilityError(
@@ -410,7 +376,7 @@ class LinearSolver(Solver[L], Generic[L]):
                 f"{', '.join(names)}, or another solver."
             )
 
-    def check_problem(self, problem: Problem) -> None:
+    def check_problem(self, problem: contract.Problem) -> None:
         """Raise if loss or penalty are not for this solver.
 
         Raises
@@ -435,16 +401,14 @@ class LinearSolver(Solver[L], Generic[L]):
             )
 
     def resolve_batch_size(self, n_rows: int | None) -> int:
-        """Return all rows that fit one batch; None asks about a stream."""
         if n_rows is None:
             return STREAM_ROWS
         return min(n_rows, _FIXED_ROWS) if self.streams else n_rows
 
-    def init(self, problem: Problem, batch: TrainBatch) -> L:
-        """Start from zero coefficients and the best constant."""
+    def init(self, problem: contract.Problem, batch: contract.TrainBatch) -> L:
         self.check_problem(problem)
         own = as_linear(problem)
-        bias = first_constant(problem, batch)
+        bias = contract.first_constant(problem, batch)
         data = PreparedRows.build(problem, batch)
         coef = np.zeros((problem.n_features_in, problem.n_outputs))
         found = evaluate(own, data, data.native(coef), bias)
@@ -456,7 +420,7 @@ class LinearSolver(Solver[L], Generic[L]):
         state: L = self.state_class(
             coef=coef,
             bias=bias,
-            digest=b"" if self.streams else batch_digest(problem, batch),
+            digest=b"" if self.streams else contract.batch_digest(problem, batch),
             first=found.steepness(own, data),
             curvature=curvature,
             first_loss=found.loss,
@@ -464,14 +428,18 @@ class LinearSolver(Solver[L], Generic[L]):
         )
         return state
 
-    def _attach(self, problem: Problem, state: L, batch: TrainBatch) -> PreparedRows:
+    def _attach(
+        self, problem: contract.Problem, state: L, batch: contract.TrainBatch
+    ) -> PreparedRows:
         """Return the prepared rows of `batch`."""
         data = state.data
         if data is not None and data.batch is batch:
             return data
         if not self.streams:
-            same = batch_digest(problem, batch) == state.digest and state.fits(batch.n_rows)
-            check_same_rows(self, same, "what it knows", "'sgd'")
+            same = contract.batch_digest(problem, batch) == state.digest and state.fits(
+                batch.n_rows
+            )
+            contract.check_same_rows(self, same, "what it knows", "'sgd'")
         data = state.data = PreparedRows.build(problem, batch)
         if state.curvature > 0:
             data.curvature = state.curvature
@@ -503,8 +471,9 @@ class LinearSolver(Solver[L], Generic[L]):
         """Return coefficients (d, C) and bias (C,) of the result."""
         return state.coef, state.bias
 
-    def finish(self, problem: Problem, state: L, batch: TrainBatch) -> dict[str, Any] | None:
-        """Return the objective of the result on the rows of the last batch."""
+    def finish(
+        self, problem: contract.Problem, state: L, batch: contract.TrainBatch
+    ) -> dict[str, Any] | None:
         if state.data is None:
             return None
         own, data = as_linear(problem), self._attach(problem, state, batch)
@@ -519,19 +488,15 @@ class LinearSolver(Solver[L], Generic[L]):
         }
 
     def expansion(self, state: L) -> LinearExpansion:
-        """Return the fitted function."""
         coef, bias = self.solution(state)
         return LinearExpansion(coef.copy(), bias.copy())
 
-    def track(self, state: L, X: Matrix) -> Tracker:
-        """Return the responses of the rows of `X`."""
-        return RecomputedTracker(self, state, X)
+    def track(self, state: L, X: Matrix) -> contract.Tracker:
+        return contract.RecomputedTracker(self, state, X)
 
 
 @dataclass
 class Round(Generic[L]):
-    """A round of ``n_steps`` steps along mini-batches of `p` rows."""
-
     problem: LinearProblem
     state: L
     data: PreparedRows
@@ -540,13 +505,11 @@ class Round(Generic[L]):
 
     @property
     def n_rows(self) -> int:
-        """Rows visited: one pass where only its last mini-batch goes beyond its end."""
         rows, n = self.n_steps * self.p, self.data.n
         return n if 0 <= rows - n < self.p else rows
 
     @property
     def smoothness(self) -> float:
-        """The expected smoothness of a mini-batch."""
         problem = self.problem
         L = self.data.batch_smoothness(self.p, problem.fit_intercept, problem.seed)
         return max(L, _TINY)
@@ -565,8 +528,9 @@ class StochasticSolver(LinearSolver[L], Generic[L]):
     round_size: int | str = "auto"
     tag: ClassVar[int]  # of the draws
 
-    def step(self, problem: Problem, state: L, batch: TrainBatch) -> StepInfo:
-        """Take one round of stochastic steps."""
+    def step(
+        self, problem: contract.Problem, state: L, batch: contract.TrainBatch
+    ) -> contract.StepInfo:
         data = self._attach(problem, state, batch)
         r = Round(as_linear(problem), state, data, min(self.batch_size, data.n))
         T = r.n_steps = self._n_steps(r)
@@ -579,34 +543,31 @@ class StochasticSolver(LinearSolver[L], Generic[L]):
             data.here = None
             self._after(r, W, b, last - first)
         self._store(state, data, W, b, r.n_rows)
-        return self._finish_round(r, W, StepInfo(seen / T, eta, 0))
+        return self._finish_round(r, W, contract.StepInfo(seen / T, eta, 0))
 
     def _n_steps(self, r: Round[L]) -> int:
-        """Return the steps of a round: those given, or one pass over the rows."""
         return -(-r.data.n // r.p) if self.round_size == "auto" else int(self.round_size)
 
     def _draw(self, r: Round[L]) -> tuple[IntArray, Float64Array]:
-        """Return rows (T, p) and shares of the mini-batches of a round."""
-        rng = draws(r.problem.seed, self.tag, r.state.iteration)
+        rng = contract.draws(r.problem.seed, self.tag, r.state.iteration)
         return draw_batches(r.data, r.n_steps, r.p, rng)
 
     def _runs(self, r: Round[L]) -> Iterator[tuple[int, int, float]]:
-        """Yield (first, last, step size) of runs of steps with one step size."""
         yield 0, r.n_steps, self._first_step(r)
 
     def _first_step(self, r: Round[L]) -> float:
-        """Return the step given, or half of one over the smoothness of a mini-batch."""
         auto = self.step_size == "auto"
         return 0.5 / r.smoothness if auto else float(self.step_size)
 
     def _reference(self, r: Round[L], W: Float64Array, b: Float64Array) -> Any:
-        """Return the references of a run that starts at W and b; None for none."""
         return None
 
     def _after(self, r: Round[L], W: Float64Array, b: Float64Array, n: int) -> None:
         """Do what follows a run of n steps."""
 
-    def _finish_round(self, r: Round[L], W: Float64Array, info: StepInfo) -> StepInfo:
+    def _finish_round(
+        self, r: Round[L], W: Float64Array, info: contract.StepInfo
+    ) -> contract.StepInfo:
         """Return the report of a round; `info` holds the mean loss of its rows.
 
         After every n visited rows, the objective and the gradient are computed and decide
@@ -623,8 +584,7 @@ class StochasticSolver(LinearSolver[L], Generic[L]):
         return replace(info, train_loss=found.loss, objective=found.objective, converged=done)
 
 
-def as_linear(problem: Problem) -> LinearProblem:
-    """Return `problem`, which a linear estimator made."""
+def as_linear(problem: contract.Problem) -> LinearProblem:
     assert isinstance(problem, LinearProblem)
     return problem
 
@@ -659,7 +619,6 @@ def draw_batches(
 
 
 def weighted_draws(cumulative: Float64Array, size: int, rng: np.random.Generator) -> IntArray:
-    """Return `size` rows drawn with replacement, by the running sum of their weights."""
     # below the sum: the last row may have no weight
     at = np.minimum(rng.random(size), 1.0 - 2.0**-53) * cumulative[-1]
     found = np.searchsorted(cumulative, at, side="right")

@@ -26,29 +26,17 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import scipy.sparse as sp
 
 from kernelgrad.compute.caching import njit
-from kernelgrad.compute.rows import FAST, Csr, Dense, Rows
+from kernelgrad.compute.rows import FAST, Csr, Dense, Rows, column, entries, entry
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.linear.loops import shrink
-from kernelgrad.losses.scalar import (
-    GAMMA,
-    HUBER,
-    LOGISTIC,
-    MODIFIED,
-    MULTINOMIAL,
-    POISSON,
-    ROWS,
-    SQUARED,
-    SQUARED_HINGE,
-    curvature,
-    slope,
-    softmax_of_row,
-    value,
-)
+from kernelgrad.losses import scalar
 from kernelgrad.types import AnyArray, Float64Array, IntArray
 
 PARTS = 8
@@ -93,33 +81,31 @@ class Point(NamedTuple):
 
 @njit(nogil=True, cache=True)
 def _point(code: int, number: float, y: float, u: float) -> Any:
-    """Return value, derivative and positive curvature of one output's loss."""
-    if code == LOGISTIC:  # as in the table, with one exponential for all three
+    if code == scalar.LOGISTIC:  # as in the table, with one exponential for all three
         m = y * u
         e = math.exp(-abs(m))
         s = 1.0 / (1.0 + e)
         wrong = e * s if m > 0.0 else s
         return math.log1p(e) + max(-m, 0.0), -y * wrong, max(s * e * s, _LEAST)
-    v, g = value(code, number, y, u), slope(code, number, y, u)
-    if code == SQUARED:
+    v, g = scalar.value(code, number, y, u), scalar.slope(code, number, y, u)
+    if code == scalar.SQUARED:
         return v, g, 1.0
-    if code == HUBER:
-        return v, g, curvature(code, number, y, u, 1.0, 1.0)
-    if code in (POISSON, GAMMA):
-        return v, g, max(curvature(code, number, y, u, 1.0, 0.0), _LEAST)
-    if code == SQUARED_HINGE:
+    if code == scalar.HUBER:
+        return v, g, scalar.curvature(code, number, y, u, 1.0, 1.0)
+    if code in (scalar.POISSON, scalar.GAMMA):
+        return v, g, max(scalar.curvature(code, number, y, u, 1.0, 0.0), _LEAST)
+    if code == scalar.SQUARED_HINGE:
         largest = 2.0
     else:
-        largest = 0.25 * number if code == MODIFIED else 1.0 / number
-    return v, g, max(curvature(code, number, y, u, 1.0, 0.0), _FLAT * largest)
+        largest = 0.25 * number if code == scalar.MODIFIED else 1.0 / number
+    return v, g, max(scalar.curvature(code, number, y, u, 1.0, 0.0), _FLAT * largest)
 
 
 @njit(nogil=True, cache=True)
 def _look(loss: Any, i: int, at: Any, r: int) -> None:
-    """Write values, derivatives and curvatures of row i at its responses, in row r of `at`."""
     code, y, u, v, g, h = loss.code, loss.Y[i], at.U[r], at.V[r], at.G[r], at.H[r]
-    if code == MULTINOMIAL:  # likewise
-        total, chosen = softmax_of_row(u, g), 0.0
+    if code == scalar.MULTINOMIAL:  # likewise
+        total, chosen = scalar.softmax_of_row(u, g), 0.0
         for c in range(len(u)):
             h[c] = max(2.0 * g[c] * (1.0 - g[c]), _LEAST)
             g[c] -= y[c]
@@ -144,9 +130,9 @@ class LossState:
         share: Float64Array,
     ) -> None:  # fmt: skip
         self.targets = Targets(code, numbers, Y, share)
-        V = np.empty((len(U), 1 if code == MULTINOMIAL else U.shape[1]))
+        V = np.empty((len(U), 1 if code == scalar.MULTINOMIAL else U.shape[1]))
         self.at = Point(U, V, np.empty_like(U), np.empty_like(U))
-        over_tiles(len(U), ROWS, lambda a, z: _look_at_all(self.targets, a, z, self.at))
+        over_tiles(len(U), scalar.ROWS, lambda a, z: _look_at_all(self.targets, a, z, self.at))
 
     def losses(self) -> Float64Array:
         """Return ``sum_i p_i l(y_i, u_i)`` of each output; of MULTINOMIAL one number."""
@@ -220,7 +206,6 @@ def _newton(A: Any, grad: Any, w: Any, least: Any, l2: float, D: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def _lasso(A: Any, grad: Any, w: Any, least: Any, l1: float, l2: float, D: Any) -> None:
-    """Write about the minimum of the model by descent on single coefficients."""
     k = len(w)
     q = grad.copy()  # of the smooth part of the model, without penalty
     D[:] = 0.0
@@ -320,23 +305,61 @@ def _shorten(
 # -- where columns are -----------------------------------------------------------------
 
 
-class _Place:
-    """Weighted mean and spread of columns (without a bias zero and root mean square).
+@njit(nogil=True, cache=True, error_model="numpy")
+def _moments(rows: Any, share: Any, centred: bool, stored: Any, mean: Any, spread: Any) -> None:
+    """Count the stored entries of each column and add up its mean and spread, all (d,)."""
+    total = share.sum()
+    within = np.zeros(len(mean))  # weight of the stored entries
+    for i in range(len(share)):
+        for q in entries(rows, i):
+            j = column(rows, q)
+            stored[j] += 1
+            within[j] += share[i]
+            if centred:
+                mean[j] += share[i] * entry(rows, i, q) / total
+    drift = np.zeros(len(mean))  # what rounding left of a mean: large for constant columns
+    for i in range(len(share)):
+        for q in entries(rows, i):
+            j = column(rows, q)
+            gap = entry(rows, i, q) - mean[j]
+            drift[j] += share[i] * gap
+            spread[j] += share[i] * gap**2
+    for j in range(len(mean)):
+        absent = max(total - within[j], 0.0) if stored[j] < len(share) else 0.0
+        move = (drift[j] - absent * mean[j]) / total if centred else 0.0
+        square = spread[j] + absent * mean[j] ** 2 - total * move**2
+        mean[j] += move
+        spread[j] = math.sqrt(max(square, 0.0))
 
-    `scale` is the spread, 1 of columns that are constant; `shift`, a number of the dtype, what
-    the copy is less than the rows, 0 unless the mean is beyond 16 spreads; `rest` the mean of
-    the copy; `constant` columns equal their shift but for rounding. All are (d,).
+
+class _Blocks:
+    """Blocks of adjacent columns, with moments of the columns.
+
+    ``mean`` and ``scale`` are weighted mean and spread of the columns (without a bias zero and
+    root mean square), the scale 1 of columns that are constant; ``shift``, a number of the
+    dtype, is what the copy is less than the rows: 0 unless all entries are stored and the mean
+    is beyond 16 spreads; ``rest`` is the mean of the copy; ``constant`` columns equal their
+    shift but for rounding. All are (d,); `shifted` are the blocks with a shift.
     """
 
     def __init__(
-        self, mean: Float64Array, spread: Float64Array, movable: AnyArray, dtype: Any
+        self, rows: Rows, d: int, block_size: int, fit_bias: bool, share: Float64Array
     ) -> None:
+        self.first = np.append(np.arange(0, d, block_size), d)
+        stored, mean, spread = np.zeros(d, np.int64), np.zeros(d), np.zeros(d)
+        _moments(rows, share, fit_bias, stored, mean, spread)
+        movable = (stored == len(share)) & fit_bias
         far = movable & (np.abs(mean) > _FAR * spread)
         self.mean = mean
         self.constant = far & (spread <= _STILL * np.abs(mean))
         self.scale = np.where(self.constant | ~(spread > 0.0), 1.0, spread)
-        self.shift = np.where(far, mean, 0.0).astype(dtype).astype(np.float64)
+        self.shift = np.where(far, mean, 0.0).astype(rows[0].dtype).astype(np.float64)
         self.rest = np.where(self.constant, 0.0, mean - self.shift)
+        self.shifted = np.unique(np.flatnonzero(self.shift) // block_size).tolist()
+
+    @property
+    def n_blocks(self) -> int:
+        return len(self.first) - 1
 
 
 # -- dense rows ------------------------------------------------------------------------
@@ -360,8 +383,7 @@ def _moves(X: AnyArray, D: Float64Array, dU: Float64Array, start: int, stop: int
 def _try(
     loss: Any, at: Any, dU: Any, t: Any, new: Any, changes: Any, start: int, stop: int
 ) -> None:
-    """Write the loss after a share t of the moves, and by how much its sum changes."""
-    change = changes[start // ROWS]
+    change = changes[start // scalar.ROWS]
     change[:] = 0.0
     for i in range(start, stop):
         for c in range(dU.shape[1]):
@@ -371,67 +393,28 @@ def _try(
             change[c] += loss.share[i] * (new.V[i, c] - at.V[i, c])
 
 
-class DenseBlocks:
-    """Dense rows (n, d) as a copy in blocks of columns; the bias moves with every block.
-
-    ``mean`` and ``scale`` (d,) are mean and standard deviation of the columns; without a bias 0
-    and root mean square.
-    """
+class DenseBlocks(_Blocks):
+    """Dense rows (n, d) as a copy in blocks of columns; the bias moves with every block."""
 
     def __init__(
         self, rows: Dense, d: int, block_size: int, fit_bias: bool, share: Float64Array
     ) -> None:
+        super().__init__(rows, d, block_size, fit_bias, share)
         X = rows.values
-        self.first = np.append(np.arange(0, X.shape[1], block_size), X.shape[1])
-        self.blocks = [
-            np.ascontiguousarray(X[:, a:z])
-            for a, z in zip(self.first[:-1], self.first[1:], strict=True)
-        ]
         self.fit_bias = fit_bias
-        mean, spread = np.zeros((2, X.shape[1]))
-        for a, block in zip(self.first[:-1], self.blocks, strict=True):
-            z = a + block.shape[1]
-            mean[a:z], spread[a:z] = self._moments(block, share)
-        place = _Place(mean, spread, np.full(len(mean), fit_bias), X.dtype)
-        self.mean, self.scale, self._place = place.mean, place.scale, place
-        for i in np.unique(np.flatnonzero(place.shift) // block_size).tolist():
+        self.blocks = [np.ascontiguousarray(X[:, a:z]) for a, z in pairwise(self.first)]
+        for i in self.shifted:
             cols = slice(self.first[i], self.first[i + 1])
             # all columns in one block are the rows themselves
-            self.blocks[i] = self.blocks[i] - place.shift[cols].astype(X.dtype)
-            self.blocks[i][:, place.constant[cols]] = 0.0
+            self.blocks[i] = self.blocks[i] - self.shift[cols].astype(X.dtype)
+            self.blocks[i][:, self.constant[cols]] = 0.0
         self._constant: dict[int, Float64Array] = {}  # A of the squared loss
-
-    @property
-    def n_blocks(self) -> int:
-        """Number of blocks."""
-        return len(self.blocks)
 
     def _tiles(self, part: int, n: int, k: int) -> Any:
         width = -(-n // PARTS)
         step = max(1, _TILE // max(k, 1))
         for start in range(part * width, min((part + 1) * width, n), step):
             yield slice(start, min(start + step, (part + 1) * width, n))
-
-    def _moments(self, X: AnyArray, share: Float64Array) -> tuple[Float64Array, Float64Array]:
-        """Return mean and spread of the columns of a block."""
-        n, k = X.shape
-        mean = np.zeros(k)
-        parts = np.zeros((PARTS, k))
-
-        def add(part: int) -> None:
-            for r in self._tiles(part, n, k):
-                parts[part] += share[r] @ np.asarray(X[r], np.float64)
-
-        def square(part: int) -> None:
-            parts[part] = 0.0
-            for r in self._tiles(part, n, k):
-                parts[part] += share[r] @ (X[r] - mean) ** 2
-
-        if self.fit_bias:
-            parallel_for(PARTS, add)
-            mean = parts.sum(axis=0) / share.sum()
-        parallel_for(PARTS, square)
-        return mean, np.sqrt(parts.sum(axis=0))
 
     def _gradient(self, X: AnyArray, f: LossState) -> Float64Array:
         """Return g (C, k + bias)."""
@@ -460,7 +443,7 @@ class DenseBlocks:
             A = parts[part]
             for r in self._tiles(part, len(X), k):
                 rows = np.asarray(X[r], np.float64)
-                for c in range(1 if f.targets.code == SQUARED else C):
+                for c in range(1 if f.targets.code == scalar.SQUARED else C):
                     root = np.sqrt(f.targets.share[r] * f.at.H[r, c])
                     S = rows * root[:, None]
                     A[c, :k, :k] += S.T @ S
@@ -471,7 +454,7 @@ class DenseBlocks:
         parallel_for(PARTS, task)
         found = np.asarray(parts.sum(axis=0))
         found[:, :k, k:] = found[:, k:, :k].transpose(0, 2, 1)
-        if f.targets.code == SQUARED:
+        if f.targets.code == scalar.SQUARED:
             found[1:] = found[0]
             self._constant[i] = found.copy()
         return found
@@ -498,7 +481,7 @@ class DenseBlocks:
         shortest : float
             The smallest share of a direction that was taken.
         """
-        n, place, slack = len(f.at.U), self._place, f.slack()
+        n, slack = len(f.at.U), f.slack()
         spare, dU = Point(*(np.empty_like(a) for a in f.at)), np.empty_like(f.at.U)
         violation, shortest = 0.0, 1.0
         for i in order.tolist():
@@ -506,7 +489,7 @@ class DenseBlocks:
             k = X.shape[1]
             grad = self._gradient(X, f)
             found = _violation(
-                W[cols], grad, place.rest[cols], place.scale[cols], self.fit_bias, l1, l2
+                W[cols], grad, self.rest[cols], self.scale[cols], self.fit_bias, l1, l2
             )
             violation = max(violation, found)
             if found <= quiet:
@@ -515,12 +498,12 @@ class DenseBlocks:
             _directions(self._curvature(i, f), grad, W[cols], k, l1, l2, D)
             if not D.any():
                 continue
-            over_tiles(n, ROWS, partial(_moves, X, D, dU))
-            t, changes = np.ones(W.shape[1]), np.zeros((-(-n // ROWS), f.at.V.shape[1]))
+            over_tiles(n, scalar.ROWS, partial(_moves, X, D, dU))
+            t, changes = np.ones(W.shape[1]), np.zeros((-(-n // scalar.ROWS), f.at.V.shape[1]))
 
             attempt = partial(_try, f.targets, f.at, dU, t, spare, changes)
             for _ in range(_HALVINGS):
-                over_tiles(n, ROWS, attempt)
+                over_tiles(n, scalar.ROWS, attempt)
                 if not _shorten(grad, W[cols], D, t, changes.sum(axis=0), slack, l1, l2):
                     break
             else:
@@ -528,7 +511,7 @@ class DenseBlocks:
             shortest = min(shortest, float(t.min()))
             W[cols] += (t[:, None] * D[:, :k]).T
             if self.fit_bias:
-                b += t * (D[:, k] - D[:, :k] @ place.shift[cols])
+                b += t * (D[:, k] - D[:, :k] @ self.shift[cols])
             f.at, spare = spare, f.at
         return violation, shortest
 
@@ -536,78 +519,11 @@ class DenseBlocks:
 # -- CSR rows --------------------------------------------------------------------------
 
 
-@njit(nogil=True, cache=True)
-def _count(csr: Any, size: int, entries: IntArray, rows: IntArray) -> None:
-    """Count entries and rows that have any, of each block of columns."""
-    indices, indptr = csr.indices, csr.indptr
-    seen = np.full(len(rows), -1)
-    for i in range(len(indptr) - 1):
-        for q in range(indptr[i], indptr[i + 1]):
-            block = indices[q] // size
-            entries[block] += 1
-            if seen[block] != i:
-                seen[block] = i
-                rows[block] += 1
-
-
-@njit(nogil=True, cache=True)
-def _sort(
-    csr: Any, size: int, whole: AnyArray, at: IntArray, next_row: IntArray, cut: Any
-) -> None:
-    """Write the blocks one after the other; `at` and `next_row` are where each starts.
-
-    Row r of the blocks has entries ``ptr[r], ..., ptr[r + 1] - 1``; blocks that are `whole`
-    have all rows, others those with entries.
-    """
-    (data, indices, indptr), X, local, rows, ptr = csr, cut.X, cut.local, cut.rows, cut.ptr
-    seen = np.full(len(at), -1)
-    wholes = np.flatnonzero(whole)
-    for i in range(len(indptr) - 1):
-        for block in wholes:
-            rows[next_row[block]] = i
-            ptr[next_row[block]] = at[block]
-            next_row[block] += 1
-        for q in range(indptr[i], indptr[i + 1]):
-            block = indices[q] // size
-            if seen[block] != i:
-                seen[block] = i
-                if not whole[block]:
-                    rows[next_row[block]] = i
-                    ptr[next_row[block]] = at[block]
-                    next_row[block] += 1
-            X[at[block]] = data[q]
-            local[at[block]] = indices[q] - block * size
-            at[block] += 1
-
-
-@njit(nogil=True, cache=True)
-def _sparse_moments(
-    csr: Any, share: Any, centred: bool, stored: Any, mean: Any, spread: Any
-) -> None:
-    """Count the stored entries of each column and add up its mean and spread, all (d,)."""
-    data, indices, indptr = csr
-    total = share.sum()
-    within = np.zeros(len(mean))  # weight of the stored entries
-    for i in range(len(share)):
-        for q in range(indptr[i], indptr[i + 1]):
-            stored[indices[q]] += 1
-            within[indices[q]] += share[i]
-            if centred:
-                mean[indices[q]] += share[i] * data[q] / total
-    for i in range(len(share)):
-        for q in range(indptr[i], indptr[i + 1]):
-            j = indices[q]
-            spread[j] += share[i] * (data[q] - mean[j]) ** 2
-    for j in range(len(mean)):
-        absent = total - within[j] if stored[j] < len(share) else 0.0
-        spread[j] = math.sqrt(spread[j] + max(absent, 0.0) * mean[j] ** 2)
-
-
 class Cut(NamedTuple):
     """Rows of one block of columns, or of all blocks one after the other.
 
     Row r has the entries ``ptr[r], ..., ptr[r + 1] - 1`` of X, in columns `local` of the block,
-    and is row ``rows[r]`` of the whole; rest, scale and shift are as in :class:`_Place`.
+    and is row ``rows[r]`` of the whole; rest, scale and shift are as in :class:`_Blocks`.
     """
 
     X: AnyArray
@@ -624,7 +540,6 @@ def _sparse_step(
     loss: Any, at: Any, new: Any, W: Any, b: Float64Array, cut: Any, joint: bool, l1: float,
     l2: float, quiet: float, slack: Float64Array,
 ) -> Any:  # fmt: skip
-    """Descend on one block; returns its least subgradient and the share of the direction."""
     k, C = W.shape
     m = k + 1 if joint else k
     X, local, rows, ptr = cut.X, cut.local, cut.rows, cut.ptr
@@ -726,7 +641,7 @@ def _sparse_descend(
     return violation, shortest
 
 
-class SparseBlocks:
+class SparseBlocks(_Blocks):
     """CSR rows (n, d) as a copy in blocks of columns.
 
     The bias moves with the blocks that have entries in half of the rows or more. If no block
@@ -738,35 +653,34 @@ class SparseBlocks:
     def __init__(
         self, csr: Csr, d: int, block_size: int, fit_bias: bool, share: Float64Array
     ) -> None:
+        super().__init__(csr, d, block_size, fit_bias, share)
         data, n = csr.data, len(csr.indptr) - 1
-        self.first = np.append(np.arange(0, d, block_size), d)
-        entries, rows = np.zeros((2, len(self.first) - 1), np.int64)
-        _count(csr, block_size, entries, rows)
-        self.whole = fit_bias & (2 * rows >= n)
-        rows[self.whole] = n
+        numbers = np.arange(len(data)), csr.indices // block_size, csr.indptr
+        by_block = sp.csr_matrix(numbers, shape=(n, self.n_blocks)).tocsc()
+        order, rows, at = by_block.data, by_block.indices, by_block.indptr
+        X, local = data[order], (csr.indices[order] % block_size).astype(np.int32)
+        first = np.ones(len(data), bool)  # entries that are the first of a row in their block
+        first[1:] = rows[1:] != rows[:-1]
+        first[at[:-1][at[:-1] < len(data)]] = True
+        self.whole = fit_bias & (2 * np.diff(np.append(0, np.cumsum(first))[at]) >= n)
         self.apart = bool(fit_bias and not self.whole.any())
-        self.start = np.append(0, np.cumsum(rows))
-        at = np.append(0, np.cumsum(entries))
-        stored, mean, spread = np.zeros(d, np.int64), np.zeros(d), np.zeros(d)
-        _sparse_moments(csr, share, fit_bias, stored, mean, spread)
-        place = _Place(mean, spread, (stored == n) & fit_bias, data.dtype)
-        self.mean, self.scale = place.mean, place.scale
+        numbers_of, starts = [], []
+        for whole, (a, z) in zip(self.whole, pairwise(at), strict=True):
+            # a whole block has all rows, another those with entries
+            some = np.arange(n) if whole else rows[a:z][first[a:z]]
+            found = np.searchsorted(rows[a:z], some) if whole else np.flatnonzero(first[a:z])
+            numbers_of.append(some)
+            starts.append(a + found)
+        self.start = np.append(0, np.cumsum([len(some) for some in numbers_of]))
+        ptr = np.append(np.concatenate(starts), len(data)).astype(np.int64)
         # a block without the bias has the gradients of columns as they are
-        rest = np.where(np.repeat(self.whole, np.diff(self.first)), place.rest, 0.0)
-        X, local = np.empty(len(data), data.dtype), np.empty(len(data), np.int32)
-        ptr = np.append(np.empty(self.start[-1], np.int64), len(data))
-        rows = np.empty(self.start[-1], np.int32)
-        self.cut = Cut(X, local, rows, ptr, rest, place.scale, place.shift)
-        _sort(csr, block_size, self.whole, at[:-1].copy(), self.start[:-1].copy(), self.cut)
-        for i in np.unique(np.flatnonzero(place.shift) // block_size).tolist():
+        rest = np.where(np.repeat(self.whole, np.diff(self.first)), self.rest, 0.0)
+        rows = np.concatenate(numbers_of).astype(np.int32)
+        self.cut = Cut(X, local, rows, ptr, rest, self.scale, self.shift)
+        for i in self.shifted:
             part, cols = slice(at[i], at[i + 1]), slice(self.first[i], self.first[i + 1])
-            X[part] -= place.shift[cols].astype(data.dtype)[local[part]]
-            X[part][place.constant[cols][local[part]]] = 0.0
-
-    @property
-    def n_blocks(self) -> int:
-        """Number of blocks, without that of a bias apart."""
-        return len(self.first) - 1
+            X[part] -= self.shift[cols].astype(data.dtype)[local[part]]
+            X[part][self.constant[cols][local[part]]] = 0.0
 
     def descend(
         self,
@@ -792,7 +706,6 @@ ColumnBlocks: TypeAlias = DenseBlocks | SparseBlocks
 def cut_into_blocks(
     rows: Rows, d: int, block_size: int, fit_bias: bool, share: Float64Array
 ) -> ColumnBlocks:
-    """Return the rows in blocks of columns."""
     if isinstance(rows, Dense):
         return DenseBlocks(rows, d, block_size, fit_bias, share)
     return SparseBlocks(rows, d, block_size, fit_bias, share)

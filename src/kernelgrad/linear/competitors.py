@@ -7,8 +7,8 @@ from typing import Any
 from sklearn.kernel_approximation import Nystroem
 from sklearn.pipeline import Pipeline, make_pipeline
 
-from kernelgrad.estimators.transformer import RandomFeatures
 from kernelgrad.linear.estimators import LinearClassifier, LinearRegressor
+from kernelgrad.linear.transformer import RandomFeatures
 from kernelgrad.losses import Loss
 from kernelgrad.validation import check_int, check_name, check_real
 
@@ -57,11 +57,6 @@ def competitor(
     -------
     Pipeline
         Not fitted.
-
-    Raises
-    ------
-    ValueError, TypeError
-        For an unknown name, all of which are listed, or parameters outside their domain.
 
     Examples
     --------

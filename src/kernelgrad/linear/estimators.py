@@ -92,8 +92,6 @@ def choose_linear_solver(
 
 @parameters
 class BaseLinearEstimator(BaseSupervisedEstimator):
-    """Parameters and choices of the linear estimators."""
-
     loss: str | Loss = anything(default="squared", kw_only=False)
     penalty: str | None = choice(_PENALTIES, default="l2", words=(None,))
     l1_ratio: float = real(default=0.5, low=0, high=1)
@@ -109,7 +107,6 @@ class BaseLinearEstimator(BaseSupervisedEstimator):
 
     @property
     def _l1_share(self) -> float:
-        """Share of L1 in the penalty."""
         shares = {None: 0.0, "l2": 0.0, "l1": 1.0, "elasticnet": float(self.l1_ratio)}
         return shares[self.penalty]
 
@@ -144,7 +141,6 @@ class BaseLinearEstimator(BaseSupervisedEstimator):
         )
 
     def _fits(self, rows: TrainingRows) -> bool:
-        """Whether the memory holds the rows, a copy of them and what belongs to responses."""
         responses = _RESPONSE_BYTES * rows.source.n_rows * rows.task.n_outputs
         needed = _COPIES * rows_nbytes(rows.source) + responses
         return needed <= usable_memory(self.memory_limit)

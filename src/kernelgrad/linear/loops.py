@@ -76,19 +76,6 @@ def square_sums(
         of_rows[i] = total
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
-def block_norms(rows: Any, share: Float64Array, block: IntArray, largest: Float64Array) -> None:
-    """Raise `largest` to the squared norms of rows with a share in each block of columns."""
-    total = np.zeros(len(largest))
-    for i in range(len(share)):
-        if share[i] > 0.0:
-            total[:] = 0.0
-            for q in entries(rows, i):
-                total[block[column(rows, q)]] += np.float64(entry(rows, i, q)) ** 2
-            for a in range(len(largest)):
-                largest[a] = max(largest[a], total[a])
-
-
 # -- the penalty ---------------------------------------------------------------------------
 
 
@@ -103,7 +90,6 @@ class Prox(NamedTuple):
 
     @classmethod
     def make(cls, n_steps: int, eta: float, l1: float, l2: float) -> Prox:
-        """Return that of columns that may miss up to `n_steps` steps."""
         powers = (1.0 + eta * l2) ** -np.arange(n_steps + 1.0)
         return cls(eta, l1, l2, powers, np.cumsum(powers) - 1.0)
 
@@ -168,7 +154,6 @@ def _catch_up(columns: Any, W: Any, mean: Any, last: Any, t: int, prox: Any) -> 
 
 
 def _dense_lags(rows: Any, W: Any) -> Any:
-    """Return the step that each column has reached, where columns may wait."""
     return np.zeros(0, np.int64)
 
 
@@ -189,7 +174,6 @@ def _csr_settle(rows: Any, batch: Any, W: Any, mean: Any, last: Any, t: int, pro
 
 
 def _dense_penalise(rows: Any, W: Any, mean: Any, prox: Any) -> None:
-    """Take the part of a step in the mean and the penalty, where columns do not wait."""
     eta, l1, l2 = prox.eta, prox.l1, prox.l2
     inverse = 1.0 / (1.0 + eta * l2)
     for c in range(len(W)):
@@ -368,7 +352,6 @@ def _renew_groups(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) ->
 
 
 def _dense_add_everywhere(rows: Any, x: Any, v: Any, W: Any) -> None:
-    """Add ``x v^T`` to coefficients."""
     for c in range(len(v)):
         w, a = W[c], v[c]
         for j in range(len(x)):
@@ -383,7 +366,6 @@ def _csr_add_everywhere(rows: Any, x: Any, v: Any, W: Any) -> None:
 
 
 def _table_at(r: Any, i: int, u: Any, out: Any) -> None:
-    """Write the references of row i, (C,)."""
     for c in range(len(out)):
         out[c] = r.slopes[i, c] if len(r.slopes) else 0.0
 
@@ -465,140 +447,4 @@ def descend(
                     b[c] -= prox.eta * total
         _catch_up(columns, W, r.mean, last, n_steps, prox)
         last[:] = 0
-    return seen
-
-
-# -- steps on blocks of columns ------------------------------------------------------------
-
-
-class Blocks(NamedTuple):
-    """Blocks of columns, each with its step size: columns ``first[a]`` to ``first[a + 1]``."""
-
-    of: IntArray  # the block of each column, int32 (d,)
-    first: IntArray  # (B + 1,)
-    eta: Float64Array  # (B,)
-    l1: float
-    l2: float
-    powers: Float64Array  # (B, most moves + 1), as in Prox
-    sums: Float64Array
-    moves: IntArray  # of each block so far, (B,)
-
-    @classmethod
-    def make(
-        cls, first: IntArray, eta: Float64Array, l1: float, l2: float, chosen: IntArray
-    ) -> Blocks:
-        """Return those of a run of steps on the `chosen` blocks."""
-        of = np.repeat(np.arange(len(eta), dtype=np.int32), np.diff(first))
-        most = int(np.bincount(chosen).max(initial=0))
-        powers = (1.0 + eta[:, None] * l2) ** -np.arange(most + 1.0)
-        sums = np.cumsum(powers, axis=1) - 1.0
-        return cls(of, first, eta, l1, l2, powers, sums, np.zeros(len(eta), np.int64))
-
-
-@njit(nogil=True, cache=True, forceinline=True, error_model="numpy")
-def _catch_up_columns(columns: Any, W: Any, last: Any, blocks: Any) -> None:
-    # names outside the loop, and no views of W inside: each counts references
-    of, moves, eta, powers, sums = (
-        blocks.of, blocks.moves, blocks.eta, blocks.powers, blocks.sums,
-    )  # fmt: skip
-    l1, l2 = blocks.l1, blocks.l2
-    for j in columns:
-        a = of[j]
-        late = moves[a] - last[j]
-        if late > 0:
-            for c in range(W.shape[1]):
-                if l1 == 0.0:
-                    W[j, c] *= powers[a, late]
-                else:
-                    W[j, c] = missed_steps(
-                        W[j, c], 0.0, late, eta[a], l1, l2, powers[a], sums[a]
-                    )
-            last[j] = moves[a]
-
-
-def _dense_settle_blocks(rows: Any, batch: Any, W: Any, last: Any, blocks: Any) -> None:
-    """Give the columns of rows (p,) the penalties that they have missed."""
-
-
-def _csr_settle_blocks(rows: Any, batch: Any, W: Any, last: Any, blocks: Any) -> None:
-    for i in batch:
-        _catch_up_columns(rows.indices[rows.indptr[i] : rows.indptr[i + 1]], W, last, blocks)
-
-
-def _dense_move(rows: Any, batch: Any, V: Any, W: Any, a: int, blocks: Any) -> None:
-    """Move block a; of CSR rows its penalty waits until a column is next needed."""
-    low, high, eta = blocks.first[a], blocks.first[a + 1], blocks.eta[a]
-    for c in range(len(W)):
-        w = W[c, low:high]
-        for k in range(len(batch)):
-            s = eta * V[k, c]
-            if s != 0.0:
-                x = rows.values[batch[k], low:high]
-                for j in range(high - low):
-                    w[j] -= s * x[j]
-        for j in range(high - low):
-            w[j] = shrink(w[j], eta, blocks.l1, blocks.l2)
-
-
-def _csr_move(rows: Any, batch: Any, V: Any, W: Any, a: int, blocks: Any) -> None:
-    of, eta = blocks.of, blocks.eta[a]
-    for k in range(len(batch)):
-        i = batch[k]
-        for q in range(rows.indptr[i], rows.indptr[i + 1]):
-            j = rows.indices[q]
-            if of[j] == a:
-                for c in range(W.shape[1]):  # no views of W: each would count references
-                    W[j, c] -= eta * rows.data[q] * V[k, c]
-
-
-_settle_blocks = by_type({Dense: _dense_settle_blocks, Csr: _csr_settle_blocks})
-_move = by_type({Dense: _dense_move, Csr: _csr_move})
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def descend_on_blocks(
-    code: int,
-    numbers: Float64Array,
-    rows: Any,
-    Y: Float64Array,
-    W: Float64Array,
-    b: Float64Array,
-    order: IntArray,
-    share: Float64Array,
-    chosen: IntArray,
-    blocks: Any,
-    eta_bias: float,
-) -> float:
-    r"""Take T steps in place, each on one block of columns; return the sum of losses seen.
-
-    .. math:: W_B \leftarrow \mathrm{prox}_{\eta_B R}\Bigl(W_B - \eta_B \sum_k s_k
-              l'(y_k, u_k) x_{k,B}\Bigr), \qquad b \leftarrow b - \eta_b \sum_k s_k
-              l'(y_k, u_k)
-
-    ``chosen`` (T,) are the blocks; the others are as in :func:`descend`. On CSR rows a step
-    costs the entries of its rows.
-    """
-    T, p = order.shape
-    C = len(b)
-    V, u = np.zeros((p, C)), np.zeros(C)
-    last = _lags(rows, W)  # moves of its block that a column has taken
-    seen = 0.0
-    for t in range(T):
-        batch = order[t]
-        _settle_blocks(rows, batch, W, last, blocks)
-        for k in range(p):
-            i = batch[k]
-            responses(rows, i, W, b, u)
-            slopes_of_row(code, numbers, Y[i], u, V[k])
-            seen += share[t, k] * value_of_row(code, numbers, Y[i], u)
-            for c in range(C):
-                V[k, c] *= share[t, k]
-        for c in range(C):
-            total = 0.0
-            for k in range(p):
-                total += V[k, c]
-            b[c] -= eta_bias * total
-        _move(rows, batch, V, W, chosen[t], blocks)
-        blocks.moves[chosen[t]] += 1
-    _catch_up_columns(np.arange(len(last), dtype=np.int32), W, last, blocks)
     return seen

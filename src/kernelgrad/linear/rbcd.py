@@ -8,16 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.linear.base import (
-    Evaluation,
-    LinearProblem,
-    LinearSolver,
-    LinearState,
-    PreparedRows,
-    as_linear,
-    evaluate,
-    least_subgradient,
-)
+from kernelgrad.linear import base
 from kernelgrad.linear.column_blocks import ColumnBlocks, LossState, cut_into_blocks
 from kernelgrad.params import integer, parameters
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, transient
@@ -32,7 +23,7 @@ _EPSILON = 1e-12  # relative rounding of a sum over many rows
 
 
 @dataclass(kw_only=True)
-class RBCDState(LinearState):
+class RBCDState(base.LinearState):
     """State of :class:`RBCD`: the rows by columns, and the scale of the tolerance.
 
     ``steepness`` is the largest entry of the gradient at zero, of standardised columns.
@@ -43,7 +34,7 @@ class RBCDState(LinearState):
 
 
 @parameters
-class RBCD(LinearSolver[RBCDState]):
+class RBCD(base.LinearSolver[RBCDState]):
     r"""Randomised block coordinate descent on all rows, by Newton steps on blocks of columns.
 
     A pass computes the responses U of all rows and keeps them up to date. It visits every block
@@ -72,20 +63,17 @@ class RBCD(LinearSolver[RBCDState]):
 
     Notes
     -----
-    Memory: a copy of the rows by blocks of columns, of the same size (for CSR rows also their
-    numbers, 4 + 8 bytes for each row of each block), and nine float64 arrays of (n, C); the
-    matrices A take ``8 k^2 C`` bytes, times 9 for dense rows. With the squared loss the
-    matrices A of all blocks are kept, ``8 d k C`` bytes. Nothing checks that this fits.
+    Memory: a copy of the rows by blocks of columns, nine float64 arrays of (n, C), and
+    ``72 k^2 C`` bytes of matrices A; with the squared loss ``8 d k C`` bytes more.
 
     The bias, which has no penalty, moves with every block of dense rows, and for CSR rows with
     blocks that have entries in half of the rows; if no block has, the bias is a block of its
     own, visited whenever the others have moved four times as many rows as there are.
 
-    A block whose least subgradient is below a tenth of the tolerance is skipped. The objective
-    is exact after every pass. After a pass without a subgradient above the tolerance all
-    columns are checked at once, and the fit has converged if the check agrees. Subgradients are
-    taken with respect to centred columns, divided by their standard deviations (without a bias
-    by their root mean squares), and compared with the largest one at zero.
+    A block whose least subgradient is below a tenth of the tolerance is skipped. After a pass
+    without a subgradient above the tolerance all columns are checked at once. Subgradients are
+    those of centred columns divided by their standard deviations (without a bias, root mean
+    squares), and are compared with the largest one at zero.
 
     References
     ----------
@@ -102,8 +90,7 @@ class RBCD(LinearSolver[RBCDState]):
 
     block_size: int | str = integer(default="auto", low=1, words=("auto",))
 
-    def resolve_block_size(self, data: PreparedRows) -> int:
-        """Return the columns of a block."""
+    def resolve_block_size(self, data: base.PreparedRows) -> int:
         d = data.d
         if self.block_size != "auto":
             return min(int(self.block_size), max(1, d))
@@ -114,8 +101,7 @@ class RBCD(LinearSolver[RBCDState]):
         return int(np.clip(2.0 * np.sqrt(data.rows[0].size / d), 1, _SPARSE_BLOCK))
 
     def step(self, problem: Problem, state: RBCDState, batch: TrainBatch) -> StepInfo:
-        """Visit every block once."""
-        own = as_linear(problem)
+        own = base.as_linear(problem)
         data = self._attach(problem, state, batch)
         with single_threaded_blas():
             if state.blocks is None:
@@ -142,7 +128,9 @@ class RBCD(LinearSolver[RBCDState]):
             converged = violation <= aim
             if converged:  # each block was at rest when visited, but not all at once
                 g, found = self._gradient(own, data, blocks, W, b)
-                worst = (least_subgradient(W, g, own) / blocks.scale[:, None]).max(initial=0.0)
+                worst = (base.least_subgradient(W, g, own) / blocks.scale[:, None]).max(
+                    initial=0.0
+                )
                 bias = np.abs(found.gradient_bias).max() if own.fit_intercept else 0.0
                 converged = bool(max(worst, bias) <= aim)
         state.coef, state.bias = W, b
@@ -158,9 +146,13 @@ class RBCD(LinearSolver[RBCDState]):
 
     @staticmethod
     def _gradient(
-        problem: LinearProblem, data: PreparedRows, blocks: ColumnBlocks, W: Any, b: Any
-    ) -> tuple[Float64Array, Evaluation]:
+        problem: base.LinearProblem,
+        data: base.PreparedRows,
+        blocks: ColumnBlocks,
+        W: Any,
+        b: Any,
+    ) -> tuple[Float64Array, base.Evaluation]:
         """Return the gradient (d, C) with respect to columns less their means."""
-        found = evaluate(problem, data, data.native(W), b)
+        found = base.evaluate(problem, data, data.native(W), b)
         g = data.native(found.gradient) - blocks.mean[:, None] * found.gradient_bias
         return np.asarray(g), found

@@ -8,14 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.linear import dual
-from kernelgrad.linear.base import (
-    LinearProblem,
-    LinearSolver,
-    LinearState,
-    PreparedRows,
-    as_linear,
-)
+from kernelgrad.linear import base, dual
 from kernelgrad.linear.dual import View
 from kernelgrad.losses import Loss
 from kernelgrad.losses.conjugate import conjugate_of
@@ -29,7 +22,7 @@ _CONSTANT = 0.1  # of the mean squared norm of a row: that of the column of cons
 _BIAS_ERROR = 1e-3  # of the tolerance, that the bias may add to the gap
 
 
-def _seen(problem: LinearProblem, data: PreparedRows) -> View:
+def _seen(problem: base.LinearProblem, data: base.PreparedRows) -> View:
     """Return the rows from their mean, if they can be centred, else from 0."""
     p = data.share
     squares, along = data.squares()[0], np.zeros(data.n)
@@ -46,9 +39,7 @@ def _seen(problem: LinearProblem, data: PreparedRows) -> View:
 
 
 @dataclass(kw_only=True)
-class LinearSDCAState(LinearState):
-    """State of :class:`LinearSDCA`."""
-
+class LinearSDCAState(base.LinearState):
     dual: Float64Array = sized("C", "n", later=True)  # u
     sums: Float64Array = sized("C", "d", later=True)  # -sum_i p_i u_i x_i / l2
     l2: float = 1.0  # of `sums`
@@ -59,7 +50,7 @@ class LinearSDCAState(LinearState):
 
 
 @parameters
-class LinearSDCA(LinearSolver[LinearSDCAState]):
+class LinearSDCA(base.LinearSolver[LinearSDCAState]):
     r"""Proximal stochastic dual coordinate ascent, stopped by its duality gap.
 
     The dual of the objective with weights p_i of sum 1 is
@@ -75,18 +66,13 @@ class LinearSDCA(LinearSolver[LinearSDCAState]):
 
     A single coordinate cannot keep the constraint of the intercept. Within a round the
     intercept therefore has the penalty ``l2 / (2 kappa) (b - b_0)^2``, with kappa a tenth of
-    the mean squared norm of the rows: it is the coefficient of one more column, of constants.
-    After the round b_0 moves to b (the proximal point method, or the method of multipliers on
-    the dual), so that the penalty vanishes in the end. Without an L1 penalty rows are centred,
-    which changes no minimum and makes them shorter; CSR rows stay sparse.
+    the mean squared norm of the rows; after the round b_0 moves to b (method of multipliers).
+    Without an L1 penalty rows are centred, which makes them shorter; CSR rows stay sparse.
 
-    After each round objective and gap are computed in float64, with the best intercept for the
-    coefficients. First u is made feasible, by scaling down the values ``p_i u_i`` of the sign
-    with the larger sum, and its v is computed again: so the gap bounds the distance of the
-    objective from its minimum over coefficients and intercept, whatever the rounding.
+    After each round u is made feasible by scaling down the sign with the larger sum; the gap
+    then bounds the distance of the objective from its minimum, whatever the rounding.
 
-    Losses: all losses of the linear solvers except the multinomial one. ``alpha`` may change
-    between steps, since u is feasible for any alpha.
+    Takes all losses of the linear solvers except the multinomial one.
 
     Parameters
     ----------
@@ -118,7 +104,6 @@ class LinearSDCA(LinearSolver[LinearSDCAState]):
 
     @classmethod
     def takes(cls, loss: Loss) -> bool:
-        """Return whether the solver is for this loss: one with a dual step."""
         try:
             conjugate_of(loss, loss.n_outputs or 1)
         except CapabilityError:
@@ -126,8 +111,7 @@ class LinearSDCA(LinearSolver[LinearSDCAState]):
         return super().takes(loss)
 
     def init(self, problem: Problem, batch: TrainBatch) -> LinearSDCAState:
-        """Start from u = 0 and the best constant."""
-        own, C = as_linear(problem), problem.n_outputs
+        own, C = base.as_linear(problem), problem.n_outputs
         state = super().init(problem, batch)
         state.dual = np.zeros((C, batch.n_rows))
         state.sums = np.zeros((C, problem.n_features_in))
@@ -137,8 +121,7 @@ class LinearSDCA(LinearSolver[LinearSDCAState]):
         return state
 
     def step(self, problem: Problem, state: LinearSDCAState, batch: TrainBatch) -> StepInfo:
-        """Visit `round_size` rows, then measure the gap."""
-        own = as_linear(problem)
+        own = base.as_linear(problem)
         data = self._attach(problem, state, batch)
         if own.l2 != state.l2:
             state.sums *= state.l2 / own.l2
@@ -183,7 +166,9 @@ class LinearSDCA(LinearSolver[LinearSDCAState]):
         return state.gap.copy()
 
 
-def _measure(problem: LinearProblem, state: LinearSDCAState, data: PreparedRows) -> float:
+def _measure(
+    problem: base.LinearProblem, state: LinearSDCAState, data: base.PreparedRows
+) -> float:
     """Set the best bias, objective and gap of each output; return the mean loss.
 
     With W, b the function and u', v' feasible the gap is ``sum_i p_i (l_i(f_i) + l_i^*(u'_i) -

@@ -42,8 +42,6 @@ class SGDState(LinearState):
 
 
 class AveragingSolver(StochasticSolver[Any]):
-    """Base of the solvers for streams whose result is an average of the iterates."""
-
     average: bool = True
     takes_kinks: ClassVar[bool] = True
     takes_any: ClassVar[bool] = True
@@ -56,7 +54,6 @@ class AveragingSolver(StochasticSolver[Any]):
         return self.average and self.step_size == "auto"
 
     def init(self, problem: Problem, batch: TrainBatch) -> Any:
-        """Start from zero coefficients and the best constant."""
         state = super().init(problem, batch)
         state.average, state.average_bias = state.coef.copy(), state.bias.copy()
         return state
@@ -67,7 +64,6 @@ class AveragingSolver(StochasticSolver[Any]):
         return super()._n_steps(r)
 
     def _smoothness(self, r: Round[Any]) -> float:
-        """Return the expected smoothness of a mini-batch; the state keeps the spectrum."""
         r.state.spectrum = r.data.spectrum(r.problem.fit_intercept, r.problem.seed)
         return r.smoothness
 
@@ -118,8 +114,8 @@ class SGD(AveragingSolver):
     Notes
     -----
     Takes every loss, with subgradients at kinks, and rows one batch at a time. It comes within
-    a percent of the minimum; solvers that reduce the variance come closer. An average of sparse
-    iterates is seldom sparse: to select columns by an L1 penalty, take one of those solvers.
+    a percent of the minimum. An average is seldom sparse: to select columns by an L1 penalty,
+    take a solver that reduces the variance.
 
     References
     ----------

@@ -6,12 +6,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from kernelgrad.linear import loops
-from kernelgrad.linear.base import (
-    LinearState,
-    Round,
-    StochasticSolver,
-    evaluate,
-)
+from kernelgrad.linear.base import LinearState, Round, StochasticSolver, evaluate
 from kernelgrad.params import integer, parameters, real
 from kernelgrad.types import Float64Array
 
@@ -61,7 +56,6 @@ class SVRG(StochasticSolver[LinearState]):
         return -(-r.data.n // r.p) if self.inner_steps == "auto" else int(self.inner_steps)
 
     def _n_steps(self, r: Round[LinearState]) -> int:
-        """Return outer loops with about as many inner steps as one pass has."""
         inner, T = self._inner(r), super()._n_steps(r)
         return max(inner, T if self.round_size == "auto" else T // inner * inner)
 

@@ -16,21 +16,8 @@ from kernelgrad.functions.exact import join_rows
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import SemiSupervised, loss_code
 from kernelgrad.losses.scalar import slopes_of_row
-from kernelgrad.solvers.contract import (
-    Problem,
-    StepInfo,
-    TrainBatch,
-    draws,
-    first_constant,
-    sized,
-)
+from kernelgrad.solvers import contract, support
 from kernelgrad.solvers.schedules import smoothness
-from kernelgrad.solvers.support import (
-    KernelSolver,
-    SupportState,
-    SupportUpdate,
-    build_exact,
-)
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray
 from kernelgrad.validation import CapabilityError
 
@@ -59,18 +46,15 @@ class RowTiles:
         self._cut(0)
 
     def _cut(self, start: int) -> None:
-        """Bring the tiles from `start` on, of any sizes, back to `TILE` rows."""
         rows = join_rows(self.tiles[start:])
         cuts = range(0, max(1, rows.n_rows), TILE)
         self.tiles[start:] = [rows.take(slice(a, a + TILE)) for a in cuts]
 
     @property
     def n_rows(self) -> int:
-        """Number of rows."""
         return (len(self.tiles) - 1) * TILE + self.tiles[-1].n_rows
 
     def append(self, rows: ExactRows) -> None:
-        """Add rows at the end."""
         start = len(self.tiles) - 1
         self.tiles.append(rows)
         self._cut(start)
@@ -85,42 +69,38 @@ class RowTiles:
         return join_rows(parts)
 
     def copy(self) -> RowTiles:
-        """Return tiles that grow by themselves; the rows are shared."""
         twin = RowTiles(self.tiles[-1])
         twin.tiles = list(self.tiles)
         return twin
 
 
 @dataclass(kw_only=True)
-class OnlineState(SupportState):
+class OnlineState(support.SupportState):
     """State of an online solver; ``rows`` are :class:`RowTiles`. See :func:`_sweep`."""
 
-    stamp: IntArray = sized("S", kinds="i")
-    base: Float64Array = sized("S", "C")
-    late: Float64Array = sized("S", "C")
-    scale: Float64Array = sized("C")
-    mass: Float64Array = sized("C")
-    square: Float64Array = sized("C")
-    bias: Float64Array = sized("C")
-    bias_sum: Float64Array = sized("C")
-    pace: Float64Array = sized("C")  # what the first batch says about step sizes
+    stamp: IntArray = contract.sized("S", kinds="i")
+    base: Float64Array = contract.sized("S", "C")
+    late: Float64Array = contract.sized("S", "C")
+    scale: Float64Array = contract.sized("C")
+    mass: Float64Array = contract.sized("C")
+    square: Float64Array = contract.sized("C")
+    bias: Float64Array = contract.sized("C")
+    bias_sum: Float64Array = contract.sized("C")
+    pace: Float64Array = contract.sized("C")  # what the first batch says about step sizes
     weight_sum: float = 0.0  # of the iterates in the sum
     row_weight: float = 0.0  # sum of the sample weights so far
 
     @classmethod
-    def restore_parts(cls, problem: Problem, record: Record) -> dict[str, Any]:
-        """Return the kernel and the rows that were described, in tiles."""
+    def restore_parts(cls, problem: contract.Problem, record: Record) -> dict[str, Any]:
         parts = super().restore_parts(problem, record)
         return parts | {"rows": RowTiles(parts["rows"])}
 
     @property
     def n_support(self) -> int:
-        """Number of support rows, S."""
         return len(self.base)
 
     @property
     def prepared(self) -> ExactRows:
-        """The support rows."""
         return join_rows(self.rows.tiles)
 
     @property
@@ -145,7 +125,7 @@ class OnlineState(SupportState):
 _PER_ROW = ("numbers", "stamp", "diagonal", "base", "late")
 
 
-class OnlineSolver(KernelSolver[OnlineState]):
+class OnlineSolver(support.KernelSolver[OnlineState]):
     r"""Base of the solvers that visit rows one by one, at the speed of matrix products.
 
     A batch is cut into groups. The kernel values of a group with the support, and with
@@ -170,7 +150,6 @@ class OnlineSolver(KernelSolver[OnlineState]):
     max_support: int | None
 
     def check(self) -> None:
-        """Raise if a parameter is outside its domain."""
         super().check()
         if self.max_support is None:
             return
@@ -189,21 +168,25 @@ class OnlineSolver(KernelSolver[OnlineState]):
         """
         return 1024 if n_rows is None else min(_MAX_ROWS, max(1, -(-n_rows // 20)))
 
-    def _start(self, problem: Problem, batch: TrainBatch, kappa: float) -> Pair:
+    def _start(
+        self, problem: contract.Problem, batch: contract.TrainBatch, kappa: float
+    ) -> Pair:
         """Return (bias, pace), (C,) each; kappa is the mean of ``k(x, x)``."""
-        bias = first_constant(problem, batch)
+        bias = contract.first_constant(problem, batch)
         given = getattr(self, self.pace_parameter)
         if given != "auto":
             return bias, np.full(problem.n_outputs, float(given))
         L = smoothness(problem.loss, batch.y, np.tile(bias, (batch.n_rows, 1)))
         return bias, self._first_pace(problem, L, kappa)
 
-    def _first_pace(self, problem: Problem, L: Float64Array, kappa: float) -> Float64Array:
+    def _first_pace(
+        self, problem: contract.Problem, L: Float64Array, kappa: float
+    ) -> Float64Array:
         """Return the pace for the curvature L of the loss."""
         raise NotImplementedError
 
     @abstractmethod
-    def _schedule(self, problem: Problem, state: OnlineState, t: Float64Array) -> Pair:
+    def _schedule(self, problem: contract.Problem, state: OnlineState, t: Float64Array) -> Pair:
         """Return the steps and factors of visits t = 1, 2, ..., shape (m, C) each."""
 
     @property
@@ -213,11 +196,10 @@ class OnlineSolver(KernelSolver[OnlineState]):
         name: str | None = self.average
         return name
 
-    def _square_radius(self, problem: Problem) -> float:
+    def _square_radius(self, problem: contract.Problem) -> float:
         return float(np.inf)
 
-    def check_problem(self, problem: Problem) -> None:
-        """Raise unless the loss is a convex one of labelled rows, and as subclasses do."""
+    def check_problem(self, problem: contract.Problem) -> None:
         loss = problem.loss
         if isinstance(loss, SemiSupervised) or not _TASKS & loss.tasks:
             raise CapabilityError(
@@ -227,11 +209,10 @@ class OnlineSolver(KernelSolver[OnlineState]):
             )
         self._square_radius(problem)
 
-    def init(self, problem: Problem, batch: TrainBatch) -> OnlineState:
-        """Resolve the kernel on the first batch and start from a constant."""
+    def init(self, problem: contract.Problem, batch: contract.TrainBatch) -> OnlineState:
         self.check_problem(problem)
         C = problem.n_outputs
-        exact, rows = build_exact(problem, batch)
+        exact, rows = support.build_exact(problem, batch)
         p = batch.sample_weight / batch.sample_weight.sum()
         bias, pace = self._start(problem, batch, float(p @ exact.kernel.exact_diag(rows)))
         zeros, empty = np.zeros(C), np.zeros((0, C))
@@ -251,8 +232,9 @@ class OnlineSolver(KernelSolver[OnlineState]):
             pace=np.array(pace, np.float64),
         )
 
-    def step(self, problem: Problem, state: OnlineState, batch: TrainBatch) -> StepInfo:
-        """Visit the rows of the batch; the training loss is that of each before its visit."""
+    def step(
+        self, problem: contract.Problem, state: OnlineState, batch: contract.TrainBatch
+    ) -> contract.StepInfo:
         n = batch.n_rows
         rows = state.exact.prepare(batch.X, batch.rows)
         y = np.asarray(batch.y, np.float64)
@@ -261,7 +243,7 @@ class OnlineSolver(KernelSolver[OnlineState]):
         weight = batch.sample_weight * ((state.rows_seen + n) / state.row_weight)
         numbers = batch.rows
         if problem.fixed_rows:
-            order = draws(problem.seed, _TAG, state.iteration).permutation(n)
+            order = contract.draws(problem.seed, _TAG, state.iteration).permutation(n)
             rows, y, weight = rows.take(order), y[order], weight[order]
             numbers = order if numbers is None else numbers[order]
         size = GROUP
@@ -286,7 +268,6 @@ class OnlineSolver(KernelSolver[OnlineState]):
         return self._info(state, train_loss, visits.finish(), step_size)
 
     def count_support(self, state: OnlineState) -> int:
-        """Return the number of support rows."""
         return state.n_support
 
     def functions(self, state: OnlineState) -> Pair:
@@ -295,9 +276,9 @@ class OnlineSolver(KernelSolver[OnlineState]):
 
 
 class _Visits:
-    """The visits of one step, group after group, and what they did to both functions."""
-
-    def __init__(self, solver: OnlineSolver, problem: Problem, state: OnlineState) -> None:
+    def __init__(
+        self, solver: OnlineSolver, problem: contract.Problem, state: OnlineState
+    ) -> None:
         self.solver, self.problem, self.state = solver, problem, state
         C = problem.n_outputs
         self.kept, self.blend = np.ones(C), np.zeros(C)
@@ -351,7 +332,6 @@ class _Visits:
         return f
 
     def _entries(self, rows: ExactRows, numbers: IntArray | None) -> tuple[IntArray, IntArray]:
-        """Return the entry of each row, and the rows of the group that get new ones."""
         state, S = self.state, self.state.n_support
         m = rows.n_rows
         if numbers is None:
@@ -366,7 +346,6 @@ class _Visits:
     def _products(
         self, rows: ExactRows, old: IntArray
     ) -> tuple[Float32Array, Float64Array, Float32Array]:
-        """Return k(group, group), k(group, support) base, and k(group, old)."""
         state, m = self.state, rows.n_rows
         tiles = state.rows.tiles
         partial = np.zeros((len(tiles), m, state.base.shape[1]))
@@ -388,7 +367,6 @@ class _Visits:
         return K, partial.sum(axis=0), K_old
 
     def _extend(self, new: IntArray, numbers: IntArray | None, K: Float32Array) -> None:
-        """Make entries with zero coefficients, outside of the support until they move."""
         state, C = self.state, self.state.base.shape[1]
         none = np.full(len(new), -1, np.int64)
         zeros = np.zeros((len(new), C))
@@ -405,7 +383,6 @@ class _Visits:
         self.origin = np.concatenate([self.origin, none])
 
     def _keep(self, kept: AnyArray, added: ExactRows | None = None) -> None:
-        """Drop entries; those without rows as yet have the rows `added`."""
         state = self.state
         S = state.rows.n_rows
         if not kept[:S].all():
@@ -418,8 +395,7 @@ class _Visits:
             for name in _PER_ROW:
                 setattr(state, name, getattr(state, name)[kept])
 
-    def finish(self) -> SupportUpdate:
-        """Return how the step moved the current function and the result."""
+    def finish(self) -> support.SupportUpdate:
         state = self.state
         keep, blend = np.zeros_like(self.kept), self.kept
         if state.weight_sum:
@@ -441,7 +417,7 @@ class _Visits:
             out[len(index) :] = coef[gone]
         if len(gone):
             rows.append(self.rows.take(gone))
-        return SupportUpdate(
+        return support.SupportUpdate(
             among=join_rows(rows),
             scale=self.kept,
             moved=now[0] - self.kept * before[0],

@@ -8,9 +8,7 @@ import numpy as np
 
 from kernelgrad.kernels.stationary import Form
 from kernelgrad.params import parameters, real
-from kernelgrad.solvers.contract import (
-    Problem,
-)
+from kernelgrad.solvers.contract import Problem
 from kernelgrad.solvers.dsg import DSG, DSGState, Proposal
 from kernelgrad.types import Float64Array
 
@@ -35,8 +33,7 @@ class CDSG(DSG):
     ----------
     max_step : float >= 1, default=1.0
         Bound of the expected line search in units of gamma. 1 means no line search: larger
-        steps are faster at first and worse later (the paper's appendix bounds them as well).
-        inf is Algorithm 4 as printed.
+        steps are faster at first and worse later. inf is Algorithm 4 as printed.
     spread : float >= 0, default=1.0
         sigma of Eq. (9), the spread of a feature's product over rows; 1 bounds that of cosine
         features. It matters for small batches only; with larger values blocks are reused less
@@ -66,10 +63,12 @@ class CDSG(DSG):
             return 0, 1.0
         g = proposal.step * proposal.mean_gradient
         noise = proposal.step * proposal.largest_gradient * self.spread / proposal.n_rows
+        # eta_1, ..., eta_m by Equation (9), and the largest
         eta = allowed_steps(state.beta, g, float(noise @ noise))
         best = int(np.argmax(eta))
-        if eta[best] <= 1.0:
+        if eta[best] <= 1.0:  # |eta_k| <= gamma_t: alpha_{m+1}, beta_{m+1}
             return n, 1.0
+        # else alpha_k, beta_k
         return best, min(float(eta[best]), float(self.max_step))
 
     def _after_step(
@@ -77,7 +76,7 @@ class CDSG(DSG):
     ) -> None:
         if block == len(state.beta):
             state.beta = np.vstack([state.beta.reshape(-1, len(move)), np.zeros_like(move)])
-        state.beta *= keep
+        state.beta *= keep  # beta_j = (1 - gamma lambda) beta_j
         state.beta[block] -= move
 
 

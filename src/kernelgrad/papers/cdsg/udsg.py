@@ -6,9 +6,7 @@ from typing import ClassVar
 
 from kernelgrad.kernels.stationary import Form
 from kernelgrad.params import integer, parameters
-from kernelgrad.solvers.contract import (
-    Problem,
-)
+from kernelgrad.solvers.contract import Problem
 from kernelgrad.solvers.dsg import DSG, DSGState, Proposal, uniform_block
 
 
@@ -47,6 +45,7 @@ class UDSG(DSG):
         self, problem: Problem, state: DSGState, proposal: Proposal
     ) -> tuple[int, float]:
         place = state.iteration % (self.new_blocks + self.reused_blocks)
-        if place < self.new_blocks:
+        if place < self.new_blocks:  # Algorithm 3: a new feature
             return state.iterates.x.n_blocks, 1.0
+        # or a uniformly drawn old one
         return uniform_block(problem, state), 1.0

@@ -7,13 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kernelgrad.linear import loops
-from kernelgrad.linear.anchors import build_graph
-from kernelgrad.linear.base import (
-    LinearState,
-    Round,
-    StochasticSolver,
-)
+from kernelgrad.linear.base import LinearState, Round, StochasticSolver
 from kernelgrad.linear.svrg import snapshot
+from kernelgrad.papers.s3gd.anchors import build_graph
 from kernelgrad.params import boolean, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, transient
 from kernelgrad.types import Float64Array
@@ -28,8 +24,6 @@ _STALLED = 1e-2
 
 @dataclass(kw_only=True)
 class S3GDState(LinearState):
-    """State of :class:`S3GD`."""
-
     alpha: float = -1.0  # of the last step: with another one anchors have their turn again
     switched: int = -1  # iteration after which gradients are exact; -1 before
     objective: float = math.inf  # after the last pass
@@ -175,7 +169,6 @@ class S3GD(StochasticSolver[S3GDState]):
         return max(_INNER, int(renewal / step)) if r.data.is_sparse else _INNER
 
     def step(self, problem: Problem, state: S3GDState, batch: TrainBatch) -> StepInfo:
-        """Take one pass over the rows, with anchors or with exact references."""
         info = super().step(problem, state, batch)
         if info.objective is not None and state.switched < 0:
             last, now = state.objective, info.objective
@@ -187,6 +180,5 @@ class S3GD(StochasticSolver[S3GDState]):
     def finish(
         self, problem: Problem, state: S3GDState, batch: TrainBatch
     ) -> dict[str, Any] | None:
-        """Return objective and optimality of the result, and when gradients became exact."""
         audit = super().finish(problem, state, batch)
         return None if audit is None else audit | {"switched": state.switched}

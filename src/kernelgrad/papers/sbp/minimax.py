@@ -87,7 +87,6 @@ def _stride(n: int) -> int:
 # reassociation: plain sums, whose order the length fixes
 @njit(nogil=True, cache=True, fastmath={"contract", "nsz", "arcp", "reassoc"}, forceinline=True)
 def _below(c: Any, weight: Any, level: float) -> tuple[float, float, int]:
-    """Weighted sum, weight and number of the responses below the level."""
     total, mass, count = 0.0, 0.0, 0
     if weight is None:
         for i in range(c.size):
@@ -104,7 +103,6 @@ def _below(c: Any, weight: Any, level: float) -> tuple[float, float, int]:
 
 @njit(nogil=True, cache=True)
 def _lowest(c: Any, weight: Any) -> tuple[float, float]:
-    """Return the lowest response of positive weight, and the weight; infinity for none."""
     value, mass = np.inf, 1.0
     for i in range(c.size):
         if c[i] < value and (weight is None or weight[i] > 0.0):
@@ -201,7 +199,6 @@ def _order(values: Float64Array) -> IntArray:
 
 @njit(nogil=True, cache=True)
 def _between(c: Any, weight: Any, low: float, high: float) -> tuple[Any, bool]:
-    """Rows of positive weight in [low, high], and whether none is above."""
     rows = np.empty(c.size, np.intp)
     count, above = 0, 0
     for i in range(c.size):

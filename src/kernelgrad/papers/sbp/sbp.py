@@ -71,25 +71,18 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
 
     More than two classes are one against the rest. All classes use all sampled kernel rows:
     a row drawn for any class enters the estimate of class c with weight
-    ``p_c(i) / (m sum_b p_b(i))``, which is unbiased before the weights of each sign are
-    normalised to their share.
-
-    A row of weight 2 counts as two rows: it can take twice the slack and is drawn twice as
-    often. The budget of slack is nu times the sum of weights.
+    ``p_c(i) / (m sum_b p_b(i))``. A row of weight 2 counts as two rows.
 
     Parameters
     ----------
     nu : float >= 0 or None, default=None
         Mean slack allowed for a unit-norm function. 0 is the batch perceptron for classes that
-        the kernel separates, which adds a row of the lowest response and converges to the
-        largest margin (Section 3.1). None follows the estimator's alpha: nu is adapted until
-        the solution is that of the regularised problem, for which ``nu |w*| = mean hinge(w*)``
-        (Section 5).
+        the kernel separates (Section 3.1). None follows the estimator's alpha: nu is adapted
+        until ``nu |w| = mean hinge(w)``, as in the regularised problem (Section 5).
     batch_size : int or "auto", default="auto"
         Rows sampled per update, m. The paper has 1; m kernel rows at once are one matrix
-        product. ``"auto"`` is 32 with a bias and 8 without, since larger samples then oscillate
-        along the constant direction; for more than two classes 4 and 2 per class. From 16,384
-        rows on it is twice as many with a bias.
+        product. ``"auto"`` is 32 with a bias (64 from 16,384 rows on) and 8 without; for more
+        than two classes 4 and 2 per class.
     round_size : int or "auto", default="auto"
         Sampled rows in one step of the loop, between two entries of ``history_``. ``"auto"`` is
         n / 40: the default ``max_iter=40`` draws as many rows as there are, or more if n is so
@@ -155,7 +148,6 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
         }
 
     def init(self, problem: Problem, batch: TrainBatch) -> SBPState:
-        """Resolve the kernel and start from the zero function."""
         C, n = problem.n_outputs, batch.n_rows
         return self._new_state(
             problem, batch, average=np.zeros((n, C)), mean_responses=np.zeros((C, n)),
@@ -175,7 +167,6 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
         return min(size, n)
 
     def step(self, problem: Problem, state: SBPState, batch: TrainBatch) -> StepInfo:
-        """Draw `round_size` rows, update after each `batch_size` of them, then rescale."""
         rows = self._attach(problem, state, batch)
         n, C = batch.n_rows, problem.n_outputs
         before = rows.n_evaluations
@@ -236,7 +227,7 @@ class _Round:
         state = self.state
         state.updates += 1
         rng = draws(self.problem.seed, _TAG, state.updates)
-        pooled, chances = self._sample(rng, m)
+        pooled, chances = self._sample(rng, m)  # Algorithm 1: gamma by find_gamma, i below it
         index, count = np.unique(pooled, return_counts=True)
         self.n_drawn += len(pooled)
         beta = self._weights(index, count, chances)
@@ -249,6 +240,7 @@ class _Round:
         floor = _ROUNDING * max(float(K.diagonal().max()), 1e-300)
         eta = np.where(state.power > floor, 1.0 / np.sqrt(np.maximum(state.power, floor)), 0.0)
         along = np.einsum("ic,ci->c", beta, state.responses[:, index])
+        # r^2 <- r^2 + 2 eta c_i + eta^2 K_ii; beyond 1 everything is divided by r
         norm2 = state.square_norm + 2 * eta * along + eta**2 * square
         shrink = 1.0 / np.sqrt(np.maximum(norm2, 1.0))
         state.square_norm = norm2 * shrink**2
@@ -267,6 +259,7 @@ class _Round:
         self.scale = self.scale * shrink
         self.mass = self.mass + omega * self.scale
         self.touched[index] = True
+        # the responses: c <- shrink (c + eta y_i y K_i), and their average
         self._advance(self.rows.product(slots, gradient), eta, shrink, share)
         self.kept = self.kept * shrink
         self.blended += share * (self.kept - self.blended)
@@ -301,14 +294,12 @@ class _Round:
         self.scale, self.mass = np.ones_like(self.scale), np.zeros_like(self.mass)
 
     def _has_bias(self, c: int) -> bool:
-        """Return whether there is a bias to fit: one class alone needs none."""
         both = len(self.positive[c]) and len(self.negative[c])
         return self.problem.fit_intercept and bool(both)
 
     def _level(
         self, c: int, values: Float64Array, volume: float
     ) -> tuple[float, float, _Chances]:
-        """Return level, bias, and the rows below with their probabilities, by class."""
         if self._has_bias(c):
             found = minimax.two_class_level(
                 values, self.positive[c], self.negative[c], volume, self.weight
@@ -424,7 +415,6 @@ class _Round:
         return max(slack / (s * float(np.sqrt(square))), _LEAST_NU)
 
     def finish(self) -> SupportUpdate:
-        """Set scale and bias of the result; return how the round moved both functions."""
         state, solver = self.state, self.solver
         self._settle()
         n = len(self.p)
@@ -498,7 +488,6 @@ def paired_heights(
 
 
 def _draw(rng: np.random.Generator, index: IntArray, p: Float64Array, size: int) -> IntArray:
-    """Draw `size` of the rows with chances proportional to p, with replacement."""
     edges = np.cumsum(p)
     drawn = np.searchsorted(edges, rng.random(size) * edges[-1], side="right")
     return np.asarray(index[np.minimum(drawn, len(index) - 1)])

@@ -135,12 +135,10 @@ class TSG(DSG):
         }
 
     def check(self) -> None:
-        """Raise if a parameter is outside its domain."""
         super().check()
         check_ramp(self.ramp)
 
     def check_problem(self, problem: Problem) -> None:
-        """Raise CapabilityError unless the loss is one of labelled and unlabelled rows."""
         semi_supervised(problem, self.name)
         if not problem.alpha > 0:
             raise CapabilityError(
@@ -149,7 +147,6 @@ class TSG(DSG):
             )
 
     def resolve_batch_size(self, n_rows: int | None) -> int:
-        """Return the labelled and unlabelled rows of a batch together."""
         size = 2 * int(self.batch_size)
         return size if n_rows is None else max(1, min(size, n_rows))
 
@@ -182,13 +179,11 @@ class TSG(DSG):
         return gamma0 if self.preconditioned else np.minimum(gamma0, 1.0 / problem.alpha)
 
     def start(self, problem: Problem, batch: TrainBatch, stream: FeatureStream) -> DSGState:
-        """Return the state before the first step over a feature stream that exists."""
         state = super().start(problem, batch, stream)
         state.has_intercept = not problem.fit_intercept or bool(batch.y.any())
         return state
 
     def step(self, problem: Problem, state: DSGState, batch: TrainBatch) -> StepInfo:
-        """Predict on the batch, then add one block."""
         if not state.has_intercept and batch.y.any():
             intercept = problem.loss.intercept(batch.y, batch.sample_weight)
             state.iterates.set_intercept(intercept)
@@ -209,7 +204,7 @@ class TSG(DSG):
         return SemiSupervised(loss.labelled, loss.unlabelled, share * loss.ratio)
 
     def _shares(self, batch: TrainBatch) -> Float64Array:
-        """Return weights that sum to 1/2 over labelled rows and over the others."""
+        # step 7 of Algorithm 1: C times the mean labelled slope, C* times the unlabelled one
         known = batch.y.any(axis=1)
         p = np.array(batch.sample_weight, np.float64)
         for kind in (known, ~known):

@@ -8,9 +8,7 @@ import numpy as np
 
 from kernelgrad.papers.online import OnlineSolver, OnlineState, Pair
 from kernelgrad.params import choice, integer, parameters, real
-from kernelgrad.solvers.contract import (
-    Problem,
-)
+from kernelgrad.solvers.contract import Problem
 from kernelgrad.types import Float64Array
 
 
@@ -47,8 +45,7 @@ class NORMA(OnlineSolver):
         squared loss then meets its target.
     decay : float in [0, 1], default=0
         Exponent of t. A constant step makes the most progress in a few passes and follows a
-        changing target; the average reduces its noise. 0.5 is the rate of the paper's
-        convergence theorem.
+        changing target; 0.5 is the rate of the paper's convergence theorem.
     average : {"auto", "linear", "uniform", None}, default="auto"
         As in :class:`Pegasos`.
     radius : float > 0 or None, default=None
@@ -59,8 +56,7 @@ class NORMA(OnlineSolver):
         with `max_support`: dropped rows would change the norm.
     max_support : int or None, default=None
         Support rows to keep; a visit costs as many kernel values. None keeps all, which is far
-        more accurate unless alpha is large enough for the bound above, but grows without bound
-        on an endless stream.
+        more accurate unless alpha is large enough for the bound above.
 
     Notes
     -----
@@ -83,7 +79,6 @@ class NORMA(OnlineSolver):
     max_support: int | None = integer(default=None, low=1, words=(None,))
 
     def check(self) -> None:
-        """Raise if a parameter is outside its domain."""
         super().check()
         if self.radius is not None and self.max_support is not None:
             raise ValueError(

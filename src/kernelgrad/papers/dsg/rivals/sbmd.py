@@ -9,24 +9,27 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad.compute.rows import as_rows
-from kernelgrad.linear import loops
-from kernelgrad.linear.base import (
-    STREAM_ROWS,
-    PreparedRows,
-    as_linear,
-    draw_batches,
-    falling_runs,
+from kernelgrad.compute.caching import njit
+from kernelgrad.compute.rows import (
+    Csr,
+    Dense,
+    as_rows,
+    by_type,
+    column,
+    entries,
+    entry,
+    responses,
 )
+from kernelgrad.linear import base
+from kernelgrad.linear.loops import shrink
 from kernelgrad.linear.sgd import AveragingSolver, SGDState
+from kernelgrad.losses.scalar import slopes_of_row, value_of_row
 from kernelgrad.params import integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized
 from kernelgrad.types import Float64Array, IntArray
 
-_BLOCKS = 8  # of SBMD
-
-
-_LEAST = 1e-3  # of the largest L_B(p): blocks of nearly empty columns step no further
+_BLOCKS = 8
+_LEAST = 1e-3  # share of the largest L_B(p): blocks of nearly empty columns step no further
 
 
 @dataclass(kw_only=True)
@@ -73,9 +76,8 @@ class SBMD(AveragingSolver):
     rows costs the responses of p rows and the update of one block; on CSR rows it costs the
     stored entries of p rows, since columns take the penalties that they have missed at once.
 
-    A row moves only one block each time that it is drawn, so that an order without replacement
-    helps little: ``"sgd"`` comes much closer to the minimum in as many passes. Use this method
-    for comparisons: it takes some tens of passes to come within a percent.
+    Use this method for comparisons: it takes some tens of passes to come within a percent, and
+    ``"sgd"`` comes much closer to the minimum in as many.
 
     References
     ----------
@@ -99,7 +101,6 @@ class SBMD(AveragingSolver):
         return np.arange(B + 1, dtype=np.int64) * d // B
 
     def init(self, problem: Problem, batch: TrainBatch) -> SBMDState:
-        """Start from zero coefficients and the best constant."""
         state: SBMDState = super().init(problem, batch)
         if self.step_size == "auto":
             data = self._attach(problem, state, batch)
@@ -107,7 +108,7 @@ class SBMD(AveragingSolver):
             state.top = self._largest_norms(data)
         return state
 
-    def _spectra(self, problem: Problem, data: PreparedRows) -> Iterator[float]:
+    def _spectra(self, problem: Problem, data: base.PreparedRows) -> Iterator[float]:
         """Yield the largest eigenvalue of the second moments of each block.
 
         On at most 4,096 rows, as :meth:`PreparedRows.spectrum`.
@@ -119,15 +120,16 @@ class SBMD(AveragingSolver):
             one = replace(some, batch=replace(some.batch, X=part), rows=as_rows(part))
             yield one.spectrum(False, problem.seed)
 
-    def _largest_norms(self, data: PreparedRows) -> Float64Array:
-        """Return the largest squared norm of a row in each block of columns, (B,)."""
+    def _largest_norms(self, data: base.PreparedRows) -> Float64Array:
         first = self.cuts(data.d)
         of = np.repeat(np.arange(len(first) - 1), np.diff(first))
         largest = np.zeros(len(first) - 1)
-        loops.block_norms(data.rows, data.share, of, largest)
+        block_norms(data.rows, data.share, of, largest)
         return largest
 
-    def _attach(self, problem: Problem, state: SBMDState, batch: TrainBatch) -> PreparedRows:
+    def _attach(
+        self, problem: Problem, state: SBMDState, batch: TrainBatch
+    ) -> base.PreparedRows:
         """Return the prepared rows; those that were not there before may be larger."""
         known = state.data is not None and state.data.batch is batch
         data = super()._attach(problem, state, batch)
@@ -136,7 +138,7 @@ class SBMD(AveragingSolver):
         return data
 
     def first_steps(
-        self, state: SBMDState, data: PreparedRows, batch_size: int, n_blocks: int
+        self, state: SBMDState, data: base.PreparedRows, batch_size: int, n_blocks: int
     ) -> tuple[Float64Array, float]:
         """Return the first step of each block (B,) and of the bias."""
         if self.step_size != "auto":
@@ -150,28 +152,25 @@ class SBMD(AveragingSolver):
         return 0.5 / L, 0.5 * _BLOCKS / (n_blocks * data.curvature)
 
     def step(self, problem: Problem, state: SBMDState, batch: TrainBatch) -> StepInfo:
-        """Take one pass over the batch."""
-        own = as_linear(problem)
+        own = base.as_linear(problem)
         data = self._attach(problem, state, batch)
         p = min(self.batch_size, data.n)
         T = -(-data.n // p)
         rng = draws(own.seed, self.tag, state.iteration)
-        order, share = draw_batches(data, T, p, rng)
+        order, share = base.draw_batches(data, T, p, rng)
         first = self.cuts(data.d)
         chosen = rng.integers(0, len(first) - 1, T)
         eta, eta_bias = self.first_steps(state, data, p, len(first) - 1)
         eta_bias *= float(own.fit_intercept)
         W, b = data.native(state.coef), state.bias.copy()
-        least = 0 if own.fixed_rows else STREAM_ROWS
+        least = 0 if own.fixed_rows else base.STREAM_ROWS
         state.pass_rows = max(state.pass_rows, T * p, least)
         seen, fall = 0.0, 1.0
-        for start, stop, fall in falling_runs(T, p, 1.0, state.n_drawn, state.pass_rows):
-            now, some = slice(start, stop), chosen[start:stop]
-            waiting = some if data.is_sparse else some[:0]
-            blocks = loops.Blocks.make(first, fall * eta, own.l1, own.l2, waiting)
-            seen += loops.descend_on_blocks(
-                data.code, data.numbers, data.rows, data.Y, W, b, order[now], share[now], some,
-                blocks, fall * eta_bias,
+        for start, stop, fall in base.falling_runs(T, p, 1.0, state.n_drawn, state.pass_rows):
+            now = slice(start, stop)
+            seen += descend_on_blocks(
+                data.code, data.numbers, data.rows, data.Y, W, b, order[now], share[now],
+                chosen[now], first, fall * eta, fall * eta_bias, own.l1, own.l2,
             )  # fmt: skip
             if not (np.isfinite(W).all() and np.isfinite(b).all()):
                 break
@@ -181,3 +180,83 @@ class SBMD(AveragingSolver):
         return StepInfo(
             train_loss=seen / T, step_size=float(fall * eta.max()), n_random_features=0
         )
+
+
+# -- loops ---------------------------------------------------------------------------------
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def block_norms(rows: Any, share: Float64Array, block: IntArray, largest: Float64Array) -> None:
+    """Raise `largest` to the squared norms of rows with a share in each block of columns."""
+    total = np.zeros(len(largest))
+    for i in range(len(share)):
+        if share[i] > 0.0:
+            total[:] = 0.0
+            for q in entries(rows, i):
+                total[block[column(rows, q)]] += np.float64(entry(rows, i, q)) ** 2
+            for a in range(len(largest)):
+                largest[a] = max(largest[a], total[a])
+
+
+def _dense_move(
+    rows: Any, batch: Any, V: Any, W: Any, low: int, high: int, eta: float, l1: float, l2: float
+) -> None:
+    for c in range(len(W)):
+        w = W[c, low:high]
+        for k in range(len(batch)):
+            s = eta * V[k, c]
+            if s != 0.0:
+                x = rows.values[batch[k], low:high]
+                for j in range(high - low):
+                    w[j] -= s * x[j]
+        for j in range(high - low):
+            w[j] = shrink(w[j], eta, l1, l2)
+
+
+def _csr_move(
+    rows: Any, batch: Any, V: Any, W: Any, low: int, high: int, eta: float, l1: float, l2: float
+) -> None:
+    for k in range(len(batch)):
+        i = batch[k]
+        for q in range(rows.indptr[i], rows.indptr[i + 1]):
+            j = rows.indices[q]
+            if low <= j < high:
+                for c in range(W.shape[1]):  # no views of W: each would count references
+                    W[j, c] -= eta * rows.data[q] * V[k, c]
+    for j in range(low, high):
+        for c in range(W.shape[1]):
+            W[j, c] = shrink(W[j, c], eta, l1, l2)
+
+
+_move = by_type({Dense: _dense_move, Csr: _csr_move})
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def descend_on_blocks(
+    code: int, numbers: Any, rows: Any, Y: Any, W: Any, b: Any, order: Any, share: Any,
+    chosen: Any, first: Any, eta: Any, eta_bias: float, l1: float, l2: float,
+) -> float:  # fmt: skip
+    """Take T steps in place, each on block ``chosen[t]``; return the sum of losses seen.
+
+    Arguments are as in :func:`kernelgrad.linear.loops.descend`; first (B + 1,), eta (B,).
+    """
+    T, p = order.shape
+    C = len(b)
+    V, u = np.zeros((p, C)), np.zeros(C)
+    seen = 0.0
+    for t in range(T):
+        batch, a = order[t], chosen[t]
+        for k in range(p):
+            i = batch[k]
+            responses(rows, i, W, b, u)
+            slopes_of_row(code, numbers, Y[i], u, V[k])
+            seen += share[t, k] * value_of_row(code, numbers, Y[i], u)
+            for c in range(C):
+                V[k, c] *= share[t, k]
+        for c in range(C):
+            total = 0.0
+            for k in range(p):
+                total += V[k, c]
+            b[c] -= eta_bias * total
+        _move(rows, batch, V, W, first[a], first[a + 1], eta[a], l1, l2)
+    return seen

@@ -35,11 +35,9 @@ class SDCA(RowsSolver[DualState]):
     outputs share the kernel rows and are otherwise independent.
 
     Rows are taken in blocks: kernel values among the rows of a block give the same steps as one
-    row at a time, and full kernel rows are then needed only of the rows that moved. The
-    responses of all rows are kept in float64, so that the gap
-    ``P - D = sum_i p_i (l_i(f_i) + l_i^*(u_i) - u_i f_i)`` costs O(n) and does not drift. A row
-    whose own term is at most a tenth of the tolerance times the objective is skipped: all such
-    rows together cannot delay convergence.
+    row at a time, and full kernel rows are then needed only of the rows that moved. The gap is
+    ``P - D = sum_i p_i (l_i(f_i) + l_i^*(u_i) - u_i f_i)``; a row whose own term is at most a
+    tenth of the tolerance times the objective is skipped.
 
     Losses: hinge, smoothed_hinge, squared_hinge, logistic, modified_logistic, squared,
     epsilon_insensitive, absolute, quantile and huber.
@@ -66,12 +64,8 @@ class SDCA(RowsSolver[DualState]):
 
     Notes
     -----
-    The intercept is the loss's best constant and is not optimised further: its dual would be an
-    equality constraint, which no single coordinate can keep. For a bias fitted with the
-    function use ``solver="sbp"``; with ``fit_intercept=False`` there is none.
-
-    Work per pass is at most n^2 kernel values. Kernel rows are kept up to the estimator's
-    ``memory_limit``.
+    The intercept is the loss's best constant: its dual would be an equality constraint, which
+    no single coordinate can keep. Kernel rows are kept up to the estimator's ``memory_limit``.
 
     References
     ----------
@@ -94,7 +88,6 @@ class SDCA(RowsSolver[DualState]):
     max_support: int | None = integer(default=None, low=1, words=(None,))
 
     def check_problem(self, problem: Problem) -> None:
-        """Raise CapabilityError for a loss without a dual step, ValueError for alpha = 0."""
         conjugate_of(problem.loss, problem.n_outputs)
         check_alpha(self.name, problem.alpha)
 
@@ -107,7 +100,6 @@ class SDCA(RowsSolver[DualState]):
         return DualAscent(state, rows, loss, y, weight / weight.sum(), size)
 
     def init(self, problem: Problem, batch: TrainBatch) -> DualState:
-        """Resolve the kernel and start from the intercept alone."""
         self.check_problem(problem)
         C = problem.n_outputs
         state = self._new_state(
@@ -118,7 +110,6 @@ class SDCA(RowsSolver[DualState]):
         return state
 
     def step(self, problem: Problem, state: DualState, batch: TrainBatch) -> StepInfo:
-        """Visit `round_size` rows, then measure the gap."""
         ascent = self._ascent(problem, state, batch)
         rows = ascent.rows
         evaluations = rows.n_evaluations

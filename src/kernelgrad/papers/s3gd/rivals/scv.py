@@ -9,14 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernelgrad.compute.linalg import dense
-from kernelgrad.linear import loops
-from kernelgrad.linear.base import (
-    LinearState,
-    PreparedRows,
-    Round,
-    StochasticSolver,
-    falling_runs,
-)
+from kernelgrad.linear import base, loops
 from kernelgrad.params import integer, parameters, real
 from kernelgrad.solvers.contract import Problem, TrainBatch, transient
 from kernelgrad.types import Float64Array
@@ -29,14 +22,12 @@ _CHUNK = 8192  # rows that are made dense at once
 
 
 @dataclass(kw_only=True)
-class SCVState(LinearState):
-    """State of :class:`SCV`; the moments come again with the rows."""
-
+class SCVState(base.LinearState):
     moments: loops.Moments | None = transient()
 
 
 @parameters
-class SCV(StochasticSolver[SCVState]):
+class SCV(base.StochasticSolver[SCVState]):
     r"""Stochastic gradients with control variates made of the moments of classes.
 
     The reference of a row is the derivative at the mean of its class, with the first-order
@@ -78,7 +69,6 @@ class SCV(StochasticSolver[SCVState]):
     round_size: int | str = integer(default="auto", low=1, words=("auto",))
 
     def init(self, problem: Problem, batch: TrainBatch) -> SCVState:
-        """Start from zero coefficients and the best constant."""
         classes = (
             len(np.unique(batch.y, axis=0)) if "classification" in problem.loss.tasks else 1
         )
@@ -92,20 +82,21 @@ class SCV(StochasticSolver[SCVState]):
             )
         return super().init(problem, batch)
 
-    def _runs(self, r: Round[SCVState]) -> Iterator[tuple[int, int, float]]:
+    def _runs(self, r: base.Round[SCVState]) -> Iterator[tuple[int, int, float]]:
         if self.step_size != "auto":
             return super()._runs(r)
-        return falling_runs(r.n_steps, r.p, self._first_step(r), r.state.rows_seen, r.data.n)
+        return base.falling_runs(
+            r.n_steps, r.p, self._first_step(r), r.state.rows_seen, r.data.n
+        )
 
-    def _reference(self, r: Round[SCVState], W: Float64Array, b: Float64Array) -> Any:
+    def _reference(self, r: base.Round[SCVState], W: Float64Array, b: Float64Array) -> Any:
         if r.state.moments is None:
             classes = "classification" in r.problem.loss.tasks
             r.state.moments = group_moments(r.data, classes)
         return r.state.moments.references(W, b)
 
 
-def group_moments(data: PreparedRows, by_class: bool) -> loops.Moments:
-    """Return the weighted moments of the rows of each class, or of all rows."""
+def group_moments(data: base.PreparedRows, by_class: bool) -> loops.Moments:
     X, Y, share = data.batch.X, data.Y, data.share
     n, d = X.shape
     if by_class:

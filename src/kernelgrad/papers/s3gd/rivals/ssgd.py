@@ -7,14 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad.linear.anchors import check_points, cluster_rows
-from kernelgrad.linear.base import (
-    PreparedRows,
-    Round,
-    as_linear,
-    weighted_draws,
-)
+from kernelgrad.linear import base
 from kernelgrad.linear.sgd import SGD, SGDState
+from kernelgrad.papers.s3gd.anchors import check_points, cluster_rows
 from kernelgrad.params import parameters
 from kernelgrad.solvers.contract import Problem, TrainBatch, draws, sized, transient
 from kernelgrad.types import Float64Array, IntArray
@@ -65,27 +60,27 @@ class SSGD(SGD):
     tag: ClassVar[int] = 0x737367
 
     def init(self, problem: Problem, batch: TrainBatch) -> Any:
-        """Start from zero coefficients and the best constant; cut the rows into strata."""
         state = super().init(problem, batch)
-        data: PreparedRows = state.data
+        data: base.PreparedRows = state.data
         k = min(self.batch_size, data.n)
-        check_points(as_linear(problem), k, data.d, self.name)
+        check_points(base.as_linear(problem), k, data.d, self.name)
         _, state.stratum = cluster_rows(data, k, problem.seed)
         return state
 
-    def _draw(self, r: Round[Any]) -> tuple[IntArray, Float64Array]:
+    def _draw(self, r: base.Round[Any]) -> tuple[IntArray, Float64Array]:
         T, rng = r.n_steps, draws(r.problem.seed, self.tag, r.state.iteration)
         order, share = np.empty((T, r.p), np.int64), np.zeros((T, r.p))
         strata = self._members(r.state, r.data)
         for place, (members, cumulative) in enumerate(strata):
-            order[:, place] = members[weighted_draws(cumulative, T, rng)]
+            order[:, place] = members[base.weighted_draws(cumulative, T, rng)]
             share[:, place] = cumulative[-1]
         order[:, len(strata) :] = order[:, :1]  # fewer strata than rows: the rest is nothing
         return order, share
 
     @staticmethod
-    def _members(state: SSGDState, data: PreparedRows) -> list[tuple[IntArray, Float64Array]]:
-        """Return the rows of each stratum that has a weight, and running sums of shares."""
+    def _members(
+        state: SSGDState, data: base.PreparedRows
+    ) -> list[tuple[IntArray, Float64Array]]:
         if not state.members:
             for s in range(int(state.stratum.max()) + 1):
                 rows = np.flatnonzero(state.stratum == s)
@@ -94,7 +89,6 @@ class SSGD(SGD):
                     state.members.append((rows, cumulative))
         return state.members
 
-    def _smoothness(self, r: Round[Any]) -> float:
-        """Return that of as many rows as the largest stratum lets count."""
+    def _smoothness(self, r: base.Round[Any]) -> float:
         largest = max(float(c[-1]) for _, c in self._members(r.state, r.data))
         return super()._smoothness(replace(r, p=max(1, int(1.0 / largest))))

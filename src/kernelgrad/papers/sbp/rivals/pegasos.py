@@ -8,9 +8,7 @@ import numpy as np
 
 from kernelgrad.papers.online import OnlineSolver, OnlineState, Pair
 from kernelgrad.params import boolean, choice, integer, parameters, real
-from kernelgrad.solvers.contract import (
-    Problem,
-)
+from kernelgrad.solvers.contract import Problem
 from kernelgrad.types import Float64Array
 from kernelgrad.validation import CapabilityError
 
@@ -39,7 +37,7 @@ class Pegasos(OnlineSolver):
         ``1 / alpha``. ``"auto"`` makes the first step ``1 / (L kappa)``, where L is the
         curvature of the loss (``E[l'^2] / E[l]`` for one with kinks) and kappa the mean of
         ``k(x, x)`` on the first batch: ``t0 = max(0, L kappa / alpha - 1)``. Smooth losses
-        diverge with 0; for all losses, the first passes need not correct the first large steps.
+        diverge with 0.
     projection : bool, default=False
         After each step project every output on the ball of radius ``1 / sqrt(alpha)``, which
         holds the minimiser of the hinge loss (Section 2.2). Rarely changes a result.
@@ -69,7 +67,6 @@ class Pegasos(OnlineSolver):
     max_support: int | None = integer(default=None, low=1, words=(None,))
 
     def check_problem(self, problem: Problem) -> None:
-        """Raise for alpha = 0, and with the projection for another loss than the hinge."""
         if problem.alpha <= 0:
             raise ValueError(
                 f"solver 'pegasos' needs alpha > 0, got {problem.alpha:g}; its steps are "

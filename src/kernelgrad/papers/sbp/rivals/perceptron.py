@@ -8,10 +8,7 @@ import numpy as np
 
 from kernelgrad.papers.online import OnlineSolver, OnlineState, Pair
 from kernelgrad.params import boolean, integer, parameters
-from kernelgrad.solvers.contract import (
-    Problem,
-    TrainBatch,
-)
+from kernelgrad.solvers.contract import Problem, TrainBatch
 from kernelgrad.types import Float64Array
 
 

@@ -24,14 +24,7 @@ import numpy as np
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.rows import FAST, Rows, add, as_rows
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.linear.base import (
-    LinearProblem,
-    LinearSolver,
-    LinearState,
-    PreparedRows,
-    as_linear,
-    evaluate,
-)
+from kernelgrad.linear import base
 from kernelgrad.linear.dual import best_bias
 from kernelgrad.losses import Loss, scalar
 from kernelgrad.papers.sbp import minimax
@@ -53,7 +46,7 @@ _SLACK = 2.0  # the largest of a row
 
 
 @dataclass(kw_only=True)
-class SIMBAState(LinearState):
+class SIMBAState(base.LinearState):
     """State of :class:`SIMBA`; ``coef`` and ``bias`` are of the result.
 
     The others are of rows divided by the largest norm.
@@ -69,7 +62,7 @@ class SIMBAState(LinearState):
 
 
 @parameters
-class SIMBA(LinearSolver[SIMBAState]):
+class SIMBA(base.LinearSolver[SIMBAState]):
     r"""Stochastic primal-dual iterations on the slack-constrained linear SVM (SVM-SIMBA).
 
     .. math:: \max_{\|w\| \le 1,\ b} \ \max_{0 \le \xi_i \le 2,\ \sum_i \xi_i \le n \nu}
@@ -102,9 +95,8 @@ class SIMBA(LinearSolver[SIMBAState]):
     by the largest norm. Iterate t has weight t in the average. A row of weight 2 is two rows.
     In the iterations nu is at most the largest norm of a row, since slack and bias are bounded.
 
-    The error falls as one over the square root of the number of iterations: use this solver as
-    a baseline, or for a rough solution on data with many rows and columns. There is no bound on
-    the error, so fits end by `max_iter`. A second copy of the rows is kept by columns.
+    The error falls as one over the square root of the number of iterations, and has no bound:
+    fits end by `max_iter`. A second copy of the rows is kept by columns.
 
     References
     ----------
@@ -120,7 +112,6 @@ class SIMBA(LinearSolver[SIMBAState]):
 
     @classmethod
     def takes(cls, loss: Loss) -> bool:
-        """Return whether the loss is the hinge."""
         return loss.code == scalar.HINGE
 
     def check_problem(self, problem: Problem) -> None:
@@ -141,8 +132,7 @@ class SIMBA(LinearSolver[SIMBAState]):
             )
 
     def init(self, problem: Problem, batch: TrainBatch) -> SIMBAState:
-        """Start from equal weights of the rows."""
-        own, C, d = as_linear(problem), problem.n_outputs, problem.n_features_in
+        own, C, d = base.as_linear(problem), problem.n_outputs, problem.n_features_in
         state = super().init(problem, batch)
         rows = _Rows(own, self._attach(problem, state, batch))
         if self.nu is None:
@@ -155,8 +145,7 @@ class SIMBA(LinearSolver[SIMBAState]):
         return state
 
     def step(self, problem: Problem, state: SIMBAState, batch: TrainBatch) -> StepInfo:
-        """Take `round_size` iterations, then scale the average to a margin of 1."""
-        own = as_linear(problem)
+        own = base.as_linear(problem)
         data = self._attach(problem, state, batch)
         if state.columns is None:
             state.columns = as_rows(data.batch.X.T)
@@ -190,7 +179,7 @@ class SIMBA(LinearSolver[SIMBAState]):
                 bias *= scale
             state.coef[:, c] = scale * rows.shrink * state.average[c]
             state.bias[c] = bias
-        found = evaluate(own, data, data.native(state.coef), state.bias)
+        found = base.evaluate(own, data, data.native(state.coef), state.bias)
         state.iteration += 1
         state.rows_seen += T
         return StepInfo(
@@ -203,9 +192,7 @@ class SIMBA(LinearSolver[SIMBAState]):
 
 
 class _Rows:
-    """The rows divided by the largest norm, in the sign of their class."""
-
-    def __init__(self, problem: LinearProblem, data: PreparedRows) -> None:
+    def __init__(self, problem: base.LinearProblem, data: base.PreparedRows) -> None:
         self.problem, self.data = problem, data
         self.y = np.ascontiguousarray(data.Y.T)
         self.p = data.share
@@ -216,7 +203,6 @@ class _Rows:
         self.negative = [np.flatnonzero(live & (y <= 0)) for y in self.y]
 
     def has_basins(self, c: int) -> bool:
-        """Return whether there is a bias to fit: one class alone needs none."""
         both = len(self.positive[c]) and len(self.negative[c])
         return self.problem.fit_intercept and bool(both)
 
@@ -226,7 +212,6 @@ class _Rows:
         return np.asarray(self.y[c] * self.data.responses(W, np.zeros(1))[:, 0])
 
     def level(self, c: int, w: Float64Array, nu: float) -> tuple[float, float]:
-        """Return the level of the responses with a mean slack of nu, and the bias."""
         values, volume = self.responses(c, w), nu * self.data.n
         weight = None if self.data.is_uniform else self.weight
         if self.has_basins(c):
@@ -317,7 +302,6 @@ def _split(
 
 @njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
 def _masses(q: AnyArray, s: AnyArray, y: AnyArray) -> tuple[float, float]:
-    """Return ``sum s q`` and ``sum s q y``."""
     total, signed = 0.0, 0.0
     for i in range(len(q)):
         total += s[i] * q[i]
@@ -340,7 +324,6 @@ def _discount(
 
 @njit(nogil=True, cache=True)
 def _row_at(q: Float64Array, s: Float64Array, sums: Float64Array, target: float) -> int:
-    """Return the first row where the running sum of ``s q`` is above the target."""
     block = 0
     for k in range(len(sums)):
         if sums[k] > 0.0:
@@ -360,7 +343,6 @@ def _row_at(q: Float64Array, s: Float64Array, sums: Float64Array, target: float)
 
 @njit(nogil=True, cache=True)
 def _coordinate_at(S: Float64Array, target: float) -> int:
-    """Return the first coordinate where the running sum of squares is above the target."""
     found = -1
     for j in range(len(S)):
         if S[j] != 0.0:
@@ -372,8 +354,6 @@ def _coordinate_at(S: Float64Array, target: float) -> int:
 
 
 class Game(NamedTuple):
-    """The data of the iterations for one output."""
-
     rows: Rows
     columns: Rows  # the transpose of the rows
     y: Float64Array  # targets -1/+1, (n,)
@@ -389,7 +369,6 @@ class Game(NamedTuple):
 
 @njit(nogil=True, cache=True)
 def iterate(game: Any, q: Float64Array, S: Float64Array, average: Float64Array) -> None:
-    """Take iterations in place on q (n,), and on S and the average of w, (d,)."""
     rows, columns, y, s, shrink, volume, fit_bias, uniform, first, eta, root = game
     n, d = len(q), len(S)
     blocks = -(-n // _BLOCK)

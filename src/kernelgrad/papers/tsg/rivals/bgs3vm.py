@@ -17,12 +17,7 @@ from kernelgrad.params import anything, choice, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized
 from kernelgrad.solvers.pseudo_labels import check_kinds, semi_supervised
 from kernelgrad.solvers.schedules import check_ramp, iterations, ramp_share, slope_grows
-from kernelgrad.solvers.support import (
-    KernelSolver,
-    SupportState,
-    SupportUpdate,
-    build_exact,
-)
+from kernelgrad.solvers.support import KernelSolver, SupportState, SupportUpdate, build_exact
 from kernelgrad.types import AnyArray, Float64Array, IntArray
 from kernelgrad.validation import CapabilityError
 
@@ -32,8 +27,6 @@ _STEP = 16.0
 
 @dataclass(kw_only=True)
 class BudgetState(SupportState):
-    """State of :class:`BGS3VM`."""
-
     labelled: AnyArray = sized("S", kinds="b")  # which support rows had a label
     coef: Float64Array = sized("S", "C")
     intercept: Float64Array = sized("C")
@@ -57,10 +50,9 @@ class BGS3VM(KernelSolver[BudgetState]):
     batch may lack one kind. The bias is the best constant of the labelled rows in the first
     batch that has any.
 
-    Rows with a gradient become support rows. If these exceed the budget of their kind, the rows
-    with the smallest ``max_c |a_sc| sqrt(k(x_s, x_s))`` are dropped, since the removal of any
-    one of them changes the function least. So memory and work per row are bounded however long
-    the fit is. Rows known by their numbers have one coefficient however often they are drawn.
+    Rows with a gradient become support rows. Beyond the budget of their kind the rows with the
+    smallest ``max_c |a_sc| sqrt(k(x_s, x_s))`` are dropped, since that changes the function
+    least. Rows known by their numbers have one coefficient however often they are drawn.
 
     Losses: any margin loss for labelled rows, any unlabelled loss for the others.
 
@@ -69,9 +61,7 @@ class BGS3VM(KernelSolver[BudgetState]):
     labelled_budget, unlabelled_budget : int, default=500
         Largest numbers of support rows with a label and without one.
     step_size : float > 0 or "auto", default="auto"
-        ``gamma_0``. ``"auto"`` is 16 over the mean of ``k(x, x)`` on the first batch: of 4, 8,
-        16 and 32, the last two did best in 40 and 200 steps with a few labels a batch, where
-        smaller ones had made little progress.
+        ``gamma_0``. ``"auto"`` is 16 over the mean of ``k(x, x)`` on the first batch.
     schedule : {"inverse", "constant"}, default="inverse"
         gamma_t as above, or ``gamma_0`` throughout.
     maintenance : {"removal", "projection"}, default="removal"
@@ -81,8 +71,7 @@ class BGS3VM(KernelSolver[BudgetState]):
     ramp : (start, end), default=(0.3, 0.6)
         Fractions of the horizon: the weight of the unlabelled loss is 0 before the first, 1
         after the second, and linear in between, since signs of f mean little before labels
-        shape them. Without the ramp the error on two moons with ten labels was .14, with it .10
-        (means of 12 draws, s.e. .02). ``(0, 0)`` is the paper.
+        shape them. ``(0, 0)`` is the paper.
     horizon : int or "auto", default="auto"
         Steps of the whole fit; ``"auto"`` is its ``max_iter``, and 100 on streams.
     batch_size : int or "auto", default="auto"
@@ -110,12 +99,10 @@ class BGS3VM(KernelSolver[BudgetState]):
     batch_size: int | str = integer(default="auto", low=1, words=("auto",))
 
     def check(self) -> None:
-        """Raise if a parameter is outside its domain."""
         super().check()
         check_ramp(self.ramp)
 
     def check_problem(self, problem: Problem) -> None:
-        """Raise unless the loss has two parts, and that of labelled rows is of the margin."""
         loss = semi_supervised(problem, self.name).labelled
         if "classification" not in loss.tasks or loss.is_multinomial:
             raise CapabilityError(
@@ -124,11 +111,9 @@ class BGS3VM(KernelSolver[BudgetState]):
             )
 
     def resolve_batch_size(self, n_rows: int | None) -> int:
-        """Return the rows per step."""
         return _BATCH if self.batch_size == "auto" else int(self.batch_size)
 
     def init(self, problem: Problem, batch: TrainBatch) -> BudgetState:
-        """Resolve the kernel on the first batch and start from a constant."""
         self.check_problem(problem)
         if problem.fixed_rows:
             check_kinds(batch.y, batch.sample_weight, self.name)
@@ -159,7 +144,6 @@ class BGS3VM(KernelSolver[BudgetState]):
         )
 
     def step(self, problem: Problem, state: BudgetState, batch: TrainBatch) -> StepInfo:
-        """Take one gradient step and bring the support back to its budgets."""
         loss = semi_supervised(problem, self.name)
         known = np.asarray(batch.y.any(axis=1))
         weight = np.asarray(batch.sample_weight, np.float64)
@@ -209,7 +193,6 @@ class BGS3VM(KernelSolver[BudgetState]):
     def _limit(
         self, state: BudgetState, pool: _Pool, kind: IntArray, budget: int, after: Float64Array
     ) -> None:
-        """Bring the rows `kind` of the pool to the budget, writing their coefficients."""
         kind = kind[after[kind].any(axis=1)]
         if len(kind) <= budget:
             return
@@ -241,7 +224,6 @@ class _Pool:
     def add(
         self, rows: ExactRows, added: Float64Array, known: AnyArray, numbers: IntArray | None
     ) -> None:
-        """Add the coefficients of the rows of a batch."""
         some = np.flatnonzero(added.any(axis=1))
         # rows of one number, in the batch or in the support, share a coefficient; without
         # numbers each row is one of its own

@@ -54,11 +54,9 @@ class CCCPS3VM(PseudoSolver):
     -----
     With the mean ``m`` of the unlabelled rows in the kernel's space and ``y`` the mean label
     the balance constraint is ``b = y - <w, m>``, that is ``f(x) = y + <w, Phi(x) - m>``: a
-    machine of constant y in the kernel centred at m, with no constraint left that single
-    coordinates could not keep. It is the optimum over the bias too. It takes ``n n_u`` more
-    kernel values, and all unlabelled rows become support rows. Without balance the bias is the
-    best constant of the labelled rows, +1 or -1 for the heavier class, so that rows far from
-    all others lie at the margin of that class. For classes of about equal weight prefer
+    machine of constant y in the kernel centred at m. It takes ``n n_u`` more kernel values, and
+    all unlabelled rows become support rows. Without balance the bias is the best constant of
+    the labelled rows, +1 or -1 for the heavier class: for classes of about equal weight prefer
     ``fit_intercept=False`` or balance.
 
     References
@@ -75,7 +73,6 @@ class CCCPS3VM(PseudoSolver):
     max_support: int | None = integer(default=None, low=1, words=(None,))
 
     def check_problem(self, problem: Problem) -> None:
-        """Check losses and alpha, and that there is a bias to balance with."""
         super().check_problem(problem)
         if self.balance and not problem.fit_intercept:
             raise CapabilityError(
@@ -84,7 +81,6 @@ class CCCPS3VM(PseudoSolver):
             )
 
     def init(self, problem: Problem, batch: TrainBatch) -> PseudoState:
-        """Resolve the kernel, centre it to balance, and start from the intercept alone."""
         state = super().init(problem, batch)
         if self.balance:
             known = np.asarray(batch.y.any(axis=1))

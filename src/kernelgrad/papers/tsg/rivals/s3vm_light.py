@@ -56,9 +56,8 @@ class S3VMLight(PseudoSolver):
 
     Notes
     -----
-    The bias is the best constant of the labelled rows, since there is no dual step for a free
-    bias: +1 or -1 for the heavier class, so that rows far from all others lie at the margin of
-    that class. For classes of about equal weight prefer ``fit_intercept=False``.
+    The bias is the best constant of the labelled rows, +1 or -1 for the heavier class. For
+    classes of about equal weight prefer ``fit_intercept=False``.
 
     References
     ----------
@@ -78,7 +77,6 @@ class S3VMLight(PseudoSolver):
     max_support: int | None = integer(default=None, low=1, words=(None,))
 
     def check(self) -> None:
-        """Raise if a parameter is outside its domain."""
         super().check()
         for fraction in self._given():
             check_real(
@@ -86,7 +84,6 @@ class S3VMLight(PseudoSolver):
             )
 
     def check_problem(self, problem: Problem) -> None:
-        """Check losses and alpha, and that there is a fraction for each output."""
         super().check_problem(problem)
         given = self._given()
         if len(given) not in (0, 1, problem.n_outputs):

@@ -17,19 +17,8 @@ from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource, sample_batches
 from kernelgrad.data.base import is_collection
 from kernelgrad.estimators import files as _files
+from kernelgrad.estimators import support
 from kernelgrad.estimators.blocks import by_blocks
-from kernelgrad.estimators.support import (
-    CallbackSupportMixin,
-    OnnxMixin,
-    adopt_columns,
-    all_or_nothing,
-    as_numpy,
-    check_columns,
-    check_values,
-    new_seed,
-    reported,
-    with_callbacks,
-)
 from kernelgrad.files.records import Check, write_container
 from kernelgrad.functions.expansions import PREDICT_ROWS
 from kernelgrad.functions.features import CACHE_BYTES, MOST_FEATURES, FeatureStream
@@ -65,8 +54,8 @@ TAG_CHOICE = 15
 
 @parameters
 class RandomFeatures(
-    OnnxMixin,
-    CallbackSupportMixin,
+    support.OnnxMixin,
+    support.CallbackSupportMixin,
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
     Documented,
@@ -85,9 +74,7 @@ class RandomFeatures(
 
     With the same int `random_state`, kernel and block size, the blocks are those of
     :class:`KernelClassifier` and :class:`KernelRegressor`, provided that bandwidth and scaling
-    come from the same rows: the first batch of the estimator must hold all rows, or 8,192 rows
-    as here. (If all rows fit into that batch, estimators merge rows that are equal in X and y;
-    this transformer, which has no y, counts every row.)
+    come from the same rows: a first batch of all rows, or of 8,192 rows as here.
 
     Parameters
     ----------
@@ -110,10 +97,7 @@ class RandomFeatures(
     memory_limit : float or None, default=None
         Bytes that a transform may use beside its input, its output and the weights of one block
         (256 MiB when None): rows are transformed in chunks that fit, of at least 512 rows.
-        Weights are not kept between transforms, so that a model in memory or in a pickle holds
-        only a seed. Drawing them again took 1 to 2 % of the time for 8,192 rows, and 0.1 to 3
-        ms for a single row. The limit never changes a result beyond the rounding of sparse
-        rows.
+        Weights are drawn again in each transform, so that a model holds only a seed.
     random_state : int, RandomState or None, default=None
         Seed of the features.
 
@@ -135,14 +119,9 @@ class RandomFeatures(
 
     Notes
     -----
-    There is no ``partial_fit``, since nothing accumulates over rows. Bandwidth and scaling are
-    fixed once, from a sample, because a later change would change all columns of the model that
-    was fitted to them. For a stream, fit this transformer on its first rows (or give gamma as a
-    number), then transform every chunk.
-
-    The number of threads and the chunks do not matter: the features of a row depend on that row
-    alone (to float32 rounding for sparse rows, which are made dense where a chunk holds many
-    non-zeros, and on processors whose BLAS rounds by the number of rows).
+    There is no ``partial_fit``: bandwidth and scaling are fixed once, from a sample. For a
+    stream, fit this transformer on its first rows (or give gamma as a number), then transform
+    every chunk. The features of a row depend on that row alone, to float32 rounding.
 
     Examples
     --------
@@ -196,7 +175,7 @@ class RandomFeatures(
             )
         return kernel
 
-    @with_callbacks
+    @support.with_callbacks
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fix the seed, and the bandwidth and input scaling from a sample of the rows.
 
@@ -209,19 +188,19 @@ class RandomFeatures(
             Present for the API's sake.
         """
         kernel = self._check_parameters()
-        with all_or_nothing(self), reported(self, X, y), single_threaded_blas():
-            self._seed = new_seed(self.random_state)
+        with support.all_or_nothing(self), support.reported(self, X, y), single_threaded_blas():
+            self._seed = support.new_seed(self.random_state)
             self._build(kernel, self._sample(X, kernel))
         return self
 
-    @as_numpy
+    @support.as_numpy
     def _sample(self, X: Any, kernel: Kernel) -> TrainBatch:
         """Return rows and weights of an estimator's first batch."""
         if is_collection(X):
             X = room("cluster").DaskSource(X)
         source, few = X, None  # rows in the estimators' order, so that sums are the same bits
         if isinstance(X, BatchSource):
-            adopt_columns(self, X)
+            support.adopt_columns(self, X)
             if X.n_rows <= SAMPLE_ROWS:
                 batch = X.read(0, X.n_rows)
                 few = batch.X, weights_of(batch)
@@ -275,7 +254,7 @@ class RandomFeatures(
         return -(-n // (blocks * planes))
 
     @by_blocks
-    @as_numpy
+    @support.as_numpy
     def transform(self, X: Any) -> Float32Array:
         """Return the random features.
 
@@ -296,7 +275,7 @@ class RandomFeatures(
         """
         check_is_fitted(self, "stream_")
         if isinstance(X, BatchSource):
-            check_columns(self, X)
+            support.check_columns(self, X)
             out = np.empty((X.n_rows, self._n_features_out), np.float32)
             for batch in X.chunks():
                 start = int(batch.rows[0])
@@ -322,7 +301,7 @@ class RandomFeatures(
                     if j == self.n_blocks_ - 1 and len(self._last) < width:
                         block = block[:, self._last]
                     np.multiply(block, factor, out=part[:, j * width : (j + 1) * width])
-                check_values(part, "The random features are not finite", start)
+                support.check_values(part, "The random features are not finite", start)
 
     def save(self, path: str | os.PathLike[str], *, key: bytes | None = None) -> None:
         """Write the fitted transformer to one file, as :meth:`KernelClassifier.save`."""
@@ -361,7 +340,6 @@ class RandomFeatures(
 
 
 def _pad(X: Matrix) -> Matrix:
-    """Repeat the last of dense rows up to a multiple of the padding."""
     missing = -len(X) % _PAD if isinstance(X, np.ndarray) else 0
     return np.concatenate([X, np.repeat(X[-1:], missing, axis=0)]) if missing else X
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import oracles_minimax
-from kernelgrad.papers.sbp import minimax
 from kernelgrad.papers.sbp.minimax import rows_below, slack_level, two_class_level
 from kernelgrad.validation import DataError
 
@@ -48,21 +47,6 @@ def many(n=20_000, seed=0, weighted=False):
     return c, y, rng.uniform(0, 2, n) if weighted else None
 
 
-@pytest.fixture
-def sampled(monkeypatch):
-    """Let the tiny problems too go by a sample, with windows that are often too narrow."""
-    monkeypatch.setattr(minimax, "_stride", lambda n: max(1, n // 2))
-    monkeypatch.setattr(
-        minimax,
-        "_bracket",
-        lambda few, step, below: (
-            (few.values[max(0, below - 1)], few.values[min(below, few.values.size - 1)])
-            if step > 1
-            else (-np.inf, np.inf)
-        ),
-    )
-
-
 # One level
 
 
@@ -75,25 +59,6 @@ def test_level_and_distribution_solve_the_linear_program():
         p = np.zeros(len(c))
         p[rows] = w[rows] / w[rows].sum()
         assert abs(p @ c + volume * (p / w).max() - level) < EXACT
-
-
-def test_every_start_gives_the_same_level(sampled):
-    for c, _, volume, weight, w in problems():
-        level = oracles_minimax.level_by_sort(c, volume, w)
-        starts = [None, np.nan, -np.inf, np.inf, -1e300, 1e300, c.min(), c.max(), level]
-        for start in starts:
-            assert abs(slack_level(c, volume, weight, start=start) - level) < EXACT
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_level_of_many_rows(weighted):
-    c, _, weight = many(weighted=weighted)
-    w = np.ones(c.size) if weight is None else weight
-    for volume in (1e-300, 1e-3, 30.0, 5e3, 1e6):
-        expected = oracles_minimax.level_by_sort(c, volume, w)
-        for start in (None, expected + 0.01, expected - 0.01, c.min() - 1):
-            found = slack_level(c, volume, weight, start=start)
-            assert found == pytest.approx(expected, rel=1e-13), volume
 
 
 def test_volume_nothing_is_the_lowest_response():
@@ -121,24 +86,6 @@ def test_responses_of_very_different_sizes():
     assert slack_level(c, 4.0, start=1e301) == 4.0 / 3.0
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_a_handful_of_passes_at_every_size(weighted):
-    passes = []
-    for n in (1_000, 30_000, 300_000):
-        c, _, weight = many(n, weighted=weighted)
-        for nu in (1e-4, 1e-2, 0.3):
-            level = slack_level(c, nu * n, weight)
-            w = None if weight is None else weight[:: minimax._stride(n)].copy()
-            few = c[:: minimax._stride(n)].copy()
-            guess = minimax._rise(few, w, nu * few.size, np.inf)[0]
-            passes.append(minimax._rise(c, weight, nu * n, guess)[1])
-            moved = c + np.random.default_rng(1).normal(scale=0.01, size=n)
-            assert minimax._rise(moved, weight, nu * n, level)[1] <= 5
-            assert minimax._rise(c, weight, nu * n, level)[1] <= 3
-            assert minimax._rise(c, weight, nu * n, np.inf)[1] > 5  # what a guess is for
-    assert max(passes) <= 6
-
-
 # Two classes
 
 
@@ -162,11 +109,6 @@ def test_two_classes_solve_the_linear_program():
         check_two_classes(*problem)
 
 
-def test_two_classes_solve_the_linear_program_by_samples(sampled):
-    for problem in problems(seed=4):
-        check_two_classes(*problem)
-
-
 def test_integer_weights_are_repeated_rows():
     for c, y, volume, _, _ in problems(100, seed=5):
         weight = np.random.default_rng(c.size).integers(0, 4, c.size)
@@ -187,20 +129,6 @@ def test_integer_weights_are_repeated_rows():
                 p = dense(one, c.size)[here].sum()
                 q = dense(many_rows, copies.size)[here[copies]].sum()
                 assert abs(p - q) < EXACT
-
-
-def test_unit_weights_are_no_weights():
-    c, y, _ = many()
-    # sums of n responses, in an order that the loop may choose for itself
-    rounding = c.size * np.finfo(float).eps * np.abs(c).max()
-    for volume in (0.5, 40.0, 1e4):
-        bare = two_class_level(c, *classes(y), volume)
-        ones = two_class_level(c, *classes(y), volume, np.ones(c.size))
-        np.testing.assert_allclose(bare[:2], ones[:2], rtol=0, atol=rounding)
-        for left, right in zip(bare[2:], ones[2:], strict=True):
-            np.testing.assert_array_equal(left, right)
-        assert np.unique(bare.p_positive).tolist() == [1 / (2 * bare.positive.size)]
-        assert bare.positive.size == bare.negative.size
 
 
 def test_no_volume_takes_the_lowest_row_of_each_class():
@@ -228,26 +156,15 @@ def test_a_small_class_wholly_below():
     assert abs(found.bias) <= 0.05 * (1 + 1e-6)
 
 
-def reference_level(c, y, volume, weight):
-    """Level by ternary search over the bias: the level is concave in it."""
-    w = np.ones(c.size) if weight is None else weight
-    low, high = -10.0, 10.0
-    for _ in range(80):
-        left, right = low + (high - low) / 3, high - (high - low) / 3
-        at = [oracles_minimax.level_by_sort(c + y * b, volume, w) for b in (left, right)]
-        low, high = (left, high) if at[0] < at[1] else (low, right)
-    return oracles_minimax.level_by_sort(c + y * low, volume, w)
-
-
 @pytest.mark.parametrize(("weighted", "volume"), [(False, 30.0), (True, 0.05), (True, 4e3)])
-def test_two_classes_of_many_rows(weighted, volume, monkeypatch):
+def test_two_classes_of_many_rows(weighted, volume):
     c, y, weight = many(6_000, weighted=weighted)
     if weight is not None:
         weight[::7] = 0
     found = two_class_level(c, *classes(y), volume, weight)
-    assert found.level == pytest.approx(reference_level(c, y, volume, weight), abs=1e-11)
     w = np.ones(c.size) if weight is None else weight
     heights, p = c + y * found.bias, dense(found, c.size)
+    # a primal and a dual point of one value: both are optimal
     assert w @ np.maximum(0, found.level - heights) == pytest.approx(volume, rel=1e-10)
     assert found.p_positive.sum() == pytest.approx(0.5, rel=1e-12)
     assert found.p_negative.sum() == pytest.approx(0.5, rel=1e-12)
@@ -255,33 +172,6 @@ def test_two_classes_of_many_rows(weighted, volume, monkeypatch):
     assert (p[found.negative] > 0).all()
     largest = (p[w > 0] / w[w > 0]).max()
     assert p @ heights + volume * largest == pytest.approx(found.level, abs=1e-12)
-    # the guess is a matter of time alone
-    monkeypatch.setattr(minimax, "_stride", lambda n: 1)
-    whole = two_class_level(c, *classes(y), volume, weight)
-    assert found.level == pytest.approx(whole.level, rel=1e-13)
-    assert found.bias == pytest.approx(whole.bias, rel=1e-11)
-    np.testing.assert_allclose(dense(whole, c.size), p, rtol=0, atol=1e-14)
-
-
-def test_most_rows_are_never_sorted(monkeypatch):
-    order, sizes = minimax._order, []
-
-    def counted(values):
-        sizes.append(values.size)
-        return order(values)
-
-    monkeypatch.setattr(minimax, "_order", counted)
-    share = []
-    for n in (10_000, 100_000, 1_000_000):
-        c, y, _ = many(n)
-        c += np.random.default_rng(2).normal(scale=1e-4, size=n)
-        for volume in (1e-4 * n, 1e-2 * n, 0.3 * n):
-            sizes.clear()
-            two_class_level(c, *classes(y), volume)
-            share.append(sum(sizes) / n)
-    share = np.reshape(share, (3, 3)).max(axis=1)
-    assert share[0] < 0.4
-    assert (share[1:] < share[:-1] / 1.5).all()  # n^(-1/3): a factor of 2.15
 
 
 # Both

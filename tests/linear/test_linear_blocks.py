@@ -10,10 +10,7 @@ import scipy.sparse as sp
 
 import oracles_linear as oracles
 from cases import every
-from kernelgrad.compute.rows import as_rows
-from kernelgrad.linear import loops
 from kernelgrad.linear.base import PreparedRows, draw_batches
-from kernelgrad.linear.column_blocks import LossState, cut_into_blocks
 from kernelgrad.linear.rbcd import RBCD
 from kernelgrad.losses import (
     Absolute,
@@ -26,7 +23,7 @@ from kernelgrad.losses import (
     SquaredError,
     SquaredHinge,
 )
-from kernelgrad.papers.dsg.rivals.sbmd import SBMD
+from kernelgrad.papers.dsg.rivals.sbmd import SBMD, descend_on_blocks
 from kernelgrad.solvers.contract import TrainBatch
 from oracles_losses import spec
 from steps import linear_problem, solve
@@ -66,68 +63,34 @@ def value(problem, batch, W, b):
     return oracles.objective(spec(problem.loss), X, y, p, W, b, problem.l1, problem.l2)
 
 
-@each_form
 @each_smooth
 @every("l1_ratio", [0.0, 0.8])
-@every("block_size", ["auto", 1, 4])
-def test_rbcd_ends_at_the_minimum(loss, form, l1_ratio, block_size):
-    problem, batch = setting(
-        loss, form=form, l1_ratio=l1_ratio, alpha=3e-2, weighted=True, outputs=3
-    )
+def test_rbcd_ends_at_the_minimum(loss, l1_ratio):
+    problem, batch = setting(loss, l1_ratio=l1_ratio, alpha=3e-2, weighted=True, outputs=3)
     X, y, p = plain(batch)
     W, b = oracles.optimum(spec(loss), X, y, p, problem.l1, problem.l2, True)
+    for size, form in (
+        ("auto", np.asarray),
+        (4, np.asarray),
+        (1, sp.csr_matrix),
+        (4, sp.csr_matrix),
+    ):
+        check_minimum(problem, replace(batch, X=form(X)), size, W, b)
+
+
+def check_minimum(problem, batch, block_size, W, b):
     state, (*_, info) = solve(RBCD(block_size=block_size), problem, batch, 300)
     assert info.converged
     best = value(problem, batch, W, b)
     assert value(problem, batch, state.coef, state.bias) <= best + 1e-9 * best
     assert info.objective == pytest.approx(best, rel=1e-8)
-    if isinstance(loss, Multinomial):  # a constant in all outputs is free
+    if isinstance(problem.loss, Multinomial):  # a constant in all outputs is free
         state.bias -= state.bias.mean() - b.mean()
     np.testing.assert_allclose(state.coef, W, atol=2e-4)
     np.testing.assert_allclose(state.bias, b, atol=2e-4)
-    if l1_ratio:
+    if problem.l1_ratio:
         np.testing.assert_array_equal(state.coef != 0, np.abs(W) > 1e-6)
         assert 0 < np.count_nonzero(state.coef) < W.size
-
-
-@each_form
-@each_smooth
-@every("block_size", [1, 4])
-def test_no_block_raises_the_objective(loss, form, block_size):
-    problem, batch = setting(loss, form=form, alpha=1e-4, l1_ratio=0.5, weighted=True, n=60)
-    data = PreparedRows.build(problem, batch)
-    # far from the minimum, where a model without a search for the step goes astray
-    W = 8.0 * np.random.default_rng(3).standard_normal((data.d, 2))
-    b = np.array([4.0, -4.0])
-    U = data.responses(data.native(W), b)
-    f = LossState(data.code, data.numbers, data.Y, U, data.share)
-    blocks = cut_into_blocks(data.rows, data.d, block_size, True, data.share)
-    start = last = value(problem, batch, W, b)
-    shares = []
-    for i in [*range(blocks.n_blocks)] * 3:
-        _, t = blocks.descend(f, W, b, np.array([i]), problem.l1, problem.l2)
-        now = value(problem, batch, W, b)
-        assert now <= last * (1 + 1e-13)
-        np.testing.assert_allclose(f.at.U, plain(batch)[0] @ W + b, atol=1e-9)
-        last = now
-        shares.append(t)
-    assert last < 0.5 * start
-    if isinstance(loss, Logistic):
-        assert min(shares) < 1.0  # the search was needed
-
-
-def test_one_column_of_squared_loss_is_its_exact_minimum():
-    problem, batch = setting(SquaredError(), outputs=1, fit_intercept=False, l1_ratio=0.5)
-    X, y, p = plain(batch)
-    blocks = cut_into_blocks(as_rows(X), 13, 1, False, p)
-    W, b = np.zeros((13, 1)), np.zeros(1)
-    f = LossState(problem.loss.code, np.zeros(1), y.copy(), np.zeros((300, 1)), p)
-    blocks.descend(f, W, b, np.array([6]), problem.l1, problem.l2)
-    slope = p @ (X[:, 6] * y[:, 0])
-    best = np.sign(slope) * max(abs(slope) - problem.l1, 0) / (p @ X[:, 6] ** 2 + problem.l2)
-    assert best != 0
-    assert W[6, 0] == pytest.approx(best, rel=1e-9)
-    assert np.count_nonzero(W) == 1
 
 
 def test_a_bias_apart_is_visited():
@@ -159,12 +122,12 @@ def scaled_rows(case, n=2000):
     return Z + np.array([float(case[6:]), 0.0, 3.0]), np.ones(3)
 
 
-CASES = ["income", "scale1e5", "scale1e6", "scale1e-6", "offset1e3", "offset1e7"]
+CASES = ["income", "scale1e6", "scale1e-6", "offset1e7"]
 
 
 @each_form
 @every("case", CASES)
-@every(("alpha", "l1_ratio"), [(0.0, 0.0), (1e-3, 0.0), (0.1, 0.5), (0.1, 1)])
+@every(("alpha", "l1_ratio"), [(0.0, 0.0), (0.1, 0.5)])
 @every("block_size", ["auto", 1])
 def test_units_and_means_of_columns_do_not_matter(form, case, alpha, l1_ratio, block_size):
     X, true = scaled_rows(case)
@@ -192,30 +155,6 @@ def test_units_and_means_of_columns_do_not_matter(form, case, alpha, l1_ratio, b
         assert R.std() < 0.11  # with 0.1 of noise
     assert abs(R.mean()) < 1e-5
     np.testing.assert_array_equal(X, scaled_rows(case)[0])  # a copy is moved
-
-
-@each_form
-@every("dtype", [np.float32, np.float64])
-@every("loss", [Logistic(), Huber(0.4), Multinomial()])
-@every("l1_ratio", [0.0, 0.5])
-def test_means_of_columns_do_not_matter_to_other_losses(loss, form, dtype, l1_ratio):
-    far = 2.0**12 if dtype == np.float32 else 2.0**23
-    problem, batch = setting(loss, alpha=1e-2, l1_ratio=l1_ratio, tol=1e-6, weighted=True)
-    X = np.round(64.0 * batch.X) / 64.0  # and so is the sum
-    X[:, 5] += np.linspace(0.0, 2.0, len(X)).round(2)
-    X = X.astype(dtype).astype(float)
-    offset = np.zeros(13)
-    offset[[2, 5, 8]] = far, -far, 2 * far
-    moved = (X + offset).astype(dtype)
-    X = moved - offset
-    one, (*_, first) = solve(RBCD(block_size=4), problem, replace(batch, X=X), 300)
-    two, (*_, second) = solve(RBCD(block_size=4), problem, replace(batch, X=form(moved)), 300)
-    assert first.converged
-    assert second.converged
-    assert two.iteration <= one.iteration + 3
-    np.testing.assert_allclose(two.coef, one.coef, atol=1e-4)
-    bias = two.bias + offset @ two.coef
-    np.testing.assert_allclose(bias - bias.mean(), one.bias - one.bias.mean(), atol=1e-3)
 
 
 @each_form
@@ -278,9 +217,8 @@ def test_sbmd_steps_are_those_of_the_formula(loss, form):
     first = solver.cuts(13)
     eta *= 3.0  # a stranger scale than the solver's own, for penalties that bite
     W, b = data.native(state.coef), state.bias.copy()
-    blocks = loops.Blocks.make(first, eta, problem.l1, problem.l2, chosen)
-    loops.descend_on_blocks(data.code, data.numbers, data.rows, data.Y, W, b, order, share,
-                            chosen, blocks, eta_bias)  # fmt: skip
+    descend_on_blocks(data.code, data.numbers, data.rows, data.Y, W, b, order, share, chosen,
+                      first, eta, eta_bias, problem.l1, problem.l2)  # fmt: skip
     X, y, _ = plain(batch)
     expected, bias = oracles.mirror_steps(
         spec(loss), X, y, state.coef.copy(), state.bias.copy(), order, chosen, first,
@@ -310,77 +248,6 @@ def test_sbmd_comes_near_the_minimum(l1_ratio, weighted):
     start = solver.init(problem, batch)
     assert not info.converged
     assert 0 <= reached < 1e-2 < 0.2 < value(problem, batch, start.coef, start.bias) / best - 1
-
-
-def test_sbmd_takes_new_rows_and_larger_ones():
-    problem, batch = setting(Logistic(), n=600, outputs=1, alpha=1e-3)
-    solver = SBMD()
-    state, _ = solve(solver, problem, batch, 1)
-    before = state.top.copy()
-    larger = replace(batch, X=30.0 * batch.X)
-    info = solver.step(problem, state, larger)
-    np.testing.assert_allclose(state.top, 900.0 * before)
-    assert info.step_size < 1e-2
-    assert np.isfinite(state.average).all()
-
-
-def test_sbmd_steps_of_a_stream_do_not_fall_by_chunk():
-    problem, batch = setting(Logistic(), n=2000, outputs=1)
-    chunks = [
-        TrainBatch(batch.X[i : i + 50], batch.y[i : i + 50], np.ones(50))
-        for i in range(0, 2000, 50)
-    ]
-    solver = SBMD(step_size=0.1)
-    state = solver.init(problem, chunks[0])
-    steps = [solver.step(problem, state, chunk).step_size for chunk in chunks]
-    # the last of them starts when 1,990 rows were drawn
-    assert steps[-1] == pytest.approx(0.1 * (1 + 1990 / 4096) ** -0.75)
-    large = setting(Logistic(), n=6000, outputs=1)[1]
-    solver.step(problem, state, large)
-    assert state.pass_rows == 6000
-    whole = replace(problem, fixed_rows=True)
-    state = solver.init(whole, batch)
-    solver.step(whole, state, batch)
-    assert state.pass_rows == 2000
-    assert state.n_drawn == 2000
-
-
-@each_form
-def test_sbmd_knows_the_scale_of_each_block(form):
-    problem, batch = setting(Logistic(), form=form, weighted=True, n=5000)
-    solver = SBMD(n_blocks=3)
-    state = solver.init(problem, batch)
-    X, _, p = plain(batch)
-    norms = np.add.reduceat(X**2, [0, 4, 8], axis=1)
-    np.testing.assert_allclose(state.top, norms[p > 0].max(axis=0), rtol=1e-12)
-    for at, part in enumerate((slice(0, 4), slice(4, 8), slice(8, 13))):
-        M = X[:, part].T @ (p[:, None] * X[:, part])
-        assert state.mean[at] == pytest.approx(np.linalg.eigvalsh(M)[-1], rel=0.1)
-
-
-@each_form
-def test_sbmd_says_that_it_diverged(form):
-    problem, batch = setting(SquaredError(), form=form, n=3000)
-    solver = SBMD(step_size=1e4)
-    state = solver.init(problem, batch)
-    with pytest.raises(ValueError, match="'sbmd' diverged in iteration 1; give a smaller"):
-        solver.step(problem, state, batch)
-    assert np.isfinite(state.average).all()
-
-
-def test_only_the_chosen_block_moves():
-    problem, batch = setting(Logistic(), outputs=1, alpha=0.5, l1_ratio=0.5)
-    for form in (np.asarray, sp.csr_matrix):
-        data = PreparedRows.build(problem, replace(batch, X=form(batch.X)))
-        W = data.native(np.ones((13, 1)))
-        order, share = np.arange(20).reshape(5, 4), np.full((5, 4), 0.25)
-        first, eta = np.array([0, 4, 9, 13]), np.full(3, 0.1)
-        chosen = np.full(5, 1)
-        blocks = loops.Blocks.make(first, eta, problem.l1, problem.l2, chosen)
-        loops.descend_on_blocks(data.code, data.numbers, data.rows, data.Y, W, np.zeros(1),
-                                order, share, chosen, blocks, 0.0)  # fmt: skip
-        moved = data.native(W)[:, 0] != 1.0
-        np.testing.assert_array_equal(np.flatnonzero(moved), np.arange(4, 9))
 
 
 def test_automatic_blocks():

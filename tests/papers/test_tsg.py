@@ -175,16 +175,6 @@ def test_either_kind_counts_half_whatever_its_weights():
     np.testing.assert_allclose(states[0], states[1], rtol=1e-5, atol=1e-6)
 
 
-def test_steps_never_more_than_forget_the_function():
-    X, y = rows()
-    one = problem()
-    for alpha, first in ((1 / 4, 4.0), (1 / 100, 16.0)):
-        now = replace(one, alpha=alpha)
-        solver = TSG(decay=np.inf)
-        state = fit(solver, now, X, y, count=1)
-        assert solver._step(now, state) == pytest.approx(first)
-
-
 @pytest.mark.parametrize("kind", ["labelled", "unlabelled"])
 def test_a_batch_of_one_kind_is_a_step_for_that_kind(kind):
     X, y = rows()
@@ -203,15 +193,6 @@ def test_a_batch_of_one_kind_is_a_step_for_that_kind(kind):
     np.testing.assert_allclose(
         solver.expansion(state).raw_prediction(X), after, atol=1e-4 * np.abs(after).max()
     )
-
-
-def test_fixed_features_are_one_block():
-    X, y = rows()
-    solver, one = FRS3VM(), problem()
-    state = fit(solver, one, X, y, count=15)
-    assert state.iterates.x.n_blocks == 1
-    assert solver.expansion(state).n_random_features == 2 * 8
-    assert np.abs(solver.expansion(state).raw_prediction(X)).max() > 0
 
 
 @every(

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes
 from sklearn.exceptions import NotFittedError
-from sklearn.kernel_approximation import RBFSampler
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
@@ -22,13 +18,9 @@ from kernelgrad import (
     DSG,
     ArraySource,
     DataError,
-    open_source,
-    set_num_threads,
 )
-from kernelgrad.data import sample_batches
-from kernelgrad.estimators.transformer import RandomFeatures
-from kernelgrad.features.base import FeatureMap
-from kernelgrad.kernels import Chi2, Gaussian, Kernel, Laplacian
+from kernelgrad.kernels import Chi2, Gaussian
+from kernelgrad.linear.transformer import RandomFeatures
 from plain import plain_classifier, plain_regressor
 
 # -- the stream of the estimators --------------------------------------------------------
@@ -77,8 +69,7 @@ def test_blocks_are_those_of_the_estimators(rows, kernel, standardize):
 
 
 def test_weights_of_a_source():
-    X = dense(300)
-    w = np.arange(300) % 3.0
+    X, w = dense(300), np.arange(300) % 3.0
     source = ArraySource(X, X[:, 0], w)
     common = {"standardize": True, "random_state": 1}
     model = plain_regressor(max_iter=1, solver=DSG(block_size=32, batch_size=300), **common)
@@ -86,65 +77,19 @@ def test_weights_of_a_source():
     features = RandomFeatures(n_components=64, block_size=32, **common).fit(source)
     assert features.kernel_.gamma == stream.kernel.gamma
     np.testing.assert_array_equal(features.stream_.scaling.scale, stream.scaling.scale)
-    # no row of the first random batch counts: the next one is taken
-    rows = normal_rows(16384)
-    w = np.zeros(len(rows))
-    seed = RandomFeatures(random_state=1).fit(X).stream_.seed
-    batches = sample_batches(ArraySource(rows), 8192, seed=seed)
-    next(batches)
-    w[next(batches).batch.rows[:100]] = 1.0
-    features.set_params(standardize=False).fit(ArraySource(rows, None, w))
-    assert features.kernel_.gamma == Gaussian().resolve(rows[w > 0], seed).gamma
-    with pytest.raises(DataError, match="weights of a whole epoch are zero"):
-        RandomFeatures().fit(ArraySource(rows, None, np.zeros(16384)))
-    with pytest.raises(DataError, match="weights of a whole epoch are zero"):
-        RandomFeatures().fit(ArraySource(X, None, np.zeros(300)))
+    for rows in (X, normal_rows(16384)):
+        with pytest.raises(DataError, match="weights of a whole epoch are zero"):
+            RandomFeatures().fit(ArraySource(rows, None, np.zeros(len(rows))))
 
 
 # -- the estimate ------------------------------------------------------------------------
 
 
-class Sum3(Kernel):
-    """Half a Laplacian and half a Gaussian kernel: three planes."""
-
-    name = "sum3"
-
-    def check(self):
-        pass
-
-    def pairwise(self, X, Z):
-        return (Laplacian(0.3).pairwise(X, Z) + Gaussian(0.4).pairwise(X, Z)) / 2
-
-    def diag(self, X):
-        return np.ones(X.shape[0])
-
-    def feature_map(self, n_features_in, seed, block_size):
-        return Sum3Map(n_features_in, seed, block_size)
-
-
-class Sum3Map(FeatureMap):
-    planes = 3
-
-    def __init__(self, *args):
-        super().__init__(*args)
-        kernels = Laplacian(0.3), Gaussian(0.4, form="phase")
-        self.parts = [
-            k.feature_map(args[0], args[1] + i, args[2]) for i, k in enumerate(kernels)
-        ]
-
-    def transform(self, X, block):
-        return np.hstack([p.transform(X, block) for p in self.parts]) * np.float32(np.sqrt(0.5))
-
-
 @every(
     ("kernel", "n_components", "block_size"),
     [
-        (Gaussian(0.3), 1, "auto"),
         (Gaussian(0.3), 7, "auto"),
-        (Gaussian(0.3), 7, 2),
         (Gaussian(0.3, form="phase"), 7, 3),
-        (Sum3(), 7, "auto"),
-        (Sum3(), 16, 4),
         (Chi2("coordinates"), 4, 4),  # only random features of a block are unbiased here
     ],
 )
@@ -152,7 +97,7 @@ def test_any_number_of_columns_is_unbiased(kernel, n_components, block_size):
     X = np.abs(normal_rows(6, 3, seed=1))
     K = kernel(X)
     estimates = []
-    for seed in range(600):
+    for seed in range(400):
         features = RandomFeatures(
             kernel, n_components, block_size=block_size, random_state=seed
         )
@@ -176,29 +121,6 @@ def test_pairs_are_kept_together():
         np.testing.assert_allclose((Z**2).sum(axis=1), 1.0, rtol=1e-5)  # cos^2 + sin^2
 
 
-def test_accuracy_beside_rbf_sampler():
-    X = normal_rows(60, 4)
-    gamma, D = 0.2, 200
-    K = Gaussian(gamma)(X)
-    upper = np.triu_indices(len(X), 1)
-
-    def squared_error(make):
-        errors = []
-        for seed in range(40):
-            Z = make(seed).fit_transform(X).astype(np.float64)
-            errors.append(np.mean((Z @ Z.T - K)[upper] ** 2))
-        return np.mean(errors), np.std(errors, ddof=1) / np.sqrt(len(errors))
-
-    theirs, _ = squared_error(lambda s: RBFSampler(gamma=gamma, n_components=D, random_state=s))
-    ours, noise = squared_error(lambda s: RandomFeatures("rbf", D, gamma=gamma, random_state=s))
-    k = K[upper]
-    assert ours < 0.9 * theirs
-    assert abs(ours - np.mean(1 + k**4 - 2 * k**2) / D) < 5 * noise  # the pairs' variance
-    phase = Gaussian(gamma, form="phase")
-    same, noise = squared_error(lambda s: RandomFeatures(phase, D, random_state=s))
-    assert abs(same - np.mean(1 + k**4 / 2 - k**2) / D) < 5 * noise
-
-
 def test_a_linear_model_of_the_features_is_kernel_ridge():
     X, y = load_diabetes(return_X_y=True)
     X = StandardScaler().fit_transform(X)
@@ -210,66 +132,6 @@ def test_a_linear_model_of_the_features_is_kernel_ridge():
 
 
 # -- invariances -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kernel", ["rbf", "laplacian"])
-def test_threads_and_memory_change_nothing(kernel):
-    X = normal_rows(3000, 7)
-    Z = RandomFeatures(kernel, 1001, block_size=128, random_state=0).fit_transform(X)
-    for threads in (1, 2, 3):
-        set_num_threads(threads)
-        again = RandomFeatures(kernel, 1001, block_size=128, random_state=0, memory_limit=0)
-        np.testing.assert_array_equal(again.fit_transform(X), Z)
-
-
-@pytest.mark.parametrize("rows", [dense, sparse])
-def test_rows_are_independent(rows):
-    X = rows(700)
-    features = RandomFeatures(n_components=300, random_state=0).fit(X)
-    Z = features.transform(X)
-    for cuts in ([1, 2, 17, 300, 683], [512], list(range(100, 700, 100))):
-        edges = [0, *cuts, 700]
-        parts = [features.transform(X[a:b]) for a, b in itertools.pairwise(edges)]
-        np.testing.assert_allclose(np.vstack(parts), Z, rtol=0, atol=2e-7)
-    if sp.issparse(X):
-        np.testing.assert_allclose(features.transform(X.toarray()), Z, rtol=0, atol=2e-7)
-
-
-def test_chunks_are_as_large_as_memory_allows(monkeypatch):
-    X = normal_rows(5000)
-    sizes = []
-    for limit in (0, 2e6, None):
-        features = RandomFeatures(n_components=128, memory_limit=limit, random_state=0).fit(X)
-        prepare, seen = features.stream_.prepare, []
-        monkeypatch.setattr(
-            features.stream_,
-            "prepare",
-            lambda rows, prepare=prepare, seen=seen: seen.append(len(rows)) or prepare(rows),
-        )
-        features.transform(X)
-        assert sum(seen) == 5000
-        sizes.append(seen[0])
-    assert sizes == [512, 3072, 5000]
-
-
-def test_sources_are_read_as_arrays_are(tmp_path):
-    X = dense(700).astype(np.float32)
-    frame = pd.DataFrame(X, columns=list("abcde"))
-    frame.to_parquet(tmp_path / "d.parquet", row_group_size=64)
-    source = open_source(tmp_path / "d.parquet")
-    features = RandomFeatures(n_components=50, random_state=0)
-    from_file = features.fit_transform(source)
-    assert from_file.dtype == np.float32
-    assert features.feature_names_in_.tolist() == list("abcde")
-    np.testing.assert_array_equal(features.transform(frame), from_file)
-    # the order of rows gives the median other last bits
-    np.testing.assert_allclose(features.fit_transform(frame), from_file, rtol=0, atol=1e-5)
-    with pytest.raises(ValueError, match="Column 0 of the source is 'b'"):
-        features.transform(ArraySource(X, feature_names=list("bacde")))
-    with pytest.raises(ValueError, match="expecting 5 features"):
-        features.transform(ArraySource(X[:, :4]))
-    features.fit(ArraySource(X))
-    assert not hasattr(features, "feature_names_in_")
 
 
 # -- refusals ----------------------------------------------------------------------------
@@ -302,16 +164,6 @@ def test_rows_outside_the_domain_are_refused(standardize):
     with pytest.raises(DataError, match="positive kernel"):
         fresh.fit(-X)
     assert vars(fresh).keys() == vars(clone(fresh)).keys()
-
-
-def test_a_single_row_outside_the_domain_is_refused():
-    X = np.abs(normal_rows(9000))
-    features = RandomFeatures(Positive(1.0), 10, random_state=0).fit(X)
-    batches = sample_batches(ArraySource(X), 8192, seed=features.stream_.seed)
-    unseen = np.setdiff1d(np.arange(9000), next(batches).batch.rows)
-    X[unseen[0], 0] = -1e-9
-    with pytest.raises(DataError, match="positive kernel"):
-        features.fit(X)
 
 
 def test_no_rows_no_fit():

@@ -1,4 +1,4 @@
-r"""Clusters, anchors, and the graph between rows and anchors, for the linear solvers."""
+"""Clusters, anchors, and the graph between rows and anchors (Algorithm 2, Section 2.3)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import numpy as np
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
-from kernelgrad.compute.caching import njit
 from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.linear.base import LinearProblem, PreparedRows, weighted_draws
@@ -79,15 +78,17 @@ def nearest_points(X: Matrix, points: Float64Array, k: int) -> tuple[IntArray, F
     places, values = np.zeros((n, k), np.int64), np.zeros((n, k))
 
     def task(a: int, z: int) -> None:
-        r = slice(a, z)
-        _smallest(np.maximum(_square_distances(X[r], points), 0.0), k, places[r], values[r])
+        D = np.maximum(_square_distances(X[a:z], points), 0.0)
+        near = np.argpartition(D, k - 1, axis=1)[:, :k]
+        order = np.argsort(np.take_along_axis(D, near, axis=1), axis=1, kind="stable")
+        places[a:z] = np.take_along_axis(near, order, axis=1)
+        values[a:z] = np.take_along_axis(D, places[a:z], axis=1)
 
     over_tiles(n, _TILE, task)
     return places, np.sqrt(values)
 
 
 def _square_distances(part: Matrix, points: Float64Array) -> Float64Array:
-    """Return squared distances (rows, points), but for rounding."""
     part = part.astype(np.float64, copy=False)  # differences of large numbers
     if sp.issparse(part):
         own = np.asarray(part.multiply(part).sum(axis=1)).reshape(-1, 1)
@@ -98,26 +99,6 @@ def _square_distances(part: Matrix, points: Float64Array) -> Float64Array:
     D += own
     D += (points**2).sum(axis=1)
     return D
-
-
-@njit(nogil=True, cache=True)
-def _smallest(D: Float64Array, k: int, places: IntArray, values: Float64Array) -> None:
-    """Write the k smallest entries of each row of D in increasing order, and their places."""
-    n, m = D.shape
-    for i in range(n):
-        filled = 0
-        for j in range(m):
-            v = D[i, j]
-            if filled == k and v >= values[i, k - 1]:
-                continue
-            at = filled if filled < k else k - 1
-            while at > 0 and values[i, at - 1] > v:
-                values[i, at] = values[i, at - 1]
-                places[i, at] = places[i, at - 1]
-                at -= 1
-            values[i, at] = v
-            places[i, at] = j
-            filled = min(filled + 1, k)
 
 
 def build_graph(
@@ -133,12 +114,14 @@ def build_graph(
     CapabilityError
         The products would need more memory than there may be.
     """
-    _check_memory(problem, data, n_anchors)
     X, n, C = data.batch.X, data.n, data.Y.shape[1]
-    centres = find_centres(data, n_anchors, problem.seed)
-    anchors = np.unique(_snap(X, data.share > 0, centres))
+    copies = 1 if data.code in _SPLIT else C * (2 if _has_classes(data) else _BINS)
+    check_points(problem, min(n_anchors, n), data.d, "s3gd", copies)
+    centres = find_centres(data, n_anchors, problem.seed)  # Algorithm 2, step 2
+    anchors = np.unique(_snap(X, data.share > 0, centres))  # steps 3 to 5, Equation (13)
     points = dense(X[anchors], np.float64)
-    near, distance = nearest_points(X, points, n_neighbors)
+    near, distance = nearest_points(X, points, n_neighbors)  # step 7
+    # step 8, Equation (14)
     width = np.maximum(distance[:, :1], _FLOOR * float(np.median(distance)))
     width = np.where(width > _NOTHING, width, 1.0)  # all anchors of a row are the row itself
     # the nearest has the largest weight, so that none can vanish altogether
@@ -211,12 +194,6 @@ def _targets(data: PreparedRows) -> tuple[AnyArray, Float64Array, Float64Array]:
                 targets[v, c] = inside.mean() if len(inside) else 0.0
         return code, targets, np.zeros((n, C))
     return (Y > 0).astype(np.int8), np.repeat([[-1.0], [1.0]], C, axis=1), np.zeros((n, C))
-
-
-def _check_memory(problem: LinearProblem, data: PreparedRows, n_anchors: int) -> None:
-    C = data.Y.shape[1]
-    copies = 1 if data.code in _SPLIT else C * (2 if _has_classes(data) else _BINS)
-    check_points(problem, min(n_anchors, data.n), data.d, "s3gd", copies)
 
 
 def check_points(
