@@ -181,11 +181,10 @@ class _Change:
     def functions(self, X: AnyArray) -> Float64Array:
         """Return the orthonormal functions at rows, (n, m)."""
         rows, out = self.exact.prepare(X), np.empty((len(X), self.n_centres))
-        tile = self.exact.tiles(rows, self.centres, wide=True)
 
         def task(i: int) -> None:
             some = slice(i * _TILE, (i + 1) * _TILE)
-            K = tile(some, slice(None))
+            K = self.exact.values(rows.take(some), self.centres, wide=True)
             out[some] = scipy.linalg.solve_triangular(
                 self.L, K.T, lower=True, check_finite=False
             ).T
@@ -199,10 +198,8 @@ class _Change:
     def values(self, X: AnyArray) -> tuple[Float64Array, Float64Array]:
         """Return f and f + g at rows."""
         rows = self.exact.prepare(X)
-        f, g = np.zeros((2, len(X), self.f.n_outputs))
-        how: dict[str, Any] = {"wide": True, "fast": True}
-        self.exact.add_product(rows, self.f.support, self.f.coef, f, **how)
-        self.exact.add_product(rows, self.centres, self._coef(), g, **how)
+        f = self.exact.products(rows, self.f.support, self.f.coef, wide=True)
+        g = self.exact.products(rows, self.centres, self._coef(), wide=True)
         return f, f + g + self.shift
 
     def expansion(self) -> SupportExpansion:

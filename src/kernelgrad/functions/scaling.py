@@ -12,7 +12,7 @@ from scipy.special import ndtri
 
 from kernelgrad._typing import AnyArray, Float64Array, Matrix
 from kernelgrad._validation import check_int
-from kernelgrad.compute.linalg import dense, row_products
+from kernelgrad.compute.linalg import dense
 from kernelgrad.kernels import Kernel, describe_kernel, restore_kernel
 from kernelgrad.kernels.base import steady_centre
 from kernelgrad.persistence import Record, anything
@@ -204,7 +204,7 @@ class InputScaling:
             X = X / np.hypot(1.0, X / self.limit)
         if self.metric is None:
             return X
-        return X * self.metric if self.metric.ndim == 1 else row_products(X, self.metric)
+        return X * self.metric if self.metric.ndim == 1 else X @ self.metric
 
     def _scores(self, X: AnyArray) -> Float64Array:
         """Return the normal scores of values relative to the knots, within [-3, 3]."""

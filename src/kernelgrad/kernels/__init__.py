@@ -9,7 +9,6 @@ import numpy as np
 from sklearn.base import clone
 
 from kernelgrad._validation import check_name
-from kernelgrad.kernels._tiles import blas_products as blas_products
 from kernelgrad.kernels.additive import Chi2 as Chi2
 from kernelgrad.kernels.additive import Intersection as Intersection
 from kernelgrad.kernels.additive import JensenShannon as JensenShannon
