@@ -55,10 +55,10 @@ def _named(owner: Any, own: str, tiles: str, *names: str) -> list[tuple[Any, str
 PLACES: list[tuple[Any, str, str, str]] = [
     # kernel tiles
     *_named(blocks.SupportBlock, MOVE, MOVE, "tile"),
-    *_named(ExactKernel, REST, REST, "fast_block"),
+    *_named(ExactKernel, REST, REST, "values"),
     *_named(exact, MOVE, MOVE, "block", "_by_nonzeros", "_by_used_columns"),
-    *_named(exact, BLAS, BLAS, "_dense"),
-    *_named(exact, LOOPS, LOOPS, "_accumulate", "_nonzeros"),
+    *_named(exact, BLAS, BLAS, "_products"),
+    *_named(exact, LOOPS, LOOPS, "_dense", "_nonzeros"),
     *_named(exact, VECTOR, VECTOR, "_finish"),
     # blocks
     *_named(blocks.BlockMatrix, REST, BLAS, "product", "responses"),

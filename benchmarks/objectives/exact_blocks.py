@@ -80,8 +80,8 @@ def rbf_row(n: int, d: int, m: int, repeat: int) -> Row:
     A32, B32 = A.astype(np.float32), B.astype(np.float32)
     wide_a, wide_b = (kernel.exact_rows(Z, wide=True) for Z in (A, B))
     calls: dict[str, Call] = {
-        "block": lambda: kernel.exact_block(a, b),
-        "wide": lambda: kernel.exact_block(wide_a, wide_b),
+        "block": lambda: kernel.values(a, b),
+        "wide": lambda: kernel.values(wide_a, wide_b),
         "product": lambda: A32 @ B32.T,
     }
     seconds = {name: median(s) for name, s in in_turns(calls, repeat).items()}
@@ -142,13 +142,13 @@ class ExactBlocks(Objective):
         wide = kernel.needs_wide(X)
         a, b = (kernel.exact_rows(Z, wide=wide) for Z in (A, B))
         calls: dict[str, Call] = {
-            "block": lambda: kernel.exact_block(a, b),
+            "block": lambda: kernel.values(a, b),
             "pairwise": lambda: kernel.pairwise(A, B),
         }
         if other is not None:
             calls["scikit-learn"] = lambda: other(A, B)
         seconds = {name: median(s) for name, s in in_turns(calls, args.repeat).items()}
-        error = np.abs(kernel.exact_block(a, b) - kernel.pairwise(A, B)).max()
+        error = np.abs(kernel.values(a, b) - kernel.pairwise(A, B)).max()
         values = n * len(B)
         return {
             "kernel": kernel.name,

@@ -188,7 +188,8 @@ class ExactKernel:
             columns = slice(i * COLUMN_TILE, (i + 1) * COLUMN_TILE)
             self.values(A, B.take(columns), out=out[:, columns])
 
-        parallel_for(-(-B.n_rows // COLUMN_TILE), task)
+        with single_threaded_blas():
+            parallel_for(-(-B.n_rows // COLUMN_TILE), task)
         return out
 
     def gram(self, rows: ExactRows, *, wide: bool = False) -> FloatArray:
@@ -206,7 +207,8 @@ class ExactKernel:
             out[first, second] = K
             out[second, first] = K.T
 
-        parallel_for(len(pairs), task)
+        with single_threaded_blas():
+            parallel_for(len(pairs), task)
         return out
 
     def is_small(self, alpha: float, rows: ExactRows) -> bool:
@@ -261,7 +263,7 @@ class KernelRows:
     Attributes
     ----------
     n_evaluations : int
-        Number of kernel values computed so far.
+        Number of kernel values of cached rows computed so far.
     buffer : float32 or float64 array (slots, n)
         The cached rows; valid until the next load.
     wide : bool
@@ -335,8 +337,7 @@ class KernelRows:
         self.n_evaluations += len(index) * n
 
     def among(self, first: IntArray, second: IntArray) -> FloatArray:
-        """Return ``k(x_i, x_j)`` for any rows, computed anew: so bits do not tell the cache."""
-        self.n_evaluations += len(first) * len(second)
+        """Return ``k(x_i, x_j)`` for any rows, whatever is cached; they are not counted."""
         return self.exact.matrix(self.rows.take(first), self.rows.take(second))
 
     def square(self, slots: IntArray, index: IntArray) -> FloatArray:

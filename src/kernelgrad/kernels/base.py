@@ -275,9 +275,7 @@ class TiledKernel(Kernel):
             A, B = self._widened(A), self._widened(B)
         how = {"left": A.square, "right": B.square, "dtype": dtype, "out": out}
         form = self.form_code
-        return tiles.block(
-            A.values, B.values, form, **self.finish(), **how, compiled=compiled
-        )
+        return tiles.block(A.values, B.values, form, **self.finish(), **how, compiled=compiled)
 
     def _widened(self, rows: ExactRows) -> ExactRows:
         """Return prepared rows, as they were rounded, in float64; squared norms are anew."""
