@@ -8,7 +8,6 @@ import scipy.sparse as sp
 
 import oracles
 from cases import every
-from kernelgrad.compute import linalg
 from kernelgrad.features.projections import ProjectionMap
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.expansions import (
