@@ -42,6 +42,7 @@ tiles of a fixed grid, or for up to ALIKE rows at once.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -267,7 +268,7 @@ def _of_distances(
         return
     T -= left[:, None]
     T -= right
-    u = T if dtype == T.dtype else _scratch("distances", *T.shape, dtype)
+    u = T if dtype == T.dtype else _scratch("distances", T.shape, dtype)
     np.minimum(T, np.zeros(T.shape[1], T.dtype), out=u)  # twice as fast as with a number
     if compiled:
         _exponentials(u, finish, np.zeros(len(u), dtype), np.zeros(u.shape[1], dtype), out)
@@ -283,7 +284,7 @@ def _of_distances(
         s = np.sqrt(u, out=u)
         np.exp(np.negative(s, out=s), out=out)
         return
-    decay = np.sqrt(u, out=_scratch("decay", *u.shape, u.dtype))
+    decay = np.sqrt(u, out=_scratch("decay", u.shape, u.dtype))
     if finish == MATERN3:
         u[:] = decay
     else:
@@ -321,19 +322,19 @@ def _power(T: AnyArray, n: int) -> AnyArray:
 # Blocks
 
 
-def _scratch(name: str, n: int, m: int, dtype: Any) -> AnyArray:
-    """Return an array (n, m) of this thread, which the next call with this name overwrites.
+def _scratch(name: str, shape: tuple[int, ...], dtype: Any) -> AnyArray:
+    """Return an array of this thread, which the next call with this name overwrites.
 
     The first touch of new memory would cost more than the values of a tile.
     """
-    size = n * m * np.dtype(dtype).itemsize
+    size = math.prod(shape) * np.dtype(dtype).itemsize
     if size > _SCRATCH_BYTES:
-        return np.empty((n, m), dtype)
+        return np.empty(shape, dtype)
     memory = getattr(_thread, name, None)
     if memory is None:
         memory = np.empty(_SCRATCH_BYTES, np.uint8)
         setattr(_thread, name, memory)
-    return np.asarray(memory[:size].view(dtype).reshape(n, m))
+    return np.asarray(memory[:size].view(dtype).reshape(shape))
 
 
 def _second(form: int, values: AnyArray) -> AnyArray:
@@ -372,7 +373,7 @@ def _dense(form: int, A: AnyArray, P: AnyArray, T: AnyArray, *, compiled: bool) 
     step = max(1, _STRIP // max(1, T.shape[1]))
     for a in range(0, len(A), step):
         rows = A[a : a + step]
-        sums, term = (_scratch(name, len(rows), T.shape[1], T.dtype) for name in ("a", "b"))
+        sums, term = (_scratch(name, (len(rows), T.shape[1]), T.dtype) for name in ("a", "b"))
         sums[:] = form == LORENTZ
         for k in range(len(P)):
             np.subtract(rows[:, k, None], P[k], out=term)
@@ -413,9 +414,7 @@ def _places(columns: IntArray, d: int) -> IntArray:
     return place
 
 
-def _by_used_columns(
-    A: Matrix, B: Matrix, form: int, T: AnyArray, *, compiled: bool
-) -> None:
+def _by_used_columns(A: Matrix, B: Matrix, form: int, T: AnyArray, *, compiled: bool) -> None:
     """Do as :func:`_dense` where A or B is CSR; a tile is dense in the columns that it uses."""
     for j in range(0, B.shape[0], _SPARSE_WIDTH):
         b = B[j : j + _SPARSE_WIDTH]
@@ -517,7 +516,7 @@ def block(
         values = out[:, columns]
         T = values
         if out.dtype != A.dtype or (compiled and not values.flags.c_contiguous):
-            T = _scratch("sums", *values.shape, A.dtype)
+            T = _scratch("sums", values.shape, A.dtype)
         _accumulate(A, B if width == m else B[columns], form, T, compiled=compiled)
         _finish(T, finish, numbers, degree, lefts, rights[columns], dtype, values, compiled)
     return out
