@@ -9,12 +9,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
 import oracles_unsupervised as oracles
 from cases import every
-from kernelgrad import (
-    DSG,
-    ArraySource,
-    DataError,
-    KernelDensityRatio,
-)
+from kernelgrad import DSG, ArraySource, DataError, KernelDensityRatio
 from kernelgrad.estimators.density_ratio import TwoSamples
 from kernelgrad.losses import KLDensityRatio
 from kernelgrad.tasks import NoTargets

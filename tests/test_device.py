@@ -123,9 +123,7 @@ def values_on(name, kernel, X, Z, wide=False):
     exact = ExactKernel(kernel, X.shape[1], wide=wide)
     exact.device = name
     A, B = exact.prepare(X), exact.prepare(Z)
-    out = np.zeros((len(X), len(Z)))
-    exact.add_product(A, B, np.eye(len(Z)), out)
-    return out, A, B
+    return exact.products(A, B, np.eye(len(Z))), A, B
 
 
 # Names and errors
@@ -272,9 +270,7 @@ def test_sparse_rows_are_those_of_their_arrays():
     both = []
     for rows in (exact.prepare(X), exact.prepare(sp.csr_matrix(X))):
         assert sp.issparse(rows.values) == bool(both)
-        out = np.zeros((3000, 1))
-        exact.add_product(rows, rows, np.ones((3000, 1)), out)
-        both.append(out)
+        both.append(exact.products(rows, rows, np.ones((3000, 1))))
     np.testing.assert_allclose(both[1], both[0], rtol=1e-6)
 
 
@@ -568,8 +564,7 @@ def test_blocks_of_rows_reach_the_same_minimum():
     model = descended("torch", X, y, max_iter=30)
     residual = exact.predict(X) - y
     e = exact.expansion_
-    f = np.zeros(e.coef.shape)
-    e.exact.add_product(e.support, e.support, e.coef, f)
+    f = e.exact.products(e.support, e.support, e.coef)
     least = 0.5 * np.mean(residual**2) + 0.5e-4 * float((e.coef * f).sum())
     gap = model.history_["objective"][-1] - least
     assert -1e-6 * least < gap < 1e-4 * least

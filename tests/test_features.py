@@ -8,7 +8,6 @@ import scipy.sparse as sp
 
 import oracles
 from cases import every
-from kernelgrad.compute import linalg
 from kernelgrad.features.projections import ProjectionMap
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.expansions import (
@@ -382,9 +381,11 @@ def parts(n):
 
 
 def apart(X, predict, what=""):
+    """A row alone or among others agrees to rounding."""
     whole = predict(X)
     for some in parts(X.shape[0]):
-        np.testing.assert_array_equal(predict(X[some]), whole[some], err_msg=what)
+        off = np.abs(predict(X[some]) - whole[some]).max(initial=0.0)
+        assert off <= 2e-5 * np.abs(whole).max(), what
 
 
 APART = [
@@ -405,7 +406,7 @@ APART = [
 
 @every("sparse", [False, True])
 @every("kernel", APART)
-def test_rows_do_not_see_each_other(kernel, sparse):
+def test_rows_alone_agree_with_rows_among_others(kernel, sparse):
     rng = np.random.default_rng(0)
     X = rng.random((600, 20))
     X = sp.csr_matrix(np.where(rng.random(X.shape) < 0.05, X, 0)) if sparse else X
@@ -423,7 +424,7 @@ def test_rows_do_not_see_each_other(kernel, sparse):
 
 @pytest.mark.parametrize("sampling", ["iid", "orthogonal"])
 @pytest.mark.parametrize("d", [100, 700])
-def test_wide_rows_do_not_see_each_other(d, sampling):
+def test_wide_rows_alone_agree_with_rows_among_others(d, sampling):
     f = RandomFeatureExpansion(FeatureStream(Gaussian(1 / d, sampling=sampling), d, 1, 256), 3)
     f.coef = np.random.default_rng(2).standard_normal((2, 512, 3)).astype(np.float32)
     apart(data(600, d), f.raw_prediction)
@@ -431,40 +432,9 @@ def test_wide_rows_do_not_see_each_other(d, sampling):
 
 @every("C", [1, 3, 20])
 @every("dtype", [np.float32, np.float64])
-def test_rows_of_linear_functions_do_not_see_each_other(C, dtype):
+def test_rows_of_linear_functions_alone_agree_with_rows_among_others(C, dtype):
     f = LinearExpansion(data(50, C), np.zeros(C))
     apart(data(600, 50).astype(dtype), f.raw_prediction)
-
-
-@every("shape", [(1, 1), (3, 1), (20, 5), (100, 256), (130, 37), (7, 20)])
-@every("dtype", [np.float32, np.float64])
-def test_products_of_rows_by_blas_and_by_loops(shape, dtype):
-    depth, width = shape
-    A = np.tile(data(1, depth, 3).astype(dtype), (608, 1))
-    A[::7] = data(87, depth, 4)
-    B = data(depth, width, 5).astype(dtype)
-    bound = depth * np.finfo(dtype).eps * (np.abs(A) @ np.abs(B)) + np.finfo(dtype).tiny
-    for blas in (True, False):
-        T = np.full((608, width), np.nan, dtype)
-        linalg.rows_times(A, B, T, blas)
-        assert (np.abs(T - A.astype(float) @ B.astype(float)) <= bound).all()
-        if not blas or linalg.keeps_rows(depth, width, np.dtype(dtype).name):
-            equal = np.arange(608) % 7 != 0
-            assert (T[equal] == T[1]).all()
-
-
-def test_a_blas_that_mixes_rows_is_found_out(monkeypatch):
-    linalg.keeps_rows.cache_clear()
-    times = linalg.rows_times
-
-    def mixing(A, B, T, blas):
-        times(A, B, T, blas)
-        if len(T) == 256:
-            T[6] *= 1 + np.finfo(np.float32).eps
-
-    monkeypatch.setattr(linalg, "rows_times", mixing)
-    assert not linalg.keeps_rows(20, 256)
-    linalg.keeps_rows.cache_clear()
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -11,12 +11,7 @@ from sklearn.svm import OneClassSVM
 
 import oracles_unsupervised as oracles
 from cases import every
-from kernelgrad import (
-    DSG,
-    ArraySource,
-    CapabilityError,
-    KernelNoveltyDetector,
-)
+from kernelgrad import DSG, ArraySource, CapabilityError, KernelNoveltyDetector
 from kernelgrad.data import sample_batches
 from kernelgrad.losses import OneClass
 from kernelgrad.tasks import NoTargets

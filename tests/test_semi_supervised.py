@@ -18,13 +18,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.svm import SVC
 
 from cases import every
-from kernelgrad import (
-    TSG,
-    ArraySource,
-    DataError,
-    SemiSupervisedKernelClassifier,
-    load,
-)
+from kernelgrad import TSG, ArraySource, DataError, SemiSupervisedKernelClassifier, load
 from kernelgrad.callbacks import Callback
 from kernelgrad.estimators.partly_labelled import MarkedClassification, SemiSupervisedRows
 from kernelgrad.losses import Hinge, Ramp, SymmetricHinge

@@ -84,13 +84,13 @@ def test_prediction_is_the_sum():
 
 def test_memory_is_a_tile_not_a_matrix(monkeypatch):
     sizes = []
-    block = ExactKernel.block
+    values = ExactKernel.values
 
-    def traced(self, A, B):
+    def traced(self, A, B, **how):
         sizes.append(A.n_rows * B.n_rows)
-        return block(self, A, B)
+        return values(self, A, B, **how)
 
-    monkeypatch.setattr(ExactKernel, "block", traced)
+    monkeypatch.setattr(ExactKernel, "values", traced)
     e = expansion(Gaussian(gamma=0.3), rows(1500))
     e.raw_prediction(rows(3000, seed=3))
     assert sum(sizes) == 1500 * 3000

@@ -23,8 +23,8 @@ REST = "Python and NumPy"
 PARTS: dict[str, tuple[str, ...]] = {
     "factorisation": ("scipy/linalg/", "numpy/linalg/", ":_factorise"),
     "matrix products": (
-        "compute/linalg.py:", "block_descent/coordinates.py:task", "_tiles.py:_dots",
-        "_tiles.py:_dense", "newton.py:forward", "newton.py:backward", "newton.py:product",
+        "compute/linalg.py:", "block_descent/coordinates.py:task", "_tiles.py:_products",
+        "newton.py:forward", "newton.py:backward", "newton.py:product",
         "safe_sparse_dot", "<built-in method numpy.dot",
     ),
     "vector functions": (

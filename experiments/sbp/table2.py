@@ -124,8 +124,7 @@ class Slack(Experiment):
         signed = np.where(p.y > 0, 1.0, -1.0) * f
         loss = float(np.maximum(0, 1 - signed).mean())
         e = model.expansion_
-        on_support = np.zeros(e.coef.shape)
-        e.exact.add_product(e.support, e.support, e.coef, on_support)
+        on_support = e.exact.products(e.support, e.support, e.coef)
         norm = float(np.sqrt((e.coef * on_support).sum()))
         yield {
             "nu": loss / norm, "loss": loss, "norm": norm, "support": len(e.coef),

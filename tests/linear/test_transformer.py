@@ -14,11 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from cases import every
-from kernelgrad import (
-    DSG,
-    ArraySource,
-    DataError,
-)
+from kernelgrad import DSG, ArraySource, DataError
 from kernelgrad.kernels import Chi2, Gaussian
 from kernelgrad.linear.transformer import RandomFeatures
 from plain import plain_classifier, plain_regressor

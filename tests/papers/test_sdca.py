@@ -92,8 +92,8 @@ def test_the_gap_bounds_the_distance_to_the_minimum(loss):
     for _ in range(60):
         info = solver.step(problem, state, batch)
         value, penalty = objective(problem, batch, state)
-        assert value == pytest.approx(state.primal[0], rel=1e-10)
-        assert info.train_loss == pytest.approx(value - penalty, rel=1e-10)
+        assert value == pytest.approx(state.primal[0], rel=1e-7)
+        assert info.train_loss == pytest.approx(value - penalty, rel=1e-6)
         assert info.duality_gap == solver.duality_gap(state)[0]
         above.append(value - minimum)
         gaps.append(info.duality_gap)

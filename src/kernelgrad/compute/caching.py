@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 import io
 import os
-import platform
 import stat
 import tempfile
 import warnings
@@ -21,22 +20,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import llvmlite.binding
 import numba
 from numba import config
 from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 
 _DIGEST = sha256().digest_size
-
-
-@functools.cache
-def fused() -> bool:
-    """Return whether compiled loops may round ``a b + c`` once, as the processor does FMA."""
-    if platform.machine().lower() not in {"x86_64", "amd64", "i686", "x86"}:
-        return True  # the others have no processor without
-    if config.CPU_FEATURES is not None:
-        return "+fma" in config.CPU_FEATURES.split(",")
-    return bool(llvmlite.binding.get_host_cpu_features().get("fma", False))
 
 
 class _Files(IndexDataCacheFile):

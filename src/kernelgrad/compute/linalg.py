@@ -1,17 +1,8 @@
-"""Shared matrix routines: Gram matrices, products, hashes and buffers.
-
-A BLAS multiplies the rows of a matrix in groups, and the rounding of a row may depend on its
-place in a group: with OpenBLAS on AVX2 cores the last bits of a row's products depend on its
-number and on the number of rows. Where results of a row must not depend on other rows,
-:func:`rows_times` and :func:`row_products` are used. They call BLAS with four numbers of rows
-only, for which :func:`keeps_rows` has found no such dependence; otherwise they use compiled
-loops, which are about as fast as BLAS on these cores.
-"""
+"""Shared matrix routines: Gram matrices, products, hashes and buffers."""
 
 from __future__ import annotations
 
 import mmap
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,13 +10,9 @@ import scipy.linalg
 import scipy.sparse as sp
 
 from kernelgrad.compute.caching import njit
-from kernelgrad.compute.threads import parallel_for, single_threaded_blas
+from kernelgrad.compute.threads import parallel_for
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, FloatArray, Matrix
 
-PAD = 16  # rows of the smallest product; the others have 4, 16 or 32 times as many
-_PIECES = (512, 256, 64, PAD)
-_ROWS = 512  # rows copied at once, if they must be copied
-_NARROW = 16  # products with more columns are vectorised over columns, others along rows
 _PANEL = 128  # columns of a Gram matrix computed by one task
 _HASHED = 2**15  # entries hashed at once, whose work arrays stay in the cache
 _FAST = {"contract", "nsz", "arcp"}
@@ -127,134 +114,6 @@ def untouched(n_rows: int, n_columns: int, *, wide: bool = False) -> FloatArray:
         pages = mmap.mmap(-1, size)
     flat: FloatArray = np.frombuffer(pages, dtype, count=n_rows * n_columns)
     return flat.reshape(n_rows, n_columns)
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def times_wide(A: Any, B: Any, T: Any) -> None:
-    """Set T to A B, adding columns of A in order; A has a multiple of 4 rows."""
-    depth, width = B.shape
-    for i in range(0, A.shape[0], 4):
-        a, b, c, d = A[i], A[i + 1], A[i + 2], A[i + 3]
-        t, u, v, w = T[i], T[i + 1], T[i + 2], T[i + 3]
-        t[:] = 0
-        u[:] = 0
-        v[:] = 0
-        w[:] = 0
-        k = 0
-        while k + 4 <= depth:  # 16 products for each 4 entries of B and T
-            p, q, r, s = B[k], B[k + 1], B[k + 2], B[k + 3]
-            a0, a1, a2, a3 = a[k], a[k + 1], a[k + 2], a[k + 3]
-            b0, b1, b2, b3 = b[k], b[k + 1], b[k + 2], b[k + 3]
-            c0, c1, c2, c3 = c[k], c[k + 1], c[k + 2], c[k + 3]
-            d0, d1, d2, d3 = d[k], d[k + 1], d[k + 2], d[k + 3]
-            for j in range(width):
-                w0, w1, w2, w3 = p[j], q[j], r[j], s[j]
-                t[j] = (((t[j] + a0 * w0) + a1 * w1) + a2 * w2) + a3 * w3
-                u[j] = (((u[j] + b0 * w0) + b1 * w1) + b2 * w2) + b3 * w3
-                v[j] = (((v[j] + c0 * w0) + c1 * w1) + c2 * w2) + c3 * w3
-                w[j] = (((w[j] + d0 * w0) + d1 * w1) + d2 * w2) + d3 * w3
-            k += 4
-        while k < depth:
-            p, a0, b0, c0, d0 = B[k], a[k], b[k], c[k], d[k]
-            for j in range(width):
-                t[j] += a0 * p[j]
-                u[j] += b0 * p[j]
-                v[j] += c0 * p[j]
-                w[j] += d0 * p[j]
-            k += 1
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST | {"reassoc"}, forceinline=True)
-def _times_narrow(A: Any, columns: Any, T: Any) -> None:
-    """Set T to A B, each entry being a sum along a row; `columns` (m, k) is B transposed."""
-    width, zero = columns.shape[0], T.dtype.type(0)
-    for i in range(A.shape[0]):
-        a, t = A[i], T[i]
-        j = 0
-        while j + 4 <= width:
-            p, q, r, s = columns[j], columns[j + 1], columns[j + 2], columns[j + 3]
-            t0, t1, t2, t3 = zero, zero, zero, zero
-            for k in range(a.size):
-                t0 += a[k] * p[k]
-                t1 += a[k] * q[k]
-                t2 += a[k] * r[k]
-                t3 += a[k] * s[k]
-            t[j], t[j + 1], t[j + 2], t[j + 3] = t0, t1, t2, t3
-            j += 4
-        while j < width:
-            p, t0 = columns[j], zero
-            for k in range(a.size):
-                t0 += a[k] * p[k]
-            t[j] = t0
-            j += 1
-
-
-@njit(nogil=True, cache=True)
-def rows_times(A: Any, B: Any, T: Any, blas: bool) -> None:
-    """Set T to A B; the bits of a row of T depend only on that row of A, on B and on `blas`.
-
-    A (n, k), with n a multiple of PAD, B (k, m) and T (n, m) are C-contiguous and have one
-    dtype; `blas` is the result of :func:`keeps_rows` for (k, m).
-    """
-    if B.shape[1] == 1:
-        _times_narrow(A, B.reshape(1, B.size), T)
-    elif blas:
-        i = 0
-        for size in _PIECES:
-            while A.shape[0] - i >= size:
-                np.dot(A[i : i + size], B, T[i : i + size])
-                i += size
-    elif B.shape[1] < _NARROW:
-        _times_narrow(A, np.ascontiguousarray(B.T), T)
-    else:
-        times_wide(A, B, T)
-
-
-@lru_cache(maxsize=256)
-def keeps_rows(depth: int, width: int, dtype: str = "float32") -> bool:
-    """Return whether BLAS gives equal rows equal products in all positions.
-
-    This is tested once per process, for each number of rows that :func:`rows_times` may use,
-    with a row of `depth` random numbers and a matrix of `width` columns.
-    """
-    if width == 1:
-        return False  # not tested
-    rng = np.random.default_rng(0)
-    A = np.tile(rng.standard_normal(depth).astype(dtype), (_PIECES[0], 1))
-    B = rng.standard_normal((depth, width)).astype(dtype)
-    T: FloatArray = np.empty((_PIECES[0], width), dtype)
-    first = B[:0]
-    with single_threaded_blas():
-        for size in reversed(_PIECES):
-            rows_times(A[:size], B, T[:size], True)
-            first = first if len(first) else T[:1].copy()
-            if (T[:size] != first).any():
-                return False
-    return True
-
-
-def row_products(A: Matrix, B: FloatArray) -> AnyArray:
-    """Return ``A B`` in the precision of B, in one thread; rows do not affect each other.
-
-    `A` (n, k) is dense, of any dtype, or CSR; `B` (k, m) is float32 or float64.
-    """
-    if sp.issparse(A):
-        return np.asarray(A @ B, B.dtype)
-    n, width = A.shape[0], B.shape[1]
-    if width == 1 or (B.dtype == np.float64 and width < _NARROW):
-        out = np.empty((n, width), B.dtype)
-        dtype = A.dtype if A.dtype in (np.float32, np.float64) else B.dtype
-        _times_narrow(np.ascontiguousarray(A, dtype), np.ascontiguousarray(B.T), out)
-        return out
-    B = np.ascontiguousarray(B)
-    T = np.empty((-(-n // PAD) * PAD, width), B.dtype)
-    blas = keeps_rows(*B.shape, B.dtype.name)
-    for a in range(0, n, _ROWS):
-        rows, out = np.ascontiguousarray(A[a : a + _ROWS], B.dtype), T[a : a + _ROWS]
-        if len(rows) < len(out):
-            rows = np.concatenate([rows, np.zeros((len(out) - len(rows), B.shape[0]), B.dtype)])
-        rows_times(rows, B, out, blas)
-    return T[:n]
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)

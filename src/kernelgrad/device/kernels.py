@@ -82,7 +82,7 @@ def check_feature_kernel(kernel: Kernel, device: str) -> None:
 def _has_tiles(kernel: Kernel) -> bool:
     if isinstance(kernel, Matern):
         return kernel.finish()["finish"] != tiles.HALF_SQUARE
-    return isinstance(kernel, TiledKernel) and type(kernel).tile is TiledKernel.tile
+    return isinstance(kernel, TiledKernel) and type(kernel).values is TiledKernel.values
 
 
 class KernelTiles:

@@ -243,7 +243,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
         task = rows.task
         assert isinstance(task, Classification)
         with single_threaded_blas():
-            raw = expansion.fast_prediction(X)
+            raw = expansion.raw_prediction(X)
         return task.class_responses(raw), y, weight
 
     def _probabilities(self, raw: Float64Array) -> Float64Array:

@@ -543,7 +543,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
             matrix = self._factored
 
             def task(a: int, b: int) -> None:
-                block = exact.fast_block(rows, new.take(slice(a, b)))
+                block = exact.values(rows, new.take(slice(a, b)))
                 take(slice(a, b), matrix.half_solve(matrix.scale[:, None] * block))
 
             over_tiles(X.shape[0], _TILE, task)

@@ -73,7 +73,7 @@ def _check_learned(model: Any, rows: TrainingRows) -> None:
     some = rows.sample(_JUDGED_ROWS, np.random.default_rng(model._seed))
     batch = rows.take(some)
     y, loss, weight = batch.y, rows.task.loss, batch.sample_weight
-    f = model.expansion_.fast_prediction(batch.X)
+    f = model.expansion_.raw_prediction(batch.X)
     best = loss.intercept(y, weight) if model.fit_intercept else 0.0
     constant = np.broadcast_to(best, f.shape)
     mine, theirs = (float(np.average(loss.value(y, g), weights=weight)) for g in (f, constant))

@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad.compute.linalg import row_products
 from kernelgrad.types import Float32Array, IntArray, Matrix
 
 # Density above which dense rows are faster than sparse ones (measured).
@@ -76,7 +75,7 @@ class FeatureMap(ABC):
         F = self.block_size
         for j in range(n_blocks):
             a = coef[:, j * F : (j + 1) * F].reshape(self.width, -1)
-            out += row_products(self.transform(X, j), a)
+            out += self.transform(X, j) @ a
 
     def gradient(self, X: Matrix, R: Float32Array, block: int) -> Float32Array:
         """Return ``phi_block(X)^T R``, shape (width, C)."""

@@ -17,7 +17,7 @@ Weights are stored as tiles ``(n_tiles, d, TILE)``, and coefficients as planes
 ``(planes, n_tiles * TILE, C)``, which for PAIR are plane 0 for the cosines and plane 1 for the
 sines. All arrays are float32 and C-contiguous. Sums run over tiles in order, so the bits of
 the result do not depend on the number of threads or on the number of tiles per call; features
-and predictions of a row do not depend on other rows.
+and predictions of a row alone or among others agree to rounding.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import numpy as np
 
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.elementary import cos_phase_turns, cos_sin_turns, exp_minus
-from kernelgrad.compute.linalg import PAD, csr_times_tile, keeps_rows, rows_times
+from kernelgrad.compute.linalg import csr_times_tile
 from kernelgrad.compute.rows import Csr, Dense, as_rows, by_type
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.types import Float32Array, Matrix
@@ -79,31 +79,6 @@ def _second(rows: int, tile: int, kind: int) -> Any:
     return np.empty((rows if kind in (PAIR, DECAY) else 0, tile), np.float32)
 
 
-def _dense_tile(rows: Any, r0: int, r1: int, padded: int) -> Any:
-    """Return rows r0..r1; dense rows are padded with zero rows up to `padded`."""
-    X = rows.values[r0:r1]
-    if padded != r1 - r0:
-        X = np.zeros((padded, rows.values.shape[1]), np.float32)
-        for i in range(r1 - r0):  # a slice would take seconds longer to compile
-            for k in range(X.shape[1]):
-                X[i, k] = rows.values[r0 + i, k]
-    return Dense(X)
-
-
-def _csr_tile(rows: Any, r0: int, r1: int, padded: int) -> Any:
-    return Csr(rows.data, rows.indices, rows.indptr[r0 : r1 + 1])
-
-
-def _dense_times(rows: Any, W: Any, blas: bool, T: Any) -> None:
-    """Write the rows of a tile times W to T, each independent of the others."""
-    rows_times(rows.values, W, T, blas)
-
-
-def _csr_times(rows: Any, W: Any, blas: bool, T: Any) -> None:
-    n = rows.indptr.size - 1
-    csr_times_tile(rows.indptr, rows.indices, rows.data, 0, n, W, T[:n])
-
-
 def _dense_product(rows: Any, r0: int, r1: int, W: Any, T: Any) -> None:
     """Write rows r0..r1 times W to T."""
     np.dot(rows.values[r0:r1], W, T)
@@ -113,15 +88,16 @@ def _csr_product(rows: Any, r0: int, r1: int, W: Any, T: Any) -> None:
     csr_times_tile(rows.indptr, rows.indices, rows.data, r0, r1, W, T)
 
 
-take_tile = by_type({Dense: _dense_tile, Csr: _csr_tile})
-tile_times = by_type({Dense: _dense_times, Csr: _csr_times})
-_product = by_type({Dense: _dense_product, Csr: _csr_product})
+tile_product = by_type({Dense: _dense_product, Csr: _csr_product})
 
 
 @njit(nogil=True, cache=True)
-def add_product(P: Any, A: Any, blas: bool, tmp: Any, out: Any) -> None:
-    """Add ``P A`` to `out`, which has no padding rows; `tmp` has them."""
-    rows_times(P, A, tmp, blas)
+def add_product(P: Any, A: Any, tmp: Any, out: Any) -> None:
+    """Add ``P A`` to `out`; `tmp`, of the same shape, is scratch."""
+    if A.shape[1] == 1:
+        np.dot(P, A.reshape(A.size), tmp.reshape(tmp.size))
+    else:
+        np.dot(P, A, tmp)
     for i in range(out.shape[0]):
         for c in range(out.shape[1]):
             out[i, c] += tmp[i, c]
@@ -129,20 +105,18 @@ def add_product(P: Any, A: Any, blas: bool, tmp: Any, out: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def _predict(
-    rows: Any, r0: int, r1: int, W: Any, phase: Any, kind: int, coef: Any,
-    blas: bool, blas_coef: bool, out: Any,
-) -> None:  # fmt: skip
-    n, tile = -(-(r1 - r0) // PAD) * PAD, W.shape[2]
-    X = take_tile(rows, r0, r1, n)
+    rows: Any, r0: int, r1: int, W: Any, phase: Any, kind: int, coef: Any, out: Any
+) -> None:
+    n, tile = r1 - r0, W.shape[2]
     T = np.zeros((n, tile), np.float32)
     S = _second(n, tile, kind)
     tmp = np.empty((n, coef.shape[2]), np.float32)
     for a in range(W.shape[0]):
         j0, j1 = a * tile, (a + 1) * tile
-        tile_times(X, W[a], blas, T)
+        tile_product(rows, r0, r1, W[a], T)
         _features(T, S, phase[j0:j1], kind)
         for p in range(coef.shape[0]):
-            add_product(T if p == 0 else S, coef[p, j0:j1], blas_coef, tmp, out[r0:r1])
+            add_product(T if p == 0 else S, coef[p, j0:j1], tmp, out[r0:r1])
 
 
 @njit(nogil=True, cache=True)
@@ -158,7 +132,7 @@ def _gradient(
     for r0 in range(0, n, step):
         r1 = min(n, r0 + step)
         t, s = T[: r1 - r0], S[: min(len(S), r1 - r0)]
-        _product(rows, r0, r1, W, t)
+        tile_product(rows, r0, r1, W, t)
         _features(t, s, phase, kind)
         for p in range(G.shape[0]):
             np.dot((t if p == 0 else s).T, R[r0:r1], tmp)
@@ -169,16 +143,14 @@ def _gradient(
 
 @njit(nogil=True, cache=True)
 def _transform(
-    rows: Any, r0: int, r1: int, W: Any, phase: Any, kind: int, scale: Any, blas: bool, out: Any
+    rows: Any, r0: int, r1: int, W: Any, phase: Any, kind: int, scale: Any, out: Any
 ) -> None:
-    n = -(-(r1 - r0) // PAD) * PAD
-    n_tiles, tile = W.shape[0], W.shape[2]
-    X = take_tile(rows, r0, r1, n)
+    n, n_tiles, tile = r1 - r0, W.shape[0], W.shape[2]
     T = np.zeros((n, tile), np.float32)
     S = _second(n, tile, kind)
     planes = out.shape[1] // (n_tiles * tile)
     for a in range(n_tiles):
-        tile_times(X, W[a], blas, T)
+        tile_product(rows, r0, r1, W[a], T)
         _features(T, S, phase[a * tile : (a + 1) * tile], kind)
         for p in range(planes):
             j, P = (p * n_tiles + a) * tile, T if p == 0 else S
@@ -189,10 +161,6 @@ def _transform(
 
 def _row_tile(d: int) -> int:
     return ROWS_WIDE if d >= WIDE else ROWS
-
-
-def _keeps(X: Matrix, tile: int) -> bool:
-    return isinstance(X, np.ndarray) and keeps_rows(X.shape[1], tile)
 
 
 def predict(
@@ -207,10 +175,10 @@ def predict(
 
     X (n, d) is dense or CSR; `phase` is empty unless the kind is PHASE.
     """
-    rows, blas = as_rows(X), (_keeps(X, W.shape[2]), keeps_rows(W.shape[2], coef.shape[2]))
+    rows = as_rows(X)
 
     def task(r0: int, r1: int) -> None:
-        _predict(rows, r0, r1, W, phase, kind, coef, *blas, out)
+        _predict(rows, r0, r1, W, phase, kind, coef, out)
 
     over_tiles(len(out), _row_tile(W.shape[1]), task)
 
@@ -235,9 +203,9 @@ def transform(
     X: Matrix, W: Float32Array, phase: Float32Array, kind: int, scale: float, out: Float32Array
 ) -> None:
     """Write scale * features(X) into `out` (n, planes * n_tiles * tile)."""
-    rows, s, blas = as_rows(X), np.float32(scale), _keeps(X, W.shape[2])
+    rows, s = as_rows(X), np.float32(scale)
 
     def task(r0: int, r1: int) -> None:
-        _transform(rows, r0, r1, W, phase, kind, s, blas, out)
+        _transform(rows, r0, r1, W, phase, kind, s, out)
 
     over_tiles(len(out), _row_tile(W.shape[1]), task)

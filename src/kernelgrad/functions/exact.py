@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, Self
 
@@ -12,13 +11,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad.compute.backend import CPU, get_device
-from kernelgrad.compute.linalg import row_products, untouched
+from kernelgrad.compute.linalg import untouched
 from kernelgrad.compute.ranges import check_range
-from kernelgrad.compute.threads import parallel_for
+from kernelgrad.compute.threads import parallel_for, single_threaded_blas
 from kernelgrad.files.records import Record
 from kernelgrad.functions.scaling import InputScaling, restored_kernel
 from kernelgrad.kernels import ExactRows, Kernel, describe_kernel
-from kernelgrad.kernels.tiles import blas_products
+from kernelgrad.kernels.tiles import ALIKE
 from kernelgrad.registry import room
 from kernelgrad.types import (
     AnyArray,
@@ -31,7 +30,10 @@ from kernelgrad.types import (
 from kernelgrad.validation import check_bool
 
 COLUMN_TILE = 1024  # columns of a block computed by one task
-ROW_TILE = 256  # and its rows: 1 MiB of float32, which stays in the cache
+CACHE_TILE = 4096  # columns of cached rows computed by one task
+# Kernel values of a prediction, and of a block of a fit, from which compiled loops are worth
+# the time to load them, or to compile them once per machine
+PREDICT_COMPILED, FIT_COMPILED = 2**27, 2**24
 GRAM_TILE = 256  # rows and columns of a tile of a symmetric matrix, which stays in the cache
 PREDICT_TILE = 512  # rows and support rows of a prediction tile: 1 MiB of float32
 PREPARE_ROWS = 8192
@@ -110,7 +112,8 @@ class ExactKernel:
             self.kernel.check_domain(some)
             parts[i] = self.kernel.exact_rows(some, wide=self.wide)
 
-        parallel_for(len(parts), task)
+        with single_threaded_blas():
+            parallel_for(len(parts), task)
         rows = join_rows([part for part in parts if part is not None])
         return rows if ids is None else rows.numbered(ids)
 
@@ -127,29 +130,54 @@ class ExactKernel:
             self._there = room("device").KernelTiles(device, self.kernel)
         return self._there
 
-    def block(self, A: ExactRows, B: ExactRows) -> Any:
-        """Return ``k(A, B)``, shape (n_A, n_B), in one thread."""
-        kernel = self.kernel
-        return kernel.precise_block(A, B) if self.precise else kernel.exact_block(A, B)
+    @property
+    def dtype(self) -> type[np.floating[Any]]:
+        """The precision of kernel values, unless another is asked for."""
+        return np.float64 if self.precise else np.float32
 
-    def wide_block(self, A: ExactRows, B: ExactRows) -> Float64Array:
-        """Return ``k(A, B)`` in float64, of rows in any precision."""
-        wide = self.kernel.widened
-        return self.kernel.precise_block(wide(A), wide(B))
+    def values(
+        self, A: ExactRows, B: ExactRows, *, wide: bool = False,
+        out: AnyArray | None = None, compiled: bool = False,
+    ) -> AnyArray:  # fmt: skip
+        """Return ``k(A, B)``, shape (n_A, n_B), in one thread; in float64 if `wide`.
 
-    def fast_block(
-        self, A: ExactRows, B: ExactRows, out: Float32Array | None = None, *,
-        compiled: bool = False,
-    ) -> Float32Array:  # fmt: skip
-        """Return ``k(A, B)`` like :meth:`block`, but with bits that depend on the shape too.
-
-        The result is written to `out` if given. Use `compiled` loops for many values.
+        The last bits depend on which rows are multiplied together. The result is written to
+        `out`, float32 or float64, if given. Use `compiled` loops for many values.
         """
-        with blas_products(out=out, compiled=compiled):
-            values: Float32Array = self.block(A, B)
-        if out is None or values is out:
-            return values
-        out[:] = values
+        dtype = np.float64 if wide else self.dtype
+        K = self.kernel.values(A, B, dtype, out=out, compiled=compiled)
+        if out is None or K is out:
+            return K
+        out[:] = K
+        return out
+
+    def products(
+        self, A: ExactRows, B: ExactRows, coef: Float64Array, *, wide: bool = False,
+        compiled: bool = False,
+    ) -> Float64Array:  # fmt: skip
+        """Return ``k(A, B) coef``, (n_A, C), in tiles, without keeping ``k(A, B)``.
+
+        Kernel values are as those of :meth:`values`; sums are float64 anyway.
+        """
+        out = np.zeros((A.n_rows, coef.shape[1]))
+        if self.on_device is not None:
+            self.on_device.add_product(A, B, coef, out)
+            return out
+        width = max(PREDICT_TILE, PREDICT_TILE**2 // max(1, A.n_rows))
+        tiles = [slice(b, b + width) for b in range(0, B.n_rows, width)]
+        parts = [(B.take(t), coef[t]) for t in tiles]
+
+        def task(i: int) -> None:
+            rows = slice(i * PREDICT_TILE, (i + 1) * PREDICT_TILE)
+            some = A.take(rows)
+            buffer = np.empty((some.n_rows, min(width, B.n_rows)))
+            for part, weights in parts:
+                K = buffer[:, : len(weights)]
+                self.values(some, part, wide=wide, out=K, compiled=compiled)
+                out[rows] += K @ weights
+
+        with single_threaded_blas():
+            parallel_for(-(-A.n_rows // PREDICT_TILE), task)
         return out
 
     def matrix(self, A: ExactRows, B: ExactRows) -> Float32Array:
@@ -158,77 +186,34 @@ class ExactKernel:
 
         def task(i: int) -> None:
             columns = slice(i * COLUMN_TILE, (i + 1) * COLUMN_TILE)
-            out[:, columns] = self.block(A, B.take(columns))
+            self.values(A, B.take(columns), out=out[:, columns])
 
-        parallel_for(-(-B.n_rows // COLUMN_TILE), task)
+        with single_threaded_blas():
+            parallel_for(-(-B.n_rows // COLUMN_TILE), task)
         return out
 
     def gram(self, rows: ExactRows, *, wide: bool = False) -> FloatArray:
         """Return ``k(A, A)``, (n, n), from tiles of fixed shape; in float64 if `wide`."""
         n = rows.n_rows
-        tile = self.tiles(rows, wide=wide)
-        out = np.empty((n, n), np.float64 if wide or self.precise else np.float32)
+        out = np.empty((n, n), np.float64 if wide else self.dtype)
         starts = range(0, n, GRAM_TILE)
         pairs = [(i, j) for i in starts for j in starts if i <= j]
 
         def task(number: int) -> None:
             first, second = (slice(a, min(n, a + GRAM_TILE)) for a in pairs[number])
-            K = tile(first, second)
+            K = self.values(rows.take(first), rows.take(second), wide=wide)
             if first == second:  # symmetric to the last bit
                 K = np.triu(K) + np.triu(K, 1).T
             out[first, second] = K
             out[second, first] = K.T
 
-        parallel_for(len(pairs), task)
+        with single_threaded_blas():
+            parallel_for(len(pairs), task)
         return out
-
-    def tiles(
-        self, A: ExactRows, B: ExactRows | None = None, *, wide: bool = False
-    ) -> Callable[[slice, slice], FloatArray]:
-        """Return what makes ``k(A_i, B_j)`` for slices i, j, as :meth:`fast_block` does.
-
-        With `wide` values are float64, of the rows as they were prepared.
-        """
-        B = A if B is None else B
-        widen = wide and not self.precise
-        block: Callable[..., FloatArray] = self.wide_block if widen else self.fast_block
-
-        def tile(i: slice, j: slice) -> FloatArray:
-            with blas_products():
-                return block(A.take(i), B.take(j))
-
-        return tile
 
     def is_small(self, alpha: float, rows: ExactRows) -> bool:
         """Whether the penalty is so small that a fit to the rows needs float64 values."""
-        with blas_products():
-            return alpha < small_alpha(self.kernel.exact_diag(rows))
-
-    def add_product(
-        self, A: ExactRows, B: ExactRows, coef: Float64Array, out: Float64Array, *,
-        fast: bool = False, wide: bool = False,
-    ) -> None:  # fmt: skip
-        """Add ``k(A, B) coef`` to `out` (n_A, C) in tiles, without storing ``k(A, B)``.
-
-        With `wide` the kernel values of the prepared rows are float64. If `fast`, BLAS and
-        NumPy make all of them: nothing is compiled, and bits depend on other rows too.
-        """
-        if self.on_device is not None:
-            self.on_device.add_product(A, B, coef, out)
-            return
-        block: Any = self.wide_block if wide else self.block
-        product: Any = np.matmul if fast else row_products
-        tiles = [slice(b, b + PREDICT_TILE) for b in range(0, B.n_rows, PREDICT_TILE)]
-        parts = [(B.take(t), coef[t]) for t in tiles]
-
-        def task(i: int) -> None:
-            rows = slice(i * PREDICT_TILE, (i + 1) * PREDICT_TILE)
-            some = A.take(rows)
-            with blas_products() if fast else nullcontext():
-                for part, weights in parts:
-                    out[rows] += product(block(some, part), weights)
-
-        parallel_for(-(-A.n_rows // PREDICT_TILE), task)
+        return alpha < small_alpha(self.kernel.exact_diag(rows))
 
     def describe(self) -> dict[str, Any]:
         """Return a description of the function k, for persistence."""
@@ -278,17 +263,14 @@ class KernelRows:
     Attributes
     ----------
     n_evaluations : int
-        Number of kernel values computed so far.
+        Number of kernel values of cached rows computed so far.
     buffer : float32 or float64 array (slots, n)
         The cached rows; valid until the next load.
     wide : bool
         Whether they are float64.
-    fast : bool
-        Whether new rows are computed by :meth:`ExactKernel.fast_block`, whose last bits depend
-        on which rows are computed together.
     """
 
-    fast = wide = False
+    wide = False
 
     def __init__(self, exact: ExactKernel, rows: ExactRows, cache_bytes: int) -> None:
         self.exact = exact
@@ -338,32 +320,25 @@ class KernelRows:
         return np.array([self._slot[i] for i in wanted], np.intp)
 
     def _compute(self, index: IntArray, slots: IntArray) -> None:
-        some = [self.rows.take(index[a : a + ROW_TILE]) for a in range(0, len(index), ROW_TILE)]
-        n, exact = self.rows.n_rows, self.exact
-        block: Any = exact.fast_block if self.fast else exact.block
-        if self.wide:
-            block = exact.wide_block
+        n = self.rows.n_rows
+        compiled = n**2 >= FIT_COMPILED
+        parts = [slice(a, a + ALIKE) for a in range(0, len(index), ALIKE)]
+        some = [self.rows.take(index[part]) for part in parts]
 
-        def task(i: int) -> None:
-            j, k = divmod(i, len(some))
-            columns = slice(j * COLUMN_TILE, (j + 1) * COLUMN_TILE)
-            values = block(some[k], self.rows.take(columns))
-            self.buffer[slots[k * ROW_TILE : (k + 1) * ROW_TILE], columns] = values
+        def task(j: int) -> None:
+            columns = slice(j * CACHE_TILE, (j + 1) * CACHE_TILE)
+            tile = self.rows.take(columns)
+            for part, rows in zip(parts, some, strict=True):
+                values = self.exact.values(rows, tile, wide=self.wide, compiled=compiled)
+                self.buffer[slots[part], columns] = values
 
-        parallel_for(-(-n // COLUMN_TILE) * len(some), task)
+        with single_threaded_blas():
+            parallel_for(-(-n // CACHE_TILE), task)
         self.n_evaluations += len(index) * n
 
     def among(self, first: IntArray, second: IntArray) -> FloatArray:
-        """Return ``k(x_i, x_j)`` for any rows, using cached rows i if possible."""
-        kept = np.array([i in self._slot for i in first.tolist()], bool)
-        K = np.empty((len(first), len(second)), self.buffer.dtype)
-        if kept.any():
-            K[kept] = self.square(self.load(first[kept]), second)
-        if not kept.all():
-            some = self.rows.take(first[~kept])
-            K[~kept] = self.exact.matrix(some, self.rows.take(second))
-            self.n_evaluations += len(second) * some.n_rows
-        return K
+        """Return ``k(x_i, x_j)`` for any rows, whatever is cached; they are not counted."""
+        return self.exact.matrix(self.rows.take(first), self.rows.take(second))
 
     def square(self, slots: IntArray, index: IntArray) -> FloatArray:
         """Return ``k(x_i, x_j)`` for loaded rows i and any rows j."""

@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from kernelgrad.compute.backend import CPU
-from kernelgrad.compute.linalg import row_products, solve_damped
+from kernelgrad.compute.linalg import solve_damped
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.files.records import Record, one_of
-from kernelgrad.functions.exact import ExactKernel, rows_to_arrays
+from kernelgrad.functions.exact import PREDICT_COMPILED, ExactKernel, rows_to_arrays
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import ExactRows, Kernel, get_kernel
@@ -86,16 +86,9 @@ class Expansion(ABC):
     def raw_prediction(self, X: Matrix) -> Float64Array:
         """Return f(X), shape (n, C), float64, in chunks of rows with bounded memory.
 
-        The bits of a row's value depend on the processor and its BLAS, but not on the other
-        rows of `X`, unless the kernel is a user's function that mixes rows.
+        The same rows give the same bits for any number of threads; a row alone or among others
+        has values that agree to rounding.
         """
-
-    def fast_prediction(self, X: Matrix) -> Float64Array:
-        """Return f(X) with kernel values by BLAS; the last bits depend on other rows too.
-
-        It is used for rows within a fit and compiles nothing.
-        """
-        return self.raw_prediction(X)
 
 
 class RandomFeatureExpansion(Expansion):
@@ -251,7 +244,7 @@ class RandomFeatureExpansion(Expansion):
             return
         for start in range(0, out.shape[0], PREDICT_ROWS):
             rows = slice(start, start + PREDICT_ROWS)
-            out[rows] += row_products(self.stream.transform(X[rows], j), flat)
+            out[rows] += self.stream.transform(X[rows], j) @ flat
 
 
 class SupportExpansion(Expansion):
@@ -299,11 +292,13 @@ class SupportExpansion(Expansion):
         if self.exact.precise or self.kernel.name == "precomputed" or not self.n_support:
             return False
         at = np.linspace(0, self.n_support - 1, min(self.n_support, _PROBES)).astype(int)
-        some, f = self.support.take(at), np.zeros((2, len(at), self.n_outputs))
+        some = self.support.take(at)
         with np.errstate(over="ignore", invalid="ignore"):  # predictions tell
-            for out, wide in zip(f, (False, True), strict=True):
-                self.exact.add_product(some, self.support, self.coef, out, wide=wide, fast=True)
-            return bool(np.abs(f[0] - f[1]).max() > _ROUNDING * np.abs(f[1]).max())
+            narrow, exact = (
+                self.exact.products(some, self.support, self.coef, wide=wide)
+                for wide in (False, True)
+            )
+            return bool(np.abs(narrow - exact).max() > _ROUNDING * np.abs(exact).max())
 
     @property
     def kernel(self) -> Kernel:
@@ -359,23 +354,15 @@ class SupportExpansion(Expansion):
 
     def raw_prediction(self, X: Matrix) -> Float64Array:
         """Return f(X), shape (n, C), float64, in tiles, without storing n x S kernel values."""
-        return self._prediction(X, fast=False)
-
-    def fast_prediction(self, X: Matrix) -> Float64Array:
-        """Return f(X) with kernel values by BLAS; the last bits depend on other rows too."""
-        return self._prediction(X, fast=True)
-
-    def _prediction(self, X: Matrix, *, fast: bool) -> Float64Array:
         n, step = X.shape[0], _rows_at_once(X, self.exact.device)
         out = np.tile(self.intercept, (n, 1))
-        with single_threaded_blas():
-            if self._wide is None and not fast:
-                self._wide = self._needs_wide()
-            how = {"fast": fast, "wide": bool(self._wide) and not fast}
-            for start in range(0, n, step):
-                rows = slice(start, min(n, start + step))
-                prepared = self.exact.prepare(X[rows], first=start)
-                self.exact.add_product(prepared, self.support, self.coef, out[rows], **how)
+        if self._wide is None:
+            self._wide = self._needs_wide()
+        how = {"wide": self._wide, "compiled": n * self.n_support >= PREDICT_COMPILED}
+        for start in range(0, n, step):
+            rows = slice(start, min(n, start + step))
+            prepared = self.exact.prepare(X[rows], first=start)
+            out[rows] += self.exact.products(prepared, self.support, self.coef, **how)
         return out
 
     def compact(self) -> None:
@@ -402,9 +389,8 @@ class SupportExpansion(Expansion):
         power = self.kernel.exact_diag(self.support) * (self.coef**2).max(axis=1)
         kept: IntArray = np.sort(np.argsort(-power, kind="stable")[:max_support])
         rows = self.support.take(kept)
-        f = np.zeros((max_support, self.n_outputs))
         with single_threaded_blas():
-            self.exact.add_product(rows, self.support, self.coef, f)
+            f = self.exact.products(rows, self.support, self.coef)
             K = self.exact.matrix(rows, rows).astype(np.float64)
             coef = solve_damped(K, 0.0, f)
         return SupportExpansion(self.exact, rows, coef, self.intercept)
@@ -460,7 +446,7 @@ class LinearExpansion(Expansion):
         with single_threaded_blas():
             for start in range(0, len(out), PREDICT_ROWS):
                 rows = slice(start, min(len(out), start + PREDICT_ROWS))
-                out[rows] = row_products(X[rows], self.coef) + self.intercept
+                out[rows] = X[rows] @ self.coef + self.intercept
         return out
 
 

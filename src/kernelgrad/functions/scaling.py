@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import ndtri
 
-from kernelgrad.compute.linalg import dense, row_products
+from kernelgrad.compute.linalg import dense
 from kernelgrad.files.records import Record, anything
 from kernelgrad.kernels import Kernel, describe_kernel, restore_kernel
 from kernelgrad.kernels.base import steady_centre
@@ -204,7 +204,7 @@ class InputScaling:
             X = X / np.hypot(1.0, X / self.limit)
         if self.metric is None:
             return X
-        return X * self.metric if self.metric.ndim == 1 else row_products(X, self.metric)
+        return X * self.metric if self.metric.ndim == 1 else X @ self.metric
 
     def _scores(self, X: AnyArray) -> Float64Array:
         """Return the normal scores of values relative to the knots, within [-3, 3]."""

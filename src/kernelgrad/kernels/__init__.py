@@ -22,7 +22,6 @@ from kernelgrad.kernels.stationary import Gaussian as Gaussian
 from kernelgrad.kernels.stationary import Laplacian as Laplacian
 from kernelgrad.kernels.stationary import Matern as Matern
 from kernelgrad.kernels.stationary import StationaryKernel as StationaryKernel
-from kernelgrad.kernels.tiles import blas_products as blas_products
 from kernelgrad.registry import Registry, lazy_names
 from kernelgrad.validation import check_name
 

@@ -16,7 +16,7 @@ from sklearn.base import clone
 from sklearn.utils.extmath import row_norms
 
 from kernelgrad.compute import rng
-from kernelgrad.compute.threads import over_tiles
+from kernelgrad.compute.threads import over_tiles, single_threaded_blas
 from kernelgrad.features.base import DENSIFY, FeatureMap, float64_rows, narrow_indices
 from kernelgrad.features.composite import ProductMap, SumMap
 from kernelgrad.features.projections import Projection, SummedFrequenciesMap
@@ -24,7 +24,6 @@ from kernelgrad.kernels import tiles
 from kernelgrad.params import Documented, anything, check_params, parameters
 from kernelgrad.types import (
     AnyArray,
-    Float32Array,
     Float64Array,
     FloatArray,
     IntArray,
@@ -109,31 +108,27 @@ class Kernel(Documented, ABC):
         """Return ``k(X_i, X_i)``, shape (n,)."""
 
     def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
-        """Return rows prepared for :meth:`exact_block`; with `wide` they stay float64."""
+        """Return rows prepared for :meth:`values`; with `wide` they stay float64."""
         return ExactRows(float64_rows(X))
 
-    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
-        """Return ``k(A_i, B_j)``, shape (n_A, n_B), float32; called within a parallel task.
+    def values(
+        self, A: ExactRows, B: ExactRows, dtype: Any = np.float32, *,
+        out: AnyArray | None = None, compiled: bool = False,
+    ) -> AnyArray:  # fmt: skip
+        """Return ``k(A_i, B_j)``, shape (n_A, n_B); called within a parallel task.
 
-        The bits of an entry depend on its two rows only, not on the number of other rows.
+        `dtype` is the precision of the values: with float64, rows that were prepared in float32
+        are taken as they were rounded. The values may be written to `out`, float32 or float64.
+        With `compiled` loops may be compiled to make them faster.
         """
-        K: Float32Array = self.pairwise(A.values, B.values).astype(np.float32)
-        return K
-
-    def precise_block(self, A: ExactRows, B: ExactRows) -> Float64Array:
-        """Return ``k(A_i, B_j)`` in float64, for rows prepared with ``wide=True``."""
-        return self.pairwise(A.values, B.values)
-
-    def widened(self, rows: ExactRows) -> ExactRows:
-        """Return prepared rows, as they were rounded, in float64."""
-        return replace(rows, values=rows.values.astype(np.float64))
+        return self.pairwise(A.values, B.values).astype(dtype, copy=False)
 
     def exact_diag(self, rows: ExactRows) -> Float64Array:
-        """Return ``k(x_i, x_i)`` of prepared rows, shape (n,), from :meth:`exact_block`."""
+        """Return ``k(x_i, x_i)`` of prepared rows, shape (n,), from :meth:`values`."""
         k = np.empty(rows.n_rows)
         for a in range(0, len(k), _DIAGONAL_ROWS):
             some = rows.take(slice(a, a + _DIAGONAL_ROWS))
-            k[a : a + _DIAGONAL_ROWS] = np.diagonal(self.exact_block(some, some))
+            k[a : a + _DIAGONAL_ROWS] = np.diagonal(self.values(some, some))
         return k
 
     def needs_wide(self, X: Matrix) -> bool:
@@ -256,43 +251,41 @@ class TiledKernel(Kernel):
         squares = self.finish_code >= tiles.HALF_SQUARE
         return ExactRows(values, tiles.squares(values) if squares else None)
 
-    def tile(self, A: ExactRows, B: ExactRows, *, narrow: bool = False) -> AnyArray:
-        """Return ``k(A_i, B_j)`` in the precision of the rows, in one thread.
-
-        With `narrow` functions of distances are evaluated in float32.
-        """
-        finish = {**self.finish(), "left": A.square, "right": B.square, "narrow": narrow}
-        return tiles.block(A.values, B.values, self.form_code, **finish)
-
     def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
         """Return the exact matrix ``k(X_i, Z_j)``, shape (n, m), float64, tile by tile."""
         A, B = self.tile_rows(X, wide=True), self.tile_rows(Z, wide=True)
         K = np.empty((A.n_rows, B.n_rows))
 
         def task(a: int, z: int) -> None:
-            K[a:z] = self.tile(A.take(slice(a, z)), B)
+            K[a:z] = self.values(A.take(slice(a, z)), B, np.float64)
 
-        over_tiles(len(K), _TASK_ROWS, task)
+        with single_threaded_blas():
+            over_tiles(len(K), _TASK_ROWS, task)
         return K
 
     def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
-        """Return rows prepared for :meth:`exact_block`; with `wide` they stay float64."""
+        """Return rows prepared for :meth:`values`; with `wide` they stay float64."""
         return self.tile_rows(X, wide=wide)
 
-    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
-        """Return ``k(A_i, B_j)``, shape (n_A, n_B), float32."""
-        return self.tile(A, B, narrow=True).astype(np.float32, copy=False)
+    def values(
+        self, A: ExactRows, B: ExactRows, dtype: Any = np.float32, *,
+        out: AnyArray | None = None, compiled: bool = False,
+    ) -> AnyArray:  # fmt: skip
+        """Return ``k(A_i, B_j)``, shape (n_A, n_B), in `out` if given."""
+        if dtype == np.float64:
+            A, B = self._widened(A), self._widened(B)
+        how = {"left": A.square, "right": B.square, "dtype": dtype, "out": out}
+        form = self.form_code
+        return tiles.block(A.values, B.values, form, **self.finish(), **how, compiled=compiled)
 
-    def precise_block(self, A: ExactRows, B: ExactRows) -> Float64Array:
-        """Return ``k(A_i, B_j)``, shape (n_A, n_B), float64."""
-        return np.asarray(self.tile(A, B), np.float64)
-
-    def widened(self, rows: ExactRows) -> ExactRows:
+    def _widened(self, rows: ExactRows) -> ExactRows:
         """Return prepared rows, as they were rounded, in float64; squared norms are anew."""
-        rows = super().widened(rows)
-        if self.finish_code < tiles.HALF_SQUARE:
+        if rows.values.dtype == np.float64:
             return rows
-        return replace(rows, square=tiles.squares(rows.values))
+        values = rows.values.astype(np.float64)
+        if self.finish_code < tiles.HALF_SQUARE:
+            return replace(rows, values=values)
+        return replace(rows, values=values, square=tiles.squares(values))
 
 
 def exact_values(X: Matrix, *, wide: bool) -> Matrix:
@@ -437,20 +430,15 @@ class CompositeKernel(Kernel):
         """Return ``k(X_i, X_i)``, combined from the values of the parts."""
         return self._combined(kernel.diag(X) for kernel in self.kernels)
 
-    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
-        """Return ``k(A_i, B_j)``, combined from the blocks of the parts."""
+    def values(
+        self, A: ExactRows, B: ExactRows, dtype: Any = np.float32, *,
+        out: AnyArray | None = None, compiled: bool = False,
+    ) -> AnyArray:  # fmt: skip
+        """Return ``k(A_i, B_j)``, combined from the values of the parts."""
         triples = zip(self.kernels, A.parts, B.parts, strict=True)
-        return self._combined(kernel.exact_block(a, b) for kernel, a, b in triples)
-
-    def precise_block(self, A: ExactRows, B: ExactRows) -> Float64Array:
-        """Return ``k(A_i, B_j)``, combined from the float64 blocks of the parts."""
-        triples = zip(self.kernels, A.parts, B.parts, strict=True)
-        return self._combined(kernel.precise_block(a, b) for kernel, a, b in triples)
-
-    def widened(self, rows: ExactRows) -> ExactRows:
-        """Return prepared rows, as they were rounded, in float64."""
-        pairs = zip(self.kernels, rows.parts, strict=True)
-        return replace(rows, parts=tuple(kernel.widened(part) for kernel, part in pairs))
+        return self._combined(
+            kernel.values(a, b, dtype, compiled=compiled) for kernel, a, b in triples
+        )
 
     def check_domain(self, X: Matrix) -> None:
         """Raise DataError if a row is outside the domain of a part."""

@@ -11,7 +11,7 @@ import numpy as np
 from kernelgrad.compute.linalg import dense
 from kernelgrad.kernels.base import ExactRows, Kernel
 from kernelgrad.params import parameters
-from kernelgrad.types import Float32Array, Float64Array, Matrix
+from kernelgrad.types import AnyArray, Float64Array, Matrix
 from kernelgrad.validation import CapabilityError, DataError
 
 _DIAGONAL_ROWS = 64
@@ -118,7 +118,10 @@ class PrecomputedKernel(Kernel):
             )
         return ExactRows(values)
 
-    def exact_block(self, A: ExactRows, B: ExactRows) -> Float32Array:
+    def values(
+        self, A: ExactRows, B: ExactRows, dtype: Any = np.float32, *,
+        out: AnyArray | None = None, compiled: bool = False,
+    ) -> AnyArray:  # fmt: skip
         """Return the columns of A that hold the values with the training rows B.
 
         Raises
@@ -138,11 +141,7 @@ class PrecomputedKernel(Kernel):
                 f"With kernel='precomputed' rows hold the kernel values with all training "
                 f"rows, at least {int(B.ids.max()) + 1}, but these have {columns} columns."
             )
-        return np.asarray(A.values[:, B.ids], np.float32)
-
-    def precise_block(self, A: ExactRows, B: ExactRows) -> Float64Array:
-        """Return :meth:`exact_block` in float64; values of the matrix stay as they are."""
-        return self.exact_block(A, B).astype(np.float64)
+        return np.asarray(A.values[:, B.ids], dtype)
 
     def exact_diag(self, rows: ExactRows) -> Float64Array:
         """Return the entry of each row in its own column; raise DataError if it has none."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -163,7 +163,7 @@ class StationaryKernel(ProjectionKernel):
         return np.ones(X.shape[0])
 
     def exact_diag(self, rows: ExactRows) -> Float64Array:
-        """Return ones, as :meth:`exact_block` has on its diagonal."""
+        """Return ones, as :meth:`values` has on its diagonal up to rounding."""
         return np.ones(rows.n_rows)
 
     def per_feature(self) -> StationaryKernel:
@@ -361,12 +361,15 @@ class Matern(_Isotropic):
         """Return ``2 sqrt(2 nu gamma) x``."""
         return X * (2 * float(np.sqrt(2 * self.nu * self.gamma_value)))
 
-    def tile(self, A: ExactRows, B: ExactRows, *, narrow: bool = False) -> AnyArray:
+    def values(
+        self, A: ExactRows, B: ExactRows, dtype: Any = np.float32, *,
+        out: AnyArray | None = None, compiled: bool = False,
+    ) -> AnyArray:  # fmt: skip
         """Return ``k(A_i, B_j)``, from half the squared distances of embedded rows."""
-        K = super().tile(A, B, narrow=narrow)
         if self.nu in _CLOSED_FORMS:
-            return K
-        return self._of_scaled(np.sqrt(K.astype(np.float64)))
+            return super().values(A, B, dtype, out=out, compiled=compiled)
+        u = super().values(A, B, np.result_type(A.values, dtype)).astype(np.float64)
+        return self._of_scaled(np.sqrt(u)).astype(dtype)
 
     def finish(self) -> dict[str, int]:
         """Return the code of a closed form, or of half the squared distances."""

@@ -32,19 +32,19 @@ ARC0, ARC1, ARC2              arc-cosine kernels of order 0, 1, 2, from the cosi
                               squared sizes of both rows
 ============================  =================================================================
 
-Columns are accumulated strictly one after another, in tiles of one width, so the bits
-of an entry depend on its two rows alone: not on the other rows, their number or the
-tile. A BLAS chooses its routine, and with it the rounding, by the size of a product
-(measured: tiles with few rows differ from others), so none is used, but inside
-:func:`blas_products`, for callers that always ask for the same tiles. Squared norms from
-:func:`squares` are rounded as the products are: a row has distance 0 from itself.
+BLAS multiplies dense rows and SciPy sparse ones, and NumPy does the rest, so these compile
+nothing, nor do ABSOLUTE and LORENTZ, unless many values are asked for; the other forms are
+compiled loops. BLAS chooses the
+order of its sums, and with it the rounding, by the shape of a product: the bits of an entry
+may depend on the rows beside its own. Callers that must always get the same bits ask for
+tiles of a fixed grid, or for up to ALIKE rows at once.
 """
 
 from __future__ import annotations
 
+import math
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,7 @@ import scipy.sparse as sp
 from numba import types
 from numba.extending import overload
 
-from kernelgrad.compute.caching import fused, njit
+from kernelgrad.compute.caching import njit
 from kernelgrad.compute.elementary import exp_flat, exp_wide, log2_flat
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
 
@@ -61,80 +61,36 @@ RAW, EXP, EXP_MINUS, INVERSE, POWER, POLE, SERIES, ARC0, ARC1, ARC2 = range(10)
 _ARCS = ARC0, ARC1, ARC2
 HALF_SQUARE, GAUSS, MATERN1, MATERN3, MATERN5 = range(10, 15)
 
-# Of a tile: constant, so that compiled loops see that its rows do not overlap. The loop of
-# `compute.linalg` for any width takes 1.2 to 1.5 times as long here.
-WIDTH = 512
-DEPTH = 128  # input columns of a panel: 256 KiB in float32, well inside the second cache
+WIDTH = 512  # columns of a tile of many rows
+ALIKE = 8  # a product of so many rows treats all of them alike (OpenBLAS up to AVX2)
+_ENTRIES = 512 * WIDTH  # of a tile, at most, unless it has more rows
+_STRIP = 2**15  # entries of a tile that are accumulated at once by NumPy
 _SPARSE_WIDTH = 64  # of a tile whose panel holds the used columns of sparse rows
 _SPARSE_ROWS = 32  # made dense at once against such a panel
 _DENSE_COLUMNS = 4096  # up to here a panel of dense rows is WIDTH wide against sparse ones
-_PAD = 4  # rows of a register tile
 
-_KEPT_BYTES = 2**21  # of an array that a thread keeps: a tile of PREDICT_TILE rows in float64
-_mode = threading.local()
+_SCRATCH_BYTES = 2**21  # of an array that a thread keeps: a tile in float64
+_thread = threading.local()
 
 _f = np.float32
 _FAST = {"contract", "nsz", "arcp"}
-# acos(c) = sqrt(1 - c) A(c) for c from 0 to 1, error 8e-8
-_A0, _A1, _A2 = _f(1.570796251296997), _f(-0.21459849178791046), _f(0.08897409588098526)
-_A3, _A4, _A5 = _f(-0.05014502629637718), _f(0.030808253213763237), _f(-0.01696547120809555)
-_A6, _A7 = _f(0.006580885034054518), _f(-0.0012370048789307475)
-_ZERO, _HALF, _ONE, _TWO, _THREE = _f(0), _f(0.5), _f(1), _f(2), _f(3)
-_PI, _INVERSE_PI = _f(np.pi), _f(1 / np.pi)
+_ZERO, _HALF, _ONE, _THREE = _f(0), _f(0.5), _f(1), _f(3)
 
 
 # Accumulation over columns. Where there are quotients error_model="numpy" leaves out the checks
 # for a divisor of 0, which would keep loops from being vectorised.
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _dots(A: Any, k0: int, P: Any, depth: int, T: Any) -> None:
-    """Add ``A[:, k0 : k0 + depth] @ P[:depth]`` to T (n, WIDTH); n is a multiple of 4."""
-    p = P.reshape(P.size)
-    for i in range(0, A.shape[0], 4):
-        t = T[i : i + 4].reshape(4 * WIDTH)
-        a, b, c, d = A[i, k0:], A[i + 1, k0:], A[i + 2, k0:], A[i + 3, k0:]
-        k = 0
-        while k + 4 <= depth:  # 16 products for each 4 entries of P and T
-            w = p[k * WIDTH : (k + 4) * WIDTH]
-            a0, a1, a2, a3 = a[k], a[k + 1], a[k + 2], a[k + 3]
-            b0, b1, b2, b3 = b[k], b[k + 1], b[k + 2], b[k + 3]
-            c0, c1, c2, c3 = c[k], c[k + 1], c[k + 2], c[k + 3]
-            d0, d1, d2, d3 = d[k], d[k + 1], d[k + 2], d[k + 3]
-            for j in range(WIDTH):
-                w0, w1, w2, w3 = w[j], w[WIDTH + j], w[2 * WIDTH + j], w[3 * WIDTH + j]
-                t[j] = (((t[j] + a0 * w0) + a1 * w1) + a2 * w2) + a3 * w3
-                u = t[WIDTH + j]
-                t[WIDTH + j] = (((u + b0 * w0) + b1 * w1) + b2 * w2) + b3 * w3
-                u = t[2 * WIDTH + j]
-                t[2 * WIDTH + j] = (((u + c0 * w0) + c1 * w1) + c2 * w2) + c3 * w3
-                u = t[3 * WIDTH + j]
-                t[3 * WIDTH + j] = (((u + d0 * w0) + d1 * w1) + d2 * w2) + d3 * w3
-            k += 4
-        while k < depth:
-            w = p[k * WIDTH : (k + 1) * WIDTH]
-            a0, b0, c0, d0 = a[k], b[k], c[k], d[k]
-            for j in range(WIDTH):
-                t[j] += a0 * w[j]
-                t[WIDTH + j] += b0 * w[j]
-                t[2 * WIDTH + j] += c0 * w[j]
-                t[3 * WIDTH + j] += d0 * w[j]
-            k += 1
-
-
 @njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
 def _column(form: int, a: Any, a2: Any, w: Any, w2: Any, t: Any) -> None:
     """Add the terms of one column to t (m,): a is the entry of one row, w (m,) those of others.
 
-    Every form but SHANNON is handled. For COSH a2 and w2 are ``1 / (1 + a)`` and
+    Every form but DOT and SHANNON is handled. For COSH a2 and w2 are ``1 / (1 + a)`` and
     ``1 / (1 + w)``. Numbers have the type of t: a literal would turn float32 into float64.
     """
     one = t.dtype.type(1)
     half = t.dtype.type(0.5)
-    if form == DOT:
-        for j in range(t.size):
-            t[j] += a * w[j]
-    elif form == CHI2:
+    if form == CHI2:
         if a > 0:
             for j in range(t.size):
                 low = a if a < w[j] else w[j]
@@ -183,12 +139,12 @@ def _column_shannon(a: Any, a2: Any, w: Any, w2: Any, t: Any, s: Any, logs: Any)
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def _columns(form: int, A: Any, A2: Any, k0: int, P: Any, P2: Any, depth: int, T: Any) -> None:
-    """Add the terms of ``A[:, k0 : k0 + depth]`` and a panel P (depth, m) to T (n, m)."""
+def _columns(form: int, A: Any, A2: Any, P: Any, P2: Any, T: Any) -> None:
+    """Add the terms of rows A (n, d) and a panel P (d, m) to T (n, m)."""
     s, logs = np.empty(T.shape[1], np.float32), np.empty(T.shape[1], np.float32)
     for i in range(A.shape[0]):
-        for k in range(depth):
-            a, a2 = A[i, k0 + k], A2[i, k0 + k]
+        for k in range(P.shape[0]):
+            a, a2 = A[i, k], A2[i, k]
             if form == SHANNON:
                 _column_shannon(a, a2, P[k], P2[k], T[i], s, logs)
             else:
@@ -211,45 +167,11 @@ def _nonzeros(
                 _column(form, data[p], data2[p], P[k], P2[k], T[i])
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _squares_csr(indptr: Any, data: Any, out: Any) -> None:
-    for i in range(out.size):
-        s = out[i]
-        for p in range(indptr[i], indptr[i + 1]):
-            s += data[p] * data[p]
-        out[i] = s
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _squares_dense(C: Any, out: Any) -> None:
-    """Add the squared norms of n rows, whose columns are C (d, n), to `out` (n,)."""
-    for k in range(C.shape[0]):
-        c = C[k]
-        for i in range(out.size):
-            out[i] += c[i] * c[i]
-
-
 def squares(X: Matrix) -> Float64Array:
-    """Return ``|x|^2`` of rows (n,), rounded to their precision as :func:`block` does for DOT.
-
-    Inside :func:`blas_products` the norms of float64 rows may differ in the last bits.
-    """
-    out = np.zeros(X.shape[0], X.dtype)
+    """Return ``|x|^2`` of rows (n,), summed in float64."""
     if sp.issparse(X):
-        _squares_csr(X.indptr, X.data, out)
-    elif X.dtype == np.float64 and not getattr(_mode, "blas", False):
-        _squares_dense(np.ascontiguousarray(X.T), out)
-    elif not fused():
-        for column in X.T:
-            out += column * column
-    else:
-        for column in X.T:  # a fused sum, as that of products: exact in float64, then rounded
-            wide = column.astype(np.float64)
-            out = (out.astype(np.float64) + wide * wide).astype(X.dtype)
-    return out.astype(np.float64)
-
-
-# What becomes of a tile: in float32, for GAUSS and MATERN also in float64
+        return np.asarray(X.astype(np.float64).power(2).sum(axis=1)).ravel()
+    return np.asarray(np.einsum("ij,ij->i", X, X, dtype=np.float64))
 
 
 def _exp(t: AnyArray, bits: AnyArray) -> None:
@@ -264,51 +186,8 @@ def _exp_of_type(t: Any, bits: Any) -> Any:
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def _half_squares(t: Any, a: Any, b: Any) -> None:
-    """Turn inner products t (m,) into half the squared distances ``max(a + b - t, 0)``."""
-    for j in range(t.size):
-        u = (a + b[j]) - t[j]
-        t[j] = u if u > _ZERO else _ZERO
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _power(t: Any, c: Any, n: int, base: Any) -> None:
-    for j in range(t.size):
-        base[j] = t[j] + c
-        t[j] = _ONE
-    while True:
-        if n & 1:
-            for j in range(t.size):
-                t[j] *= base[j]
-        n >>= 1
-        if n == 0:
-            return
-        for j in range(t.size):
-            base[j] *= base[j]
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
-def _arc(t: Any, a: Any, b: Any, order: int) -> None:
-    for j in range(t.size):
-        size = (a * b[j]) * _INVERSE_PI  # of one value whichever row comes first
-        c = t[j] if t[j] < _ONE else _ONE
-        c = c if c > -_ONE else -_ONE
-        m = abs(c)
-        v = _A4 + m * (_A5 + m * (_A6 + m * _A7))
-        v = np.sqrt(_ONE - m) * (_A0 + m * (_A1 + m * (_A2 + m * (_A3 + m * v))))
-        rest = _PI - v if c > _ZERO else v  # pi minus the angle
-        sine = np.sqrt((_ONE - m) * (_ONE + m))
-        if order == 0:
-            t[j] = size * rest
-        elif order == 1:
-            t[j] = size * (sine + rest * c)
-        else:
-            t[j] = size * (_THREE * sine * c + rest * (_ONE + _TWO * c * c))
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
 def _gauss(T: Any, left: Any, right: Any, bits: Any) -> None:
-    """Turn inner products T into kernel values, as :func:`_finish_others` does, for GAUSS."""
+    """Turn inner products T into the values of GAUSS, in place; `bits` (m,) is scratch."""
     for i in range(T.shape[0]):
         t = T[i]
         a = left[i]
@@ -323,77 +202,16 @@ def _matern(T: Any, left: Any, right: Any, order: int, bits: Any) -> None:
     """Do as :func:`_gauss` for MATERN1, MATERN3 and MATERN5, which have order 0, 1 and 2."""
     keep = np.empty_like(T[0])
     for i in range(T.shape[0]):
-        t = T[i]
-        _half_squares(t, left[i], right)
+        t, a = T[i], left[i]
         for j in range(t.size):
-            s = np.sqrt(t[j])
+            u = (a + right[j]) - t[j]
+            s = np.sqrt(u if u > _ZERO else _ZERO)
             t[j] = -s
             keep[j] = _ONE + s + (s * s / _THREE if order == 2 else _ZERO)
         _exp(t, bits)
         if order > 0:
             for j in range(t.size):
                 t[j] *= keep[j]
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST, error_model="numpy")
-def _finish_others(
-    T: Any, finish: int, coef: Any, degree: int, left: Any, right: Any, scratch: Any, bits: Any
-) -> None:
-    """Turn sums T (n, m) into values; `scratch` (m,) and its int32 view are overwritten."""
-    for i in range(T.shape[0]):
-        t = T[i]
-        if finish >= HALF_SQUARE:
-            _half_squares(t, left[i], right)
-        if finish == EXP:
-            exp_flat(t, bits)
-        elif finish == EXP_MINUS:
-            for j in range(t.size):
-                t[j] = -t[j]
-            exp_flat(t, bits)
-        elif finish == INVERSE:
-            for j in range(t.size):
-                t[j] = _ONE / t[j]
-        elif finish == POWER:
-            _power(t, coef[0], degree, scratch)
-        elif finish == POLE:
-            for j in range(t.size):
-                t[j] = _ONE / (_ONE - t[j])
-        elif finish == SERIES:
-            for j in range(t.size):
-                v = coef[coef.size - 1]
-                for n in range(coef.size - 2, -1, -1):
-                    v = coef[n] + v * t[j]
-                t[j] = v
-        elif finish in _ARCS:
-            _arc(t, left[i], right, finish - ARC0)
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _narrow(T: Any, left: Any, right: Any, out: Any, start: int) -> None:
-    """Write minus half the squared distances of inner products T to `out[:, start:]`.
-
-    Their roots and exponentials are then as exact as float32 values can be.
-    """
-    m = T.shape[1]
-    for i in range(T.shape[0]):
-        a, t, o = left[i], T[i], out[i, start : start + m]
-        for j in range(m):
-            u = (a + right[j]) - t[j]
-            o[j] = -u if u > 0.0 else 0.0
-
-
-def _finish(
-    T: AnyArray, finish: int, coef: AnyArray, degree: int, left: AnyArray, right: AnyArray
-) -> None:
-    """Turn sums T (n, m) into values; `left` (n,) and `right` (m,) are as in :func:`block`."""
-    scratch = np.empty(T.shape[1], T.dtype)
-    bits = scratch.view(f"i{T.itemsize}")
-    if finish == GAUSS:  # of default fits: compiled without the others
-        _gauss(T, left, right, bits)
-    elif finish > GAUSS:
-        _matern(T, left, right, finish - MATERN1, bits)
-    else:
-        _finish_others(T, finish, coef, degree, left, right, scratch, bits)
 
 
 def arc_values(
@@ -405,87 +223,118 @@ def arc_values(
     return sine + rest * c if order == 1 else 3 * sine * c + rest * (1 + 2 * c**2)
 
 
-def _finish_plainly(
-    T: AnyArray, finish: int, coef: AnyArray, degree: int, left: Any, right: Any
-) -> AnyArray:
-    """Do as :func:`_finish` with NumPy, in the precision of T, which may hold the result.
+def _finish(
+    T: AnyArray, finish: int, coef: AnyArray, degree: int, left: AnyArray, right: AnyArray,
+    dtype: np.dtype[Any], out: AnyArray, compiled: bool,
+) -> None:  # fmt: skip
+    """Write the values of sums T (n, m), which are overwritten, to `out`.
 
-    Without `left` and `right`, T holds minus half the squared distances.
+    Functions of distances are evaluated in `dtype`, others in the precision of T.
     """
-    if finish == EXP:
-        return np.exp(T)
-    if finish == EXP_MINUS:
-        return np.exp(-T)
-    if finish == INVERSE:
-        return 1.0 / T
-    if finish == POWER:
-        return np.asarray((T + coef[0]) ** degree)
-    if finish == POLE:
-        return 1.0 / (1.0 - T)
-    if finish == SERIES:
-        return np.asarray(np.polynomial.polynomial.polyval(T, coef))
-    if finish in _ARCS:
-        c = np.clip(T, -1.0, 1.0)
+    if finish == RAW:
+        out[:] = T
+    elif finish == EXP:
+        np.exp(T, out=out)
+    elif finish == EXP_MINUS:
+        np.negative(T, out=T)
+        if compiled:
+            _exponentials(T, GAUSS, np.zeros_like(left), np.zeros_like(right), out)
+        else:
+            np.exp(T, out=out)
+    elif finish == INVERSE:
+        np.divide(1.0, T, out=out)
+    elif finish == POWER:
+        T += coef[0]
+        out[:] = _power(T, degree)
+    elif finish == POLE:
+        np.divide(1.0, np.subtract(1.0, T, out=T), out=out)
+    elif finish == SERIES:
+        out[:] = np.polynomial.polynomial.polyval(T, coef)
+    elif finish in _ARCS:
+        c = np.clip(T, -1.0, 1.0, out=T)
         J = arc_values(finish - ARC0, np.sqrt((1 - c) * (1 + c)), c, np.pi - np.arccos(c))
-        return np.asarray(left[:, None] * right * (J / np.pi))
-    if finish < HALF_SQUARE:
-        return T
-    if left is not None:
-        T -= left[:, None]
-        T -= right
-        np.minimum(T, 0.0, out=T)
+        np.multiply(left[:, None] * right, J / np.pi, out=out)
+    else:
+        _of_distances(T, finish, left, right, dtype, out, compiled)
+
+
+def _of_distances(
+    T: AnyArray, finish: int, left: AnyArray, right: AnyArray, dtype: np.dtype[Any],
+    out: AnyArray, compiled: bool,
+) -> None:  # fmt: skip
+    compiled = compiled and finish > HALF_SQUARE
+    if compiled and dtype == T.dtype:
+        _exponentials(T, finish, left, right, out)
+        return
+    T -= left[:, None]
+    T -= right
+    u = T if dtype == T.dtype else _scratch("distances", T.shape, dtype)
+    np.minimum(T, np.zeros(T.shape[1], T.dtype), out=u)  # twice as fast as with a number
+    if compiled:
+        _exponentials(u, finish, np.zeros(len(u), dtype), np.zeros(u.shape[1], dtype), out)
+        return
     if finish == GAUSS:
-        return np.asarray(np.exp(T, out=T))
-    u = np.negative(T, out=T)
+        np.exp(u, out=out)
+        return
+    np.negative(u, out=u)
     if finish == HALF_SQUARE:
-        return u
-    if finish == MATERN1:  # in place: every new array costs as much as these
-        np.negative(np.sqrt(u, out=u), out=u)
-        return np.asarray(np.exp(u, out=u))
-    s = np.sqrt(u)
+        out[:] = u
+        return
+    if finish == MATERN1:
+        s = np.sqrt(u, out=u)
+        np.exp(np.negative(s, out=s), out=out)
+        return
+    decay = np.sqrt(u, out=_scratch("decay", u.shape, u.dtype))
     if finish == MATERN3:
-        u[:] = s
+        u[:] = decay
     else:
         u /= 3.0
-        u += s
+        u += decay
     u += 1.0
-    u *= np.exp(np.negative(s, out=s), out=s)
-    return u
+    np.exp(np.negative(decay, out=decay), out=decay)
+    np.multiply(u, decay, out=out)
+
+
+def _exponentials(
+    T: AnyArray, finish: int, left: AnyArray, right: AnyArray, out: AnyArray
+) -> None:
+    """Do as :func:`_of_distances` with compiled loops, in half the time."""
+    bits = np.empty(T.shape[1], f"i{T.itemsize}")
+    if finish == GAUSS:
+        _gauss(T, left, right, bits)
+    else:
+        _matern(T, left, right, finish - MATERN1, bits)
+    if T is not out:
+        out[:] = T
+
+
+def _power(T: AnyArray, n: int) -> AnyArray:
+    """Return ``T^n`` by repeated squaring, which is faster than ``T**n`` for n > 2."""
+    value = T if n & 1 else None
+    while n := n >> 1:
+        T = T * T
+        if n & 1:
+            value = T if value is None else value * T
+    assert value is not None
+    return value
 
 
 # Blocks
 
 
-@contextmanager
-def blas_products(*, out: AnyArray | None = None, compiled: bool = False) -> Iterator[None]:
-    """Let BLAS multiply dense rows in this thread within the context; NumPy does the rest.
-
-    The values of the next block are written into `out`, if its shape and type fit. With
-    `compiled`, compiled loops do the rest, in less than half the time; otherwise nothing is
-    compiled. BLAS is up to twice as fast, below 30 columns, but the bits of an entry then also
-    depend on the shape of its block.
-    """
-    before = [getattr(_mode, name, None) for name in ("blas", "out", "compiled")]
-    _mode.blas, _mode.out, _mode.compiled = True, out, compiled
-    try:
-        yield
-    finally:
-        _mode.blas, _mode.out, _mode.compiled = before
-
-
-def _scratch(name: str, n: int, m: int, dtype: Any) -> AnyArray:
-    """Return an array (n, m) of this thread, which the next call with this name overwrites.
+def _scratch(name: str, shape: tuple[int, ...], dtype: Any) -> AnyArray:
+    """Return an array of this thread, which the next call with this name overwrites.
 
     The first touch of new memory would cost more than the values of a tile.
     """
-    kept = getattr(_mode, name, None)
-    size = n * m * np.dtype(dtype).itemsize
-    if size > _KEPT_BYTES:
-        return np.empty((n, m), dtype)
-    if kept is None:
-        kept = np.empty(_KEPT_BYTES, np.uint8)
-        setattr(_mode, name, kept)
-    return np.asarray(kept[:size].view(dtype).reshape(n, m))
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    if size > _SCRATCH_BYTES:
+        return np.empty(shape, dtype)
+    memory = getattr(_thread, name, None)
+    if memory is None:
+        memory = np.empty(_SCRATCH_BYTES, np.uint8)
+        setattr(_thread, name, memory)
+    return np.asarray(memory[:size].view(dtype).reshape(shape))
 
 
 def _second(form: int, values: AnyArray) -> AnyArray:
@@ -500,68 +349,41 @@ def _second(form: int, values: AnyArray) -> AnyArray:
     return values
 
 
-def _accumulate(
-    form: int, A: AnyArray, A2: AnyArray, k0: int, P: AnyArray, depth: int, T: AnyArray
-) -> None:
-    if form == DOT and T.shape[1] == WIDTH:
-        _dots(A, k0, P, depth, T)
-    else:
-        _columns(form, A, A2, k0, P, _second(form, P), depth, T)
-
-
-def _by_blas(
-    A: AnyArray, B: AnyArray, finish: int, numbers: AnyArray, degree: int, left: AnyArray,
-    right: AnyArray, out: AnyArray,
-) -> None:  # fmt: skip
-    """Write the kernel values of dense rows to `out` (n_A, n_B); BLAS computes the products."""
-    compiled = out.dtype == np.float32 and getattr(_mode, "compiled", False)
-    n, narrow = len(A), out.dtype != A.dtype
-    for j in range(0, len(B), WIDTH):
-        b, behind = B[j : j + WIDTH], right[j : j + WIDTH]
-        values = out[:, j : j + WIDTH]
-        if compiled and not narrow:
-            np.matmul(A, b.T, out=values)
-            continue
-        T = _scratch("products", n, len(b), A.dtype)
-        np.matmul(A, b.T, out=T)
-        if compiled:
-            _narrow(T, left, behind, out, j)
-            continue
-        ends: tuple[Any, Any] = left, behind
-        if narrow:
-            T -= left[:, None]
-            T -= behind
-            products, T = T, _scratch("values", n, len(b), out.dtype)
-            T[:] = np.minimum(products, 0.0, out=products)
-            ends = None, None
-        values[:] = _finish_plainly(T, finish, numbers, degree, *ends)
-    if finish != RAW and compiled:
-        if narrow:
-            left, right = np.zeros(n, np.float32), np.zeros(len(B), np.float32)
-        _finish(out, finish, numbers, degree, left, right)
-
-
-def _dense(A: AnyArray, B: AnyArray, form: int, out: AnyArray, emit: Any) -> None:
-    """Call `emit` with each tile of sums of dense rows and its slices of A and B.
-
-    A whole tile, as most of a prediction are, is accumulated in `out` itself.
-    """
-    n, d = A.shape
-    padded = -(-n // _PAD) * _PAD
-    rows = np.zeros((padded, d), A.dtype)
+def _products(A: AnyArray, B: AnyArray, T: AnyArray) -> None:
+    """Write ``A B^T`` to T; fewer than ALIKE rows are multiplied as so many."""
+    n = len(A)
+    if n >= ALIKE:
+        np.matmul(A, B.T, out=T)
+        return
+    rows = np.zeros((ALIKE, A.shape[1]), A.dtype)
     rows[:n] = A
-    rows2 = _second(form, rows)
-    whole = (out.shape, out.dtype) == ((padded, WIDTH), A.dtype)
-    T = out if whole else _scratch("sums", padded, WIDTH, A.dtype)
-    P = np.zeros((min(d, DEPTH), WIDTH), A.dtype)
-    for j in range(0, B.shape[0], WIDTH):
-        m = min(WIDTH, B.shape[0] - j)
-        T[:] = form >= LORENTZ
-        for k in range(0, d, DEPTH):
-            depth = min(DEPTH, d - k)
-            P[:depth, :m] = B[j : j + m, k : k + depth].T  # what is behind is not emitted
-            _accumulate(form, rows, rows2, k, P, depth, T)
-        emit(T, slice(0, n), slice(j, j + m))
+    T[:] = (rows @ B.T)[:n]
+
+
+def _dense(form: int, A: AnyArray, P: AnyArray, T: AnyArray, *, compiled: bool) -> None:
+    """Write the sums of dense rows A and a panel P (d, m) to T (n, m), for any form but DOT."""
+    if compiled or form not in (ABSOLUTE, LORENTZ):
+        sums = T if T.flags.c_contiguous else np.empty(T.shape, T.dtype)
+        sums[:] = form >= LORENTZ
+        A, P = np.ascontiguousarray(A), np.ascontiguousarray(P)
+        _columns(form, A, _second(form, A), P, _second(form, P), sums)
+        if sums is not T:
+            T[:] = sums
+        return
+    step = max(1, _STRIP // max(1, T.shape[1]))
+    for a in range(0, len(A), step):
+        rows = A[a : a + step]
+        sums, term = (_scratch(name, (len(rows), T.shape[1]), T.dtype) for name in ("a", "b"))
+        sums[:] = form == LORENTZ
+        for k in range(len(P)):
+            np.subtract(rows[:, k, None], P[k], out=term)
+            if form == ABSOLUTE:
+                sums += np.abs(term, out=term)
+            else:
+                np.multiply(term, term, out=term)
+                term += 1
+                sums *= term
+        T[a : a + step] = sums
 
 
 def _used(*parts: Matrix) -> IntArray:
@@ -592,7 +414,7 @@ def _places(columns: IntArray, d: int) -> IntArray:
     return place
 
 
-def _by_used_columns(A: Matrix, B: Matrix, form: int, emit: Any) -> None:
+def _by_used_columns(A: Matrix, B: Matrix, form: int, T: AnyArray, *, compiled: bool) -> None:
     """Do as :func:`_dense` where A or B is CSR; a tile is dense in the columns that it uses."""
     for j in range(0, B.shape[0], _SPARSE_WIDTH):
         b = B[j : j + _SPARSE_WIDTH]
@@ -600,28 +422,46 @@ def _by_used_columns(A: Matrix, B: Matrix, form: int, emit: Any) -> None:
             a = A[i : i + _SPARSE_ROWS]
             columns = _used(a, b)
             place = _places(columns, A.shape[1])
-            rows = np.ascontiguousarray(_panel(a, columns, place, a.shape[0]).T)
-            P = _panel(b, columns, place, _SPARSE_WIDTH)
-            T = np.full((len(rows), _SPARSE_WIDTH), form >= LORENTZ, A.dtype)
-            _accumulate(form, rows, _second(form, rows), 0, P, len(columns), T)
-            emit(T, slice(i, i + len(rows)), slice(j, j + b.shape[0]))
+            rows, P = (_panel(x, columns, place, x.shape[0]) for x in (a, b))
+            part = T[i : i + a.shape[0], j : j + b.shape[0]]
+            _dense(form, rows.T, P, part, compiled=compiled)
 
 
-def _by_nonzeros(A: Matrix, B: Matrix, form: int, emit: Any) -> None:
-    """Do as :func:`_dense` for CSR rows A, entry by entry, and rows B, dense or CSR."""
+def _by_nonzeros(A: Matrix, B: Matrix, form: int, T: AnyArray) -> None:
+    """Write the sums of CSR rows A, entry by entry, and rows B, dense or CSR, to T."""
     d = A.shape[1]
     narrow = sp.issparse(B) or d > _DENSE_COLUMNS
     width = _SPARSE_WIDTH if narrow else WIDTH
-    data2 = _second(form, A.data)
+    data2 = None if form == DOT else _second(form, A.data)
     for j in range(0, B.shape[0], width):
         b = B[j : j + width]
         columns = _used(b)
         place = _places(columns, d)
-        P = _panel(b, columns, place, width)
-        T = np.zeros((A.shape[0], width), A.dtype)
+        P = _panel(b, columns, place, b.shape[0])
+        if form == DOT:  # entries of other columns meet a row of zeros
+            P = np.vstack([P, np.zeros((1, P.shape[1]), P.dtype)])
+            entries = A.data, np.where(place < 0, len(columns), place)[A.indices], A.indptr
+            T[:, j : j + width] = sp.csr_matrix(entries, (A.shape[0], len(P))) @ P
+            continue
+        sums = np.zeros((A.shape[0], b.shape[0]), A.dtype)
         csr = A.indptr, A.indices, A.data, data2
-        _nonzeros(form, *csr, place, P, _second(form, P), T)
-        emit(T, slice(0, A.shape[0]), slice(j, j + b.shape[0]))
+        _nonzeros(form, *csr, place, P, _second(form, P), sums)
+        T[:, j : j + width] = sums
+
+
+def _accumulate(A: Matrix, B: Matrix, form: int, T: AnyArray, *, compiled: bool) -> None:
+    """Write the sums of all pairs of rows to T (n_A, n_B)."""
+    if not (sp.issparse(A) or sp.issparse(B)):
+        if form == DOT:
+            _products(A, B, T)
+        else:
+            _dense(form, A, B.T, T, compiled=compiled)
+    elif form > SHANNON:
+        _by_used_columns(A, B, form, T, compiled=compiled)
+    elif sp.issparse(B) and (not sp.issparse(A) or A.shape[0] < B.shape[0]):
+        _by_nonzeros(B, A, form, T.T)
+    else:
+        _by_nonzeros(A, B, form, T)
 
 
 def block(
@@ -634,7 +474,9 @@ def block(
     degree: int = 1,
     left: Float64Array | None = None,
     right: Float64Array | None = None,
-    narrow: bool = False,
+    dtype: Any = None,
+    out: AnyArray | None = None,
+    compiled: bool = False,
 ) -> AnyArray:
     """Return values of all pairs of rows, shape (n_A, n_B), in one thread.
 
@@ -652,63 +494,32 @@ def block(
     left, right : float64 arrays (n_A,), (n_B,) or None
         Squared norms from :func:`squares` where the finish needs distances, squared sizes
         for ARC0, ARC1 and ARC2.
-    narrow : bool
-        Whether values of distances are wanted in float32 though rows are float64: only
-        products and distances are then made in float64.
-
-    Returns
-    -------
-    float32 array; float64 with float64 rows, unless `narrow`
+    dtype : dtype or None
+        Precision of the values, by default that of the rows. With float64 rows and float32
+        values products and distances are made in float64, and functions of them in float32.
+    out : array (n_A, n_B) or None
+        Where the values are written, float32 or float64.
+    compiled : bool, default=False
+        Whether compiled loops replace NumPy, for many values: they take half the time.
     """
     n, m = A.shape[0], B.shape[0]
-    narrow = narrow and A.dtype == np.float64 and finish > HALF_SQUARE
-    dtype = np.dtype(np.float32) if narrow else A.dtype
-    numbers = np.asarray(coef, dtype)
+    dtype = np.dtype(dtype or A.dtype)
+    out = np.empty((n, m), dtype) if out is None else out
+    numbers = np.asarray(coef, A.dtype)
     lefts, rights = np.zeros(n, A.dtype), np.zeros(m, A.dtype)
     for numbers_of_rows, square in ((lefts, left), (rights, right)):
         if square is not None:
             numbers_of_rows[:] = np.sqrt(square) if finish in _ARCS else 0.5 * square
-    dense = not (sp.issparse(A) or sp.issparse(B))
-    if dense and form == DOT and getattr(_mode, "blas", False):
-        given: AnyArray | None = _mode.out
-        _mode.out = None  # other parts of a kernel take arrays of their own
-        if given is None or (given.shape, given.dtype) != ((n, m), dtype):
-            given = np.empty((n, m), dtype)
-        _by_blas(A, B, finish, numbers, degree, lefts, rights, given)
-        return given
-    out = np.empty((n, m), dtype)
-    swapped = form <= SHANNON and sp.issparse(B) and (not sp.issparse(A) or n < m)
-
-    compiled = finish != RAW and (dtype == np.float32 or finish >= GAUSS)
-
-    def emit(T: AnyArray, rows: slice, columns: slice) -> None:
-        height, width = rows.stop - rows.start, columns.stop - columns.start
-        if compiled:
-            behind = np.zeros(T.shape[1], T.dtype)
-            behind[:width] = (lefts if swapped else rights)[columns]
-            ahead = (rights if swapped else lefts)[rows]
-            T = T if T is out else T[:height]
-            if narrow:
-                sums, T = T, _scratch("values", len(T), T.shape[1], dtype)
-                _narrow(sums, ahead, behind, T, 0)
-                ahead, behind = np.zeros(len(T), dtype), np.zeros(T.shape[1], dtype)
-            _finish(T, finish, numbers, degree, ahead, behind)
-        if swapped:
-            out[columns, rows] = T[:height, :width].T
-        elif T is not out:
-            out[rows, columns] = T[:height, :width]
-
-    if dense:
-        _dense(A, B, form, out, emit)
-    elif form > SHANNON:
-        _by_used_columns(A, B, form, emit)
-    elif swapped:
-        _by_nonzeros(B, A, form, emit)
-    else:
-        _by_nonzeros(A, B, form, emit)
-    if compiled or finish == RAW:
-        return out
-    return _finish_plainly(out, finish, numbers, degree, lefts, rights)
+    width = m if sp.issparse(B) else max(WIDTH, _ENTRIES // max(1, n))
+    for j in range(0, m, max(1, width)):
+        columns = slice(j, min(m, j + width))
+        values = out[:, columns]
+        T = values
+        if out.dtype != A.dtype or (compiled and not values.flags.c_contiguous):
+            T = _scratch("sums", values.shape, A.dtype)
+        _accumulate(A, B if width == m else B[columns], form, T, compiled=compiled)
+        _finish(T, finish, numbers, degree, lefts, rights[columns], dtype, values, compiled)
+    return out
 
 
 @njit(nogil=True, cache=True)

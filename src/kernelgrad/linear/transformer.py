@@ -48,7 +48,6 @@ SAMPLE_ROWS = ROWS_PER_FEATURE * MAX_WIDTH
 _MEMORY = 4 * CACHE_BYTES
 _ROW_STEP = 512  # a multiple of the row tiles: other chunks of it give the same bits
 # BLAS rounds a lone row otherwise than a row among others; see `compute.projections`.
-_PAD = 16
 TAG_CHOICE = 15
 
 
@@ -295,9 +294,9 @@ class RandomFeatures(
         with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
             for start in range(0, len(out), step):
                 part = out[start : start + step]
-                rows = _pad(stream.prepare(X[start : start + step]))
+                rows = stream.prepare(X[start : start + step])
                 for j in range(self.n_blocks_):
-                    block = stream.transform(rows, j)[: len(part)]
+                    block = stream.transform(rows, j)
                     if j == self.n_blocks_ - 1 and len(self._last) < width:
                         block = block[:, self._last]
                     np.multiply(block, factor, out=part[:, j * width : (j + 1) * width])
@@ -337,11 +336,6 @@ class RandomFeatures(
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
-
-
-def _pad(X: Matrix) -> Matrix:
-    missing = -len(X) % _PAD if isinstance(X, np.ndarray) else 0
-    return np.concatenate([X, np.repeat(X[-1:], missing, axis=0)]) if missing else X
 
 
 def _choice(stream: FeatureStream, block: int, n: int) -> IntArray:

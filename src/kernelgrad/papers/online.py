@@ -354,9 +354,9 @@ class _Visits:
 
         def task(i: int) -> None:
             if i == len(tiles):
-                K[:] = state.exact.block(rows, rows)
+                K[:] = state.exact.values(rows, rows)
             elif tiles[i].n_rows:
-                block = state.exact.block(rows, tiles[i])
+                block = state.exact.values(rows, tiles[i])
                 coef = state.base[i * TILE : (i + 1) * TILE]
                 # float64: coefficients that the lazy scale divides grow large
                 np.matmul(block.astype(np.float64), coef, out=partial[i])

@@ -196,7 +196,7 @@ def descent_kernel(
                 solver.step(one, state, rows)
             assert others.loss is not None
             losses[shape, factor] = others.loss(
-                solver.expansion(state).fast_prediction(others.X)
+                solver.expansion(state).raw_prediction(others.X)
             )
         return losses[shape, factor]
 

@@ -174,10 +174,10 @@ class DirectSolve(RowsSolver[DirectState]):
             rows = np.sort(draws(problem.seed, _TAG, state.iteration).choice(n, m, False))
         true = np.zeros((len(rows), problem.n_outputs))
         small = state.exact.is_small(problem.alpha, prepared)
-        tile = state.exact.tiles(prepared.take(rows), prepared, wide=small)
-        for start in range(0, len(rows), _FILL):  # as the matrix, by nothing that is compiled
-            some = slice(start, start + _FILL)
-            true[some] = tile(some, slice(None)).astype(np.float64) @ state.coef
+        for start in range(0, len(rows), _FILL):
+            some = prepared.take(rows[start : start + _FILL])
+            K = state.exact.values(some, prepared, wide=small)
+            true[start : start + _FILL] = K.astype(np.float64) @ state.coef
         kept = state.responses[:, rows].T
         weight, y = _weights(batch)[rows], batch.y[rows].astype(np.float64)
         losses = [problem.loss.value(y, f + state.intercept) for f in (true, kept)]
@@ -194,7 +194,11 @@ def kernel_matrix(
     dtype: type[np.floating[Any]] = np.float64, *, wide: bool = False,
 ) -> SymmetricMatrix:  # fmt: skip
     """Return K (n, n) of the rows, of values in float64 if `wide`."""
-    return SymmetricMatrix(rows.n_rows, exact.tiles(rows, wide=wide), deadline, dtype)
+
+    def tile(i: slice, j: slice) -> AnyArray:
+        return exact.values(rows.take(i), rows.take(j), wide=wide)
+
+    return SymmetricMatrix(rows.n_rows, tile, deadline, dtype)
 
 
 def _holds_both(problem: Problem, batch: TrainBatch) -> bool:

@@ -584,7 +584,7 @@ class NewtonCG(RowsSolver[NewtonState]):
         found = []
         for coef, intercept in zip(a, b, strict=True):
             e = SupportExpansion(state.exact, state.prepared, coef.T, intercept)
-            found.append(e.fast_prediction(X))
+            found.append(e.raw_prediction(X))
         return state.exact.kernel, found
 
     def start(

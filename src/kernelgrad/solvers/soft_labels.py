@@ -231,9 +231,8 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         state.iteration += 1
         state.rows_seen += batch.n_rows
         update = SupportUpdate.without_average(memory.rows, state.coef, 0.0)
-        f = np.zeros((len(state.labelled), len(state.intercept)))
         labelled = memory.rows.take(state.labelled)
-        state.exact.add_product(labelled, update.rows, update.moved, f)
+        f = state.exact.products(labelled, update.rows, update.moved)
         w = weight[state.labelled]
         values = loss.labelled.value(batch.y[state.labelled].astype(float), f + state.intercept)
         told = float(w @ values / w.sum())
@@ -342,7 +341,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
             f = np.zeros((stop - start, lanes * C))
             if first:
                 rows = memory.rows.take(slice(start, stop))
-                memory.exact.add_product(rows, labelled, supervised, f)
+                f += memory.exact.products(rows, labelled, supervised)
                 f += state.bias.reshape(-1)
             else:
                 _by_parts(K, stacked, f)
@@ -377,8 +376,9 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
             own = self._held(state, lane)
             at = state.labelled[own]
             rows = memory.rows.take(at)
-            f0 = np.tile(state.bias[lane], (len(at), 1))
-            memory.exact.add_product(rows, labelled, state.supervised[lane], f0)
+            f0 = state.bias[lane] + memory.exact.products(
+                rows, labelled, state.supervised[lane]
+            )
             K = memory.exact.matrix(rows, memory.centres).astype(np.float64)
             kept, student = K @ state.kept[lane], K @ state.student[lane]
             y = _sides(batch.y[at])

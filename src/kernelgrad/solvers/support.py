@@ -289,7 +289,7 @@ class RowsSolver(KernelSolver[R], Generic[R]):
             for _ in range(max_iter):
                 if self.step(problem, state, batch).converged:
                     break
-            found.append(self.expansion(state).fast_prediction(X))
+            found.append(self.expansion(state).raw_prediction(X))
         return state.exact.kernel, found
 
     def track(self, state: R, X: Matrix) -> Tracker:
@@ -327,7 +327,7 @@ class SupportTracker(Tracker):
             found.append(np.zeros((self._rows.n_rows, coef.shape[1])))
             if len(used) and not self.ahead:
                 some = state.prepared.take(used)
-                state.exact.add_product(self._rows, some, coef[used], found[-1])
+                found[-1] += state.exact.products(self._rows, some, coef[used])
         return found
 
     def advance(self, info: StepInfo) -> None:
@@ -338,9 +338,8 @@ class SupportTracker(Tracker):
             return
         u: SupportUpdate = info.update
         (w, v), C = self._both, len(u.scale)
-        more = np.zeros((len(w), 2 * C))
         parts = np.concatenate([u.moved, u.drift], axis=1)
-        self._state.exact.add_product(self._rows, u.rows, parts, more)
+        more = self._state.exact.products(self._rows, u.rows, parts)
         self._both = [u.scale * w + more[:, :C], u.keep * v + u.blend * w + more[:, C:]]
 
     def raw_prediction(self) -> FloatArray:

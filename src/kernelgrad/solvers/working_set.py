@@ -33,7 +33,6 @@ _ROUNDING = 1.0  # damping of Newton systems, in units of eps times the largest 
 _SET_ROWS = 2048  # measured: a quarter to a half of the time of sets of 1,024 rows
 _LEAST_ROWS = 64  # of a set, whatever the memory
 _GATHER_ROWS = 64  # of a task
-_BLAS_COLUMNS = 256  # of X: from here on kernel values by BLAS take two thirds of the time
 _PATIENCE = 50  # sets without a smaller violation; a tenth where a set holds all rows
 _TAG = 0x73657473
 _TOGETHER = 16  # outputs at most: 256 MiB of kernel values among the rows of their sets
@@ -427,7 +426,6 @@ class WorkingSet(RowsSolver[WorkingSetState]):
     def step(self, problem: Problem, state: WorkingSetState, batch: TrainBatch) -> StepInfo:
         """Halve the violation of each output, and measure objective and gap."""
         rows = self._attach(problem, state, batch)
-        rows.fast = problem.n_features_in >= _BLAS_COLUMNS
         evaluations, before = rows.n_evaluations, state.coef.copy()
         renewed = rows.widen(state.exact.is_small(problem.alpha / _ROUGH, rows.rows))
         factor = state.alpha / problem.alpha

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -213,8 +213,13 @@ class ConvolutionKernel(TiledKernel):
         images = self.embedded(X)
         return ExactRows(np.array(images, np.float64 if wide else np.float32, order="C"))
 
-    def tile(self, A: ExactRows, B: ExactRows, *, narrow: bool = False) -> AnyArray:
+    def values(
+        self, A: ExactRows, B: ExactRows, dtype: Any = np.float32, *,
+        out: AnyArray | None = None, compiled: bool = False,
+    ) -> AnyArray:  # fmt: skip
         """Return ``k(A_i, B_j)``, computed in tiles of images whose patches fit the cache."""
+        if dtype == np.float64:
+            A, B = self._widened(A), self._widened(B)
         grid = self.grid()
         side = max(1, _SIDE // int(np.diff(grid.starts).max()))
         K = np.empty((A.n_rows, B.n_rows), A.values.dtype)
@@ -231,7 +236,7 @@ class ConvolutionKernel(TiledKernel):
                     E = tiles.block(P, Q, tiles.DOT, tiles.GAUSS, left=norms_p, right=norms_q)
                     total = total + tiles.pool(E, u, v) / u.shape[1] ** 2
                 K[a : a + side, b : b + side] = total / grid.n_cells
-        return K
+        return K.astype(dtype, copy=False)
 
     def _scaled_patches(
         self, images: AnyArray, grid: PatchGrid, cell: int

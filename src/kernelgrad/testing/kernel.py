@@ -69,8 +69,8 @@ def check_kernel(
     - ``E[phi_j(x) . phi_j(z)] = k(x, z)`` within five standard errors, estimated from blocks
       (each is an independent estimate); for rows scaled by 1.25 the same statistic must fail,
       which shows that the check has power;
-    - block ``j`` is a pure function of (seed, j), whatever was computed before and whatever
-      the other rows are; another seed or block gives other features;
+    - block ``j`` is a pure function of (seed, j), whatever was computed before, and up to
+      rounding whatever the other rows are; another seed or block gives other features;
     - ``predict`` is the sum of ``transform(X, j) @ coef_j``, and ``gradient`` is
       ``transform(X, j).T @ R``;
     - a feature map can be pickled.

@@ -15,7 +15,6 @@ FEATURE_BLOCKS = 16
 STORE_BYTES = 2 * 2**30  # of kept block values unless a memory limit is given
 WORK_BYTES = 64 * 2**20  # Hessian, its sample and tiles
 LEAST_WORK = 18_000_000  # of these, with few threads: least beside arrays of a block
-COMPILED_VALUES = 2**24  # of a block, from which compiled loops are worth their compilation
 # Rows of the Hessian's sample for each coordinate of a block: where the values of a block are
 # too many to be kept, one step must do, and a better one costs little beside the values.
 HESSIAN_ROWS, MANY_HESSIAN_ROWS = 4, 16

@@ -15,7 +15,7 @@ from kernelgrad.compute.linalg import stacked
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import ExactKernel, join_rows
 from kernelgrad.functions.features import FeatureStream
-from kernelgrad.kernels import ExactRows, blas_products
+from kernelgrad.kernels import ExactRows
 from kernelgrad.solvers.block_descent import constants
 from kernelgrad.types import Float32Array, Float64Array, FloatArray, IntArray, Matrix
 
@@ -178,9 +178,8 @@ class SupportBlock(Block):
         least = constants.EPSILON * float(self.exact.kernel.exact_diag(some).max())
         if self.exact.precise or self.exact.kernel.name == "precomputed":
             return least
-        with blas_products():
-            wide = self.exact.wide_block(some, some)
-        return max(least, float(np.abs(self.exact.fast_block(some, some) - wide).max()))
+        wide = self.exact.values(some, some, wide=True)
+        return max(least, float(np.abs(self.exact.values(some, some) - wide).max()))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "gram"}
@@ -198,14 +197,11 @@ class SupportBlock(Block):
         """Return ``k(X, Z)``."""
         if out is None:
             out = np.empty((rows.n_rows, self.width), np.float32)
-        self.exact.fast_block(rows, self.centres, out, compiled=self._compiled)
-        return out
+        return self.exact.values(rows, self.centres, out=out, compiled=self._compiled)
 
     def products(self, rows: ExactRows, coef: Float64Array) -> Float64Array:
         """Return ``sum_i k(x, x_i) coef_i``."""
-        out = np.zeros((rows.n_rows, len(coef)))
-        self.exact.add_product(rows, self.centres, np.ascontiguousarray(coef.T), out)
-        return out.T
+        return self.exact.products(rows, self.centres, np.ascontiguousarray(coef.T)).T
 
 
 class FeatureBlock(Block):

@@ -11,6 +11,7 @@ from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.linalg import first_of_equals, untouched
 from kernelgrad.compute.memory import LEAST_LIMIT, system_bytes
 from kernelgrad.files.disk import ScratchFolder
+from kernelgrad.functions.exact import FIT_COMPILED
 from kernelgrad.functions.expansions import Expansion, RandomFeatureExpansion, SupportExpansion
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import scalar
@@ -470,7 +471,7 @@ class CachedBlockDescent(Solver[CachedState]):
         first = first_of_equals(hashes_of(centres))  # shards do not know each other's rows
         if not first.all():
             index, centres = index[first], centres.take(np.flatnonzero(first))
-        compiled = memory.objective.n * len(index) >= constants.COMPILED_VALUES
+        compiled = memory.objective.n * len(index) >= FIT_COMPILED
         return SupportBlock(number, state.exact, centres, index, compiled=compiled)
 
     def _rows_at(self, team: Team, rows: IntArray) -> tuple[IntArray, Any]:

@@ -10,11 +10,10 @@ import numpy as np
 import scipy.fft
 
 from kernelgrad.compute import rng
-from kernelgrad.compute.linalg import PAD, keeps_rows, row_products
 from kernelgrad.compute.rows import Rows, as_rows
 from kernelgrad.compute.threads import over_tiles
 from kernelgrad.features.base import FeatureMap, used_columns
-from kernelgrad.features.fused import take_tile, tile_times
+from kernelgrad.features.fused import tile_product
 from kernelgrad.special_kernels.features import sketches
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray, Matrix
 
@@ -39,7 +38,7 @@ class InnerProductMap(FeatureMap):
 
     @abstractmethod
     def _tile(self, rows: Rows, r0: int, r1: int, draws: Any) -> Float32Array:
-        """Return features of rows r0..r1, followed by any number of padding rows."""
+        """Return features of rows r0..r1."""
 
     def prepare(self, X: Matrix) -> Matrix:
         """Return ``sqrt(gamma) x``."""
@@ -52,7 +51,7 @@ class InnerProductMap(FeatureMap):
         out = np.empty((n, self.block_size), np.float32)
 
         def task(r0: int, r1: int) -> None:
-            out[r0:r1] = self._tile(rows, r0, r1, draws)[: r1 - r0]
+            out[r0:r1] = self._tile(rows, r0, r1, draws)
 
         over_tiles(n, self.ROWS, task)
         return out
@@ -71,13 +70,9 @@ class InnerProductMap(FeatureMap):
             a = coef[0, j * F : (j + 1) * F]
 
             def task(r0: int, r1: int, draws: Any = draws, a: Float32Array = a) -> None:
-                out[r0:r1] += row_products(self._tile(rows, r0, r1, draws), a)[: r1 - r0]
+                out[r0:r1] += self._tile(rows, r0, r1, draws) @ a
 
             over_tiles(n, self.ROWS, task)
-
-
-def _padded(n: int) -> int:
-    return -(-n // PAD) * PAD
 
 
 class TensorSketch(InnerProductMap):
@@ -103,7 +98,7 @@ class TensorSketch(InnerProductMap):
     def _tile(
         self, rows: Rows, r0: int, r1: int, draws: tuple[AnyArray, Float32Array]
     ) -> Float32Array:
-        C = np.empty((_padded(r1 - r0), self.degree, self.block_size), np.float32)
+        C = np.empty((r1 - r0, self.degree, self.block_size), np.float32)
         sketches.count_sketch(rows, r0, r1, *draws, self._constant, C)
         spectrum = np.multiply.reduce(scipy.fft.rfft(C, axis=2), axis=1)
         P: Float32Array = scipy.fft.irfft(spectrum, n=self.block_size, axis=1)
@@ -168,14 +163,13 @@ class RandomMaclaurin(InnerProductMap):
         return MaclaurinDraws(np.argsort(order, kind="stable"), amplitude, levels)
 
     def _tile(self, rows: Rows, r0: int, r1: int, draws: MaclaurinDraws) -> Float32Array:
-        n = _padded(r1 - r0)
-        some = take_tile(rows, r0, r1, n)
+        n = r1 - r0
         P = np.tile(draws.amplitude, (n, 1))
         # allocating memory for each level would take longer than its product
         room = np.zeros(n * max((W.shape[1] for _, W in draws.levels), default=0), np.float32)
         for m, W in draws.levels:
             T = room[: n * W.shape[1]].reshape(n, -1)
-            tile_times(some, W, keeps_rows(*W.shape), T)
+            tile_product(rows, r0, r1, W, T)
             P[:, :m] *= T[:, :m]
         features: Float32Array = np.take(P, draws.place, axis=1)
         return features

@@ -17,16 +17,14 @@ All arrays are float32 and C-contiguous; projections are in turns.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.elementary import cos_phase_turns, cos_sin_turns
-from kernelgrad.compute.linalg import times_wide
 from kernelgrad.compute.rows import Csr, Dense, as_rows, by_type
-from kernelgrad.compute.threads import over_tiles, single_threaded_blas, sum_over_tiles
+from kernelgrad.compute.threads import over_tiles, sum_over_tiles
 from kernelgrad.features.fused import PAIR
 from kernelgrad.types import Float32Array, Matrix
 
@@ -197,40 +195,6 @@ def _features(T: Any, S: Any, length: Any, phase: Any, kind: int) -> None:
         cos_phase_turns(T, np.zeros(T.shape[1], np.float32))
 
 
-@njit(nogil=True, cache=True)
-def _add_product(T: Any, coef: Any, blas: bool, rows: Any, padded: Any, sums: Any) -> None:
-    """Add T^T coef to sums (LANES, C), lane by lane; `rows` and `padded` are scratch."""
-    m, C = coef.shape
-    if blas and m == PANEL:
-        np.dot(T.T, coef, rows)
-        sums += rows
-        return
-    columns = np.zeros((padded.shape[0], m), np.float32)
-    for c in range(C):
-        for j in range(m):
-            columns[c, j] = coef[j, c]
-    times_wide(columns, T, padded)
-    for j in range(len(sums)):
-        for c in range(C):
-            sums[j, c] += padded[c, j]
-
-
-@njit(nogil=True, cache=True)
-def _dot(T: Any, coef: Any, out: Any) -> None:
-    np.dot(T.T, coef, out)
-
-
-@lru_cache(maxsize=64)
-def _keeps_lanes(C: int) -> bool:
-    """Return whether BLAS gives equal lanes of a full panel equal products, tested once."""
-    rng = np.random.default_rng(0)
-    T = np.repeat(rng.standard_normal((PANEL, 1)).astype(np.float32), LANES, axis=1)
-    out = np.empty((LANES, C), np.float32)
-    with single_threaded_blas():
-        _dot(T, rng.standard_normal((PANEL, C)).astype(np.float32), out)
-    return bool((out == out[0]).all())
-
-
 # Consumers of a panel: they take its cosines t and sines s, (features, LANES), for rows a..b;
 # f0 is the number of the first feature.
 
@@ -249,10 +213,7 @@ class Stacks(NamedTuple):
 class _Prediction(NamedTuple):
     coef: Float32Array  # (planes, capacity, C); feature 0 is in row `first`
     first: int
-    blas: bool
-    sums: Float32Array  # scratch
-    rows: Float32Array
-    padded: Float32Array
+    product: Float32Array  # scratch
     out: Float32Array
 
 
@@ -270,14 +231,12 @@ class _Features(NamedTuple):
 
 def _predict(sink: Any, t: Any, s: Any, a: int, b: int, f0: int) -> None:
     """Consume one panel."""
-    sums, out, first = sink.sums, sink.out, sink.first + f0
-    sums[:] = 0
+    product, out, first = sink.product, sink.out, sink.first + f0
     for p in range(sink.coef.shape[0]):
-        some = sink.coef[p, first : first + t.shape[0]]
-        _add_product(t if p == 0 else s, some, sink.blas, sink.rows, sink.padded, sums)
-    for r in range(b - a):
-        for c in range(out.shape[1]):
-            out[a + r, c] += sums[r, c]
+        np.dot((t if p == 0 else s).T, sink.coef[p, first : first + t.shape[0]], product)
+        for r in range(b - a):
+            for c in range(out.shape[1]):
+                out[a + r, c] += product[r, c]
 
 
 def _add_gradient(sink: Any, t: Any, s: Any, a: int, b: int, f0: int) -> None:
@@ -328,15 +287,11 @@ def predict(X: Matrix, of: Stacks, coef: Float32Array, first: int, out: Float32A
 
     X (N, d), d <= n, is dense or CSR.
     """
-    rows, C = as_rows(X), out.shape[1]
-    blas = _keeps_lanes(C)
+    rows = as_rows(X)
 
     def task(r0: int, r1: int) -> None:
-        room = np.empty((2, LANES, C), np.float32)
-        padded = np.empty((-(-C // 4) * 4, LANES), np.float32)
-        _by_panels(
-            rows, r0, r1, of, _Prediction(coef, first, blas, room[0], room[1], padded, out)
-        )
+        product = np.empty((LANES, out.shape[1]), np.float32)
+        _by_panels(rows, r0, r1, of, _Prediction(coef, first, product, out))
 
     over_tiles(len(out), ROWS, task)
 

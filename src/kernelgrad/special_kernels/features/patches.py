@@ -12,7 +12,6 @@ import numpy as np
 
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.elementary import cos_sin_turns
-from kernelgrad.compute.linalg import PAD, keeps_rows, rows_times
 from kernelgrad.compute.threads import over_tiles
 from kernelgrad.types import Float32Array, IntArray
 
@@ -66,26 +65,26 @@ def _pool(T: Any, weight: Any, P: int, scale: Any, out: Any, j0: int, j1: int) -
 @njit(nogil=True, cache=True)
 def _tile(
     X: Any, origins: Any, starts: Any, within: Any, cells: Any, W: Any,
-    contrast: bool, scale: Any, blas: bool, F: int, out: Any,
+    contrast: bool, scale: Any, F: int, out: Any,
 ) -> None:  # fmt: skip
     n = X.shape[0]
     groups, q, G = W.shape
     most = 0
     for g in range(groups):
         most = max(most, starts[cells[g] + 1] - starts[cells[g]])
-    size = -(-n * most // PAD) * PAD
+    size = n * most
     A = np.zeros((size, q), np.float32)
     T = np.empty((size, G), np.float32)
     S = np.empty((size, G), np.float32)
-    weight = np.empty(n * most, np.float32)
+    weight = np.empty(size, np.float32)
     for g in range(groups):
         c = cells[g]
         inside = origins[starts[c] : starts[c + 1]]
         P = inside.size
-        size = -(-n * P // PAD) * PAD
+        size = n * P
         a, t, s = A[:size], T[:size], S[:size]
         _gather(X, inside, within, contrast, a, weight)
-        rows_times(a, W[g], t, blas)
+        np.dot(a, W[g], t)
         cos_sin_turns(t.reshape(t.size), s.reshape(s.size))
         j0, j1 = g * G, min(F, (g + 1) * G)
         mean = scale / np.float32(P)
@@ -114,9 +113,9 @@ def transform(
     n, F = out.shape[0], out.shape[1] // 2
     most = int(np.diff(starts)[cells].max())
     rows = max(1, _TILE_FLOATS // (most * (W.shape[1] + 2 * W.shape[2])))
-    s, blas = np.float32(scale), keeps_rows(*W.shape[1:])
+    s = np.float32(scale)
 
     def task(r0: int, r1: int) -> None:
-        _tile(X[r0:r1], origins, starts, within, cells, W, contrast, s, blas, F, out[r0:r1])
+        _tile(X[r0:r1], origins, starts, within, cells, W, contrast, s, F, out[r0:r1])
 
     over_tiles(n, rows, task)

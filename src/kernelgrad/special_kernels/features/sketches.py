@@ -26,7 +26,6 @@ import numpy as np
 
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.elementary import cos_sin_turns
-from kernelgrad.compute.linalg import PAD, keeps_rows
 from kernelgrad.compute.rng import cauchys, philox, sechs, split_seed
 from kernelgrad.compute.rows import Csr, Dense, as_rows, by_type, column, entries, entry
 from kernelgrad.compute.threads import over_tiles, parallel_for, sum_over_tiles
@@ -37,6 +36,7 @@ TAG_DEGREE, TAG_SIGN, TAG_BUCKET, TAG_ADDITIVE = 3, 4, 5, 6
 SECH, HALF_CAUCHY, JENSEN_SHANNON = range(3)
 COORDINATES, SIGNS, HASHED = range(3)
 
+_LEAST_ROWS = 16  # of a tile
 _STRETCHED = 2**18  # limit on columns times rows of a stretched tile
 _PARTIAL = 16  # row tiles whose gradients are stored at once
 
@@ -400,10 +400,7 @@ def _hashed(rows: Any, r0: int, r1: int, w: Any, bucket: Any, T: Any, S: Any) ->
 def _planes(
     rows: Any, r0: int, r1: int, E: Any, draws: Any, j0: int, j1: int, t: Any, s: Any
 ) -> Any:
-    """Return features j0..j1 of rows r0..r1 as two arrays in the memory of t and s.
-
-    Padding rows are zero.
-    """
+    """Return features j0..j1 of rows r0..r1 as two arrays in the memory of t and s."""
     kind, _, W, where, run = draws
     n = t.shape[0]
     T = t.reshape(t.size)[: n * (j1 - j0)].reshape(n, j1 - j0)
@@ -419,18 +416,16 @@ def _planes(
 
 
 @njit(nogil=True, cache=True)
-def _predict(
-    rows: Any, r0: int, r1: int, d: int, draws: Any, coef: Any, blas: bool, out: Any
-) -> None:
-    n, width = -(-(r1 - r0) // PAD) * PAD, draws.width
+def _predict(rows: Any, r0: int, r1: int, d: int, draws: Any, coef: Any, out: Any) -> None:
+    n, width = r1 - r0, draws.width
     E = _stretched(rows, r0, r1, n, d, draws.kind)
     t, s = np.empty((n, width), np.float32), np.empty((n, width), np.float32)
     tmp = np.empty((n, out.shape[1]), np.float32)
     for j0 in range(0, coef.shape[1], width):
         j1 = min(j0 + width, coef.shape[1])
         T, S = _planes(rows, r0, r1, E, draws, j0, j1, t, s)
-        add_product(T, coef[0, j0:j1], blas, tmp, out[r0:r1])
-        add_product(S, coef[1, j0:j1], blas, tmp, out[r0:r1])
+        add_product(T, coef[0, j0:j1], tmp, out[r0:r1])
+        add_product(S, coef[1, j0:j1], tmp, out[r0:r1])
 
 
 @njit(nogil=True, cache=True)
@@ -462,7 +457,7 @@ def _transform(rows: Any, r0: int, r1: int, d: int, draws: Any, gain: Any, out: 
 def _rows(d: int, kind: int) -> int:
     """Return the rows of a tile, fewer for long stretched rows, to bound the memory."""
     rows = ROWS
-    while kind == COORDINATES and rows > PAD and rows * d > _STRETCHED:
+    while kind == COORDINATES and rows > _LEAST_ROWS and rows * d > _STRETCHED:
         rows //= 2
     return rows
 
@@ -485,11 +480,10 @@ def additive_predict(
     X (n, 2 d), dense or CSR, holds roots and logarithms; the coefficients of cosines and sines
     cover whole blocks.
     """
-    rows, C, rest = as_rows(X), coef.shape[2], coef.shape[1] % draws.width
-    blas = keeps_rows(draws.width, C) and (rest == 0 or keeps_rows(rest, C))
+    rows = as_rows(X)
 
     def task(r0: int, r1: int) -> None:
-        _predict(rows, r0, r1, d, draws, coef, blas, out)
+        _predict(rows, r0, r1, d, draws, coef, out)
 
     over_tiles(len(out), _rows(d, draws.kind), task)
 
@@ -530,7 +524,7 @@ def count_sketch(
 ) -> None:
     """Write count sketches of rows r0..r1, with `constant` as last coordinate of each row.
 
-    Hashes are (n_sketches, d + 1). Padding rows of `out` (rows, n_sketches, n_buckets) are 0.
+    Hashes are (n_sketches, d + 1); `out` is (rows, n_sketches, n_buckets).
     """
     out[:] = 0
     last = bucket.shape[1] - 1

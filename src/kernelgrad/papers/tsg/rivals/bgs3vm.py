@@ -161,8 +161,7 @@ class BGS3VM(KernelSolver[BudgetState]):
             gamma /= 1.0 + state.first_step * problem.alpha * state.iteration
         keep = max(0.0, 1.0 - gamma * problem.alpha)
         with single_threaded_blas():
-            f = np.tile(state.intercept, (batch.n_rows, 1))
-            state.exact.add_product(rows, state.rows, state.coef, f)
+            f = state.intercept + state.exact.products(rows, state.rows, state.coef)
             state.kernel_evaluations += batch.n_rows * len(state.coef)
             train_loss = float(np.einsum("n,n->", p, loss.value(batch.y, f)))
             if not np.isfinite(train_loss):
@@ -201,8 +200,7 @@ class BGS3VM(KernelSolver[BudgetState]):
         gone, rest = np.sort(kind[order[:-budget]]), np.sort(kind[order[-budget:]])
         if self.maintenance == "projection":
             rows = pool.rows.take(rest)
-            target = np.zeros((budget, after.shape[1]))
-            state.exact.add_product(rows, pool.rows.take(gone), after[gone], target)
+            target = state.exact.products(rows, pool.rows.take(gone), after[gone])
             K = state.exact.matrix(rows, rows).astype(np.float64)
             after[rest] += solve_damped(K, 0.0, target)
             state.kernel_evaluations += budget * (budget + len(gone))

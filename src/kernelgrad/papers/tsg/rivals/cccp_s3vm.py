@@ -87,9 +87,7 @@ class CCCPS3VM(PseudoSolver):
             others = np.flatnonzero(~known)
             rows, some = state.prepared, state.prepared.take(others)
             mean = _mean(batch.sample_weight[others])
-            total = np.zeros((batch.n_rows, 1))
-            state.exact.add_product(rows, some, mean[:, None], total)
-            state.centre = total[:, 0]
+            state.centre = state.exact.products(rows, some, mean[:, None])[:, 0]
             state.mass = float(np.einsum("n,n->", mean, state.centre[others]))
             state.spread[others] = mean
             weight = _mean(batch.sample_weight[known])
