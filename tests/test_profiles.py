@@ -49,7 +49,10 @@ def test_compiled_kernels_have_the_values_of_the_table(kernel):
     np.testing.assert_allclose(found, kernel(X, X), rtol=1e-9, atol=1e-7)
     rows = kernel.exact_rows(X)  # in float32
     atol = 1e-3 if isinstance(kernel, ArcCosine) else 1e-5  # angles are roots
-    np.testing.assert_allclose(found, kernel.values(rows, rows, np.float32, compiled=True), rtol=2e-5, atol=atol)
+    values = kernel.values(rows, rows, np.float32, compiled=True)
+    far = ~np.eye(len(X), dtype=bool)  # equal rows: the root of a distance that rounds to 0
+    np.testing.assert_allclose(values[far], found[far], rtol=2e-5, atol=atol)
+    np.testing.assert_allclose(np.diag(values), np.diag(found), atol=1e-3)
 
 
 @pytest.mark.parametrize("nu", [*profiles.MATERN, np.inf])
