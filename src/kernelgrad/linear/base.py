@@ -57,6 +57,7 @@ class LinearProblem(contract.Problem):
         return self.alpha * (1.0 - self.l1_ratio)
 
     def penalty(self, coef: Float64Array) -> float:
+        """Return ``l1 |W|_1 + l2 / 2 |W|^2``."""
         flat = coef.ravel()
         with np.errstate(over="ignore"):  # a step too long is named elsewhere
             return float(self.l1 * np.abs(flat).sum() + 0.5 * self.l2 * (flat @ flat))
@@ -369,6 +370,7 @@ class LinearSolver(contract.Solver[L], Generic[L]):
         return cls.takes_kinks or takes
 
     def check_loss(self, loss: Loss) -> None:
+        """Raise CapabilityError unless the solver takes the loss."""
         if not self.takes(loss):
             names = sorted(name for name, cls in LOSSES.items() if self.takes(cls()))
             raise CapabilityError(

@@ -91,6 +91,7 @@ class RBCD(base.LinearSolver[RBCDState]):
     block_size: int | str = integer(default="auto", low=1, words=("auto",))
 
     def resolve_block_size(self, data: base.PreparedRows) -> int:
+        """Return the columns of a block for these rows."""
         d = data.d
         if self.block_size != "auto":
             return min(int(self.block_size), max(1, d))
