@@ -18,7 +18,7 @@ from kernelgrad.cli.report import (
     data_file,
     note,
     print_json,
-    print_pairs,
+    print_result,
     reporting,
     say,
     signing_key,
@@ -123,10 +123,7 @@ def score(
             )
         else:
             result = _score_numbers(estimator, source, data)
-        if as_json:
-            print_json(result)
-        else:
-            print_pairs((name.replace("_", " "), value) for name, value in result.items())
+        print_result(result, as_json)
 
 
 def inspect(
@@ -147,17 +144,14 @@ def inspect(
             from kernelgrad import load
 
             found = load(model, key=signing_key()).model_info()
-        info: dict[str, Any] = {"file": str(model), "file_bytes": model.stat().st_size, **found}
-        if as_json:
-            print_json(info)
-            return
-        shown = {**info, "file_bytes": None, "bytes": None}
-        shown["file"] = f"{model} ({size_text(info['file_bytes'])})"
+        n_bytes = model.stat().st_size
+        shown: dict[str, Any] = {"file": f"{model} ({size_text(n_bytes)})"}
         if latency:
-            shown["row_seconds"] = f"{1e6 * info['row_seconds']:.0f} microseconds"
+            shown["row_seconds"] = f"{1e6 * found['row_seconds']:.0f} microseconds"
         for name in ("loss_params", "kernel_params"):
-            shown[name] = [f"{k}={v}" for k, v in info.get(name, {}).items()] or None
-        print_pairs((name.replace("_", " "), value) for name, value in shown.items())
+            shown[name] = [f"{k}={v}" for k, v in found.get(name, {}).items()] or None
+        info = {"file": str(model), "file_bytes": n_bytes, **found}
+        print_result(info, as_json, file_bytes=None, bytes=None, **shown)
 
 
 def export(
@@ -178,15 +172,15 @@ def export(
         if std and not hasattr(estimator, "noise_variance_"):
             raise typer.BadParameter("--std is for Gaussian processes.")
         graph = estimator.to_onnx(output, **({"std": True} if std else {})).graph
-        names = {
-            what: [it.name for it in part]
-            for what, part in (("inputs", graph.input), ("outputs", graph.output))
-        }
         n_bytes = output.stat().st_size
-        if as_json:
-            print_json({"output": str(output), "file_bytes": n_bytes, **names})
-        else:
-            print_pairs([("output", f"{output} ({size_text(n_bytes)})"), *names.items()])
+        result = {
+            "output": str(output),
+            "file_bytes": n_bytes,
+            "inputs": [each.name for each in graph.input],
+            "outputs": [each.name for each in graph.output],
+        }
+        shown = f"{output} ({size_text(n_bytes)})"
+        print_result(result, as_json, output=shown, file_bytes=None)
 
 
 def _loaded(model: Path) -> Any:

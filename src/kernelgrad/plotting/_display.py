@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from kernelgrad._params import parameter_texts
 from kernelgrad._typing import Float64Array
 
 # Okabe and Ito's, without black and the yellow that is hard to see on white
@@ -61,13 +61,6 @@ X : array-like of shape (n, d) or DataFrame
     Rows that determine the range of what is shown and the medians of the other columns."""
 
 
-def _entries(doc: str) -> dict[str, str]:
-    """Return the entries of the section on parameters of a docstring, by name."""
-    section = re.search(r"Parameters\n-+\n(.+?)(?=\n\n\S|\Z)", doc, re.S)
-    texts = re.split(r"\n(?=\S)", section[1]) if section else []
-    return {name: text for text in texts for name in text.split(" : ")[0].split(", ")}
-
-
 class Display:
     """Base class of the displays: given or new axes, with a title and labels.
 
@@ -85,7 +78,8 @@ class Display:
             if name == "plot" or name.startswith("from_"):
                 function = getattr(method, "__func__", method)
                 own = inspect.getdoc(function) or ""
-                entries = _entries(_SHARED) | _entries(doc) | _entries(own)
+                entries = parameter_texts(_SHARED)
+                entries |= parameter_texts(doc) | parameter_texts(own)
                 names = list(inspect.signature(function).parameters)[1:]
                 parts = [own.split("\n\nParameters\n")[0], "", "Parameters", "----------"]
                 parts += dict.fromkeys(entries[each] for each in names if each in entries)
