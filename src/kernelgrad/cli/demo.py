@@ -71,13 +71,16 @@ def demo(
 
 def load_example() -> Any:
     """Return the example as the module ``kernelgrad_demo``."""
-    for path in (folder / "__init__.py" for folder in _FOLDERS):
-        spec = importlib.util.spec_from_file_location("kernelgrad_demo", path)
+    name = "kernelgrad_demo"
+    for path in (folder / "__init__.py" for folder in _FOLDERS if name not in sys.modules):
+        spec = importlib.util.spec_from_file_location(name, path)
         if path.exists() and spec and spec.loader:
-            module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-            return module
-    raise ImportError(
-        f"This installation has no folder {_FOLDERS[0]} with the demo; install kernelgrad from "
-        "a wheel, or run the demo in a checkout."
-    )
+            sys.modules[name] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(sys.modules[name])
+            break
+    if name not in sys.modules:
+        raise ImportError(
+            f"This installation has no folder {_FOLDERS[0]} with the demo; install kernelgrad "
+            "from a wheel, or run the demo in a checkout."
+        )
+    return sys.modules[name]
