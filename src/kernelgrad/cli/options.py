@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -54,31 +54,23 @@ def parameter_options() -> list[inspect.Parameter]:
         metavar = None if is_flag else "<value>"
         if field.default is not None:
             text += f" [default: {'no' if field.default is False else field.default}]"
-        option = typer.Option(*_FLAGS.get(name, ()), help=text, metavar=metavar)
-        kind = Annotated[(bool if is_flag else str) | None, option]
-        options.append(
-            inspect.Parameter(
-                name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=kind
-            )
-        )
+        option = typer.Option(None, *_FLAGS.get(name, ()), help=text, metavar=metavar)
+        keyword, kind = inspect.Parameter.POSITIONAL_OR_KEYWORD, bool if is_flag else str
+        options.append(inspect.Parameter(name, keyword, default=option, annotation=kind | None))
     return options
 
 
 def _help(entry: str, is_flag: bool, default: Any) -> str:
     """Return the first sentence of an entry of a docstring, and which values it allows."""
     head, _, body = entry.partition("\n")
-    sentence = re.split(r"[.:;](?:\s|$)", re.sub(r"\s*\([^()]*\)", "", " ".join(body.split())))[
-        0
-    ]
+    flat = re.sub(r"\s*\([^()]*\)", "", " ".join(body.split()))
+    sentence = re.split(r"[.:;](?:\s|$)", flat)[0]
     kinds = re.split(r", (?![^(]*\))| or ", head.partition(" : ")[2].split(", default=")[0])
     words = [kind for kind in kinds if re.match('float|int|"', kind)]
     words += ["none"] * ("None" in kinds and default is not None)
-    domain = (
-        ""
-        if is_flag or not words
-        else ": " + " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-    )
-    return re.sub('[`"]', "", f"{sentence}{domain}.")
+    if words and not is_flag:
+        sentence += ": " + " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+    return re.sub('[`"]', "", f"{sentence}.")
 
 
 def parse(text: str | bool) -> Any:

@@ -123,7 +123,7 @@ class LearningCurveDisplay(Display):
                 "kernelgrad estimator."
             )
         columns = ("train_loss", "validation_score", "score_name")
-        values = {column: history.get(column) for column in columns}
+        values: dict[str, Any] = {column: history.get(column) for column in columns}
         return cls(x=history[x], x_name=x, name=name, rivals=rivals, **values).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
