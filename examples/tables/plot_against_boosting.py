@@ -47,5 +47,6 @@ for ax, task in zip(axes, (smooth, steps), strict=True):
         xlabel="Seconds of the fit",
         ylabel="Test root mean squared error",
     )
+    ax.xaxis.set_minor_formatter("")  # its labels would overlap
     ax.legend()
 plt.show()
