@@ -155,7 +155,6 @@ CASES = [
     inspected_only,
     lambda _: fitted(kernel=kernelgrad.kernels.Matern(0.7, 0.5), gamma="auto").to_onnx(),
     cli("fit", "FOLDER/t.csv", "--model", "FOLDER/m.kgm"),
-    cli("fit", "t.csv", "--model", "m", "--target", "y", "-C", "1", "--alpha", "1"),
     cli("fit", "t.csv", "--model", "t.csv", "--target", "y"),
     cli("fit", "t.csv", "--model", "FOLDER/no/m.kgm", "--target", "y"),
     cli("demo", "--output-dir", "FOLDER"),

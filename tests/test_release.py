@@ -46,7 +46,8 @@ def test_wheel_in_an_environment_without_a_compiler(tmp_path):
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     source = ROOT / "src"
     files = [p for p in source.rglob("*") if p.is_file() and p.suffix in (".py", ".typed")]
-    assert packed == {str(path.relative_to(source)) for path in files}
+    demo = {f"kernelgrad/_demo/{path.name}" for path in (ROOT / "examples/demo").glob("*.py")}
+    assert packed == {str(path.relative_to(source)) for path in files} | demo
     there = tmp_path / "fresh"
     run(python, "-m", "venv", "--without-pip", there)
     new = there / ("Scripts" if os.name == "nt" else "bin")

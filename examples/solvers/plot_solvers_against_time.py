@@ -12,7 +12,7 @@ import matplotlib.pyplot as plt
 from sklearn.datasets import make_classification
 
 from kernelgrad import KernelClassifier
-from kernelgrad.plotting import ErrorTimeDisplay, LearningCurveDisplay
+from kernelgrad.plotting import LearningCurveDisplay
 
 X, y = make_classification(
     8000, n_features=12, n_informative=6, n_clusters_per_class=4, flip_y=0.05, random_state=0
@@ -27,5 +27,12 @@ for solver in ("cached", "newton", "dsg"):
     history = model.fit(X, y, X_val=X_val, y_val=y_val).history_
     losses = {key: history[key] for key in ("seconds", "train_loss")}
     LearningCurveDisplay.from_history(losses, ax=left, name=solver)
-    ErrorTimeDisplay.from_history(history, ax=right)
+    error = [1 - score for score in history["validation_score"]]
+    right.semilogx(history["seconds"], error, "o-", label=solver)
+right.set(
+    title="Validation error against time",
+    xlabel="Training time (s)",
+    ylabel="Share of wrong classes",
+)
+right.legend()
 plt.show()

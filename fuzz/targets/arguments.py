@@ -19,6 +19,8 @@ from fuzz.target import CORPUS, Finding, Target
 from kernelgrad import KernelClassifier
 from kernelgrad.cli import main
 from kernelgrad.cli.app import app
+from kernelgrad.cli.fit import fit
+from kernelgrad.cli.options import parameter_options, set_options
 from kernelgrad.kernels import KERNELS
 from kernelgrad.losses import LOSSES
 
@@ -66,6 +68,7 @@ class Arguments(Target):
 
     @cached_property
     def _words(self) -> tuple[str, ...]:
+        set_options(fit, parameter_options())
         options = [
             name
             for command in get_command(app).commands.values()  # type: ignore[attr-defined]

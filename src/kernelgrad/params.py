@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from typing import Any, TypeVar, dataclass_transform
@@ -210,3 +211,10 @@ class Documented(BaseEstimator):
         package, room = type(self).__module__.split(".")[:2]
         where = package if room == "estimators" else f"{package}.{room}"
         return {"name": f"{where}.{type(self).__name__}"}
+
+
+def parameter_texts(doc: str) -> dict[str, str]:
+    """Return the entries of the section on parameters of a docstring, by name."""
+    section = re.search(r"Parameters\n-+\n(.+?)(?=\n\n\S|\Z)", doc, re.S)
+    texts = re.split(r"\n(?=\S)", section[1]) if section else []
+    return {name: text for text in texts for name in text.split(" : ")[0].split(", ")}

@@ -10,6 +10,7 @@ from typer.main import get_command
 from kernelgrad.cli.apply import export, inspect, predict, score
 from kernelgrad.cli.demo import demo
 from kernelgrad.cli.fit import fit
+from kernelgrad.cli.options import parameter_options, set_options
 from kernelgrad.cli.report import print_error
 from kernelgrad.cli.warmup import warmup
 from kernelgrad.version import __version__
@@ -48,6 +49,8 @@ def _root(
 
 def run(argv: list[str]) -> int:
     """Run one command and return its exit code; no arguments print the help."""
+    if argv[:1] == ["fit"]:  # the others do without the import of the estimators
+        set_options(fit, parameter_options())
     try:
         result = get_command(app).main(
             args=argv or ["--help"], prog_name="kernelgrad", standalone_mode=False

@@ -18,7 +18,7 @@ from kernelgrad.cli.report import (
     data_file,
     note,
     print_json,
-    print_pairs,
+    print_result,
     reporting,
     say,
     signing_key,
@@ -27,7 +27,7 @@ from kernelgrad.cli.report import (
 
 if TYPE_CHECKING:
     from kernelgrad.data import Batch, BatchSource
-    from kernelgrad.types import AnyArray, Float64Array
+    from kernelgrad.types import AnyArray
 
     Chunks = Iterator[tuple[Batch, dict[str, AnyArray]]]  # and what is predicted, by its name
 
@@ -123,10 +123,7 @@ def score(
             )
         else:
             result = _score_numbers(estimator, source, data)
-        if as_json:
-            print_json(result)
-        else:
-            print_pairs((name.replace("_", " "), value) for name, value in result.items())
+        print_result(result, as_json)
 
 
 def inspect(
@@ -147,17 +144,14 @@ def inspect(
             from kernelgrad import load
 
             found = load(model, key=signing_key()).model_info()
-        info: dict[str, Any] = {"file": str(model), "file_bytes": model.stat().st_size, **found}
-        if as_json:
-            print_json(info)
-            return
-        shown = {**info, "file_bytes": None, "bytes": None}
-        shown["file"] = f"{model} ({size_text(info['file_bytes'])})"
+        n_bytes = model.stat().st_size
+        shown: dict[str, Any] = {"file": f"{model} ({size_text(n_bytes)})"}
         if latency:
-            shown["row_seconds"] = f"{1e6 * info['row_seconds']:.0f} microseconds"
+            shown["row_seconds"] = f"{1e6 * found['row_seconds']:.0f} microseconds"
         for name in ("loss_params", "kernel_params"):
-            shown[name] = [f"{k}={v}" for k, v in info.get(name, {}).items()] or None
-        print_pairs((name.replace("_", " "), value) for name, value in shown.items())
+            shown[name] = [f"{k}={v}" for k, v in found.get(name, {}).items()] or None
+        info = {"file": str(model), "file_bytes": n_bytes, **found}
+        print_result(info, as_json, file_bytes=None, bytes=None, **shown)
 
 
 def export(
@@ -178,15 +172,15 @@ def export(
         if std and not hasattr(estimator, "noise_variance_"):
             raise typer.BadParameter("--std is for Gaussian processes.")
         graph = estimator.to_onnx(output, **({"std": True} if std else {})).graph
-        names = {
-            what: [it.name for it in part]
-            for what, part in (("inputs", graph.input), ("outputs", graph.output))
-        }
         n_bytes = output.stat().st_size
-        if as_json:
-            print_json({"output": str(output), "file_bytes": n_bytes, **names})
-        else:
-            print_pairs([("output", f"{output} ({size_text(n_bytes)})"), *names.items()])
+        result = {
+            "output": str(output),
+            "file_bytes": n_bytes,
+            "inputs": [each.name for each in graph.input],
+            "outputs": [each.name for each in graph.output],
+        }
+        shown = f"{output} ({size_text(n_bytes)})"
+        print_result(result, as_json, output=shown, file_bytes=None)
 
 
 def _loaded(model: Path) -> Any:
@@ -234,32 +228,32 @@ def _predictions(estimator: Any, source: BatchSource) -> Chunks:
     for batch in source.chunks(prefetch=True):
         # columns are matched by now, and a source needs no names
         rows = batch.X if is_frame(batch.X) else ArraySource(batch.X, checked=True)
-        if not hasattr(estimator, "classes_"):
+        if hasattr(estimator, "classes_"):
+            raw, task = estimator._raw(rows), estimator._task()
+            found = {"prediction": task.predict(raw), "decision": task.decision(raw)}
+            if hasattr(estimator, "predict_proba"):
+                found["proba"] = estimator._probabilities(raw)
+        else:
             found = {"prediction": estimator.predict(rows)}
             if hasattr(estimator, "decision_function"):
                 found["decision"] = estimator.decision_function(rows)
-            yield batch, found
-            continue
-        raw, task = estimator._raw(rows), estimator._task()
-        found = {"prediction": task.predict(raw), "decision": task.decision(raw)}
-        if hasattr(estimator, "predict_proba"):
-            found["proba"] = estimator._probabilities(raw)
         yield batch, found
 
 
 def _write_csv(stream: IO[str], chunks: Chunks, estimator: Any, parts: list[str]) -> None:
     writer = csv.writer(stream, lineterminator="\n")
-    names: list[str] | None = None
+    has_header = False
     for _, found in chunks:
         tables = {part: found[part].reshape(len(found[part]), -1) for part in parts}
-        if names is None:
-            names = []
+        if not has_header:
+            names: list[str] = []
             for part, table in tables.items():
                 width = table.shape[1]
                 by_class = part != "prediction" and width > 1
                 labels = estimator.classes_.tolist() if by_class else range(width)
                 names += [part] if width == 1 else [f"{part}_{label}" for label in labels]
             writer.writerow(names)
+            has_header = True
         columns = [column.astype(str) for table in tables.values() for column in table.T]
         writer.writerows(zip(*columns, strict=True))
 
@@ -273,9 +267,9 @@ def _write_npy(
     for _, found in chunks:
         values = found[part]
         if dtype is None:
-            # Text labels are objects, which .npy holds only as pickle.
-            is_object = values.dtype.kind == "O"
-            dtype = estimator.classes_.astype(str).dtype if is_object else values.dtype
+            dtype = values.dtype
+            if dtype.kind == "O":  # texts, which .npy holds as objects only by pickle
+                dtype = estimator.classes_.astype(str).dtype
             header = {
                 "descr": np.lib.format.dtype_to_descr(dtype),
                 "fortran_order": False,
@@ -324,9 +318,9 @@ def _score_numbers(estimator: Any, source: BatchSource, data: Path) -> dict[str,
 
     from kernelgrad import DataError
 
-    n = 0
-    zero: Float64Array = np.zeros(estimator.expansion_.n_outputs)
-    squares, absolutes, mean, spread = zero, zero, zero, zero
+    n, n_outputs = 0, estimator.expansion_.n_outputs
+    center: Any = 0.0
+    sums: Any = 0.0  # of squares, absolute values, and y less a center with its squares
     for batch, found in _predictions(estimator, source):
         assert batch.y is not None
         if batch.y.dtype.kind not in "biuf":
@@ -335,25 +329,22 @@ def _score_numbers(estimator: Any, source: BatchSource, data: Path) -> dict[str,
                 "the right column with --target."
             )
         y = batch.y.reshape(len(batch.y), -1).astype(np.float64)
-        if y.shape[1] != len(zero):
+        if y.shape[1] != n_outputs:
             raise DataError(
                 f"{data}: the target has {y.shape[1]} columns, but the model predicts "
-                f"{len(zero)}; give data with the targets the model was made for."
+                f"{n_outputs}; give data with the targets the model was made for."
             )
         error = found["prediction"].reshape(y.shape).astype(np.float64) - y
-        squares = squares + (error**2).sum(axis=0)
-        absolutes = absolutes + np.abs(error).sum(axis=0)
-        # Means and spreads of two groups of rows make those of their union.
-        here = y.mean(axis=0)
-        shift = here - mean
-        spread = spread + ((y - here) ** 2).sum(axis=0) + shift**2 * (n * len(y) / (n + len(y)))
-        mean = mean + shift * (len(y) / (n + len(y)))
+        center = center if n else y.mean(axis=0)
+        distance = y - center
+        sums = sums + np.sum([error**2, np.abs(error), distance, distance**2], axis=1)
         n += len(y)
+    squares, absolutes, shift, spread = sums / n
     with np.errstate(divide="ignore", invalid="ignore"):
-        r2 = float(np.mean(1.0 - squares / spread))
+        r2 = float(np.mean(1.0 - squares / (spread - shift**2)))
     return {
         "rows": n,
-        "rmse": float(np.mean(np.sqrt(squares / n))),
-        "mae": float(np.mean(absolutes / n)),
+        "rmse": float(np.mean(np.sqrt(squares))),
+        "mae": float(np.mean(absolutes)),
         "r2": r2 if math.isfinite(r2) else None,
     }

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from kernelgrad.cli.options import parse, set_options
 from kernelgrad.cli.report import (
     check_writable,
     data_file,
     note,
-    print_json,
-    print_pairs,
+    print_result,
     reporting,
     signing_key,
     size_text,
@@ -45,70 +45,9 @@ def fit(
     task: Annotated[
         Task, typer.Option(help="What to learn; auto decides by the target.")
     ] = "auto",
-    loss: Annotated[
-        str | None, typer.Option(help="Such as squared, log_loss or hinge. [default: squared]")
-    ] = None,
-    kernel: Annotated[
-        str | None, typer.Option(help="Such as rbf, laplacian or matern. [default: auto]")
-    ] = None,
-    gamma: Annotated[
-        str | None,
-        typer.Option(
-            help="Inverse bandwidth: a number, median, scale or auto. [default: auto]"
-        ),
-    ] = None,
-    metric: Annotated[
-        str | None,
-        typer.Option(
-            help="Weights of the columns: auto, diagonal, full or none. [default: auto]"
-        ),
-    ] = None,
-    bandwidth_factor: Annotated[
-        float, typer.Option(help="Factor on the bandwidth that a rule or search finds.")
-    ] = 1.0,
-    solver: Annotated[
-        str,
-        typer.Option(
-            help="auto, direct, newton, working_set, cached, dsg, udsg, cdsg, sbp, sdca, "
-            "pegasos, norma or perceptron."
-        ),
-    ] = "auto",
-    alpha: Annotated[
-        str | None,
-        typer.Option(help="Weight of the penalty: a number or auto. [default: auto]"),
-    ] = None,
-    cost: Annotated[
-        float | None, typer.Option("-C", "--cost", help="The C of an SVC, in place of --alpha.")
-    ] = None,
-    max_iter: Annotated[
-        int | None, typer.Option(min=1, help="Maximum of iterations. [default: 40]")
-    ] = None,
-    validation_fraction: Annotated[
-        float, typer.Option(help="Share of the rows held out for early stopping.")
-    ] = 0.1,
-    early_stopping: Annotated[
-        bool | None,
-        typer.Option(
-            help="Stop once the score of held-out rows no longer improves. [default: no]"
-        ),
-    ] = None,
     weight: Annotated[str | None, typer.Option(help="Column of sample weights.")] = None,
     drop: Annotated[
         list[str] | None, typer.Option(help="Columns to leave out, such as a,b.")
-    ] = None,
-    class_weight: Annotated[
-        Literal["balanced"] | None,
-        typer.Option(help="Weigh classes inversely to their frequency."),
-    ] = None,
-    standardize: Annotated[
-        bool | None,
-        typer.Option(
-            help="Scale the columns, as a part of the model. [default: unless --gamma is given]"
-        ),
-    ] = None,
-    time_limit: Annotated[
-        float | None,
-        typer.Option(help="Limit in seconds on search and fit; the model so far is kept."),
     ] = None,
     checkpoint: Annotated[
         Path | None,
@@ -123,10 +62,6 @@ def fit(
         bool,
         typer.Option("--resume", help="Resume from the latest checkpoint, if there is one."),
     ] = False,
-    seed: Annotated[
-        int | None,
-        typer.Option(min=0, help="Seed of the random numbers; makes the fit repeatable."),
-    ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Number of threads. [default: all cores]")
     ] = None,
@@ -135,6 +70,7 @@ def fit(
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    **parameters: Any,
 ) -> None:
     """Train a model on a data file and save it.
 
@@ -143,78 +79,37 @@ def fit(
     goes on from the last state in the folder of --checkpoint, and gives the model of an
     uninterrupted fit.
     """
-    with reporting(as_json) as exit_code, data_file(data) as path, ExitStack() as held:
+    with reporting(as_json) as exit_code, data_file(data) as path:
         from kernelgrad import KernelClassifier, KernelRegressor, set_num_threads
-        from kernelgrad.callbacks import Callback, ProgressBar
-        from kernelgrad.compute.compiling import announced, clock
-        from kernelgrad.solvers.loop import deferred_interrupt
+        from kernelgrad.callbacks import ProgressBar
 
-        options: dict[str, Any] = {
-            "loss": loss,
-            "kernel": kernel,
-            "gamma": None if gamma is None else _number_or_word(gamma),
-            "bandwidth_factor": bandwidth_factor,
-            "solver": solver,
-            "alpha": None if alpha is None else _number_or_word(alpha),
-            "C": cost,
-            "max_iter": max_iter,
-            "validation_fraction": validation_fraction,
-            "early_stopping": early_stopping,
-            "class_weight": class_weight,
-            "standardize": standardize,
-            "random_state": seed,
-            "time_limit": time_limit,
-        }
-        given = {name: value for name, value in options.items() if value is not None}
-        if metric is not None:
-            given["metric"] = None if metric == "none" else metric
-        _check_options(given)
+        given = {name: parse(text) for name, text in parameters.items() if text is not None}
+        _check_parameters(given)
         keeper = _keeper(checkpoint, checkpoint_every, resume)
         check_writable(model, "model", data)
         key = signing_key()
         if learning_curve is not None:
-            check_plot(learning_curve, data, model)
+            _check_plot(learning_curve, data, model)
         dropped = [name for names in csv.reader(drop or ()) for name in names]
         source = open_labelled(path, target, weight=weight, drop=dropped, as_frame=True)
         kind = _decide_task(source, task, data)
-        if class_weight is not None and kind == "regression":
+        cls = KernelClassifier if kind == "classification" else KernelRegressor
+        if "class_weight" in given and kind == "regression":
             raise typer.BadParameter("--class-weight is for classification; leave it out.")
         if not quiet:
             note(f"{data}: {source.n_rows} rows, {source.n_features} columns, {kind}")
+            if keeper is not None and resume:
+                last = f"Goes on from {keeper.saved[-1]}." if keeper.saved else ""
+                note(last or f"{checkpoint} is empty: begins anew.")
         if threads is not None:
             set_num_threads(threads)
-        cls = KernelClassifier if kind == "classification" else KernelRegressor
-        # verbose=1 would be part of the model
-        callbacks: list[Callback] = [] if quiet else [ProgressBar()]
-        # from the last iteration on, signals wait until the model is written
-        late: list[Callable[[], bool]] = []
-        ends = Callback()
-        ends.on_end = lambda status: late.append(  # type: ignore[method-assign]
-            held.enter_context(deferred_interrupt())
+        estimator = cls(**given, callbacks=[] if quiet else [ProgressBar()])
+        seconds, interrupted = _train(
+            estimator, source, keeper, lambda: _save(estimator, model, key), quiet=quiet
         )
-        callbacks.append(ends)
-        if keeper is not None:
-            callbacks.append(keeper)
-            if not quiet and resume:
-                last = keeper.saved[-1:]
-                anew = f"{checkpoint} is empty: begins anew."
-                note(f"Goes on from {last[0]}." if last else anew)
-        estimator = cls(callbacks=callbacks, **given)
-        start = clock()
-        interrupted = False
-        with announced(not quiet):
-            try:
-                estimator.fit(source)
-            except KeyboardInterrupt:
-                if not hasattr(estimator, "fit_status_"):  # before there was a model
-                    raise
-                interrupted = True
-        seconds = clock() - start
-        with held:
-            _save(estimator, model, key)
-            interrupted |= late[0]()
         if learning_curve is not None:
-            plot_history(estimator, learning_curve)
+            _plot_history(estimator, learning_curve)
+        score = estimator.history_["score_name"]
         result = {
             "data": str(data),
             "rows": source.n_rows,
@@ -227,21 +122,70 @@ def fit(
             "iterations": estimator.n_iter_,
             "random_features": estimator.n_random_features_,
             "support_rows": estimator.n_support_,
-            "score_name": estimator.history_["score_name"],
+            "score_name": score,
             "validation_score": estimator.best_score_,
             "model": str(model),
             "bytes": model.stat().st_size,
             "learning_curve": None if learning_curve is None else str(learning_curve),
         }
-        if as_json:
-            print_json(result)
-        elif not quiet:
-            _print_summary(result)
+        if as_json or not quiet:
+            hidden = ("data", "task_inferred", "compile_seconds", "score_name", "bytes")
+            inferred = " (inferred from the target; --task overrules)" if task == "auto" else ""
+            print_result(
+                result,
+                as_json,
+                **dict.fromkeys(hidden),
+                task=f"{kind}{inferred}",
+                seconds=f"{seconds:.2f}",
+                random_features=estimator.n_random_features_ or None,
+                support_rows=estimator.n_support_ or None,
+                validation_score=f"{estimator.best_score_:.6g} ({score})" if score else None,
+                model=f"{model} ({size_text(model.stat().st_size)})",
+            )
         if interrupted:
             note(f"Interrupted: {model} holds the model after {estimator.n_iter_} iterations.")
             if keeper is not None:
                 note("The same command and --resume go on with it.")
             raise typer.Exit(exit_code())
+
+
+set_options(fit, [])
+
+
+def _train(
+    estimator: Any,
+    source: BatchSource,
+    keeper: Checkpoint | None,
+    save: Callable[[], None],
+    *,
+    quiet: bool,
+) -> tuple[float, bool]:
+    """Fit and save; return the seconds of the fit, and whether a signal ended it.
+
+    From the last iteration on, signals wait until the model is written.
+    """
+    from kernelgrad.callbacks import Callback
+    from kernelgrad.compute.compiling import announced, clock
+    from kernelgrad.solvers.loop import deferred_interrupt
+
+    with ExitStack() as held:
+        late: list[Callable[[], bool]] = []
+        ends = Callback()
+        ends.on_end = lambda status: late.append(  # type: ignore[method-assign]
+            held.enter_context(deferred_interrupt())
+        )
+        estimator.callbacks += [ends] if keeper is None else [ends, keeper]
+        start, interrupted = clock(), False
+        with announced(not quiet):
+            try:
+                estimator.fit(source)
+            except KeyboardInterrupt:
+                if not hasattr(estimator, "fit_status_"):  # before there was a model
+                    raise
+                interrupted = True
+        seconds = clock() - start
+        save()
+        return seconds, interrupted or late[0]()
 
 
 def _save(estimator: Any, model: Path, key: bytes | None) -> None:
@@ -274,31 +218,24 @@ def _keeper(folder: Path | None, every: str, resume: bool) -> Checkpoint | None:
     return keeper
 
 
-def _check_options(options: dict[str, Any]) -> None:
+def _check_parameters(given: dict[str, Any]) -> None:
     """Check what can be checked without data."""
+    from sklearn.utils import check_random_state
+
     from kernelgrad import KernelClassifier
     from kernelgrad.losses import ALIASES, LOSSES
     from kernelgrad.validation import check_name
 
-    if "C" in options and "alpha" in options:
-        raise typer.BadParameter("-C and --alpha are two ways to say one thing; give one.")
-    labelled = {
-        k for k, loss in LOSSES.items() if loss.tasks & {"classification", "regression"}
-    }
+    tasks = {"classification", "regression"}
+    known = {name for name, loss in LOSSES.items() if loss.tasks & tasks}.union(ALIASES)
     try:
-        if "loss" in options:
-            check_name(options["loss"], labelled.union(ALIASES), "loss")
-        others = {name: value for name, value in options.items() if name != "loss"}
+        check_name(given.get("loss", "squared"), known, "loss")
+        check_name(given.get("class_weight") or "balanced", ("balanced",), "class_weight")
+        check_random_state(given.get("random_state"))
+        others = {name: value for name, value in given.items() if name != "loss"}
         KernelClassifier(**others)._check_parameters()
     except (ValueError, TypeError) as error:
         raise typer.BadParameter(str(error)) from None
-
-
-def _number_or_word(value: str) -> float | str:
-    try:
-        return float(value)
-    except ValueError:
-        return value
 
 
 def _decide_task(source: BatchSource, task: Task, data: Path) -> Task:
@@ -346,14 +283,13 @@ def open_labelled(
     return source
 
 
-def check_plot(path: Path, *others: Path) -> None:
+def _check_plot(path: Path, *others: Path) -> None:
     """Raise unless a plot can be written to `path`."""
     try:
         from matplotlib.backend_bases import FigureCanvasBase
     except ImportError:
-        raise ImportError(
-            "Learning curves need matplotlib: pip install kernelgrad[plot]"
-        ) from None
+        hint = "Learning curves need matplotlib: pip install kernelgrad[plot]"
+        raise ImportError(hint) from None
     known = sorted(FigureCanvasBase.get_supported_filetypes())
     if path.suffix.lower().lstrip(".") not in known:
         raise typer.BadParameter(
@@ -363,7 +299,7 @@ def check_plot(path: Path, *others: Path) -> None:
     check_writable(path, "learning curve", *others)
 
 
-def plot_history(estimator: Any, path: Path) -> None:
+def _plot_history(estimator: Any, path: Path) -> None:
     """Write the learning curve of a fitted estimator, without needing a display."""
     from matplotlib.figure import Figure
 
@@ -373,24 +309,3 @@ def plot_history(estimator: Any, path: Path) -> None:
     LearningCurveDisplay.from_estimator(estimator, ax=figure.subplots())
     with replacing(path) as file:
         figure.savefig(file, format=path.suffix.lower().lstrip("."))
-
-
-def _print_summary(result: dict[str, Any]) -> None:
-    inferred = ""
-    if result["task_inferred"]:
-        inferred = " (inferred from the target; --task overrules)"
-    print_pairs(
-        [
-            ("rows", result["rows"]),
-            ("columns", result["columns"]),
-            ("task", result["task"] + inferred),
-            ("status", result["status"]),
-            ("seconds", f"{result['seconds']:.2f}"),
-            ("iterations", result["iterations"]),
-            ("random features", result["random_features"] or None),
-            ("support rows", result["support_rows"] or None),
-            (f"validation {result['score_name']}", result["validation_score"]),
-            ("model", f"{result['model']} ({size_text(result['bytes'])})"),
-            ("learning curve", result["learning_curve"]),
-        ]
-    )

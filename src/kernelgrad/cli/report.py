@@ -67,6 +67,14 @@ def print_pairs(pairs: Iterable[tuple[str, Any]]) -> None:
         say(f"{name:<{width}}  {value}")
 
 
+def print_result(result: dict[str, Any], as_json: bool, **shown: Any) -> None:
+    """Print a result as JSON, or as names and values; `shown` replaces values for people."""
+    if as_json:
+        print_json(result)
+    else:
+        print_pairs((k.replace("_", " "), v) for k, v in {**result, **shown}.items())
+
+
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> None:
     """Print aligned columns, the first `left` to the left and the others to the right."""
     cells = [header, *rows]

@@ -1,4 +1,4 @@
-"""Displays: learning curves, importances, error against time, intervals and maps.
+"""Displays: learning curves, importances, intervals and maps.
 
 They need matplotlib and follow the conventions of scikit-learn's displays: ``from_estimator``
 computes and draws, ``ax_`` and ``figure_`` are the axes and the figure, and ``plot`` draws
@@ -8,11 +8,7 @@ title is kept. The palette suits colour-blind readers.
 
 from __future__ import annotations
 
-from kernelgrad.plotting.curves import (
-    ErrorTimeDisplay,
-    FeatureImportancesDisplay,
-    LearningCurveDisplay,
-)
+from kernelgrad.plotting.curves import FeatureImportancesDisplay, LearningCurveDisplay
 from kernelgrad.plotting.intervals import (
     GaussianProcessIntervalDisplay,
     IntervalCoverageDisplay,
@@ -20,7 +16,6 @@ from kernelgrad.plotting.intervals import (
 from kernelgrad.plotting.maps import ResponseMapDisplay
 
 __all__ = [
-    "ErrorTimeDisplay",
     "FeatureImportancesDisplay",
     "GaussianProcessIntervalDisplay",
     "IntervalCoverageDisplay",

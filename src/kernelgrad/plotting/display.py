@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from kernelgrad.params import parameter_texts
 from kernelgrad.types import Float64Array
 
 # Okabe and Ito's, without black and the yellow that is hard to see on white
@@ -46,34 +47,44 @@ def pyplot() -> Any:
     return plt
 
 
-_AX = """
-ax : matplotlib Axes, default=None
-    Where to plot; None makes a new figure."""
 _DRAWN_ON = """
 ax_ : matplotlib Axes
     The axes given or made.
 figure_ : matplotlib Figure
     The figure."""
+_SHARED = """
+Parameters
+----------
+ax : matplotlib Axes, default=None
+    Where to plot; None makes a new figure.
+X : array-like of shape (n, d) or DataFrame
+    Rows that determine the range of what is shown and the medians of the other columns."""
 
 
 class Display:
     """Base class of the displays: given or new axes, with a title and labels.
 
-    The parameter `ax`, the attributes `ax_` and `figure_`, and that methods return the display
-    are documented here for all of them.
+    Parameters of `plot` and of methods that make a display are documented once: there, at the
+    class, or here for all displays. These methods return the display.
     """
 
     ax_: Any
     figure_: Any
 
     def __init_subclass__(cls) -> None:
-        cls.__doc__ = f"{inspect.getdoc(cls)}{_DRAWN_ON}"
-        returned = f"\n\nReturns\n-------\n{cls.__name__}\n    The display."
+        doc = inspect.getdoc(cls) or ""
+        cls.__doc__ = f"{doc}{_DRAWN_ON}"
         for name, method in vars(cls).items():
             if name == "plot" or name.startswith("from_"):
-                told = inspect.getdoc(method) or ""
-                heading = "" if "Parameters\n---" in told else "\n\nParameters\n----------"
-                getattr(method, "__func__", method).__doc__ = told + heading + _AX + returned
+                function = getattr(method, "__func__", method)
+                own = inspect.getdoc(function) or ""
+                entries = parameter_texts(_SHARED)
+                entries |= parameter_texts(doc) | parameter_texts(own)
+                names = list(inspect.signature(function).parameters)[1:]
+                parts = [own.split("\n\nParameters\n")[0], "", "Parameters", "----------"]
+                parts += dict.fromkeys(entries[each] for each in names if each in entries)
+                parts += ["", "Returns", "-------", cls.__name__, "    The display."]
+                function.__doc__ = "\n".join(parts)
 
     def _open(
         self, ax: Any, title: str, x: str, y: str, size: tuple[float, float] | None = None

@@ -44,31 +44,18 @@ class GaussianProcessIntervalDisplay(Display):
     """
 
     def __init__(
-        self,
-        *,
-        x: npt.ArrayLike,
-        mean: npt.ArrayLike,
-        std: npt.ArrayLike,
-        x_name: str = "x",
+        self, *, x: npt.ArrayLike, mean: npt.ArrayLike, std: npt.ArrayLike, x_name: str = "x",
         level: float = 0.95,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.x, self.mean, self.std = columns_of_one_length(x=x, mean=mean, std=std)
         self.x_name = x_name
         self.level = check_real(level, "level", low=0, high=1, low_open=True, high_open=True)
 
     @classmethod
     def from_estimator(
-        cls,
-        estimator: Any,
-        X: Any,
-        y: npt.ArrayLike | None = None,
-        *,
-        feature: int | str = 0,
-        level: float = 0.95,
-        include_noise: bool = True,
-        resolution: int = 200,
-        ax: Any = None,
-    ) -> Self:
+        cls, estimator: Any, X: Any, y: npt.ArrayLike | None = None, *, feature: int | str = 0,
+        level: float = 0.95, include_noise: bool = True, resolution: int = 200, ax: Any = None,
+    ) -> Self:  # fmt: skip
         """Predict along a column and plot.
 
         Parameters
@@ -76,14 +63,10 @@ class GaussianProcessIntervalDisplay(Display):
         estimator : fitted estimator
             A :class:`~kernelgrad.KernelGaussianProcessRegressor`, or another estimator whose
             ``predict`` accepts ``return_std=True``.
-        X : array-like of shape (n, d) or DataFrame
-            Rows that determine the range of the column and the medians of the other columns.
         y : array-like of shape (n,), default=None
             Targets of `X`, drawn as points if given.
         feature : int or str, default=0
             Number or name of the column.
-        level : float in (0, 1), default=0.95
-            Probability of the interval.
         include_noise : bool, default=True
             Whether the interval is for new observations, such as the points, or for the
             function without noise. For scikit-learn's estimators the kernel decides.
@@ -105,11 +88,10 @@ class GaussianProcessIntervalDisplay(Display):
             x, y = columns_of_one_length(x=points[0], y=points[1])
             ax.plot(x, y, ".", color="0.35", markersize=4, label="rows", zorder=1)
         (self.line_,) = ax.plot(self.x, self.mean, color=COLORS[0], label="mean")
-        low, high = self.mean - half, self.mean + half
-        label = f"{100 * self.level:g} % interval"
         self.band_ = ax.fill_between(
-            self.x, low, high, color=COLORS[0], alpha=0.25, linewidth=0, label=label
-        )
+            self.x, self.mean - half, self.mean + half, color=COLORS[0], alpha=0.25,
+            linewidth=0, label=f"{100 * self.level:g} % interval",
+        )  # fmt: skip
         ax.legend()
         return self
 
@@ -156,8 +138,7 @@ class IntervalCoverageDisplay(Display):
         name: str | None = None,
     ) -> None:
         self.level, self.share = columns_of_one_length(level=level, share=share)
-        self.n_rows = check_int(n_rows, "n_rows", low=1)
-        self.name = name
+        self.n_rows, self.name = check_int(n_rows, "n_rows", low=1), name
 
     @classmethod
     def from_estimator(
@@ -187,14 +168,9 @@ class IntervalCoverageDisplay(Display):
 
     @classmethod
     def from_predictions(
-        cls,
-        y_true: npt.ArrayLike,
-        mean: npt.ArrayLike,
-        std: npt.ArrayLike,
-        *,
-        ax: Any = None,
+        cls, y_true: npt.ArrayLike, mean: npt.ArrayLike, std: npt.ArrayLike, *, ax: Any = None,
         name: str | None = None,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """Plot the share of `y_true` in the intervals given by `mean` and `std`."""
         y, m, s = columns_of_one_length(y_true=y_true, mean=mean, std=std)
         level = np.linspace(0.05, 0.95, 19)
@@ -204,9 +180,12 @@ class IntervalCoverageDisplay(Display):
     def plot(self, ax: Any = None) -> Self:
         """Draw the curve."""
         fresh = ax is None or not ax.get_lines()
-        ax = self._open(
-            ax, "Coverage of the intervals", "Level of the interval", "Share of rows inside"
+        title, x, y = (
+            "Coverage of the intervals",
+            "Level of the interval",
+            "Share of rows inside",
         )
+        ax = self._open(ax, title, x, y)
         if fresh:
             at = np.linspace(0, 1, 101)
             error = 2 * np.sqrt(at * (1 - at) / self.n_rows)
@@ -214,8 +193,6 @@ class IntervalCoverageDisplay(Display):
             ax.fill_between(at, at - error, at + error, color="0.5", alpha=0.2, linewidth=0)
         style = curve_style(len(ax.get_lines()) - 1)
         (self.line_,) = ax.plot(self.level, self.share, label=self.name, markersize=4, **style)
-        ax.set_xlim(0, 1)
-        ax.set_ylim(0, 1)
-        ax.set_aspect("equal")
+        ax.set(xlim=(0, 1), ylim=(0, 1), aspect="equal")
         ax.legend(loc="upper left")
         return self

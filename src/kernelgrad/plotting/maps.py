@@ -65,15 +65,9 @@ class ResponseMapDisplay(Display):
     """
 
     def __init__(
-        self,
-        *,
-        x0: npt.ArrayLike,
-        x1: npt.ArrayLike,
-        response: npt.ArrayLike,
-        kind: str,
-        names: tuple[str, str] = ("x0", "x1"),
-        classes: Sequence[Any] = (),
-    ) -> None:
+        self, *, x0: npt.ArrayLike, x1: npt.ArrayLike, response: npt.ArrayLike, kind: str,
+        names: tuple[str, str] = ("x0", "x1"), classes: Sequence[Any] = (),
+    ) -> None:  # fmt: skip
         self.kind = check_name(kind, _MAPS, "kind")
         self.x0, self.x1 = flat_column(x0, "x0"), flat_column(x1, "x1")
         self.response = np.asarray(response, np.float64)
@@ -84,23 +78,15 @@ class ResponseMapDisplay(Display):
 
     @classmethod
     def from_estimator(
-        cls,
-        estimator: Any,
-        X: Any,
-        y: Any = None,
-        *,
-        features: tuple[int | str, int | str] = (0, 1),
-        resolution: int = 100,
-        ax: Any = None,
-    ) -> Self:
+        cls, estimator: Any, X: Any, y: Any = None, *,
+        features: tuple[int | str, int | str] = (0, 1), resolution: int = 100, ax: Any = None,
+    ) -> Self:  # fmt: skip
         """Predict over a plane and plot.
 
         Parameters
         ----------
         estimator : fitted estimator
             An estimator of kernelgrad or scikit-learn, or a pipeline that ends with one.
-        X : array-like of shape (n, d) or DataFrame
-            Rows that determine the range of the plane and the medians of the other columns.
         y : array-like of shape (n,), default=None
             Classes, values, or the samples of a density ratio; if given, the rows are drawn.
             The rows of a novelty detector are always drawn.
@@ -114,8 +100,8 @@ class ResponseMapDisplay(Display):
         (i, first), (j, second) = (find_feature(X, feature) for feature in features)
         columns = column_of(X, i), column_of(X, j)
         x0, x1 = (span(column, resolution) for column in columns)
-        at = [each.ravel() for each in np.meshgrid(x0, x1)]
-        response, kind = _response(estimator, rows_at(X, {i: at[0], j: at[1]}))
+        at = dict(zip((i, j), map(np.ravel, np.meshgrid(x0, x1)), strict=True))
+        response, kind = _response(estimator, rows_at(X, at))
         display = cls(
             x0=x0, x1=x1, response=response.reshape(len(x1), len(x0), *response.shape[1:]),
             kind=kind, classes=estimator.classes_ if kind == "classes" else (),
@@ -131,20 +117,19 @@ class ResponseMapDisplay(Display):
         ax = self._open(ax, title, *self.names)
         ax.grid(visible=False)
         self.colorbar_: Any = None
-        draw = self._draw_classes if self.kind == "classes" else self._draw_surface
-        draw(ax, label, colors)
+        if self.kind == "classes":
+            self._draw_classes(ax)
+        else:
+            self._draw_surface(ax, label, colors)
         if self.kind != "value":
             self._draw_groups(ax, points)
         elif points is not None:
             x, y, values = points
-            surface = self.surface_
-            ax.scatter(
-                x, y, c=values, s=16, edgecolors="k", linewidths=0.5, cmap=surface.cmap,
-                norm=surface.norm,
-            )  # fmt: skip
+            scale = {"cmap": self.surface_.cmap, "norm": self.surface_.norm}
+            ax.scatter(x, y, c=values, s=16, edgecolors="k", linewidths=0.5, **scale)
         return self
 
-    def _draw_classes(self, ax: Any, label: str, colors: str) -> None:
+    def _draw_classes(self, ax: Any) -> None:
         """Colour the plane by class, with the probability as intensity, and its boundaries."""
         from matplotlib.colors import to_rgba_array
 
@@ -205,23 +190,19 @@ class ResponseMapDisplay(Display):
 def _response(estimator: Any, X: Any) -> tuple[Float64Array, str]:
     """Return the predictions of a model for rows, and the kind of the map."""
     if hasattr(last_step(estimator), "samples_"):
-        said, kind = estimator.predict(X), "ratio"
-    elif is_outlier_detector(estimator):
-        said, kind = estimator.decision_function(X), "novelty"
-    elif is_classifier(estimator):
-        if hasattr(estimator, "predict_proba"):
-            said = estimator.predict_proba(X)
-        else:
-            said = np.asarray(estimator.predict(X))[:, None] == estimator.classes_
-        kind = "classes"
-    else:
-        said, kind = estimator.predict(X), "value"
-        if np.ndim(said) != 1:
-            raise ValueError(
-                f"The model predicts {np.shape(said)[1]} outputs and the map shows one; fit "
-                "one output."
-            )
-    return np.asarray(said, np.float64), kind
+        return np.asarray(estimator.predict(X), np.float64), "ratio"
+    if is_outlier_detector(estimator):
+        return np.asarray(estimator.decision_function(X), np.float64), "novelty"
+    if hasattr(estimator, "predict_proba"):
+        return np.asarray(estimator.predict_proba(X), np.float64), "classes"
+    values = np.asarray(estimator.predict(X))
+    if is_classifier(estimator):
+        return np.asarray(values[:, None] == estimator.classes_, np.float64), "classes"
+    if values.ndim != 1:
+        raise ValueError(
+            f"The model predicts {values.shape[1]} outputs, the map shows one; fit one output."
+        )
+    return np.asarray(values, np.float64), "value"
 
 
 def _groups(estimator: Any, X: Any, y: Any, kind: str) -> Any:

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from kernelgrad.cli.demo.work import Study
-from kernelgrad.version import __version__
+import kernelgrad
+
+from .work import Study
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff;
@@ -50,8 +51,9 @@ def write_page(folder: Path, studies: Sequence[Study], seconds: float) -> Path:
 </head>
 <body>
 <h1>kernelgrad: five small studies</h1>
-<p>Version {escape(__version__)}, measured here in {seconds:.0f} s: {os.cpu_count()} processors,
-{escape(platform.system())} on {escape(platform.machine())}, Python {platform.python_version()}.
+<p>Version {kernelgrad.__version__}, measured here in {seconds:.0f} s: {os.cpu_count()}
+processors, {escape(platform.system())} on {escape(platform.machine())}, Python
+{platform.python_version()}.
 The same training rows for all methods; seconds are those of fits, without compilation and
 loading. Of {sum(counts.values())} comparisons kernelgrad has the smaller test error in
 <span class="won">{counts["won"]}</span>, the larger in
@@ -69,18 +71,20 @@ the test rows, or too small to speak of.</p>
 
 def _section(folder: Path, study: Study) -> str:
     """Return a study as HTML."""
+    square = study.results[0].square
     rows = []
     for result, verdict in zip(study.results, study.verdicts(), strict=True):
         ours = ' class="ours"' if result is study.results[0] else ""
         word = f'<span class="{verdict}">{_VERDICTS[verdict]}</span>'
         rows.append(
-            f"<tr{ours}><td>{escape(result.name)}</td><td>{study.shown(result.error)}</td>"
+            f"<tr{ours}><td>{escape(result.name)}</td>"
+            f"<td>{f'{result.error:.4f}' if square else f'{100 * result.error:.2f} %'}</td>"
             f"<td>{result.seconds:.2f}</td><td>{word}</td></tr>"
         )
     pictures = []
-    for number, (caption, made) in enumerate(study.figures.items(), 1):
+    for number, (caption, figure) in enumerate(study.figures.items(), 1):
         stream = io.BytesIO()
-        made.savefig(stream, format="png", dpi=120)
+        figure.savefig(stream, format="png", dpi=120)
         (folder / f"{study.name}_{number}.png").write_bytes(stream.getvalue())
         data = base64.b64encode(stream.getvalue()).decode()
         text = escape(caption)
@@ -88,7 +92,7 @@ def _section(folder: Path, study: Study) -> str:
             f'<figure><img src="data:image/png;base64,{data}" alt="{text}">'
             f"<figcaption>{text}</figcaption></figure>"
         )
-    error = "RMSE" if study.results[0].square else "wrong"
+    error = "RMSE" if square else "wrong"
     loads = "identical" if study.same_after_load else "DIFFERENT"
     return f"""<section>
 <h2>{escape(study.title)}</h2>

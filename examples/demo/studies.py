@@ -3,45 +3,76 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
+from sklearn.calibration import CalibrationDisplay
+from sklearn.compose import make_column_selector, make_column_transformer
+from sklearn.datasets import load_digits, make_friedman1
+from sklearn.decomposition import PCA
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sklearn.impute import SimpleImputer
+from sklearn.kernel_approximation import RBFSampler
+from sklearn.linear_model import SGDRegressor
+from sklearn.model_selection import train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+from sklearn.semi_supervised import LabelSpreading
+from sklearn.svm import SVC
 
-from kernelgrad.cli.demo.work import SEED, Result, Study, Work, losses_of
+from kernelgrad import (
+    KernelClassifier,
+    KernelGaussianProcessRegressor,
+    KernelRegressor,
+    SemiSupervisedKernelClassifier,
+    open_source,
+)
 from kernelgrad.compute.compiling import clock
-from kernelgrad.plotting.display import curve_style
+from kernelgrad.plotting import (
+    FeatureImportancesDisplay,
+    GaussianProcessIntervalDisplay,
+    IntervalCoverageDisplay,
+    ResponseMapDisplay,
+)
+
+from .work import SEED, Result, Study, Work, error_of, losses_of
 
 _LOWER_LEFT = (
     "Test error against the seconds of fits on 30 % and on all rows; lower left is best."
 )
+_STYLES = [
+    {"color": color, "marker": marker}
+    for color, marker in (("#0072B2", "o"), ("#E69F00", "s"), ("#009E73", "^"))
+]
 
 
-def figure() -> tuple[Any, Any]:
-    """Return a figure with axes, which need no display."""
-    from matplotlib.figure import Figure
-
-    made = Figure(figsize=(5.6, 4.2), layout="constrained")
-    return made, made.subplots()
+def axes() -> Any:
+    """Return axes of a figure that needs no display."""
+    return Figure(figsize=(5.6, 4.2), layout="constrained").subplots()
 
 
-def error_and_time(results: list[Result], x_name: str | None = None) -> Any:
+def error_and_time(results: list[Result], x_name: str = "Seconds of the fit") -> Figure:
     """Return a picture of test errors against seconds."""
-    from kernelgrad.plotting import ErrorTimeDisplay
-
-    made, ax = figure()
+    ax = axes()
+    for result, style in zip(results, _STYLES, strict=False):
+        ax.plot(*zip(*result.course, strict=True), label=result.name, **style)
     square = results[0].square
     label = "Root mean squared error" if square else "Share of wrong classes"
-    for result in results:
-        seconds, errors = zip(*result.course, strict=True)
-        ErrorTimeDisplay(
-            seconds=seconds, error=errors, error_name=label, name=result.name
-        ).plot(ax)
-    if x_name is not None:
-        ax.set_xlabel(x_name)
+    ax.set(title="Test error against time", xlabel=x_name, ylabel=label, xscale="log")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.xaxis.set_minor_formatter("")
     ax.margins(x=0.1, y=0.15)
-    return made
+    ax.grid(visible=True, alpha=0.3)
+    ax.legend()
+    return ax.figure
 
 
 def boosted_trees(classes: bool) -> tuple[str, Any]:
@@ -49,14 +80,8 @@ def boosted_trees(classes: bool) -> tuple[str, Any]:
     try:
         from lightgbm import LGBMClassifier, LGBMRegressor
     except ImportError:
-        from sklearn.ensemble import (
-            HistGradientBoostingClassifier,
-            HistGradientBoostingRegressor,
-        )
-
         cls = HistGradientBoostingClassifier if classes else HistGradientBoostingRegressor
-        options = {"categorical_features": "from_dtype"}
-        return cls.__name__, cls(random_state=SEED, **options)
+        return cls.__name__, cls(random_state=SEED, categorical_features="from_dtype")
     return "LightGBM", (LGBMClassifier if classes else LGBMRegressor)(verbose=-1)
 
 
@@ -66,8 +91,6 @@ def late_payments(n: int, seed: int) -> tuple[Any, Any]:
     The risk is a sum of smooth functions of age and of income against amount, and of steps by
     purpose and region; two columns tell nothing.
     """
-    import pandas as pd
-
     rng = np.random.default_rng([SEED, seed])
     purposes = {"car": -0.3, "house": -1.0, "study": 0.2, "travel": 0.6, "business": 1.0}
     regions = np.random.default_rng(9).normal(0, 0.7, 25)
@@ -94,17 +117,6 @@ def late_payments(n: int, seed: int) -> tuple[Any, Any]:
 
 def table_study(work: Work) -> Study:
     """Learn a table with categories, dates and gaps."""
-    import pandas as pd
-    from sklearn.calibration import CalibrationDisplay
-    from sklearn.compose import make_column_selector, make_column_transformer
-    from sklearn.impute import SimpleImputer
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
-    from sklearn.svm import SVC
-
-    from kernelgrad import KernelClassifier
-    from kernelgrad.plotting import FeatureImportancesDisplay
-
     X, y = late_payments(work.rows(2000), 0)
     X_test, y_test = late_payments(work.rows(5000), 1)
     texts = ["purpose", "region"]
@@ -127,18 +139,16 @@ def table_study(work: Work) -> Study:
     results = [work.measure(*each, data) for each in methods.items()]
     figures = {_LOWER_LEFT: error_and_time(results)}
     if model.metric_ is not None:
-        importances, ax = figure()
-        FeatureImportancesDisplay.from_estimator(model, ax=ax)
+        importances = FeatureImportancesDisplay.from_estimator(model, ax=axes()).figure_
         figures["What the fit learned of the columns: useless ones get no weight."] = (
             importances
         )
-    reliability, ax = figure()
-    for number, (name, each) in enumerate(list(methods.items())[:2]):
-        late = each.predict_proba(X_test)[:, list(each.classes_).index("late")]
+    ax = axes()
+    for name, style in zip(list(methods)[:2], _STYLES, strict=False):
+        late = methods[name].predict_proba(X_test)[:, 0]  # the first class of two
         CalibrationDisplay.from_predictions(
-            y_test == "late", late, n_bins=10, strategy="quantile", name=name, ax=ax,
-            **curve_style(number),
-        )  # fmt: skip
+            y_test == "late", late, n_bins=10, strategy="quantile", name=name, ax=ax, **style
+        )
     ax.set(
         title="Reliability of the probabilities",
         xlabel="Predicted probability of a late payment",
@@ -147,7 +157,7 @@ def table_study(work: Work) -> Study:
     figures[
         "Of the loans with a predicted probability of 40 % as many should be late: the nearer "
         "to the diagonal, the better."
-    ] = reliability
+    ] = ax.figure
     return Study(
         "table",
         "A table with categories, dates and gaps",
@@ -165,14 +175,6 @@ def table_study(work: Work) -> Study:
 
 def digits_study(work: Work) -> Study:
     """Tell handwritten digits apart."""
-    from sklearn.datasets import load_digits
-    from sklearn.decomposition import PCA
-    from sklearn.model_selection import train_test_split
-    from sklearn.svm import SVC
-
-    from kernelgrad import KernelClassifier
-    from kernelgrad.plotting import ResponseMapDisplay
-
     X, y = load_digits(return_X_y=True)
     X, X_test, y, y_test = train_test_split(
         X, y, train_size=work.rows(1200), stratify=y, random_state=SEED
@@ -190,11 +192,13 @@ def digits_study(work: Work) -> Study:
     plane = PCA(2, random_state=SEED).fit(X[chosen])
     flat = KernelClassifier("log_loss", random_state=SEED)
     flat.fit(plane.transform(X[chosen]), y[chosen])
-    boundary, ax = figure()
+    ax = axes()
     ResponseMapDisplay.from_estimator(flat, plane.transform(X[chosen]), y[chosen], ax=ax)
-    ax.set_title("Digits 0 to 3 in two dimensions")
-    ax.set_xlabel("First principal component")
-    ax.set_ylabel("Second principal component")
+    ax.set(
+        title="Digits 0 to 3 in two dimensions",
+        xlabel="First principal component",
+        ylabel="Second principal component",
+    )
     return Study(
         "digits",
         "Handwritten digits",
@@ -205,7 +209,7 @@ def digits_study(work: Work) -> Study:
         {
             _LOWER_LEFT: error_and_time(results),
             "Another model, of the first two principal components of four digits: colours are "
-            "classes, the stronger the surer; lines are boundaries.": boundary,
+            "classes, the stronger the surer; lines are boundaries.": ax.figure,
         },
         model,
         X_test,
@@ -214,12 +218,6 @@ def digits_study(work: Work) -> Study:
 
 def stream_study(work: Work) -> Study:
     """Learn from a stream, a Parquet file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-    from sklearn.kernel_approximation import RBFSampler
-    from sklearn.linear_model import SGDRegressor
-
-    from kernelgrad import KernelRegressor, open_source
 
     def waves(n: int, seed: int) -> tuple[Any, Any]:
         rng = np.random.default_rng([SEED, seed])
@@ -237,15 +235,14 @@ def stream_study(work: Work) -> Study:
 
     def learn(name: str, model: Any) -> Result:
         work.say(f"  {name}")
-        course: list[tuple[float, float]] = []
-        seconds, losses = 0.0, np.empty(0)
+        course, seconds = [], 0.0
         for batch in source.chunks(n // 20):
             start = clock()
             model.partial_fit(batch.X, batch.y)
             seconds += clock() - start
             losses = losses_of(model.predict(X_test), y_test)
-            course.append((seconds, Result(name, seconds, losses, square=True).error))
-        return Result(name, seconds, losses, square=True, course=course)
+            course.append((seconds, error_of(losses, square=True)))
+        return Result(name, losses, course, square=True)
 
     class Sampled:
         """scikit-learn's way: a linear model of random features, learned in steps."""
@@ -271,9 +268,9 @@ def stream_study(work: Work) -> Study:
         learn("RBFSampler(1000) + SGDRegressor", Sampled(1000)),
         work.measure(trees_name, trees, (X, y, X_test, y_test), (0.1, 1.0)),
     ]
-    made = error_and_time(results, "Seconds of learning")
-    made.axes[0].axhline(0.1, color="0.5", linestyle=":")
-    made.axes[0].set_ylim(bottom=0)
+    picture = error_and_time(results, "Seconds of learning")
+    picture.axes[0].axhline(0.1, color="0.5", linestyle=":")
+    picture.axes[0].set_ylim(bottom=0)
     return Study(
         "stream",
         "A stream from a Parquet file",
@@ -283,7 +280,7 @@ def stream_study(work: Work) -> Study:
         results,
         {
             "Test error while the stream runs; the dotted line is the noise, which no method "
-            "can go below.": made
+            "can go below.": picture
         },
         model,
         X_test,
@@ -292,28 +289,24 @@ def stream_study(work: Work) -> Study:
 
 def labels_study(work: Work) -> Study:
     """Learn from few labels and many rows without."""
-    from sklearn.datasets import load_digits
-    from sklearn.semi_supervised import LabelSpreading
-    from sklearn.svm import SVC
-
-    from kernelgrad import SemiSupervisedKernelClassifier
-
     X, y = load_digits(return_X_y=True)
     n = work.rows(len(y))
     X, y = X[:n], y[:n]
     order = np.random.default_rng(SEED).permutation(n)
     of_each = (2, 10, 5)  # labels of each class; the models of the last are shown
     model = SemiSupervisedKernelClassifier(random_state=SEED)
-    results: list[Result] = []
-    curves: dict[str, list[tuple[int, float]]] = {}
-    rest = np.arange(0)
-    for name, each, alone in (
-        ("SemiSupervisedKernelClassifier", model, False),
-        ("SVC on the labels alone", SVC(), True),
-        ("LabelSpreading, 7 neighbours", LabelSpreading(kernel="knn"), False),
+    results, ax = [], axes()
+    for (name, each, alone), style in zip(
+        (
+            ("SemiSupervisedKernelClassifier", model, False),
+            ("SVC on the labels alone", SVC(), True),
+            ("LabelSpreading, 7 neighbours", LabelSpreading(kernel="knn"), False),
+        ),
+        _STYLES,
+        strict=True,
     ):
         work.say(f"  {name}")
-        curves[name] = []
+        errors = {}
         for count in of_each:
             known = np.concatenate([order[y[order] == k][:count] for k in range(10)])
             rest = np.setdiff1d(order, known)
@@ -325,15 +318,15 @@ def labels_study(work: Work) -> Study:
                 each.fit(X[known], y[known]) if alone else each.fit(X, marked)
                 seconds = clock() - start
                 predicted = each.predict(X[rest])
-            result = Result(name, seconds, losses_of(predicted, y[rest]))
-            curves[name].append((10 * count, result.error))
-        results.append(replace(result, course=[(seconds, result.error)]))
-    labels, ax = figure()
-    for number, (name, curve) in enumerate(curves.items()):
-        ax.plot(*zip(*sorted(curve), strict=True), label=name, **curve_style(number))
-    ax.set_title("Test error against labels")
-    ax.set_xlabel("Rows with a label")
-    ax.set_ylabel("Share of wrong classes")
+            losses = losses_of(predicted, y[rest])
+            errors[10 * count] = error_of(losses)
+        results.append(Result(name, losses, [(seconds, error_of(losses))]))
+        ax.plot(*zip(*sorted(errors.items()), strict=True), label=name, **style)
+    ax.set(
+        title="Test error against labels",
+        xlabel="Rows with a label",
+        ylabel="Share of wrong classes",
+    )
     ax.grid(visible=True, alpha=0.3)
     ax.legend()
     return Study(
@@ -343,7 +336,7 @@ def labels_study(work: Work) -> Study:
         "error is that of the others. SVC sees the labels alone.",
         results,
         {
-            "What labels are worth: two, five and ten of each class.": labels,
+            "What labels are worth: two, five and ten of each class.": ax.figure,
             "Test error against the seconds of the fit with five labels of each class.": (
                 error_and_time(results)
             ),
@@ -355,13 +348,6 @@ def labels_study(work: Work) -> Study:
 
 def process_study(work: Work) -> Study:
     """Give intervals by a Gaussian process."""
-    from sklearn.datasets import make_friedman1
-    from sklearn.gaussian_process import GaussianProcessRegressor
-    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
-
-    from kernelgrad import KernelGaussianProcessRegressor
-    from kernelgrad.plotting import GaussianProcessIntervalDisplay, IntervalCoverageDisplay
-
     n = work.rows(300)
     X, y = make_friedman1(n + 2000, n_features=8, noise=1.0, random_state=SEED)
     X, X_test, y, y_test = X[:n], X[n:], y[:n], y[n:]
@@ -375,9 +361,8 @@ def process_study(work: Work) -> Study:
             work.measure("KernelGaussianProcessRegressor", model, data),
             work.measure("GaussianProcessRegressor", theirs, data),
         ]
-    intervals, ax = figure()
-    GaussianProcessIntervalDisplay.from_estimator(model, X, feature=0, ax=ax)
-    coverage, ax = figure()
+    intervals = GaussianProcessIntervalDisplay.from_estimator(model, X, ax=axes()).figure_
+    ax = axes()
     for each in (model, theirs):
         IntervalCoverageDisplay.from_estimator(each, X_test, y_test, ax=ax)
     return Study(
@@ -392,13 +377,11 @@ def process_study(work: Work) -> Study:
             "Mean and interval for new observations along one column, the others in the "
             "middle.": intervals,
             "How many of 2,000 new rows lie in the intervals; on the diagonal as many as "
-            "promised.": coverage,
+            "promised.": ax.figure,
         },
         model,
         X_test,
     )
 
 
-STUDIES: tuple[Callable[[Work], Study], ...] = (
-    table_study, digits_study, stream_study, labels_study, process_study,
-)  # fmt: skip
+STUDIES = (table_study, digits_study, stream_study, labels_study, process_study)

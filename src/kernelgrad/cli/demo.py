@@ -1,0 +1,86 @@
+"""``kernelgrad demo``: runs the example of that name, which wheels hold as ``_demo``."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kernelgrad.cli.report import check_writable, note, print_json, print_table, reporting
+
+_ROOM = Path(__file__).parents[1]
+_FOLDERS = (
+    _ROOM / "_demo",
+    _ROOM.parents[1] / "examples" / "demo",
+)  # of a wheel, of a checkout
+_NEEDED = ("matplotlib", "pandas", "pyarrow")
+
+
+def demo(
+    output_dir: Annotated[
+        Path, typer.Option(help="Existing folder for the page, its pictures and the models.")
+    ] = Path(),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few rows: seconds instead of accuracy.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Compare with other methods, on a page with pictures.
+
+    Five small studies are made: a table with categories and gaps, digits, a stream from a
+    Parquet file, few labels, and intervals of a Gaussian process. Support vector machines,
+    boosted trees and others learn from the same rows, and the page says where they are better.
+    The data come with scikit-learn or are generated. Each model is saved and loaded, and must
+    predict exactly as before; otherwise the exit code is 1. The first run takes longer than
+    later ones, as loops are compiled.
+    """
+    with reporting(as_json):
+        check_writable(output_dir / "demo.html", "page")
+        for module in _NEEDED:
+            try:
+                importlib.import_module(module)
+            except ImportError:
+                hint = f"The demo needs {module}: pip install 'kernelgrad[demo]'"
+                raise ImportError(hint) from None
+        result = load_example().run(output_dir, quick)
+        if as_json:
+            print_json(result)
+        else:
+            rows = [
+                (
+                    study,
+                    r["name"],
+                    f"{r['test_error']:.4f}",
+                    f"{r['fit_seconds']:.2f}",
+                    r["verdict"],
+                )
+                for study, each in result["studies"].items()
+                for r in each["results"]
+            ]
+            print_table(("study", "method", "test error", "seconds", ""), rows, left=2)
+            print(
+                f"All in {result['seconds']:.0f} s; the page with pictures is {result['page']}"
+            )
+        if not all(each["identical_after_load"] for each in result["studies"].values()):
+            note("Error: a loaded model predicts differently from the one that was saved.")
+            raise typer.Exit(1)
+
+
+def load_example() -> Any:
+    """Return the example as the module ``kernelgrad_demo``."""
+    name = "kernelgrad_demo"
+    for path in (folder / "__init__.py" for folder in _FOLDERS if name not in sys.modules):
+        spec = importlib.util.spec_from_file_location(name, path)
+        if path.exists() and spec and spec.loader:
+            sys.modules[name] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(sys.modules[name])
+            break
+    if name not in sys.modules:
+        raise ImportError(
+            f"This installation has no folder {_FOLDERS[0]} with the demo; install kernelgrad "
+            "from a wheel, or run the demo in a checkout."
+        )
+    return sys.modules[name]
