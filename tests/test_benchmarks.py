@@ -144,7 +144,7 @@ def test_a_slower_tree_is_seen():
             self.seconds = seconds
 
         def run(self, case):
-            return {"fit": self.seconds, "predict": 1.0}
+            return {"fit s": self.seconds, "predict s": 1.0}
 
     row = pair("case", Tree(2.0), Tree(3.0), 3)
     assert (row["fit old s"], row["fit new s"], row["fit new / old"]) == (2.0, 3.0, 1.5)

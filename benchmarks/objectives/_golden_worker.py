@@ -12,7 +12,6 @@ import sys
 import time
 import warnings
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -34,6 +33,9 @@ PREDICTIONS = 3
 def peak() -> float:
     """Return the peak memory of this process in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+IMPORTED = peak()
 
 
 def plain(array: Any) -> Any:
@@ -111,16 +113,11 @@ def resumed(model: Any, case: Case, data: Rows) -> dict[str, Any]:
     return {f"resumed {name}": value for name, value in found.items()}
 
 
-def record(
-    name: str, case: Case, n: int, repeat: int, folder: str, old: str | None
-) -> dict[str, Any]:
+def record(name: str, case: Case, n: int, folder: str, old: str | None) -> dict[str, Any]:
     """Fit and predict once; write predictions and a model file, and read an old one."""
     data = rows(case.rows, n)
     model, *cold = timed(case, data, 1)
     row = facts(model) | dict(zip(("cold fit s", "cold predict s"), cold, strict=True))
-    warm = [timed(case, data)[1:] for _ in range(repeat)]
-    for what, seconds in zip(("fit s", "predict s"), zip(*warm, strict=True), strict=False):
-        row[what] = median(seconds)
     arrays = outputs(model, data.new, onnx=name.startswith("onnx"))
     path = Path(folder) / f"{name}.kgm"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -154,29 +151,30 @@ def absent(case: Case) -> str:
     return ""
 
 
-def answer(n: int, name: str, *files: Any) -> dict[str, Any]:
-    """Return the seconds of a case; with (repeat, folder, old folder) write its files too."""
+def answer(n: int, name: str, *folders: Any) -> dict[str, Any]:
+    """Return the seconds of a case; with folders (new, old or None) write its files."""
     case = cases()[name]
+    row: dict[str, Any] = {}
     try:
         if missing := absent(case):
-            return {"verdict": f"absent: {missing}"}
-        if files:
-            return record(name, case, n, *files)
-        return dict(zip(("fit", "predict"), timed(case, rows(case.rows, n))[1:], strict=True))
+            row["verdict"] = f"absent: {missing}"
+        elif folders:
+            row = record(name, case, n, *folders)
+        else:
+            row["fit s"], row["predict s"] = timed(case, rows(case.rows, n))[1:]
     except kg.CapabilityError as error:
-        return {"verdict": f"refused: {error}"}
+        row["verdict"] = f"refused: {error}"
     except Exception as error:
-        return {"verdict": f"error: {type(error).__name__}: {error}"}
+        row["verdict"] = f"error: {type(error).__name__}: {error}"
+    return row | {"peak MB": peak() - IMPORTED}
 
 
 def main(n: int) -> None:
     """Answer with the place of the package, then to each request."""
     warnings.simplefilter("ignore")
-    start = peak()
     print(json.dumps({"from": kg.__file__}), flush=True)
     for line in sys.stdin:
-        row = answer(n, *json.loads(line))
-        print(json.dumps(row | {"peak MB": peak() - start}, default=float), flush=True)
+        print(json.dumps(answer(n, *json.loads(line)), default=float), flush=True)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ EXACT = ("direct", "newton", "working_set")
 EXACT_TOLERANCE, TOLERANCE = 1e-6, 1e-5
 SECONDS = ("cold fit s", "cold predict s", "fit s", "predict s", "compile s")
 RATIOS = ("fit new / old", "predict new / old")
+UNKNOWN: Row = {"verdict": "absent: not in the record", "peak MB": 0.0}
 SHOWN = ("solver", "objective", "duality_gap", *SECONDS, "verdict")
 
 
@@ -64,6 +65,26 @@ class Worker:
 
 def family_of(name: str) -> str:
     return name.split("/")[0]
+
+
+def answers_of(
+    names: list[str], n: int, repeat: int, folder: Path, old: Path | None
+) -> dict[str, Row]:
+    """Run the cases of a family, first all cold, then each `repeat` times."""
+    answers: dict[str, Row] = {}
+    with ExitStack() as stack:
+        worker = Worker(SOURCE, n, stack)
+        for name in names:
+            answers[name] = worker.run(name, str(folder), old and str(old))
+            if not answers[name]:
+                worker = Worker(SOURCE, n, stack)
+                answers[name] = {"verdict": "error: the process ended", "peak MB": 0.0}
+        for name in names if repeat else ():
+            if "verdict" not in answers[name]:
+                warm = [worker.run(name) for _ in range(repeat)]
+                for key in ("fit s", "predict s"):
+                    answers[name][key] = median(each.get(key, np.nan) for each in warm)
+    return answers
 
 
 def difference(old: Any, new: Any) -> float:
@@ -102,8 +123,9 @@ class Golden(Objective):
 
     The tree is that of the imported kernelgrad: ``PYTHONPATH=DIR/src`` takes another one. Each
     family of cases has a process. "Cold" are the first fit and prediction there, with the loops
-    that earlier processes left on disk ("compile s" are those of others); the rest are medians
-    of ``--repeat`` more. Peak memory is that of the process less what its imports took.
+    that earlier processes left on disk ("compile s" are those of others); records have medians
+    of ``--repeat`` more, taken after all cases of the family. Peak memory is that of the cold
+    fits less what imports took; it is comparable where neither process compiled.
     """
 
     name: ClassVar[str] = "golden"
@@ -136,36 +158,33 @@ class Golden(Objective):
         self, args: argparse.Namespace, folder: Path, old: Path | None = None
     ) -> Iterator[tuple[str, Row]]:
         """Write files of all cases into a folder, and compare them with those in `old`."""
-        before = json.loads((old / "golden.json").read_text()) if old else {"cases": {}}
-        n, repeat = before.get("rows", args.rows), 0 if old else args.repeat
+        record = json.loads((old / "golden.json").read_text()) if old else {"cases": {}}
+        n, repeat = record.get("rows", args.rows), 0 if old else args.repeat
         answers: dict[str, Any] = {}
-        families: dict[str, Row] = {}
-        for family, names in groupby(sorted(args.names, key=family_of), family_of):
-            with ExitStack() as stack:
-                worker, totals = Worker(SOURCE, n, stack), Counter[str]()
-                for name in names:
-                    new = worker.run(name, repeat, str(folder), old and str(old))
-                    if not new:
-                        worker = Worker(SOURCE, n, stack)
-                        new = {"verdict": "error: the process ended"}
-                    answers[name], row = new, {"case": name}
-                    was = before["cases"].get(name, {"verdict": "absent: not in the record"})
-                    if old:
-                        row |= self._differences(was, new, old / name, folder / name)
-                        totals.update({f"{key} old": was.get(key, 0.0) for key in SECONDS})
-                        self.status = max(self.status, int(row["fails"]))
-                    else:
-                        row |= {key: new[key] for key in SHOWN if new.get(key) is not None}
-                    totals.update({key: new.get(key, 0.0) for key in SECONDS})
-                    what = re.split(":| by", row.get("verdict", "fitted"))[0]
-                    totals.update(["cases", what])
-                    if what != "refused" or row.get("fails"):
-                        yield "cases", row
-                peaks = {"peak MB": new.get("peak MB"), "peak MB old": was.get("peak MB")}
-                families[family] = {"family": family} | totals | peaks
+        families = []
+        for family, group in groupby(sorted(args.names, key=family_of), family_of):
+            names, totals = list(group), Counter[str]()
+            answers |= answers_of(names, n, repeat, folder, old)
+            before = [record["cases"].get(name, UNKNOWN) for name in names]
+            for name, was, new in zip(names, before, map(answers.get, names), strict=True):
+                row: Row = {"case": name}
+                if old:
+                    row |= self._differences(was, new, old / name, folder / name)
+                    totals.update({f"{key} old": was.get(key, 0.0) for key in SECONDS})
+                    self.status = max(self.status, int(row["fails"]))
+                else:
+                    row |= {key: new[key] for key in SHOWN if new.get(key) is not None}
+                totals.update({key: new.get(key, 0.0) for key in SECONDS})
+                what = re.split(":| by", row.get("verdict", "fitted"))[0]
+                totals.update(["cases", what])
+                if what != "refused" or row.get("fails"):
+                    yield "cases", row
+            peaks = (answers[names[-1]]["peak MB"], before[-1]["peak MB"])
+            memory = dict(zip(("peak MB", "peak MB old"), peaks, strict=True))
+            families.append({"family": family} | totals | memory)
         if not old:
             (folder / "golden.json").write_text(json.dumps({"rows": n, "cases": answers}))
-        yield from (("families", row) for row in families.values())
+        yield from (("families", row) for row in families)
 
     @staticmethod
     def _differences(old: Row, new: Row, *paths: Path) -> Row:
@@ -217,13 +236,13 @@ class Golden(Objective):
         for number in range(1 + rounds):
             order = (old, new) if number % 2 else (new, old)
             answers = {worker: worker.run(name) for worker in order}
-            if any("fit" not in answer for answer in answers.values()):
+            if any("fit s" not in answer for answer in answers.values()):
                 notes = [answers[worker].get("verdict", "ended") for worker in (old, new)]
                 return {"case": name, "note": f"old: {notes[0]}, new: {notes[1]}"}
             pairs.append((answers[old], answers[new]))
         row: Row = {"case": name}
         for what in ("fit", "predict"):
-            before, after = (median(pair[i][what] for pair in pairs[1:]) for i in (0, 1))
+            before, after = (median(pair[i][f"{what} s"] for pair in pairs[1:]) for i in (0, 1))
             ratio = {f"{what} new / old": after / before}
             row |= {f"{what} old s": before, f"{what} new s": after} | ratio
         return row
