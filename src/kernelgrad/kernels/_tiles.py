@@ -272,7 +272,7 @@ def _of_distances(
     T -= right
     if rooted:  # a root would make much of what rounding leaves of the distance of equal rows
         rounding = _ZERO_DISTANCE * np.finfo(T.dtype).eps * (left[:, None] + right)
-        T[-T < rounding] = 0.0
+        T[rounding > -T] = 0.0
     u = T if dtype == T.dtype else _scratch("distances", T.shape, dtype)
     np.minimum(T, np.zeros(T.shape[1], T.dtype), out=u)  # twice as fast as with a number
     if compiled:
