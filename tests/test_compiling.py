@@ -339,6 +339,31 @@ def test_commands_tell_of_compilation(watch, quiet, tmp_path, capsys, monkeypatc
     assert "Compiling" in capsys.readouterr().err
 
 
+def test_predictions_by_kernel_rows_compile_nothing(tmp_path):
+    code = """
+        import json
+        import numpy as np
+        import scipy.sparse as sp
+        from kernelgrad.compute import compiling
+        from kernelgrad.functions import SupportExpansion
+        from kernelgrad.functions.exact import ExactKernel
+        from kernelgrad.kernels import Cauchy, Gaussian, Laplacian, Matern, Polynomial
+
+        X = np.random.default_rng(0).random((100, 5))
+        kernels = Gaussian(0.5), Laplacian(0.5), Cauchy(0.5), Polynomial(3), Gaussian() + Matern()
+        for kernel in (*kernels, *(Matern(nu) for nu in (0.5, 1.5, 2.5))):
+            kernel = kernel.resolve(X, 0)
+            for rows in (X, sp.csr_matrix(np.where(X < 0.2, X, 0.0))):
+                exact = ExactKernel(kernel, 5)
+                f = SupportExpansion(exact, exact.prepare(rows), np.ones((100, 2)), np.zeros(2))
+                f.compact()
+                f.raw_prediction(rows)
+        print(json.dumps(compiling.compiled_loops()))
+    """
+    loops, _ = run(code, NUMBA_CACHE_DIR=str(tmp_path))
+    assert loops == 0
+
+
 def compiled_loops():
     """Return all compiled loops, and the names by which other loops call each."""
     modules = [

@@ -129,7 +129,7 @@ def test_norma_is_the_recursion(loss, limit, decay):
     np.testing.assert_allclose(dense(state, state.current)[:, 0], coef, atol=1e-6)
     np.testing.assert_allclose(state.intercept, bias, atol=1e-6)
     assert info.n_support == np.count_nonzero(coef) == len(state.diagonal)
-    np.testing.assert_array_equal(state.diagonal, 1.0)
+    np.testing.assert_allclose(state.diagonal, 1.0, rtol=1e-6)
 
 
 @every("B", [0.8, 5.0])

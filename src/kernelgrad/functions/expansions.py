@@ -278,7 +278,7 @@ class SupportExpansion(Expansion):
         if len(used) < len(coef):
             support, coef = support.take(used), coef[used]
         self.exact = exact
-        self.support = support
+        self.support = support.in_columns()
         self.coef = np.ascontiguousarray(coef)  # a fixed order of summation, also after loading
         self.intercept = np.array(intercept, np.float64)
 

@@ -71,6 +71,11 @@ class ExactRows:
             values = sp.csr_matrix(values)
         return ExactRows(values, square, ids, parts)
 
+    def in_columns(self) -> ExactRows:
+        """Return the rows with dense values in Fortran order; the order tells in last bits."""
+        values = self.values if sp.issparse(self.values) else np.asfortranarray(self.values)
+        return replace(self, values=values, parts=tuple(p.in_columns() for p in self.parts))
+
     def numbered(self, ids: IntArray) -> ExactRows:
         """Return the rows with the numbers of their columns in a precomputed matrix."""
         return replace(self, ids=ids, parts=tuple(part.numbered(ids) for part in self.parts))

@@ -64,6 +64,7 @@ HALF_SQUARE, GAUSS, MATERN1, MATERN3, MATERN5 = range(10, 15)
 WIDTH = 512  # columns of a tile of many rows
 ALIKE = 8  # a product of so many rows treats all of them alike (OpenBLAS up to AVX2)
 _ENTRIES = 512 * WIDTH  # of a tile, at most, unless it has more rows
+_ZERO_DISTANCE = 4  # rounding units of the norms, below which a squared distance is 0
 _STRIP = 2**15  # entries of a tile that are accumulated at once by NumPy
 _SPARSE_WIDTH = 64  # of a tile whose panel holds the used columns of sparse rows
 _SPARSE_ROWS = 32  # made dense at once against such a panel
@@ -263,11 +264,15 @@ def _of_distances(
     out: AnyArray, compiled: bool,
 ) -> None:  # fmt: skip
     compiled = compiled and finish > HALF_SQUARE
-    if compiled and dtype == T.dtype:
+    rooted = finish in (HALF_SQUARE, MATERN1)
+    if compiled and dtype == T.dtype and not rooted:
         _exponentials(T, finish, left, right, out)
         return
     T -= left[:, None]
     T -= right
+    if rooted:  # a root would make much of what rounding leaves of the distance of equal rows
+        rounding = _ZERO_DISTANCE * np.finfo(T.dtype).eps * (left[:, None] + right)
+        T[rounding > -T] = 0.0
     u = T if dtype == T.dtype else _scratch("distances", T.shape, dtype)
     np.minimum(T, np.zeros(T.shape[1], T.dtype), out=u)  # twice as fast as with a number
     if compiled:

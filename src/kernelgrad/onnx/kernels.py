@@ -156,7 +156,7 @@ class ExactForm:
         elif isinstance(kernel, ConvolutionKernel):
             self._set_cells(kernel)
         elif not isinstance(kernel, PrecomputedKernel):
-            if getattr(type(kernel), "tile", None) not in (TiledKernel.tile, Matern.tile):
+            if getattr(type(kernel), "values", None) not in (TiledKernel.values, Matern.values):
                 raise no_form(kernel)
             values = _found(_EMBEDDED, kernel, "embedded")(kernel, x)
             self.values = values.astype(kept.values.dtype).astype(np.float64)

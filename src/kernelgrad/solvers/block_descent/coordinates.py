@@ -200,8 +200,10 @@ class SupportBlock(Block):
         return self.exact.values(rows, self.centres, out=out, compiled=self._compiled)
 
     def products(self, rows: ExactRows, coef: Float64Array) -> Float64Array:
-        """Return ``sum_i k(x, x_i) coef_i``."""
-        return self.exact.products(rows, self.centres, np.ascontiguousarray(coef.T)).T
+        """Return ``sum_i k(x, x_i) coef_i``, of float64 values, so that audits see rounding."""
+        coef = np.ascontiguousarray(coef.T)
+        how = {"wide": True, "compiled": self._compiled}
+        return self.exact.products(rows, self.centres, coef, **how).T
 
 
 class FeatureBlock(Block):
