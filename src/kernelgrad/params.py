@@ -21,7 +21,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from sklearn.base import BaseEstimator
 
@@ -201,6 +201,7 @@ class Documented(BaseEstimator):
     """
 
     _doc_link_module = "kernelgrad"
+    _manual_module: ClassVar[str] = "kernelgrad"  # where the reference lists the class
 
     @property
     def _doc_link_template(self) -> str:
@@ -208,9 +209,7 @@ class Documented(BaseEstimator):
         return f"{base.rstrip('/')}/api/generated/{{name}}.html" if base else ""
 
     def _doc_link_url_param_generator(self) -> dict[str, str]:
-        package, room = type(self).__module__.split(".")[:2]
-        where = package if room == "estimators" else f"{package}.{room}"
-        return {"name": f"{where}.{type(self).__name__}"}
+        return {"name": f"{self._manual_module}.{type(self).__name__}"}
 
 
 def parameter_texts(doc: str) -> dict[str, str]:

@@ -186,6 +186,7 @@ class Loss(Documented, ABC):
        Section 5.
     """
 
+    _manual_module: ClassVar[str] = "kernelgrad.losses"
     part: ClassVar[str] = "loss"  # how model files call it
     name: ClassVar[str]
     tasks: ClassVar[frozenset[Task]]
