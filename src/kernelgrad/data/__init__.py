@@ -7,12 +7,12 @@ from typing import Any
 
 from kernelgrad.data.arrays import ArraySource
 from kernelgrad.data.base import Batch, BatchSource, TargetSummary, check_batch, prefetched
+from kernelgrad.data.columns import ParquetSource
 from kernelgrad.data.csv import CsvSource
 from kernelgrad.data.files import DataFile, common_format, find_files, format_of
 from kernelgrad.data.libsvm import LibsvmSource
 from kernelgrad.data.multi import MultiSource, joined
 from kernelgrad.data.npz import default_target, open_npy, open_npz
-from kernelgrad.data.parquet import ParquetSource
 from kernelgrad.data.sampling import EpochBatch, sample_batches, split_rows
 from kernelgrad.exceptions import DataError
 

@@ -11,19 +11,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad.data.base import (
-    Batch,
-    BatchSource,
-    NoRows,
-    check_batch,
-    check_range,
-    check_rows,
-    checked_targets,
-    feed,
-    numbers,
-)
-from kernelgrad.data.damage import within
-from kernelgrad.data.stamp import Stamp, spread
+from kernelgrad.data import base
+from kernelgrad.data.base import Batch, BatchSource
+from kernelgrad.data.paged import Stamp, spread, within
 from kernelgrad.exceptions import DataError
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad.validation import check_compressed
@@ -47,8 +37,8 @@ class ArraySource(BatchSource):
         Whether the values are known to be finite, so that batches need not be checked.
     """
 
-    _stamps: tuple[Stamp, ...] = ()  # of the files that are mapped
-    _dtypes: tuple[Any, Any] = (None, None)  # of X and y, in all files of a source
+    _stamps: tuple[Stamp, ...] = ()  # one for each mapped file
+    _dtypes: tuple[Any, Any] = (None, None)  # the types of X and y that all files share
 
     def __init__(
         self,
@@ -73,7 +63,7 @@ class ArraySource(BatchSource):
             raise TypeError(f"X must be numeric, got dtype {X.dtype}; encode it as numbers.")
         self.n_rows, self.n_features = int(X.shape[0]), int(X.shape[1])
         if self.n_rows == 0 or self.n_features == 0:
-            raise (DataError if self.n_rows else NoRows)(
+            raise (DataError if self.n_rows else base.NoRows)(
                 f"X has shape {X.shape}; give at least one row and one feature column."
             )
         if X.dtype.kind == "b":
@@ -115,26 +105,23 @@ class ArraySource(BatchSource):
         return np.ones(self.n_rows) if self._w is None else np.asarray(self._w, np.float64)
 
     def read(self, start: int, stop: int) -> Batch:
-        """Return rows `start` (included) to `stop` (excluded)."""
-        start, stop = check_range(start, stop, self.n_rows)
-        return self._batch(slice(start, stop), numbers(start, stop - start))
+        start, stop = base.check_range(start, stop, self.n_rows)
+        return self._batch(slice(start, stop), base.numbers(start, stop - start))
 
     def take(self, rows: IntArray) -> Batch:
-        """Return the given rows in the given order."""
-        rows = check_rows(rows, self.n_rows)
+        rows = base.check_rows(rows, self.n_rows)
         # adjacent rows need no copy
         together = self.in_memory and len(rows) and (np.diff(rows) == 1).all()
         return self._batch(slice(rows[0], rows[-1] + 1) if together else rows, rows)
 
     def target_chunks(self) -> Iterator[AnyArray]:
-        """Yield the targets in order."""
         self._require_target()
         assert self._y is not None
         for start in range(0, self.n_rows, 65536):
             y = self._y[start : start + 65536]
             if not self._checked:
                 with within(*(stamp.path for stamp in self._stamps)):
-                    checked_targets(y, start)
+                    base.checked_targets(y, start)
             yield y
 
     @classmethod
@@ -159,11 +146,11 @@ class ArraySource(BatchSource):
         digest = hashlib.blake2b(super().digest(), digest_size=16)
         step = max(1, 2**20 // max(1, self._X[:1].nbytes))
         for start in spread(self.n_rows, step):
-            some = self._X[start : start + step]
-            feed(digest, some.data if self.is_sparse else some)
+            rows = self._X[start : start + step]
+            base.feed(digest, rows.data if self.is_sparse else rows)
         for part in (self._y, self._w):
             if part is not None:
-                feed(digest, part)
+                base.feed(digest, part)
         return digest.digest()
 
     @property
@@ -196,7 +183,7 @@ class ArraySource(BatchSource):
                 rows,
             )
             files.enter_context(within(*(stamp.path for stamp in self._stamps)))
-            return batch if self._checked else check_batch(batch, self.feature_names)
+            return batch if self._checked else base.check_batch(batch, self.feature_names)
 
 
 def _is_text(source: ArraySource) -> bool:

@@ -65,7 +65,7 @@ class MultiSource(PagedSource):
         self._share()
 
     def _share(self) -> None:
-        """Make all files share one cache of decoded data, whatever their number."""
+        """Make all files share one pool of decoded data, whatever their number."""
         for part in self._parts:
             if isinstance(part, PagedSource):
                 part._pool = self.pool

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from kernelgrad.data.arrays import ArraySource
 from kernelgrad.data.columns import missing_column
-from kernelgrad.data.damage import decoding
+from kernelgrad.data.paged import decoding
 from kernelgrad.exceptions import DataError
 from kernelgrad.types import AnyArray, Matrix
 

@@ -14,12 +14,11 @@ import tempfile
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import IO, Any
 
-from kernelgrad.data.damage import decoding
-from kernelgrad.data.paged import FileSource, import_pyarrow
+from kernelgrad.data.paged import FileSource, decoding, import_pyarrow
 from kernelgrad.exceptions import DataError
 from kernelgrad.files.disk import replacing
 
@@ -32,7 +31,7 @@ SCRATCH_BYTES = 32 << 30
 PAGE_LINES = 8192
 PAGE_BYTES = 16 << 20
 _LINE_BYTES = 256 << 20
-_SMALL = 1 << 20  # bytes of a file that is parsed whenever it is read
+_SMALL = 1 << 20  # bytes of a file whose Arrow file stays in memory
 _ENDS = 1 << 16  # bytes at both ends of a file that show a change
 _VERSION = 1
 
@@ -103,12 +102,12 @@ class TextSource(FileSource):
     the first time, and again if the text has changed or the Arrow file is damaged. It lies
     beside the text (``.rows.csv.arrow``), in the folder that the environment variable
     ``KERNELGRAD_CONVERTED`` names, or in a temporary folder of the user if neither can be
-    written. Plain text of at most 1 MiB is parsed whenever it is read instead.
+    written. Plain text of at most 1 MiB is converted in memory instead.
 
     Subclasses implement `_convert`.
     """
 
-    _content: Any = None  # of the Arrow file, while the text is opened
+    _content: Any = None  # the path or the bytes of the Arrow file; None if it is looked for
     _is_new = False
 
     @abstractmethod
@@ -118,16 +117,15 @@ class TextSource(FileSource):
     def _pages(self, skip: int = 0) -> Iterator[tuple[bytes, int]]:
         """Yield pages of lines and the number of their first line."""
         page: list[bytes] = []
-        first, size = 1 + skip, 0
-        for number, line in enumerate(read_lines(self._path), 1):
-            if number > skip:
-                page.append(line)
-                size += len(line)
+        size = 0
+        for number, line in enumerate(islice(read_lines(self._path), skip, None), 1 + skip):
+            page.append(line)
+            size += len(line)
             if len(page) == PAGE_LINES or size >= PAGE_BYTES:
-                yield b"".join(page), first
-                page, first, size = [], number + 1, 0
+                yield b"".join(page), number + 1 - len(page)
+                page, size = [], 0
         if page:
-            yield b"".join(page), first
+            yield b"".join(page), number + 1 - len(page)
 
     def _open_rows(self, column: str) -> Iterator[tuple[int, Any]]:
         """Convert the text, and yield the first row and the values of each batch."""
@@ -145,6 +143,16 @@ class TextSource(FileSource):
         if self._is_new:
             for start, stop in pairwise(self._groups.tolist()):
                 self.read(start, stop)
+        if isinstance(self._content, str):
+            self._content = None
+
+    @property
+    def table_bytes(self) -> int:
+        """Bytes of the table of a small file, which stays in memory."""
+        return 0 if self._content is None else int(self._content.size)
+
+    def forget(self) -> None:
+        """Free the table of a small file, which is parsed at every read from now on."""
         self._content = None
 
     def _batches(self, group: int, columns: Sequence[str]) -> Iterator[Any]:
@@ -167,30 +175,28 @@ class TextSource(FileSource):
 
     def _converted(self) -> Any:
         """Return the path or the bytes of the Arrow file, after making it if necessary."""
-        stamp = self._source_stamp()
         self._is_new = True
         size = self._path.stat().st_size
         if size <= _SMALL and self._path.suffix.lower() not in OPENERS:
             memory = io.BytesIO()
-            self._write(memory, stamp, float("inf"))
-            return import_pyarrow().py_buffer(memory.getbuffer())
-        places = _places(self._path)
+            self._write(Writer(memory, {}, float("inf")))
+            return import_pyarrow().py_buffer(memory.getvalue())
+        stamp, places = self._source_stamp(), _places(self._path)
         for place in places:
             if self._is_valid(place, stamp):
                 self._is_new = False
                 return str(place)
-        why: object = ""
+        reason: object = ""
         for place in places:
             try:
                 self._make(place, stamp)
+                if self._is_valid(place, stamp):
+                    return str(place)
+                reason = "it cannot be read again"
             except OSError as error:
-                why = error
-                continue
-            if self._is_valid(place, stamp):
-                return str(place)
-            why = "it cannot be read again"
+                reason = error
         raise DataError(
-            f"{self._path} cannot be converted to {places[-1]} ({why}); set {FOLDER} to a "
+            f"{self._path} cannot be converted to {places[-1]} ({reason}); set {FOLDER} to a "
             "folder that can be written and has room."
         )
 
@@ -206,10 +212,9 @@ class TextSource(FileSource):
             if hasattr(os, "fchmod"):  # nobody reads the copy who cannot read the text
                 same = os.fstat(file.fileno()).st_gid == source.st_gid
                 os.fchmod(file.fileno(), source.st_mode & (0o644 if same else 0o600))
-            self._write(file, stamp, room)
+            self._write(Writer(file, stamp, room))
 
-    def _write(self, file: Any, stamp: dict[str, str], room: float) -> None:
-        out = Writer(file, stamp, room)
+    def _write(self, out: Writer) -> None:
         with self._stamp.unchanged():
             self._convert(out)
         out.close()
