@@ -177,13 +177,9 @@ class ColumnSource(FileSource):
         example = next((value for value in values if not is_number(value)), None)
         what, remedy = "weight", "correct it or choose another weight column."
         if name != self._weight:
-            what, remedy = (
-                "feature",
-                (
-                    "open the file with as_frame=True, so that estimators encode it, or drop it "
-                    f"(drop={[name]!r})."
-                ),
-            )
+            what = "feature"
+            remedy = "open the file with as_frame=True, so that estimators encode it, or drop "
+            remedy += f"it (drop={[name]!r})."
         return DataError(
             f"{self._path}: {what} column {name!r} is not numeric, for example {example!r}; "
             f"{remedy}"

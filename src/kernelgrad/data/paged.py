@@ -237,7 +237,7 @@ class FileSource(PagedSource):
             return base.check_batch(batch, self.feature_names)
 
     def _stream(self, start: int) -> _Stream:
-        """Return the last stream in front of a row of its group; if there is none, a new one."""
+        """Return the last stream before a row within its group, or a new one."""
         group = int(np.searchsorted(self._groups, start, side="right")) - 1
         first, pool = int(self._groups[group]), self.pool
         near = (s for s in pool.streams if s.path == self._path and first <= s.at <= start)
