@@ -49,18 +49,9 @@ def open_source(
 ) -> BatchSource:
     """Open data files; the format follows from the suffix.
 
-    CSV files end in ``.csv`` or ``.tsv``, LIBSVM files in ``.svm``, ``.libsvm`` or
-    ``.svmlight``; for ``.txt`` and ``.dat`` the first line decides which of these two it is.
-    Each may be followed by ``.gz``, ``.bz2`` or ``.zst``. Text is converted once to an Arrow
-    file beside it (``.rows.csv.arrow``) or in the folder ``KERNELGRAD_CONVERTED``. Parquet
-    files end in ``.parquet`` or ``.pq``, NumPy archives in ``.npz``, single arrays in ``.npy``.
-
-    The rows of several files are concatenated. The files of a folder, including its
-    subfolders, or of a pattern are sorted by name, without those whose names begin with a dot
-    or an underscore; the files of a list keep their order. Columns are matched by name.
-    Folders named ``year=2020`` below the folder, the fixed part of the pattern or the common
-    folder of the list become columns: numbers if all their values are integers, otherwise
-    text. Files without rows are skipped. Files must not change while they are read.
+    The rows of several files are concatenated, and columns are matched by name. Folders named
+    ``year=2020`` become columns. Text is converted once to an Arrow file beside it. Files must
+    not change while they are read. :doc:`/data` lists the formats and the rules.
 
     Parameters
     ----------
@@ -87,14 +78,6 @@ def open_source(
     -------
     BatchSource
         The data.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such file.
-    DataError
-        The format is unknown, files differ in format, columns or types, a column is missing,
-        or the data are invalid.
     """
     files = find_files(path)
     kind = common_format(files)
