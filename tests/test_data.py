@@ -40,10 +40,8 @@ def all_rows(**arguments):
 class Recorded(BatchSource):
     """A source that records its reads."""
 
-    def __init__(self, n, block=None, seekable=True):
-        self.n_rows, self.n_features, self.seekable = n, 1, seekable
-        self.block = block
-        self.reads = []
+    def __init__(self, n, block=None):
+        self.n_rows, self.n_features, self.block, self.reads = n, 1, block, []
 
     def block_starts(self):
         return None if self.block is None else np.arange(0, self.n_rows, self.block)
@@ -61,24 +59,15 @@ class Recorded(BatchSource):
     seed=st.integers(0, 5),
     buffer_rows=st.integers(1, 300),
     block=st.none() | st.integers(1, 200),
-    seekable=st.booleans(),
     in_memory=st.booleans(),
     start=st.integers(0, 30),
     data=st.data(),
 )
-def test_sampling_property(
-    n, batch_size, seed, buffer_rows, block, seekable, in_memory, start, data
-):
+def test_sampling_property(n, batch_size, seed, buffer_rows, block, in_memory, start, data):
     exclude = np.array(sorted(data.draw(st.sets(st.integers(0, n - 1), max_size=n - 1))), int)
-    source = ArraySource(np.arange(n)[:, None]) if in_memory else Recorded(n, block, seekable)
-    arguments = {
-        "source": source,
-        "batch_size": batch_size,
-        "seed": seed,
-        "exclude": exclude,
-        "buffer_rows": buffer_rows,
-        "max_epochs": 2,
-    }
+    source = ArraySource(np.arange(n)[:, None]) if in_memory else Recorded(n, block)
+    arguments = {"source": source, "batch_size": batch_size, "seed": seed, "exclude": exclude}
+    arguments |= {"buffer_rows": buffer_rows, "max_epochs": 2}
     batches = list(sample_batches(**arguments))
     left = n - len(exclude)
     size = min(batch_size, left)
@@ -89,7 +78,7 @@ def test_sampling_property(
         assert not np.isin(rows, exclude).any()
     for b in batches:
         np.testing.assert_array_equal(b.batch.X[:, 0], b.batch.rows)
-    tail = all_rows(**arguments, start=start, chunk_rows=7)
+    tail = all_rows(**arguments, start=start)
     expected = [b.batch.rows for b in batches[start:]]
     assert len(tail) == len(expected)
     for one, two in zip(tail, expected, strict=True):
@@ -101,8 +90,6 @@ def test_the_order_of_reads():
         list(sample_batches(source, 64, seed=0, **arguments))
         return [a for a, _ in source.reads]
 
-    starts = reads(Recorded(5000, seekable=False), buffer_rows=640, max_epochs=1)
-    assert starts == sorted(set(starts))
     starts = reads(Recorded(5000), buffer_rows=640, max_epochs=1)
     assert len(starts) == 125
     assert starts != sorted(starts) == list(range(0, 5000, 40))  # each page once
@@ -151,6 +138,8 @@ def test_array_source(tmp_path):
     assert len(all_rows(source=ArraySource(mapped), batch_size=7, seed=0, max_epochs=1)) == 7
     np.testing.assert_array_equal(ArraySource(sp.coo_array(X)).read(2, 4).X.toarray(), X[2:4])
     assert ArraySource(X > 3).read(0, 6).X.dtype == np.uint8
+    sparse = [ArraySource(sp.csr_matrix(part)).digest() for part in (X, X, X[::-1])]
+    assert sparse[0] == sparse[1] != sparse[2]
     X[4, 1] = np.nan
     assert np.isnan(ArraySource(X, checked=True).read(0, 6).X).any()
     big = np.full((4, 2), np.finfo(np.float32).max, dtype=np.float32)
@@ -167,7 +156,6 @@ def test_array_source(tmp_path):
         (np.arange(5000.0), "float", "regression"),
         (np.array([True, False]), "integer", "classification"),
         (np.array(["a", "b"], dtype=object), "string", "classification"),
-        (np.array(list("abab")), "string", "classification"),
         (np.ones((6, 2)), "float", "regression"),
     ],
 )
@@ -175,8 +163,6 @@ def test_infer_task(y, kind, task):
     summary = ArraySource(np.ones((len(y), 1)), y).summarize_target()
     assert (summary.kind, summary.infer_task()) == (kind, task)
     assert (summary.classes is None) == (y.ndim == 2 or len(y) > 1000)
-    if summary.classes is not None:
-        np.testing.assert_array_equal(summary.classes, np.unique(y))
 
 
 ONE = np.ones((2, 1))
@@ -273,28 +259,18 @@ GOOD = "a,b,t\n" + "1,2,x\n" * 10_000
     ("text", "columns", "message"),
     [
         (GOOD, {"target": "T"}, "has no target column 'T'; choose one of: 'a', 'b', 't'"),
-        (
-            "price,cost\n1,2\n",
-            {"target": "prise"},
-            "target column 'prise'; did you mean 'price'",
-        ),
+        ("price,b\n1,2\n", {"target": "prise"}, "column 'prise'; did you mean 'price'"),
         (GOOD, {"target": "t", "drop": ["z"]}, "column to drop 'z'; choose one of"),
-        (GOOD, {"target": "t", "weight": "w"}, "weight column 'w'; choose"),
         (GOOD, {}, r"'t' is not numeric, for example 'x'; open .* as_frame=True.*drop=\['t'\]"),
         (GOOD + "3,?,x\n", {"target": "t"}, r"column 'b' is not numeric, for example '\?'"),
         (GOOD + "3,,x\n", {"target": "t"}, "column 'b' has a missing value in row 10000"),
         (GOOD + "3,1,\n", {"target": "t"}, "column 't' has a missing value in row 10000"),
         (GOOD + "3,inf,x\n", {"target": "t"}, "t.csv: Feature column 'b' is inf in row 10000"),
-        (
-            GOOD + "3,4\n",
-            {"target": "t"},
-            "line 10002 has 2 values instead of 3: '3,4'; correct",
-        ),
+        (GOOD + "3,4\n", {"target": "t"}, "line 10002 has 2 values instead of 3: '3,4'; corr"),
         (GOOD + '3,4,"x\ny"\n', {"target": "t"}, "line 10002 opens a quoted value"),
         (GOOD + "1,-2,x\n", {"target": "t", "weight": "b"}, "weight is -2.0 in row 10000"),
         (GOOD, {"target": "a", "weight": "t"}, "weight column 't' is not numeric, .* 'x'"),
         ("a,b\ntrue,1\n" + "2,1\n" * 9000, {}, "'a' is not numeric, for example 'true'"),
-        ("a,b\n" + "true,1\n" * 9000 + "2,1\n", {}, "'a' is not numeric, for example 'true'"),
         ("a,b\n2020-01-01,1\n", {}, "'a' is not numeric, for example '2020-01-01'"),
         ("a,b\n" + "1,1\n" * 9000 + "1_000,1\n", {}, "'a' is not numeric, for example '1_000'"),
         ("a,a\n1,2\n", {}, "two columns named 'a'; rename"),
@@ -354,7 +330,6 @@ def test_libsvm_against_sklearn(tmp_path):
     np.testing.assert_array_equal(source.read(0, len(y)).X.toarray(), X.toarray())
     np.testing.assert_array_equal(source.read(0, len(y)).y, y)
     assert LibsvmSource(path, n_features=9).read(0, 1).X.shape == (1, 9)
-    assert LibsvmSource(path, zero_based=True).n_features == 4
     assert LibsvmSource(file_of(tmp_path, b"1 0:1 2:1\n", "z.svm")).n_features == 3
     assert open_source(file_of(tmp_path, b"1 1:1 2:1\n", "z.txt")).is_sparse
     assert not open_source(file_of(tmp_path, b"a,b\n1,2\n", "c.dat")).is_sparse
@@ -370,18 +345,8 @@ def test_libsvm_against_sklearn(tmp_path):
         (b"1 1:1\nx 3:1\n", {}, "line 2 is not in LIBSVM format"),
         (b"1 1:1\n1 1:nan\n", {}, "column 0 is nan in row 1|column 1 is nan in row 1"),
         (b"nan 1:1\n", {}, "target is missing or not finite in row 0"),
-        (
-            b"1 1:1\n" * 9000 + b"1 7:1\n",
-            {"n_features": 5},
-            "index 7 in row 9000 .*beyond the 5 ",
-        ),
-        (b"1 1:1\n" * 9000 + b"1 0:1\n", {"zero_based": False}, "index 0 in row 9000 "),
-        (b"1 1:1\n1 0:1\n", {"zero_based": False}, "index 0 in row 1 .*use zero_based=True"),
-        (
-            b"1 1:1\n1 20000000:1\n",
-            {},
-            "in row 1 .*beyond the 10,000,000 .*n_features",
-        ),
+        (b"1 1:1\n" * 9000 + b"1 7:1\n", {"n_features": 5}, "7 in row 9000 .*beyond the 5 "),
+        (b"1 1:1\n1 20000000:1\n", {}, "in row 1 .*beyond the 10,000,000 .*n_features"),
         (b"1\n2\n", {}, "no feature at all; give n_features"),
         (b"# nothing\n", {}, "no data row; give at least one"),
     ],
@@ -417,12 +382,7 @@ def test_parquet_types(tmp_path):
     ("columns", "target", "message"),
     [
         ({"a": [1.0, None]}, None, r"column 'a' has a missing value in row 1 .*impute"),
-        (
-            {"a": [1.0], "t": ["x"]},
-            None,
-            "column 't' is not numeric, for example 'x'; open the",
-        ),
-        ({"a": [1.0], "t": ["x"]}, "y", "has no target column 'y'; choose one of: 'a', 't'"),
+        ({"a": [1.0], "t": ["x"]}, None, "'t' is not numeric, for example 'x'; open the"),
         ({"a": [1.0], "t": [[1]]}, "t", r"target column 't' has type list.*as numbers"),
         ({"a": [1.0, np.nan]}, None, r"t.parquet: Feature column 'a' is nan in row 1"),
         ({"a": pa.array([], pa.float64())}, None, "has no data row"),
@@ -435,20 +395,16 @@ def test_parquet_errors(tmp_path, columns, target, message):
 
 
 def test_npz_and_what_cannot_be_opened(tmp_path):
-    path, X, y = (
-        tmp_path / "t.npz",
-        np.random.default_rng(0).normal(size=(1000, 3)),
-        np.ones(1000),
-    )
+    path = tmp_path / "t.npz"
+    X, y = np.random.default_rng(0).normal(size=(1000, 3)), np.ones(1000)
     for write, in_memory in ((np.savez, False), (np.savez_compressed, True)):
         write(path, X_train=X, train_y=y)
         assert open_npz(path).in_memory == in_memory  # otherwise memory-mapped
         np.testing.assert_array_equal(open_npz(path).read(5, 9).X, X[5:9])
     for prefix in ("", "train_"):
-        parts = {
-            k: getattr(sp.csr_matrix(X), k) for k in ("data", "indices", "indptr", "shape")
-        }
-        np.savez(path, y=y, **{prefix + name: part for name, part in parts.items()})
+        names = ("data", "indices", "indptr", "shape")
+        parts = {prefix + name: getattr(sp.csr_matrix(X), name) for name in names}
+        np.savez(path, y=y, **parts)
         source = open_npz(path)
         np.testing.assert_array_equal(source.read(5, 9).X.toarray(), X[5:9])
         assert source.read(0, 1000).X is source.read(0, 1000).X  # without a copy

@@ -104,9 +104,6 @@ class BatchSource(ABC):
         Whether batches hold Arrow tables, which estimators encode, instead of numbers.
     in_memory : bool
         Whether `take` is cheap for arbitrary rows.
-    seekable : bool
-        Whether `read` is cheap in any order. Otherwise rows are read forwards only, and an
-        earlier row means starting again from the beginning.
     reading_bytes : float
         Approximate memory in bytes that reading takes besides the rows themselves.
     kept_bytes : float
@@ -122,7 +119,6 @@ class BatchSource(ABC):
     as_frame: bool = False
     in_memory: bool = False
     on_workers: ClassVar[bool] = False  # whether the workers of a cluster have the rows
-    seekable: bool = True
     reading_bytes: float = 0.0
     kept_bytes: float = 0.0
     _summary: TargetSummary | None = None
@@ -159,7 +155,7 @@ class BatchSource(ABC):
         """Copy the attributes of another source with the same columns."""
         for name in (
             "n_rows", "n_features", "feature_names", "is_sparse", "has_target", "has_weight",
-            "as_frame", "seekable",
+            "as_frame",
         ):  # fmt: skip
             setattr(self, name, getattr(source, name))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from kernelgrad.data.base import NoRows
 from kernelgrad.data.columns import INDEX, ColumnSource, is_number
 from kernelgrad.data.paged import decoding, import_pyarrow
-from kernelgrad.data.text import TextSource, Writer, read_lines
+from kernelgrad.data.text import TextSource, read_lines
 from kernelgrad.exceptions import DataError
 
 _BAD_ROW = re.compile(r"(?s)Row #(\d+): Expected (\d+) columns, got (\d+): (.*)")
@@ -71,7 +72,7 @@ class CsvSource(ColumnSource, TextSource):
         self._set_types()
         self._check_rows()
 
-    def _convert(self, out: Writer) -> None:
+    def _convert(self) -> Iterator[Any]:
         pa = import_pyarrow()
         kinds: dict[str, set[str]] = {name: set() for name in self._stored_names}
         types: dict[str, Any] = {}
@@ -84,13 +85,10 @@ class CsvSource(ColumnSource, TextSource):
                 types = {name: _type_of(found) for name, found in kinds.items()}
                 if not written:
                     written = types
-                    out.begin(pa.schema(types))
                     if any(types[f.name] == pa.string() != f.type for f in table.schema):
                         table = self._parse(raw, line, types)
                 if types == written:
-                    out.add(self._cast(table, types))
-            if not types:
-                raise NoRows(f"{self._path} has no data row; give at least one.")
+                    yield self._cast(table, types)
             if types == written:
                 break
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad.data.base import Batch, numbers, stack_rows
 from kernelgrad.data.paged import import_pyarrow
-from kernelgrad.data.text import TextSource, Writer
+from kernelgrad.data.text import TextSource
 from kernelgrad.exceptions import DataError
 from kernelgrad.types import AnyArray, Matrix
 from kernelgrad.validation import check_int
@@ -27,7 +27,8 @@ _LARGEST = 2**31 - 1
 class LibsvmSource(TextSource):
     """A LIBSVM file: plain, `.gz`, `.bz2` or `.zst`.
 
-    The first opening checks every line. Comments and ``qid`` are ignored.
+    The first opening checks every line. Comments and ``qid`` are ignored. Indices count from 1
+    unless index 0 occurs.
 
     Parameters
     ----------
@@ -36,24 +37,13 @@ class LibsvmSource(TextSource):
     n_features : int, optional
         Number of features. By default it is the largest index, which may be at most
         10,000,000, so that a corrupt index does not allocate too much memory.
-    zero_based : bool or "auto", default="auto"
-        Whether indices count from 0. ``"auto"`` assumes that they count from 1 unless index 0
-        occurs in the file.
     """
 
     is_sparse = True
     has_target = True
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        n_features: int | None = None,
-        zero_based: bool | Literal["auto"] = "auto",
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, n_features: int | None = None) -> None:
         super().__init__(Path(path))
-        if zero_based not in (True, False, "auto"):
-            raise ValueError(f"zero_based must be True, False or 'auto', got {zero_based!r}.")
         if n_features is not None:
             n_features = check_int(n_features, "n_features", low=1)
         self._columns = ["y", "indices", "values"]
@@ -61,39 +51,32 @@ class LibsvmSource(TextSource):
         self._expected = n_features
         with self._stamp.unchanged():
             self._set_bounds()
-            self._settle(zero_based)
+            self._settle(self._lowest)
             self._check_rows()
 
     def _set_bounds(self) -> None:
-        """Set the lowest and the highest index of a feature, with the row of each."""
-        self._lowest, self._highest = (1, 0), (-1, 0)
+        """Set the lowest index of a feature, and the highest with the negated row of it."""
+        self._lowest, self._highest = 1, (-1, 0)
         for first_row, lists in self._open_rows("indices"):
             indices = np.asarray(lists.flatten())
             if len(indices):
-                ends = np.cumsum(lists.value_lengths())
-                for at in (int(np.argmax(indices)), int(np.argmin(indices))):
-                    row = first_row + int(np.searchsorted(ends, at, side="right"))
-                    self._highest = max(self._highest, (int(indices[at]), -row))
-                    self._lowest = min(self._lowest, (int(indices[at]), row))
+                self._lowest = min(self._lowest, int(indices.min()))
+                at, ends = int(np.argmax(indices)), np.cumsum(lists.value_lengths())
+                row = first_row + int(np.searchsorted(ends, at, side="right"))
+                self._highest = max(self._highest, (int(indices[at]), -row))
 
-    def _settle(self, zero_based: bool | Literal["auto"]) -> None:
-        """Set the base of indices and the number of features."""
-        (lowest, zero_row), (highest, highest_row) = self._lowest, self._highest
-        if zero_based is False and lowest == 0:
-            raise DataError(
-                f"{self._path} has feature index 0 in row {zero_row} (rows count from 0), but "
-                "zero_based=False; use zero_based=True."
-            )
-        self._shift = 0 if zero_based is True or (zero_based == "auto" and lowest == 0) else 1
+    def _settle(self, lowest: int) -> None:
+        """Set the base of indices and the number of features, given the lowest index."""
+        highest, minus_row = self._highest
+        self._shift = min(lowest, 1)
         n_used = max(highest + 1 - self._shift, 0)
-        limit, expected = self._expected, f"{self._expected} features expected"
-        if limit is None:
-            limit = MAX_INDEX
-            expected = f"{MAX_INDEX:,} features that a file may have without n_features="
-        if n_used > limit:
+        if n_used > (self._expected or MAX_INDEX):
+            limit = f"{self._expected} features expected"
+            if self._expected is None:
+                limit = f"{MAX_INDEX:,} features that a file may have without n_features="
             raise DataError(
-                f"{self._path} has feature index {highest} in row {-highest_row} (rows count "
-                f"from 0), beyond the {expected}; correct the file or give a larger n_features."
+                f"{self._path} has feature index {highest} in row {-minus_row} (rows count "
+                f"from 0), beyond the {limit}; correct the file or give a larger n_features."
             )
         self.n_features = n_used if self._expected is None else self._expected
         if self.n_features == 0:
@@ -102,18 +85,17 @@ class LibsvmSource(TextSource):
     @classmethod
     def agree(cls, parts: Sequence[Any]) -> None:
         """Make the sources of several files use the same base and number of features."""
-        zero_based = any(part._lowest[0] == 0 for part in parts)
+        lowest = min(part._lowest for part in parts)
         for part in parts:
-            part._settle(zero_based)
+            part._settle(lowest)
         n_features = max(part.n_features for part in parts)
         for part in parts:
             part.n_features = n_features
 
-    def _convert(self, out: Writer) -> None:
+    def _convert(self) -> Iterator[Any]:
         pa = import_pyarrow()
         kinds = [pa.float64(), pa.list_(pa.int32()), pa.list_(pa.float64())]
         schema = pa.schema(list(zip(self._columns, kinds, strict=True)))
-        out.begin(schema)
         for raw, line in self._pages():
             try:
                 X, y = _load_lines(raw)
@@ -122,7 +104,7 @@ class LibsvmSource(TextSource):
             offsets = X.indptr.astype(np.int32)
             parts = (X.indices.astype(np.int32), X.data)
             lists = [pa.ListArray.from_arrays(offsets, part) for part in parts]
-            out.add(pa.table([pa.array(y), *lists], schema=schema))
+            yield pa.table([pa.array(y), *lists], schema=schema)
 
     def _batch(self, tables: Iterable[Any], first_row: int, n: int) -> Batch:
         parts = [(_matrix(table), self._labels(table, 0)) for table in tables]

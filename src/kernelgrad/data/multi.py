@@ -48,7 +48,6 @@ class MultiSource(PagedSource):
         type(first).agree(self._parts)
         self._require_same("n_features")
         self._like(first)
-        self.seekable = all(part.seekable for part in parts)
         self.reading_bytes = max(part.reading_bytes for part in parts)
         self.kept_bytes = max(part.kept_bytes for part in parts)
         counts = [part.n_rows for part in parts]

@@ -7,7 +7,7 @@ import os
 import struct
 import sys
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Literal
@@ -31,7 +31,6 @@ def open_npz(
     data_key: str = "X",
     *,
     weight_key: str | None = None,
-    feature_names: Sequence[str] | None = None,
 ) -> ArraySource:
     """Open an `.npz` archive.
 
@@ -50,8 +49,6 @@ def open_npz(
         ``data``, ``indices``, ``indptr`` and ``shape``, possibly with the prefix ``train_``.
     weight_key : str, optional
         Name of the sample weights.
-    feature_names : sequence of str, optional
-        Column names.
 
     Returns
     -------
@@ -73,7 +70,7 @@ def open_npz(
             if key is not None and key not in keys:
                 raise missing_column(key, keys, what, path)
         y, w = (key and _member(archive, key, path) for key in columns.values())
-    return ArraySource.of_files([path], X, y, w, feature_names)
+    return ArraySource.of_files([path], X, y, w)
 
 
 def open_npy(
@@ -81,7 +78,6 @@ def open_npy(
     target: str | os.PathLike[str] | None = None,
     *,
     weight: str | os.PathLike[str] | None = None,
-    feature_names: Sequence[str] | None = None,
 ) -> ArraySource:
     """Open an `.npy` array (n, d) as a memory map, with targets and weights from other files.
 
@@ -91,8 +87,6 @@ def open_npy(
         File with the features.
     target, weight : path, optional
         Files with the targets and with the sample weights.
-    feature_names : sequence of str, optional
-        Column names.
 
     Returns
     -------
@@ -101,7 +95,7 @@ def open_npy(
     """
     files = [None if p is None else Path(p) for p in (path, target, weight)]
     arrays = map(_map_array, files)
-    return ArraySource.of_files([f for f in files if f is not None], *arrays, feature_names)
+    return ArraySource.of_files([file for file in files if file is not None], *arrays)
 
 
 def default_target(path: Path) -> str | None:

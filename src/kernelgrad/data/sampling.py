@@ -57,7 +57,6 @@ def sample_batches(
     start: int = 0,
     exclude: IntArray | None = None,
     buffer_rows: int = BUFFER_ROWS,
-    chunk_rows: int = 65536,
     max_epochs: int | None = None,
 ) -> Iterator[EpochBatch]:
     """Yield random batches, each row at most once per epoch.
@@ -65,9 +64,8 @@ def sample_batches(
     The sequence depends only on the data, `seed`, `batch_size`, `exclude` and `buffer_rows`.
     Sources in memory are permuted as a whole in every epoch. All others are divided into
     pages of ``buffer_rows // 16`` rows, which are taken in turn from 4 to 16 places of the data
-    and fill a buffer that is permuted and cut into batches (see :doc:`/data`). If the source
-    cannot seek, pages come in file order. At the end of an epoch less than one batch is
-    dropped.
+    and fill a buffer that is permuted and cut into batches (see :doc:`/data`). At the end of an
+    epoch less than one batch is dropped.
 
     Parameters
     ----------
@@ -84,8 +82,6 @@ def sample_batches(
     buffer_rows : int, default=131072
         Number of rows shuffled together, at least `batch_size`. Memory holds one such buffer,
         two for sparse data.
-    chunk_rows : int, default=65536
-        Largest number of rows per read.
     max_epochs : int, optional
         Number of epochs after which to stop; by default the sequence is endless.
 
@@ -97,7 +93,6 @@ def sample_batches(
     batch_size = check_int(batch_size, "batch_size", low=1)
     seed, start = check_int(seed, "seed"), check_int(start, "start")
     buffer_rows = check_int(buffer_rows, "buffer_rows", low=1)
-    chunk_rows = check_int(chunk_rows, "chunk_rows", low=1)
     if max_epochs is not None:
         max_epochs = check_int(max_epochs, "max_epochs")
     excluded: IntArray = np.empty(0, dtype=np.int64)
@@ -113,7 +108,7 @@ def sample_batches(
         )
     size = min(batch_size, n_rows)
     plan = partial(_plan, source, size, seed, excluded, max(buffer_rows, size))
-    return _batches(source, plan, size, n_rows // size, start, chunk_rows, max_epochs)
+    return _batches(source, plan, size, n_rows // size, start, max_epochs)
 
 
 def _batches(
@@ -122,7 +117,6 @@ def _batches(
     size: int,
     per_epoch: int,
     start: int,
-    chunk_rows: int,
     max_epochs: int | None,
 ) -> Iterator[EpochBatch]:
     """Yield the batches from `start` on, given the plan of every epoch."""
@@ -134,7 +128,7 @@ def _batches(
             n_batches = len(buffer.rows) // size
             first = max(skip - done, 0)
             if first < n_batches:
-                rows = None if source.in_memory else _fill(source, buffer, left, chunk_rows)
+                rows = None if source.in_memory else _fill(source, buffer, left)
                 for i in range(first, n_batches):
                     chosen = buffer.order[i * size : (i + 1) * size]
                     if rows is None:
@@ -166,7 +160,7 @@ def _plan(
         rows = _kept(0, source.n_rows, excluded)
         yield _Buffer(rows[:0], [], rows, rng.permutation(len(rows)))
         return
-    pages = _page_order(source, max(1, buffer_rows // 16), rng if source.seekable else None)
+    pages = _page_order(source, max(1, buffer_rows // 16), rng)
     carried: IntArray = np.empty(0, dtype=np.int64)
     taken: list[tuple[int, int]] = []
     parts, n_held, stream = [carried], 0, 1
@@ -186,7 +180,7 @@ def _plan(
 
 
 def _page_order(
-    source: BatchSource, page_rows: int, rng: np.random.Generator | None
+    source: BatchSource, page_rows: int, rng: np.random.Generator
 ) -> list[tuple[int, int]]:
     """Divide the rows into pages, and order them by taking from several blocks in turn."""
     starts = source.block_starts()
@@ -198,8 +192,6 @@ def _page_order(
         if end - begin >= page_rows or end == source.n_rows:
             blocks.append([(a, min(a + page_rows, end)) for a in range(begin, end, page_rows)])
             begin = end
-    if rng is None:
-        return [page for block in blocks for page in block]
     places = base.n_places(source.n_features)
     parts = -(-places // len(blocks))  # per block, if there are few blocks
     runs = [
@@ -218,9 +210,9 @@ def _page_order(
     return pages
 
 
-def _fill(source: BatchSource, buffer: _Buffer, left: Batch | None, chunk_rows: int) -> Batch:
+def _fill(source: BatchSource, buffer: _Buffer, left: Batch | None) -> Batch:
     """Read the rows of a buffer, in the order of `buffer.rows`."""
-    pieces = _pieces(source, buffer, left, chunk_rows)
+    pieces = _pieces(source, buffer, left)
     if source.is_sparse:
         return base.concat_batches(list(pieces))
     X: AnyArray = np.empty((0, 0))
@@ -236,20 +228,14 @@ def _fill(source: BatchSource, buffer: _Buffer, left: Batch | None, chunk_rows: 
     return base.concat_batches(others)._replace(X=X, rows=buffer.rows)
 
 
-def _pieces(
-    source: BatchSource, buffer: _Buffer, left: Batch | None, chunk_rows: int
-) -> Iterator[Batch]:
+def _pieces(source: BatchSource, buffer: _Buffer, left: Batch | None) -> Iterator[Batch]:
     if len(buffer.carried):  # read only when a resumed run begins
         yield source.take(buffer.carried) if left is None else left
     wanted = np.sort(buffer.rows)
     for low, high in buffer.pages:
-        for a in range(low, high, chunk_rows):
-            b = min(a + chunk_rows, high)
-            i, j = np.searchsorted(wanted, (a, b))
-            if j > i:
-                piece = source.read(a, b)
-                keep = wanted[i:j]
-                yield piece if len(keep) == b - a else index_batch(piece, keep - a)
+        i, j = np.searchsorted(wanted, (low, high))
+        piece = source.read(low, high)
+        yield piece if j - i == high - low else index_batch(piece, wanted[i:j] - low)
 
 
 def split_rows(

@@ -14,10 +14,12 @@ import tempfile
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import islice, pairwise
+from functools import partial
+from itertools import count, islice, pairwise
 from pathlib import Path
 from typing import IO, Any
 
+from kernelgrad.data.base import NoRows
 from kernelgrad.data.paged import FileSource, decoding, import_pyarrow
 from kernelgrad.exceptions import DataError
 from kernelgrad.files.disk import replacing
@@ -28,12 +30,7 @@ FOLDER = "KERNELGRAD_CONVERTED"
 SCRATCH_BYTES = 32 << 30
 """The most that converted files take in the temporary folder of a user."""
 
-PAGE_LINES = 8192
-PAGE_BYTES = 16 << 20
 _LINE_BYTES = 256 << 20
-_SMALL = 1 << 20  # bytes of a file whose Arrow file stays in memory
-_ENDS = 1 << 16  # bytes at both ends of a file that show a change
-_VERSION = 1
 
 
 def _open_zstandard(path: Path) -> IO[bytes]:
@@ -49,50 +46,19 @@ OPENERS: dict[str, Callable[[Path], Any]] = {
 
 def read_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file, decompressed according to its suffix."""
-    opener = OPENERS.get(path.suffix.lower())
+    opener: Any = OPENERS.get(path.suffix.lower(), partial(Path.open, mode="rb"))
     remedy = "it is damaged or cut short, fetch it again"
-    with decoding(path, "cannot be decompressed", remedy):
-        stream: IO[bytes] = path.open("rb") if opener is None else opener(path)
-        with stream:
-            number = 0
-            while line := stream.readline(_LINE_BYTES + 1):
-                number += 1
-                if len(line) > _LINE_BYTES:
-                    raise DataError(
-                        f"{path}: line {number} is longer than {_LINE_BYTES >> 20} MiB; the "
-                        "file is not a table of text lines, give another."
-                    )
-                yield line
-
-
-class Writer:
-    """Writes an Arrow file, which can be begun anew with other types."""
-
-    def __init__(self, file: Any, stamp: dict[str, str], room: float) -> None:
-        self._file, self._stamp, self._room = file, stamp, room
-        self._out: Any = None
-
-    def begin(self, schema: Any) -> None:
-        """Delete what was written and begin a file with the given types."""
-        self._file.seek(0)
-        self._file.truncate()
-        pa = import_pyarrow()
-        self._out = pa.ipc.new_file(self._file, schema.with_metadata(self._stamp))
-
-    def add(self, table: Any) -> None:
-        """Write the rows of a table as one record batch."""
-        if table.num_rows:
-            self._out.write_table(table.combine_chunks())
-        if self._file.tell() > self._room:
-            raise DataError(
-                f"The converted text files in the temporary folder would take more than "
-                f"{SCRATCH_BYTES >> 30} GiB; set {FOLDER} to a folder for them, or delete some "
-                f"in {_scratch()}."
-            )
-
-    def close(self) -> None:
-        """Complete the file."""
-        self._out.close()
+    with decoding(path, "cannot be decompressed", remedy), opener(path) as stream:
+        for number in count(1):
+            line = stream.readline(_LINE_BYTES + 1)
+            if not line:
+                return
+            if len(line) > _LINE_BYTES:
+                raise DataError(
+                    f"{path}: line {number} is longer than {_LINE_BYTES >> 20} MiB; the file "
+                    "is not a table of text lines, give another."
+                )
+            yield line
 
 
 class TextSource(FileSource):
@@ -111,8 +77,8 @@ class TextSource(FileSource):
     _is_new = False
 
     @abstractmethod
-    def _convert(self, out: Writer) -> None:
-        """Write all rows of the text."""
+    def _convert(self) -> Iterator[Any]:
+        """Yield tables of all rows; after a change of types, all rows again."""
 
     def _pages(self, skip: int = 0) -> Iterator[tuple[bytes, int]]:
         """Yield pages of lines and the number of their first line."""
@@ -121,7 +87,7 @@ class TextSource(FileSource):
         for number, line in enumerate(islice(read_lines(self._path), skip, None), 1 + skip):
             page.append(line)
             size += len(line)
-            if len(page) == PAGE_LINES or size >= PAGE_BYTES:
+            if len(page) == 8192 or size >= 16 << 20:
                 yield b"".join(page), number + 1 - len(page)
                 page, size = [], 0
         if page:
@@ -177,9 +143,9 @@ class TextSource(FileSource):
         """Return the path or the bytes of the Arrow file, after making it if necessary."""
         self._is_new = True
         size = self._path.stat().st_size
-        if size <= _SMALL and self._path.suffix.lower() not in OPENERS:
+        if size <= 1 << 20 and self._path.suffix.lower() not in OPENERS:
             memory = io.BytesIO()
-            self._write(Writer(memory, {}, float("inf")))
+            self._write(memory, {}, float("inf"))
             return import_pyarrow().py_buffer(memory.getvalue())
         stamp, places = self._source_stamp(), _places(self._path)
         for place in places:
@@ -212,11 +178,29 @@ class TextSource(FileSource):
             if hasattr(os, "fchmod"):  # nobody reads the copy who cannot read the text
                 same = os.fstat(file.fileno()).st_gid == source.st_gid
                 os.fchmod(file.fileno(), source.st_mode & (0o644 if same else 0o600))
-            self._write(Writer(file, stamp, room))
+            self._write(file, stamp, room)
 
-    def _write(self, out: Writer) -> None:
+    def _write(self, file: Any, stamp: dict[str, str], room: float) -> None:
+        """Write an Arrow file, anew from the beginning if the types of the tables change."""
+        pa = import_pyarrow()
+        schema = out = None
         with self._stamp.unchanged():
-            self._convert(out)
+            for table in self._convert():
+                if schema is None or table.schema != schema:
+                    file.seek(0)
+                    file.truncate()
+                    schema = table.schema
+                    out = pa.ipc.new_file(file, schema.with_metadata(stamp))
+                if table.num_rows:
+                    out.write_table(table.combine_chunks())  # one record batch
+                if file.tell() > room:
+                    raise DataError(
+                        "The converted text files in the temporary folder would take more than "
+                        f"{SCRATCH_BYTES >> 30} GiB; set {FOLDER} to a folder for them, or "
+                        f"delete some in {_scratch()}."
+                    )
+        if out is None:
+            raise NoRows(f"{self._path} has no data row; give at least one.")
         out.close()
 
     def _is_valid(self, place: Path, stamp: dict[str, str]) -> bool:
@@ -230,15 +214,15 @@ class TextSource(FileSource):
         return False
 
     def _source_stamp(self) -> dict[str, str]:
-        """Return what shows that an Arrow file was made of the text as it is."""
+        """Return the text that an Arrow file holds which was made of the file as it is."""
         state = self._path.stat()
-        with self._path.open("rb") as file:
-            ends = hashlib.blake2b(file.read(_ENDS), digest_size=16)
-            file.seek(max(state.st_size - _ENDS, 0))
-            ends.update(file.read(_ENDS))
-        kind = type(self).__name__
-        found = [_VERSION, kind, state.st_size, state.st_mtime_ns, ends.hexdigest()]
-        return {"kernelgrad": json.dumps(found)}
+        with self._path.open("rb") as file:  # 64 KiB at both ends show changes within a tick
+            ends = hashlib.blake2b(file.read(1 << 16), digest_size=16)
+            file.seek(max(state.st_size - (1 << 16), 0))
+            ends.update(file.read(1 << 16))
+        version, kind = 1, type(self).__name__
+        values = [version, kind, state.st_size, state.st_mtime_ns, ends.hexdigest()]
+        return {"kernelgrad": json.dumps(values)}
 
 
 def _places(path: Path) -> list[Path]:
