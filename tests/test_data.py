@@ -416,8 +416,7 @@ def test_npz_and_what_cannot_be_opened(tmp_path):
         with pytest.raises(DataError, match=message):
             open_npz(path, *args, **options)
 
-    refused("has no target array 'y'; choose one of: 'X'")
-    refused("has no target array 'label'", "label")
+    refused("has no target array 'label'; choose one of: 'X'", "label")
     np.savez(path, y=y)
     refused("has no data array 'Z'", data_key="Z")
     np.savez(path, X=X[:2], y=np.array(["a", "b"], dtype=object))

@@ -12,7 +12,7 @@ from kernelgrad.data.csv import CsvSource
 from kernelgrad.data.files import DataFile, common_format, find_files, format_of
 from kernelgrad.data.libsvm import LibsvmSource
 from kernelgrad.data.multi import MultiSource, joined
-from kernelgrad.data.npz import default_target, open_npy, open_npz
+from kernelgrad.data.npz import open_npy, open_npz
 from kernelgrad.data.sampling import EpochBatch, sample_batches, split_rows
 from kernelgrad.exceptions import DataError
 
@@ -73,11 +73,6 @@ def open_source(
     as_frame : bool, default=False
         Whether batches of CSV and Parquet files are Arrow tables, in which estimators encode
         text, categories, dates and missing values, instead of arrays of numbers.
-
-    Returns
-    -------
-    BatchSource
-        The data.
     """
     files = find_files(path)
     kind = common_format(files)
@@ -99,23 +94,17 @@ def open_source(
     if feature_names is not None and n_features is None:
         n_features = len(feature_names)
 
+    columns: Any = {"target": target, "weight": weight, "drop": drop, "as_frame": as_frame}
+
     def opened(file: DataFile, names: Sequence[str] | None) -> BatchSource:
         if kind in ("csv", "parquet"):
-            return (CsvSource if kind == "csv" else ParquetSource)(
-                file.path,
-                target=target,
-                weight=weight,
-                drop=drop,
-                feature_names=names,
-                as_frame=as_frame,
-                keys=file.keys,
-            )
+            source = CsvSource if kind == "csv" else ParquetSource
+            return source(file.path, feature_names=names, keys=file.keys, **columns)
         if kind == "libsvm":
             return LibsvmSource(file.path, n_features=n_features)
         if kind == "npy":
             return open_npy(file.path, target, weight=weight)
-        key = default_target(file.path) if target is None else target
-        return open_npz(file.path, key, weight_key=weight)
+        return open_npz(file.path, target, weight_key=weight)
 
     source = joined(files, opened, feature_names)
     if n_features is not None and source.n_features != n_features:

@@ -20,55 +20,33 @@ from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad.validation import check_int
 
 T = TypeVar("T")
-MAX_CLASSES = 1000
-"""More distinct target values than this are not listed by `TargetSummary`."""
-
-MAX_INFERRED_CLASSES = 20
-"""Integral targets with at most this many distinct values are taken as class labels."""
+MAX_CLASSES = 1000  # more distinct values of a target are not counted
 
 
 class Batch(NamedTuple):
-    """Some rows of a source.
-
-    Attributes
-    ----------
-    X : ndarray, csr_matrix or Arrow table of shape (b, d)
-        Features, in the dtype they are stored in.
-    y : ndarray of shape (b,) or (b, k), or None
-        Targets: numbers, or labels of dtype object or str.
-    sample_weight : ndarray of float64, shape (b,), or None
-        Weights.
-    rows : ndarray of int64, shape (b,)
-        The row numbers in the source, counted from 0.
-    """
+    """Some rows of a source."""
 
     X: Matrix
+    """Features (b, d): an array, CSR matrix or Arrow table in the dtype they are stored in."""
     y: AnyArray | None
+    """Targets (b,) or (b, k): numbers, or labels of dtype object or str."""
     sample_weight: Float64Array | None
+    """Weights (b,)."""
     rows: IntArray
+    """The row numbers in the source (b,), counted from 0."""
 
 
 @dataclass(frozen=True)
 class TargetSummary:
-    """Summary of the targets from one pass over them.
-
-    Attributes
-    ----------
-    n_rows : int
-        Number of targets.
-    kind : {"integer", "float", "string"}
-        Type of the targets; booleans count as integers.
-    classes : ndarray or None
-        The sorted distinct values; None for a target with several columns or with more
-        than 1000 distinct values.
-    counts : ndarray of int64 or None
-        Number of rows of each class.
-    """
+    """Summary of the targets from one pass over them."""
 
     n_rows: int
     kind: Literal["integer", "float", "string"]
+    """Type of the targets; booleans count as integers."""
     classes: AnyArray | None
+    """The sorted distinct values; None for several columns or more than 1000 values."""
     counts: IntArray | None
+    """Number of rows of each class."""
 
     def infer_task(self) -> Literal["classification", "regression"]:
         """Guess the task.
@@ -78,7 +56,7 @@ class TargetSummary:
         """
         if self.kind == "string":
             return "classification"
-        if self.classes is None or len(self.classes) > MAX_INFERRED_CLASSES:
+        if self.classes is None or len(self.classes) > 20:
             return "regression"
         integral = self.kind == "integer" or np.all(self.classes == np.round(self.classes))
         return "classification" if integral else "regression"
@@ -89,38 +67,24 @@ class BatchSource(ABC):
 
     Subclasses set the attributes and implement `read`. It should pass its result through
     `check_batch`, and so should `take` if it is overridden.
-
-    Attributes
-    ----------
-    n_rows, n_features : int
-        Shape of the data.
-    feature_names : list of str or None
-        Column names, if the data have them.
-    is_sparse : bool
-        Whether batches hold CSR matrices.
-    has_target, has_weight : bool
-        Whether batches carry `y` and `sample_weight`.
-    as_frame : bool
-        Whether batches hold Arrow tables, which estimators encode, instead of numbers.
-    in_memory : bool
-        Whether `take` is cheap for arbitrary rows.
-    reading_bytes : float
-        Approximate memory in bytes that reading takes besides the rows themselves.
-    kept_bytes : float
-        The part of `reading_bytes` that is held between two reads.
     """
 
     n_rows: int
     n_features: int
     feature_names: list[str] | None = None
     is_sparse: bool = False
+    """Whether batches hold CSR matrices."""
     has_target: bool = False
     has_weight: bool = False
     as_frame: bool = False
+    """Whether batches hold Arrow tables, which estimators encode, instead of numbers."""
     in_memory: bool = False
+    """Whether `take` is cheap for arbitrary rows."""
     on_workers: ClassVar[bool] = False  # whether the workers of a cluster have the rows
     reading_bytes: float = 0.0
+    """Approximate memory that reading takes besides the rows themselves."""
     kept_bytes: float = 0.0
+    """The part of `reading_bytes` that is held between two reads."""
     _summary: TargetSummary | None = None
 
     @abstractmethod
@@ -182,35 +146,20 @@ class BatchSource(ABC):
         ]
         return index_batch(concat_batches(parts), np.argsort(order))
 
-    def chunks(
-        self,
-        chunk_rows: int = 65536,
-        *,
-        start: int = 0,
-        stop: int | None = None,
-        prefetch: bool = False,
-    ) -> Iterator[Batch]:
+    def chunks(self, chunk_rows: int = 65536, *, prefetch: bool = False) -> Iterator[Batch]:
         """Yield rows in the order of storage, at most `chunk_rows` at a time.
 
         Parameters
         ----------
         chunk_rows : int, default=65536
             Number of rows of every chunk except the last.
-        start, stop : int
-            The first row, and the row after the last; by default all rows.
         prefetch : bool, default=False
             Whether a thread reads the next chunk, from a copy of the source, while the current
             one is used.
-
-        Yields
-        ------
-        Batch
-            The rows.
         """
-        step = check_int(chunk_rows, "chunk_rows", low=1)
-        start, stop = check_range(start, self.n_rows if stop is None else stop, self.n_rows)
+        step, n = check_int(chunk_rows, "chunk_rows", low=1), self.n_rows
         source = copy(self) if prefetch else self
-        chunks = (source.read(a, min(a + step, stop)) for a in range(start, stop, step))
+        chunks = (source.read(a, min(a + step, n)) for a in range(0, n, step))
         return prefetched(chunks) if prefetch else chunks
 
     def map_chunks(self, function: Callable[[Batch], Any]) -> Iterator[Any]:
@@ -246,11 +195,6 @@ def prefetched(items: Iterable[T]) -> Iterator[T]:
     ----------
     items : iterable
         Produces the items; only the thread uses it.
-
-    Yields
-    ------
-    object
-        The items, in order.
     """
     iterator, end = iter(items), cast(T, object())
     close: Any = getattr(iterator, "close", lambda: None)  # generators have it

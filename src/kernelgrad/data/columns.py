@@ -41,22 +41,8 @@ def missing_column(name: str, names: Sequence[str], what: str, path: Path) -> Da
 class ColumnSource(FileSource):
     """A file whose rows are read as Arrow tables with the chosen columns.
 
-    Parameters
-    ----------
-    path : path
-        The file.
-    target, weight : str, optional
-        Columns with the targets and the sample weights.
-    drop : sequence of str, default=()
-        Columns to leave out.
-    feature_names : sequence of str, optional
-        The feature columns, in order; by default all remaining columns.
-    as_frame : bool, default=False
-        Whether batches are Arrow tables, with text, dates and missing values, instead of
-        numbers.
-    keys : mapping of str to (Arrow type, value), optional
-        Additional columns with a constant value, which come from folder names. They replace
-        columns of the same name in the file.
+    The parameters are those of `open_source` and `keys`, the Arrow types and the values of
+    constant columns from folder names, which replace columns of the file.
     """
 
     feature_names: list[str]
@@ -252,13 +238,6 @@ class ParquetSource(ColumnSource):
     time: consecutive reads continue where the last one ended, others start at the beginning of
     a row group. Features are float32 if float32 represents every feature column exactly
     (float16, float32, booleans and integers up to 16 bits), otherwise float64.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-    target, weight, drop, feature_names, as_frame, keys
-        As in :class:`ColumnSource`.
     """
 
     def _header(self) -> list[str]:

@@ -25,13 +25,6 @@ class CsvSource(ColumnSource, TextSource):
     semicolon and tab in this line. A column holds numbers, booleans or dates if all its values
     do, otherwise text. Without ``as_frame=True`` features are float64. Quoted values must not
     contain line breaks; blank lines are ignored. The first opening checks every value.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-    target, weight, drop, feature_names, as_frame, keys
-        As in :class:`ColumnSource`.
     """
 
     reading_bytes = 40e6  # pages of text and their Arrow tables
@@ -54,17 +47,15 @@ class CsvSource(ColumnSource, TextSource):
         unnamed = [i for i, name in enumerate(names, 1) if not name.strip()]
         if unnamed or not names:
             where = f" with a name for column {unnamed[0]}" if unnamed else ""
-            raise (DataError if raw else NoRows)(
-                f"{self._path}: the first line {text[:60]!r} does not name every column; "
-                f"write a header line{where}."
-            )
-        if all(map(is_number, names)):
-            raise DataError(
-                f"{self._path}: the first line {text[:60]!r} holds numbers, not column names; "
-                "write a header line."
-            )
-        self._stored_names = names
-        return names
+            wrong = "does not name every column"
+        elif all(map(is_number, names)):
+            where, wrong = "", "holds numbers, not column names"
+        else:
+            self._stored_names = names
+            return names
+        raise (DataError if raw else NoRows)(
+            f"{self._path}: the first line {text[:60]!r} {wrong}; write a header line{where}."
+        )
 
     def _open(self) -> None:
         for _ in self._open_rows(self._stored_names[0]):

@@ -29,14 +29,8 @@ class LibsvmSource(TextSource):
 
     The first opening checks every line. Comments and ``qid`` are ignored. Indices count from 1
     unless index 0 occurs.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-    n_features : int, optional
-        Number of features. By default it is the largest index, which may be at most
-        10,000,000, so that a corrupt index does not allocate too much memory.
+    By default `n_features` is the largest index, which may be at most 10,000,000, so that a
+    corrupt index does not allocate too much memory.
     """
 
     is_sparse = True
@@ -57,7 +51,8 @@ class LibsvmSource(TextSource):
     def _set_bounds(self) -> None:
         """Set the lowest index of a feature, and the highest with the negated row of it."""
         self._lowest, self._highest = 1, (-1, 0)
-        for first_row, lists in self._open_rows("indices"):
+        for first_row, table in self._open_rows("indices"):
+            lists = table.column(0).combine_chunks()
             indices = np.asarray(lists.flatten())
             if len(indices):
                 self._lowest = min(self._lowest, int(indices.min()))

@@ -19,26 +19,12 @@ from kernelgrad.data.text import TextSource
 from kernelgrad.exceptions import DataError
 from kernelgrad.types import AnyArray, IntArray
 
-_SMALL_TABLES = 16 << 20  # bytes of the tables of small text files that stay in memory
-
 
 class MultiSource(PagedSource):
-    """The concatenated rows of several sources.
+    """The concatenated rows of several sources of one class with the same columns.
 
     Different types of numbers are converted to a common type that holds all values. A column
-    must not mix text and numbers.
-
-    Parameters
-    ----------
-    parts : sequence of BatchSource
-        The sources, of one class and with the same columns.
-    names : sequence of str
-        Their names in messages, such as paths.
-
-    Raises
-    ------
-    DataError
-        A source differs in columns, types, target, weights or sparsity; the message names it.
+    must not mix text and numbers. Messages contain `names`, such as paths.
     """
 
     def __init__(self, parts: Sequence[BatchSource], names: Sequence[str]) -> None:
@@ -118,7 +104,7 @@ def joined(
     """
     parts: list[BatchSource] = []
     names: list[str] = []
-    room = _SMALL_TABLES
+    room = 16 << 20  # bytes of the tables of small text files that stay in memory
     for file in files:
         try:
             part = opened(file, parts[0].feature_names if parts else feature_names)
@@ -129,9 +115,7 @@ def joined(
         parts.append(part)
         names.append(str(file.path))
         if isinstance(part, TextSource):
-            room -= part.table_bytes
-            if room < 0:
-                part.forget()
+            room = part.keep(room)
         if isinstance(part, ColumnSource) and isinstance(parts[0], ColumnSource):
             more = sorted(part.columns - parts[0].columns)
             if more and feature_names is None:

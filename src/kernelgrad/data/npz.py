@@ -7,8 +7,6 @@ import os
 import struct
 import sys
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Literal
 
@@ -22,12 +20,11 @@ from kernelgrad.exceptions import DataError
 from kernelgrad.types import AnyArray, Matrix
 
 _CSR_PARTS = ("data", "indices", "indptr", "shape")
-_TARGET_KEYS = ("y", "y_train", "train_y")
 
 
 def open_npz(
     path: str | os.PathLike[str],
-    target_key: str | None = "y",
+    target_key: str | None = None,
     data_key: str = "X",
     *,
     weight_key: str | None = None,
@@ -41,30 +38,25 @@ def open_npz(
     ----------
     path : path
         The archive.
-    target_key : str or None, default="y"
-        Name of the targets; None if there are none. If there is no ``y``, the default also
-        finds ``y_train`` and ``train_y``.
+    target_key : str, optional
+        Name of the targets, by default ``y``, ``y_train`` or ``train_y`` if there is one.
     data_key : str, default="X"
         Name of the features, otherwise ``X_train``, otherwise the parts of a CSR matrix named
         ``data``, ``indices``, ``indptr`` and ``shape``, possibly with the prefix ``train_``.
     weight_key : str, optional
         Name of the sample weights.
-
-    Returns
-    -------
-    ArraySource
-        The data.
     """
-    path = Path(path)
-    with _archive(path) as archive:
+    path, cannot = Path(path), "is not a readable .npz archive"
+    with decoding(path, cannot, "write it with numpy.savez"), zipfile.ZipFile(path) as archive:
         keys = _keys(archive)
         X: Matrix
         if data_key in keys or "X_train" in keys:
             X = _member(archive, data_key if data_key in keys else "X_train", path, mapped=True)
         else:
             X = _csr(archive, data_key, path)
-        usual = _TARGET_KEYS if target_key == "y" else ()
-        target_key = next((key for key in usual if key in keys), target_key)
+        if target_key is None:
+            usual = ("y", "y_train", "train_y")
+            target_key = next((key for key in usual if key in keys), None)
         columns = {"target array": target_key, "weight array": weight_key}
         for what, key in columns.items():
             if key is not None and key not in keys:
@@ -87,28 +79,10 @@ def open_npy(
         File with the features.
     target, weight : path, optional
         Files with the targets and with the sample weights.
-
-    Returns
-    -------
-    ArraySource
-        The data.
     """
     files = [None if p is None else Path(p) for p in (path, target, weight)]
     arrays = map(_map_array, files)
     return ArraySource.of_files([file for file in files if file is not None], *arrays)
-
-
-def default_target(path: Path) -> str | None:
-    """Return "y" if the archive has targets under one of the usual names."""
-    with _archive(path) as archive:
-        return "y" if set(_TARGET_KEYS).intersection(_keys(archive)) else None
-
-
-@contextmanager
-def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    remedy = "write it with numpy.savez"
-    with decoding(path, "is not a readable .npz archive", remedy), zipfile.ZipFile(path) as it:
-        yield it
 
 
 def _keys(archive: zipfile.ZipFile) -> list[str]:

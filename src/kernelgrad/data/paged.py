@@ -6,7 +6,7 @@ import errno
 import hashlib
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +19,6 @@ from kernelgrad.data import base
 from kernelgrad.data.base import Batch, BatchSource
 from kernelgrad.exceptions import DataError
 from kernelgrad.types import AnyArray, IntArray
-
-_BLOCK, _BLOCKS = 2**20, 256  # bytes per block of a digest, and the number of blocks
 
 
 def import_pyarrow() -> Any:
@@ -67,7 +65,7 @@ def within(*paths: Path) -> Iterator[None]:
 def spread(size: int, step: int) -> list[int]:
     """Return the starts of blocks of `step` that cover `size`, or of 256 spread evenly."""
     starts = range(0, size, step)
-    chosen = np.linspace(0, len(starts) - 1, min(len(starts), _BLOCKS))
+    chosen = np.linspace(0, len(starts) - 1, min(len(starts), 256))
     return [starts[round(i)] for i in chosen.tolist()]
 
 
@@ -83,26 +81,15 @@ class Stamp:
         state = path.stat()
         return cls(path, (state.st_size, state.st_mtime_ns, state.st_ino))
 
-    def digest(self) -> bytes:
-        """Return a digest of all bytes, or of 256 MiB spread evenly over a larger file."""
-        digest = hashlib.blake2b(str(self.state[0]).encode(), digest_size=16)
-        with self.unchanged(), self.path.open("rb") as file:
-            for start in spread(self.state[0], _BLOCK):
-                file.seek(start)
-                digest.update(file.read(_BLOCK))
-        return digest.digest()
-
-    def check(self) -> None:
-        with suppress(FileNotFoundError):
-            if Stamp.of(self.path) == self:
-                return
-        raise self.changed()
-
     def changed(self) -> DataError:
         return DataError(
             f"{self.path} has changed since it was opened; open it again, and leave it "
             "unchanged while it is in use."
         )
+
+    def check(self) -> None:
+        if not self.path.exists() or Stamp.of(self.path) != self:
+            raise self.changed()
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
@@ -166,9 +153,8 @@ class PagedSource(BatchSource):
 class FileSource(PagedSource):
     """A file of groups of rows, each of which is decoded from its beginning.
 
-    Consecutive reads continue where the last one ended, others start at the beginning of a
-    group. Subclasses call `__init__` and `_set_groups`, set `_schema` and `_columns`, and
-    implement `_tables`, `_batch` and `_labels`.
+    Consecutive reads continue where the last one ended. Subclasses call `__init__` and
+    `_set_groups`, set `_schema` and `_columns`, and implement `_tables`, `_batch`, `_labels`.
     """
 
     _schema: Any  # the Arrow schema of the stored columns
@@ -262,8 +248,14 @@ class FileSource(PagedSource):
                 raise _wrong_end(self._path, at)
 
     def digest(self) -> bytes:
-        """Return a digest of the file and of the columns that are read."""
-        return super().digest() + self._stamp.digest()
+        """Return a digest of the columns and of the file, at most of 256 MiB spread evenly."""
+        size = self._stamp.state[0]
+        digest = hashlib.blake2b(str(size).encode(), digest_size=16)
+        with self._stamp.unchanged(), self._path.open("rb") as file:
+            for start in spread(size, 2**20):
+                file.seek(start)
+                digest.update(file.read(2**20))
+        return super().digest() + digest.digest()
 
 
 class _Stream:
@@ -275,7 +267,7 @@ class _Stream:
         self._rest: Any = None
 
     def rows(self, start: int, stop: int) -> Iterator[Any]:
-        """Yield tables of the rows from `start`, which is at least `at`, to `stop`."""
+        """Yield tables of the rows from `start`, not before `at`, to `stop`."""
         while self.at < stop:
             if self._rest is None:
                 self._rest = next(self._tables, None)

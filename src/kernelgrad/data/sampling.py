@@ -20,24 +20,15 @@ BUFFER_ROWS = 131_072
 
 
 class EpochBatch(NamedTuple):
-    """A random batch and its place in the sequence.
-
-    Attributes
-    ----------
-    batch : Batch
-        The rows.
-    epoch : int
-        Number of the current pass over the data, from 0.
-    iteration : int
-        Number of this batch in the whole sequence, from 0.
-    fraction : float
-        Number of epochs completed after this batch.
-    """
+    """A random batch and its place in the sequence."""
 
     batch: Batch
     epoch: int
+    """Number of the current pass over the data, from 0."""
     iteration: int
+    """Number of this batch in the whole sequence, from 0."""
     fraction: float
+    """Number of epochs completed after this batch."""
 
 
 class _Buffer(NamedTuple):
@@ -84,11 +75,6 @@ def sample_batches(
         two for sparse data.
     max_epochs : int, optional
         Number of epochs after which to stop; by default the sequence is endless.
-
-    Yields
-    ------
-    EpochBatch
-        The batch with its epoch, iteration and completed fraction of epochs.
     """
     batch_size = check_int(batch_size, "batch_size", low=1)
     seed, start = check_int(seed, "seed"), check_int(start, "start")
@@ -212,12 +198,21 @@ def _page_order(
 
 def _fill(source: BatchSource, buffer: _Buffer, left: Batch | None) -> Batch:
     """Read the rows of a buffer, in the order of `buffer.rows`."""
-    pieces = _pieces(source, buffer, left)
+
+    def pieces() -> Iterator[Batch]:
+        if len(buffer.carried):  # read only when a resumed run begins
+            yield source.take(buffer.carried) if left is None else left
+        wanted = np.sort(buffer.rows)
+        for low, high in buffer.pages:
+            i, j = np.searchsorted(wanted, (low, high))
+            piece = source.read(low, high)
+            yield piece if j - i == high - low else index_batch(piece, wanted[i:j] - low)
+
     if source.is_sparse:
-        return base.concat_batches(list(pieces))
+        return base.concat_batches(list(pieces()))
     X: AnyArray = np.empty((0, 0))
     others, at = [], 0
-    for piece in pieces:
+    for piece in pieces():
         n = len(piece.rows)
         if not others:
             X = np.empty((len(buffer.rows), piece.X.shape[1]), piece.X.dtype)
@@ -228,16 +223,6 @@ def _fill(source: BatchSource, buffer: _Buffer, left: Batch | None) -> Batch:
     return base.concat_batches(others)._replace(X=X, rows=buffer.rows)
 
 
-def _pieces(source: BatchSource, buffer: _Buffer, left: Batch | None) -> Iterator[Batch]:
-    if len(buffer.carried):  # read only when a resumed run begins
-        yield source.take(buffer.carried) if left is None else left
-    wanted = np.sort(buffer.rows)
-    for low, high in buffer.pages:
-        i, j = np.searchsorted(wanted, (low, high))
-        piece = source.read(low, high)
-        yield piece if j - i == high - low else index_batch(piece, wanted[i:j] - low)
-
-
 def split_rows(
     source: BatchSource | int,
     fraction: float,
@@ -246,7 +231,7 @@ def split_rows(
     stratify: AnyArray | None = None,
     max_rows: int | None = None,
 ) -> IntArray:
-    """Choose validation rows at random.
+    """Choose validation rows at random: increasing numbers, at least one and not all.
 
     Parameters
     ----------
@@ -261,11 +246,6 @@ def split_rows(
         row for training.
     max_rows : int, optional
         Upper limit on the number of rows chosen.
-
-    Returns
-    -------
-    ndarray of int64
-        Row numbers in increasing order; at least one and not all.
     """
     n = source.n_rows if isinstance(source, BatchSource) else check_int(source, "source")
     fraction = check_real(fraction, "fraction", low=0, high=1, low_open=True, high_open=True)

@@ -94,14 +94,14 @@ class TextSource(FileSource):
             yield b"".join(page), number + 1 - len(page)
 
     def _open_rows(self, column: str) -> Iterator[tuple[int, Any]]:
-        """Convert the text, and yield the first row and the values of each batch."""
+        """Convert the text, and yield the first row of each page and a table of a column."""
         self._content = self._converted()
         self._schema = import_pyarrow().ipc.open_file(self._content).schema
         counts, first_row = [], 0
-        for batch in self._batches(0, [column]):
-            yield first_row, batch.column(0)
-            counts.append(batch.num_rows)
-            first_row += batch.num_rows
+        for table in self._tables(0, [column]):
+            yield first_row, table
+            counts.append(table.num_rows)
+            first_row += table.num_rows
         self._set_groups(counts)
 
     def _check_rows(self) -> None:
@@ -112,32 +112,25 @@ class TextSource(FileSource):
         if isinstance(self._content, str):
             self._content = None
 
-    @property
-    def table_bytes(self) -> int:
-        """Bytes of the table of a small file, which stays in memory."""
-        return 0 if self._content is None else int(self._content.size)
+    def keep(self, room: int) -> int:
+        """Keep the table of a small file if it takes at most `room` bytes; return the rest."""
+        size = 0 if self._content is None else int(self._content.size)
+        if size > room:  # the file is parsed whenever it is read
+            self._content, size = None, 0
+        return room - size
 
-    def forget(self) -> None:
-        """Free the table of a small file, which is parsed at every read from now on."""
-        self._content = None
-
-    def _batches(self, group: int, columns: Sequence[str]) -> Iterator[Any]:
-        """Yield record batches of some columns; others are not read."""
-        pa = import_pyarrow()
-        fields = [self._schema.get_field_index(name) for name in columns]
+    def _tables(self, group: int, columns: Sequence[str]) -> Iterator[Any]:
+        pa, stored = import_pyarrow(), self._stored(columns)
+        fields = [self._schema.get_field_index(name) for name in stored]
         content = self._converted() if self._content is None else self._content
         remedy = f"delete {' or '.join(map(str, _places(self._path)))}, and open it again"
         with decoding(self._path, "was converted to a file that is damaged", remedy):
             options = pa.ipc.IpcReadOptions(included_fields=fields)
             reader = pa.ipc.open_file(content, options=options)
             for i in range(group, reader.num_record_batches):
-                batch = reader.get_batch(i).select(columns)
+                batch = reader.get_batch(i).select(stored)
                 batch.validate(full=True)
-                yield batch
-
-    def _tables(self, group: int, columns: Sequence[str]) -> Iterator[Any]:
-        for batch in self._batches(group, self._stored(columns)):
-            yield self._completed(import_pyarrow().Table.from_batches([batch]), columns)
+                yield self._completed(pa.Table.from_batches([batch]), columns)
 
     def _converted(self) -> Any:
         """Return the path or the bytes of the Arrow file, after making it if necessary."""
