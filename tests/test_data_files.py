@@ -245,10 +245,6 @@ def test_libsvm_files_count_alike(tmp_path):
         open_source(tmp_path, n_features=5)
 
 
-def npz(path, **arrays):
-    np.savez(path, **arrays)
-
-
 def parquet(path, **columns):
     pq.write_table(pa.table(columns), path)
 
@@ -258,7 +254,7 @@ def csv(path, **columns):
     path.write_text("\n".join([",".join(columns), *(",".join(map(str, v)) for v in values)]))
 
 
-ONE = np.ones((2, 2))
+ONE, npz = np.ones((2, 2)), np.savez
 CSR = {"data": [1.0], "indices": [1], "indptr": [0, 1], "shape": [1, 2]}
 
 
@@ -274,22 +270,12 @@ CSR = {"data": [1.0], "indices": [1], "indptr": [0, 1], "shape": [1, 2]}
                 {"a": [1]}, {"a": ["x"]}, {"as_frame": True},
                 r"1\.\w+: column 'a' has type string, but int64 in .*0\.\w+.*write it in one",
             ),
-            (
-                {"a": [1], "y": [1]}, {"a": [1], "y": ["x"]}, {"target": "y"},
-                r"1\.\w+: column 'y' has type string, but int64 in .*0\.\w+",
-            ),
-            (
-                {"a": [1], "y": [1]}, {"a": [1]}, {"target": "y"},
-                r"1\.\w+ has no target column 'y'",
-            ),
+            ({"a": [1], "y": [1]}, {"a": [1]}, {"target": "y"}, "1.* has no target column 'y'"),
         )
     ] + [
         (npz, "npz", {"X": ONE}, {"X": ONE[:, :1]}, {}, "1.npz and .* differ in n_features"),
         (npz, "npz", {"X": ONE, "y": [1, 2]}, {"X": ONE}, {}, "1.npz and .* differ in has_t"),
-        (
-            npz, "npz", {"X": ONE}, CSR, {},
-            "1.npz and .*0.npz differ in is_sparse: True and False",
-        ),
+        (npz, "npz", {"X": ONE}, CSR, {}, "1.npz and .*0.npz differ in is_sparse: True and"),
         (
             npz, "npz", {"X": ONE, "y": [1, 2]}, {"X": ONE, "y": ["a", "b"]}, {},
             r"1.npz: the targets have type <U1 and shape \(2,\), but int64",
@@ -440,16 +426,10 @@ def test_text_is_converted_by_several_threads(big):
     assert {file.name for file in big.parent.iterdir()} == {"big.csv", ".big.csv.arrow"}
 
 
-@every(
-    ("last", "kind", "value"),
-    [
-        ("7", "int64", 7),
-        ("7.5", "double", 7.5),
-        ("x", "string", "x"),
-        ("", "int64", None),
-        ("true", "string", "true"),
-    ],
-)
+LATE = [("7", "int64", 7), ("7.5", "double", 7.5), ("x", "string", "x"), ("", "int64", None)]
+
+
+@every(("last", "kind", "value"), [*LATE, ("true", "string", "true")])
 def test_types_of_late_values(tmp_path, last, kind, value):
     path = file_of(tmp_path, csv_rows(BIG, tail=f"{last},end,1\n"), "late.csv")
     table = open_source(path, target="y", as_frame=True).read(BIG - 1, BIG + 1).X
@@ -560,19 +540,6 @@ def test_prefetched_works_one_item_ahead():
     assert not names_of_threads()
 
 
-@pytest.mark.parametrize("kind", ["parquet", "svm"])
-def test_a_source_can_be_read_while_chunks_are_made(tmp_path, rows, kind):
-    for i in range(3):
-        write(tmp_path / f"{i}.{kind}", *rows)
-    source = open_source(f"{tmp_path}/*.{kind}", **options(kind))
-    X = np.tile(rows[0], (3, 1))
-    rng = np.random.default_rng(0)
-    for chunk in source.chunks(500, prefetch=True):
-        np.testing.assert_array_equal(dense(chunk.X), X[chunk.rows])
-        some = rng.integers(0, len(X), 5)
-        np.testing.assert_array_equal(dense(source.take(some).X), X[some])
-
-
 # -- how much is decoded -----------------------------------------------------------------
 
 
@@ -614,13 +581,13 @@ def test_little_is_decoded_at_a_time(tmp_path, n_files, group):
     assert 0 < most < X.nbytes / 2
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv.gz"])
+@pytest.mark.parametrize("kind", ["parquet", "csv.gz", "svm"])
 def test_one_thread_reads_at_a_time(tmp_path, rows, kind):
     for i in range(3):
         write(tmp_path / f"{i}.{kind}", *rows)
     source = open_source(f"{tmp_path}/*.{kind}", **options(kind))
-    starts = np.random.default_rng(0).integers(3 * N - 50, size=100).tolist()
-    with ThreadPoolExecutor(8) as threads:
-        batches = list(threads.map(lambda start: source.read(start, start + 50), starts))
-    for batch in batches:
-        np.testing.assert_array_equal(batch.X, rows[0][batch.rows % N])
+    starts = np.random.default_rng(0).integers(3 * N - 50, size=30).tolist()
+    with ThreadPoolExecutor(4) as threads:
+        batches = threads.map(lambda start: source.read(start, start + 50), starts)
+        for batch in [*source.chunks(500, prefetch=True), *batches]:
+            np.testing.assert_array_equal(dense(batch.X), rows[0][batch.rows % N])
