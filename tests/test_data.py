@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -18,10 +19,6 @@ from kernelgrad.data import (
     ArraySource,
     Batch,
     BatchSource,
-    CsvSource,
-    LibsvmSource,
-    ParquetSource,
-    open_npz,
     open_source,
     sample_batches,
     split_rows,
@@ -40,10 +37,8 @@ def all_rows(**arguments):
 class Recorded(BatchSource):
     """A source that records its reads."""
 
-    def __init__(self, n, block=None, seekable=True):
-        self.n_rows, self.n_features, self.seekable = n, 1, seekable
-        self.block = block
-        self.reads = []
+    def __init__(self, n, block=None):
+        self.n_rows, self.n_features, self.block, self.reads = n, 1, block, []
 
     def block_starts(self):
         return None if self.block is None else np.arange(0, self.n_rows, self.block)
@@ -61,24 +56,15 @@ class Recorded(BatchSource):
     seed=st.integers(0, 5),
     buffer_rows=st.integers(1, 300),
     block=st.none() | st.integers(1, 200),
-    seekable=st.booleans(),
     in_memory=st.booleans(),
     start=st.integers(0, 30),
     data=st.data(),
 )
-def test_sampling_property(
-    n, batch_size, seed, buffer_rows, block, seekable, in_memory, start, data
-):
+def test_sampling_property(n, batch_size, seed, buffer_rows, block, in_memory, start, data):
     exclude = np.array(sorted(data.draw(st.sets(st.integers(0, n - 1), max_size=n - 1))), int)
-    source = ArraySource(np.arange(n)[:, None]) if in_memory else Recorded(n, block, seekable)
-    arguments = {
-        "source": source,
-        "batch_size": batch_size,
-        "seed": seed,
-        "exclude": exclude,
-        "buffer_rows": buffer_rows,
-        "max_epochs": 2,
-    }
+    source = ArraySource(np.arange(n)[:, None]) if in_memory else Recorded(n, block)
+    arguments = {"source": source, "batch_size": batch_size, "seed": seed, "exclude": exclude}
+    arguments |= {"buffer_rows": buffer_rows, "max_epochs": 2}
     batches = list(sample_batches(**arguments))
     left = n - len(exclude)
     size = min(batch_size, left)
@@ -89,11 +75,8 @@ def test_sampling_property(
         assert not np.isin(rows, exclude).any()
     for b in batches:
         np.testing.assert_array_equal(b.batch.X[:, 0], b.batch.rows)
-    tail = all_rows(**arguments, start=start, chunk_rows=7)
-    expected = [b.batch.rows for b in batches[start:]]
-    assert len(tail) == len(expected)
-    for one, two in zip(tail, expected, strict=True):
-        np.testing.assert_array_equal(one, two)
+    tail = all_rows(**arguments, start=start)
+    assert [rows.tolist() for rows in tail] == [b.batch.rows.tolist() for b in batches[start:]]
 
 
 def test_the_order_of_reads():
@@ -101,8 +84,6 @@ def test_the_order_of_reads():
         list(sample_batches(source, 64, seed=0, **arguments))
         return [a for a, _ in source.reads]
 
-    starts = reads(Recorded(5000, seekable=False), buffer_rows=640, max_epochs=1)
-    assert starts == sorted(set(starts))
     starts = reads(Recorded(5000), buffer_rows=640, max_epochs=1)
     assert len(starts) == 125
     assert starts != sorted(starts) == list(range(0, 5000, 40))  # each page once
@@ -112,9 +93,8 @@ def test_the_order_of_reads():
     assert sorted(starts) == list(range(0, 30_000, 100))
     assert {len(set(units[i : i + 16])) for i in range(0, 160, 16)} == {16}
     for unit in range(30):
-        assert [a for a in starts if a // 1000 == unit] == sorted(
-            range(unit * 1000, unit * 1000 + 1000, 100)
-        )
+        own = [a for a in starts if a // 1000 == unit]
+        assert own == list(range(unit * 1000, unit * 1000 + 1000, 100))
     # few large units are read at several places
     starts = reads(Recorded(32_000, block=16_000), buffer_rows=1600, max_epochs=1)
     assert all(len({a // 2000 for a in starts[i : i + 16]}) == 16 for i in range(0, 320, 16))
@@ -132,8 +112,6 @@ def test_split_rows():
     rows = split_rows(1000, 0.3, seed=0, stratify=y)
     assert len(rows) == 300
     assert set(np.delete(y, rows)) == {"rare", "single", "common"}
-    np.testing.assert_array_equal(rows, split_rows(1000, 0.3, seed=0, stratify=y))
-    assert not np.array_equal(rows, split_rows(1000, 0.3, seed=1, stratify=y))
     assert len(split_rows(2, 0.9, seed=0)) == len(split_rows(2, 0.01, seed=0)) == 1
     assert len(split_rows(10, 0.99, seed=0, stratify=np.arange(10) % 2)) == 8
     y = np.repeat([0, 1, 2], [17, 14, 9])  # a quarter: 4.25, 3.5 and 2.25 rows
@@ -144,13 +122,14 @@ def test_array_source(tmp_path):
     X = np.arange(12.0).reshape(6, 2)
     source = ArraySource(X, np.array(list("abcabc")), np.ones(6, dtype=int), ["p", "q"])
     assert np.shares_memory(source.read(0, 6).X, X)
-    assert source.in_memory
     assert source.read(1, 3).sample_weight.dtype == np.float64
     mapped = np.memmap(tmp_path / "m", dtype=np.float32, mode="w+", shape=(50, 2))
     assert not ArraySource(mapped).in_memory
     assert len(all_rows(source=ArraySource(mapped), batch_size=7, seed=0, max_epochs=1)) == 7
     np.testing.assert_array_equal(ArraySource(sp.coo_array(X)).read(2, 4).X.toarray(), X[2:4])
     assert ArraySource(X > 3).read(0, 6).X.dtype == np.uint8
+    sparse = [ArraySource(sp.csr_matrix(part)).digest() for part in (X, X, X[::-1])]
+    assert sparse[0] == sparse[1] != sparse[2]
     X[4, 1] = np.nan
     assert np.isnan(ArraySource(X, checked=True).read(0, 6).X).any()
     big = np.full((4, 2), np.finfo(np.float32).max, dtype=np.float32)
@@ -167,7 +146,6 @@ def test_array_source(tmp_path):
         (np.arange(5000.0), "float", "regression"),
         (np.array([True, False]), "integer", "classification"),
         (np.array(["a", "b"], dtype=object), "string", "classification"),
-        (np.array(list("abab")), "string", "classification"),
         (np.ones((6, 2)), "float", "regression"),
     ],
 )
@@ -175,18 +153,17 @@ def test_infer_task(y, kind, task):
     summary = ArraySource(np.ones((len(y), 1)), y).summarize_target()
     assert (summary.kind, summary.infer_task()) == (kind, task)
     assert (summary.classes is None) == (y.ndim == 2 or len(y) > 1000)
-    if summary.classes is not None:
-        np.testing.assert_array_equal(summary.classes, np.unique(y))
 
 
 ONE = np.ones((2, 1))
 ROWS = ArraySource(np.ones((4, 1)))
 BAD = np.ones((5, 3))
 BAD[3, 1] = np.inf
-
-
-def named():
-    return ArraySource(BAD, feature_names=["p", "q", "r"])
+NAMED = ArraySource(BAD, feature_names=["p", "q", "r"])
+SPARSE = ArraySource(sp.csr_matrix(BAD))
+MIXED = ArraySource(ONE, np.array(["a", 1], object))
+drawn = partial(sample_batches, ROWS, 2, seed=0)
+cut = partial(split_rows, 3, 0.5, seed=0)
 
 
 @every(
@@ -200,39 +177,19 @@ def named():
         (lambda: ArraySource(ONE, None, np.ones(3)), ValueError, r"sample_weight has shape"),
         (lambda: ArraySource(ONE, None, None, ["a", "b"]), ValueError, "2 names but X has 1"),
         (lambda: ArraySource(BAD).read(0, 5), DataError, "column 1 is inf in row 3 .*impute"),
-        (
-            lambda: ArraySource(sp.csr_matrix(BAD)).read(1, 5),
-            DataError, "column 1 is inf in row 3",
-        ),
-        (lambda: named().take(np.array([3])), DataError, "column 'q' is inf in row 3 .*drop"),
+        (lambda: SPARSE.read(1, 5), DataError, "column 1 is inf in row 3"),
+        (lambda: NAMED.take(np.array([3])), DataError, "column 'q' is inf in row 3 .*drop"),
         (lambda: ArraySource(ONE, None, [1, -1]).read(0, 2), DataError, "is -1.0 in row 1"),
         (lambda: ArraySource(ONE).summarize_target(), DataError, "no target; name the target"),
-        (
-            lambda: ArraySource(ONE, np.array(["a", 1], object)).summarize_target(),
-            DataError, "labels of types int, str; convert them",
-        ),
+        (lambda: MIXED.summarize_target(), DataError, "labels of types int, str; convert"),
         (lambda: ROWS.read(2, 9), ValueError, r"Rows \[2, 9\) do not exist.* <= 4"),
         (lambda: ROWS.take(np.array([1, 4])), ValueError, "Row 4 does not exist; .* 0 to 3"),
         (lambda: ROWS.take(np.array([1.0])), TypeError, "integers, got dtype float64"),
-        (
-            lambda: sample_batches(ROWS, 2, seed=0, exclude=np.array([2, 1])),
-            ValueError, "exclude must be strictly increasing",
-        ),
-        (
-            lambda: sample_batches(ROWS, 2, seed=0, exclude=np.arange(4)),
-            DataError, "has 4 rows, of which 4 are excluded; give more",
-        ),
-        (lambda: sample_batches(ROWS, 0, seed=0), ValueError, "batch_size must be at least 1"),
+        (lambda: drawn(exclude=np.array([2, 1])), ValueError, "exclude must be strictly"),
+        (lambda: drawn(exclude=np.arange(4)), DataError, "4 rows, of which 4 are excluded"),
         (lambda: split_rows(1, 0.5, seed=0), DataError, "at least 2 rows of data, got 1"),
-        (
-            lambda: split_rows(3, 0.5, seed=0, stratify=np.arange(3)),
-            DataError, "Each of the 3 classes has a single row.*switch",
-        ),
-        (
-            lambda: split_rows(3, 0.5, seed=0, stratify=np.arange(2)),
-            ValueError, r"one label for each of the 3 rows, got shape \(2,\)",
-        ),
-        (lambda: split_rows(3, 1.0, seed=0), ValueError, "fraction must lie in .*got 1.0"),
+        (lambda: cut(stratify=np.arange(3)), DataError, "Each of the 3 classes has a single"),
+        (lambda: cut(stratify=np.arange(2)), ValueError, r"of the 3 rows, got shape \(2,\)"),
     ],
 )  # fmt: skip
 def test_unusable_arrays_are_named(call, error, message):
@@ -248,21 +205,17 @@ def file_of(tmp_path, text, name="t.csv"):
 
 def test_csv_types(tmp_path):
     body = "".join(f"{i},true,{i % 3}\n" for i in range(9000))
-    source = CsvSource(file_of(tmp_path, "i,b,t\n" + body + "9000.5,false,x\n"), target="t")
+    source = open_source(file_of(tmp_path, "i,b,t\n" + body + "9000.5,false,x\n"), target="t")
     np.testing.assert_array_equal(source.read(8999, 9001).X, [[8999, 1], [9000.5, 0]])
-    assert source.read(0, 2).y.tolist() == ["0", "1"]
     np.testing.assert_array_equal(source.summarize_target().classes, ["0", "1", "2", "x"])
     text = "\ufeffi,t\r\n" + body.replace(",true", "") + "\n\n1,2.5\n"
-    source = CsvSource(file_of(tmp_path, text), target="t")
-    assert source.n_rows == 9001
-    assert source.feature_names == ["i"]
+    source = open_source(file_of(tmp_path, text), target="t")
+    assert (source.n_rows, source.feature_names) == (9001, ["i"])
     assert source.read(0, 1).y.dtype == np.float64
-    assert source.summarize_target().infer_task() == "regression"
-    source = CsvSource(file_of(tmp_path, 'a;"x;y"\n1;"2"\n'))
-    assert source.feature_names == ["a", "x;y"]
-    assert not source.has_target
+    source = open_source(file_of(tmp_path, 'a;"x;y"\n1;"2"\n'))
+    assert (source.feature_names, source.has_target) == (["a", "x;y"], False)
     assert source.read(0, 1).X.tolist() == [[1, 2]]
-    bools = CsvSource(file_of(tmp_path, "a,t\n1,true\n2,false\n"), target="t")
+    bools = open_source(file_of(tmp_path, "a,t\n1,true\n2,false\n"), target="t")
     assert bools.summarize_target().classes.tolist() == [False, True]
 
 
@@ -273,34 +226,22 @@ GOOD = "a,b,t\n" + "1,2,x\n" * 10_000
     ("text", "columns", "message"),
     [
         (GOOD, {"target": "T"}, "has no target column 'T'; choose one of: 'a', 'b', 't'"),
-        (
-            "price,cost\n1,2\n",
-            {"target": "prise"},
-            "target column 'prise'; did you mean 'price'",
-        ),
+        ("price,b\n1,2\n", {"target": "prise"}, "column 'prise'; did you mean 'price'"),
         (GOOD, {"target": "t", "drop": ["z"]}, "column to drop 'z'; choose one of"),
-        (GOOD, {"target": "t", "weight": "w"}, "weight column 'w'; choose"),
         (GOOD, {}, r"'t' is not numeric, for example 'x'; open .* as_frame=True.*drop=\['t'\]"),
         (GOOD + "3,?,x\n", {"target": "t"}, r"column 'b' is not numeric, for example '\?'"),
         (GOOD + "3,,x\n", {"target": "t"}, "column 'b' has a missing value in row 10000"),
-        (GOOD + "3,1,\n", {"target": "t"}, "column 't' has a missing value in row 10000"),
         (GOOD + "3,inf,x\n", {"target": "t"}, "t.csv: Feature column 'b' is inf in row 10000"),
-        (
-            GOOD + "3,4\n",
-            {"target": "t"},
-            "line 10002 has 2 values instead of 3: '3,4'; correct",
-        ),
+        (GOOD + "3,4\n", {"target": "t"}, "line 10002 has 2 values instead of 3: '3,4'; corr"),
         (GOOD + '3,4,"x\ny"\n', {"target": "t"}, "line 10002 opens a quoted value"),
         (GOOD + "1,-2,x\n", {"target": "t", "weight": "b"}, "weight is -2.0 in row 10000"),
         (GOOD, {"target": "a", "weight": "t"}, "weight column 't' is not numeric, .* 'x'"),
         ("a,b\ntrue,1\n" + "2,1\n" * 9000, {}, "'a' is not numeric, for example 'true'"),
-        ("a,b\n" + "true,1\n" * 9000 + "2,1\n", {}, "'a' is not numeric, for example 'true'"),
         ("a,b\n2020-01-01,1\n", {}, "'a' is not numeric, for example '2020-01-01'"),
         ("a,b\n" + "1,1\n" * 9000 + "1_000,1\n", {}, "'a' is not numeric, for example '1_000'"),
         ("a,a\n1,2\n", {}, "two columns named 'a'; rename"),
         ("1,2\n1,2\n", {}, "'1,2' holds numbers, not column names; write a header"),
         ("a,\n1,2\n", {}, "does not name every column; write a header"),
-        ("", {}, "does not name every column; write a header"),
         (",a,\n1,2,3\n", {}, "write a header line with a name for column 3"),
         ("a,b\n", {}, "has no data row; give at least one"),
         ("a\n1\n", {"target": "a"}, "has no feature column left; .* drop fewer"),
@@ -340,22 +281,19 @@ def test_column_arguments(tmp_path):
         with pytest.raises(error, match=message):
             open_source(path, **columns)
     assert open_source(path, feature_names=["b", "a"]).read(0, 1).X.tolist() == [[2, 1]]
-    path = file_of(tmp_path, "a,b,c,t,u\n1,2,3,4,5\n")
-    columns = [("t", None), ("u", None), ("t", "a"), ("t", "b")]
-    sources = [open_source(path, target=t, weight=w, feature_names=["c"]) for t, w in columns]
-    assert len({source.digest() for source in sources}) == len(columns)
+    names = [{}, {"target": "a"}, {"target": "t"}, {"target": "t", "weight": "a"}]
+    sources = [open_source(path, feature_names=["b"], **own) for own in names]
+    assert len({source.digest() for source in sources}) == 4
 
 
 def test_libsvm_against_sklearn(tmp_path):
     text = b"# head\n1 qid:2 1:2 3:4 # note\n\n-1 2:1e-3\n" + b"+1 1:1\n" * 9000 + b"2\n"
     path = file_of(tmp_path, text, "t.svm")
     X, y = load_svmlight_file(str(path))
-    source = LibsvmSource(path)
+    source = open_source(path)
     np.testing.assert_array_equal(source.read(0, len(y)).X.toarray(), X.toarray())
     np.testing.assert_array_equal(source.read(0, len(y)).y, y)
-    assert LibsvmSource(path, n_features=9).read(0, 1).X.shape == (1, 9)
-    assert LibsvmSource(path, zero_based=True).n_features == 4
-    assert LibsvmSource(file_of(tmp_path, b"1 0:1 2:1\n", "z.svm")).n_features == 3
+    assert open_source(path, n_features=9).read(0, 1).X.shape == (1, 9)
     assert open_source(file_of(tmp_path, b"1 1:1 2:1\n", "z.txt")).is_sparse
     assert not open_source(file_of(tmp_path, b"a,b\n1,2\n", "c.dat")).is_sparse
     named = open_source(path, feature_names=["p", "q", "r"])
@@ -370,37 +308,22 @@ def test_libsvm_against_sklearn(tmp_path):
         (b"1 1:1\nx 3:1\n", {}, "line 2 is not in LIBSVM format"),
         (b"1 1:1\n1 1:nan\n", {}, "column 0 is nan in row 1|column 1 is nan in row 1"),
         (b"nan 1:1\n", {}, "target is missing or not finite in row 0"),
-        (
-            b"1 1:1\n" * 9000 + b"1 7:1\n",
-            {"n_features": 5},
-            "index 7 in row 9000 .*beyond the 5 ",
-        ),
-        (b"1 1:1\n" * 9000 + b"1 0:1\n", {"zero_based": False}, "index 0 in row 9000 "),
-        (b"1 1:1\n1 0:1\n", {"zero_based": False}, "index 0 in row 1 .*use zero_based=True"),
-        (
-            b"1 1:1\n1 20000000:1\n",
-            {},
-            "in row 1 .*beyond the 10,000,000 .*n_features",
-        ),
+        (b"1 1:1\n" * 9000 + b"1 7:1\n", {"n_features": 5}, "7 in row 9000 .*beyond the 5 "),
+        (b"1 1:1\n1 20000000:1\n", {}, "in row 1 .*beyond the 10,000,000 .*n_features"),
         (b"1\n2\n", {}, "no feature at all; give n_features"),
         (b"# nothing\n", {}, "no data row; give at least one"),
     ],
 )
 def test_libsvm_errors(tmp_path, text, arguments, message):
     with pytest.raises(DataError, match=message):
-        LibsvmSource(file_of(tmp_path, text, "t.svm"), **arguments)
+        open_source(file_of(tmp_path, text, "t.svm"), **arguments)
 
 
 def test_parquet_types(tmp_path):
     path = tmp_path / "t.parquet"
-    labels = pa.array(["u", "v", "u"]).dictionary_encode()
-    columns = {
-        "f": pa.array([1, 2, 3], pa.float32()),
-        "b": [True, False, True],
-        "s": pa.array([1, 2, 3], pa.int16()),
-        "t": labels,
-        "text": ["k", "l", "m"],
-    }
+    columns = {"f": pa.array([1, 2, 3], pa.float32()), "b": [True, False, True]}
+    columns |= {"s": pa.array([1, 2, 3], pa.int16()), "text": ["k", "l", "m"]}
+    columns |= {"t": pa.array(["u", "v", "u"]).dictionary_encode()}
     pq.write_table(pa.table(columns), path)
     source = open_source(path, target="t", drop=["text"])
     batch = source.read(1, 3)
@@ -409,20 +332,14 @@ def test_parquet_types(tmp_path):
     assert batch.y.tolist() == ["v", "u"]
     assert source.summarize_target().classes.tolist() == ["u", "v"]
     pq.write_table(pa.table({**columns, "s": [1, 2, 3]}), path)
-    assert ParquetSource(path, target="t", drop=["text"]).read(0, 1).X.dtype == np.float64
-    assert open_source(path, feature_names=["s"]).read(0, 3).X.tolist() == [[1], [2], [3]]
+    assert open_source(path, target="t", drop=["text"]).read(0, 1).X.dtype == np.float64
 
 
 @every(
     ("columns", "target", "message"),
     [
         ({"a": [1.0, None]}, None, r"column 'a' has a missing value in row 1 .*impute"),
-        (
-            {"a": [1.0], "t": ["x"]},
-            None,
-            "column 't' is not numeric, for example 'x'; open the",
-        ),
-        ({"a": [1.0], "t": ["x"]}, "y", "has no target column 'y'; choose one of: 'a', 't'"),
+        ({"a": [1.0], "t": ["x"]}, None, "'t' is not numeric, for example 'x'; open the"),
         ({"a": [1.0], "t": [[1]]}, "t", r"target column 't' has type list.*as numbers"),
         ({"a": [1.0, np.nan]}, None, r"t.parquet: Feature column 'a' is nan in row 1"),
         ({"a": pa.array([], pa.float64())}, None, "has no data row"),
@@ -435,41 +352,36 @@ def test_parquet_errors(tmp_path, columns, target, message):
 
 
 def test_npz_and_what_cannot_be_opened(tmp_path):
-    path, X, y = (
-        tmp_path / "t.npz",
-        np.random.default_rng(0).normal(size=(1000, 3)),
-        np.ones(1000),
-    )
+    path = tmp_path / "t.npz"
+    X, y = np.random.default_rng(0).normal(size=(1000, 3)), np.ones(1000)
     for write, in_memory in ((np.savez, False), (np.savez_compressed, True)):
         write(path, X_train=X, train_y=y)
-        assert open_npz(path).in_memory == in_memory  # otherwise memory-mapped
-        np.testing.assert_array_equal(open_npz(path).read(5, 9).X, X[5:9])
+        assert open_source(path).in_memory == in_memory  # otherwise memory-mapped
+        np.testing.assert_array_equal(open_source(path).read(5, 9).X, X[5:9])
     for prefix in ("", "train_"):
-        parts = {
-            k: getattr(sp.csr_matrix(X), k) for k in ("data", "indices", "indptr", "shape")
-        }
-        np.savez(path, y=y, **{prefix + name: part for name, part in parts.items()})
-        source = open_npz(path)
+        names = ("data", "indices", "indptr", "shape")
+        parts = {prefix + name: getattr(sp.csr_matrix(X), name) for name in names}
+        np.savez(path, y=y, **parts)
+        source = open_source(path)
         np.testing.assert_array_equal(source.read(5, 9).X.toarray(), X[5:9])
         assert source.read(0, 1000).X is source.read(0, 1000).X  # without a copy
     np.savez(path, X=np.asfortranarray(X[:50]))
     assert not open_source(path).has_target
     np.testing.assert_array_equal(open_source(path).read(0, 50).X, X[:50])
 
-    def refused(message, *args, **options):
+    def refused(message, path=path, **options):
         with pytest.raises(DataError, match=message):
-            open_npz(path, *args, **options)
+            open_source(path, **options)
 
-    refused("has no target array 'y'; choose one of: 'X'")
-    refused("has no target array 'label'", "label")
+    refused("has no target array 'label'; choose one of: 'X'", target="label")
     np.savez(path, y=y)
-    refused("has no data array 'Z'", data_key="Z")
+    refused("has no data array 'X'")
     np.savez(path, X=X[:2], y=np.array(["a", "b"], dtype=object))
     refused(r"array 'y' that cannot be read .*astype\(str\)")
     sp.save_npz(path, sp.csc_matrix(X[:5]))
-    refused("format b'csc'; save it as CSR", None)
+    refused("format b'csc'; save it as CSR")
     np.savez(path, data=[1.0], indices=[7], indptr=[0, 1], shape=[1, 3])
-    refused("CSR parts that do not fit together .*write the file", None)
+    refused("CSR parts that do not fit together .*write the file")
     np.savez(path, X=X, y=y)
     content = bytearray(path.read_bytes())
     content[len(content) // 4] ^= 1  # a number of X, which is mapped
@@ -477,14 +389,12 @@ def test_npz_and_what_cannot_be_opened(tmp_path):
     refused("array 'X' that cannot be read .*CRC")
     path.write_bytes(b"nothing")
     refused("not a readable .npz archive .*write it")
-    with pytest.raises(DataError, match=r"not a readable Parquet file .*write it again"):
-        open_source(file_of(tmp_path, "nothing", "t.parquet"))
-    with pytest.raises(DataError, match=r"t.xls: unknown file format .*rename the file"):
-        open_source(file_of(tmp_path, "x", "t.xls"))
-    with pytest.raises(DataError, match=r"\['a'\] cannot be dropped; leave drop out"):
-        open_source(file_of(tmp_path, "1 1:1\n", "d.svm"), drop=["a"])
-    with pytest.raises(DataError, match="carry no weights, so leave weight='w' out"):
-        open_source(tmp_path / "d.svm", weight="w")
+    path = file_of(tmp_path, "nothing", "t.parquet")
+    refused("not a readable Parquet file .*write it again", path)
+    refused(r"t.xls: unknown file format .*rename the file", file_of(tmp_path, "x", "t.xls"))
+    path = file_of(tmp_path, "1 1:1\n", "d.svm")
+    refused(r"\['a'\] cannot be dropped; leave drop out", path, drop=["a"])
+    refused("carry no weights, so leave weight='w' out", path, weight="w")
 
 
 def test_import_is_light_and_pyarrow_optional(tmp_path):

@@ -6,23 +6,18 @@ import os
 import pickle
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from sklearn.datasets import dump_svmlight_file
 
 from cases import every
-from kernelgrad import KernelRegressor
-from kernelgrad.data import (
-    MultiSource,
-    open_npy,
-    open_source,
-    prefetched,
-    sample_batches,
-)
+from kernelgrad.data import MultiSource, open_npy, open_source, prefetched, sample_batches
 from kernelgrad.exceptions import DataError
 from test_data import dense, file_of
 
@@ -42,9 +37,9 @@ def table(X, y, w):
 
 
 def text(X, y, w):
-    table = zip(X.tolist(), y.tolist(), w.tolist(), strict=True)
-    lines = [",".join(map(repr, [*x, t, v])) for x, t, v in table]
-    return "\n".join([",".join([*NAMES, "y", "w"]), *lines]).encode() + b"\n"
+    rows = zip(X.tolist(), y.tolist(), w.tolist(), strict=True)
+    lines = ["a,b,c,y,w", *(",".join(map(repr, [*x, t, v])) for x, t, v in rows)]
+    return "\n".join(lines).encode() + b"\n"
 
 
 def zstd(data):
@@ -82,7 +77,7 @@ def options(kind):
 
 
 def write_parts(folder, kind, data):
-    """Write the rows to files, so that names in their order give the order of the rows."""
+    """Write the rows to files whose sorted names give the order of the rows."""
     (folder / "b").mkdir()
     (folder / "_old").mkdir()
     names = [f"b/{i}.{kind}" for i in range(len(CUTS))]
@@ -100,17 +95,13 @@ def write_parts(folder, kind, data):
 def test_several_files_equal_one(tmp_path, rows, kind):
     X, y, w = rows
     paths = write_parts(tmp_path, kind, rows)
-    given = [tmp_path, str(tmp_path), f"{tmp_path}/**/*.{kind}", f"{tmp_path}/b", paths]
-    for path in given:
+    for path in (tmp_path, str(tmp_path), f"{tmp_path}/**/*.{kind}", f"{tmp_path}/b", paths):
         source = open_source(path, **options(kind))
-        assert (source.n_rows, source.n_features, source.seekable) == (N, 3, True)
         whole = source.read(0, N)
         np.testing.assert_array_equal(dense(whole.X), X)
         np.testing.assert_array_equal(whole.rows, np.arange(N))
     assert isinstance(source, MultiSource)
     assert source.read(N, N).X.shape == source.take(np.arange(0)).X.shape == (0, 3)
-    alone = open_source(paths[-1], **options(kind))
-    np.testing.assert_array_equal(dense(alone.read(5, 9).X), X[1005:1009])
     assert open_source(paths[:2], **options(kind)).digest() != source.digest()
     reverse = open_source(paths[::-1], **options(kind))  # lists stay in order
     np.testing.assert_array_equal(dense(reverse.read(0, N - 1000).X), X[1000:])
@@ -119,21 +110,19 @@ def test_several_files_equal_one(tmp_path, rows, kind):
     np.testing.assert_array_equal(dense(chosen.X), X[some])
     np.testing.assert_array_equal(chosen.rows, some)
     for prefetch in (False, True):
-        parts = list(source.chunks(700, start=50, stop=2950, prefetch=prefetch))
-        assert [len(part.rows) for part in parts] == [700] * 4 + [100]
-        found = np.concatenate([dense(part.X) for part in parts])
-        np.testing.assert_array_equal(found, X[50:2950])
+        parts = list(source.chunks(700, prefetch=prefetch))
+        assert [len(part.rows) for part in parts] == [700] * 4 + [200]
+        np.testing.assert_array_equal(np.vstack([dense(part.X) for part in parts]), X)
     if source.has_target:
         np.testing.assert_array_equal(np.concatenate(list(source.target_chunks())), y)
         np.testing.assert_array_equal(source.summarize_target().counts, np.bincount(y))
         np.testing.assert_array_equal(chosen.y, y[some])
     if source.has_weight:
         np.testing.assert_array_equal(chosen.sample_weight, w[some])
-    batches = list(sample_batches(source, 100, seed=0, max_epochs=1, buffer_rows=800))
-    seen = np.concatenate([b.batch.rows for b in batches])
-    np.testing.assert_array_equal(np.sort(seen), np.arange(N))
+    batches = [b.batch for b in sample_batches(source, 100, seed=0, max_epochs=1)]
+    np.testing.assert_array_equal(np.sort([b.rows for b in batches], axis=None), np.arange(N))
     for b in batches:
-        np.testing.assert_array_equal(dense(b.batch.X), X[b.batch.rows])
+        np.testing.assert_array_equal(dense(b.X), X[b.rows])
     again = pickle.loads(pickle.dumps(source))
     np.testing.assert_array_equal(dense(again.read(880, 1020).X), X[880:1020])
 
@@ -145,13 +134,10 @@ def test_npy(tmp_path, rows):
     path = tmp_path / "X.npy"
     source = open_source(path, target=str(tmp_path / "y.npy"), weight=str(tmp_path / "w.npy"))
     assert not source.in_memory
-    batch = source.read(5, 9)
-    np.testing.assert_array_equal(batch.X, X[5:9])
-    np.testing.assert_array_equal(batch.y, y[5:9])
-    np.testing.assert_array_equal(batch.sample_weight, w[5:9])
-    assert (
-        open_npy(path, tmp_path / "text.npy").summarize_target().counts.tolist() == [1000] * 3
-    )
+    for part, values in zip(source.read(5, 9), rows, strict=False):
+        np.testing.assert_array_equal(part, values[5:9])
+    counts = open_npy(path, tmp_path / "text.npy").summarize_target().counts
+    assert counts.tolist() == [1000] * 3
     np.save(tmp_path / "short.npy", y[:7])
     np.save(tmp_path / "object.npy", np.array([{}], dtype=object))
     for target, error, message in (
@@ -168,83 +154,59 @@ def test_npy(tmp_path, rows):
 # -- partitions --------------------------------------------------------------------------
 
 
-@pytest.fixture
-def partitioned(tmp_path):
-    rng = np.random.default_rng(1)
-    n = 600
-    frame = pa.table(
-        {
-            "x": rng.normal(size=n),
-            "kind": pa.array(rng.choice(["u", "v", None], n)).dictionary_encode(),
-            "place": rng.choice(["Köln / Süd", "a=b", "50 %", ".."], n),
-            "year": rng.integers(2019, 2022, n),
-        }
-    )
-    values = frame.column("x").to_numpy() + (frame.column("year").to_numpy() == 2020)
-    frame = frame.append_column("y", pa.array(values))
-    keys = pa.schema([("place", pa.string()), ("year", pa.int32())])
-    ds.write_dataset(
-        frame, tmp_path, format="parquet", partitioning=ds.partitioning(keys, flavor="hive")
-    )
-    return tmp_path
-
-
 def sorted_rows(frame):
     return frame.sort_by([("x", "ascending")]).to_pylist()
 
 
-def test_partitions_are_columns(partitioned):
-    whole = ds.dataset(partitioned, partitioning="hive").to_table()
-    sources = [
-        open_source(path, target="y", as_frame=True)
-        for path in (
-            partitioned,
-            f"{partitioned}/place=*/*/*.parquet",
-            sorted(partitioned.rglob("*.parquet")),
-            ds.dataset(partitioned, partitioning="hive"),
-        )
-    ]
-    for source in sources:
-        batch = source.read(0, source.n_rows)
+def test_partitions_are_columns(tmp_path):
+    rng, n = np.random.default_rng(1), 600
+    columns = {
+        "x": rng.normal(size=n),
+        "kind": pa.array(rng.choice(["u", "v", None], n)).dictionary_encode(),
+        "y": rng.normal(size=n),
+        "place": rng.choice(["Köln / Süd", "a=b", "50 %", ".."], n),
+        "year": rng.integers(2019, 2022, n),
+    }
+    keys = pa.schema([("place", pa.string()), ("year", pa.int32())])
+    partitioning = ds.partitioning(keys, flavor="hive")
+    ds.write_dataset(pa.table(columns), tmp_path, format="parquet", partitioning=partitioning)
+    dataset = ds.dataset(tmp_path, partitioning="hive")
+    pattern, paths = f"{tmp_path}/place=*/*/*.parquet", sorted(tmp_path.rglob("*.parquet"))
+    for path in (tmp_path, pattern, paths, dataset):
+        source = open_source(path, target="y", as_frame=True)
+        batch = source.read(0, n)
         assert source.feature_names == ["x", "kind", "place", "year"]
-        found = batch.X.append_column("y", pa.array(batch.y))
-        assert sorted_rows(found) == sorted_rows(whole)
+        frame = batch.X.append_column("y", pa.array(batch.y))
+        assert sorted_rows(frame) == sorted_rows(dataset.to_table())
         # chunks hold the same types, whatever file they are from
         assert {part.X.schema for part in source.chunks(37)} == {batch.X.schema}
-    model = KernelRegressor(random_state=0).fit(sources[0])
-    memory = batch.X.to_pandas(), batch.y
-    np.testing.assert_array_equal(
-        KernelRegressor(random_state=0).fit(*memory).predict(memory[0]),
-        model.predict(sources[0]),
-    )
-    numbers = open_source(partitioned, target="y", drop=["kind", "place"]).read(0, 600).X
+    numbers = open_source(tmp_path, target="y", drop=["kind", "place"]).read(0, n).X
     assert set(numbers[:, 1]) == {2019, 2020, 2021}
     with pytest.raises(DataError, match=r"column 'place' is not numeric, for example '\.\.'"):
-        open_source(partitioned, target="y", drop=["kind"])
+        open_source(tmp_path, target="y", drop=["kind"])
     with pytest.raises(DataError, match="dataset has a filter"):
-        open_source(ds.dataset(partitioned, partitioning="hive").filter(ds.field("x") > 0))
+        open_source(dataset.filter(ds.field("x") > 0))
 
 
 def test_targets_and_weights_in_names_of_folders(tmp_path):
-    for label, weight in (("no", 1), ("yes", 3)):
+    for label, weight in (("no", 1), ("yes", 3), ("__HIVE_DEFAULT_PARTITION__", 2)):
         folder = tmp_path / f"label={label}" / f"w={weight}"
         folder.mkdir(parents=True)
         (folder / "0.csv").write_text("a,b\n1,2\n3,4\n")
         pq.write_table(pa.table({"a": [1.0, 3.0], "w": [9, 9]}), folder / "0.parquet")
-    for pattern in ("**/*.csv", "**/*.parquet"):  # the folder counts, as in Arrow
-        source = open_source(f"{tmp_path}/{pattern}", target="label", weight="w")
+    for suffix in ("csv", "parquet"):  # the folder counts, as in Arrow
+        paths = [tmp_path / f"label={name}" for name in ("no/w=1", "yes/w=3")]
+        paths = [path / f"0.{suffix}" for path in paths]
+        source = open_source(paths, target="label", weight="w")
         batch = source.read(0, 4)
         assert batch.y.tolist() == ["no", "no", "yes", "yes"]
         assert batch.sample_weight.tolist() == [1, 1, 3, 3]
         assert batch.X[:, 0].tolist() == [1, 3, 1, 3]
         assert [len(y) for y in source.target_chunks()] == [2, 2]
-    gap = tmp_path / "label=__HIVE_DEFAULT_PARTITION__/w=2"
-    gap.mkdir(parents=True)
-    (gap / "0.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(DataError, match="column 'label' has a missing value in row 0"):
-        open_source(f"{tmp_path}/**/*.csv", target="label", weight="w")
+        with pytest.raises(DataError, match="column 'label' has a missing value in row 0"):
+            open_source(f"{tmp_path}/**/*.{suffix}", target="label").read(0, 1)
     source = open_source(f"{tmp_path}/**/*.csv", as_frame=True)
-    assert source.read(0, 5).X.column("label").to_pylist() == [None, "no", "no", "yes", "yes"]
+    assert source.read(1, 4).X.column("label").to_pylist() == [None, "no", "no"]
 
 
 # -- what differs between files ----------------------------------------------------------
@@ -261,14 +223,9 @@ def test_types_that_go_together(tmp_path):
     np.testing.assert_array_equal(X, [[1, 1.5], [2, 2.5], [2**40, 0.1], [1, 0.2]])
     assert open_source(tmp_path, drop=["s", "t", "i"]).read(0, 1).X.dtype == np.float64
     source = open_source(tmp_path, as_frame=True)
-    schemas = [source.read(a, a + 2).X.schema for a in (0, 1, 2)]
-    assert [str(kind) for kind in schemas[0].types] == [
-        "int64",
-        "double",
-        "string",
-        "timestamp[ns]",
-    ]
-    assert schemas[1] == schemas[0] == schemas[2]
+    for at in (0, 1, 2):
+        kinds = " ".join(map(str, source.read(at, at + 2).X.schema.types))
+        assert kinds == "int64 double string timestamp[ns]"
     (tmp_path / "csv").mkdir()
     file_of(tmp_path / "csv", "a,b,t\n1,,1\n2,,2\n", "0.csv")
     file_of(tmp_path / "csv", "t,b,a\n.5,x,2.5\n", "1.csv")
@@ -280,18 +237,12 @@ def test_types_that_go_together(tmp_path):
 def test_libsvm_files_count_alike(tmp_path):
     file_of(tmp_path, b"1 1:1 2:5\n", "0.svm")
     file_of(tmp_path, b"2 0:1 4:2\n", "1.svm")  # index 0 is one of all files
-    assert open_source(tmp_path).read(0, 2).X.toarray().tolist() == [
-        [0, 1, 5, 0, 0],
-        [1, 0, 0, 0, 2],
-    ]
+    X = open_source(tmp_path).read(0, 2).X.toarray()
+    assert X.tolist() == [[0, 1, 5, 0, 0], [1, 0, 0, 0, 2]]
     assert open_source(tmp_path, n_features=7).n_features == 7
     file_of(tmp_path, b"2 5:1\n", "2.svm")
     with pytest.raises(DataError, match=r"2.svm has feature index 5 in row 0.*beyond the 5"):
         open_source(tmp_path, n_features=5)
-
-
-def npz(path, **arrays):
-    np.savez(path, **arrays)
 
 
 def parquet(path, **columns):
@@ -303,7 +254,7 @@ def csv(path, **columns):
     path.write_text("\n".join([",".join(columns), *(",".join(map(str, v)) for v in values)]))
 
 
-ONE = np.ones((2, 2))
+ONE, npz = np.ones((2, 2)), np.savez
 CSR = {"data": [1.0], "indices": [1], "indptr": [0, 1], "shape": [1, 2]}
 
 
@@ -315,27 +266,16 @@ CSR = {"data": [1.0], "indices": [1], "indptr": [0, 1], "shape": [1, 2]}
         for first, second, opened, message in (
             ({"a": [1], "b": [1]}, {"a": [1]}, {}, r"1\.\w+ lacks 1 feature column.*'b'"),
             ({"a": [1]}, {"a": [1], "b": [1]}, {}, r"1\.\w+ has columns that .* lacks: 'b'"),
-            ({"a": [1]}, {"a": ["x"]}, {}, r"1\.\w+: feature column 'a' is not numeric.*'x'"),
             (
                 {"a": [1]}, {"a": ["x"]}, {"as_frame": True},
                 r"1\.\w+: column 'a' has type string, but int64 in .*0\.\w+.*write it in one",
             ),
-            (
-                {"a": [1], "y": [1]}, {"a": [1], "y": ["x"]}, {"target": "y"},
-                r"1\.\w+: column 'y' has type string, but int64 in .*0\.\w+",
-            ),
-            (
-                {"a": [1], "y": [1]}, {"a": [1]}, {"target": "y"},
-                r"1\.\w+ has no target column 'y'",
-            ),
+            ({"a": [1], "y": [1]}, {"a": [1]}, {"target": "y"}, "1.* has no target column 'y'"),
         )
     ] + [
-        (npz, "npz", {"X": ONE}, {"X": ONE[:, :1]}, {}, "1.npz has 1 features, but .* has 2"),
+        (npz, "npz", {"X": ONE}, {"X": ONE[:, :1]}, {}, "1.npz and .* differ in n_features"),
         (npz, "npz", {"X": ONE, "y": [1, 2]}, {"X": ONE}, {}, "1.npz and .* differ in has_t"),
-        (
-            npz, "npz", {"X": ONE}, CSR, {},
-            "1.npz and .*0.npz differ in is_sparse: True and False",
-        ),
+        (npz, "npz", {"X": ONE}, CSR, {}, "1.npz and .*0.npz differ in is_sparse: True and"),
         (
             npz, "npz", {"X": ONE, "y": [1, 2]}, {"X": ONE, "y": ["a", "b"]}, {},
             r"1.npz: the targets have type <U1 and shape \(2,\), but int64",
@@ -355,9 +295,7 @@ def test_files_that_differ_are_named(tmp_path, write, suffix, first, second, ope
 def test_files_that_cannot_be_found(tmp_path):
     with pytest.raises(DataError, match=r"Folder .* holds no data file; name a file"):
         open_source(tmp_path)
-    with pytest.raises(
-        FileNotFoundError, match=r"No file matches .*x\*.csv; check the pattern"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"No file matches .*x\*.csv; check the patt"):
         open_source(tmp_path / "x*.csv")
     with pytest.raises(FileNotFoundError, match="list of files is empty; name at least one"):
         open_source([])
@@ -413,12 +351,19 @@ def test_text_is_converted_once(big):
     np.testing.assert_array_equal(numbers.read(49_000, 49_003).y, [49_000, 49_001, 49_002])
     assert arrow.stat().st_ino == made
     arrow.unlink()  # while it is in use
-    assert source.take(np.array([40_000])).X.to_pylist() == [
-        {"a": 40_000, "name": "text of row"}
-    ]
-    small = file_of(big.parent, csv_rows(100), "small.csv")
-    assert first_value(small) == 0
-    assert not converted(small).exists()
+    assert source.take(np.array([40_000])).X.column("a").to_pylist() == [40_000]
+
+
+def test_small_text_is_parsed_once(tmp_path, monkeypatch):
+    parsed, read = [], pc.read_csv
+    monkeypatch.setattr(pc, "read_csv", lambda *args: parsed.append(args) or read(*args))
+    for i in range(3):
+        file_of(tmp_path, csv_rows(100), f"{i}.csv")
+    source = open_source(tmp_path, target="y", drop=["name"])
+    for part in (source, pickle.loads(pickle.dumps(source))):
+        np.testing.assert_array_equal(part.read(0, 300).X[:, 0], np.arange(300) % 100)
+    assert len(parsed) == 3
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_a_converted_file_that_does_not_fit_is_made_anew(big):
@@ -476,28 +421,15 @@ def test_where_text_is_converted(big, tmp_path, monkeypatch):
 
 
 def test_text_is_converted_by_several_threads(big):
-    results = []
-    threads = [
-        threading.Thread(target=lambda: results.append(first_value(big))) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == [0] * 4
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(first_value, [big] * 4)) == [0] * 4
     assert {file.name for file in big.parent.iterdir()} == {"big.csv", ".big.csv.arrow"}
 
 
-@every(
-    ("last", "kind", "value"),
-    [
-        ("7", "int64", 7),
-        ("7.5", "double", 7.5),
-        ("x", "string", "x"),
-        ("", "int64", None),
-        ("true", "string", "true"),
-    ],
-)
+LATE = [("7", "int64", 7), ("7.5", "double", 7.5), ("x", "string", "x"), ("", "int64", None)]
+
+
+@every(("last", "kind", "value"), [*LATE, ("true", "string", "true")])
 def test_types_of_late_values(tmp_path, last, kind, value):
     path = file_of(tmp_path, csv_rows(BIG, tail=f"{last},end,1\n"), "late.csv")
     table = open_source(path, target="y", as_frame=True).read(BIG - 1, BIG + 1).X
@@ -547,6 +479,9 @@ def test_a_file_that_changes_is_noticed(tmp_path, rows, kind, change):
     for _ in range(7):
         next(chunks)
     source.read(N, N + 10)  # decoded by now
+    targets, n_targets = source.target_chunks(), 0
+    while source.has_target and n_targets <= N:  # into the second file
+        n_targets += len(next(targets))
     change(tmp_path / f"1.{kind}")
     named = rf"1.{kind} has changed since it was opened; open it again"
     calls = [
@@ -556,7 +491,7 @@ def test_a_file_that_changes_is_noticed(tmp_path, rows, kind, change):
         lambda: list(source.chunks(prefetch=True)),
     ]
     if source.has_target and kind != "npz":
-        calls.append(lambda: list(source.target_chunks()))
+        calls += [lambda: list(source.target_chunks()), lambda: list(targets)]
     for call in calls:
         with pytest.raises(DataError, match=named):
             call()
@@ -593,36 +528,22 @@ def test_prefetched_works_one_item_ahead():
             closed.set()
 
     ahead = prefetched(items(10**9))
-    assert not made
     assert [next(ahead), next(ahead)] == [0, 1]
     assert names_of_threads()
     ahead.close()
     assert made == [0, 1, 2]
     assert closed.is_set()
-    ahead = prefetched(items(3))
-    assert [next(ahead) for _ in range(3)] == [0, 1, 2]
+    ahead = prefetched(items(1))
+    assert next(ahead) == 0
     with pytest.raises(DataError, match="row 7 is bad"):
         next(ahead)
     assert not names_of_threads()
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv.gz", "svm"])
-def test_a_source_can_be_read_while_chunks_are_made(tmp_path, rows, kind):
-    for i in range(3):
-        write(tmp_path / f"{i}.{kind}", *rows)
-    source = open_source(f"{tmp_path}/*.{kind}", **options(kind))
-    X = np.tile(rows[0], (3, 1))
-    rng = np.random.default_rng(0)
-    for chunk in source.chunks(100, prefetch=True):
-        np.testing.assert_array_equal(dense(chunk.X), X[chunk.rows])
-        some = rng.integers(0, len(X), 5)
-        np.testing.assert_array_equal(dense(source.take(some).X), X[some])
-
-
 # -- how much is decoded -----------------------------------------------------------------
 
 
-def test_an_epoch_decodes_every_row_once(tmp_path, monkeypatch):
+def test_every_group_is_decoded_once(tmp_path, monkeypatch):
     n = 40_000
     for i in range(3):
         columns = {"a": np.arange(i * n, i * n + n, dtype=np.float32), "b": np.zeros(n, "f4")}
@@ -630,29 +551,43 @@ def test_an_epoch_decodes_every_row_once(tmp_path, monkeypatch):
     opened = []
     read = pq.ParquetFile.iter_batches
 
-    def noted(self, row_groups, **given):
+    def noted(self, row_groups, **arguments):
         opened.append(row_groups[0])
-        return read(self, row_groups=row_groups, **given)
+        return read(self, row_groups=row_groups, **arguments)
 
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", noted)
     source = open_source(tmp_path)
     for b in sample_batches(source, 500, seed=3, buffer_rows=16_000, max_epochs=1):
         np.testing.assert_array_equal(b.batch.X[:, 0], b.batch.rows)
     assert len(opened) == 24  # one stream for each row group
+    rows = np.random.default_rng(0).integers(3 * n, size=2000)
+    np.testing.assert_array_equal(source.take(rows).X[:, 0], rows)
+    assert len(opened) == 48
 
 
-def test_large_row_groups_are_decoded_in_pieces(tmp_path):
-    n = 1_000_000
-    X = np.random.default_rng(0).normal(size=(n, 8)).astype(np.float32)
-    table, path = pa.table(dict(zip("abcdefgh", X.T, strict=True))), tmp_path / "d.parquet"
-    pq.write_table(table, path, use_dictionary=False)
+@pytest.mark.parametrize(("n_files", "group"), [(1, 400_000), (40, 10_000)])
+def test_little_is_decoded_at_a_time(tmp_path, n_files, group):
+    X = np.random.default_rng(0).normal(size=(400_000, 8)).astype(np.float32)
+    for i, part in enumerate(np.split(X, n_files)):
+        table = pa.table(dict(zip("abcdefgh", part.T, strict=True)))
+        path = tmp_path / f"{i:02}.parquet"
+        pq.write_table(table, path, use_dictionary=False, row_group_size=group)
     del table
-    assert pq.read_metadata(path).num_row_groups == 1
-    source = open_source(path)
-    before, most = pa.total_allocated_bytes(), 0
-    for chunk in source.chunks(131_072):
-        np.testing.assert_array_equal(chunk.X, X[chunk.rows])
+    source, before, most = open_source(tmp_path), pa.total_allocated_bytes(), 0
+    drawn = (b.batch for b in sample_batches(source, 8192, seed=0, max_epochs=1))
+    for batch in source.chunks(50_000) if n_files == 1 else drawn:
+        np.testing.assert_array_equal(batch.X, X[batch.rows])
         most = max(most, pa.total_allocated_bytes() - before)
-    assert most < X.nbytes / 2
-    assert chunk.X.dtype == np.float32
-    assert chunk.X.flags.c_contiguous
+    assert 0 < most < X.nbytes / 2
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv.gz", "svm"])
+def test_one_thread_reads_at_a_time(tmp_path, rows, kind):
+    for i in range(3):
+        write(tmp_path / f"{i}.{kind}", *rows)
+    source = open_source(f"{tmp_path}/*.{kind}", **options(kind))
+    starts = np.random.default_rng(0).integers(3 * N - 50, size=30).tolist()
+    with ThreadPoolExecutor(4) as threads:
+        batches = threads.map(lambda start: source.read(start, start + 50), starts)
+        for batch in [*source.chunks(500, prefetch=True), *batches]:
+            np.testing.assert_array_equal(dense(batch.X), rows[0][batch.rows % N])

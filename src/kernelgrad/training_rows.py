@@ -57,7 +57,6 @@ class EncodedSource(BatchSource):
         self.source, self.encode = source, encode
         self.n_rows, self.n_features = source.n_rows, n_features
         self.has_target, self.has_weight = source.has_target, source.has_weight
-        self.seekable = source.seekable
 
     def read(self, start: int, stop: int) -> Batch:
         batch = self.source.read(start, stop)

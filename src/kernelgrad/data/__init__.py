@@ -7,12 +7,12 @@ from typing import Any
 
 from kernelgrad.data.arrays import ArraySource
 from kernelgrad.data.base import Batch, BatchSource, TargetSummary, check_batch, prefetched
+from kernelgrad.data.columns import ParquetSource
 from kernelgrad.data.csv import CsvSource
 from kernelgrad.data.files import DataFile, common_format, find_files, format_of
 from kernelgrad.data.libsvm import LibsvmSource
 from kernelgrad.data.multi import MultiSource, joined
-from kernelgrad.data.npz import default_target, open_npy, open_npz
-from kernelgrad.data.parquet import ParquetSource
+from kernelgrad.data.npz import open_npy, open_npz
 from kernelgrad.data.sampling import EpochBatch, sample_batches, split_rows
 from kernelgrad.exceptions import DataError
 
@@ -49,18 +49,9 @@ def open_source(
 ) -> BatchSource:
     """Open data files; the format follows from the suffix.
 
-    CSV files end in ``.csv`` or ``.tsv``, LIBSVM files in ``.svm``, ``.libsvm`` or
-    ``.svmlight``; for ``.txt`` and ``.dat`` the first line decides which of these two it is.
-    Each may be followed by ``.gz``, ``.bz2`` or ``.zst``. Text is converted once to an Arrow
-    file beside it (``.rows.csv.arrow``) or in the folder ``KERNELGRAD_CONVERTED``. Parquet
-    files end in ``.parquet`` or ``.pq``, NumPy archives in ``.npz``, single arrays in ``.npy``.
-
-    The rows of several files are concatenated. The files of a folder, including its
-    subfolders, or of a pattern are sorted by name, without those whose names begin with a dot
-    or an underscore; the files of a list keep their order. Columns are matched by name.
-    Folders named ``year=2020`` below the folder, the fixed part of the pattern or the common
-    folder of the list become columns: numbers if all their values are integers, otherwise
-    text. Files without rows are skipped. Files must not change while they are read.
+    The rows of several files are concatenated, and columns are matched by name. Folders named
+    ``year=2020`` become columns. Text is converted once to an Arrow file beside it. Files must
+    not change while they are read. :doc:`/data` lists the formats and the rules.
 
     Parameters
     ----------
@@ -82,19 +73,6 @@ def open_source(
     as_frame : bool, default=False
         Whether batches of CSV and Parquet files are Arrow tables, in which estimators encode
         text, categories, dates and missing values, instead of arrays of numbers.
-
-    Returns
-    -------
-    BatchSource
-        The data.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such file.
-    DataError
-        The format is unknown, files differ in format, columns or types, a column is missing,
-        or the data are invalid.
     """
     files = find_files(path)
     kind = common_format(files)
@@ -116,23 +94,17 @@ def open_source(
     if feature_names is not None and n_features is None:
         n_features = len(feature_names)
 
+    columns: Any = {"target": target, "weight": weight, "drop": drop, "as_frame": as_frame}
+
     def opened(file: DataFile, names: Sequence[str] | None) -> BatchSource:
         if kind in ("csv", "parquet"):
-            return (CsvSource if kind == "csv" else ParquetSource)(
-                file.path,
-                target=target,
-                weight=weight,
-                drop=drop,
-                feature_names=names,
-                as_frame=as_frame,
-                keys=file.keys,
-            )
+            source = CsvSource if kind == "csv" else ParquetSource
+            return source(file.path, feature_names=names, keys=file.keys, **columns)
         if kind == "libsvm":
             return LibsvmSource(file.path, n_features=n_features)
         if kind == "npy":
             return open_npy(file.path, target, weight=weight)
-        key = default_target(file.path) if target is None else target
-        return open_npz(file.path, key, weight_key=weight)
+        return open_npz(file.path, target, weight_key=weight)
 
     source = joined(files, opened, feature_names)
     if n_features is not None and source.n_features != n_features:

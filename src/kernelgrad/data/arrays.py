@@ -11,19 +11,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad.data.base import (
-    Batch,
-    BatchSource,
-    NoRows,
-    check_batch,
-    check_range,
-    check_rows,
-    checked_targets,
-    feed,
-    numbers,
-)
-from kernelgrad.data.damage import within
-from kernelgrad.data.stamp import Stamp, spread
+from kernelgrad.data import base
+from kernelgrad.data.base import Batch, BatchSource
+from kernelgrad.data.paged import Stamp, spread, within
 from kernelgrad.exceptions import DataError
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad.validation import check_compressed
@@ -47,8 +37,8 @@ class ArraySource(BatchSource):
         Whether the values are known to be finite, so that batches need not be checked.
     """
 
-    _stamps: tuple[Stamp, ...] = ()  # of the files that are mapped
-    _dtypes: tuple[Any, Any] = (None, None)  # of X and y, in all files of a source
+    _stamps: tuple[Stamp, ...] = ()  # one for each mapped file
+    _dtype: Any = None  # the type of X that all files share
 
     def __init__(
         self,
@@ -73,13 +63,16 @@ class ArraySource(BatchSource):
             raise TypeError(f"X must be numeric, got dtype {X.dtype}; encode it as numbers.")
         self.n_rows, self.n_features = int(X.shape[0]), int(X.shape[1])
         if self.n_rows == 0 or self.n_features == 0:
-            raise (DataError if self.n_rows else NoRows)(
+            raise (DataError if self.n_rows else base.NoRows)(
                 f"X has shape {X.shape}; give at least one row and one feature column."
             )
         if X.dtype.kind == "b":
             X = X.astype(np.uint8) if self.is_sparse else X.view(np.uint8)
         self._X = X
         self._y = None if y is None else np.asarray(y)
+        self._w = None if sample_weight is None else np.asarray(sample_weight)
+        self._checked = checked
+        self.has_target, self.has_weight = y is not None, sample_weight is not None
         if self._y is not None:
             if self._y.ndim not in (1, 2) or len(self._y) != self.n_rows:
                 raise ValueError(
@@ -90,24 +83,18 @@ class ArraySource(BatchSource):
                 raise TypeError(
                     f"y must hold numbers or strings, got dtype {self._y.dtype}; convert it."
                 )
-        self._w = None if sample_weight is None else np.asarray(sample_weight)
-        if self._w is not None and (
-            self._w.shape != (self.n_rows,) or self._w.dtype.kind not in "biuf"
-        ):
+        w = self._w
+        if w is not None and (w.shape != (self.n_rows,) or w.dtype.kind not in "biuf"):
             raise ValueError(
-                f"sample_weight has shape {self._w.shape} and dtype {self._w.dtype}; give one "
-                f"number for each of the {self.n_rows} rows."
+                f"sample_weight has shape {w.shape} and dtype {w.dtype}; give one number for "
+                f"each of the {self.n_rows} rows."
             )
-        if feature_names is not None:
-            self.feature_names = list(feature_names)
-            if len(self.feature_names) != self.n_features:
-                raise ValueError(
-                    f"feature_names has {len(self.feature_names)} names but X has "
-                    f"{self.n_features} columns; give one name per column."
-                )
-        self.has_target = self._y is not None
-        self.has_weight = self._w is not None
-        self._checked = checked
+        self.feature_names = None if feature_names is None else list(feature_names)
+        if self.feature_names is not None and len(self.feature_names) != self.n_features:
+            raise ValueError(
+                f"feature_names has {len(self.feature_names)} names but X has "
+                f"{self.n_features} columns; give one name per column."
+            )
 
     @property
     def sample_weight(self) -> Float64Array:
@@ -115,55 +102,56 @@ class ArraySource(BatchSource):
         return np.ones(self.n_rows) if self._w is None else np.asarray(self._w, np.float64)
 
     def read(self, start: int, stop: int) -> Batch:
-        """Return rows `start` (included) to `stop` (excluded)."""
-        start, stop = check_range(start, stop, self.n_rows)
-        return self._batch(slice(start, stop), numbers(start, stop - start))
+        start, stop = base.check_range(start, stop, self.n_rows)
+        return self._batch(slice(start, stop), base.numbers(start, stop - start))
 
     def take(self, rows: IntArray) -> Batch:
-        """Return the given rows in the given order."""
-        rows = check_rows(rows, self.n_rows)
+        rows = base.check_rows(rows, self.n_rows)
         # adjacent rows need no copy
         together = self.in_memory and len(rows) and (np.diff(rows) == 1).all()
         return self._batch(slice(rows[0], rows[-1] + 1) if together else rows, rows)
 
     def target_chunks(self) -> Iterator[AnyArray]:
-        """Yield the targets in order."""
         self._require_target()
         assert self._y is not None
         for start in range(0, self.n_rows, 65536):
             y = self._y[start : start + 65536]
-            if not self._checked:
-                with within(*(stamp.path for stamp in self._stamps)):
-                    checked_targets(y, start)
-            yield y
+            with within(*(stamp.path for stamp in self._stamps)):
+                yield y if self._checked else base.checked_targets(y, start)
 
     @classmethod
     def agree(cls, parts: Sequence[Any]) -> None:
-        """Make the sources of several files return the same types."""
-        first = parts[0]
-        dtypes: tuple[Any, Any] = np.result_type(*(part._X.dtype for part in parts)), None
-        if first.has_target:
-            for part in parts:
-                if part._y.shape[1:] != first._y.shape[1:] or _is_text(part) != _is_text(first):
-                    raise DataError(
-                        f"{part.name}: the targets have type {part._y.dtype} and shape "
-                        f"{part._y.shape}, but {first._y.dtype} and {first._y.shape} in "
-                        f"{first.name}; write them in one form."
-                    )
-            dtypes = dtypes[0], np.result_type(*(part._y.dtype for part in parts))
+        first, dtype = parts[0], np.result_type(*(part._X.dtype for part in parts))
         for part in parts:
-            part._dtypes = dtypes
+            part._dtype = dtype
+            if first.has_target and part._form != first._form:
+                raise DataError(
+                    f"{part.name}: the targets have type {part._y.dtype} and shape "
+                    f"{part._y.shape}, but {first._y.dtype} and {first._y.shape} in "
+                    f"{first.name}; write them in one form."
+                )
+        if first.has_target:
+            dtype = np.result_type(*(part._y.dtype for part in parts))
+            for part in parts:
+                part._y = part._y.astype(dtype, copy=False)
+
+    @property
+    def _form(self) -> tuple[Any, ...]:
+        """Number of columns of the target, and whether it is text."""
+        assert self._y is not None
+        return (*self._y.shape[1:], self._y.dtype.kind in "OU")
 
     def digest(self) -> bytes:
-        """Return a digest of targets, weights and up to 256 MiB of the rows, evenly spread."""
+        """Return a digest of targets, weights and up to 256 blocks of 1 MiB of the rows."""
         digest = hashlib.blake2b(super().digest(), digest_size=16)
-        step = max(1, 2**20 // max(1, self._X[:1].nbytes))
+        values = self._X.data if self.is_sparse else self._X
+        step = max(1, 2**20 // max(1, values.nbytes // self.n_rows))
         for start in spread(self.n_rows, step):
-            some = self._X[start : start + step]
-            feed(digest, some.data if self.is_sparse else some)
+            rows = self._X[start : start + step]
+            base.feed(digest, rows.data if self.is_sparse else rows)
         for part in (self._y, self._w):
             if part is not None:
-                feed(digest, part)
+                base.feed(digest, part)
         return digest.digest()
 
     @property
@@ -183,21 +171,13 @@ class ArraySource(BatchSource):
         with ExitStack() as files:
             for stamp in () if self.in_memory else self._stamps:
                 files.enter_context(stamp.unchanged())
-            # a slice of CSR rows is a copy of them
-            whole = (
-                sp.issparse(self._X) and isinstance(index, slice) and len(rows) == self.n_rows
-            )
-            X = self._X if whole else self._X[index]
-            y = None if self._y is None else self._y[index]
+            everything = isinstance(index, slice) and len(rows) == self.n_rows
+            X = self._X if everything and self.is_sparse else self._X[index]  # without a copy
             batch = Batch(
-                X if self._dtypes[0] is None else X.astype(self._dtypes[0], copy=False),
-                y if y is None or self._dtypes[1] is None else y.astype(self._dtypes[1]),
+                X if self._dtype is None else X.astype(self._dtype, copy=False),
+                None if self._y is None else self._y[index],
                 None if self._w is None else self._w[index].astype(np.float64, copy=False),
                 rows,
             )
             files.enter_context(within(*(stamp.path for stamp in self._stamps)))
-            return batch if self._checked else check_batch(batch, self.feature_names)
-
-
-def _is_text(source: ArraySource) -> bool:
-    return source._y is not None and source._y.dtype.kind in "OU"
+            return batch if self._checked else base.check_batch(batch, self.feature_names)

@@ -20,61 +20,33 @@ from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad.validation import check_int
 
 T = TypeVar("T")
-MAX_CLASSES = 1000
-"""More distinct target values than this are not listed by `TargetSummary`."""
-
-MAX_INFERRED_CLASSES = 20
-"""Integral targets with at most this many distinct values are taken as class labels."""
-
-_DIGEST_ROWS = 8192
-_TAKE_GAP = 256  # rows closer than this are fetched by one read,
-_TAKE_RUN = 8192  # which spans at most this many rows,
-_UNIT_RUN = 65536  # and at most this many of a unit
-_PLACES, _COLUMNS = 16, 128
+MAX_CLASSES = 1000  # more distinct values of a target are not counted
 
 
 class Batch(NamedTuple):
-    """Some rows of a source.
-
-    Attributes
-    ----------
-    X : ndarray, csr_matrix or Arrow table of shape (b, d)
-        Features, in the dtype they are stored in.
-    y : ndarray of shape (b,) or (b, k), or None
-        Targets: numbers, or labels of dtype object or str.
-    sample_weight : ndarray of float64, shape (b,), or None
-        Weights.
-    rows : ndarray of int64, shape (b,)
-        The row numbers in the source, counted from 0.
-    """
+    """Some rows of a source."""
 
     X: Matrix
+    """Features (b, d): an array, CSR matrix or Arrow table in the dtype they are stored in."""
     y: AnyArray | None
+    """Targets (b,) or (b, k): numbers, or labels of dtype object or str."""
     sample_weight: Float64Array | None
+    """Weights (b,)."""
     rows: IntArray
+    """The row numbers in the source (b,), counted from 0."""
 
 
 @dataclass(frozen=True)
 class TargetSummary:
-    """Summary of the targets from one pass over them.
-
-    Attributes
-    ----------
-    n_rows : int
-        Number of targets.
-    kind : {"integer", "float", "string"}
-        Type of the targets; booleans count as integers.
-    classes : ndarray or None
-        The sorted distinct values; None for a target with several columns or with more
-        than 1000 distinct values.
-    counts : ndarray of int64 or None
-        Number of rows of each class.
-    """
+    """Summary of the targets from one pass over them."""
 
     n_rows: int
     kind: Literal["integer", "float", "string"]
+    """Type of the targets; booleans count as integers."""
     classes: AnyArray | None
+    """The sorted distinct values; None for several columns or more than 1000 values."""
     counts: IntArray | None
+    """Number of rows of each class."""
 
     def infer_task(self) -> Literal["classification", "regression"]:
         """Guess the task.
@@ -84,54 +56,35 @@ class TargetSummary:
         """
         if self.kind == "string":
             return "classification"
-        if self.classes is None or len(self.classes) > MAX_INFERRED_CLASSES:
+        if self.classes is None or len(self.classes) > 20:
             return "regression"
-        if self.kind == "float" and not bool(np.all(self.classes == np.round(self.classes))):
-            return "regression"
-        return "classification"
+        integral = self.kind == "integer" or np.all(self.classes == np.round(self.classes))
+        return "classification" if integral else "regression"
 
 
 class BatchSource(ABC):
     """Base class of data sources, whose rows can be read piece by piece.
 
-    Subclasses set the attributes and implement `read`. `read`, and `take` if it is overridden,
-    should pass their results through `check_batch`.
-
-    Attributes
-    ----------
-    n_rows, n_features : int
-        Shape of the data.
-    feature_names : list of str or None
-        Column names, if the data have them.
-    is_sparse : bool
-        Whether batches hold CSR matrices.
-    has_target, has_weight : bool
-        Whether batches carry `y` and `sample_weight`.
-    as_frame : bool
-        Whether batches hold Arrow tables, which estimators encode, instead of numbers.
-    in_memory : bool
-        Whether `take` is cheap for arbitrary rows.
-    seekable : bool
-        Whether `read` is cheap in any order. Otherwise rows are read forwards only, and an
-        earlier row means starting again from the beginning.
-    reading_bytes : float
-        Approximate memory in bytes that reading takes besides the rows themselves.
-    kept_bytes : float
-        The part of `reading_bytes` that is held between two reads.
+    Subclasses set the attributes and implement `read`. It should pass its result through
+    `check_batch`, and so should `take` if it is overridden.
     """
 
     n_rows: int
     n_features: int
     feature_names: list[str] | None = None
     is_sparse: bool = False
+    """Whether batches hold CSR matrices."""
     has_target: bool = False
     has_weight: bool = False
     as_frame: bool = False
+    """Whether batches hold Arrow tables, which estimators encode, instead of numbers."""
     in_memory: bool = False
+    """Whether `take` is cheap for arbitrary rows."""
     on_workers: ClassVar[bool] = False  # whether the workers of a cluster have the rows
-    seekable: bool = True
     reading_bytes: float = 0.0
+    """Approximate memory that reading takes besides the rows themselves."""
     kept_bytes: float = 0.0
+    """The part of `reading_bytes` that is held between two reads."""
     _summary: TargetSummary | None = None
 
     @abstractmethod
@@ -148,18 +101,13 @@ class BatchSource(ABC):
     def block_starts(self) -> IntArray | None:
         """Return the first rows of the units that are decoded as a whole; None without units.
 
-        The units are row groups in Parquet and pages of lines in text. Random sampling reads
-        each unit from beginning to end, interleaved with others, so that it is decoded once
-        per epoch.
+        Random sampling reads each unit in order, so that it is decoded once per epoch.
         """
         return None
 
     def digest(self) -> bytes:
-        """Return a digest by which a resumed fit recognises its data.
-
-        By default it covers the shape, the names, and the first rows.
-        """
-        first = self.read(0, min(self.n_rows, _DIGEST_ROWS))
+        """Return a digest of shape, names and first rows, which a resumed fit compares."""
+        first = self.read(0, min(self.n_rows, 8192))
         shape = self.n_rows, self.n_features, self.feature_names
         digest = hashlib.blake2b(repr(shape).encode(), digest_size=16)
         for part in (first.X.data if sp.issparse(first.X) else first.X, *first[1:3]):
@@ -171,15 +119,15 @@ class BatchSource(ABC):
         """Copy the attributes of another source with the same columns."""
         for name in (
             "n_rows", "n_features", "feature_names", "is_sparse", "has_target", "has_weight",
-            "as_frame", "seekable",
+            "as_frame",
         ):  # fmt: skip
             setattr(self, name, getattr(source, name))
 
     def take(self, rows: IntArray) -> Batch:
-        """Return the given rows in the given order, fetching neighbouring rows by one read.
+        """Return the given rows in the given order.
 
-        Each unit of :meth:`block_starts` is read at most once, from its first requested row to
-        the last, in pieces of 65,536 rows.
+        Neighbouring rows are fetched by one read. Each unit of :meth:`block_starts` is read at
+        most once, in pieces of 65,536 rows.
         """
         rows = check_rows(rows, self.n_rows)
         if len(rows) == 0:
@@ -187,51 +135,32 @@ class BatchSource(ABC):
         order = np.argsort(rows, kind="stable")
         ordered = rows[order]
         starts = self.block_starts()
-        if starts is None:
-            cut = (np.diff(ordered) > _TAKE_GAP) | (np.diff(ordered // _TAKE_RUN) > 0)
+        if starts is None:  # a read spans at most 8192 rows, and gaps of at most 256
+            cut = (np.diff(ordered) > 256) | (np.diff(ordered // 8192) > 0)
         else:
             unit = np.searchsorted(starts, ordered, side="right") - 1
-            run = (ordered - starts[unit]) // _UNIT_RUN
-            cut = (np.diff(unit) > 0) | (np.diff(run) > 0)
+            cut = (np.diff(unit) > 0) | (np.diff((ordered - starts[unit]) // 65536) > 0)
         parts = [
-            index_batch(self.read(int(some[0]), int(some[-1]) + 1), some - some[0])
-            for some in np.split(ordered, np.flatnonzero(cut) + 1)
+            index_batch(self.read(int(run[0]), int(run[-1]) + 1), run - run[0])
+            for run in np.split(ordered, np.flatnonzero(cut) + 1)
         ]
-        inverse = np.empty(len(rows), dtype=np.int64)
-        inverse[order] = np.arange(len(rows))
-        return index_batch(concat_batches(parts), inverse)
+        return index_batch(concat_batches(parts), np.argsort(order))
 
-    def chunks(
-        self,
-        chunk_rows: int = 65536,
-        *,
-        start: int = 0,
-        stop: int | None = None,
-        prefetch: bool = False,
-    ) -> Iterator[Batch]:
+    def chunks(self, chunk_rows: int = 65536, *, prefetch: bool = False) -> Iterator[Batch]:
         """Yield rows in the order of storage, at most `chunk_rows` at a time.
 
         Parameters
         ----------
         chunk_rows : int, default=65536
-            Number of rows of every chunk except the last. The default keeps the memory of a
-            chunk small compared with the cost of a read.
-        start, stop : int
-            The first row, and the row after the last; by default all rows.
+            Number of rows of every chunk except the last.
         prefetch : bool, default=False
-            Whether a thread reads and decodes the next chunk while the current one is used. It
-            reads from a copy, so that the source itself can be read at the same time.
-
-        Yields
-        ------
-        Batch
-            The rows.
+            Whether a thread reads the next chunk, from a copy of the source, while the current
+            one is used.
         """
-        step = check_int(chunk_rows, "chunk_rows", low=1)
-        start, stop = check_range(start, self.n_rows if stop is None else stop, self.n_rows)
+        step, n = check_int(chunk_rows, "chunk_rows", low=1), self.n_rows
         source = copy(self) if prefetch else self
-        found = (source.read(a, min(a + step, stop)) for a in range(start, stop, step))
-        return prefetched(found) if prefetch else found
+        chunks = (source.read(a, min(a + step, n)) for a in range(0, n, step))
+        return prefetched(chunks) if prefetch else chunks
 
     def map_chunks(self, function: Callable[[Batch], Any]) -> Iterator[Any]:
         """Yield the results of a function for each chunk in order, run where the data are."""
@@ -245,13 +174,7 @@ class BatchSource(ABC):
             yield batch.y
 
     def summarize_target(self) -> TargetSummary:
-        """Return the kind, the classes and the counts of the target; cached.
-
-        Raises
-        ------
-        DataError
-            The source has no target.
-        """
+        """Return the kind, the classes and the counts of the target; cached."""
         if self._summary is None:
             self._require_target()
             self._summary = summarize(count_targets(self.target_chunks()))
@@ -265,19 +188,13 @@ class BatchSource(ABC):
 def prefetched(items: Iterable[T]) -> Iterator[T]:
     """Yield items, each produced by a thread while the previous one is used.
 
-    At most two items exist at a time, besides those that the consumer keeps. An error in
-    `items` is raised in place of its item. The thread ends after the last item, and when the
-    iterator is closed or garbage-collected.
+    An error in `items` is raised in place of its item. The thread ends after the last item, and
+    when the iterator is closed or garbage-collected.
 
     Parameters
     ----------
     items : iterable
         Produces the items; only the thread uses it.
-
-    Yields
-    ------
-    object
-        The items, in order.
     """
     iterator, end = iter(items), cast(T, object())
     close: Any = getattr(iterator, "close", lambda: None)  # generators have it
@@ -291,17 +208,16 @@ def prefetched(items: Iterable[T]) -> Iterator[T]:
             thread.submit(close)
 
 
-class NoRows(DataError):  # noqa: N818 (private: part files without rows are left out)
-    """Raised for a file without rows."""
+class NoRows(DataError):  # noqa: N818 (private: files without rows are left out)
+    pass
 
 
 def n_places(n_features: int) -> int:
-    """Return the number of places in files from which rows are read in turn.
+    """Return the number of places in files from which rows are read in turn, 4 to 16.
 
-    It is 16 for up to eight columns, and less for more columns, but at least four: an open
-    Parquet file takes about 2 MiB for each column, for a page and a dictionary.
+    An open Parquet file takes about 2 MiB for each column, for a page and a dictionary.
     """
-    return min(_PLACES, max(4, _COLUMNS // max(1, n_features)))
+    return min(16, max(4, 128 // max(1, n_features)))
 
 
 class Counts(NamedTuple):
@@ -313,18 +229,16 @@ class Counts(NamedTuple):
 
     def plus(self, other: Counts) -> Counts:
         """Return the combined counts."""
-        dtype = self.dtype
-        if dtype is None or other.dtype is None:
-            dtype = dtype or other.dtype
-        elif dtype.kind in "OUS":
-            dtype = dtype if other.dtype.kind == "U" else other.dtype
-        else:
-            dtype = np.promote_types(dtype, other.dtype)
+        dtype = self.dtype or other.dtype
+        if self.dtype is not None and other.dtype is not None:
+            if self.dtype.kind not in "OUS":
+                dtype = np.promote_types(self.dtype, other.dtype)
+            elif other.dtype.kind != "U":
+                dtype = other.dtype
         values = None
         if self.values is not None and other.values is not None:
             values = self.values + other.values
-        if values is not None and len(values) > MAX_CLASSES:
-            values = None
+            values = None if len(values) > MAX_CLASSES else values
         return Counts(self.n_rows + other.n_rows, dtype, values)
 
 
@@ -343,27 +257,26 @@ def count_targets(parts: Iterable[AnyArray]) -> Counts:
     return total
 
 
-def summarize(found: Counts) -> TargetSummary:
+def summarize(counts: Counts) -> TargetSummary:
     """Summarize counted targets."""
-    n_rows, dtype, counts = found
+    n_rows, dtype, values = counts
     if dtype is None:
         raise DataError("The data has no rows, so it has no target; give at least one row.")
     kind: Literal["integer", "float", "string"] = (
         "string" if dtype.kind in "OUS" else "float" if dtype.kind == "f" else "integer"
     )
-    if counts is None:
+    if values is None:
         return TargetSummary(n_rows, kind, None, None)
     try:
-        labels = sorted(counts)
+        labels = sorted(values)
     except TypeError:
-        types = ", ".join(sorted({type(v).__name__ for v in counts}))
+        types = ", ".join(sorted({type(v).__name__ for v in values}))
         raise DataError(
             f"The target mixes labels of types {types}; convert them all to one type."
         ) from None
     classes = np.array(labels, dtype=None if dtype.kind in "US" else dtype)
-    return TargetSummary(
-        n_rows, kind, classes, np.array([counts[v] for v in labels], dtype=np.int64)
-    )
+    sizes = np.array([values[v] for v in labels], dtype=np.int64)
+    return TargetSummary(n_rows, kind, classes, sizes)
 
 
 def check_rows(rows: IntArray, n_rows: int) -> IntArray:
@@ -395,12 +308,15 @@ def check_range(start: int, stop: int, n_rows: int) -> tuple[int, int]:
 
 def index_batch(batch: Batch, index: IntArray | slice) -> Batch:
     """Return the rows of a batch at the given positions."""
-    return Batch(
-        _take_rows(batch.X, index),
-        None if batch.y is None else batch.y[index],
-        None if batch.sample_weight is None else batch.sample_weight[index],
-        batch.rows[index],
-    )
+    X: Any = batch.X
+    if not is_frame(X):
+        X = X[index]
+    elif isinstance(index, slice):
+        X = X.slice(index.start, index.stop - index.start)
+    else:
+        X = X.take(index)
+    y, w = (None if part is None else part[index] for part in batch[1:3])
+    return Batch(X, y, w, batch.rows[index])
 
 
 def concat_batches(parts: Sequence[Batch]) -> Batch:
@@ -429,15 +345,6 @@ def is_frame(X: Any) -> bool:
     return hasattr(X, "column_names")
 
 
-def _take_rows(X: Any, index: IntArray | slice) -> Any:
-    if not is_frame(X):
-        return X[index]
-    if isinstance(index, slice):
-        start, stop, _ = index.indices(X.num_rows)
-        return X.slice(start, max(stop - start, 0))
-    return X.take(index)
-
-
 def stack_rows(parts: list[Any]) -> Any:
     """Return the concatenated rows of arrays, of CSR matrices or of Arrow tables."""
     if is_frame(parts[0]):
@@ -448,17 +355,11 @@ def stack_rows(parts: list[Any]) -> Any:
 
 
 def check_batch(batch: Batch, feature_names: Sequence[str] | None = None) -> Batch:
-    """Return `batch` if all its numbers are finite and its weights nonnegative.
-
-    Raises
-    ------
-    DataError
-        The message names the first invalid row and column.
-    """
-    values = batch.X.data if sp.issparse(batch.X) else batch.X
-    if not is_frame(values) and not all_finite(values):
-        row, col, value = _first_bad(batch.X)
-        name = f"{feature_names[col]!r}" if feature_names is not None else f"{col}"
+    """Return `batch` if all its numbers are finite and its weights nonnegative, or raise."""
+    X: Any = batch.X
+    if not is_frame(X) and not all_finite(X.data if sp.issparse(X) else X):
+        row, col, value = _first_bad(X)
+        name = col if feature_names is None else repr(feature_names[col])
         raise DataError(
             f"Feature column {name} is {value} in row {batch.rows[row]} (rows count from 0); "
             "impute missing and infinite values, or drop the row or the column."
@@ -503,14 +404,14 @@ def feed(digest: Any, values: AnyArray) -> None:
 def missing_targets(y: AnyArray) -> AnyArray:
     """Return a mask of the rows whose target is missing or not finite."""
     if y.dtype.kind == "O":
-        flat = np.array(
-            [v is None or v is np.ma.masked or bool(v != v) for v in y.ravel()], dtype=bool
-        ).reshape(y.shape)
+        values = [v is None or v is np.ma.masked or bool(v != v) for v in y.ravel()]
+        missing = np.array(values, dtype=bool)
     elif y.dtype.kind == "f":
-        flat = ~np.isfinite(y)
+        missing = ~np.isfinite(y)
     else:
         return np.zeros(len(y), dtype=bool)
-    return flat if flat.ndim == 1 else np.asarray(flat.any(axis=1))
+    missing = missing.reshape(y.shape)
+    return missing if y.ndim == 1 else np.asarray(missing.any(axis=1))
 
 
 def all_finite(values: AnyArray) -> bool:
@@ -524,10 +425,8 @@ def all_finite(values: AnyArray) -> bool:
 
 def _first_bad(X: Matrix) -> tuple[int, int, float]:
     if sp.issparse(X):
+        X = X.tocoo()
         at = int(np.argmax(~np.isfinite(X.data)))
-        row = int(np.searchsorted(X.indptr, at, side="right")) - 1
-        return row, int(X.indices[at]), float(X.data[at])
-    bad = ~np.isfinite(X)
-    row = int(np.argmax(bad.any(axis=1)))
-    col = int(np.argmax(bad[row]))
+        return int(X.row[at]), int(X.col[at]), float(X.data[at])
+    row, col = np.argwhere(~np.isfinite(X))[0].tolist()
     return row, col, float(X[row, col])

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import unquote
@@ -19,18 +19,10 @@ from kernelgrad.files.disk import special
 PathLike: TypeAlias = str | os.PathLike[str]
 
 _FORMATS = {
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".txt": "text",
-    ".dat": "text",
-    ".svm": "libsvm",
-    ".libsvm": "libsvm",
-    ".svmlight": "libsvm",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".npz": "npz",
-    ".npy": "npy",
-}
+    ".csv": "csv", ".tsv": "csv", ".txt": "text", ".dat": "text", ".svm": "libsvm",
+    ".libsvm": "libsvm", ".svmlight": "libsvm", ".parquet": "parquet", ".pq": "parquet",
+    ".npz": "npz", ".npy": "npy",
+}  # fmt: skip
 _LIBSVM_LINE = re.compile(rb"\s*[^\s:,;]+(\s+(qid|\d+):\S+)+\s*(#.*)?$")
 _MISSING = "__HIVE_DEFAULT_PARTITION__"
 
@@ -54,19 +46,19 @@ def find_files(path: Any) -> list[DataFile]:
     if hasattr(path, "get_fragments"):
         return _of_dataset(path)
     if isinstance(path, str | os.PathLike):
-        root, found = _expand(path)
+        root, files = _expand(path)
     else:
-        found = [file for one in path for file in _expand(one)[1]]
-        if not found:
+        files = [file for one in path for file in _expand(one)[1]]
+        if not files:
             raise FileNotFoundError("The list of files is empty; name at least one.")
-        root = Path(os.path.commonpath([os.path.abspath(file.parent) for file in found]))
-    for file in found:
+        root = Path(os.path.commonpath([os.path.abspath(file.parent) for file in files]))
+    for file in files:
         kind = special(file)
         if kind is not None:
             raise DataError(
                 f"{file} is {kind}, which cannot be read twice; write the data to a file."
             )
-    keys = [_keys(Path(os.path.relpath(file.parent, root)).parts) for file in found]
+    keys = [_keys(Path(os.path.relpath(file.parent, root)).parts) for file in files]
     texts = {name for own in keys for name, value in own.items() if not _is_integer(value)}
 
     def typed(name: str, value: str | None) -> tuple[str, Any]:
@@ -76,7 +68,7 @@ def find_files(path: Any) -> list[DataFile]:
 
     return [
         DataFile(file, {name: typed(name, value) for name, value in own.items()})
-        for file, own in zip(found, keys, strict=True)
+        for file, own in zip(files, keys, strict=True)
     ]
 
 
@@ -91,29 +83,30 @@ def _expand(path: PathLike) -> tuple[Path, list[Path]]:
         raise FileNotFoundError(f"There is no file {path}; check the path.")
     while glob.has_magic(str(root)):
         root = root.parent
-    matches = [Path(one) for one in glob.glob(text, recursive=True)]
-    shown = sorted(one for one in matches if not _is_hidden(one, root))
-    within = [file for one in shown for file in (_inside(one) if one.is_dir() else [one])]
-    if not within:
+    matches = sorted(map(Path, glob.glob(text, recursive=True)))
+    shown = (match for match in matches if not _is_hidden(match, root))
+    groups = (_inside(match) if match.is_dir() else [match] for match in shown)
+    files = list(dict.fromkeys(chain.from_iterable(groups)))
+    if not files:
         raise FileNotFoundError(f"No file matches {text}; check the pattern.")
-    return root, list(dict.fromkeys(within))
+    return root, files
 
 
 def _inside(folder: Path) -> list[Path]:
     """Return the data files in a folder and the folders in it."""
-    found = sorted(
+    files = sorted(
         file
         for file in folder.rglob("*")
         if _suffix_format(file) and file.is_file() and not _is_hidden(file, folder)
     )
     # notes next to data are not data
-    found = [file for file in found if _suffix_format(file) != "text"] or found
-    if not found:
+    files = [file for file in files if _suffix_format(file) != "text"] or files
+    if not files:
         raise DataError(
             f"Folder {folder} holds no data file; name a file, or a folder of files that end "
             f"in one of {', '.join(_FORMATS)}."
         )
-    return found
+    return files
 
 
 def _is_hidden(file: Path, root: Path) -> bool:
@@ -137,18 +130,18 @@ def _of_dataset(dataset: Any) -> list[DataFile]:
             "The Arrow dataset has a filter, which sources do not apply; write the filtered "
             "rows to files of their own."
         )
-    found = []
+    files = []
     for part in dataset.get_fragments():
         values = get_partition_keys(part.partition_expression)
-        fields = [field for field in dataset.schema if field.name in values]
         keys = {
             field.name: (getattr(field.type, "value_type", field.type), values[field.name])
-            for field in fields
+            for field in dataset.schema
+            if field.name in values
         }
-        found += [DataFile(Path(part.path), keys)] if hasattr(part, "path") else []
-    if not found:
+        files += [DataFile(Path(part.path), keys)] if hasattr(part, "path") else []
+    if not files:
         raise DataError("The Arrow dataset has no files; give one that is made of files.")
-    return sorted(found, key=lambda file: file.path)
+    return sorted(files, key=lambda file: file.path)
 
 
 def format_of(path: Any) -> str:
@@ -158,11 +151,9 @@ def format_of(path: Any) -> str:
 
 def common_format(files: Sequence[DataFile]) -> str:
     """Return the format that all files share."""
-    first: dict[str, Path] = {}
-    for file in files:
-        first.setdefault(_file_format(file.path), file.path)
+    first = {_file_format(file.path): file.path for file in reversed(files)}
     if len(first) > 1:
-        one, two = list(first.values())[:2]
+        two, one = list(first.values())[-2:]
         raise DataError(
             f"{one} and {two} have different formats; name files of one format, for example "
             f"by the pattern '{two.parent / ('*' + two.suffix)}'."

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad.data.base import Batch, numbers, stack_rows
 from kernelgrad.data.paged import import_pyarrow
-from kernelgrad.data.text import TextSource, Writer
+from kernelgrad.data.text import TextSource
 from kernelgrad.exceptions import DataError
 from kernelgrad.types import AnyArray, Matrix
 from kernelgrad.validation import check_int
 
 MAX_INDEX = 10_000_000
-"""The most features of a file where nobody says how many there are."""
+"""The most features of a file for which no number is given."""
 
 _LARGEST = 2**31 - 1
 
@@ -27,94 +27,70 @@ _LARGEST = 2**31 - 1
 class LibsvmSource(TextSource):
     """A LIBSVM file: plain, `.gz`, `.bz2` or `.zst`.
 
-    The first opening checks every line. Comments and ``qid`` are ignored.
-
-    Parameters
-    ----------
-    path : path
-        The file.
-    n_features : int, optional
-        Number of features. By default it is the largest index, which may be at most
-        10,000,000, so that a corrupt index does not allocate too much memory.
-    zero_based : bool or "auto", default="auto"
-        Whether indices count from 0. ``"auto"`` assumes that they count from 1 unless index 0
-        occurs in the file.
+    The first opening checks every line. Comments and ``qid`` are ignored. Indices count from 1
+    unless index 0 occurs.
+    By default `n_features` is the largest index, which may be at most 10,000,000, so that a
+    corrupt index does not allocate too much memory.
     """
 
     is_sparse = True
     has_target = True
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        n_features: int | None = None,
-        zero_based: bool | Literal["auto"] = "auto",
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, n_features: int | None = None) -> None:
         super().__init__(Path(path))
-        if zero_based not in (True, False, "auto"):
-            raise ValueError(f"zero_based must be True, False or 'auto', got {zero_based!r}.")
         if n_features is not None:
             n_features = check_int(n_features, "n_features", low=1)
         self._columns = ["y", "indices", "values"]
         self._target = "y"
-        self._shift = self.n_features = 0
+        self._expected = n_features
         with self._stamp.unchanged():
-            self._find_bounds()
-            self._settle(n_features, zero_based)
+            self._set_bounds()
+            self._settle(self._lowest)
             self._check_rows()
 
-    def _find_bounds(self) -> None:
-        """Set the lowest and the highest index of a feature, with the row of each."""
-        self._lowest, self._highest = (1, 0), (-1, 0)
-        for first_row, lists in self._open_rows("indices"):
+    def _set_bounds(self) -> None:
+        """Set the lowest index of a feature, and the highest with the negated row of it."""
+        self._lowest, self._highest = 1, (-1, 0)
+        for first_row, table in self._open_rows("indices"):
+            lists = table.column(0).combine_chunks()
             indices = np.asarray(lists.flatten())
             if len(indices):
-                ends = np.cumsum(lists.value_lengths())
-                for at in (int(np.argmax(indices)), int(np.argmin(indices))):
-                    row = first_row + int(np.searchsorted(ends, at, side="right"))
-                    self._highest = max(self._highest, (int(indices[at]), -row))
-                    self._lowest = min(self._lowest, (int(indices[at]), row))
+                self._lowest = min(self._lowest, int(indices.min()))
+                at, ends = int(np.argmax(indices)), np.cumsum(lists.value_lengths())
+                row = first_row + int(np.searchsorted(ends, at, side="right"))
+                self._highest = max(self._highest, (int(indices[at]), -row))
 
-    def _settle(self, n_features: int | None, zero_based: bool | Literal["auto"]) -> None:
-        """Set the base of indices and the number of features."""
-        lowest, zero_row = self._lowest
-        highest, highest_row = self._highest[0], -self._highest[1]
-        if zero_based is False and lowest == 0:
+    def _settle(self, lowest: int) -> None:
+        """Set the base of indices and the number of features, given the lowest index."""
+        highest, minus_row = self._highest
+        self._shift = min(lowest, 1)
+        n_used = max(highest + 1 - self._shift, 0)
+        if n_used > (self._expected or MAX_INDEX):
+            limit = f"{self._expected} features expected"
+            if self._expected is None:
+                limit = f"{MAX_INDEX:,} features that a file may have without n_features="
             raise DataError(
-                f"{self._path} has feature index 0 in row {zero_row} (rows count from 0), but "
-                "zero_based=False; use zero_based=True."
+                f"{self._path} has feature index {highest} in row {-minus_row} (rows count "
+                f"from 0), beyond the {limit}; correct the file or give a larger n_features."
             )
-        self._shift = 0 if zero_based is True or (zero_based == "auto" and lowest == 0) else 1
-        found = max(highest + 1 - self._shift, 0)
-        if found > (MAX_INDEX if n_features is None else n_features):
-            expected = f"{n_features} features expected"
-            if n_features is None:
-                expected = f"{MAX_INDEX:,} features that a file may have without n_features="
-            raise DataError(
-                f"{self._path} has feature index {highest} in row {highest_row} (rows count "
-                f"from 0), beyond the {expected}; correct the file or give a larger n_features."
-            )
-        if n_features is None and found == 0:
+        self.n_features = n_used if self._expected is None else self._expected
+        if self.n_features == 0:
             raise DataError(f"{self._path} has no feature at all; give n_features.")
-        self.n_features = found if n_features is None else n_features
-        self._given = n_features
 
     @classmethod
     def agree(cls, parts: Sequence[Any]) -> None:
         """Make the sources of several files use the same base and number of features."""
-        zero_based = any(part._lowest[0] == 0 for part in parts)
+        lowest = min(part._lowest for part in parts)
         for part in parts:
-            part._settle(part._given, zero_based)
+            part._settle(lowest)
         n_features = max(part.n_features for part in parts)
         for part in parts:
             part.n_features = n_features
 
-    def _convert(self, out: Writer) -> None:
+    def _convert(self) -> Iterator[Any]:
         pa = import_pyarrow()
         kinds = [pa.float64(), pa.list_(pa.int32()), pa.list_(pa.float64())]
         schema = pa.schema(list(zip(self._columns, kinds, strict=True)))
-        out.begin(schema)
         for raw, line in self._pages():
             try:
                 X, y = _load_lines(raw)
@@ -123,29 +99,29 @@ class LibsvmSource(TextSource):
             offsets = X.indptr.astype(np.int32)
             parts = (X.indices.astype(np.int32), X.data)
             lists = [pa.ListArray.from_arrays(offsets, part) for part in parts]
-            out.add(pa.table([pa.array(y), *lists], schema=schema))
+            yield pa.table([pa.array(y), *lists], schema=schema)
 
     def _batch(self, tables: Iterable[Any], first_row: int, n: int) -> Batch:
-        found = [(_matrix(table), self._labels(table, 0)) for table in tables]
-        X, y = stack_rows([X for X, _ in found]), np.concatenate([y for _, y in found])
+        parts = [(_matrix(table), self._labels(table, 0)) for table in tables]
+        X, y = stack_rows([X for X, _ in parts]), np.concatenate([y for _, y in parts])
         columns = X.indices - self._shift
         if X.nnz and not 0 <= columns.min() <= columns.max() < self.n_features:
             raise self._stamp.changed()
-        X = sp.csr_matrix((X.data, columns, X.indptr), (len(y), self.n_features))
-        return Batch(X, y, None, numbers(first_row, len(y)))
+        X = sp.csr_matrix((X.data, columns, X.indptr), (n, self.n_features))
+        return Batch(X, y, None, numbers(first_row, n))
 
     def _labels(self, table: Any, first_row: int) -> AnyArray:
         return np.array(table.column("y"))
 
     def _bad_line(self, raw: bytes, line: int, error: Exception) -> DataError:
-        for i, text in enumerate(raw.split(b"\n")):
+        for i, text in enumerate(raw.split(b"\n"), line):
             try:
                 _load_lines(text)
-            except (ValueError, OverflowError) as found:
+            except (ValueError, OverflowError) as wrong:
                 shown = text[:60].decode(errors="replace")
                 return DataError(
-                    f"{self._path}: line {line + i} is not in LIBSVM format ({found}): "
-                    f"{shown!r}; correct or delete it."
+                    f"{self._path}: line {i} is not in LIBSVM format ({wrong}): {shown!r}; "
+                    "correct or delete it."
                 )
         return DataError(f"{self._path}: bad page at line {line} ({error}); correct it.")
 
@@ -161,11 +137,7 @@ def _load_lines(raw: bytes) -> tuple[Matrix, AnyArray]:
 
 def _matrix(table: Any) -> Matrix:
     """Return the rows of a table as a CSR matrix, with as many columns as an index allows."""
-    indptr, parts = np.zeros(1, np.int32), []
-    for name in ("indices", "values"):
-        column = table.column(name)
-        column = column.combine_chunks() if hasattr(column, "combine_chunks") else column
-        if len(column):
-            indptr = np.asarray(column.offsets)
-        parts.append(np.array(column.flatten()))
-    return sp.csr_matrix((parts[1], parts[0], indptr - indptr[0]), (len(column), _LARGEST))
+    indices, values = (table.column(i).combine_chunks() for i in (1, 2))
+    indptr = np.asarray(indices.offsets) if len(indices) else np.zeros(1, np.int32)
+    parts = np.array(values.flatten()), np.array(indices.flatten()), indptr - indptr[0]
+    return sp.csr_matrix(parts, (table.num_rows, _LARGEST))

@@ -10,10 +10,6 @@ from kernelgrad.compute.memory import LEAST_LIMIT, system_bytes
 from kernelgrad.data.base import BatchSource
 from kernelgrad.exceptions import CapabilityError
 
-_SIZED_ROWS = 1000
-_WORK_BYTES = 64 * 2**20  # of a fit, beside what reading takes
-_RESPONSE_BYTES = 72  # of each response: responses, steps and their coefficients
-
 
 def usable_memory(memory_limit: float | None) -> float:
     """Return the memory limit in bytes; None means half of the system's memory, or 4 GiB."""
@@ -22,7 +18,7 @@ def usable_memory(memory_limit: float | None) -> float:
 
 def rows_nbytes(source: BatchSource) -> float:
     """Return the approximate number of bytes of a source's rows in memory."""
-    X: Any = source.read(0, min(source.n_rows, _SIZED_ROWS)).X
+    X: Any = source.read(0, min(source.n_rows, 1000)).X
     arrays = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
     nbytes = sum(int(a.nbytes) for a in arrays)
     return float(source.n_rows * nbytes / max(1, X.shape[0]))
@@ -30,7 +26,7 @@ def rows_nbytes(source: BatchSource) -> float:
 
 def bytes_needed(n_rows: int, row_bytes: float, n_outputs: int = 1) -> float:
     """Return the bytes of rows in memory, a copy of them and their responses (n, C)."""
-    return 2.0 * row_bytes + float(_RESPONSE_BYTES) * n_rows * n_outputs
+    return 2.0 * row_bytes + 72.0 * n_rows * n_outputs  # responses, steps and coefficients
 
 
 def fits_in_memory(source: BatchSource, memory_limit: float | None) -> bool:
@@ -43,7 +39,7 @@ def check_reading(source: BatchSource, memory_limit: float | None) -> None:
     """Raise CapabilityError if reading the source takes more memory than the limit allows."""
     if memory_limit is None or memory_limit < LEAST_LIMIT or not source.reading_bytes:
         return
-    least = source.reading_bytes + _WORK_BYTES
+    least = source.reading_bytes + 64 * 2**20  # the work of a fit
     if least > memory_limit:
         raise CapabilityError(
             f"A fit from this {type(source).__name__} needs at least {least:.3g} bytes, more "

@@ -7,8 +7,6 @@ import os
 import struct
 import sys
 import zipfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Literal
 
@@ -17,70 +15,54 @@ import scipy.sparse as sp
 
 from kernelgrad.data.arrays import ArraySource
 from kernelgrad.data.columns import missing_column
-from kernelgrad.data.damage import decoding
+from kernelgrad.data.paged import decoding
 from kernelgrad.exceptions import DataError
 from kernelgrad.types import AnyArray, Matrix
 
 _CSR_PARTS = ("data", "indices", "indptr", "shape")
-_TARGET_KEYS = ("y", "y_train", "train_y")
 
 
 def open_npz(
     path: str | os.PathLike[str],
-    target_key: str | None = "y",
+    target_key: str | None = None,
     data_key: str = "X",
     *,
     weight_key: str | None = None,
-    feature_names: Sequence[str] | None = None,
 ) -> ArraySource:
     """Open an `.npz` archive.
 
-    The features are the array `data_key`, otherwise ``X_train``, otherwise the parts of a CSR
-    matrix named ``data``, ``indices``, ``indptr`` and ``shape``, possibly with the prefix
-    ``train_``. An uncompressed dense array (as `numpy.savez` writes it) is memory-mapped;
-    compressed and sparse arrays are loaded and must fit in memory.
+    An uncompressed dense array (as `numpy.savez` writes it) is memory-mapped; compressed and
+    sparse arrays are loaded and must fit in memory.
 
     Parameters
     ----------
     path : path
         The archive.
-    target_key : str or None, default="y"
-        Name of the targets; None if there are none. If there is no ``y``, the default also
-        finds ``y_train`` and ``train_y``.
+    target_key : str, optional
+        Name of the targets, by default ``y``, ``y_train`` or ``train_y`` if there is one.
     data_key : str, default="X"
-        Name of the features.
+        Name of the features, otherwise ``X_train``, otherwise the parts of a CSR matrix named
+        ``data``, ``indices``, ``indptr`` and ``shape``, possibly with the prefix ``train_``.
     weight_key : str, optional
         Name of the sample weights.
-    feature_names : sequence of str, optional
-        Column names.
-
-    Returns
-    -------
-    ArraySource
-        The data.
-
-    Raises
-    ------
-    DataError
-        The archive is damaged or has no such array.
     """
-    path = Path(path)
-    with _archive(path) as archive:
+    path, cannot = Path(path), "is not a readable .npz archive"
+    with decoding(path, cannot, "write it with numpy.savez"), zipfile.ZipFile(path) as archive:
         keys = _keys(archive)
-        dense = next((k for k in dict.fromkeys((data_key, "X_train")) if k in keys), None)
         X: Matrix
-        if dense is not None:
-            X = _member(archive, dense, path, mapped=True)
+        if data_key in keys or "X_train" in keys:
+            X = _member(archive, data_key if data_key in keys else "X_train", path, mapped=True)
         else:
             X = _csr(archive, data_key, path)
-        y = w = None
-        if target_key is not None:
-            usual = _TARGET_KEYS if target_key == "y" else ()
-            key = next((k for k in usual if k in keys), target_key)
-            y = _member(archive, _need(keys, key, "target", path), path)
-        if weight_key is not None:
-            w = _member(archive, _need(keys, weight_key, "weight", path), path)
-    return ArraySource.of_files([path], X, y, w, feature_names)
+        if target_key is None:
+            usual = ("y", "y_train", "train_y")
+            target_key = next((key for key in usual if key in keys), None)
+        columns = {"target array": target_key, "weight array": weight_key}
+        for what, key in columns.items():
+            if key is not None and key not in keys:
+                raise missing_column(key, keys, what, path)
+        y, w = (key and _member(archive, key, path) for key in columns.values())
+    return ArraySource.of_files([path], X, y, w)
 
 
 def open_npy(
@@ -88,7 +70,6 @@ def open_npy(
     target: str | os.PathLike[str] | None = None,
     *,
     weight: str | os.PathLike[str] | None = None,
-    feature_names: Sequence[str] | None = None,
 ) -> ArraySource:
     """Open an `.npy` array (n, d) as a memory map, with targets and weights from other files.
 
@@ -98,45 +79,14 @@ def open_npy(
         File with the features.
     target, weight : path, optional
         Files with the targets and with the sample weights.
-    feature_names : sequence of str, optional
-        Column names.
-
-    Returns
-    -------
-    ArraySource
-        The data.
-
-    Raises
-    ------
-    DataError
-        A file is damaged, or the shapes do not match.
     """
     files = [None if p is None else Path(p) for p in (path, target, weight)]
-    X, y, w = (None if file is None else _map_array(file) for file in files)
-    return ArraySource.of_files([f for f in files if f is not None], X, y, w, feature_names)
-
-
-def default_target(path: Path) -> str | None:
-    """Return "y" if the archive has targets under one of the usual names."""
-    with _archive(path) as archive:
-        return "y" if set(_TARGET_KEYS).intersection(_keys(archive)) else None
-
-
-@contextmanager
-def _archive(path: Path) -> Iterator[zipfile.ZipFile]:
-    remedy = "write it with numpy.savez"
-    with decoding(path, "is not a readable .npz archive", remedy), zipfile.ZipFile(path) as it:
-        yield it
+    arrays = map(_map_array, files)
+    return ArraySource.of_files([file for file in files if file is not None], *arrays)
 
 
 def _keys(archive: zipfile.ZipFile) -> list[str]:
     return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
-
-
-def _need(keys: Sequence[str], key: str, what: str, path: Path) -> str:
-    if key not in keys:
-        raise missing_column(key, keys, f"{what} array", path)
-    return key
 
 
 def _member(
@@ -159,22 +109,23 @@ def _member(
 
 def _csr(archive: zipfile.ZipFile, data_key: str, path: Path) -> Matrix:
     keys = _keys(archive)
-    for prefix in ("", "train_"):
-        if all(prefix + part in keys for part in _CSR_PARTS):
-            break
-    else:
+    names = [[prefix + part for part in _CSR_PARTS] for prefix in ("", "train_")]
+    parts = next((group for group in names if set(group) <= set(keys)), None)
+    if parts is None:
         raise missing_column(data_key, keys, "data array", path)
     name = _member(archive, "format", path).item() if "format" in keys else "csr"
     if name not in (b"csr", "csr"):
         raise DataError(f"{path} holds a sparse matrix in format {name!r}; save it as CSR.")
-    data, indices, indptr, shape = (_member(archive, prefix + p, path) for p in _CSR_PARTS)
+    data, indices, indptr, shape = (_member(archive, part, path) for part in parts)
     with decoding(path, "has CSR parts that do not fit together", "write the file again"):
         X = sp.csr_matrix((data, indices, indptr), shape=tuple(int(n) for n in shape))
         X.check_format(full_check=True)
     return X
 
 
-def _map_array(file: Path) -> AnyArray:
+def _map_array(file: Path | None) -> AnyArray | None:
+    if file is None:
+        return None
     if not file.exists():
         raise FileNotFoundError(f"There is no file {file}; check the path.")
     remedy = "write it with numpy.save, text as astype(str)"
@@ -188,8 +139,8 @@ def _mapped(stream: IO[bytes], start: int, n_bytes: int) -> AnyArray:
     version = np.lib.format.read_magic(stream)
     if version > (2, 0):
         raise ValueError(f"version {version} is for structured arrays")
-    newer = np.lib.format.read_array_header_2_0
-    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else newer
+    lib = np.lib.format
+    read = lib.read_array_header_1_0 if version == (1, 0) else lib.read_array_header_2_0
     shape, fortran, dtype = read(stream)
     rest, size = start + n_bytes - stream.tell(), math.prod(shape) * dtype.itemsize
     if dtype.hasobject or min(shape, default=0) < 0 or size != rest:

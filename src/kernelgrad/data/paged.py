@@ -1,27 +1,22 @@
-"""Sources that are read in pieces from files of groups of rows."""
+"""Sources that are read in pieces from files of groups of rows, and errors about files."""
 
 from __future__ import annotations
 
+import errno
+import hashlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
 from typing import Any
 
 import numpy as np
 
-from kernelgrad.data.base import (
-    Batch,
-    BatchSource,
-    NoRows,
-    check_batch,
-    check_range,
-    checked_targets,
-    n_places,
-)
-from kernelgrad.data.damage import within
-from kernelgrad.data.stamp import Stamp
+from kernelgrad.data import base
+from kernelgrad.data.base import Batch, BatchSource
 from kernelgrad.exceptions import DataError
 from kernelgrad.types import AnyArray, IntArray
 
@@ -37,34 +32,83 @@ def import_pyarrow() -> Any:
     return pyarrow
 
 
-class Pool:
-    """The streams used last, one for each place that is read from."""
+@contextmanager
+def decoding(path: Path, cannot: str, remedy: str) -> Iterator[None]:
+    """Convert any exception that a decoder raises for damaged bytes to DataError.
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self._streams: list[_Stream] = []  # the most recently used one is last
+    Errors of this package, of the operating system and of missing packages pass unchanged.
+    """
+    try:
+        yield
+    except (DataError, ImportError):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise  # damaged offsets cause EINVAL
+        if isinstance(error, MemoryError):
+            remedy = "it is damaged, or needs more memory"
+        raise DataError(f"{path} {cannot} ({error}); {remedy}.") from error
 
-    def __len__(self) -> int:
-        return len(self._streams)
 
-    def use(self, path: Path, low: int, high: int, make: Callable[[], _Stream]) -> _Stream:
-        """Return the last stream of a file between two rows; if there is none, a new one."""
-        near = (s for s in self._streams if s.path == path and low <= s.at <= high)
-        stream = max(near, key=lambda s: s.at, default=None)
-        if stream is None:
-            del self._streams[: max(0, len(self._streams) - self.size + 1)]  # frees memory
-            stream = make()
-        self.drop(stream)
-        self._streams.append(stream)
-        return stream
+@contextmanager
+def within(*paths: Path) -> Iterator[None]:
+    """Prefix an error about values with the names of the files that hold them."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        if not paths or str(paths[0]) in str(error):
+            raise
+        kind = type(error) if isinstance(error, DataError) else DataError
+        raise kind(f"{' and '.join(map(str, paths))}: {error}") from None
 
-    def drop(self, stream: _Stream) -> None:
-        """Remove one stream."""
-        self._streams = [other for other in self._streams if other is not stream]
 
-    def clear(self) -> None:
-        """Remove all streams."""
-        self._streams = []
+def spread(size: int, step: int) -> list[int]:
+    """Return the starts of blocks of `step` that cover `size`, or of 256 spread evenly."""
+    starts = range(0, size, step)
+    chosen = np.linspace(0, len(starts) - 1, min(len(starts), 256))
+    return [starts[round(i)] for i in chosen.tolist()]
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """Size, modification time and inode of a file, which show whether it has changed."""
+
+    path: Path
+    state: tuple[int, int, int]
+
+    @classmethod
+    def of(cls, path: Path) -> Stamp:
+        state = path.stat()
+        return cls(path, (state.st_size, state.st_mtime_ns, state.st_ino))
+
+    def changed(self) -> DataError:
+        return DataError(
+            f"{self.path} has changed since it was opened; open it again, and leave it "
+            "unchanged while it is in use."
+        )
+
+    def check(self) -> None:
+        if not self.path.exists() or Stamp.of(self.path) != self:
+            raise self.changed()
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Check before a read, as mapping a truncated file can crash, and after it."""
+        self.check()
+        try:
+            yield
+        except Exception:
+            self.check()  # if it passes, the error belongs to the unchanged file
+            raise
+        self.check()
+
+
+@dataclass
+class _Pool:
+    """The streams used last, the most recent one at the end: one for each place of reading."""
+
+    size: int
+    streams: list[_Stream] = field(default_factory=list)
 
 
 class PagedSource(BatchSource):
@@ -74,25 +118,24 @@ class PagedSource(BatchSource):
     """
 
     _lock: RLock
-    _pool: Pool | None = None
+    _pool: _Pool | None = None
 
     @abstractmethod
     def _rows(self, start: int, stop: int) -> Batch:
         """Return the rows of a range that exists."""
 
     @property
-    def pool(self) -> Pool:
-        """The streams in use."""
+    def pool(self) -> _Pool:
         if self._pool is None:
-            self._pool = Pool(n_places(self.n_features))
+            self._pool = _Pool(base.n_places(self.n_features))
         return self._pool
 
     def read(self, start: int, stop: int) -> Batch:
-        start, stop = check_range(start, stop, self.n_rows)
+        start, stop = base.check_range(start, stop, self.n_rows)
         with self._lock:
             batch = self._rows(start, stop)
             if stop - start == self.n_rows:
-                self.pool.clear()  # the batch has all rows: parts are not needed
+                self.pool.streams = []  # the batch has all rows: parts are not needed
         return batch
 
     def take(self, rows: IntArray) -> Batch:
@@ -110,14 +153,15 @@ class PagedSource(BatchSource):
 class FileSource(PagedSource):
     """A file of groups of rows, each of which is decoded from its beginning.
 
-    Consecutive reads continue where the last one ended, others start at the beginning of a
-    group. Subclasses call `__init__` and `_set_groups`, set `_schema` and `_columns`, and
-    implement `_tables`, `_batch` and `_labels`.
+    Consecutive reads continue where the last one ended. Subclasses call `__init__` and
+    `_set_groups`, set `_schema` and `_columns`, and implement `_tables`, `_batch`, `_labels`.
     """
 
-    _schema: Any  # of the stored columns
-    _columns: list[str]  # that are read
+    _schema: Any  # the Arrow schema of the stored columns
+    _columns: list[str]  # the columns that are read
     _target: str | None = None
+    _keys: Mapping[str, Any] = {}  # the values of constant columns, which are not stored
+    _arrow_types: Mapping[str, Any] = {}  # the types of columns that all files share
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -141,18 +185,26 @@ class FileSource(PagedSource):
         self._groups = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         self.n_rows = int(self._groups[-1])
         if self.n_rows == 0:
-            raise NoRows(f"{self._path} has no data row; give at least one.")
+            raise base.NoRows(f"{self._path} has no data row; give at least one.")
 
     def block_starts(self) -> IntArray:
         """Return the first row of every group that is not empty."""
         return np.unique(self._groups[:-1][np.diff(self._groups) > 0])
 
     def _stored(self, columns: Sequence[str]) -> list[str]:
-        """Return the given columns that are stored in the file."""
-        return list(columns)
+        return [name for name in columns if name not in self._keys]
 
     def _completed(self, table: Any, columns: Sequence[str]) -> Any:
-        """Return a table of stored columns with the others added."""
+        """Return a table of stored columns with the others, in the types of all files."""
+        pa = import_pyarrow()
+        for name in columns:
+            if name in self._keys:
+                table = table.append_column(name, pa.repeat(self._keys[name], table.num_rows))
+            kind = self._arrow_types.get(name)
+            if kind is not None:
+                at = table.schema.get_field_index(name)
+                kind = pa.float64() if pa.types.is_null(kind) else kind
+                table = table.set_column(at, name, table.column(at).cast(kind, safe=False))
         return table
 
     def read(self, start: int, stop: int) -> Batch:
@@ -163,19 +215,24 @@ class FileSource(PagedSource):
         if start == stop:
             empty = self._schema.empty_table().select(self._stored(self._columns))
             return self._batch([self._completed(empty, self._columns)], start, 0)
-        group = int(np.searchsorted(self._groups, start, side="right")) - 1
-        first = int(self._groups[group])
-
-        def opened() -> _Stream:
-            return _Stream(self._path, first, self._tables(group, self._columns))
-
-        stream = self.pool.use(self._path, first, start, opened)
+        stream = self._stream(start)
         batch = self._batch(stream.rows(start, stop), start, stop - start)
         if stream.at == self.n_rows:
-            self.pool.drop(stream)
-        self._check_number(len(batch.rows), stop - start)
+            self.pool.streams.remove(stream)
         with within(self._path):
-            return check_batch(batch, self.feature_names)
+            return base.check_batch(batch, self.feature_names)
+
+    def _stream(self, start: int) -> _Stream:
+        """Return the last stream before a row within its group, or a new one."""
+        group = int(np.searchsorted(self._groups, start, side="right")) - 1
+        first, pool = int(self._groups[group]), self.pool
+        near = (s for s in pool.streams if s.path == self._path and first <= s.at <= start)
+        stream = max(near, key=lambda s: s.at, default=None)
+        if stream is None:
+            stream = _Stream(self._path, first, self._tables(group, self._columns))
+        others = [s for s in pool.streams if s is not stream]
+        pool.streams = [*others[max(0, len(others) - pool.size + 1) :], stream]
+        return stream
 
     def target_chunks(self) -> Iterator[AnyArray]:
         self._require_target()
@@ -184,20 +241,21 @@ class FileSource(PagedSource):
             for table in self._tables(0, [self._target or ""]):
                 if table.num_rows:
                     with within(self._path):
-                        y = checked_targets(self._labels(table, at), at)
+                        y = base.checked_targets(self._labels(table, at), at)
                     yield y
                     at += table.num_rows
-            self._check_number(at, self.n_rows)
-
-    def _check_number(self, n_read: int, n: int) -> None:
-        if n_read != n:
-            raise DataError(
-                f"{self._path} has {n_read} rows instead of {n}; it is damaged, write it again."
-            )
+            if at != self.n_rows:
+                raise _wrong_end(self._path, at)
 
     def digest(self) -> bytes:
-        """Return a digest of the file and of the columns that are read."""
-        return super().digest() + self._stamp.digest()
+        """Return a digest of the columns and of the file, at most of 256 MiB spread evenly."""
+        size = self._stamp.state[0]
+        digest = hashlib.blake2b(str(size).encode(), digest_size=16)
+        with self._stamp.unchanged(), self._path.open("rb") as file:
+            for start in spread(size, 2**20):
+                file.seek(start)
+                digest.update(file.read(2**20))
+        return super().digest() + digest.digest()
 
 
 class _Stream:
@@ -209,15 +267,19 @@ class _Stream:
         self._rest: Any = None
 
     def rows(self, start: int, stop: int) -> Iterator[Any]:
-        """Yield tables of the rows from `start`, which is at least `at`, to `stop`."""
+        """Yield tables of the rows from `start`, not before `at`, to `stop`."""
         while self.at < stop:
             if self._rest is None:
                 self._rest = next(self._tables, None)
-                if self._rest is None:  # the file has fewer rows now
-                    return
+                if self._rest is None:
+                    raise _wrong_end(self.path, self.at)
             n = self._rest.num_rows
             low, high = min(max(start - self.at, 0), n), min(stop - self.at, n)
             if high > low:
                 yield self._rest.slice(low, high - low)
             self._rest = self._rest.slice(high) if high < n else None
             self.at += high
+
+
+def _wrong_end(path: Path, at: int) -> DataError:
+    return DataError(f"{path} ends after row {at}; it is damaged, write it again.")

@@ -2,47 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from kernelgrad.compute.rng import draws
-from kernelgrad.data.base import (
-    Batch,
-    BatchSource,
-    check_rows,
-    concat_batches,
-    index_batch,
-    n_places,
-)
+from kernelgrad.data import base
+from kernelgrad.data.base import Batch, BatchSource, index_batch
 from kernelgrad.exceptions import DataError
 from kernelgrad.types import AnyArray, IntArray
 from kernelgrad.validation import check_int, check_real
 
-BUFFER_ROWS = 131_072  # of a source that is not in memory, shuffled together
-_PAGES_PER_BUFFER = 16
+BUFFER_ROWS = 131_072
+"""Rows that are shuffled together, if the source is not in memory."""
 
 
 class EpochBatch(NamedTuple):
-    """A random batch and its place in the sequence.
-
-    Attributes
-    ----------
-    batch : Batch
-        The rows.
-    epoch : int
-        Number of the current pass over the data, from 0.
-    iteration : int
-        Number of this batch in the whole sequence, from 0.
-    fraction : float
-        Number of epochs completed after this batch.
-    """
+    """A random batch and its place in the sequence."""
 
     batch: Batch
     epoch: int
+    """Number of the current pass over the data, from 0."""
     iteration: int
+    """Number of this batch in the whole sequence, from 0."""
     fraction: float
+    """Number of epochs completed after this batch."""
 
 
 class _Buffer(NamedTuple):
@@ -62,20 +48,15 @@ def sample_batches(
     start: int = 0,
     exclude: IntArray | None = None,
     buffer_rows: int = BUFFER_ROWS,
-    chunk_rows: int = 65536,
     max_epochs: int | None = None,
 ) -> Iterator[EpochBatch]:
     """Yield random batches, each row at most once per epoch.
 
     The sequence depends only on the data, `seed`, `batch_size`, `exclude` and `buffer_rows`.
     Sources in memory are permuted as a whole in every epoch. All others are divided into
-    pages of ``buffer_rows // 16`` rows, which fill a buffer that is permuted and cut into
-    batches. Pages are taken in turn from 16 places of the data (fewer for more than eight
-    columns, but at least four). The places are row groups or text pages in random order, or
-    parts of them if there are fewer, and each is read from beginning to end, so that it is
-    decoded once per epoch. Batches are therefore mixed even if the files are sorted by label.
-    If the source cannot seek, pages come in file order. The rest of a buffer goes into the
-    next one; at the end of an epoch less than one batch is dropped.
+    pages of ``buffer_rows // 16`` rows, which are taken in turn from 4 to 16 places of the data
+    and fill a buffer that is permuted and cut into batches (see :doc:`/data`). At the end of an
+    epoch less than one batch is dropped.
 
     Parameters
     ----------
@@ -90,28 +71,19 @@ def sample_batches(
     exclude : ndarray of int, optional
         Numbers of the rows to leave out, in increasing order.
     buffer_rows : int, default=131072
-        Number of rows shuffled together, at least `batch_size`. A larger buffer mixes better
-        and takes more memory.
-    chunk_rows : int, default=65536
-        Largest number of rows per read. Besides the decoded unit of the source, memory holds
-        one buffer (two for sparse data) and one such chunk.
+        Number of rows shuffled together, at least `batch_size`. Memory holds one such buffer,
+        two for sparse data.
     max_epochs : int, optional
         Number of epochs after which to stop; by default the sequence is endless.
-
-    Yields
-    ------
-    EpochBatch
-        The batch with its epoch, iteration and completed fraction of epochs.
     """
     batch_size = check_int(batch_size, "batch_size", low=1)
     seed, start = check_int(seed, "seed"), check_int(start, "start")
     buffer_rows = check_int(buffer_rows, "buffer_rows", low=1)
-    chunk_rows = check_int(chunk_rows, "chunk_rows", low=1)
     if max_epochs is not None:
         max_epochs = check_int(max_epochs, "max_epochs")
     excluded: IntArray = np.empty(0, dtype=np.int64)
     if exclude is not None:
-        excluded = check_rows(exclude, source.n_rows)
+        excluded = base.check_rows(exclude, source.n_rows)
         if np.any(np.diff(excluded) <= 0):
             raise ValueError("exclude must be strictly increasing; pass it through np.unique.")
     n_rows = source.n_rows - len(excluded)
@@ -121,72 +93,72 @@ def sample_batches(
             f"{len(excluded)} are excluded; give more data or exclude fewer rows."
         )
     size = min(batch_size, n_rows)
-    per_epoch = n_rows // size
+    plan = partial(_plan, source, size, seed, excluded, max(buffer_rows, size))
+    return _batches(source, plan, size, n_rows // size, start, max_epochs)
 
-    def batches() -> Iterator[EpochBatch]:
-        epoch, skip = divmod(start, per_epoch)
-        while max_epochs is None or epoch < max_epochs:
-            done = 0
-            left: Batch | None = None  # rows carried over to the next buffer
-            plan: Iterable[_Buffer]
-            if source.in_memory:
-                rows = _kept(0, source.n_rows, excluded)
-                order = draws(seed, epoch, 0).permutation(len(rows))
-                plan = [_Buffer(rows[:0], [], rows, order)]
-            else:
-                plan = _plan_paged(source, size, epoch, seed, excluded, max(buffer_rows, size))
-            for buffer in plan:
-                n_batches = len(buffer.rows) // size
-                first = min(max(skip - done, 0), n_batches)
-                if first == n_batches:
-                    done += n_batches
-                    continue
-                held = None if source.in_memory else _fill(source, buffer, left, chunk_rows)
+
+def _batches(
+    source: BatchSource,
+    plan: Callable[[int], Iterator[_Buffer]],
+    size: int,
+    per_epoch: int,
+    start: int,
+    max_epochs: int | None,
+) -> Iterator[EpochBatch]:
+    """Yield the batches from `start` on, given the plan of every epoch."""
+    epoch, skip = divmod(start, per_epoch)
+    while max_epochs is None or epoch < max_epochs:
+        done = 0
+        left: Batch | None = None  # rows carried over to the next buffer
+        for buffer in plan(epoch):
+            n_batches = len(buffer.rows) // size
+            first = max(skip - done, 0)
+            if first < n_batches:
+                rows = None if source.in_memory else _fill(source, buffer, left)
                 for i in range(first, n_batches):
                     chosen = buffer.order[i * size : (i + 1) * size]
-                    if held is None:
+                    if rows is None:
                         batch = source.take(buffer.rows[chosen])
                     else:
-                        batch = index_batch(held, chosen)
+                        batch = index_batch(rows, chosen)
                     at = done + i + 1
                     number = epoch * per_epoch + at - 1
                     yield EpochBatch(batch, epoch, number, epoch + at / per_epoch)
-                if held is not None:
-                    left = index_batch(held, buffer.order[n_batches * size :])
-                    held = None  # freed before the next one is filled
-                done += n_batches
-            epoch, skip = epoch + 1, 0
-
-    return batches()
+                if rows is not None:
+                    left = index_batch(rows, buffer.order[n_batches * size :])
+                    rows = None  # freed before the next one is filled
+            done += n_batches
+        epoch, skip = epoch + 1, 0
 
 
 def _kept(low: int, high: int, excluded: IntArray) -> IntArray:
-    rows = np.arange(low, high, dtype=np.int64)
+    rows = base.numbers(low, high - low)
     i, j = np.searchsorted(excluded, (low, high))
     return np.delete(rows, excluded[i:j] - low) if j > i else rows
 
 
-def _plan_paged(
-    source: BatchSource, size: int, epoch: int, seed: int, excluded: IntArray, buffer_rows: int
+def _plan(
+    source: BatchSource, size: int, seed: int, excluded: IntArray, buffer_rows: int, epoch: int
 ) -> Iterator[_Buffer]:
     """Plan the contents of every buffer of an epoch, without reading any row."""
-    rng = draws(seed, epoch, 0) if source.seekable else None
-    pages = _page_order(source, max(1, buffer_rows // _PAGES_PER_BUFFER), rng)
+    rng = draws(seed, epoch, 0)
+    if source.in_memory:
+        rows = _kept(0, source.n_rows, excluded)
+        yield _Buffer(rows[:0], [], rows, rng.permutation(len(rows)))
+        return
+    pages = _page_order(source, max(1, buffer_rows // 16), rng)
     carried: IntArray = np.empty(0, dtype=np.int64)
     taken: list[tuple[int, int]] = []
-    parts = [carried]
-    n_held = 0
-    stream = 1
+    parts, n_held, stream = [carried], 0, 1
     for low, high in [*pages, (0, 0)]:
         rows = _kept(low, high, excluded)
         full = n_held >= size and n_held + len(rows) > buffer_rows
         if taken and (full or high == 0):
-            held = np.concatenate(parts)
-            order = draws(seed, epoch, stream).permutation(len(held))
-            yield _Buffer(carried, taken, held, order)
-            carried = held[order[len(held) // size * size :]]
-            taken, parts, n_held = [], [carried], len(carried)
-            stream += 1
+            together = np.concatenate(parts)
+            order = draws(seed, epoch, stream).permutation(len(together))
+            yield _Buffer(carried, taken, together, order)
+            carried = together[order[len(together) // size * size :]]
+            taken, parts, n_held, stream = [], [carried], len(carried), stream + 1
         if len(rows):
             taken.append((low, high))
             parts.append(rows)
@@ -194,7 +166,7 @@ def _plan_paged(
 
 
 def _page_order(
-    source: BatchSource, page_rows: int, rng: np.random.Generator | None
+    source: BatchSource, page_rows: int, rng: np.random.Generator
 ) -> list[tuple[int, int]]:
     """Divide the rows into pages, and order them by taking from several blocks in turn."""
     starts = source.block_starts()
@@ -206,9 +178,7 @@ def _page_order(
         if end - begin >= page_rows or end == source.n_rows:
             blocks.append([(a, min(a + page_rows, end)) for a in range(begin, end, page_rows)])
             begin = end
-    if rng is None:
-        return [page for block in blocks for page in block]
-    places = n_places(source.n_features)
+    places = base.n_places(source.n_features)
     parts = -(-places // len(blocks))  # per block, if there are few blocks
     runs = [
         block[i * len(block) // parts : (i + 1) * len(block) // parts]
@@ -226,45 +196,31 @@ def _page_order(
     return pages
 
 
-def _fill(source: BatchSource, buffer: _Buffer, left: Batch | None, chunk_rows: int) -> Batch:
+def _fill(source: BatchSource, buffer: _Buffer, left: Batch | None) -> Batch:
     """Read the rows of a buffer, in the order of `buffer.rows`."""
-    pieces = _pieces(source, buffer, left, chunk_rows)
+
+    def pieces() -> Iterator[Batch]:
+        if len(buffer.carried):  # read only when a resumed run begins
+            yield source.take(buffer.carried) if left is None else left
+        wanted = np.sort(buffer.rows)
+        for low, high in buffer.pages:
+            i, j = np.searchsorted(wanted, (low, high))
+            piece = source.read(low, high)
+            yield piece if j - i == high - low else index_batch(piece, wanted[i:j] - low)
+
     if source.is_sparse:
-        return concat_batches(list(pieces))
-    n = len(buffer.rows)
-    X: AnyArray | None = None
-    ys: list[AnyArray] = []
-    ws: list[AnyArray] = []
-    at = 0
-    for piece in pieces:
-        if X is None:
-            X = np.empty((n, piece.X.shape[1]), dtype=piece.X.dtype)
-        elif np.promote_types(X.dtype, piece.X.dtype) != X.dtype:
-            X = X.astype(np.promote_types(X.dtype, piece.X.dtype))
-        X[at : at + len(piece.rows)] = piece.X
-        at += len(piece.rows)
-        if piece.y is not None:
-            ys.append(np.array(piece.y))
-        if piece.sample_weight is not None:
-            ws.append(np.array(piece.sample_weight))
-    y, w = (np.concatenate(parts) if parts else None for parts in (ys, ws))
-    return Batch(X, y, w, buffer.rows)
-
-
-def _pieces(
-    source: BatchSource, buffer: _Buffer, left: Batch | None, chunk_rows: int
-) -> Iterator[Batch]:
-    if len(buffer.carried):  # read only when a resumed run begins
-        yield source.take(buffer.carried) if left is None else left
-    wanted = np.sort(buffer.rows)
-    for low, high in buffer.pages:
-        for a in range(low, high, chunk_rows):
-            b = min(a + chunk_rows, high)
-            i, j = np.searchsorted(wanted, (a, b))
-            if j > i:
-                piece = source.read(a, b)
-                keep = wanted[i:j]
-                yield piece if len(keep) == b - a else index_batch(piece, keep - a)
+        return base.concat_batches(list(pieces()))
+    X: AnyArray = np.empty((0, 0))
+    others, at = [], 0
+    for piece in pieces():
+        n = len(piece.rows)
+        if not others:
+            X = np.empty((len(buffer.rows), piece.X.shape[1]), piece.X.dtype)
+        X = X.astype(np.promote_types(X.dtype, piece.X.dtype), copy=False)
+        X[at : at + n] = piece.X
+        at += n
+        others.append(piece._replace(X=np.empty((n, 0))))
+    return base.concat_batches(others)._replace(X=X, rows=buffer.rows)
 
 
 def split_rows(
@@ -275,7 +231,7 @@ def split_rows(
     stratify: AnyArray | None = None,
     max_rows: int | None = None,
 ) -> IntArray:
-    """Choose validation rows at random.
+    """Choose validation rows at random: increasing numbers, at least one and not all.
 
     Parameters
     ----------
@@ -290,16 +246,6 @@ def split_rows(
         row for training.
     max_rows : int, optional
         Upper limit on the number of rows chosen.
-
-    Returns
-    -------
-    ndarray of int64
-        Row numbers in increasing order; at least one and not all.
-
-    Raises
-    ------
-    DataError
-        There are fewer than two rows, or every class has a single row.
     """
     n = source.n_rows if isinstance(source, BatchSource) else check_int(source, "source")
     fraction = check_real(fraction, "fraction", low=0, high=1, low_open=True, high_open=True)

@@ -14,12 +14,13 @@ import tempfile
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import pairwise
+from functools import partial
+from itertools import count, islice, pairwise
 from pathlib import Path
 from typing import IO, Any
 
-from kernelgrad.data.damage import decoding
-from kernelgrad.data.paged import FileSource, import_pyarrow
+from kernelgrad.data.base import NoRows
+from kernelgrad.data.paged import FileSource, decoding, import_pyarrow
 from kernelgrad.exceptions import DataError
 from kernelgrad.files.disk import replacing
 
@@ -29,12 +30,7 @@ FOLDER = "KERNELGRAD_CONVERTED"
 SCRATCH_BYTES = 32 << 30
 """The most that converted files take in the temporary folder of a user."""
 
-PAGE_LINES = 8192
-PAGE_BYTES = 16 << 20
 _LINE_BYTES = 256 << 20
-_SMALL = 1 << 20  # bytes of a file that is parsed whenever it is read
-_ENDS = 1 << 16  # bytes at both ends of a file that show a change
-_VERSION = 1
 
 
 def _open_zstandard(path: Path) -> IO[bytes]:
@@ -50,50 +46,19 @@ OPENERS: dict[str, Callable[[Path], Any]] = {
 
 def read_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file, decompressed according to its suffix."""
-    opener = OPENERS.get(path.suffix.lower())
+    opener: Any = OPENERS.get(path.suffix.lower(), partial(Path.open, mode="rb"))
     remedy = "it is damaged or cut short, fetch it again"
-    with decoding(path, "cannot be decompressed", remedy):
-        stream: IO[bytes] = path.open("rb") if opener is None else opener(path)
-        with stream:
-            number = 0
-            while line := stream.readline(_LINE_BYTES + 1):
-                number += 1
-                if len(line) > _LINE_BYTES:
-                    raise DataError(
-                        f"{path}: line {number} is longer than {_LINE_BYTES >> 20} MiB; the "
-                        "file is not a table of text lines, give another."
-                    )
-                yield line
-
-
-class Writer:
-    """Writes an Arrow file, which can be begun anew with other types."""
-
-    def __init__(self, file: Any, stamp: dict[str, str], room: float) -> None:
-        self._file, self._stamp, self._room = file, stamp, room
-        self._out: Any = None
-
-    def begin(self, schema: Any) -> None:
-        """Delete what was written and begin a file with the given types."""
-        self._file.seek(0)
-        self._file.truncate()
-        pa = import_pyarrow()
-        self._out = pa.ipc.new_file(self._file, schema.with_metadata(self._stamp))
-
-    def add(self, table: Any) -> None:
-        """Write the rows of a table as one record batch."""
-        if table.num_rows:
-            self._out.write_table(table.combine_chunks())
-        if self._file.tell() > self._room:
-            raise DataError(
-                f"The converted text files in the temporary folder would take more than "
-                f"{SCRATCH_BYTES >> 30} GiB; set {FOLDER} to a folder for them, or delete some "
-                f"in {_scratch()}."
-            )
-
-    def close(self) -> None:
-        """Complete the file."""
-        self._out.close()
+    with decoding(path, "cannot be decompressed", remedy), opener(path) as stream:
+        for number in count(1):
+            line = stream.readline(_LINE_BYTES + 1)
+            if not line:
+                return
+            if len(line) > _LINE_BYTES:
+                raise DataError(
+                    f"{path}: line {number} is longer than {_LINE_BYTES >> 20} MiB; the file "
+                    "is not a table of text lines, give another."
+                )
+            yield line
 
 
 class TextSource(FileSource):
@@ -103,41 +68,40 @@ class TextSource(FileSource):
     the first time, and again if the text has changed or the Arrow file is damaged. It lies
     beside the text (``.rows.csv.arrow``), in the folder that the environment variable
     ``KERNELGRAD_CONVERTED`` names, or in a temporary folder of the user if neither can be
-    written. Plain text of at most 1 MiB is parsed whenever it is read instead.
+    written. Plain text of at most 1 MiB is converted in memory instead.
 
     Subclasses implement `_convert`.
     """
 
-    _content: Any = None  # of the Arrow file, while the text is opened
+    _content: Any = None  # the path or the bytes of the Arrow file; None if it is looked for
     _is_new = False
 
     @abstractmethod
-    def _convert(self, out: Writer) -> None:
-        """Write all rows of the text."""
+    def _convert(self) -> Iterator[Any]:
+        """Yield tables of all rows; after a change of types, all rows again."""
 
     def _pages(self, skip: int = 0) -> Iterator[tuple[bytes, int]]:
         """Yield pages of lines and the number of their first line."""
         page: list[bytes] = []
-        first, size = 1 + skip, 0
-        for number, line in enumerate(read_lines(self._path), 1):
-            if number > skip:
-                page.append(line)
-                size += len(line)
-            if len(page) == PAGE_LINES or size >= PAGE_BYTES:
-                yield b"".join(page), first
-                page, first, size = [], number + 1, 0
+        size = 0
+        for number, line in enumerate(islice(read_lines(self._path), skip, None), 1 + skip):
+            page.append(line)
+            size += len(line)
+            if len(page) == 8192 or size >= 16 << 20:
+                yield b"".join(page), number + 1 - len(page)
+                page, size = [], 0
         if page:
-            yield b"".join(page), first
+            yield b"".join(page), number + 1 - len(page)
 
     def _open_rows(self, column: str) -> Iterator[tuple[int, Any]]:
-        """Convert the text, and yield the first row and the values of each batch."""
+        """Convert the text, and yield the first row of each page and a table of a column."""
         self._content = self._converted()
         self._schema = import_pyarrow().ipc.open_file(self._content).schema
         counts, first_row = [], 0
-        for batch in self._batches(0, [column]):
-            yield first_row, batch.column(0)
-            counts.append(batch.num_rows)
-            first_row += batch.num_rows
+        for table in self._tables(0, [column]):
+            yield first_row, table
+            counts.append(table.num_rows)
+            first_row += table.num_rows
         self._set_groups(counts)
 
     def _check_rows(self) -> None:
@@ -145,52 +109,53 @@ class TextSource(FileSource):
         if self._is_new:
             for start, stop in pairwise(self._groups.tolist()):
                 self.read(start, stop)
-        self._content = None
+        if isinstance(self._content, str):
+            self._content = None
 
-    def _batches(self, group: int, columns: Sequence[str]) -> Iterator[Any]:
-        """Yield record batches of some columns; others are not read."""
-        pa = import_pyarrow()
-        fields = [self._schema.get_field_index(name) for name in columns]
+    def keep(self, room: int) -> int:
+        """Keep the table of a small file if it takes at most `room` bytes; return the rest."""
+        size = 0 if self._content is None else int(self._content.size)
+        if size > room:  # the file is parsed whenever it is read
+            self._content, size = None, 0
+        return room - size
+
+    def _tables(self, group: int, columns: Sequence[str]) -> Iterator[Any]:
+        pa, stored = import_pyarrow(), self._stored(columns)
+        fields = [self._schema.get_field_index(name) for name in stored]
         content = self._converted() if self._content is None else self._content
         remedy = f"delete {' or '.join(map(str, _places(self._path)))}, and open it again"
         with decoding(self._path, "was converted to a file that is damaged", remedy):
             options = pa.ipc.IpcReadOptions(included_fields=fields)
             reader = pa.ipc.open_file(content, options=options)
             for i in range(group, reader.num_record_batches):
-                batch = reader.get_batch(i).select(columns)
+                batch = reader.get_batch(i).select(stored)
                 batch.validate(full=True)
-                yield batch
-
-    def _tables(self, group: int, columns: Sequence[str]) -> Iterator[Any]:
-        for batch in self._batches(group, self._stored(columns)):
-            yield self._completed(import_pyarrow().Table.from_batches([batch]), columns)
+                yield self._completed(pa.Table.from_batches([batch]), columns)
 
     def _converted(self) -> Any:
         """Return the path or the bytes of the Arrow file, after making it if necessary."""
-        stamp = self._source_stamp()
         self._is_new = True
         size = self._path.stat().st_size
-        if size <= _SMALL and self._path.suffix.lower() not in OPENERS:
+        if size <= 1 << 20 and self._path.suffix.lower() not in OPENERS:
             memory = io.BytesIO()
-            self._write(memory, stamp, float("inf"))
-            return import_pyarrow().py_buffer(memory.getbuffer())
-        places = _places(self._path)
+            self._write(memory, {}, float("inf"))
+            return import_pyarrow().py_buffer(memory.getvalue())
+        stamp, places = self._source_stamp(), _places(self._path)
         for place in places:
             if self._is_valid(place, stamp):
                 self._is_new = False
                 return str(place)
-        why: object = ""
+        reason: object = ""
         for place in places:
             try:
                 self._make(place, stamp)
+                if self._is_valid(place, stamp):
+                    return str(place)
+                reason = "it cannot be read again"
             except OSError as error:
-                why = error
-                continue
-            if self._is_valid(place, stamp):
-                return str(place)
-            why = "it cannot be read again"
+                reason = error
         raise DataError(
-            f"{self._path} cannot be converted to {places[-1]} ({why}); set {FOLDER} to a "
+            f"{self._path} cannot be converted to {places[-1]} ({reason}); set {FOLDER} to a "
             "folder that can be written and has room."
         )
 
@@ -209,9 +174,26 @@ class TextSource(FileSource):
             self._write(file, stamp, room)
 
     def _write(self, file: Any, stamp: dict[str, str], room: float) -> None:
-        out = Writer(file, stamp, room)
+        """Write an Arrow file, anew from the beginning if the types of the tables change."""
+        pa = import_pyarrow()
+        schema = out = None
         with self._stamp.unchanged():
-            self._convert(out)
+            for table in self._convert():
+                if schema is None or table.schema != schema:
+                    file.seek(0)
+                    file.truncate()
+                    schema = table.schema
+                    out = pa.ipc.new_file(file, schema.with_metadata(stamp))
+                if table.num_rows:
+                    out.write_table(table.combine_chunks())  # one record batch
+                if file.tell() > room:
+                    raise DataError(
+                        "The converted text files in the temporary folder would take more than "
+                        f"{SCRATCH_BYTES >> 30} GiB; set {FOLDER} to a folder for them, or "
+                        f"delete some in {_scratch()}."
+                    )
+        if out is None:
+            raise NoRows(f"{self._path} has no data row; give at least one.")
         out.close()
 
     def _is_valid(self, place: Path, stamp: dict[str, str]) -> bool:
@@ -225,15 +207,15 @@ class TextSource(FileSource):
         return False
 
     def _source_stamp(self) -> dict[str, str]:
-        """Return what shows that an Arrow file was made of the text as it is."""
+        """Return the text that an Arrow file holds which was made of the file as it is."""
         state = self._path.stat()
-        with self._path.open("rb") as file:
-            ends = hashlib.blake2b(file.read(_ENDS), digest_size=16)
-            file.seek(max(state.st_size - _ENDS, 0))
-            ends.update(file.read(_ENDS))
-        kind = type(self).__name__
-        found = [_VERSION, kind, state.st_size, state.st_mtime_ns, ends.hexdigest()]
-        return {"kernelgrad": json.dumps(found)}
+        with self._path.open("rb") as file:  # 64 KiB at both ends show changes within a tick
+            ends = hashlib.blake2b(file.read(1 << 16), digest_size=16)
+            file.seek(max(state.st_size - (1 << 16), 0))
+            ends.update(file.read(1 << 16))
+        version, kind = 1, type(self).__name__
+        values = [version, kind, state.st_size, state.st_mtime_ns, ends.hexdigest()]
+        return {"kernelgrad": json.dumps(values)}
 
 
 def _places(path: Path) -> list[Path]:
