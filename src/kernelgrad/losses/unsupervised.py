@@ -53,7 +53,6 @@ class OneClass(ScalarLoss):
 
     @property
     def adaptive_intercept(self) -> bool:  # type: ignore[override]  # follows tau
-        """Whether `best_intercept` determines the level."""
         return self.tau == "quantile"
 
     @property
@@ -71,7 +70,6 @@ class OneClass(ScalarLoss):
         return np.zeros(y.shape[1])
 
     def level(self, f: FloatArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return tau, the weighted nu-quantile of the responses `f` (n, C)."""
         weights = row_weights(len(f), sample_weight)
         return weighted_quantile(f.astype(np.float64), weights, float(self.nu))
 
@@ -126,7 +124,6 @@ class KLDensityRatio(RatioLoss):
     bound: ClassVar[float] = 1.0
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return ``log(weight of p / weight of q)``, which is 0 if the weights are equal."""
         numerator, denominator = _two_weights(y, sample_weight)
         return np.asarray(np.log(numerator / denominator), np.float64)
 
@@ -149,12 +146,10 @@ class LeastSquaresDensityRatio(RatioLoss):
     bound: ClassVar[float] = -0.5
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return the weight of p divided by that of q, which is 1 if the weights are equal."""
         numerator, denominator = _two_weights(y, sample_weight)
         return np.asarray(numerator / denominator, np.float64)
 
     def ratio(self, f: FloatArray) -> FloatArray:
-        """Return p/q, which is f clipped at zero."""
         return np.maximum(f, 0.0)
 
 
@@ -172,16 +167,13 @@ class _Logarithmic(RatioLoss):
 
     @property
     def smoothness(self) -> float | None:  # type: ignore[override]  # follows the floor
-        """L = 1 / floor^2."""
         return float(self.floor**-2)
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return the weight of p divided by that of q, at least the floor."""
         numerator, denominator = _two_weights(y, sample_weight)
         return np.asarray(np.maximum(numerator / denominator, self.floor), np.float64)
 
     def ratio(self, f: FloatArray) -> FloatArray:
-        """Return p/q, which is f clipped at zero."""
         return np.maximum(f, 0.0)
 
     feasible = ratio
@@ -242,12 +234,10 @@ class RelativeNovelty(_Logarithmic):
 
     @property
     def floor(self) -> float:  # type: ignore[override]  # follows rho
-        """``exp(-rho)``."""
         return float(np.exp(-self.rho))
 
     @property
     def bound(self) -> float:  # type: ignore[override]  # follows rho
-        """``1 + rho``."""
         return 1.0 + float(self.rho)
 
 

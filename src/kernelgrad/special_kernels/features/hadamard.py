@@ -269,7 +269,6 @@ class _Features(NamedTuple):
 
 
 def _predict(sink: Any, t: Any, s: Any, a: int, b: int, f0: int) -> None:
-    """Consume one panel."""
     sums, out, first = sink.sums, sink.out, sink.first + f0
     sums[:] = 0
     for p in range(sink.coef.shape[0]):
@@ -359,7 +358,6 @@ def gradient(X: Matrix, of: Stacks, R: Float32Array, G: Float32Array) -> None:
 
 
 def transform(X: Matrix, of: Stacks, scale: float, out: Float32Array) -> None:
-    """Write scale * features(X) into `out` (N, planes, n_features)."""
     rows, sink = as_rows(X), _Features(np.float32(scale), out)
     over_tiles(len(out), ROWS, lambda r0, r1: _by_panels(rows, r0, r1, of, sink))
 
