@@ -12,7 +12,7 @@ import oracles
 from cases import every
 from kernelgrad.compute import rng
 from kernelgrad.exceptions import CapabilityError
-from kernelgrad.features import FeatureMap, ProjectionMap, float32_rows
+from kernelgrad.features import ProjectionMap, float32_rows
 from kernelgrad.functions import ExactKernel, FeatureStream, InputScaling
 from kernelgrad.functions.expansions import (
     PREDICT_ROWS,
@@ -32,7 +32,6 @@ from kernelgrad.kernels import (
     Hellinger,
     Intersection,
     JensenShannon,
-    Kernel,
     Laplacian,
     Matern,
     Polynomial,
@@ -318,19 +317,6 @@ def test_sobol_frequencies_do_not_depend_on_the_order_of_calls_or_on_threads():
     assert wrong == []
 
 
-def test_a_kernel_with_a_factor_but_no_quantile_draws_independent_factors():
-    class Scaled(Gaussian):
-        def frequency_factor(self, seed, first, n):
-            return 1.0 + rng.uniforms(seed, first, n, rng.TAG_AUXILIARY)
-
-    args = 5, 4, 64
-    columns = np.arange(5)
-    plain = Gaussian(0.3, sampling="qmc").feature_map(*args).frequencies(64, 2, 32, columns)
-    W = Scaled(0.3, sampling="qmc").feature_map(*args).frequencies(64, 2, 32, columns)
-    factor = 1 + rng.uniforms(4, 64, 64, rng.TAG_AUXILIARY).reshape(2, 1, 32)
-    np.testing.assert_allclose(W, plain * factor, rtol=1e-6)
-
-
 @pytest.mark.parametrize("shared", [False, True])
 def test_quasi_random_frequencies_of_rows_without_entries(shared):
     kernel = (Matern(1.5, 0.5) if shared else Gaussian(0.5)).set_params(sampling="qmc")
@@ -488,105 +474,23 @@ def test_rows_are_prepared_once_for_all_parts(storage):
     assert SumKernel([SkewedChi2()]).feature_map(3, 0, 8).prepare(X).shape == (24, 3)
 
 
-class Coordinates(Kernel):
-    """x . z by coordinates in turn, or with `random` by coordinates drawn for each feature."""
-
-    name = "coordinates"
-
-    def __init__(self, random=False, flag=False, twin=True):
-        self.random = random
-        self.flag = flag
-        self.twin = twin
-
-    def check(self):
-        pass
-
-    def pairwise(self, X, Z):
-        return (sp.csr_matrix(X) @ sp.csr_matrix(Z).T).toarray()
-
-    def diag(self, X):
-        return self.pairwise(X, X).diagonal()
+class OnlyAsAWhole(Chi2):
+    """A kernel whose single features are biased, without another form of them."""
 
     def per_feature(self):
-        return Coordinates(True) if self.twin else self
-
-    def feature_map(self, n_features_in, seed, block_size):
-        features = CoordinatesMap(n_features_in, seed, block_size)
-        features.random = self.random
-        features.honest = not self.flag
-        return features
+        return self
 
 
-class CoordinatesMap(FeatureMap):
-    @property
-    def per_feature_unbiased(self):
-        return self.random or not self.honest
-
-    def transform(self, X, block):
-        F, d = self.block_size, self.n_features_in
-        where = np.arange(F) % d
-        if self.random:
-            where = (rng.uniforms(self.seed, block * F, F, 30) * d).astype(int)
-        X = X.toarray() if sp.issparse(X) else X
-        return X[:, where] * np.float32(np.sqrt(d / F))
-
-
-def test_block_features_are_replaced_in_products():
-    X = rows(24, 4)
-    good = [
-        Gaussian(0.3) * Coordinates(),
-        Coordinates() * Gaussian(0.3),
-        Coordinates() * Coordinates(),
-        Coordinates() * Gaussian(0.3) * Coordinates(),
-        Coordinates(twin=False) * Coordinates() * Gaussian(0.3),
-        Coordinates() * (Coordinates() + Gaussian(0.3)),
-        Coordinates() * ProductKernel([Coordinates(), Gaussian(0.3)]),
-        Coordinates() * Coordinates() + Coordinates(),
-    ]
-    for kernel in good:
-        check_kernel(kernel, X=X)
-    # a map that hides its restriction gives wrong products
-    hidden = Coordinates(flag=True)
-    with pytest.raises(AssertionError, match="standard errors"):
-        check_kernel(hidden * hidden * Gaussian(0.3), X=X)
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        Coordinates(twin=False),
-        Coordinates(twin=False) + Gaussian(0.3),
-        ProductKernel([Coordinates(twin=False), Gaussian(0.3)]),
-    ],
-    ids=["part", "sum", "product"],
-)
-def test_two_block_features_cannot_be_multiplied(other):
-    with pytest.raises(CapabilityError, match="only as a whole"):
-        ProductKernel([Coordinates(), other]).feature_map(4, 0, 8)
+@every("other", [Chi2(), Chi2() + Gaussian(0.3), Gaussian(0.3, sampling="qmc")])
+def test_one_part_of_a_product_may_be_unbiased_only_as_a_whole(other):
+    part = OnlyAsAWhole("coordinates")
+    assert (part * other).feature_map(4, 0, 8).planes > 1
+    for product in (part * part, ProductKernel([part, ProductKernel([part, other])])):
+        with pytest.raises(CapabilityError, match="only as a whole"):
+            product.feature_map(4, 0, 8)
 
 
 # Rows and scalings
-
-
-def test_wide_sparse_rows_equal_dense_rows():
-    d = 5_000
-    X = sp.random(20, d, 2e-3, format="csr", random_state=0) * 3
-    features = stream(Gaussian(0.05), d, block_size=256)
-    f = expansion(features, n_blocks=2)
-    assert X.nnz <= d // 2  # only touched columns are drawn
-    rows, dense = features.prepare(X), X.toarray().astype(np.float32)
-    assert sp.issparse(rows)
-    R = data(20, 2, 1).astype(np.float32)
-    np.testing.assert_allclose(
-        features.transform(rows, 1), features.transform(dense, 1), atol=1e-6
-    )
-    np.testing.assert_allclose(
-        features.gradient(rows, R, 1), features.gradient(dense, R, 1), atol=1e-5
-    )
-    out = np.zeros((20, 2), np.float32)
-    f.add_prepared(dense, out)
-    np.testing.assert_allclose(f.raw_prediction(X), out, atol=1e-5)
-    assert np.abs(out).max() > 0.1
 
 
 def test_prepare_keeps_sparse_rows_sparse_below_ten_percent():
@@ -611,21 +515,43 @@ def test_prepare_scales_before_it_rounds():
     assert stream().prepare(np.ones((3, 5), int)).dtype == np.float32
 
 
-def test_scaling_fit_against_numpy():
-    X = data(60) * [1, 10, 0.1, 1, 1] + 3
-    X[:, 3] = 7.7  # constant
+@every("sparse", [False, True])
+@every("mean", [0.0, 3.0, 1e6, 1.7e9])
+def test_scaling_fit_against_numpy(mean, sparse):
+    X = data(60) * [1, 10, 0.1, 1, 1] * max(1.0, 1e-7 * mean) + mean * (not sparse)
+    X[:, 3] = 0.0 if sparse else 7.7  # constant
     w = np.random.default_rng(0).random(60)
-    mean = np.average(X, axis=0, weights=w)
-    scale = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=w))
+    centre = np.average(X, axis=0, weights=w)
+    scale = np.sqrt(np.average((X - centre) ** 2, axis=0, weights=w))
     scale[3] = 1
-    s = InputScaling.fit(X, Gaussian(), standardize=True, sample_weight=w)
-    np.testing.assert_allclose(s.centre, mean, rtol=1e-12)
-    np.testing.assert_allclose(s.scale, scale, rtol=1e-9)
-    np.testing.assert_allclose(s.apply(X), (X - mean) / scale, atol=1e-9)
+    given = sp.csr_matrix(X) if sparse else X
+    s = InputScaling.fit(given, Gaussian(), standardize=True, sample_weight=w)
+    np.testing.assert_allclose(s.scale, scale, rtol=1e-6)
+    if sparse:  # nothing is shifted
+        assert s.centre is None
+        assert s.apply(given).format == "csr"
+        np.testing.assert_allclose(s.apply(given).toarray(), X / scale, rtol=1e-6)
+        return
+    np.testing.assert_allclose(s.centre, centre, rtol=1e-12)
+    np.testing.assert_allclose(s.apply(X), (X - centre) / scale, atol=1e-6)
     plain = InputScaling.fit(X, Gaussian(), standardize=False, sample_weight=w)
     assert plain.scale is None
-    np.testing.assert_allclose(plain.centre, mean)
+    np.testing.assert_allclose(plain.centre, centre)
     assert InputScaling().apply(X) is X
+
+
+def test_wide_sparse_rows_equal_dense_rows():
+    X = sp.random(20, 5_000, 2e-3, format="csr", random_state=0) * 3
+    features, R = (
+        stream(Gaussian(0.05), 5_000, block_size=256),
+        data(20, 2, 1).astype(np.float32),
+    )
+    assert X.nnz <= 2_500  # only touched columns are drawn
+    rows, dense = features.prepare(X), X.toarray().astype(np.float32)
+    assert sp.issparse(rows)
+    pairs = ((features.transform(Z, 1), features.gradient(Z, R, 1)) for Z in (rows, dense))
+    for found, expected in zip(*pairs, strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_only_columns_in_different_units_are_divided_by_their_deviations():
@@ -657,28 +583,6 @@ def test_only_columns_in_different_units_are_divided_by_their_deviations():
     assert scale(X) is None
     spread = scale(X * [1, 1, 100, 1])
     assert 1 < spread[1] < 6
-
-
-def test_scaling_fit_of_sparse_rows_shifts_nothing():
-    X = data(60) * [1, 10, 0.1, 1, 0]
-    X[data(60, seed=5) < 0.5] = 0
-    w = np.random.default_rng(0).random(60)
-    mean = np.average(X, axis=0, weights=w)
-    scale = np.sqrt(np.average((X - mean) ** 2, axis=0, weights=w))
-    scale[4] = 1
-    s = InputScaling.fit(sp.csr_matrix(X), Gaussian(), standardize=True, sample_weight=w)
-    assert s.centre is None
-    np.testing.assert_allclose(s.scale, scale, rtol=1e-9)
-    scaled = s.apply(sp.csr_matrix(X))
-    assert scaled.format == "csr"
-    np.testing.assert_allclose(scaled.toarray(), X / scale, rtol=1e-12)
-
-
-@pytest.mark.parametrize(("mean", "deviation"), [(1e6, 1.0), (1e8, 1.0), (1.7e9, 100.0)])
-def test_scaling_fit_far_from_the_origin(mean, deviation):
-    X = mean + deviation * data(60)
-    s = InputScaling.fit(X, Gaussian(), standardize=True, sample_weight=np.ones(60))
-    np.testing.assert_allclose(s.scale, X.std(axis=0), rtol=1e-6)
 
 
 # Expansions
