@@ -198,13 +198,11 @@ class Gaussian(_Isotropic):
         Random features as pairs ``[cos, sin](w . x)``, which have a lower variance and cost
         half as much per feature, or as ``sqrt(2) cos(w . x + b)``, as in the papers.
     sampling : {"iid", "orthogonal", "qmc"}, default="iid"
-        Joint law of the frequencies. ``"iid"``: independent, as in the algorithms of the
-        papers. ``"orthogonal"``: orthogonal within groups of d frequencies, which lowers the
-        variance. From 65 columns on they are products of Hadamard and sign matrices, which are
-        several times faster on wide dense rows (:class:`Gaussian` and :class:`Matern` only;
-        see `kernelgrad.special_kernels`). ``"qmc"``: a randomly shifted Sobol' sequence,
-        with the lowest variance for few columns (at most 21,201 columns, one less for
-        :class:`Matern`).
+        Joint law of the frequencies. ``"iid"``: independent, as in the papers.
+        ``"orthogonal"``: orthogonal within groups of d frequencies, which lowers the variance
+        (:class:`Gaussian` and :class:`Matern` only); from 65 columns on by Hadamard
+        transforms, several times faster on wide dense rows. ``"qmc"``: a randomly shifted
+        Sobol' sequence, with the lowest variance for few columns (at most 21,201).
     """
 
     name: ClassVar[str] = "rbf"

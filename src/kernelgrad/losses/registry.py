@@ -102,9 +102,8 @@ def get_loss(spec: str | Loss, *, task: Task, n_classes: int | None = None) -> L
 def loss_code(loss: Loss, n_outputs: int) -> tuple[int, Float64Array]:
     """Return the code of a loss in compiled loops, and its parameter for each output, (C,).
 
-    A loss without a code gets a temporary one, valid in this process while the object exists;
-    ``slopes_of_row`` and ``value_of_row`` of :mod:`kernelgrad.losses.scalar` then call its
-    methods. Loops that need curvatures or conjugates must reject ``loss.code is None``.
+    A loss without a code gets a temporary one, valid in this process while the object exists.
+    Loops that need curvatures or conjugates must reject ``loss.code is None``.
     """
     code = lend(loss) if loss.code is None else loss.code
     return code, loss.params(n_outputs)

@@ -25,11 +25,10 @@ class OneClass(ScalarLoss):
     from f = 0, where all rows are at the level, moves towards the mean of all rows.
 
     For given f the best tau is the nu-quantile of the responses, which `best_intercept`
-    estimates from the batch. The derivative of rows at the level is then chosen such that all
-    derivatives average to -nu, as they must at the best tau. The quantile of a small batch is
-    biased, so use batches of some ``50 / nu`` rows or more. The rule of the paper moves tau in
-    steps and is much slower: it starts from 0 and sets ``tau <- tau + gamma nu`` for a row at
-    or above the level, ``tau <- tau - gamma (1 - nu)`` for a row below; rows at the level have
+    estimates from the batch; all derivatives then average to -nu. The quantile of a small batch
+    is biased, so use batches of some ``50 / nu`` rows or more. The rule of the paper moves tau
+    in steps and is much slower: from 0 on it sets ``tau <- tau + gamma nu`` for a row at or
+    above the level, ``tau <- tau - gamma (1 - nu)`` for a row below; rows at the level have
     derivative 0.
 
     Parameters

@@ -58,8 +58,7 @@ class AdditiveKernel(TiledKernel):
 
     Up to ``d = F``, ``"coordinates"`` is therefore best in every respect. Beyond that it has a
     large variance for rows with few non-zeros, because a block misses most of them; hashing
-    has about the variance of signs for at most 1/50 of the work. For dense rows whose columns
-    have similar sizes, ``"coordinates"`` remains the best choice for any d.
+    has about the variance of signs for at most 1/50 of the work.
     """
 
     is_of_histograms: ClassVar[bool] = True

@@ -41,11 +41,9 @@ class ArcCosine(TiledKernel, ProjectionKernel):
     and is of order n + 1). Order 0 corresponds to a random layer of step functions, order 1 to
     one of rectifiers.
 
-    Any row is allowed. The angle of a zero row is undefined; its kernel values and features
-    are 0 for every order. ``k(x, x) = (scale |x|)^(2n)``, times 3 for order 2. Without a bias
-    the kernel and all functions in its space are homogeneous of degree n; those of order 0
-    do not depend on the norms of rows at all. Features of order 2 are heavy-tailed and need
-    many more blocks for the same accuracy.
+    Kernel values and features of a zero row are 0. ``k(x, x) = (scale |x|)^(2n)``, times 3 for
+    order 2. Without a bias all functions are homogeneous of degree n. Features of order 2 are
+    heavy-tailed and need many more blocks for the same accuracy.
 
     Parameters
     ----------
