@@ -13,16 +13,14 @@ from sklearn.preprocessing import StandardScaler
 
 import kernelgrad as kg
 from cases import every
-from kernelgrad.compute.ranges import check_range
 from kernelgrad.exceptions import DataError
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Chi2, Gaussian, Laplacian, Polynomial
-from kernelgrad.solvers import Validation
 
-SOLVERS = ("direct", "newton", "cached", "working_set", "dsg", "sbp", "sdca", "pegasos")
+SOLVERS = ("direct", "newton", "cached", "working_set", "dsg")
 # nothing is clipped, nothing searched
 PLAIN = {"standardize": False, "metric": None, "gamma": "median", "alpha": 1e-6}
-LOSS = {"direct": "squared", "working_set": "hinge", "sbp": "hinge"}
+LOSS = {"direct": "squared", "working_set": "hinge"}
 
 
 def rows(n=400):
@@ -30,10 +28,9 @@ def rows(n=400):
     return X, X[:, 0] + 0.3 * X[:, 1]
 
 
-@pytest.mark.parametrize("value", [1e8, -1e8])
-def test_one_outlier_does_not_ruin_a_model(value):
+def test_one_outlier_does_not_ruin_a_model():
     X, t = rows()
-    X[3, 1] = value
+    X[3, 1] = -1e8
     others = np.arange(400) != 3
     y = t > 0
     for options in (PLAIN, {}):
@@ -43,8 +40,8 @@ def test_one_outlier_does_not_ruin_a_model(value):
         assert model.score(X[others], t[others]) > 0.9
 
 
-@every("solver", ["direct", "cached", "dsg"])
-@every("value", [1e8, 1e13, 1e17])
+@every("solver", ["direct", "dsg"])
+@every("value", [1e8, 1e17])
 def test_a_row_far_away_moves_no_other(solver, value):
     X, t = rows()
     clean = kg.KernelRegressor(solver=solver, random_state=0, **PLAIN).fit(X, t)
@@ -77,7 +74,7 @@ def test_outliers_that_make_the_deviation_are_told(sparse):
 
 
 @every("kernel", [Gaussian(), Laplacian()])
-@every("value", [1e4, 1e8, 1e12, 1e17])
+@every("value", [1e4, 1e17])
 @every("sparse", [False, True])
 def test_the_median_rule_sees_no_outlier(kernel, value, sparse):
     X, _ = rows()
@@ -87,16 +84,6 @@ def test_the_median_rule_sees_no_outlier(kernel, value, sparse):
     # of the largest the rest of its column is rounding
     lost = kernel.resolve(X[:, [0, 2, 3]], 0).gamma
     assert 0.97 * clean < found < 1.03 * max(clean, lost)
-
-
-def test_equal_rows_count_nothing_beside_an_outlier():
-    X, _ = rows(50)
-    gamma = Gaussian().resolve(X, 0).gamma
-    many = np.concatenate([X] + [X[:1] + 1e3] * 2000)
-    found = Gaussian().resolve(np.concatenate([many, [[1e9] * 4]]), 0).gamma
-    assert np.isfinite(found)
-    twice = Gaussian().resolve(np.concatenate([X] * 40), 0).gamma
-    assert abs(twice / gamma - 1) < 1e-6
 
 
 @every("solver", SOLVERS)
@@ -143,14 +130,6 @@ def test_standardized_columns_may_be_large():
     assert model.fit(1e30 * X, t).score(1e30 * X, t) > 0.99
     with pytest.raises(kg.DataError, match=r"holds .*e\+200"):
         model.fit(1e200 * X, t)
-
-
-def test_range():
-    assert check_range(np.array([[1.0, -3.0]])) == 3.0
-    assert check_range(sp.csr_matrix((2, 3))) == 0.0
-    assert check_range(np.array([[-(2**40)]])) == 2.0**40
-    with pytest.raises(kg.DataError, match="Row 6, column 1"):
-        check_range(sp.csr_matrix([[0.0, 0.0], [0.0, -1e20]]), first=5)
 
 
 @pytest.mark.parametrize("cls", [kg.KernelRegressor, kg.LinearRegressor])
@@ -234,15 +213,6 @@ def test_rows_that_vanish_are_refused(cls):
         cls().fit(0 * X, t)
 
 
-@pytest.mark.parametrize("cls", [kg.KernelClassifier, kg.LinearClassifier])
-def test_C_and_alpha_are_one_thing(cls):
-    X, t = rows(60)
-    with pytest.raises(ValueError, match=r"C=2.0 and alpha=0.01 are two ways to say one"):
-        cls(C=2.0, alpha=0.01).fit(X, t > 0)
-    cls(C=2.0).fit(X, t > 0)
-    cls(alpha=0.01).fit(X, t > 0)
-
-
 @pytest.mark.parametrize("cls", [kg.KernelClassifier, kg.KernelRegressor])
 def test_a_model_worse_than_a_constant_says_so(cls):
     rng = np.random.default_rng(0)
@@ -255,16 +225,6 @@ def test_a_model_worse_than_a_constant_says_so(cls):
         warnings.simplefilter("error")
         model.set_params(alpha=1e-2).fit(X, (X[:, 0] > 0).astype(float))
         model.set_params(early_stopping=False).fit(X, y)
-
-
-def test_worse_than_a_constant_is_worse_by_score_and_clearly_by_loss():
-    validation = Validation(
-        X=np.zeros((2, 1)), score=lambda f: float(f.mean()), loss=lambda f: 1.0,
-        constant=np.full((2, 1), 0.5), name="score", patience=1, tol=0.0,
-    )  # fmt: skip
-    assert validation.beaten((0.4, -1.1)) == "score 0.4 against 0.5, loss 1.1, 1"
-    for rank in ((0.6, -1.1), (0.4, -1.01), (0.4, -0.9)):
-        assert validation.beaten(rank) is None
 
 
 def test_features_beyond_float32_are_an_error_and_not_nan():

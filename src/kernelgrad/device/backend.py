@@ -49,23 +49,8 @@ _before: list[tuple[Any, Any]] = []
 def get_device(name: str) -> TorchDevice | None:
     """Return the device with the given name; None for "cpu".
 
-    Parameters
-    ----------
-    name : str
-        ``"cpu"``; ``"cuda"`` or ``"cuda:1"`` for a GPU used by torch; ``"torch"`` for torch on
-        the CPU, which is slower than ``"cpu"`` and allows testing the same code anywhere.
-
-    Returns
-    -------
-    TorchDevice or None
-        The device.
-
-    Raises
-    ------
-    ValueError, TypeError
-        The name is unknown.
-    CapabilityError
-        torch is not installed, or does not find the device.
+    ``"cuda"`` or ``"cuda:1"`` is a GPU used by torch; ``"torch"`` is torch on the CPU, which is
+    slower than ``"cpu"`` and allows testing the same code anywhere.
     """
     if not isinstance(name, str):
         raise TypeError(f"device must be a name such as 'cpu' or 'cuda', got {name!r}.")
@@ -107,20 +92,9 @@ def _found(name: str, match: re.Match[str]) -> TorchDevice:
 
 
 class TorchDevice:
-    """A device of torch: transfers, and sums over tiles.
+    """A device of torch: transfers, and sums over tiles."""
 
-    Attributes
-    ----------
-    name : str
-        The name given to :func:`get_device`.
-    torch : module
-        The imported torch.
-    where : torch.device
-        The device.
-    memory : int or None
-        Memory in bytes that kept rows or values may take; None queries the device each time.
-    """
-
+    # bytes that kept rows or values may take; None queries the device each time
     memory: int | None = None
 
     def __init__(self, name: str, torch: Any, where: Any) -> None:
@@ -154,7 +128,6 @@ class TorchDevice:
         return result
 
     def empty(self, *shape: int, dtype: str = "float32") -> Tensor:
-        """Return an uninitialised tensor."""
         return self.torch.empty(shape, dtype=getattr(self.torch, dtype), device=self.where)
 
     def zeros(self, *shape: int) -> Tensor:
@@ -196,7 +169,6 @@ class TorchDevice:
             return result
 
     def add_gram(self, P: Tensor, total: Tensor) -> None:
-        """Add ``P^T P`` to `total` (M, M) float64."""
         for a in range(0, len(P), SUB):
             part = P[a : a + SUB]
             total += part.T @ part
@@ -275,7 +247,6 @@ class DeviceRows:
             self._kept = self._all()
 
     def _all(self) -> list[Tensor]:
-        """Return all rows on the device."""
         device = self.device
         with device.working():
             whole = [
@@ -330,7 +301,6 @@ class Resident:
         self._rows: dict[int, tuple[Any, DeviceRows]] = {}
 
     def of(self, rows: Any, send: Callable[[], DeviceRows]) -> DeviceRows:
-        """Return `rows` on the device; call `send` if they are not there yet."""
         key = id(rows)
         if key not in self._rows:
             forget = weakref.ref(rows, lambda _: self._rows.pop(key, None))

@@ -14,13 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernelgrad.device.backend import (
-    DeviceBlockMatrix,
-    DeviceRows,
-    Resident,
-    Tensor,
-    TorchDevice,
-)
+from kernelgrad.device import backend
+from kernelgrad.device.backend import Tensor
 from kernelgrad.features import fused as projections
 from kernelgrad.features.base import FeatureMap
 from kernelgrad.features.projections import ProjectionMap
@@ -31,7 +26,6 @@ _GROUP_BYTES = 64 * 2**20  # weights drawn and sent at once
 
 
 def no_features(name: str, device: str) -> CapabilityError:
-    """Return the error for a kernel without random features on a device."""
     return CapabilityError(
         f"The random features of the {name} kernel have no form for device={device!r}; random "
         "projections have: rbf, laplacian, cauchy, matern, products of these, arc_cosine, "
@@ -41,8 +35,6 @@ def no_features(name: str, device: str) -> CapabilityError:
 
 
 class _Weights(NamedTuple):
-    """Weights of some features on the device."""
-
     W: Tensor  # (d, F)
     phase: Tensor | None
 
@@ -53,18 +45,17 @@ class DeviceFeatures:
     Rows must have been processed by ``prepare`` and be float32, dense or CSR.
     """
 
-    def __init__(self, device: TorchDevice, features: FeatureMap, name: str) -> None:
+    def __init__(self, device: backend.TorchDevice, features: FeatureMap, name: str) -> None:
         # a map with its own transform does not draw weights
         own = type(features).transform is not ProjectionMap.transform
         if own or not isinstance(features, ProjectionMap):
             raise no_features(name, device.name)
         self.device, self.map = device, features
-        self._rows = Resident()
+        self._rows = backend.Resident()
         self._last: tuple[int, _Weights] | None = None  # reused for several sets of rows
 
-    def rows(self, X: Matrix) -> DeviceRows:
-        """Return rows on the device."""
-        return self._rows.of(X, lambda: DeviceRows(self.device, [X]))
+    def rows(self, X: Matrix) -> backend.DeviceRows:
+        return self._rows.of(X, lambda: backend.DeviceRows(self.device, [X]))
 
     def _weights(self, first: int, n: int) -> _Weights:
         every = np.arange(self.map.n_features_in)
@@ -109,15 +100,13 @@ class DeviceFeatures:
         for rows, (x,) in self.rows(X).tiles(self.device.height(self.map.width)):
             yield rows, self._tile(x, weights)
 
-    def matrix(self, X: Matrix, block: int, factor: float) -> DeviceBlockMatrix:
-        """Return ``factor phi_block(X)`` as an operator that multiplies."""
+    def matrix(self, X: Matrix, block: int, factor: float) -> backend.DeviceBlockMatrix:
         weights = self._block(block)
-        return DeviceBlockMatrix(
+        return backend.DeviceBlockMatrix(
             self.rows(X), self.map.width, lambda some: self._tile(some[0], weights, factor)
         )
 
     def transform(self, X: Matrix, block: int) -> Float32Array:
-        """Return ``phi_block(X)``, shape (n, width)."""
         device, out = self.device, np.empty((X.shape[0], self.map.width), np.float32)
         with device.working():
             for rows, tile in self._tiles(X, block):
@@ -125,7 +114,6 @@ class DeviceFeatures:
         return out
 
     def gradient(self, X: Matrix, R: Float32Array, block: int) -> Float32Array:
-        """Return ``phi_block(X)^T R``, shape (width, C)."""
         device = self.device
         with device.working():
             slopes = device.put(R.T)
@@ -172,7 +160,6 @@ class DeviceFeatures:
         self, X: Matrix, block: int, root: Float32Array, every: int,
         f: Float32Array, r: Float32Array,
     ) -> tuple[Float64Array, Float64Array, Float64Array]:  # fmt: skip
-        """Return the sums of `FeatureStream.moments`."""
         device, width = self.device, self.map.width
         C, height = f.shape[1], device.height(width) // every * every
         with device.working():

@@ -26,23 +26,10 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad.device.backend import (
-    DeviceBlockMatrix,
-    DeviceRows,
-    Resident,
-    Tensor,
-    TorchDevice,
-)
+from kernelgrad.device import backend
+from kernelgrad.device.backend import Tensor
 from kernelgrad.device.features import no_features
-from kernelgrad.kernels import profiles, tiles
-from kernelgrad.kernels.base import (
-    CompositeKernel,
-    ExactRows,
-    Kernel,
-    ProductKernel,
-    SumKernel,
-    TiledKernel,
-)
+from kernelgrad.kernels import ExactRows, Kernel, base, profiles, tiles
 from kernelgrad.kernels.projection import ProjectionKernel
 from kernelgrad.kernels.stationary import Matern, StationaryKernel
 from kernelgrad.types import Float64Array, Matrix
@@ -54,7 +41,7 @@ _SUPPORT = 1024
 
 def check_tiles(kernel: Kernel, device: str) -> None:
     """Raise CapabilityError unless a device can compute exact values of `kernel`."""
-    if isinstance(kernel, CompositeKernel):
+    if isinstance(kernel, base.CompositeKernel):
         for part in kernel.kernels:
             check_tiles(part, device)
     elif not _has_tiles(kernel):
@@ -72,8 +59,8 @@ def check_feature_kernel(kernel: Kernel, device: str) -> None:
     The bandwidth may still be a rule. The number of columns is not known yet; orthogonal
     features of wide rows are rejected when they are created.
     """
-    product = isinstance(kernel, ProductKernel)
-    parts = kernel.kernels if isinstance(kernel, ProductKernel) else [kernel]
+    product = isinstance(kernel, base.ProductKernel)
+    parts = kernel.kernels if isinstance(kernel, base.ProductKernel) else [kernel]
     kind = StationaryKernel if product else ProjectionKernel
     if not all(isinstance(part, kind) for part in parts):
         raise no_features(kernel.name, device)
@@ -82,25 +69,28 @@ def check_feature_kernel(kernel: Kernel, device: str) -> None:
 def _has_tiles(kernel: Kernel) -> bool:
     if isinstance(kernel, Matern):
         return kernel.finish()["finish"] != tiles.HALF_SQUARE
-    return isinstance(kernel, TiledKernel) and type(kernel).values is TiledKernel.values
+    return (
+        isinstance(kernel, base.TiledKernel) and type(kernel).values is base.TiledKernel.values
+    )
 
 
 class KernelTiles:
     """Computes tiles of a resolved kernel on a device; see :func:`check_tiles`."""
 
-    def __init__(self, device: TorchDevice, kernel: Kernel) -> None:
+    def __init__(self, device: backend.TorchDevice, kernel: Kernel) -> None:
         check_tiles(kernel, device.name)
         self.device, self.kernel = device, kernel
-        self._rows = Resident()
+        self._rows = backend.Resident()
 
-    def rows(self, rows: ExactRows) -> DeviceRows:
-        """Return prepared rows on the device."""
-        return self._rows.of(rows, lambda: DeviceRows(self.device, _arrays(self.kernel, rows)))
+    def rows(self, rows: ExactRows) -> backend.DeviceRows:
+        return self._rows.of(
+            rows, lambda: backend.DeviceRows(self.device, _arrays(self.kernel, rows))
+        )
 
-    def matrix(self, rows: ExactRows, centres: ExactRows) -> DeviceBlockMatrix:
+    def matrix(self, rows: ExactRows, centres: ExactRows) -> backend.DeviceBlockMatrix:
         """Return ``k(X, Z)`` for centres Z as an operator that multiplies."""
         there = self.rows(centres).kept()
-        return DeviceBlockMatrix(
+        return backend.DeviceBlockMatrix(
             self.rows(rows), centres.n_rows, lambda some: self.tile(some, there)
         )
 
@@ -125,12 +115,12 @@ class KernelTiles:
 
 def _arrays(kernel: Kernel, rows: ExactRows) -> list[Matrix | None]:
     """Return the arrays of prepared rows, part by part, in the order of :func:`_value`."""
-    if isinstance(kernel, CompositeKernel):
+    if isinstance(kernel, base.CompositeKernel):
         pairs = zip(kernel.kernels, rows.parts, strict=True)
         return [a for part, r in pairs for a in _arrays(part, r)]
     beside = None
     if rows.square is not None:
-        assert isinstance(kernel, TiledKernel)
+        assert isinstance(kernel, base.TiledKernel)
         arc = kernel.finish()["finish"] < tiles.HALF_SQUARE
         numbers = np.sqrt(rows.square) if arc else 0.5 * rows.square
         beside = numbers.astype(rows.values.dtype)
@@ -139,8 +129,8 @@ def _arrays(kernel: Kernel, rows: ExactRows) -> list[Matrix | None]:
 
 def _value(torch: Any, kernel: Kernel, A: Any, B: Any) -> Tensor:
     """Return the values of a kernel; the iterators A and B supply its arrays."""
-    if isinstance(kernel, CompositeKernel):
-        weights = [w for _, w in kernel.terms] if isinstance(kernel, SumKernel) else None
+    if isinstance(kernel, base.CompositeKernel):
+        weights = [w for _, w in kernel.terms] if isinstance(kernel, base.SumKernel) else None
         K = None
         for i, part in enumerate(kernel.kernels):
             value = _value(torch, part, A, B).to(torch.float32)  # as on the CPU
@@ -150,7 +140,7 @@ def _value(torch: Any, kernel: Kernel, A: Any, B: Any) -> Tensor:
             else:
                 K = value if K is None else K * value
         return K
-    assert isinstance(kernel, TiledKernel)
+    assert isinstance(kernel, base.TiledKernel)
     a, left, b, right = next(A), next(A), next(B), next(B)
     t = _accumulated(torch, kernel.form_code, a, b)
     left = None if left is None else left[:, None]

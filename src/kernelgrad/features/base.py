@@ -79,8 +79,7 @@ class FeatureMap(ABC):
 
     def gradient(self, X: Matrix, R: Float32Array, block: int) -> Float32Array:
         """Return ``phi_block(X)^T R``, shape (width, C)."""
-        G: Float32Array = self.transform(X, block).T @ R
-        return G
+        return np.asarray(self.transform(X, block).T @ R)
 
 
 def float32_rows(X: Matrix) -> Matrix:

@@ -33,11 +33,9 @@ class PartsMap(FeatureMap):
 
     @property
     def per_feature_unbiased(self) -> bool:
-        """Whether each single feature is an unbiased estimate of ``k / F``."""
         return all(part.per_feature_unbiased for part in self.parts)
 
     def capacity(self, n_blocks: int) -> int:
-        """Return the largest capacity of a part."""
         return max(part.capacity(n_blocks) for part in self.parts)
 
     def prepare(self, X: Matrix) -> Matrix:
@@ -53,7 +51,6 @@ class PartsMap(FeatureMap):
         return np.hstack([dense(piece) for piece in pieces])
 
     def part_rows(self, X: Matrix, i: int) -> Matrix:
-        """Return the columns of prepared rows that belong to part i."""
         start, stop = self._ranges[i]
         if stop - start == X.shape[1]:
             return X
@@ -72,30 +69,21 @@ class SumMap(PartsMap):
         self._roots = [np.float32(math.sqrt(weight)) for weight in weights]
 
     def transform(self, X: Matrix, block: int) -> Float32Array:
-        """Return ``phi_block(X)``, one part after the other."""
-        out = np.empty((X.shape[0], self.width), np.float32)
-        a = 0
+        out, a = np.empty((X.shape[0], self.width), np.float32), 0
         for i, part in enumerate(self.parts):
-            b = a + part.width
-            np.multiply(
-                part.transform(self.part_rows(X, i), block), self._roots[i], out=out[:, a:b]
-            )
-            a = b
+            phi = part.transform(self.part_rows(X, i), block)
+            np.multiply(phi, self._roots[i], out=out[:, a : a + part.width])
+            a += part.width
         return out
 
     def gradient(self, X: Matrix, R: Float32Array, block: int) -> Float32Array:
-        """Return ``phi_block(X)^T R``, using `gradient` of the parts."""
-        return np.concatenate(
-            [
-                part.gradient(self.part_rows(X, i), R, block) * self._roots[i]
-                for i, part in enumerate(self.parts)
-            ]
-        )
+        parts = enumerate(self.parts)
+        planes = [p.gradient(self.part_rows(X, i), R, block) * self._roots[i] for i, p in parts]
+        return np.concatenate(planes)
 
     def predict(
         self, X: Matrix, coef: Float32Array, n_blocks: int, out: Float32Array, cache_bytes: int
     ) -> None:
-        """Add the prediction, using `predict` of the parts with shares of the cache."""
         a = 0
         for i, part in enumerate(self.parts):
             own = np.zeros_like(out)

@@ -42,7 +42,6 @@ class Projection:
 
     @property
     def planes(self) -> int:
-        """Features per weight: two for pairs of cosine and sine."""
         return 2 if self.kind == projections.PAIR else 1
 
     @property
@@ -52,7 +51,6 @@ class Projection:
         return self.scale / (2 * np.pi) if cosines else self.scale
 
     def factors(self, seed: int, first: int, n: int) -> Float64Array | None:
-        """Return one factor for each of n weights from `first` on, or None."""
         return None if self.factor is None else self.factor(seed, first, n)
 
     def phases(self, seed: int, first: int, n: int) -> Float32Array:
@@ -83,11 +81,9 @@ class ProjectionMap(FeatureMap):
         return state
 
     def prepare(self, X: Matrix) -> Matrix:
-        """Return the rows that are projected."""
         return X if self.projection.embed is None else self.projection.embed(X)
 
     def capacity(self, n_blocks: int) -> int:
-        """Return the number of features, rounded up to whole tiles."""
         return -(-n_blocks * self.block_size // projections.TILE) * projections.TILE
 
     def frequencies(
@@ -102,7 +98,6 @@ class ProjectionMap(FeatureMap):
         return self._multiplied(W, first)
 
     def _multiplied(self, W: Float32Array, first: int) -> Float32Array:
-        """Return weights (n_tiles, ., tile) times the factor of each feature."""
         factor = self.projection.factors(self.seed, first, W.shape[0] * W.shape[2])
         if factor is not None:
             W *= factor.astype(np.float32).reshape(len(W), 1, W.shape[2])
@@ -121,14 +116,12 @@ class ProjectionMap(FeatureMap):
         return X, W, self.projection.phases(self.seed, block * F, F)
 
     def transform(self, X: Matrix, block: int) -> Float32Array:
-        """Return ``phi_block(X)``, shape (n, planes * F), one plane after the other."""
         X, W, phase = self._block(X, block)
         out = np.empty((X.shape[0], self.width), np.float32)
         projections.transform(X, W, phase, self.kind, self._scale, out)
         return out
 
     def gradient(self, X: Matrix, R: Float32Array, block: int) -> Float32Array:
-        """Return ``phi_block(X)^T R`` by fused tiles, without storing the block."""
         X, W, phase = self._block(X, block)
         G = np.empty((self.planes, W.shape[0], W.shape[2], R.shape[1]), np.float32)
         projections.gradient(X, W, phase, self.kind, R, G)
@@ -136,11 +129,9 @@ class ProjectionMap(FeatureMap):
         return G.reshape(self.width, R.shape[1])
 
     def _bytes(self, n_columns: int) -> int:
-        """Return the size of the weights of a unit in bytes."""
         return 4 * self._unit * n_columns
 
     def _draw(self, first: int, n: int, columns: IntArray) -> Float32Array:
-        """Return the weights of units first, ..., first + n - 1."""
         return self.frequencies(first * self._unit, n, self._unit, columns)
 
     def _add(
@@ -160,11 +151,8 @@ class ProjectionMap(FeatureMap):
         The weights of the first units that fit in `cache_bytes` are kept between calls; the
         others are drawn again. Both give the same bits.
         """
-        unit, used, every = (
-            self._unit,
-            n_blocks * self.block_size,
-            np.arange(self.n_features_in),
-        )
+        unit, used = self._unit, n_blocks * self.block_size
+        every = np.arange(self.n_features_in)
         n_units = -(-used // unit)
         cache = self._cache  # a snapshot: other threads may replace the cache but not modify it
         budget = cache_bytes // self._bytes(self.n_features_in)
@@ -203,7 +191,6 @@ class SummedFrequenciesMap(ProjectionMap):
     def frequencies(
         self, first: int, n_tiles: int, tile: int, columns: IntArray
     ) -> Float32Array:
-        """Return the sums of the frequencies of the parts, in turns."""
         W = self.parts[0].frequencies(first, n_tiles, tile, columns)
         for part in self.parts[1:]:
             W += part.frequencies(first, n_tiles, tile, columns)

@@ -89,14 +89,6 @@ def get_kernel(
     -------
     Kernel
         A new object, whose parameters have been checked.
-
-    Raises
-    ------
-    ValueError
-        The name is unknown, a parameter is outside its domain, or a scikit-learn kernel has
-        one length scale per column (scale the columns instead).
-    TypeError
-        `kernel` is none of these.
     """
     result: Kernel
     if isinstance(kernel, str):
@@ -131,13 +123,7 @@ def get_kernel(
 
 
 def describe_kernel(kernel: Kernel) -> dict[str, Any]:
-    """Return the name and the parameters of a kernel and its parts as plain JSON values.
-
-    Raises
-    ------
-    TypeError
-        The kernel is a function.
-    """
+    """Return the name and the parameters of a kernel and its parts as plain JSON values."""
     if isinstance(kernel, CallableKernel):
         raise TypeError(
             f"A model whose kernel is a function, {kernel.function!r}, cannot be written to a "
@@ -164,13 +150,7 @@ def kernel_summary(kernel: Kernel) -> dict[str, Any]:
 
 
 def restore_kernel(description: dict[str, Any]) -> Kernel:
-    """Return the kernel that :func:`describe_kernel` described.
-
-    Raises
-    ------
-    ModelFileError
-        The kernel's name is not registered here.
-    """
+    """Return the kernel that :func:`describe_kernel` described."""
     record = Record(description, place="kernel")
     kernel: Kernel = registered_part(record, "kernel", KERNELS, _decode)
     return kernel

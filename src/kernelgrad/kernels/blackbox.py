@@ -39,20 +39,12 @@ class CallableKernel(Kernel):
     function: Callable[[Matrix, Matrix], Any] = dataclasses.field(kw_only=False)
 
     def check(self) -> None:
-        """Raise TypeError unless there is a function."""
         if not callable(self.function):
             raise TypeError(f"function must be callable, got {self.function!r}.")
 
     def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
-        """Return the values of the function, shape (n, m), float64.
-
-        Raises
-        ------
-        DataError
-            The values are not finite real numbers or not of shape (n, m).
-        """
-        result = self.function(X, Z)
-        result = dense(result)
+        """Return the values of the function, after a check that they are finite numbers."""
+        result = dense(self.function(X, Z))
         name = getattr(self.function, "__name__", repr(self.function))
         if result.dtype.kind not in "buif":
             raise DataError(
@@ -76,7 +68,6 @@ class CallableKernel(Kernel):
         return K
 
     def diag(self, X: Matrix) -> Float64Array:
-        """Return ``k(X_i, X_i)``, from small square blocks."""
         k = np.empty(X.shape[0])
         for a in range(0, len(k), _DIAGONAL_ROWS):
             rows = X[a : a + _DIAGONAL_ROWS]
@@ -109,7 +100,6 @@ class PrecomputedKernel(Kernel):
         )
 
     def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
-        """Return rows of the matrix, dense."""
         with np.errstate(over="ignore"):
             values = np.array(dense(X), np.float64 if wide else np.float32, order="C")
         if not np.isfinite(values).all():

@@ -14,7 +14,6 @@ from kernelgrad.types import Matrix
 
 
 def form_of_cosines() -> Any:
-    """Return the declared parameter `form` of random Fourier features."""
     return choice(("pair", "phase"), default="pair", what="feature form")
 
 
@@ -33,7 +32,6 @@ class ProjectionKernel(Kernel):
 
     @property
     def amplitude(self) -> float:
-        """Constant factor of every feature."""
         return 1.0
 
     @abstractmethod
@@ -45,12 +43,8 @@ class ProjectionKernel(Kernel):
         return X
 
     def weights(self) -> Projection:
-        """Return the description of the random projections of this kernel."""
-        law, scale = self.weight_law()
-        return Projection(
-            self.projection, law, scale, self.amplitude, embed=self.embed, name=self.name
-        )
+        law = self.projection, *self.weight_law(), self.amplitude
+        return Projection(*law, embed=self.embed, name=self.name)
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
-        """Return the random projections of this kernel."""
         return ProjectionMap(self.weights(), n_features_in, seed, block_size)

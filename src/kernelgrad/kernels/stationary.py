@@ -20,14 +20,8 @@ from sklearn.utils.extmath import row_norms
 from kernelgrad.compute import rng
 from kernelgrad.features.base import FeatureMap, float64_rows
 from kernelgrad.features.projections import Projection, ProjectionMap
-from kernelgrad.kernels import tiles
-from kernelgrad.kernels.base import (
-    ExactRows,
-    TiledKernel,
-    large_norm,
-    median_distance,
-    steady_centre,
-)
+from kernelgrad.kernels import base, tiles
+from kernelgrad.kernels.base import ExactRows, TiledKernel
 from kernelgrad.kernels.projection import ProjectionKernel, form_of_cosines
 from kernelgrad.params import choice, number_or_rule, parameters, real
 from kernelgrad.registry import room
@@ -45,7 +39,7 @@ Sampling = Literal["iid", "orthogonal", "qmc"]
 
 def _centred(X: Float64Array) -> Float64Array:
     """Return the centred rows, with differences within rounding error set to 0."""
-    centre = steady_centre(X, X.mean(axis=0))
+    centre = base.steady_centre(X, X.mean(axis=0))
     C: Float64Array = X - centre
     C[np.abs(C) <= 4 * np.finfo(float).eps * np.maximum(np.abs(X), np.abs(centre))] = 0.0
     return C
@@ -71,7 +65,6 @@ class StationaryKernel(ProjectionKernel):
     sampling: Sampling = choice(("iid", "orthogonal", "qmc"), default="iid")
 
     def check(self) -> None:
-        """Raise if a parameter is outside its domain."""
         super().check()
         if self.sampling == "orthogonal" and not self.is_isotropic:
             raise ValueError(
@@ -99,26 +92,17 @@ class StationaryKernel(ProjectionKernel):
         return None
 
     def weight_law(self) -> tuple[int, float]:
-        """Return the spectral law."""
         return self.spectral_law()
 
     def weights(self) -> Projection:
-        """Return the law of the frequencies and their factors."""
-        return replace(
-            super().weights(),
-            embed=None,
-            factor=self.frequency_factor,
-            quantile=self.factor_quantile,
-        )
+        factor, quantile = self.frequency_factor, self.factor_quantile
+        return replace(super().weights(), embed=None, factor=factor, quantile=quantile)
 
     def frequencies(self) -> Projection:
-        """Return the law of the frequencies."""
         return self.weights()
 
     def _distances(self, X: Matrix) -> Float64Array:
-        """Return the distances whose median determines the bandwidth."""
-        D: Float64Array = euclidean_distances(X)
-        return D
+        return np.asarray(euclidean_distances(X))
 
     def _gamma_from_bandwidth(self, bandwidth: float) -> float:
         """Return gamma for a length scale in the units of :meth:`_distances`."""
@@ -141,12 +125,10 @@ class StationaryKernel(ProjectionKernel):
         X = float64_rows(X)
         if self.gamma == "scale":
             if sp.issparse(X):
-                variance = float(X.multiply(X).mean() - X.mean() ** 2)
+                variance = max(0.0, float(X.multiply(X).mean() - X.mean() ** 2))
             else:
                 variance = float(X.var())
-            gamma = self._gamma_from_scale(
-                1.0 / (X.shape[1] * (variance if variance > 0 else 1.0))
-            )
+            gamma = self._gamma_from_scale(1.0 / (X.shape[1] * (variance or 1.0)))
         else:
             n = X.shape[0]
             if n > MEDIAN_ROWS:
@@ -154,12 +136,11 @@ class StationaryKernel(ProjectionKernel):
                 X = X[np.sort(rows)]
             if not sp.issparse(X):
                 X = _centred(X)
-            median = median_distance(self._distances(X), row_norms(X))
+            median = base.median_distance(self._distances(X), row_norms(X))
             gamma = self._gamma_from_bandwidth(median * self.bandwidth_factor)
         return self._with_gamma(gamma)
 
     def diag(self, X: Matrix) -> Float64Array:
-        """Return ones, since ``k(x, x) = 1``."""
         return np.ones(X.shape[0])
 
     def exact_diag(self, rows: ExactRows) -> Float64Array:
@@ -171,14 +152,6 @@ class StationaryKernel(ProjectionKernel):
         return self._replaced(sampling="iid") if self.sampling == "qmc" else self
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
-        """Return random Fourier features of this kernel.
-
-        Raises
-        ------
-        ValueError
-            ``gamma`` is still a rule, the kernel does not support `sampling`, or
-            `n_features_in` exceeds the dimensions of the Sobol' sequence of ``"qmc"``.
-        """
         self.check()
         args = self.weights(), n_features_in, seed, block_size
         if self.sampling == "orthogonal":
@@ -194,7 +167,6 @@ class _Isotropic(TiledKernel, StationaryKernel):
     is_isotropic: ClassVar[bool] = True
 
     def spectral_law(self) -> tuple[int, float]:
-        """Return the normal law with standard deviation ``sqrt(2 gamma)``."""
         return rng.NORMAL, float(np.sqrt(2 * self.gamma_value))
 
 
@@ -202,12 +174,10 @@ class _ByColumns(TiledKernel, StationaryKernel):
     """A function of the rows ``gamma x`` that is accumulated column by column."""
 
     def embedded(self, X: Matrix) -> Matrix:
-        """Return ``gamma x``."""
         return X * self.gamma_value
 
     def needs_wide(self, X: Matrix) -> bool:
-        """Return whether ``gamma |x|`` exceeds 100 for more than outliers."""
-        return self.gamma_value * large_norm(X) > _FAR
+        return self.gamma_value * base.large_norm(X) > _FAR
 
     def _gamma_from_bandwidth(self, bandwidth: float) -> float:
         return 1.0 / bandwidth
@@ -229,25 +199,21 @@ class Gaussian(_Isotropic):
         Random features as pairs ``[cos, sin](w . x)``, which have a lower variance and cost
         half as much per feature, or as ``sqrt(2) cos(w . x + b)``, as in the papers.
     sampling : {"iid", "orthogonal", "qmc"}, default="iid"
-        Joint law of the frequencies. ``"iid"``: independent, as in the algorithms of the
-        papers. ``"orthogonal"``: orthogonal within groups of d frequencies, which lowers the
-        variance. From 65 columns on they are products of Hadamard and sign matrices, which are
-        several times faster on wide dense rows (:class:`Gaussian` and :class:`Matern` only;
-        see `kernelgrad.special_kernels`). ``"qmc"``: a randomly shifted Sobol' sequence,
-        with the lowest variance for few columns (at most 21,201 columns, one less for
-        :class:`Matern`).
+        Joint law of the frequencies. ``"iid"``: independent, as in the papers.
+        ``"orthogonal"``: orthogonal within groups of d frequencies, which lowers the variance
+        (:class:`Gaussian` and :class:`Matern` only); from 65 columns on by Hadamard
+        transforms, several times faster on wide dense rows. ``"qmc"``: a randomly shifted
+        Sobol' sequence, with the lowest variance for few columns (at most 21,201).
     """
 
     name: ClassVar[str] = "rbf"
     finish_code: ClassVar[int] = tiles.GAUSS
 
     def embedded(self, X: Matrix) -> Matrix:
-        """Return ``sqrt(2 gamma) x``."""
         return X * float(np.sqrt(2 * self.gamma_value))
 
     def needs_wide(self, X: Matrix) -> bool:
-        """Return whether ``gamma |x|^2`` exceeds 100 for more than outliers."""
-        return self.gamma_value * large_norm(X) ** 2 > _FAR_SQUARED
+        return self.gamma_value * base.large_norm(X) ** 2 > _FAR_SQUARED
 
 
 class Laplacian(_ByColumns):
@@ -267,12 +233,10 @@ class Laplacian(_ByColumns):
     finish_code: ClassVar[int] = tiles.EXP_MINUS
 
     def spectral_law(self) -> tuple[int, float]:
-        """Return the Cauchy law with scale gamma."""
         return rng.CAUCHY, self.gamma_value
 
     def _distances(self, X: Matrix) -> Float64Array:
-        D: Float64Array = manhattan_distances(X)
-        return D
+        return np.asarray(manhattan_distances(X))
 
     def _gamma_from_scale(self, gamma: float) -> float:
         return gamma / self.bandwidth_factor
@@ -297,7 +261,6 @@ class Cauchy(_ByColumns):
     finish_code: ClassVar[int] = tiles.INVERSE
 
     def spectral_law(self) -> tuple[int, float]:
-        """Return the Laplace law with scale gamma."""
         return rng.LAPLACE, self.gamma_value
 
     def _gamma_from_scale(self, gamma: float) -> float:
@@ -345,8 +308,7 @@ class Matern(_Isotropic):
         # In float32 a phase w . x of 2^23 turns has no fraction, so its cosine would be 1. The
         # cap affects only frequencies that matter at distances below l / MAX_FACTOR.
         smallest = self.nu / MAX_FACTOR**2
-        factor: Float64Array = np.sqrt(self.nu / np.maximum(half_chi2, smallest))
-        return factor
+        return np.asarray(np.sqrt(self.nu / np.maximum(half_chi2, smallest)))
 
     def _of_scaled(self, a: Float64Array) -> Float64Array:
         """Return k for distances a in units of ``l / sqrt(2 nu)``."""
@@ -358,7 +320,6 @@ class Matern(_Isotropic):
         return np.asarray(K, np.float64)
 
     def embedded(self, X: Matrix) -> Matrix:
-        """Return ``2 sqrt(2 nu gamma) x``."""
         return X * (2 * float(np.sqrt(2 * self.nu * self.gamma_value)))
 
     def values(
@@ -372,7 +333,6 @@ class Matern(_Isotropic):
         return self._of_scaled(np.sqrt(u)).astype(dtype)
 
     def finish(self) -> dict[str, int]:
-        """Return the code of a closed form, or of half the squared distances."""
         return {"finish": _CLOSED_FORMS.get(self.nu, tiles.HALF_SQUARE)}
 
     def needs_wide(self, X: Matrix) -> bool:
@@ -381,7 +341,7 @@ class Matern(_Isotropic):
         Near zero ``1 - k`` grows like the distance to the power ``2 nu``; for nu < 1 this
         amplifies the rounding error of a squared distance.
         """
-        far = 2 * self.nu * self.gamma_value * large_norm(X) ** 2
+        far = 2 * self.nu * self.gamma_value * base.large_norm(X) ** 2
         return bool(self.nu < 1 or far > _FAR_SQUARED)
 
 
@@ -396,7 +356,7 @@ def _log_bessel_k(nu: float, a: Float64Array) -> Float64Array:
         # K overflows only where a is tiny, and there K = Gamma(nu) / 2 (2 / a)^nu to rounding
         tiny = ~np.isfinite(log_k) & (a < 1)
         log_k[tiny] = float(gammaln(nu)) - np.log(2.0) + nu * np.log(2.0 / a[tiny])
-        return np.asarray(log_k, np.float64)
+        return log_k
     z = a / nu
     root = np.sqrt(1 + z**2)
     t = 1 / root
@@ -405,5 +365,4 @@ def _log_bessel_k(nu: float, a: Float64Array) -> Float64Array:
     u2 = (81 * t**2 - 462 * t**4 + 385 * t**6) / 1152
     u3 = (30375 * t**3 - 369603 * t**5 + 765765 * t**7 - 425425 * t**9) / 414720
     series = np.log1p(-u1 / nu + u2 / nu**2 - u3 / nu**3)
-    expansion: Float64Array = 0.5 * np.log(np.pi / (2 * nu) * t) - nu * eta + series
-    return expansion
+    return np.asarray(0.5 * np.log(np.pi / (2 * nu) * t) - nu * eta + series)

@@ -17,8 +17,6 @@ from kernelgrad.validation import CapabilityError, check_real
 
 Task: TypeAlias = Literal["classification", "regression", "novelty", "density_ratio"]
 
-_WIDTH_FRACTION = 0.1  # a row at a kink weighs at most 10 times as much as the median row
-
 
 def aligned_targets(y: AnyArray, f: FloatArray) -> FloatArray:
     """Return `y` in the dtype of `f`, after checking that both are (n, C)."""
@@ -33,13 +31,7 @@ def aligned_targets(y: AnyArray, f: FloatArray) -> FloatArray:
 
 
 def row_weights(n_rows: int, sample_weight: AnyArray | None) -> Float64Array:
-    """Return the weights (n,) in float64; all ones if none are given.
-
-    Raises
-    ------
-    ValueError
-        The shape is not (n,), a weight is negative or not finite, or all weights are zero.
-    """
+    """Return the checked weights (n,) in float64; all ones if none are given."""
     if n_rows == 0:
         raise ValueError("y has 0 rows; give at least one.")
     if sample_weight is None:
@@ -61,32 +53,17 @@ def row_weights(n_rows: int, sample_weight: AnyArray | None) -> Float64Array:
 def smoothing_width(distance: FloatArray, width: float | None) -> float:
     """Return the distance to a kink below which the curvature weight stops growing.
 
-    Parameters
-    ----------
-    distance : array of shape (n, C)
-        Non-negative distance of each entry to its kink.
-    width : float or None
-        A positive width, which is returned unchanged. None uses one tenth of the median
-        distance, so that no row weighs more than ten times as much as the median row and the
-        weights scale inversely with the data. If the median is 0 the mean is used instead,
-        and if all distances are 0 the width is 1.
-
-    Returns
-    -------
-    float
-        The width, in the units of `distance`.
-
-    Raises
-    ------
-    ValueError
-        `width` is not positive and finite.
+    A positive `width` is returned unchanged. None uses one tenth of the median of the
+    distances (n, C) of entries to their kinks, so that no row weighs more than ten times as
+    much as the median row and the weights scale inversely with the data. If the median is 0
+    the mean is used instead, and if all distances are 0 the width is 1.
     """
     if width is not None:
         return check_real(width, "width", low=0.0, low_open=True)
     scale = float(np.median(distance)) or float(np.mean(distance, dtype=np.float64))
     # 1 / tiny is finite in both precisions; 1 / (a subnormal number) is not.
     tiny = float(np.finfo(distance.dtype).tiny)
-    return max(_WIDTH_FRACTION * scale, tiny) if scale > 0.0 else 1.0
+    return max(0.1 * scale, tiny) if scale > 0.0 else 1.0
 
 
 def monotone_root(
@@ -105,18 +82,8 @@ def monotone_root(
     scale while the ends differ by more than a factor of 4. Steps keep a fraction of the
     tolerance away from the ends, so that an accurate secant step closes the bracket at once.
 
-    Parameters
-    ----------
-    slope : callable
-        The function, which may have jumps.
-    low, high : float
-        The bracket.
-    slope_low, slope_high : float
-        The values at the ends, ``slope_low < 0 <= slope_high``.
-    rtol : float
-        Stop when ``high - low <= rtol * high``.
-    evaluations : int
-        Stop after this many calls of `slope`.
+    The function `slope` may have jumps; at the ends it is ``slope_low < 0 <= slope_high``. The
+    search ends when ``high - low <= rtol * high``, or after so many `evaluations`.
     """
     halve = False
     for _ in range(evaluations):
@@ -182,8 +149,7 @@ class Loss(Documented, ABC):
 
     References
     ----------
-    .. [1] Dai et al., "Scalable Kernel Methods via Doubly Stochastic Gradients", NeurIPS 2014,
-       Section 5.
+    .. [1] Dai et al. (2014), Section 5.
     """
 
     _manual_module: ClassVar[str] = "kernelgrad.losses"
@@ -238,34 +204,16 @@ class Loss(Documented, ABC):
 
     @abstractmethod
     def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
-        """Return the loss of each row.
+        """Return ``sum_c l(y_ic, f_ic)`` of each row, (n,) in the dtype of `f`.
 
-        Parameters
-        ----------
-        y : array of shape (n, C)
-            Encoded targets.
-        f : array of shape (n, C), float32 or float64
-            Raw predictions.
-
-        Returns
-        -------
-        array of shape (n,)
-            ``sum_c l(y_ic, f_ic)`` in the dtype of `f`.
+        `y` (n, C) holds encoded targets, `f` (n, C) raw predictions in float32 or float64.
         """
 
     @abstractmethod
     def gradient(self, y: AnyArray, f: FloatArray) -> FloatArray:
-        """Return a subgradient of each row's loss with respect to `f`.
+        """Return ``dl/df``, (n, C) in the dtype of `f`; at a kink, one subgradient.
 
-        Parameters
-        ----------
-        y, f : arrays of shape (n, C)
-            As in `value`.
-
-        Returns
-        -------
-        array of shape (n, C)
-            ``dl/df`` in the dtype of `f`; at a kink, one element of the subdifferential.
+        Targets and predictions are those of `value`.
         """
 
     def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
@@ -274,22 +222,11 @@ class Loss(Documented, ABC):
         By default it is the central difference of the gradient, its increase from ``f_c - d``
         to ``f_c + d`` divided by ``2 d`` for a width d. This is the mean curvature over the
         interval and, at a kink, the jump divided by 2 d. It takes two gradients, or two per
-        output for a multinomial loss.
+        output for a multinomial loss. The result (n,) is the largest weight over the outputs,
+        at most L for a smooth loss.
 
-        Parameters
-        ----------
-        y, f : arrays of shape (n, C)
-            As in `value`.
-        width : float or None, default=None
-            For losses with kinks, the distance to a kink below which the weight stops growing.
-            None derives it from the batch (see `smoothing_width`), so that the weights adapt
-            to the scale of the data. Smooth losses ignore it.
-
-        Returns
-        -------
-        array of shape (n,)
-            The largest weight over the outputs, in the dtype of `f`; at most L for a smooth
-            loss.
+        For losses with kinks `width` is the distance to a kink below which the weight stops
+        growing. None derives it from the batch, so that weights adapt to the scale of the data.
         """
         d = f.dtype.type(smoothing_width(np.abs(f - aligned_targets(y, f)), width))
         outputs = np.eye(f.shape[1], dtype=f.dtype)
@@ -306,24 +243,7 @@ class Loss(Documented, ABC):
         By default the zero of the derivative is found for each output by safeguarded secant
         steps, to 1e-9 of the range of y. This needs a loss that is a sum over outputs. If the
         derivative does not change its sign, the search stops about 2**10 ranges away, so the
-        result is finite.
-
-        Parameters
-        ----------
-        y : array of shape (n, C)
-            Encoded targets.
-        sample_weight : array of shape (n,) or None, default=None
-            Non-negative weights; None gives all rows weight 1.
-
-        Returns
-        -------
-        array of shape (C,), float64
-            The constant b of each output.
-
-        Raises
-        ------
-        ValueError
-            There are no rows, or the weights are negative, not finite or all zero.
+        result (C,) is finite. Weights are non-negative; None gives all rows weight 1.
         """
         targets = np.asarray(y, dtype=np.float64)
         weights = row_weights(targets.shape[0], sample_weight)
@@ -352,14 +272,9 @@ class Loss(Documented, ABC):
         if slope_high <= 0.0:
             return high
         return low + monotone_root(
-            lambda t: slope(low + t),
-            0.0,
-            high - low,
-            slope_low,
-            slope_high,
-            rtol=1e-9,
-            evaluations=100,
-        )
+            lambda t: slope(low + t), 0.0, high - low, slope_low, slope_high,
+            rtol=1e-9, evaluations=100,
+        )  # fmt: skip
 
     def best_intercept(
         self, f: FloatArray, sample_weight: Float64Array
@@ -373,13 +288,7 @@ class Loss(Documented, ABC):
         raise CapabilityError(f"loss {self.name!r} has no intercept of its own.")
 
     def predict_proba(self, f: FloatArray) -> FloatArray:
-        """Return class probabilities of shape (n, K), if the loss models them.
-
-        Raises
-        ------
-        CapabilityError
-            ``has_proba`` is False.
-        """
+        """Return class probabilities of shape (n, K), if the loss models them."""
         raise CapabilityError(
             f"loss {self.name!r} does not model probabilities; use 'log_loss' or 'logistic'."
         )
@@ -397,7 +306,6 @@ class ScalarLoss(Loss):
     parameter: ClassVar[str | None] = None
 
     def params(self, n_outputs: int) -> Float64Array:
-        """Return the parameter of each output, (C,)."""
         p = 0.0 if self.parameter is None else getattr(self, self.parameter)
         return np.array(np.broadcast_to(p, n_outputs), np.float64)
 
@@ -410,24 +318,18 @@ class ScalarLoss(Loss):
         return np.clip(p, 2.0 * limits.tiny * (p > 0), limits.max).astype(f.dtype), targets, f
 
     def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
-        """Return the loss of each row, shape (n,)."""
-        total: FloatArray = scalar.value.py_func(self._entry, *self._arguments(y, f)).sum(
-            axis=1
-        )
-        return total
+        values: FloatArray = scalar.value.py_func(self._entry, *self._arguments(y, f))
+        return np.asarray(values.sum(axis=1))
 
     def gradient(self, y: AnyArray, f: FloatArray) -> FloatArray:
-        """Return ``dl/df``, shape (n, C); see the class for its choice at kinks."""
         slope = scalar.slope.py_func(self._entry, *self._arguments(y, f))
         return np.asarray(slope, f.dtype)
 
     def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
-        """Return the largest weight over the outputs, shape (n,); see the class."""
         arguments = self._arguments(y, f)
         d = 0.0
         if self._entry in scalar.KINKED:
             d = smoothing_width(scalar.kink_distance.py_func(self._entry, *arguments), width)
-        weight = scalar.curvature.py_func(
-            self._entry, *arguments, f.dtype.type(d), f.dtype.type(1)
-        )
+        one = f.dtype.type
+        weight = scalar.curvature.py_func(self._entry, *arguments, one(d), one(1))
         return np.asarray(np.broadcast_to(weight, f.shape).max(axis=1), f.dtype)

@@ -17,27 +17,11 @@ _LEAST_WEIGHT = np.finfo(np.float64).tiny  # total weight of an output without w
 
 
 def encode_labels(codes: AnyArray, n_classes: int, loss: Loss) -> Float32Array:
-    """Return the targets that `loss` expects for class codes.
+    """Return the targets that `loss` expects for class codes, (n, C) in float32.
 
-    Parameters
-    ----------
-    codes : integer array of shape (n,)
-        Class of each row, in ``0 .. n_classes - 1``.
-    n_classes : int
-        K, at least 2.
-    loss : Loss
-        The loss that determines the encoding.
-
-    Returns
-    -------
-    array of shape (n, C), float32
-        For a multinomial loss one-hot, C = K. For other losses -1 or +1: for two classes
-        C = 1, and class 1 is +1; for more C = K, each class against the rest.
-
-    Raises
-    ------
-    ValueError or TypeError
-        `codes` is not a 1-D integer array within the range, or `n_classes` is below 2.
+    `codes` (n,) are integers in ``0 .. K - 1`` for ``K = n_classes`` of at least 2. For a
+    multinomial loss targets are one-hot, C = K. For other losses they are -1 or +1: for two
+    classes C = 1, and class 1 is +1; for more C = K, each class against the rest.
     """
     n_classes = check_int(n_classes, "n_classes", low=2)
     codes = np.asarray(codes)
@@ -129,12 +113,10 @@ class SmoothedHinge(MarginLoss):
 
     @property
     def smoothness(self) -> float | None:  # type: ignore[override]  # follows width
-        """L = 1 / width."""
         return 1.0 / float(self.width)
 
     @property
     def typical_curvature(self) -> float | None:  # type: ignore[override]  # follows width
-        """The curvature at f = 0, ``1 / max(width, 2 - width)``."""
         return 1.0 / max(float(self.width), 2.0 - float(self.width))
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
@@ -183,12 +165,10 @@ class ModifiedLogistic(MarginLoss):
 
     @property
     def smoothness(self) -> float | None:  # type: ignore[override]  # follows beta
-        """L = beta / 4."""
         return 0.25 * float(self.beta)
 
     @property
     def typical_curvature(self) -> float | None:  # type: ignore[override]  # follows beta
-        """The curvature at f = 0, ``tanh(beta / 2) / 2``."""
         return 0.5 * float(np.tanh(0.5 * float(self.beta)))
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
@@ -254,18 +234,7 @@ class Logistic(MarginLoss):
         return np.asarray(np.log(up / total) - np.log(down / total))
 
     def predict_proba(self, f: FloatArray) -> FloatArray:
-        """Return class probabilities.
-
-        Parameters
-        ----------
-        f : array of shape (n, 1) or (n, K)
-            Raw predictions for two classes, or for each of K classes against the rest.
-
-        Returns
-        -------
-        array of shape (n, 2) or (n, K)
-            ``[sigma(-f), sigma(f)]``, or the sigmoids divided by their sum; dtype of `f`.
-        """
+        """Return ``[sigma(-f), sigma(f)]``, or the sigmoids of f (n, K) over their sum."""
         if f.shape[1] == 1:
             return np.hstack([expit(-f), expit(f)])
         return np.asarray(softmax(log_expit(f), axis=1))
@@ -310,26 +279,19 @@ class Multinomial(Loss):
     typical_curvature: ClassVar[float | None] = 0.25
 
     def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
-        """Return ``log sum_c exp(f_c) - sum_c y_c f_c``, shape (n,)."""
         targets = self._targets(y, f)
         shifted = f - f.max(axis=1, keepdims=True)
-        total: FloatArray = np.log(np.exp(shifted).sum(axis=1)) - (targets * shifted).sum(
-            axis=1
-        )
-        return total
+        chosen = (targets * shifted).sum(axis=1)
+        return np.asarray(np.log(np.exp(shifted).sum(axis=1)) - chosen)
 
     def gradient(self, y: AnyArray, f: FloatArray) -> FloatArray:
-        """Return ``softmax(f) - y``, shape (n, K)."""
         targets = self._targets(y, f)
-        result: FloatArray = softmax(f, axis=1) - targets
-        return result
+        return np.asarray(softmax(f, axis=1) - targets)
 
     def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
-        """Return ``max_c p_c (1 - p_c)``, shape (n,); `width` is ignored."""
         self._targets(y, f)
         p = softmax(f, axis=1)
-        largest: FloatArray = (p * (1.0 - p)).max(axis=1)
-        return largest
+        return np.asarray((p * (1.0 - p)).max(axis=1))
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return the log class weights, centred to mean 0, shape (K,); errors as in `Loss`.
@@ -342,7 +304,6 @@ class Multinomial(Loss):
         return np.asarray(logs - logs.mean())
 
     def predict_proba(self, f: FloatArray) -> FloatArray:
-        """Return ``softmax(f)``, shape (n, K), in the dtype of `f`."""
         return np.asarray(softmax(f, axis=1))
 
     @staticmethod

@@ -19,39 +19,22 @@ import math
 from typing import Any
 
 from kernelgrad.compute.caching import njit
+from kernelgrad.losses import scalar
 from kernelgrad.losses.base import Loss
 from kernelgrad.losses.registry import LOSSES, loss_code
-from kernelgrad.losses.scalar import (
-    EPSILON,
-    HINGE,
-    HINGE_OR_TUBE,
-    HUBER,
-    LOGISTIC,
-    MODIFIED,
-    QUANTILE,
-    SMOOTHED_HINGE,
-    SQUARED,
-    SQUARED_HINGE,
-    sigmoid,
-    value,
-)
 from kernelgrad.types import Float64Array
 from kernelgrad.validation import CapabilityError
 
-_KNOWN = frozenset((SQUARED, HUBER, EPSILON, QUANTILE, HINGE, SMOOTHED_HINGE, SQUARED_HINGE))
-_KNOWN |= {LOGISTIC, MODIFIED}
+_KNOWN = frozenset((
+    scalar.SQUARED, scalar.HUBER, scalar.EPSILON, scalar.QUANTILE, scalar.HINGE,
+    scalar.SMOOTHED_HINGE, scalar.SQUARED_HINGE, scalar.LOGISTIC, scalar.MODIFIED,
+))  # fmt: skip
 _EXACT = 1e-15  # relative tolerance of Newton's method
 _STEPS = 200  # limit on Newton and bisection steps, more than float64 can need
 
 
 def conjugate_of(loss: Loss, n_outputs: int) -> tuple[int, Float64Array]:
-    """Return the code of a loss and the parameter of each output, (C,).
-
-    Raises
-    ------
-    CapabilityError
-        The loss has no dual step.
-    """
+    """Return the code of a loss and the parameter of each output, (C,)."""
     if loss.code not in _KNOWN:
         names = sorted(name for name, cls in LOSSES.items() if cls.code in _KNOWN)
         raise CapabilityError(
@@ -64,19 +47,19 @@ def conjugate_of(loss: Loss, n_outputs: int) -> tuple[int, Float64Array]:
 @njit(nogil=True, cache=True)
 def _conjugate(code: int, p: float, y: float) -> tuple[float, float, float, float]:
     """Return ``(epsilon, s, low, high)``."""
-    if code == SQUARED:
+    if code == scalar.SQUARED:
         return 0.0, 1.0, -math.inf, math.inf
-    if code == HUBER:
+    if code == scalar.HUBER:
         return 0.0, 1.0, -p, p
-    if code == EPSILON:
+    if code == scalar.EPSILON:
         return p, 0.0, -1.0, 1.0
-    if code == QUANTILE:
+    if code == scalar.QUANTILE:
         return 0.0, 0.0, -p, 1.0 - p
-    if code == HINGE_OR_TUBE and y == 0.0:
+    if code == scalar.HINGE_OR_TUBE and y == 0.0:
         return 1.0, 0.0, -1.0, 1.0
-    if code == SQUARED_HINGE:
+    if code == scalar.SQUARED_HINGE:
         return 0.0, 0.5, -math.inf if y > 0.0 else 0.0, math.inf if y < 0.0 else 0.0
-    s = p if code == SMOOTHED_HINGE else 0.0
+    s = p if code == scalar.SMOOTHED_HINGE else 0.0
     return 0.0, s, min(0.0, -y), max(0.0, -y)
 
 
@@ -119,7 +102,7 @@ def _logistic_step(b: float, m: float, q: float, near: float) -> float:
     """
     low, high = m - q * b, m + q * (1.0 - b)
     z, last = m, math.inf
-    t: float = sigmoid(-z)
+    t: float = scalar.sigmoid(-z)
     for _ in range(_STEPS):
         h = z - m - q * (t - b)
         if h > 0.0:
@@ -133,7 +116,7 @@ def _logistic_step(b: float, m: float, q: float, near: float) -> float:
             new = 0.5 * (low + high)
         moved, last = abs(new - z), abs(h)
         z = new
-        t = sigmoid(-z)
+        t = scalar.sigmoid(-z)
         if moved <= near * (1.0 + abs(z)):
             break
     return t
@@ -148,9 +131,9 @@ def dual_step(
     For losses without a closed form Newton's method stops at steps of `near`; the error is then
     about ``near**2``.
     """
-    if code == LOGISTIC:
+    if code == scalar.LOGISTIC:
         return -y * _logistic_step(-y * u, y * f, q, near)
-    if code == MODIFIED:
+    if code == scalar.MODIFIED:
         return -y * _logistic_step(-y * u, p * (y * f - 1.0), p * q, near)
     # completing the square with the quadratic term q/2 (u' - u)^2
     epsilon, s, low, high = _conjugate(code, p, y)
@@ -160,11 +143,11 @@ def dual_step(
 @njit(nogil=True, cache=True)
 def loss_and_gap(code: int, p: float, y: float, u: float, f: float) -> tuple[float, float]:
     """Return ``l(f)`` and ``l(f) + l*(u) - u f``."""
-    if code == LOGISTIC:
-        b, m, loss = -y * u, y * f, value(code, p, y, f)
+    if code == scalar.LOGISTIC:
+        b, m, loss = -y * u, y * f, scalar.value(code, p, y, f)
         return loss, max(loss + _entropy(b) + b * m, 0.0)
-    if code == MODIFIED:
-        b, m, loss = -y * u, y * f, value(code, p, y, f)
+    if code == scalar.MODIFIED:
+        b, m, loss = -y * u, y * f, scalar.value(code, p, y, f)
         return loss, max(loss + _entropy(b) / p + b * (m - 1.0), 0.0)
     epsilon, s, low, high = _conjugate(code, p, y)
     z = f - y

@@ -4,33 +4,9 @@ from __future__ import annotations
 
 from typing import TypeVar, get_args
 
+from kernelgrad.losses import classification, regression, unsupervised
 from kernelgrad.losses.base import Loss, Task
-from kernelgrad.losses.classification import (
-    Hinge,
-    Logistic,
-    ModifiedLogistic,
-    Multinomial,
-    Perceptron,
-    SmoothedHinge,
-    SquaredHinge,
-)
 from kernelgrad.losses.methods import lend
-from kernelgrad.losses.regression import (
-    Absolute,
-    EpsilonInsensitive,
-    Gamma,
-    Huber,
-    Poisson,
-    Quantile,
-    SquaredError,
-)
-from kernelgrad.losses.unsupervised import (
-    KLDensityRatio,
-    KLRatio,
-    LeastSquaresDensityRatio,
-    OneClass,
-    RelativeNovelty,
-)
 from kernelgrad.registry import Registry
 from kernelgrad.types import Float64Array
 from kernelgrad.validation import check_int, check_name
@@ -39,24 +15,13 @@ LossClass = TypeVar("LossClass", bound=type[Loss])
 
 LOSSES: Registry[Loss] = Registry({})
 ALIASES: dict[str, str] = {
-    "squared_error": "squared",
-    "mse": "squared",
-    "absolute_error": "absolute",
-    "mae": "absolute",
-    "pinball": "quantile",
-}
+    "squared_error": "squared", "mse": "squared",
+    "absolute_error": "absolute", "mae": "absolute", "pinball": "quantile",
+}  # fmt: skip
 
 
 def register_loss(cls: LossClass) -> LossClass:
-    """Register a loss class under its ``name``; usable as a decorator.
-
-    Raises
-    ------
-    TypeError
-        `cls` is not a subclass of `Loss`.
-    ValueError
-        Its ``name`` is missing or taken, or its ``tasks`` are missing or unknown.
-    """
+    """Register a loss class under its ``name``; usable as a decorator."""
     if not (isinstance(cls, type) and issubclass(cls, Loss)):
         raise TypeError(f"register_loss decorates a subclass of Loss, got {cls!r}.")
     name = getattr(cls, "name", None)
@@ -75,26 +40,13 @@ def register_loss(cls: LossClass) -> LossClass:
 
 
 for _loss in (
-    SquaredError,
-    Huber,
-    EpsilonInsensitive,
-    Absolute,
-    Quantile,
-    Poisson,
-    Gamma,
-    Hinge,
-    SmoothedHinge,
-    SquaredHinge,
-    Logistic,
-    ModifiedLogistic,
-    Perceptron,
-    Multinomial,
-    OneClass,
-    KLDensityRatio,
-    LeastSquaresDensityRatio,
-    KLRatio,
-    RelativeNovelty,
-):
+    regression.SquaredError, regression.Huber, regression.EpsilonInsensitive,
+    regression.Absolute, regression.Quantile, regression.Poisson, regression.Gamma,
+    classification.Hinge, classification.SmoothedHinge, classification.SquaredHinge,
+    classification.Logistic, classification.ModifiedLogistic, classification.Perceptron,
+    classification.Multinomial, unsupervised.OneClass, unsupervised.KLDensityRatio,
+    unsupervised.LeastSquaresDensityRatio, unsupervised.KLRatio, unsupervised.RelativeNovelty,
+):  # fmt: skip
     register_loss(_loss)
 
 
@@ -112,18 +64,11 @@ def get_loss(spec: str | Loss, *, task: Task, n_classes: int | None = None) -> L
         Number of classes. "log_loss" needs it: it means `Logistic` for two classes and
         `Multinomial` for more. A `Multinomial` loss needs at least three.
 
-    Returns
-    -------
-    Loss
-        A loss whose hyper-parameters are valid.
-
     Raises
     ------
-    ValueError
-        The name is unknown, the loss does not support `task` or two classes, a
-        hyper-parameter is out of range, or "log_loss" is given without `n_classes`.
-    TypeError
-        `spec` is neither a string nor a `Loss`.
+    ValueError, TypeError
+        The name is unknown, the loss does not suit the task or the number of classes, or a
+        hyper-parameter is out of range.
     """
     check_name(task, get_args(Task), "task")
     if isinstance(spec, Loss):
@@ -133,7 +78,7 @@ def get_loss(spec: str | Loss, *, task: Task, n_classes: int | None = None) -> L
         if name not in LOSSES:
             known = {own: own for own in LOSSES} | ALIASES
             check_name(spec, (k for k, of in known.items() if task in LOSSES[of].tasks), "loss")
-        if name == Multinomial.name and task == "classification":
+        if name == classification.Multinomial.name and task == "classification":
             if n_classes is None:
                 raise ValueError(f"loss {spec!r} depends on the classes; give n_classes.")
             check_int(n_classes, "n_classes", low=2)
@@ -144,12 +89,12 @@ def get_loss(spec: str | Loss, *, task: Task, n_classes: int | None = None) -> L
         fitting = ", ".join(sorted(name for name, cls in LOSSES.items() if task in cls.tasks))
         raise ValueError(f"loss {loss.name!r} is not for {task}; choose one of: {fitting}.")
     if loss.is_multinomial and n_classes == 2:  # two classes have one output
-        if type(loss) is not Multinomial:
+        if type(loss) is not classification.Multinomial:
             raise ValueError(
                 f"{loss!r} has one output per class; for two classes give a loss of the "
                 "margin such as 'logistic'."
             )
-        loss = Logistic()
+        loss = classification.Logistic()
     loss.check()
     return loss
 
@@ -157,9 +102,8 @@ def get_loss(spec: str | Loss, *, task: Task, n_classes: int | None = None) -> L
 def loss_code(loss: Loss, n_outputs: int) -> tuple[int, Float64Array]:
     """Return the code of a loss in compiled loops, and its parameter for each output, (C,).
 
-    A loss without a code gets a temporary one, valid in this process while the object exists;
-    ``slopes_of_row`` and ``value_of_row`` of :mod:`kernelgrad.losses.scalar` then call its
-    methods. Loops that need curvatures or conjugates must reject ``loss.code is None``.
+    A loss without a code gets a temporary one, valid in this process while the object exists.
+    Loops that need curvatures or conjugates must reject ``loss.code is None``.
     """
     code = lend(loss) if loss.code is None else loss.code
     return code, loss.params(n_outputs)

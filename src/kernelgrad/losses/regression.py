@@ -16,25 +16,11 @@ from kernelgrad.validation import check_real
 
 
 def weighted_quantile(y: AnyArray, weights: Float64Array, quantile: float) -> Float64Array:
-    """Return for each column a minimiser b of the pinball loss ``sum_i w_i rho_q(y_i - b)``.
+    """Return for each column of y (n, C) a minimiser b of ``sum_i w_i rho_q(y_i - b)``.
 
     It is the smallest y at which the cumulative weight reaches ``q * sum(w)``. If the weight
     equals this bound, every b up to the next y is a minimiser and the midpoint is returned, as
-    for the median.
-
-    Parameters
-    ----------
-    y : array of shape (n, C)
-        Values.
-    weights : array of shape (n,)
-        Non-negative, not all zero.
-    quantile : float
-        q, in (0, 1).
-
-    Returns
-    -------
-    array of shape (C,), float64
-        The quantile of each column.
+    for the median. Weights (n,) are not negative, and not all zero.
     """
     order = np.argsort(y, axis=0, kind="stable")
     result = np.empty(y.shape[1])
@@ -68,7 +54,6 @@ class SquaredError(ResidualLoss):
     smoothness: ClassVar[float | None] = 1.0
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return the weighted mean of each output, shape (C,); errors as in `Loss`."""
         targets = np.asarray(y, dtype=np.float64)
         weights = row_weights(targets.shape[0], sample_weight)
         return np.asarray((weights / weights.sum()) @ targets)
@@ -127,7 +112,6 @@ class EpsilonInsensitive(ResidualLoss):
     epsilon: float = real(default=0.1, low=0.0, kw_only=False)
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return the weighted median of ``y -+ epsilon``, shape (C,); errors as in `Loss`."""
         targets = np.asarray(y, dtype=np.float64)
         weights = row_weights(targets.shape[0], sample_weight)
         ends = np.concatenate([targets - float(self.epsilon), targets + float(self.epsilon)])
@@ -146,7 +130,6 @@ class Absolute(ResidualLoss):
     code: ClassVar[int] = scalar.EPSILON
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return the weighted median of each output, shape (C,); errors as in `Loss`."""
         targets = np.asarray(y, dtype=np.float64)
         weights = row_weights(targets.shape[0], sample_weight)
         return weighted_quantile(targets, weights, 0.5)
@@ -175,7 +158,6 @@ class Quantile(ResidualLoss):
         self.quantile = quantile
 
     def check(self) -> None:
-        """Raise ValueError or TypeError unless the quantiles are in (0, 1) and increase."""
         if np.ndim(self.quantile) > 1 or np.size(self.quantile) == 0:
             raise ValueError(
                 f"quantile must be a number or a sequence of them, got {self.quantile!r}."
@@ -195,22 +177,17 @@ class Quantile(ResidualLoss):
 
     @property
     def n_outputs(self) -> int | None:
-        """Number of quantiles if they are a sequence, else None."""
         return len(self._each) if np.ndim(self.quantile) else None
 
     def for_output(self, c: int) -> Loss:
-        """Return the loss of the quantile of output `c`."""
         return Quantile(float(self._each[c])) if np.ndim(self.quantile) else self
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return the weighted q-quantile of each output, shape (C,); errors as in `Loss`."""
         targets = np.asarray(y, dtype=np.float64)
         weights = row_weights(targets.shape[0], sample_weight)
         each = np.broadcast_to(np.asarray(self.quantile, float), targets.shape[1:])
-        columns = [
-            weighted_quantile(targets[:, [c]], weights, float(q)) for c, q in enumerate(each)
-        ]
-        return np.concatenate(columns)
+        columns = zip(targets.T[:, :, None], each, strict=True)
+        return np.concatenate([weighted_quantile(y, weights, float(q)) for y, q in columns])
 
 
 class LogLinkLoss(ScalarLoss):
@@ -228,7 +205,6 @@ class LogLinkLoss(ScalarLoss):
         return np.asarray(np.exp(np.minimum(f, scalar.LARGEST_LOG)))
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return the logarithm of the weighted mean, shape (C,); errors as in `Loss`."""
         mean = SquaredError().intercept(y, sample_weight)
         return np.asarray(np.log(np.maximum(mean, np.exp(-scalar.LINEAR_FROM))))
 

@@ -85,7 +85,6 @@ def _choose(condition: Any, yes: Any, no: Any) -> Any:
 
 
 def clamp(x: Any, low: Any, high: Any) -> Any:
-    """Return x clipped to [low, high]."""
     return np.clip(x, low, high)
 
 
@@ -106,7 +105,6 @@ def _larger(a: Any, b: Any) -> Any:
 
 @register_jitable
 def sigmoid(x: Any) -> Any:
-    """Return ``1 / (1 + exp(-x))``."""
     e = np.exp(-np.abs(x))
     return choose(x >= _ZERO, _ONE, e) / (_ONE + e)
 
@@ -120,7 +118,6 @@ def _exp(f: Any) -> Any:
 
 @njit(nogil=True, cache=True)
 def value(code: int, p: Any, y: Any, f: Any) -> Any:
-    """Return the loss of one output."""
     if code == LOGISTIC:
         m = y * f
         return np.log1p(np.exp(-np.abs(m))) + larger(-m, _ZERO)
@@ -293,7 +290,6 @@ def smooth_value(code: int, p: Any, y: Any, f: Any, width: Any) -> Any:
 
 @njit(nogil=True, cache=True)
 def smooth_slope(code: int, p: Any, y: Any, f: Any, width: Any) -> Any:
-    """Return the derivative of :func:`smooth_value`."""
     if code == HINGE:
         return -_HALF * y * (_sign(_ONE - y * f, width) + _ONE)
     if code == PERCEPTRON:
@@ -338,7 +334,6 @@ def softmax_of_row(u: Float64Array, out: Float64Array) -> float:
 def slopes_of_row(
     code: int, params: Float64Array, y: Float64Array, u: Float64Array, out: Float64Array
 ) -> None:
-    """Write the derivatives of a row's loss with respect to its C outputs."""
     C = len(u)
     if code >= OWN:
         slopes_by_method(code, C, y.ctypes.data, u.ctypes.data, out.ctypes.data)
@@ -354,7 +349,6 @@ def slopes_of_row(
 
 @njit(nogil=True, cache=True)
 def value_of_row(code: int, params: Float64Array, y: Float64Array, u: Float64Array) -> Any:
-    """Return a row's loss, summed over outputs."""
     C = len(u)
     if code >= OWN:
         return value_by_method(code, C, y.ctypes.data, u.ctypes.data)

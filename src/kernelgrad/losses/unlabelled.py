@@ -46,7 +46,6 @@ class UnlabelledLoss(Documented, ABC):
     smoothness: ClassVar[float | None] = None
 
     def check(self) -> None:
-        """Raise ValueError or TypeError if a hyper-parameter is invalid."""
         if is_dataclass(self):
             check_params(self)
 
@@ -68,13 +67,11 @@ class UnlabelledLoss(Documented, ABC):
 
     def value(self, f: FloatArray) -> FloatArray:
         """Return ``sum_c u(f_c)``, shape (n,), for responses (n, C)."""
-        total: FloatArray = self._size(np.abs(f)).sum(axis=1)
-        return total
+        return np.asarray(self._size(np.abs(f)).sum(axis=1))
 
     def gradient(self, f: FloatArray) -> FloatArray:
         """Return ``u'(f)``, shape (n, C); 0 where f is 0."""
-        result: FloatArray = np.sign(f) * self._slope(np.abs(f))
-        return result
+        return np.asarray(np.sign(f) * self._slope(np.abs(f)))
 
     def curvature(self, f: FloatArray, width: float | None = None) -> FloatArray:
         """Return a majorising curvature, the largest over the outputs, shape (n,).
@@ -82,8 +79,7 @@ class UnlabelledLoss(Documented, ABC):
         `width` is the distance to the kink at the margin below which the curvature stops
         growing, see :meth:`~kernelgrad.losses.Loss.curvature`.
         """
-        largest: FloatArray = self._weight(np.abs(f), width).max(axis=1)
-        return largest
+        return np.asarray(self._weight(np.abs(f), width).max(axis=1))
 
 
 class SymmetricHinge(UnlabelledLoss):
@@ -196,14 +192,12 @@ class SemiSupervised(Loss):
         self.ratio = ratio
 
     def check(self) -> None:
-        """Raise ValueError or TypeError if a part or the ratio is invalid."""
         self.labelled.check()
         self.unlabelled.check()
         check_real(self.ratio, "ratio", low=0.0)
 
     @property
     def smoothness(self) -> float | None:  # type: ignore[override]
-        """The larger L of both losses; None if one of them has a kink."""
         labelled, other = self.labelled.smoothness, self.unlabelled.smoothness
         return None if labelled is None or other is None else max(labelled, self.ratio * other)
 
@@ -225,15 +219,12 @@ class SemiSupervised(Loss):
         return np.asarray(np.where(known, labelled, labelled.dtype.type(self.ratio) * other))
 
     def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
-        """Return the loss of each row, shape (n,)."""
         return self._merge(y, self.labelled.value(y, f), self.unlabelled.value(f))
 
     def gradient(self, y: AnyArray, f: FloatArray) -> FloatArray:
-        """Return ``dl/df``, shape (n, C)."""
         return self._merge(y, self.labelled.gradient(y, f), self.unlabelled.gradient(f))
 
     def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
-        """Return a majorising curvature of each row, shape (n,)."""
         labelled = self.labelled.curvature(y, f, width)
         return self._merge(y, labelled, self.unlabelled.curvature(f, width))
 
@@ -262,15 +253,7 @@ UNLABELLED_LOSSES: dict[str, type[UnlabelledLoss]] = {
 
 
 def get_unlabelled_loss(spec: str | UnlabelledLoss) -> UnlabelledLoss:
-    """Return the loss given by a name or an object, after checking its hyper-parameters.
-
-    Raises
-    ------
-    ValueError
-        The name is unknown or a hyper-parameter is outside its domain.
-    TypeError
-        `spec` is neither a name nor an :class:`UnlabelledLoss`.
-    """
+    """Return the loss given by a name or an object, after checking its hyper-parameters."""
     if isinstance(spec, str):
         loss = UNLABELLED_LOSSES[check_name(spec, UNLABELLED_LOSSES, "unlabelled loss")]()
     elif isinstance(spec, UnlabelledLoss):

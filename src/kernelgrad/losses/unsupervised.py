@@ -25,11 +25,10 @@ class OneClass(ScalarLoss):
     from f = 0, where all rows are at the level, moves towards the mean of all rows.
 
     For given f the best tau is the nu-quantile of the responses, which `best_intercept`
-    estimates from the batch. The derivative of rows at the level is then chosen such that all
-    derivatives average to -nu, as they must at the best tau. The quantile of a small batch is
-    biased, so use batches of some ``50 / nu`` rows or more. The rule of the paper moves tau in
-    steps and is much slower: it starts from 0 and sets ``tau <- tau + gamma nu`` for a row at
-    or above the level, ``tau <- tau - gamma (1 - nu)`` for a row below; rows at the level have
+    estimates from the batch; all derivatives then average to -nu. The quantile of a small batch
+    is biased, so use batches of some ``50 / nu`` rows or more. The rule of the paper moves tau
+    in steps and is much slower: from 0 on it sets ``tau <- tau + gamma nu`` for a row at or
+    above the level, ``tau <- tau - gamma (1 - nu)`` for a row below; rows at the level have
     derivative 0.
 
     Parameters
@@ -53,7 +52,6 @@ class OneClass(ScalarLoss):
 
     @property
     def adaptive_intercept(self) -> bool:  # type: ignore[override]  # follows tau
-        """Whether `best_intercept` determines the level."""
         return self.tau == "quantile"
 
     @property
@@ -71,7 +69,6 @@ class OneClass(ScalarLoss):
         return np.zeros(y.shape[1])
 
     def level(self, f: FloatArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return tau, the weighted nu-quantile of the responses `f` (n, C)."""
         weights = row_weights(len(f), sample_weight)
         return weighted_quantile(f.astype(np.float64), weights, float(self.nu))
 
@@ -126,7 +123,6 @@ class KLDensityRatio(RatioLoss):
     bound: ClassVar[float] = 1.0
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return ``log(weight of p / weight of q)``, which is 0 if the weights are equal."""
         numerator, denominator = _two_weights(y, sample_weight)
         return np.asarray(np.log(numerator / denominator), np.float64)
 
@@ -149,12 +145,10 @@ class LeastSquaresDensityRatio(RatioLoss):
     bound: ClassVar[float] = -0.5
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return the weight of p divided by that of q, which is 1 if the weights are equal."""
         numerator, denominator = _two_weights(y, sample_weight)
         return np.asarray(numerator / denominator, np.float64)
 
     def ratio(self, f: FloatArray) -> FloatArray:
-        """Return p/q, which is f clipped at zero."""
         return np.maximum(f, 0.0)
 
 
@@ -172,16 +166,13 @@ class _Logarithmic(RatioLoss):
 
     @property
     def smoothness(self) -> float | None:  # type: ignore[override]  # follows the floor
-        """L = 1 / floor^2."""
         return float(self.floor**-2)
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return the weight of p divided by that of q, at least the floor."""
         numerator, denominator = _two_weights(y, sample_weight)
         return np.asarray(np.maximum(numerator / denominator, self.floor), np.float64)
 
     def ratio(self, f: FloatArray) -> FloatArray:
-        """Return p/q, which is f clipped at zero."""
         return np.maximum(f, 0.0)
 
     feasible = ratio
@@ -242,12 +233,10 @@ class RelativeNovelty(_Logarithmic):
 
     @property
     def floor(self) -> float:  # type: ignore[override]  # follows rho
-        """``exp(-rho)``."""
         return float(np.exp(-self.rho))
 
     @property
     def bound(self) -> float:  # type: ignore[override]  # follows rho
-        """``1 + rho``."""
         return 1.0 + float(self.rho)
 
 

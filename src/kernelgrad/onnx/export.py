@@ -12,16 +12,10 @@ from kernelgrad.calibration import KNOTS, LESS, Calibration
 from kernelgrad.losses import KLDensityRatio
 from kernelgrad.losses.regression import LogLinkLoss
 from kernelgrad.losses.scalar import LARGEST_LOG
-from kernelgrad.onnx import (
-    ExactForm,
-    Graph,
-    Value,
-    add_features,
-    add_function,
-    add_scaling,
-    joined,
-)
+from kernelgrad.onnx import functions
 from kernelgrad.onnx import numerics as xp
+from kernelgrad.onnx.graph import Graph, Value, joined
+from kernelgrad.onnx.kernels import ExactForm
 from kernelgrad.tables import UNKNOWN
 from kernelgrad.tasks import Classification
 from kernelgrad.validation import CapabilityError
@@ -67,7 +61,6 @@ def _rows(model: Any, graph: Graph) -> Value:
 
 
 def _codes(text: Value, levels: tuple[str | None, ...], name: str) -> Value:
-    """Return the codes of levels, (n, 1)."""
     if "" in levels and None in levels:
         raise CapabilityError(
             f"Column {name} has missing values and empty texts; in ONNX both are ''. Replace "
@@ -84,7 +77,7 @@ def _codes(text: Value, levels: tuple[str | None, ...], name: str) -> Value:
 
 
 def _numbers(model: Any, x: Value) -> Outputs:
-    f, C = add_function(model.expansion_, x), model.expansion_.n_outputs
+    f, C = functions.add_function(model.expansion_, x), model.expansion_.n_outputs
     if isinstance(model.loss_, LogLinkLoss):
         f = _growth(f)
     if model.loss_.n_outputs is not None:  # quantiles do not cross
@@ -95,7 +88,7 @@ def _numbers(model: Any, x: Value) -> Outputs:
 
 
 def _classes(model: Any, x: Value) -> Outputs:
-    f, task = add_function(model.expansion_, x), model._task()
+    f, task = functions.add_function(model.expansion_, x), model._task()
     K = len(task.classes)
     decision, width = f, task.n_outputs
     if task.by_pairs:
@@ -120,7 +113,6 @@ def _classes(model: Any, x: Value) -> Outputs:
 
 
 def _responses(task: Classification, f: Value) -> Value:
-    """Return a response of each class, (n, K)."""
     if task.by_pairs:
         return f @ (task._sides.astype(np.float64) / (len(task.classes) - 1))
     return joined([f * 0.0, f]) if task.n_outputs == 1 else f
@@ -163,24 +155,24 @@ def _agreeing(p: Value, code: Value, K: int) -> Value:
 
 
 def _novelty(model: Any, x: Value) -> Outputs:
-    f = _flat(add_function(model.expansion_, x))
+    f = _flat(functions.add_function(model.expansion_, x))
     label = xp.where(f < 0.0, np.array(-1), np.array(1))
     return {"label": (label, None), "decision": (f, None), "score": (f + model.offset_, None)}
 
 
 def _ratio(model: Any, x: Value) -> Outputs:
-    f = _flat(add_function(model.expansion_, x))
+    f = _flat(functions.add_function(model.expansion_, x))
     ratio = _growth(f) if isinstance(model.loss_, KLDensityRatio) else xp.maximum(f, 0.0)
     return {"ratio": (ratio, None), "decision": (f, None)}
 
 
 def _process(model: Any, x: Value, *, std: bool = False) -> Outputs:
-    mean = model.y_mean_ + model.y_scale_ * _flat(add_function(model.expansion_, x))
+    mean = model.y_mean_ + model.y_scale_ * _flat(functions.add_function(model.expansion_, x))
     outputs: Outputs = {"mean": (mean, None)}
     if std:
         half, exact = model._half_inverse(), model.expansion_.exact
         kept = exact.prepare(model._rows_of_posterior()[0])
-        form = ExactForm(exact.kernel, add_scaling(exact.scaling, x), kept)
+        form = ExactForm(exact.kernel, functions.add_scaling(exact.scaling, x), kept)
         left = xp.maximum(form.diagonal() - (form(kept) @ half.T).squares(), 0.0)
         outputs["std"] = _flat(xp.sqrt(model.signal_variance_ * left)), None
     return outputs
@@ -188,7 +180,7 @@ def _process(model: Any, x: Value, *, std: bool = False) -> Outputs:
 
 def _features(model: Any, x: Value) -> Outputs:
     width, n = model.stream_.width, model._n_features_out
-    blocks = add_features(model.stream_, x, model.n_blocks_)
+    blocks = functions.add_features(model.stream_, x, model.n_blocks_)
     if len(model._last) < width:
         blocks[-1] = blocks[-1].take(model._last)
     Z = joined(blocks) * float(np.sqrt(width / n))

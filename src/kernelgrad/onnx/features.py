@@ -15,15 +15,10 @@ from kernelgrad.features.projections import ProjectionMap
 from kernelgrad.onnx import numerics as xp
 from kernelgrad.onnx.graph import Value, joined, multiplied, summed
 from kernelgrad.onnx.kernels import contrast, embed
+from kernelgrad.special_kernels.features import dot_product, sketches
 from kernelgrad.special_kernels.features import hadamard as transforms
-from kernelgrad.special_kernels.features import sketches
 from kernelgrad.special_kernels.features.additive import AdditiveMap
 from kernelgrad.special_kernels.features.convolutional import ConvolutionMap
-from kernelgrad.special_kernels.features.dot_product import (
-    InnerProductMap,
-    RandomMaclaurin,
-    TensorSketch,
-)
 from kernelgrad.special_kernels.features.structured import HadamardMap
 from kernelgrad.types import AnyArray, Float32Array
 from kernelgrad.validation import CapabilityError
@@ -36,7 +31,6 @@ _TURN = 2 * np.pi
 
 @singledispatch
 def prepare(features: FeatureMap, x: Value) -> Any:
-    """Return what blocks need of scaled rows, made once."""
     raise CapabilityError(
         f"The random features of {type(features).__name__} cannot be exported to ONNX; take "
         "a kernel of this package, a solver on exact kernels, or the file of save."
@@ -79,7 +73,6 @@ def _(features: ProjectionMap, rows: Value, first: int, n: int) -> list[Plane]:
 
 
 def _weights(features: ProjectionMap, first: int, n: int, d: int) -> Float32Array:
-    """Return the weights of n blocks, (d, n F)."""
     F = features.block_size
     if isinstance(features, HadamardMap):
         return _products(features, first * F, n * F)
@@ -114,12 +107,12 @@ def _cos_sin(turns: Value) -> list[Value]:
 
 
 @prepare.register
-def _(features: InnerProductMap, x: Value) -> Value:
+def _(features: dot_product.InnerProductMap, x: Value) -> Value:
     return (x * features._root).astype(np.float32)
 
 
 @planes.register
-def _(features: TensorSketch, rows: Value, first: int, n: int) -> list[Plane]:
+def _(features: dot_product.TensorSketch, rows: Value, first: int, n: int) -> list[Plane]:
     op, F, d = rows.graph.op, features.block_size, features.n_features_in
     constant = rows.take([0]) * 0.0 + float(features._constant)
     columns = xp.concatenate([rows, constant], 1)
@@ -155,7 +148,7 @@ def _bucket_sums(x: Value, bucket: AnyArray, F: int) -> Value:
 
 
 @planes.register
-def _(features: RandomMaclaurin, rows: Value, first: int, n: int) -> list[Plane]:
+def _(features: dot_product.RandomMaclaurin, rows: Value, first: int, n: int) -> list[Plane]:
     graph, F = rows.graph, features.block_size
     blocks, scales = [], []
     for block in range(first, first + n):

@@ -6,14 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad.functions import (
-    Expansion,
-    FeatureStream,
-    InputScaling,
-    LinearExpansion,
-    RandomFeatureExpansion,
-    SupportExpansion,
-)
+from kernelgrad.functions import FeatureStream, InputScaling, expansions
 from kernelgrad.functions.scaling import HEAVY_LIMIT
 from kernelgrad.onnx import numerics as xp
 from kernelgrad.onnx.features import planes, prepare
@@ -25,7 +18,6 @@ _FEATURES = 8192  # of a plane, at once
 
 
 def add_scaling(scaling: InputScaling, x: Value) -> Value:
-    """Return rows (n, d) in float64, scaled."""
     if scaling.knots is not None:
         x = _scores(scaling.knots, x)
     if scaling.centre is not None:
@@ -58,14 +50,14 @@ def _scores(knots: Any, x: Value) -> Value:
     return xp.normal_scores(place, HEAVY_LIMIT)
 
 
-def add_function(f: Expansion, x: Value) -> Value:
+def add_function(f: expansions.Expansion, x: Value) -> Value:
     """Return f(x), (n, C) in float64, of rows (n, d) in float64."""
-    if isinstance(f, LinearExpansion):
+    if isinstance(f, expansions.LinearExpansion):
         return x @ f.coef + f.intercept
     x = add_scaling(f.scaling, x)
-    if isinstance(f, SupportExpansion):
+    if isinstance(f, expansions.SupportExpansion):
         parts = _over_support(f, x)
-    elif isinstance(f, RandomFeatureExpansion):
+    elif isinstance(f, expansions.RandomFeatureExpansion):
         parts = _over_features(f, x)
     else:
         raise CapabilityError(f"A {type(f).__name__} cannot be exported to ONNX.")
@@ -73,7 +65,7 @@ def add_function(f: Expansion, x: Value) -> Value:
     return summed(parts) + f.intercept
 
 
-def _over_support(f: SupportExpansion, x: Value) -> list[Value]:
+def _over_support(f: expansions.SupportExpansion, x: Value) -> list[Value]:
     form = ExactForm(f.kernel, x, f.support)
     return [
         weighted_sum(x.graph, form(f.support.take(some)), f.coef[some])
@@ -81,7 +73,7 @@ def _over_support(f: SupportExpansion, x: Value) -> list[Value]:
     ]
 
 
-def _over_features(f: RandomFeatureExpansion, x: Value) -> list[Value]:
+def _over_features(f: expansions.RandomFeatureExpansion, x: Value) -> list[Value]:
     stream, F = f.stream, f.stream.block_size
     if not f.n_blocks:
         return []
@@ -102,9 +94,6 @@ def add_features(stream: FeatureStream, x: Value, n_blocks: int) -> list[Value]:
     rows = prepare(stream.map, add_scaling(stream.scaling, x))
     blocks = []
     for block in range(n_blocks):
-        found = [
-            plane * np.asarray(scale, np.float32)
-            for plane, scale in planes(stream.map, rows, block, 1)
-        ]
-        blocks.append(joined(found))
+        found = planes(stream.map, rows, block, 1)
+        blocks.append(joined([plane * np.asarray(scale, np.float32) for plane, scale in found]))
     return blocks

@@ -54,7 +54,6 @@ class Value:
         return multiplied([self] * n)
 
     def sum(self, axis: int, *, keepdims: bool = True) -> Value:
-        """Return the sum along an axis."""
         return self.graph.op("ReduceSum", self, np.array([axis]), keepdims=int(keepdims))
 
     def max(self, axis: int) -> Value:
@@ -62,11 +61,9 @@ class Value:
         return self.graph.op("ReduceMax", self, np.array([axis]))
 
     def argmax(self) -> Value:
-        """Return the number of the largest entry of each row, (n, 1)."""
         return self.graph.op("ArgMax", self, axis=1, keepdims=1)
 
     def mean(self, axis: int, *, keepdims: bool = True) -> Value:
-        """Return the mean along an axis."""
         return self.graph.op("ReduceMean", self, np.array([axis]), keepdims=int(keepdims))
 
     def squares(self, axis: int = 1) -> Value:
@@ -83,7 +80,6 @@ class Value:
         return self.graph.op("Reshape", self, np.array(shape))
 
     def astype(self, dtype: Any) -> Value:
-        """Return the values in another type."""
         if self.dtype == np.dtype(dtype):
             return self
         to = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
@@ -94,11 +90,10 @@ class Graph:
     """Nodes, constants and inputs of a model that grows."""
 
     def __init__(self, prefix: str = "kernelgrad") -> None:
-        self.prefix = prefix
+        self.prefix, self.n_bytes = prefix, 0
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self.inputs: list[Any] = []
-        self.n_bytes = 0
 
     def input(self, name: str, dtype: Any, width: int) -> Value:
         """Return a new input (rows, width); `dtype` str is text."""
@@ -159,7 +154,6 @@ class Graph:
         return outputs
 
     def ml(self, kind: str, value: Value, dtype: Any, **attributes: Any) -> Value:
-        """Return what an operator of ai.onnx.ml makes of a value."""
         return self.ops(kind, value, dtypes=(dtype,), domain=_ML, **attributes)[0]
 
     def _number(self, value: Any, floats: list[Any]) -> Value:
@@ -204,29 +198,22 @@ class Graph:
         )
         sets = [helper.make_opsetid("", OPSET), helper.make_opsetid(_ML, ML_OPSET)]
         model = helper.make_model(
-            graph,
-            opset_imports=sets,
-            ir_version=IR_VERSION,
-            producer_name="kernelgrad",
-            producer_version=__version__,
-            doc_string=about,
-        )
+            graph, opset_imports=sets, ir_version=IR_VERSION, producer_name="kernelgrad",
+            producer_version=__version__, doc_string=about,
+        )  # fmt: skip
         helper.set_model_props(model, told)
         return model
 
 
 def summed(values: Iterable[Value]) -> Value:
-    """Return the sum of values."""
     return reduce(Value.__add__, values)
 
 
 def multiplied(values: Iterable[Value]) -> Value:
-    """Return the product of values."""
     return reduce(Value.__mul__, values)
 
 
 def joined(blocks: Sequence[Value]) -> Value:
-    """Return columns side by side."""
     return blocks[0] if len(blocks) == 1 else blocks[0].graph.op("Concat", *blocks, axis=1)
 
 

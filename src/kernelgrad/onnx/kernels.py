@@ -7,25 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from kernelgrad import kernels
 from kernelgrad.compute.linalg import dense
-from kernelgrad.kernels import (
-    ArcCosine,
-    Cauchy,
-    ConvolutionKernel,
-    ExactRows,
-    Gaussian,
-    Hellinger,
-    Kernel,
-    Matern,
-    PrecomputedKernel,
-    ProductKernel,
-    SkewedChi2,
-    SkewedIntersection,
-    SumKernel,
-    TiledKernel,
-    profiles,
-    tiles,
-)
+from kernelgrad.kernels import profiles, tiles
 from kernelgrad.kernels.projection import ProjectionKernel
 from kernelgrad.onnx import numerics as xp
 from kernelgrad.onnx.graph import Graph, Value, multiplied, summed
@@ -54,8 +38,8 @@ def _with_bias(kernel: Any, x: Value) -> Value:
 _EMBED: dict[Any, Callable[[Any, Value], Value]] = {
     ProjectionKernel.embed: lambda kernel, x: x,
     SkewedKernel.embed: _log1p,
-    Hellinger.embed: lambda kernel, x: xp.sqrt(x),
-    ArcCosine.embed: _with_bias,
+    kernels.Hellinger.embed: lambda kernel, x: xp.sqrt(x),
+    kernels.ArcCosine.embed: _with_bias,
 }
 
 
@@ -68,37 +52,33 @@ def _unit(kernel: Any, x: Value) -> Value:
     return x / xp.maximum(xp.norm(x), xp.TINY)
 
 
+_TIMES = (
+    *(cls.embedded for cls in (kernels.Gaussian, kernels.Matern, kernels.Cauchy)),
+    *(cls.embedded for cls in (ExponentialSemigroup, ReciprocalSemigroup)),
+    *(cls.embedded for cls in (InnerProductKernel, AdditiveKernel)),
+)
 _EMBEDDED: dict[Any, Callable[[Any, Value], Value]] = {
-    **dict.fromkeys(
-        (
-            Gaussian.embedded, Matern.embedded, Cauchy.embedded, InnerProductKernel.embedded,
-            ExponentialSemigroup.embedded, ReciprocalSemigroup.embedded,
-            AdditiveKernel.embedded,
-        ),
-        _times,
-    ),
-    Hellinger.embedded: lambda k, x: xp.sqrt(x),
-    SkewedChi2.embedded: lambda k, x: xp.sqrt(x * (1.0 / float(k.c)) + 1.0) - 1.0,
-    SkewedIntersection.embedded: lambda k, x: _log1p(k, x) * 0.5,
-    ArcCosine.embedded: _unit,
-}  # fmt: skip
+    **dict.fromkeys(_TIMES, _times),
+    kernels.Hellinger.embedded: lambda k, x: xp.sqrt(x),
+    kernels.SkewedChi2.embedded: lambda k, x: xp.sqrt(x * (1.0 / float(k.c)) + 1.0) - 1.0,
+    kernels.SkewedIntersection.embedded: lambda k, x: _log1p(k, x) * 0.5,
+    kernels.ArcCosine.embedded: _unit,
+}
 
 
 def embed(kernel: Any, x: Value) -> Value:
-    """Return the rows whose projections are taken."""
     embedded: Value = _found(_EMBED, kernel, "embed")(kernel, x)
     return embedded
 
 
-def _found(known: dict[Any, Any], kernel: Kernel, method: str) -> Any:
+def _found(known: dict[Any, Any], kernel: kernels.Kernel, method: str) -> Any:
     found = known.get(getattr(type(kernel), method, None))
     if found is None:
         raise no_form(kernel)
     return found
 
 
-def no_form(kernel: Kernel, why: str = "") -> CapabilityError:
-    """Return the error for a kernel that has no form in ONNX."""
+def no_form(kernel: kernels.Kernel, why: str = "") -> CapabilityError:
     why = why or "its values are made by code that ONNX has no operators for"
     return CapabilityError(
         f"The kernel {kernel!r} cannot be exported to ONNX: {why}. Take another kernel, or "
@@ -125,8 +105,7 @@ def _over_columns(form: int, A: Value, B: AnyArray) -> Value:
     return graph.scan(step, start, columns, others)
 
 
-def _finished(kernel: TiledKernel, t: Value, left: Any, right: Any) -> Value:
-    """Return kernel values of what was accumulated; see :func:`profiles.values`."""
+def _finished(kernel: kernels.TiledKernel, t: Value, left: Any, right: Any) -> Value:
     finish = kernel.finish()
     if finish["finish"] == tiles.HALF_SQUARE:
         raise no_form(kernel, "nu is not .5, 1.5 or 2.5, and ONNX has no Bessel functions")
@@ -135,38 +114,30 @@ def _finished(kernel: TiledKernel, t: Value, left: Any, right: Any) -> Value:
 
 
 class ExactForm:
-    """New rows as a kernel wants them, prepared once for all kept rows.
+    """New rows x (n, d) as a kernel wants them, prepared once, in the precision of `kept`."""
 
-    Parameters
-    ----------
-    kernel : Kernel
-    x : Value
-        Rows (n, d) in float64, scaled.
-    kept : ExactRows
-        Of which all kept rows are a part: new rows get their precision.
-    """
-
-    def __init__(self, kernel: Kernel, x: Value, kept: ExactRows) -> None:
+    def __init__(self, kernel: kernels.Kernel, x: Value, kept: kernels.ExactRows) -> None:
         self.kernel, self.x = kernel, x
         self.parts: list[ExactForm] = []
         self.cells: list[tuple[Value, Any, Value]] = []
-        if isinstance(kernel, SumKernel | ProductKernel):
+        if isinstance(kernel, kernels.SumKernel | kernels.ProductKernel):
             pairs = zip(kernel.kernels, kept.parts, strict=True)
             self.parts = [ExactForm(part, x, rows) for part, rows in pairs]
-        elif isinstance(kernel, ConvolutionKernel):
+        elif isinstance(kernel, kernels.ConvolutionKernel):
             self._set_cells(kernel)
-        elif not isinstance(kernel, PrecomputedKernel):
-            if getattr(type(kernel), "values", None) not in (TiledKernel.values, Matern.values):
+        elif not isinstance(kernel, kernels.PrecomputedKernel):
+            known = kernels.TiledKernel.values, kernels.Matern.values
+            if getattr(type(kernel), "values", None) not in known:
                 raise no_form(kernel)
             values = _found(_EMBEDDED, kernel, "embedded")(kernel, x)
             self.values = values.astype(kept.values.dtype).astype(np.float64)
             self.size = 0.5 * self.values.squares()
-            if isinstance(kernel, ArcCosine):
+            if isinstance(kernel, kernels.ArcCosine):
                 norm = xp.norm(_with_bias(kernel, x))
                 powers = [norm * float(kernel.scale)] * kernel.order
                 self.size = multiplied([(norm > 0.0).astype(np.float64), *powers])
 
-    def _set_cells(self, kernel: ConvolutionKernel) -> None:
+    def _set_cells(self, kernel: kernels.ConvolutionKernel) -> None:
         grid = kernel.grid()
         for cell in range(grid.n_cells):
             columns = grid.columns(cell)
@@ -177,32 +148,32 @@ class ExactForm:
             patches = patches * float(np.sqrt(2 * kernel.gamma_value))
             self.cells.append((patches, weights, patches.squares(2)))
 
-    def __call__(self, kept: ExactRows) -> Value:
+    def __call__(self, kept: kernels.ExactRows) -> Value:
         """Return kernel values (n, kept rows)."""
         kernel = self.kernel
         if self.parts:
             return self._combined(
                 form(rows) for form, rows in zip(self.parts, kept.parts, strict=True)
             )
-        if isinstance(kernel, PrecomputedKernel):
+        if isinstance(kernel, kernels.PrecomputedKernel):
             return self.x.take(kept.ids)
-        if isinstance(kernel, ConvolutionKernel):
+        if isinstance(kernel, kernels.ConvolutionKernel):
             return self._images(kernel, kept)
-        assert isinstance(kernel, TiledKernel)
+        assert isinstance(kernel, kernels.TiledKernel)
         B = dense(kept.values)
         t = _over_columns(kernel.form_code, self.values, B)
         right = 0.5 * (B.astype(np.float64) ** 2).sum(axis=1)
-        if isinstance(kernel, ArcCosine) and kept.square is not None:
+        if isinstance(kernel, kernels.ArcCosine) and kept.square is not None:
             right = np.sqrt(kept.square)
         return _finished(kernel, t, self.size, right)
 
     def _combined(self, values: Iterable[Value]) -> Value:
-        if isinstance(self.kernel, SumKernel):
+        if isinstance(self.kernel, kernels.SumKernel):
             pairs = zip(values, self.kernel.terms, strict=True)
             return summed(value * weight for value, (_, weight) in pairs)
         return multiplied(values)
 
-    def _images(self, kernel: ConvolutionKernel, kept: ExactRows) -> Value:
+    def _images(self, kernel: kernels.ConvolutionKernel, kept: kernels.ExactRows) -> Value:
         grid, sums = kernel.grid(), []
         for cell, (patches, weights, squares) in enumerate(self.cells):
             P, v = kernel._compared(kept.values[:, grid.columns(cell)].astype(np.float64))
@@ -222,7 +193,8 @@ class ExactForm:
             return self._combined(form.diagonal() for form in self.parts)
         if kernel.is_stationary:
             return self.x.take([0]) * 0.0 + 1.0
-        if not isinstance(kernel, TiledKernel) or isinstance(kernel, ConvolutionKernel):
+        images = isinstance(kernel, kernels.ConvolutionKernel)
+        if images or not isinstance(kernel, kernels.TiledKernel):
             raise no_form(kernel, "its values k(x, x) have no form here")
         term = profiles.TERMS[kernel.form_code](xp, self.values, self.values)
         if kernel.form_code in profiles.PRODUCTS:
@@ -239,11 +211,11 @@ def contrast(patches: Value) -> tuple[Value, Value]:
     return patches / xp.maximum(norms, 1e-30), norms
 
 
-def chunks_of(kernel: Kernel, n_rows: int) -> list[slice]:
+def chunks_of(kernel: kernels.Kernel, n_rows: int) -> list[slice]:
     """Return the kept rows of which values are made at once."""
     size = _ROWS
     for part in getattr(kernel, "kernels", [kernel]):
-        if isinstance(part, ConvolutionKernel):
+        if isinstance(part, kernels.ConvolutionKernel):
             size = min(size, max(1, _PATCHES // int(np.diff(part.grid().starts).max())))
     return [slice(a, a + size) for a in range(0, n_rows, size)]
 

@@ -33,13 +33,11 @@ sqrt, where = map(_operator, ("Sqrt", "Where"))
 
 
 def clip(x: Value, low: float, high: float | None) -> Value:
-    """Return x, not below `low` nor above `high`."""
     x = maximum(x, low)
     return x if high is None else minimum(x, high)
 
 
 def concatenate(blocks: Sequence[Value], axis: int) -> Value:
-    """Return blocks one behind the other along an axis."""
     return blocks[0] if len(blocks) == 1 else blocks[0].graph.op("Concat", *blocks, axis=axis)
 
 
@@ -55,7 +53,6 @@ def norm(x: Value, axis: int = 1) -> Value:
 
 
 def softmax(x: Value) -> Value:
-    """Return the softmax of rows."""
     return x.graph.op("Softmax", x, axis=1)
 
 

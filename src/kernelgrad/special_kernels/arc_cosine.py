@@ -41,11 +41,9 @@ class ArcCosine(TiledKernel, ProjectionKernel):
     and is of order n + 1). Order 0 corresponds to a random layer of step functions, order 1 to
     one of rectifiers.
 
-    Any row is allowed. The angle of a zero row is undefined; its kernel values and features
-    are 0 for every order. ``k(x, x) = (scale |x|)^(2n)``, times 3 for order 2. Without a bias
-    the kernel and all functions in its space are homogeneous of degree n; those of order 0
-    do not depend on the norms of rows at all. Features of order 2 are heavy-tailed and need
-    many more blocks for the same accuracy.
+    Kernel values and features of a zero row are 0. ``k(x, x) = (scale |x|)^(2n)``, times 3 for
+    order 2. Without a bias all functions are homogeneous of degree n. Features of order 2 are
+    heavy-tailed and need many more blocks for the same accuracy.
 
     Parameters
     ----------
@@ -65,14 +63,12 @@ class ArcCosine(TiledKernel, ProjectionKernel):
     bias: float = real(default=0.0, low=0)
 
     def check(self) -> None:
-        """Raise if ``order``, ``scale`` or ``bias`` is outside its domain."""
         super().check()
         if self.order > 2:
             raise ValueError(f"order must be 0, 1 or 2, got {self.order!r}.")
 
     @property
     def projection(self) -> int:
-        """Steps, rectifiers, or their squares."""
         return _KINDS[self.order]
 
     @property
@@ -81,18 +77,15 @@ class ArcCosine(TiledKernel, ProjectionKernel):
         return float(np.sqrt(2.0))
 
     def weight_law(self) -> tuple[int, float]:
-        """Return the normal law with standard deviation `scale`."""
         return rng.NORMAL, float(self.scale)
 
     def embed(self, X: Matrix) -> Matrix:
-        """Return the rows with the bias as last column."""
         if self.bias == 0:
             return X
         last = np.full((X.shape[0], 1), float(self.bias))
         return sp.hstack([X, last], format="csr") if sp.issparse(X) else np.hstack([X, last])
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
-        """Return random layers of units as features."""
         return ProjectionMap(self.weights(), n_features_in + (self.bias > 0), seed, block_size)
 
     def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
@@ -114,20 +107,16 @@ class ArcCosine(TiledKernel, ProjectionKernel):
         return K
 
     def diag(self, X: Matrix) -> Float64Array:
-        """Return ``(scale |x|)^(2n)``, times 3 for order 2."""
         return (1, 1, 3)[self.order] * self._sizes(float64_rows(self.embed(X))) ** 2
 
     def embedded(self, X: Matrix) -> Matrix:
-        """Return the rows scaled to norm 1."""
         return normalize(float64_rows(self.embed(X)))
 
     def tile_rows(self, X: Matrix, *, wide: bool) -> ExactRows:
-        """Return the rows scaled to norm 1, and ``(scale |x|)^(2n)``."""
         values = exact_values(self.embedded(X), wide=wide)
         return ExactRows(values, self._sizes(float64_rows(self.embed(X))) ** 2)
 
     def finish(self) -> dict[str, int]:
-        """Return the code of the order."""
         return {"finish": (tiles.ARC0, tiles.ARC1, tiles.ARC2)[self.order]}
 
     def needs_wide(self, X: Matrix) -> bool:

@@ -74,13 +74,12 @@ class ConvolutionKernel(TiledKernel):
 
     Notes
     -----
-    There is only one layer. A deep kernel, that is, a Gaussian or arc-cosine function of the
-    distance of this kernel, has no unbiased random features, because its argument is itself an
-    average over random features. Products do have them: ``k * k`` compares pairs of cells, and
+    There is only one layer: a Gaussian or arc-cosine function of the distance of this kernel
+    has no unbiased random features, because its argument is itself an average over random
+    features. Products do have them: ``k * k`` compares pairs of cells, and
     ``k * Gaussian(...)`` compares local patches and the whole image.
 
-    Because the kernel is a mean over cells, a fitted function is a sum of one function per
-    cell. It is not stationary (patches at different positions are compared), so the
+    A fitted function is a sum of one function per cell. The kernel is not stationary, so the
     estimators do not centre the columns.
 
     A feature costs about as much as ``|c|`` Gaussian features of q columns, where q is the
@@ -101,7 +100,6 @@ class ConvolutionKernel(TiledKernel):
     normalize: bool = boolean(default=False)
 
     def check(self) -> None:
-        """Raise if a parameter is outside its domain or a patch is larger than the image."""
         super().check()
         shape = self.image_shape
         if not isinstance(shape, list | tuple | np.ndarray) or len(shape) not in (2, 3):
@@ -118,7 +116,6 @@ class ConvolutionKernel(TiledKernel):
             )
 
     def check_domain(self, X: Matrix) -> None:
-        """Raise DataError unless rows have as many columns as flattened images."""
         self._check_width(X.shape[1])
 
     def _check_width(self, n_columns: int) -> None:
@@ -131,9 +128,7 @@ class ConvolutionKernel(TiledKernel):
             )
 
     def grid(self) -> PatchGrid:
-        """Return the positions of patches and cells."""
-        shape = (*(int(size) for size in self.image_shape), 1)
-        height, width, channels = shape[:3]
+        height, width, channels = (*(int(size) for size in self.image_shape), 1)[:3]
         side, stride, pool = self.patch_size, self.stride, self.pool_size
         down = np.arange((height - side) // stride + 1)
         across = np.arange((width - side) // stride + 1)
@@ -159,8 +154,7 @@ class ConvolutionKernel(TiledKernel):
         seen = norms > 1e-7 * norms.max()  # flat patches have no direction
         D = D[np.ix_(seen, seen)]
         median = median_distance(D, row_norms(units[seen]))
-        gamma = 1.0 / (2.0 * (median * self.bandwidth_factor) ** 2)
-        return self._with_gamma(gamma)
+        return self._with_gamma(1.0 / (2.0 * (median * self.bandwidth_factor) ** 2))
 
     def _random_patches(self, X: Matrix, seed: int) -> Float64Array:
         """Return patches at random positions of random rows, shape (MEDIAN_PATCHES, q)."""
@@ -173,9 +167,8 @@ class ConvolutionKernel(TiledKernel):
         drawn = np.empty(columns.shape)
         for a in range(0, MEDIAN_PATCHES, _CHUNK):
             part = slice(a, a + _CHUNK)
-            drawn[part] = np.take_along_axis(
-                dense(X[rows[part]], np.float64), columns[part], axis=1
-            )
+            images = dense(X[rows[part]], np.float64)
+            drawn[part] = np.take_along_axis(images, columns[part], axis=1)
         return drawn
 
     def _compared(self, P: Float64Array) -> tuple[Float64Array, Float64Array]:
@@ -187,7 +180,6 @@ class ConvolutionKernel(TiledKernel):
         return P / np.where(norms > 0, norms, 1.0)[..., None], norms
 
     def diag(self, X: Matrix) -> Float64Array:
-        """Return ``k(x, x)``, in (0, 1] unless patches are normalised."""
         gamma = self.gamma_value
         self._check_width(X.shape[1])
         grid = self.grid()
@@ -204,12 +196,10 @@ class ConvolutionKernel(TiledKernel):
         return k / grid.n_cells
 
     def embedded(self, X: Matrix) -> Matrix:
-        """Return the images, dense."""
         self._check_width(X.shape[1])
         return dense(X)
 
     def tile_rows(self, X: Matrix, *, wide: bool) -> ExactRows:
-        """Return the images, dense and in C order."""
         images = self.embedded(X)
         return ExactRows(np.array(images, np.float64 if wide else np.float32, order="C"))
 
@@ -224,10 +214,8 @@ class ConvolutionKernel(TiledKernel):
         side = max(1, _SIDE // int(np.diff(grid.starts).max()))
         K = np.empty((A.n_rows, B.n_rows), A.values.dtype)
         for b in range(0, B.n_rows, side):
-            right = [
-                self._scaled_patches(B.values[b : b + side], grid, c)
-                for c in range(grid.n_cells)
-            ]
+            some, cells = B.values[b : b + side], range(grid.n_cells)
+            right = [self._scaled_patches(some, grid, c) for c in cells]
             for a in range(0, A.n_rows, side):
                 left = A.values[a : a + side]
                 total = 0.0
@@ -248,7 +236,6 @@ class ConvolutionKernel(TiledKernel):
         return P, tiles.squares(P), u
 
     def needs_wide(self, X: Matrix) -> bool:
-        """Return whether ``gamma |x_p|^2`` exceeds 100 for a patch of bright pixels."""
         if self.normalize:
             return self.gamma_value > _FAR_SQUARED
         values = np.abs(X.data if sp.issparse(X) else X)
@@ -256,8 +243,6 @@ class ConvolutionKernel(TiledKernel):
         return self.gamma_value * len(self.grid().within) * pixel**2 > _FAR_SQUARED
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> ConvolutionMap:
-        """Return pooled random convolutions."""
-        gamma = self.gamma_value
+        law = self.gamma_value, bool(self.normalize)
         self._check_width(n_features_in)
-        contrast = bool(self.normalize)
-        return ConvolutionMap(self.grid(), gamma, contrast, n_features_in, seed, block_size)
+        return ConvolutionMap(self.grid(), *law, n_features_in, seed, block_size)

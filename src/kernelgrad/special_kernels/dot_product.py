@@ -46,21 +46,13 @@ class InnerProductKernel(TiledKernel):
         """Return ``g(t)``, elementwise."""
 
     def diag(self, X: Matrix) -> Float64Array:
-        """Return ``g(gamma |x|^2)``."""
         return self.of_product(self.gamma_value * row_norms(float64_rows(X), squared=True))
 
     def embedded(self, X: Matrix) -> Matrix:
-        """Return ``sqrt(gamma) x``."""
         return X * float(np.sqrt(self.gamma_value))
 
     def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
-        """Return ``sqrt(gamma) x``.
-
-        Raises
-        ------
-        DataError
-            A value ``k(x, x)`` does not fit into float32.
-        """
+        """Return ``sqrt(gamma) x``, after a check that values ``k(x, x)`` fit into float32."""
         rows = self.tile_rows(X, wide=wide)
         t = tiles.squares(rows.values).max(initial=0.0)
         with np.errstate(over="ignore", divide="ignore"):
@@ -116,17 +108,13 @@ class Polynomial(InnerProductKernel):
     coef0: float = real(default=1.0, low=0, kw_only=False)
 
     def of_product(self, t: Float64Array) -> Float64Array:
-        """Return ``(t + coef0)^degree``."""
-        powers: Float64Array = (t + float(self.coef0)) ** int(self.degree)
-        return powers
+        return np.asarray((t + float(self.coef0)) ** int(self.degree))
 
     def finish(self) -> dict[str, Any]:
-        """Return the code of a power, its constant and its degree."""
-        n, c = int(self.degree), float(self.coef0)
-        return {"finish": tiles.POWER, "coef": (c,), "degree": n}
+        coef = (float(self.coef0),)
+        return {"finish": tiles.POWER, "coef": coef, "degree": int(self.degree)}
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
-        """Return TensorSketches as features."""
         law = self.gamma_value, int(self.degree), float(self.coef0)
         return TensorSketch(*law, n_features_in, seed, block_size)
 
@@ -141,18 +129,15 @@ class DotProduct(InnerProductKernel):
     Its features are random Maclaurin features (Table 1): feature i draws a degree N and N
     Rademacher vectors w_l, and is ``sqrt(a_N / P[N]) prod_l w_l . sqrt(gamma) x``. For an
     infinite series ``P[N = n] = (p - 1) / p^(n + 1)`` (the amplitude in the table holds for
-    p = 2 only); for a finite one the same law is restricted to degrees with ``a_n > 0``, so
-    that no feature is zero. The degrees in a block are stratified: their proportions equal the
-    probabilities up to rounding. This keeps the law of every single feature and reduces the
-    variance (by measured factors of 1.1 to 6, the largest for rows of small norm).
+    p = 2 only); for a finite one the same law is restricted to degrees with ``a_n > 0``. The
+    degrees in a block are stratified, which keeps the law of every single feature and reduces
+    the variance by measured factors of 1.1 to 6.
 
-    The product of a feature at x and at z has the second moment
-    ``sum_n a_n^2 / P[n] (gamma^2 Q)^n`` with
-    ``Q = |x|^2 |z|^2 + 2 <x, z>^2 - 2 sum_j x_j^2 z_j^2``.
-    For the exponential series it is finite, but the relative variance grows like
-    ``exp(2.9 gamma |x|^2)`` (p = 2), so choose gamma such that ``gamma |x|^2`` is of order 1.
-    For Vovk's series it is infinite if ``p gamma^2 Q >= 1``. By the Cauchy-Schwarz inequality
-    Q is largest for x = z, so random features reject rows with
+    With ``Q = |x|^2 |z|^2 + 2 <x, z>^2 - 2 sum_j x_j^2 z_j^2``, the product of a feature at x
+    and at z has the second moment ``sum_n a_n^2 / P[n] (gamma^2 Q)^n``. For the exponential
+    series the relative variance grows like ``exp(2.9 gamma |x|^2)`` (p = 2), so choose gamma
+    such that ``gamma |x|^2`` is of order 1. For Vovk's series it is infinite if
+    ``p gamma^2 Q >= 1``, so random features reject rows with
     ``p gamma^2 (3 |x|^4 - 2 sum_j x_j^4) >= 1``; exact values need only ``gamma |x|^2 < 1``.
 
     Parameters
@@ -178,7 +163,6 @@ class DotProduct(InnerProductKernel):
     p: float = real(default=2.0, low=1, low_open=True, kw_only=False)
 
     def check(self) -> None:
-        """Raise if a parameter is outside its domain."""
         super().check()
         if isinstance(self.series, str):
             check_name(self.series, _LIMITS, "series")
@@ -228,13 +212,11 @@ class DotProduct(InnerProductKernel):
             )
 
     def of_product(self, t: Float64Array) -> Float64Array:
-        """Return the sum of the series at t."""
         if isinstance(self.series, str):
             return np.asarray(np.exp(t) if self.series == "exponential" else 1.0 / (1.0 - t))
         return np.asarray(np.polynomial.polynomial.polyval(t, np.asarray(self.series, float)))
 
     def finish(self) -> dict[str, Any]:
-        """Return the code of the series and its coefficients."""
         if isinstance(self.series, str):
             return {"finish": tiles.EXP if self.series == "exponential" else tiles.POLE}
         return {"finish": tiles.SERIES, "coef": self.series}
@@ -254,6 +236,5 @@ class DotProduct(InnerProductKernel):
         return support[k], a[support[k]] / probability[k]
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
-        """Return random Maclaurin features of this kernel."""
         law = self.gamma_value, self.degrees, self.check_variance
         return RandomMaclaurin(*law, n_features_in, seed, block_size)

@@ -30,22 +30,17 @@ class Hellinger(TiledKernel, ProjectionKernel):
 
     @property
     def projection(self) -> int:
-        """The projection itself."""
         return projections.LINEAR
 
     def weight_law(self) -> tuple[int, float]:
-        """Return the Rademacher law: -1 or 1, each with probability 1/2."""
         return rng.RADEMACHER, 1.0
 
     def embed(self, X: Matrix) -> Matrix:
-        """Return ``sqrt(x)``, dense or CSR, in float64."""
         X = float64_rows(X)
         return X.sqrt() if sp.issparse(X) else np.sqrt(X)
 
     def embedded(self, X: Matrix) -> Matrix:
-        """Return ``sqrt(x)``: the kernel is a product of rows."""
         return self.embed(X)
 
     def diag(self, X: Matrix) -> Float64Array:
-        """Return the sums of the rows."""
         return row_sums(X)

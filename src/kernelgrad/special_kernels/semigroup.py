@@ -44,7 +44,6 @@ class SemigroupKernel(TiledKernel, ProjectionKernel):
 
     @property
     def projection(self) -> int:
-        """``exp(-w . x)``."""
         return projections.DECAY
 
     @abstractmethod
@@ -59,12 +58,6 @@ class SemigroupKernel(TiledKernel, ProjectionKernel):
         """Replace the rule by a number computed from a seeded sample of at most 2,000 rows.
 
         Zero rows are left out; if there are no others the parameter is 1.
-
-        Raises
-        ------
-        DataError
-            An entry is negative, or entries are so large or small that the parameter is
-            outside its domain.
         """
         self.check()
         if not isinstance(getattr(self, self.parameter), str):
@@ -84,7 +77,6 @@ class SemigroupKernel(TiledKernel, ProjectionKernel):
         return self._replaced(**{self.parameter: value})
 
     def diag(self, X: Matrix) -> Float64Array:
-        """Return ``exp(-sum_j g(2 x_j))``."""
         X = float64_rows(X)
         if sp.issparse(X):
             terms = self._terms(X.data)
@@ -122,14 +114,12 @@ class ExponentialSemigroup(SemigroupKernel):
     )
 
     def weight_law(self) -> tuple[int, float]:
-        """Return the Lévy law with scale ``beta^2 / 2``."""
         return rng.LEVY, self.value**2 / 2
 
     def _terms(self, x: Float64Array) -> Float64Array:
         return np.asarray(self.value * np.sqrt(2.0 * x))
 
     def embedded(self, X: Matrix) -> Matrix:
-        """Return ``beta^2 x``."""
         return X * self.value**2
 
     def _from_rows(self, X: Matrix) -> float:
@@ -163,14 +153,12 @@ class ReciprocalSemigroup(SemigroupKernel):
     )
 
     def weight_law(self) -> tuple[int, float]:
-        """Return the exponential law with rate lam."""
         return rng.EXPONENTIAL, 1.0 / self.value
 
     def _terms(self, x: Float64Array) -> Float64Array:
         return np.log1p(2.0 * x / self.value)
 
     def embedded(self, X: Matrix) -> Matrix:
-        """Return ``x / lam``."""
         return X * (1.0 / self.value)
 
     def _from_rows(self, X: Matrix) -> float:

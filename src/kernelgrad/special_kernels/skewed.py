@@ -33,11 +33,9 @@ class SkewedKernel(TiledKernel, ProjectionKernel):
     form: Form = form_of_cosines()
 
     def check_domain(self, X: Matrix) -> None:
-        """Raise DataError unless every entry is above ``-c``."""
         check_least(self, X, -float(self.c), strict=True)
 
     def embed(self, X: Matrix) -> Matrix:
-        """Return ``log(1 + x / c)``, dense or CSR, in float64."""
         X, c = float64_rows(X), float(self.c)
         if not sp.issparse(X):
             return np.log1p(X / c)
@@ -45,7 +43,6 @@ class SkewedKernel(TiledKernel, ProjectionKernel):
         return sp.csr_matrix((np.log1p(X.data / c), X.indices, X.indptr), shape=X.shape)
 
     def diag(self, X: Matrix) -> Float64Array:
-        """Return ones: ``k(x, x) = 1``."""
         return np.ones(X.shape[0])
 
 
@@ -73,7 +70,6 @@ class SkewedChi2(SkewedKernel):
     finish_code: ClassVar[int] = tiles.INVERSE
 
     def weight_law(self) -> tuple[int, float]:
-        """Return the hyperbolic secant law of density ``sech(pi w)``."""
         return rng.SECH, 1.0
 
     def embedded(self, X: Matrix) -> Matrix:
@@ -106,9 +102,7 @@ class SkewedIntersection(SkewedKernel):
     finish_code: ClassVar[int] = tiles.EXP_MINUS
 
     def weight_law(self) -> tuple[int, float]:
-        """Return the Cauchy law with scale 1/2."""
         return rng.CAUCHY, 0.5
 
     def embedded(self, X: Matrix) -> Matrix:
-        """Return ``log(1 + x / c) / 2``."""
         return self.embed(X) * 0.5

@@ -38,7 +38,6 @@ class AdditiveMap(FeatureMap):
 
     @property
     def per_feature_unbiased(self) -> bool:
-        """False if each feature depends on one coordinate only."""
         return self.form != "coordinates"
 
     def __getstate__(self) -> dict[str, object]:
@@ -128,7 +127,6 @@ class AdditiveMap(FeatureMap):
         return rows, len(used) // 2, used[: len(used) // 2]
 
     def transform(self, X: Matrix, block: int) -> Float32Array:
-        """Return ``phi_block(X)``, shape (n, 2 F), cosines first."""
         X, d, columns = self._columns(X)
         draws = self._draw(block * self.block_size, self.block_size, columns)
         out = np.empty((X.shape[0], self.width), np.float32)
@@ -136,7 +134,6 @@ class AdditiveMap(FeatureMap):
         return out
 
     def gradient(self, X: Matrix, R: Float32Array, block: int) -> Float32Array:
-        """Return ``phi_block(X)^T R`` by fused tiles, without storing the block."""
         X, d, columns = self._columns(X)
         draws = self._draw(block * self.block_size, self.block_size, columns)
         G = np.empty((2, self.block_size, R.shape[1]), np.float32)

@@ -26,7 +26,6 @@ class PatchGrid:
 
     @property
     def n_cells(self) -> int:
-        """Number of cells."""
         return len(self.starts) - 1
 
     def columns(self, cell: int) -> IntArray:
@@ -72,12 +71,8 @@ class ConvolutionMap(FeatureMap):
         return W
 
     def transform(self, X: Matrix, block: int) -> Float32Array:
-        """Return ``phi_block(X)``, shape (n, 2 F), cosines before sines."""
         out = np.empty((X.shape[0], self.width), np.float32)
         g, scale = self.grid, float(np.sqrt(1.0 / self.block_size))
-        drawn = self.cells(block), self.filters(block)
-        rows = dense(X)
-        patches.transform(
-            rows, g.origins, g.starts, g.within, *drawn, self.contrast, scale, out
-        )
+        drawn = self.cells(block), self.filters(block), self.contrast
+        patches.transform(dense(X), g.origins, g.starts, g.within, *drawn, scale, out)
         return out

@@ -41,11 +41,9 @@ class InnerProductMap(FeatureMap):
         """Return features of rows r0..r1."""
 
     def prepare(self, X: Matrix) -> Matrix:
-        """Return ``sqrt(gamma) x``."""
         return X * self._root
 
     def transform(self, X: Matrix, block: int) -> Float32Array:
-        """Return ``phi_block(X)``, shape (n, F)."""
         X, columns = used_columns(X)
         draws, rows, n = self._draw(block, columns), as_rows(X), X.shape[0]
         out = np.empty((n, self.block_size), np.float32)
@@ -125,17 +123,13 @@ class RandomMaclaurin(InnerProductMap):
     ROWS = 256
 
     def __init__(
-        self,
-        gamma: float,
-        law: Callable[[Float64Array], tuple[IntArray, Float64Array]],
-        check: Callable[[Matrix], None],
-        *size: int,
-    ) -> None:
+        self, gamma: float, law: Callable[[Float64Array], tuple[IntArray, Float64Array]],
+        check: Callable[[Matrix], None], *size: int,
+    ) -> None:  # fmt: skip
         super().__init__(gamma, *size)
         self.law, self.check = law, check
 
     def prepare(self, X: Matrix) -> Matrix:
-        """Return ``sqrt(gamma) x``; raise DataError if the variance would be infinite."""
         self.check(X)
         return super().prepare(X)
 
@@ -171,5 +165,4 @@ class RandomMaclaurin(InnerProductMap):
             T = room[: n * W.shape[1]].reshape(n, -1)
             tile_product(rows, r0, r1, W, T)
             P[:, :m] *= T[:, :m]
-        features: Float32Array = np.take(P, draws.place, axis=1)
-        return features
+        return np.take(P, draws.place, axis=1)

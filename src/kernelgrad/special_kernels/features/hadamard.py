@@ -314,7 +314,6 @@ def gradient(X: Matrix, of: Stacks, R: Float32Array, G: Float32Array) -> None:
 
 
 def transform(X: Matrix, of: Stacks, scale: float, out: Float32Array) -> None:
-    """Write scale * features(X) into `out` (N, planes, n_features)."""
     rows, sink = as_rows(X), _Features(np.float32(scale), out)
     over_tiles(len(out), ROWS, lambda r0, r1: _by_panels(rows, r0, r1, of, sink))
 

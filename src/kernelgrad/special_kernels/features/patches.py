@@ -93,16 +93,9 @@ def _tile(
 
 
 def transform(
-    X: Float32Array,
-    origins: IntArray,
-    starts: IntArray,
-    within: IntArray,
-    cells: IntArray,
-    W: Float32Array,
-    contrast: bool,
-    scale: float,
-    out: Float32Array,
-) -> None:
+    X: Float32Array, origins: IntArray, starts: IntArray, within: IntArray, cells: IntArray,
+    W: Float32Array, contrast: bool, scale: float, out: Float32Array,
+) -> None:  # fmt: skip
     """Write pooled features of a block to `out` (n, 2 F), cosines before sines, in parallel.
 
     `origins`, `starts` and `within` are those of a `PatchGrid`, and `cells` (n_groups,) are the

@@ -36,7 +36,6 @@ _TAIL = 8.3  # normal quantiles of uniforms with 52 bits are smaller
 
 
 def orthogonal_map(projection: Projection, n_features_in: int, *size: int) -> FeatureMap:
-    """Return the map with orthogonal frequencies for the given number of columns."""
     cls = OrthogonalMap if n_features_in <= DENSE_WIDTH else HadamardMap
     return cls(projection, n_features_in, *size)
 
@@ -54,7 +53,6 @@ class OrthogonalMap(ProjectionMap):
     def frequencies(
         self, first: int, n_tiles: int, tile: int, columns: IntArray
     ) -> Float32Array:
-        """Return the weights of features first, ..., shape (n_tiles, len(columns), tile)."""
         d = self.n_features_in
         n = n_tiles * tile
         start = first // d * d
@@ -119,7 +117,6 @@ class HadamardMap(ProjectionMap):
         return out
 
     def _touched(self, block: int) -> hadamard.Stacks:
-        """Return the stacks that contain features of the block."""
         F, n = self.block_size, self.order
         first, last = block * F // n, ((block + 1) * F - 1) // n
         phase = self.projection.phases(self.seed, block * F, F)
@@ -127,13 +124,11 @@ class HadamardMap(ProjectionMap):
         return hadamard.Stacks(stacks, phase, self.kind, block * F - first * n, F)
 
     def transform(self, X: Matrix, block: int) -> Float32Array:
-        """Return ``phi_block(X)``, shape (n, planes * F), one plane after the other."""
         out = np.empty((X.shape[0], self.planes, self.block_size), np.float32)
         hadamard.transform(X, self._touched(block), self._scale, out)
         return out.reshape(-1, self.width)
 
     def gradient(self, X: Matrix, R: Float32Array, block: int) -> Float32Array:
-        """Return ``phi_block(X)^T R`` by fused tiles, without storing the block."""
         G = np.empty((self.planes, self.block_size, R.shape[1]), np.float32)
         hadamard.gradient(X, self._touched(block), R, G)
         G *= np.float32(self._scale)
@@ -181,10 +176,8 @@ def _laplace(u: FloatArray) -> FloatArray:
 
 
 _QUANTILES: dict[int, Callable[[FloatArray], FloatArray]] = {
-    rng.NORMAL: ndtri,
-    rng.CAUCHY: _cauchy,
-    rng.LAPLACE: _laplace,
-}
+    rng.NORMAL: ndtri, rng.CAUCHY: _cauchy, rng.LAPLACE: _laplace,
+}  # fmt: skip
 
 
 class SobolMap(ProjectionMap):
@@ -239,13 +232,11 @@ class SobolMap(ProjectionMap):
         # the first call warns unless n is a power of two, which does not matter here
         parts = [engine.random(1), engine.random(n - 1)] if first == 0 else [engine.random(n)]
         self._position = engine, first + n
-        points: Float64Array = np.concatenate(parts)
-        return points
+        return np.concatenate(parts)
 
     def frequencies(
         self, first: int, n_tiles: int, tile: int, columns: IntArray
     ) -> Float32Array:
-        """Return the weights of features first, ..., shape (n_tiles, len(columns), tile)."""
         n = n_tiles * tile
         used = np.append(columns, self.n_features_in) if self._shared else columns
         shift = rng.words(self.seed, 0, self.dimension, TAG_SHIFT)[0, used]

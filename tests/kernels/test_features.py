@@ -1,0 +1,683 @@
+"""Random features: their mean, their frequencies, their caches, and functions of them."""
+
+import pickle
+import threading
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy import linalg, stats
+
+import oracles
+from cases import every
+from kernelgrad.compute import rng
+from kernelgrad.exceptions import CapabilityError
+from kernelgrad.features import ProjectionMap, float32_rows
+from kernelgrad.functions import ExactKernel, FeatureStream, InputScaling
+from kernelgrad.functions.expansions import (
+    PREDICT_ROWS,
+    LinearExpansion,
+    RandomFeatureExpansion,
+    SupportExpansion,
+)  # fmt: skip
+from kernelgrad.kernels import (
+    KERNELS,
+    ArcCosine,
+    Cauchy,
+    Chi2,
+    ConvolutionKernel,
+    DotProduct,
+    ExponentialSemigroup,
+    Gaussian,
+    Hellinger,
+    Intersection,
+    JensenShannon,
+    Laplacian,
+    Matern,
+    Polynomial,
+    ProductKernel,
+    ReciprocalSemigroup,
+    SkewedChi2,
+    SkewedIntersection,
+    StationaryKernel,
+    SumKernel,
+    get_kernel,
+)  # fmt: skip
+from kernelgrad.special_kernels.features import hadamard
+from kernelgrad.special_kernels.features.structured import HadamardMap, OrthogonalMap, SobolMap
+from kernelgrad.testing import check_kernel
+from steps import expansion
+
+FORMS = ("pair", "phase")
+STATIONARY = [n for n, cls in KERNELS.items() if issubclass(cls, StationaryKernel)]
+SAMPLERS = [(cls, "orthogonal") for cls in (Gaussian, Matern)]
+SAMPLERS += [(cls, "qmc") for cls in (Gaussian, Matern, Laplacian, Cauchy)]
+WIDE = 100  # columns: transforms of order 128
+
+
+def data(n=40, d=5, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, d))
+
+
+def rows(n=24, d=3, seed=0):
+    return 2.0 * np.random.default_rng(seed).random((n, d))
+
+
+def unit(n=24, d=5):
+    X = data(n, d)
+    return X / np.linalg.norm(X, axis=1, keepdims=True)
+
+
+def histograms(d=3):
+    return rows(d=d, seed=7) * (rows(d=d, seed=8) >= 0.4)
+
+
+def stream(kernel=None, d=5, block_size=64, seed=3, **options):
+    return FeatureStream(kernel or Gaussian(0.2), d, seed, block_size, **options)
+
+
+# The mean of products of features is the kernel. The kernels of the registry are tested with
+# their default parameters among the contracts.
+
+
+def suited(cls, d):
+    """Return the gamma for which standard normal rows of d columns are neither near nor far."""
+    return {Laplacian: 1 / d, Cauchy: 0.8 / np.sqrt(d)}.get(cls, 0.6 / d)
+
+
+QUICK = [
+    (Gaussian(0.7, form="phase"), rows(), 400),
+    (Gaussian(0.2, sampling="orthogonal"), data(24, 3), 400),
+    (Cauchy(0.5, sampling="qmc"), data(24, 3), 400),
+    (Chi2("hashed"), histograms(50), 400),
+    (Polynomial(3, "auto", 0.5), unit(), 400),
+    (DotProduct("vovk", gamma=0.3, p=1.3), unit(), 400),
+    (ConvolutionKernel((9, 7), 3, stride=2, pool_size=2), rows(d=63) / 2, 400),
+    ((Gaussian(0.5) * Chi2()) + (Cauchy(0.4) * Laplacian(0.1)), rows(), 400),
+    (Gaussian(0.3, sampling="qmc") * (SkewedChi2() + Laplacian(0.2)), rows(), 400),
+]
+SLOW = [
+    *((KERNELS[n](gamma=0.7, form=f), rows(), 400) for n in STATIONARY for f in FORMS),
+    *((Matern(nu, 0.7), rows(), 4000 if nu == 0.1 else 400) for nu in (0.1, 0.3, 0.5, 2.5, 7)),
+    (Matern(2.5, "scale", bandwidth_factor=0.5), rows(), 400),
+    *(
+        (cls(suited(cls, d), form=form, sampling="qmc"), data(24, d), 400)
+        for cls in (Gaussian, Laplacian, Cauchy) for d in (3, 40, 100) for form in FORMS
+    ),
+    *(
+        (Matern(1.5, 0.6 / d, form=form, sampling=sampling), data(24, d), 400)
+        for sampling in ("orthogonal", "qmc") for d in (3, 40, 100) for form in FORMS
+    ),
+    *((Gaussian(0.6 / d, sampling="orthogonal"), data(24, d), 400) for d in (40, 100)),
+    *(
+        (cls(form), histograms(d), 400)
+        for cls in (Chi2, Intersection, JensenShannon)
+        for form in ("coordinates", "hashed", "signs") for d in (5, 50)
+    ),
+    *(
+        (kernel, unit(), 400)
+        for kernel in (
+            Polynomial(1, 0.3, 0.0), DotProduct(), DotProduct(gamma="auto", p=1.5),
+            DotProduct("vovk", gamma=0.3), DotProduct([0.5, 0.0, 1.0, 2.0]),
+            DotProduct(np.array([0.0, 0.0, 1.0]), gamma=0.5, p=3.0),
+        )
+    ),
+    *(
+        (cls(c, form=form), histograms(), 10_000)
+        for cls in (SkewedChi2, SkewedIntersection) for c in (0.3, 1.0) for form in FORMS
+    ),
+    *((ExponentialSemigroup(beta), histograms(), 4000) for beta in (0.4, "median")),
+    *((ReciprocalSemigroup(lam), histograms(), 4000) for lam in (3.0, "median")),
+    (Hellinger(), histograms(), 400),
+    # without a bias features of order 0 do not see lengths, and the control could not fail
+    (ArcCosine(0, bias=2.0), data(24, 3, 7), 4000),
+    *((ArcCosine(n, scale=0.5, bias=1.0), data(24, 3, 7), 4000) for n in (1, 2)),
+    (ConvolutionKernel((8, 6), 3, gamma=0.3, normalize=True), rows(d=48) / 2, 400),
+    (ConvolutionKernel((4, 5, 3), 2, pool_size=2), rows(d=60) / 2, 400),
+    (ConvolutionKernel((6, 6), 3) * ConvolutionKernel((6, 6), 3), rows(d=36) / 2, 400),
+    *(
+        (kernel, rows(), 1000)
+        for kernel in (
+            SumKernel([Gaussian(bandwidth_factor=b) for b in (0.5, 2.0)], [0.3, 0.7]),
+            Chi2("signs") + Gaussian(0.3) + SkewedChi2(),
+            0.5 * Gaussian(0.4),
+            Chi2() * Chi2(),
+            Matern(1.5, 0.2) * Cauchy(0.4) * Gaussian(0.1),
+            Gaussian(0.3, form="phase") * Laplacian(0.2, form="phase"),
+            Gaussian(0.3, form="phase") * Laplacian(0.2),
+            Gaussian(0.5) * Chi2(),
+            (Gaussian(0.6) + Laplacian(0.2)) * SkewedChi2(),
+            (Gaussian(0.3, sampling="qmc") + Chi2("signs")) * Gaussian(0.3, sampling="qmc"),
+        )
+    ),
+]  # fmt: skip
+
+
+@every("kernel, X, n_blocks", QUICK)
+def test_features_average_to_the_kernel(kernel, X, n_blocks):
+    check_kernel(kernel, X=X, n_blocks=n_blocks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kernel", "X", "n_blocks"), SLOW)
+def test_features_of_all_forms_average_to_the_kernel(kernel, X, n_blocks):
+    check_kernel(kernel, X=X, random_state=1, n_blocks=n_blocks)
+
+
+@pytest.mark.slow
+def test_features_of_order_zero_without_bias():
+    X, products = data(10, 4).astype(np.float32).astype(float), []
+    features = ArcCosine(0).feature_map(4, 3, 256)
+    for j in range(400):
+        P = features.transform(float32_rows(X), j).astype(float)
+        products.append(P @ P.T)
+    error = np.std(products, axis=0) / np.sqrt(400) + 1e-6
+    z, wrong = (np.mean(products, axis=0) - ArcCosine(0)(X * [s, 1, 1, 1]) for s in (1.0, 1.25))
+    assert np.abs(z / error).max() < 5 < np.abs(wrong / error).max()
+
+
+# Frequencies
+
+
+@every("form", ["pair", "phase"])
+@every("name", STATIONARY)
+@every("block_size", [1, 256, 600])
+def test_blocks_against_float64(name, form, block_size):
+    X = data(20).astype(np.float32)
+    features = KERNELS[name](gamma=0.2, form=form).feature_map(5, 9, block_size)
+    for j in (0, 3):
+        W = features.frequencies(j * block_size, 1, block_size, np.arange(5))[0]
+        phase = features.projection.phases(features.seed, j * block_size, block_size)
+        expected = oracles.fourier_features(X, W, phase) / np.sqrt(block_size)
+        # float32 turns: heavy tails of the frequencies cost absolute accuracy
+        turns = 1 + np.abs(X.astype(float)) @ np.abs(W.astype(float))
+        error = np.abs(features.transform(X, j) - expected).reshape(20, -1, block_size)
+        assert (error.max(axis=1) * np.sqrt(block_size) < 1e-5 * turns).all()
+
+
+@every("d", [3, 40])
+@every(("cls", "sampling"), SAMPLERS)
+def test_frequencies_are_bitwise_a_prefix(cls, sampling, d):
+    kernel = cls(gamma=0.2, sampling=sampling)
+    features = kernel.feature_map(d, 2**63 + 5, 64)
+    whole = features.frequencies(0, 8, 64, np.arange(d))
+    np.testing.assert_array_equal(features.frequencies(192, 2, 64, np.arange(d)), whole[3:5])
+    columns = np.array([0, 2])
+    np.testing.assert_array_equal(features.frequencies(0, 8, 64, columns), whole[:, columns])
+    flat = whole.transpose(1, 0, 2).reshape(d, -1)
+    for first, n in ((0, 1), (1, 1), (77, 300), (5, 6), (511, 1)):
+        part = kernel.feature_map(d, 2**63 + 5, 7).frequencies(first, 1, n, np.arange(d))
+        np.testing.assert_array_equal(part[0], flat[:, first : first + n])
+    other = kernel.feature_map(d, 2**63 + 6, 64).frequencies(0, 8, 64, np.arange(d))
+    assert (other != whole).mean() > 0.99
+
+
+@every("n", [128, 256, 1024, 2048])
+def test_transform_of_lanes_against_the_matrix(n):
+    T = data(n, hadamard.LANES).astype(np.float32)
+    sign = np.random.default_rng(1).choice([-1.0, 1.0], n).astype(np.float32)
+    expected = linalg.hadamard(n) @ (sign[:, None] * T.astype(float))
+    hadamard.transform_lanes(T, sign)
+    np.testing.assert_allclose(T, expected, atol=2e-6 * np.sqrt(n) * np.sqrt(n))
+
+
+def hadamard_frequencies(kernel, d, seed, first, n):
+    """Frequencies in turns, shape (d, n), from the formula."""
+    m = max(128, 1 << (d - 1).bit_length())
+    key = (seed % 2**32, seed >> 32)
+    H, W = linalg.hadamard(m) / np.sqrt(m), []
+    for s in range(first // m, (first + n - 1) // m + 1):
+        word = oracles.philox4x32((s * m // 32 + np.arange(m) // 32, 0, 8, 0), key)
+        D = 1.0 - 2.0 * (word >> (np.arange(m) % 32).astype(np.uint32) & np.uint32(1))
+        u = oracles.philox4x32((s * m + np.arange(m), 0, 9, 0), key).astype(np.uint64)
+        u = ((u[0] << np.uint64(20) | u[1] >> np.uint64(12)).astype(float) + 0.5) / 2**52
+        length = stats.chi.ppf(u, m) * np.sqrt(2 * kernel.gamma) / (2 * np.pi)
+        W.append(length[:, None] * (H * D[2]) @ (H * D[1]) @ (H * D[0]))
+    W = np.vstack(W)[first % m : first % m + n, :d].T
+    factor = kernel.frequency_factor(seed, first, n)
+    return W if factor is None else W * factor
+
+
+@every("form", ["pair", "phase"])
+@every("cls", [Gaussian, Matern])
+@every(("d", "block_size"), [(65, 1), (WIDE, 100), (300, 700)])
+def test_hadamard_features_against_the_formula(cls, form, d, block_size):
+    kernel, seed = cls(gamma=1 / d, form=form, sampling="orthogonal"), 2**40 + 9
+    X = data(37, d).astype(np.float32)
+    features = kernel.feature_map(d, seed, block_size)
+    assert type(features) is HadamardMap
+    for j in (0, 3):
+        W = hadamard_frequencies(kernel, d, seed, j * block_size, block_size)
+        phase = rng.phases(seed, j * block_size, block_size) if form == "phase" else []
+        expected = oracles.fourier_features(X, W, np.asarray(phase)) / np.sqrt(block_size)
+        found = features.transform(X, j)
+        product = found.T.astype(float) @ X[:, :2]
+        gradient = features.gradient(X, X[:, :2].copy(), j)
+        np.testing.assert_allclose(gradient, product, atol=1e-4 * np.abs(product).max())
+        error = np.abs(found - expected) * np.sqrt(block_size)
+        # float32 turns: heavy tails of the frequencies cost absolute accuracy
+        largest = np.tile(1 + np.linalg.norm(W, axis=0), features.planes)
+        assert (error.max(axis=0) < 2e-5 * largest * np.sqrt(d)).all()
+
+
+@every("d", [1, 3, 64])
+def test_orthogonal_frequencies_against_qr(d):
+    kernel = Gaussian(0.3, sampling="orthogonal")
+    features = kernel.feature_map(d, 9, 64)
+    assert type(features) is OrthogonalMap
+    normal = ProjectionMap(kernel.weights(), d, 9, 64).frequencies(0, 1, 320, np.arange(d))[0]
+    W = features.frequencies(0, 1, 320, np.arange(d))[0]
+    for s in range(320 // d):
+        Z = normal[:, s * d : (s + 1) * d].astype(float)
+        Q, upper = np.linalg.qr(Z)
+        expected = Q * np.sign(np.diag(upper)) * np.linalg.norm(Z, axis=0)
+        np.testing.assert_allclose(W[:, s * d : (s + 1) * d], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("cls", [Gaussian, Matern, Laplacian, Cauchy])
+def test_sobol_frequencies_against_scipy(cls):
+    d, seed, gamma = 5, 2**40 + 1, 0.3
+    kernel = cls(gamma=gamma, sampling="qmc")
+    features = kernel.feature_map(d, seed, 64)
+    assert type(features) is SobolMap
+    points = stats.qmc.Sobol(d + 1, scramble=False, bits=32).random(256) * 2**32
+    shift = oracles.philox4x32((np.arange(d + 1), 0, 10, 0), (1, 2**8))[0]
+    u = ((points.astype(np.uint32) ^ shift) + 0.5) / 2**32
+    law, scale = {
+        Gaussian: (stats.norm, np.sqrt(2 * gamma)),
+        Matern: (stats.norm, np.sqrt(2 * gamma)),
+        Laplacian: (stats.cauchy, gamma),
+        Cauchy: (stats.laplace, gamma),
+    }[cls]
+    expected = law.ppf(u[:, :d]).T * scale / (2 * np.pi)
+    if cls is Matern:
+        expected *= np.sqrt(3 / stats.chi2.ppf(u[:, d], 3))
+    W = features.frequencies(0, 1, 256, np.arange(d))[0]
+    np.testing.assert_allclose(W, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_sobol_frequencies_do_not_depend_on_the_order_of_calls_or_on_threads():
+    kernel, wrong = Matern(2.5, 0.2, sampling="qmc"), []
+
+    def draw(features, j):
+        return features.frequencies(100 * j, 1, 100, np.arange(9))
+
+    expected = [draw(kernel.feature_map(9, 4, 100), j) for j in range(6)]
+    features = kernel.feature_map(9, 4, 100)
+
+    def many(step):
+        for j in (k * step % 6 for k in range(60)):
+            wrong.extend([] if np.array_equal(draw(features, j), expected[j]) else [j])
+
+    callers = [threading.Thread(target=many, args=(step,)) for step in (1, 5)]
+    for t in callers:
+        t.start()
+    for t in callers:
+        t.join(60)
+    assert wrong == []
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_quasi_random_frequencies_of_rows_without_entries(shared):
+    kernel = (Matern(1.5, 0.5) if shared else Gaussian(0.5)).set_params(sampling="qmc")
+    stream = FeatureStream(kernel, 3, 0, 32)
+    empty = sp.csr_matrix((2, 3), dtype=np.float32)
+    phi = stream.transform(empty, 0)
+    np.testing.assert_allclose(phi[:, :32], 1 / np.sqrt(32), rtol=4e-7)
+    np.testing.assert_array_equal(phi[:, 32:], 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sampling", "d", "most"), [
+    ("orthogonal", 16, 0.3), ("orthogonal", WIDE, 0.2), ("qmc", 3, 0.1), ("qmc", 16, 0.4),
+])  # fmt: skip
+def test_variance_is_lower_than_that_of_independent_frequencies(sampling, d, most):
+    X = data(12, d, d).astype(np.float32)
+    pairs = np.triu_indices(12, 1)
+
+    def error(sampling, seeds):
+        kernel = Gaussian(0.25 / d, sampling=sampling)
+        exact, squares = kernel(X)[pairs], []
+        for seed in seeds:
+            P = kernel.feature_map(d, seed, 128).transform(X, 0).astype(float)
+            squares.append(np.mean(((P @ P.T)[pairs] - exact) ** 2))
+        return np.mean(squares)
+
+    independent = error("iid", range(60))
+    assert error(sampling, range(60)) < most * independent
+    assert 0.6 < error("iid", range(100, 160)) / independent < 1 / 0.6
+
+
+@pytest.mark.parametrize("cls", [Laplacian, Cauchy])
+def test_orthogonal_needs_a_law_that_no_rotation_changes(cls):
+    kernel = cls(0.5, sampling="orthogonal")
+    message = rf"rotation-invariant.*{cls.name}.*sampling='iid' or 'qmc'.*rbf or matern"
+    for use in (kernel.check, lambda: kernel.feature_map(3, 0, 8), lambda: get_kernel(kernel)):
+        with pytest.raises(ValueError, match=message):
+            use()
+
+
+@pytest.mark.parametrize(("cls", "most"), [(Gaussian, 21201), (Matern, 21200)])
+def test_sobol_points_have_a_largest_number_of_columns(cls, most):
+    kernel = cls(gamma=0.5, sampling="qmc")
+    X = sp.csr_matrix(([0.5], ([0], [most - 1])), shape=(1, most), dtype=np.float32)
+    P = kernel.feature_map(most, 0, 8).transform(X, 0)
+    assert np.isfinite(P).all()
+    assert np.abs(P - P[0, 0]).max() > 0.01
+    with pytest.raises(ValueError, match=rf"{most + 1:,} columns.*21,201.*'orthogonal'"):
+        kernel.feature_map(most + 1, 0, 8)
+
+
+def test_sobol_points_need_a_law_that_is_inverted():
+    class Sech(Gaussian):
+        name = "sech"
+
+        def spectral_law(self):
+            return rng.SECH, 1.0
+
+    assert Sech(0.5).feature_map(3, 0, 8).frequencies(0, 1, 8, np.arange(3)).any()
+    with pytest.raises(ValueError, match="not that of the sech kernel; use sampling='iid'"):
+        Sech(0.5, sampling="qmc").feature_map(3, 0, 8)
+
+
+# Caches
+
+
+@every(
+    ("kernel", "X"),
+    [
+        (Gaussian(0.1), data(70, 40)),
+        (Gaussian(0.1, form="phase"), data(70, 40)),
+        (Gaussian(0.1), sp.random(70, 40, 0.05, format="csr", random_state=0)),
+        (Matern(1.5, 0.01, sampling="orthogonal"), data(70, 100)),
+        (Chi2("coordinates"), rows(20, 4)),
+        (Chi2("hashed"), rows(20, 4)),
+        (Chi2("signs"), rows(20, 4)),
+        (Gaussian(0.5) + Laplacian(0.1) + Gaussian(0.2) * Cauchy(0.2), rows(30, 50)),
+    ],
+)
+def test_cache_budgets_do_not_change_a_bit_and_are_not_pickled(kernel, X):
+    d, F, n_blocks = X.shape[1], 256, 70
+    features = kernel.feature_map(d, 0, F)
+    X = float32_rows(features.prepare(X))
+    shape = features.planes, features.capacity(n_blocks), 2
+    coef = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    coef[:, n_blocks * F :] = 0
+    sums, size = [], len(pickle.dumps(features))
+    for budget in (0, 1, 41_000, 300_000, 2**26, 2**26, 0):
+        sums.append(np.zeros((X.shape[0], 2), np.float32))
+        features.predict(X, coef, n_blocks, sums[-1], budget)
+        np.testing.assert_array_equal(sums[-1], sums[0])
+    assert len(pickle.dumps(features)) == pytest.approx(size, abs=100)
+    few, coef = np.zeros((2, X.shape[0], 2), np.float32), coef[:, : features.capacity(3)].copy()
+    coef[:, 3 * F :] = 0
+    features.predict(X, coef, 3, few[0], 2**26)
+    pickle.loads(pickle.dumps(features)).predict(X, coef, 3, few[1], 0)
+    np.testing.assert_array_equal(*few)
+
+
+# Sums and products
+
+
+def test_a_sum_puts_the_parts_side_by_side():
+    kernel = SumKernel([Gaussian(0.5), Gaussian(0.5, form="phase"), Laplacian(0.2)], [4, 1, 9])
+    features = kernel.feature_map(3, 7, 512)
+    assert features.planes == 5
+    phi = features.transform(float32_rows(features.prepare(rows())), 1).reshape(24, 5, 512)
+    for planes, weight in ((phi[:, :2], 4), (phi[:, 3:], 9)):  # cos^2 + sin^2 = 1
+        np.testing.assert_allclose(512 * (planes**2).sum(1), weight, rtol=1e-5)
+    assert (512 * phi[:, 2] ** 2).max() == pytest.approx(2, rel=1e-3)
+
+
+def test_parts_have_seeds_of_their_own():
+    kernel = SumKernel([Gaussian(0.5)] * 3)
+    X = rows().astype(np.float32)
+    phi = [kernel.feature_map(3, s, 64).transform(X, 0).reshape(24, 6, 64) for s in range(3)]
+    phi.append(Gaussian(0.5).feature_map(3, 0, 64).transform(X, 0).reshape(24, 2, 64))
+    cosines = np.concatenate([p[0, ::2] for p in phi])
+    correlation = np.corrcoef(cosines)
+    assert len(correlation) == 10
+    assert np.abs(correlation - np.eye(10)).max() < 5 / np.sqrt(64)
+    fewer = SumKernel([Gaussian(0.5)] * 2).feature_map(3, 0, 64).transform(X, 0)
+    np.testing.assert_array_equal(fewer.reshape(24, 4, 64), phi[0][:, :4])
+
+
+def test_stationary_products_add_frequencies():
+    products = (
+        (Gaussian(0.3) * Laplacian(0.2), 2),
+        (Gaussian(0.3, form="phase") * Laplacian(0.2, form="phase"), 1),
+        (Gaussian(0.3, form="phase") * Laplacian(0.2), 2),
+        (Gaussian(0.3) * SkewedChi2(), 4),
+        ((Gaussian(0.6) + Laplacian(0.2)) * SkewedChi2(), 8),
+        (Gaussian(0.2) * SkewedChi2() * Laplacian(0.1), 4),
+        (Gaussian(0.3, sampling="qmc") * Laplacian(0.2, sampling="qmc"), 2),
+    )
+    assert [k.feature_map(3, 0, 8).planes for k, _ in products] == [n for _, n in products]
+    features = (Gaussian(0.3) * Gaussian(0.5)).feature_map(4, 0, 4096)
+    W = 2 * np.pi * features.frequencies(0, 16, 256, np.arange(4))
+    error = np.sqrt(2 / W.size) * 1.6  # standard error of the mean of squares
+    assert abs((W**2).mean() - 1.6) < 5 * error
+    assert abs((W**2).mean() - 1.0) > 5 * error
+
+
+@pytest.mark.parametrize("storage", [np.asarray, sp.csr_matrix, sp.csr_array])
+def test_rows_are_prepared_once_for_all_parts(storage):
+    X = storage(rows())
+    tensor = (Gaussian(0.5) + Laplacian(0.1)) * Gaussian(0.2)
+    assert tensor.feature_map(3, 0, 8).prepare(X) is X
+    kernel = Gaussian(0.5) + SkewedChi2() + Laplacian(0.1) + SkewedChi2(2.0)
+    both = kernel.feature_map(3, 0, 8).prepare(X)
+    assert both.shape == (24, 9)
+    assert sp.issparse(both) == sp.issparse(X)
+    values = both.toarray() if sp.issparse(both) else both
+    np.testing.assert_allclose(values[:, 3:6], np.log1p(rows()))
+    assert SumKernel([SkewedChi2()]).feature_map(3, 0, 8).prepare(X).shape == (24, 3)
+
+
+class OnlyAsAWhole(Chi2):
+    """A kernel whose single features are biased, without another form of them."""
+
+    def per_feature(self):
+        return self
+
+
+@every("other", [Chi2(), Chi2() + Gaussian(0.3), Gaussian(0.3, sampling="qmc")])
+def test_one_part_of_a_product_may_be_unbiased_only_as_a_whole(other):
+    part = OnlyAsAWhole("coordinates")
+    assert (part * other).feature_map(4, 0, 8).planes > 1
+    for product in (part * part, ProductKernel([part, ProductKernel([part, other])])):
+        with pytest.raises(CapabilityError, match="only as a whole"):
+            product.feature_map(4, 0, 8)
+
+
+# Rows and scalings
+
+
+def test_prepare_keeps_sparse_rows_sparse_below_ten_percent():
+    for density, stays in ((0.05, True), (0.3, False)):
+        X = sp.random(50, 40, density, random_state=0)
+        for A in (X.tocsr(), X.tocsc(), X.tocoo(), sp.csr_array(X)):
+            rows = stream(d=40).prepare(A)
+            assert sp.issparse(rows) == stays
+            assert rows.dtype == np.float32
+            dense = rows.toarray() if stays else rows
+            np.testing.assert_array_equal(dense, X.toarray().astype(np.float32))
+
+
+def test_prepare_scales_before_it_rounds():
+    X = 1e6 + data()
+    scaling = InputScaling(np.full(5, 1e6), None)
+    rows = stream(scaling=scaling).prepare(X)
+    np.testing.assert_allclose(rows, X - 1e6, atol=1e-6)
+    assert np.abs(X.astype(np.float32) - np.float32(1e6) - (X - 1e6)).max() > 1e-3
+    assert rows.flags.c_contiguous
+    assert stream().prepare(np.asfortranarray(X)).flags.c_contiguous
+    assert stream().prepare(np.ones((3, 5), int)).dtype == np.float32
+
+
+@every("sparse", [False, True])
+@every("mean", [0.0, 3.0, 1e6, 1.7e9])
+def test_scaling_fit_against_numpy(mean, sparse):
+    X = data(60) * [1, 10, 0.1, 1, 1] * max(1.0, 1e-7 * mean) + mean * (not sparse)
+    X[:, 3] = 0.0 if sparse else 7.7  # constant
+    w = np.random.default_rng(0).random(60)
+    centre = np.average(X, axis=0, weights=w)
+    scale = np.sqrt(np.average((X - centre) ** 2, axis=0, weights=w))
+    scale[3] = 1
+    given = sp.csr_matrix(X) if sparse else X
+    s = InputScaling.fit(given, Gaussian(), standardize=True, sample_weight=w)
+    np.testing.assert_allclose(s.scale, scale, rtol=1e-6)
+    if sparse:  # nothing is shifted
+        assert s.centre is None
+        assert s.apply(given).format == "csr"
+        np.testing.assert_allclose(s.apply(given).toarray(), X / scale, rtol=1e-6)
+        return
+    np.testing.assert_allclose(s.centre, centre, rtol=1e-12)
+    np.testing.assert_allclose(s.apply(X), (X - centre) / scale, atol=1e-6)
+    plain = InputScaling.fit(X, Gaussian(), standardize=False, sample_weight=w)
+    assert plain.scale is None
+    np.testing.assert_allclose(plain.centre, centre)
+    assert InputScaling().apply(X) is X
+
+
+def test_wide_sparse_rows_equal_dense_rows():
+    X = sp.random(20, 5_000, 2e-3, format="csr", random_state=0) * 3
+    features, R = (
+        stream(Gaussian(0.05), 5_000, block_size=256),
+        data(20, 2, 1).astype(np.float32),
+    )
+    assert X.nnz <= 2_500  # only touched columns are drawn
+    rows, dense = features.prepare(X), X.toarray().astype(np.float32)
+    assert sp.issparse(rows)
+    pairs = ((features.transform(Z, 1), features.gradient(Z, R, 1)) for Z in (rows, dense))
+    for found, expected in zip(*pairs, strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_only_columns_in_different_units_are_divided_by_their_deviations():
+    rng = np.random.default_rng(0)
+    X, w = rng.standard_normal((60, 4)), rng.integers(0, 3, 60).astype(float)
+    X[:, 3] = 7.7  # a constant is in no unit
+
+    def scale(X, w=w):
+        kept = InputScaling.fit(X, Gaussian(), standardize="units", sample_weight=w)
+        plain = InputScaling.fit(X, Gaussian(), standardize=False, sample_weight=w)
+        if not sp.issparse(X):
+            np.testing.assert_array_equal(kept.centre, plain.centre)
+        return kept.scale
+
+    assert scale(X * [1, 1, 6, 1]) is None
+    assert scale(X * [1, 0.2, 1, 1]) is None
+    assert scale(X * [1, 0.05, 1, 1]) is not None
+    rare = np.where(rng.random(60) < 0.1, 1e-3, 0)  # as pixels at the edge: no unit
+    assert scale(np.c_[X, rare]) is None
+    uneven = X * [1, 2, 100, 1]
+    expected = InputScaling.fit(uneven, Gaussian(), standardize=True, sample_weight=w).scale
+    np.testing.assert_array_equal(scale(uneven), expected)
+    repeated = np.repeat(uneven, w.astype(int), axis=0)
+    np.testing.assert_allclose(scale(repeated, np.ones(len(repeated))), expected)
+    assert scale(sp.csr_matrix(uneven)) is None
+    assert 0.5e-200 < scale(X * [1e-200, 1, 1, 1])[0] < 2e-200
+    # a cell is no unit, and no deviation
+    X[np.flatnonzero(w)[0], 1] = 1e6
+    assert scale(X) is None
+    spread = scale(X * [1, 1, 100, 1])
+    assert 1 < spread[1] < 6
+
+
+# Expansions
+
+
+def test_expansion_starts_at_its_intercept():
+    f = RandomFeatureExpansion(stream(), 2, [1.5, -2.0])
+    np.testing.assert_array_equal(f.raw_prediction(data()), np.tile([1.5, -2.0], (40, 1)))
+    assert f.n_random_features == f.n_blocks == 0
+    assert f.n_outputs == 2
+    f.add_block()
+    np.testing.assert_array_equal(f.raw_prediction(data()), np.tile([1.5, -2.0], (40, 1)))
+
+
+def test_growth_keeps_coefficients():
+    X, g = data(), np.random.default_rng(0)
+    f = RandomFeatureExpansion(stream(block_size=100), 1)
+    values = []
+    for j in range(20):
+        assert f.add_block() == j
+        assert not f.block(j).any()
+        values.append(g.standard_normal((2, 100, 1)).astype(np.float32))
+        f.block(j)[:] = values[-1]
+    assert f.n_random_features == 20 * 200
+    whole = np.concatenate(values, axis=1)
+    np.testing.assert_array_equal(f.coef, whole)
+    other = RandomFeatureExpansion(f.stream, 1)
+    other.coef = whole
+    np.testing.assert_array_equal(other.raw_prediction(X), f.raw_prediction(X))
+    whole[:] = 0  # the setter copied
+    assert other.coef.any()
+    assert f.nbytes == 4 * 2 * 2000 + 8
+
+
+def test_average_towards():
+    features = stream()
+    a, b = expansion(features, 2), expansion(features, 5, seed=2)
+    expected = 0.7 * a.raw_prediction(data()) + 0.3 * b.raw_prediction(data())
+    kept = b.coef.copy()
+    a.average_towards(b, 0.3)
+    assert a.n_blocks == 5
+    np.testing.assert_allclose(a.raw_prediction(data()), expected, atol=1e-5)
+    np.testing.assert_array_equal(b.coef, kept)
+    a.average_towards(b, 1.0)
+    np.testing.assert_array_equal(a.coef, b.coef)
+    a.average_towards(expansion(features, 5, seed=9), 0.0)
+    np.testing.assert_array_equal(a.coef, b.coef)
+
+
+def test_one_block_of_a_direction():
+    f = expansion(stream())
+    X = f.stream.prepare(data(PREDICT_ROWS + 50))
+    delta = np.random.default_rng(5).standard_normal((2, 64, 2)).astype(np.float32)
+    before, after, added = np.zeros((3, len(X), 2), np.float32)
+    f.add_prepared(X, before)
+    f.add_block_prepared(X, 1, delta, added)
+    f.block(1)[:] += delta
+    f.add_prepared(X, after)
+    np.testing.assert_allclose(added, after - before, atol=2e-5)
+
+
+def apart(X, predict, what=""):
+    """A row alone or among others agrees to rounding."""
+    whole, n = predict(X), X.shape[0]
+    for some in (slice(0, 1), slice(3, 300), np.random.default_rng(1).permutation(n)[:130]):
+        off = np.abs(predict(X[some]) - whole[some]).max(initial=0.0)
+        assert off <= 2e-5 * np.abs(whole).max(), what
+
+
+@every("sparse", [False, True])
+@every(
+    "kernel",
+    [
+        Gaussian(0.05),
+        Gaussian(0.05, sampling="orthogonal"),
+        ArcCosine(1),
+        Chi2("hashed"),
+        Polynomial(3, 0.05),
+        Gaussian(0.05) * Chi2() + Laplacian(0.05),
+    ],
+)
+def test_rows_alone_agree_with_rows_among_others(kernel, sparse):
+    rng = np.random.default_rng(0)
+    X = rng.random((600, 20))
+    X = sp.csr_matrix(np.where(rng.random(X.shape) < 0.05, X, 0)) if sparse else X
+    for F, C in ((64, 1), (256, 20)):
+        f = RandomFeatureExpansion(FeatureStream(kernel, 20, 1, F), C)
+        f.coef = rng.standard_normal((f.stream.planes, 2 * F, C)).astype(np.float32)
+        apart(X, f.raw_prediction, f"F={F}, C={C}")
+    exact = ExactKernel(kernel, 20)
+    support = exact.prepare(X[:300])
+    apart(
+        X,
+        SupportExpansion(
+            exact, support, rng.standard_normal((300, 3)), np.zeros(3)
+        ).raw_prediction,
+    )
+    apart(X, LinearExpansion(data(20, 3), np.zeros(3)).raw_prediction)

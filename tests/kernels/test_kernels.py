@@ -1,0 +1,439 @@
+"""Kernels: exact values, names, rules for bandwidths, sums and products, and their contract."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.spatial.distance import pdist
+from scipy.special import gammaln, kve
+from sklearn.gaussian_process import kernels as gp
+from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
+from sklearn.svm import SVC
+
+import oracles
+from cases import every
+from kernelgrad.exceptions import CapabilityError, DataError
+from kernelgrad.functions import FeatureStream, InputScaling
+from kernelgrad.kernels import (
+    KERNELS,
+    ArcCosine,
+    Cauchy,
+    Chi2,
+    ConvolutionKernel,
+    DotProduct,
+    Gaussian,
+    Laplacian,
+    Matern,
+    Polynomial,
+    ProductKernel,
+    StationaryKernel,
+    SumKernel,
+    TiledKernel,
+    describe_kernel,
+    get_kernel,
+    profiles,
+    restore_kernel,
+)  # fmt: skip
+from kernelgrad.losses import SquaredError
+from kernelgrad.solvers import DSG, check_capabilities
+from kernelgrad.testing import check_kernel
+from test_contracts import OBJECTS
+
+NUS = (0.3, 0.5, 1.5, 2.5, 7)
+STATIONARY = [n for n, cls in KERNELS.items() if issubclass(cls, StationaryKernel)]
+CASES = [(name, {}) for name in STATIONARY if name != "matern"]
+CASES += [("matern", {"nu": nu}) for nu in NUS]
+
+
+def data(n=40, d=3, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, d))
+
+
+def make(name, gamma=0.7, **params):
+    known = KERNELS[name]().get_params()
+    return KERNELS[name](**{k: v for k, v in {"gamma": gamma, **params}.items() if k in known})
+
+
+def rows(n=24, d=3, seed=0):
+    return 2.0 * np.random.default_rng(seed).random((n, d))
+
+
+# The contract can fail
+
+
+class ExactOnly(Gaussian):
+    has_random_features = False
+
+
+class Broken(Gaussian):
+    """A Gaussian kernel with one fault."""
+
+    def __init__(self, fault="", gamma=0.5, *, bandwidth_factor=1.0, form="pair"):
+        super().__init__(gamma, bandwidth_factor=bandwidth_factor, form=form)
+        self.fault = fault
+
+    def pairwise(self, X, Z):
+        K = super().pairwise(X, Z)
+        if self.fault == "asymmetric":
+            K = K + 1e-6 * np.arange(K.shape[1])
+        return K**-1.0 if self.fault == "indefinite" else K
+
+    def diag(self, X):
+        return super().diag(X) * (1.001 if self.fault == "diagonal" else 1.0)
+
+    def spectral_law(self):
+        law, scale = super().spectral_law()
+        return law, scale * (1.1 if self.fault == "biased" else 1.0)
+
+    def feature_map(self, n_features_in, seed, block_size):
+        seed = 0 if self.fault == "seedless" else seed
+        features, calls = (
+            super().feature_map(n_features_in, seed, block_size),
+            itertools.count(),
+        )
+        transform, predict, gradient = features.transform, features.predict, features.gradient
+        faults = {
+            "stateful": ("transform", lambda X, j: transform(X, j + (next(calls) > 1))),
+            "rows": ("transform", lambda X, j: transform(X - X[:1], j)),
+            "predict": ("predict", lambda X, coef, *rest: predict(X, 1.01 * coef, *rest)),
+            "gradient": ("gradient", lambda X, R, j: 1.01 * gradient(X, R, j)),
+            "pickle": ("hook", lambda: None),
+        }
+        if self.fault in faults:
+            setattr(features, *faults[self.fault])
+        return features
+
+
+@every(
+    ("fault", "message"),
+    [
+        ("asymmetric", "symmetric"), ("indefinite", "positive semi-definite"),
+        ("diagonal", "diag"), ("biased", "standard errors"), ("seedless", "seed"),
+        ("stateful", "pure function"), ("rows", "rows"), ("predict", "predict"),
+        ("gradient", "gradient"), ("pickle", "pickle"),
+    ],
+)  # fmt: skip
+def test_contract_finds_faults(fault, message):
+    report = check_kernel(Broken())
+    assert "exact" in str(report)
+    assert len(report.rows()) == len(report.z) >= 10
+    with pytest.raises(AssertionError, match=message):
+        check_kernel(Broken(fault))
+
+
+# Exact values
+
+
+@every(("name", "params"), CASES)
+def test_exact_values_against_the_scalar_oracle(name, params):
+    X, Z = data(6), data(5, seed=1)
+    K = make(name, **params)(X, Z)
+    expected = [[oracles.scalar_kernel(name, x, z, 0.7, **params) for z in Z] for x in X]
+    np.testing.assert_allclose(K, expected, rtol=1e-9, atol=1e-12)
+    wrong = [[oracles.scalar_kernel(name, x, z, 0.8, **params) for z in Z] for x in X]
+    assert np.abs(K - wrong).max() > 1e-3
+
+
+def test_exact_values_against_scikit_learn():
+    X, Z = data(30, 4), data(20, 4, seed=1)
+    np.testing.assert_allclose(Gaussian(0.3)(X, Z), rbf_kernel(X, Z, 0.3), rtol=1e-12)
+    np.testing.assert_allclose(Laplacian(0.3)(X, Z), laplacian_kernel(X, Z, 0.3), rtol=1e-12)
+    np.testing.assert_allclose(get_kernel(gp.RBF(1.7))(X, Z), gp.RBF(1.7)(X, Z), rtol=1e-10)
+    for nu in (*NUS, np.inf):
+        theirs = gp.Matern(1.7, nu=nu)
+        np.testing.assert_allclose(get_kernel(theirs)(X, Z), theirs(X, Z), rtol=1e-7)
+
+
+@every("nu", [0.02, 20.0, 50.0, 200.0, 1000.0])
+def test_matern_of_extreme_smoothness_at_all_distances(nu):
+    r = np.concatenate([[0.0], np.geomspace(1e-9, 1e4, 200)])
+    k = Matern(nu, 0.5)(np.zeros((1, 1)), r[:, None])[0]
+    assert np.isfinite(k).all()
+    assert k[0] == 1.0
+    assert (np.diff(k) <= 1e-9).all()
+    assert k[-1] < 1e-3
+    if nu > 1:
+        assert abs(k[1] - 1) < 1e-6
+        assert np.abs(k - np.exp(-(r**2) / 2)).max() < 1 / nu
+    a = np.sqrt(2 * nu) * r[(r > 0.5) & (r < 5)]
+    if nu < 500:  # scipy's Bessel function overflows beyond
+        exact = np.log(2 * kve(nu, a)) - a + nu * np.log(a / 2) - gammaln(nu)
+        np.testing.assert_allclose(k[(r > 0.5) & (r < 5)], np.exp(exact), atol=1e-7)
+
+
+def test_sums_and_products_against_scikit_learn():
+    X, Z = rows(20), rows(12, seed=1)
+    theirs = 0.3 * gp.RBF(1.3) + gp.Matern(0.9, nu=1.5) * gp.RBF(2.0) + 2.0 * gp.RBF(0.7)
+    g = [1 / (2 * length**2) for length in (1.3, 0.9, 2.0, 0.7)]
+    ours = 0.3 * Gaussian(g[0]) + Matern(1.5, g[1]) * Gaussian(g[2]) + Gaussian(g[3]) * 2.0
+    for A, B in ((X, Z), (sp.csr_matrix(X), sp.csr_matrix(Z)), (X.astype(np.float32), Z)):
+        np.testing.assert_allclose(ours(A, B), theirs(X, Z), rtol=1e-6)
+    np.testing.assert_allclose(ours.diag(X), theirs.diag(X), rtol=1e-12)
+
+
+# The table of forms and profiles
+
+
+EACH = [
+    *(
+        OBJECTS[name]() if name in OBJECTS else get_kernel(name, gamma="median")
+        for name, cls in KERNELS.items()
+        if issubclass(cls, TiledKernel) and not issubclass(cls, ConvolutionKernel)
+    ),
+    Matern(0.5, 0.3), Matern(2.5, 0.3), Polynomial(3, gamma=0.2, coef0=0.5), ArcCosine(2),
+    DotProduct(gamma=0.1), DotProduct("vovk", gamma=0.01), ArcCosine(0, bias=1.0),
+]  # fmt: skip
+
+
+@every("kernel", EACH)
+def test_compiled_kernels_have_the_values_of_the_table(kernel):
+    X = 2.0 * np.random.default_rng(3).random((30, 5))
+    X[:, 0] *= X[:, 0] > 0.5  # some zeros
+    kernel = kernel.resolve(X, 0)
+    E = kernel.embedded(X)
+    terms = profiles.TERMS[kernel.form_code](np, E[:, None], E)
+    t = terms.prod(2) if kernel.form_code in profiles.PRODUCTS else terms.sum(2)
+    size = 0.5 * (E**2).sum(1)
+    if isinstance(kernel, ArcCosine):
+        size = np.sqrt(kernel.diag(X) / (1, 1, 3)[kernel.order])
+    found = profiles.values(np, t, size[:, None], size, **kernel.finish())
+    np.testing.assert_allclose(found, kernel(X, X), rtol=1e-9, atol=1e-7)
+    rows = kernel.exact_rows(X)  # in float32
+    atol = 1e-3 if isinstance(kernel, ArcCosine) else 1e-5  # angles are roots
+    values = kernel.values(rows, rows, np.float32, compiled=True)
+    far = ~np.eye(len(X), dtype=bool)  # equal rows: the root of a distance that rounds to 0
+    np.testing.assert_allclose(values[far], found[far], rtol=2e-5, atol=atol)
+    np.testing.assert_allclose(np.diag(values), np.diag(found), atol=1e-3)
+
+
+@pytest.mark.parametrize("nu", [*profiles.MATERN, np.inf])
+def test_profiles_of_squared_distances_and_their_slopes(nu):
+    D = np.linspace(0.01, 9.0, 50)
+    k, slope = profiles.profile(D, nu)
+    kernel = Gaussian(0.5) if nu == np.inf else Matern(nu, 0.5)
+    np.testing.assert_allclose(k, kernel(np.sqrt(D)[:, None], np.zeros((1, 1)))[:, 0])
+    quotient = (profiles.profile(D + 1e-6, nu)[0] - profiles.profile(D - 1e-6, nu)[0]) / 2e-6
+    np.testing.assert_allclose(slope, quotient, rtol=1e-6)
+    k, slope = profiles.profile(np.zeros(1, np.float32), nu)
+    assert (k.dtype, slope.dtype, k[0]) == (np.float32, np.float32, 1.0)
+    assert np.isfinite(slope[0])
+
+
+# Names
+
+
+def test_get_kernel_by_name():
+    composed = {"sum", "product", "convolutional"}
+    for name, cls in KERNELS.items():
+        if name not in composed:
+            assert type(get_kernel(name, gamma="median")) is cls
+            continue
+        with pytest.raises(ValueError, match=f"{name}.*give an object"):
+            get_kernel(name)
+    assert type(get_kernel("gaussian")) is Gaussian
+    assert get_kernel("poly", gamma="median").gamma == "auto"
+    k = get_kernel("laplacian", gamma=0.3, bandwidth_factor=2.0)
+    assert (k.gamma, k.bandwidth_factor) == (0.3, 2.0)
+
+
+def test_get_kernel_from_scikit_learn():
+    k = get_kernel(gp.RBF(2.0))
+    assert type(k) is Gaussian
+    assert k.gamma == pytest.approx(1 / 8)
+    assert get_kernel(gp.RBF([2.0])).gamma == k.gamma
+    m = get_kernel(gp.Matern(2.0, nu=2.5))
+    assert (type(m), m.nu, m.gamma) == (Matern, 2.5, k.gamma)
+    assert type(get_kernel(gp.Matern(2.0, nu=np.inf))) is Gaussian
+
+
+def test_get_kernel_errors():
+    with pytest.raises(ValueError, match="one length scale per column"):
+        get_kernel(gp.RBF([1.0, 2.0]))
+    for wrong in (gp.RationalQuadratic(), 2 * gp.RBF(), 3, None, Gaussian):
+        with pytest.raises(TypeError, match="kernel must be a name"):
+            get_kernel(wrong)
+    with pytest.raises(ValueError, match="Unknown kernel 'rfb'") as error:
+        get_kernel("rfb")
+    assert all(name in str(error.value) for name in KERNELS)
+
+
+@every(
+    "kernel",
+    [
+        0.3 * Gaussian(bandwidth_factor=0.5) + Chi2() * Laplacian() + Chi2() * Chi2(),
+        SumKernel((Gaussian(0.5, form="phase"), Matern(1.5, 0.4)), np.array([2.0, 0.5])),
+        ConvolutionKernel((8, 6), 3, gamma=0.3, normalize=True) * Gaussian(0.02),
+        DotProduct([0.5, 0.0, 1.0]),
+    ],
+)
+def test_a_description_gives_the_kernel_back(kernel):
+    twin = restore_kernel(json.loads(json.dumps(describe_kernel(kernel))))
+    assert json.dumps(describe_kernel(twin)) == json.dumps(describe_kernel(kernel))
+
+
+# Rules for the bandwidth
+
+
+@pytest.mark.parametrize("name", STATIONARY)
+def test_median_rule_against_pdist(name):
+    X = data(80, 4)
+    X[10:13] = X[9]  # pairs at distance zero are left out
+    length = np.median(
+        [t for t in pdist(X, "cityblock" if name == "laplacian" else "euclidean") if t > 0]
+    )
+    expected = 1 / length if name in ("laplacian", "cauchy") else 1 / (2 * length**2)
+    k = make(name, "median").resolve(X, 0)
+    assert k.gamma == pytest.approx(expected, rel=1e-10)
+    assert isinstance(k.gamma, float)
+
+
+@every("rule", ["median", "scale"])
+@every("name", STATIONARY)
+def test_rules_follow_the_units_of_the_data_and_the_factor(name, rule):
+    X = data(100, 4)
+    plain, wide = (make(name, rule, bandwidth_factor=b) for b in (1.0, 3.0))
+    K = plain.resolve(X, 0)(X)
+    for unit in (1e-6, 3.0, 1e6):
+        if (name, rule) != ("laplacian", "scale"):  # 1 / (d Var) is no inverse length
+            other = plain.resolve(unit * X, 0)(unit * X)
+            np.testing.assert_allclose(other, K, rtol=1e-7, atol=1e-12)
+    resolved = wide.resolve(X, 0)
+    np.testing.assert_allclose(resolved(X), plain.resolve(X, 0)(X / 3), rtol=1e-9)
+    assert resolved.bandwidth_factor == 1.0
+    assert resolved.resolve(X, 0).gamma == resolved.gamma
+    assert make(name, 0.7, bandwidth_factor=3.0).resolve(X, 0).gamma == 0.7
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e4, 1e8])
+def test_scale_is_scikit_learns(shift):
+    X = data(50, 4) * 3 + shift
+    y = np.arange(50) % 2
+    theirs = SVC(gamma="scale").fit(X, y)._gamma
+    assert Gaussian("scale").resolve(X, 0).gamma == pytest.approx(theirs, rel=1e-6)
+    if shift == 0:
+        S = sp.csr_matrix(X)
+        theirs = SVC(gamma="scale").fit(S, y)._gamma
+        assert Gaussian("scale").resolve(S, 0).gamma == pytest.approx(theirs, rel=1e-10)
+
+
+@every("rule", ["median", "scale"])
+@every("name", STATIONARY)
+def test_degenerate_rows(name, rule):
+    # rows that are equal, or differ by the rounding of their distances
+    same = np.ones((300, 33)) if rule == "scale" else np.tile(1e3 * data(1, 33), (300, 1))
+    for X in (np.zeros((1, 3)), np.ones((9, 2)), same):
+        k = make(name, rule).resolve(X, 0)
+        assert 1e-3 < k.gamma <= 1
+        np.testing.assert_allclose(k(X), 1, atol=1e-3)
+
+
+def test_median_of_many_rows_is_seeded_and_close():
+    X = data(2600, 3)
+    full = 1 / (2 * np.median(pdist(X)) ** 2)
+    k = Gaussian("median")
+    gammas = [k.resolve(X, seed).gamma for seed in (0, 0, 1)]
+    assert gammas[0] == gammas[1] != gammas[2]
+    np.testing.assert_allclose(gammas, full, rtol=0.03)
+
+
+# Sums and products
+
+
+def test_a_part_keeps_its_domain():
+    for kernel in (Gaussian(0.5) + Chi2(), Chi2() * Gaussian(0.5)):
+        with pytest.raises(DataError, match="chi2"):
+            kernel(-rows())
+        with pytest.raises(DataError, match="chi2"):
+            FeatureStream(kernel, 3, 0, 8).prepare(-rows())
+
+
+def test_operators_flatten():
+    a, b, c = Gaussian(0.5), Laplacian(0.1), Cauchy(0.2)
+    total = 2 * (a + 0.5 * b) + c
+    assert isinstance(total, SumKernel)
+    assert [type(k) for k in total.kernels] == [Gaussian, Laplacian, Cauchy]
+    assert list(total.weights) == [2.0, 1.0, 1.0]
+    assert (a + b).weights is None
+    product = a * (b * c)
+    assert isinstance(product, ProductKernel)
+    assert [type(k) for k in product.kernels] == [Gaussian, Laplacian, Cauchy]
+    scaled = (0.5 * a) * (b * 3)
+    assert scaled.weights == [1.5]
+    assert [type(k) for k in scaled.kernels[0].kernels] == [Gaussian, Laplacian]
+    assert isinstance(a * (b + c), ProductKernel)
+    assert isinstance(np.float64(0.3) * a, SumKernel)
+    X = rows()
+    np.testing.assert_allclose(((a + b) * (2 * c))(X), 2 * (a(X) + b(X)) * c(X))
+
+
+def test_operators_refuse_other_things():
+    a = Gaussian(0.5)
+    for wrong in (lambda: a + 1, lambda: a * "2", lambda: "2" * a):
+        with pytest.raises(TypeError, match=r"unsupported operand|multiply sequence"):
+            wrong()
+    for wrong in (lambda: -1 * a, lambda: a * 0, lambda: a + float("nan") * a):
+        with pytest.raises(ValueError, match=r"weights\[0\] must lie in"):
+            wrong()
+
+
+def test_parts_are_parameters():
+    kernel = SumKernel([Gaussian(0.5), Matern(1.5, 0.2) * Laplacian(0.1)], [0.4, 0.6])
+    params = kernel.get_params()
+    assert params["k0__gamma"] == 0.5
+    assert params["k1__k0__nu"] == 1.5
+    assert params["k1"] is kernel.kernels[1]
+    assert set(kernel.get_params(deep=False)) == {"kernels", "weights"}
+    given = kernel.kernels
+    kernel.set_params(k1=Cauchy(0.3), k0__gamma=0.7, weights=[1.0, 2.0])
+    assert isinstance(given[1], ProductKernel)  # the list that was given is not changed
+    assert (kernel.kernels[0].gamma, kernel.kernels[1].gamma) == (0.7, 0.3)
+    assert kernel.weights == [1.0, 2.0]
+    kernel.set_params(kernels=[Gaussian(), Gaussian()], k1__gamma=0.2)
+    assert [k.gamma for k in kernel.kernels] == ["median", 0.2]
+    for name in ("k2__gamma", "k2", "k0__sigma", "bandwidth"):
+        with pytest.raises(ValueError, match="Invalid parameter"):
+            kernel.set_params(**{name: 1.0})
+
+
+def test_parameters_outside_their_domain():
+    good = Gaussian(0.5), Laplacian(0.1)
+    cases = [
+        *(
+            case
+            for cls in (SumKernel, ProductKernel)
+            for case in (
+                (cls([]), ValueError, "at least one kernel"),
+                (cls(Gaussian(0.5)), TypeError, "must be a list of kernels"),
+                (cls([Gaussian(0.5), "rbf"]), TypeError, "must hold kernels"),
+                (cls([Gaussian(0.5), Gaussian(-1.0)]), ValueError, "gamma must lie in"),
+            )
+        ),
+        (SumKernel(good, [1.0]), ValueError, "one number for each of 2 kernels"),
+        (SumKernel(good, 0.5), TypeError, "must be a list of numbers"),
+        *((SumKernel(good, [1, w]), ValueError, r"weights\[1\] must") for w in (0, -1, np.inf)),
+    ]
+    for kernel, error, message in cases:
+        with pytest.raises(error, match=message):
+            kernel.check()
+    with pytest.raises(ValueError, match=r"call resolve\(X, seed\) first"):
+        (Gaussian(0.5) + Gaussian()).feature_map(3, 0, 8)
+
+
+def test_inputs_are_centred_only_if_all_parts_are_stationary():
+    X = rows() + 5
+    mixed, stationary = Gaussian(0.5) + Chi2(), Gaussian(0.5) * (Cauchy(0.1) + Laplacian(0.1))
+    w = np.ones(len(X))
+    assert not mixed.is_stationary
+    assert InputScaling.fit(X, mixed, standardize=False, sample_weight=w).centre is None
+    assert stationary.is_stationary
+    centre = InputScaling.fit(X, stationary, standardize=False, sample_weight=w).centre
+    np.testing.assert_allclose(centre, X.mean(0))
+
+
+def test_a_part_without_random_features():
+    for kernel in (Gaussian(0.5) + ExactOnly(0.5), ExactOnly(0.5) * Gaussian(0.5)):
+        assert len(check_kernel(kernel).z) == 0
+        with pytest.raises(CapabilityError, match="random_features"):
+            check_capabilities(DSG(), SquaredError(), kernel)

@@ -1,0 +1,150 @@
+"""Slow references for the special kernels and their features, from the formulas alone."""
+
+import itertools
+import math
+
+import numpy as np
+
+
+def projected(X, W, kind):
+    """float64 projected of weights W (d, F); kind by its name."""
+    X = X.toarray() if hasattr(X, "toarray") else X
+    T = X.astype(float) @ W.astype(float)
+    powers = {"STEP": 0, "RAMP": 1, "RAMP2": 2}
+    if kind in powers:
+        return np.where(T > 0, T ** powers[kind], 0.0)
+    return np.exp(-T) if kind == "DECAY" else T
+
+
+def additive_term(name, x, z):
+    """One coordinate of an additive kernel."""
+    if x == 0 or z == 0:
+        return 0.0
+    if name == "chi2":
+        return 2 * x * z / (x + z)
+    if name == "intersection":
+        return x if x < z else z
+    if name == "jensen_shannon":
+        return x / 2 * math.log2((x + z) / x) + z / 2 * math.log2((x + z) / z)
+    raise KeyError(name)
+
+
+def scalar_kernel(name, x, z, value=1.0):
+    """k(x, z) of two rows; value is c, beta, lam or nothing."""
+    pairs = [(float(a), float(b)) for a, b in zip(x, z, strict=True)]
+    if name == "skewed_chi2":
+        shifted = [(a + value, b + value) for a, b in pairs]
+        return math.prod(2 * math.sqrt(a) * math.sqrt(b) / (a + b) for a, b in shifted)
+    if name == "skewed_intersection":
+        ratios = [(a + value) / (b + value) for a, b in pairs]
+        return math.prod(min(math.sqrt(q), math.sqrt(1 / q)) for q in ratios)
+    if name == "exponential_semigroup":
+        return math.exp(-value * sum(math.sqrt(a + b) for a, b in pairs))
+    if name == "reciprocal_semigroup":
+        return math.prod(value / (a + b + value) for a, b in pairs)
+    if name == "hellinger":
+        return sum(math.sqrt(a * b) for a, b in pairs)
+    return sum(additive_term(name, a, b) for a, b in pairs)
+
+
+def arc_cosine(x, z, order, scale=1.0, bias=0.0):
+    """2 E[(w.x)^n (w.z)^n; both > 0] as an integral over the direction of w in their plane."""
+    x, z = np.append(x, bias).astype(float), np.append(z, bias).astype(float)
+    lengths = math.hypot(*x) * math.hypot(*z)
+    if lengths == 0:
+        return 0.0
+    u, v = x / math.hypot(*x), z / math.hypot(*z)
+    theta = 2 * math.atan2(math.hypot(*(u - v)), math.hypot(*(u + v)))
+    low, high = theta - math.pi / 2, math.pi / 2
+    nodes, weights = np.polynomial.legendre.leggauss(40)
+    phi = low + (high - low) * (nodes + 1) / 2
+    mean = weights @ (np.cos(phi) * np.cos(phi - theta)) ** order * (high - low) / (4 * math.pi)
+    radius = 2**order * math.factorial(order)  # E |w|^(2n) in two dimensions
+    return 2 * scale ** (2 * order) * lengths**order * radius * mean
+
+
+def spectral_cdf(name, w):
+    """P[W <= w] of the law whose characteristic function is k(e^s, 1) / e^(s / 2)."""
+    if name == "chi2":
+        return 2 / math.pi * np.arctan(np.exp(math.pi * np.clip(w, -200, 200)))
+    if name == "intersection":
+        return 0.5 + np.arctan(2 * w) / math.pi
+    grid = np.linspace(-12, 12, 200_001)
+    density = 1 / (np.cosh(math.pi * grid) * (1 + 4 * grid**2))
+    total = np.concatenate([[0], np.cumsum((density[1:] + density[:-1]) / 2)])
+    return np.interp(w, grid, total / total[-1])
+
+
+def coordinate_features(x, columns, frequencies, amplitudes):
+    """Cosines, then sines, of features that see one coordinate each."""
+    out = []
+    for wave in (math.cos, math.sin):
+        for j, w, a in zip(columns, frequencies, amplitudes, strict=True):
+            v = float(x[j])
+            out.append(a * math.sqrt(v) * wave(w * math.log(v)) if v > 0 else 0.0)
+    return out
+
+
+def summed_features(x, frequencies, buckets, n_features):
+    """Cosines, then sines: coordinate j adds to feature buckets[j], signed as its frequency."""
+    out = np.zeros((2, n_features))
+    for v, w, k in zip(x, frequencies, buckets, strict=True):
+        if v > 0:
+            phase = abs(w) * math.log(v)
+            sign = math.copysign(1.0, w) * math.sqrt(v)
+            out[:, k] += sign * math.cos(phase), sign * math.sin(phase)
+    return out.ravel()
+
+
+def tensor_sketch(x, buckets, signs, n_buckets):
+    """The count sketch of all products of inputs, from the hashes of its factors."""
+    out = np.zeros(n_buckets)
+    degree = len(buckets)
+    for index in itertools.product(range(len(x)), repeat=degree):
+        k = sum(int(buckets[s][j]) for s, j in enumerate(index)) % n_buckets
+        out[k] += math.prod(float(signs[s][j]) * float(x[j]) for s, j in enumerate(index))
+    return out
+
+
+def power_series(coefficients, t):
+    return sum(a * t**n for n, a in enumerate(coefficients))
+
+
+def rademacher_moment(x, z):
+    """E[(w . x)^2 (w . z)^2] over all sign vectors w."""
+    signs = itertools.product((-1.0, 1.0), repeat=len(x))
+    values = [float(np.dot(w, x) * np.dot(w, z)) ** 2 for w in map(np.array, signs)]
+    return math.fsum(values) / len(values)
+
+
+def image_kernel(x, z, kernel, gamma):
+    """k(x, z) of two images, by loops over cells and pairs of patches."""
+    shape, side, stride = (*kernel.image_shape, 1)[:3], kernel.patch_size, kernel.stride
+    pool, normalize = kernel.pool_size, kernel.normalize
+
+    def compared(image, i, j):
+        p = [
+            image[a][b][c]
+            for a in range(i * stride, i * stride + side)
+            for b in range(j * stride, j * stride + side)
+            for c in range(shape[2])
+        ]
+        if not normalize:
+            return p, 1.0
+        mean = sum(p) / len(p)
+        norm = math.sqrt(sum((v - mean) ** 2 for v in p))
+        return [(v - mean) / norm for v in p], norm
+
+    x, z = x.reshape(shape).tolist(), z.reshape(shape).tolist()
+    down, across = ((n - side) // stride + 1 for n in shape[:2])
+    cells = []
+    for i0, j0 in itertools.product(range(0, down, pool), range(0, across, pool)):
+        rows, columns = range(i0, min(down, i0 + pool)), range(j0, min(across, j0 + pool))
+        places = list(itertools.product(rows, columns))
+        total = 0.0
+        for p, q in itertools.product(places, places):
+            (u, a), (v, b) = compared(x, *p), compared(z, *q)
+            distance = sum((s - t) ** 2 for s, t in zip(u, v, strict=True))
+            total += a * b * math.exp(-gamma * distance)
+        cells.append(total / len(places) ** 2)
+    return sum(cells) / len(cells)

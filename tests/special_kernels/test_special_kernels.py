@@ -1,0 +1,671 @@
+"""Kernels of histograms, half-lines, inner products, angles and images."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import scipy.stats
+from scipy.signal import correlate
+from scipy.spatial.distance import jensenshannon, pdist
+from sklearn.metrics.pairwise import additive_chi2_kernel, polynomial_kernel
+
+import oracles_special as oracles
+from cases import every
+from kernelgrad.compute import elementary, rng
+from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.exceptions import DataError
+from kernelgrad.features import float32_rows, fused
+from kernelgrad.functions import FeatureStream
+from kernelgrad.special_kernels import (
+    ArcCosine,
+    Chi2,
+    ConvolutionKernel,
+    DotProduct,
+    ExponentialSemigroup,
+    Hellinger,
+    Intersection,
+    JensenShannon,
+    Polynomial,
+    ReciprocalSemigroup,
+    SkewedChi2,
+    SkewedIntersection,
+)  # fmt: skip
+from kernelgrad.special_kernels.features import sketches
+from steps import draw
+
+ADDITIVE = [Chi2, Intersection, JensenShannon]
+FORMS = ["coordinates", "hashed", "signs"]
+SKEWED = [SkewedChi2, SkewedIntersection]
+SEMIGROUP = [ExponentialSemigroup, ReciprocalSemigroup]
+IMAGES = [
+    ConvolutionKernel((8, 6), 3, gamma=0.3),
+    ConvolutionKernel((8, 6), 3, gamma=0.3, normalize=True),
+    ConvolutionKernel((4, 5, 3), 2, pool_size=2),
+    ConvolutionKernel((9, 7), 3, stride=2, pool_size=2),
+    ConvolutionKernel([7, 7, 1], 3, stride=3, pool_size=20, bandwidth_factor=0.5),
+]
+
+
+def positive(n=24, d=5, seed=0, zeros=0.2):
+    g = np.random.default_rng(seed)
+    return 2 * g.random((n, d)) * (g.random((n, d)) >= zeros)
+
+
+def normal(n=40, d=3, seed=0):
+    return np.random.default_rng(seed).standard_normal((n, d))
+
+
+def unit(n=24, d=5, seed=0):
+    X = normal(n, d, seed)
+    return X / np.linalg.norm(X, axis=1, keepdims=True)
+
+
+def images(kernel, n=24, seed=0):
+    return np.random.default_rng(seed).random((n, math.prod(kernel.image_shape)))
+
+
+def prepared(features, X):
+    return float32_rows(features.prepare(X))
+
+
+# Exact values
+
+
+@every(
+    "kernel, wrong, name, value",
+    [
+        *(
+            (cls(), Chi2() if cls is Intersection else Intersection(), cls.name, 1)
+            for cls in ADDITIVE
+        ),
+        (Hellinger(), Chi2(), "hellinger", 1.0),
+        (SkewedChi2(0.7), SkewedChi2(0.8), "skewed_chi2", 0.7),
+        (SkewedIntersection(0.7), SkewedIntersection(0.8), "skewed_intersection", 0.7),
+        (ExponentialSemigroup(0.4), ExponentialSemigroup(0.45), "exponential_semigroup", 0.4),
+        (ReciprocalSemigroup(3.0), ReciprocalSemigroup(3.3), "reciprocal_semigroup", 3.0),
+    ],
+)
+def test_kernels_of_positive_rows_against_loops(kernel, wrong, name, value):
+    X, Z = positive(7), positive(6, seed=1)
+    if type(kernel) in SKEWED:
+        X, Z = X - 0.6, Z - 0.6
+    expected = [[oracles.scalar_kernel(name, x, z, value) for z in Z] for x in X]
+    np.testing.assert_allclose(kernel(X, Z), expected, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(kernel(sp.csr_matrix(X), Z), expected, rtol=1e-12, atol=1e-14)
+    own = [oracles.scalar_kernel(name, x, x, value) for x in X]
+    np.testing.assert_allclose(kernel.diag(X), own, rtol=1e-12)
+    assert np.abs(wrong(X, Z) - expected).max() > 1e-3
+
+
+def test_additive_kernels_against_other_libraries():
+    X, Z = positive(12), positive(9, seed=1)
+    # -sum (x - z)^2 / (x + z) = sum 4 x z / (x + z) - sum x - sum z
+    theirs = (additive_chi2_kernel(X, Z) + X.sum(1)[:, None] + Z.sum(1)[None, :]) / 2
+    np.testing.assert_allclose(Chi2()(X, Z), theirs, rtol=1e-12, atol=1e-14)
+    X /= X.sum(1, keepdims=True)
+    Z /= Z.sum(1, keepdims=True)
+    divergence = np.array([[jensenshannon(x, z, base=2) ** 2 for z in Z] for x in X])
+    np.testing.assert_allclose(JensenShannon()(X, Z), 1 - divergence, rtol=1e-10)
+    overlap = 1 - np.abs(X[:, None] - Z[None]).sum(2) / 2
+    np.testing.assert_allclose(Intersection()(X, Z), overlap, rtol=1e-10)
+
+
+@pytest.mark.parametrize("degree", [1, 2, 5])
+def test_polynomial_against_scikit_learn(degree):
+    X, Z = unit(20, 6), unit(10, 6, seed=1)
+    K = Polynomial(degree, 0.7, 0.3)
+    expected = polynomial_kernel(X, Z, degree=degree, gamma=0.7, coef0=0.3)
+    np.testing.assert_allclose(K(X, Z), expected, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(K(sp.csr_matrix(X), sp.csr_matrix(Z)), expected, atol=1e-13)
+    auto = Polynomial(degree, "auto").resolve(X, 0)
+    np.testing.assert_allclose(auto(X), polynomial_kernel(X, degree=degree), rtol=1e-12)
+
+
+def test_dot_product_series():
+    X, Z = unit(20), unit(10, seed=1)
+    t = 0.4 * X @ Z.T
+    np.testing.assert_allclose(DotProduct(gamma=0.4)(X, Z), np.exp(t), rtol=1e-12)
+    np.testing.assert_allclose(DotProduct("vovk", 0.4)(X, Z), 1 / (1 - t), rtol=1e-12)
+    given = [0.5, 0.0, 2.0, 1.0]
+    for series in (given, tuple(given), np.array(given)):
+        K = DotProduct(series, 0.4)
+        np.testing.assert_allclose(K(X, Z), oracles.power_series(given, t), atol=1e-13)
+    binomial = [1, 3, 3, 1]
+    np.testing.assert_allclose(DotProduct(binomial)(X), Polynomial(3)(X), rtol=1e-12)
+
+
+@every("bias", [0.0, 0.8])
+@every("order", [0, 1, 2])
+def test_exact_arc_cosine_against_quadrature(order, bias):
+    X, Z = normal(8), normal(6, seed=1)
+    X[3], Z[:3] = 0, [X[0], -X[1], 2 * X[2]]
+    kernel = ArcCosine(order, scale=0.7, bias=bias)
+    expected = [[oracles.arc_cosine(x, z, order, 0.7, bias) for z in Z] for x in X]
+    size = np.abs(expected).max()
+    np.testing.assert_allclose(kernel(X, Z), expected, rtol=1e-12, atol=1e-13 * size)
+    own = [oracles.arc_cosine(x, x, order, 0.7, bias) for x in X]
+    np.testing.assert_allclose(kernel.diag(X), own, rtol=1e-12)
+    if order > 0 or bias > 0:
+        other = ArcCosine(order, scale=0.71, bias=1.1 * bias)
+        assert np.abs(other(X, Z) - expected).max() > 1e-3
+
+
+@every("order", [0, 1, 2])
+@every("sparse_rows", [False, True])
+def test_arc_cosine_at_small_and_straight_angles(order, sparse_rows):
+    X = normal(50, 30)
+    store = sp.csr_matrix if sparse_rows else np.asarray
+    kernel = ArcCosine(order)
+    diagonal = kernel.diag(X)
+    for Z in (X, X.copy(), X[:, ::-1][:, ::-1], 1.7 * X):
+        K = np.diag(kernel(store(X), store(Z)))
+        factor = 1.7**order if Z is not X and Z[0, 0] != X[0, 0] else 1.0
+        np.testing.assert_allclose(K, factor * diagonal, rtol=1e-10)
+    opposite = np.diag(kernel(store(X), store(-3 * X)))
+    assert np.abs(opposite).max() < 1e-10 * diagonal.max()
+    # rows at known angles, from far below the root of the rounding to a right angle
+    angles = np.concatenate([np.geomspace(1e-15, 1, 200), [np.pi / 2]])
+    Z = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    K = kernel(store(np.array([[1.0, 0.0]])), store(Z))[0]
+    expected = [oracles.arc_cosine([1.0, 0.0], z, order) for z in Z]
+    np.testing.assert_allclose(K, expected, rtol=0, atol=2e-13)
+    if order == 0:
+        np.testing.assert_allclose(1 - K, angles / np.pi, rtol=1e-9, atol=3e-16)
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_arc_cosine_of_zero_rows_is_zero_like_its_features(order):
+    X = np.vstack([np.zeros((2, 4)), normal(3, 4)])
+    kernel = ArcCosine(order)
+    K = kernel(X)
+    assert (K[:2] == 0).all()
+    assert (K[:, :2] == 0).all()
+    assert (kernel.diag(X)[:2] == 0).all()
+    assert (np.diag(K)[2:] > 0).all()
+    features = kernel.feature_map(4, 0, 64)
+    for rows in (X, sp.csr_matrix(X)):
+        Phi = features.transform(float32_rows(features.prepare(rows)), 0)
+        assert (Phi[:2] == 0).all()
+        assert np.abs(Phi[2:]).max() > 0
+
+
+@pytest.mark.parametrize("cls", SKEWED)
+def test_skewed_kernels_at_the_ends_of_their_domain(cls):
+    k = cls(0.9)
+    edge = np.nextafter(-0.9, 0)
+    assert edge * (1 / 0.9) == -1  # a quotient is needed
+    X = np.array([[edge], [0.0], [1e-300], [1e300]])
+    for rows in (X, sp.csr_matrix(X)):
+        K = k(rows)
+        assert ((K >= 0) & (K <= 1)).all()
+        np.testing.assert_array_equal(np.diag(K), 1)
+        assert K[0, 1] < 1e-3
+        assert K[1, 2] == 1
+    for c in (1e-6, 1.0, 1e6):
+        X = c * positive()
+        np.testing.assert_allclose(cls(c)(X), cls(1.0)(X / c), rtol=1e-9)
+        np.testing.assert_array_equal(np.diag(cls(c)(X, X.copy())), 1)
+
+
+@every("kernel", IMAGES)
+def test_kernels_of_images_against_loops(kernel):
+    X, Z = images(kernel, 4), images(kernel, 3, seed=1)
+    kernel = kernel.resolve(X, 0)
+
+    def loops(gamma):
+        return [[oracles.image_kernel(x, z, kernel, gamma) for z in Z] for x in X]
+
+    np.testing.assert_allclose(kernel(X, Z), loops(kernel.gamma), rtol=1e-10)
+    np.testing.assert_allclose(kernel(sp.csr_array(X), Z), loops(kernel.gamma), rtol=1e-10)
+    assert np.abs(kernel(X, Z) - loops(1.2 * kernel.gamma)).max() > 1e-3
+
+
+def test_a_pattern_may_move_inside_a_cell():
+    kernel = ConvolutionKernel((12, 12), 3, pool_size=10, gamma=0.3)
+    x = np.zeros((12, 12))
+    x[4:7, 4:7] = images(ConvolutionKernel((3, 3), 1), 1).reshape(3, 3)
+    x, z = x.ravel(), images(kernel, 1)[0]
+    pair = np.stack([x, np.roll(x.reshape(12, 12), (2, -2), (0, 1)).ravel()])
+    K = kernel(pair, z[None])
+    assert K[0] == pytest.approx(K[1], rel=1e-12)
+    phi = kernel.feature_map(144, 0, 64).transform(pair.astype(np.float32), 0)
+    np.testing.assert_allclose(phi[0], phi[1], atol=1e-6)
+    small = ConvolutionKernel((12, 12), 3, pool_size=2, gamma=0.3)(pair, z[None])
+    assert abs(small[0] - small[1]) > 1e-4
+
+
+def test_normalised_patches_see_contrast_only():
+    kernel = IMAGES[1]
+    X = images(kernel)
+    K = kernel(X)
+    np.testing.assert_allclose(kernel(X + 3.0, X), K, rtol=1e-9)
+    np.testing.assert_allclose(kernel(2.0 * X, 3.0 * X), 6.0 * K, rtol=1e-9)
+    flat = np.full((2, 48), 0.7)
+    assert np.abs(kernel(flat, X)).max() < 1e-12
+    phi = kernel.feature_map(48, 0, 16).transform(flat.astype(np.float32), 0)
+    assert np.abs(phi).max() < 1e-5
+    assert np.isfinite(phi).all()
+
+
+# Domains, and rules for parameters
+
+
+def test_gamma_auto_needs_resolving():
+    for kernel in (Polynomial(gamma="auto"), DotProduct(gamma="auto")):
+        with pytest.raises(ValueError, match="call resolve"):
+            kernel(unit())
+        with pytest.raises(ValueError, match="call resolve"):
+            kernel.feature_map(5, 0, 32)
+        resolved = kernel.resolve(unit(d=8), 0)
+        assert resolved.gamma == 0.125
+        assert kernel.gamma == "auto"
+        assert resolved.resolve(unit(d=4), 0) is resolved
+
+
+def test_dot_product_domain():
+    X = unit() * 1.5
+    with pytest.raises(DataError, match=r"vovk series.*< 1, but a row has 2.25"):
+        DotProduct("vovk")(X)
+    with pytest.raises(DataError, match="exponential"):
+        DotProduct(gamma=400.0)(X)
+    assert np.isfinite(DotProduct(gamma=300.0)(X)).all()
+    assert np.isfinite(DotProduct([1.0, 1.0])(X)).all()
+
+
+@pytest.mark.parametrize("p", [1.5, 2.0])
+def test_infinite_variance_is_rejected(p):
+    X = unit(6)
+    worst = max(oracles.rademacher_moment(x, x) for x in X)
+    limit = 1 / np.sqrt(p * worst)  # p gamma^2 Q = 1
+    for rows in (X, sp.csr_matrix(X)):
+        FeatureStream(DotProduct("vovk", 0.999 * limit, p), 5, 0, 32).prepare(rows)
+        bad = DotProduct("vovk", 1.001 * limit, p)
+        with pytest.raises(DataError, match="infinite variance") as caught:
+            FeatureStream(bad, 5, 0, 32).prepare(rows)
+        assert f"gamma below {limit:.6g}" in str(caught.value)
+        factor = np.sqrt(1.001)
+        assert f"more than {factor:.6g}" in str(caught.value)
+        assert np.isfinite(bad(rows)).all()  # exact values need no variance
+    scaled = X / (1.0001 * factor)
+    FeatureStream(bad, 5, 0, 32).prepare(scaled)
+    FeatureStream(DotProduct([1.0] * 9, 5.0, p), 5, 0, 32).prepare(X)
+
+
+@every("store", [np.asarray, sp.csr_matrix])
+@every(
+    ("kernel", "low", "message"),
+    [
+        (SkewedChi2(0.5), -0.5, r"skewed_chi2 kernel is defined for x > -0.5.*hold -0.5"),
+        (SkewedIntersection(0.5), -0.5, r"skewed_intersection .* x > -0.5.*hold -0.5"),
+        (ExponentialSemigroup(1.0), -1e-9, r"exponential_semigroup .* x >= 0.*hold -1e-09"),
+        (ReciprocalSemigroup(1.0), -1e-9, r"reciprocal_semigroup .* x >= 0.*hold -1e-09"),
+        (Hellinger(), -1e-9, r"hellinger .* x >= 0.*hold -1e-09"),
+    ],
+)
+def test_rows_outside_the_domain(kernel, low, message, store):
+    good = positive(5)
+    bad = good.copy()
+    bad[2, 1] = low
+    for use in (
+        lambda: kernel(store(bad)),
+        lambda: kernel(store(good), store(bad)),
+        lambda: FeatureStream(kernel, 3, 0, 8).prepare(store(bad)),
+    ):
+        with pytest.raises(DataError, match=message):
+            use()
+    bad[2, 1] = low + 1e-6
+    if type(kernel) in SKEWED:
+        assert np.isfinite(kernel(store(bad))).all()
+        assert np.isfinite(FeatureStream(kernel, 3, 0, 8).prepare(bad)).all()
+
+
+def test_median_rules_by_hand():
+    X = np.array([[1.0, 4.0], [0.0, 0.0], [9.0, 0.0], [0.25, 0.25]])
+    # sums of square roots 3, 3, 1; sums 5, 9, 0.5; the row of zeros is left out
+    assert ExponentialSemigroup().resolve(X, 0).beta == pytest.approx(1 / (3 * np.sqrt(2)))
+    assert ReciprocalSemigroup().resolve(X, 0).lam == pytest.approx(10.0)
+    number = ExponentialSemigroup(0.3)
+    assert number.resolve(X, 0) is number
+
+
+@pytest.mark.parametrize("cls", SEMIGROUP)
+def test_median_rules_of_degenerate_rows(cls):
+    assert cls().resolve(np.zeros((5, 3)), 0).value == 1.0
+    assert cls().resolve(sp.csr_matrix((5, 3)), 0).value == 1.0
+    for size in (1e-200, 1e200):
+        with pytest.raises(DataError, match="scale the inputs"):
+            cls().resolve(size * (1 + positive()), 0)
+
+
+def all_patches(kernel, X):
+    grid = kernel.grid()
+    return X[:, grid.origins[:, None] + grid.within].reshape(-1, len(grid.within))
+
+
+@pytest.mark.parametrize("kernel", [IMAGES[0], IMAGES[2], IMAGES[3]], ids=range(3))
+def test_median_rule_against_pdist(kernel):
+    kernel = kernel.__class__(**{**kernel.get_params(), "gamma": "median"})
+    X = images(kernel, 30)
+    X[X < 0.4] = 0.0
+    expected = 1 / (2 * np.median(pdist(all_patches(kernel, X))) ** 2)
+    gammas = [kernel.resolve(X, seed).gamma for seed in (0, 0, 1)]
+    assert gammas[0] == gammas[1] != gammas[2]
+    np.testing.assert_allclose(gammas, expected, rtol=0.05)
+    assert kernel.resolve(sp.csr_array(X), 0).gamma == gammas[0]
+    assert kernel.resolve(sp.csr_matrix(X), 0).gamma == gammas[0]
+    assert kernel.resolve(8.0 * X, 0).gamma == pytest.approx(gammas[0] / 64, rel=1e-9)
+    wide = kernel.set_params(bandwidth_factor=3.0).resolve(X, 0)
+    assert wide.gamma == pytest.approx(gammas[0] / 9, rel=1e-12)
+    assert (wide.bandwidth_factor, kernel.gamma) == (1.0, "median")
+    assert wide.resolve(X, 0) is wide
+
+
+def test_parameters_outside_their_domain():
+    for shape in ((28,), (1, 2, 3, 4), 28, "28x28"):
+        with pytest.raises(ValueError, match=r"image_shape must be \(height, width\)"):
+            ConvolutionKernel(shape).check()
+    with pytest.raises(ValueError, match="image_shape must be at least 1"):
+        ConvolutionKernel((28, 0)).check()
+    with pytest.raises(TypeError, match="image_shape must be an integer"):
+        ConvolutionKernel((28.0, 28)).check()
+    with pytest.raises(ValueError, match=r"patch_size=9 is larger .*\(8, 12\).* at most 8"):
+        ConvolutionKernel((8, 12), 9).check()
+    with pytest.raises(ValueError, match=r"Unknown rule for gamma 'scale'.*median"):
+        ConvolutionKernel((8, 8), gamma="scale").check()
+    X = images(IMAGES[0])
+    unresolved = ConvolutionKernel((8, 6), 3)
+    for use in (lambda k: k(X), lambda k: k.diag(X), lambda k: k.feature_map(48, 0, 8)):
+        with pytest.raises(ValueError, match=r"call resolve\(X, seed\) first"):
+            use(unresolved)
+
+
+def test_rows_that_are_no_images():
+    kernel = ConvolutionKernel((8, 6, 3), 3, gamma=0.3)
+    X = np.zeros((5, 48))
+    for use in (
+        lambda: kernel(X),
+        lambda: kernel.pairwise(X, X),
+        lambda: kernel.resolve(X, 0),
+        lambda: kernel.diag(X),
+        lambda: kernel.feature_map(48, 0, 8),
+    ):
+        with pytest.raises(DataError, match=r"image_shape=\(8, 6, 3\).* 144 columns.* 48;"):
+            use()
+
+
+# Draws
+
+
+def test_draws_are_pure_functions_of_their_numbers():
+    every_column, columns = np.arange(3000), np.array([0, 5, 6, 1023, 1024, 2999])
+    for law in (sketches.SECH, sketches.HALF_CAUCHY, sketches.JENSEN_SHANNON):
+        W = sketches.feature_frequencies(every_column[:20], 5, 0, 700, law)
+        part = sketches.feature_frequencies(columns[:3], 5, 300, 400, law)
+        np.testing.assert_array_equal(part, W[columns[:3], 300:])
+        other = sketches.feature_frequencies(every_column[:20], 6, 0, 700, law)
+        assert np.mean(other == W) < 0.01
+        B, bucket = sketches.block_frequencies(every_column, 5, 0, 4, 32, law)
+        part, buckets = sketches.block_frequencies(columns, 5, 2, 2, 32, law)
+        np.testing.assert_array_equal(part, B[2:, columns])
+        np.testing.assert_array_equal(buckets, bucket[2:, columns])
+    bucket, sign = sketches.hashes(every_column, 9, 0, 6, 24)
+    part = sketches.hashes(columns, 9, 4, 2, 24)
+    np.testing.assert_array_equal(part[0], bucket[4:, columns])
+    np.testing.assert_array_equal(part[1], sign[4:, columns])
+    assert (bucket.min(), bucket.max(), *np.unique(sign)) == (0, 23, -1.0, 1.0)
+    W = sketches.rademacher(every_column[:300], np.arange(64), 7, 640, 64, 2)
+    columns, features = np.array([0, 31, 32, 127, 128, 299]), np.array([50, 3, 17])
+    part = sketches.rademacher(columns, features, 7, 640, 64, 2)
+    np.testing.assert_array_equal(part, W[columns][:, features])
+
+
+@pytest.mark.parametrize("block_size", [5, 20, 128, 1000])
+def test_blocks_see_as_many_cells_as_they_can(block_size):
+    features = ConvolutionKernel((28, 28), gamma=0.3).feature_map(784, 3, block_size)
+    cells = [features.cells(j) for j in range(50)]
+    for drawn in cells:
+        counts = np.bincount(drawn, minlength=64)
+        assert len(drawn) == features.n_groups
+        assert counts.max() - counts.min() <= 1
+    assert len({tuple(drawn) for drawn in cells}) >= (50 if features.n_groups > 1 else 20)
+
+
+@pytest.mark.parametrize("series", ["vovk", [0.0, 2.0, 0.0, 1.0, 3.0]])
+@pytest.mark.parametrize("p", [1.5, 2.0])
+def test_degrees(series, p):
+    kernel = DotProduct(series, 0.1, p)
+    F, n_blocks = 40, 500
+    features = kernel.feature_map(3, 0, F)
+    N, squared = map(
+        np.array, zip(*(features.degrees(j) for j in range(n_blocks)), strict=True)
+    )
+    n = np.arange(60)
+    a = np.ones(60) if series == "vovk" else np.pad(series, (0, 55))
+    P = np.where(a > 0, (p - 1) / p ** (n + 1.0), 0.0)
+    P /= P.sum()
+    np.testing.assert_allclose(squared, a[N] / P[N], rtol=1e-9)
+    # the law of any single feature, over blocks
+    for i in (0, 7, F - 1):
+        seen = np.bincount(N[:, i], minlength=4)[:4]
+        expected = n_blocks * P[:4]
+        error = np.sqrt(n_blocks * P[:4] * (1 - P[:4]))
+        assert (np.abs(seen - expected) <= 5 * error).all()
+    # strata: the share of a degree in each block is right up to rounding
+    for level in range(5):
+        share = (level <= N).sum(1)
+        assert np.abs(share - F * P[level:].sum()).max() < 1 + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("law", "expected"),
+    [
+        ("sech", scipy.stats.hypsecant(scale=1 / np.pi)),
+        ("levy", scipy.stats.levy),
+        ("exponential", scipy.stats.expon),
+    ],
+)
+def test_laws_pass_kolmogorov_smirnov_and_wrong_scales_fail(law, expected):
+    x = draw(law, seed=11, n_tiles=16).ravel().astype(float)
+    five_sigma = 2 * scipy.stats.norm.sf(5)
+    assert scipy.stats.kstest(x, expected.cdf).pvalue > five_sigma
+    assert scipy.stats.kstest(1.1 * x, expected.cdf).pvalue < five_sigma
+
+
+# Features
+
+
+KINDS = ["LINEAR", "STEP", "RAMP", "RAMP2", "DECAY"]
+NO_PHASE = np.empty(0, np.float32)
+
+
+def problem(n, d, C, kind, *, density=None, n_tiles=2, seed=0):
+    g = np.random.default_rng(seed)
+    X = g.standard_normal((n, d)).astype(np.float32)
+    if density is not None:
+        X[g.random((n, d)) > density] = 0
+    W = g.standard_normal((n_tiles, d, fused.TILE)).astype(np.float32)
+    W /= np.float32(np.sqrt(d))
+    if kind == "DECAY":
+        X, W = np.abs(X), np.abs(W)
+    if kind == "STEP":  # exact in float32: rounding could move a projection across the step
+        X, W = np.round(8 * X) / 8, np.round(64 * W) / 64
+    coef = g.standard_normal((1, n_tiles * fused.TILE, C)).astype(np.float32)
+    R = g.standard_normal((n, C)).astype(np.float32)
+    return (X if density is None else sp.csr_matrix(X)), W, coef, R
+
+
+def run_predict(X, W, coef, kind):
+    out = np.zeros((X.shape[0], coef.shape[2]), np.float32)
+    with single_threaded_blas():
+        fused.predict(X, W, NO_PHASE, getattr(fused, kind), coef, out)
+    return out
+
+
+def run_gradient(X, W, R, kind):
+    G = np.full((1, len(W), W.shape[2], R.shape[1]), np.nan, np.float32)
+    with single_threaded_blas():
+        fused.gradient(X, W, NO_PHASE, getattr(fused, kind), R, G)
+    return G.reshape(-1, R.shape[1])
+
+
+def run_transform(X, W, kind, scale=1.0):
+    out = np.full((X.shape[0], len(W) * W.shape[2]), np.nan, np.float32)
+    with single_threaded_blas():
+        fused.transform(X, W, NO_PHASE, getattr(fused, kind), scale, out)
+    return out
+
+
+@every("density", [None, 0.3])
+@every("kind", KINDS)
+@every("d", [1, 520])
+def test_fused_tiles_against_float64(d, kind, density):
+    for n in (1, 600):
+        for C in (1, 3):
+            X, W, coef, R = problem(n, d, C, kind, density=density, seed=n)
+            flat = np.hstack(list(W))
+            Phi = oracles.projected(X, flat, kind)
+            ours = run_transform(X, W, kind, 0.5)
+            np.testing.assert_allclose(ours, Phi / 2, rtol=2e-5, atol=1e-5)
+            products = (Phi @ coef[0].astype(float), Phi.T @ R.astype(float))
+            results = (run_predict(X, W, coef, kind), run_gradient(X, W, R, kind))
+            sizes = (np.abs(Phi) @ np.abs(coef[0]), np.abs(Phi).T @ np.abs(R))
+            for result, product, size in zip(results, products, sizes, strict=True):
+                assert (np.abs(result - product) < 1e-5 * (1 + size)).all()
+
+
+@every("sparse_rows", [False, True])
+@every("kind", KINDS)
+def test_nan_stays_in_its_row(kind, sparse_rows):
+    X, W, coef, _ = problem(40, 5, 2, kind)
+    clean = run_predict(X, W, coef, kind)
+    X[17, 3] = np.nan
+    X = sp.csr_matrix(X) if sparse_rows else X
+    out, Phi = run_predict(X, W, coef, kind), run_transform(X, W, kind)
+    assert np.isnan(Phi[17]).all()
+    assert np.isnan(out[17]).all()
+    others = np.arange(40) != 17
+    np.testing.assert_allclose(out[others], clean[others], atol=1e-4)
+
+
+def test_exponential_error_at_all_magnitudes():
+    def exp_minus(t):
+        out = np.array(t, np.float32)
+        elementary.exp_minus(out, np.empty(out.size, np.int32))
+        return out
+
+    for low, high in ((-1, 1), (0, 10), (0, 87.33), (-88.3, 0)):
+        t = np.linspace(low, high, 2**19).astype(np.float32)
+        error = np.abs(exp_minus(t) / np.exp(-t.astype(float)) - 1)
+        assert (error < 2e-7 + 8e-8 * np.abs(t)).all()
+    ends = exp_minus([0, 1e-40, np.nan, 87.4, -88.5])
+    np.testing.assert_array_equal(ends, [1, 1, np.nan, 0, np.inf])
+    assert (np.diff(exp_minus(np.linspace(87.2, 87.5, 10007))) <= 0).all()
+
+
+def test_features_of_coordinates_against_the_oracle():
+    d, seed = 5, 4
+    X = positive(4, d).astype(np.float32)
+    for F in (13, 3):  # features see coordinates several times, or not all of them
+        features = JensenShannon("coordinates").feature_map(d, seed, F)
+        for block in (0, 3):
+            W = sketches.feature_frequencies(
+                np.zeros(1, int), seed, block * F, F, sketches.JENSEN_SHANNON
+            )[0]
+            offset = int(rng.uniforms(seed, block, 1, sketches.TAG_BUCKET)[0] * d)
+            columns = [(i + (offset if d > F else 0)) % d for i in range(F)]
+            amplitude = [np.sqrt(max(1, d / F) / max(1, columns.count(j))) for j in columns]
+            expected = [
+                oracles.coordinate_features(x, columns, 2 * np.pi * W, amplitude) for x in X
+            ]
+            P = features.transform(prepared(features, X), block)
+            np.testing.assert_allclose(P, expected, atol=3e-6)
+
+
+def test_features_of_sums_against_the_oracle():
+    d, F, seed, block = 6, 10, 4, 2
+    X = positive(4, d).astype(np.float32)
+    signs = Intersection("signs").feature_map(d, seed, F)
+    law = sketches.HALF_CAUCHY
+    W = sketches.feature_frequencies(np.arange(d), seed, block * F, F, law)
+    P = signs.transform(prepared(signs, X), block)
+    for x, p in zip(X, P, strict=True):
+        one = [oracles.summed_features(x, 2 * np.pi * W[:, k], [0] * d, 1) for k in range(F)]
+        np.testing.assert_allclose(p, np.ravel(one, order="F") / np.sqrt(F), atol=1e-5)
+    hashed = Intersection("hashed").feature_map(d, seed, F)
+    B, bucket = sketches.block_frequencies(np.arange(d), seed, block, 1, F, law)
+    P = hashed.transform(prepared(hashed, X), block)
+    for x, p in zip(X, P, strict=True):
+        expected = oracles.summed_features(x, 2 * np.pi * B[0], bucket[0], F)
+        np.testing.assert_allclose(p, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("cls", ADDITIVE)
+def test_extreme_inputs(cls):
+    # subnormal, tiny, one (its logarithm is zero) and huge entries, dense and sparse
+    X = np.array([[5e-320, 1.0, 0.0, 1e30, 1e-30], [0.0] * 5, [1.0, 1e-30, 2.0, 0.0, 1.0]])
+    for form in FORMS:
+        features = cls(form).feature_map(5, 0, 64)
+        P = features.transform(prepared(features, X), 1).astype(float)
+        assert np.isfinite(P).all()
+        assert (P[1] == 0).all()
+        sparse = sp.hstack([sp.csr_matrix(X), sp.csr_matrix((3, 45))], format="csr")
+        wide = cls(form).feature_map(50, 0, 64)
+        rows = prepared(wide, sparse)
+        assert sp.issparse(rows)
+        expected = wide.transform(prepared(wide, sparse.toarray()), 1)
+        np.testing.assert_array_equal(wide.transform(rows, 1), expected)
+        rows.eliminate_zeros()
+        np.testing.assert_array_equal(wide.transform(rows, 1), expected)
+    exact = cls("coordinates").feature_map(5, 0, 64)
+    P = exact.transform(prepared(exact, X), 1).astype(float)
+    np.testing.assert_allclose((P**2).sum(1), X.sum(1), rtol=1e-5)  # no noise on the diagonal
+
+
+@every("F", [1, 7, 12, 64])
+@every("degree", [1, 2, 3])
+def test_tensor_sketch_against_the_oracle(degree, F):
+    X = unit(3, 4).astype(np.float32)
+    features = Polynomial(degree, 0.5, 0.7).feature_map(4, 6, F)
+    buckets, signs = sketches.hashes(np.arange(5), 6, 2 * degree, degree, F)
+    P = features.transform(prepared(features, X), 2)
+    for x, p in zip(X, P, strict=True):
+        extended = np.append(np.sqrt(0.5) * x, np.sqrt(0.7))
+        expected = oracles.tensor_sketch(extended, buckets, signs, F)
+        np.testing.assert_allclose(p, expected, atol=2e-6)
+
+
+def test_maclaurin_features_against_the_oracle():
+    d, F, seed, block = 4, 9, 11, 2
+    X = unit(3, d).astype(np.float32)
+    for kernel in (DotProduct("vovk", 0.4, 1.5), DotProduct([1.0, 0.0, 2.0], 0.4)):
+        features = kernel.feature_map(d, seed, F)
+        N, squared = features.degrees(block)
+        assert N.max() > 1
+        P = features.transform(prepared(features, X), block)
+        for i in range(F):
+            value = np.full(3, np.sqrt(squared[i] / F))
+            for level in range(N[i]):
+                w = sketches.rademacher(np.arange(d), np.array([i]), seed, block * F, F, level)
+                value = value * np.sqrt(0.4) * (X @ w[:, 0])
+            np.testing.assert_allclose(P[:, i], value, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", [IMAGES[0], *IMAGES[2:]], ids=range(4))
+def test_features_are_pooled_convolutions(kernel):
+    X = images(kernel, 3)
+    kernel = kernel.resolve(X, 0)
+    features = kernel.feature_map(X.shape[1], 5, 20)
+    phi = features.transform(X.astype(np.float32), 2).reshape(3, 2, 20)
+    cells, filters = features.cells(2), features.filters(2)
+    side, stride, pool = kernel.patch_size, kernel.stride, kernel.pool_size
+    shape = (*kernel.image_shape, 1)[:3]
+    for row, i in itertools.product(range(3), range(20)):
+        group, lane = divmod(i, filters.shape[2])
+        w = 2 * np.pi * filters[group, :, lane].reshape(side, side, shape[2])
+        T = correlate(X[row].reshape(shape), w, mode="valid")[::stride, ::stride, 0]
+        down, across = divmod(int(cells[group]), -(-T.shape[1] // pool))
+        cell = T[down * pool : (down + 1) * pool, across * pool : (across + 1) * pool]
+        expected = np.array([np.cos(cell).mean(), np.sin(cell).mean()]) / np.sqrt(20)
+        np.testing.assert_allclose(phi[row, :, i], expected, atol=2e-6)
