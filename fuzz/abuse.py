@@ -26,7 +26,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.utils.validation import has_fit_parameter
 
 from fuzz.estimators import every
-from kernelgrad.estimators.warmup import METHODS
+from kernelgrad.testing.warmup import METHODS
 from kernelgrad.kernels import Gaussian
 
 _ROWS, _NEW, _COLUMNS = 160, 200, 4

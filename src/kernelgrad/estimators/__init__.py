@@ -13,11 +13,11 @@ from kernelgrad.estimators.posterior import PosteriorOperator
 from kernelgrad.estimators.regressor import KernelRegressor
 from kernelgrad.estimators.semi_supervised import SemiSupervisedKernelClassifier
 from kernelgrad.estimators.transformer import RandomFeatures
-from kernelgrad.estimators.warmup import warmup
 from kernelgrad.registry import lazy_names
 
 if TYPE_CHECKING:
     from kernelgrad.linear import COMPETITORS, LinearClassifier, LinearRegressor, competitor
+    from kernelgrad.testing.warmup import warmup
 
 for _cls in (
     KernelClassifier,
@@ -50,5 +50,7 @@ __all__ = [
 ]
 
 __getattr__, _ = lazy_names(
-    __name__, ESTIMATORS, paths={"COMPETITORS": "linear", "competitor": "linear"}
+    __name__,
+    ESTIMATORS,
+    paths={"COMPETITORS": "linear", "competitor": "linear", "warmup": "testing.warmup"},
 )
