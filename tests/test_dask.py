@@ -7,12 +7,14 @@ import os
 import signal
 import time
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
 from benchmarks.objectives._scale_case import Messages
 from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
 from threadpoolctl import threadpool_info
 
 import kernelgrad as kg
@@ -38,7 +40,7 @@ LOCAL = {"dashboard_address": "127.0.0.1:0", "threads_per_worker": 1}
 
 
 @pytest.fixture(scope="module")
-def client():
+def processes():
     # workers multiply as this process does, whatever has become of its environment
     cores = {i["architecture"] for i in threadpool_info() if i["internal_api"] == "openblas"}
     environ = {"OPENBLAS_CORETYPE": cores.pop()} if cores else {}
@@ -51,6 +53,20 @@ def client():
         dask.config.set(options),
         distributed.LocalCluster(
             n_workers=2, processes=True, host="127.0.0.1", silence_logs=50, **LOCAL
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module", params=["threads", pytest.param("processes", marks=slow)])
+def client(request):
+    if request.param == "processes":
+        yield request.getfixturevalue("processes")
+        return
+    with (
+        distributed.LocalCluster(
+            n_workers=2, processes=False, silence_logs=50, **LOCAL
         ) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):
@@ -163,9 +179,9 @@ def test_predictions_and_features_are_lazy_and_by_blocks():
 
 @pytest.mark.usefixtures("here")
 def test_few_rows_are_fitted_here():
-    model = KernelRegressor(random_state=0).fit(array(X[:300], (100, 200)), Y[:300])
+    model = KernelRegressor(gamma=0.5, alpha=1e-3).fit(array(X[:300], (100, 200)), Y[:300])
     assert model.history_["solver"] == "direct"
-    expected = KernelRegressor(random_state=0).fit(X[:300], Y[:300]).predict(X)
+    expected = KernelRegressor(gamma=0.5, alpha=1e-3).fit(X[:300], Y[:300]).predict(X)
     np.testing.assert_array_equal(model.predict(X), expected)
 
 
@@ -203,7 +219,7 @@ class Piece:
         return float(self.values.sum()) + sum(more)
 
     def home(self):
-        return os.getpid(), kg.get_num_threads()
+        return distributed.get_worker().address, kg.get_num_threads()
 
     def parts(self, *more):
         return self.values**3, self.number, more
@@ -277,9 +293,9 @@ def kill(client, n=1):
 
 @slow
 @pytest.mark.parametrize("harm", [kill, lambda c: c.sync(c.scheduler_comm.comm.close)])
-def test_a_team_survives_a_killed_worker_and_a_lost_connection(client, harm):
-    asked = team(client)
-    assert run(asked.ask, between=lambda step: step == 2 and harm(client)) == alone()
+def test_a_team_survives_a_killed_worker_and_a_lost_connection(processes, harm):
+    asked = team(processes)
+    assert run(asked.ask, between=lambda step: step == 2 and harm(processes)) == alone()
 
 
 def test_errors_name_the_piece(client, tmp_path):
@@ -358,7 +374,7 @@ def test_any_number_of_workers_makes_the_same_model(local, n_workers):
 
 
 @slow
-def test_bytes_do_not_grow_with_rows(client, monkeypatch):
+def test_bytes_do_not_grow_with_rows(processes, monkeypatch):
     for module in (reading, shards, solver):
         monkeypatch.setattr(module, "SHARD", 100)  # 12 shards, 8 bundles
     y = np.digitize(Y, np.quantile(Y, np.arange(0.1, 1, 0.1)))
@@ -367,7 +383,7 @@ def test_bytes_do_not_grow_with_rows(client, monkeypatch):
     with Messages() as watch:
         KernelClassifier(
             solver=descent, max_iter=blocks, gamma=0.5, alpha=1e-5, random_state=0,
-            memory_limit=1e4, probability=False, engine=DaskEngine(client), callbacks=[watch],
+            memory_limit=1e4, probability=False, engine=DaskEngine(processes), callbacks=watch,
         ).fit(array(X), array(y))  # fmt: skip
     row = 4 * D + 8  # and its square
     most = {  # to each worker, and to and from shards
@@ -399,9 +415,9 @@ class At(Callback):
 
 
 @slow
-def test_a_fit_survives_a_killed_worker_and_goes_on_from_a_checkpoint(client, local, tmp_path):
-    engine, killed = DaskEngine(client), []
-    callback = At(lambda: killed.extend(kill(client)))
+def test_a_fit_survives_a_kill_and_goes_on_from_a_checkpoint(processes, local, tmp_path):
+    engine, killed = DaskEngine(processes), []
+    callback = At(lambda: killed.extend(kill(processes)))
     same(few_blocks(engine=engine, callbacks=callback).fit(array(X), array(Y)), local)
     assert len(killed) == 1
     keeper = Checkpoint(tmp_path / "kept", every=1, resume=True)
@@ -414,7 +430,7 @@ def test_a_fit_survives_a_killed_worker_and_goes_on_from_a_checkpoint(client, lo
 
 
 @slow
-def test_a_partition_that_is_gone_ends_the_fit(client, tmp_path):
+def test_a_partition_that_is_gone_ends_the_fit(processes, tmp_path):
     paths = [tmp_path / f"{i}.npy" for i in range(2)]
     for path, part in zip(paths, np.split(X, 2), strict=True):
         np.save(path, part)
@@ -424,9 +440,9 @@ def test_a_partition_that_is_gone_ends_the_fit(client, tmp_path):
 
     def lose():
         paths[1].unlink()
-        kill(client, 2)
+        kill(processes, 2)
 
-    model = few_blocks(engine=DaskEngine(client, retries=0), callbacks=At(lose))
+    model = few_blocks(engine=DaskEngine(processes, retries=0), callbacks=At(lose))
     with pytest.raises(DataError, match=r"partitions? .*FileNotFoundError"):
         model.fit(da.concatenate(parts), array(Y))
     assert not hasattr(model, "expansion_")
@@ -452,3 +468,12 @@ def test_frames_with_text_and_classes(client):
     assert model.classes_.tolist() == ["much", "none", "some"]
     same(model, local, table)
     np.testing.assert_array_equal(model.predict_proba(table), local.predict_proba(table))
+
+
+@slow
+def test_searches_run_on_workers(processes):
+    model = KernelRegressor(solver="dsg", max_iter=2, alpha=1e-5, random_state=0)
+    search = GridSearchCV(model, {"gamma": [0.1, 1.0]}, cv=2)
+    with processes.as_current(), joblib.parallel_config(backend="dask"):
+        there = search.fit(X, Y).cv_results_["mean_test_score"]
+    np.testing.assert_array_equal(there, search.fit(X, Y).cv_results_["mean_test_score"])

@@ -207,6 +207,11 @@ class Documented(BaseEstimator):
         return f"{base.rstrip('/')}/api/generated/{{name}}.html" if base else ""
 
     def _doc_link_url_param_generator(self) -> dict[str, str]:
-        package, room = type(self).__module__.split(".")[:2]
-        where = package if room == "estimators" else f"{package}.{room}"
+        modules = (each.__module__.split(".") for each in type(self).__mro__)
+        rooms = (names[1] for names in modules if names[0] == "kernelgrad")
+        # parts in optional rooms are listed with those of the core
+        room = next(
+            each for each in rooms if each not in ("linear", "papers", "special_kernels")
+        )
+        where = "kernelgrad" if room == "estimators" else f"kernelgrad.{room}"
         return {"name": f"{where}.{type(self).__name__}"}
