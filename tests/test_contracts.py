@@ -67,7 +67,7 @@ def test_linear_solvers(name):
 
 # One estimator of each kind and of each solver of the core.
 QUICK = {
-    "KernelClassifier-dsg", "KernelClassifier-working_set", "KernelRegressor-direct",
+    "KernelClassifier-dsg", "KernelRegressor-WorkingSet(tol=1e-06)", "KernelRegressor-direct",
     "KernelRegressor-cached", "KernelRegressor-newton", "LinearClassifier-svrg",
     "LinearRegressor-sgd", "KernelNoveltyDetector-auto", "KernelDensityRatio-auto",
     "SemiSupervisedKernelClassifier-tsg", "RandomFeatures-",

@@ -18,7 +18,6 @@ from sklearn.model_selection import GridSearchCV
 from threadpoolctl import threadpool_info
 
 import kernelgrad as kg
-from cases import every
 from kernelgrad import DaskEngine, DataError, KernelClassifier, KernelRegressor
 from kernelgrad.callbacks import Callback, Checkpoint
 from kernelgrad.cluster import DaskSource, DaskTeam
@@ -355,7 +354,7 @@ def all_free(client):
     return False
 
 
-@every("chunks", [CHUNKS, (N,)])
+@pytest.mark.parametrize("chunks", [CHUNKS, pytest.param((N,), marks=slow)])
 def test_workers_make_the_same_model(client, local, chunks):
     model = few_blocks(engine=DaskEngine(client)).fit(array(X, chunks), array(Y))
     assert model.n_iter_ == 3
@@ -458,14 +457,14 @@ def test_workers_read_files_themselves(client, tmp_path, monkeypatch, share):
 
 
 def test_frames_with_text_and_classes(client):
-    labels = np.where(Y > 0.5, "much", np.where(Y > -0.5, "some", "none"))
+    labels = np.where(Y > 0, "much", "none")
     table = frame()
     frames = dd.from_pandas(table.assign(y=labels), npartitions=3)
     rows = frames.drop(columns="y"), frames.y
     model = few_blocks(KernelClassifier, engine=DaskEngine(client)).fit(*rows)
     with dask.config.set(scheduler="sync"):
         local = few_blocks(KernelClassifier).fit(*rows)
-    assert model.classes_.tolist() == ["much", "none", "some"]
+    assert model.classes_.tolist() == ["much", "none"]
     same(model, local, table)
     np.testing.assert_array_equal(model.predict_proba(table), local.predict_proba(table))
 

@@ -21,11 +21,7 @@ from kernelgrad.callbacks import Checkpoint
 HERE = Path(__file__).parent
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 ALL = "open,read,write,fsync,rename,mmap"
-# without memory, threads that Python starts leave it waiting for ever, and LLVM and Arrow abort
-SCENES = {
-    "save": ALL, "load": ALL, "fit": ALL, "resume": ALL, "memory": ALL, "read": ALL,
-    "predict": ALL.removesuffix(",mmap"), "compile": ALL.removesuffix(",mmap"),
-}  # fmt: skip
+SCENES = ("save", "load", "fit", "resume", "memory", "read")
 
 pytestmark = pytest.mark.skipif(
     COMPILER is None or not sys.platform.startswith("linux"),
@@ -70,12 +66,12 @@ def test_a_save_that_fails_leaves_the_old_model(library):
 @pytest.mark.slow
 @pytest.mark.parametrize("scene", SCENES)
 def test_every_call_fails_in_turn(library, scene):
-    outcomes = run(library, scene, SCENES[scene], 1000)
+    outcomes = run(library, scene, ALL, 1000)
     assert sum(outcomes.values()) >= 10
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scene", ["save", "load", "fit", "resume", "memory"])
+@pytest.mark.parametrize("scene", SCENES[:-1])  # without memory, Arrow aborts
 def test_allocations_fail_in_turn(library, scene):
     least = 512 if scene == "load" else 0  # SciPy uses small ones unseen
     outcomes = run(library, scene, "malloc", 1000, least, PYTHONMALLOC="malloc")
