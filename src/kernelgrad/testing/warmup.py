@@ -17,9 +17,10 @@ from tqdm import tqdm
 
 from kernelgrad.compute.caching import cache_folder
 from kernelgrad.compute.compiling import compiled_loops
-from kernelgrad.estimators import (
-    ESTIMATORS, KernelClassifier, KernelRegressor, SemiSupervisedKernelClassifier,
-)  # fmt: skip
+from kernelgrad.estimators.classifier import KernelClassifier
+from kernelgrad.estimators.files import ESTIMATORS
+from kernelgrad.estimators.regressor import KernelRegressor
+from kernelgrad.estimators.semi_supervised import SemiSupervisedKernelClassifier
 from kernelgrad.kernels import KERNELS
 from kernelgrad.linear import LinearClassifier, LinearRegressor
 from kernelgrad.losses import LOSSES
