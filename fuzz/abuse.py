@@ -26,8 +26,8 @@ from sklearn.metrics import roc_auc_score
 from sklearn.utils.validation import has_fit_parameter
 
 from fuzz.estimators import every
-from kernelgrad.estimators.warmup import METHODS
 from kernelgrad.kernels import Gaussian
+from kernelgrad.testing.warmup import METHODS
 
 _ROWS, _NEW, _COLUMNS = 160, 200, 4
 _WORSE = 0.15  # of a score: more than what some rows less may cost

@@ -11,13 +11,10 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
-import numba
 import numpy as np
 
 from kernelgrad import KernelRegressor, load, open_source
 from kernelgrad.callbacks import Checkpoint
-from kernelgrad.cli import main as command
-from kernelgrad.compute.caching import njit
 from kernelgrad.files.disk import ScratchFolder
 from kernelgrad.solvers.block_descent.shards import Scratch
 
@@ -199,69 +196,8 @@ class Read:
         return None if not done or np.array_equal(self.found, X) else "different"
 
 
-class Predict:
-    """A command writes predictions."""
-
-    def __init__(self, folder):
-        self.path, self.model, self.data = (folder / name for name in ("p.npy", "m", "x.npz"))
-        KernelRegressor(gamma=0.5, alpha=1e-3).fit(X, Y).save(self.model)
-        np.savez(self.data, X=X)
-        self.prepare()
-        assert self.command() == 0
-        self.expected = self.path.read_bytes()
-
-    def prepare(self):
-        self.path.write_bytes(b"old")
-
-    def command(self):
-        return command(["predict", str(self.model), str(self.data), "--output", str(self.path)])
-
-    def act(self, armed):
-        with armed:
-            code = self.command()
-        if code:
-            raise OSError(f"exit code {code}")
-
-    def wrong(self, done):
-        found = self.path.read_bytes()  # the line that tells the end may fail after the file
-        return None if found == self.expected or (not done and found == b"old") else "lost"
-
-
-class Compile:
-    """A compiled loop is kept and found."""
-
-    def __init__(self, folder):
-        self.folder = folder
-        numba.config.CACHE_DIR = str(folder)
-
-    def prepare(self):
-        for path in self.folder.rglob("*"):
-            if path.is_file():
-                path.unlink()
-
-    def act(self, armed):
-        self.found = []
-        for name in ("save_overload", "load_overload"):
-            loop = njit(cache=True)(double)
-            method = getattr(loop._cache, name)
-
-            def failing(*args, method=method):
-                with armed:
-                    return method(*args)
-
-            setattr(loop._cache, name, failing)
-            self.found.append(loop(1.5))
-
-    def wrong(self, done):
-        return None if done and self.found == [3.0, 3.0] else "lost"
-
-
-def double(x):
-    return 2 * x
-
-
 SCENES = {each.__name__.lower(): each for each in Save.__subclasses__() + Fit.__subclasses__()}
-SCENES |= {each.__name__.lower(): each for each in (Save, Fit, Memory, Read, Predict, Compile)}
+SCENES |= {each.__name__.lower(): each for each in (Save, Fit, Memory, Read)}
 CLEAR = (OSError, MemoryError, ValueError)
 
 

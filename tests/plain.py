@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernelgrad import KernelClassifier, KernelRegressor
+from kernelgrad.kernels import KERNELS, Gaussian, Laplacian, get_kernel
 
 
 def plain_classifier(loss: Any = "log_loss", *args: Any, **params: Any) -> KernelClassifier:
@@ -20,3 +21,16 @@ def plain_regressor(loss: Any = "squared", *args: Any, **params: Any) -> KernelR
 def _given(params: dict[str, Any]) -> dict[str, Any]:
     penalty = {} if params.get("C") is not None else {"alpha": 1e-6}
     return {"gamma": "median", **penalty, **params}
+
+
+def kernel_of(name: str) -> Any:
+    """Return a kernel of a registered name, for rows of 3 columns, or 9 of `convolutional`."""
+    if name == "sum":
+        return Gaussian(0.5) + Laplacian(0.4)
+    if name == "product":
+        return Gaussian(0.5) * Laplacian(0.4)
+    if name == "dot_product":
+        return KERNELS[name]((1.0, 1.0, 0.5), gamma=0.1)
+    if name == "convolutional":
+        return KERNELS[name]((3, 3), patch_size=2, gamma=0.5)
+    return get_kernel(name, gamma="median")

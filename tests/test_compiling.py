@@ -261,7 +261,7 @@ def test_after_a_warm_up_default_fits_compile_nothing():
         import scipy.sparse as sp
         from numba.core.dispatcher import Dispatcher
         import kernelgrad
-        from kernelgrad.estimators.warmup import METHODS, default_fits
+        from kernelgrad.testing.warmup import METHODS, default_fits
 
         def loops():
             return {

@@ -7,20 +7,13 @@ import pytest
 from fuzz import estimators
 
 from cases import every
-from kernelgrad import LinearRegressor, get_num_threads
-from kernelgrad.kernels import KERNELS, Gaussian, Laplacian, get_kernel
+from kernelgrad import LinearRegressor, get_num_threads, testing
+from kernelgrad.kernels import KERNELS
 from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES
-from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
-from kernelgrad.testing import (
-    check_estimator_contract,
-    check_kernel,
-    check_linear_solver,
-    check_loss,
-    check_relations,
-    check_solver,
-    check_unlabelled_loss,
-)
+from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, CachedBlockDescent, SoftLabels
+from plain import kernel_of
 
+slow = pytest.mark.slow
 OPTIONS = {"max_iter": 4, "alpha": 1e-2}
 ESTIMATORS = list(estimators.every(**OPTIONS))
 
@@ -29,87 +22,101 @@ def title(estimator):
     return f"{type(estimator).__name__}-{getattr(estimator, 'solver', '')}"
 
 
-# what a kernel needs that cannot be made from its name
-OBJECTS = {
-    "sum": lambda: Gaussian(0.5) + Laplacian(0.4),
-    "product": lambda: Gaussian(0.5) * Laplacian(0.4),
-    "dot_product": lambda: KERNELS["dot_product"]((1.0, 1.0, 0.5), gamma=0.1),
-    "convolutional": lambda: KERNELS["convolutional"]((3, 3), patch_size=2, gamma=0.5),
+# One part of each paper and optional room is checked in the quick suite, of the core all.
+LIGHT = {"intersection", "cdsg", "sbp", "tsg", "sgd", "svrg", "s3gd"}
+OPTIONAL = {
+    name for known in (KERNELS, SOLVERS, LINEAR_SOLVERS) for name in known.lazy.values()
+} - LIGHT
+# Contracts of solvers are about states: few centres and short searches do.
+SMALL = {
+    "cached": CachedBlockDescent(block_size=32, inner_steps=1),
+    "soft_labels": SoftLabels(choose=False, rounds=1, last_round=1, n_centres=20),
 }
-COLUMNS = {"convolutional": 9}
+
+
+def parts(names):
+    return [pytest.param(name, marks=slow if name in OPTIONAL else []) for name in names]
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses(name):
-    check_loss(LOSSES[name]())
+    testing.check_loss(LOSSES[name]())
 
 
 @pytest.mark.parametrize("name", UNLABELLED_LOSSES)
 def test_unlabelled_losses(name):
-    check_unlabelled_loss(UNLABELLED_LOSSES[name]())
+    testing.check_unlabelled_loss(UNLABELLED_LOSSES[name]())
 
 
-@pytest.mark.parametrize("name", [name for name in KERNELS if name != "precomputed"])
+@pytest.mark.parametrize("name", parts(name for name in KERNELS if name != "precomputed"))
 def test_kernels(name):
-    kernel = OBJECTS[name]() if name in OBJECTS else get_kernel(name, gamma="median")
-    X = np.random.default_rng(3).random((24, COLUMNS.get(name, 3)))
-    check_kernel(kernel, X=2.0 * X)
+    columns = 9 if name == "convolutional" else 3
+    X = np.random.default_rng(3).random((24, columns))
+    testing.check_kernel(kernel_of(name), X=2.0 * X)
 
 
-@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("name", parts(SOLVERS))
 def test_solvers(name):
-    check_solver(SOLVERS[name]())
+    testing.check_solver(SMALL[name] if name in SMALL else SOLVERS[name]())
 
 
-@pytest.mark.parametrize("name", LINEAR_SOLVERS)
+@pytest.mark.parametrize("name", parts(LINEAR_SOLVERS))
 def test_linear_solvers(name):
-    check_linear_solver(LINEAR_SOLVERS[name]())
+    testing.check_linear_solver(LINEAR_SOLVERS[name]())
 
 
+# One estimator of each kind and of each solver of the core.
+QUICK = {
+    "KernelClassifier-dsg", "KernelRegressor-WorkingSet(tol=1e-06)", "KernelRegressor-direct",
+    "KernelRegressor-cached", "KernelRegressor-newton", "LinearClassifier-svrg",
+    "LinearRegressor-sgd", "KernelNoveltyDetector-auto", "KernelDensityRatio-auto",
+    "SemiSupervisedKernelClassifier-tsg", "RandomFeatures-",
+}  # fmt: skip
 # rows whose classes are no clusters are fair game here
-@pytest.mark.filterwarnings("ignore:Class . is .* of the labelled rows:UserWarning")
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=title)
+pytestmark = pytest.mark.filterwarnings("ignore:Class . is .* of the labelled rows:UserWarning")
+
+
+def quickly(names):
+    return pytest.mark.parametrize(
+        "estimator",
+        [pytest.param(e, marks=[] if title(e) in names else slow) for e in ESTIMATORS],
+        ids=title,
+    )
+
+
+@quickly(QUICK)
 def test_estimators(estimator):
-    check_estimator_contract(estimator)
+    testing.check_estimator_contract(estimator)
 
 
-# all rows at once, a stream, pairs of rows; Newton steps and slopes of linear functions
-QUICK = tuple(
-    f"{cls}-{solver}"
-    for cls in ("KernelRegressor", "KernelClassifier", "LinearRegressor", "LinearClassifier")
-    for solver in ("direct", "dsg", "working_set", "rbcd", "sgd")
-)
-
-
-@pytest.mark.filterwarnings("ignore:Class . is .* of the labelled rows:UserWarning")
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        pytest.param(each, marks=[] if title(each) in QUICK else pytest.mark.slow)
-        for each in ESTIMATORS
-    ],
-    ids=title,
-)
+@quickly({name for name in QUICK if name.startswith(("KernelC", "KernelR", "LinearR"))})
 def test_relations(estimator):
-    check_relations(estimator)
+    testing.check_relations(estimator)
+
+
+CONTRACT, RELATIONS = testing.check_estimator_contract, testing.check_relations
 
 
 @every(
     ("check", "depends", "told"),
     [
-        (check_estimator_contract, lambda X, y, w: np.random.rand(), "global generator"),  # noqa: NPY002
-        (check_estimator_contract, lambda X, y, w: y[0], "the order of rows"),
-        (check_estimator_contract, lambda X, y, w: len(y), "repeating rows"),
+        (CONTRACT, lambda X, y, w: np.random.rand(), "global generator"),  # noqa: NPY002
+        (CONTRACT, lambda X, y, w: y[0], "the order of rows"),
+        (CONTRACT, lambda X, y, w: len(y), "repeating rows"),
+        (CONTRACT, lambda X, y, w: get_num_threads(), "threads change the bits"),
+        (RELATIONS, lambda X, y, w: X.dtype == np.float32, "float32"),
         (
-            check_estimator_contract,
-            lambda X, y, w: get_num_threads(),
-            "threads change the bits",
+            testing.check_relations,
+            lambda X, y, w: 0.0 if w is None else np.sum(w),
+            "weights times 4",
         ),
-        (check_relations, lambda X, y, w: X.dtype == np.float32, "float32"),
-        (check_relations, lambda X, y, w: 0.0 if w is None else np.sum(w), "weights times 4"),
-        (check_relations, lambda X, y, w: np.max(y) > 3, "targets times 4"),
-        (check_relations, lambda X, y, w: np.min(y) > 3, "targets plus 8"),
-        (check_relations, lambda X, y, w: np.std(y) * np.mean(X[:, 0]), "in reverse order"),
+        (RELATIONS, lambda X, y, w: np.max(y) > 3, "targets times 4"),
+        (RELATIONS, lambda X, y, w: np.min(y) > 3, "targets plus 8"),
+        (
+            testing.check_relations,
+            lambda X, y, w: np.std(y) * np.mean(X[:, 0]),
+            "in reverse order",
+        ),
     ],
 )
 def test_models_that_depend_on_what_must_not_matter_are_found(

@@ -1,3 +1,5 @@
+"""Collections of dask as rows, and fits on the workers of a cluster."""
+
 from __future__ import annotations
 
 import gc
@@ -5,30 +7,22 @@ import os
 import signal
 import time
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
 from benchmarks.objectives._scale_case import Messages
 from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV
 from threadpoolctl import threadpool_info
 
-from kernelgrad import (
-    CachedBlockDescent,
-    DaskEngine,
-    DataError,
-    KernelClassifier,
-    KernelRegressor,
-    RandomFeatures,
-    load,
-    open_source,
-)
+import kernelgrad as kg
+from kernelgrad import DaskEngine, DataError, KernelClassifier, KernelRegressor
 from kernelgrad.callbacks import Callback, Checkpoint
-from kernelgrad.cluster import shards as _workers
-from kernelgrad.cluster.engine import DaskTeam
-from kernelgrad.cluster.source import DaskSource
-from kernelgrad.compute.threads import get_num_threads
-from kernelgrad.estimators import reading as _reading
+from kernelgrad.cluster import DaskSource, DaskTeam
+from kernelgrad.cluster import shards as held
+from kernelgrad.estimators import reading
 from kernelgrad.solvers.block_descent import shards, solver
 
 dask = pytest.importorskip("dask")
@@ -36,41 +30,46 @@ distributed = pytest.importorskip("distributed")
 da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
 
+slow = pytest.mark.slow
 N, D = 1200, 4
 CHUNKS = (500, 0, 300, 400)
+X = np.random.default_rng(0).normal(size=(N, D)).astype(np.float32)
+Y = np.sin(2 * X[:, 0]) + X[:, 1]
+LOCAL = {"dashboard_address": "127.0.0.1:0", "threads_per_worker": 1}
 
 
 @pytest.fixture(scope="module")
-def client():
+def processes():
     # workers multiply as this process does, whatever has become of its environment
     cores = {i["architecture"] for i in threadpool_info() if i["internal_api"] == "openblas"}
     environ = {"OPENBLAS_CORETYPE": cores.pop()} if cores else {}
     before = dask.config.get("distributed.nanny.pre-spawn-environ")
+    options = {
+        "distributed.comm.timeouts.connect": "3s",
+        "distributed.nanny.pre-spawn-environ": before | environ,
+    }
     with (
-        dask.config.set(
-            {
-                "distributed.comm.timeouts.connect": "3s",
-                "distributed.nanny.pre-spawn-environ": before | environ,
-            }
-        ),
+        dask.config.set(options),
         distributed.LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            silence_logs=50,
+            n_workers=2, processes=True, host="127.0.0.1", silence_logs=50, **LOCAL
         ) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):
         yield client
 
 
-@pytest.fixture(scope="module")
-def rows():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(N, D)).astype(np.float32)
-    return X, np.sin(2 * X[:, 0]) + X[:, 1]
+@pytest.fixture(scope="module", params=["threads", pytest.param("processes", marks=slow)])
+def client(request):
+    if request.param == "processes":
+        yield request.getfixturevalue("processes")
+        return
+    with (
+        distributed.LocalCluster(
+            n_workers=2, processes=False, silence_logs=50, **LOCAL
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
 
 
 @pytest.fixture
@@ -84,89 +83,63 @@ def array(values, chunks=CHUNKS):
     return da.from_array(values, chunks=(chunks, *((size,) for size in values.shape[1:])))
 
 
-def frame(X, y=None):
-    return pd.DataFrame(X, columns=list("abcd")).assign(
-        **({} if y is None else {"y": y}), kind=np.where(X[:, 0] > 0, "up", "down")
-    )
+def frame(rows=X):
+    kinds = np.where(rows[:, 0] > 0, "up", "down")
+    return pd.DataFrame(rows, columns=list("abcd")).assign(kind=kinds)
 
 
-# -- sources ---------------------------------------------------------------------------
+# -- sources and predictions, without a cluster ------------------------------------------
 
 
 @pytest.mark.usefixtures("here")
-def test_source_reads_what_arrays_hold(rows):
-    X, y = rows
-    w = np.arange(N) / N
-    source = DaskSource(array(X), array(y, (700, 500)), w)
+def test_a_source_reads_what_arrays_hold():
+    w, some = np.arange(N) / N, np.array([1100, 3, 501, 499, 3, 799, 800])
+    source = DaskSource(array(X), array(Y, (700, 500)), w)
     assert (source.n_rows, source.n_features) == (N, D)
-    assert source.has_target
-    assert source.has_weight
-    for start, stop in [(0, N), (499, 501), (500, 800), (799, 1100), (3, 3), (N, N)]:
-        batch = source.read(start, stop)
-        np.testing.assert_array_equal(batch.X, X[start:stop])
-        np.testing.assert_array_equal(batch.y, y[start:stop])
-        np.testing.assert_array_equal(batch.sample_weight, w[start:stop])
-        np.testing.assert_array_equal(batch.rows, np.arange(start, stop))
-    some = np.array([1100, 3, 501, 499, 3, 799, 800])
-    batch = source.take(some)
-    np.testing.assert_array_equal(batch.X, X[some])
-    np.testing.assert_array_equal(batch.y, y[some])
-    np.testing.assert_array_equal(batch.sample_weight, w[some])
-    np.testing.assert_array_equal(np.concatenate(list(source.target_chunks())), y)
+    for batch, rows in [
+        *(
+            (source.read(a, b), np.arange(a, b))
+            for a, b in [(0, N), (499, 801), (3, 3), (N, N)]
+        ),
+        (source.take(some), some),
+    ]:
+        np.testing.assert_array_equal(batch.X, X[rows])
+        np.testing.assert_array_equal(batch.y, Y[rows])
+        np.testing.assert_array_equal(batch.sample_weight, w[rows])
+    np.testing.assert_array_equal(np.concatenate(list(source.target_chunks())), Y)
     assert source.block_starts().tolist() == [0, 500, 500, 800]
+    labels = np.where(Y > 0, "yes", "no").astype(object)
+    summary = DaskSource(array(X), array(labels)).summarize_target()
+    assert summary.classes.tolist() == ["no", "yes"]
+    assert summary.counts.tolist() == [(labels == "no").sum(), (labels == "yes").sum()]
 
 
 @pytest.mark.usefixtures("here")
-def test_source_of_sparse_blocks_and_of_columns_in_two_blocks(rows):
-    X = np.where(rows[0] > 0, rows[0], 0)
-    blocks = array(X).map_blocks(sp.csr_matrix, meta=sp.csr_matrix((0, 0), dtype=X.dtype))
+def test_a_source_of_csr_blocks_of_column_blocks_of_unknown_lengths_and_of_frames():
+    zeros = np.where(X > 0, X, 0)
+    blocks = array(zeros).map_blocks(sp.csr_matrix, meta=sp.csr_matrix((0, 0), dtype=X.dtype))
     source = DaskSource(blocks)
     assert source.is_sparse
-    np.testing.assert_array_equal(source.read(450, 900).X.toarray(), X[450:900])
-    np.testing.assert_array_equal(source.take(np.array([900, 4])).X.toarray(), X[[900, 4]])
+    np.testing.assert_array_equal(source.read(450, 900).X.toarray(), zeros[450:900])
+    np.testing.assert_array_equal(source.take(np.array([900, 4])).X.toarray(), zeros[[900, 4]])
     wide = DaskSource(da.from_array(X, chunks=(400, 3)))
     np.testing.assert_array_equal(wide.read(300, 500).X, X[300:500])
-
-
-@pytest.mark.usefixtures("here")
-def test_source_of_unknown_lengths_leaves_the_collection_alone(rows):
-    X, y = rows
-    whole = array(X)
-    some = whole[whole[:, 0] > 0]
-    source = DaskSource(some, array(y)[whole[:, 0] > 0])
-    keep = X[:, 0] > 0
-    assert source.n_rows == keep.sum()
-    np.testing.assert_array_equal(source.read(0, source.n_rows).X, X[keep])
-    assert np.isnan(some.chunks[0]).all()
-
-
-@pytest.mark.usefixtures("here")
-def test_source_of_frames(rows):
-    table = frame(*rows)
-    frames = dd.from_pandas(table, npartitions=3)
-    source = DaskSource(frames.drop(columns="y"), frames.y)
+    some = array(X)[array(X)[:, 0] > 0]
+    source = DaskSource(some, array(Y)[array(X)[:, 0] > 0])
+    np.testing.assert_array_equal(source.read(0, source.n_rows).X, X[X[:, 0] > 0])
+    assert np.isnan(some.chunks[0]).all()  # the collection is left alone
+    table = frame()
+    source = DaskSource(dd.from_pandas(table, npartitions=3), Y)
     assert source.as_frame
     assert source.feature_names == ["a", "b", "c", "d", "kind"]
     taken = source.take(np.array([700, 2])).X.to_pandas()
     assert taken.kind.tolist() == table.kind[[700, 2]].tolist()
-    np.testing.assert_array_equal(source.read(0, N).y, rows[1])
 
 
 @pytest.mark.usefixtures("here")
-def test_classes_are_counted_by_partitions(rows):
-    labels = np.where(rows[1] > 0, "yes", "no").astype(object)
-    summary = DaskSource(array(rows[0]), array(labels)).summarize_target()
-    assert summary.classes.tolist() == ["no", "yes"]
-    assert summary.counts.tolist() == [(labels == "no").sum(), (labels == "yes").sum()]
-    assert summary.n_rows == N
-    assert DaskSource(array(rows[0]), array(rows[1])).summarize_target().classes is None
-
-
-@pytest.mark.usefixtures("here")
-def test_source_refusals(rows):
-    X, y = rows
+def test_source_refusals():
     with pytest.raises(ValueError, match="two dimensions"):
-        DaskSource(array(y))
+        DaskSource(array(Y))
     with pytest.raises(TypeError, match="frame"):
         DaskSource(da.from_array(np.array([["a"], ["b"]], dtype=object), chunks=1))
     with pytest.raises(ValueError, match="sample_weight has 3 rows, but X has 1200"):
@@ -180,47 +153,51 @@ def test_source_refusals(rows):
         DaskSource(broken).read(500, 800)
 
 
-# -- prediction ------------------------------------------------------------------------
-
-
 @pytest.mark.usefixtures("here")
-def test_predictions_by_blocks(rows):
-    X, y = rows
-    model = KernelRegressor(solver="dsg", max_iter=3, gamma=0.5, alpha=1e-5, random_state=0)
-    model.fit(X, y)
+def test_predictions_and_features_are_lazy_and_by_blocks():
+    options = {"solver": "dsg", "max_iter": 3, "gamma": 0.5, "alpha": 1e-5, "random_state": 0}
+    model = KernelRegressor(**options).fit(X, Y)
     lazy = model.predict(array(X))
     assert isinstance(lazy, da.Array)
     assert lazy.chunks == (tuple(filter(None, CHUNKS)),)
-    expected = np.concatenate([model.predict(part) for part in np.split(X, (500, 800))])
-    np.testing.assert_array_equal(lazy.compute(), expected)
-    assert model.score(array(X), array(y)) == pytest.approx(model.score(X, y), abs=1e-12)
-
-
-@pytest.mark.usefixtures("here")
-def test_frames_are_predicted_by_blocks(rows):
-    X, y = rows
-    table, labels = frame(X), np.where(y > 0, "yes", "no")
-    model = KernelClassifier(solver="dsg", max_iter=3, gamma=0.5, alpha=1e-5, random_state=0)
-    model.fit(table, labels)
+    np.testing.assert_allclose(lazy.compute(), model.predict(X), atol=1e-5)
+    assert model.score(array(X), array(Y)) == pytest.approx(model.score(X, Y), abs=1e-6)
+    table, labels = frame(), np.where(Y > 0, "yes", "no")
+    model = KernelClassifier(**options).fit(table, labels)
     frames = dd.from_pandas(table, npartitions=3)
-    np.testing.assert_array_equal(model.predict(frames).compute(), model.predict(table))
     proba = model.predict_proba(frames)
     assert proba.shape[1] == 2
-    np.testing.assert_allclose(proba.compute(), model.predict_proba(table), atol=1e-6)
-    assert model.score(frames, labels) == model.score(table, labels)
+    np.testing.assert_allclose(proba.compute(), model.predict_proba(table), atol=1e-5)
     with pytest.raises(ValueError, match="feature names"):
         model.predict(frames[["a", "b"]])
+    features = kg.RandomFeatures(n_components=32, random_state=0).fit(array(X))
+    lazy = features.transform(array(X))
+    assert lazy.dtype == np.float32
+    np.testing.assert_allclose(lazy.compute(), features.transform(X), atol=1e-6)
 
 
 @pytest.mark.usefixtures("here")
-def test_features_are_made_by_blocks(rows):
-    model = RandomFeatures(n_components=32, random_state=0).fit(array(rows[0]))
-    lazy = model.transform(array(rows[0]))
-    assert lazy.dtype == np.float32
-    np.testing.assert_allclose(lazy.compute(), model.transform(rows[0]), atol=1e-6)
+def test_few_rows_are_fitted_here():
+    model = KernelRegressor(gamma=0.5, alpha=1e-3).fit(array(X[:300], (100, 200)), Y[:300])
+    assert model.history_["solver"] == "direct"
+    expected = KernelRegressor(gamma=0.5, alpha=1e-3).fit(X[:300], Y[:300]).predict(X)
+    np.testing.assert_array_equal(model.predict(X), expected)
 
 
-# -- teams -----------------------------------------------------------------------------
+def test_an_engine_is_checked_cloned_and_not_saved(tmp_path):
+    with pytest.raises(ValueError, match=r"Client\("):
+        DaskEngine().resolved()
+    with pytest.raises(ValueError, match="retries"):
+        DaskEngine(retries=-1)
+    with pytest.raises(TypeError, match="engine must be a DaskEngine or None, got 'dask'"):
+        KernelRegressor(engine="dask").fit(X, Y)
+    model = few_blocks(engine=DaskEngine())
+    assert clone(model).engine is model.engine
+    model.fit(X, Y).save(tmp_path / "model")  # arrays are fitted here
+    assert kg.load(tmp_path / "model").engine is None
+
+
+# -- teams -------------------------------------------------------------------------------
 
 
 class Piece:
@@ -241,13 +218,10 @@ class Piece:
         return float(self.values.sum()) + sum(more)
 
     def home(self):
-        return os.getpid()
+        return distributed.get_worker().address, kg.get_num_threads()
 
     def parts(self, *more):
         return self.values**3, self.number, more
-
-    def threads(self):
-        return get_num_threads()
 
     def fail(self):
         raise OSError("gone")
@@ -258,79 +232,54 @@ def pieces(n=6):
     return [Piece(rng.normal(size=100), i) for i in range(n)]
 
 
-def team(client, n=6, made=None, **options):
+def team(client, n=6, made=None, summed=frozenset(), **options):
     makers = made or [dask.delayed(piece) for piece in pieces(n)]
     names = [f"piece {i}" for i in range(len(makers))]
-    return DaskTeam(DaskEngine(client, **options), makers, frozenset({"move"}), names)
+    engine = DaskEngine(client, **options)
+    return DaskTeam(engine, makers, frozenset({"move"}), names, summed=summed)
 
 
-def run(asked, n=4, between=None):
-    """Move all pieces n times, as a fit does; return all that they answered."""
+def run(ask, n=4, between=lambda step: None):
+    """Move all pieces n times, as a fit does; return all answers."""
     answers = []
     for step in range(n):
-        answers.append(asked.ask("move", np.full(100, float(step))))
-        if between is not None:
-            between(step)
-        answers.append(asked.ask("total"))
+        answers.append(ask("move", np.full(100, float(step))))
+        between(step)
+        answers.append(ask("total"))
     return answers
 
 
 def alone(n=4):
-    local, answers = pieces(), []
-    for step in range(n):
-        answers.append([piece.move(np.full(100, float(step))) for piece in local])
-        answers.append([piece.total() for piece in local])
-    return answers
+    local = pieces()
+    return run(lambda method, *args: [getattr(piece, method)(*args) for piece in local], n)
 
 
-def test_team_answers_as_pieces_do(client):
+def test_a_team_answers_as_pieces_do(client):
     asked = team(client)
-    assert run(asked) == alone()
-    assert len(set(asked.ask("home"))) == 2
-    each = [(1.0,), None, (2.0, 3.0), (), None, (4.0,)]
-    plain = asked.ask("total")
+    assert run(asked.ask) == alone()
+    homes, threads = zip(*asked.ask("home"), strict=True)
+    assert (len(set(homes)), set(threads)) == (2, {1})
+    plain, each = asked.ask("total"), [(1.0,), None, (2.0, 3.0), (), None, (4.0,)]
     assert asked.ask("total", each=each) == [
         None if more is None else p + sum(more) for p, more in zip(plain, each, strict=True)
     ]
-
-
-def test_sums_are_those_of_the_pieces_in_order(client):
-    n = 37
-    asked = DaskTeam(
-        DaskEngine(client),
-        [dask.delayed(piece) for piece in pieces(n)],
-        frozenset(),
-        n * ["piece"],
-        summed=frozenset({"parts"}),
-    )
-    expected = np.sum([piece.parts()[0] for piece in pieces(n)], axis=0)
-    answers = asked.ask("parts")
-    np.testing.assert_array_equal(np.sum([answer[0] for answer in answers], axis=0), expected)
-    assert [answer[1:] for answer in answers] == [(i, ()) for i in range(n)]
-    each = [None, *((i,) for i in range(1, n))]
-    answers = asked.ask("parts", each=each)
-    assert answers[0] is None
-    assert [answer[1:] for answer in answers[1:]] == [(i, (i,)) for i in range(1, n)]
-    expected = np.sum([piece.parts()[0] for piece in pieces(n)[1:]], axis=0)
-    np.testing.assert_array_equal(np.sum([a[0] for a in answers[1:]], axis=0), expected)
-
-
-def test_arguments_may_change_after_a_call(client):
-    asked, by = team(client), np.zeros(100)
+    by = np.zeros(100)
     asked.ask("move", by)
     before = asked.ask("total")
-    by += 1.0
+    by += 1.0  # arguments may change after a call
     asked._begin()  # as after a loss
     assert asked.ask("total") == before
 
 
-def test_changes_leave_what_was_before(client):
-    asked = team(client)
-    before = asked.ask("total")
-    held = list(asked._held)
-    asked.ask("move", 1.0)
-    asked._held = held
-    assert asked.ask("total") == before
+@pytest.mark.parametrize("skipped", [0, 1])
+def test_sums_are_those_of_the_pieces_in_order(client, skipped):
+    n = 37
+    each = [None] * skipped + [(i,) for i in range(skipped, n)]
+    answers = team(client, n, summed=frozenset({"parts"})).ask("parts", each=each)
+    assert answers[:skipped] == [None] * skipped
+    assert [a[1:] for a in answers[skipped:]] == [(i, (i,)) for i in range(skipped, n)]
+    expected = np.sum([piece.parts()[0] for piece in pieces(n)[skipped:]], axis=0)
+    np.testing.assert_array_equal(np.sum([a[0] for a in answers[skipped:]], axis=0), expected)
 
 
 def kill(client, n=1):
@@ -341,41 +290,16 @@ def kill(client, n=1):
     return pids
 
 
-def test_team_survives_a_killed_worker(client):
-    asked, killed = team(client), []
-
-    def between(step):
-        if step == 2:
-            killed.extend(kill(client))
-
-    assert set(killed) < set(asked.ask("home"))
-    assert run(asked, between=between) == alone()
-    assert not set(killed) & set(asked.ask("home"))
+@slow
+@pytest.mark.parametrize("harm", [kill, lambda c: c.sync(c.scheduler_comm.comm.close)])
+def test_a_team_survives_a_killed_worker_and_a_lost_connection(processes, harm):
+    asked = team(processes)
+    assert run(asked.ask, between=lambda step: step == 2 and harm(processes)) == alone()
 
 
-def test_team_survives_a_lost_connection(client):
-    asked = team(client)
-
-    def cut(step):
-        if step == 2:
-            client.sync(client.scheduler_comm.comm.close)
-
-    assert run(asked, between=cut) == alone()
-
-
-def test_team_waits_for_a_slow_worker(client):
-    asked, local = team(client, 2), pieces(2)
-    answers = asked.ask("move", 1.0, each=[(0.3,), ()])
-    assert answers == [piece.move(1.0) for piece in local]
-
-
-def test_errors_name_the_piece(client):
-    asked = team(client, retries=0)
+def test_errors_name_the_piece(client, tmp_path):
     with pytest.raises(DataError, match=r"rows of piece 2 .*OSError\('gone'\)"):
-        asked.ask("fail", each=[None, None, (), (), None, None])
-
-
-def test_piece_that_cannot_be_read_again_is_named(client, tmp_path):
+        team(client, retries=0).ask("fail", each=[None, None, (), (), None, None])
     path = tmp_path / "values.npy"
     np.save(path, np.ones(100))
     read = [dask.delayed(Piece)(dask.delayed(np.load)(path)) for _ in range(2)]
@@ -385,106 +309,80 @@ def test_piece_that_cannot_be_read_again_is_named(client, tmp_path):
     asked._begin()  # as after a loss
     with pytest.raises(DataError, match=r"rows of piece 1 .*FileNotFoundError"):
         asked.ask("total")
-
-
-def test_lost_data_ends_with_an_error(client):
     data = client.scatter([np.ones(100), np.zeros(100)])
     asked = team(client, made=[dask.delayed(Piece)(values) for values in data])
-    asked.ask("move", 1.0)
     client.cancel(data)
     asked._begin()
     with pytest.raises(DataError, match=r"piece 0.*lost"):
         asked.ask("total")
 
 
-def test_engine_without_a_client():
-    with pytest.raises(ValueError, match=r"Client\("):
-        DaskEngine().resolved()
-    with pytest.raises(ValueError, match="retries"):
-        DaskEngine(retries=-1)
-
-
-# -- fits ------------------------------------------------------------------------------
+# -- fits --------------------------------------------------------------------------------
 
 
 @pytest.fixture(autouse=True)
 def _small_shards(monkeypatch):
-    for module in (_reading, shards, solver):
+    for module in (reading, shards, solver):
         monkeypatch.setattr(module, "SHARD", 400)
 
 
-def held_keys(dask_worker):
-    return list(dask_worker.data)
+def few_blocks(cls=KernelRegressor, **more):
+    """Return a model of three small blocks, which leaves its rows where they are."""
+    blocks = kg.CachedBlockDescent(block_size=48, inner_steps=2)
+    options = {"solver": blocks, "max_iter": 3, "gamma": 0.5, "alpha": 1e-5, "random_state": 0}
+    return cls(**options, memory_limit=1e4, **more)
+
+
+def same(model, other, rows=X):
+    assert model.history_["objective"] == other.history_["objective"]
+    np.testing.assert_array_equal(model.predict(rows), other.predict(rows))
+
+
+@pytest.fixture
+def local(here):
+    """Return the model that this process alone makes of the rows, read by pieces."""
+    return few_blocks().fit(array(X), array(Y))
 
 
 def all_free(client):
-    """Whether workers hold nothing any more, once they have heard of it."""
+    """Return whether workers hold nothing any more, once they have heard of it."""
     for _ in range(200):
         gc.collect()  # futures of earlier tests may be in cycles
-        if not any(client.run(held_keys).values()):
+        if not any(client.run(lambda dask_worker: list(dask_worker.data)).values()):
             return True
         time.sleep(0.05)
     return False
 
 
-def few_blocks(cls=KernelRegressor, **more):
-    """Return a model of three small blocks, which leaves its rows where they are."""
-    blocks = CachedBlockDescent(block_size=48, inner_steps=2)
-    given = {"solver": blocks, "max_iter": 3, "gamma": 0.5, "alpha": 1e-5, "random_state": 0}
-    return cls(**given, memory_limit=1e4, **more)
-
-
-def same(model, other, rows):
-    assert model.history_["objective"] == other.history_["objective"]
-    np.testing.assert_array_equal(model.predict(rows), other.predict(rows))
-
-
-@pytest.fixture(scope="module")
-def local(rows):
-    """Return the model that this process alone makes of the rows, read by pieces."""
-    X, y = rows
-    with pytest.MonkeyPatch.context() as patch, dask.config.set(scheduler="sync"):
-        for module in (_reading, shards, solver):
-            patch.setattr(module, "SHARD", 400)
-        return few_blocks().fit(array(X), array(y))
-
-
-@pytest.mark.parametrize("chunks", [CHUNKS, (N,)])
-def test_workers_make_the_same_model(client, rows, local, chunks):
-    X, y = rows
-    model = few_blocks(engine=DaskEngine(client)).fit(array(X, chunks), array(y))
+@pytest.mark.parametrize("chunks", [CHUNKS, pytest.param((N,), marks=slow)])
+def test_workers_make_the_same_model(client, local, chunks):
+    model = few_blocks(engine=DaskEngine(client)).fit(array(X, chunks), array(Y))
     assert model.n_iter_ == 3
-    same(model, local, X)
+    same(model, local)
     assert all_free(client)
-    assert model.score(array(X), array(y)) == pytest.approx(local.score(X, y), abs=1e-12)
 
 
+@slow
 @pytest.mark.parametrize("n_workers", [1, 4])
-def test_any_number_of_workers_makes_the_same_model(rows, local, n_workers):
-    X, y = rows
+def test_any_number_of_workers_makes_the_same_model(local, n_workers):
     with (
-        distributed.LocalCluster(
-            n_workers=n_workers,
-            threads_per_worker=1,
-            processes=False,
-            dashboard_address="127.0.0.1:0",
-        ) as cluster,
+        distributed.LocalCluster(n_workers=n_workers, processes=False, **LOCAL) as cluster,
         distributed.Client(cluster),  # which is current
     ):
-        same(few_blocks().fit(array(X), array(y)), local, X)
+        same(few_blocks().fit(array(X), array(Y)), local)
 
 
-def test_bytes_do_not_grow_with_rows(client, rows, monkeypatch):
-    for module in (_reading, shards, solver):
+@slow
+def test_bytes_do_not_grow_with_rows(processes, monkeypatch):
+    for module in (reading, shards, solver):
         monkeypatch.setattr(module, "SHARD", 100)  # 12 shards, 8 bundles
-    X, t = rows
-    y = np.digitize(t, np.quantile(t, np.arange(0.1, 1, 0.1)))
+    y = np.digitize(Y, np.quantile(Y, np.arange(0.1, 1, 0.1)))
     C, M, blocks, sampled = 10, 100, 4, 400
-    descent = CachedBlockDescent(block_size=M, inner_steps=1, hessian_rows=sampled)
+    descent = kg.CachedBlockDescent(block_size=M, inner_steps=1, hessian_rows=sampled)
     with Messages() as watch:
         KernelClassifier(
             solver=descent, max_iter=blocks, gamma=0.5, alpha=1e-5, random_state=0,
-            memory_limit=1e4, probability=False, engine=DaskEngine(client), callbacks=[watch],
+            memory_limit=1e4, probability=False, engine=DaskEngine(processes), callbacks=watch,
         ).fit(array(X), array(y))  # fmt: skip
     row = 4 * D + 8  # and its square
     most = {  # to each worker, and to and from shards
@@ -515,36 +413,23 @@ class At(Callback):
         return False
 
 
-def test_fit_survives_a_killed_worker(client, rows, local):
-    X, y = rows
-    killed = []
-    callback = At(lambda: killed.extend(kill(client)))
-    model = few_blocks(engine=DaskEngine(client), callbacks=callback).fit(array(X), array(y))
+@slow
+def test_a_fit_survives_a_kill_and_goes_on_from_a_checkpoint(processes, local, tmp_path):
+    engine, killed = DaskEngine(processes), []
+    callback = At(lambda: killed.extend(kill(processes)))
+    same(few_blocks(engine=engine, callbacks=callback).fit(array(X), array(Y)), local)
     assert len(killed) == 1
-    same(model, local, X)
-
-
-def test_fit_goes_on_from_a_checkpoint(client, rows, local, tmp_path):
-    X, y = rows
-
-    class StopError(Exception):
-        pass
-
-    def stop():
-        raise StopError
-
-    engine = DaskEngine(client)
-    kept = Checkpoint(tmp_path / "kept", every=1, resume=True)
-    with pytest.raises(StopError):
-        few_blocks(engine=engine, callbacks=[kept, At(stop)]).fit(array(X), array(y))
-    model = few_blocks(engine=engine, callbacks=kept).fit(array(X, (N,)), array(y))
+    keeper = Checkpoint(tmp_path / "kept", every=1, resume=True)
+    stop = few_blocks(engine=engine, callbacks=[keeper, At(lambda: 1 / 0)])
+    with pytest.raises(ZeroDivisionError):
+        stop.fit(array(X), array(Y))
+    model = few_blocks(engine=engine, callbacks=keeper).fit(array(X, (N,)), array(Y))
     assert model.history_["iteration"] == [1, 2, 3]
-    same(model, local, X)
+    same(model, local)
 
 
-@pytest.mark.slow
-def test_partition_that_is_gone_ends_the_fit(client, rows, tmp_path):
-    X, y = rows
+@slow
+def test_a_partition_that_is_gone_ends_the_fit(processes, tmp_path):
     paths = [tmp_path / f"{i}.npy" for i in range(2)]
     for path, part in zip(paths, np.split(X, 2), strict=True):
         np.save(path, part)
@@ -554,71 +439,40 @@ def test_partition_that_is_gone_ends_the_fit(client, rows, tmp_path):
 
     def lose():
         paths[1].unlink()
-        kill(client, 2)
+        kill(processes, 2)
 
-    model = few_blocks(engine=DaskEngine(client, retries=0), callbacks=At(lose))
+    model = few_blocks(engine=DaskEngine(processes, retries=0), callbacks=At(lose))
     with pytest.raises(DataError, match=r"partitions? .*FileNotFoundError"):
-        model.fit(da.concatenate(parts), array(y))
+        model.fit(da.concatenate(parts), array(Y))
     assert not hasattr(model, "expansion_")
 
 
-@pytest.mark.parametrize("share", [1.0, 0.0])
-def test_workers_read_files_themselves(client, rows, tmp_path, monkeypatch, share):
-    monkeypatch.setattr(_workers, "_ROWS_SHARE", share)  # 0: rows are read in every pass
-    frame(*rows).to_parquet(tmp_path / "rows.parquet", row_group_size=350)
-    source = open_source(tmp_path / "rows.parquet", target="y", drop=["kind"])
+@pytest.mark.parametrize("share", [1.0, pytest.param(0.0, marks=slow)])
+def test_workers_read_files_themselves(client, tmp_path, monkeypatch, share):
+    monkeypatch.setattr(held, "_ROWS_SHARE", share)  # 0: rows are read in every pass
+    frame().assign(y=Y).to_parquet(tmp_path / "rows.parquet", row_group_size=350)
+    source = kg.open_source(tmp_path / "rows.parquet", target="y", drop=["kind"])
     model = few_blocks(engine=DaskEngine(client)).fit(source)
-    same(model, few_blocks().fit(source), frame(rows[0]).drop(columns="kind"))
+    same(model, few_blocks().fit(source), frame().drop(columns="kind"))
 
 
-def test_frames_with_text_and_classes(client, rows):
-    X, y = rows
-    table, labels = frame(X), np.where(y > 0.5, "much", np.where(y > -0.5, "some", "none"))
+def test_frames_with_text_and_classes(client):
+    labels = np.where(Y > 0, "much", "none")
+    table = frame()
     frames = dd.from_pandas(table.assign(y=labels), npartitions=3)
-    given = frames.drop(columns="y"), frames.y
-    model = few_blocks(KernelClassifier, engine=DaskEngine(client)).fit(*given)
+    rows = frames.drop(columns="y"), frames.y
+    model = few_blocks(KernelClassifier, engine=DaskEngine(client)).fit(*rows)
     with dask.config.set(scheduler="sync"):
-        alone = few_blocks(KernelClassifier).fit(*given)
-    assert model.classes_.tolist() == ["much", "none", "some"]
-    same(model, alone, table)
-    np.testing.assert_array_equal(model.predict_proba(table), alone.predict_proba(table))
-    assert model.score(table, labels) > 0.8
+        local = few_blocks(KernelClassifier).fit(*rows)
+    assert model.classes_.tolist() == ["much", "none"]
+    same(model, local, table)
+    np.testing.assert_array_equal(model.predict_proba(table), local.predict_proba(table))
 
 
-def test_few_rows_are_fitted_here(rows, here):
-    X, y = rows[0][:300], rows[1][:300]
-    model = KernelRegressor(random_state=0).fit(array(X, (100, 200)), array(y, (300,)))
-    assert model.history_["solver"] == "direct"
-    np.testing.assert_array_equal(
-        model.predict(X), KernelRegressor(random_state=0).fit(X, y).predict(X)
-    )
-
-
-def test_engine_is_checked_cloned_and_not_saved(rows, tmp_path):
-    with pytest.raises(TypeError, match="engine must be a DaskEngine or None, got 'dask'"):
-        KernelRegressor(engine="dask").fit(*rows)
-    engine = DaskEngine()
-    model = few_blocks(engine=engine)
-    assert clone(model).engine is engine
-    model.fit(*rows).save(tmp_path / "model")  # arrays are fitted here
-    assert load(tmp_path / "model").engine is None
-
-
-def test_rows_of_workers_use_one_thread_each(client):
-    asked = team(client)
-    assert asked.ask("threads") == 6 * [1]
-
-
-@pytest.mark.slow
-def test_searches_run_on_workers(client, rows):
-    import joblib
-    from sklearn.model_selection import GridSearchCV
-
-    search = GridSearchCV(
-        KernelRegressor(solver="dsg", max_iter=2, alpha=1e-5, random_state=0),
-        {"gamma": [0.1, 1.0]},
-        cv=2,
-    )
-    with client.as_current(), joblib.parallel_config(backend="dask"):
-        there = search.fit(*rows).cv_results_["mean_test_score"]
-    np.testing.assert_array_equal(there, search.fit(*rows).cv_results_["mean_test_score"])
+@slow
+def test_searches_run_on_workers(processes):
+    model = KernelRegressor(solver="dsg", max_iter=2, alpha=1e-5, random_state=0)
+    search = GridSearchCV(model, {"gamma": [0.1, 1.0]}, cv=2)
+    with processes.as_current(), joblib.parallel_config(backend="dask"):
+        there = search.fit(X, Y).cv_results_["mean_test_score"]
+    np.testing.assert_array_equal(there, search.fit(X, Y).cv_results_["mean_test_score"])

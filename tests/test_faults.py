@@ -21,11 +21,7 @@ from kernelgrad.callbacks import Checkpoint
 HERE = Path(__file__).parent
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 ALL = "open,read,write,fsync,rename,mmap"
-# without memory, threads that Python starts leave it waiting for ever, and LLVM and Arrow abort
-SCENES = {
-    "save": ALL, "load": ALL, "fit": ALL, "resume": ALL, "memory": ALL, "read": ALL,
-    "predict": ALL.removesuffix(",mmap"), "compile": ALL.removesuffix(",mmap"),
-}  # fmt: skip
+SCENES = ("save", "load", "fit", "resume", "memory", "read")
 
 pytestmark = pytest.mark.skipif(
     COMPILER is None or not sys.platform.startswith("linux"),
@@ -70,21 +66,21 @@ def test_a_save_that_fails_leaves_the_old_model(library):
 @pytest.mark.slow
 @pytest.mark.parametrize("scene", SCENES)
 def test_every_call_fails_in_turn(library, scene):
-    outcomes = run(library, scene, SCENES[scene], 1000)
+    outcomes = run(library, scene, ALL, 1000)
     assert sum(outcomes.values()) >= 10
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scene", ["save", "load", "fit", "resume", "memory"])
+@pytest.mark.parametrize("scene", SCENES[:-1])  # without memory, Arrow aborts
 def test_allocations_fail_in_turn(library, scene):
     least = 512 if scene == "load" else 0  # SciPy uses small ones unseen
     outcomes = run(library, scene, "malloc", 1000, least, PYTHONMALLOC="malloc")
     assert sum(outcomes.values()) >= 40
 
 
-@pytest.mark.parametrize("count", [4, pytest.param(300, marks=pytest.mark.slow)])
-def test_kills_lose_nothing(tmp_path, count):
-    command = ["-m", "fuzz.kills", "--count", str(count), "--output", str(tmp_path)]
+@pytest.mark.slow
+def test_kills_lose_nothing(tmp_path):
+    command = ["-m", "fuzz.kills", "--count", "300", "--output", str(tmp_path)]
     path = os.pathsep.join([str(Path(kernelgrad.__file__).parents[1]), str(HERE.parent)])
     done = subprocess.run(
         [sys.executable, *command], env={**os.environ, "PYTHONPATH": path},
@@ -93,7 +89,7 @@ def test_kills_lose_nothing(tmp_path, count):
     found = json.loads((tmp_path / "kills-0.json").read_text())
     assert found["findings"] == []
     assert done.returncode == 0
-    assert sum(found["kills"].values()) == 2 * count
+    assert sum(found["kills"].values()) == 600
 
 
 @pytest.fixture

@@ -24,45 +24,25 @@ def setting(n=300, seed=0):
     return problem, TrainBatch(X, y, np.ones(n))
 
 
-SOLVERS = [
-    DSG(block_size=32, momentum=0.8),
-    DSG(block_size=32, preconditioned=False),
-    DSG(block_size=32, average=None, momentum=0.8),
-    CDSG(block_size=32, max_blocks=4, momentum=0.8),
-]
-
-
-@pytest.mark.parametrize("solver", SOLVERS, ids=repr)
+@pytest.mark.parametrize(
+    "solver",
+    [DSG(block_size=32, momentum=0.8), CDSG(block_size=32, max_blocks=4, momentum=0.8)],
+    ids=repr,
+)
 def test_kept_responses_are_predictions(solver):
     problem, batch = setting()
-    states = []
-    for fixed in (False, True):
-        p = replace(problem, fixed_rows=fixed)
-        state = solver.init(p, batch)
-        losses = [solver.step(p, state, batch).train_loss for _ in range(15)]
-        states.append((state, losses))
-    (one, a), (two, b) = states
-    np.testing.assert_allclose(a, b, rtol=1e-4)
-    np.testing.assert_allclose(
-        solver.expansion(one).raw_prediction(batch.X),
-        solver.expansion(two).raw_prediction(batch.X),
-        atol=2e-5,
-    )
-
-
-def test_other_rows_are_predicted_afresh():
-    problem, batch = setting()
     _, other = setting(seed=1)
-    solver = DSG(block_size=32, momentum=0.8)
-    infos = []
+    states, losses = [], []
     for fixed in (False, True):
         p = replace(problem, fixed_rows=fixed)
         state = solver.init(p, batch)
-        order = [batch, batch, other, other, batch]
-        infos.append([solver.step(p, state, b).train_loss for b in order])
-    np.testing.assert_allclose(infos[0], infos[1], rtol=1e-4)
+        order = [*[batch] * 10, other, other, batch]  # other rows are predicted afresh
+        losses.append([solver.step(p, state, rows).train_loss for rows in order])
+        states.append(solver.expansion(state).raw_prediction(batch.X))
+    np.testing.assert_allclose(*losses, rtol=1e-4)
+    np.testing.assert_allclose(*states, atol=2e-5)
     # a control: the rows matter, so stale responses would show
-    assert abs(infos[0][2] - infos[0][1]) > 1e-2 * infos[0][1]
+    assert abs(losses[0][10] - losses[0][9]) > 1e-2 * losses[0][9]
 
 
 def test_steps_on_a_stream_make_kept_responses_stale():
@@ -73,11 +53,10 @@ def test_steps_on_a_stream_make_kept_responses_stale():
         solver=DSG(block_size=32, momentum=0.8), max_iter=4, random_state=0, warm_start=True
     )
     model.fit(X, y).partial_fit(other, z)
-    expected = plain_regressor(solver=DSG(block_size=32, momentum=0.8), random_state=0)
-    expected.__setstate__(pickle.loads(pickle.dumps(model.__getstate__())))
+    expected = pickle.loads(pickle.dumps(model))
     model.fit(X, y)
-    for batch in [X] * 4:  # the same rows as a stream: predicted afresh in every step
-        expected.partial_fit(batch, y)
+    for _ in range(4):  # the same rows as a stream: predicted afresh in every step
+        expected.partial_fit(X, y)
     np.testing.assert_allclose(
         model.history_["train_loss"][5], expected.history_["train_loss"][5], rtol=1e-4
     )
@@ -87,7 +66,6 @@ def test_the_digest_knows_values_shapes_and_kinds():
     X = np.arange(12.0).reshape(4, 3)
     kinds = [X, X.astype(np.float32), X.reshape(3, 4), X + 1e-9, sp.csr_matrix(X)]
     assert len({rows_digest(A) for A in kinds}) == len(kinds)
-    assert rows_digest(X.copy()) == rows_digest(X)
     assert rows_digest(np.asfortranarray(X)) == rows_digest(X)
 
 

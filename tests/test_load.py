@@ -11,82 +11,56 @@ import numpy as np
 import pytest
 
 import kernelgrad as kg
-from kernelgrad.testing.estimator import _outputs
+from kernelgrad.testing.warmup import default_fits
 
 slow = pytest.mark.slow
 STATM = Path("/proc/self/statm")
+X = np.random.default_rng(0).standard_normal((200, 4))
+Y = np.sin(2 * X[:, 0]) + X[:, 1]
+CORE = [kg.KernelClassifier, kg.LinearRegressor, kg.KernelNoveltyDetector]
 
 
-def rows(n=200, seed=0):
-    X = np.random.default_rng(seed).standard_normal((n, 4))
-    return X, np.sin(2 * X[:, 0]) + X[:, 1]
-
-
-def saved(folder):
-    """Return the files of models of every kind of function and output."""
-    X, y = rows()
-    k = np.digitize(y, (-0.5, 0.5))
-    given = {"gamma": 0.3, "max_iter": 5, "random_state": 0}
-    models = [
-        kg.KernelClassifier(solver="dsg", **given).fit(X, k),
-        kg.KernelClassifier("hinge", solver="working_set", multi_class="ovo", **given).fit(
-            X, k
-        ),
-        kg.KernelRegressor(random_state=0).fit(X, y),
-        kg.KernelGaussianProcessRegressor(gamma=0.3, random_state=0).fit(X, y),
-        kg.LinearClassifier(random_state=0).fit(X, k),
-        kg.KernelNoveltyDetector(**given).fit(X),
-        kg.KernelDensityRatio(**given).fit(X, k == 0),
-        kg.SemiSupervisedKernelClassifier(**given).fit(
-            X, np.where(np.arange(200) % 3, -1, k > 0)
-        ),
-    ]
-    for i, model in enumerate(models):
-        model.save(folder / f"{i}.kgm")
-    return sorted(folder.glob("*.kgm"))
-
-
-def served(model, parts, start, seed):
-    """Return, once all threads are there, the outputs of all parts in an order of their own."""
+def used(model, parts, start, seed):
+    """Return, once all threads are there, predictions of all parts in an order of their own."""
     start.wait()
-    order = np.random.default_rng(seed).permutation(len(parts)).tolist()
-    return {j: _outputs(model, parts[j]) for j in order}
+    method = getattr(model, "transform" if hasattr(model, "transform") else "predict")
+    return {j: method(parts[j]) for j in np.random.default_rng(seed).permutation(len(parts))}
 
 
-@pytest.mark.parametrize(("n", "rounds"), [(8, 1), pytest.param(64, 20, marks=slow)])
-def test_threads_share_a_loaded_model(tmp_path, n, rounds):
-    parts = [rows(1 + 7 * i, seed=i)[0] for i in range(5)]
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    ("n", "rounds", "classes"), [(8, 1, CORE), pytest.param(64, 20, None, marks=slow)]
+)
+def test_threads_share_a_loaded_model(tmp_path, n, rounds, classes):
+    parts = [np.random.default_rng(i).standard_normal((1 + 7 * i, 4)) for i in range(5)]
     with ThreadPoolExecutor(n) as pool:
-        for path in saved(tmp_path):
-            twin = kg.load(path)
-            expected = [_outputs(twin, part) for part in parts]
+        for estimator, y in default_fits(Y, classes):
+            estimator.fit(X, y).save(tmp_path / "m.kgm")
+            expected = used(kg.load(tmp_path / "m.kgm"), parts, threading.Barrier(1), 0)
             for _ in range(rounds):
-                model, start = kg.load(path), threading.Barrier(n)  # nothing is cached yet
-                waiting = [pool.submit(served, model, parts, start, i) for i in range(n)]
+                # nothing is cached yet
+                model, start = kg.load(tmp_path / "m.kgm"), threading.Barrier(n)
+                waiting = [pool.submit(used, model, parts, start, i) for i in range(n)]
                 for j, value in (pair for each in waiting for pair in each.result().items()):
-                    for name, known in expected[j].items():
-                        assert np.array_equal(value[name], known), (model, name, j)
+                    assert np.array_equal(value, expected[j]), (model, j)
 
 
 @pytest.mark.skipif(not STATM.exists(), reason="resident memory is read from /proc")
 @pytest.mark.parametrize("n", [40, pytest.param(1000, marks=slow)])
 def test_models_that_are_dropped_leave_nothing(tmp_path, n):
-    X = np.random.default_rng(0).standard_normal((2000, 200))
-    given = {"gamma": 0.01, "max_iter": 1, "random_state": 0, "alpha": 1e-3}
-    for i, solver in enumerate(("cached", "pegasos")):
-        kg.KernelRegressor(solver=solver, **given).fit(X, X[:, 0]).save(tmp_path / f"{i}.kgm")
-    paths = sorted(tmp_path.glob("*.kgm"))
+    rows = np.random.default_rng(0).standard_normal((1000, 200))
+    model = kg.KernelRegressor(solver="cached", gamma=0.01, max_iter=1, alpha=1e-3)
+    model.fit(rows, rows[:, 0]).save(tmp_path / "m.kgm")
 
     def serve(times):
-        for i in range(times):
-            kg.load(paths[i % 2]).predict(X[:50])
+        for _ in range(times):
+            kg.load(tmp_path / "m.kgm").predict(rows[:50])
         gc.collect()
         handles = len(list(Path("/proc/self/fd").iterdir()))
         return int(STATM.read_text().split()[1]) * 4096, handles
 
     serve(20)
     before, after = serve(2), serve(n)
-    size = sum(path.stat().st_size for path in paths) / 2
     # much less than the files that were read; allocators keep some pages
-    assert after[0] - before[0] < 0.2 * n * size
+    assert after[0] - before[0] < 0.2 * n * (tmp_path / "m.kgm").stat().st_size
     assert after[1] == before[1]

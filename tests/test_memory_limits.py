@@ -12,19 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kernelgrad import (
-    CapabilityError,
-    KernelRegressor,
-    get_num_threads,
-    open_source,
-    set_num_threads,
-)
-from kernelgrad.compute.memory import (
-    available_bytes,
-    resident_bytes,
-    system_bytes,
-    within,
-)
+import kernelgrad as kg
+from kernelgrad import CapabilityError, KernelRegressor
+from kernelgrad.compute import memory
 from kernelgrad.compute.threads import one_thread
 from kernelgrad.search.metric import Machine, Metric, Sample, inverse, kernel_matrix
 from kernelgrad.solvers import DSG, CachedBlockDescent
@@ -34,26 +24,29 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 limits = importlib.import_module("benchmarks.objectives.limits")
 CASES = importlib.import_module("benchmarks.objectives._limits_case").CASES
 
-told = pytest.mark.skipif(resident_bytes() is None, reason="the system tells no memory")
+measured = pytest.mark.skipif(
+    memory.resident_bytes() is None, reason="the system tells no memory"
+)
 
 
-@told
+@measured
+@pytest.mark.slow
 def test_a_fit_holds_its_limit():
     case = {"name": "cached, one block", "rows": 2048, "columns": 30}
     case |= {"limit": 100.0, "threads": 2}
     found = limits.measured(case)
     assert 10.0 < found["MB"] <= 110.0, found
-    assert 0.0 < available_bytes() <= system_bytes()
+    assert 0.0 < memory.available_bytes() <= memory.system_bytes()
 
 
 def test_a_limit_leaves_fewer_threads():
-    set_num_threads(8)
-    with within(2e8):
-        assert get_num_threads() == 3
-        with within(1.0), one_thread():
-            assert get_num_threads() == 1
-    with within(None):
-        assert get_num_threads() == 8
+    kg.set_num_threads(8)
+    with memory.within(2e8):
+        assert kg.get_num_threads() == 3
+        with memory.within(1.0), one_thread():
+            assert kg.get_num_threads() == 1
+    with memory.within(None):
+        assert kg.get_num_threads() == 8
 
 
 def test_matrices_of_a_search_are_made_in_place():
@@ -74,7 +67,7 @@ def test_matrices_of_a_search_are_made_in_place():
     np.testing.assert_allclose(again, np.eye(2000, 3), atol=1e-9)
 
 
-@told
+@measured
 @pytest.mark.slow
 @pytest.mark.parametrize("limit", [100.0, 300.0, 1000.0])
 @pytest.mark.parametrize("name", sorted(CASES))
@@ -111,6 +104,6 @@ def test_row_groups_too_large_for_a_limit_are_not_read(tmp_path):
     pq.write_table(table, path)
     model = KernelRegressor(memory_limit=1e8, gamma=1.0, alpha=1e-3, max_iter=1, solver="dsg")
     with pytest.raises(CapabilityError, match=r"needs at least .* smaller row groups"):
-        model.fit(open_source(path, target="y"))
+        model.fit(kg.open_source(path, target="y"))
     pq.write_table(table, path, row_group_size=1000)
-    assert model.fit(open_source(path, target="y")).n_iter_ == 1
+    assert model.fit(kg.open_source(path, target="y")).n_iter_ == 1

@@ -19,7 +19,7 @@ _NAMES = {
     "estimators": (
         "KernelClassifier", "KernelDensityRatio", "KernelGaussianProcessRegressor",
         "KernelNoveltyDetector", "KernelRegressor", "LinearClassifier", "LinearRegressor",
-        "RandomFeatures", "SemiSupervisedKernelClassifier", "load", "save", "warmup",
+        "RandomFeatures", "SemiSupervisedKernelClassifier", "load", "save",
     ),
     "exceptions": ("CapabilityError", "DataError", "KernelGradError", "ModelFileError"),
     "plotting": ("LearningCurveDisplay",),
@@ -27,6 +27,7 @@ _NAMES = {
         "CDSG", "DSG", "NORMA", "SDCA", "TSG", "UDSG", "CachedBlockDescent", "DirectSolve",
         "KernelPerceptron", "Pegasos", "SoftLabels", "StochasticBatchPerceptron",
     ),
+    "testing.warmup": ("warmup",),
 }  # fmt: skip
 __getattr__, _lazy = lazy_names(
     __name__, paths={name: module for module, names in _NAMES.items() for name in names}
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     )
     from kernelgrad.estimators import load as load
     from kernelgrad.estimators import save as save
-    from kernelgrad.estimators import warmup as warmup
     from kernelgrad.exceptions import CapabilityError as CapabilityError
     from kernelgrad.exceptions import DataError as DataError
     from kernelgrad.exceptions import KernelGradError as KernelGradError
@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from kernelgrad.solvers import Pegasos as Pegasos
     from kernelgrad.solvers import SoftLabels as SoftLabels
     from kernelgrad.solvers import StochasticBatchPerceptron as StochasticBatchPerceptron
+    from kernelgrad.testing.warmup import warmup as warmup
     from kernelgrad.version import show_versions as show_versions
 
 

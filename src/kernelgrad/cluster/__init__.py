@@ -1,8 +1,10 @@
 """Clusters of dask: collections come in, rows are held and predicted on the workers."""
 
 from kernelgrad.cluster.blocks import mapped
-from kernelgrad.cluster.engine import DaskEngine, current_engine
+from kernelgrad.cluster.engine import DaskEngine, DaskTeam, current_engine
 from kernelgrad.cluster.shards import HeldRows
 from kernelgrad.cluster.source import DaskSource, as_source
 
-__all__ = ["DaskEngine", "DaskSource", "HeldRows", "as_source", "current_engine", "mapped"]
+__all__ = [
+    "DaskEngine", "DaskSource", "DaskTeam", "HeldRows", "as_source", "current_engine", "mapped",
+]  # fmt: skip

@@ -12,7 +12,6 @@ from kernelgrad.estimators.novelty import KernelNoveltyDetector
 from kernelgrad.estimators.posterior import PosteriorOperator
 from kernelgrad.estimators.regressor import KernelRegressor
 from kernelgrad.estimators.semi_supervised import SemiSupervisedKernelClassifier
-from kernelgrad.estimators.warmup import warmup
 from kernelgrad.registry import lazy_names
 
 if TYPE_CHECKING:
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
         RandomFeatures,
         competitor,
     )
+    from kernelgrad.testing.warmup import warmup
 
 for _cls in (
     KernelClassifier,
@@ -54,5 +54,7 @@ __all__ = [
 ]
 
 __getattr__, _ = lazy_names(
-    __name__, ESTIMATORS, paths={"COMPETITORS": "linear", "competitor": "linear"}
+    __name__,
+    ESTIMATORS,
+    paths={"COMPETITORS": "linear", "competitor": "linear", "warmup": "testing.warmup"},
 )

@@ -89,24 +89,10 @@ def _encode_labels(value: AnyArray, name: str) -> dict[str, Any]:
 def encode_value(value: Any, name: str = "value") -> Any:
     """Return a JSON-compatible form of `value` from which `decode_value` restores it exactly.
 
-    Parameters
-    ----------
-    value : object
-        None, bool, int, float (also infinite or NaN), str, a list, a tuple, a dict with str
-        keys, a NumPy scalar (it becomes the Python one), or a 1-D array of labels (integers,
-        floats, booleans, text, or objects that are all str), nested at will.
-    name : str, default="value"
-        Name of the value in error messages.
-
-    Returns
-    -------
-    object
-        Something that ``json.dumps(..., allow_nan=False)`` accepts.
-
-    Raises
-    ------
-    TypeError
-        If `value` holds anything else; the message names the place.
+    Values are None, bool, int, float (also infinite or NaN), str, lists, tuples, dicts with str
+    keys, NumPy scalars (they become Python ones) and 1-D arrays of labels (integers, floats,
+    booleans, text, or objects that are all str), nested at will. `name` is the name of the
+    value in the TypeError for anything else.
     """
     if isinstance(value, np.ndarray):
         return _encode_labels(value, name)
@@ -159,24 +145,9 @@ def _decode_labels(value: list[Any], dtype: str, room: int) -> AnyArray:
 
 
 def decode_value(value: Any, room: int = MOST_NESTED) -> Any:
-    """Return the value that `encode_value` was given.
+    """Return the value that `encode_value` was given; it shares nothing with the argument.
 
-    Parameters
-    ----------
-    value : object
-        The result of `encode_value`, possibly converted to JSON text and back.
-    room : int, default=200
-        Largest depth of nested values.
-
-    Returns
-    -------
-    object
-        The value; the result shares nothing mutable with the argument.
-
-    Raises
-    ------
-    ValueError
-        If `value` is not something that `encode_value` returns.
+    `room` is the largest depth of nested values.
     """
     if not isinstance(value, list | dict):
         return value
@@ -272,31 +243,9 @@ def write_container(
 ) -> None:
     """Write a file, all of it or nothing (see :func:`kernelgrad.files.disk.replacing`).
 
-    Parameters
-    ----------
-    path : str or path-like
-        Where to write; an existing file is replaced, a symbolic link is followed.
-    header : dict
-        Values that `encode_value` accepts, under str keys.
-    tensors : dict of str to ndarray
-        Boolean, integer and float arrays of any shape. The reader gets the same values and
-        dtypes in native byte order and C order.
-    kind : str, default="model"
-        Kind of contents, which the reader must request.
-    key : bytes or None, default=None
-        Secret of at least 16 bytes with which to sign the file; None does not sign it.
-
-    Raises
-    ------
-    TypeError
-        If the header or a tensor holds something that the format cannot.
-    ValueError
-        If the header is longer or nested deeper than readers allow, the key is short, or there
-        is a device, a pipe or a socket.
-    FileNotFoundError
-        If the folder of `path` does not exist.
-    OSError
-        If the file cannot be written, as on a full disk.
+    The header holds values that `encode_value` accepts, `tensors` boolean, integer and float
+    arrays of any shape, which the reader gets in native byte order and C order. The reader must
+    request the same `kind`. A `key` is a secret of at least 16 bytes that signs the file.
     """
     check_target(path)
     if type(header) is not dict:
@@ -387,31 +336,10 @@ def _check_metadata(path: Path, kind: str, metadata: dict[str, str]) -> None:
 def read_container(
     path: str | os.PathLike[str], kind: str = "model", *, key: bytes | None = None
 ) -> Contents:
-    """Read and verify a file that `write_container` wrote.
+    """Read and verify a file that `write_container` wrote; return the header and the arrays.
 
-    Parameters
-    ----------
-    path : str or path-like
-        The file.
-    kind : str, default="model"
-        The expected kind of contents.
-    key : bytes or None, default=None
-        The secret with which the file must be signed; None accepts all files.
-
-    Returns
-    -------
-    header : dict
-        The header, equal to the one written.
-    tensors : dict of str to ndarray
-        Writable copies of the arrays.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ModelFileError
-        If the file is foreign, truncated, altered, from a newer version, or not signed under
-        the key.
+    With a `key` the file must be signed under it; None accepts all files. ModelFileError is
+    raised for a file that is foreign, truncated, altered or from a newer version.
     """
     path, secret = Path(path), check_key(key)
     found = special(path)

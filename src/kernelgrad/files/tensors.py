@@ -43,13 +43,7 @@ def _bytes_of(array: AnyArray) -> memoryview:
 def write_tensors(
     file: IO[bytes], arrays: dict[str, AnyArray], metadata: dict[str, str]
 ) -> None:
-    """Write arrays in C order of boolean, integer and float dtypes, and texts.
-
-    Raises
-    ------
-    ValueError
-        If the names and the texts take more than `MOST_HEAD` bytes.
-    """
+    """Write arrays in C order of boolean, integer and float dtypes, and texts."""
     # wide items first, so that all are aligned where others map the file
     names = sorted(arrays, key=lambda name: (-arrays[name].itemsize, name))
     head: dict[str, Any] = {"__metadata__": metadata}
@@ -81,10 +75,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def parse_head(head: bytes, n_bytes: int) -> Layout:
     """Return what a head says; `n_bytes` follow it.
 
-    Raises
-    ------
-    ValueError, TypeError, LookupError, RecursionError
-        If it is not the head of such a file, or its arrays are not exactly these bytes.
+    ValueError, TypeError, LookupError or RecursionError is raised for any other head, and for
+    one whose arrays are not exactly these bytes.
     """
     if len(head) > MOST_HEAD:
         raise ValueError(f"its head takes more than {MOST_HEAD} bytes")
@@ -107,13 +99,7 @@ def parse_head(head: bytes, n_bytes: int) -> Layout:
 
 
 def read_tensors(file: BufferedReader, layout: Layout) -> dict[str, AnyArray]:
-    """Return the arrays, which follow in the file.
-
-    Raises
-    ------
-    ValueError, OverflowError
-        If they do not, or have a shape that no array has.
-    """
+    """Return the arrays, which follow in the file; raise ValueError if they do not."""
     arrays = {}
     for name, (dtype, shape) in layout.arrays.items():
         array: AnyArray = np.empty(shape, dtype)

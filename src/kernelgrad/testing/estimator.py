@@ -19,10 +19,10 @@ from sklearn.utils.validation import has_fit_parameter
 from kernelgrad.callbacks import Callback, Checkpoint, FitEvent
 from kernelgrad.compute.threads import set_num_threads
 from kernelgrad.estimators import load
-from kernelgrad.estimators.warmup import METHODS
 from kernelgrad.files.records import contents_digest, prefixed, read_container
 from kernelgrad.functions.scaling import UNITS
 from kernelgrad.testing.parameters import check_parameters, pickled, require
+from kernelgrad.testing.warmup import METHODS
 from kernelgrad.types import AnyArray, Contents, FloatArray, IntArray, Matrix
 
 _ROWS, _MANY_ROWS, _NEW_ROWS, _COLUMNS = 120, 1100, 40, 4

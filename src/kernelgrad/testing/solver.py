@@ -10,9 +10,9 @@ from unittest import mock
 import numpy as np
 
 from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.estimators.warmup import small_fits
 from kernelgrad.solvers import LinearSolver, Problem, Solver, State, Tracker, TrainBatch
 from kernelgrad.testing.parameters import check_parameters, pickled, require
+from kernelgrad.testing.warmup import small_fits
 from kernelgrad.validation import CapabilityError
 
 _ROWS, _COLUMNS, _STEPS = 150, 3, 10

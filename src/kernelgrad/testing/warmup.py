@@ -22,8 +22,8 @@ from kernelgrad.estimators.files import ESTIMATORS
 from kernelgrad.estimators.regressor import KernelRegressor
 from kernelgrad.estimators.semi_supervised import SemiSupervisedKernelClassifier
 from kernelgrad.kernels import KERNELS
+from kernelgrad.linear import LinearClassifier, LinearRegressor
 from kernelgrad.losses import LOSSES
-from kernelgrad.registry import room
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, Solver
 from kernelgrad.types import AnyArray, Float64Array, Matrix
 from kernelgrad.validation import check_name
@@ -33,13 +33,6 @@ METHODS = ("predict", "decision_function", "predict_proba", "score_samples", "tr
 _FEW, _MANY, _COLUMNS = 200, 2500, 6
 # block descent, which defaults take where the kernel matrix does not fit; nothing to search
 _BLOCKS: dict[str, Any] = {"max_iter": 3, "memory_limit": 8e6, "gamma": 0.5, "alpha": 1e-6}
-
-
-def _family(*, linear: bool) -> tuple[Any, Any]:
-    """Return the classifier and the regressor of linear functions or of kernels."""
-    if linear:
-        return room("linear").LinearClassifier, room("linear").LinearRegressor
-    return KernelClassifier, KernelRegressor
 
 
 def small_fits(
@@ -52,7 +45,8 @@ def small_fits(
     penalty: dict[str, Any] = {}
     if not linear:  # nothing to search
         options["gamma"], penalty["alpha"] = 0.5, 1e-6
-    classifier, regressor = _family(linear=linear)
+    classifier = LinearClassifier if linear else KernelClassifier
+    regressor = LinearRegressor if linear else KernelRegressor
     for name, cls in sorted(LOSSES.items()):
         if "classification" in cls.tasks:
             yield classifier(name, **options, **penalty), labels
@@ -80,16 +74,7 @@ def default_fits(
 
 
 class WarmUp(NamedTuple):
-    """What :func:`warmup` did.
-
-    Parameters
-    ----------
-    loops : int
-        Loops compiled; 0 where all were in the cache.
-    seconds : float
-    cache : Path or None
-        The folder below which compiled loops are kept.
-    """
+    """Number of loops compiled, 0 if all were cached, and the folder of the cache."""
 
     loops: int
     seconds: float
@@ -110,7 +95,7 @@ def _cases(names: Iterable[str]) -> Iterator[Case]:
         fits: list[tuple[Any, AnyArray]] = []
         if name == "auto":
             fits += default_fits(few)
-            fits += default_fits(signal, _family(linear=False), **_BLOCKS)
+            fits += default_fits(signal, (KernelClassifier, KernelRegressor), **_BLOCKS)
         for family, known in ((False, SOLVERS), (True, LINEAR_SOLVERS)):
             if name in known:
                 fits += small_fits(name, few, linear=family)
