@@ -12,13 +12,11 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.metrics import log_loss
 from sklearn.svm import SVC
 
-import kernelgrad
 from cases import every
 from kernelgrad import LinearClassifier, SemiSupervisedKernelClassifier
-from kernelgrad.calibration import MOST_ROWS, Calibration, keep_argmax
+from kernelgrad.calibration import Calibration, keep_argmax
 from kernelgrad.callbacks import Callback
 from kernelgrad.data import open_source
-from kernelgrad.estimators import classifier
 from kernelgrad.solvers import DSG
 from plain import plain_classifier
 
@@ -166,62 +164,6 @@ def test_class_weights_count():
     assert means[1] > means[0] + 0.15
 
 
-class Spy:
-    """What was fitted to calibrate, and on which rows it was scored."""
-
-    def __init__(self, monkeypatch):
-        self.fits, self.scored = [], []
-        run, seen_by = classifier.run, classifier.BaseClassifier._seen_by
-
-        def spy(solver, problem, batches, *, max_iter, callbacks):
-            def watched():
-                for batch, epoch in batches:
-                    self.fits[-1].append(batch)
-                    yield batch, epoch
-
-            self.fits.append([])
-            self.max_iter, self.tol = max_iter, getattr(solver, "tol", None)
-            return run(solver, problem, watched(), max_iter=max_iter, callbacks=callbacks)
-
-        def seen(expansion, rows, some):
-            self.scored.append((expansion, rows, some))
-            return seen_by(expansion, rows, some)
-
-        monkeypatch.setattr(classifier, "run", spy)
-        monkeypatch.setattr(classifier.BaseClassifier, "_seen_by", staticmethod(seen))
-
-
-@pytest.fixture
-def spy(monkeypatch):
-    return Spy(monkeypatch)
-
-
-@pytest.mark.parametrize(
-    ("estimator", "share", "steps"),
-    [
-        (plain_classifier("hinge"), 0.25, 40),
-        (plain_classifier("hinge", solver="cached"), 0.1, 40),
-        (LinearClassifier("hinge", max_iter=100), 0.1, 100),
-        (plain_classifier("hinge", solver=DSG(batch_size=500)), None, 12),
-    ],
-    ids=repr,
-)
-def test_rows_that_were_not_fitted_tell(estimator, share, steps, spy):
-    X, y = rows(6000)
-    model = estimator.set_params(random_state=0).fit(X, y)
-    (batches,), ((expansion, _, some),) = spy.fits, spy.scored
-    assert spy.max_iter == steps
-    if spy.tol is not None:  # which costs less
-        assert spy.tol == 10 * model.solver_.tol
-    assert expansion is not model.expansion_
-    assert len(some) <= MOST_ROWS
-    fitted = np.unique(np.concatenate([batch.rows for batch in batches]))
-    assert not np.isin(some, fitted).any()
-    if share is not None:
-        assert len(fitted) <= round(share * len(y))
-    assert "calibration" not in model.history_
-
-
 def test_callbacks_hear_it_as_a_phase():
     class Heard(Callback):
         def __init__(self):
@@ -242,55 +184,6 @@ def test_callbacks_hear_it_as_a_phase():
     plain_classifier("hinge", solver=solver, callbacks=heard, random_state=0).fit(X, y)
     told = [(i, most) for phase, i, most in heard.heard if phase == "calibration"]
     assert told == [(i, 12) for i in range(1, 13)]
-
-
-def test_held_out_rows_cost_nothing(spy):
-    X, y = rows(500)
-    model = plain_classifier("hinge", early_stopping=True, random_state=0).fit(X, y)
-    ((expansion, seen, some),) = spy.scored
-    assert not spy.fits
-    assert expansion is model.expansion_
-    np.testing.assert_array_equal(some, seen.held)
-
-
-def test_it_can_be_left_out(spy):
-    X, y = rows(100)
-    model = plain_classifier("hinge", probability=False)
-    assert not hasattr(model, "predict_proba")
-    assert not hasattr(model.fit(X, y), "predict_proba")
-    assert not spy.fits + spy.scored
-    with pytest.raises(AttributeError, match="fit it with probability=True"):
-        model._check_proba()
-    plain_classifier("log_loss").fit(X, y)  # has its own
-    assert not spy.fits + spy.scored
-
-
-def test_a_stream_is_calibrated_on_rows_before_their_step(spy):
-    X, y = rows(900)
-    model = plain_classifier("hinge", solver="dsg", random_state=0).partial_fit(
-        X[:300], y[:300]
-    )
-    assert np.isfinite(model.predict_proba(X)).all()
-    before = model.expansion_.raw_prediction(X[300:600])
-    model.partial_fit(X[300:600], y[300:600])
-    expected = np.column_stack([np.zeros(300), before])[spy.scored[-1][2]]
-    np.testing.assert_array_equal(model._latest[0][-len(expected) :], expected)
-    for _ in range(30):
-        model.partial_fit(X[600:], y[600:])
-    assert len(model._latest[1]) == 1000
-    assert not spy.fits
-
-
-def test_models_in_files_go_on(tmp_path):
-    X, y = rows(300, 3)
-    path = tmp_path / "model.kgm"
-    model = plain_classifier("hinge", solver="dsg", random_state=0).partial_fit(X, y)
-    model.save(path, resumable=True)
-    loaded = kernelgrad.load(path)
-    for _ in range(2):
-        np.testing.assert_array_equal(model.predict_proba(X), loaded.predict_proba(X))
-        model.partial_fit(X[:99], y[:99])
-        loaded.partial_fit(X[:99], y[:99])
 
 
 @pytest.mark.parametrize("n", [1, 2, 5])

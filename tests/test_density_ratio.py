@@ -55,9 +55,6 @@ def test_samples_are_drawn_independently():
     assert not np.array_equal(batch.X[:50], batch.X[50:])
 
 
-# -- what is minimised -----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("alpha", [1e-1, 1e-2])
 def test_the_exact_minimiser(loss, alpha):
@@ -97,9 +94,6 @@ def test_weights_enter_the_minimiser(loss):
 
     assert distance(w) < NEAR[loss]
     assert distance(np.ones(320)) > NEAR[loss] + 0.02
-
-
-# -- the score -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -148,9 +142,6 @@ def test_the_score_chooses_alpha():
     assert scores[1] > max(scores[0], scores[2], 0) + 0.02
 
 
-# -- how samples are given -------------------------------------------------------------
-
-
 @every("loss", LOSSES)
 @every("names", [(0, 1), (-1, 1), ("a", "b"), (False, True)])
 def test_both_forms_are_the_same(loss, names):
@@ -182,9 +173,6 @@ def test_files(tmp_path, kind):
     assert model.score(p, denominator=q) == pytest.approx(
         model.score(rows, y, sample_weight=w), abs=1e-6
     )
-
-
-# -- what users rely on ----------------------------------------------------------------
 
 
 P, Q = gaussians(40, 30)

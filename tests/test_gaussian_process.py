@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import RBF
 
 from kernelgrad import ArraySource, KernelGaussianProcessRegressor, load
-from kernelgrad.estimators.posterior import explained_covariance
-from kernelgrad.kernels import Gaussian
-from kernelgrad.losses import SquaredError
-from kernelgrad.solvers import DSG, Problem, TrainBatch
-from kernelgrad.solvers.feature_blocks import build_stream
+from kernelgrad.solvers import DSG
 from kernelgrad.validation import CapabilityError
 
 GAMMA = 0.5
@@ -121,26 +113,6 @@ def test_the_operator_estimates_the_variance(problem):
         gp.predict(Z, return_cov=True)
 
 
-def test_keeping_no_coefficients_changes_no_bit(problem):
-    X, y, Z = problem
-    base = Problem(
-        SquaredError(), Gaussian(GAMMA), 1e-4, 1, 2, 3, fit_intercept=False, fixed_rows=True
-    )
-    batch = TrainBatch(X, y[:, None], np.ones(len(X)))
-    solver = DSG(block_size=32)
-    stream = build_stream(base, batch, lambda planes: 32)
-    fast = explained_covariance(solver, base, stream, lambda: iter([batch] * 8), Z, 8)
-    state = None
-    targets = Gaussian(GAMMA).pairwise(X, Z).astype(np.float32)
-    wide = Problem(**{**base.__dict__, "n_outputs": len(Z)})
-    train = TrainBatch(X, targets, batch.sample_weight)
-    state = solver.start(wide, train, stream)
-    for _ in range(8):
-        solver.step(wide, state, train)
-    slow = solver.expansion(state).raw_prediction(Z).T
-    np.testing.assert_allclose(fast, slow, atol=2e-5)
-
-
 def test_samples_have_the_posterior_law(problem, fitted):
     Z, gp = problem[2], fitted
     mean, covariance = gp.predict(Z[:6], return_cov=True)
@@ -151,19 +123,6 @@ def test_samples_have_the_posterior_law(problem, fitted):
     spread = np.sqrt(np.outer(np.diag(covariance), np.diag(covariance)) * 2 / 4000)
     assert np.all(np.abs(np.cov(draws) - covariance) < 5 * spread + 1e-6)
     np.testing.assert_array_equal(draws, gp.sample_y(Z[:6], 4000, random_state=1))
-
-
-@pytest.mark.parametrize("variance", ["per_point", "operator"])
-@pytest.mark.parametrize("sparse", [False, True])
-def test_files_and_pickles_keep_the_variance(problem, variance, sparse, tmp_path):
-    X, y, Z = problem
-    rows = sp.csr_matrix(np.where(np.abs(X) > 2, X, 0)) if sparse else X
-    gp = sampled(0.04, gamma=GAMMA, variance=variance, random_state=0, max_iter=8).fit(rows, y)
-    expected = gp.predict(Z, return_std=True)
-    gp.save(tmp_path / "gp.kg")
-    for twin in (load(tmp_path / "gp.kg"), pickle.loads(pickle.dumps(gp))):
-        for a, b in zip(twin.predict(Z, return_std=True), expected, strict=True):
-            np.testing.assert_array_equal(a, b)
 
 
 def test_a_model_of_a_source_is_saved_without_its_rows(problem, tmp_path):
@@ -197,17 +156,6 @@ def test_one_column_and_one_wish(problem):
         gp.predict(Z, return_std=True, return_cov=True)
 
 
-def test_weights_of_a_source_count(problem):
-    X, y, Z = problem
-    w = np.random.default_rng(0).integers(1, 5, len(X)).astype(float)
-    gp = sampled(0.04, gamma=GAMMA, normalize_y=True, max_iter=5)
-    gp.set_params(random_state=0)
-    a, b = clone(gp).fit(X, y, sample_weight=w), clone(gp).fit(ArraySource(X, y, w))
-    assert b.alpha_ == pytest.approx(a.alpha_)
-    assert (b.y_mean_, b.y_scale_) == (pytest.approx(a.y_mean_), pytest.approx(a.y_scale_))
-    np.testing.assert_allclose(a.predict(Z), b.predict(Z), atol=1e-5)
-
-
 def test_the_rows_are_the_models_own(problem):
     X, y, Z = problem
     X, solver = X.copy(), DSG(block_size=32, batch_size=200)
@@ -228,17 +176,3 @@ def test_a_constant_target_and_later_parameters():
     np.testing.assert_array_equal(gp.predict([[9.0]], return_std=True)[1], std)
 
 
-def test_it_is_scikit_learn_with_other_words(problem):
-    X, y, Z = problem
-    theirs = GaussianProcessRegressor(
-        RBF(1 / np.sqrt(2 * GAMMA)), alpha=0.04 / y.var(), optimizer=None, normalize_y=True
-    ).fit(X, y)
-    ours = sampled(
-        0.04, signal_variance=float(y.var()), gamma=GAMMA, normalize_y=True, random_state=0
-    ).fit(X, y)
-    mean, std = theirs.predict(Z, return_std=True)
-    our_mean, our_std = ours.predict(Z, return_std=True)
-    assert ours.y_mean_ == pytest.approx(y.mean())
-    inside = np.abs(Z).max(axis=1) < 3
-    assert rms(our_mean[inside], mean[inside]) < 0.02
-    assert rms(our_std, std) < 0.03

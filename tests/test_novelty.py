@@ -17,7 +17,6 @@ from kernelgrad import (
     CapabilityError,
     KernelNoveltyDetector,
 )
-from kernelgrad.data import sample_batches
 from kernelgrad.losses import OneClass
 from kernelgrad.tasks import NoTargets
 from kernelgrad.training_rows import TrainingRows
@@ -41,9 +40,6 @@ def small_batches(nu=0.1, solver=DSG, **params):
 
 def detector(nu=0.1, **params):
     return KernelNoveltyDetector(nu, **({"gamma": GAMMA, "random_state": 0} | params))
-
-
-# -- the optimum -----------------------------------------------------------------------
 
 
 def exact(X, nu, gamma=GAMMA):
@@ -152,9 +148,6 @@ def test_the_level_of_many_rows_is_that_of_a_sample():
     assert share != pytest.approx(0.12, abs=error)
 
 
-# -- what users rely on ----------------------------------------------------------------
-
-
 def test_predictions_are_consistent():
     X, Z = two_clusters(), two_clusters(200, seed=1) * 1.5
     model = detector(max_iter=20).fit(X, y=np.arange(len(X)))  # y is ignored
@@ -180,19 +173,6 @@ def test_weights_move_the_level_with_batches():
     assert out.mean() > 0.25  # unweighted it is another share
     without = detector(0.2, max_iter=30, solver=small_batches(0.2)).fit(X, sample_weight=w > 1)
     assert np.mean(without.predict(X[w == 1]) == -1) > 0.95  # rows of weight zero do not count
-
-
-def test_partial_fit_over_the_same_batches_is_fit():
-    X = two_clusters(900)
-    whole = detector(max_iter=6, solver=small_batches()).fit(X)
-    parts = detector(solver=small_batches())
-    stream = sample_batches(ArraySource(X), 400, seed=whole._seed)
-    for _ in range(6):
-        rows = next(stream).batch.X
-        parts.partial_fit(rows)
-    np.testing.assert_allclose(parts.score_samples(X), whole.score_samples(X), atol=1e-12)
-    # the level is that of the rows of the last call
-    assert np.mean(parts.predict(rows) == -1) == pytest.approx(0.1, abs=0.01)
 
 
 def test_a_stream_is_followed():
@@ -227,19 +207,6 @@ def test_files_without_a_target(tmp_path, kind):
     assert streamed.n_iter_ == 2
     with pytest.raises(ValueError, match="own y and weights"):
         detector().fit(source, sample_weight=np.ones(600))
-
-
-@pytest.mark.parametrize("solver", ["dsg", "udsg", "cdsg"])
-def test_solvers_by_name(solver):
-    X = two_clusters()
-    scores, _, _ = exact(X, 0.1)
-    model = detector(max_iter=100, solver=solver).fit(X)
-    assert model.solver_.name == solver
-    assert np.corrcoef(model.score_samples(X), scores)[0, 1] > 0.99
-    assert distance(model, X, scores) < 0.5
-    assert np.mean(model.predict(X) == -1) == pytest.approx(0.1)
-    if solver == "udsg":
-        assert model.expansion_.n_blocks == 50
 
 
 @pytest.mark.parametrize("kernel", ["laplacian", "cauchy", "matern"])

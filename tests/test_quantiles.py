@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import norm
-from sklearn.model_selection import GridSearchCV
 
 import oracles_losses
 from cases import every
@@ -52,24 +51,6 @@ def test_the_true_quantiles_are_found(fitted):
     assert (errors(f, Z) < 0.06).all()
     # the control: neighbouring quantiles are told apart
     assert (errors(f, Z, (0.15, 0.55, 0.85)) > 0.06).all()
-
-
-@pytest.mark.parametrize("solver", [pytest.param("auto", marks=pytest.mark.slow), "dsg"])
-def test_separate_fits_are_no_better(solver):
-    X, y = heteroscedastic(4000)
-    fitted = regressor(solver=solver).fit(X, y)
-    Z, _ = heteroscedastic(2000, seed=1)
-    f = fitted.predict(Z)
-    together = errors(f, Z)
-    for c, q in enumerate(QUANTILES):
-        alone = regressor(q, solver=solver).fit(X, y)
-        assert alone.predict(Z).shape == (2000,)
-        if solver == "dsg":
-            assert alone.n_random_features_ == fitted.n_random_features_  # three for one
-        error = np.sqrt(np.mean((alone.predict(Z) - truth(Z)[:, c]) ** 2))
-        assert together[c] < 1.1 * error + 0.005
-        np.testing.assert_allclose(f[:, c], alone.predict(Z), atol=0.03)
-    assert fitted.n_outputs_ == 3
 
 
 def covered(f, y):
@@ -139,19 +120,6 @@ def test_the_score_is_the_share_of_the_pinball_loss(fitted):
     one = regressor(max_iter=2).fit(Z[:50], np.full(50, 3.0))
     assert one.score(Z[:50], np.full(50, 3.0)) == 1.0  # nothing to explain, nothing missed
     assert one.score(Z[:50], np.full(50, 4.0)) == 0.0
-
-
-def test_the_score_chooses_parameters():
-    X, y = heteroscedastic(600)
-    grid = GridSearchCV(
-        regressor(max_iter=15),
-        {"alpha": [1e-5, 100.0], "loss": [Quantile(QUANTILES), Quantile((0.25, 0.75))]},
-        cv=3,
-    ).fit(X, y)
-    assert grid.best_params_["alpha"] == 1e-5
-    assert np.isfinite(grid.cv_results_["mean_test_score"]).all()
-    loss = grid.best_params_["loss"]
-    assert grid.predict(X).shape == (600, loss.n_outputs)
 
 
 def test_streams_and_files(tmp_path):

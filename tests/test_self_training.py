@@ -97,52 +97,6 @@ def test_no_cost_of_unlabelled_rows_is_the_supervised_machine():
     assert not state.coef[LABELLED:].any()
 
 
-def test_bits_do_not_depend_on_memory():
-    one, batch, _, _ = case(outputs=3)
-    reference = fit(SoftLabels(), one, batch).coef
-    found = fit(SoftLabels(), replace(one, memory_limit=1), batch).coef
-    np.testing.assert_array_equal(found, reference)
-
-
-def test_held_out_labels_choose_by_more_than_a_standard_error():
-    solver = SoftLabels()
-    rng = np.random.default_rng(0)
-    one, batch, _, _ = case(400)
-    state = fit(solver, one, batch, steps=8)
-    solver._recall(one, state, batch)
-    weight, _ = solver._costs(one, batch)
-    y = batch.y[:LABELLED, 0]
-
-    def choice(average, first, last):
-        """Put responses with these mistakes in the place of those that were held out."""
-        K = kernel(batch.X[:LABELLED], batch.X[state.centre])
-        inverse = np.linalg.pinv(K, rcond=1e-9)
-        for lane in range(1, 6):
-            sup = np.where(first, -y, y)
-            state.supervised[lane] = 0.0
-            state.bias[lane] = 0.0
-            own = solver._held(state, lane)
-            state.supervised[lane] = np.linalg.solve(
-                kernel(batch.X[:LABELLED], batch.X[:LABELLED]), sup
-            )[:, None]
-            for name, wrong in (("kept", average), ("student", last)):
-                target = np.where(wrong, -y, y) * (3.0 if name == "kept" else 1.0)
-                getattr(state, name)[lane] = (inverse @ target)[:, None]
-            assert len(own)
-        return solver._choose(state, batch, weight)
-
-    none = np.zeros(LABELLED, bool)
-    few, many = none.copy(), none.copy()
-    few[rng.choice(LABELLED, 1, replace=False)] = True
-    many[rng.choice(LABELLED, 8, replace=False)] = True
-    assert choice(few, few, few) == 0
-    assert choice(none, many, many) == 0
-    assert choice(many, none, many) == 1
-    assert choice(many, many, none) == 2
-    assert choice(many, few, none) == 2
-    assert choice(few, none, few) == 0  # one row of 24 is within a standard error
-
-
 def test_every_fold_is_blind_to_its_labels():
     one, batch, _, _ = case(300)
     state = fit(SoftLabels(), one, batch)
@@ -164,13 +118,6 @@ def test_every_fold_is_blind_to_its_labels():
         assert not np.array_equal(twin.student[0], state.student[0])
 
 
-def test_function_is_over_its_centres():
-    one, batch, _, _ = case(300)
-    solver = SoftLabels(n_centres=40)
-    state = fit(solver, one, batch)
-    assert solver.expansion(state).n_support <= 40 + LABELLED
-
-
 def test_problems_are_checked():
     one, batch, _, _ = case()
     with pytest.raises(CapabilityError, match="needs labelled and unlabelled rows"):
@@ -183,17 +130,3 @@ def test_problems_are_checked():
             SoftLabels().init(one, some)
 
 
-def test_rows_held_out_weigh_as_unlabelled_ones():
-    one, batch, _, w = case()
-    solver = SoftLabels()
-    state = solver.init(one, batch)
-    weight, _ = solver._costs(one, batch)
-    np.testing.assert_allclose(weight, w)
-    for lane in (0, 2):
-        held = state.labelled[solver._held(state, lane)]
-        assert bool(len(held)) == bool(lane)
-        expected = np.where(batch.y.any(axis=1), 0.5 * (len(w) - LABELLED) / LABELLED * w, w)
-        expected[held] = w[held]
-        np.testing.assert_allclose(
-            solver._round_weights(one, state, weight, lane), expected, rtol=1e-12
-        )

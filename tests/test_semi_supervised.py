@@ -12,9 +12,8 @@ import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.datasets import load_wine, make_blobs, make_moons
-from sklearn.exceptions import DataConversionWarning, NotFittedError
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import log_loss
-from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.svm import SVC
 
 from cases import every
@@ -23,7 +22,6 @@ from kernelgrad import (
     ArraySource,
     DataError,
     SemiSupervisedKernelClassifier,
-    load,
 )
 from kernelgrad.callbacks import Callback
 from kernelgrad.estimators.partly_labelled import MarkedClassification, SemiSupervisedRows
@@ -88,9 +86,6 @@ class Recorder(Callback):
         self.status = status
 
 
-# -- classes ---------------------------------------------------------------------------
-
-
 @each_solver
 def test_many_classes(solver):
     B, t = make_blobs(160, centers=4, cluster_std=0.6, random_state=0)
@@ -106,20 +101,6 @@ def test_many_classes(solver):
     assert np.mean(model.predict(B) == names[plain.predict(B)]) > 0.98
     assert np.mean(model.transduction_ == names[t]) > 0.95
     np.testing.assert_array_equal(model.transduction_[:24], names[t[:24]])
-
-
-@each_solver
-def test_given_labels_are_kept_and_others_predicted(solver):
-    wrong = Y.copy()
-    wrong[L[0]] = 1 - wrong[L[0]]
-    for y in (Y, wrong):
-        model = make(solver=solver).fit(X, y)
-        np.testing.assert_array_equal(model.transduction_[L], y[L])
-        np.testing.assert_array_equal(model.transduction_[U], model.predict(X[U]))
-        assert model.labelled_weight_ == len(L)
-
-
-# -- the objective ---------------------------------------------------------------------
 
 
 @every("C", [1.0, 10.0])
@@ -166,14 +147,6 @@ def test_costs_of_unlabelled_rows(solver):
     assert not np.allclose(paper, fit(C=8.0), atol=1e-2)
 
 
-def test_the_cost_of_the_paper_is_one_of_weights():
-    w = np.where(Y < 0, 3.0, 2.0)
-    a = make(C_star="paper").fit(X, Y, sample_weight=w)
-    b = make(C_star=10 * 24 / 324).fit(X, Y, sample_weight=w)
-    np.testing.assert_allclose(a.decision_function(X), b.decision_function(X), atol=1e-5)
-    assert a.labelled_weight_ == 24
-
-
 @each_solver
 def test_class_weights_are_weights_of_labelled_rows(solver):
     y = Y.copy()
@@ -205,9 +178,6 @@ def test_no_unlabelled_rows_is_a_supervised_fit(solver):
         np.testing.assert_array_equal(model.transduction_[y >= 0], y[y >= 0])
 
 
-# -- warnings --------------------------------------------------------------------------
-
-
 def clusters(n_0, n_1):
     """20 labels of either class, then unlabelled rows of either."""
     B, t = make_blobs(400, centers=[[-3, 0], [3, 0]], random_state=0)
@@ -227,16 +197,6 @@ def test_other_class_fractions_are_told(solver):
         warnings.simplefilter("error")
         make(solver=solver, gamma="median").fit(*clusters(150, 150))
 
-
-def test_the_warning_names_the_class():
-    Z, y = clusters(4, 150)
-    with pytest.warns(UserWarning, match="^Class 0 is"):
-        make(gamma="median").fit(Z, y)
-    with pytest.warns(UserWarning, match="^Class 'a' is"):
-        make(gamma="median").fit(Z, np.array([None if c < 0 else NAMES[c] for c in y], object))
-
-
-# -- errors ----------------------------------------------------------------------------
 
 BROKEN = X.copy()
 BROKEN[U[0], 0] = np.inf
@@ -290,9 +250,6 @@ def test_bad_data_are_refused_and_change_nothing(args, message):
     np.testing.assert_array_equal(model.transduction_[L], Y[L])
 
 
-# -- iterations by cross-validation ----------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "solver",
     [*STOCHASTIC, "cccp_s3vm", "cached", pytest.param("soft_labels", marks=pytest.mark.slow)],
@@ -324,9 +281,6 @@ def test_folds_need_two_rows_of_each_class():
     assert make(early_stopping=True, n_folds=50).fit(X, Y).score(X, T) > 0.7
 
 
-# -- probabilities ---------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("solver", ["tsg", "bgs3vm", "cached", "soft_labels"])
 def test_probabilities(solver):
     model = make(solver=solver, probability=True, max_iter=30).fit(X, NAMED)
@@ -343,31 +297,6 @@ def test_probabilities(solver):
     with pytest.raises(AttributeError) as caught:
         plain.predict_proba(X)
     assert "set probability=True" in str(caught.value.__cause__)
-
-
-# -- other tools -----------------------------------------------------------------------
-
-
-@pytest.mark.filterwarnings("ignore:Class .* of the labelled rows:UserWarning")
-def test_searches_with_marks():
-    Z, _, y = draw(300, 90, noise=0.2, seed=2)
-
-    def accuracy(model, rows, labels):
-        return model.score(rows[labels >= 0], labels[labels >= 0])
-
-    for scoring in (None, accuracy):
-        grid = GridSearchCV(make(), {"C": [1e-4, 10.0]}, cv=3, scoring=scoring).fit(Z, y)
-        scores = grid.cv_results_["mean_test_score"]
-        assert grid.best_params_ == {"C": 10.0}
-        assert scores[1] > scores[0]
-    assert cross_val_score(make(), Z, y, cv=3, scoring=accuracy).mean() > 0.85
-    losses = GridSearchCV(
-        make(unlabelled_loss=Ramp()), {"unlabelled_loss__s": [-0.8, 0.0]}, cv=2
-    )
-    assert set(losses.fit(Z, y).best_params_) == {"unlabelled_loss__s"}
-
-
-# -- two moons -------------------------------------------------------------------------
 
 
 class Attracting(SymmetricHinge):
@@ -392,14 +321,9 @@ def test_two_moons_and_the_wrong_sign():
     assert gain.mean() > max(0.1, 3 * gain.std(ddof=1) / np.sqrt(12))
 
 
-# -- marks, frames, sources, streams and files -----------------------------------------
-
-
 def with_none(mark, values=(0, 1)):
     return [mark if c < 0 else values[c] for c in Y]
 
-
-# -- how rows without a label are marked -----------------------------------------------
 
 HALF = np.where((Y < 0) & (np.arange(len(Y)) % 2 == 0), np.nan, Y)
 MARKED = {
@@ -452,17 +376,6 @@ def test_marks_of_names(base, y):
     np.testing.assert_array_equal(model.transduction_, NAMES[base.transduction_])
 
 
-def test_nan_in_a_list_of_names_is_no_class():
-    model = make().fit(X, with_none(float("nan"), NAMES))
-    assert model.classes_.tolist() == ["a", "b"]
-
-
-def test_a_column_of_labels_warns(base):
-    with pytest.warns(DataConversionWarning, match="column-vector"):
-        model = make().fit(X, Y[:, None])
-    np.testing.assert_array_equal(model.decision_function(X), base.decision_function(X))
-
-
 SIGNS = (2 * Y - 1)[L]
 
 
@@ -509,8 +422,6 @@ def test_other_rows_may_come_by_themselves(sparse):
     np.testing.assert_array_equal(some.decision_function(X), every.decision_function(X))
     assert some.labelled_weight_ == 6
 
-
-# -- sources and files of data ---------------------------------------------------------
 
 SINGLE = X.astype(np.float32)
 
@@ -612,8 +523,6 @@ def test_sources_without_a_class(X_, y, extra, match):
         make().fit(X_, y, weight, X_unlabelled=extra)
 
 
-# -- streams ---------------------------------------------------------------------------
-
 PAIRS = np.stack([L[Y[L] == c] for c in (0, 1)], axis=1)  # a label of each class
 PARTS = [np.r_[pair, U[14 * i : 14 * i + 14]] for i, pair in enumerate(PAIRS)] + [U[84:100]]
 
@@ -682,29 +591,6 @@ def test_streams_go_on_after_fit():
         model.predict_proba(X)
     with pytest.raises(NotFittedError):
         stream(probability=True).partial_fit(X, Y).predict_proba(X)
-
-
-def test_kinds_of_a_batch_count_half_whatever_their_weights():
-    params = {"solver": TSG(batch_size=60, block_size=16)}
-    heavy = stream(**params).partial_fit(X, Y, sample_weight=np.where(Y < 0, 7.0, 1.0))
-    plain = stream(**params).partial_fit(X, Y)
-    np.testing.assert_allclose(
-        heavy.decision_function(X), plain.decision_function(X), atol=1e-5
-    )
-
-
-# -- models on disk, and going on ------------------------------------------------------
-
-
-def test_a_stream_goes_on_from_a_file(tmp_path):
-    straight, half = feed(stream(), PARTS), feed(stream(), PARTS[:3])
-    half.save(tmp_path / "half.kg", resumable=True)
-    rest = feed(load(tmp_path / "half.kg"), PARTS[3:])
-    np.testing.assert_array_equal(rest.decision_function(X), straight.decision_function(X))
-    assert rest.labelled_weight_ == straight.labelled_weight_
-
-
-# -- edges -----------------------------------------------------------------------------
 
 
 def test_a_kernel_of_zeros_gives_the_constant():
@@ -801,13 +687,6 @@ def test_the_best_iteration_is_the_calibrated_one():
     last = make(**(params | {"early_stopping": False})).fit(X, TWENTY)
     if model.n_iter_ < 30:
         assert not np.array_equal(model.calibration_, last.calibration_)
-
-
-def test_warnings_point_at_the_caller():
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        make().fit(X[KNOWN], TWENTY[KNOWN])
-    assert [w.filename for w in caught] == [__file__]
 
 
 def test_a_late_first_label_takes_whole_steps():

@@ -213,9 +213,6 @@ def test_partial_fit_knows_declared_levels():
     assert f[0] != f[1] != f[2] == f[3]  # "d" was not declared
 
 
-# -- errors ------------------------------------------------------------------------------
-
-
 @every(
     ("column", "message"),
     [
@@ -252,9 +249,6 @@ def test_errors_of_later_rows_and_parameters():
             kg.KernelRegressor(categorical_features=chosen).fit(frame, Y)
 
 
-# -- files and memory maps -----------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
@@ -282,16 +276,6 @@ def test_files_are_fitted_as_frames_are(files, suffix, capsys, tmp_path):
     for _ in range(10):
         stream.partial_fit(source)
     assert stream.score(frame, Y) > 0.7
-
-
-def test_types_of_csv_columns_are_those_of_the_whole_file(tmp_path):
-    path = tmp_path / "t.csv"
-    numbers, dates = [1] * 9000 + [0.5], [""] * 9000 + ["2024-01-01"]
-    frame = pd.DataFrame({"a": ["x", *range(9000)], "b": numbers, "c": dates})
-    frame.to_csv(path, index=False)
-    X = kg.open_source(path, as_frame=True).read(0, 9001).X
-    assert [str(t) for t in X.schema.types] == ["string", "double", "date32[day]"]
-    assert X.column("a").to_pylist()[8999:] == ["8998", "8999"]
 
 
 def test_memory_maps_that_fit_are_arrays(tmp_path):
