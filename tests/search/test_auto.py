@@ -33,7 +33,7 @@ from kernelgrad.solvers.direct import direct_bytes
 from kernelgrad.solvers.newton import newton_bytes
 from kernelgrad.tasks import Regression
 from kernelgrad.training_rows import TrainingRows
-from plain import plain_classifier, plain_regressor
+from plain import plain_classifier
 
 
 def linear(X, Z):
@@ -159,20 +159,6 @@ def curve(n=600, seed=0, noise=0.3, waves=2.0):
     rng = np.random.default_rng(seed)
     X = rng.uniform(-3, 3, (n, 1))
     return X, np.sin(waves * X[:, 0]) + noise * rng.standard_normal(n)
-
-
-def test_the_exact_solution_goes_with_a_search():
-    X, y = curve(300)
-    fast = {"random_state": 0, "gamma": 3.0}
-    stopped = plain_regressor(early_stopping=True, **fast).fit(X, y)
-    assert stopped.history_["solver"] == "newton"
-    model = KernelRegressor(**fast).fit(X, y)
-    assert model.history_["solver"] == "direct"
-    assert (model.fit_status_, model.n_iter_) == ("converged", 1)
-    assert min(trial["loss"] for trial in model.history_["search"]) < np.log(0.5)
-    plain = KernelRegressor(alpha=model.alpha_, **fast).fit(X, y)
-    assert "search" not in plain.history_
-    np.testing.assert_array_equal(plain.predict(X), model.predict(X))
 
 
 def test_the_choice_and_its_reason_are_kept(tmp_path):
