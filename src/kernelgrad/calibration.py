@@ -115,7 +115,6 @@ class Calibration:
         return cls(start.unit, _PARTS @ v[:-K].reshape(-1, K), v[-K:])
 
     def proba(self, z: FloatArray) -> Float64Array:
-        """Return probabilities (n, K) of responses (n, K)."""
         with np.errstate(over="ignore", invalid="ignore"):
             H = _bent(np.asarray(z, np.float64) / self.unit)
             g = np.einsum("jnk,jk->nk", H, self.slopes) + self.shifts
@@ -127,7 +126,6 @@ class Calibration:
         return np.asarray(softmax(g, axis=1))
 
     def arrays(self) -> dict[str, AnyArray]:
-        """Return the map as named arrays, for files."""
         return {
             "calibration.unit": np.array([self.unit]),
             "calibration.slopes": self.slopes,
@@ -136,7 +134,6 @@ class Calibration:
 
     @classmethod
     def restore(cls, record: Record) -> Calibration:
-        """Return the map of K classes that :meth:`arrays` gave."""
         unit = record.array("calibration.unit", 1, least=_LEAST)
         slopes = record.array("calibration.slopes", 1 + len(KNOTS), "K")
         return cls(float(unit[0]), slopes, record.array("calibration.shifts", "K"))

@@ -78,7 +78,6 @@ class Encoder:
         return _joined(blocks)
 
     def _fit_means(self, codes: AnyArray, Y: Float64Array, seed: int) -> list[AnyArray]:
-        """Fit the means of the targets; return what training rows get, from other folds."""
         levels = [np.arange(float(n)) for n in self.n_levels[self.many]]
         encoder = TargetEncoder(categories=levels, target_type="continuous")
         folds = KFold(min(_FOLDS, len(codes)), shuffle=True, random_state=seed)
@@ -95,7 +94,6 @@ class Encoder:
         return blocks
 
     def encode(self, codes: AnyArray) -> AnyArray:
-        """Return rows of codes (n, d) without gaps, (n, width)."""
         return _joined(self.blocks(np, codes[:, self.numbers], self._levels(codes)))
 
     def _levels(self, codes: AnyArray) -> dict[int, AnyArray]:
@@ -166,11 +164,9 @@ class Encoder:
 
     @property
     def width(self) -> int:
-        """Number of encoded columns."""
         return len(self.groups)
 
     def read(self, record: Record) -> None:
-        """Read the arrays of a model file."""
         numbers = len(self.numbers)
         self.medians = record.array("medians", numbers, finite=False)
         self.has_gaps = record.array("has_gaps", numbers, kinds="b")

@@ -33,8 +33,6 @@ _TEXTS = (nw.String, nw.Categorical, nw.Enum)
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a frame or array, one at a time."""
-
     data: Any  # a narwhals frame, or an array (n, d)
     names: Sequence[Any] | None  # for messages
 
@@ -46,7 +44,6 @@ class Columns:
         return int(self.data.shape[1])
 
     def name(self, j: int) -> str:
-        """Return what messages call column j."""
         return str(j) if self.names is None else repr(self.names[j])
 
 
@@ -66,7 +63,6 @@ def columns_of(X: Any) -> Columns | None:
 
 
 def all_numbers(columns: Columns) -> bool:
-    """Whether no column holds anything but numbers and booleans."""
     if isinstance(columns.data, np.ndarray):
         return False
     native: Any = getattr(columns.data.to_native(), "dtypes", None)
@@ -99,14 +95,11 @@ def check_finite(X: AnyArray, name: Any) -> None:
 
 @dataclass(frozen=True)
 class Column:
-    """What a column of the table holds."""
-
     name: str
     kind: str  # "number", "date" or "level"
     levels: tuple[str | None, ...] = ()  # in the order of their codes; None is missing
 
     def codes(self, column: Any) -> Float64Array:
-        """Return one number for each value."""
         if self.kind == "date":
             return _seconds(column, self.name)
         if self.kind == "number":
@@ -146,7 +139,6 @@ class Table(Encoder):
         return cls(tuple(found))
 
     def codes(self, columns: Columns) -> AnyArray:
-        """Return rows (n, d) as codes, of the columns seen in training."""
         data = columns.data
         numeric = isinstance(data, np.ndarray) and data.dtype.kind in "biuf"
         if numeric and all(c.kind == "number" for c in self.columns):
@@ -159,7 +151,6 @@ class Table(Encoder):
         return codes
 
     def describe(self) -> tuple[list[Any], dict[str, AnyArray]]:
-        """Return what :meth:`restore` needs, as plain values and arrays."""
         columns = [[c.name, c.kind, list(c.levels)] for c in self.columns]
         return columns, {name: getattr(self, name) for name in self.ARRAYS}
 
@@ -265,7 +256,6 @@ def _natural_kind(column: Any, name: str) -> str:
 
 
 def _is_plain_gap(value: Any) -> bool:
-    """Whether a value of any type is missing."""
     return isinstance(value, Hashable) and not isinstance(value, tuple) and is_gap(value)
 
 

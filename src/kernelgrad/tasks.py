@@ -161,7 +161,6 @@ class Classification(Task):
         return sides
 
     def codes(self, y: AnyArray) -> AnyArray:
-        """Return the place of each label among the classes."""
         codes = np.searchsorted(self.classes, y)
         codes = np.minimum(codes, len(self.classes) - 1)
         unknown = self.classes[codes] != y
@@ -192,7 +191,6 @@ class Classification(Task):
         return "accuracy", lambda y, raw, w: float(np.average(self.decide(raw) == y, weights=w))
 
     def predict(self, raw: FloatArray) -> AnyArray:
-        """Return the class of each row."""
         return np.asarray(self.classes[self.decide(raw)])
 
     def decide(self, raw: FloatArray) -> AnyArray:
@@ -267,7 +265,6 @@ class Regression(Task):
 
     @classmethod
     def learn(cls, y: AnyArray, loss: Loss, owner: str) -> Regression:
-        """Return the task of targets such as `y`."""
         ndim = np.ndim(y) if loss.n_outputs is None else 2
         return cls(loss, _count_outputs(y, loss), ndim, owner)
 
@@ -315,7 +312,6 @@ class Regression(Task):
         return ("r2", self._r2) if self.loss.name == "squared" else super().score()
 
     def predict(self, raw: Float64Array) -> Float64Array:
-        """Return f or what it is the logarithm of, as y was; quantiles in increasing order."""
         raw = np.asarray(self.loss.mean(raw), np.float64)
         if self.loss.n_outputs is not None:
             raw = np.sort(raw, axis=1)
@@ -339,7 +335,6 @@ class ScaledColumn(Task):
 
     @classmethod
     def learn(cls, batches: Iterable[Batch], normalize: bool) -> tuple[ScaledColumn, bool]:
-        """Return the task of all targets, and whether they vary; or with the centre 0."""
         targets, weights = [], []
         for batch in batches:
             values = np.asarray(batch.y)

@@ -32,7 +32,6 @@ Batches = Iterator[tuple[Any, float]]  # TrainBatch, or RowStore for solvers tha
 
 
 def no_rows() -> IntArray:
-    """Return no row numbers."""
     return np.empty(0, np.int64)
 
 
@@ -49,8 +48,6 @@ def forever(batch: TrainBatch, start: int) -> Batches:
 
 
 class EncodedSource(BatchSource):
-    """A source whose rows are encoded as they are read."""
-
     def __init__(
         self, source: BatchSource, encode: Callable[[Any], Matrix], n_features: int
     ) -> None:
@@ -82,8 +79,6 @@ class EncodedSource(BatchSource):
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """Rows of one source, and what their targets are."""
-
     all_weigh: ClassVar[bool] = False  # a batch of no weight is refused, not left out
     source: BatchSource
     task: Task
@@ -99,32 +94,26 @@ class TrainingRows:
 
     @property
     def sources(self) -> tuple[BatchSource, ...]:
-        """All sources, for the choice of a solver."""
         return (self.source,)
 
     @property
     def in_memory(self) -> bool:
-        """Whether all rows are arrays."""
         return all(source.in_memory for source in self.sources)
 
     @property
     def n_train(self) -> int:
-        """Number of training rows."""
         return self.source.n_rows - len(self.held)
 
     @property
     def nbytes(self) -> float:
-        """About how many bytes the rows take in memory."""
         return sum(map(rows_nbytes, self.sources))
 
     @property
     def copies(self) -> bool:
-        """Whether a batch of all training rows is a copy of them."""
         return not self.in_memory or len(self.held) > 0
 
     @property
     def train(self) -> IntArray:
-        """Numbers of the training rows."""
         return np.setdiff1d(np.arange(self.source.n_rows), self.held)
 
     @property
@@ -156,7 +145,6 @@ class TrainingRows:
         return replace(self, source=ArraySource(X, y, weight, checked=True))
 
     def digest(self) -> str:
-        """Return a text that is the same where all rows, targets and weights are."""
         digest = hashlib.blake2b(digest_size=16)
         apart = () if self.apart is None else self.apart.sources
         for source in (*self.sources, *apart):
@@ -198,7 +186,6 @@ class TrainingRows:
         return self.numbers(np.sort(rng.choice(self.n_train, n, replace=False)))
 
     def weighed(self, batch: Batch) -> tuple[AnyArray, Float64Array]:
-        """Return internal y and final weights."""
         weight, y = weights_of(batch), batch.y
         if y is None:
             if self.task.has_targets:
@@ -226,7 +213,6 @@ class TrainingRows:
         return TrainBatch(X, self.task.encode(y), weight, rows if numbered else None)
 
     def take(self, rows: IntArray) -> TrainBatch:
-        """Return some rows as one batch."""
         train = self.batch(self.source.take(rows))
         if train is None:
             raise DataError(_NO_WEIGHT)
@@ -343,7 +329,6 @@ class TwoSamples(TrainingRows):
 
 
 def _joined(batches: list[Batch]) -> TrainBatch:
-    """Return one batch of numerator and denominator rows, half the weight each."""
     X, weights = [], []
     for batch in batches:
         w = weights_of(batch)
@@ -358,8 +343,6 @@ def _joined(batches: list[Batch]) -> TrainBatch:
 
 
 class StoredRows(RowStore):
-    """The training rows of a source, read when they are needed."""
-
     def __init__(self, rows: TrainingRows) -> None:
         self._rows = rows
         self.n_rows, self.n_features = rows.n_train, rows.source.n_features

@@ -156,7 +156,6 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         return self._automatic(parts, rows, stream=stream)
 
     def _problem(self, kernel: Kernel, loss: Loss, n_outputs: int, alpha: float) -> Problem:
-        """Return the problem that the parameters ask for."""
         return self._problem_type(
             loss=loss,
             kernel=kernel,
@@ -198,7 +197,6 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         """Return the weight of the penalty."""
 
     def _function_attributes(self, expansion: Any) -> dict[str, Any]:
-        """Return the fitted attributes that say what the function is."""
         return {"expansion_": expansion, "intercept_": expansion.intercept}
 
     def _function_info(self) -> dict[str, Any]:
@@ -264,7 +262,6 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         return parts
 
     def _check_continuation(self, parts: Parts) -> None:
-        """Raise if training cannot continue with the current parameters."""
         if hasattr(self, "expansion_") and not hasattr(self, "_state"):
             raise ValueError(
                 "This model was loaded without the solver's state and cannot be continued; "
@@ -393,7 +390,6 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         return solver, record.take("reason", check_text)
 
     def _kept_solver(self) -> Choice:
-        """Return the solver with which training continues."""
         return self.solver_, self.history_["solver_reason"]
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, **more: Any) -> Self:
@@ -423,7 +419,6 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         return self
 
     def _all_rows(self, parts: Parts, given: Given, *, fresh: bool) -> TrainingRows:
-        """Return the rows of a fit."""
         return self._rows(parts, given, Reading(fresh))
 
     def _pose(self, parts: Parts, rows: TrainingRows, chosen: Choice, how: Reading) -> Posed:
@@ -531,7 +526,6 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
             yield self._values(self._matrix(X))
 
     def _raw(self, X: Any) -> Float64Array:
-        """Return f(X), shape (n, C), for arrays or a BatchSource."""
         return joined(self._responses(X))
 
     def _summed(self, source: BatchSource, method: str, *args: Any) -> AnyArray:
@@ -607,7 +601,6 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
             raise ValueError(f"{loss!r} does not have {self._task().n_outputs} outputs.")
 
     def _restored_problem(self) -> Problem:
-        """Return the problem of a model that was loaded."""
         parts, n_outputs = self._make_parts(), self.expansion_.n_outputs
         return self._problem(parts.kernel, self.loss_, n_outputs, self._fitted_alpha)
 
@@ -649,7 +642,6 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         return info
 
     def _row_seconds(self) -> float:
-        """Return the median time of a prediction of one row."""
         table = self._table
         row = np.zeros((1, int(self.n_features_in_))) if table is None else table.a_row()
 

@@ -42,19 +42,16 @@ register_estimator = ESTIMATORS.register
 
 
 def numbers(value: Any, name: str) -> None:
-    """Raise unless a value is a one-dimensional array of finite numbers."""
     _array_of(value, name, "biuf")
     if not np.isfinite(value).all():
         raise ValueError(f"{name} holds a number that is not finite.")
 
 
 def texts(value: Any, name: str) -> None:
-    """Raise TypeError unless a value is an array of text."""
     _array_of(value, name, "OU")
 
 
 def labels(value: Any, name: str) -> None:
-    """Raise unless a value is an array of at least two labels in order, all distinct."""
     _array_of(value, name, "biufOU")
     if not (len(value) > 1 and bool((value[1:] > value[:-1]).all())):
         raise ValueError(f"{name} must hold at least two labels that increase, got {value!r}.")
@@ -215,7 +212,6 @@ def _check_parameters(estimator: Any) -> None:
 
 
 def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
-    """Return the estimator that :func:`contents_of` was called on."""
     record = Record(*_without_removed(header, tensors))
     name, params = record.take("estimator", check_text), record.part("params")
     estimator = _unfitted(name, params.values)
@@ -261,7 +257,6 @@ def _restore_fitted(estimator: Any, record: Record) -> None:
 
 
 def _restore_model(estimator: Any, record: Record, cache: int) -> None:
-    """Set what an estimator of rows has beside its parameters and attributes."""
     for name, cls in (("loss", Loss), ("solver", Solver)):
         value = unpack(record.take(name, anything))
         if not isinstance(value, cls):

@@ -68,9 +68,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
     y. Up to 8,192 rows in memory, one Cholesky factorisation in float64 gives the posterior.
     For more rows, for files and with ``solver="dsg"``, random features replace it (Dai et al.
     2014, Eq. 9): the mean is kernel ridge regression with ``alpha = sigma^2 / (n s^2)``, and
-    the variance needs one more regression per test row, of ``k(x, .)`` on the training rows.
-    ``predict`` fits these regressions; up to 1,024 test rows share batches, features and
-    preconditioner.
+    ``predict`` fits a regression of ``k(x, .)`` on the training rows for each test row.
 
     Parameters
     ----------
@@ -80,36 +78,29 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         ``s^2``, prior variance of f, in the squared units of y.
     kernel : str or Kernel, default="rbf"
     gamma : float, "auto", "median" or "scale", default="auto"
-        ``"auto"`` searches the bandwidth by the marginal likelihood: for ``"rbf"``, and for
-        ``"matern"`` with nu .5, 1.5 or 2.5, along the gradient; for other kernels with a
-        bandwidth among a quarter to four times the median. Kernel objects are searched if their
-        gamma is a rule; a number is kept.
+        ``"auto"`` maximises the marginal likelihood: along the gradient for ``"rbf"`` and
+        ``"matern"`` with nu .5, 1.5 or 2.5, for other kernels over a quarter to four times the
+        median. Kernel objects are searched if their gamma is a rule.
     bandwidth_factor : float, default=1.0
         Multiplies the bandwidth that a rule finds; no effect on a search along the gradient.
     metric : {"auto", "diagonal"} or None, default="auto"
         Whether each column has a bandwidth of its own (``"diagonal"``), or all share one
-        (None). ``"auto"`` takes what is better by Schwarz's criterion,
-        ``log likelihood - (number of bandwidths) log(n) / 2``, since one bandwidth predicts
-        better where few rows tell little about their columns. Bandwidths of single columns need
-        a search along the gradient, at most 100 columns, and at least five rows for each
-        column.
+        (None). ``"auto"`` takes the better by Schwarz's criterion,
+        ``log likelihood - (number of bandwidths) log(n) / 2``, for at most 100 columns with at
+        least five rows each.
     normalize_y : bool, default=True
-        Subtract the mean of y before fitting, so that the prediction far from all rows is the
-        mean, not 0. (Variances are in units of y either way.)
+        Subtract the mean of y before fitting: far from all rows the prediction is the mean.
     variance : {"per_point", "operator"}, default="per_point"
-        ``"per_point"`` keeps the training rows, in the model's file too, and is accurate (a
-        source is kept, not its rows; it is no part of a file). ``"operator"`` (experimental,
-        random features only) estimates the operator of the paper's Appendix D in `fit`: no rows
-        are kept and any number of test rows is cheap, but its noise is as large as small
-        variances.
+        ``"per_point"`` keeps the training rows, in the model's file too unless they are of a
+        source. ``"operator"`` (experimental, random features only) estimates the operator of
+        the paper's Appendix D, which keeps no rows but has noise as large as small variances.
     solver : {"auto", "direct", "dsg", "udsg", "cdsg"} or an object of these, default="auto"
-        ``"auto"`` is ``"direct"``, the closed form, up to 8,192 rows in memory, and otherwise
-        ``"dsg"``. Solvers with random features given by name use blocks of 512 frequencies,
-        batches of 8,192 rows and damping 3; an object is used as it is.
+        ``"auto"`` is ``"direct"``, the closed form, up to 8,192 rows in memory, else ``"dsg"``.
+        The dsg family by name has blocks of 512 frequencies, batches of 8,192 rows, damping 3.
     max_iter : int, default=60
         With random features, blocks of the mean and of each variance function. Below 5 a
         variance may be estimated as zero.
-    standardize : bool, "robust", "ranks" or "auto", default="auto"
+    standardize
         As in :class:`KernelNoveltyDetector`. With a bandwidth for each column `standardize`
         only changes where the search starts.
     categorical_features, memory_limit, time_limit, random_state, verbose, callbacks
@@ -131,10 +122,8 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
     y_mean_, y_scale_ : float
         The prior mean, and the unit in which y was fitted.
     history_ : dict
-        ``history_["search"]`` lists what the search found, with its choice first: ``n_rows``,
-        ``log_marginal_likelihood``, ``noise_variance``, ``signal_variance`` and ``gamma``,
-        which is a list if each column has its own. ``history_["validation_score"]`` is R^2 of
-        the mean on rows for validation.
+        ``history_["search"]`` lists what the search found, with its choice first;
+        ``history_["validation_score"]`` is R^2 of the mean on rows for validation.
     expansion_, n_random_features_, n_support_, n_iter_, fit_status_, n_features_in_,
     feature_names_in_
         As in :class:`KernelRegressor`.
@@ -145,10 +134,6 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
 
     Notes
     -----
-    The search starts on 120 random rows from the best points of a coarse grid, goes on with 400
-    and 1,000 rows, and ends with up to 2,000; an evaluation costs about three factorisations.
-    With the bandwidths fixed, the variances are then searched again on up to 5,000 rows.
-
     With weights w the noise of a row has the variance ``sigma^2 / w``, and the likelihood is
     that of w equal observations.
 
@@ -330,7 +315,6 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
 
     @property
     def _exact(self) -> bool:
-        """Whether the posterior is a closed form."""
         return isinstance(self.expansion_, SupportExpansion)
 
     def _rows_of_posterior(self) -> tuple[Matrix, AnyArray, Float64Array, Any]:

@@ -112,11 +112,9 @@ class BaseKernelEstimator(BaseRowsEstimator):
         return UNITS if ruled and self._named("median").is_stationary else False
 
     def _named(self, gamma: Any) -> Kernel:
-        """Return the kernel that is asked for, with this gamma."""
         return get_kernel(self.kernel, gamma=gamma, bandwidth_factor=self.bandwidth_factor)
 
     def _check_metric(self) -> None:
-        """Raise unless the metric is None, a word, weights of columns or a matrix."""
         if self.metric is None:
             return
         if isinstance(self.metric, str):
@@ -193,7 +191,6 @@ class BaseKernelEstimator(BaseRowsEstimator):
         return solver
 
     def _dsg_parameters(self) -> dict[str, Any]:
-        """Return the parameters that the name of a solver of the family of DSG stands for."""
         return {}
 
     def _automatic(self, parts: Parts, rows: TrainingRows, *, stream: bool) -> Choice:
@@ -249,7 +246,6 @@ class BaseKernelEstimator(BaseRowsEstimator):
             )
 
     def _told(self, column: Any) -> Any:
-        """Return the name of an encoded column for messages."""
         own = column if self._table is None else self._table.groups[column]
         names = getattr(self, "feature_names_in_", None)
         return own if names is None else repr(names[own])
@@ -356,7 +352,6 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
         return get_kernel(name, gamma=gamma, bandwidth_factor=self.bandwidth_factor)
 
     def _wanted(self, kernel: Kernel) -> Wanted | None:
-        """Return what a study is to find; None if all is given."""
         named = isinstance(self.kernel, str)
         nu = smoothness(kernel)
         rule = self._standardize

@@ -98,7 +98,6 @@ class MarkedClassification(Classification):
 
     @property
     def signed(self) -> bool:
-        """Whether -1 is a class and no mark."""
         return -1 in self.classes.tolist()
 
     def internal(self, y: AnyArray) -> AnyArray:
@@ -116,7 +115,6 @@ class MarkedClassification(Classification):
         return codes
 
     def require_all(self, weights: Float64Array) -> None:
-        """Raise if a class has no labelled row, given the sum of weights of each."""
         if not (weights > 0).all():
             label = self.classes[int(np.argmin(weights))].item()
             raise DataError(
@@ -155,12 +153,10 @@ class SemiSupervisedRows(TrainingRows):
 
     @property
     def copies(self) -> bool:
-        """Whether a batch of all training rows is a copy of them."""
         return self.unlabelled is not None or super().copies
 
     @property
     def n_unlabelled(self) -> int:
-        """Number of unlabelled rows."""
         return 0 if self.unlabelled is None else self.unlabelled.n_rows - len(self.marked)
 
     def ordered(self, limit: int | None) -> SemiSupervisedRows:
@@ -185,7 +181,6 @@ class SemiSupervisedRows(TrainingRows):
         return replace(self, source=labelled, unlabelled=extra, columns=columns, made=True)
 
     def class_weights(self) -> Float64Array:
-        """Return the sum of the weights of the labelled rows of each class."""
         k = len(self.task.classes)
         total = np.zeros(k)
         for batch in self.source.chunks():
@@ -194,7 +189,6 @@ class SemiSupervisedRows(TrainingRows):
         return total
 
     def unlabelled_weight(self) -> float:
-        """Return the sum of the weights of unlabelled rows."""
         if self.unlabelled is None:
             return 0.0
         return sum(
@@ -233,7 +227,6 @@ class SemiSupervisedRows(TrainingRows):
         return kind * _MOST_ROWS + rows if self.columns is None else self.columns[kind][rows]
 
     def whole(self) -> TrainBatch:
-        """Return all training rows as one batch."""
         others = None
         if self.unlabelled is not None:
             rows = np.setdiff1d(np.arange(self.unlabelled.n_rows), self.marked)

@@ -26,8 +26,6 @@ class Parts:
 
 
 class Given(NamedTuple):
-    """What the user gave to a fit."""
-
     X: Any
     y: Any = None
     sample_weight: Any = None
@@ -35,8 +33,6 @@ class Given(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """How rows are read."""
-
     fresh: bool  # columns and task are learned of them
     declared: AnyArray | None = None  # all classes, where they are known
     stream: bool = False  # other rows may follow: categories have declared levels too
@@ -53,8 +49,6 @@ class Posed(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run."""
-
     rows: TrainingRows
     problem: Problem
     solver: Solver[Any]

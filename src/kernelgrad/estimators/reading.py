@@ -172,7 +172,6 @@ class RowReader:
         return fits_in_memory(source, self.memory_limit)
 
     def _array_rows(self, parts: Parts, given: Given, how: Reading) -> TrainingRows:
-        """Return the rows of arrays, or of a source that was read as a whole."""
         X, y, sample_weight = given[:3]
         asked, fresh = X, how.fresh
         memmap = (
@@ -202,7 +201,6 @@ class RowReader:
         return TrainingRows(arrays, task, True, made=how.source or not _shared(X, asked))
 
     def _rows_apart(self, parts: Parts, task: Task, given: Given) -> TrainingRows:
-        """Return rows for validation in memory."""
         X, y, weight = self._lazy(*given[:3])
         source = isinstance(X, BatchSource)
         if source:
@@ -253,7 +251,6 @@ class RowReader:
 
     @property
     def _width(self) -> int:
-        """Number of columns of encoded rows, which functions are of."""
         return int(self.n_features_in_) if self._table is None else self._table.width
 
     def _coded(self, X: Any, y: Any, how: Reading, **of_y: Any) -> tuple[Matrix, Any]:

@@ -86,36 +86,25 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         As in :class:`KernelClassifier`, without ``gamma="auto"``. Rules for the bandwidth use
         labelled and unlabelled rows.
     solver : str or Solver, default="auto"
-        ``"soft_labels"`` is the sum of a supervised machine and of ridge regression on all rows
-        to the soft labels that this machine gives them (see
-        :class:`~kernelgrad.solvers.SoftLabels`), without `unlabelled_loss`. ``"tsg"`` is the
-        paper's triply stochastic gradients on the objective above, with time linear in the rows
-        of a pass and bounded memory, also from disk. ``"auto"`` is ``"soft_labels"`` for rows
-        in memory, where its error was the lower one on the data tried; it is ``"tsg"`` for rows
-        on disk, for `partial_fit`, and if `unlabelled_loss` is not the default, with
-        ``"bgs3vm"`` in its place for kernels without random features. ``"cached"`` takes the
-        same objective to its nearest minimum, if the responses of all rows fit in memory. The
-        paper compares with ``"fr_s3vm"`` (fixed random features), ``"bgs3vm"`` (budgets of
-        support rows), ``"cccp_s3vm"`` and ``"s3vm_light"`` (label switching), the last two for
-        a few thousand rows.
+        ``"auto"`` is ``"soft_labels"`` for rows in memory: ridge regression to the labels that
+        a supervised machine gives all rows, without `unlabelled_loss`. It is ``"tsg"``, the
+        paper's triply stochastic gradients, for rows on disk, for `partial_fit`, and if
+        `unlabelled_loss` is not the default, with ``"bgs3vm"`` in its place for kernels without
+        random features. docs/semi_supervised.md lists all names.
     C : float > 0, default=10.0
         Cost of the loss of a labelled row, as in SVC.
     C_star : float >= 0, "auto" or "paper", default="auto"
-        Cost of the mean loss of unlabelled rows in units of C; ``"auto"`` is ``C / 2``.
-        ``"paper"`` is ``C W_l / W_u``, which with few labels hardly differs from 0. With
-        `partial_fit`, which does not know W_u, it is ``C / 2`` too.
+        Cost of the mean loss of unlabelled rows in units of C; ``"auto"`` is ``C / 2``, and
+        ``"paper"`` is ``C W_l / W_u`` (in `partial_fit`, which does not know W_u, ``C / 2``).
     max_iter : int >= 1, default=200
-        Iterations. Each iteration of ``"tsg"`` takes one batch of either kind and one block of
-        features, so that time grows with the square of `max_iter`. The first iteration of
-        ``"soft_labels"`` is the supervised machine, the next ones are its rounds, at most nine
-        in all.
+        Iterations: of ``"tsg"`` one batch of either kind and one block of features, so that
+        time grows with their square; of ``"soft_labels"`` the machine and at most eight rounds.
     early_stopping : bool, default=False
-        Choose the number of iterations, up to ``max_iter``, by cross-validation on the labelled
-        rows with ``n_folds`` more fits; ``history_["cv_accuracy"]`` holds their mean accuracy
-        after each iteration. The `X_val` of `fit` take their place.
+        Choose the number of iterations by cross-validation on the labelled rows, whose mean
+        accuracies are ``history_["cv_accuracy"]``, or on the `X_val` of `fit`.
     probability : bool, default=False
-        Calibrate `predict_proba` by a sigmoid of each output, fitted to the responses on the
-        held-out rows of such a cross-validation (at most 5,000 rows).
+        Calibrate `predict_proba` by a sigmoid of each output on the rows (at most 5,000) that
+        such a cross-validation holds out.
     n_folds : int >= 2, default=5
         Number of folds of the cross-validation of `early_stopping` and `probability`.
     class_weight : dict, "balanced" or None, default=None
@@ -124,7 +113,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         A constant b beside f: the mean of the labels, which ``"cached"`` fits further.
     metric : array or None, default=None
         Weights of the scaled columns (d,), or a matrix (d, r) that they are multiplied by.
-    standardize : bool, "robust", "ranks" or "auto", default="auto"
+    standardize
         As in :class:`KernelNoveltyDetector`.
     categorical_features, memory_limit, time_limit, warm_start, random_state, verbose, callbacks
         As in :class:`KernelClassifier`.

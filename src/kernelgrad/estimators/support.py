@@ -142,7 +142,6 @@ def available_if(check: Callable[[Any], object]) -> Callable[[F], F]:
 
 
 def can_stream(estimator: Any) -> None:
-    """Raise AttributeError where the solver needs all rows at once."""
     estimator._check_streams()
 
 
@@ -155,7 +154,6 @@ def _told(estimator: Any, X: Any, y: Any, sample_weight: Any) -> dict[str, Any]:
 def reported(
     estimator: Any, X: Any, y: Any = None, sample_weight: Any = None
 ) -> Iterator[None]:
-    """Tell scikit-learn's callbacks (1.9) of the fit inside."""
     if not getattr(estimator, "_skl_callbacks", None):
         yield
         return
@@ -203,12 +201,10 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
 
 
 def is_auto(value: Any) -> bool:
-    """Whether a parameter is the word "auto"."""
     return isinstance(value, str) and value == "auto"
 
 
 def new_seed(random_state: Any) -> int:
-    """Return the seed of a fit."""
     return int(check_random_state(random_state).randint(0, 2**31 - 1))
 
 
@@ -224,7 +220,6 @@ def adopt_columns(estimator: Any, source: BatchSource) -> None:
 
 
 def check_columns(estimator: Any, source: BatchSource) -> None:
-    """Raise if a source has other columns than those of the fit."""
     if source.n_features != estimator.n_features_in_:
         raise ValueError(
             f"The source has {source.n_features} features, but {type(estimator).__name__} is "

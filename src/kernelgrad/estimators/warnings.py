@@ -99,7 +99,6 @@ def _check_learned(model: Any, rows: TrainingRows) -> None:
 
 
 def _some(X: Matrix) -> Float64Array:
-    """Return some rows, dense, that tell how wide columns spread."""
     return dense(X[:: -(-X.shape[0] // SPREAD_ROWS)], np.float64)
 
 

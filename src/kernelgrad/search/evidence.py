@@ -70,7 +70,6 @@ class Hyperparameters:
 
     @property
     def n_bandwidths(self) -> int:
-        """The number of bandwidths."""
         return 1 if self.bandwidths is None else len(self.bandwidths)
 
     def summary(self, scale: float) -> dict[str, Any]:
@@ -103,7 +102,6 @@ class Evidence:
 
     @property
     def fixed_ratio(self) -> float | None:
-        """The logarithm of the ratio if both variances are given, otherwise None."""
         if self.noise is None or self.signal is None:
             return None
         return float(np.log(self.noise / self.signal))
@@ -122,7 +120,6 @@ class Evidence:
         return float(self.constant - 0.5 * value)
 
     def look(self, K: Float64Array, log_ratio: float) -> tuple[float, float]:
-        """Return the log likelihood and the signal variance."""
         L, ratio = self._factor(K, log_ratio)
         square = float(self.y @ _solved(L, self.y))
         value = self.likelihood(square, 2.0 * float(np.log(L.diagonal()).sum()), ratio)
@@ -184,7 +181,6 @@ class Radial:
         self.half = None if each else _half_squares(self.X)
 
     def bounds(self) -> list[tuple[float, float]]:
-        """Return the ends of the search for each entry of theta."""
         shortest = _SHORTEST
         if self.half is not None:
             # rows that nearly all are without a neighbour tell nothing of the bandwidth
@@ -209,12 +205,10 @@ class Radial:
         return Z, _half_squares(Z), log_ratio
 
     def value(self, theta: Float64Array) -> float:
-        """Return the log likelihood."""
         _, u, log_ratio = self._parts(theta)
         return self.evidence.look(profile(2.0 * u, self.nu)[0], log_ratio)[0]
 
     def __call__(self, theta: Float64Array) -> tuple[float, Float64Array]:
-        """Return the log likelihood and its slope by theta."""
         Z, u, log_ratio = self._parts(theta)
         K, W = profile(2.0 * u, self.nu)
         value, by_ratio, A = self.evidence.slope(K, log_ratio)
@@ -288,7 +282,6 @@ def _half_squares(Z: Matrix) -> Float64Array:
 
 
 def has_rule(kernel: Kernel) -> bool:
-    """Whether the bandwidth of a kernel is left to a rule."""
     return isinstance(getattr(kernel, "gamma", None), str) and hasattr(
         kernel, "bandwidth_factor"
     )
@@ -311,7 +304,6 @@ class Search:
     deadline: Deadline
 
     def evidence(self, n: int) -> Evidence:
-        """Return the evidence of the first n rows."""
         return Evidence(self.y[:n], self.weight[:n], self.noise, self.signal)
 
     def at(

@@ -70,12 +70,10 @@ class Sample:
     weight: Float64Array
 
     def take(self, rows: IntArray) -> Sample:
-        """Return some rows."""
         return Sample(self.X[rows], self.Y[rows], self.weight[rows])
 
     @property
     def n_rows(self) -> int:
-        """Number of rows."""
         return len(self.Y)
 
 
@@ -92,15 +90,12 @@ class Metric:
 
     @property
     def weights(self) -> Float64Array:
-        """The weights of the columns, (d,), or the matrix (d, d)."""
         return self.theta if self.groups is None else np.exp(self.theta)[self.groups]
 
     def full(self) -> Metric:
-        """Return the same metric as a matrix."""
         return Metric(np.diag(self.weights), None)
 
     def apply(self, X: AnyArray) -> AnyArray:
-        """Return the mapped rows, (m, d)."""
         M = self.weights.astype(X.dtype)
         return np.asarray(X @ M if self.groups is None else X * M)
 
@@ -127,7 +122,6 @@ class Metric:
 
     @property
     def largest(self) -> float:
-        """The largest weight, or the largest singular value of the matrix."""
         return float(np.linalg.norm(self.weights, np.inf if self.groups is not None else 2))
 
 
@@ -284,8 +278,6 @@ def squared_errors(cross: AnyArray, a: Float64Array | None, held: Sample) -> Flo
 
 @dataclass(frozen=True)
 class Schedule:
-    """The rows of a subset, the number of steps, and the length of the first steps."""
-
     n_rows: int
     n_steps: int
     length: float = 0.1

@@ -120,12 +120,10 @@ class Wanted:
 
     @property
     def learns(self) -> bool:
-        """Whether the study learns weights of the columns."""
         return isinstance(self.metric, str)
 
     @property
     def given(self) -> Float64Array | None:
-        """The metric that is given, (d,) or (d, r); None if there is none."""
         fixed = self.metric is not None and not self.learns
         return np.asarray(self.metric, np.float64) if fixed else None
 
@@ -146,7 +144,6 @@ class Pool:
 
     @property
     def varies(self) -> bool:
-        """Whether there are three rows or more and the targets differ."""
         return len(self.Y) >= 3 and bool((self.Y != 0).any())
 
 
@@ -169,18 +166,15 @@ class ScaledSample(Sample):
     numbers: IntArray
 
     def take(self, rows: IntArray) -> Sample:
-        """Return some rows."""
         at = self.numbers[rows]
         X = np.asarray(self.scaling.apply(self.X[at]), np.float64)
         return Sample(X, self.Y[at], self.weight[at])
 
     def only(self, rows: IntArray) -> ScaledSample:
-        """Return the sample of some of these rows, not yet scaled."""
         return replace(self, numbers=self.numbers[rows])
 
     @property
     def n_rows(self) -> int:
-        """Number of rows."""
         return len(self.numbers)
 
 
@@ -204,7 +198,6 @@ def draw_pool(rows: TrainingRows, seed: int, memory_limit: float | None = None) 
 
 
 def study_tasks(memory_limit: float | None) -> int:
-    """Return how many tasks of a study may run at the same time within a limit in bytes."""
     most = sys.maxsize if memory_limit is None else int(memory_limit / _TASK_BYTES)
     return max(1, most)
 
@@ -493,7 +486,6 @@ def _split(samples: Sequence[Sample], seed: int) -> tuple[list[Sample], list[lis
 
 
 def _start(sample: Sample, nu: float, metric: Metric, wanted: Wanted) -> Machine:
-    """Return the machine whose bandwidth is the median distance of the rows, or as given."""
     Z = metric.apply(sample.X)
     pairs = squared_distances(Z)[np.triu_indices(len(Z), 1)]
     pairs = pairs[pairs > 0]
@@ -506,7 +498,6 @@ def _start(sample: Sample, nu: float, metric: Metric, wanted: Wanted) -> Machine
 
 
 def _grouped(machine: Machine, groups: IntArray) -> Machine:
-    """Return the same machine with a separate weight for each group of columns."""
     theta = np.full(int(groups.max()) + 1, machine.metric.theta[0])
     return replace(machine, metric=Metric(theta, groups))
 
@@ -683,7 +674,6 @@ def _settled(machine: Machine, scaling: InputScaling) -> tuple[Kernel, InputScal
 
 
 def _told(machine: Machine, scaling: InputScaling) -> dict[str, Any]:
-    """Return the entry of a machine in ``history_["metric"]``."""
     metric = machine.metric
     name = "matrix" if metric.groups is None else "weights"
     if metric.groups is not None and len(metric.theta) == 1:
