@@ -25,8 +25,7 @@ from kernelgrad.types import AnyArray, Float64Array
 from kernelgrad.validation import DataError
 
 UNKNOWN = -1  # code of levels that training rows did not have
-_MEDIAN_ROWS, _MEDIAN_CELLS = 1000, 1_000_000
-_GAPS = ("NAType", "NaTType")  # of pandas, whose comparisons are no booleans
+_GAPS = ("NAType", "NaTType")  # types of pandas whose comparisons are no booleans
 _DATES = (nw.Date, nw.Datetime)
 _TEXTS = (nw.String, nw.Categorical, nw.Enum)
 
@@ -77,7 +76,7 @@ def all_numbers(columns: Columns) -> bool:
 
 def median_of_some(X: AnyArray) -> Float64Array:
     """Return the medians of some evenly spaced rows, which fill gaps in later ones."""
-    wanted = max(1, min(_MEDIAN_ROWS, _MEDIAN_CELLS // X.shape[1]))
+    wanted = max(1, min(1000, 1_000_000 // X.shape[1]))
     some = X[:: -(-len(X) // wanted)].astype(np.float64)
     return np.asarray(np.median(some, axis=0))
 

@@ -19,7 +19,6 @@ from kernelgrad.losses import Loss, RatioLoss, SquaredError, encode_labels
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, FloatArray
 from kernelgrad.validation import DataError
 
-_DIGITS = 1e3 * np.finfo(np.float64).eps  # of the size of targets: their least range
 Score = Callable[[AnyArray, FloatArray, Float64Array], float]
 
 
@@ -281,7 +280,7 @@ class Regression(Task):
                 f"0), has the size {most:.3g}, not within {SMALLEST:g} and {1 / SMALLEST:g}, "
                 "the range of float32; give the target in another unit."
             )
-        if len(y) and 0.0 < float(np.ptp(y, axis=0).max()) < _DIGITS * most:
+        if len(y) and 0.0 < float(np.ptp(y, axis=0).max()) < 1e3 * np.finfo(float).eps * most:
             warnings.warn(
                 f"The targets differ by {np.ptp(y, axis=0).max():.3g} at a size of {most:.3g}: "
                 "few of their digits tell them apart; subtract a constant from all.",

@@ -24,8 +24,6 @@ from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matri
 from kernelgrad.validation import DataError
 
 MAX_VALIDATION_ROWS = 20_000  # validation responses stay in memory, whatever the file size
-# Above this many cells, exact duplicates of sparse rows are not looked for.
-_MERGE_CELLS = 10_000_000
 _NO_WEIGHT = "All sample weights of a whole epoch are zero; at least one row must count."
 
 Batches = Iterator[tuple[Any, float]]  # TrainBatch, or RowStore for solvers that take it
@@ -79,18 +77,15 @@ class EncodedSource(BatchSource):
 
 @dataclass(frozen=True)
 class TrainingRows:
-    all_weigh: ClassVar[bool] = False  # a batch of no weight is refused, not left out
+    all_weigh: ClassVar[bool] = False  # True if batches without weight are refused
     source: BatchSource
     task: Task
-    # the source holds internal targets and final weights, as checked arrays do; else raw
-    # targets, and weights without those of the classes
-    encoded: bool = False
-    made: bool = False  # the fit has read or made the arrays, they are not what it was given
-    held: IntArray = field(default_factory=no_rows)  # rows for validation, increasing
-    apart: TrainingRows | None = None  # rows for validation beside the source
-    stays: bool = False  # rows are read a piece at a time, by solvers that can
-    # from where; None is this process
-    store: Callable[[TrainingRows], RowStore] | None = None
+    encoded: bool = False  # True if the source holds internal targets and final weights
+    made: bool = False  # True if the arrays are the fit's own, not those of the caller
+    held: IntArray = field(default_factory=no_rows)  # increasing numbers of validation rows
+    apart: TrainingRows | None = None  # validation rows of another source
+    stays: bool = False  # True if rows are read a piece at a time, by solvers that can
+    store: Callable[[TrainingRows], RowStore] | None = None  # rows on workers; None: here
 
     @property
     def sources(self) -> tuple[BatchSource, ...]:
@@ -382,7 +377,7 @@ def canonical_rows(
     keep = weight > 0
     if not keep.all():
         X, y, weight = X[np.flatnonzero(keep)], y[keep], weight[keep]
-    if not merge or (sp.issparse(X) and X.shape[0] * X.shape[1] > _MERGE_CELLS):
+    if not merge or (sp.issparse(X) and X.shape[0] * X.shape[1] > 10_000_000):
         return X, y, weight
     columns = [dense(X, np.float64), y.reshape(len(y), -1).astype(np.float64)]
     table = np.ascontiguousarray(np.concatenate(columns, axis=1)) + 0.0  # -0.0 becomes 0.0

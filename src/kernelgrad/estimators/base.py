@@ -28,55 +28,25 @@ from kernelgrad.compute.memory import within
 from kernelgrad.data import BatchSource
 from kernelgrad.data.sampling import BUFFER_ROWS
 from kernelgrad.estimators import files as _files
+from kernelgrad.estimators import support
 from kernelgrad.estimators.blocks import lean, said
 from kernelgrad.estimators.plan import Choice, Given, Parts, Plan, Posed, Reading
 from kernelgrad.estimators.reading import RowReader
-from kernelgrad.estimators.support import (
-    CallbackSupportMixin,
-    OnnxMixin,
-    all_or_nothing,
-    check_columns,
-    check_values,
-    is_auto,
-    iteration_report,
-    new_seed,
-    reported,
-    with_callbacks,
-)
+from kernelgrad.estimators.support import CallbackSupportMixin, OnnxMixin, with_callbacks
 from kernelgrad.estimators.warnings import warn_of_fit
-from kernelgrad.files.records import (
-    Check,
-    Record,
-    check_number,
-    check_text,
-    contents_digest,
-    or_none,
-    read_container,
-    restoring,
-    write_container,
-)
+from kernelgrad.files import records
+from kernelgrad.files.records import Check, Record, check_text, or_none
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.functions.scaling import MOST_COLUMNS
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import Loss, get_loss
 from kernelgrad.params import Documented, anything, check_params, integer, parameters, real
 from kernelgrad.search.auto import GIVEN
-from kernelgrad.solvers import (
-    History,
-    Problem,
-    Resumed,
-    Solver,
-    State,
-    Validation,
-    check_capabilities,
-    run,
-)
-from kernelgrad.solvers.contract import check_limit
+from kernelgrad.solvers import History, Problem, Resumed, Solver, State, Validation, run
+from kernelgrad.solvers.contract import check_capabilities, check_limit
 from kernelgrad.training_rows import Batches, TrainingRows
 from kernelgrad.types import AnyArray, Contents, Float64Array, Matrix
 from kernelgrad.validation import DataError, ModelFileError, check_int
-
-_TIMED_CALLS, _TIMED_SECONDS = 200, 0.5  # of predictions of one row
 
 T = TypeVar("T")
 
@@ -85,8 +55,8 @@ T = TypeVar("T")
 class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
     """Fitting, prediction and files of estimators that run a solver over rows.
 
-    A family (``kernel.py``, ``linear.py``) says what functions are and which solvers find
-    them, a task (``_tasks.py``) what targets are.
+    A family (``kernel.py``, ``kernelgrad.linear``) says what functions are and which solvers
+    find them, a task (``kernelgrad.tasks``) what targets are.
     """
 
     solver: Any = anything(default="auto")
@@ -97,38 +67,37 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
     verbose: int = integer(default=0, words=(False, True))
     callbacks: Any = anything(default=None)
 
-    # what an estimator without the parameter of that name does
+    # values for estimators that do not have the parameter
     fit_intercept = False
     warm_start = False
     early_stopping = False
     tol = 0.0
     device = CPU
 
-    # what files hold of fitted attributes, beside those of the base classes: needed, or not
+    # fitted attributes in files, beside those of the base classes: required, or optional
     _kept: ClassVar[dict[str, Check]] = {
         "n_features_in_": partial(check_int, low=1, high=MOST_COLUMNS),
         "n_iter_": check_int,
         "best_iteration_": check_int,
-        "best_score_": or_none(check_number),
+        "best_score_": or_none(records.check_number),
         "fit_status_": check_text,
         "_seed": partial(check_int, high=2**32),
-        "_fitted_alpha": check_number,
+        "_fitted_alpha": records.check_number,
     }
     _may_keep: ClassVar[dict[str, Check]] = {
         "feature_names_in_": _files.texts,
-        "alpha_": check_number,
+        "alpha_": records.check_number,
         "_medians": or_none(_files.numbers),
     }
-    _loss_task: ClassVar[Any]  # what losses must be for
-
-    _solvers: ClassVar[Mapping[str, Any]]  # of the family, by name
-    _streaming: ClassVar[tuple[str, str]]  # for messages: what to do instead; which can
+    _loss_task: ClassVar[Any]  # the task of losses
+    _solvers: ClassVar[Mapping[str, Any]]  # solvers of the family by name
+    _streaming: ClassVar[tuple[str, str]]  # remedy, and solvers for streams, in messages
     _problem_type: ClassVar[type[Problem]] = Problem
 
-    _orders_rows = True  # rows may be sorted and equal ones merged: only their values count
-    _tells_alpha: ClassVar[bool] = False  # whether there is an attribute alpha_
-    _deadline = FOREVER  # of the fit that goes on
-    _listeners = CallbackList()  # its callbacks
+    _orders_rows = True  # True if rows may be sorted and equal ones merged
+    _tells_alpha: ClassVar[bool] = False  # True if there is an attribute alpha_
+    _deadline = FOREVER  # deadline and callbacks of the fit that runs
+    _listeners = CallbackList()
 
     if TYPE_CHECKING:  # what fits set
         expansion_: ClassVar[Any]
@@ -250,7 +219,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
 
     @property
     def _auto_solver(self) -> bool:
-        return is_auto(self.solver)
+        return support.is_auto(self.solver)
 
     def _check_parameters(self) -> Parts:
         check_params(self)
@@ -285,7 +254,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         for name, part in zip(("y", "sample_weight", "denominator"), apart[1:], strict=True):
             if apart.X is None and part is not None:
                 raise ValueError(f"{name}_val is given, but not X_val; give it too.")
-        with self._working(), reported(self, *given[:3]):
+        with self._working(), support.reported(self, *given[:3]):
             self._fit(parts, given, apart)
         return self
 
@@ -294,7 +263,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         """Context of a fit: restores attributes on failure, times and counts compilation."""
         start = compile_seconds()
         limit = self.memory_limit
-        with all_or_nothing(self), announced(self.verbose > 0), within(limit):
+        with support.all_or_nothing(self), announced(self.verbose > 0), within(limit):
             self._deadline = Deadline(self.time_limit)
             listeners = make_callbacks(self.callbacks, self.verbose, stream=stream)
             self._listeners = listeners
@@ -320,14 +289,16 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         checkpoint = self._listeners.checkpoint
         if checkpoint is not None:
             before = self.solver_.state_arrays(self._state) if warm else ({}, {})
-            checkpoint.begin(**_files.identity(self), start=contents_digest(before))
+            checkpoint.begin(**_files.identity(self), start=records.contents_digest(before))
             if self.time_limit is not None:
                 self._deadline = Deadline(max(0.0, self.time_limit - checkpoint.spent))
         if not warm:
             self._seed = self._recalled(
-                "seed", lambda: new_seed(self.random_state), lambda it: ({"it": it}, {}),
+                "seed",
+                lambda: support.new_seed(self.random_state),
+                lambda it: ({"it": it}, {}),
                 self._restored_seed,
-            )  # fmt: skip
+            )
         rows = self._all_rows(parts, given, fresh=not warm)
         rows = replace(rows, stays=self._stays(rows))
         if apart.X is not None:
@@ -359,7 +330,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
             start = plan.rows.drawn(plan.solver, at, passes, plan.batch_size)
         batches, fixed = plan.rows.batches(plan.solver, self._seed, start, plan.batch_size)
         problem = replace(plan.problem, fixed_rows=fixed)
-        report = iteration_report(self, *given[:3], plan.solver)
+        report = support.iteration_report(self, *given[:3], plan.solver)
         plan = replace(plan, problem=problem, goes_on=warm, resumed=resumed, report=report)
         self._run(plan, batches)
         if self.n_iter_ == plan.max_iter < self.max_iter:
@@ -378,7 +349,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         """Return the seed of a resumed fit, which requires a number as `random_state`."""
         seed: int = record.take("it", partial(check_int, high=2**31))
         known = isinstance(self.random_state, int | np.integer)
-        return new_seed(self.random_state) if known else seed
+        return support.new_seed(self.random_state) if known else seed
 
     def _restored_choice(self, parts: Parts, record: Record) -> Choice:
         """Return the solver of a fit that is resumed, and why it was chosen."""
@@ -403,7 +374,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         with self._working(stream=True):
             first = not hasattr(self, "_state")
             if first:
-                self._seed = new_seed(self.random_state)
+                self._seed = support.new_seed(self.random_state)
             how = Reading(first, **more, stream=True)
             rows = self._rows(parts, Given(X, y, sample_weight), how)
             chosen = self._choose(parts, rows, stream=True) if first else self._kept_solver()
@@ -512,14 +483,14 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         self.expansion_.set_device(device_or_cpu(self.device))
         with announced(self.verbose > 0):
             values: Float64Array = self.expansion_.raw_prediction(X)
-        check_values(values, "The model has no finite value")
+        support.check_values(values, "The model has no finite value")
         return values
 
     def _responses(self, X: Any) -> Iterator[Float64Array]:
         """Yield f(X), (n, C): of arrays at once, of a BatchSource in chunks."""
         check_is_fitted(self, "expansion_")
         if isinstance(X, BatchSource):
-            check_columns(self, X)
+            support.check_columns(self, X)
             for batch in X.chunks(prefetch=not X.in_memory):
                 yield self._values(self._matrix(batch.X, source=True))
         else:
@@ -536,7 +507,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         check_is_fitted(self, "expansion_")
         if not source.has_target:
             raise DataError("The source has no target to score against.")
-        check_columns(self, source)
+        support.check_columns(self, source)
         parts = source.map_chunks(partial(said, lean(self), method, args))
         return np.asarray(reduce(np.add, parts))
 
@@ -585,7 +556,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
                 f"This {type(self).__name__} is not fitted; call fit before save."
             )
         _files.check_registered(self)
-        write_container(path, *_files.contents_of(self, resumable=resumable), key=key)
+        records.write_container(path, *_files.contents_of(self, resumable=resumable), key=key)
 
     def _extra_arrays(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         """Return the contents of a model file besides the function, as values and arrays."""
@@ -654,9 +625,9 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the row has no names of columns
             once()  # compiles
-            end = perf_counter() + _TIMED_SECONDS
+            end = perf_counter() + 0.5
             times: list[float] = []
-            while len(times) < _TIMED_CALLS and (not times or perf_counter() < end):
+            while len(times) < 200 and (not times or perf_counter() < end):
                 start = perf_counter()
                 once()
                 times.append(perf_counter() - start)
@@ -731,8 +702,8 @@ def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> BaseRowsE
         The file is foreign, truncated, altered, of a newer version, not signed under the key,
         holds a pipeline, or uses a loss, kernel or solver that is not registered.
     """
-    header, arrays = read_container(path, key=key)
-    with restoring(path):
+    header, arrays = records.read_container(path, key=key)
+    with records.restoring(path):
         if "object" in header:
             raise ModelFileError(
                 "The file holds a pipeline of scikit-learn, which only kernelgrad 0.2 reads; "

@@ -36,15 +36,9 @@ from kernelgrad.training_rows import Batches, TrainingRows, weights_of
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray
 from kernelgrad.validation import CapabilityError, DataError, check_bool
 
-# The part of the rows that is fitted to calibrate on others, of the time of the whole: where it
-# goes with the square of the rows, and where with the rows; where with iterations, their part.
-_PART, _LINEAR_PART, _FEWER_STEPS, _LINEAR_STEPS = 0.25, 0.1, 0.3, 0.1
-_LOOSE = 10.0  # times the tolerance of the solver
-_LEAST_PART = 200  # rows
-_MANY_ROWS = 100_000  # of which some may be held out without loss
-_STREAM_ROWS, _LEAST_STREAM_ROWS = 1000, 50  # the latest rows of a stream, and of one call
+_MANY_ROWS = 100_000  # rows from which the fit itself holds some out to calibrate on
 
-Responses = tuple[FloatArray, AnyArray, Float64Array]  # of classes; codes; weights
+Responses = tuple[FloatArray, AnyArray, Float64Array]  # responses of classes, codes, weights
 
 
 def can_tell_proba(estimator: Any) -> None:
@@ -59,9 +53,9 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
     probability: bool = boolean(default=True)
 
     _onnx_kind = "classes"
-    _calibrates: ClassVar[bool] = True  # here, where the loss has no probabilities
+    _calibrates: ClassVar[bool] = True
     _calibration = cast("Calibration | None", None)
-    _latest = cast("Responses | None", None)  # of a stream
+    _latest = cast("Responses | None", None)  # the latest rows of a stream
     if TYPE_CHECKING:  # what fits set
         classes_: ClassVar[AnyArray]
 
@@ -154,7 +148,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
             if self._latest is not None:
                 known = self._calibration
                 pairs = zip(self._latest, found, strict=True)
-                z, y, weight = (np.concatenate(pair)[-_STREAM_ROWS:] for pair in pairs)
+                z, y, weight = (np.concatenate(pair)[-1000:] for pair in pairs)
                 found = z, y, weight
         elif not plan.stream and not len(plan.rows.held):
             start = clock()
@@ -195,25 +189,24 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
             self._calibration = Calibration.fit(*found, unit=unit, start=known)
 
     def _fit_a_part(self, plan: Plan, before: int) -> Responses | None:
-        """Return responses to rows that a fit to some others has not seen.
+        """Fit a copy to a subset and return its responses to other rows.
 
-        Of many rows some are held out of the fit itself instead.
-
-        At a small part of the cost of the whole: some of the rows in memory, few iterations
-        where these decide about the time. None where a class has a single row.
+        The copy takes about a tenth to a quarter of the time of the fit: a part of the rows in
+        memory, or few iterations. The result is None if a class has a single row.
         """
         rows, solver, problem = plan.rows, plan.solver, plan.problem
         steps, n, strata = plan.max_iter + before, rows.source.n_rows, rows.strata
         samples = "random_features" in solver.requires
         try:
             if samples or not rows.in_memory:
-                steps = -int(-steps * (_FEWER_STEPS if samples else _LINEAR_STEPS) // 1)
+                steps = -int(-steps * (0.3 if samples else 0.1) // 1)
                 held = some = split_rows(
                     rows.source, 0.2, seed=self._seed, stratify=strata, max_rows=MOST_ROWS
                 )
             else:
-                share = _PART if isinstance(solver, KernelSolver) else _LINEAR_PART
-                share = max(share, min(0.5, _LEAST_PART / n))
+                # the time goes with the square of the rows, or with the rows; 200 are enough
+                share = 0.25 if isinstance(solver, KernelSolver) else 0.1
+                share = max(share, min(0.5, 200 / n))
                 held = split_rows(n, 1.0 - share, seed=self._seed, stratify=strata)
                 some = _thinned(held)
         except DataError:
@@ -225,7 +218,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
         deadline = Deadline(0.1 * left) if np.isfinite(left) else self._deadline
         problem = replace(problem, fixed_rows=fixed, deadline=deadline)
         if hasattr(solver, "tol"):
-            solver = clone(solver).set_params(tol=_LOOSE * solver.tol)
+            solver = clone(solver).set_params(tol=10.0 * solver.tol)
         heard = CallbackList([Aside(self._listeners)])
         result = run(solver, problem, batches, max_iter=steps, callbacks=heard)
         if heard.interrupted:
@@ -357,14 +350,14 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
 
 
 def _thinned(rows: IntArray, most: int = MOST_ROWS) -> IntArray:
-    """Return at most so many of some rows, from all over them."""
+    """Return at most `most` evenly spaced rows."""
     return rows[:: max(1, -(-len(rows) // most))]
 
 
 def _some(rows: TrainingRows) -> IntArray:
     """Return a tenth of the rows of a stream, at least 50 and at most 2,000 of them."""
     n = rows.source.n_rows
-    return _thinned(np.arange(n), int(np.clip(n // 10, _LEAST_STREAM_ROWS, MOST_ROWS)))
+    return _thinned(np.arange(n), int(np.clip(n // 10, 50, MOST_ROWS)))
 
 
 @parameters

@@ -19,12 +19,7 @@ from kernelgrad.files.records import Check
 from kernelgrad.losses import Loss, RatioLoss, get_loss
 from kernelgrad.params import anything, parameters, real
 from kernelgrad.tasks import RatioSamples, Task
-from kernelgrad.training_rows import (
-    MAX_VALIDATION_ROWS,
-    TrainingRows,
-    TwoSamples,
-    weights_of,
-)
+from kernelgrad.training_rows import MAX_VALIDATION_ROWS, TrainingRows, TwoSamples, weights_of
 from kernelgrad.types import AnyArray, Float64Array, Matrix
 from kernelgrad.validation import DataError
 

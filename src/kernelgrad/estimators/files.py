@@ -9,27 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad.files.records import (
-    Check,
-    Record,
-    anything,
-    check_text,
-    contents_digest,
-    encode_value,
-    prefixed,
-    registered_part,
-)
+from kernelgrad.files import records
+from kernelgrad.files.records import Check, Record, anything
 from kernelgrad.functions.expansions import restored_expansion
 from kernelgrad.functions.features import CACHE_BYTES, FeatureStream
 from kernelgrad.kernels import Kernel, describe_kernel, get_kernel, restore_kernel
 from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES, Loss
 from kernelgrad.registry import Registry
-from kernelgrad.solvers import (
-    LINEAR_SOLVERS,
-    SOLVERS,
-    Solver,
-    restored_history,
-)
+from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, Solver, restored_history
 from kernelgrad.tables import Table
 from kernelgrad.types import AnyArray, Contents
 from kernelgrad.validation import CapabilityError, ModelFileError, check_name
@@ -110,7 +97,9 @@ def unpack(packed: Any) -> Any:
     kind = next((k for k in ("pairs", "kernel", "part") if k in record), "value")
     value = record.take(kind, anything)
     if kind == "part":
-        return registered_part(record, value, _PARTS[check_name(value, _PARTS, "part")], unpack)
+        return records.registered_part(
+            record, value, _PARTS[check_name(value, _PARTS, "part")], unpack
+        )
     record.close()
     if kind == "pairs":
         return {k: v for k, v in value}
@@ -140,11 +129,11 @@ def identity(estimator: Any) -> dict[str, Any]:
     for name, value in packed_params(estimator).items():
         if name not in ("verbose", "time_limit"):
             try:
-                told[name] = json.dumps(encode_value(value), sort_keys=True)
+                told[name] = json.dumps(records.encode_value(value), sort_keys=True)
             except TypeError:  # not in files
                 it = value["value"]
                 array = isinstance(it, np.ndarray) and it.dtype.kind in "biuf"
-                told[name] = contents_digest(({}, {name: it})) if array else repr(it)
+                told[name] = records.contents_digest(({}, {name: it})) if array else repr(it)
     return {
         "version": __version__,
         "estimator": type(estimator).__name__,
@@ -187,13 +176,13 @@ def contents_of(estimator: Any, *, resumable: bool = False) -> Contents:
             )
         values, arrays = estimator.solver_.state_arrays(estimator._state)
         header["state"] = values
-        tensors |= prefixed("state", arrays)
+        tensors |= records.prefixed("state", arrays)
     if estimator._table is not None:
         header["table"], arrays = estimator._table.describe()
-        tensors |= prefixed("table", arrays)
+        tensors |= records.prefixed("table", arrays)
     values, arrays = estimator._extra_arrays()
     header["extra"] = values
-    return header, tensors | prefixed("extra", arrays)
+    return header, tensors | records.prefixed("extra", arrays)
 
 
 def _unfitted(name: str, params: dict[str, Any]) -> Any:
@@ -213,7 +202,7 @@ def _check_parameters(estimator: Any) -> None:
 
 def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
     record = Record(*_without_removed(header, tensors))
-    name, params = record.take("estimator", check_text), record.part("params")
+    name, params = record.take("estimator", records.check_text), record.part("params")
     estimator = _unfitted(name, params.values)
     _check_parameters(estimator)
     record.part("info")

@@ -18,15 +18,13 @@ from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import over_tiles, single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.data.memory import rows_nbytes, usable_memory
+from kernelgrad.estimators import posterior
 from kernelgrad.estimators.hyperparameters import VARIANCES, hyperparameters
 from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.estimators.plan import Choice, Given, Parts, Plan
-from kernelgrad.estimators.posterior import (
-    OPERATOR_BLOCK,
-    PosteriorOperator,
-    explained_covariance,
-)
+from kernelgrad.estimators.posterior import PosteriorOperator
 from kernelgrad.estimators.support import as_numpy, is_auto
+from kernelgrad.exceptions import CapabilityError, ModelFileError
 from kernelgrad.files.records import Check, Record, check_number, or_none
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.functions.scaling import UNITS
@@ -40,13 +38,7 @@ from kernelgrad.solvers.loop import check_entries
 from kernelgrad.tasks import ScaledColumn
 from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import AnyArray, Float64Array, Matrix
-from kernelgrad.validation import (
-    CapabilityError,
-    ModelFileError,
-    check_int,
-    check_name,
-    check_real,
-)
+from kernelgrad.validation import check_int, check_name, check_real
 
 _TEST_ROWS = 1024  # rows of one group of predict(return_std=True) by random features
 _TILE = 128  # rows of a task of the closed form
@@ -351,7 +343,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
             theta = record.array("theta", "features", "features")
             n_blocks = record.take("n_blocks", check_int)
             stream = self.expansion_.stream
-            if n_blocks * stream.planes * OPERATOR_BLOCK > len(theta):
+            if n_blocks * stream.planes * posterior.OPERATOR_BLOCK > len(theta):
                 raise record.error(f"holds less than {n_blocks} blocks of the operator")
             self._operator = PosteriorOperator._of(stream, n_blocks, self.alpha_, self._seed)
             self._operator.n_blocks = n_blocks
@@ -494,7 +486,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         problem = self._problem(stream.kernel, self.loss_, 1, self.alpha_)
         problem = replace(problem, fixed_rows=fits)
         with single_threaded_blas():
-            explained = explained_covariance(
+            explained = posterior.explained_covariance(
                 self.solver_, problem, stream, self._posterior_batches, X, self.n_iter_
             )
         return self._difference(stream.scaling.apply(X), explained)

@@ -22,8 +22,6 @@ from kernelgrad.training_rows import MAX_VALIDATION_ROWS, TrainingRows
 from kernelgrad.types import Float64Array, IntArray
 from kernelgrad.validation import CapabilityError
 
-_WIDTH = 0.5  # of the kernel, in median distances of two rows
-
 
 @parameters
 class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
@@ -107,7 +105,7 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
     def _named(self, gamma: Any) -> Kernel:
         if not is_auto(gamma):
             return super()._named(gamma)
-        width = _WIDTH * float(self.bandwidth_factor)
+        width = 0.5 * float(self.bandwidth_factor)
         return get_kernel(self.kernel, gamma="median", bandwidth_factor=width)
 
     def _alpha_for(self, rows: TrainingRows, *, stream: bool = False) -> float:

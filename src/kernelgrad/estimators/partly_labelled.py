@@ -9,20 +9,14 @@ import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import column_or_1d
 
+from kernelgrad import training_rows
 from kernelgrad.compute.linalg import stacked
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches
 from kernelgrad.losses import encode_labels
 from kernelgrad.solvers import Solver, TrainBatch
 from kernelgrad.tables import is_gap
 from kernelgrad.tasks import Classification
-from kernelgrad.training_rows import (
-    Batches,
-    TrainingRows,
-    canonical_rows,
-    forever,
-    no_rows,
-    weights_of,
-)
+from kernelgrad.training_rows import Batches, TrainingRows, canonical_rows, forever, weights_of
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.validation import DataError
 
@@ -141,7 +135,7 @@ class SemiSupervisedRows(TrainingRows):
     task: MarkedClassification
     unlabelled: BatchSource | None = field(kw_only=True)
     # numbers of the rows of `unlabelled` that have labels and belong to `source`
-    marked: IntArray = field(default_factory=no_rows, kw_only=True)
+    marked: IntArray = field(default_factory=training_rows.no_rows, kw_only=True)
     # all rows of arrays with their codes, as they were given; `ordered` splits them
     given: ArraySource | None = field(default=None, kw_only=True)
     # of each labelled and each unlabelled row in a kernel matrix

@@ -19,10 +19,7 @@ from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import DSG, Problem, TrainBatch
 from kernelgrad.types import Float32Array, Float64Array, Matrix
 
-_OPERATOR_FEATURES = 4096  # of each side: 64 MiB of coefficients
 OPERATOR_BLOCK = 64  # frequencies per block of the operator
-# Coefficients of the functions of one group of test rows, three copies of float32
-_GROUP_BYTES = 512 * 2**20
 
 
 def explained_covariance(
@@ -47,7 +44,8 @@ def explained_covariance(
     m = X.shape[0]
     result = np.empty((m, m))
     n_features = n_steps * stream.width if not problem.fixed_rows else 1
-    group = max(1, min(m, _GROUP_BYTES // (12 * n_features)))
+    # three copies of float32 coefficients of a group take 512 MiB
+    group = max(1, min(m, 512 * 2**20 // (12 * n_features)))
     kernel, scaled = stream.kernel, stream.scaling.apply(X)
     for start in range(0, m, group):
         some = slice(start, min(m, start + group))
@@ -146,7 +144,8 @@ class PosteriorOperator:
         cls, stream: FeatureStream, batches: Iterator[TrainBatch], alpha: float, seed: int
     ) -> PosteriorOperator:
         """Return the operator after its steps on the first batches."""
-        n_blocks = max(1, _OPERATOR_FEATURES // (stream.planes * OPERATOR_BLOCK))
+        # 4,096 features of each side have 64 MiB of coefficients
+        n_blocks = max(1, 4096 // (stream.planes * OPERATOR_BLOCK))
         operator = cls._of(stream, n_blocks, alpha, seed)
         for batch in islice(batches, n_blocks):
             operator.step(batch)

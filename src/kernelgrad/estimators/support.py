@@ -35,9 +35,7 @@ except ImportError:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-_TOTAL = 1e30  # of all weights
-_NO_WEIGHT = 1e-30  # of the largest: as good as 0
-# what scikit-learn's decorator ends its callbacks by, after a fit that failed too
+# Attributes by which scikit-learn's decorator ends its callbacks, also after a failed fit
 _CONTEXT = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
 
 
@@ -247,13 +245,13 @@ def checked_weights(
         total = float(weight.sum())
     if not total > 0:
         raise ValueError("All sample weights are zero; at least one row must count.")
-    if not 1.0 / _TOTAL <= total <= _TOTAL:
+    if not 1e-30 <= total <= 1e30:
         raise ValueError(
             f"The sum of the sample weights is {total:.3g}, not within 1e-30 and 1e30; divide "
             "them by their mean."
         )
-    # what is lost beside the others in any sum of float64 would overflow where it divides
-    return np.where(weight < _NO_WEIGHT * weight.max(), 0.0, weight)
+    # a weight that is lost in every sum of float64 would overflow as a divisor
+    return np.where(weight < 1e-30 * weight.max(), 0.0, weight)
 
 
 def check_values(values: AnyArray, what: str, first: int = 0) -> None:

@@ -20,6 +20,7 @@ from kernelgrad.data import ArraySource
 from kernelgrad.functions.scaling import HEAVY, TAIL, InputScaling
 from kernelgrad.kernels import Gaussian, Kernel, Laplacian
 from kernelgrad.losses import SquaredError
+from kernelgrad.search import metric as loo
 from kernelgrad.search.metric import (
     LEAST,
     MOST,
@@ -29,16 +30,6 @@ from kernelgrad.search.metric import (
     Metric,
     Sample,
     Schedule,
-    best_ridge,
-    coefficients,
-    descend,
-    held_out_errors,
-    judged,
-    kernel_matrix,
-    kernel_of,
-    ridge_errors,
-    squared_distances,
-    squared_errors,
 )
 from kernelgrad.tasks import Classification, Task
 from kernelgrad.training_rows import TrainingRows, no_rows
@@ -285,8 +276,8 @@ def study(
         def task(i: int) -> None:
             k, machine = machines[i]
             schedule = Schedule(min(rows, taught[k].n_rows), steps, length)
-            machine = descend(machine, taught[k], schedule, [seed, _TAG, rows], **given)
-            done[i] = k, judged(machine, judges[k])
+            machine = loo.descend(machine, taught[k], schedule, [seed, _TAG, rows], **given)
+            done[i] = k, loo.judged(machine, judges[k])
 
         parallel_for(len(machines), task)
         rounds.extend(_told(machine, scalings[k]) for k, machine in done)
@@ -365,7 +356,7 @@ def study(
     if wanted.gamma is None:
         machine = replace(machine, metric=machine.metric.times(1 / wanted.bandwidth_factor))
     kernel, scaling = _settled(machine, scalings[k])
-    ridge_start, matrix = machine.ridge, partial(kernel_matrix, machine)
+    ridge_start, matrix = machine.ridge, partial(loo.kernel_matrix, machine)
     searched = wanted.alpha is None and wanted.gamma is None and not over()
     # its values need a compiled loop, for which the fit of a few rows should not wait
     if wanted.laplacian and searched and len(pool.Y) > _TURNS_ROWS:
@@ -409,7 +400,7 @@ def _fit_for_many(
     if n_rows <= _TURNS_ROWS or len(best) == 1:
         return ranked[0]
     duel = [
-        (partial(kernel_matrix, machine), machine.ridge, taught[k], judges[k])
+        (partial(loo.kernel_matrix, machine), machine.ridge, taught[k], judges[k])
         for k, machine in best.values()
     ]
     further = max(0.0, float(np.log(min(n_rows, _FAR_ROWS) / _SOME) / np.log(_SOME / _FEW)))
@@ -437,11 +428,11 @@ def _duel(contenders: Sequence[Any], seed: int, n_rows: int) -> list[float]:
         mixed = purpose_rng(seed, 8).permutation(taught.n_rows)
         rows = taught.take(np.sort(mixed[: sizes[at]]))
         K = matrix(rows)
-        solved = [coefficients(K, max(LEAST, ridge * factor), rows) for factor in _LOWER]
+        solved = [loo.coefficients(K, max(LEAST, ridge * factor), rows) for factor in _LOWER]
         errors = []
         for judge in judges:
             cross = matrix(judge, rows)
-            errors.append([judge.weight * squared_errors(cross, a, judge) for a in solved])
+            errors.append([judge.weight * loo.squared_errors(cross, a, judge) for a in solved])
         found[which, at] = np.concatenate(errors, axis=1).mean(axis=1)
 
     parallel_for(len(contenders) * len(sizes), task)
@@ -487,7 +478,7 @@ def _split(samples: Sequence[Sample], seed: int) -> tuple[list[Sample], list[lis
 
 def _start(sample: Sample, nu: float, metric: Metric, wanted: Wanted) -> Machine:
     Z = metric.apply(sample.X)
-    pairs = squared_distances(Z)[np.triu_indices(len(Z), 1)]
+    pairs = loo.squared_distances(Z)[np.triu_indices(len(Z), 1)]
     pairs = pairs[pairs > 0]
     median = float(np.sqrt(np.median(pairs))) if len(pairs) else 1.0
     if wanted.gamma is None:
@@ -556,10 +547,10 @@ def _errors_in_turns(
         rest = np.setdiff1d(mixed, held)
         rows = samples[k].take(rest)
         schedule = Schedule(min(_FIRST[0], len(rest)), *_FIRST[1:])
-        learned = descend(start, rows, schedule, [seed, _TAG, fold], **given)
+        learned = loo.descend(start, rows, schedule, [seed, _TAG, fold], **given)
         others = samples[k].take(held)
-        K, cross = kernel_matrix(learned, rows), kernel_matrix(learned, others, rows)
-        errors[which, held] = held_out_errors(K, cross, learned.ridge, rows, others)
+        K, cross = loo.kernel_matrix(learned, rows), loo.kernel_matrix(learned, others, rows)
+        errors[which, held] = loo.held_out_errors(K, cross, learned.ridge, rows, others)
 
     parallel_for(len(starts) * _FOLDS, task)
     return errors * samples[0].weight
@@ -617,12 +608,12 @@ def ridge_of(
             r, p = divmod(i, len(parts))
             dtype: Any = np.float32 if ridges[r] > SURE else np.float64
             K: FloatArray = matrices[p].astype(dtype)
-            found[r, p] = ridge_errors(K, parts[p], ridges[r])[0]
+            found[r, p] = loo.ridge_errors(K, parts[p], ridges[r])[0]
 
         parallel_for(found.size, task)
         return [float(v) for v in found.mean(axis=1)]
 
-    return best_ridge(values, start)
+    return loo.best_ridge(values, start)
 
 
 def _laplacian(parts: Sequence[Sample]) -> tuple[float, float, float]:
@@ -667,7 +658,7 @@ def carried(few: float, many: float, growth: float, rows: int, n_rows: int) -> f
 
 def _settled(machine: Machine, scaling: InputScaling) -> tuple[Kernel, InputScaling]:
     """Return the kernel and scaling of a machine; the largest learned weight becomes 1."""
-    kernel, metric = kernel_of(machine.nu, machine.gamma), machine.metric
+    kernel, metric = loo.kernel_of(machine.nu, machine.gamma), machine.metric
     if metric.groups is not None and len(metric.theta) == 1:
         return kernel, scaling
     return kernel, scaling.with_metric(metric.weights / metric.largest)
@@ -678,7 +669,7 @@ def _told(machine: Machine, scaling: InputScaling) -> dict[str, Any]:
     name = "matrix" if metric.groups is None else "weights"
     if metric.groups is not None and len(metric.theta) == 1:
         name = "equal weights"
-    kernel = kernel_of(machine.nu, machine.gamma)
+    kernel = loo.kernel_of(machine.nu, machine.gamma)
     return {
         "round": name,
         "kernel": repr(kernel),

@@ -15,16 +15,9 @@ from kernelgrad.callbacks import Deadline
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Gaussian, Kernel, PrecomputedKernel
 from kernelgrad.losses import SquaredError
+from kernelgrad.search import pilot
 from kernelgrad.search.metric import LEAST, MOST, Sample, kernel_of, ridge_errors
-from kernelgrad.search.pilot import (
-    RIDGE,
-    Found,
-    Pool,
-    Wanted,
-    best_factor,
-    purpose_rng,
-    ridge_of,
-)
+from kernelgrad.search.pilot import Found, Pool, Wanted
 from kernelgrad.solvers import CachedBlockDescent, NewtonCG, Problem, WorkingSet
 
 _PLAIN_ROWS = 1000
@@ -44,7 +37,7 @@ def plain_study(pool: Pool, wanted: Wanted, seed: int) -> Found:
     """
     kernels, alpha = wanted.kernels, wanted.alpha
     n = len(pool.Y)
-    index = np.sort(purpose_rng(seed, 3).permutation(n)[:_PLAIN_ROWS])
+    index = np.sort(pilot.purpose_rng(seed, 3).permutation(n)[:_PLAIN_ROWS])
     X, weight = pool.X, pool.weight
     scaling = None
     stationary = all(kernel.is_stationary for kernel in kernels)
@@ -74,7 +67,7 @@ def plain_study(pool: Pool, wanted: Wanted, seed: int) -> Found:
         unit = max(float(np.diag(K).mean()), 1e-300)
         m, gamma = len(K), getattr(kernel, "gamma", None)
         if alpha is None:
-            ridge, tried = ridge_of([K / unit], [sample], RIDGE)
+            ridge, tried = pilot.ridge_of([K / unit], [sample], pilot.RIDGE)
         else:
             ridge = float(np.clip(alpha * m / unit, LEAST, MOST))
             tried = [(ridge, ridge_errors(K / unit, sample, ridge)[0])]
@@ -85,7 +78,7 @@ def plain_study(pool: Pool, wanted: Wanted, seed: int) -> Found:
         return min(v for _, v in tried), kernel, ridge * unit
 
     found = [
-        best_factor(partial(value, kernel)) if wanted.bandwidths else value(kernel, 1.0)
+        pilot.best_factor(partial(value, kernel)) if wanted.bandwidths else value(kernel, 1.0)
         for kernel in kernels
     ]
     _, kernel, ridge = min(found, key=lambda item: item[0])
@@ -105,7 +98,7 @@ def own_ratio(
     if solver is None or n < 2 * _FOLDS or deadline.over:
         return 1.0, []
     solve = solver.path
-    order = purpose_rng(seed, 4).permutation(n)
+    order = pilot.purpose_rng(seed, 4).permutation(n)
     folds = _FOLDS if n < _OWN_ROWS * 3 // 2 else 1
     train = min(_OWN_ROWS, n - n // _FOLDS)
     losses: dict[float, list[float]] = {}
@@ -168,7 +161,7 @@ def descent_kernel(
     on while they gain, and a gamma between the powers.
     """
     kernel, n = problem.kernel, len(pool.Y)
-    order = purpose_rng(seed, 5).permutation(n)
+    order = pilot.purpose_rng(seed, 5).permutation(n)
     held = np.sort(pool.numbers[order[: min(n // 5, _OWN_HELD)]])
     rows = pool.rows.take(np.sort(pool.numbers[order[n // 5 :][:TRIAL_ROWS]]))
     others = pool.rows.validation(1, 0.0, rows=held)
