@@ -44,7 +44,7 @@ def test_errors_left_out_are_those_of_fits_without_the_row(nu, metric):
     rest = s.take(np.arange(1, 24))
     machine, others = Machine(nu, metric, 0.05), s.take(np.arange(3))
     K, cross = fit.kernel_matrix(machine, rest), fit.kernel_matrix(machine, others, rest)
-    held = fit.held_out_errors(K, cross, 0.05, rest, others)
+    held = fit.squared_errors(cross, fit.coefficients(K, 0.05, rest), others)
     np.testing.assert_allclose(held[0], expected_errors[0], rtol=1e-8)
     parts = [s.take(np.arange(12)), s.take(np.arange(12, 24))]
     both = fit.judged(Machine(nu, metric, 0.05), parts)

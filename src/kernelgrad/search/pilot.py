@@ -35,42 +35,31 @@ from kernelgrad.tasks import Classification, Task
 from kernelgrad.training_rows import TrainingRows, no_rows
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 
-POOL_ROWS, _POOL_CELLS = 50_000, 2e7
-MOST_COLUMNS = 2000  # whose weights are learned, and rows are dense for
-LEAST_ROWS = 40  # to learn weights from
-FULL_COLUMNS = 300
-# Subsets grow while candidates get fewer: rows, steps, and how long they are. The last is for
-# many rows alone. Twice the steps changed no error by more than its standard error.
-_ZEROTH, _FIRST, _SECOND, _THIRD = (
-    (300, 12, 0.1),
-    (300, 20, 0.2),
-    (500, 15, 0.15),
-    (1000, 12, 0.1),
-)
-_MANY = 4000
-_MATRIX = (500, 40, 0.03)  # with shorter steps
-# Where bandwidths of the order of the distances explain next to nothing, or, with rows enough
-# for it to matter, less than a third of the variation, weights are learned once more, from
-# narrow bandwidths and more rows: fine structure in few columns shows there only.
-_NARROW, _NARROWER, _UNEXPLAINED = (1000, 20, 0.2), 4.0, (-0.05, -0.25)
-_JUDGED = 500  # rows of a subset that machines are compared on
-_FEW, _SOME = 500, 2000  # the two sizes that tell how lambda moves
-RIDGE = 0.1
-_FACTORS = (0.25, 0.5, 1.0, 2.0)  # of the median bandwidth
-_FURTHER = 4  # steps beyond an end of them
-_ROBUST = 3.0  # deviations at which targets of robust losses are cut
-_TASK_BYTES = 80e6  # of a task with 2,000 rows: two float64 matrices, and parts of others
+MOST_COLUMNS = 2000  # columns up to which rows are made dense and weights are learned
+LEAST_ROWS = 40  # rows from which weights are learned
+FULL_COLUMNS = 300  # columns up to which a matrix is learned
+# Rounds: rows of a subset, steps, and the length of a step. Subsets grow while candidates get
+# fewer. Twice the steps changed no error by more than its standard error.
+_EQUAL, _WEIGHTED, _FINAL = (300, 12, 0.1), (300, 20, 0.2), (500, 15, 0.15)
+_LAST, _MATRIX = (1000, 12, 0.1), (500, 40, 0.03)  # for many rows; for a matrix
+_MANY = 4000  # rows from which there is a last round
+# Fine structure in few columns shows from narrow bandwidths and more rows only. Weights are
+# learned once more from there if the best score is above the first number, which is nothing
+# explained, or with more than 32,000 rows above the second, a third of the variation.
+_NARROW, _UNEXPLAINED = (1000, 20, 0.2), (-0.05, -0.25)
+_JUDGED = 500  # rows of a subset on which machines are compared
+_FEW, _SOME = 500, 2000  # two numbers of rows from which lambda is extrapolated
+RIDGE = 0.1  # lambda from which searches start
 _FOLDS = 3
-_CLOSE = 0.3  # scores so close may change places with more rows
-_FAR_ROWS = 32_000  # as far as two sizes of hundreds and thousands tell
-# What a rough kernel gains beside a smooth one with each four times more rows, in logarithms
-# of squared errors, beyond what two small sizes tell: functions of tables are seldom smooth.
+_CLOSE = 0.3  # difference of scores that more rows may turn around
+_FAR_ROWS = 32_000  # rows up to which two sizes of hundreds and thousands tell
+# Gain of a rough kernel over a smooth one with each four times more rows, in logarithms of
+# squared errors, beyond what two small sizes tell: functions of tables are seldom smooth.
 _ROUGH = 0.04
-_LOWER = (1.0, 0.2)  # of a lambda found on 500 rows, on 2,000
-_TURNS_ROWS = 1500  # up to which weights are learned in turns, to be sure of them
-_PRIOR_ROWS = 8000  # of more rows a tight prior changes nothing
-FALLBACK_ALPHA = 1e-6  # where there is nothing to learn from
-STREAM_ROWS = 100_000  # that a stream is taken for, whose length nobody knows
+_LOWER = (1.0, 0.2)  # factors on lambda of which the better one counts on more rows
+_TURNS_ROWS = 1500  # rows up to which weights are learned in turns, to be sure of them
+FALLBACK_ALPHA = 1e-6  # alpha if there is nothing to learn from
+STREAM_ROWS = 100_000  # rows that a stream of unknown length counts as
 AS_GIVEN = "the metric is given, or None"
 EQUAL = "equal weights: no column to weigh against another, or too few rows"
 _TAG = 0x70696C6F
@@ -78,36 +67,17 @@ _TAG = 0x70696C6F
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a study may choose; what is a number or an array is given.
+    """Parameters of a search; a number or an array is fixed by the user and not searched."""
 
-    Attributes
-    ----------
-    shapes : tuple of float
-        Smoothnesses to choose from; empty where no metric can be learned.
-    kernels : tuple of Kernel
-        Kernels to choose from where the rows do not allow a metric.
-    metric : "auto", "diagonal", "full", None or array
-    gamma, alpha : float or None
-        None means that the study finds it.
-    scaled : "auto", "robust", "ranks", True or False
-        Scaling of the columns; True is by standard deviations.
-    bandwidth_factor : float
-        Multiplies the bandwidth that is found.
-    laplacian : bool
-        Whether the Laplacian kernel may be taken too.
-    bandwidths : bool
-        Whether `kernels` are to have the bandwidth that suits them.
-    """
-
-    shapes: tuple[float, ...]
-    kernels: tuple[Kernel, ...]
+    shapes: tuple[float, ...]  # smoothnesses; empty if no metric can be learned
+    kernels: tuple[Kernel, ...]  # kernels to choose from if the rows do not allow a metric
     metric: Any
     gamma: float | None = None
     alpha: float | None = None
-    scaled: bool | str = "auto"
+    scaled: bool | str = "auto"  # scaling of the columns, as the parameter `standardize`
     bandwidth_factor: float = 1.0
-    laplacian: bool = False
-    bandwidths: bool = False
+    laplacian: bool = False  # True if the Laplacian kernel is a candidate
+    bandwidths: bool = False  # True if `kernels` have a bandwidth to search
 
     @property
     def learns(self) -> bool:
@@ -140,7 +110,7 @@ class Pool:
 
 @dataclass(frozen=True)
 class Found:
-    """What a study found; ``alpha`` is the penalty for the squared loss on all rows."""
+    """Result of a search; ``alpha`` is the penalty for the squared loss on all rows."""
 
     kernel: Kernel
     scaling: InputScaling | None
@@ -172,15 +142,13 @@ class ScaledSample(Sample):
 def draw_pool(rows: TrainingRows, seed: int, memory_limit: float | None = None) -> Pool:
     """Return up to 50,000 random training rows, within a quarter of the memory limit."""
     limit = np.inf if memory_limit is None else max(LEAST_LIMIT, memory_limit)
-    cells = min(_POOL_CELLS, limit / (4 * 8))
-    most = int(min(POOL_ROWS, max(1000, cells // rows.source.n_features)))
+    cells = min(2e7, limit / (4 * 8))
+    most = int(min(50_000, max(1000, cells // rows.source.n_features)))
     n, batch = rows.n_train, rows.source.take(rows.sample(most, purpose_rng(seed, 0)))
     if not rows.in_memory:  # what follows takes some of them again
         source = ArraySource(batch.X, batch.y, batch.sample_weight, checked=True)
-        rows, batch = (
-            replace(rows, source=source, held=no_rows()),
-            source.read(0, len(batch.rows)),
-        )
+        rows = replace(rows, source=source, held=no_rows())
+        batch = source.read(0, len(batch.rows))
     X, y, weight, numbers = rows.usable(batch)
     if not len(y):
         return Pool(rows, X, np.empty((0, 1)), weight, n, numbers)
@@ -189,7 +157,8 @@ def draw_pool(rows: TrainingRows, seed: int, memory_limit: float | None = None) 
 
 
 def study_tasks(memory_limit: float | None) -> int:
-    most = sys.maxsize if memory_limit is None else int(memory_limit / _TASK_BYTES)
+    # a task with 2,000 rows has two float64 matrices and parts of others: 80 MB
+    most = sys.maxsize if memory_limit is None else int(memory_limit / 80e6)
     return max(1, most)
 
 
@@ -231,7 +200,7 @@ def targets_of(task: Task, y: AnyArray, weight: Float64Array) -> Float64Array:
         Y = np.log1p(Y / np.maximum(np.average(Y, axis=0, weights=weight), 1e-300))
     elif not isinstance(task.loss, SquaredError):
         low, mid, high = np.quantile(Y, [0.25, 0.5, 0.75], axis=0)
-        wide = np.where(high > low, _ROBUST * (high - low), np.inf)
+        wide = np.where(high > low, 3.0 * (high - low), np.inf)
         Y = np.clip(Y, mid - wide, mid + wide)
     rounding = 1e-12 * np.abs(Y).max(initial=0.0)
     Y = Y - np.average(Y, axis=0, weights=weight)
@@ -249,11 +218,10 @@ def study(
     """Return the machine with the smallest errors on rows that it was not trained on.
 
     Weights of columns are learned for several shapes beside machines with equal weights, on
-    random subsets that grow while candidates get fewer (see
-    :mod:`kernelgrad.search.metric`). Weights are kept only if they lower
-    the errors by at least a standard error of the paired difference. With few rows the errors
-    are those on thirds of the rows that the weights were not learned from; these thirds also
-    choose the prior of the weights, and the mean of the targets must be worse as well.
+    random subsets that grow while candidates get fewer (:mod:`kernelgrad.search.metric`).
+    Weights are kept only if they lower the errors by a standard error of the paired difference.
+    With few rows the errors are those on thirds of the rows that the weights were not learned
+    from; these thirds also choose the prior, and the mean of the targets must be worse as well.
     """
     X = dense(pool.X)
     d = X.shape[1]
@@ -286,7 +254,7 @@ def study(
     # a metric that is given is part of the scalings
     equal = Metric(np.zeros(1), np.zeros(scalings[0].width(d), np.intp))
     ends = sorted({min(wanted.shapes), max(wanted.shapes)})
-    isotropic = train([(0, _start(judges[0][0], nu, equal, wanted)) for nu in ends], *_ZEROTH)
+    isotropic = train([(0, _start(judges[0][0], nu, equal, wanted)) for nu in ends], *_EQUAL)
     n_groups = int(groups.max()) + 1
     if why_not(wanted, pool) is None and n_groups > 1:
         start = {m.nu: _grouped(m, groups) for _, m in isotropic}
@@ -296,22 +264,22 @@ def study(
         own = [(0, machine) for machine in tried.values()]
         own += [(k, start[isotropic[0][1].nu]) for k in range(1, len(samples))]
         few = len(pool.Y) <= _TURNS_ROWS  # which teach and judge
-        learned = train(own, *_FIRST)
+        learned = train(own, *_WEIGHTED)
         found = min(learned[0][1].score, isotropic[0][1].score)
         hidden: list[tuple[int, Machine]] = []
         little = found > _UNEXPLAINED[pool.n_rows > _FAR_ROWS]
         if len(pool.Y) >= _MANY and wanted.gamma is None and little:
             wide = [_grouped(_start(judges[0][0], nu, equal, wanted), groups) for nu in ends]
-            narrow = [replace(m, metric=m.metric.times(_NARROWER)) for m in wide]
+            narrow = [replace(m, metric=m.metric.times(4.0)) for m in wide]
             hidden = train([(0, machine) for machine in narrow], *_NARROW)
-        if not few and len(pool.Y) <= _PRIOR_ROWS:
+        if not few and len(pool.Y) <= 8000:  # with more rows a tight prior changes nothing
             k, machine = learned[0]
             tighter = [replace(start[min(ends)], nu=machine.nu, spread=s) for s in SPREADS[1:]]
-            variants = [learned[0], *train([(k, each) for each in tighter], *_FIRST)]
+            variants = [learned[0], *train([(k, each) for each in tighter], *_WEIGHTED)]
             learned[0] = min(variants, key=lambda item: item[1].score)
         best = [learned[0], *_rivals(learned, wanted.shapes), isotropic[0]]
         # few rows would be seen again and again
-        ranked = train(best, *_SECOND) if len(pool.Y) > _SECOND[0] else [learned[0], best[-1]]
+        ranked = train(best, *_FINAL) if len(pool.Y) > _FINAL[0] else [learned[0], best[-1]]
         if hidden and not over():
             more = train(hidden, *_NARROW)
             ranked = sorted([*ranked, *more], key=lambda item: item[1].score)
@@ -333,9 +301,9 @@ def study(
             means = np.maximum([each.mean() for each in errors], 1e-300)
             gain = 0.5 * float(np.log(means[0] / means[1]))
             if which:
-                k, machine = train([(k, starts[which])], *_FIRST)[0]
-                if len(pool.Y) > _SECOND[0]:
-                    k, machine = train([(k, machine)], *_SECOND)[0]
+                k, machine = train([(k, starts[which])], *_WEIGHTED)[0]
+                if len(pool.Y) > _FINAL[0]:
+                    k, machine = train([(k, machine)], *_FINAL)[0]
                 ranked = [(k, machine), (rival_at, rival)]
         if wanted.metric == "auto" and not _pays(gain, *errors):
             k, machine = rival_at, rival
@@ -344,7 +312,7 @@ def study(
             contenders = [(k, machine), *alike]
             k, machine = _fit_for_many(contenders, taught, judges, seed, pool.n_rows)
         if len(machine.metric.theta) > 1 and len(pool.Y) >= _MANY:
-            k, machine = train([(k, machine)], *_THIRD)[0]
+            k, machine = train([(k, machine)], *_LAST)[0]
         if wanted.metric == "full":
             machine = replace(machine, metric=machine.metric.full())
             k, machine = train([(k, machine)], *_MATRIX)[0]
@@ -352,7 +320,7 @@ def study(
         others = [nu for nu in wanted.shapes if nu not in ends]
         more = [(0, replace(isotropic[0][1], nu=nu)) for nu in others]
         more += [(k, isotropic[0][1]) for k in range(1, len(samples))]
-        k, machine = train([*isotropic, *more], *_SECOND)[0]
+        k, machine = train([*isotropic, *more], *_FINAL)[0]
     if wanted.gamma is None:
         machine = replace(machine, metric=machine.metric.times(1 / wanted.bandwidth_factor))
     kernel, scaling = _settled(machine, scalings[k])
@@ -546,11 +514,12 @@ def _errors_in_turns(
         held = np.sort(mixed[fold::_FOLDS])
         rest = np.setdiff1d(mixed, held)
         rows = samples[k].take(rest)
-        schedule = Schedule(min(_FIRST[0], len(rest)), *_FIRST[1:])
+        schedule = Schedule(min(_WEIGHTED[0], len(rest)), *_WEIGHTED[1:])
         learned = loo.descend(start, rows, schedule, [seed, _TAG, fold], **given)
         others = samples[k].take(held)
         K, cross = loo.kernel_matrix(learned, rows), loo.kernel_matrix(learned, others, rows)
-        errors[which, held] = loo.held_out_errors(K, cross, learned.ridge, rows, others)
+        solved = loo.coefficients(K, learned.ridge, rows)
+        errors[which, held] = loo.squared_errors(cross, solved, others)
 
     parallel_for(len(starts) * _FOLDS, task)
     return errors * samples[0].weight
@@ -574,11 +543,7 @@ def _penalty(
     def best(parts: list[Sample], start: float) -> tuple[float, list[dict[str, Any]]]:
         ridge, tried = ridge_of([matrix(part) for part in parts], parts, start)
         m = parts[0].n_rows
-        told = [
-            {"alpha": r / m, "gamma": gamma, "score": -v, "loss": v, "rows": m}
-            for r, v in tried
-        ]
-        return ridge, told
+        return ridge, [trial(r / m, gamma, v, m) for r, v in tried]
 
     n = sample.n_rows
     if over():
@@ -591,9 +556,16 @@ def _penalty(
     if over():
         return few / n_rows, trials
     ridge, more = best(many, few)
-    return carried(few, ridge, many[0].n_rows / min(_FEW, n // 2), many[0].n_rows, n_rows), [
-        *trials, *more
-    ]  # fmt: skip
+    growth = many[0].n_rows / min(_FEW, n // 2)
+    return carried(few, ridge, growth, many[0].n_rows, n_rows), [*trials, *more]
+
+
+def trial(
+    alpha: float, gamma: float | None, loss: float, rows: int, **more: Any
+) -> dict[str, Any]:
+    """Return an entry of ``history_["search"]``."""
+    entry = {"alpha": alpha, "gamma": gamma, "score": -loss, "loss": loss, "rows": rows}
+    return entry | more
 
 
 def ridge_of(
@@ -630,8 +602,7 @@ def _laplacian(parts: Sequence[Sample]) -> tuple[float, float, float]:
         ridge, tried = ridge_of([np.exp(-gamma * d) for d in D], parts, RIDGE)
         return min(v for _, v in tried), gamma, ridge
 
-    found: tuple[float, float, float] = best_factor(value)
-    return found
+    return best_factor(value)  # type: ignore[no-any-return]
 
 
 def best_factor(value: Callable[[float], Any]) -> Any:
@@ -639,8 +610,8 @@ def best_factor(value: Callable[[float], Any]) -> Any:
 
     The factors go from 1/4 to 2, and beyond while the smallest is at an end.
     """
-    found = {factor: value(factor) for factor in _FACTORS}
-    for _ in range(_FURTHER):
+    found = {factor: value(factor) for factor in (0.25, 0.5, 1.0, 2.0)}
+    for _ in range(4):
         best = min(found, key=lambda factor: found[factor][0])
         if best not in (min(found), max(found)):
             break
