@@ -13,10 +13,8 @@ from sklearn.metrics import log_loss
 from sklearn.svm import SVC
 
 from cases import every
-from kernelgrad import LinearClassifier, SemiSupervisedKernelClassifier
+from kernelgrad import LinearClassifier
 from kernelgrad.calibration import Calibration, keep_argmax
-from kernelgrad.callbacks import Callback
-from kernelgrad.solvers import DSG
 from plain import plain_classifier
 
 LOSSES = ("hinge", "squared", "perceptron", "logistic", "log_loss")
@@ -70,15 +68,6 @@ def test_the_most_probable_class_is_the_predicted_one(kind, classes, loss):
     # little better for the hinge of one class against three, which is near -1 at its minimum
     least = log_loss(y, np.tile(np.bincount(y) / len(y), (len(y), 1)))
     assert log_loss(y, model.predict_proba(X)) < 0.95 * least
-
-
-def test_semi_supervised_probabilities_agree_too():
-    X, y = rows(150, 3)
-    y = np.where(np.arange(len(y)) % 3 > 0, y, -1)
-    model = SemiSupervisedKernelClassifier(probability=True, random_state=0).fit(X, y)
-    new = rows(3000, seed=1)[0]
-    found = np.argmax(model.predict_proba(new), axis=1)
-    np.testing.assert_array_equal(model.classes_[found], model.predict(new))
 
 
 @pytest.mark.parametrize(
@@ -144,26 +133,6 @@ def test_weights_count():
     assert means[1] > means[0] + 0.15
 
 
-def test_callbacks_hear_it_as_a_phase():
-    class Heard(Callback):
-        heard, phase = [], ""
-
-        def on_phase(self, name):
-            self.phase = name
-
-        def on_progress(self, iteration, max_iter):
-            self.heard.append((self.phase, iteration, max_iter))
-
-        def on_begin(self, solver):
-            self.phase = ""
-
-    X, y = rows(300)
-    solver, heard = DSG(batch_size=100), Heard()
-    plain_classifier("hinge", solver=solver, callbacks=heard, random_state=0).fit(X, y)
-    told = [(i, most) for phase, i, most in heard.heard if phase == "calibration"]
-    assert told == [(i, 12) for i in range(1, 13)]
-
-
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_few_rows_of_a_class(n):
     X, y = rows(40)
@@ -172,16 +141,6 @@ def test_few_rows_of_a_class(n):
     assert np.isfinite(model.predict_proba(X)).all()
     two = plain_classifier("hinge").fit(X[:2], [0, 1])
     assert two.predict_proba(X[:2]).argmax(axis=1).tolist() == [0, 1]
-
-
-def test_the_scale_of_a_perceptron_does_not_matter():
-    z = np.random.default_rng(0).standard_normal((300, 2))
-    y = (z[:, 1] > z[:, 0]).astype(int)
-    one, many = (
-        Calibration.fit(s * z, y, np.ones(300), unit=None).proba(s * z) for s in (1.0, 1000.0)
-    )
-    np.testing.assert_allclose(one, many, rtol=1e-6)
-    np.testing.assert_allclose(one.mean(), 0.5, atol=0.05)
 
 
 @pytest.mark.parametrize("solver", ["auto", "cached", "dsg", "stopped", "stream", "linear"])

@@ -10,12 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.calibration import CalibratedClassifierCV
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, make_moons
+from sklearn.datasets import load_breast_cancer, load_digits, make_moons
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.gaussian_process import kernels as gp
-from sklearn.kernel_ridge import KernelRidge
-from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
 from cases import every
@@ -30,7 +27,6 @@ from kernelgrad import (
     load,
 )
 from kernelgrad.callbacks import Callback
-from kernelgrad.kernels import Gaussian, Matern
 from plain import plain_classifier, plain_regressor
 
 
@@ -43,34 +39,6 @@ def digits():
 @pytest.fixture(scope="module")
 def moons():
     return make_moons(1200, noise=0.15, random_state=0)
-
-
-def test_regression_agrees_with_kernel_ridge():
-    X, y = load_diabetes(return_X_y=True)
-    X = StandardScaler().fit_transform(X)
-    alpha, gamma = 1e-2, 0.05
-    exact = KernelRidge(kernel="rbf", gamma=gamma, alpha=alpha * len(y))
-    expected = exact.fit(X, y - y.mean()).predict(X) + y.mean()
-    solver = DSG(block_size=256, decay=50.0, momentum=0.0)
-    model = plain_regressor(
-        gamma=gamma, alpha=alpha, max_iter=150, solver=solver, random_state=0
-    )
-    error = np.sqrt(np.mean((model.fit(X, y).predict(X) - expected) ** 2))
-    assert error < 0.05 * expected.std()
-
-
-def test_multi_output_is_one_output_each():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((300, 2))
-    Y = np.column_stack([X[:, 0] ** 2, np.sin(X[:, 1])])
-    solver = DSG(block_size=64)
-    both = plain_regressor(random_state=0, gamma=0.5, solver=solver, max_iter=15).fit(X, Y)
-    assert both.predict(X).shape == (300, 2)
-    column = plain_regressor(random_state=0, gamma=0.5, solver=solver, max_iter=15)
-    # the canonical row order depends on y; the sums do not, up to rounding
-    np.testing.assert_allclose(
-        column.fit(X, Y[:, 1]).predict(X), both.predict(X)[:, 1], atol=2e-4
-    )
 
 
 def test_class_weights_are_sample_weights():
@@ -98,20 +66,6 @@ def regressor(**kwargs):
     return plain_regressor(**(defaults | kwargs))
 
 
-def test_the_ecosystem(moons):
-    X, y = moons
-    X, y = X[:300], y[:300]
-    model = plain_classifier(
-        kernel=Gaussian(2.0), solver=DSG(block_size=32), max_iter=8, random_state=0
-    )
-    grid = GridSearchCV(
-        clone(model), {"solver__block_size": [16, 32], "kernel__gamma": [0.5, 4.0]}, cv=2
-    ).fit(X, y)
-    assert set(grid.best_params_) == {"solver__block_size", "kernel__gamma"}
-    calibrated = CalibratedClassifierCV(plain_classifier("hinge", max_iter=8), cv=2).fit(X, y)
-    assert calibrated.score(X, y) > 0.9
-
-
 def test_early_stopping_keeps_the_best_iterate(moons):
     stops = {"early_stopping": True, "n_iter_no_change": 4, "validation_fraction": 0.3}
     model = plain_classifier(random_state=0, max_iter=60, tol=0.02, **stops).fit(*moons)
@@ -121,19 +75,6 @@ def test_early_stopping_keeps_the_best_iterate(moons):
     assert model.best_score_ == max(scores) == scores[best]
     assert model.history_["score_name"] == "accuracy"
     assert model.n_random_features_ == model.history_["n_random_features"][best]
-
-
-def test_endless_streams_with_bounded_memory():
-    rng = np.random.default_rng(0)
-    model = plain_regressor(
-        solver=DSG(block_size=64, batch_size=512, max_blocks=6), gamma=0.5, random_state=0
-    )
-    for _ in range(20):
-        X = rng.uniform(-2, 2, (512, 2))
-        model.partial_fit(X, np.sin(2 * X[:, 0]))
-    assert model.expansion_.n_blocks == 6
-    Z = rng.uniform(-2, 2, (400, 2))
-    assert model.score(Z, np.sin(2 * Z[:, 0])) > 0.95
 
 
 def test_streams_with_classes_that_come_late():
@@ -185,19 +126,6 @@ def test_interrupt_in_the_last_iteration_is_not_swallowed(moons, monkeypatch):
     assert not hasattr(model, "fit_status_")
 
 
-def test_scikit_learn_kernels(moons):
-    X, y = moons
-    pairs = [
-        (gp.RBF(0.5), Gaussian(2.0)),
-        (gp.Matern(0.5, nu=1.5), Matern(1.5, 2.0)),
-        (gp.Matern(0.5, nu=np.inf), Gaussian(2.0)),
-    ]
-    for theirs, ours in pairs:
-        a = plain_classifier(kernel=theirs, random_state=0, max_iter=4).fit(X, y)
-        b = plain_classifier(kernel=ours, random_state=0, max_iter=4).fit(X, y)
-        np.testing.assert_array_equal(a.decision_function(X), b.decision_function(X))
-
-
 GOOD_X = np.arange(24.0).reshape(12, 2)
 GOOD_Y = np.arange(12) % 2
 
@@ -227,11 +155,8 @@ def test_wrong_parameters(params, message):
 @every(
     ("X", "y", "weight", "message"),
     [
-        (GOOD_X, np.where(GOOD_Y > 0, GOOD_Y, np.nan), None, "NaN"),
-        (GOOD_X[:5], GOOD_Y, None, r"inconsistent numbers of samples: \[5, 12\]"),
         (GOOD_X, np.zeros(12), None, "only one class: \\[0.0\\]"),
         (GOOD_X, np.linspace(0, 1, 12), None, "Unknown label type: continuous"),
-        (GOOD_X, GOOD_Y, -np.ones(12), "Negative values in data"),
         (GOOD_X, GOOD_Y, np.zeros(12), "zero"),
         (GOOD_X, GOOD_Y, np.ones(3), "sample_weight.shape"),
     ],
@@ -264,15 +189,6 @@ def test_wrong_calls(moons):
     ]:
         with pytest.raises(error, match=message):
             call()
-
-
-def test_no_output_is_ruined_by_the_scale_of_another():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((400, 2))
-    Y = np.column_stack([np.sin(X[:, 0]), 1000 * np.cos(X[:, 1])])
-    model = plain_regressor("absolute", alpha=0.0, random_state=0).fit(X, Y)
-    residual = np.mean((model.predict(X) - Y) ** 2, axis=0)
-    assert (residual < 0.1 * Y.var(axis=0)).all()
 
 
 @pytest.mark.parametrize("offset", [0.0, 1e8])

@@ -101,27 +101,6 @@ def test_the_level_found_by_steps_is_near_the_quantile():
         detector(tau="median").fit(X)
 
 
-def test_the_duality_gap_closes():
-    """Steps of Frank and Wolfe: the deepest rows of every step make a point of the dual."""
-    nu, X = 0.1, two_clusters(200)
-    K = oracles.gaussian(X, X, GAMMA)
-    assert abs(oracles.one_class_gap(K, exact(X, nu)[2], nu)) < 1e-5
-
-    model = detector(nu, max_iter=1, warm_start=True, solver="dsg")
-    outliers, gaps = [np.full(200, nu)], {}
-    for t in range(1, 81):
-        model.fit(X)
-        gaps[t] = oracles.one_class_gap(K, oracles.frank_wolfe(np.array(outliers), nu), nu)
-        outliers.append(model.predict(X) < 0)
-    a = oracles.frank_wolfe(np.array(outliers[:-1]), nu)
-    f = K @ a
-    error = np.sqrt(np.mean((model.score_samples(X) - f) ** 2))
-    assert error < 0.2 * f.std()  # f is that point of the dual, but for random features
-    assert 0 < gaps[80] < 0.02
-    assert gaps[5] > 0.1  # the control: a few steps leave a gap
-    assert np.sqrt(np.mean((model.score_samples(X) - K @ a[::-1]) ** 2)) > f.std()
-
-
 def test_predictions_are_consistent():
     X, Z = two_clusters(), two_clusters(200, seed=1) * 1.5
     model = detector(max_iter=20).fit(X, y=np.arange(len(X)))  # y is ignored

@@ -12,7 +12,6 @@ from sklearn.base import clone
 
 import kernelgrad as kg
 from cases import every
-from kernelgrad.cli import main
 
 N = 240
 FAST = {"random_state": 0, "standardize": True, "gamma": 0.1, "alpha": 1e-3}
@@ -248,15 +247,12 @@ def files(tmp_path_factory):
 
 
 @every("suffix", ["csv", "parquet"])
-def test_files_are_fitted_as_frames_are(files, suffix, capsys, tmp_path):
+def test_files_are_fitted_as_frames_are(files, suffix):
     folder, frame = files
-    data, model, out = folder / f"t.{suffix}", tmp_path / "m", tmp_path / "p.npy"
-    options = ["--target", "y", "--seed", "0", "--quiet"]
-    assert main(["fit", str(data), "--model", str(model), *options]) == 0
-    expected = kg.KernelRegressor(random_state=0).fit(frame, Y).predict(frame)
-    assert main(["predict", str(model), str(data), "--output", str(out)]) == 0
-    np.testing.assert_array_equal(np.load(out), expected)
-    source = kg.open_source(data, target="y", as_frame=True)
+    source = kg.open_source(folder / f"t.{suffix}", target="y", as_frame=True)
+    expected = kg.KernelRegressor(**FAST).fit(frame, Y).predict(frame)
+    model = kg.KernelRegressor(**FAST).fit(source)
+    np.testing.assert_array_equal(model.predict(source), expected)
     model = kg.KernelRegressor(memory_limit=1, **FAST).fit(source)  # too large for memory
     assert model.history_["solver_reason"] == "the rows are on disk"
     assert model.score(source) > 0.7
@@ -267,10 +263,10 @@ def test_memory_maps_that_fit_are_arrays(tmp_path):
     X = np.random.default_rng(0).normal(size=(300, 4))
     y, path = np.sin(X[:, 0]) + X[:, 1], tmp_path / "X.npy"
     np.save(path, X)
-    expected = kg.KernelRegressor(random_state=0).fit(X, y)
+    expected = kg.KernelRegressor(**FAST).fit(X, y)
     mapped = np.load(path, mmap_mode="r")
     for rows in ((mapped, y), (kg.ArraySource(mapped, y),)):
-        model = kg.KernelRegressor(random_state=0).fit(*rows)
+        model = kg.KernelRegressor(**FAST).fit(*rows)
         assert model.history_["solver_reason"] == expected.history_["solver_reason"]
         np.testing.assert_array_equal(model.predict(X), expected.predict(X))
     X[3, 2] = np.nan
@@ -278,15 +274,4 @@ def test_memory_maps_that_fit_are_arrays(tmp_path):
     mapped = np.load(path, mmap_mode="r")
     assert np.isfinite(kg.KernelRegressor(**FAST).fit(mapped, y).predict(mapped)).all()
     with pytest.raises(ValueError, match="does not fit in memory; impute"):
-        kg.KernelRegressor(random_state=0, memory_limit=1).fit(mapped, y)
-
-
-def test_two_sources_share_a_table(files):
-    folder, frame = files
-    source = kg.open_source(folder / "t.csv", drop=["y"], as_frame=True)
-    options = {"max_iter": 3, "standardize": True, "random_state": 0}
-    ratio = kg.KernelDensityRatio(**options).fit(source, denominator=source)
-    assert ratio.score(source, denominator=source) == ratio.score(frame, denominator=frame)
-    model = kg.SemiSupervisedKernelClassifier(solver="tsg", **options)
-    model.fit(frame, np.resize([0, 1], N), X_unlabelled=source)
-    assert model.predict(source).tolist() == model.predict(frame).tolist()
+        kg.KernelRegressor(memory_limit=1, **FAST).fit(mapped, y)
