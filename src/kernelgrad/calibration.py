@@ -57,20 +57,11 @@ class Calibration:
     ) -> Calibration:
         """Return the map that minimises the penalised log loss of rows.
 
-        Targets are Platt's (1999): of n_k rows, by weight, the class of a row counts as
-        ``(n_k + 1) / (n_k + 2)``, the others share the rest. A Gaussian prior keeps bends,
-        shifts and differences of slopes small where rows are few.
-
-        Parameters
-        ----------
-        z : array (n, K)
-            Responses of functions that have not seen the row.
-        codes : int array (n,)
-        weight : float64 array (n,)
-        unit : float or None
-            The margin; None is the root mean square of the responses.
-        start : Calibration or None
-            A map of few steps ago, from which few steps lead on.
+        Responses z (n, K) are of functions that have not seen the rows. Targets are Platt's
+        (1999): of n_k rows, by weight, the class of a row counts as ``(n_k + 1) / (n_k + 2)``,
+        the others share the rest. A Gaussian prior keeps bends, shifts and differences of
+        slopes small if rows are few. `unit` is the margin, None the root mean square of the
+        responses; `start` is a map of few steps ago, from which few steps lead on.
         """
         z64: Float64Array = np.asarray(z, np.float64)
         n, K = z64.shape

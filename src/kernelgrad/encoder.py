@@ -100,14 +100,10 @@ class Encoder:
         return {j: codes[:, [j]] for j in (*self.few, *self.many)}
 
     def blocks(self, xp: Any, numbers: Any, levels: Mapping[int, Any]) -> list[Any]:
-        """Return the encoded columns of rows.
+        """Return the encoded columns of rows, computed in the namespace `xp`.
 
-        Parameters
-        ----------
-        xp : namespace
-        numbers : array (n, number of numeric columns) or None
-        levels : mapping of arrays (n, 1)
-            Codes of the other columns, by the number of the column.
+        `numbers` (n, number of numeric columns) or None, `levels` the codes (n, 1) of the other
+        columns by their number.
         """
         blocks = []
         if numbers is not None and len(self.numbers):

@@ -259,8 +259,8 @@ class Regression(Task):
 
     loss: Loss
     outputs: int
-    ndim: int  # of predictions
-    owner: str  # class name of the estimator, for messages
+    ndim: int  # dimensions of predictions
+    owner: str  # class name of the estimator in messages
 
     @classmethod
     def learn(cls, y: AnyArray, loss: Loss, owner: str) -> Regression:

@@ -66,7 +66,7 @@ class EncodedSource(BatchSource):
         return self.source.digest()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "source": copy(self.source)}  # which threads read
+        return {**self.__dict__, "source": copy(self.source)}  # threads read the source
 
     def block_starts(self) -> IntArray | None:
         return self.source.block_starts()
@@ -262,7 +262,7 @@ class TrainingRows:
         `options` are further fields of the validation.
         """
         if rows is None and self.apart is not None:
-            apart = replace(self.apart, task=self.task)  # whose numbers may be known by now
+            apart = replace(self.apart, task=self.task)  # learned after `apart` was made
             return apart.validation(patience, tol, rows=apart.train, **options)
         batch = self.source.take(self.held if rows is None else rows)
         X, y, weight, _ = self.usable(batch)

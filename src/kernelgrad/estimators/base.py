@@ -334,14 +334,14 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         plan = replace(plan, problem=problem, goes_on=warm, resumed=resumed, report=report)
         self._run(plan, batches)
         if self.n_iter_ == plan.max_iter < self.max_iter:
-            self._set({"fit_status_": "converged"})  # as held-out rows told
+            self._set({"fit_status_": "converged"})  # max_iter was chosen on held-out rows
         return plan.rows
 
     def _recalled(
         self, name: str, make: Callable[[], T], pack: Callable[[T], Contents],
         unpack: Callable[[Record], T],
     ) -> T:  # fmt: skip
-        """Return what `make` finds, or found in the fit that is resumed from a checkpoint."""
+        """Return the result of `make`, or the one that the resumed checkpoint holds."""
         checkpoint = self._listeners.checkpoint
         return make() if checkpoint is None else checkpoint.recall(name, make, pack, unpack)
 
@@ -407,8 +407,8 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
             part = 0.0 if stays or rows.in_memory else min(1.0, BUFFER_ROWS / n)
             copied = size * (rows.made + (rows.copies if whole else part))
             problem = replace(problem, copied_bytes=copied + kept)
-        size = min(size, 4.0 * n * self._width)  # prepared
-        if stays:  # a piece as it is prepared beside another; of a file, in both forms
+        size = min(size, 4.0 * n * self._width)  # bytes of the prepared rows
+        if stays:  # one piece is prepared beside another; pieces of a file have two forms
             size *= 2 if rows.in_memory else 4
         least = max(least, solver.least_bytes(problem, n, size, stays=stays))
         check_limit(solver, problem, least)
@@ -500,10 +500,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         return joined(self._responses(X))
 
     def _summed(self, source: BatchSource, method: str, *args: Any) -> AnyArray:
-        """Return the sum over a source of what a method says of (batch, f, *args).
-
-        Nothing of its length is kept; of collections each worker sums its own.
-        """
+        """Return the sum of ``method(batch, f, *args)`` over the batches of a source."""
         check_is_fitted(self, "expansion_")
         if not source.has_target:
             raise DataError("The source has no target to score against.")
@@ -536,20 +533,15 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         path : str or path-like
         resumable : bool, default=False
             Also write the solver's state, so that ``partial_fit`` and ``warm_start`` go on
-            exactly where they were (up to three times the size). Block descent on rows that
-            stay in files or with workers must have been fitted with ``warm_start=True`` for
-            that; otherwise it goes on from the same function but for rounding.
+            exactly where they were (up to three times the size; see docs/serving.md).
         key : bytes or None, default=None
             Sign the file by HMAC-SHA256 under this secret of at least 16 bytes, for
             ``load(path, key=key)`` to refuse files that anyone else wrote.
 
         Raises
         ------
-        NotFittedError
-            Before fit.
         TypeError
-            When a parameter is an object that cannot be written (its name is given), or the
-            class is not registered, so that nothing could load the file.
+            A parameter is an object that cannot be written, or the class is not registered.
         """
         if not self.__sklearn_is_fitted__():
             raise NotFittedError(
@@ -645,15 +637,12 @@ def save(model: Any, path: str | os.PathLike[str], *, key: bytes | None = None) 
 
     Parameters
     ----------
-    model : estimator of this package
-        Fitted.
+    model : fitted estimator of this package
     path, key
         As in :meth:`KernelClassifier.save`.
 
     Raises
     ------
-    NotFittedError
-        The model is not fitted.
     TypeError
         The model is no estimator of this package, such as a pipeline or a search.
 
@@ -677,14 +666,13 @@ def save(model: Any, path: str | os.PathLike[str], *, key: bytes | None = None) 
 def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> BaseRowsEstimator:
     """Load a model that ``save`` wrote; never executes code from the file.
 
-    The contents of the file are checked before they are used: names, types, shapes, ranges and
-    indices. A file that passes is a valid model, but not necessarily the one that was saved, as
-    anyone who can write to its folder can replace it. To prevent this, sign the file.
+    Names, types, shapes, ranges and indices are checked before they are used. A valid file is
+    not necessarily the one that was saved, as anyone who can write to its folder can replace
+    it; a signature prevents this.
 
     Parameters
     ----------
     path : str or path-like
-        The file.
     key : bytes or None, default=None
         The secret with which the file must be signed, by ``save(path, key=key)``; with None
         signatures are ignored.
@@ -696,11 +684,9 @@ def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> BaseRowsE
 
     Raises
     ------
-    FileNotFoundError
-        No such file.
     ModelFileError
         The file is foreign, truncated, altered, of a newer version, not signed under the key,
-        holds a pipeline, or uses a loss, kernel or solver that is not registered.
+        or uses a loss, kernel or solver that is not registered.
     """
     header, arrays = records.read_container(path, key=key)
     with records.restoring(path):

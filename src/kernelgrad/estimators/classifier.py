@@ -64,7 +64,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
     }  # fmt: skip
     _may_keep: ClassVar[dict[str, Check]] = {"_by_pairs": check_bool}
     _loss_task = "classification"
-    _sibling: ClassVar[str] = "a regressor"  # that takes continuous targets, for messages
+    _sibling: ClassVar[str] = "a regressor"  # remedy for continuous targets in messages
     _task_type: ClassVar[type[Classification]] = Classification
 
     def _make_loss(self, n_classes: int) -> Loss:
@@ -160,11 +160,11 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
             )
             if not plan.goes_on:
                 plan = replace(plan, seconds=plan.seconds + clock() - start)
-        if found is not None:  # now: callbacks use the model on the way
+        if found is not None:  # callbacks use the model during the fit
             self._calibrate(plan, found, known)
         super()._run(plan, batches)
         if found is None:
-            # held-out rows; else those of a stream that begins, or too few to hold any out
+            # without held-out rows the stream has just begun, or the rows are too few
             rows = plan.rows
             some = _thinned(rows.held) if len(rows.held) else _some(rows)
             self._calibrate(plan, self._seen_by(self.expansion_, rows, some))
@@ -279,16 +279,8 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
     ) -> Self:
         """Take further steps, one for every ``batch_size`` rows of `X`, in the order given.
 
-        Parameters
-        ----------
-        X, y, sample_weight
-            As in :meth:`fit`.
-        classes : array-like or None
-            All classes; needed in the first call unless its `y` holds them all.
-
-        Returns
-        -------
-        self
+        The first call needs all `classes` unless its `y` holds them. Other parameters are those
+        of :meth:`fit`.
         """
         if classes is None:
             return self._partial_fit(X, y, sample_weight)

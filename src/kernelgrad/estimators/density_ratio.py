@@ -109,8 +109,7 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
         return get_loss(self.loss, task="density_ratio")
 
     def _dsg_parameters(self) -> dict[str, Any]:
-        # Blocks of 1,024 frequencies were no more accurate (10,000 rows of each sample, one
-        # and five dimensions) and cost twelve times as much.
+        # Blocks of 1,024 frequencies were no more accurate and cost twelve times as much.
         return {"block_size": 256, "batch_size": 8192}
 
     @with_callbacks

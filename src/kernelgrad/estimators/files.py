@@ -224,8 +224,8 @@ def _without_removed(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Co
     """Return the contents of a file of 0.1 or 0.2 without what later versions do not have."""
     params = {k: v for k, v in header["params"].items() if k != "monotonic_cst"}
     if header.get("solver", {}).get("name") == "saga":
-        instead = LINEAR_SOLVERS["svrg"]()  # which cannot continue from its state
-        header = header | {"solver": pack(instead), "state": None}
+        instead = LINEAR_SOLVERS["svrg"]()
+        header = header | {"solver": pack(instead), "state": None}  # the states differ
         params["solver"] = pack(instead)
         tensors = {k: a for k, a in tensors.items() if not k.startswith("state.")}
     return header | {"params": params}, tensors

@@ -40,7 +40,7 @@ def cross_validate(
         hits[len(path) :] += scores[-1]
         total += float(w.sum())
         if model.probability:
-            # which iteration counts is known in the end, if it is not the last
+            # with early stopping the best iteration is known in the end
             held_out.append((path if model.early_stopping else path[-1:], y, w))
     accuracies = (hits / total).tolist()
     if not model.probability:

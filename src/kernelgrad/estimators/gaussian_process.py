@@ -41,8 +41,8 @@ from kernelgrad.types import AnyArray, Float64Array, Matrix
 from kernelgrad.validation import check_int, check_name, check_real
 
 _TEST_ROWS = 1024  # rows of one group of predict(return_std=True) by random features
-_TILE = 128  # rows of a task of the closed form
-_DIRECT_ROWS = 8192  # of the closed form: half a GiB, and seconds for a factorisation
+_DIRECT_ROWS = 8192  # rows up to which a factorisation takes seconds and half a GiB
+_No, _Yes = Literal[False], Literal[True]
 
 
 @parameters
@@ -213,9 +213,8 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         return solver
 
     def _dsg_parameters(self) -> dict[str, Any]:
-        # A posterior is wanted to a few per cent, where a prediction needs less: blocks are
-        # larger than for other tasks of few rows (a block's inverse covariance is biased by
-        # the features it lacks) and steps more damped (measured on 500 and 2,048 rows).
+        # A variance to a few per cent takes larger blocks, whose inverse covariances are less
+        # biased, and more damped steps (measured on 500 and 2,048 rows).
         return {"block_size": 512, "batch_size": 8192, "damping": 3.0}
 
     def _automatic(self, parts: Parts, rows: TrainingRows, *, stream: bool) -> Choice:
@@ -293,9 +292,8 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         _, y, weight, _ = self._rows_of_posterior()
         scale = self.y_scale_**2
         noise, signal = self.noise_variance_ / scale, self.signal_variance_ / scale
-        evidence = Evidence(
-            self._task().encode(y)[:, 0].astype(np.float64), weight, noise, signal
-        )
+        encoded = self._task().encode(y)[:, 0].astype(np.float64)
+        evidence = Evidence(encoded, weight, noise, signal)
         square = float(evidence.y @ cast("Any", self._state).coef[:, 0])
         value = evidence.likelihood(square, self._factored.log_determinant(), noise / signal)
         return value - evidence.total * float(np.log(self.y_scale_))
@@ -369,30 +367,17 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
 
     @overload
     def predict(
-        self,
-        X: Any,
-        return_std: Literal[False] = False,
-        return_cov: Literal[False] = False,
-        include_noise: bool = False,
+        self, X: Any, return_std: _No = ..., return_cov: _No = ..., include_noise: bool = ...
     ) -> Float64Array: ...
 
     @overload
     def predict(
-        self,
-        X: Any,
-        return_std: Literal[True],
-        return_cov: bool = False,
-        include_noise: bool = False,
+        self, X: Any, return_std: _Yes, return_cov: bool = ..., include_noise: bool = ...
     ) -> tuple[Float64Array, Float64Array]: ...
 
     @overload
     def predict(
-        self,
-        X: Any,
-        return_std: bool = False,
-        *,
-        return_cov: Literal[True],
-        include_noise: bool = False,
+        self, X: Any, return_std: bool = ..., *, return_cov: _Yes, include_noise: bool = ...
     ) -> tuple[Float64Array, Float64Array]: ...
 
     def predict(
@@ -522,7 +507,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
                 block = exact.fast_block(rows, new.take(slice(a, b)))
                 take(slice(a, b), matrix.half_solve(matrix.scale[:, None] * block))
 
-            over_tiles(X.shape[0], _TILE, task)
+            over_tiles(X.shape[0], 128, task)
 
     def _half_inverse(self) -> Float64Array:
         """Return the matrix H of ``explained variance = |H k(rows, x)|^2``, (n, n)."""
@@ -555,7 +540,6 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         Parameters
         ----------
         X : array-like or CSR matrix (m, d)
-            Time and memory grow with m^2 and m^3 as for any joint normal law.
         n_samples : int, default=1
         random_state : int, RandomState or None, default=0
         """

@@ -43,7 +43,7 @@ from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import AnyArray, Contents, Float64Array, Matrix
 from kernelgrad.validation import check_bool, check_name, check_real
 
-Found = tuple[InputScaling | None, Kernel, dict[str, Any]]  # and plain values
+Found = tuple[InputScaling | None, Kernel, dict[str, Any]]  # with entries for `history_`
 _TOLD: dict[str, Check] = {
     "alpha": partial(check_real, low=0.0),
     "found": check_history,
@@ -72,8 +72,8 @@ class BaseKernelEstimator(BaseRowsEstimator):
         "begins with fit",
         "'dsg', 'norma' or 'perceptron'",
     )
-    _metric_words: ClassVar[tuple[str, ...]] = ()  # what can be learned
-    _sees_outliers: ClassVar[tuple[bool | str, ...]] = (True,)  # with which `standardize`
+    _metric_words: ClassVar[tuple[str, ...]] = ()  # kinds of metric that can be learned
+    _sees_outliers: ClassVar[tuple[bool | str, ...]] = (True,)  # scalings that outliers spoil
 
     @property
     def _standardize(self) -> bool | str:
@@ -238,10 +238,7 @@ class BaseKernelEstimator(BaseRowsEstimator):
         }
 
     def _searched(self, search: Callable[[], Found], checks: dict[str, Check]) -> Found:
-        """Return what a search finds, or found in the fit that is resumed.
-
-        `checks` are of the plain values.
-        """
+        """Return the result of a search, or the one that the resumed checkpoint holds."""
 
         def described(found: Found) -> Contents:
             scaling, kernel, told = found
@@ -373,7 +370,7 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
 
         def search() -> Found:
             start = clock()
-            # all of it on one thread of BLAS: not a bit may depend on threads
+            # one thread of BLAS, as no bit may depend on threads
             with single_threaded_blas(), at_most(pilot.study_tasks(self.memory_limit)):
                 # on the CPU, so that the same parameters are found for all devices
                 there = replace(posed.problem, device=CPU)
@@ -409,7 +406,7 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
             alpha = pilot.FALLBACK_ALPHA if alpha is None else alpha
             return replace(problem, alpha=alpha), {"metric": [], "metric_reason": why}
         reason = pilot.why_not(wanted, pool)
-        if stream:  # of unknown length
+        if stream:  # its length is unknown
             pool = replace(pool, n_rows=max(pool.n_rows, pilot.STREAM_ROWS))
         deadline = Deadline(self._deadline.left() / 2)  # the rest is for the fit
         table = self._table

@@ -126,8 +126,7 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
         return solver
 
     def _dsg_parameters(self) -> dict[str, Any]:
-        # Four times as many frequencies per block change no score (correlation .998 and more
-        # on three real sets) and cost four times as much.
+        # Blocks of four times as many frequencies change no score and cost four times as much.
         return {
             "preconditioned": False, "step_size": 1.0 / float(self.nu), "decay": 2.0,
             "momentum": 0.0, "average": None, "block_size": 256, "batch_size": 8192,

@@ -134,11 +134,11 @@ class SemiSupervisedRows(TrainingRows):
     all_weigh = True
     task: MarkedClassification
     unlabelled: BatchSource | None = field(kw_only=True)
-    # numbers of the rows of `unlabelled` that have labels and belong to `source`
+    # numbers of rows of `unlabelled` that have labels and belong to `source`
     marked: IntArray = field(default_factory=training_rows.no_rows, kw_only=True)
     # all rows of arrays with their codes, as they were given; `ordered` splits them
     given: ArraySource | None = field(default=None, kw_only=True)
-    # of each labelled and each unlabelled row in a kernel matrix
+    # columns of labelled and of unlabelled rows in a kernel matrix
     columns: tuple[IntArray, IntArray] | None = field(default=None, kw_only=True)
 
     @property

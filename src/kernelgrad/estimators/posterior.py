@@ -32,14 +32,10 @@ def explained_covariance(
 ) -> Float64Array:
     r"""Return ``(A k(x_i, .))(x_j)`` for all pairs of rows of `X`, shape (m, m).
 
-    Per-point functions (the paper's second way): the function of row i is the ridge
-    regression of ``k(x_i, .)`` on the training rows,
-    ``min_f mean_j (f(x_j) - k(x_i, x_j))^2 / 2 + alpha/2 ||f||^2``. All rows of a group
-    share batches, features and preconditioner: they are the outputs of one problem.
-
-    `problem` is that of the posterior mean, with numbers for the kernel's parameters, and
-    `stream` its features; `batches` returns the training batches for every group of rows
-    anew, whose targets are ignored.
+    The function of row i minimises ``mean_j (f(x_j) - k(x_i, x_j))^2 / 2 + alpha/2 ||f||^2``
+    over the training rows j. All rows of a group are the outputs of one problem: they share
+    batches, features and preconditioner. `problem` and `stream` are those of the posterior
+    mean; `batches` returns the training batches anew for every group.
     """
     m = X.shape[0]
     result = np.empty((m, m))
@@ -84,9 +80,8 @@ class PosteriorOperator:
     where ``C_t`` is the batch's covariance seen through the new blocks. With a damping mu the
     step is multiplied from the right by ``(C + mu)^-1``, estimated on the new block, as DSG's
     is: ``C_t`` becomes ``C_t (C_t + mu)^-1``, the shrinkage ``gamma_t alpha / mu``, and the
-    first ``C_t`` carries the factor ``1 - alpha / mu``. Memory is quadratic
-    in the number of features, and no training row is needed afterwards. Estimates are noisy:
-    this is the paper's first way, kept for its memory of nothing but seeds.
+    first ``C_t`` carries the factor ``1 - alpha / mu``. Memory is quadratic in the number of
+    features, no training row is needed afterwards, and estimates are noisy.
 
     Parameters
     ----------

@@ -93,7 +93,7 @@ class RowReader:
             if not stream and self._loads(X):
                 given = Given(*X.read(0, X.n_rows)[:3])
                 if self.memory_limit is not None:
-                    give_back()  # what the parts took that were read
+                    give_back()  # memory of the parts that were read
                 if fresh and given.y is not None:  # errors in words of sources
                     self._learn(ArraySource(np.zeros((len(given.y), 1)), given.y), declared)
                 rows = self._array_rows(parts, given, how._replace(source=True))
@@ -126,8 +126,8 @@ class RowReader:
         return X, y, sample_weight
 
     def _workers_for(self, source: BatchSource) -> DaskEngine | None:
-        """Return whose workers hold the rows of a source; None where this process does."""
-        if not self._shares_rows or source.n_rows <= SHARD:  # of which one worker has them all
+        """Return the engine whose workers hold the rows of a source; None for this process."""
+        if not self._shares_rows or source.n_rows <= SHARD:  # one worker would have all rows
             return None
         if self.engine is None and source.on_workers:
             return room("cluster").current_engine()  # type: ignore[no-any-return]
@@ -247,14 +247,14 @@ class RowReader:
             rows = rows.astype(rows.dtype.newbyteorder("="), copy=False)
             if sp.issparse(rows) or not self._takes_tables:
                 return self._without_table(rows, fresh), y
-            if rows.dtype == object:  # of Arrow's booleans with gaps
+            if rows.dtype == object:  # Arrow's booleans with gaps
                 rows = None
             else:
                 columns = Columns(rows, getattr(self, "feature_names_in_", None))
         assert columns is not None
         if rows is None:
             _, y = self._checked(X, y, {}, of_y, how._replace(source=False))
-        if rows is None and not fresh and self._table is None:  # of a model of numbers alone
+        if rows is None and not fresh and self._table is None:  # the model is of numbers
             known = (Column(columns.name(j), "number") for j in range(len(columns)))
             rows = Table(tuple(known)).codes(columns)
         clean = rows is not None and all_finite(rows)

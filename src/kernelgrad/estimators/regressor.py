@@ -35,7 +35,7 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):
         "n_outputs_": partial(check_int, low=1), "_y_ndim": partial(check_int, low=1, high=2)
     }  # fmt: skip
     _loss_task = "regression"
-    _sibling: ClassVar[str] = "a classifier"  # that takes text, for messages
+    _sibling: ClassVar[str] = "a classifier"  # remedy for text in messages
 
     def _learn(self, targets: AnyArray | BatchSource, declared: AnyArray | None) -> Regression:
         loss = get_loss(self.loss, task="regression")

@@ -156,8 +156,8 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
 
     _sibling = "KernelRegressor"
     _task_type = MarkedClassification
-    _calibrates = False  # by its own cross-validation
-    _targets_encode = False  # most rows have none
+    _calibrates = False  # its own cross-validation does
+    _targets_encode = False  # most rows have no target
 
     # -- parameters --------------------------------------------------------------------
 
@@ -187,7 +187,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
             if has_features:
                 return get_solver("tsg"), why
             return get_solver("bgs3vm"), f"{why}, a kernel without random features"
-        # the first has no unlabelled loss: who asks for one gets it
+        # soft labels have no unlabelled loss
         asked = self.unlabelled_loss != "symmetric_hinge" and has_features
         return get_solver("tsg" if asked else "soft_labels"), "rows in memory"
 
@@ -291,7 +291,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         self, targets: AnyArray | BatchSource, declared: AnyArray | None
     ) -> Classification:
         if declared is not None and not isinstance(targets, BatchSource) and not len(targets):
-            targets = declared[:0]  # of their type
+            targets = declared[:0]
         return super()._learn(targets, declared)
 
     def _labels_of_source(
@@ -414,7 +414,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
                 f"solver {solver.name!r} keeps all rows, which are on disk here; load them "
                 "into arrays, or take solver='tsg'."
             )
-        if hasattr(self, "calibration_"):  # of another function
+        if hasattr(self, "calibration_"):  # it belongs to another function
             del self.calibration_
         if warm and self.probability:
             raise ValueError(
@@ -472,7 +472,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         :meth:`KernelClassifier.partial_fit`.
         """
         super().partial_fit(X, y, classes, sample_weight)
-        for name in ("transduction_", "calibration_"):  # of the function before
+        for name in ("transduction_", "calibration_"):  # they belong to another function
             if hasattr(self, name):
                 delattr(self, name)
         return self

@@ -47,10 +47,9 @@ class OnnxMixin:
     def to_onnx(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Return the fitted model as an ONNX model, for programs without Python.
 
-        It holds all that predictions need: how a table becomes numbers, the scaling of the
-        columns, and what the function is made of. Random features, which a file of `save` draws
-        from a seed, are written out: ``2 d D`` bytes for D of them of d columns in pairs. The
-        inputs and outputs of every estimator are in docs/serving.md.
+        It holds the encoding of tables, the scaling of the columns and the function. Random
+        features, which a file of `save` draws from a seed, are written out: ``2 d D`` bytes for
+        D of them of d columns in pairs. docs/serving.md has the inputs and outputs.
 
         Parameters
         ----------
@@ -66,8 +65,6 @@ class OnnxMixin:
         ------
         CapabilityError
             The kernel has no form in ONNX, or the model would be larger than 2 GiB.
-        ImportError
-            onnx is missing.
         """
         return self._to_onnx(path)
 

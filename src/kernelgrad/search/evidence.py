@@ -365,7 +365,7 @@ class Search:
                 last: bool = m == n,
             ) -> None:  # fmt: skip
                 kind, start = tasks[i]
-                tolerance = 1e-5 if last else 1e-4  # of the log likelihood of a row
+                tolerance = 1e-5 if last else 1e-4  # in the log likelihood of a row
                 climbs[i] = families[kind].climb(start, tolerance, self.deadline)
 
             parallel_for(len(tasks), task)
@@ -457,7 +457,7 @@ def maximise(
             trials.append(part.at(kernel.resolve(X, seed), some))
         best = trials[0] if trials else None
         if best is not None and best.n_rows < many:
-            # bandwidths from a part, variances from all rows that are cheap
+            # variances are found once more on all rows that are cheap
             near = float(np.log(best.noise_variance / best.signal_variance))
             trials.insert(0, rows.at(best.kernel, many, best.bandwidths, near))
     return trials

@@ -263,7 +263,7 @@ def study(
         }
         own = [(0, machine) for machine in tried.values()]
         own += [(k, start[isotropic[0][1].nu]) for k in range(1, len(samples))]
-        few = len(pool.Y) <= _TURNS_ROWS  # which teach and judge
+        few = len(pool.Y) <= _TURNS_ROWS  # the same rows teach and judge
         learned = train(own, *_WEIGHTED)
         found = min(learned[0][1].score, isotropic[0][1].score)
         hidden: list[tuple[int, Machine]] = []
