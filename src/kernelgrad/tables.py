@@ -131,7 +131,8 @@ class Table(Encoder):
             kind = _kind(column, name, asked)
             levels: tuple[str | None, ...] = ()
             if kind == "level":
-                named = declared and _is_category(column)
+                named = declared and isinstance(column, nw.Series)
+                named = named and column.dtype in (nw.Categorical, nw.Enum)
                 more = column.cat.get_categories().to_list() if named else ()
                 levels = _levels(column, name, more, None if targets else MAX_LEVELS)
             found.append(Column(name, kind, levels))
@@ -204,10 +205,6 @@ def _strange(name: str, example: Any) -> DataError:
         f"Column {name} holds {type(example).__name__} values, for example {example!r}; make "
         "it numbers, text, booleans or dates, split it into several columns, or drop it."
     )
-
-
-def _is_category(column: Any) -> bool:
-    return isinstance(column, nw.Series) and column.dtype in (nw.Categorical, nw.Enum)
 
 
 def _kind(column: Any, name: str, categorical: bool | None) -> str:

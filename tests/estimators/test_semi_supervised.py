@@ -264,12 +264,6 @@ def test_minus_one_and_one_are_two_classes(base, y):
     np.testing.assert_array_equal(model.transduction_, expected)
 
 
-def test_labels_of_two_types_are_refused():
-    """As KernelClassifier does, rather than call the number 3 the text '3'."""
-    with pytest.raises((ValueError, TypeError), match="label"):
-        make().fit(X, np.array(with_none(None, (3, "a")), object))
-
-
 def test_other_rows_may_come_by_themselves():
     whole = make().fit(X, Y)
     model = make().fit(X[L], Y[L], X_unlabelled=X[U])

@@ -17,7 +17,6 @@ from kernelgrad import (
     load,
     open_source,
 )
-from kernelgrad.data.memory import usable_memory
 from kernelgrad.kernels import CallableKernel, ConvolutionKernel, Gaussian, PrecomputedKernel
 from kernelgrad.losses import (
     Hinge,
@@ -56,13 +55,7 @@ SMALL = {"n_rows": 100, "row_bytes": 800.0, "memory": 1e8}
         (OneClass(tau="steps"), Gaussian(), "memory", "dsg", "without labels"),
         (Logistic(), IMAGES, "memory", "cached features", "costly"),
         (SquaredError(), IMAGES + Gaussian(), "memory", "cached features", "costly"),
-        (
-            SquaredError(),
-            Gaussian(),
-            "memory",
-            "direct",
-            "up to 16,384 rows are solved exactly",
-        ),
+        (SquaredError(), Gaussian(), "memory", "direct", "16,384 rows are solved exactly"),
         (SquaredError(), FUNCTION, "memory", "cached support", "fit in memory"),
         (SquaredError(), Gaussian(), "disk", "cached support", "on disk"),
         (Logistic(), IMAGES, "disk", "cached features", "on disk"),
@@ -85,22 +78,6 @@ def test_the_table(loss, kernel, where, name, reason):
     if len(wanted) > 1:
         assert solver.blocks == wanted[1]
     assert reason in why
-
-
-def test_memory_decides_at_rows_and_responses():
-    def name(**changed):
-        given = {"n_rows": 1000, "row_bytes": 5000.0, "n_outputs": 2, "memory": 154_000.0}
-        return choose_solver(Logistic(), Gaussian(), rows="memory", **given | changed)
-
-    assert name()[0].name == "cached"  # the kernel matrix alone takes 4e6 bytes
-    for change in ({"memory": 153_999.0}, {"n_outputs": 3}, {"row_bytes": 5001.0}):
-        solver, why = name(**change)
-        assert solver.name == "cached"
-        assert "more than" in why
-    assert usable_memory(77) == 77.0
-    assert usable_memory(None) > 2**26
-    with pytest.raises(ValueError, match="Unknown place of rows 'cloud'"):
-        choose_solver(Logistic(), Gaussian(), rows="cloud")
 
 
 def test_what_is_solved_exactly():

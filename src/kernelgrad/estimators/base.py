@@ -308,7 +308,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
                 name = "The rows for validation, X_val and y_val"
                 raise type(error)(f"{name}: {error}") from error
         if warm:
-            chosen = self._kept_solver()
+            chosen = self.solver_, self.history_["solver_reason"]
         else:
             chosen = self._recalled(
                 "solver",
@@ -360,9 +360,6 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
                 raise record.error(f"holds {solver!r} as the solver")
         return solver, record.take("reason", check_text)
 
-    def _kept_solver(self) -> Choice:
-        return self.solver_, self.history_["solver_reason"]
-
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, **more: Any) -> Self:
         parts = self._check_parameters()
         if make_callbacks(self.callbacks, 0).checkpoint is not None:
@@ -377,7 +374,10 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
                 self._seed = support.new_seed(self.random_state)
             how = Reading(first, **more, stream=True)
             rows = self._rows(parts, Given(X, y, sample_weight), how)
-            chosen = self._choose(parts, rows, stream=True) if first else self._kept_solver()
+            if first:
+                chosen = self._choose(parts, rows, stream=True)
+            else:
+                chosen = self.solver_, self.history_["solver_reason"]
             size = chosen[0].resolve_batch_size(None)
             posed = self._pose(parts, rows, chosen, how)
             steps = -(-rows.n_train // size)
@@ -562,10 +562,6 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         loss = get_loss(self.loss_, task=self._loss_task)
         if loss.n_outputs not in (None, self._task().n_outputs):
             raise ValueError(f"{loss!r} does not have {self._task().n_outputs} outputs.")
-
-    def _restored_problem(self) -> Problem:
-        parts, n_outputs = self._make_parts(), self.expansion_.n_outputs
-        return self._problem(parts.kernel, self.loss_, n_outputs, self._fitted_alpha)
 
     def model_info(self, *, latency: bool = False) -> dict[str, Any]:
         """Return a summary of the fitted model with plain JSON values.

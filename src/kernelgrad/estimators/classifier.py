@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
@@ -41,8 +42,7 @@ _MANY_ROWS = 100_000  # rows from which the fit itself holds some out to calibra
 Responses = tuple[FloatArray, AnyArray, Float64Array]  # responses of classes, codes, weights
 
 
-def can_tell_proba(estimator: Any) -> None:
-    estimator._check_proba()
+can_tell_proba = methodcaller("_check_proba")
 
 
 @parameters

@@ -267,7 +267,8 @@ def _restore_model(estimator: Any, record: Record, cache: int) -> None:
     estimator._restore_extra(extra)
     extra.close()
     if state is not None:
-        problem = estimator._restored_problem()
+        kernel, alpha = estimator._make_parts().kernel, estimator._fitted_alpha
+        problem = estimator._problem(kernel, estimator.loss_, function.n_outputs, alpha)
         estimator._state = estimator.solver_.restore(problem, state, resumed.arrays)
         found = estimator._state.iteration
         if found != estimator.n_iter_:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial, update_wrapper
+from operator import methodcaller
 from types import MethodType
 from typing import Any, ClassVar, TypeVar
 
@@ -136,8 +137,7 @@ def available_if(check: Callable[[Any], object]) -> Callable[[F], F]:
     return partial(_Offered, check=check)  # type: ignore[return-value]
 
 
-def can_stream(estimator: Any) -> None:
-    estimator._check_streams()
+can_stream = methodcaller("_check_streams")
 
 
 def _told(estimator: Any, X: Any, y: Any, sample_weight: Any) -> dict[str, Any]:

@@ -57,10 +57,6 @@ class Hyperparameters:
     n_rows: int = 0
     total: float = 0.0  # weight of the rows
 
-    @property
-    def n_bandwidths(self) -> int:
-        return 1 if self.bandwidths is None else len(self.bandwidths)
-
     def summary(self, scale: float) -> dict[str, Any]:
         """Return an entry of ``history_["search"]``; targets were divided by `scale`."""
         gamma: Any = getattr(self.kernel, "gamma", None)
@@ -390,7 +386,8 @@ class Search:
 
     def merit(self, trial: Hyperparameters) -> float:
         """Return Schwarz's criterion: one more bandwidth must gain ``log(total) / 2``."""
-        penalty = 0.5 * trial.n_bandwidths * float(np.log(trial.total))
+        n_bandwidths = 1 if trial.bandwidths is None else len(trial.bandwidths)
+        penalty = 0.5 * n_bandwidths * float(np.log(trial.total))
         return trial.log_marginal_likelihood - penalty
 
     def _trial(self, family: Radial, value: float, theta: Float64Array) -> Hyperparameters:
