@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast, overload
 
 import numpy as np
 import scipy.sparse as sp
@@ -42,7 +42,8 @@ from kernelgrad.validation import check_int, check_name, check_real
 
 _TEST_ROWS = 1024  # rows of one group of predict(return_std=True) by random features
 _DIRECT_ROWS = 8192  # rows up to which a factorisation takes seconds and half a GiB
-_No, _Yes = Literal[False], Literal[True]
+_No: TypeAlias = Literal[False]
+_Yes: TypeAlias = Literal[True]
 
 
 @parameters
