@@ -71,7 +71,8 @@ def test_the_most_probable_class_is_the_predicted_one(kind, classes, loss):
 
 
 @pytest.mark.parametrize(
-    ("solver", "early_stopping"), [("auto", False), ("cached", False), ("dsg", True)]
+    ("solver", "early_stopping"),
+    [("auto", False), pytest.param("cached", False, marks=pytest.mark.slow), ("dsg", True)],
 )
 def test_probabilities_are_as_good_as_those_of_scikit_learn(solver, early_stopping):
     X, y = rows(1500)

@@ -58,7 +58,7 @@ def test_the_exact_minimiser(loss):
     assert distance(1e-2, w, 1.5) > 0.1
 
 
-@every("loss", LOSSES)
+@every("loss", ["kl", "relative_novelty"])
 def test_the_score_is_a_lower_bound_of_the_divergence(loss):
     p, q = gaussians()
     held = gaussians(4000, 4000, seed=2)
@@ -91,7 +91,7 @@ def test_the_weighted_score(loss):
     assert model.score(next(both), denominator=next(both)) == pytest.approx(expected, abs=1e-6)
 
 
-@every("names", [(0, 1), (-1, 1), ("a", "b"), (False, True)])
+@every("names", [(-1, 1), ("a", "b")])
 def test_both_forms_are_the_same(names):
     p, q = gaussians(150, 100)
     X, y = np.vstack([p, q]), np.repeat(np.array(names)[[1, 0]], [150, 100])

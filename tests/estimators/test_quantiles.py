@@ -160,6 +160,7 @@ def test_linear_ones_are_those_of_scikit_learn(loss):
     np.testing.assert_allclose(ours.predict(X), theirs.predict(X), rtol=1e-4)
 
 
+@pytest.mark.slow
 @every("loss", KINDS)
 def test_a_fit_without_a_word_is_near_the_mean(loss):
     X, y, mean = data(loss, 900)

@@ -95,6 +95,7 @@ def test_no_cost_of_unlabelled_rows_is_the_supervised_machine():
     assert not state.coef[LABELLED:].any()
 
 
+@pytest.mark.slow
 def test_every_fold_is_blind_to_its_labels():
     one, batch, _, _ = case(300)
     state = fit(SoftLabels(), one, batch)

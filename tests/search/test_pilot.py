@@ -57,6 +57,7 @@ def test_the_columns_that_count_are_found():
     assert chosen["score"] < min(others) - 0.05
 
 
+@pytest.mark.slow
 def test_targets_without_sense_give_no_metric():
     rng = np.random.default_rng(5)
     models = [KernelRegressor(random_state=k).fit(X, rng.permutation(Y)) for k in range(3)]
@@ -186,6 +187,7 @@ def test_wrong_parameters_are_named(parameters, message):
         regressor(**parameters).fit(X, Y)
 
 
+@pytest.mark.slow
 def test_a_matrix():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((300, 6))
@@ -201,6 +203,7 @@ def test_a_matrix():
         regressor(metric="full").fit(rng.standard_normal((50, 301)), Y[:50])
 
 
+@pytest.mark.slow
 def test_scalings_of_columns():
     units = np.array([1.0, 1e4, 1e-3, 50.0, 1.0, 1e6, 1.0])
     shift = np.array([0.0, 5e5, 3.0, -1e3, 0.0, 1e7, 0.0])
@@ -296,6 +299,7 @@ def test_alpha_carried_to_more_rows():
     assert 0.1 / 16 < _pilot.carried(64.0, 0.1, 4.0, 2000, 32000) * 32000 < 0.1
 
 
+@pytest.mark.slow
 def test_the_laplacian_kernel_is_one_of_the_shapes(monkeypatch):
     x, test = X[:, :6], TEST[:, :6]
     steps, truth = np.sign(x).sum(axis=1), np.sign(test).sum(axis=1)
