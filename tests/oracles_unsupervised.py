@@ -5,14 +5,6 @@ import numpy as np
 from oracles import gaussian as gaussian
 
 
-def frank_wolfe(outliers, nu):
-    """Weights of the rows when step t goes 2 / (t + 2) of the way to the rows outliers[t]."""
-    a = np.zeros(outliers.shape[1])
-    for t, lowest in enumerate(outliers):
-        a += 2 / (t + 2) * (lowest / (nu * len(a)) - a)
-    return a
-
-
 def novelty_paper(features, nu, gammas):
     """Step 5 of Dai et al. for novelty detection: (alpha, tau) after each row i.
 
@@ -26,14 +18,6 @@ def novelty_paper(features, nu, gammas):
         tau += -gamma * (1 - nu) if outlier else gamma * nu
         course.append((alpha.copy(), tau))
     return course
-
-
-def one_class_gap(K, a, nu):
-    """Primal minus dual objective of the paper's problem at f = K a, over the dual one."""
-    f, norm = K @ a, a @ K @ a
-    tau = np.sort(f)[int(np.ceil(nu * len(f))) - 1]
-    primal = np.mean(np.maximum(0, tau - f)) + nu / 2 * norm - nu * tau
-    return (primal + nu / 2 * norm) / (nu / 2 * norm)
 
 
 FLOORS = {"kl_ratio": 0.05, "relative_novelty": np.exp(-1.0)}

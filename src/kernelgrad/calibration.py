@@ -14,17 +14,13 @@ from kernelgrad.files.records import Record
 from kernelgrad.types import AnyArray, Float64Array, FloatArray
 from kernelgrad.validation import DataError
 
-MOST_ROWS = 2000  # to calibrate on: by then the error of some parameters is below 1e-3
-KNOTS = (-0.75, 0.0, 0.75)  # in units of the margin
-# Slopes of z and of its parts, from those between the knots, which are positive
+MOST_ROWS = 2000  # rows to calibrate on: the error of some parameters is then below 1e-3
+KNOTS = (-0.75, 0.0, 0.75)  # bends of the map in units of the margin
+# Matrix that gives slopes of z and of its parts from the positive slopes between the knots
 _PARTS = np.array([[0.0, 0, 1, 0], [1, -1, 0, 0], [0, 1, -1, 0], [0, 0, -1, 1]])
-_FLAT = 1e-5  # the least slope: of two responses the larger is the more probable
 _BENDS = 0.3  # precision of the prior of bends, and of slopes that differ between classes
-_SHIFTS = 1.0  # and of shifts
-_LEAST = 1e-300  # unit in a file: responses are divided by it
-_ENOUGH = 1e-6  # relative, of the log loss that a step gains
-_FIRM = 1e6  # C of calibration: hardly a penalty
-LESS = 1.0 - 1e-14  # some rounding errors of a logarithm
+_SHIFTS = 1.0  # precision of the prior of shifts
+LESS = 1.0 - 1e-14  # factor that changes a logarithm by some rounding errors
 
 
 @dataclass(frozen=True)
@@ -61,20 +57,11 @@ class Calibration:
     ) -> Calibration:
         """Return the map that minimises the penalised log loss of rows.
 
-        Targets are Platt's (1999): of n_k rows, by weight, the class of a row counts as
-        ``(n_k + 1) / (n_k + 2)``, the others share the rest. A Gaussian prior keeps bends,
-        shifts and differences of slopes small where rows are few.
-
-        Parameters
-        ----------
-        z : array (n, K)
-            Responses of functions that have not seen the row.
-        codes : int array (n,)
-        weight : float64 array (n,)
-        unit : float or None
-            The margin; None is the root mean square of the responses.
-        start : Calibration or None
-            A map of few steps ago, from which few steps lead on.
+        Responses z (n, K) are of functions that have not seen the rows. Targets are Platt's
+        (1999): of n_k rows, by weight, the class of a row counts as ``(n_k + 1) / (n_k + 2)``,
+        the others share the rest. A Gaussian prior keeps bends, shifts and differences of
+        slopes small if rows are few. `unit` is the margin, None the root mean square of the
+        responses; `start` is a map of few steps ago, from which few steps lead on.
         """
         z64: Float64Array = np.asarray(z, np.float64)
         n, K = z64.shape
@@ -107,15 +94,15 @@ class Calibration:
 
         with single_threaded_blas():
             first = np.append(np.linalg.solve(_PARTS, start.slopes).ravel(), start.shifts)
-            bounds = [(_FLAT, None)] * start.slopes.size + [(None, None)] * K
-            options = {"maxiter": most, "ftol": _ENOUGH}
+            # slopes above 0 make the larger of two responses the more probable one
+            bounds = [(1e-5, None)] * start.slopes.size + [(None, None)] * K
+            options = {"maxiter": most, "ftol": 1e-6}
             v = minimize(
                 objective, first, jac=True, method="L-BFGS-B", bounds=bounds, options=options
             ).x
         return cls(start.unit, _PARTS @ v[:-K].reshape(-1, K), v[-K:])
 
     def proba(self, z: FloatArray) -> Float64Array:
-        """Return probabilities (n, K) of responses (n, K)."""
         with np.errstate(over="ignore", invalid="ignore"):
             H = _bent(np.asarray(z, np.float64) / self.unit)
             g = np.einsum("jnk,jk->nk", H, self.slopes) + self.shifts
@@ -127,7 +114,6 @@ class Calibration:
         return np.asarray(softmax(g, axis=1))
 
     def arrays(self) -> dict[str, AnyArray]:
-        """Return the map as named arrays, for files."""
         return {
             "calibration.unit": np.array([self.unit]),
             "calibration.slopes": self.slopes,
@@ -136,8 +122,7 @@ class Calibration:
 
     @classmethod
     def restore(cls, record: Record) -> Calibration:
-        """Return the map of K classes that :meth:`arrays` gave."""
-        unit = record.array("calibration.unit", 1, least=_LEAST)
+        unit = record.array("calibration.unit", 1, least=1e-300)
         slopes = record.array("calibration.slopes", 1 + len(KNOTS), "K")
         return cls(float(unit[0]), slopes, record.array("calibration.shifts", "K"))
 
@@ -165,7 +150,7 @@ def sigmoids(raw: Float64Array, y: AnyArray, weight: Float64Array) -> Float64Arr
         f = np.tile(raw[:, c : c + 1] / scale, (2, 1))
         side = np.repeat([1, 0], len(y))
         w = np.concatenate([weight * t, weight * (1.0 - t)])
-        model = LogisticRegression(C=_FIRM, max_iter=1000, tol=1e-8).fit(f, side, w)
+        model = LogisticRegression(C=1e6, max_iter=1000, tol=1e-8).fit(f, side, w)
         out[c] = model.coef_[0, 0] / scale, model.intercept_[0]
     return out
 

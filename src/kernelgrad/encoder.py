@@ -78,7 +78,6 @@ class Encoder:
         return _joined(blocks)
 
     def _fit_means(self, codes: AnyArray, Y: Float64Array, seed: int) -> list[AnyArray]:
-        """Fit the means of the targets; return what training rows get, from other folds."""
         levels = [np.arange(float(n)) for n in self.n_levels[self.many]]
         encoder = TargetEncoder(categories=levels, target_type="continuous")
         folds = KFold(min(_FOLDS, len(codes)), shuffle=True, random_state=seed)
@@ -95,21 +94,16 @@ class Encoder:
         return blocks
 
     def encode(self, codes: AnyArray) -> AnyArray:
-        """Return rows of codes (n, d) without gaps, (n, width)."""
         return _joined(self.blocks(np, codes[:, self.numbers], self._levels(codes)))
 
     def _levels(self, codes: AnyArray) -> dict[int, AnyArray]:
         return {j: codes[:, [j]] for j in (*self.few, *self.many)}
 
     def blocks(self, xp: Any, numbers: Any, levels: Mapping[int, Any]) -> list[Any]:
-        """Return the encoded columns of rows.
+        """Return the encoded columns of rows, computed in the namespace `xp`.
 
-        Parameters
-        ----------
-        xp : namespace
-        numbers : array (n, number of numeric columns) or None
-        levels : mapping of arrays (n, 1)
-            Codes of the other columns, by the number of the column.
+        `numbers` (n, number of numeric columns) or None, `levels` the codes (n, 1) of the other
+        columns by their number.
         """
         blocks = []
         if numbers is not None and len(self.numbers):
@@ -166,11 +160,9 @@ class Encoder:
 
     @property
     def width(self) -> int:
-        """Number of encoded columns."""
         return len(self.groups)
 
     def read(self, record: Record) -> None:
-        """Read the arrays of a model file."""
         numbers = len(self.numbers)
         self.medians = record.array("medians", numbers, finite=False)
         self.has_gaps = record.array("has_gaps", numbers, kinds="b")

@@ -25,16 +25,13 @@ from kernelgrad.types import AnyArray, Float64Array
 from kernelgrad.validation import DataError
 
 UNKNOWN = -1  # code of levels that training rows did not have
-_MEDIAN_ROWS, _MEDIAN_CELLS = 1000, 1_000_000
-_GAPS = ("NAType", "NaTType")  # of pandas, whose comparisons are no booleans
+_GAPS = ("NAType", "NaTType")  # types of pandas whose comparisons are no booleans
 _DATES = (nw.Date, nw.Datetime)
 _TEXTS = (nw.String, nw.Categorical, nw.Enum)
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a frame or array, one at a time."""
-
     data: Any  # a narwhals frame, or an array (n, d)
     names: Sequence[Any] | None  # for messages
 
@@ -46,7 +43,6 @@ class Columns:
         return int(self.data.shape[1])
 
     def name(self, j: int) -> str:
-        """Return what messages call column j."""
         return str(j) if self.names is None else repr(self.names[j])
 
 
@@ -66,7 +62,6 @@ def columns_of(X: Any) -> Columns | None:
 
 
 def all_numbers(columns: Columns) -> bool:
-    """Whether no column holds anything but numbers and booleans."""
     if isinstance(columns.data, np.ndarray):
         return False
     native: Any = getattr(columns.data.to_native(), "dtypes", None)
@@ -81,7 +76,7 @@ def all_numbers(columns: Columns) -> bool:
 
 def median_of_some(X: AnyArray) -> Float64Array:
     """Return the medians of some evenly spaced rows, which fill gaps in later ones."""
-    wanted = max(1, min(_MEDIAN_ROWS, _MEDIAN_CELLS // X.shape[1]))
+    wanted = max(1, min(1000, 1_000_000 // X.shape[1]))
     some = X[:: -(-len(X) // wanted)].astype(np.float64)
     return np.asarray(np.median(some, axis=0))
 
@@ -99,14 +94,11 @@ def check_finite(X: AnyArray, name: Any) -> None:
 
 @dataclass(frozen=True)
 class Column:
-    """What a column of the table holds."""
-
     name: str
     kind: str  # "number", "date" or "level"
     levels: tuple[str | None, ...] = ()  # in the order of their codes; None is missing
 
     def codes(self, column: Any) -> Float64Array:
-        """Return one number for each value."""
         if self.kind == "date":
             return _seconds(column, self.name)
         if self.kind == "number":
@@ -139,14 +131,14 @@ class Table(Encoder):
             kind = _kind(column, name, asked)
             levels: tuple[str | None, ...] = ()
             if kind == "level":
-                named = declared and _is_category(column)
+                named = declared and isinstance(column, nw.Series)
+                named = named and column.dtype in (nw.Categorical, nw.Enum)
                 more = column.cat.get_categories().to_list() if named else ()
                 levels = _levels(column, name, more, None if targets else MAX_LEVELS)
             found.append(Column(name, kind, levels))
         return cls(tuple(found))
 
     def codes(self, columns: Columns) -> AnyArray:
-        """Return rows (n, d) as codes, of the columns seen in training."""
         data = columns.data
         numeric = isinstance(data, np.ndarray) and data.dtype.kind in "biuf"
         if numeric and all(c.kind == "number" for c in self.columns):
@@ -159,7 +151,6 @@ class Table(Encoder):
         return codes
 
     def describe(self) -> tuple[list[Any], dict[str, AnyArray]]:
-        """Return what :meth:`restore` needs, as plain values and arrays."""
         columns = [[c.name, c.kind, list(c.levels)] for c in self.columns]
         return columns, {name: getattr(self, name) for name in self.ARRAYS}
 
@@ -216,10 +207,6 @@ def _strange(name: str, example: Any) -> DataError:
     )
 
 
-def _is_category(column: Any) -> bool:
-    return isinstance(column, nw.Series) and column.dtype in (nw.Categorical, nw.Enum)
-
-
 def _kind(column: Any, name: str, categorical: bool | None) -> str:
     """Return what a training column holds; `categorical` is what the user said of it."""
     if categorical:
@@ -265,7 +252,6 @@ def _natural_kind(column: Any, name: str) -> str:
 
 
 def _is_plain_gap(value: Any) -> bool:
-    """Whether a value of any type is missing."""
     return isinstance(value, Hashable) and not isinstance(value, tuple) and is_gap(value)
 
 

@@ -19,7 +19,6 @@ from kernelgrad.losses import Loss, RatioLoss, SquaredError, encode_labels
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, FloatArray
 from kernelgrad.validation import DataError
 
-_DIGITS = 1e3 * np.finfo(np.float64).eps  # of the size of targets: their least range
 Score = Callable[[AnyArray, FloatArray, Float64Array], float]
 
 
@@ -161,7 +160,6 @@ class Classification(Task):
         return sides
 
     def codes(self, y: AnyArray) -> AnyArray:
-        """Return the place of each label among the classes."""
         codes = np.searchsorted(self.classes, y)
         codes = np.minimum(codes, len(self.classes) - 1)
         unknown = self.classes[codes] != y
@@ -192,7 +190,6 @@ class Classification(Task):
         return "accuracy", lambda y, raw, w: float(np.average(self.decide(raw) == y, weights=w))
 
     def predict(self, raw: FloatArray) -> AnyArray:
-        """Return the class of each row."""
         return np.asarray(self.classes[self.decide(raw)])
 
     def decide(self, raw: FloatArray) -> AnyArray:
@@ -262,12 +259,11 @@ class Regression(Task):
 
     loss: Loss
     outputs: int
-    ndim: int  # of predictions
-    owner: str  # class name of the estimator, for messages
+    ndim: int  # dimensions of predictions
+    owner: str  # class name of the estimator in messages
 
     @classmethod
     def learn(cls, y: AnyArray, loss: Loss, owner: str) -> Regression:
-        """Return the task of targets such as `y`."""
         ndim = np.ndim(y) if loss.n_outputs is None else 2
         return cls(loss, _count_outputs(y, loss), ndim, owner)
 
@@ -284,7 +280,7 @@ class Regression(Task):
                 f"0), has the size {most:.3g}, not within {SMALLEST:g} and {1 / SMALLEST:g}, "
                 "the range of float32; give the target in another unit."
             )
-        if len(y) and 0.0 < float(np.ptp(y, axis=0).max()) < _DIGITS * most:
+        if len(y) and 0.0 < float(np.ptp(y, axis=0).max()) < 1e3 * np.finfo(float).eps * most:
             warnings.warn(
                 f"The targets differ by {np.ptp(y, axis=0).max():.3g} at a size of {most:.3g}: "
                 "few of their digits tell them apart; subtract a constant from all.",
@@ -315,7 +311,6 @@ class Regression(Task):
         return ("r2", self._r2) if self.loss.name == "squared" else super().score()
 
     def predict(self, raw: Float64Array) -> Float64Array:
-        """Return f or what it is the logarithm of, as y was; quantiles in increasing order."""
         raw = np.asarray(self.loss.mean(raw), np.float64)
         if self.loss.n_outputs is not None:
             raw = np.sort(raw, axis=1)
@@ -339,7 +334,6 @@ class ScaledColumn(Task):
 
     @classmethod
     def learn(cls, batches: Iterable[Batch], normalize: bool) -> tuple[ScaledColumn, bool]:
-        """Return the task of all targets, and whether they vary; or with the centre 0."""
         targets, weights = [], []
         for batch in batches:
             values = np.asarray(batch.y)

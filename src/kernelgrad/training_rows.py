@@ -24,15 +24,12 @@ from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matri
 from kernelgrad.validation import DataError
 
 MAX_VALIDATION_ROWS = 20_000  # validation responses stay in memory, whatever the file size
-# Above this many cells, exact duplicates of sparse rows are not looked for.
-_MERGE_CELLS = 10_000_000
 _NO_WEIGHT = "All sample weights of a whole epoch are zero; at least one row must count."
 
 Batches = Iterator[tuple[Any, float]]  # TrainBatch, or RowStore for solvers that take it
 
 
 def no_rows() -> IntArray:
-    """Return no row numbers."""
     return np.empty(0, np.int64)
 
 
@@ -49,8 +46,6 @@ def forever(batch: TrainBatch, start: int) -> Batches:
 
 
 class EncodedSource(BatchSource):
-    """A source whose rows are encoded as they are read."""
-
     def __init__(
         self, source: BatchSource, encode: Callable[[Any], Matrix], n_features: int
     ) -> None:
@@ -70,7 +65,7 @@ class EncodedSource(BatchSource):
         return self.source.digest()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "source": copy(self.source)}  # which threads read
+        return {**self.__dict__, "source": copy(self.source)}  # threads read the source
 
     def block_starts(self) -> IntArray | None:
         return self.source.block_starts()
@@ -81,49 +76,38 @@ class EncodedSource(BatchSource):
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """Rows of one source, and what their targets are."""
-
-    all_weigh: ClassVar[bool] = False  # a batch of no weight is refused, not left out
+    all_weigh: ClassVar[bool] = False  # True if batches without weight are refused
     source: BatchSource
     task: Task
-    # the source holds internal targets and final weights, as checked arrays do; else raw
-    # targets, and weights without those of the classes
-    encoded: bool = False
-    made: bool = False  # the fit has read or made the arrays, they are not what it was given
-    held: IntArray = field(default_factory=no_rows)  # rows for validation, increasing
-    apart: TrainingRows | None = None  # rows for validation beside the source
-    stays: bool = False  # rows are read a piece at a time, by solvers that can
-    # from where; None is this process
-    store: Callable[[TrainingRows], RowStore] | None = None
+    encoded: bool = False  # True if the source holds internal targets and final weights
+    made: bool = False  # True if the arrays are the fit's own, not those of the caller
+    held: IntArray = field(default_factory=no_rows)  # increasing numbers of validation rows
+    apart: TrainingRows | None = None  # validation rows of another source
+    stays: bool = False  # True if rows are read a piece at a time, by solvers that can
+    store: Callable[[TrainingRows], RowStore] | None = None  # rows on workers; None: here
 
     @property
     def sources(self) -> tuple[BatchSource, ...]:
-        """All sources, for the choice of a solver."""
         return (self.source,)
 
     @property
     def in_memory(self) -> bool:
-        """Whether all rows are arrays."""
         return all(source.in_memory for source in self.sources)
 
     @property
     def n_train(self) -> int:
-        """Number of training rows."""
         return self.source.n_rows - len(self.held)
 
     @property
     def nbytes(self) -> float:
-        """About how many bytes the rows take in memory."""
         return sum(map(rows_nbytes, self.sources))
 
     @property
     def copies(self) -> bool:
-        """Whether a batch of all training rows is a copy of them."""
         return not self.in_memory or len(self.held) > 0
 
     @property
     def train(self) -> IntArray:
-        """Numbers of the training rows."""
         return np.setdiff1d(np.arange(self.source.n_rows), self.held)
 
     @property
@@ -155,7 +139,6 @@ class TrainingRows:
         return replace(self, source=ArraySource(X, y, weight, checked=True))
 
     def digest(self) -> str:
-        """Return a text that is the same where all rows, targets and weights are."""
         digest = hashlib.blake2b(digest_size=16)
         apart = () if self.apart is None else self.apart.sources
         for source in (*self.sources, *apart):
@@ -197,7 +180,6 @@ class TrainingRows:
         return self.numbers(np.sort(rng.choice(self.n_train, n, replace=False)))
 
     def weighed(self, batch: Batch) -> tuple[AnyArray, Float64Array]:
-        """Return internal y and final weights."""
         weight, y = weights_of(batch), batch.y
         if y is None:
             if self.task.has_targets:
@@ -225,7 +207,6 @@ class TrainingRows:
         return TrainBatch(X, self.task.encode(y), weight, rows if numbered else None)
 
     def take(self, rows: IntArray) -> TrainBatch:
-        """Return some rows as one batch."""
         train = self.batch(self.source.take(rows))
         if train is None:
             raise DataError(_NO_WEIGHT)
@@ -280,7 +261,7 @@ class TrainingRows:
         `options` are further fields of the validation.
         """
         if rows is None and self.apart is not None:
-            apart = replace(self.apart, task=self.task)  # whose numbers may be known by now
+            apart = replace(self.apart, task=self.task)  # learned after `apart` was made
             return apart.validation(patience, tol, rows=apart.train, **options)
         batch = self.source.take(self.held if rows is None else rows)
         X, y, weight, _ = self.usable(batch)
@@ -342,7 +323,6 @@ class TwoSamples(TrainingRows):
 
 
 def _joined(batches: list[Batch]) -> TrainBatch:
-    """Return one batch of numerator and denominator rows, half the weight each."""
     X, weights = [], []
     for batch in batches:
         w = weights_of(batch)
@@ -357,8 +337,6 @@ def _joined(batches: list[Batch]) -> TrainBatch:
 
 
 class StoredRows(RowStore):
-    """The training rows of a source, read when they are needed."""
-
     def __init__(self, rows: TrainingRows) -> None:
         self._rows = rows
         self.n_rows, self.n_features = rows.n_train, rows.source.n_features
@@ -398,7 +376,7 @@ def canonical_rows(
     keep = weight > 0
     if not keep.all():
         X, y, weight = X[np.flatnonzero(keep)], y[keep], weight[keep]
-    if not merge or (sp.issparse(X) and X.shape[0] * X.shape[1] > _MERGE_CELLS):
+    if not merge or (sp.issparse(X) and X.shape[0] * X.shape[1] > 10_000_000):
         return X, y, weight
     columns = [dense(X, np.float64), y.reshape(len(y), -1).astype(np.float64)]
     table = np.ascontiguousarray(np.concatenate(columns, axis=1)) + 0.0  # -0.0 becomes 0.0

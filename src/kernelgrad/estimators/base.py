@@ -28,55 +28,25 @@ from kernelgrad.compute.memory import within
 from kernelgrad.data import BatchSource
 from kernelgrad.data.sampling import BUFFER_ROWS
 from kernelgrad.estimators import files as _files
+from kernelgrad.estimators import support
 from kernelgrad.estimators.blocks import lean, said
 from kernelgrad.estimators.plan import Choice, Given, Parts, Plan, Posed, Reading
 from kernelgrad.estimators.reading import RowReader
-from kernelgrad.estimators.support import (
-    CallbackSupportMixin,
-    OnnxMixin,
-    all_or_nothing,
-    check_columns,
-    check_values,
-    is_auto,
-    iteration_report,
-    new_seed,
-    reported,
-    with_callbacks,
-)
+from kernelgrad.estimators.support import CallbackSupportMixin, OnnxMixin, with_callbacks
 from kernelgrad.estimators.warnings import warn_of_fit
-from kernelgrad.files.records import (
-    Check,
-    Record,
-    check_number,
-    check_text,
-    contents_digest,
-    or_none,
-    read_container,
-    restoring,
-    write_container,
-)
+from kernelgrad.files import records
+from kernelgrad.files.records import Check, Record, check_text, or_none
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.functions.scaling import MOST_COLUMNS
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import Loss, get_loss
 from kernelgrad.params import Documented, anything, check_params, integer, parameters, real
 from kernelgrad.search.auto import GIVEN
-from kernelgrad.solvers import (
-    History,
-    Problem,
-    Resumed,
-    Solver,
-    State,
-    Validation,
-    check_capabilities,
-    run,
-)
-from kernelgrad.solvers.contract import check_limit
+from kernelgrad.solvers import History, Problem, Resumed, Solver, State, Validation, run
+from kernelgrad.solvers.contract import check_capabilities, check_limit
 from kernelgrad.training_rows import Batches, TrainingRows
 from kernelgrad.types import AnyArray, Contents, Float64Array, Matrix
 from kernelgrad.validation import DataError, ModelFileError, check_int
-
-_TIMED_CALLS, _TIMED_SECONDS = 200, 0.5  # of predictions of one row
 
 T = TypeVar("T")
 
@@ -85,8 +55,8 @@ T = TypeVar("T")
 class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
     """Fitting, prediction and files of estimators that run a solver over rows.
 
-    A family (``kernel.py``, ``linear.py``) says what functions are and which solvers find
-    them, a task (``_tasks.py``) what targets are.
+    A family (``kernel.py``, ``kernelgrad.linear``) says what functions are and which solvers
+    find them, a task (``kernelgrad.tasks``) what targets are.
     """
 
     solver: Any = anything(default="auto")
@@ -97,38 +67,37 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
     verbose: int = integer(default=0, words=(False, True))
     callbacks: Any = anything(default=None)
 
-    # what an estimator without the parameter of that name does
+    # values for estimators that do not have the parameter
     fit_intercept = False
     warm_start = False
     early_stopping = False
     tol = 0.0
     device = CPU
 
-    # what files hold of fitted attributes, beside those of the base classes: needed, or not
+    # fitted attributes in files, beside those of the base classes: required, or optional
     _kept: ClassVar[dict[str, Check]] = {
         "n_features_in_": partial(check_int, low=1, high=MOST_COLUMNS),
         "n_iter_": check_int,
         "best_iteration_": check_int,
-        "best_score_": or_none(check_number),
+        "best_score_": or_none(records.check_number),
         "fit_status_": check_text,
         "_seed": partial(check_int, high=2**32),
-        "_fitted_alpha": check_number,
+        "_fitted_alpha": records.check_number,
     }
     _may_keep: ClassVar[dict[str, Check]] = {
         "feature_names_in_": _files.texts,
-        "alpha_": check_number,
+        "alpha_": records.check_number,
         "_medians": or_none(_files.numbers),
     }
-    _loss_task: ClassVar[Any]  # what losses must be for
-
-    _solvers: ClassVar[Mapping[str, Any]]  # of the family, by name
-    _streaming: ClassVar[tuple[str, str]]  # for messages: what to do instead; which can
+    _loss_task: ClassVar[Any]  # the task of losses
+    _solvers: ClassVar[Mapping[str, Any]]  # solvers of the family by name
+    _streaming: ClassVar[tuple[str, str]]  # remedy, and solvers for streams, in messages
     _problem_type: ClassVar[type[Problem]] = Problem
 
-    _orders_rows = True  # rows may be sorted and equal ones merged: only their values count
-    _tells_alpha: ClassVar[bool] = False  # whether there is an attribute alpha_
-    _deadline = FOREVER  # of the fit that goes on
-    _listeners = CallbackList()  # its callbacks
+    _orders_rows = True  # True if rows may be sorted and equal ones merged
+    _tells_alpha: ClassVar[bool] = False  # True if there is an attribute alpha_
+    _deadline = FOREVER  # deadline and callbacks of the fit that runs
+    _listeners = CallbackList()
 
     if TYPE_CHECKING:  # what fits set
         expansion_: ClassVar[Any]
@@ -156,7 +125,6 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         return self._automatic(parts, rows, stream=stream)
 
     def _problem(self, kernel: Kernel, loss: Loss, n_outputs: int, alpha: float) -> Problem:
-        """Return the problem that the parameters ask for."""
         return self._problem_type(
             loss=loss,
             kernel=kernel,
@@ -198,7 +166,6 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         """Return the weight of the penalty."""
 
     def _function_attributes(self, expansion: Any) -> dict[str, Any]:
-        """Return the fitted attributes that say what the function is."""
         return {"expansion_": expansion, "intercept_": expansion.intercept}
 
     def _function_info(self) -> dict[str, Any]:
@@ -252,7 +219,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
 
     @property
     def _auto_solver(self) -> bool:
-        return is_auto(self.solver)
+        return support.is_auto(self.solver)
 
     def _check_parameters(self) -> Parts:
         check_params(self)
@@ -264,7 +231,6 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         return parts
 
     def _check_continuation(self, parts: Parts) -> None:
-        """Raise if training cannot continue with the current parameters."""
         if hasattr(self, "expansion_") and not hasattr(self, "_state"):
             raise ValueError(
                 "This model was loaded without the solver's state and cannot be continued; "
@@ -288,7 +254,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         for name, part in zip(("y", "sample_weight", "denominator"), apart[1:], strict=True):
             if apart.X is None and part is not None:
                 raise ValueError(f"{name}_val is given, but not X_val; give it too.")
-        with self._working(), reported(self, *given[:3]):
+        with self._working(), support.reported(self, *given[:3]):
             self._fit(parts, given, apart)
         return self
 
@@ -297,7 +263,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         """Context of a fit: restores attributes on failure, times and counts compilation."""
         start = compile_seconds()
         limit = self.memory_limit
-        with all_or_nothing(self), announced(self.verbose > 0), within(limit):
+        with support.all_or_nothing(self), announced(self.verbose > 0), within(limit):
             self._deadline = Deadline(self.time_limit)
             listeners = make_callbacks(self.callbacks, self.verbose, stream=stream)
             self._listeners = listeners
@@ -323,14 +289,16 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         checkpoint = self._listeners.checkpoint
         if checkpoint is not None:
             before = self.solver_.state_arrays(self._state) if warm else ({}, {})
-            checkpoint.begin(**_files.identity(self), start=contents_digest(before))
+            checkpoint.begin(**_files.identity(self), start=records.contents_digest(before))
             if self.time_limit is not None:
                 self._deadline = Deadline(max(0.0, self.time_limit - checkpoint.spent))
         if not warm:
             self._seed = self._recalled(
-                "seed", lambda: new_seed(self.random_state), lambda it: ({"it": it}, {}),
+                "seed",
+                lambda: support.new_seed(self.random_state),
+                lambda it: ({"it": it}, {}),
                 self._restored_seed,
-            )  # fmt: skip
+            )
         rows = self._all_rows(parts, given, fresh=not warm)
         rows = replace(rows, stays=self._stays(rows))
         if apart.X is not None:
@@ -340,7 +308,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
                 name = "The rows for validation, X_val and y_val"
                 raise type(error)(f"{name}: {error}") from error
         if warm:
-            chosen = self._kept_solver()
+            chosen = self.solver_, self.history_["solver_reason"]
         else:
             chosen = self._recalled(
                 "solver",
@@ -362,18 +330,18 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
             start = plan.rows.drawn(plan.solver, at, passes, plan.batch_size)
         batches, fixed = plan.rows.batches(plan.solver, self._seed, start, plan.batch_size)
         problem = replace(plan.problem, fixed_rows=fixed)
-        report = iteration_report(self, *given[:3], plan.solver)
+        report = support.iteration_report(self, *given[:3], plan.solver)
         plan = replace(plan, problem=problem, goes_on=warm, resumed=resumed, report=report)
         self._run(plan, batches)
         if self.n_iter_ == plan.max_iter < self.max_iter:
-            self._set({"fit_status_": "converged"})  # as held-out rows told
+            self._set({"fit_status_": "converged"})  # max_iter was chosen on held-out rows
         return plan.rows
 
     def _recalled(
         self, name: str, make: Callable[[], T], pack: Callable[[T], Contents],
         unpack: Callable[[Record], T],
     ) -> T:  # fmt: skip
-        """Return what `make` finds, or found in the fit that is resumed from a checkpoint."""
+        """Return the result of `make`, or the one that the resumed checkpoint holds."""
         checkpoint = self._listeners.checkpoint
         return make() if checkpoint is None else checkpoint.recall(name, make, pack, unpack)
 
@@ -381,7 +349,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         """Return the seed of a resumed fit, which requires a number as `random_state`."""
         seed: int = record.take("it", partial(check_int, high=2**31))
         known = isinstance(self.random_state, int | np.integer)
-        return new_seed(self.random_state) if known else seed
+        return support.new_seed(self.random_state) if known else seed
 
     def _restored_choice(self, parts: Parts, record: Record) -> Choice:
         """Return the solver of a fit that is resumed, and why it was chosen."""
@@ -391,10 +359,6 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
             if not isinstance(solver, Solver):
                 raise record.error(f"holds {solver!r} as the solver")
         return solver, record.take("reason", check_text)
-
-    def _kept_solver(self) -> Choice:
-        """Return the solver with which training continues."""
-        return self.solver_, self.history_["solver_reason"]
 
     def _partial_fit(self, X: Any, y: Any, sample_weight: Any, **more: Any) -> Self:
         parts = self._check_parameters()
@@ -407,10 +371,13 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         with self._working(stream=True):
             first = not hasattr(self, "_state")
             if first:
-                self._seed = new_seed(self.random_state)
+                self._seed = support.new_seed(self.random_state)
             how = Reading(first, **more, stream=True)
             rows = self._rows(parts, Given(X, y, sample_weight), how)
-            chosen = self._choose(parts, rows, stream=True) if first else self._kept_solver()
+            if first:
+                chosen = self._choose(parts, rows, stream=True)
+            else:
+                chosen = self.solver_, self.history_["solver_reason"]
             size = chosen[0].resolve_batch_size(None)
             posed = self._pose(parts, rows, chosen, how)
             steps = -(-rows.n_train // size)
@@ -423,7 +390,6 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         return self
 
     def _all_rows(self, parts: Parts, given: Given, *, fresh: bool) -> TrainingRows:
-        """Return the rows of a fit."""
         return self._rows(parts, given, Reading(fresh))
 
     def _pose(self, parts: Parts, rows: TrainingRows, chosen: Choice, how: Reading) -> Posed:
@@ -441,8 +407,8 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
             part = 0.0 if stays or rows.in_memory else min(1.0, BUFFER_ROWS / n)
             copied = size * (rows.made + (rows.copies if whole else part))
             problem = replace(problem, copied_bytes=copied + kept)
-        size = min(size, 4.0 * n * self._width)  # prepared
-        if stays:  # a piece as it is prepared beside another; of a file, in both forms
+        size = min(size, 4.0 * n * self._width)  # bytes of the prepared rows
+        if stays:  # one piece is prepared beside another; pieces of a file have two forms
             size *= 2 if rows.in_memory else 4
         least = max(least, solver.least_bytes(problem, n, size, stays=stays))
         check_limit(solver, problem, least)
@@ -517,32 +483,28 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         self.expansion_.set_device(device_or_cpu(self.device))
         with announced(self.verbose > 0):
             values: Float64Array = self.expansion_.raw_prediction(X)
-        check_values(values, "The model has no finite value")
+        support.check_values(values, "The model has no finite value")
         return values
 
     def _responses(self, X: Any) -> Iterator[Float64Array]:
         """Yield f(X), (n, C): of arrays at once, of a BatchSource in chunks."""
         check_is_fitted(self, "expansion_")
         if isinstance(X, BatchSource):
-            check_columns(self, X)
+            support.check_columns(self, X)
             for batch in X.chunks(prefetch=not X.in_memory):
                 yield self._values(self._matrix(batch.X, source=True))
         else:
             yield self._values(self._matrix(X))
 
     def _raw(self, X: Any) -> Float64Array:
-        """Return f(X), shape (n, C), for arrays or a BatchSource."""
         return joined(self._responses(X))
 
     def _summed(self, source: BatchSource, method: str, *args: Any) -> AnyArray:
-        """Return the sum over a source of what a method says of (batch, f, *args).
-
-        Nothing of its length is kept; of collections each worker sums its own.
-        """
+        """Return the sum of ``method(batch, f, *args)`` over the batches of a source."""
         check_is_fitted(self, "expansion_")
         if not source.has_target:
             raise DataError("The source has no target to score against.")
-        check_columns(self, source)
+        support.check_columns(self, source)
         parts = source.map_chunks(partial(said, lean(self), method, args))
         return np.asarray(reduce(np.add, parts))
 
@@ -571,27 +533,22 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         path : str or path-like
         resumable : bool, default=False
             Also write the solver's state, so that ``partial_fit`` and ``warm_start`` go on
-            exactly where they were (up to three times the size). Block descent on rows that
-            stay in files or with workers must have been fitted with ``warm_start=True`` for
-            that; otherwise it goes on from the same function but for rounding.
+            exactly where they were (up to three times the size; see docs/serving.md).
         key : bytes or None, default=None
             Sign the file by HMAC-SHA256 under this secret of at least 16 bytes, for
             ``load(path, key=key)`` to refuse files that anyone else wrote.
 
         Raises
         ------
-        NotFittedError
-            Before fit.
         TypeError
-            When a parameter is an object that cannot be written (its name is given), or the
-            class is not registered, so that nothing could load the file.
+            A parameter is an object that cannot be written, or the class is not registered.
         """
         if not self.__sklearn_is_fitted__():
             raise NotFittedError(
                 f"This {type(self).__name__} is not fitted; call fit before save."
             )
         _files.check_registered(self)
-        write_container(path, *_files.contents_of(self, resumable=resumable), key=key)
+        records.write_container(path, *_files.contents_of(self, resumable=resumable), key=key)
 
     def _extra_arrays(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         """Return the contents of a model file besides the function, as values and arrays."""
@@ -605,11 +562,6 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         loss = get_loss(self.loss_, task=self._loss_task)
         if loss.n_outputs not in (None, self._task().n_outputs):
             raise ValueError(f"{loss!r} does not have {self._task().n_outputs} outputs.")
-
-    def _restored_problem(self) -> Problem:
-        """Return the problem of a model that was loaded."""
-        parts, n_outputs = self._make_parts(), self.expansion_.n_outputs
-        return self._problem(parts.kernel, self.loss_, n_outputs, self._fitted_alpha)
 
     def model_info(self, *, latency: bool = False) -> dict[str, Any]:
         """Return a summary of the fitted model with plain JSON values.
@@ -649,7 +601,6 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         return info
 
     def _row_seconds(self) -> float:
-        """Return the median time of a prediction of one row."""
         table = self._table
         row = np.zeros((1, int(self.n_features_in_))) if table is None else table.a_row()
 
@@ -662,9 +613,9 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the row has no names of columns
             once()  # compiles
-            end = perf_counter() + _TIMED_SECONDS
+            end = perf_counter() + 0.5
             times: list[float] = []
-            while len(times) < _TIMED_CALLS and (not times or perf_counter() < end):
+            while len(times) < 200 and (not times or perf_counter() < end):
                 start = perf_counter()
                 once()
                 times.append(perf_counter() - start)
@@ -682,15 +633,12 @@ def save(model: Any, path: str | os.PathLike[str], *, key: bytes | None = None) 
 
     Parameters
     ----------
-    model : estimator of this package
-        Fitted.
+    model : fitted estimator of this package
     path, key
         As in :meth:`KernelClassifier.save`.
 
     Raises
     ------
-    NotFittedError
-        The model is not fitted.
     TypeError
         The model is no estimator of this package, such as a pipeline or a search.
 
@@ -714,14 +662,13 @@ def save(model: Any, path: str | os.PathLike[str], *, key: bytes | None = None) 
 def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> BaseRowsEstimator:
     """Load a model that ``save`` wrote; never executes code from the file.
 
-    The contents of the file are checked before they are used: names, types, shapes, ranges and
-    indices. A file that passes is a valid model, but not necessarily the one that was saved, as
-    anyone who can write to its folder can replace it. To prevent this, sign the file.
+    Names, types, shapes, ranges and indices are checked before they are used. A valid file is
+    not necessarily the one that was saved, as anyone who can write to its folder can replace
+    it; a signature prevents this.
 
     Parameters
     ----------
     path : str or path-like
-        The file.
     key : bytes or None, default=None
         The secret with which the file must be signed, by ``save(path, key=key)``; with None
         signatures are ignored.
@@ -733,14 +680,12 @@ def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> BaseRowsE
 
     Raises
     ------
-    FileNotFoundError
-        No such file.
     ModelFileError
         The file is foreign, truncated, altered, of a newer version, not signed under the key,
-        holds a pipeline, or uses a loss, kernel or solver that is not registered.
+        or uses a loss, kernel or solver that is not registered.
     """
-    header, arrays = read_container(path, key=key)
-    with restoring(path):
+    header, arrays = records.read_container(path, key=key)
+    with records.restoring(path):
         if "object" in header:
             raise ModelFileError(
                 "The file holds a pipeline of scikit-learn, which only kernelgrad 0.2 reads; "

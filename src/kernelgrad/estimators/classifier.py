@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
@@ -36,20 +37,12 @@ from kernelgrad.training_rows import Batches, TrainingRows, weights_of
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray
 from kernelgrad.validation import CapabilityError, DataError, check_bool
 
-# The part of the rows that is fitted to calibrate on others, of the time of the whole: where it
-# goes with the square of the rows, and where with the rows; where with iterations, their part.
-_PART, _LINEAR_PART, _FEWER_STEPS, _LINEAR_STEPS = 0.25, 0.1, 0.3, 0.1
-_LOOSE = 10.0  # times the tolerance of the solver
-_LEAST_PART = 200  # rows
-_MANY_ROWS = 100_000  # of which some may be held out without loss
-_STREAM_ROWS, _LEAST_STREAM_ROWS = 1000, 50  # the latest rows of a stream, and of one call
+_MANY_ROWS = 100_000  # rows from which the fit itself holds some out to calibrate on
 
-Responses = tuple[FloatArray, AnyArray, Float64Array]  # of classes; codes; weights
+Responses = tuple[FloatArray, AnyArray, Float64Array]  # responses of classes, codes, weights
 
 
-def can_tell_proba(estimator: Any) -> None:
-    """Raise AttributeError where there are no probabilities."""
-    estimator._check_proba()
+can_tell_proba = methodcaller("_check_proba")
 
 
 @parameters
@@ -60,9 +53,9 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
     probability: bool = boolean(default=True)
 
     _onnx_kind = "classes"
-    _calibrates: ClassVar[bool] = True  # here, where the loss has no probabilities
+    _calibrates: ClassVar[bool] = True
     _calibration = cast("Calibration | None", None)
-    _latest = cast("Responses | None", None)  # of a stream
+    _latest = cast("Responses | None", None)  # the latest rows of a stream
     if TYPE_CHECKING:  # what fits set
         classes_: ClassVar[AnyArray]
 
@@ -71,7 +64,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
     }  # fmt: skip
     _may_keep: ClassVar[dict[str, Check]] = {"_by_pairs": check_bool}
     _loss_task = "classification"
-    _sibling: ClassVar[str] = "a regressor"  # that takes continuous targets, for messages
+    _sibling: ClassVar[str] = "a regressor"  # remedy for continuous targets in messages
     _task_type: ClassVar[type[Classification]] = Classification
 
     def _make_loss(self, n_classes: int) -> Loss:
@@ -106,7 +99,6 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
     def _labels_of_source(
         self, source: BatchSource, declared: AnyArray | None
     ) -> tuple[AnyArray, AnyArray]:
-        """Return the distinct labels of a source and how many rows each has."""
         summary = source.summarize_target()
         if summary.classes is None:
             raise DataError(
@@ -124,7 +116,6 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
         return loss.has_proba and getattr(self, "multi_class", None) != "ovo"
 
     def _check_proba(self) -> None:
-        """Raise AttributeError if there are no probabilities."""
         loss = getattr(self, "loss_", None)
         fitted = loss is not None
         if loss is None:
@@ -157,7 +148,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
             if self._latest is not None:
                 known = self._calibration
                 pairs = zip(self._latest, found, strict=True)
-                z, y, weight = (np.concatenate(pair)[-_STREAM_ROWS:] for pair in pairs)
+                z, y, weight = (np.concatenate(pair)[-1000:] for pair in pairs)
                 found = z, y, weight
         elif not plan.stream and not len(plan.rows.held):
             start = clock()
@@ -169,17 +160,16 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
             )
             if not plan.goes_on:
                 plan = replace(plan, seconds=plan.seconds + clock() - start)
-        if found is not None:  # now: callbacks use the model on the way
+        if found is not None:  # callbacks use the model during the fit
             self._calibrate(plan, found, known)
         super()._run(plan, batches)
         if found is None:
-            # held-out rows; else those of a stream that begins, or too few to hold any out
+            # without held-out rows the stream has just begun, or the rows are too few
             rows = plan.rows
             some = _thinned(rows.held) if len(rows.held) else _some(rows)
             self._calibrate(plan, self._seen_by(self.expansion_, rows, some))
 
     def _restored_responses(self, record: Record, names: Sequence[str]) -> Responses | None:
-        """Take responses, codes and weights under these names; None if there are none."""
         z, y, w = names
         if z not in record:
             return None
@@ -199,25 +189,24 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
             self._calibration = Calibration.fit(*found, unit=unit, start=known)
 
     def _fit_a_part(self, plan: Plan, before: int) -> Responses | None:
-        """Return responses to rows that a fit to some others has not seen.
+        """Fit a copy to a subset and return its responses to other rows.
 
-        Of many rows some are held out of the fit itself instead.
-
-        At a small part of the cost of the whole: some of the rows in memory, few iterations
-        where these decide about the time. None where a class has a single row.
+        The copy takes about a tenth to a quarter of the time of the fit: a part of the rows in
+        memory, or few iterations. The result is None if a class has a single row.
         """
         rows, solver, problem = plan.rows, plan.solver, plan.problem
         steps, n, strata = plan.max_iter + before, rows.source.n_rows, rows.strata
         samples = "random_features" in solver.requires
         try:
             if samples or not rows.in_memory:
-                steps = -int(-steps * (_FEWER_STEPS if samples else _LINEAR_STEPS) // 1)
+                steps = -int(-steps * (0.3 if samples else 0.1) // 1)
                 held = some = split_rows(
                     rows.source, 0.2, seed=self._seed, stratify=strata, max_rows=MOST_ROWS
                 )
             else:
-                share = _PART if isinstance(solver, KernelSolver) else _LINEAR_PART
-                share = max(share, min(0.5, _LEAST_PART / n))
+                # the time goes with the square of the rows, or with the rows; 200 are enough
+                share = 0.25 if isinstance(solver, KernelSolver) else 0.1
+                share = max(share, min(0.5, 200 / n))
                 held = split_rows(n, 1.0 - share, seed=self._seed, stratify=strata)
                 some = _thinned(held)
         except DataError:
@@ -229,7 +218,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
         deadline = Deadline(0.1 * left) if np.isfinite(left) else self._deadline
         problem = replace(problem, fixed_rows=fixed, deadline=deadline)
         if hasattr(solver, "tol"):
-            solver = clone(solver).set_params(tol=_LOOSE * solver.tol)
+            solver = clone(solver).set_params(tol=10.0 * solver.tol)
         heard = CallbackList([Aside(self._listeners)])
         result = run(solver, problem, batches, max_iter=steps, callbacks=heard)
         if heard.interrupted:
@@ -290,16 +279,8 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
     ) -> Self:
         """Take further steps, one for every ``batch_size`` rows of `X`, in the order given.
 
-        Parameters
-        ----------
-        X, y, sample_weight
-            As in :meth:`fit`.
-        classes : array-like or None
-            All classes; needed in the first call unless its `y` holds them all.
-
-        Returns
-        -------
-        self
+        The first call needs all `classes` unless its `y` holds them. Other parameters are those
+        of :meth:`fit`.
         """
         if classes is None:
             return self._partial_fit(X, y, sample_weight)
@@ -361,14 +342,14 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
 
 
 def _thinned(rows: IntArray, most: int = MOST_ROWS) -> IntArray:
-    """Return at most so many of some rows, from all over them."""
+    """Return at most `most` evenly spaced rows."""
     return rows[:: max(1, -(-len(rows) // most))]
 
 
 def _some(rows: TrainingRows) -> IntArray:
     """Return a tenth of the rows of a stream, at least 50 and at most 2,000 of them."""
     n = rows.source.n_rows
-    return _thinned(np.arange(n), int(np.clip(n // 10, _LEAST_STREAM_ROWS, MOST_ROWS)))
+    return _thinned(np.arange(n), int(np.clip(n // 10, 50, MOST_ROWS)))
 
 
 @parameters
@@ -382,187 +363,107 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     Parameters
     ----------
     loss : str or Loss, default="squared"
-        ``"squared"``, fitted to codes of the classes, is solved exactly and cheaply, and on
-        most tables its errors are no larger than those of the other losses. ``"log_loss"`` is
-        logistic for two classes, multinomial for more, and needs no calibration of
-        probabilities; ``"logistic"`` is one-vs-rest. The other names are ``"hinge"``,
-        ``"smoothed_hinge"``, ``"squared_hinge"``, ``"modified_logistic"`` and ``"perceptron"``.
+        A name in docs/losses.md. ``"squared"`` is the cheapest, and on most tables no other has
+        smaller errors; ``"log_loss"`` (multinomial) needs no calibration of probabilities.
     kernel : str, Kernel, callable, or scikit-learn RBF / Matern, default="auto"
-        ``"auto"`` chooses the Gaussian, Matern of nu 1/2, 3/2 or 5/2, or the Laplacian kernel,
-        together with the bandwidth; if gamma is given it is the Gaussian. docs/kernels.md lists
-        all names. ``"precomputed"`` takes kernel matrices as X, (n, n) in fit and (m, n) in
-        predict; a function ``k(X, Z) -> (n, m)`` is called on blocks of rows. Both need a
-        solver on exact kernels.
+        A name in docs/kernels.md. ``"auto"`` chooses Gaussian, Matern or Laplacian with the
+        bandwidth (Gaussian if gamma is given). ``"precomputed"`` takes kernel matrices as
+        X, (n, n) in fit and (m, n) in predict; a function is ``k(X, Z) -> (n, m)``.
     gamma : float > 0, "auto", "median" or "scale", default="auto"
-        Inverse bandwidth as in scikit-learn, or a rule (see
-        :class:`~kernelgrad.kernels.Gaussian`). ``"auto"`` takes the bandwidth with the least
-        squared leave-one-out errors on random subsets of the rows, for every kernel given by
-        name that has a bandwidth; for kernels of the inner product it is ``1 / d``.
+        Inverse bandwidth as in scikit-learn, or a rule. ``"auto"`` has the least leave-one-out
+        errors on random subsets; it is ``1 / d`` for kernels of the inner product.
     metric : "auto", "diagonal", "full", None or array, default="auto"
-        How distances weigh the columns, for the Gaussian and Matern of nu 1/2, 3/2 and 5/2.
-        ``"diagonal"`` learns a weight for each column of the table, ``"full"`` a matrix (up to
-        300 columns), by gradient descent on leave-one-out errors of random subsets. ``"auto"``
-        takes the weights only if they are better than equal ones by a standard error on
-        held-out rows; it learns none if gamma is given, for sparse rows with more than 2,000
-        columns, and for fewer than 40 rows. An array is used as it is: weights of the scaled
-        columns (d,), or a matrix (d, r) by which the columns are multiplied. None gives all
-        columns the same weight.
+        Weights of the scaled columns (d,), or a matrix (d, r) by which they are multiplied.
+        ``"diagonal"`` and ``"full"`` learn them (Gaussian and Matern kernels); ``"auto"`` takes
+        learned weights if they are better by a standard error (docs/metric.md).
     bandwidth_factor : float > 0, default=1.0
         Factor on the bandwidth that a rule or a search finds.
     solver : str or Solver, default="auto"
-        ``"newton"``, ``"direct"``, ``"working_set"``, ``"cached"``, ``"dsg"``, ``"udsg"``,
-        ``"cdsg"``, ``"sbp"``, ``"sdca"``, ``"pegasos"``, ``"norma"`` or ``"perceptron"``: see
-        docs/solvers.md. For rows in memory ``"auto"`` solves exactly where possible: smooth
-        losses by ``"newton"`` (``"direct"`` for the squared loss on few rows), losses with
-        kinks by ``"working_set"``; for more rows than these can take, and for rows on disk, it
-        is ``"cached"``. For `partial_fit` it is ``"dsg"``, or ``"pegasos"`` for kernels without
-        random features; for ``loss="perceptron"`` it is ``"perceptron"``. An object sets a
-        solver's own parameters: ``DSG(block_size=512)``.
+        A name in docs/solvers.md. ``"auto"`` solves exactly what takes about a minute, and more
+        rows by ``"cached"``; for `partial_fit` it is ``"dsg"``, or ``"pegasos"`` for kernels
+        without random features. An object has parameters: ``DSG(block_size=512)``.
     alpha : float >= 0 or "auto", default="auto"
-        Weight of the squared norm (the papers' nu). ``"auto"`` minimises the squared
-        leave-one-out error of ridge regression on up to 2,500 rows; for more rows ``n alpha``
-        is extrapolated as a power of n, fitted from 500 rows to 2,000. For losses other than
-        the squared one, a factor on it minimises the loss on held-out rows. Streams, whose
-        length is unknown, count as 100,000 rows. If C is given there is no search.
+        Weight of the squared norm (the papers' nu). ``"auto"`` minimises leave-one-out errors,
+        and for losses other than the squared one the loss on held-out rows (docs/metric.md).
     C : float > 0 or None, default=None
-        Cost of the loss as in scikit-learn's SVC, in place of alpha: ``alpha = 1 / (C W)`` with
-        W the sum of the weights of the training rows. Not for ``partial_fit``, nor for sources
-        with weights or class weights, whose sum is unknown before they are read.
+        Cost of the loss as in SVC, in place of alpha: ``alpha = 1 / (C W)`` with W the sum of
+        the weights of the training rows, which streams and sources with weights do not tell.
     max_iter : int >= 1, default=40
-        Largest number of iterations: Newton steps of ``"newton"``, rounds that halve the
-        violation of ``"working_set"``, blocks of ``"cached"``, which stops when further blocks
-        would gain little. Each iteration of ``"dsg"`` takes one batch and one block of
-        features, so that time grows with the square of `max_iter`. For the other solvers on
-        exact kernels 40 iterations are one pass (``"sbp"``), two passes (online solvers, up to
-        163,840 rows) or 40 passes (``"sdca"``).
+        Largest number of iterations: Newton steps, rounds, blocks, or batches of ``"dsg"``,
+        whose time grows with the square of `max_iter`.
     tol : float >= 0, default=1e-4
-        Smallest gain of the validation score, or smallest relative decrease of the validation
-        loss, that counts as progress.
+        Smallest gain of the validation score, or relative decrease of its loss, that counts.
     early_stopping : bool, default=False
-        Hold out ``validation_fraction`` of the rows (at most 20,000), or take the `X_val` of
-        `fit`; stop after ``n_iter_no_change`` iterations without progress there, and keep the
-        best iterate.
+        Stop after ``n_iter_no_change`` iterations without progress on held-out rows (at most
+        20,000) or on the `X_val` of `fit`, and keep the best iterate.
     validation_fraction : float in (0, 1), default=0.1
         Fraction of the rows that `early_stopping` holds out.
     n_iter_no_change : int >= 1, default=10
         Iterations without progress after which `early_stopping` ends the fit.
     multi_class : {"auto", "ovo"}, default="auto"
-        For more than two classes: ``"auto"`` is one output for each class, ``"ovo"`` one for
-        each pair, fitted to the rows of these two classes alone, as in scikit-learn's SVC. The
-        class with most votes is predicted, the first of equal ones. For losses of the margin;
-        not for ``"sbp"`` and ``"perceptron"``, which use all rows for each output.
+        For more than two classes: an output for each, or for each pair as in SVC (docs/svc.md).
     class_weight : dict, "balanced" or None, default=None
         As in scikit-learn; multiplies the sample weights.
     probability : bool, default=True
-        Calibrate `predict_proba` for all losses but the log losses, by a map fitted to the
-        responses on held-out rows, which keeps the class of the largest response. The held-out
-        rows are those of `early_stopping`; without it, a fit to a part of the rows gives the
-        responses on up to 2,000 others, which takes 10 to 30 % of the time from 5,000 rows on.
-        `partial_fit` uses up to 1,000 of the latest rows, before its steps on them. Sample and
-        class weights count. False saves that time.
+        Calibrate `predict_proba` on rows that were not fitted, for all losses but the log
+        losses (docs/choose.md). False saves that time, 10 to 30 % of a fit.
     fit_intercept : bool, default=True
-        Start from the best constant prediction instead of zero; ``"sbp"`` fits an unpenalised
-        bias along with the function.
+        Start from the best constant instead of zero; ``"sbp"`` fits an unpenalised bias.
     standardize : "auto", bool, "robust" or "ranks", default="auto"
-        Scaling of the columns inside the model. ``"robust"`` maps median and quartiles to those
-        of the standard normal distribution (the levels of flags are 1 apart) and bends values
-        at three deviations, ``u / sqrt(1 + (u / 3)^2)``. ``"ranks"`` takes normal scores of the
-        ranks among the training rows. True divides by standard deviations. ``"auto"`` is robust
-        where gamma is ``"auto"``, or ranks if a column has heavy tails and ranks do better; if
-        gamma is given, columns stay in their units. Sparse rows and rows for kernels that are
-        not stationary are not scaled by ``"auto"``.
+        Scaling of the columns: by quartiles with a bend at three deviations, by normal scores
+        of the ranks, or (True) by standard deviations. ``"auto"`` leaves the columns as they
+        are if gamma is given, and else is robust, or ranks if these do better (docs/metric.md).
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
-        Columns that are categories: names, numbers or a mask. ``"from_dtype"`` takes columns of
-        text and of categorical types in frames of pandas, polars or Arrow. Up to 40 levels
-        become one indicator column each. A column with more levels becomes the mean target of
-        its level (for training rows from four fifths of the other rows; for classes their
-        shares), or the indicators of its 40 most frequent levels if the targets of all rows are
-        not at hand. A missing value is a level of its own if training rows have one; an unseen
-        level has no indicator. A missing number becomes the median of its column, with an
-        indicator column if training rows lack values. Dates become seconds, and month, weekday
-        and hour where these vary. `partial_fit` learns all this from its first rows and from
-        the levels that their types name. Sample weights do not count in medians and means.
+        Columns that are categories: names, numbers or a mask; ``"from_dtype"`` takes text and
+        categorical types in frames. docs/data.md says how tables become numbers.
     device : {"cpu", "cuda", "cuda:N", "torch"}, default="cpu"
-        Where kernel values and random features are computed. All but ``"cpu"`` need torch:
-        ``"cuda"`` is a GPU, ``"torch"`` is torch on the CPU, for tests. Block descent, the dsg
-        family and predictions run on the device, and ``solver="auto"`` then takes one of these
-        solvers. Searches run on the CPU and find the same. The device is not part of the model:
-        `set_params` changes it, and if it is missing predictions are computed on the CPU, with
-        a warning.
+        Where block descent, the dsg family and predictions compute (docs/devices.md).
     memory_limit : float or None, default=None
-        Bytes that a fit may take beside its data, the libraries and the compiled loops. From
-        1e8 on this is a bound, which is kept within a sixth: what cannot do with it raises
-        CapabilityError before it starts, and names the least that would do. A smaller limit
-        says where rows stay, and work arrays come on top of it. A quarter is used to keep
-        frequencies between predictions (64 MiB when None). Solvers on exact kernels that keep
-        all rows use all of it, for rows, responses and kept kernel rows (1 GiB, from 256
-        columns on 4 GiB, when None), and a fit takes one thread for each 64 MB at most. The
-        limit does not change the result of a solver, except within the tolerance where large
-        working sets do not fit; the choice of ``"auto"`` (half of the system's memory when
-        None) and, for wide rows, the rows that a search draws depend on it.
+        Bytes that a fit may take beside its data, libraries and compiled loops: kept from 1e8
+        on, or CapabilityError names the least that would do (docs/solvers.md).
     time_limit : float > 0 or None, default=None
-        Seconds after which a call of `fit` or `partial_fit` ends, not counting the time in
-        which loops are compiled: the model fitted so far is kept and ``fit_status_`` is
-        ``"time_limit"``. The limit is checked between iterations, and within the long ones of
-        the exact solvers. If there is no time for one iteration the model is a constant, and a
-        ConvergenceWarning says so. A fit that ends in time is not changed by the limit.
+        Seconds, without those of compilation, after which a fit ends with the model so far.
     engine : DaskEngine or None, default=None
-        The workers that hold the rows of a source or of a dask collection in fits by block
-        descent on more than 131,072 rows; for collections the default is the workers of the
-        current client. The model is the same for any number of workers.
+        Workers that hold the rows of block descent (docs/distributed.md).
     warm_start : bool, default=False
         Another fit continues with ``max_iter`` more iterations.
     random_state : int, RandomState or None, default=None
         Seed of all random numbers; with an integer the fit is reproducible.
     verbose : int, default=0
-        1 shows a progress bar, in terminals and notebooks; 2 writes lines for a log instead,
-        wherever stderr goes.
+        1 shows a progress bar, 2 writes lines for a log.
     callbacks : Callback, list of Callback or None, default=None
         Objects of :mod:`kernelgrad.callbacks`, called after every iteration.
 
     Attributes
     ----------
     classes_ : ndarray (n_classes,)
-        The class labels in sorted order.
+        In sorted order.
     n_features_in_, feature_names_in_
         As in scikit-learn.
     expansion_ : RandomFeatureExpansion or SupportExpansion
         The fitted function: seed and coefficients, or training rows and coefficients.
     kernel_ : Kernel
-        With numbers for its parameters.
     metric_ : float64 array (d,) or (d, r), or None
-        Weights of the scaled columns (after the encoding of a table), the largest 1; or a
-        matrix; None if all columns have the same weight.
+        Weights of the encoded and scaled columns, the largest 1; None if all are equal.
     feature_importances_ : float64 array (``n_features_in_``,)
         Squared weights, summed over the encoded columns of each column, with sum 1.
     n_random_features_, n_support_ : int
-        Number of random features, or of training rows, over which the function is a sum; the
-        other number is 0.
+        Number of random features, or of training rows, in the sum; the other number is 0.
     alpha_ : float
         The weight of the squared norm that was used: given, found, or computed from C.
     n_iter_, best_iteration_ : int
-        Number of iterations, and the iteration of the kept function.
+        Their number, and the iteration of the kept function.
     best_score_ : float or None
         Validation accuracy of the kept iterate.
     history_ : History
-        One entry per iteration: iteration, epoch, seconds, rows_seen, n_random_features,
-        n_features_saved, n_support, kernel_evaluations, step_size, train_loss (on each batch
-        before its step; on all rows after it where they are kept), duality_gap,
-        validation_score. In addition ``"solver"``, ``"solver_reason"`` and ``"score_name"`` are
-        strings, and ``"compile_seconds"`` is the time in which loops were compiled, which
-        seconds leave out. If a parameter was ``"auto"``, seconds count from the start of the
-        study; ``"metric"`` lists its rounds (kernel, scaling, bandwidth, ridge, weights, and
-        score: half the logarithm of the squared leave-one-out errors over those of a constant),
-        ``"search"`` the penalties tried (alpha, gamma, score, loss, rows), and
-        ``"metric_reason"`` says why no weights were learned.
+        Iterations, the solver and its reason, and what searches tried (docs/choose.md).
     fit_status_ : {"converged", "max_iter", "stopped", "time_limit", "interrupted"}
-        What ended the fit; ``"stopped"`` means by a callback, ``"interrupted"`` by Ctrl-C.
+        What ended the fit: a callback if ``"stopped"``, Ctrl-C if ``"interrupted"``.
 
     See Also
     --------
     KernelRegressor : The same for continuous targets.
-    SemiSupervisedKernelClassifier : For few labelled and many unlabelled rows.
-    LinearClassifier : Linear functions, for wide sparse rows and for speed.
+    SemiSupervisedKernelClassifier, LinearClassifier
 
     Examples
     --------

@@ -19,12 +19,7 @@ from kernelgrad.files.records import Check
 from kernelgrad.losses import Loss, RatioLoss, get_loss
 from kernelgrad.params import anything, parameters, real
 from kernelgrad.tasks import RatioSamples, Task
-from kernelgrad.training_rows import (
-    MAX_VALIDATION_ROWS,
-    TrainingRows,
-    TwoSamples,
-    weights_of,
-)
+from kernelgrad.training_rows import MAX_VALIDATION_ROWS, TrainingRows, TwoSamples, weights_of
 from kernelgrad.types import AnyArray, Float64Array, Matrix
 from kernelgrad.validation import DataError
 
@@ -51,11 +46,9 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
     Parameters
     ----------
     loss : {"kl", "least_squares", "kl_ratio", "relative_novelty"} or Loss, default="kl"
-        The Kullback-Leibler form keeps the ratio positive; the least-squares form is less
-        sensitive to single rows where the ratio is large. ``"kl_ratio"`` has the objective of
-        ``"kl"`` and, like ``"least_squares"``, estimates the ratio itself.
-        ``"relative_novelty"`` estimates the ratio only where rows of p are novel against q; see
-        :class:`~kernelgrad.losses.RelativeNovelty`.
+        ``"kl"`` keeps the ratio positive; ``"least_squares"`` is less sensitive to single rows
+        where the ratio is large. ``"relative_novelty"`` estimates the ratio only where rows of
+        p are novel against q; see :class:`~kernelgrad.losses.RelativeNovelty`.
     kernel : str or Kernel, default="rbf"
     gamma : float, "median" or "scale", default="median"
         The rule sees rows of both samples.
@@ -63,16 +56,13 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
     metric : array or None, default=None
         Weights of the scaled columns (d,), or a matrix (d, r) that they are multiplied by.
     solver : {"auto", "cached", "dsg", "udsg", "cdsg"} or Solver, default="auto"
-        ``"auto"`` is ``"dsg"``, or ``"cached"`` for rows in memory and a kernel without random
-        features. Solvers of the dsg family given by name use blocks of 256 frequencies and
-        batches of 8,192 rows; an object is used as it is.
+        ``"auto"`` is ``"dsg"`` (by name with blocks of 256 frequencies and batches of 8,192
+        rows), or ``"cached"`` for rows in memory and a kernel without random features.
     alpha : float >= 0, default=1e-4
-        The default is larger than for supervised estimators, since the ratio of two samples is
-        easily overfitted: in the tails a few rows decide. It is worth a search by ``score``;
-        give the search ``cv=StratifiedKFold(shuffle=True)``, so that every fold holds both
-        samples.
+        In the tails a few rows decide, so the ratio is easily overfitted: search alpha by
+        ``score``, with ``cv=StratifiedKFold(shuffle=True)`` for both samples in every fold.
     max_iter : int, default=40
-    standardize : bool, "robust", "ranks" or "auto", default="auto"
+    standardize
         As in :class:`KernelNoveltyDetector`.
     categorical_features, device, memory_limit, time_limit, warm_start, random_state, verbose,
     callbacks
@@ -119,8 +109,7 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
         return get_loss(self.loss, task="density_ratio")
 
     def _dsg_parameters(self) -> dict[str, Any]:
-        # Blocks of 1,024 frequencies were no more accurate (10,000 rows of each sample, one
-        # and five dimensions) and cost twelve times as much.
+        # Blocks of 1,024 frequencies were no more accurate and cost twelve times as much.
         return {"block_size": 256, "batch_size": 8192}
 
     @with_callbacks

@@ -9,27 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad.files.records import (
-    Check,
-    Record,
-    anything,
-    check_text,
-    contents_digest,
-    encode_value,
-    prefixed,
-    registered_part,
-)
+from kernelgrad.files import records
+from kernelgrad.files.records import Check, Record, anything
 from kernelgrad.functions.expansions import restored_expansion
 from kernelgrad.functions.features import CACHE_BYTES, FeatureStream
 from kernelgrad.kernels import Kernel, describe_kernel, get_kernel, restore_kernel
 from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES, Loss
 from kernelgrad.registry import Registry
-from kernelgrad.solvers import (
-    LINEAR_SOLVERS,
-    SOLVERS,
-    Solver,
-    restored_history,
-)
+from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, Solver, restored_history
 from kernelgrad.tables import Table
 from kernelgrad.types import AnyArray, Contents
 from kernelgrad.validation import CapabilityError, ModelFileError, check_name
@@ -46,19 +33,16 @@ register_estimator = ESTIMATORS.register
 
 
 def numbers(value: Any, name: str) -> None:
-    """Raise unless a value is a one-dimensional array of finite numbers."""
     _array_of(value, name, "biuf")
     if not np.isfinite(value).all():
         raise ValueError(f"{name} holds a number that is not finite.")
 
 
 def texts(value: Any, name: str) -> None:
-    """Raise TypeError unless a value is an array of text."""
     _array_of(value, name, "OU")
 
 
 def labels(value: Any, name: str) -> None:
-    """Raise unless a value is an array of at least two labels in order, all distinct."""
     _array_of(value, name, "biufOU")
     if not (len(value) > 1 and bool((value[1:] > value[:-1]).all())):
         raise ValueError(f"{name} must hold at least two labels that increase, got {value!r}.")
@@ -117,7 +101,9 @@ def unpack(packed: Any) -> Any:
     kind = next((k for k in ("pairs", "kernel", "part") if k in record), "value")
     value = record.take(kind, anything)
     if kind == "part":
-        return registered_part(record, value, _PARTS[check_name(value, _PARTS, "part")], unpack)
+        return records.registered_part(
+            record, value, _PARTS[check_name(value, _PARTS, "part")], unpack
+        )
     record.close()
     if kind == "pairs":
         return {k: v for k, v in value}
@@ -147,11 +133,11 @@ def identity(estimator: Any) -> dict[str, Any]:
     for name, value in packed_params(estimator).items():
         if name not in ("verbose", "time_limit"):
             try:
-                told[name] = json.dumps(encode_value(value), sort_keys=True)
+                told[name] = json.dumps(records.encode_value(value), sort_keys=True)
             except TypeError:  # not in files
                 it = value["value"]
                 array = isinstance(it, np.ndarray) and it.dtype.kind in "biuf"
-                told[name] = contents_digest(({}, {name: it})) if array else repr(it)
+                told[name] = records.contents_digest(({}, {name: it})) if array else repr(it)
     return {
         "version": __version__,
         "estimator": type(estimator).__name__,
@@ -194,13 +180,13 @@ def contents_of(estimator: Any, *, resumable: bool = False) -> Contents:
             )
         values, arrays = estimator.solver_.state_arrays(estimator._state)
         header["state"] = values
-        tensors |= prefixed("state", arrays)
+        tensors |= records.prefixed("state", arrays)
     if estimator._table is not None:
         header["table"], arrays = estimator._table.describe()
-        tensors |= prefixed("table", arrays)
+        tensors |= records.prefixed("table", arrays)
     values, arrays = estimator._extra_arrays()
     header["extra"] = values
-    return header, tensors | prefixed("extra", arrays)
+    return header, tensors | records.prefixed("extra", arrays)
 
 
 def _unfitted(name: str, params: dict[str, Any]) -> Any:
@@ -219,9 +205,8 @@ def _check_parameters(estimator: Any) -> None:
 
 
 def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
-    """Return the estimator that :func:`contents_of` was called on."""
     record = Record(*_without_removed(header, tensors))
-    name, params = record.take("estimator", check_text), record.part("params")
+    name, params = record.take("estimator", records.check_text), record.part("params")
     estimator = _unfitted(name, params.values)
     _check_parameters(estimator)
     record.part("info")
@@ -243,8 +228,8 @@ def _without_removed(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Co
     """Return the contents of a file of 0.1 or 0.2 without what later versions do not have."""
     params = {k: v for k, v in header["params"].items() if k != "monotonic_cst"}
     if header.get("solver", {}).get("name") == "saga":
-        instead = LINEAR_SOLVERS["svrg"]()  # which cannot continue from its state
-        header = header | {"solver": pack(instead), "state": None}
+        instead = LINEAR_SOLVERS["svrg"]()
+        header = header | {"solver": pack(instead), "state": None}  # the states differ
         params["solver"] = pack(instead)
         tensors = {k: a for k, a in tensors.items() if not k.startswith("state.")}
     return header | {"params": params}, tensors
@@ -265,7 +250,6 @@ def _restore_fitted(estimator: Any, record: Record) -> None:
 
 
 def _restore_model(estimator: Any, record: Record, cache: int) -> None:
-    """Set what an estimator of rows has beside its parameters and attributes."""
     for name, cls in (("loss", Loss), ("solver", Solver)):
         value = unpack(record.take(name, anything))
         if not isinstance(value, cls):
@@ -287,7 +271,8 @@ def _restore_model(estimator: Any, record: Record, cache: int) -> None:
     estimator._restore_extra(extra)
     extra.close()
     if state is not None:
-        problem = estimator._restored_problem()
+        kernel, alpha = estimator._make_parts().kernel, estimator._fitted_alpha
+        problem = estimator._problem(kernel, estimator.loss_, function.n_outputs, alpha)
         estimator._state = estimator.solver_.restore(problem, state, resumed.arrays)
         found = estimator._state.iteration
         if found != estimator.n_iter_:

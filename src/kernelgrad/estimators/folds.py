@@ -18,9 +18,6 @@ from kernelgrad.training_rows import Batches
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.validation import DataError
 
-_MOST_FOLD_ROWS = 5000  # labelled rows that are held out in all folds together
-_TAG = 0x666F6C64
-
 
 def cross_validate(
     model: Any, plan: Plan, rows: SemiSupervisedRows
@@ -43,7 +40,7 @@ def cross_validate(
         hits[len(path) :] += scores[-1]
         total += float(w.sum())
         if model.probability:
-            # which iteration counts is known in the end, if it is not the last
+            # with early stopping the best iteration is known in the end
             held_out.append((path if model.early_stopping else path[-1:], y, w))
     accuracies = (hits / total).tolist()
     if not model.probability:
@@ -83,11 +80,11 @@ def _folds(codes: AnyArray, classes: AnyArray, n_folds: int, seed: int) -> list[
             "needs two of each class. Set early_stopping and probability to False, or label "
             "more."
         )
-    rng = np.random.default_rng(np.random.SeedSequence([seed, _TAG]))
+    rng = np.random.default_rng(np.random.SeedSequence([seed, 0x666F6C64]))
     order = rng.permutation(len(codes))
     order = order[np.argsort(codes[order], kind="stable")]
     fold = np.empty(len(codes), np.int64)
     fold[order] = np.arange(len(codes)) % n_folds
-    most = max(1, _MOST_FOLD_ROWS // n_folds)
+    most = max(1, 5000 // n_folds)  # rows of a fold
     found = [rng.permutation(np.flatnonzero(fold == k))[:most] for k in range(n_folds)]
     return [np.sort(rows) for rows in found if len(rows)]

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast, overload
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,15 +18,13 @@ from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import over_tiles, single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.data.memory import rows_nbytes, usable_memory
+from kernelgrad.estimators import posterior
 from kernelgrad.estimators.hyperparameters import VARIANCES, hyperparameters
 from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.estimators.plan import Choice, Given, Parts, Plan
-from kernelgrad.estimators.posterior import (
-    OPERATOR_BLOCK,
-    PosteriorOperator,
-    explained_covariance,
-)
+from kernelgrad.estimators.posterior import PosteriorOperator
 from kernelgrad.estimators.support import as_numpy, is_auto
+from kernelgrad.exceptions import CapabilityError, ModelFileError
 from kernelgrad.files.records import Check, Record, check_number, or_none
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.functions.scaling import UNITS
@@ -40,17 +38,12 @@ from kernelgrad.solvers.loop import check_entries
 from kernelgrad.tasks import ScaledColumn
 from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import AnyArray, Float64Array, Matrix
-from kernelgrad.validation import (
-    CapabilityError,
-    ModelFileError,
-    check_int,
-    check_name,
-    check_real,
-)
+from kernelgrad.validation import check_int, check_name, check_real
 
 _TEST_ROWS = 1024  # rows of one group of predict(return_std=True) by random features
-_TILE = 128  # rows of a task of the closed form
-_DIRECT_ROWS = 8192  # of the closed form: half a GiB, and seconds for a factorisation
+_DIRECT_ROWS = 8192  # rows up to which a factorisation takes seconds and half a GiB
+_No: TypeAlias = Literal[False]
+_Yes: TypeAlias = Literal[True]
 
 
 @parameters
@@ -68,9 +61,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
     y. Up to 8,192 rows in memory, one Cholesky factorisation in float64 gives the posterior.
     For more rows, for files and with ``solver="dsg"``, random features replace it (Dai et al.
     2014, Eq. 9): the mean is kernel ridge regression with ``alpha = sigma^2 / (n s^2)``, and
-    the variance needs one more regression per test row, of ``k(x, .)`` on the training rows.
-    ``predict`` fits these regressions; up to 1,024 test rows share batches, features and
-    preconditioner.
+    ``predict`` fits a regression of ``k(x, .)`` on the training rows for each test row.
 
     Parameters
     ----------
@@ -80,36 +71,29 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         ``s^2``, prior variance of f, in the squared units of y.
     kernel : str or Kernel, default="rbf"
     gamma : float, "auto", "median" or "scale", default="auto"
-        ``"auto"`` searches the bandwidth by the marginal likelihood: for ``"rbf"``, and for
-        ``"matern"`` with nu .5, 1.5 or 2.5, along the gradient; for other kernels with a
-        bandwidth among a quarter to four times the median. Kernel objects are searched if their
-        gamma is a rule; a number is kept.
+        ``"auto"`` maximises the marginal likelihood: along the gradient for ``"rbf"`` and
+        ``"matern"`` with nu .5, 1.5 or 2.5, for other kernels over a quarter to four times the
+        median. Kernel objects are searched if their gamma is a rule.
     bandwidth_factor : float, default=1.0
         Multiplies the bandwidth that a rule finds; no effect on a search along the gradient.
     metric : {"auto", "diagonal"} or None, default="auto"
         Whether each column has a bandwidth of its own (``"diagonal"``), or all share one
-        (None). ``"auto"`` takes what is better by Schwarz's criterion,
-        ``log likelihood - (number of bandwidths) log(n) / 2``, since one bandwidth predicts
-        better where few rows tell little about their columns. Bandwidths of single columns need
-        a search along the gradient, at most 100 columns, and at least five rows for each
-        column.
+        (None). ``"auto"`` takes the better by Schwarz's criterion,
+        ``log likelihood - (number of bandwidths) log(n) / 2``, for at most 100 columns with at
+        least five rows each.
     normalize_y : bool, default=True
-        Subtract the mean of y before fitting, so that the prediction far from all rows is the
-        mean, not 0. (Variances are in units of y either way.)
+        Subtract the mean of y before fitting: far from all rows the prediction is the mean.
     variance : {"per_point", "operator"}, default="per_point"
-        ``"per_point"`` keeps the training rows, in the model's file too, and is accurate (a
-        source is kept, not its rows; it is no part of a file). ``"operator"`` (experimental,
-        random features only) estimates the operator of the paper's Appendix D in `fit`: no rows
-        are kept and any number of test rows is cheap, but its noise is as large as small
-        variances.
+        ``"per_point"`` keeps the training rows, in the model's file too unless they are of a
+        source. ``"operator"`` (experimental, random features only) estimates the operator of
+        the paper's Appendix D, which keeps no rows but has noise as large as small variances.
     solver : {"auto", "direct", "dsg", "udsg", "cdsg"} or an object of these, default="auto"
-        ``"auto"`` is ``"direct"``, the closed form, up to 8,192 rows in memory, and otherwise
-        ``"dsg"``. Solvers with random features given by name use blocks of 512 frequencies,
-        batches of 8,192 rows and damping 3; an object is used as it is.
+        ``"auto"`` is ``"direct"``, the closed form, up to 8,192 rows in memory, else ``"dsg"``.
+        The dsg family by name has blocks of 512 frequencies, batches of 8,192 rows, damping 3.
     max_iter : int, default=60
         With random features, blocks of the mean and of each variance function. Below 5 a
         variance may be estimated as zero.
-    standardize : bool, "robust", "ranks" or "auto", default="auto"
+    standardize
         As in :class:`KernelNoveltyDetector`. With a bandwidth for each column `standardize`
         only changes where the search starts.
     categorical_features, memory_limit, time_limit, random_state, verbose, callbacks
@@ -131,10 +115,8 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
     y_mean_, y_scale_ : float
         The prior mean, and the unit in which y was fitted.
     history_ : dict
-        ``history_["search"]`` lists what the search found, with its choice first: ``n_rows``,
-        ``log_marginal_likelihood``, ``noise_variance``, ``signal_variance`` and ``gamma``,
-        which is a list if each column has its own. ``history_["validation_score"]`` is R^2 of
-        the mean on rows for validation.
+        ``history_["search"]`` lists what the search found, with its choice first;
+        ``history_["validation_score"]`` is R^2 of the mean on rows for validation.
     expansion_, n_random_features_, n_support_, n_iter_, fit_status_, n_features_in_,
     feature_names_in_
         As in :class:`KernelRegressor`.
@@ -145,10 +127,6 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
 
     Notes
     -----
-    The search starts on 120 random rows from the best points of a coarse grid, goes on with 400
-    and 1,000 rows, and ends with up to 2,000; an evaluation costs about three factorisations.
-    With the bandwidths fixed, the variances are then searched again on up to 5,000 rows.
-
     With weights w the noise of a row has the variance ``sigma^2 / w``, and the likelihood is
     that of w equal observations.
 
@@ -236,9 +214,8 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         return solver
 
     def _dsg_parameters(self) -> dict[str, Any]:
-        # A posterior is wanted to a few per cent, where a prediction needs less: blocks are
-        # larger than for other tasks of few rows (a block's inverse covariance is biased by
-        # the features it lacks) and steps more damped (measured on 500 and 2,048 rows).
+        # A variance to a few per cent takes larger blocks, whose inverse covariances are less
+        # biased, and more damped steps (measured on 500 and 2,048 rows).
         return {"block_size": 512, "batch_size": 8192, "damping": 3.0}
 
     def _automatic(self, parts: Parts, rows: TrainingRows, *, stream: bool) -> Choice:
@@ -316,9 +293,8 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         _, y, weight, _ = self._rows_of_posterior()
         scale = self.y_scale_**2
         noise, signal = self.noise_variance_ / scale, self.signal_variance_ / scale
-        evidence = Evidence(
-            self._task().encode(y)[:, 0].astype(np.float64), weight, noise, signal
-        )
+        encoded = self._task().encode(y)[:, 0].astype(np.float64)
+        evidence = Evidence(encoded, weight, noise, signal)
         square = float(evidence.y @ cast("Any", self._state).coef[:, 0])
         value = evidence.likelihood(square, self._factored.log_determinant(), noise / signal)
         return value - evidence.total * float(np.log(self.y_scale_))
@@ -330,7 +306,6 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
 
     @property
     def _exact(self) -> bool:
-        """Whether the posterior is a closed form."""
         return isinstance(self.expansion_, SupportExpansion)
 
     def _rows_of_posterior(self) -> tuple[Matrix, AnyArray, Float64Array, Any]:
@@ -367,7 +342,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
             theta = record.array("theta", "features", "features")
             n_blocks = record.take("n_blocks", check_int)
             stream = self.expansion_.stream
-            if n_blocks * stream.planes * OPERATOR_BLOCK > len(theta):
+            if n_blocks * stream.planes * posterior.OPERATOR_BLOCK > len(theta):
                 raise record.error(f"holds less than {n_blocks} blocks of the operator")
             self._operator = PosteriorOperator._of(stream, n_blocks, self.alpha_, self._seed)
             self._operator.n_blocks = n_blocks
@@ -393,30 +368,17 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
 
     @overload
     def predict(
-        self,
-        X: Any,
-        return_std: Literal[False] = False,
-        return_cov: Literal[False] = False,
-        include_noise: bool = False,
+        self, X: Any, return_std: _No = ..., return_cov: _No = ..., include_noise: bool = ...
     ) -> Float64Array: ...
 
     @overload
     def predict(
-        self,
-        X: Any,
-        return_std: Literal[True],
-        return_cov: bool = False,
-        include_noise: bool = False,
+        self, X: Any, return_std: _Yes, return_cov: bool = ..., include_noise: bool = ...
     ) -> tuple[Float64Array, Float64Array]: ...
 
     @overload
     def predict(
-        self,
-        X: Any,
-        return_std: bool = False,
-        *,
-        return_cov: Literal[True],
-        include_noise: bool = False,
+        self, X: Any, return_std: bool = ..., *, return_cov: _Yes, include_noise: bool = ...
     ) -> tuple[Float64Array, Float64Array]: ...
 
     def predict(
@@ -510,7 +472,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         problem = self._problem(stream.kernel, self.loss_, 1, self.alpha_)
         problem = replace(problem, fixed_rows=fits)
         with single_threaded_blas():
-            explained = explained_covariance(
+            explained = posterior.explained_covariance(
                 self.solver_, problem, stream, self._posterior_batches, X, self.n_iter_
             )
         return self._difference(stream.scaling.apply(X), explained)
@@ -546,7 +508,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
                 block = exact.values(rows, new.take(slice(a, b)))
                 take(slice(a, b), matrix.half_solve(matrix.scale[:, None] * block))
 
-            over_tiles(X.shape[0], _TILE, task)
+            over_tiles(X.shape[0], 128, task)
 
     def _half_inverse(self) -> Float64Array:
         """Return the matrix H of ``explained variance = |H k(rows, x)|^2``, (n, n)."""
@@ -579,7 +541,6 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         Parameters
         ----------
         X : array-like or CSR matrix (m, d)
-            Time and memory grow with m^2 and m^3 as for any joint normal law.
         n_samples : int, default=1
         random_state : int, RandomState or None, default=0
         """

@@ -17,9 +17,6 @@ from kernelgrad.kernels import Kernel
 from kernelgrad.search.evidence import NOISE_ROWS, has_rule, maximise
 from kernelgrad.training_rows import TrainingRows
 
-_SEARCH_BYTES, _FEWEST_ROWS = 48, 100  # of a pair of rows while hyperparameters are searched
-# Noise in signal variances, of targets that do not vary and where no time is left to search
-_NO_NOISE, _SOME_NOISE = 1e-8, 0.1
 VARIANCES = "noise_variance_", "signal_variance_"
 
 
@@ -37,7 +34,7 @@ def hyperparameters(model: Any, kernel: Kernel, rows: TrainingRows, varies: bool
         return scaling, kernel, dict(zip(VARIANCES, units, strict=True), tried=tried)
 
     def without_search(ratio: float) -> Found:
-        """Take the variances that are given, and a ratio of them that nothing tells of."""
+        """Return the given variances; `ratio` of noise to signal fills in what is not given."""
         signal = 1.0 if given[1] is None else given[1]
         noise = ratio * signal if given[0] is None else given[0]
         return found(None, kernel, (noise, signal), [])
@@ -48,11 +45,11 @@ def hyperparameters(model: Any, kernel: Kernel, rows: TrainingRows, varies: bool
     ]
     searched = is_auto(model.gamma) and has_rule(kernel)
     if not (searched or None in given) or not varies:
-        return without_search(_NO_NOISE)
+        return without_search(1e-8)  # nothing to learn from targets that do not vary
     model._listeners.on_phase("search")
     n = rows.source.n_rows
-    limit = usable_memory(model.memory_limit) / _SEARCH_BYTES
-    most = int(np.clip(np.sqrt(limit), _FEWEST_ROWS, NOISE_ROWS))
+    limit = usable_memory(model.memory_limit) / 48  # bytes of a pair of rows in the search
+    most = int(np.clip(np.sqrt(limit), 100, NOISE_ROWS))
     some = np.arange(n)
     if n > most:  # a source is read once, in its order
         some = np.sort(draws(model._seed, 0x726F7773).choice(n, most, False))
@@ -73,7 +70,7 @@ def hyperparameters(model: Any, kernel: Kernel, rows: TrainingRows, varies: bool
             deadline=Deadline(model._deadline.left() / 2),  # the rest is for the fit
         )
     if not trials:  # no time at all
-        return without_search(_SOME_NOISE)
+        return without_search(0.1)
     best, scaling = trials[0], None
     tried = [trial.summary(model.y_scale_) for trial in trials]
     kernel = best.kernel

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
+from kernelgrad import kernels as _kernels
 from kernelgrad.callbacks import Deadline
 from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.compiling import clock
@@ -23,55 +24,26 @@ from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.estimators.plan import Choice, Parts, Plan, Posed, Reading
 from kernelgrad.estimators.supervised import BaseSupervisedEstimator
 from kernelgrad.estimators.support import is_auto
-from kernelgrad.estimators.warnings import (
-    SPREAD_ROWS,
-    warn_of_outliers,
-    warn_of_scales,
-)
+from kernelgrad.estimators.warnings import SPREAD_ROWS, warn_of_outliers, warn_of_scales
 from kernelgrad.files.records import Check, Record
 from kernelgrad.functions.features import CACHE_BYTES
 from kernelgrad.functions.scaling import SCALINGS, UNITS, InputScaling
-from kernelgrad.kernels import (
-    Kernel,
-    Matern,
-    PrecomputedKernel,
-    describe_kernel,
-    get_kernel,
-    kernel_summary,
-    restore_kernel,
-)
+from kernelgrad.kernels import Kernel, Matern, PrecomputedKernel, get_kernel
 from kernelgrad.losses import Loss, SquaredError
 from kernelgrad.params import anything, boolean, parameters
 from kernelgrad.registry import room
+from kernelgrad.search import pilot
 from kernelgrad.search.auto import choose_solver, settled_solver
 from kernelgrad.search.metric import SHAPES, smoothness
-from kernelgrad.search.pilot import (
-    AS_GIVEN,
-    EQUAL,
-    FALLBACK_ALPHA,
-    STREAM_ROWS,
-    Wanted,
-    draw_pool,
-    study,
-    study_tasks,
-    why_not,
-)
 from kernelgrad.search.trials import TRIAL_ROWS, descent_kernel, own_ratio, plain_study
-from kernelgrad.solvers import (
-    DSG,
-    SOLVERS,
-    CachedBlockDescent,
-    Problem,
-    Solver,
-    check_history,
-    get_solver,
-)
+from kernelgrad.solvers import DSG, SOLVERS, CachedBlockDescent, Problem, Solver, get_solver
+from kernelgrad.solvers.loop import check_history
 from kernelgrad.tasks import NoTargets
 from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import AnyArray, Contents, Float64Array, Matrix
 from kernelgrad.validation import check_bool, check_name, check_real
 
-Found = tuple[InputScaling | None, Kernel, dict[str, Any]]  # and plain values
+Found = tuple[InputScaling | None, Kernel, dict[str, Any]]  # with entries for `history_`
 _TOLD: dict[str, Check] = {
     "alpha": partial(check_real, low=0.0),
     "found": check_history,
@@ -100,8 +72,8 @@ class BaseKernelEstimator(BaseRowsEstimator):
         "begins with fit",
         "'dsg', 'norma' or 'perceptron'",
     )
-    _metric_words: ClassVar[tuple[str, ...]] = ()  # what can be learned
-    _sees_outliers: ClassVar[tuple[bool | str, ...]] = (True,)  # with which `standardize`
+    _metric_words: ClassVar[tuple[str, ...]] = ()  # kinds of metric that can be learned
+    _sees_outliers: ClassVar[tuple[bool | str, ...]] = (True,)  # scalings that outliers spoil
 
     @property
     def _standardize(self) -> bool | str:
@@ -112,11 +84,9 @@ class BaseKernelEstimator(BaseRowsEstimator):
         return UNITS if ruled and self._named("median").is_stationary else False
 
     def _named(self, gamma: Any) -> Kernel:
-        """Return the kernel that is asked for, with this gamma."""
         return get_kernel(self.kernel, gamma=gamma, bandwidth_factor=self.bandwidth_factor)
 
     def _check_metric(self) -> None:
-        """Raise unless the metric is None, a word, weights of columns or a matrix."""
         if self.metric is None:
             return
         if isinstance(self.metric, str):
@@ -193,7 +163,6 @@ class BaseKernelEstimator(BaseRowsEstimator):
         return solver
 
     def _dsg_parameters(self) -> dict[str, Any]:
-        """Return the parameters that the name of a solver of the family of DSG stands for."""
         return {}
 
     def _automatic(self, parts: Parts, rows: TrainingRows, *, stream: bool) -> Choice:
@@ -249,7 +218,6 @@ class BaseKernelEstimator(BaseRowsEstimator):
             )
 
     def _told(self, column: Any) -> Any:
-        """Return the name of an encoded column for messages."""
         own = column if self._table is None else self._table.groups[column]
         names = getattr(self, "feature_names_in_", None)
         return own if names is None else repr(names[own])
@@ -270,18 +238,15 @@ class BaseKernelEstimator(BaseRowsEstimator):
         }
 
     def _searched(self, search: Callable[[], Found], checks: dict[str, Check]) -> Found:
-        """Return what a search finds, or found in the fit that is resumed.
-
-        `checks` are of the plain values.
-        """
+        """Return the result of a search, or the one that the resumed checkpoint holds."""
 
         def described(found: Found) -> Contents:
             scaling, kernel, told = found
-            values = {"kernel": describe_kernel(kernel), "scaled": scaling is not None}
+            values = {"kernel": _kernels.describe_kernel(kernel), "scaled": scaling is not None}
             return values | told, {} if scaling is None else scaling.arrays()
 
         def restored(record: Record) -> Found:
-            kernel = restore_kernel(record.part("kernel").values)
+            kernel = _kernels.restore_kernel(record.part("kernel").values)
             scaling = InputScaling.restore(record, self._width)
             told = {name: record.take(name, check) for name, check in checks.items()}
             return scaling if record.take("scaled", check_bool) else None, kernel, told
@@ -297,7 +262,10 @@ class BaseKernelEstimator(BaseRowsEstimator):
         }
 
     def _function_info(self) -> dict[str, Any]:
-        return {"kernel": self.kernel_.name, "kernel_params": kernel_summary(self.kernel_)}
+        return {
+            "kernel": self.kernel_.name,
+            "kernel_params": _kernels.kernel_summary(self.kernel_),
+        }
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -355,8 +323,7 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
         name = "rbf" if is_auto(self.kernel) else self.kernel
         return get_kernel(name, gamma=gamma, bandwidth_factor=self.bandwidth_factor)
 
-    def _wanted(self, kernel: Kernel) -> Wanted | None:
-        """Return what a study is to find; None if all is given."""
+    def _wanted(self, kernel: Kernel) -> pilot.Wanted | None:
         named = isinstance(self.kernel, str)
         nu = smoothness(kernel)
         rule = self._standardize
@@ -368,7 +335,7 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
             if is_auto(self.kernel):
                 kernels += (Matern(0.5, bandwidth_factor=width),)
             whole = is_auto(self.kernel) and (metric is None or is_auto(metric))
-            return Wanted(shapes, kernels, metric, None, None, rule, width, whole, True)
+            return pilot.Wanted(shapes, kernels, metric, None, None, rule, width, whole, True)
         if isinstance(metric, str) and metric != "auto":
             gamma = getattr(kernel, "gamma", None)
             if nu is None or isinstance(gamma, str):
@@ -377,11 +344,11 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
                     f".5, 1.5 or 2.5, with gamma a number or 'auto'; it got {kernel!r}. Change "
                     "one of them, or give metric=None."
                 )
-            return Wanted((nu,), (kernel,), metric, gamma, None, rule)
+            return pilot.Wanted((nu,), (kernel,), metric, gamma, None, rule)
         searched = self._searches_gamma and named and getattr(kernel, "gamma", 0) == "median"
         if not (searched or self._searches_alpha):
             return None
-        return Wanted((), (kernel,), metric, None, None, rule, bandwidths=searched)
+        return pilot.Wanted((), (kernel,), metric, None, None, rule, bandwidths=searched)
 
     @property
     def _standardize(self) -> bool | str:
@@ -403,8 +370,8 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
 
         def search() -> Found:
             start = clock()
-            # all of it on one thread of BLAS: not a bit may depend on threads
-            with single_threaded_blas(), at_most(study_tasks(self.memory_limit)):
+            # one thread of BLAS, as no bit may depend on threads
+            with single_threaded_blas(), at_most(pilot.study_tasks(self.memory_limit)):
                 # on the CPU, so that the same parameters are found for all devices
                 there = replace(posed.problem, device=CPU)
                 problem, found = self._study(wanted, rows, there, chosen[0], how.stream)
@@ -427,27 +394,27 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
         return replace(plan, solver=solver, reason=reason)
 
     def _study(
-        self, wanted: Wanted, rows: TrainingRows, problem: Problem, solver: Solver[Any],
+        self, wanted: pilot.Wanted, rows: TrainingRows, problem: Problem, solver: Solver[Any],
         stream: bool,
     ) -> tuple[Problem, dict[str, Any]]:  # fmt: skip
         """Return the problem with what was "auto" found, and the history of the search."""
         alpha = None if np.isnan(problem.alpha) else problem.alpha
         wanted = replace(wanted, alpha=alpha)
-        pool = draw_pool(rows, self._seed, problem.memory_limit)
+        pool = pilot.draw_pool(rows, self._seed, problem.memory_limit)
         if not pool.varies:
             why = "the targets are constant" if len(pool.Y) >= 3 else "too few rows"
-            alpha = FALLBACK_ALPHA if alpha is None else alpha
+            alpha = pilot.FALLBACK_ALPHA if alpha is None else alpha
             return replace(problem, alpha=alpha), {"metric": [], "metric_reason": why}
-        reason = why_not(wanted, pool)
-        if stream:  # of unknown length
-            pool = replace(pool, n_rows=max(pool.n_rows, STREAM_ROWS))
+        reason = pilot.why_not(wanted, pool)
+        if stream:  # its length is unknown
+            pool = replace(pool, n_rows=max(pool.n_rows, pilot.STREAM_ROWS))
         deadline = Deadline(self._deadline.left() / 2)  # the rest is for the fit
         table = self._table
         groups = None if table is None else table.groups
         tell = self._listeners.on_phase
         tell(f"search ({'metric, ' * (reason is None)}bandwidth, alpha)")
-        if reason in (None, AS_GIVEN, EQUAL):
-            found = study(pool, wanted, groups, self._seed, lambda: deadline.over)
+        if reason in (None, pilot.AS_GIVEN, pilot.EQUAL):
+            found = pilot.study(pool, wanted, groups, self._seed, lambda: deadline.over)
         else:
             found = plain_study(pool, wanted, self._seed)
         problem = replace(

@@ -22,8 +22,6 @@ from kernelgrad.training_rows import MAX_VALIDATION_ROWS, TrainingRows
 from kernelgrad.types import Float64Array, IntArray
 from kernelgrad.validation import CapabilityError
 
-_WIDTH = 0.5  # of the kernel, in median distances of two rows
-
 
 @parameters
 class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
@@ -35,13 +33,10 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
         \min_{f, \tau} \; \frac1n \sum_i \max(0, \tau - f(x_i))
         + \frac\nu2 \|f\|^2 - \nu \tau .
 
-    This is scikit-learn's :class:`~sklearn.svm.OneClassSVM` on another scale: the f of
-    OneClassSVM is ``nu n`` times this one, which does not grow with n. A row is an outlier
-    where ``f(x) < tau``; a fraction nu of the training rows are outliers.
-
-    Solvers of the dsg family take plain steps of size ``(2 / nu) / (t + 2)``. With the level
-    at the nu-quantile of each batch these are Frank-Wolfe steps on the dual problem: f stays
-    an average of features over the fraction nu of rows with the lowest f.
+    The f of scikit-learn's :class:`~sklearn.svm.OneClassSVM` is ``nu n`` times this one, which
+    does not grow with n. A row is an outlier where ``f(x) < tau``; a fraction nu of the
+    training rows are outliers. The dsg family takes steps of size ``(2 / nu) / (t + 2)``: with
+    the level at the nu-quantile of each batch, those of Frank and Wolfe on the dual problem.
 
     Parameters
     ----------
@@ -49,29 +44,25 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
         Fraction of training rows that are outliers.
     kernel : str or Kernel, default="rbf"
     gamma : float, "auto", "median" or "scale", default="auto"
-        ``"auto"`` is half the median distance of two rows. That is OneClassSVM's ``"scale"``
-        where columns are normal, but a few rows far out do not move it; ``"median"`` itself is
-        too wide to follow the rows.
+        ``"auto"`` is half the median distance of two rows, as OneClassSVM's ``"scale"`` for
+        normal columns; ``"median"`` itself is too wide to follow the rows.
     bandwidth_factor : float, default=1.0
     metric : array or None, default=None
         Weights of the scaled columns (d,), or a matrix (d, r) that they are multiplied by.
     solver : {"auto", "working_set", "dsg", "udsg", "cdsg", "cached"} or Solver, default="auto"
-        ``"auto"`` is ``"working_set"``, which is exact, for rows in memory up to some 60,000,
-        else ``"dsg"``, or ``"cached"`` for rows in memory and a kernel without random
-        features. Solvers of the dsg family given by name use blocks of 256 frequencies and
-        batches of 8,192 rows; an object is used as it is (give it ``momentum=0``: momentum is
-        slow here).
+        ``"auto"`` is ``"working_set"``, which is exact, for up to some 60,000 rows in memory,
+        else ``"dsg"``, or ``"cached"`` for kernels without random features. The dsg family by
+        name has blocks of 256 frequencies and batches of 8,192 rows; objects need
+        ``momentum=0``.
     tau : {"quantile", "steps"}, default="quantile"
-        ``"quantile"`` takes the best level for each batch. ``"steps"`` moves the level by
-        gradient steps, as in the paper; it is slow, and meant for ``DSG.paper``.
+        ``"quantile"`` takes the best level for each batch, ``"steps"`` the paper's gradient
+        steps, which are slow (for ``DSG.paper``).
     max_iter : int, default=100
-        Batches of ``"dsg"``, whose objective comes within O(1 / max_iter) of its minimum, or
-        the largest number of blocks of ``"cached"``.
+        Batches of ``"dsg"``, whose objective comes within O(1 / max_iter) of its minimum.
     standardize : bool, "robust", "ranks" or "auto", default="auto"
-        How columns are scaled, as in :class:`KernelRegressor`. With "auto" and a rule for
-        gamma, dense columns in different units (one of which spreads more than ten times as
-        wide as half of the others, or a tenth as wide) are divided by their deviations; others
-        are left as they are.
+        Scaling of the columns. ``"auto"`` divides dense columns in different units (one spreads
+        more than ten times, or less than a tenth, as wide as half of the others) by their
+        deviations if gamma is a rule.
     categorical_features, device, memory_limit, time_limit, warm_start, random_state, verbose,
     callbacks
         As in :class:`KernelClassifier`.
@@ -79,9 +70,8 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
     Attributes
     ----------
     offset_ : float
-        tau, the weighted nu-quantile of f over the training rows (over at most 20,000 of
-        them, seeded; after ``partial_fit``, over the rows of the last call); with
-        ``tau="steps"`` the solver's own.
+        tau, the weighted nu-quantile of f over at most 20,000 training rows (of the last call
+        of ``partial_fit``), or the solver's own with ``tau="steps"``.
     expansion_, kernel_, n_random_features_, n_iter_, history_, fit_status_, n_features_in_,
     feature_names_in_
         As in :class:`KernelClassifier`.
@@ -115,7 +105,7 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
     def _named(self, gamma: Any) -> Kernel:
         if not is_auto(gamma):
             return super()._named(gamma)
-        width = _WIDTH * float(self.bandwidth_factor)
+        width = 0.5 * float(self.bandwidth_factor)
         return get_kernel(self.kernel, gamma="median", bandwidth_factor=width)
 
     def _alpha_for(self, rows: TrainingRows, *, stream: bool = False) -> float:
@@ -136,8 +126,7 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
         return solver
 
     def _dsg_parameters(self) -> dict[str, Any]:
-        # Four times as many frequencies per block change no score (correlation .998 and more
-        # on three real sets) and cost four times as much.
+        # Blocks of four times as many frequencies change no score and cost four times as much.
         return {
             "preconditioned": False, "step_size": 1.0 / float(self.nu), "decay": 2.0,
             "momentum": 0.0, "average": None, "block_size": 256, "batch_size": 8192,

@@ -9,20 +9,14 @@ import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import column_or_1d
 
+from kernelgrad import training_rows
 from kernelgrad.compute.linalg import stacked
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches
 from kernelgrad.losses import encode_labels
 from kernelgrad.solvers import Solver, TrainBatch
 from kernelgrad.tables import is_gap
 from kernelgrad.tasks import Classification
-from kernelgrad.training_rows import (
-    Batches,
-    TrainingRows,
-    canonical_rows,
-    forever,
-    no_rows,
-    weights_of,
-)
+from kernelgrad.training_rows import Batches, TrainingRows, canonical_rows, forever, weights_of
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.validation import DataError
 
@@ -98,7 +92,6 @@ class MarkedClassification(Classification):
 
     @property
     def signed(self) -> bool:
-        """Whether -1 is a class and no mark."""
         return -1 in self.classes.tolist()
 
     def internal(self, y: AnyArray) -> AnyArray:
@@ -116,7 +109,6 @@ class MarkedClassification(Classification):
         return codes
 
     def require_all(self, weights: Float64Array) -> None:
-        """Raise if a class has no labelled row, given the sum of weights of each."""
         if not (weights > 0).all():
             label = self.classes[int(np.argmin(weights))].item()
             raise DataError(
@@ -142,11 +134,11 @@ class SemiSupervisedRows(TrainingRows):
     all_weigh = True
     task: MarkedClassification
     unlabelled: BatchSource | None = field(kw_only=True)
-    # numbers of the rows of `unlabelled` that have labels and belong to `source`
-    marked: IntArray = field(default_factory=no_rows, kw_only=True)
+    # numbers of rows of `unlabelled` that have labels and belong to `source`
+    marked: IntArray = field(default_factory=training_rows.no_rows, kw_only=True)
     # all rows of arrays with their codes, as they were given; `ordered` splits them
     given: ArraySource | None = field(default=None, kw_only=True)
-    # of each labelled and each unlabelled row in a kernel matrix
+    # columns of labelled and of unlabelled rows in a kernel matrix
     columns: tuple[IntArray, IntArray] | None = field(default=None, kw_only=True)
 
     @property
@@ -155,12 +147,10 @@ class SemiSupervisedRows(TrainingRows):
 
     @property
     def copies(self) -> bool:
-        """Whether a batch of all training rows is a copy of them."""
         return self.unlabelled is not None or super().copies
 
     @property
     def n_unlabelled(self) -> int:
-        """Number of unlabelled rows."""
         return 0 if self.unlabelled is None else self.unlabelled.n_rows - len(self.marked)
 
     def ordered(self, limit: int | None) -> SemiSupervisedRows:
@@ -185,7 +175,6 @@ class SemiSupervisedRows(TrainingRows):
         return replace(self, source=labelled, unlabelled=extra, columns=columns, made=True)
 
     def class_weights(self) -> Float64Array:
-        """Return the sum of the weights of the labelled rows of each class."""
         k = len(self.task.classes)
         total = np.zeros(k)
         for batch in self.source.chunks():
@@ -194,7 +183,6 @@ class SemiSupervisedRows(TrainingRows):
         return total
 
     def unlabelled_weight(self) -> float:
-        """Return the sum of the weights of unlabelled rows."""
         if self.unlabelled is None:
             return 0.0
         return sum(
@@ -233,7 +221,6 @@ class SemiSupervisedRows(TrainingRows):
         return kind * _MOST_ROWS + rows if self.columns is None else self.columns[kind][rows]
 
     def whole(self) -> TrainBatch:
-        """Return all training rows as one batch."""
         others = None
         if self.unlabelled is not None:
             rows = np.setdiff1d(np.arange(self.unlabelled.n_rows), self.marked)

@@ -21,26 +21,22 @@ class Parts:
     """What the parameters ask for, made and checked once in a fit."""
 
     kernel: Kernel
-    solver: Solver[Any]  # with solver="auto" any one: the rows decide
-    wanted: Wanted | None = None  # to be found by a study of the rows
+    solver: Solver[Any]  # any solver of the family with solver="auto": the rows decide
+    wanted: Wanted | None = None  # parameters that a search of the rows finds
 
 
 class Given(NamedTuple):
-    """What the user gave to a fit."""
-
     X: Any
     y: Any = None
     sample_weight: Any = None
-    others: Any = None  # rows of another kind: without a label, or of the denominator
+    others: Any = None  # rows without a label, or those of the denominator
 
 
 class Reading(NamedTuple):
-    """How rows are read."""
-
-    fresh: bool  # columns and task are learned of them
-    declared: AnyArray | None = None  # all classes, where they are known
-    stream: bool = False  # other rows may follow: categories have declared levels too
-    source: bool = False  # they are all those of a source
+    fresh: bool  # True if columns and task are learned from these rows
+    declared: AnyArray | None = None  # all classes, if the caller named them
+    stream: bool = False  # True if more rows may follow: declared levels count too
+    source: bool = False  # True for the rows of a source, whose names are checked already
 
 
 class Posed(NamedTuple):
@@ -53,19 +49,17 @@ class Posed(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run."""
-
     rows: TrainingRows
     problem: Problem
     solver: Solver[Any]
-    reason: str  # why this solver was chosen
+    reason: str  # reason of the choice of the solver
     max_iter: int
-    batch_size: int | None = None  # where it is not the solver's
+    batch_size: int | None = None  # None is the solver's
     validation: Validation | None = None
-    found: dict[str, Any] = field(default_factory=dict)  # more of history_: what was tried
-    best_score: float | None = None  # where it is not that of `validation`
-    seconds: float = 0.0  # spent before
-    stream: bool = False  # rows come once, and others may follow
-    goes_on: bool = False  # from the state of the last fit
-    resumed: Resumed | None = None  # from a checkpoint
-    report: Callable[[FitEvent, State], bool] | None = None  # of each iteration
+    found: dict[str, Any] = field(default_factory=dict)  # entries of history_
+    best_score: float | None = None  # None is that of `validation`
+    seconds: float = 0.0  # seconds of the search and the calibration
+    stream: bool = False  # True if rows come once, and others may follow
+    goes_on: bool = False  # True if the last fit is continued
+    resumed: Resumed | None = None  # state of a checkpoint
+    report: Callable[[FitEvent, State], bool] | None = None  # scikit-learn's callbacks

@@ -19,10 +19,7 @@ from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import DSG, Problem, TrainBatch
 from kernelgrad.types import Float32Array, Float64Array, Matrix
 
-_OPERATOR_FEATURES = 4096  # of each side: 64 MiB of coefficients
 OPERATOR_BLOCK = 64  # frequencies per block of the operator
-# Coefficients of the functions of one group of test rows, three copies of float32
-_GROUP_BYTES = 512 * 2**20
 
 
 def explained_covariance(
@@ -35,19 +32,16 @@ def explained_covariance(
 ) -> Float64Array:
     r"""Return ``(A k(x_i, .))(x_j)`` for all pairs of rows of `X`, shape (m, m).
 
-    Per-point functions (the paper's second way): the function of row i is the ridge
-    regression of ``k(x_i, .)`` on the training rows,
-    ``min_f mean_j (f(x_j) - k(x_i, x_j))^2 / 2 + alpha/2 ||f||^2``. All rows of a group
-    share batches, features and preconditioner: they are the outputs of one problem.
-
-    `problem` is that of the posterior mean, with numbers for the kernel's parameters, and
-    `stream` its features; `batches` returns the training batches for every group of rows
-    anew, whose targets are ignored.
+    The function of row i minimises ``mean_j (f(x_j) - k(x_i, x_j))^2 / 2 + alpha/2 ||f||^2``
+    over the training rows j. All rows of a group are the outputs of one problem: they share
+    batches, features and preconditioner. `problem` and `stream` are those of the posterior
+    mean; `batches` returns the training batches anew for every group.
     """
     m = X.shape[0]
     result = np.empty((m, m))
     n_features = n_steps * stream.width if not problem.fixed_rows else 1
-    group = max(1, min(m, _GROUP_BYTES // (12 * n_features)))
+    # three copies of float32 coefficients of a group take 512 MiB
+    group = max(1, min(m, 512 * 2**20 // (12 * n_features)))
     kernel, scaled = stream.kernel, stream.scaling.apply(X)
     for start in range(0, m, group):
         some = slice(start, min(m, start + group))
@@ -86,9 +80,8 @@ class PosteriorOperator:
     where ``C_t`` is the batch's covariance seen through the new blocks. With a damping mu the
     step is multiplied from the right by ``(C + mu)^-1``, estimated on the new block, as DSG's
     is: ``C_t`` becomes ``C_t (C_t + mu)^-1``, the shrinkage ``gamma_t alpha / mu``, and the
-    first ``C_t`` carries the factor ``1 - alpha / mu``. Memory is quadratic
-    in the number of features, and no training row is needed afterwards. Estimates are noisy:
-    this is the paper's first way, kept for its memory of nothing but seeds.
+    first ``C_t`` carries the factor ``1 - alpha / mu``. Memory is quadratic in the number of
+    features, no training row is needed afterwards, and estimates are noisy.
 
     Parameters
     ----------
@@ -146,7 +139,8 @@ class PosteriorOperator:
         cls, stream: FeatureStream, batches: Iterator[TrainBatch], alpha: float, seed: int
     ) -> PosteriorOperator:
         """Return the operator after its steps on the first batches."""
-        n_blocks = max(1, _OPERATOR_FEATURES // (stream.planes * OPERATOR_BLOCK))
+        # 4,096 features of each side have 64 MiB of coefficients
+        n_blocks = max(1, 4096 // (stream.planes * OPERATOR_BLOCK))
         operator = cls._of(stream, n_blocks, alpha, seed)
         for batch in islice(batches, n_blocks):
             operator.step(batch)

@@ -10,47 +10,24 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_array, check_X_y, validate_data
 
+from kernelgrad import tables
 from kernelgrad.compute.memory import give_back
 from kernelgrad.compute.ranges import check_sizes
-from kernelgrad.data import ArraySource, BatchSource
+from kernelgrad.data import ArraySource, BatchSource, memory
 from kernelgrad.data.base import all_finite, is_collection
-from kernelgrad.data.memory import (
-    bytes_needed,
-    check_reading,
-    fits_in_memory,
-    rows_nbytes,
-    usable_memory,
-)
+from kernelgrad.estimators import support
 from kernelgrad.estimators.blocks import encoded, lean
 from kernelgrad.estimators.plan import Given, Parts, Reading
-from kernelgrad.estimators.support import (
-    adopt_columns,
-    as_numpy,
-    check_columns,
-    check_numbers,
-    checked_weights,
-)
+from kernelgrad.estimators.support import as_numpy
 from kernelgrad.functions.scaling import UNITS
 from kernelgrad.params import anything, parameters
 from kernelgrad.registry import room
 from kernelgrad.solvers.block_descent.shards import SHARD
-from kernelgrad.tables import (
-    Column,
-    Columns,
-    Table,
-    all_numbers,
-    check_finite,
-    chosen_columns,
-    columns_of,
-    median_of_some,
-)
+from kernelgrad.tables import Column, Columns, Table
 from kernelgrad.tasks import Task
 from kernelgrad.training_rows import MAX_VALIDATION_ROWS, EncodedSource, TrainingRows
 from kernelgrad.types import AnyArray, Float64Array, Matrix
 from kernelgrad.validation import DataError, check_compressed
-
-_TABLE_ROWS = 50_000  # from which the columns of a large file are learned
-
 
 if TYPE_CHECKING:
     from kernelgrad.cluster import DaskEngine
@@ -62,15 +39,15 @@ class RowReader:
 
     categorical_features: Any = anything(default="from_dtype")
 
-    _takes_tables = True  # X holds rows, not values of a kernel
-    _targets_encode = True  # the targets of all rows are known
-    _table = None  # type: Table | None  # how columns become numbers, where they are not
-    _medians = None  # type: Float64Array | None  # of columns of numbers, for later gaps
+    _takes_tables = True  # False if X holds values of a kernel
+    _targets_encode = True  # True if categories may be encoded by means of the targets
+    _table = None  # type: Table | None
+    _medians = None  # type: Float64Array | None  # values for gaps in columns of numbers
     _seed = 0
-    _shares_rows: ClassVar[bool] = False  # whether the solver takes rows that workers hold
+    _shares_rows: ClassVar[bool] = False  # True if the solver takes rows that workers hold
     _requires_y: ClassVar[bool] = True
     _y_numeric: ClassVar[bool] = False
-    engine = cast("DaskEngine | None", None)  # of an estimator without the parameter
+    engine = cast("DaskEngine | None", None)
     if TYPE_CHECKING:
         n_features_in_: ClassVar[int]
         memory_limit: float | None
@@ -91,7 +68,6 @@ class RowReader:
 
     def _check_rows(self, parts: Parts, X: Matrix) -> None:
         """Raise if the rows of an array, already checked as numbers, are not for this model."""
-        # columns that are divided by their deviation only have to have one
         scaled = getattr(self, "_standardize", False)
         if scaled == UNITS or (scaled == "auto" and sp.issparse(X)):  # may stay as it is
             scaled = False
@@ -112,12 +88,12 @@ class RowReader:
         fresh, declared, stream, _ = how
         if isinstance(X, BatchSource):
             self._check_source(X)
-            check_reading(X, self.memory_limit)
+            memory.check_reading(X, self.memory_limit)
             self._adopt_source(X, fresh=fresh)
             if not stream and self._loads(X):
                 given = Given(*X.read(0, X.n_rows)[:3])
                 if self.memory_limit is not None:
-                    give_back()  # what the parts took that were read
+                    give_back()  # memory of the parts that were read
                 if fresh and given.y is not None:  # errors in words of sources
                     self._learn(ArraySource(np.zeros((len(given.y), 1)), given.y), declared)
                 rows = self._array_rows(parts, given, how._replace(source=True))
@@ -150,8 +126,8 @@ class RowReader:
         return X, y, sample_weight
 
     def _workers_for(self, source: BatchSource) -> DaskEngine | None:
-        """Return whose workers hold the rows of a source; None where this process does."""
-        if not self._shares_rows or source.n_rows <= SHARD:  # of which one worker has them all
+        """Return the engine whose workers hold the rows of a source; None for this process."""
+        if not self._shares_rows or source.n_rows <= SHARD:  # one worker would have all rows
             return None
         if self.engine is None and source.on_workers:
             return room("cluster").current_engine()  # type: ignore[no-any-return]
@@ -160,8 +136,8 @@ class RowReader:
     def _stays(self, rows: TrainingRows) -> bool:
         """Whether rows stay where they are: they or their responses do not fit in memory."""
         return not rows.in_memory or not all(
-            bytes_needed(source.n_rows, rows_nbytes(source), rows.task.n_outputs)
-            <= usable_memory(self.memory_limit)
+            memory.bytes_needed(source.n_rows, memory.rows_nbytes(source), rows.task.n_outputs)
+            <= memory.usable_memory(self.memory_limit)
             for source in rows.sources
         )
 
@@ -169,10 +145,9 @@ class RowReader:
         """Whether a fit reads a source into memory, where it is as good as arrays."""
         if self._workers_for(source) is not None:
             return False
-        return fits_in_memory(source, self.memory_limit)
+        return memory.fits_in_memory(source, self.memory_limit)
 
     def _array_rows(self, parts: Parts, given: Given, how: Reading) -> TrainingRows:
-        """Return the rows of arrays, or of a source that was read as a whole."""
         X, y, sample_weight = given[:3]
         asked, fresh = X, how.fresh
         memmap = (
@@ -183,14 +158,14 @@ class RowReader:
         options: dict[str, Any] = {"multi_output": True, "y_numeric": self._y_numeric}
         y = y if self._requires_y else None
         if self._y_numeric:
-            check_numbers(y, type(self).__name__)
+            support.check_numbers(y, type(self).__name__)
         X, y = self._coded(X, y, how, **options)
         y = self._check_targets(np.zeros(X.shape[0]) if y is None else y)
         task = self._learn(y, how.declared) if fresh else self._task()
         y = task.internal(y)
         X = self._encode_rows(X, task.columns(y) if fresh else None, fresh=fresh)
         self._check_rows(parts, X)
-        weight = checked_weights(sample_weight, X, task.class_factor(y))
+        weight = support.checked_weights(sample_weight, X, task.class_factor(y))
         if memmap is not None:
             if self._table is not None:
                 raise DataError(
@@ -202,7 +177,6 @@ class RowReader:
         return TrainingRows(arrays, task, True, made=how.source or not _shared(X, asked))
 
     def _rows_apart(self, parts: Parts, task: Task, given: Given) -> TrainingRows:
-        """Return rows for validation in memory."""
         X, y, weight = self._lazy(*given[:3])
         source = isinstance(X, BatchSource)
         if source:
@@ -215,7 +189,7 @@ class RowReader:
         options: dict[str, Any] = {"multi_output": True, "y_numeric": self._y_numeric}
         X, y = self._coded(X, y, Reading(False, source=source), **options)
         y = task.scored(self._check_targets(y))
-        weight = checked_weights(weight, X, task.class_factor(y))
+        weight = support.checked_weights(weight, X, task.class_factor(y))
         X = self._encode_rows(X, fresh=False)
         if self._takes_tables:  # values of a kernel need not be square here
             self._check_rows(parts, X)
@@ -233,7 +207,7 @@ class RowReader:
         if task is not None:
             n = source.n_rows
             rng = np.random.default_rng(self._seed)
-            sample = source.take(np.sort(rng.choice(n, min(n, _TABLE_ROWS), replace=False)))
+            sample = source.take(np.sort(rng.choice(n, min(n, 50_000), replace=False)))
             codes, _ = self._coded(sample.X, None, Reading(True, source=True))
             y = None if sample.y is None else task.internal(sample.y)
             self._encode_rows(codes, None if y is None else task.columns(y), fresh=True)
@@ -245,15 +219,14 @@ class RowReader:
                 f"{type(source).__name__} has no target; name the target column to open it."
             )
         if fresh:
-            adopt_columns(self, source)
+            support.adopt_columns(self, source)
         else:
-            check_columns(self, source)
+            support.check_columns(self, source)
 
     # -- tables ------------------------------------------------------------------------
 
     @property
     def _width(self) -> int:
-        """Number of columns of encoded rows, which functions are of."""
         return int(self.n_features_in_) if self._table is None else self._table.width
 
     def _coded(self, X: Any, y: Any, how: Reading, **of_y: Any) -> tuple[Matrix, Any]:
@@ -264,9 +237,9 @@ class RowReader:
         checked already; `of_y` are options of the check of y.
         """
         fresh = how.fresh
-        columns = columns_of(X) if self._takes_tables else None
+        columns = tables.columns_of(X) if self._takes_tables else None
         rows = None
-        if columns is None or all_numbers(columns):
+        if columns is None or tables.all_numbers(columns):
             strict = sp.issparse(X) or not self._takes_tables
             checks = {"accept_sparse": "csr", "dtype": "numeric", "ensure_all_finite": strict}
             rows, y = self._checked(X, y, checks, of_y, how)
@@ -274,26 +247,26 @@ class RowReader:
             rows = rows.astype(rows.dtype.newbyteorder("="), copy=False)
             if sp.issparse(rows) or not self._takes_tables:
                 return self._without_table(rows, fresh), y
-            if rows.dtype == object:  # of Arrow's booleans with gaps
+            if rows.dtype == object:  # Arrow's booleans with gaps
                 rows = None
             else:
                 columns = Columns(rows, getattr(self, "feature_names_in_", None))
         assert columns is not None
         if rows is None:
             _, y = self._checked(X, y, {}, of_y, how._replace(source=False))
-        if rows is None and not fresh and self._table is None:  # of a model of numbers alone
+        if rows is None and not fresh and self._table is None:  # the model is of numbers
             known = (Column(columns.name(j), "number") for j in range(len(columns)))
             rows = Table(tuple(known)).codes(columns)
         clean = rows is not None and all_finite(rows)
         if fresh:
-            chosen = chosen_columns(self.categorical_features, columns)
+            chosen = tables.chosen_columns(self.categorical_features, columns)
             needed = not clean or (chosen is not None and bool(chosen.any()))
             self._table = self._medians = None
             if needed:
                 targets = self._targets_encode
                 self._table = Table.learn(columns, chosen, targets=targets, declared=how.stream)
             else:
-                self._medians = median_of_some(np.asarray(rows))
+                self._medians = tables.median_of_some(np.asarray(rows))
         if self._table is not None:
             return self._table.codes(columns), y
         return rows if clean else self._filled(rows, columns), y
@@ -336,7 +309,7 @@ class RowReader:
 
     def _filled(self, X: Any, columns: Columns) -> Any:
         """Return rows whose gaps, which no training row had, hold the median of the column."""
-        check_finite(X, columns.name)
+        tables.check_finite(X, columns.name)
         if self._medians is None:
             row, j = np.argwhere(np.isnan(X))[0]
             raise DataError(

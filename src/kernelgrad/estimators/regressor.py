@@ -35,7 +35,7 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):
         "n_outputs_": partial(check_int, low=1), "_y_ndim": partial(check_int, low=1, high=2)
     }  # fmt: skip
     _loss_task = "regression"
-    _sibling: ClassVar[str] = "a classifier"  # that takes text, for messages
+    _sibling: ClassVar[str] = "a classifier"  # remedy for text in messages
 
     def _learn(self, targets: AnyArray | BatchSource, declared: AnyArray | None) -> Regression:
         loss = get_loss(self.loss, task="regression")
@@ -140,11 +140,9 @@ class KernelRegressor(BaseRegressor, BaseSearchedEstimator):
     ----------
     loss : str or Loss, default="squared"
         ``"squared"``, ``"huber"``, ``"epsilon_insensitive"``, ``"absolute"``, ``"quantile"``,
-        ``"poisson"`` or ``"gamma"``. To set a parameter of the loss give an object, such as
-        ``Quantile(0.9)``; Huber's delta and epsilon are in the units of y.
-        ``Quantile((0.1, 0.5, 0.9))`` fits several quantiles of one target, one output each,
-        with shared features. ``"poisson"``, for counts, and ``"gamma"``, for amounts and
-        durations, fit the logarithm f of the mean, and `predict` returns exp f.
+        ``"poisson"`` or ``"gamma"``; an object sets a parameter, in the units of y:
+        ``Huber(0.7)``. ``Quantile((0.1, 0.5, 0.9))`` fits several quantiles, one output each.
+        ``"poisson"`` and ``"gamma"`` fit the logarithm f of the mean; `predict` returns exp f.
     kernel, gamma, metric, bandwidth_factor, solver, alpha, C, max_iter, tol, early_stopping,
     validation_fraction, n_iter_no_change, fit_intercept, standardize, categorical_features,
     device, memory_limit, time_limit, engine, warm_start, random_state, verbose, callbacks

@@ -10,8 +10,10 @@ import numpy as np
 from sklearn.utils import _safe_indexing, check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
+from kernelgrad import losses
 from kernelgrad.calibration import keep_argmax, sigmoid_proba
 from kernelgrad.data import ArraySource, Batch, BatchSource
+from kernelgrad.estimators import partly_labelled, support
 from kernelgrad.estimators.blocks import by_blocks
 from kernelgrad.estimators.classifier import BaseClassifier, can_tell_proba
 from kernelgrad.estimators.folds import cross_validate
@@ -20,33 +22,13 @@ from kernelgrad.estimators.partly_labelled import (
     NO_LABEL,
     MarkedClassification,
     SemiSupervisedRows,
-    explained,
-    is_labelled,
-    is_signed,
-    labels_of,
-    one_source,
-    plain,
 )
 from kernelgrad.estimators.plan import Choice, Given, Parts, Plan, Posed, Reading
-from kernelgrad.estimators.support import (
-    as_numpy,
-    available_if,
-    can_stream,
-    check_columns,
-    checked_weights,
-    with_callbacks,
-)
+from kernelgrad.estimators.support import as_numpy, available_if, can_stream, with_callbacks
 from kernelgrad.estimators.warnings import warn_caller, warn_of_drift
 from kernelgrad.files.records import Check, Record, check_number
 from kernelgrad.kernels import Kernel
-from kernelgrad.losses import (
-    Loss,
-    Perceptron,
-    SemiSupervised,
-    UnlabelledLoss,
-    get_loss,
-    get_unlabelled_loss,
-)
+from kernelgrad.losses import Loss, UnlabelledLoss
 from kernelgrad.params import anything, boolean, integer, parameters, real
 from kernelgrad.solvers import DSG, CachedBlockDescent, Problem, Solver, get_solver
 from kernelgrad.solvers.loop import check_numbers
@@ -86,36 +68,25 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         As in :class:`KernelClassifier`, without ``gamma="auto"``. Rules for the bandwidth use
         labelled and unlabelled rows.
     solver : str or Solver, default="auto"
-        ``"soft_labels"`` is the sum of a supervised machine and of ridge regression on all rows
-        to the soft labels that this machine gives them (see
-        :class:`~kernelgrad.solvers.SoftLabels`), without `unlabelled_loss`. ``"tsg"`` is the
-        paper's triply stochastic gradients on the objective above, with time linear in the rows
-        of a pass and bounded memory, also from disk. ``"auto"`` is ``"soft_labels"`` for rows
-        in memory, where its error was the lower one on the data tried; it is ``"tsg"`` for rows
-        on disk, for `partial_fit`, and if `unlabelled_loss` is not the default, with
-        ``"bgs3vm"`` in its place for kernels without random features. ``"cached"`` takes the
-        same objective to its nearest minimum, if the responses of all rows fit in memory. The
-        paper compares with ``"fr_s3vm"`` (fixed random features), ``"bgs3vm"`` (budgets of
-        support rows), ``"cccp_s3vm"`` and ``"s3vm_light"`` (label switching), the last two for
-        a few thousand rows.
+        ``"auto"`` is ``"soft_labels"`` for rows in memory: ridge regression to the labels that
+        a supervised machine gives all rows, without `unlabelled_loss`. It is ``"tsg"``, the
+        paper's triply stochastic gradients, for rows on disk, for `partial_fit`, and if
+        `unlabelled_loss` is not the default, with ``"bgs3vm"`` in its place for kernels without
+        random features. docs/semi_supervised.md lists all names.
     C : float > 0, default=10.0
         Cost of the loss of a labelled row, as in SVC.
     C_star : float >= 0, "auto" or "paper", default="auto"
-        Cost of the mean loss of unlabelled rows in units of C; ``"auto"`` is ``C / 2``.
-        ``"paper"`` is ``C W_l / W_u``, which with few labels hardly differs from 0. With
-        `partial_fit`, which does not know W_u, it is ``C / 2`` too.
+        Cost of the mean loss of unlabelled rows in units of C; ``"auto"`` is ``C / 2``, and
+        ``"paper"`` is ``C W_l / W_u`` (in `partial_fit`, which does not know W_u, ``C / 2``).
     max_iter : int >= 1, default=200
-        Iterations. Each iteration of ``"tsg"`` takes one batch of either kind and one block of
-        features, so that time grows with the square of `max_iter`. The first iteration of
-        ``"soft_labels"`` is the supervised machine, the next ones are its rounds, at most nine
-        in all.
+        Iterations: of ``"tsg"`` one batch of either kind and one block of features, so that
+        time grows with their square; of ``"soft_labels"`` the machine and at most eight rounds.
     early_stopping : bool, default=False
-        Choose the number of iterations, up to ``max_iter``, by cross-validation on the labelled
-        rows with ``n_folds`` more fits; ``history_["cv_accuracy"]`` holds their mean accuracy
-        after each iteration. The `X_val` of `fit` take their place.
+        Choose the number of iterations by cross-validation on the labelled rows, whose mean
+        accuracies are ``history_["cv_accuracy"]``, or on the `X_val` of `fit`.
     probability : bool, default=False
-        Calibrate `predict_proba` by a sigmoid of each output, fitted to the responses on the
-        held-out rows of such a cross-validation (at most 5,000 rows).
+        Calibrate `predict_proba` by a sigmoid of each output on the rows (at most 5,000) that
+        such a cross-validation holds out.
     n_folds : int >= 2, default=5
         Number of folds of the cross-validation of `early_stopping` and `probability`.
     class_weight : dict, "balanced" or None, default=None
@@ -124,7 +95,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         A constant b beside f: the mean of the labels, which ``"cached"`` fits further.
     metric : array or None, default=None
         Weights of the scaled columns (d,), or a matrix (d, r) that they are multiplied by.
-    standardize : bool, "robust", "ranks" or "auto", default="auto"
+    standardize
         As in :class:`KernelNoveltyDetector`.
     categorical_features, memory_limit, time_limit, warm_start, random_state, verbose, callbacks
         As in :class:`KernelClassifier`.
@@ -185,8 +156,8 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
 
     _sibling = "KernelRegressor"
     _task_type = MarkedClassification
-    _calibrates = False  # by its own cross-validation
-    _targets_encode = False  # most rows have none
+    _calibrates = False  # its own cross-validation does
+    _targets_encode = False  # most rows have no target
 
     # -- parameters --------------------------------------------------------------------
 
@@ -195,7 +166,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
             check_name(self.C_star, ("auto", "paper"), "rule for C_star")
         else:
             check_real(self.C_star, "C_star", low=0)
-        get_unlabelled_loss(self.unlabelled_loss)
+        losses.get_unlabelled_loss(self.unlabelled_loss)
         return super()._make_parts()
 
     def _make_solver(self, auto: Solver[Any] | None = None) -> Solver[Any]:
@@ -216,7 +187,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
             if has_features:
                 return get_solver("tsg"), why
             return get_solver("bgs3vm"), f"{why}, a kernel without random features"
-        # the first has no unlabelled loss: who asks for one gets it
+        # soft labels have no unlabelled loss
         asked = self.unlabelled_loss != "symmetric_hinge" and has_features
         return get_solver("tsg" if asked else "soft_labels"), "rows in memory"
 
@@ -224,8 +195,8 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
 
     def _make_loss(self, n_classes: int) -> Loss:
         # one-vs-rest: a row without a label has no place in a multinomial loss
-        loss = get_loss(self.loss, task="classification", n_classes=2)
-        if isinstance(loss, Perceptron):
+        loss = losses.get_loss(self.loss, task="classification", n_classes=2)
+        if isinstance(loss, losses.Perceptron):
             raise ValueError(
                 "loss='perceptron' has no margin, which unlabelled rows are pushed beyond; "
                 "take 'hinge'."
@@ -236,8 +207,8 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         return float("nan")  # comes from C and the labelled rows
 
     def _problem(self, kernel: Kernel, loss: Loss, n_outputs: int, alpha: float) -> Problem:
-        unlabelled = get_unlabelled_loss(self.unlabelled_loss)
-        joint = SemiSupervised(loss, unlabelled, self._ratio(np.nan, np.nan))
+        unlabelled = losses.get_unlabelled_loss(self.unlabelled_loss)
+        joint = losses.SemiSupervised(loss, unlabelled, self._ratio(np.nan, np.nan))
         problem = super()._problem(kernel, joint, n_outputs, alpha)
         return replace(problem, max_iter=int(self.max_iter))
 
@@ -253,11 +224,11 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     def _weighted(self, problem: Problem, labelled: float, unlabelled: float) -> Problem:
         """Return the problem for these sums of weights."""
         loss = problem.loss
-        assert isinstance(loss, SemiSupervised)
+        assert isinstance(loss, losses.SemiSupervised)
         ratio = self._ratio(labelled, unlabelled)
         return replace(
             problem,
-            loss=SemiSupervised(loss.labelled, loss.unlabelled, ratio),
+            loss=losses.SemiSupervised(loss.labelled, loss.unlabelled, ratio),
             alpha=1.0 / (2.0 * float(self.C) * labelled),
             kind_weights=(labelled, unlabelled),
         )
@@ -282,8 +253,8 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     def _array_rows(self, parts: Parts, given: Given, how: Reading) -> TrainingRows:
         X, y, sample_weight = given[:3]
         fresh, declared = how.fresh, how.declared
-        raw = labels_of(y)
-        known = is_labelled(raw, self._signed(raw, declared, fresh))
+        raw = partly_labelled.labels_of(y)
+        known = partly_labelled.is_labelled(raw, self._signed(raw, declared, fresh))
         if fresh and declared is None and not known.any():
             raise DataError(
                 f"y has no label: all {len(raw)} rows are marked as unlabelled (-1, None "
@@ -296,23 +267,23 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         X, filled = self._coded(X, filled, how)
         X = self._encode_rows(X, fresh=fresh)
         self._check_rows(parts, X)
-        labels = plain(np.asarray(filled)[known])
+        labels = partly_labelled.plain(np.asarray(filled)[known])
         try:
             if len(labels):
                 labels = self._check_targets(labels)
             task = self._learn(labels, declared) if fresh else self._task()
         except DataError as error:
-            raise explained(error, raw) from None
+            raise partly_labelled.explained(error, raw) from None
         codes = np.full(len(raw), NO_LABEL)
         if len(labels):
             codes[known] = task.codes(labels)
-        weight = checked_weights(sample_weight, X, task.class_factor(codes))
+        weight = support.checked_weights(sample_weight, X, task.class_factor(codes))
         return TrainingRows(ArraySource(X, codes, weight, checked=True), task, True)
 
     def _signed(self, y: AnyArray, declared: AnyArray | None, fresh: bool) -> bool:
         """Whether -1 is a class and no mark."""
         if fresh and declared is None:
-            return is_signed(y)
+            return partly_labelled.is_signed(y)
         classes = self.classes_ if declared is None else declared
         return -1 in np.asarray(classes).tolist()
 
@@ -320,14 +291,14 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         self, targets: AnyArray | BatchSource, declared: AnyArray | None
     ) -> Classification:
         if declared is not None and not isinstance(targets, BatchSource) and not len(targets):
-            targets = declared[:0]  # of their type
+            targets = declared[:0]
         return super()._learn(targets, declared)
 
     def _labels_of_source(
         self, source: BatchSource, declared: AnyArray | None
     ) -> tuple[AnyArray, AnyArray]:
         found, counts = super()._labels_of_source(source, declared)
-        known = is_labelled(found, self._signed(found, declared, True))
+        known = partly_labelled.is_labelled(found, self._signed(found, declared, True))
         if declared is None and not known.any():
             raise DataError(
                 "The source has no label: all rows are marked by -1; at least one row of each "
@@ -346,7 +317,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         source, task, extra = rows.source, rows.task, self._extra_rows(parts, X_unlabelled)
         assert isinstance(task, MarkedClassification)
         if rows.encoded and not isinstance(X_unlabelled, BatchSource):
-            whole = one_source([source] if extra is None else [source, extra])
+            whole = partly_labelled.one_source([source] if extra is None else [source, extra])
             return SemiSupervisedRows(whole, task, True, unlabelled=None, given=whole)
         codes = [y if rows.encoded else task.internal(y) for y in source.target_chunks()]
         known = np.flatnonzero(np.concatenate(codes) != NO_LABEL)
@@ -371,7 +342,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         if extra is None:
             return None
         if isinstance(extra, BatchSource):
-            check_columns(self, extra)
+            support.check_columns(self, extra)
             if extra.n_rows == 0:
                 raise DataError("X_unlabelled has no rows.")
             return self._encoded_source(extra)
@@ -443,7 +414,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
                 f"solver {solver.name!r} keeps all rows, which are on disk here; load them "
                 "into arrays, or take solver='tsg'."
             )
-        if hasattr(self, "calibration_"):  # of another function
+        if hasattr(self, "calibration_"):  # it belongs to another function
             del self.calibration_
         if warm and self.probability:
             raise ValueError(
@@ -501,7 +472,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         :meth:`KernelClassifier.partial_fit`.
         """
         super().partial_fit(X, y, classes, sample_weight)
-        for name in ("transduction_", "calibration_"):  # of the function before
+        for name in ("transduction_", "calibration_"):  # they belong to another function
             if hasattr(self, name):
                 delattr(self, name)
         return self
@@ -533,15 +504,17 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         if y is None:
             return super().score(X, y, sample_weight)
         check_is_fitted(self, "expansion_")
-        raw = labels_of(y)
-        known = np.flatnonzero(is_labelled(raw, self._signed(raw, None, False)))
+        raw = partly_labelled.labels_of(y)
+        known = np.flatnonzero(partly_labelled.is_labelled(raw, self._signed(raw, None, False)))
         if len(known) == len(raw):
             return super().score(X, y, sample_weight)
         if len(known) == 0:
             raise no_label
         check_consistent_length(X, raw, sample_weight)
         weight = None if sample_weight is None else np.asarray(sample_weight)[known]
-        return super().score(_safe_indexing(X, known), plain(raw[known]), weight)
+        return super().score(
+            _safe_indexing(X, known), partly_labelled.plain(raw[known]), weight
+        )
 
     def _hits(self, batch: Batch, raw: Float64Array) -> Float64Array:
         codes = self._task().internal(np.asarray(batch.y))
@@ -589,7 +562,7 @@ def _supervised(problem: Problem, chosen: Choice) -> tuple[Problem, Choice]:
     if solver.streams:
         return problem, chosen
     loss = problem.loss
-    assert isinstance(loss, SemiSupervised)
+    assert isinstance(loss, losses.SemiSupervised)
     if solver.name != "cached":
         solver = CachedBlockDescent()
     # without a second kind of rows the labelled ones are all of the mean, not half of it

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial, update_wrapper
+from operator import methodcaller
 from types import MethodType
 from typing import Any, ClassVar, TypeVar
 
@@ -35,9 +36,7 @@ except ImportError:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-_TOTAL = 1e30  # of all weights
-_NO_WEIGHT = 1e-30  # of the largest: as good as 0
-# what scikit-learn's decorator ends its callbacks by, after a fit that failed too
+# Attributes by which scikit-learn's decorator ends its callbacks, also after a failed fit
 _CONTEXT = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
 
 
@@ -49,10 +48,9 @@ class OnnxMixin:
     def to_onnx(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Return the fitted model as an ONNX model, for programs without Python.
 
-        It holds all that predictions need: how a table becomes numbers, the scaling of the
-        columns, and what the function is made of. Random features, which a file of `save` draws
-        from a seed, are written out: ``2 d D`` bytes for D of them of d columns in pairs. The
-        inputs and outputs of every estimator are in docs/serving.md.
+        It holds the encoding of tables, the scaling of the columns and the function. Random
+        features, which a file of `save` draws from a seed, are written out: ``2 d D`` bytes for
+        D of them of d columns in pairs. docs/serving.md has the inputs and outputs.
 
         Parameters
         ----------
@@ -68,8 +66,6 @@ class OnnxMixin:
         ------
         CapabilityError
             The kernel has no form in ONNX, or the model would be larger than 2 GiB.
-        ImportError
-            onnx is missing.
         """
         return self._to_onnx(path)
 
@@ -141,9 +137,7 @@ def available_if(check: Callable[[Any], object]) -> Callable[[F], F]:
     return partial(_Offered, check=check)  # type: ignore[return-value]
 
 
-def can_stream(estimator: Any) -> None:
-    """Raise AttributeError where the solver needs all rows at once."""
-    estimator._check_streams()
+can_stream = methodcaller("_check_streams")
 
 
 def _told(estimator: Any, X: Any, y: Any, sample_weight: Any) -> dict[str, Any]:
@@ -155,7 +149,6 @@ def _told(estimator: Any, X: Any, y: Any, sample_weight: Any) -> dict[str, Any]:
 def reported(
     estimator: Any, X: Any, y: Any = None, sample_weight: Any = None
 ) -> Iterator[None]:
-    """Tell scikit-learn's callbacks (1.9) of the fit inside."""
     if not getattr(estimator, "_skl_callbacks", None):
         yield
         return
@@ -203,12 +196,10 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
 
 
 def is_auto(value: Any) -> bool:
-    """Whether a parameter is the word "auto"."""
     return isinstance(value, str) and value == "auto"
 
 
 def new_seed(random_state: Any) -> int:
-    """Return the seed of a fit."""
     return int(check_random_state(random_state).randint(0, 2**31 - 1))
 
 
@@ -224,7 +215,6 @@ def adopt_columns(estimator: Any, source: BatchSource) -> None:
 
 
 def check_columns(estimator: Any, source: BatchSource) -> None:
-    """Raise if a source has other columns than those of the fit."""
     if source.n_features != estimator.n_features_in_:
         raise ValueError(
             f"The source has {source.n_features} features, but {type(estimator).__name__} is "
@@ -252,13 +242,13 @@ def checked_weights(
         total = float(weight.sum())
     if not total > 0:
         raise ValueError("All sample weights are zero; at least one row must count.")
-    if not 1.0 / _TOTAL <= total <= _TOTAL:
+    if not 1e-30 <= total <= 1e30:
         raise ValueError(
             f"The sum of the sample weights is {total:.3g}, not within 1e-30 and 1e30; divide "
             "them by their mean."
         )
-    # what is lost beside the others in any sum of float64 would overflow where it divides
-    return np.where(weight < _NO_WEIGHT * weight.max(), 0.0, weight)
+    # a weight that is lost in every sum of float64 would overflow as a divisor
+    return np.where(weight < 1e-30 * weight.max(), 0.0, weight)
 
 
 def check_values(values: AnyArray, what: str, first: int = 0) -> None:

@@ -16,14 +16,7 @@ from kernelgrad.solvers.loop import FitResult, left_over
 from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import AnyArray, Float64Array, Matrix
 
-# rows that tell whether anything was learned; what leaves out few rows; a spread that is none;
-# a loss that is worse than a constant's
-_JUDGED_ROWS, _BULK, _FLAT, _DIVERGED = 256, (0.02, 0.98), 1e-4, 2.0
-_FAR = 0.1  # of the objective above its least value: worth a warning
-SPREAD_ROWS = 10_000  # that tell how wide columns spread
-_WIDER = 1000.0  # times as wide as the middle column: it alone counts
-_FAR_OUT = 30.0  # times the distance of the quartiles: a deviation of a few values
-_DRIFT, _ERRORS = 0.1, 5.0  # of class fractions, and in their standard errors
+SPREAD_ROWS = 10_000  # rows from which the spread of columns is estimated
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
@@ -48,7 +41,7 @@ def warn_of_fit(model: Any, plan: Plan, result: FitResult) -> None:
     # with alpha searched for the aim is to predict, and the least objective often does not
     wanted = model.fit_status_ == "max_iter" and not (plan.stream or model._searches_alpha)
     left = left_over(result.history) if wanted else None
-    if left is not None and left > _FAR:
+    if left is not None and left > 0.1:
         known = f"some {left:.0%}" if np.isfinite(left) else "possibly far"
         warn_caller(
             f"The fit ended after max_iter={plan.max_iter} iterations with an objective "
@@ -70,26 +63,27 @@ def _check_learned(model: Any, rows: TrainingRows) -> None:
     """Warn if the function says nothing of its own rows, or worse than nothing."""
     if type(rows) is not TrainingRows or not (rows.task.has_targets and rows.in_memory):
         return
-    some = rows.sample(_JUDGED_ROWS, np.random.default_rng(model._seed))
+    some = rows.sample(256, np.random.default_rng(model._seed))
     batch = rows.take(some)
     y, loss, weight = batch.y, rows.task.loss, batch.sample_weight
     f = model.expansion_.raw_prediction(batch.X)
     best = loss.intercept(y, weight) if model.fit_intercept else 0.0
     constant = np.broadcast_to(best, f.shape)
     mine, theirs = (float(np.average(loss.value(y, g), weights=weight)) for g in (f, constant))
-    spread, wanted = (np.ptp(np.quantile(a, _BULK, axis=0), axis=0) for a in (loss.mean(f), y))
+    bulk = 0.02, 0.98  # quantiles that leave out single rows
+    spread, wanted = (np.ptp(np.quantile(a, bulk, axis=0), axis=0) for a in (loss.mean(f), y))
     if not np.isfinite(mine):
         raise ValueError(
             f"solver {model.solver_.name!r} diverged: the mean loss is {mine!r} after "
             f"{model.n_iter_} iterations; give a smaller step_size, or leave it at 'auto'."
         )
-    if (wanted > 0).any() and not (spread > _FLAT * wanted).any():
+    if (wanted > 0).any() and not (spread > 1e-4 * wanted).any():
         warn_caller(
             "The model is the same for nearly all of its training rows, whose targets "
             "differ: the columns may say nothing about them, or nothing at this alpha (or "
             "C), gamma and scale of columns and targets."
         )
-    elif mine > _DIVERGED * theirs > 0.0:
+    elif mine > 2.0 * theirs > 0.0:
         warn_caller(
             "On its training rows the model is worse than a constant (mean loss "
             f"{mine:.3g} against {theirs:.3g}): raise alpha (lower C) or max_iter, "
@@ -99,7 +93,6 @@ def _check_learned(model: Any, rows: TrainingRows) -> None:
 
 
 def _some(X: Matrix) -> Float64Array:
-    """Return some rows, dense, that tell how wide columns spread."""
     return dense(X[:: -(-X.shape[0] // SPREAD_ROWS)], np.float64)
 
 
@@ -110,7 +103,7 @@ def warn_of_scales(X: AnyArray, told: Callable[[Any], Any]) -> None:
     if len(order) < 2:
         return
     middle, widest = spread[order[(len(order) - 1) // 2]], order[-1]
-    if spread[widest] > _WIDER * middle:
+    if spread[widest] > 1000.0 * middle:
         warn_caller(
             f"Column {told(widest)} spreads {spread[widest] / middle:.0e} times as "
             "wide as half of the others, which the kernel hardly sees; set "
@@ -127,7 +120,7 @@ def warn_of_outliers(X: Matrix, told: Callable[[Any], Any]) -> None:
     times = np.zeros(len(low))
     np.divide(np.maximum(some.std(axis=0), far), high - low, out=times, where=high > low)
     worst = int(times.argmax())
-    if times[worst] > _FAR_OUT:
+    if times[worst] > 30.0:
         warn_caller(
             f"Column {told(worst)} has a deviation {times[worst]:.0e} times the "
             "distance of its quartiles: values far out, beside which the others are nearly "
@@ -141,8 +134,8 @@ def warn_of_drift(classes: AnyArray, found: AnyArray, labelled: AnyArray) -> Non
     p = np.bincount(labelled, minlength=k) / len(labelled)
     q = np.bincount(found, minlength=k) / len(found)
     error = np.sqrt(np.maximum(p * (1 - p), 1e-4) / len(labelled))
-    worst = int(np.argmax(np.abs(p - q) - _ERRORS * error))
-    if abs(p[worst] - q[worst]) > max(_DRIFT, _ERRORS * error[worst]):
+    worst = int(np.argmax(np.abs(p - q) - 5.0 * error))
+    if abs(p[worst] - q[worst]) > max(0.1, 5.0 * error[worst]):
         warn_caller(
             f"Class {classes[worst].item()!r} is {p[worst]:.0%} of the labelled "
             f"rows, but {q[worst]:.0%} of what unlabelled rows are predicted to be: the "

@@ -17,29 +17,19 @@ from kernelgrad.solvers import (
     NewtonCG,
     Solver,
     WorkingSet,
-    get_solver,
 )
 from kernelgrad.solvers.direct import direct_bytes
 from kernelgrad.solvers.newton import newton_bytes
+from kernelgrad.solvers.registry import get_solver
 from kernelgrad.solvers.support import least_bytes
 from kernelgrad.validation import check_name
 
 GIVEN = "given as a parameter"
 
-# Beyond, the cube of the rows costs more than block descent; from a quarter on a ridge that is
-# large against the kernel makes Newton's method the faster one.
-_DIRECT_ROWS, _CHEAP_ROWS, _LARGE_RIDGE = 16_384, 4096, 0.1
-# Values of a kernel matrix times the outputs of one product with it: about ten seconds of
-# Newton's method on two cores. Block descent has its crude answer sooner beyond.
-_NEWTON_WORK = 1.6e9
-# Kernel values, each once, times its price, for large working sets: about a minute.
-_SETS_WORK = 6e10
-_ONE_CLASS_WORK = 6e9  # beyond, doubly stochastic gradients take half the time and less
-_PRICE_BYTES = 500.0  # of a row, whose products cost as much as the rest of a kernel value
-_SETS_ROWS = 100_000  # kept kernel rows beyond are too few for large sets
+_DIRECT_ROWS = 16_384  # rows beyond which their cube costs more than block descent
 _NARROW, _WIDE = 4, 16  # a product with one or two outputs costs as much as with four
-# A stream has no end, so each of its rows must cost the same; momentum adds up the noise of its
-# small batches until the function diverges.
+# A stream has no end, so each of its rows must cost the same; momentum would add up noise of
+# its small batches until the function diverges.
 _STREAM: dict[str, Any] = {"max_features": 2**14, "momentum": 0.0}
 
 
@@ -57,38 +47,7 @@ def choose_solver(
 ) -> tuple[Solver[Any], str]:
     """Return the solver that ``solver="auto"`` stands for, and the reason.
 
-    The first row that applies decides:
-
-    ===================  ===========================================  ==================
-    loss or rows         kernel                                       solver
-    ===================  ===========================================  ==================
-    loss "perceptron"    any                                          perceptron
-    one-class, in        not convolutional                            working_set
-    memory, not too
-    many rows
-    other losses         with random features                         dsg
-    without labels
-    in memory, they fit  convolutional, alone or as a part, with      cached, blocks of
-                         random features                              random features
-    squared, up to       any other with random features               direct
-    16,384 in memory,
-    never stopped early
-    smooth, the kernel   any other with random features               newton
-    matrix fits, and
-    n^2 C is small
-    hinge, absolute,     any other                                    working_set
-    epsilon-insensitive,
-    quantile, in memory,
-    not too many rows
-    in memory, they fit  any other, also callable and precomputed     cached, blocks of
-                                                                      training rows
-    too large, on disk   convolutional, alone or as a part, with      cached, blocks of
-                         random features                              random features
-    too large, on disk   any other                                    cached, blocks of
-                                                                      training rows
-    a stream             with random features                         dsg
-    a stream             without random features                      pegasos
-    ===================  ===========================================  ==================
+    docs/solvers.md has the table of rules, of which the first that applies decides.
 
     Rows fit where the memory holds a copy of them, the copy that the kernel works on, and 72
     bytes for each of the n x C responses; for the exact solution also n x n values, float64 for
@@ -110,10 +69,12 @@ def choose_solver(
     # the one-class loss may ask for the paper's steps of the level
     kinked = penalised and loss.name in WorkingSet.losses
     kinked = kinked and getattr(loss, "tau", "quantile") == "quantile" and rows == "memory"
-    price = n_rows * (n_rows + row_bytes / _PRICE_BYTES)
+    # products of rows of 500 bytes cost as much as the rest of a kernel value
+    price = n_rows * (n_rows + row_bytes / 500.0)
     sets = least_bytes(n_rows, n_outputs, row_bytes, WorkingSet.least_rows)
-    small = n_rows <= _SETS_ROWS and sets <= max(memory, LEAST_LIMIT)
-    by_sets = kinked and price <= (_ONE_CLASS_WORK if unlabelled else _SETS_WORK) and small
+    small = n_rows <= 100_000 and sets <= max(memory, LEAST_LIMIT)
+    # 6e10 kernel values take a minute; for one class doubly stochastic gradients are sooner
+    by_sets = kinked and price <= (6e9 if unlabelled else 6e10) and small
     if unlabelled and kernel.has_random_features and (not by_sets or _is_costly(kernel)):
         return dsg, "averaged random features regularise an estimate without labels"
     if rows == "memory":
@@ -136,10 +97,13 @@ def choose_solver(
             width = _NARROW if n_outputs < 3 else -(-n_outputs // _WIDE) * _WIDE
             if (
                 smooth
-                and float(n_rows) ** 2 * width <= _NEWTON_WORK
+                and float(n_rows) ** 2 * width <= 1.6e9  # ten seconds on two cores
                 and newton_bytes(n_rows, n_outputs, row_bytes) <= memory
             ):
-                return NewtonCG(), "the kernel matrix fits in memory, and the loss is smooth"
+                return (
+                    NewtonCG(),
+                    "the kernel matrix fits in memory, and the loss is smooth",
+                )
             if by_sets:
                 return WorkingSet(), "the loss has kinks: exact by large working sets"
             return CachedBlockDescent(), "rows and responses fit in memory"
@@ -165,8 +129,8 @@ def settled_solver(
     From 4,096 rows on, a large ridge needs few products with the kernel matrix, which then cost
     less than a factorisation. Products cost more with more outputs, a factorisation does not.
     """
-    large = ridge >= _LARGE_RIDGE * (1 if n_outputs < 3 else _WIDE / _NARROW)
-    if isinstance(chosen[0], DirectSolve) and n_rows > _CHEAP_ROWS and large:
+    large = ridge >= 0.1 * (1 if n_outputs < 3 else _WIDE / _NARROW)
+    if isinstance(chosen[0], DirectSolve) and n_rows > 4096 and large:
         return NewtonCG(), "the kernel matrix fits in memory, and the penalty is large"
     return chosen
 

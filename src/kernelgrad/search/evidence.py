@@ -35,25 +35,14 @@ from kernelgrad.kernels.profiles import profile
 from kernelgrad.search.metric import smoothness
 from kernelgrad.types import Float64Array, Matrix
 
-MOST_ROWS = 2000  # of the last search; one evaluation is three factorisations of them
-# Rows on which the noise is found once more, given bandwidths: a factorisation an evaluation.
-NOISE_ROWS = 5000
-_LEVELS = 120, 400, 1000  # rows of the searches before: starts are tried where they are cheap
-_LEAST_GAIN = 1.5  # as many times more rows are worth a level of their own
-_MOST_COLUMNS, _ROWS_EACH = 100, 5  # of a bandwidth for each column, and rows that it takes
-_FACTORS, _RATIOS = (0.125, 0.25, 0.5, 1.0, 2.0), (1e-4, 1e-2, 0.1, 1.0)
-_BANDWIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of kernels without a slope, in medians
-_STARTS = 2
-_SURE = 2.0  # so many times its price is a gain that leaves no doubt, either way
-# Noise below 1e-4 of the deviation of f is rounding to a factorisation of some 1,000 rows;
-# beyond 1e4 times its variance f is not seen.
+MOST_ROWS = 2000  # rows of the last search, whose evaluation takes three factorisations
+NOISE_ROWS = 5000  # rows for the noise given bandwidths; an evaluation takes a factorisation
+_LEVELS = 120, 400, 1000  # rows of the searches before, where starts are cheap
+_MOST_COLUMNS = 100  # columns up to which each has a bandwidth
+_SURE = 2.0  # ratio of a gain to its price that leaves no doubt, either way
+# Logarithms of the ratio of variances. Noise below 1e-4 of the deviation of f is rounding to a
+# factorisation of some 1,000 rows; beyond 1e4 times its variance f is not seen.
 _RATIO = np.log(1e-8), np.log(1e4)
-_LONGEST, _SHORTEST = np.log(1e3), np.log(0.02)
-_AGAIN = np.log(10.0)  # a column that few rows found useless starts from here with more
-_JITTER = 1e-10
-_ITERATIONS, _TOLERANCE, _ROUGH = 60, 1e-5, 1e-4  # of the likelihood of a row
-_GRID, _STEPS = 13, 6  # ratios looked at first, and steps between two of them
-_CLOSE = np.log(2.0)  # so far from that of more rows is the ratio of many
 
 
 @dataclass(frozen=True)
@@ -67,11 +56,6 @@ class Hyperparameters:
     log_marginal_likelihood: float = np.nan
     n_rows: int = 0
     total: float = 0.0  # weight of the rows
-
-    @property
-    def n_bandwidths(self) -> int:
-        """The number of bandwidths."""
-        return 1 if self.bandwidths is None else len(self.bandwidths)
 
     def summary(self, scale: float) -> dict[str, Any]:
         """Return an entry of ``history_["search"]``; targets were divided by `scale`."""
@@ -103,7 +87,6 @@ class Evidence:
 
     @property
     def fixed_ratio(self) -> float | None:
-        """The logarithm of the ratio if both variances are given, otherwise None."""
         if self.noise is None or self.signal is None:
             return None
         return float(np.log(self.noise / self.signal))
@@ -122,7 +105,6 @@ class Evidence:
         return float(self.constant - 0.5 * value)
 
     def look(self, K: Float64Array, log_ratio: float) -> tuple[float, float]:
-        """Return the log likelihood and the signal variance."""
         L, ratio = self._factor(K, log_ratio)
         square = float(self.y @ _solved(L, self.y))
         value = self.likelihood(square, 2.0 * float(np.log(L.diagonal()).sum()), ratio)
@@ -160,7 +142,7 @@ class Evidence:
             L, failed = lapack.dpotrf(C, lower=1, clean=1, overwrite_a=1)
             if not failed:
                 return L, ratio
-            jitter = 10.0 * jitter or _JITTER * float(np.abs(diagonal).max())
+            jitter = 10.0 * jitter or 1e-10 * float(np.abs(diagonal).max())
 
 
 def _solved(L: Float64Array, y: Float64Array) -> Float64Array:
@@ -184,8 +166,7 @@ class Radial:
         self.half = None if each else _half_squares(self.X)
 
     def bounds(self) -> list[tuple[float, float]]:
-        """Return the ends of the search for each entry of theta."""
-        shortest = _SHORTEST
+        shortest = float(np.log(0.02))
         if self.half is not None:
             # rows that nearly all are without a neighbour tell nothing of the bandwidth
             distances = np.sqrt(2.0 * self.half)
@@ -194,7 +175,7 @@ class Radial:
             near = near[(near > 0) & np.isfinite(near)]
             if len(near):
                 shortest = min(0.0, float(np.log(0.5 * np.median(near))))
-        columns = [(shortest, _LONGEST)] * len(self.units)
+        columns = [(shortest, float(np.log(1e3)))] * len(self.units)
         return columns if self.fixed is not None else [*columns, _RATIO]
 
     def _parts(self, theta: Float64Array) -> tuple[Any, Float64Array, float]:
@@ -209,12 +190,10 @@ class Radial:
         return Z, _half_squares(Z), log_ratio
 
     def value(self, theta: Float64Array) -> float:
-        """Return the log likelihood."""
         _, u, log_ratio = self._parts(theta)
         return self.evidence.look(profile(2.0 * u, self.nu)[0], log_ratio)[0]
 
     def __call__(self, theta: Float64Array) -> tuple[float, Float64Array]:
-        """Return the log likelihood and its slope by theta."""
         Z, u, log_ratio = self._parts(theta)
         K, W = profile(2.0 * u, self.nu)
         value, by_ratio, A = self.evidence.slope(K, log_ratio)
@@ -236,10 +215,13 @@ class Radial:
         """
         d = len(self.units)
         if known is None:
-            ratios = _RATIOS if self.fixed is None else (1.0,)
-            points = [np.log([*[f] * d, r]) for f in _FACTORS for r in ratios]
+            ratios = (1e-4, 1e-2, 0.1, 1.0) if self.fixed is None else (1.0,)
+            factors = (0.125, 0.25, 0.5, 1.0, 2.0)
+            points = [np.log([*[f] * d, r]) for f in factors for r in ratios]
         else:
-            known = np.minimum(known, np.where(np.arange(len(known)) < d, _AGAIN, _RATIO[1]))
+            # a column that few rows found useless starts again with more
+            most = np.where(np.arange(len(known)) < d, np.log(10.0), _RATIO[1])
+            known = np.minimum(known, most)
             shorter = np.append(np.full(d, np.log(0.5)), 0.0)[: len(known)]
             points = [known, known + shorter, known + 2.0 * shorter]
 
@@ -249,7 +231,7 @@ class Radial:
 
         ends = np.array(self.bounds()).T
         points = [np.clip(point[: ends.shape[1]], *ends) for point in points]
-        return sorted(points, key=value, reverse=True)[: _STARTS if known is None else 1]
+        return sorted(points, key=value, reverse=True)[: 2 if known is None else 1]
 
     def climb(
         self, start: Float64Array, tolerance: float, deadline: Deadline
@@ -268,7 +250,7 @@ class Radial:
 
         ends = self.bounds()
         start = np.clip(start, *np.array(ends).T)
-        options = {"maxiter": _ITERATIONS, "ftol": tolerance, "gtol": tolerance}
+        options = {"maxiter": 60, "ftol": tolerance, "gtol": tolerance}
         with suppress(TimeIsUp):
             scipy.optimize.minimize(
                 negative, start, jac=True, method="L-BFGS-B", bounds=ends, options=options
@@ -288,7 +270,6 @@ def _half_squares(Z: Matrix) -> Float64Array:
 
 
 def has_rule(kernel: Kernel) -> bool:
-    """Whether the bandwidth of a kernel is left to a rule."""
     return isinstance(getattr(kernel, "gamma", None), str) and hasattr(
         kernel, "bandwidth_factor"
     )
@@ -311,7 +292,6 @@ class Search:
     deadline: Deadline
 
     def evidence(self, n: int) -> Evidence:
-        """Return the evidence of the first n rows."""
         return Evidence(self.y[:n], self.weight[:n], self.noise, self.signal)
 
     def at(
@@ -335,12 +315,12 @@ class Search:
             if log_ratio is not None:
                 negative(log_ratio)
             else:
-                step = _CLOSE
+                step = np.log(2.0)
                 if near is None:
-                    near = min(np.linspace(*_RATIO, _GRID), key=negative)
-                    step = (_RATIO[1] - _RATIO[0]) / (_GRID - 1)
+                    near = min(np.linspace(*_RATIO, 13), key=negative)
+                    step = (_RATIO[1] - _RATIO[0]) / 12
                 ends = np.clip([near - step, near + step], *_RATIO)
-                options = {"xatol": 0.02, "maxiter": _STEPS}
+                options = {"xatol": 0.02, "maxiter": 6}
                 scipy.optimize.minimize_scalar(
                     negative, bounds=ends, method="bounded", options=options
                 )
@@ -361,7 +341,7 @@ class Search:
             True: np.sqrt(2.0 * d) * np.where(spread > 0, spread, 1.0),
         }
         n = len(self.y)
-        sizes = [size for size in _LEVELS if _LEAST_GAIN * size < n] + [n]
+        sizes = [size for size in _LEVELS if 1.5 * size < n] + [n]
         kinds = [False, True] if each is None else [each]
         starts: dict[bool, Float64Array] = {}
         for m in sizes:
@@ -381,7 +361,7 @@ class Search:
                 last: bool = m == n,
             ) -> None:  # fmt: skip
                 kind, start = tasks[i]
-                tolerance = _TOLERANCE if last else _ROUGH
+                tolerance = 1e-5 if last else 1e-4  # in the log likelihood of a row
                 climbs[i] = families[kind].climb(start, tolerance, self.deadline)
 
             parallel_for(len(tasks), task)
@@ -406,7 +386,8 @@ class Search:
 
     def merit(self, trial: Hyperparameters) -> float:
         """Return Schwarz's criterion: one more bandwidth must gain ``log(total) / 2``."""
-        penalty = 0.5 * trial.n_bandwidths * float(np.log(trial.total))
+        n_bandwidths = 1 if trial.bandwidths is None else len(trial.bandwidths)
+        penalty = 0.5 * n_bandwidths * float(np.log(trial.total))
         return trial.log_marginal_likelihood - penalty
 
     def _trial(self, family: Radial, value: float, theta: Float64Array) -> Hyperparameters:
@@ -436,21 +417,9 @@ def maximise(
 ) -> list[Hyperparameters]:
     """Return what maximises the marginal likelihood, followed by the other trials.
 
-    Parameters
-    ----------
-    X : array or CSR matrix (n, d)
-    y : float64 array (n,)
-        Of mean about 0.
-    weight : float64 array (n,)
-    kernel : Kernel
-    noise, signal : float or None
-        Variances; None where they are to be found.
-    searched : bool
-        Whether the bandwidth is searched, where the kernel has a rule for it.
-    each : bool or None
-        Whether each column has a bandwidth of its own; None takes the better by `merit`.
-    seed : int
-        Seed of the order of the rows.
+    Targets y (n,) have a mean about 0. Variances `noise` and `signal` that are None are found,
+    and the bandwidth if it is `searched` and the kernel has a rule for it. `each` says whether
+    columns have bandwidths of their own; None takes the better by `merit`.
     """
     n = len(y)
     order = draws(seed, 0x65766964).permutation(n)
@@ -468,7 +437,7 @@ def maximise(
     )
     part = replace(rows, X=X[:some], y=rows.y[:some], weight=rows.weight[:some])
     nu = smoothness(kernel)
-    if each is None and (d == 1 or d > min(_MOST_COLUMNS, some / _ROWS_EACH)):
+    if each is None and (d == 1 or d > min(_MOST_COLUMNS, some / 5)):
         each = False
     trials: list[Hyperparameters] = []
     with single_threaded_blas(), suppress(TimeIsUp):
@@ -476,7 +445,7 @@ def maximise(
             part.radial(trials, nu, each)
         elif searched and has_rule(kernel):
             few = min(some, _LEVELS[-1])
-            for factor in _BANDWIDTHS:
+            for factor in (0.25, 0.5, 1.0, 2.0, 4.0):
                 factor *= kernel.bandwidth_factor
                 candidate = kernel._replaced(bandwidth_factor=factor).resolve(X, seed)
                 trials.append(part.at(candidate, few))
@@ -485,7 +454,7 @@ def maximise(
             trials.append(part.at(kernel.resolve(X, seed), some))
         best = trials[0] if trials else None
         if best is not None and best.n_rows < many:
-            # bandwidths from a part, variances from all rows that are cheap
+            # variances are found once more on all rows that are cheap
             near = float(np.log(best.noise_variance / best.signal_variance))
             trials.insert(0, rows.at(best.kernel, many, best.bandwidths, near))
     return trials

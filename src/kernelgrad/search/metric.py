@@ -31,17 +31,16 @@ from kernelgrad.kernels.profiles import MATERN, profile
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray
 
 LEAST, MOST = 1e-7, 100.0  # lambda, of kernels with k(x, x) = 1
-SURE = 1e-2  # above this lambda float32 factorises as well
-_FADE, _MEAN, _SQUARE = 0.6, 0.9, 0.99  # of Adam: share of full steps, decay of its moments
-_FLOOR = 8.0  # logarithm by which a column may weigh less than the first
-# Smaller kernel values are raised to this: products of a few of them would be subnormal
-# numbers, with which processors are up to ten times slower.
+SURE = 1e-2  # lambda above which float32 factorises as well
+_MEAN, _SQUARE = 0.9, 0.99  # decay of the two moments of Adam
+# Kernel values are raised to this: products of a few smaller ones would be subnormal numbers,
+# with which processors are up to ten times slower.
 _NOTHING = 1e-12
 _PANEL = 256  # rows of a matrix that are worked on at a time
-_FACTOR = 4.0  # between values of lambda that are tried
-_GAIN = 1e-3  # of the objective: below, a smaller lambda is not worth it
-# Standard deviations of a normal prior on logarithms of weights around their mean: of few
-# columns that count, and of columns that all count
+_FACTOR = 4.0  # ratio of values of lambda that are tried one after another
+_GAIN = 1e-3  # gain of the objective that a smaller lambda must have
+# Standard deviations of the normal prior on logarithms of weights around their mean: the first
+# suits few columns that count, the second columns that all count.
 SPREADS = (2.0, 0.5)
 
 SHAPES = (*MATERN, np.inf)  # smoothness nu
@@ -70,12 +69,10 @@ class Sample:
     weight: Float64Array
 
     def take(self, rows: IntArray) -> Sample:
-        """Return some rows."""
         return Sample(self.X[rows], self.Y[rows], self.weight[rows])
 
     @property
     def n_rows(self) -> int:
-        """Number of rows."""
         return len(self.Y)
 
 
@@ -92,15 +89,12 @@ class Metric:
 
     @property
     def weights(self) -> Float64Array:
-        """The weights of the columns, (d,), or the matrix (d, d)."""
         return self.theta if self.groups is None else np.exp(self.theta)[self.groups]
 
     def full(self) -> Metric:
-        """Return the same metric as a matrix."""
         return Metric(np.diag(self.weights), None)
 
     def apply(self, X: AnyArray) -> AnyArray:
-        """Return the mapped rows, (m, d)."""
         M = self.weights.astype(X.dtype)
         return np.asarray(X @ M if self.groups is None else X * M)
 
@@ -117,7 +111,7 @@ class Metric:
         """Return the metric after a step; weights stay within a fixed factor of the largest."""
         theta = self.theta - step
         if self.groups is not None:
-            theta = np.maximum(theta, theta.max() - _FLOOR)
+            theta = np.maximum(theta, theta.max() - 8.0)
         return replace(self, theta=theta)
 
     def times(self, factor: float) -> Metric:
@@ -127,7 +121,6 @@ class Metric:
 
     @property
     def largest(self) -> float:
-        """The largest weight, or the largest singular value of the matrix."""
         return float(np.linalg.norm(self.weights, np.inf if self.groups is not None else 2))
 
 
@@ -257,16 +250,6 @@ def gradient(machine: Machine, sample: Sample) -> tuple[float, Float64Array, flo
     return value, machine.metric.slope(X, Z, G), by_ridge
 
 
-def held_out_errors(
-    K: Float64Array, cross: AnyArray, ridge: float, sample: Sample, held: Sample
-) -> Float64Array:
-    """Return the squared errors (n,) on the rows `held`, predicted from the m rows of `sample`.
-
-    K (m, m) holds the kernel values of `sample`, `cross` (n, m) those of `held` with `sample`.
-    """
-    return squared_errors(cross, coefficients(K, ridge, sample), held)
-
-
 def coefficients(K: Float64Array, ridge: float, sample: Sample) -> Float64Array | None:
     """Return the coefficients (m, C) of the ridge regression; None if K is not definite."""
     H = K.copy()
@@ -284,11 +267,9 @@ def squared_errors(cross: AnyArray, a: Float64Array | None, held: Sample) -> Flo
 
 @dataclass(frozen=True)
 class Schedule:
-    """The rows of a subset, the number of steps, and the length of the first steps."""
-
-    n_rows: int
+    n_rows: int  # rows of a subset
     n_steps: int
-    length: float = 0.1
+    length: float = 0.1  # length of the first steps
 
 
 def subsets(n: int, size: int, seed: Sequence[int]) -> Callable[[], IntArray]:
@@ -317,18 +298,8 @@ def descend(
 ) -> Machine:
     """Return the machine after some steps of Adam, each on another random subset.
 
-    Parameters
-    ----------
-    machine, sample, schedule
-        Where to start, all rows, and how far to go.
-    seed : sequence of int
-        Seed of the subsets.
-    alpha : float or None
-        The penalty where it is given: lambda is then alpha times the rows of a subset.
-    gamma : float or None
-        The bandwidth where it is given: the largest weight is then ``sqrt(2 gamma)``.
-    over : function
-        Whether to stop.
+    With `alpha` lambda is alpha times the rows of a subset, with `gamma` the largest weight is
+    ``sqrt(2 gamma)``; `over` says whether time is up.
     """
     size = min(schedule.n_rows, sample.n_rows)
     draw = subsets(sample.n_rows, size, seed)
@@ -350,7 +321,8 @@ def descend(
         g: Any = np.append(by_theta.ravel(), found[2])
         mean = _MEAN * mean + (1 - _MEAN) * g
         square = _SQUARE * square + (1 - _SQUARE) * g * g
-        fade = min(1.0, (1.0 - (t - 1) / schedule.n_steps) / (1.0 - _FADE))
+        # full steps for 60 % of the way, then shorter ones
+        fade = min(1.0, (1.0 - (t - 1) / schedule.n_steps) / (1.0 - 0.6))
         unit = (mean / (1 - _MEAN**t)) / (np.sqrt(square / (1 - _SQUARE**t)) + 1e-8)
         move = fade * length * unit
         metric = machine.metric.moved(move[:-1].reshape(theta.shape))

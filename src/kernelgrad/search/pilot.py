@@ -20,6 +20,7 @@ from kernelgrad.data import ArraySource
 from kernelgrad.functions.scaling import HEAVY, TAIL, InputScaling
 from kernelgrad.kernels import Gaussian, Kernel, Laplacian
 from kernelgrad.losses import SquaredError
+from kernelgrad.search import metric as loo
 from kernelgrad.search.metric import (
     LEAST,
     MOST,
@@ -29,57 +30,36 @@ from kernelgrad.search.metric import (
     Metric,
     Sample,
     Schedule,
-    best_ridge,
-    coefficients,
-    descend,
-    held_out_errors,
-    judged,
-    kernel_matrix,
-    kernel_of,
-    ridge_errors,
-    squared_distances,
-    squared_errors,
 )
 from kernelgrad.tasks import Classification, Task
 from kernelgrad.training_rows import TrainingRows, no_rows
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 
-POOL_ROWS, _POOL_CELLS = 50_000, 2e7
-MOST_COLUMNS = 2000  # whose weights are learned, and rows are dense for
-LEAST_ROWS = 40  # to learn weights from
-FULL_COLUMNS = 300
-# Subsets grow while candidates get fewer: rows, steps, and how long they are. The last is for
-# many rows alone. Twice the steps changed no error by more than its standard error.
-_ZEROTH, _FIRST, _SECOND, _THIRD = (
-    (300, 12, 0.1),
-    (300, 20, 0.2),
-    (500, 15, 0.15),
-    (1000, 12, 0.1),
-)
-_MANY = 4000
-_MATRIX = (500, 40, 0.03)  # with shorter steps
-# Where bandwidths of the order of the distances explain next to nothing, or, with rows enough
-# for it to matter, less than a third of the variation, weights are learned once more, from
-# narrow bandwidths and more rows: fine structure in few columns shows there only.
-_NARROW, _NARROWER, _UNEXPLAINED = (1000, 20, 0.2), 4.0, (-0.05, -0.25)
-_JUDGED = 500  # rows of a subset that machines are compared on
-_FEW, _SOME = 500, 2000  # the two sizes that tell how lambda moves
-RIDGE = 0.1
-_FACTORS = (0.25, 0.5, 1.0, 2.0)  # of the median bandwidth
-_FURTHER = 4  # steps beyond an end of them
-_ROBUST = 3.0  # deviations at which targets of robust losses are cut
-_TASK_BYTES = 80e6  # of a task with 2,000 rows: two float64 matrices, and parts of others
+MOST_COLUMNS = 2000  # columns up to which rows are made dense and weights are learned
+LEAST_ROWS = 40  # rows from which weights are learned
+FULL_COLUMNS = 300  # columns up to which a matrix is learned
+# Rounds: rows of a subset, steps, and the length of a step. Subsets grow while candidates get
+# fewer. Twice the steps changed no error by more than its standard error.
+_EQUAL, _WEIGHTED, _FINAL = (300, 12, 0.1), (300, 20, 0.2), (500, 15, 0.15)
+_LAST, _MATRIX = (1000, 12, 0.1), (500, 40, 0.03)  # for many rows; for a matrix
+_MANY = 4000  # rows from which there is a last round
+# Fine structure in few columns shows from narrow bandwidths and more rows only. Weights are
+# learned once more from there if the best score is above the first number, which is nothing
+# explained, or with more than 32,000 rows above the second, a third of the variation.
+_NARROW, _UNEXPLAINED = (1000, 20, 0.2), (-0.05, -0.25)
+_JUDGED = 500  # rows of a subset on which machines are compared
+_FEW, _SOME = 500, 2000  # two numbers of rows from which lambda is extrapolated
+RIDGE = 0.1  # lambda from which searches start
 _FOLDS = 3
-_CLOSE = 0.3  # scores so close may change places with more rows
-_FAR_ROWS = 32_000  # as far as two sizes of hundreds and thousands tell
-# What a rough kernel gains beside a smooth one with each four times more rows, in logarithms
-# of squared errors, beyond what two small sizes tell: functions of tables are seldom smooth.
+_CLOSE = 0.3  # difference of scores that more rows may turn around
+_FAR_ROWS = 32_000  # rows up to which two sizes of hundreds and thousands tell
+# Gain of a rough kernel over a smooth one with each four times more rows, in logarithms of
+# squared errors, beyond what two small sizes tell: functions of tables are seldom smooth.
 _ROUGH = 0.04
-_LOWER = (1.0, 0.2)  # of a lambda found on 500 rows, on 2,000
-_TURNS_ROWS = 1500  # up to which weights are learned in turns, to be sure of them
-_PRIOR_ROWS = 8000  # of more rows a tight prior changes nothing
-FALLBACK_ALPHA = 1e-6  # where there is nothing to learn from
-STREAM_ROWS = 100_000  # that a stream is taken for, whose length nobody knows
+_LOWER = (1.0, 0.2)  # factors on lambda of which the better one counts on more rows
+_TURNS_ROWS = 1500  # rows up to which weights are learned in turns, to be sure of them
+FALLBACK_ALPHA = 1e-6  # alpha if there is nothing to learn from
+STREAM_ROWS = 100_000  # rows that a stream of unknown length counts as
 AS_GIVEN = "the metric is given, or None"
 EQUAL = "equal weights: no column to weigh against another, or too few rows"
 _TAG = 0x70696C6F
@@ -87,45 +67,24 @@ _TAG = 0x70696C6F
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a study may choose; what is a number or an array is given.
+    """Parameters of a search; a number or an array is fixed by the user and not searched."""
 
-    Attributes
-    ----------
-    shapes : tuple of float
-        Smoothnesses to choose from; empty where no metric can be learned.
-    kernels : tuple of Kernel
-        Kernels to choose from where the rows do not allow a metric.
-    metric : "auto", "diagonal", "full", None or array
-    gamma, alpha : float or None
-        None means that the study finds it.
-    scaled : "auto", "robust", "ranks", True or False
-        Scaling of the columns; True is by standard deviations.
-    bandwidth_factor : float
-        Multiplies the bandwidth that is found.
-    laplacian : bool
-        Whether the Laplacian kernel may be taken too.
-    bandwidths : bool
-        Whether `kernels` are to have the bandwidth that suits them.
-    """
-
-    shapes: tuple[float, ...]
-    kernels: tuple[Kernel, ...]
+    shapes: tuple[float, ...]  # smoothnesses; empty if no metric can be learned
+    kernels: tuple[Kernel, ...]  # kernels to choose from if the rows do not allow a metric
     metric: Any
     gamma: float | None = None
     alpha: float | None = None
-    scaled: bool | str = "auto"
+    scaled: bool | str = "auto"  # scaling of the columns, as the parameter `standardize`
     bandwidth_factor: float = 1.0
-    laplacian: bool = False
-    bandwidths: bool = False
+    laplacian: bool = False  # True if the Laplacian kernel is a candidate
+    bandwidths: bool = False  # True if `kernels` have a bandwidth to search
 
     @property
     def learns(self) -> bool:
-        """Whether the study learns weights of the columns."""
         return isinstance(self.metric, str)
 
     @property
     def given(self) -> Float64Array | None:
-        """The metric that is given, (d,) or (d, r); None if there is none."""
         fixed = self.metric is not None and not self.learns
         return np.asarray(self.metric, np.float64) if fixed else None
 
@@ -146,13 +105,12 @@ class Pool:
 
     @property
     def varies(self) -> bool:
-        """Whether there are three rows or more and the targets differ."""
         return len(self.Y) >= 3 and bool((self.Y != 0).any())
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a study found; ``alpha`` is the penalty for the squared loss on all rows."""
+    """Result of a search; ``alpha`` is the penalty for the squared loss on all rows."""
 
     kernel: Kernel
     scaling: InputScaling | None
@@ -169,33 +127,28 @@ class ScaledSample(Sample):
     numbers: IntArray
 
     def take(self, rows: IntArray) -> Sample:
-        """Return some rows."""
         at = self.numbers[rows]
         X = np.asarray(self.scaling.apply(self.X[at]), np.float64)
         return Sample(X, self.Y[at], self.weight[at])
 
     def only(self, rows: IntArray) -> ScaledSample:
-        """Return the sample of some of these rows, not yet scaled."""
         return replace(self, numbers=self.numbers[rows])
 
     @property
     def n_rows(self) -> int:
-        """Number of rows."""
         return len(self.numbers)
 
 
 def draw_pool(rows: TrainingRows, seed: int, memory_limit: float | None = None) -> Pool:
     """Return up to 50,000 random training rows, within a quarter of the memory limit."""
     limit = np.inf if memory_limit is None else max(LEAST_LIMIT, memory_limit)
-    cells = min(_POOL_CELLS, limit / (4 * 8))
-    most = int(min(POOL_ROWS, max(1000, cells // rows.source.n_features)))
+    cells = min(2e7, limit / (4 * 8))
+    most = int(min(50_000, max(1000, cells // rows.source.n_features)))
     n, batch = rows.n_train, rows.source.take(rows.sample(most, purpose_rng(seed, 0)))
     if not rows.in_memory:  # what follows takes some of them again
         source = ArraySource(batch.X, batch.y, batch.sample_weight, checked=True)
-        rows, batch = (
-            replace(rows, source=source, held=no_rows()),
-            source.read(0, len(batch.rows)),
-        )
+        rows = replace(rows, source=source, held=no_rows())
+        batch = source.read(0, len(batch.rows))
     X, y, weight, numbers = rows.usable(batch)
     if not len(y):
         return Pool(rows, X, np.empty((0, 1)), weight, n, numbers)
@@ -204,8 +157,8 @@ def draw_pool(rows: TrainingRows, seed: int, memory_limit: float | None = None) 
 
 
 def study_tasks(memory_limit: float | None) -> int:
-    """Return how many tasks of a study may run at the same time within a limit in bytes."""
-    most = sys.maxsize if memory_limit is None else int(memory_limit / _TASK_BYTES)
+    # a task with 2,000 rows has two float64 matrices and parts of others: 80 MB
+    most = sys.maxsize if memory_limit is None else int(memory_limit / 80e6)
     return max(1, most)
 
 
@@ -247,7 +200,7 @@ def targets_of(task: Task, y: AnyArray, weight: Float64Array) -> Float64Array:
         Y = np.log1p(Y / np.maximum(np.average(Y, axis=0, weights=weight), 1e-300))
     elif not isinstance(task.loss, SquaredError):
         low, mid, high = np.quantile(Y, [0.25, 0.5, 0.75], axis=0)
-        wide = np.where(high > low, _ROBUST * (high - low), np.inf)
+        wide = np.where(high > low, 3.0 * (high - low), np.inf)
         Y = np.clip(Y, mid - wide, mid + wide)
     rounding = 1e-12 * np.abs(Y).max(initial=0.0)
     Y = Y - np.average(Y, axis=0, weights=weight)
@@ -265,11 +218,10 @@ def study(
     """Return the machine with the smallest errors on rows that it was not trained on.
 
     Weights of columns are learned for several shapes beside machines with equal weights, on
-    random subsets that grow while candidates get fewer (see
-    :mod:`kernelgrad.search.metric`). Weights are kept only if they lower
-    the errors by at least a standard error of the paired difference. With few rows the errors
-    are those on thirds of the rows that the weights were not learned from; these thirds also
-    choose the prior of the weights, and the mean of the targets must be worse as well.
+    random subsets that grow while candidates get fewer (:mod:`kernelgrad.search.metric`).
+    Weights are kept only if they lower the errors by a standard error of the paired difference.
+    With few rows the errors are those on thirds of the rows that the weights were not learned
+    from; these thirds also choose the prior, and the mean of the targets must be worse as well.
     """
     X = dense(pool.X)
     d = X.shape[1]
@@ -292,8 +244,8 @@ def study(
         def task(i: int) -> None:
             k, machine = machines[i]
             schedule = Schedule(min(rows, taught[k].n_rows), steps, length)
-            machine = descend(machine, taught[k], schedule, [seed, _TAG, rows], **given)
-            done[i] = k, judged(machine, judges[k])
+            machine = loo.descend(machine, taught[k], schedule, [seed, _TAG, rows], **given)
+            done[i] = k, loo.judged(machine, judges[k])
 
         parallel_for(len(machines), task)
         rounds.extend(_told(machine, scalings[k]) for k, machine in done)
@@ -302,7 +254,7 @@ def study(
     # a metric that is given is part of the scalings
     equal = Metric(np.zeros(1), np.zeros(scalings[0].width(d), np.intp))
     ends = sorted({min(wanted.shapes), max(wanted.shapes)})
-    isotropic = train([(0, _start(judges[0][0], nu, equal, wanted)) for nu in ends], *_ZEROTH)
+    isotropic = train([(0, _start(judges[0][0], nu, equal, wanted)) for nu in ends], *_EQUAL)
     n_groups = int(groups.max()) + 1
     if why_not(wanted, pool) is None and n_groups > 1:
         start = {m.nu: _grouped(m, groups) for _, m in isotropic}
@@ -311,23 +263,23 @@ def study(
         }
         own = [(0, machine) for machine in tried.values()]
         own += [(k, start[isotropic[0][1].nu]) for k in range(1, len(samples))]
-        few = len(pool.Y) <= _TURNS_ROWS  # which teach and judge
-        learned = train(own, *_FIRST)
+        few = len(pool.Y) <= _TURNS_ROWS  # the same rows teach and judge
+        learned = train(own, *_WEIGHTED)
         found = min(learned[0][1].score, isotropic[0][1].score)
         hidden: list[tuple[int, Machine]] = []
         little = found > _UNEXPLAINED[pool.n_rows > _FAR_ROWS]
         if len(pool.Y) >= _MANY and wanted.gamma is None and little:
             wide = [_grouped(_start(judges[0][0], nu, equal, wanted), groups) for nu in ends]
-            narrow = [replace(m, metric=m.metric.times(_NARROWER)) for m in wide]
+            narrow = [replace(m, metric=m.metric.times(4.0)) for m in wide]
             hidden = train([(0, machine) for machine in narrow], *_NARROW)
-        if not few and len(pool.Y) <= _PRIOR_ROWS:
+        if not few and len(pool.Y) <= 8000:  # with more rows a tight prior changes nothing
             k, machine = learned[0]
             tighter = [replace(start[min(ends)], nu=machine.nu, spread=s) for s in SPREADS[1:]]
-            variants = [learned[0], *train([(k, each) for each in tighter], *_FIRST)]
+            variants = [learned[0], *train([(k, each) for each in tighter], *_WEIGHTED)]
             learned[0] = min(variants, key=lambda item: item[1].score)
         best = [learned[0], *_rivals(learned, wanted.shapes), isotropic[0]]
         # few rows would be seen again and again
-        ranked = train(best, *_SECOND) if len(pool.Y) > _SECOND[0] else [learned[0], best[-1]]
+        ranked = train(best, *_FINAL) if len(pool.Y) > _FINAL[0] else [learned[0], best[-1]]
         if hidden and not over():
             more = train(hidden, *_NARROW)
             ranked = sorted([*ranked, *more], key=lambda item: item[1].score)
@@ -349,9 +301,9 @@ def study(
             means = np.maximum([each.mean() for each in errors], 1e-300)
             gain = 0.5 * float(np.log(means[0] / means[1]))
             if which:
-                k, machine = train([(k, starts[which])], *_FIRST)[0]
-                if len(pool.Y) > _SECOND[0]:
-                    k, machine = train([(k, machine)], *_SECOND)[0]
+                k, machine = train([(k, starts[which])], *_WEIGHTED)[0]
+                if len(pool.Y) > _FINAL[0]:
+                    k, machine = train([(k, machine)], *_FINAL)[0]
                 ranked = [(k, machine), (rival_at, rival)]
         if wanted.metric == "auto" and not _pays(gain, *errors):
             k, machine = rival_at, rival
@@ -360,7 +312,7 @@ def study(
             contenders = [(k, machine), *alike]
             k, machine = _fit_for_many(contenders, taught, judges, seed, pool.n_rows)
         if len(machine.metric.theta) > 1 and len(pool.Y) >= _MANY:
-            k, machine = train([(k, machine)], *_THIRD)[0]
+            k, machine = train([(k, machine)], *_LAST)[0]
         if wanted.metric == "full":
             machine = replace(machine, metric=machine.metric.full())
             k, machine = train([(k, machine)], *_MATRIX)[0]
@@ -368,11 +320,11 @@ def study(
         others = [nu for nu in wanted.shapes if nu not in ends]
         more = [(0, replace(isotropic[0][1], nu=nu)) for nu in others]
         more += [(k, isotropic[0][1]) for k in range(1, len(samples))]
-        k, machine = train([*isotropic, *more], *_SECOND)[0]
+        k, machine = train([*isotropic, *more], *_FINAL)[0]
     if wanted.gamma is None:
         machine = replace(machine, metric=machine.metric.times(1 / wanted.bandwidth_factor))
     kernel, scaling = _settled(machine, scalings[k])
-    ridge_start, matrix = machine.ridge, partial(kernel_matrix, machine)
+    ridge_start, matrix = machine.ridge, partial(loo.kernel_matrix, machine)
     searched = wanted.alpha is None and wanted.gamma is None and not over()
     # its values need a compiled loop, for which the fit of a few rows should not wait
     if wanted.laplacian and searched and len(pool.Y) > _TURNS_ROWS:
@@ -416,7 +368,7 @@ def _fit_for_many(
     if n_rows <= _TURNS_ROWS or len(best) == 1:
         return ranked[0]
     duel = [
-        (partial(kernel_matrix, machine), machine.ridge, taught[k], judges[k])
+        (partial(loo.kernel_matrix, machine), machine.ridge, taught[k], judges[k])
         for k, machine in best.values()
     ]
     further = max(0.0, float(np.log(min(n_rows, _FAR_ROWS) / _SOME) / np.log(_SOME / _FEW)))
@@ -444,11 +396,11 @@ def _duel(contenders: Sequence[Any], seed: int, n_rows: int) -> list[float]:
         mixed = purpose_rng(seed, 8).permutation(taught.n_rows)
         rows = taught.take(np.sort(mixed[: sizes[at]]))
         K = matrix(rows)
-        solved = [coefficients(K, max(LEAST, ridge * factor), rows) for factor in _LOWER]
+        solved = [loo.coefficients(K, max(LEAST, ridge * factor), rows) for factor in _LOWER]
         errors = []
         for judge in judges:
             cross = matrix(judge, rows)
-            errors.append([judge.weight * squared_errors(cross, a, judge) for a in solved])
+            errors.append([judge.weight * loo.squared_errors(cross, a, judge) for a in solved])
         found[which, at] = np.concatenate(errors, axis=1).mean(axis=1)
 
     parallel_for(len(contenders) * len(sizes), task)
@@ -493,9 +445,8 @@ def _split(samples: Sequence[Sample], seed: int) -> tuple[list[Sample], list[lis
 
 
 def _start(sample: Sample, nu: float, metric: Metric, wanted: Wanted) -> Machine:
-    """Return the machine whose bandwidth is the median distance of the rows, or as given."""
     Z = metric.apply(sample.X)
-    pairs = squared_distances(Z)[np.triu_indices(len(Z), 1)]
+    pairs = loo.squared_distances(Z)[np.triu_indices(len(Z), 1)]
     pairs = pairs[pairs > 0]
     median = float(np.sqrt(np.median(pairs))) if len(pairs) else 1.0
     if wanted.gamma is None:
@@ -506,7 +457,6 @@ def _start(sample: Sample, nu: float, metric: Metric, wanted: Wanted) -> Machine
 
 
 def _grouped(machine: Machine, groups: IntArray) -> Machine:
-    """Return the same machine with a separate weight for each group of columns."""
     theta = np.full(int(groups.max()) + 1, machine.metric.theta[0])
     return replace(machine, metric=Metric(theta, groups))
 
@@ -564,11 +514,12 @@ def _errors_in_turns(
         held = np.sort(mixed[fold::_FOLDS])
         rest = np.setdiff1d(mixed, held)
         rows = samples[k].take(rest)
-        schedule = Schedule(min(_FIRST[0], len(rest)), *_FIRST[1:])
-        learned = descend(start, rows, schedule, [seed, _TAG, fold], **given)
+        schedule = Schedule(min(_WEIGHTED[0], len(rest)), *_WEIGHTED[1:])
+        learned = loo.descend(start, rows, schedule, [seed, _TAG, fold], **given)
         others = samples[k].take(held)
-        K, cross = kernel_matrix(learned, rows), kernel_matrix(learned, others, rows)
-        errors[which, held] = held_out_errors(K, cross, learned.ridge, rows, others)
+        K, cross = loo.kernel_matrix(learned, rows), loo.kernel_matrix(learned, others, rows)
+        solved = loo.coefficients(K, learned.ridge, rows)
+        errors[which, held] = loo.squared_errors(cross, solved, others)
 
     parallel_for(len(starts) * _FOLDS, task)
     return errors * samples[0].weight
@@ -592,11 +543,7 @@ def _penalty(
     def best(parts: list[Sample], start: float) -> tuple[float, list[dict[str, Any]]]:
         ridge, tried = ridge_of([matrix(part) for part in parts], parts, start)
         m = parts[0].n_rows
-        told = [
-            {"alpha": r / m, "gamma": gamma, "score": -v, "loss": v, "rows": m}
-            for r, v in tried
-        ]
-        return ridge, told
+        return ridge, [trial(r / m, gamma, v, m) for r, v in tried]
 
     n = sample.n_rows
     if over():
@@ -609,9 +556,16 @@ def _penalty(
     if over():
         return few / n_rows, trials
     ridge, more = best(many, few)
-    return carried(few, ridge, many[0].n_rows / min(_FEW, n // 2), many[0].n_rows, n_rows), [
-        *trials, *more
-    ]  # fmt: skip
+    growth = many[0].n_rows / min(_FEW, n // 2)
+    return carried(few, ridge, growth, many[0].n_rows, n_rows), [*trials, *more]
+
+
+def trial(
+    alpha: float, gamma: float | None, loss: float, rows: int, **more: Any
+) -> dict[str, Any]:
+    """Return an entry of ``history_["search"]``."""
+    entry = {"alpha": alpha, "gamma": gamma, "score": -loss, "loss": loss, "rows": rows}
+    return entry | more
 
 
 def ridge_of(
@@ -626,12 +580,12 @@ def ridge_of(
             r, p = divmod(i, len(parts))
             dtype: Any = np.float32 if ridges[r] > SURE else np.float64
             K: FloatArray = matrices[p].astype(dtype)
-            found[r, p] = ridge_errors(K, parts[p], ridges[r])[0]
+            found[r, p] = loo.ridge_errors(K, parts[p], ridges[r])[0]
 
         parallel_for(found.size, task)
         return [float(v) for v in found.mean(axis=1)]
 
-    return best_ridge(values, start)
+    return loo.best_ridge(values, start)
 
 
 def _laplacian(parts: Sequence[Sample]) -> tuple[float, float, float]:
@@ -648,8 +602,7 @@ def _laplacian(parts: Sequence[Sample]) -> tuple[float, float, float]:
         ridge, tried = ridge_of([np.exp(-gamma * d) for d in D], parts, RIDGE)
         return min(v for _, v in tried), gamma, ridge
 
-    found: tuple[float, float, float] = best_factor(value)
-    return found
+    return best_factor(value)  # type: ignore[no-any-return]
 
 
 def best_factor(value: Callable[[float], Any]) -> Any:
@@ -657,8 +610,8 @@ def best_factor(value: Callable[[float], Any]) -> Any:
 
     The factors go from 1/4 to 2, and beyond while the smallest is at an end.
     """
-    found = {factor: value(factor) for factor in _FACTORS}
-    for _ in range(_FURTHER):
+    found = {factor: value(factor) for factor in (0.25, 0.5, 1.0, 2.0)}
+    for _ in range(4):
         best = min(found, key=lambda factor: found[factor][0])
         if best not in (min(found), max(found)):
             break
@@ -676,19 +629,18 @@ def carried(few: float, many: float, growth: float, rows: int, n_rows: int) -> f
 
 def _settled(machine: Machine, scaling: InputScaling) -> tuple[Kernel, InputScaling]:
     """Return the kernel and scaling of a machine; the largest learned weight becomes 1."""
-    kernel, metric = kernel_of(machine.nu, machine.gamma), machine.metric
+    kernel, metric = loo.kernel_of(machine.nu, machine.gamma), machine.metric
     if metric.groups is not None and len(metric.theta) == 1:
         return kernel, scaling
     return kernel, scaling.with_metric(metric.weights / metric.largest)
 
 
 def _told(machine: Machine, scaling: InputScaling) -> dict[str, Any]:
-    """Return the entry of a machine in ``history_["metric"]``."""
     metric = machine.metric
     name = "matrix" if metric.groups is None else "weights"
     if metric.groups is not None and len(metric.theta) == 1:
         name = "equal weights"
-    kernel = kernel_of(machine.nu, machine.gamma)
+    kernel = loo.kernel_of(machine.nu, machine.gamma)
     return {
         "round": name,
         "kernel": repr(kernel),

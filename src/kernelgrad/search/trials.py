@@ -15,26 +15,15 @@ from kernelgrad.callbacks import Deadline
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Gaussian, Kernel, PrecomputedKernel
 from kernelgrad.losses import SquaredError
+from kernelgrad.search import pilot
 from kernelgrad.search.metric import LEAST, MOST, Sample, kernel_of, ridge_errors
-from kernelgrad.search.pilot import (
-    RIDGE,
-    Found,
-    Pool,
-    Wanted,
-    best_factor,
-    purpose_rng,
-    ridge_of,
-)
+from kernelgrad.search.pilot import Found, Pool, Wanted
 from kernelgrad.solvers import CachedBlockDescent, NewtonCG, Problem, WorkingSet
 
-_PLAIN_ROWS = 1000
-_RATIOS = (16.0, 4.0, 1.0, 0.25)  # alpha of another loss, beside that of the squared loss
-_OWN_ROWS, _OWN_HELD, _OWN_STEPS, _FOLDS = 1000, 4000, 50, 3
-# Blocks that tell gamma for block descent: rows, centres, blocks; factors, up to which
-TRIAL_ROWS, _TRIAL_WIDTH, _TRIAL_BLOCKS = 30_000, 512, 8
-_TRIAL_FACTOR, _MOST_FACTOR = 2.0, 16.0
-_RISE = 0.01  # of the loss, after which narrower kernels may still have a smaller one
-_MANY_ROWS = 100_000  # whose fit takes many times the seconds of some more trials
+_OWN_ROWS, _OWN_HELD, _FOLDS = 1000, 4000, 3  # rows to fit and to compare, and folds
+TRIAL_ROWS = 30_000  # rows of trials of block descent, and rows from which there are any
+_TRIAL_FACTOR, _MOST_FACTOR = 2.0, 16.0  # factors on gamma: of a step, and the largest
+_MANY_ROWS = 100_000  # rows whose fit takes many times the seconds of some more trials
 
 
 def plain_study(pool: Pool, wanted: Wanted, seed: int) -> Found:
@@ -44,7 +33,7 @@ def plain_study(pool: Pool, wanted: Wanted, seed: int) -> Found:
     """
     kernels, alpha = wanted.kernels, wanted.alpha
     n = len(pool.Y)
-    index = np.sort(purpose_rng(seed, 3).permutation(n)[:_PLAIN_ROWS])
+    index = np.sort(pilot.purpose_rng(seed, 3).permutation(n)[:1000])
     X, weight = pool.X, pool.weight
     scaling = None
     stationary = all(kernel.is_stationary for kernel in kernels)
@@ -74,18 +63,15 @@ def plain_study(pool: Pool, wanted: Wanted, seed: int) -> Found:
         unit = max(float(np.diag(K).mean()), 1e-300)
         m, gamma = len(K), getattr(kernel, "gamma", None)
         if alpha is None:
-            ridge, tried = ridge_of([K / unit], [sample], RIDGE)
+            ridge, tried = pilot.ridge_of([K / unit], [sample], pilot.RIDGE)
         else:
             ridge = float(np.clip(alpha * m / unit, LEAST, MOST))
             tried = [(ridge, ridge_errors(K / unit, sample, ridge)[0])]
-        trials.extend(
-            {"alpha": r * unit / m, "gamma": gamma, "score": -v, "loss": v, "rows": m}
-            for r, v in tried
-        )
+        trials.extend(pilot.trial(r * unit / m, gamma, v, m) for r, v in tried)
         return min(v for _, v in tried), kernel, ridge * unit
 
     found = [
-        best_factor(partial(value, kernel)) if wanted.bandwidths else value(kernel, 1.0)
+        pilot.best_factor(partial(value, kernel)) if wanted.bandwidths else value(kernel, 1.0)
         for kernel in kernels
     ]
     _, kernel, ridge = min(found, key=lambda item: item[0])
@@ -105,7 +91,7 @@ def own_ratio(
     if solver is None or n < 2 * _FOLDS or deadline.over:
         return 1.0, []
     solve = solver.path
-    order = purpose_rng(seed, 4).permutation(n)
+    order = pilot.purpose_rng(seed, 4).permutation(n)
     folds = _FOLDS if n < _OWN_ROWS * 3 // 2 else 1
     train = min(_OWN_ROWS, n - n // _FOLDS)
     losses: dict[float, list[float]] = {}
@@ -120,11 +106,11 @@ def own_ratio(
             held = pool.rows.validation(1, 0.0, rows=np.sort(pool.numbers[others]))
             assert held.loss is not None
             alphas = [base * ratio for ratio in ratios]
-            _, found = solve(problem, batch, alphas, held.X, _OWN_STEPS)
+            _, found = solve(problem, batch, alphas, held.X, 50)
             for ratio, raw in zip(ratios, found, strict=True):
                 losses.setdefault(ratio, []).append(held.loss(raw))
 
-    path([ratio * _unit(pool, problem) for ratio in _RATIOS])
+    path([ratio * _unit(pool, problem) for ratio in (16.0, 4.0, 1.0, 0.25)])
     for _ in range(3):  # no end of the path is taken unseen
         best = min(losses, key=lambda r: np.mean(losses[r]))
         if best not in (min(losses), max(losses)) or deadline.over:
@@ -132,11 +118,7 @@ def own_ratio(
         path([best * 4.0, best * 16.0] if best == max(losses) else [best / 4, best / 16])
     mean = {ratio: float(np.mean(found)) for ratio, found in sorted(losses.items())}
     best = min(mean, key=mean.__getitem__)
-    told = [
-        {"alpha": base * ratio, "gamma": None, "score": -loss, "loss": loss, "rows": train}
-        for ratio, loss in mean.items()
-    ]
-    return best, told
+    return best, [pilot.trial(base * ratio, None, loss, train) for ratio, loss in mean.items()]
 
 
 def _unit(pool: Pool, problem: Problem) -> float:
@@ -161,19 +143,18 @@ def descent_kernel(
 ) -> tuple[Kernel, list[dict[str, Any]]]:
     """Return the kernel with which block descent has the smallest loss, and the trials.
 
-    A bandwidth that suits an exact solution of a thousand rows may be too wide for blocks of
-    many more, which are sums over few centres: what is as smooth hardly tells them apart. Some
-    blocks on the pool are compared on other rows, for gamma times powers of two, up to a clear
-    rise. From 100,000 rows on the next smoother and rougher of `shapes` are tried too, and so
-    on while they gain, and a gamma between the powers.
+    Sums over few centres of many rows need a narrower kernel than an exact solution of a
+    thousand rows. Some blocks on the pool are compared on other rows, for gamma times powers of
+    two, up to a clear rise. From 100,000 rows on the next smoother and rougher of `shapes` are
+    tried too, and so on while they gain, and a gamma between the powers.
     """
     kernel, n = problem.kernel, len(pool.Y)
-    order = purpose_rng(seed, 5).permutation(n)
+    order = pilot.purpose_rng(seed, 5).permutation(n)
     held = np.sort(pool.numbers[order[: min(n // 5, _OWN_HELD)]])
     rows = pool.rows.take(np.sort(pool.numbers[order[n // 5 :][:TRIAL_ROWS]]))
     others = pool.rows.validation(1, 0.0, rows=held)
     assert others.loss is not None
-    solver = CachedBlockDescent(block_size=_TRIAL_WIDTH, tol=0.0)
+    solver = CachedBlockDescent(block_size=512, tol=0.0)
     many = pool.n_rows >= _MANY_ROWS
     shapes = sorted(shapes) if many else []
     nu = np.inf if isinstance(kernel, Gaussian) else getattr(kernel, "nu", None)
@@ -192,7 +173,7 @@ def descent_kernel(
                 return np.inf
             one = replace(problem, kernel=candidate(shape, factor), fixed_rows=True)
             state = solver.init(one, rows)
-            for _ in range(_TRIAL_BLOCKS):
+            for _ in range(8):
                 solver.step(one, state, rows)
             assert others.loss is not None
             losses[shape, factor] = others.loss(
@@ -217,12 +198,11 @@ def descent_kernel(
         vertex = 0.5 * (low - high) / max(low - 2.0 * mid + high, 1e-300)
         between = factor * _TRIAL_FACTOR ** float(np.clip(vertex, -1.0, 1.0))
         factor = min((factor, between), key=partial(loss, at))
-    told = [
-        {"alpha": problem.alpha, "gamma": tried.get_params()["gamma"], "kernel": repr(tried),
-         "score": -value, "loss": value, "rows": rows.n_rows}
-        for tried, value in ((candidate(*where), value) for where, value in losses.items())
-    ]  # fmt: skip
-    return candidate(at, factor), told
+    tried = [(candidate(*where), value) for where, value in losses.items()]
+    return candidate(at, factor), [
+        pilot.trial(problem.alpha, k.get_params()["gamma"], v, rows.n_rows, kernel=repr(k))
+        for k, v in tried
+    ]
 
 
 def narrowed(loss: Callable[[float], float], factor: float) -> float:
@@ -233,7 +213,7 @@ def narrowed(loss: Callable[[float], float], factor: float) -> float:
     best = factor
     while factor < _MOST_FACTOR:
         factor *= _TRIAL_FACTOR
-        if loss(factor) > (1 + _RISE) * loss(best):
+        if loss(factor) > 1.01 * loss(best):
             break
         best = min((best, factor), key=loss)
     return best

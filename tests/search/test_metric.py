@@ -4,33 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 from cases import every
-from kernelgrad.files.records import Record
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Gaussian, Laplacian, Matern
-from kernelgrad.search.metric import (
-    LEAST,
-    MOST,
-    SHAPES,
-    Machine,
-    Metric,
-    Sample,
-    Schedule,
-    best_ridge,
-    descend,
-    evaluate,
-    gradient,
-    held_out_errors,
-    inverse,
-    judged,
-    kernel_matrix,
-    kernel_of,
-    smoothness,
-    squared_distances,
-    subsets,
-)
+from kernelgrad.search import metric as fit
+from kernelgrad.search.metric import LEAST, MOST, SHAPES, Machine, Metric, Sample, Schedule
 from oracles_metric import objective, slope
 
 GROUPS = np.array([0, 1, 1, 2])
@@ -58,17 +37,17 @@ def diagonal():
 def test_errors_left_out_are_those_of_fits_without_the_row(nu, metric):
     s = sample()
     M = metric.weights if metric.groups is None else np.diag(metric.weights)
-    value, errors = evaluate(Machine(nu, metric, 0.05), s)
+    value, errors = fit.evaluate(Machine(nu, metric, 0.05), s)
     expected, expected_errors = objective(nu, M, s.X, s.Y, s.weight, 0.05)
     np.testing.assert_allclose(value, expected, rtol=1e-10)
     np.testing.assert_allclose(errors, expected_errors, rtol=1e-8)
     rest = s.take(np.arange(1, 24))
     machine, others = Machine(nu, metric, 0.05), s.take(np.arange(3))
-    K, cross = kernel_matrix(machine, rest), kernel_matrix(machine, others, rest)
-    held = held_out_errors(K, cross, 0.05, rest, others)
+    K, cross = fit.kernel_matrix(machine, rest), fit.kernel_matrix(machine, others, rest)
+    held = fit.squared_errors(cross, fit.coefficients(K, 0.05, rest), others)
     np.testing.assert_allclose(held[0], expected_errors[0], rtol=1e-8)
     parts = [s.take(np.arange(12)), s.take(np.arange(12, 24))]
-    both = judged(Machine(nu, metric, 0.05), parts)
+    both = fit.judged(Machine(nu, metric, 0.05), parts)
     apart = [objective(nu, M, p.X, p.Y, p.weight, 0.05)[1] for p in parts]
     np.testing.assert_allclose(both.errors, np.concatenate(apart), rtol=1e-8)
     total = s.weight @ both.errors / (s.weight @ (s.Y**2).sum(axis=1))
@@ -86,7 +65,7 @@ def test_gradient_is_that_of_the_errors(nu, ridge, rtol, theta):
         M = theta if groups is None else np.diag(np.exp(theta)[groups])
         return objective(nu, M, s.X, s.Y, s.weight, ridge)[0]
 
-    found = gradient(Machine(nu, Metric(theta, groups), ridge), s)
+    found = fit.gradient(Machine(nu, Metric(theta, groups), ridge), s)
     by_theta = slope(value, theta)
     by_ridge = slope(lambda log: value(theta, np.exp(log[0])), np.log([ridge]))[0]
     np.testing.assert_allclose(found[0], value(theta), rtol=rtol)
@@ -105,26 +84,23 @@ def test_metrics():
     assert m.largest == pytest.approx(0.7)
     assert Metric(MATRIX, None).largest == pytest.approx(np.linalg.svd(MATRIX)[1][0])
     for metric in (m, Metric(MATRIX, None)):
-        grown = squared_distances(metric.times(3.0).apply(X))
-        np.testing.assert_allclose(grown, 9 * squared_distances(metric.apply(X)), rtol=1e-9)
-        step = np.full(metric.theta.shape, 0.25)
-        np.testing.assert_allclose(metric.moved(step).theta, metric.theta - 0.25)
+        grown = fit.squared_distances(metric.times(3.0).apply(X))
+        np.testing.assert_allclose(grown, 9 * fit.squared_distances(metric.apply(X)), rtol=1e-9)
     lost = m.moved(np.array([0.0, 0.0, 50.0]))  # comes back with a few steps
     assert 1e-4 < lost.weights[3] / lost.largest < 1e-3
-    machine = Machine(1.5, m, 0.1)
-    assert kernel_of(1.5, machine.gamma).gamma == pytest.approx(0.5 * 0.7**2)
-    kernel = kernel_of(1.5, machine.gamma)
+    kernel = fit.kernel_of(1.5, Machine(1.5, m, 0.1).gamma)
+    assert kernel.gamma == pytest.approx(0.5 * 0.7**2)
+    r = np.sqrt(3 * fit.squared_distances(m.apply(X)))
     plain = kernel.pairwise(X * WEIGHTS / 0.7, X * WEIGHTS / 0.7)
-    r = np.sqrt(3 * squared_distances(m.apply(X)))
     np.testing.assert_allclose(plain, (1 + r) * np.exp(-r), rtol=1e-6)
 
 
 def test_kernels_with_a_metric_to_learn():
     kernels = [Matern(0.5), Matern(1.5), Matern(2.5), Gaussian()]
-    assert tuple(smoothness(kernel) for kernel in kernels) == SHAPES
-    assert smoothness(Matern(1.0)) is smoothness(Laplacian()) is None
+    assert tuple(fit.smoothness(kernel) for kernel in kernels) == SHAPES
+    assert fit.smoothness(Matern(1.0)) is fit.smoothness(Laplacian()) is None
     for nu in SHAPES:
-        assert smoothness(kernel_of(nu, 0.3)) == nu
+        assert fit.smoothness(fit.kernel_of(nu, 0.3)) == nu
 
 
 @every("least", [2e-3, 0.9, 5.0, LEAST / 50, MOST * 50])
@@ -136,7 +112,7 @@ def test_best_ridge_finds_the_least_value_wherever_it_starts(least, start):
         asked.extend(ridges)
         return [np.log(r / least) ** 2 for r in ridges]
 
-    found, tried = best_ridge(values, start)
+    found, tried = fit.best_ridge(values, start)
     assert found == pytest.approx(
         np.clip(least, LEAST, MOST), rel=1e-6 if LEAST < least < MOST else 3
     )
@@ -146,25 +122,23 @@ def test_best_ridge_finds_the_least_value_wherever_it_starts(least, start):
 
 
 def test_best_ridge_in_doubt_takes_the_larger_but_no_worse_one():
-    flat, _ = best_ridge(lambda ridges: [0.0 if r < 3 else 1.0 for r in ridges], 0.01)
+    flat, _ = fit.best_ridge(lambda ridges: [0.0 if r < 3 else 1.0 for r in ridges], 0.01)
     assert 0.5 < flat < 3
     # each step is small, their sum is not
-    drift, _ = best_ridge(lambda ridges: [8e-4 * np.log(r) / np.log(4) for r in ridges], 1e-3)
+    drift, _ = fit.best_ridge(
+        lambda ridges: [8e-4 * np.log(r) / np.log(4) for r in ridges], 1e-3
+    )
     assert drift < 5e-3
-    singular, _ = best_ridge(lambda ridges: [np.inf if r < 1 else r for r in ridges], 0.5)
+    singular, _ = fit.best_ridge(lambda ridges: [np.inf if r < 1 else r for r in ridges], 0.5)
     assert 0.9 < singular < 5
 
 
 def test_subsets_are_disjoint_and_start_anew():
-    draw = subsets(103, 10, [1, 2])
-    first = np.concatenate([draw() for _ in range(10)])
-    assert len(set(first)) == 100
-    second = np.concatenate([draw() for _ in range(10)])
-    assert len(set(second)) == 100
+    draw = fit.subsets(103, 10, [1, 2])
+    first, second = (np.concatenate([draw() for _ in range(10)]) for _ in range(2))
+    assert len(set(first)) == len(set(second)) == 100
     assert not np.array_equal(first, second)
-    again = subsets(103, 10, [1, 2])
-    np.testing.assert_array_equal(first, np.concatenate([again() for _ in range(10)]))
-    np.testing.assert_array_equal(subsets(7, 7, [0])(), np.arange(7))
+    np.testing.assert_array_equal(fit.subsets(7, 7, [0])(), np.arange(7))
 
 
 def test_descent_finds_the_columns_and_keeps_what_is_given():
@@ -174,25 +148,27 @@ def test_descent_finds_the_columns_and_keeps_what_is_given():
     s = Sample(X, y - y.mean(), np.ones(200))
     start = Machine(np.inf, Metric(np.full(4, -0.7), np.arange(4)), 0.1)
     schedule = Schedule(100, 60)
-    found = descend(start, s, schedule, [0])
+    found = fit.descend(start, s, schedule, [0])
     weights = found.metric.weights
     assert weights[0] > 8 * weights[1:].max()
-    assert evaluate(found, s)[0] < evaluate(start, s)[0] - 1
+    assert fit.evaluate(found, s)[0] < fit.evaluate(start, s)[0] - 1
     assert found.ridge < 0.05
-    given = descend(start, s, schedule, [0], alpha=3e-3, gamma=0.8)
+    given = fit.descend(start, s, schedule, [0], alpha=3e-3, gamma=0.8)
     assert given.ridge == pytest.approx(0.3, rel=0.2)
     assert given.gamma == pytest.approx(0.8, rel=1e-12)
     assert given.metric.weights[0] > 3 * given.metric.weights[1:].max()
-    assert descend(start, s, schedule, [0], over=lambda: True) == start
-    matrix = descend(Machine(np.inf, start.metric.full(), 0.1), s, Schedule(100, 60, 0.03), [0])
-    assert evaluate(matrix, s)[0] < evaluate(start, s)[0] - 0.5
+    assert fit.descend(start, s, schedule, [0], over=lambda: True) == start
+    matrix = fit.descend(
+        Machine(np.inf, start.metric.full(), 0.1), s, Schedule(100, 60, 0.03), [0]
+    )
+    assert fit.evaluate(matrix, s)[0] < fit.evaluate(start, s)[0] - 0.5
 
 
 @every("dtype", [np.float32, np.float64])
 def test_an_inverse_of_several_panels(dtype):
     A = np.random.default_rng(0).standard_normal((600, 600)).astype(dtype)
     A = A @ A.T / 600
-    found = inverse(A.copy(), np.ones(600, dtype))
+    found = fit.inverse(A.copy(), np.ones(600, dtype))
     np.testing.assert_allclose(found, np.linalg.inv(A + np.eye(600)), atol=1e-4)
 
 
@@ -201,15 +177,15 @@ def test_singular_matrices_end_in_numbers(ridge):
     X = np.zeros((60, 2))  # all rows equal
     s = Sample(X, np.random.default_rng(0).standard_normal((60, 1)), np.ones(60))
     metric = Metric(np.zeros(2), np.arange(2))
-    found = descend(Machine(np.inf, metric, ridge), s, Schedule(30, 20), [0])
+    found = fit.descend(Machine(np.inf, metric, ridge), s, Schedule(30, 20), [0])
     assert LEAST <= found.ridge <= MOST
     assert np.isfinite(found.metric.theta).all()
     bad = Sample(np.full((60, 2), np.nan), s.Y, s.weight)
-    assert gradient(Machine(np.inf, metric, ridge), bad) is None
-    found = descend(Machine(np.inf, metric, ridge), bad, Schedule(30, 20), [0])
+    assert fit.gradient(Machine(np.inf, metric, ridge), bad) is None
+    found = fit.descend(Machine(np.inf, metric, ridge), bad, Schedule(30, 20), [0])
     assert found.ridge == MOST
     assert found.metric == metric
-    assert evaluate(Machine(np.inf, metric, ridge), bad)[0] == np.inf
+    assert fit.evaluate(Machine(np.inf, metric, ridge), bad)[0] == np.inf
 
 
 def wide_tailed(n=400, seed=0):
@@ -217,14 +193,8 @@ def wide_tailed(n=400, seed=0):
     rng = np.random.default_rng(seed)
     zeros = np.where(rng.random(n) < 0.85, 0.0, rng.lognormal(3.0, 1.0, n))
     flags = (rng.random(n) < 0.1).astype(float)
-    columns = [
-        5 + 2 * rng.standard_normal(n),
-        rng.lognormal(0, 2, n),
-        flags,
-        zeros,
-        np.full(n, 7.0),
-    ]
-    return np.stack(columns, axis=1)
+    normal = 5 + 2 * rng.standard_normal(n)
+    return np.stack([normal, rng.lognormal(0, 2, n), flags, zeros, np.full(n, 7.0)], axis=1)
 
 
 def test_robust_scaling():
@@ -235,9 +205,8 @@ def test_robust_scaling():
     np.testing.assert_allclose(scaling.centre[:2], middle)
     np.testing.assert_allclose(scaling.scale[:2], (high - low) / 1.349, rtol=1e-3)
     u = (X[:, 0] - scaling.centre[0]) / scaling.scale[0]
-    limit = np.where(
-        (np.abs(X - scaling.centre) > 4 * scaling.scale).mean(axis=0) > 0.01, 3, 12
-    )
+    far = np.abs(X - scaling.centre) > 4 * scaling.scale
+    limit = np.where(far.mean(axis=0) > 0.01, 3, 12)
     assert set(limit) == {3, 12}
     np.testing.assert_array_equal(scaling.limit, limit)
     np.testing.assert_allclose(Z[:, 0], u / np.sqrt(1 + (u / limit[0]) ** 2))
@@ -245,7 +214,6 @@ def test_robust_scaling():
     apart = X[:, 3][X[:, 3] > 0]
     assert scaling.scale[3] == np.quantile(apart, 0.5, method="inverted_cdf")
     assert not Z[:, 4].any()
-    assert (np.abs(Z).max(axis=0) <= limit).all()
     # a fiftieth of the rows is far out, but not of their weight
     x = np.r_[np.random.default_rng(0).standard_normal((980, 1)), np.full((20, 1), 50.0)]
     for light, end in ((1.0, 3), (0.1, 12)):
@@ -253,30 +221,6 @@ def test_robust_scaling():
     # a change of units changes nothing
     other = InputScaling.robust(3e5 * X - 40, np.ones(400)).apply(3e5 * X - 40)
     np.testing.assert_allclose(other, Z, atol=1e-9)
-
-
-@pytest.mark.parametrize("ranks", [False, True])
-def test_scalings_take_weights_for_repeats_and_see_no_outlier(ranks):
-    X = wide_tailed(101)
-    weight = np.random.default_rng(3).integers(1, 4, 101)
-    a = InputScaling.robust(X, weight.astype(float), ranks=ranks).arrays()
-    b = InputScaling.robust(
-        np.repeat(X, weight, axis=0), np.ones(weight.sum()), ranks=ranks
-    ).arrays()
-    assert a.keys() == b.keys()
-    for name in a:
-        np.testing.assert_array_equal(a[name], b[name])
-    X = wide_tailed(1001)
-    scaling = InputScaling.robust(X, np.ones(1001), ranks=ranks)
-    plain, end = scaling.apply(X), 3.0 if scaling.limit is None else scaling.limit[:2]
-    for value in (1e8, -1e300):
-        bad = X.copy()
-        bad[7, :4] = value
-        found = InputScaling.robust(bad, np.ones(1001), ranks=ranks).apply(bad)
-        rest = np.arange(1001) != 7
-        assert np.isfinite(found).all()
-        np.testing.assert_allclose(found[rest, :3], plain[rest, :3], atol=0.6)
-        np.testing.assert_allclose(found[7, :2], end * np.sign(value), rtol=0.15)
 
 
 def test_ranks_are_normal_scores():
@@ -298,36 +242,16 @@ def test_ranks_are_normal_scores():
     np.testing.assert_array_equal(np.sign(beyond[:, 0]), [1, -1])
 
 
-@every("standardize", ["robust", "ranks", True, False])
-@every("metric", [None, np.array([1.0, 0.5, 0.0, 2.0, 1.0]), np.eye(5)[:, 1:3] + 0.1])
-def test_scalings_in_parts_in_files_and_before_a_metric(standardize, metric):
-    X = wide_tailed(1000)
-    w = np.ones(1000)
-    plain = InputScaling.fit(X, Gaussian(), standardize=standardize, sample_weight=w)
-    scaling = InputScaling.fit(
-        X, Gaussian(), standardize=standardize, sample_weight=w, metric=metric
-    )
-    Z = scaling.apply(X)
-    expected = plain.apply(X)
-    if metric is not None:
-        expected = expected * metric if metric.ndim == 1 else expected @ metric
-    np.testing.assert_allclose(Z, expected, rtol=1e-12, atol=1e-12)
-    parts = [scaling.apply(X[a : a + 7]) for a in range(0, 1000, 7)]
-    np.testing.assert_array_equal(np.concatenate(parts), Z)
-    back = InputScaling.restore(Record({}, scaling.arrays()), X.shape[1])
-    np.testing.assert_array_equal(back.apply(X), Z)
-    assert back.nbytes == scaling.nbytes == sum(a.nbytes for a in scaling.arrays().values())
-    np.testing.assert_allclose(scaling.apply(sp.csr_matrix(X)), Z)
-
-
-def test_sparse_rows_stay_sparse_with_weights():
-    X = sp.random(50, 6, 0.3, format="csr", random_state=0)
-    metric = np.array([1.0, 0.0, 2.0, 0.5, 1.0, 3.0])
-    for standardize in (False, True):
-        scaling = InputScaling.fit(
-            X, Gaussian(), standardize=standardize, sample_weight=np.ones(50), metric=metric
-        )
-        Z = scaling.apply(X)
-        assert sp.issparse(Z)
-        scale = X.toarray().std(axis=0) if standardize else 1.0
-        np.testing.assert_allclose(Z.toarray(), X.toarray() / scale * metric)
+@pytest.mark.parametrize("ranks", [False, True])
+def test_scalings_see_no_outlier(ranks):
+    X = wide_tailed(1001)
+    scaling = InputScaling.robust(X, np.ones(1001), ranks=ranks)
+    plain, end = scaling.apply(X), 3.0 if scaling.limit is None else scaling.limit[:2]
+    for value in (1e8, -1e300):
+        bad = X.copy()
+        bad[7, :4] = value
+        found = InputScaling.robust(bad, np.ones(1001), ranks=ranks).apply(bad)
+        rest = np.arange(1001) != 7
+        assert np.isfinite(found).all()
+        np.testing.assert_allclose(found[rest, :3], plain[rest, :3], atol=0.6)
+        np.testing.assert_allclose(found[7, :2], end * np.sign(value), rtol=0.15)

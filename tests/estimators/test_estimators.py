@@ -1,0 +1,331 @@
+"""Estimators: scikit-learn's conventions, invariances, errors."""
+
+from __future__ import annotations
+
+import os
+import signal
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_digits, make_moons
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
+
+from cases import every
+from kernelgrad import (
+    DSG,
+    ArraySource,
+    DataError,
+    DirectSolve,
+    KernelClassifier,
+    KernelRegressor,
+    LinearClassifier,
+    load,
+)
+from kernelgrad.callbacks import Callback
+from plain import plain_classifier, plain_regressor
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(n_class=4, return_X_y=True)
+    return train_test_split(X / 16, y, test_size=0.25, random_state=0, stratify=y)
+
+
+@pytest.fixture(scope="module")
+def moons():
+    return make_moons(1200, noise=0.15, random_state=0)
+
+
+def test_class_weights_are_sample_weights():
+    X, y = load_breast_cancer(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    factor = len(y) / (2 * np.bincount(y))
+    given = {"random_state": 0, "max_iter": 8, "C": 1.0}
+    expected = plain_classifier(**given).fit(X, y, sample_weight=factor[y])
+    for class_weight in ("balanced", dict(enumerate(factor))):
+        model = plain_classifier(class_weight=class_weight, **given).fit(X, y)
+        np.testing.assert_array_equal(model.decision_function(X), expected.decision_function(X))
+
+
+def many_rows(n=3000):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, 5)).astype(np.float32)
+    return X, (np.sin(X[:, 0]) + X[:, 1] * X[:, 2]).astype(np.float64)
+
+
+SOLVER = DSG(block_size=64, batch_size=512)
+
+
+def regressor(**kwargs):
+    defaults = {"solver": SOLVER, "max_iter": 8, "random_state": 3}
+    return plain_regressor(**(defaults | kwargs))
+
+
+def test_early_stopping_keeps_the_best_iterate(moons):
+    stops = {"early_stopping": True, "n_iter_no_change": 4, "validation_fraction": 0.3}
+    model = plain_classifier(random_state=0, max_iter=60, tol=0.02, **stops).fit(*moons)
+    scores, best = model.history_["validation_score"], model.best_iteration_ - 1
+    assert model.fit_status_ == "converged"
+    assert model.n_iter_ == len(scores) < 60
+    assert model.best_score_ == max(scores) == scores[best]
+    assert model.history_["score_name"] == "accuracy"
+    assert model.n_random_features_ == model.history_["n_random_features"][best]
+
+
+def test_streams_with_classes_that_come_late():
+    rng = np.random.default_rng(0)
+    model = plain_classifier(
+        random_state=0, gamma=0.5, solver=DSG(block_size=32, batch_size=256)
+    )
+    X = rng.standard_normal((256, 2))
+    model.partial_fit(X, np.where(X[:, 0] > 0, "b", "a"), classes=["a", "b", "c"])
+    for _ in range(10):
+        X = rng.standard_normal((256, 2)) + 1.0
+        model.partial_fit(X, np.where(X[:, 1] > 1, "c", np.where(X[:, 0] > 0, "b", "a")))
+    assert model.classes_.tolist() == ["a", "b", "c"]
+    assert set(model.predict(X)) == {"a", "b", "c"}
+    with pytest.raises(ValueError, match="label 'z', which is not among the classes"):
+        model.partial_fit(X[:3], ["a", "z", "b"])
+
+
+class Interrupt(Callback):
+    def on_iteration(self, event):
+        if event.iteration == 2:
+            raise KeyboardInterrupt
+
+
+def test_interrupt_keeps_the_model(moons):
+    model = plain_classifier(callbacks=Interrupt(), random_state=0)
+    with pytest.raises(KeyboardInterrupt, match="the model after 2 iterations is kept"):
+        model.fit(*moons)
+    assert (model.fit_status_, model.n_iter_) == ("interrupted", 2)
+    assert model.score(*moons) > 0.7
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
+def test_interrupt_in_the_last_iteration_is_not_swallowed(moons, monkeypatch):
+    solve = DirectSolve.step
+
+    def interrupted(self, *args):
+        signal.raise_signal(signal.SIGINT)
+        return solve(self, *args)
+
+    monkeypatch.setattr(DirectSolve, "step", interrupted)
+    model = KernelRegressor(solver="direct", gamma=1.0, alpha=1e-3)
+    with pytest.raises(KeyboardInterrupt, match="after 1 iterations"):
+        model.fit(*moons)
+    assert model.fit_status_ == "converged"
+    model = KernelClassifier("squared", solver="direct", gamma=1.0, alpha=1e-3)
+    with pytest.raises(KeyboardInterrupt, match=r"^$"):  # of the fit that calibrates
+        model.fit(*moons)
+    assert not hasattr(model, "fit_status_")
+
+
+GOOD_X = np.arange(24.0).reshape(12, 2)
+GOOD_Y = np.arange(12) % 2
+
+
+@every(
+    ("params", "message"),
+    [
+        ({"loss": "hing"}, r"Unknown loss 'hing' \(did you mean 'hinge'\?\).*: (?!absolute)"),
+        ({"loss": "huber"}, "huber.*classification"),
+        ({"kernel": "gaus"}, r"'gaus' \(did you mean 'gaussian'\?\); .* arc_cosine, cauchy"),
+        ({"kernel": "sigmoid"}, "not positive semi-definite"),
+        ({"kernel": 3}, "kernel must be a name"),
+        ({"gamma": "best"}, "rule for gamma 'best'; choose one of: auto, median, scale"),
+        (
+            {"solver": "newtn"},
+            r"did you mean 'newton'\?\); choose one of: auto, cached, cdsg",
+        ),
+        ({"solver": "sgd"}, "Unknown solver 'sgd'"),
+        ({"solver": DSG(batch_size=0)}, "batch_size must be at least 1"),
+    ],
+)
+def test_wrong_parameters(params, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        plain_classifier(**params).fit(GOOD_X, GOOD_Y)
+
+
+@every(
+    ("X", "y", "weight", "message"),
+    [
+        (GOOD_X, np.zeros(12), None, "only one class: \\[0.0\\]"),
+        (GOOD_X, np.linspace(0, 1, 12), None, "Unknown label type: continuous"),
+        (GOOD_X, GOOD_Y, np.zeros(12), "zero"),
+        (GOOD_X, GOOD_Y, np.ones(3), "sample_weight.shape"),
+    ],
+)
+def test_wrong_data(X, y, weight, message):
+    with pytest.raises(ValueError, match=message):
+        plain_classifier().fit(X, y, sample_weight=weight)
+
+
+def test_wrong_calls(moons):
+    X, y = moons
+    with pytest.raises(NotFittedError):
+        plain_classifier().predict(X)
+    with pytest.raises(NotFittedError, match="call fit before save"):
+        plain_classifier().save("m.kgm")
+    model = plain_classifier("hinge", solver="dsg", max_iter=2, probability=False).fit(X, y)
+    with pytest.raises(AttributeError, match="has no predict_proba: ") as caught:
+        model.predict_proba(X)
+    assert "or use loss='log_loss'" in str(caught.value.__cause__)
+    regressor = plain_regressor(solver="dsg", max_iter=2).fit(X, y)
+    text = np.where(y > 0, "a", "b")
+    for error, message, call in [
+        (ValueError, "3 features", lambda: model.predict(np.zeros((2, 3)))),
+        (DataError, "no target", lambda: model.fit(ArraySource(X))),
+        (ValueError, "carries its own y", lambda: model.fit(ArraySource(X, y), y)),
+        (DataError, "use KernelReg", lambda: clone(model).fit(ArraySource(X, X[:, 0]))),
+        (DataError, "use KernelCl", lambda: clone(regressor).fit(ArraySource(X, text))),
+        (DataError, "y holds '[ab]', but KernelReg", lambda: clone(regressor).fit(X, text)),
+        (ValueError, "outputs", lambda: regressor.partial_fit(X, X)),
+    ]:
+        with pytest.raises(error, match=message):
+            call()
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e8])
+def test_targets_may_be_far_from_zero(offset):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((300, 1))
+    y = np.sin(2 * X[:, 0]) + offset
+    assert plain_regressor(random_state=0).fit(X, y).score(X, y) > 0.95
+
+
+def test_a_model_without_state_is_not_silently_replaced(tmp_path):
+    X, y = many_rows(300)
+    model = plain_regressor(solver="dsg", max_iter=2, random_state=0, warm_start=True)
+    model.fit(X, y).save(tmp_path / "m")
+    model = load(tmp_path / "m")
+    for call in (model.partial_fit, model.fit):
+        with pytest.raises(ValueError, match="loaded without the solver's state"):
+            call(X, y)
+
+
+def test_columns_of_a_source_are_matched_by_name():
+    X, y = many_rows(300)
+    names = list("abcde")
+    model = regressor(max_iter=2).fit(ArraySource(X, y, feature_names=names))
+    for call in (model.predict, model.partial_fit):
+        with pytest.raises(ValueError, match="Column 0 of the source is 'e'"):
+            call(ArraySource(X, y, feature_names=names[::-1]))
+
+
+def test_divergence_is_an_error_and_changes_nothing():
+    X, y = many_rows(300)
+    solver = DSG(preconditioned=False, step_size=1e6, decay=np.inf)
+    model = plain_regressor(solver=solver, max_iter=80, random_state=0)
+    with pytest.raises(FloatingPointError, match=r"diverged at iteration .*lower step_size"):
+        model.fit(X, y)
+    assert not hasattr(model, "expansion_")
+
+
+def test_sources_with_weights(moons):
+    X, y = moons
+    X, y = X[:400], y[:400].copy()
+    weight = np.repeat([0.0, 1.0], [100, 300])
+    junk = np.where(weight > 0, y, 1 - y)
+    source = ArraySource(X, junk, weight)
+    model = plain_classifier(random_state=0, max_iter=20, early_stopping=True).fit(source)
+    assert model.best_score_ > 0.9
+    assert model.score(source) == pytest.approx(model.score(X[100:], y[100:]))
+    nothing = ArraySource(X, y, np.zeros(400))
+    nothing.in_memory = False
+    with pytest.raises(DataError, match=r"sample weights of .* rows are zero"):
+        plain_classifier(max_iter=2, memory_limit=1).fit(nothing)
+    with pytest.raises(ValueError, match=r"class_weight of 0 is -1\.0"):
+        plain_classifier(class_weight={0: -1.0, 1: 1.0}).fit(ArraySource(X, y))
+    regression = plain_regressor(random_state=0, max_iter=5).fit(X, X)
+    theirs = regression.score(X, X, sample_weight=weight)
+    assert regression.score(ArraySource(X, X, weight)) == pytest.approx(theirs)
+
+
+def test_declared_classes(moons):
+    X, y = moons
+    model = plain_classifier(max_iter=2, solver=DSG(block_size=32))
+    with pytest.raises(ValueError, match="infinity"):
+        model.partial_fit(X * np.inf, y, classes=[0, 1, 2])
+    assert model.fit(X, y + 5).classes_.tolist() == [5, 6]
+    model = clone(model).partial_fit(ArraySource(X, y), classes=[0, 1, 2])
+    assert model.classes_.tolist() == [0, 1, 2]
+    with pytest.raises(ValueError, match="not the same as on the first call"):
+        model.partial_fit(X, y, classes=[0, 1])
+
+
+def test_early_stopping_without_a_telling_score():
+    X = np.linspace(0, 1, 14)[:, None]
+    model = plain_regressor(early_stopping=True, random_state=0, max_iter=30)
+    model.fit(X, X[:, 0])  # R^2 of the one validation row is undefined: its loss decides
+    assert model.best_iteration_ > 1
+    assert model.score(X, X[:, 0]) > 0.9
+
+
+def test_warm_start_keeps_the_best_so_far():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((200, 2))
+    y = rng.standard_normal(200)
+    model = plain_regressor(
+        early_stopping=True, warm_start=True, random_state=0, solver=DSG(damping=0.01)
+    )
+    first = model.fit(X, y).best_score_
+    assert model.fit(X, y).best_score_ >= first
+    model.set_params(solver=DSG(damping=0.02))
+    with pytest.raises(ValueError, match="solver changed from"):
+        model.fit(X, y)
+
+
+@every(
+    ("model", "warns"),
+    [
+        (KernelClassifier("hinge", solver="sdca", max_iter=1, gamma=1.0, C=1e4), True),
+        (
+            KernelClassifier("log_loss", solver="cached", max_iter=1, gamma=1.0, alpha=1e-6),
+            True,
+        ),
+        (KernelClassifier("log_loss", solver="cached", gamma=1.0, max_iter=1), False),
+        (KernelClassifier("hinge", solver="dsg", gamma=1.0, alpha=1e-2, max_iter=1), False),
+        (LinearClassifier(solver="svrg", max_iter=1), True),
+        (LinearClassifier(), False),
+    ],
+)
+def test_warning_where_the_optimum_is_far(moons, model, warns):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        clone(model).set_params(random_state=0).fit(*moons)
+    assert [w.category for w in told] == [ConvergenceWarning] * warns
+    if warns:
+        assert f"max_iter={model.max_iter} " in str(told[0].message)
+        assert told[0].filename == __file__
+
+
+def test_a_column_that_drowns_the_others_is_told(moons):
+    X, y = moons
+    X = np.column_stack([X, 1e6 * X[:, 0], np.ones(len(X))])
+    frame = pd.DataFrame(X, columns=["a", "b", "wide", "one"])
+    model = KernelClassifier("hinge", C=1.0, gamma="scale", probability=False)
+    with pytest.warns(UserWarning, match=r"'wide' spreads 1e\+06 times.*standardize=True"):
+        model.fit(frame, y)
+    for quiet in ({"standardize": True}, {"standardize": False}):
+        clone(model).set_params(**quiet).fit(X, y)  # warnings are errors
+    model.fit(X[:, [0, 1, 3]], y)
+
+
+@pytest.mark.parametrize("loss", ["log_loss", "hinge", "squared"])
+def test_digits_are_learned(digits, loss):
+    X, Z, y, t = digits
+    model = plain_classifier(loss, random_state=0, max_iter=10).fit(X, y)
+    assert model.score(Z, t) > 0.95
+    scores = model.decision_function(Z)
+    assert scores.shape == (len(Z), 4)
+    np.testing.assert_array_equal(model.classes_[scores.argmax(1)], model.predict(Z))
+    p = model.predict_proba(Z)
+    np.testing.assert_allclose(p.sum(1), 1.0)
+    np.testing.assert_array_equal(p.argmax(1), scores.argmax(1))
+    np.testing.assert_allclose(np.log(p), model.predict_log_proba(Z))

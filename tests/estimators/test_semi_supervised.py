@@ -1,0 +1,407 @@
+"""The semi-supervised classifier: objective, marks, sources, streams, choices and refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.datasets import make_blobs, make_moons
+from sklearn.exceptions import NotFittedError
+from sklearn.metrics import log_loss
+from sklearn.svm import SVC
+
+from cases import every
+from kernelgrad import TSG, ArraySource, DataError, SemiSupervisedKernelClassifier
+from kernelgrad.callbacks import Callback
+from kernelgrad.losses import Ramp
+from sources import named, opened
+
+WHOLE = ["cccp_s3vm", "s3vm_light", "cached", "soft_labels"]
+each_solver = pytest.mark.parametrize("solver", ["tsg", "soft_labels"])
+
+
+def draw(n=120, n_labelled=12, noise=0.1, seed=0):
+    """Two moons: rows, true classes, and classes with -1 where there is no label."""
+    X, t = make_moons(n, noise=noise, random_state=seed)
+    rng = np.random.default_rng(seed)
+    known = [rng.permutation(np.flatnonzero(t == c))[: n_labelled // 2] for c in (0, 1)]
+    y = np.full(n, -1)
+    y[np.concatenate(known)] = t[np.concatenate(known)]
+    return X, t, y
+
+
+X, T, Y = draw()
+L, U = np.flatnonzero(Y >= 0), np.flatnonzero(Y < 0)
+NAMES = np.array(["a", "b"])
+NAMED = np.array([None if c < 0 else NAMES[c] for c in Y], object)
+TWENTY = np.full(120, -1)  # the first ten labels of each class
+for _c in (0, 1):
+    TWENTY[np.flatnonzero(_c == T)[:10]] = _c
+KNOWN = TWENTY >= 0
+
+
+def make(**params):
+    return SemiSupervisedKernelClassifier(
+        **({"solver": "tsg", "random_state": 0, "max_iter": 20, "gamma": 2.0} | params)
+    )
+
+
+@pytest.fixture(scope="module")
+def base():
+    return make().fit(X, Y)
+
+
+def auto(**params):
+    return make(**{"solver": "auto"} | params)
+
+
+@each_solver
+def test_many_classes(solver):
+    B, t = make_blobs(160, centers=4, cluster_std=0.6, random_state=0)
+    names = np.array(["d", "b", "a", "c"])
+    labels = np.where(np.arange(160) < 24, names[t], None)
+    model = make(solver=solver, gamma="median").fit(B, labels)
+    f = model.decision_function(B)
+    assert f.shape == (160, 4)
+    assert model.classes_.tolist() == list("abcd")
+    np.testing.assert_array_equal(model.classes_[f.argmax(1)], model.predict(B))
+    assert np.mean(model.transduction_ == names[t]) > 0.95
+    np.testing.assert_array_equal(model.transduction_[:24], names[t[:24]])
+    np.testing.assert_array_equal(model.transduction_[24:], model.predict(B[24:]))
+    wrong = np.where(np.arange(160) == 0, "a" if labels[0] != "a" else "b", labels)
+    assert make(solver=solver).fit(B, wrong).transduction_[0] == wrong[0]  # labels are kept
+
+
+@every("C", [1.0, 10.0])
+def test_without_the_unlabelled_loss_cached_is_svc(C):
+    """A convex program: where it says converged it must be near the minimiser."""
+    Z, t = make_moons(150, noise=0.15, random_state=0)
+    known = np.concatenate([np.flatnonzero(t == c)[:8] for c in (0, 1)])
+    y = np.full(150, -1)
+    y[known] = t[known]
+    svc = SVC(C=C, gamma=2.0, tol=1e-6).fit(Z[known], t[known]).decision_function(Z)
+    model = make(solver="cached", C=C, C_star=0, max_iter=300).fit(Z, y)
+    assert model.fit_status_ == "converged"
+    np.testing.assert_allclose(model.decision_function(Z), svc, atol=0.05)
+    other = make(solver="cached", C=C, max_iter=300).fit(Z, y)
+    assert not np.allclose(other.decision_function(Z), svc, atol=0.05)
+
+
+@pytest.mark.parametrize("solver", ["tsg", "cached"])
+def test_without_their_loss_other_rows_change_nothing(solver):
+    """But for the place of the origin, which a point reflection of them keeps."""
+    mirrored = X.copy()
+    mirrored[U] = 2 * X[U].mean(axis=0) - X[U]
+    for C_star, same in ((0, True), (5.0, False)):
+        f, g = (
+            make(solver=solver, C_star=C_star, max_iter=40).fit(Z, Y).decision_function(X)
+            for Z in (X, mirrored)
+        )
+        assert np.allclose(f, g, atol=0.02) == same
+
+
+def test_costs_of_unlabelled_rows():
+    def fit(weight=None, **params):
+        return make(**params).fit(X, Y, sample_weight=weight).decision_function(X)
+
+    np.testing.assert_array_equal(fit(C_star="auto"), fit(C_star=5.0))
+    np.testing.assert_array_equal(fit(C=8.0), fit(C=8.0, C_star=4.0))
+    paper = fit(C=8.0, C_star="paper")
+    np.testing.assert_allclose(paper, fit(C=8.0, C_star=8.0 * 12 / 108), atol=1e-5)
+    assert not np.allclose(paper, fit(C=8.0), atol=1e-2)
+    w = np.where(Y < 0, 3.0, 2.0)  # the paper's is one of weights
+    np.testing.assert_allclose(fit(w, C_star="paper"), fit(w, C_star=10 * 24 / 324), atol=1e-5)
+
+
+@pytest.mark.parametrize("solver", ["tsg", "cached", "soft_labels"])
+def test_no_unlabelled_rows_is_a_supervised_fit(solver):
+    svc = SVC(C=10.0, gamma=2.0).fit(X[L], Y[L]).decision_function(X)
+    zero = (Y >= 0).astype(float)
+    for rows, y, weight in ((X[L], Y[L], None), (X, Y, zero)):
+        with pytest.warns(UserWarning, match="There are no unlabelled rows") as caught:
+            model = make(solver=solver, max_iter=200).fit(rows, y, sample_weight=weight)
+        assert [w.filename for w in caught] == [__file__]
+        assert np.corrcoef(model.decision_function(X), svc)[0, 1] > 0.9
+        if solver in WHOLE:
+            np.testing.assert_allclose(model.decision_function(X), svc, atol=0.01)
+        np.testing.assert_array_equal(model.transduction_[y >= 0], y[y >= 0])
+
+
+def clusters(n_0, n_1):
+    """20 labels of either class, then unlabelled rows of either."""
+    B, t = make_blobs(400, centers=[[-3, 0], [3, 0]], random_state=0)
+    zero, one = np.flatnonzero(t == 0), np.flatnonzero(t == 1)
+    rows = np.concatenate([zero[: 20 + n_0], one[: 20 + n_1]])
+    y = t[rows].copy()
+    y[20 : 20 + n_0] = -1
+    y[40 + n_0 :] = -1
+    return B[rows], y
+
+
+@pytest.mark.parametrize("solver", ["tsg", "cached"])
+def test_other_class_fractions_are_told(solver):
+    Z, y = clusters(4, 150)
+    told = r"^Class 'a' is 50% of the labelled rows, but [23]% .*Lower C_star"
+    names = np.array([None if c < 0 else NAMES[c] for c in y], object)
+    with pytest.warns(UserWarning, match=told):
+        make(solver=solver, gamma="median").fit(Z, names)
+    make(solver=solver, gamma="median").fit(*clusters(150, 150))  # warnings are errors
+
+
+BROKEN = X.copy()
+BROKEN[U[0], 0] = np.inf
+
+
+@every(
+    ("args", "message"),
+    [
+        ({"y": np.full(120, -1)}, "y has no label: all 120 rows"),
+        ({"y": [None] * 120}, "y has no label"),
+        ({"y": np.where(Y == 1, -1, Y)}, r"only one class: \[0\]"),
+        ({"y": None}, "requires y to be passed"),
+        ({"y": np.c_[Y, Y]}, r"1d array, got an array of shape \(120, 2\)"),
+        ({"y": [None if c < 0 else 2 * int(c) - 1 for c in Y]}, "X_unlabelled"),
+        ({"y": np.where(Y < 0, -1, np.linspace(0, 1, 120))}, "Unknown label type: continuous"),
+        ({"sample_weight": (Y != 1).astype(float)}, "Class 1 has no labelled row of positive"),
+        ({"sample_weight": np.ones(12)}, r"sample_weight.shape == \(12,\)"),
+        ({"X": X[L], "y": Y[L], "X_unlabelled": BROKEN[U]}, "infinity"),
+        ({"X": X[L], "y": Y[L], "X_unlabelled": ArraySource(BROKEN[U])}, "inf in row 0"),
+        ({"X": X[L], "y": Y[L], "X_unlabelled": np.hstack([X, X])}, "4 features.*expecting 2"),
+        ({"X": X[L], "y": Y[L], "X_unlabelled": X[:0]}, "0 sample"),
+        ({"X_unlabelled": ArraySource(X)}, "y marks rows .*put all unlabelled rows into"),
+        ({"X": ArraySource(X, Y), "y": None, "X_unlabelled": X}, "put all unlabelled rows"),
+        ({"X": ArraySource(X, Y)}, "carries its own y"),
+        ({"X": ArraySource(X, np.full(120, -1)), "y": None}, "no label"),
+        ({"X": ArraySource(X, np.where(Y == 1, -1, Y)), "y": None}, "one class"),
+        ({"X": ArraySource(X, Y, (Y < 0) * 1.0), "y": None}, "no labelled row of positive"),
+    ],
+)
+def test_bad_data_are_refused_and_change_nothing(args, message):
+    model = make(max_iter=3).fit(X, Y)
+    before, known = model.decision_function(X), set(vars(model))
+    with pytest.raises(ValueError, match=message):
+        model.fit(**({"X": X, "y": Y} | args))
+    assert set(vars(model)) == known
+    np.testing.assert_array_equal(model.decision_function(X), before)
+
+
+def test_early_stopping_takes_the_first_best_iteration():
+    Z, _, y = draw(200, 40, noise=0.25, seed=3)
+    params = {"C": 100.0, "max_iter": 30}
+    model = make(early_stopping=True, probability=True, **params).fit(Z, y)
+    scores = model.history_["cv_accuracy"]
+    assert len(scores) == 30
+    assert model.n_iter_ == int(np.argmax(scores)) + 1 < 30
+    assert model.best_score_ == max(scores) > 0.8
+    assert 40 * np.array(scores) == pytest.approx(np.round(40 * np.array(scores)))
+    assert model.fit_status_ == "converged"
+    # the share of the unlabelled loss grows over max_iter: not a fit of fewer iterations,
+    # but one that was stopped
+    stopped = make(callbacks=StopAt(model.n_iter_), **params).fit(Z, y)
+    np.testing.assert_array_equal(model.decision_function(Z), stopped.decision_function(Z))
+    last = make(probability=True, **params).fit(Z, y)
+    assert not np.array_equal(model.calibration_, last.calibration_)
+
+
+def test_folds_need_two_rows_of_each_class():
+    y = Y.copy()
+    y[np.flatnonzero(Y == 0)[1:]] = -1
+    for name in ("early_stopping", "probability"):
+        with pytest.raises(DataError, match=r"has 1 distinct labelled row; .*label more"):
+            make(**{name: True}).fit(X, y)
+    assert make(early_stopping=True, n_folds=50).fit(X, Y).score(X, T) > 0.7
+
+
+def test_probabilities():
+    model = make(probability=True, max_iter=30).fit(X, NAMED)
+    p, f = model.predict_proba(X), model.decision_function(X)
+    assert p.shape == (120, 2)
+    np.testing.assert_allclose(p.sum(axis=1), 1.0)
+    assert (np.diff(p[np.argsort(f), 1]) >= 0).all()
+    np.testing.assert_array_equal(model.classes_[p.argmax(axis=1)], model.predict(X))
+    assert log_loss(NAMES[T], p, labels=["a", "b"]) < 0.9 * np.log(2)
+    plain = make(max_iter=30).fit(X, Y)
+    np.testing.assert_array_equal(plain.decision_function(X), f)
+    with pytest.raises(AttributeError) as caught:
+        plain.predict_proba(X)
+    assert "set probability=True" in str(caught.value.__cause__)
+
+
+def with_none(mark, values=(0, 1)):
+    return [mark if c < 0 else values[c] for c in Y]
+
+
+MARKED = [
+    Y.tolist(),
+    Y.astype(np.int8),
+    np.where(Y < 0, np.nan, Y),
+    np.where((Y < 0) & (np.arange(len(Y)) % 2 == 0), np.nan, Y),
+    with_none(None),
+    pd.Series(with_none(pd.NA), dtype="Int64"),
+    pd.Series(with_none(pd.NA, (False, True)), dtype="boolean"),
+    np.array(with_none(None, (False, True)), object),
+    pl.Series(with_none(None)),
+    np.where(Y < 0, -1, 3 * Y - 2),
+    NAMED,
+    with_none(np.nan, NAMES),
+    np.array(with_none(pd.NA, NAMES), object),
+    pd.Series(NAMED, dtype="string"),
+    pd.Series(NAMED, dtype="category"),
+    pl.Series(with_none(None, ("a", "b")), dtype=pl.Categorical),
+]
+
+
+SIGNS = (2 * Y - 1)[L]
+
+
+@every("y", [SIGNS, np.array(SIGNS.tolist(), object), Y[L].astype(bool)])
+def test_minus_one_and_one_are_two_classes(base, y):
+    model = make().fit(X[L], y, X_unlabelled=X[U])
+    np.testing.assert_array_equal(model.decision_function(X), base.decision_function(X))
+    assert model.classes_.tolist() == np.unique(y.tolist()).tolist()
+    expected = np.concatenate([y, model.predict(X[U])])
+    np.testing.assert_array_equal(model.transduction_, expected)
+
+
+def test_other_rows_may_come_by_themselves():
+    whole = make().fit(X, Y)
+    model = make().fit(X[L], Y[L], X_unlabelled=X[U])
+    np.testing.assert_array_equal(model.decision_function(X), whole.decision_function(X))
+    order = np.argsort(np.concatenate([L, U]))
+    np.testing.assert_array_equal(model.transduction_[order], whole.transduction_)
+    y = Y.copy()
+    y[L[1::2]] = -1  # marks in y beside X_unlabelled
+    first = np.concatenate([L, U[:50]])
+    some = make().fit(X[first], y[first], X_unlabelled=X[U[50:]])
+    every = make().fit(X, y)
+    np.testing.assert_array_equal(some.decision_function(X), every.decision_function(X))
+    assert some.labelled_weight_ == 6
+
+
+SINGLE = X.astype(np.float32)
+
+
+@pytest.mark.parametrize("solver", ["tsg", "bgs3vm"])
+@every("kind", ["memmap", "parquet"])
+def test_sources_are_arrays(tmp_path, kind, solver):
+    expected = make(solver=solver).fit(SINGLE, Y).decision_function(X)
+    others = opened(tmp_path, kind, SINGLE[U])
+    model = make(solver=solver).fit(SINGLE[L], Y[L], X_unlabelled=others)
+    # small sets are one batch: only the order of sums differs
+    np.testing.assert_allclose(model.decision_function(named(model, X)), expected, atol=1e-4)
+    assert not hasattr(model, "transduction_")
+    assert model.labelled_weight_ == len(L)
+    marked = make(solver=solver).fit(opened(tmp_path, kind, SINGLE, Y))
+    np.testing.assert_allclose(marked.decision_function(named(marked, X)), expected, atol=1e-4)
+    assert marked.labelled_weight_ == len(L)
+
+
+def test_solvers_that_keep_all_rows_refuse_files(tmp_path):
+    with pytest.raises(DataError, match=r"'cached' keeps all rows.*solver='tsg'"):
+        make(solver="cached").fit(X[L], Y[L], X_unlabelled=opened(tmp_path, "npz", X[U]))
+
+
+def test_the_solver_follows_where_rows_are(tmp_path):
+    def solver(model):
+        return model.history_["solver"]
+
+    assert solver(auto().fit(X, Y)) == "soft_labels"
+    others = opened(tmp_path, "npz", SINGLE[U])
+    assert solver(auto().fit(X[L], Y[L], X_unlabelled=others)) == "tsg"
+    assert solver(auto().partial_fit(X, Y)) == "tsg"
+    for loss, name in (("gaussian", "tsg"), (Ramp(), "tsg")):
+        assert solver(auto(unlabelled_loss=loss).fit(X, TWENTY)) == name
+
+    def plain(A, B):
+        return np.exp(-2 * ((A[:, None] - B[None]) ** 2).sum(axis=2))
+
+    assert solver(auto(kernel=plain, gamma="median").partial_fit(X, TWENTY)) == "bgs3vm"
+    with pytest.raises(AttributeError) as error:
+        _ = auto().fit(X, TWENTY).partial_fit
+    assert "'tsg'" in str(error.value.__cause__)
+
+
+def test_chunks_without_class_zero_keep_their_marks(tmp_path):
+    """Where a chunk has labels of class 1 only, -1 is no second class there."""
+    n = 150_000
+    Z = np.random.default_rng(0).standard_normal((n, 2)).astype(np.float32)
+    t = (Z[:, 0] > 0).astype(int)
+    y = np.full(n, -1)
+    y[:40] = t[:40]
+    y[np.flatnonzero(t == 1)[-20:]] = 1
+    model = make(gamma=0.5).fit(opened(tmp_path, "npz", Z, y))
+    assert model.labelled_weight_ == (y >= 0).sum() == 60
+    assert model.classes_.tolist() == [0, 1]
+    assert np.mean(model.predict(Z[:2000]) == t[:2000]) > 0.8
+
+
+def stream(**params):
+    return make(**({"solver": TSG(batch_size=8, block_size=16)} | params))
+
+
+@every("source", [False, True])
+def test_labels_of_class_one_and_marks(source):
+    """The classes are known here, so that -1 is a mark."""
+    rows = np.concatenate([L[Y[L] == 1], U[:10]])
+    given = (ArraySource(X[rows], Y[rows]),) if source else (X[rows], Y[rows])
+    model = stream()
+    for labelled in (6, 12):
+        model.partial_fit(*given, classes=[0, 1])
+        assert model.labelled_weight_ == labelled
+
+
+def test_streams_need_classes():
+    with pytest.raises(ValueError, match="no label"):
+        stream().partial_fit(X[U], Y[U])
+    only = stream().partial_fit(X[U], Y[U], classes=[0, 1])
+    np.testing.assert_array_equal(only.decision_function(X), 0.0)
+    with pytest.raises(ValueError, match="label 5, which is not among the classes"):
+        only.partial_fit(X[:3], [5, -1, 1])
+    assert not any(hasattr(make(solver=solver), "partial_fit") for solver in WHOLE)
+
+
+def test_streams_go_on_after_fit():
+    model = make(probability=True).fit(X, Y)
+    model.partial_fit(X, Y)
+    assert model.labelled_weight_ == 2 * len(L)
+    assert not hasattr(model, "transduction_")
+    with pytest.raises(NotFittedError):  # the calibration was of another function
+        model.predict_proba(X)
+
+
+def test_marks_of_a_source_are_no_mistakes():
+    model = auto().fit(X, TWENTY)
+    expected = np.mean(model.predict(X[KNOWN]) == TWENTY[KNOWN])
+    assert model.score(ArraySource(X, TWENTY)) == expected == model.score(X, TWENTY)
+    weight = np.linspace(0, 1, 120)
+    found = model.score(ArraySource(X, TWENTY, weight))
+    assert found == pytest.approx(
+        np.average(model.predict(X[KNOWN]) == TWENTY[KNOWN], weights=weight[KNOWN])
+    )
+    with pytest.raises(DataError, match="No row has a label"):
+        model.score(ArraySource(X, np.full(120, -1)))
+
+
+class StopAt(Callback):
+    def __init__(self, iteration):
+        self.iteration = iteration
+
+    def on_iteration(self, event):
+        return event.iteration == self.iteration
+
+
+@every("y", MARKED)
+def test_marks(base, y):
+    model = make().fit(X, y)
+    np.testing.assert_array_equal(model.decision_function(X), base.decision_function(X))
+    assert len(model.classes_) == 2
+    np.testing.assert_array_equal(model.transduction_, model.classes_[base.transduction_])
+    np.testing.assert_array_equal(model.predict(X), model.classes_[base.predict(X)])
+
+
+def test_solvers_and_losses_without_a_place_for_marks_are_refused():
+    with pytest.raises(ValueError, match="tsg"):
+        make(solver="dsg").fit(X, TWENTY)
+    with pytest.raises(ValueError, match="margin"):
+        auto(loss="perceptron").fit(X, TWENTY)

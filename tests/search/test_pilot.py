@@ -1,0 +1,326 @@
+"""The study before a fit: what it finds, keeps, leaves alone and says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+from cases import every
+from kernelgrad import KernelClassifier, KernelRegressor
+from kernelgrad.kernels import Matern
+from kernelgrad.search import pilot as _pilot
+from kernelgrad.search import trials as _trials
+
+
+def function(X):
+    return np.sin(2 * X[:, 0] + X[:, 1]) + X[:, 2] * np.cos(X[:, 3])
+
+
+def rows(n=240, d=7, seed=0, noise=0.1):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d))
+    return X, function(X) + noise * rng.standard_normal(n)
+
+
+X, Y = rows()
+TEST = np.random.default_rng(99).standard_normal((1000, 7))
+
+
+def regressor(**parameters):
+    return KernelRegressor(random_state=0, **parameters)
+
+
+def classifier(**parameters):
+    return KernelClassifier(random_state=0, probability=False, **parameters)
+
+
+def error(model):
+    return np.sqrt(np.mean((model.predict(TEST) - function(TEST)) ** 2))
+
+
+def test_the_columns_that_count_are_found():
+    model = regressor().fit(X, Y)
+    weights = model.metric_
+    assert weights.max() == 1
+    assert weights[:4].min() > 2 * weights[4:].max()
+    np.testing.assert_allclose(model.feature_importances_, weights**2 / (weights**2).sum())
+    assert error(model) < 0.7 * error(regressor(metric=None).fit(X, Y))
+    told = model.history_["metric"]
+    assert {"weights", "equal weights"} <= {each["round"] for each in told}
+    found = 1 / np.sqrt(2 * model.kernel_.gamma)
+    chosen = next(t for t in told if t["bandwidth"] == pytest.approx(found, rel=1e-9))
+    assert chosen["kernel"] == repr(model.kernel_)
+    np.testing.assert_allclose(chosen["weights"], weights, atol=1e-6)
+    others = [t["score"] for t in told if t["round"] == "equal weights"]
+    assert chosen["score"] < min(others) - 0.05
+
+
+@pytest.mark.slow
+def test_targets_without_sense_give_no_metric():
+    rng = np.random.default_rng(5)
+    models = [KernelRegressor(random_state=k).fit(X, rng.permutation(Y)) for k in range(3)]
+    none = [model for model in models if model.metric_ is None]
+    assert len(none) >= 2  # by chance weights are better by a standard error now and then
+    with pytest.raises(AttributeError, match="none: all columns count alike"):
+        _ = none[0].feature_importances_
+    held = rng.standard_normal(1000)
+    worse = [np.mean((held - m.predict(TEST) / Y.std()) ** 2) for m in models]
+    assert np.mean(worse) < 1.1 * np.mean(held**2)
+    loose = regressor(gamma=0.1, alpha=1e-6).fit(X, rng.standard_normal(240))
+    assert np.mean((held - loose.predict(TEST)) ** 2) > 1.5  # what the study avoids
+
+
+def test_columns_of_one_category_share_a_weight():
+    rng = np.random.default_rng(0)
+    kind, other = rng.choice(list("abcd"), 300), rng.choice(list("uvw"), 300)
+    x = rng.standard_normal(300)
+    y = np.select([kind == "a", kind == "b"], [2.0, -1.0], 0.5) + np.sin(x)
+    table = pd.DataFrame({"kind": kind, "x": x, "other": other})
+    noise = 0.1 * rng.standard_normal(300)
+    model = regressor(metric="diagonal").fit(table, y + noise)
+    assert len(model.metric_) == 8
+    assert len(set(model.metric_)) == 3
+    importances = model.feature_importances_
+    assert importances.shape == (3,)
+    assert importances.sum() == pytest.approx(1)
+    assert importances[2] < 0.1 * importances[:2].min()
+
+
+def test_weights():
+    plain = regressor().fit(X, Y)
+    same = regressor().fit(X, Y, sample_weight=np.full(240, 3.0))
+    np.testing.assert_allclose(same.metric_, plain.metric_, rtol=1e-9)
+    assert same.alpha_ == pytest.approx(plain.alpha_, rel=1e-9)
+    # rows of the half with another law count as they weigh
+    half = np.where(np.arange(240) < 120, Y, 2 * np.sin(2 * X[:, 5]))
+    first = np.repeat([1.0, 0.02], 120)
+    column = [
+        regressor().fit(X, half, sample_weight=w).metric_[5] for w in (first, first[::-1])
+    ]
+    assert column[0] < 0.5
+    assert column[1] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("make", "loss", "y"),
+    [
+        (regressor, "absolute", Y),
+        (classifier, "hinge", Y > 0),
+        (classifier, "log_loss", np.digitize(Y, [-0.5, 0.5])),
+    ],
+)
+def test_alpha_of_another_loss_is_chosen_on_that_loss(make, loss, y):
+    model = make(loss=loss).fit(X, y)
+    assert model.metric_[:4].mean() > 2 * model.metric_[4:].mean()
+    trials = model.history_["search"]
+    own = [t for t in trials if t["gamma"] is None]
+    assert len(own) >= 4
+    best = min(own, key=lambda t: t["loss"])
+    assert own[0]["alpha"] < best["alpha"] < own[-1]["alpha"]
+    assert model.alpha_ * 240 == pytest.approx(best["alpha"] * best["rows"])
+    assert all(np.isfinite(t["loss"]) for t in trials)
+
+
+def test_several_outputs():
+    both = regressor().fit(X, np.stack([Y, 1e3 * np.sin(3 * X[:, 5])], axis=1)).metric_
+    assert both[[0, 5]].min() > 3 * both[[4, 6]].max()
+
+
+def test_what_is_given_stays():
+    none = regressor(metric=None, gamma=0.2, alpha=1e-3).fit(X, Y)
+    assert none.kernel_.gamma == 0.2
+    assert not {"search", "metric"} & none.history_.keys()
+    alpha = regressor(alpha=1e-2).fit(X, Y)
+    assert alpha.alpha_ == 1e-2
+    assert alpha.history_["search"] == []
+    C = regressor(C=5.0).fit(X, Y)
+    assert C.alpha_ == pytest.approx(1 / (5.0 * 240))
+    assert C.metric_ is not None
+    gamma = regressor(metric="diagonal", gamma=0.4).fit(X, Y)
+    assert gamma.kernel_.gamma == pytest.approx(0.4, rel=1e-9)
+    assert gamma.metric_[:4].min() > 1.5 * gamma.metric_[4:].max()
+    assert 0 < gamma.alpha_ != 1e-2
+    searched = regressor(metric=None, gamma=0.2).fit(X, Y)
+    assert (searched.kernel_.gamma, searched.metric_) == (0.2, None)
+    assert len(searched.history_["search"]) > 2
+    wide = regressor(bandwidth_factor=3.0).fit(X, Y)
+    assert wide.kernel_.gamma == pytest.approx(regressor().fit(X, Y).kernel_.gamma / 9)
+    matern = regressor(kernel="matern").fit(X, Y)
+    assert {t["kernel"].split("(")[0] for t in matern.history_["metric"]} == {"Matern"}
+    assert matern.kernel_.nu == Matern().nu
+
+
+GIVEN = np.array([1.0, 0.5, 0.5, 2.0, 0.0, 0.1, 0.3])
+
+
+@pytest.mark.parametrize("solver", ["auto", "cached", "dsg"])
+def test_an_array_scales_the_columns(solver):
+    given = {"gamma": 0.2, "alpha": 1e-3, "solver": solver, "max_iter": 20}
+    for metric in (GIVEN, np.diag(GIVEN)[:, :5] + 0.05):
+        scaled, test = (Z * metric if metric.ndim == 1 else Z @ metric for Z in (X, TEST))
+        a = regressor(metric=metric, **given).fit(X, Y)
+        b = regressor(metric=None, **given).fit(scaled, Y)
+        np.testing.assert_array_equal(a.metric_, metric)
+        np.testing.assert_allclose(a.predict(TEST), b.predict(test), atol=2e-4)
+
+
+@every(
+    ("parameters", "message"),
+    [
+        ({"metric": "diag"}, "Unknown metric 'diag' .*: auto, diagonal, full, None, w"),
+        ({"metric": [1.0, 2.0]}, "metric has 2 rows, but the rows have 7 columns"),
+        ({"metric": np.ones((3, 7))}, "metric has 3 rows"),
+        ({"metric": np.ones((7, 7, 7))}, r"weights of the columns \(d,\) or a matrix"),
+        ({"metric": [-1.0] + [1.0] * 6}, "give weights >= 0"),
+        ({"metric": np.zeros(7)}, "no weight above 0"),
+        ({"metric": [np.nan] * 7}, "finite numbers"),
+        ({"metric": ["a"] * 7}, "finite numbers"),
+        ({"metric": "full", "kernel": "laplacian"}, "learned for the kernels 'rbf' and 'mat"),
+        ({"metric": "diagonal", "gamma": "scale"}, "gamma a number or 'auto'"),
+        ({"alpha": "best"}, "rule for alpha"),
+    ],
+)
+def test_wrong_parameters_are_named(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        regressor(**parameters).fit(X, Y)
+
+
+@pytest.mark.slow
+def test_a_matrix():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((300, 6))
+    one = x @ np.array([1.0, 1, 1, -1, 0, 0])
+    model = regressor(metric="full").fit(x, np.sin(one) + 0.05 * rng.standard_normal(300))
+    u, s, _ = np.linalg.svd(model.metric_)
+    assert s[0] == pytest.approx(1)
+    assert s[1] < 0.5
+    assert abs(u[:, 0] @ [0.5, 0.5, 0.5, -0.5, 0, 0]) > 0.98
+    assert model.feature_importances_[4:].max() < 0.05
+    assert model.history_["metric"][-1]["round"] == "matrix"
+    with pytest.raises(ValueError, match="up to 300 columns, and the rows have 301"):
+        regressor(metric="full").fit(rng.standard_normal((50, 301)), Y[:50])
+
+
+@pytest.mark.slow
+def test_scalings_of_columns():
+    units = np.array([1.0, 1e4, 1e-3, 50.0, 1.0, 1e6, 1.0])
+    shift = np.array([0.0, 5e5, 3.0, -1e3, 0.0, 1e7, 0.0])
+    for standardize in ("robust", "ranks", True):
+        found = [
+            regressor(standardize=standardize).fit(x, Y).predict(t)
+            for x, t in ((X, TEST), (X * units + shift, TEST * units + shift))
+        ]
+        np.testing.assert_allclose(*found, atol=0.02)
+    # unscaled rows far from 0 are as good as others
+    model = regressor(standardize=False).fit(X + 1e5, Y)
+    assert np.sqrt(np.mean((model.predict(TEST + 1e5) - function(TEST)) ** 2)) < 0.45
+    assert model.metric_[:4].min() > 2 * model.metric_[4:].max()
+    heavy = np.sinh(8 * X)  # ranks are tried, and win
+    model = regressor().fit(heavy, Y)
+    assert {t["scaling"] for t in model.history_["metric"]} == {"robust", "ranks"}
+    assert model.expansion_.scaling.name == "ranks"
+    assert {t["scaling"] for t in regressor().fit(X, Y).history_["metric"]} == {"robust"}
+
+
+def test_streams_learn_from_their_first_rows():
+    x, y = rows(900)
+    model = regressor(solver="dsg").partial_fit(x[:300], y[:300])
+    weights = model.metric_.copy()
+    assert weights[:4].min() > 2 * weights[4:].max()
+    # alpha is that of many rows, as nobody knows how many will come
+    assert model.alpha_ < 0.1 * regressor(solver="dsg", max_iter=1).fit(x[:300], y[:300]).alpha_
+    model.partial_fit(x[300:], y[300:])
+    np.testing.assert_array_equal(model.metric_, weights)
+    few = regressor(solver="dsg").partial_fit(x[:20], y[:20])
+    assert few.metric_ is None
+    assert "too few rows" in few.history_["metric_reason"]
+
+
+def test_sparse_rows():
+    x, y = rows()
+    x = np.where(np.abs(x) > 0.2, x, 0.0)
+    dense = regressor(standardize=False).fit(x, y)
+    sparse = regressor().fit(sp.csr_matrix(x), y)
+    assert sparse.metric_[:4].min() > 1.5 * sparse.metric_[4:].max()
+    np.testing.assert_allclose(sparse.metric_, dense.metric_, rtol=0.02, atol=1e-3)
+    wide = sp.random(60, 3000, 0.01, format="csr", random_state=0)
+    model = regressor().fit(wide, Y[:60])
+    assert model.metric_ is None
+    assert model.history_["metric_reason"] == "more than 2,000 columns"
+    assert model.alpha_ > 0
+
+
+def test_where_there_is_nothing_to_learn():
+    constant = regressor().fit(X, np.full(240, 2.5))
+    np.testing.assert_allclose(constant.predict(TEST), 2.5)
+    assert constant.history_["metric_reason"] == "the targets are constant"
+    for n in (1, 3, 39):
+        few = regressor().fit(X[:n], Y[:n])
+        assert few.metric_ is None
+        assert "too few rows" in few.history_["metric_reason"]
+    assert regressor().fit(X[:40], Y[:40]).history_.get("metric_reason") is None
+    one = regressor().fit(X[:, :1], np.sin(3 * X[:, 0]))
+    assert one.metric_ is None
+    assert one.score(X[:, :1], np.sin(3 * X[:, 0])) > 0.99
+    flat = regressor().fit(np.zeros((50, 3)), Y[:50])
+    np.testing.assert_allclose(flat.predict(TEST[:, :3]), Y[:50].mean(), atol=0.2)
+
+
+@pytest.mark.parametrize("kernel", ["laplacian", "polynomial", "precomputed"])
+def test_kernels_without_a_metric_get_their_alpha(kernel):
+    a, b = np.abs(X), np.abs(TEST)
+    y, truth = np.sin(a[:, 0]) + a[:, 1], np.sin(b[:, 0]) + b[:, 1]
+    y = y + 0.2 * np.random.default_rng(0).standard_normal(240)
+    if kernel == "precomputed":
+        a, b = a @ a.T, b @ a.T
+    model = regressor(kernel=kernel).fit(a, y)
+    assert model.metric_ is None
+    assert "no metric" in model.history_["metric_reason"]
+    assert 1 - model.score(b, truth) < 0.35
+    trials = model.history_["search"]
+    ends = [regressor(kernel=kernel, alpha=model.alpha_ * f).fit(a, y) for f in (1e-4, 1e4)]
+    assert model.score(b, truth) > max(end.score(b, truth) for end in ends) - 0.02
+    least = min(trials, key=lambda t: t["loss"])
+    near = [t for t in trials if t["loss"] < least["loss"] + 2e-3]
+    assert any(0.5 < model.alpha_ / t["alpha"] < 2 for t in near)
+    gammas = {t["gamma"] for t in trials}
+    assert len(gammas) >= 4 if kernel == "laplacian" else len(gammas) == 1
+    assert kernel != "laplacian" or model.kernel_.gamma == least["gamma"]
+
+
+def test_alpha_carried_to_more_rows():
+    assert _pilot.carried(0.1, 0.1, 4.0, 2000, 2000) == pytest.approx(0.1 / 2000)
+    # lambda falls by 2 from 500 to 2,000 rows, so by 2 again to 8,000
+    assert _pilot.carried(0.2, 0.1, 4.0, 2000, 8000) == pytest.approx(0.05 / 8000)
+    # it never grows, and is not taken for 0 where it falls fast
+    assert _pilot.carried(0.1, 0.2, 4.0, 2000, 8000) == pytest.approx(0.2 / 8000)
+    assert 0.1 / 16 < _pilot.carried(64.0, 0.1, 4.0, 2000, 32000) * 32000 < 0.1
+
+
+@pytest.mark.slow
+def test_the_laplacian_kernel_is_one_of_the_shapes(monkeypatch):
+    x, test = X[:, :6], TEST[:, :6]
+    steps, truth = np.sign(x).sum(axis=1), np.sign(test).sum(axis=1)
+    assert regressor().fit(x, steps).kernel_.name != "laplacian"  # few rows: nothing compiled
+    monkeypatch.setattr(_pilot, "_TURNS_ROWS", 200)
+    model = regressor().fit(x, steps)
+    assert model.kernel_.name == "laplacian"
+    assert model.history_["metric"][-1]["kernel"] == repr(model.kernel_)
+    smooth = regressor(metric="diagonal").fit(x, steps)
+    assert smooth.kernel_.name != "laplacian"
+    assert model.score(test, truth) > smooth.score(test, truth)
+    assert regressor().fit(x, np.sin(x[:, 0])).kernel_.name != "laplacian"
+
+
+def test_trials_of_bandwidths_go_on_after_a_small_rise_only():
+    def chosen(*losses):
+        return _trials.narrowed(
+            dict(zip((1.0, 2.0, 4.0, 8.0, 16.0), losses, strict=True)).get, 1.0
+        )
+
+    assert chosen(1.0, 1.005, 0.9, 0.8, 0.85) == 8.0
+    assert chosen(1.0, 1.02, 0.9, 0.8, 0.7) == 1.0
+    assert chosen(1.0, 0.9, 0.905, 0.908, 0.91) == 2.0
+    assert chosen(1.0, 0.9, 0.8, 0.7, 0.6) == 16.0
