@@ -211,7 +211,8 @@ def _fill(source: BatchSource, buffer: _Buffer, left: Batch | None) -> Batch:
     if source.is_sparse:
         return base.concat_batches(list(pieces()))
     X: AnyArray = np.empty((0, 0))
-    others, at = [], 0
+    others: list[Batch] = []
+    at = 0
     for piece in pieces():
         n = len(piece.rows)
         if not others:

@@ -176,10 +176,10 @@ class TextSource(FileSource):
     def _write(self, file: Any, stamp: dict[str, str], room: float) -> None:
         """Write an Arrow file, anew from the beginning if the types of the tables change."""
         pa = import_pyarrow()
-        schema = out = None
+        out: Any = None
         with self._stamp.unchanged():
             for table in self._convert():
-                if schema is None or table.schema != schema:
+                if out is None or table.schema != schema:
                     file.seek(0)
                     file.truncate()
                     schema = table.schema
