@@ -1,13 +1,12 @@
 """Runs cases with one tree: requests as JSON on standard input, answers on standard output.
 
-Started by `golden` with the tree's source on ``PYTHONPATH``. It takes nothing from this package
-but the table of cases, so that older and later trees run the same code.
+Started by `golden` with the tree's source on ``PYTHONPATH``. It uses public names of kernelgrad
+alone, and so does what it imports from here, so that older and later trees run the same code.
 """
 
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
 import warnings
@@ -19,23 +18,17 @@ import pandas as pd
 
 import kernelgrad as kg
 from benchmarks.objectives._golden_cases import Case, Rows, cases, renamed, rows
+from benchmarks.objectives._shared import peak
 from kernelgrad import kernels, losses, solvers
 
 METHODS = ("predict", "transform", "decision_function", "predict_proba", "score_samples")
+IMPORTED = peak()
 LAST = ("train_loss", "objective", "duality_gap")
 COLUMNS = (  # of the history, without clocks and counts of what caches save
     "iteration", "epoch", "rows_seen", "n_random_features", "n_features_saved", "n_support",
     "step_size", "train_loss", "objective", "validation_score",
 )  # fmt: skip
 PREDICTIONS = 3
-
-
-def peak() -> float:
-    """Return the peak memory of this process in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-IMPORTED = peak()
 
 
 def plain(array: Any) -> Any:
