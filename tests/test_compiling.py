@@ -350,8 +350,9 @@ def test_predictions_by_kernel_rows_compile_nothing(tmp_path):
         from kernelgrad.kernels import Cauchy, Gaussian, Laplacian, Matern, Polynomial
 
         X = np.random.default_rng(0).random((100, 5))
-        plain = Gaussian(0.5), Laplacian(0.5), Cauchy(0.5), Polynomial(3)
-        for kernel in (*plain, Gaussian() + Matern(), *(Matern(nu) for nu in (0.5, 1.5, 2.5))):
+        kernels = [Gaussian(0.5), Laplacian(0.5), Cauchy(0.5), Polynomial(3)]
+        kernels += [Gaussian() + Matern(), *(Matern(nu) for nu in (0.5, 1.5, 2.5))]
+        for kernel in kernels:
             kernel = kernel.resolve(X, 0)
             for rows in (X, sp.csr_matrix(np.where(X < 0.2, X, 0.0))):
                 exact = ExactKernel(kernel, 5)

@@ -30,6 +30,7 @@ from kernelgrad.types import (
 from kernelgrad.validation import check_bool
 
 COLUMN_TILE = 1024  # columns of a block computed by one task
+GEMV_OUTPUTS = 4  # up to here products with single columns are faster than with all
 CACHE_TILE = 4096  # columns of cached rows computed by one task
 # Kernel values of a prediction, and of a block of a fit, from which compiled loops are worth
 # the time to load them, or to compile them once per machine
@@ -174,7 +175,11 @@ class ExactKernel:
             for part, weights in parts:
                 K = buffer[:, : len(weights)]
                 self.values(some, part, wide=wide, out=K, compiled=compiled)
-                out[rows] += K @ weights
+                if len(weights.T) > GEMV_OUTPUTS:
+                    out[rows] += K @ weights
+                    continue
+                for c, column in enumerate(weights.T):
+                    out[rows, c] += K @ column
 
         with single_threaded_blas():
             parallel_for(-(-A.n_rows // PREDICT_TILE), task)
