@@ -8,7 +8,6 @@ import pickle
 import stat
 
 import numpy as np
-import pandas as pd
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
@@ -30,7 +29,6 @@ KEY = bytes(range(32))
 RNG = np.random.default_rng(0)
 X = RNG.random((40, 9))
 Y = (X[:, 0] > 0.5).astype(int)
-FRAME = pd.DataFrame(X, columns=list("uvw")).assign(c=["a", "b"] * 20)
 SPARSE = sp.random(40, 60, 0.03, format="csr", random_state=0)  # so few that it stays so
 
 

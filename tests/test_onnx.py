@@ -26,9 +26,8 @@ from kernelgrad.kernels import (
     Laplacian,
     Matern,
     Polynomial,
-    get_kernel,
 )
-from test_contracts import COLUMNS, OBJECTS
+from plain import kernel_of
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
@@ -163,12 +162,12 @@ def test_the_families_are_all_estimators():
 # Functions: every kernel, by features and by values
 
 
-def kernel_of(name):
-    return OBJECTS[name]() if name in OBJECTS else get_kernel(name, gamma="median")
-
-
 KERNELS_OF_ROWS = [
-    *((kernel_of(name), COLUMNS.get(name, 5)) for name in KERNELS if name != "precomputed"),
+    *(
+        (kernel_of(name), 9 if name == "convolutional" else 5)
+        for name in KERNELS
+        if name != "precomputed"
+    ),
     (Matern(0.5, 0.3), 5),
     (Matern(2.5, 0.3), 5),
     (DotProduct("exponential", gamma=0.1), 5),

@@ -39,7 +39,7 @@ from kernelgrad.kernels import (
 from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import DSG, check_capabilities
 from kernelgrad.testing import check_kernel
-from test_contracts import OBJECTS
+from plain import kernel_of
 
 NUS = (0.3, 0.5, 1.5, 2.5, 7)
 STATIONARY = [n for n, cls in KERNELS.items() if issubclass(cls, StationaryKernel)]
@@ -177,8 +177,7 @@ def test_sums_and_products_against_scikit_learn():
 
 
 EACH = [
-    *(
-        OBJECTS[name]() if name in OBJECTS else get_kernel(name, gamma="median")
+    *( kernel_of(name)
         for name, cls in KERNELS.items()
         if issubclass(cls, TiledKernel) and not issubclass(cls, ConvolutionKernel)
     ),
