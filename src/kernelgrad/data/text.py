@@ -177,6 +177,7 @@ class TextSource(FileSource):
         """Write an Arrow file, anew from the beginning if the types of the tables change."""
         pa = import_pyarrow()
         out: Any = None
+        schema: Any = None
         with self._stamp.unchanged():
             for table in self._convert():
                 if out is None or table.schema != schema:
