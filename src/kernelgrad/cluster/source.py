@@ -58,7 +58,6 @@ class DaskSource(BatchSource):
 
     on_workers: ClassVar[bool] = True
 
-
     def __init__(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, client: Any = None
     ) -> None:
