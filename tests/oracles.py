@@ -71,27 +71,6 @@ def dsg(
     return a
 
 
-def dsg_paper(x, y, W, b, slope, *, nu, theta, offset=0.0):
-    """Algorithms 1 and 2 of Dai et al., a row and a feature an iteration: alpha after each.
-
-    Frequencies W (d, T) in radians and phases b (T,); slope(y, u) is dl/du.
-    """
-    alpha, course = [], []
-
-    def feature(j, row):  # Theorem 2
-        return math.sqrt(2) * math.cos(
-            sum(w * v for w, v in zip(W[:, j], row, strict=True)) + b[j]
-        )
-
-    for i, (row, target) in enumerate(zip(x, y, strict=True), 1):
-        u = sum(a * feature(j, row) for j, a in enumerate(alpha))  # Algorithm 2
-        gamma = theta / (offset + i)
-        alpha = [(1 - gamma * nu) * a for a in alpha]  # step 6
-        alpha.append(-gamma * slope(target, u) * feature(i - 1, row))  # step 5
-        course.append(list(alpha))
-    return course
-
-
 def philox4x32(counter, key):
     """Ten rounds of Philox4x32: four arrays of 32-bit counter words, two key words."""
     c0, c1, c2, c3 = np.broadcast_arrays(*(np.asarray(w, np.uint64) for w in counter))

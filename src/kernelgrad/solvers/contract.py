@@ -29,6 +29,7 @@ from kernelgrad.params import Documented, check_params
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.validation import check_bool, check_int, check_real
 
+AUDIT_WORK, AUDIT_LEAST = 2 * 10**9, 64  # operations of an audit, and rows at least
 _DIGEST_BYTES = 16 * 2**20
 _TRANSIENT, _SHAPE = "transient", "shape"  # keys of a field's metadata
 
@@ -123,7 +124,6 @@ class TrainBatch:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows."""
         return len(self.y)
 
 
@@ -371,7 +371,6 @@ def restored_fields(
 
 
 def _restored_array(record: Record, each: dataclasses.Field[Any]) -> AnyArray:
-    """Take the array of a field."""
     shape, kinds, into, finite, least, most, empty = each.metadata.get(
         _SHAPE, (None, "biuf", "", True, -np.inf, np.inf, True)
     )
@@ -430,6 +429,16 @@ class StepInfo:
     converged: bool = False
 
 
+@dataclass(frozen=True)
+class Audit:
+    """The objective that cached responses claim, and the one found in float64."""
+
+    claimed: float
+    objective: float
+    drift: float  # their difference, relative to the claim
+    rows: int  # number of rows evaluated again: all, or a sample if that is expensive
+
+
 class Tracker(ABC):
     """Responses of fixed rows after each step.
 
@@ -482,7 +491,6 @@ class RecomputedTracker(Tracker):
         """Do nothing, as no response is kept."""
 
     def raw_prediction(self) -> FloatArray:
-        """Return the responses of the function that the solver would return now."""
         return self._solver.expansion(self._state).raw_prediction(self._X)
 
 

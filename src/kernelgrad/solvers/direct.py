@@ -14,17 +14,9 @@ from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.functions.exact import GRAM_TILE, ExactKernel
 from kernelgrad.kernels import ExactRows
 from kernelgrad.params import parameters
-from kernelgrad.solvers.audit import AUDIT_LEAST, AUDIT_WORK, Audit
+from kernelgrad.solvers import contract, support
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, transient
-from kernelgrad.solvers.support import (
-    RowsSolver,
-    RowsState,
-    SupportUpdate,
-    check_matrix,
-    matrix_bytes,
-    matrix_limit,
-    sizes,
-)
+from kernelgrad.solvers.support import RowsSolver, RowsState, SupportUpdate
 from kernelgrad.types import AnyArray, Float64Array
 from kernelgrad.validation import DataError
 
@@ -35,7 +27,6 @@ _FILL = GRAM_TILE  # rows and columns of a tile that is filled at once, and rows
 _MOST_BYTES = 8 * 2**30  # unless a memory limit is given: 32,000 rows
 # Rows from which a float32 factor is worth its more iterations: half the time of a float64 one
 _SINGLE_ROWS = 2048
-_CORRECTIONS, _SINGLE_CORRECTIONS = 5, 25
 # Residual, of the right-hand side: correct no further, by a factor of either precision; the
 # solution of a float32 factor; a solution at all
 _SETTLED, _SINGLE_SETTLED, _SINGLE_SOLVED, _SOLVED = 1e-13, 1e-11, 1e-9, 1e-6
@@ -47,8 +38,6 @@ _INDEFINITE, _GROWTH = 1e-5, 8.0
 
 @dataclass(kw_only=True)
 class DirectState(RowsState):
-    """State of :class:`DirectSolve`."""
-
     alpha: float  # the penalty that `coef` is the exact solution for
     objective: float = np.nan  # of the problem, NaN before the first step
     matrix: SymmetricMatrix | None = transient(released=False)  # where a posterior is wanted
@@ -56,7 +45,7 @@ class DirectState(RowsState):
 
 def direct_bytes(n_rows: int, n_outputs: int, row_bytes: float) -> float:
     """Return the bytes that :class:`DirectSolve` needs, including both forms of the rows."""
-    return matrix_bytes(n_rows, n_outputs, row_bytes, np.float64)
+    return support.matrix_bytes(n_rows, n_outputs, row_bytes, np.float64)
 
 
 @parameters
@@ -104,13 +93,12 @@ class DirectSolve(RowsSolver[DirectState]):
     max_support = None  # all rows are support
 
     def init(self, problem: Problem, batch: TrainBatch) -> DirectState:
-        """Start from the mean; raise CapabilityError if the matrix exceeds the memory limit."""
-        check_matrix(self.name, problem, batch, direct_bytes, _MOST_BYTES)
+        support.check_matrix(self.name, problem, batch, direct_bytes, _MOST_BYTES)
         return self._new_state(problem, batch, alpha=problem.alpha)
 
     def step(self, problem: Problem, state: DirectState, batch: TrainBatch) -> StepInfo:
         """Solve; raise as `init` does, and DataError if K is not positive semi-definite."""
-        check_matrix(self.name, problem, batch, direct_bytes, _MOST_BYTES)
+        support.check_matrix(self.name, problem, batch, direct_bytes, _MOST_BYTES)
         rows = self._attach(problem, state, batch).rows
         n, C = batch.n_rows, problem.n_outputs
         weight = _weights(batch)
@@ -168,7 +156,7 @@ class DirectSolve(RowsSolver[DirectState]):
         prepared = self._attach(problem, state, batch).rows
         n = batch.n_rows
         price = max(1, n) * (2 * problem.n_features_in + 30)
-        m = max(AUDIT_LEAST, AUDIT_WORK // price)
+        m = max(contract.AUDIT_LEAST, contract.AUDIT_WORK // price)
         rows = np.arange(n)
         if m < n:
             rows = np.sort(draws(problem.seed, _TAG, state.iteration).choice(n, m, False))
@@ -186,7 +174,7 @@ class DirectSolve(RowsSolver[DirectState]):
         claimed = state.objective
         found = claimed + change + 0.5 * problem.alpha * norm
         drift = abs(found - claimed) / abs(claimed) if claimed else 0.0
-        return asdict(Audit(claimed, found, drift, len(rows))) | {"alpha": state.alpha}
+        return asdict(contract.Audit(claimed, found, drift, len(rows))) | {"alpha": state.alpha}
 
 
 def kernel_matrix(
@@ -206,12 +194,11 @@ def _holds_both(problem: Problem, batch: TrainBatch) -> bool:
 
     If not, its values are computed again; they are the same, so no result depends on memory.
     """
-    needed = direct_bytes(batch.n_rows, problem.n_outputs, sizes(batch.X))
-    return 1.5 * needed <= matrix_limit(problem, np.inf)
+    needed = direct_bytes(batch.n_rows, problem.n_outputs, support.sizes(batch.X))
+    return 1.5 * needed <= support.matrix_limit(problem, np.inf)
 
 
 def _weights(batch: TrainBatch) -> Float64Array:
-    """Return the weights (n,), divided by their mean."""
     weight = np.asarray(batch.sample_weight, np.float64)
     return np.asarray(weight / weight.mean())
 
@@ -244,9 +231,9 @@ def _solve(
 
     The factor is float32 if `single`.
     """
-    most, settled, solved = _CORRECTIONS, _SETTLED, _SOLVED
+    most, settled, solved = 5, _SETTLED, _SOLVED
     if single:
-        most, settled, solved = _SINGLE_CORRECTIONS, _SINGLE_SETTLED, _SINGLE_SOLVED
+        most, settled, solved = 25, _SINGLE_SETTLED, _SINGLE_SOLVED
     try:
         K.factor(scale, ridge, np.float32 if single else np.float64)
     except np.linalg.LinAlgError:
@@ -334,7 +321,6 @@ class SymmetricMatrix:
         return SymmetricMatrix(self.n, tile, self._deadline)
 
     def product(self, B: Float64Array) -> Float64Array:
-        """Return ``K B``, (n, C)."""
         out = np.empty_like(B)
         K = self._array
 
@@ -401,7 +387,6 @@ class SymmetricMatrix:
             parallel_for(len(parts) - 1, divide)
 
     def solve(self, B: Float64Array) -> Float64Array:
-        """Return ``(S K S + ridge I)^-1 B`` (n, C) by the last factorisation."""
         F, Z = self._lower, self.half_solve(B)
         for i, inverse in reversed(list(enumerate(self._inverses))):
             a, b = i * PANEL, min(self.n, (i + 1) * PANEL)
@@ -409,7 +394,6 @@ class SymmetricMatrix:
         return Z.astype(np.float64)
 
     def half_solve(self, B: Float64Array) -> AnyArray:
-        """Return ``L^-1 B`` (n, C) by the last factorisation."""
         F, Z = self._lower, B.astype(self._lower.dtype)
         for i, inverse in enumerate(self._inverses):
             a, b = i * PANEL, min(self.n, (i + 1) * PANEL)

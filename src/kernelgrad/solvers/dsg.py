@@ -17,30 +17,14 @@ from kernelgrad.kernels.stationary import Form
 from kernelgrad.losses import Loss
 from kernelgrad.params import boolean, choice, integer, parameters, real
 from kernelgrad.registry import room
-from kernelgrad.solvers.contract import (
-    Problem,
-    Solver,
-    State,
-    StepInfo,
-    TrainBatch,
-    draws,
-    first_constant,
-    sized,
-)
-from kernelgrad.solvers.feature_blocks import (
-    BlockCount,
-    BlockTracker,
-    BlockUpdate,
-    Iterates,
-    RowMemory,
-    build_stream,
-)
+from kernelgrad.solvers import contract, feature_blocks
+from kernelgrad.solvers.contract import Problem, Solver, State, StepInfo, TrainBatch, sized
+from kernelgrad.solvers.feature_blocks import BlockTracker, BlockUpdate, Iterates, RowMemory
 from kernelgrad.solvers.schedules import averaging_weight, inverse_decay, smoothness
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, Matrix
 from kernelgrad.validation import check_real
 
 _TAG = 0x626C6B
-_LEAST = np.finfo(np.float64).tiny  # of what steps are divided by
 _AVERAGE_POWER = {"uniform": 0.0, "polynomial": 7.0}
 MAX_WIDTH, MIN_WIDTH = 2048, 128  # features of a block
 LEAST_BLOCKS = 16  # for a bounded number of features; more blocks make cheaper steps
@@ -59,7 +43,7 @@ class DSGState(State):
     """State of :class:`DSG`: iterates and the scales found on the first batch."""
 
     iterates: Iterates
-    smoothness: Float64Array = sized("C", least=_LEAST)  # L of every output
+    smoothness: Float64Array = sized("C", least=np.finfo(np.float64).tiny)  # L of every output
     gamma0: Float64Array = sized("C", least=0.0)  # first step of every output
     n_reused: int = 0  # steps on blocks that existed already
     # CDSG: beta of every block and output, (n_blocks, C)
@@ -69,11 +53,9 @@ class DSGState(State):
 
     @property
     def stream(self) -> FeatureStream:
-        """Of the features of all iterates."""
         return self.iterates.x.stream
 
     def describe_parts(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        """Return stream, coefficients and the responses of rows that come again."""
         x, responses = self.iterates.x, self.memory.responses
         values: dict[str, Any] = {"stream": x.stream.describe()}
         arrays: dict[str, AnyArray] = {"intercept": x.intercept}
@@ -86,7 +68,6 @@ class DSGState(State):
 
     @classmethod
     def restore_parts(cls, problem: Problem, record: Record) -> dict[str, Any]:
-        """Return iterates and memory."""
         home = record.beside("stream")
         stream = FeatureStream.restore(home, problem.cache_bytes)
         intercept, shape = record.array("intercept", "C"), (stream.planes, "features", "C")
@@ -285,12 +266,10 @@ class DSG(Solver[DSGState]):
         }
 
     def _most_blocks(self, width: int) -> float:
-        """Return how many blocks of `width` features there may be."""
         by_features = None if self.max_features is None else max(1, self.max_features // width)
         return min((m for m in (self.max_blocks, by_features) if m is not None), default=np.inf)
 
     def check_device(self, device: str, kernel: Kernel) -> None:
-        """Raise CapabilityError unless the device can make the kernel's random features."""
         if device != CPU:
             room("device").check_feature_kernel(kernel, device)
 
@@ -313,8 +292,7 @@ class DSG(Solver[DSGState]):
         return 1 << (max(1, width // planes).bit_length() - 1)
 
     def init(self, problem: Problem, batch: TrainBatch) -> DSGState:
-        """Fix bandwidth, input scaling, intercept and step scale on the first batch."""
-        stream = build_stream(
+        stream = feature_blocks.build_stream(
             problem,
             batch,
             lambda planes: self._resolve_block_size(problem, batch.n_rows, planes),
@@ -322,8 +300,7 @@ class DSG(Solver[DSGState]):
         return self.start(problem, batch, stream)
 
     def start(self, problem: Problem, batch: TrainBatch, stream: FeatureStream) -> DSGState:
-        """Return the state before the first step over a feature stream that exists."""
-        intercept = first_constant(problem, batch)
+        intercept = contract.first_constant(problem, batch)
         f0 = np.tile(intercept, (batch.n_rows, 1))
         L = smoothness(problem.loss, batch.y, f0)
         gamma0 = self._first_step(problem, batch, stream, L)
@@ -331,7 +308,7 @@ class DSG(Solver[DSGState]):
         average = self.average is not None
         it = Iterates.zeros(stream, intercept, momentum=momentum, average=average)
         if not problem.keep_coefficients:
-            it = BlockCount(it.x, it.v, it.a)
+            it = feature_blocks.BlockCount(it.x, it.v, it.a)
         return DSGState(iterates=it, smoothness=L, gamma0=gamma0)
 
     def _every(self, n_rows: int, width: int) -> int:
@@ -342,7 +319,6 @@ class DSG(Solver[DSGState]):
     def least_bytes(
         self, problem: Problem, n_rows: int, row_bytes: float, *, stays: bool
     ) -> float:
-        """Return the least bytes of a step on a batch: features and their covariance."""
         kernel, d = problem.kernel, problem.n_features_in
         if not kernel.has_random_features:
             return 0.0
@@ -361,7 +337,6 @@ class DSG(Solver[DSGState]):
     def _first_step(
         self, problem: Problem, batch: TrainBatch, stream: FeatureStream, L: Float64Array
     ) -> Float64Array:
-        """Return the first step of every output, (C,)."""
         if self.step_size != "auto":
             return np.full(len(L), float(self.step_size))
         if self.preconditioned:
@@ -373,7 +348,6 @@ class DSG(Solver[DSGState]):
         return np.asarray(1.0 / (L * max(top, 1e-30)))
 
     def _step(self, problem: Problem, state: DSGState) -> Float64Array:
-        """Return the step of this iteration for every output, (C,)."""
         bounded = self.max_features is not None
         blocks = self._most_blocks(state.iterates.x.stream.width) if bounded else 1.0
         return state.gamma0 * inverse_decay(1.0, state.iteration, self.decay * blocks)
@@ -383,11 +357,9 @@ class DSG(Solver[DSGState]):
         return np.asarray(batch.sample_weight / batch.sample_weight.sum())
 
     def _loss(self, problem: Problem, t: int) -> Loss:
-        """Return the loss of iteration t."""
         return problem.loss
 
     def _momentum_of(self, problem: Problem, batch: TrainBatch) -> float:
-        """Return the bound of the momentum in a step on this batch."""
         if self.momentum != "auto":
             return float(self.momentum)
         noisy = batch.n_rows < _MOMENTUM_ROWS and not problem.fixed_rows
@@ -493,21 +465,17 @@ class DSG(Solver[DSGState]):
         return info
 
     def expansion(self, state: DSGState) -> RandomFeatureExpansion:
-        """Return the average of the iterates, or the last one."""
         return state.iterates.result
 
     def track(self, state: DSGState, X: Matrix) -> BlockTracker:
-        """Return the incremental responses of the rows of `X`."""
         return BlockTracker(state.iterates, state.iterates.x.stream.prepare(X))
 
 
 def uniform_block(problem: Problem, state: DSGState) -> int:
-    """Return one of the existing blocks, drawn uniformly for this iteration."""
-    rng = draws(problem.seed, _TAG, state.iteration)
+    rng = contract.draws(problem.seed, _TAG, state.iteration)
     return int(rng.integers(state.iterates.x.n_blocks))
 
 
 def _root(p: Float64Array) -> FloatArray:
-    """Return ``sqrt(p_i)``, shape (B, 1), float32."""
     root: FloatArray = np.sqrt(p).astype(np.float32)[:, None]
     return root

@@ -32,8 +32,6 @@ _TAG = 0x73646361
 
 @dataclass(kw_only=True)
 class DualState(RowsState):
-    """State of a solver by dual ascent."""
-
     alpha: float  # that the coefficients are for
     dual: Float64Array = sized("C", "n")  # u
     primal: Float64Array = sized("C")  # objective of each output
@@ -68,17 +66,14 @@ class DualAscent:
 
     @property
     def weights(self) -> Float64Array:
-        """Weights q of the rows in the objective, (n,)."""
         return self.p
 
     @property
     def responses(self) -> Float64Array:
-        """Responses with intercept, (C, n)."""
         f: Float64Array = self._state.responses + self._state.intercept[:, None]
         return f
 
     def penalty(self) -> Float64Array:
-        """Return ``alpha/2 |w|^2`` of each output."""
         s = self._state
         norm2: Float64Array = np.einsum("nc,cn->c", s.coef, s.responses)
         return np.asarray(0.5 * s.alpha * norm2)
@@ -168,11 +163,9 @@ class DualAscent:
         return w
 
     def _among(self, first: IntArray, second: IntArray) -> FloatArray:
-        """Return kernel values between rows."""
         return self.rows.among(first, second)
 
     def _coefficients(self, index: IntArray, reach: Float64Array) -> Float64Array:
-        """Return what the dual variables of rows make of their coefficients, (m, C)."""
         return np.ascontiguousarray(-reach[index, None] * self._state.dual[:, index].T)
 
     def _commit(self, moved: IntArray, change: Float64Array) -> None:

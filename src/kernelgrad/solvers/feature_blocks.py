@@ -10,14 +10,8 @@ import numpy as np
 
 from kernelgrad.functions.expansions import RandomFeatureExpansion
 from kernelgrad.functions.features import FeatureStream
-from kernelgrad.solvers.contract import (
-    Problem,
-    StepInfo,
-    Tracker,
-    TrainBatch,
-    fit_scaling,
-    rows_digest,
-)
+from kernelgrad.solvers import contract
+from kernelgrad.solvers.contract import Problem, StepInfo, Tracker, TrainBatch
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, FloatArray, Matrix
 
 
@@ -47,18 +41,15 @@ class Iterates:
     def zeros(
         cls, stream: FeatureStream, intercept: AnyArray, *, momentum: bool, average: bool
     ) -> Iterates:
-        """Return iterates without any block."""
         x = RandomFeatureExpansion(stream, len(intercept), intercept)
         return cls(x, x.copy() if momentum else None, x.copy() if average else None)
 
     def parts(self) -> Iterator[tuple[str, RandomFeatureExpansion]]:
-        """Yield the stored functions by name."""
         for name, e in (("x", self.x), ("v", self.v), ("a", self.a)):
             if e is not None:
                 yield name, e
 
     def copy(self) -> Self:
-        """Return iterates with their own coefficients."""
         return replace(self, **{name: e.copy() for name, e in self.parts()})
 
     def lookahead(self, momentum: float) -> RandomFeatureExpansion:
@@ -70,12 +61,10 @@ class Iterates:
         return look
 
     def set_intercept(self, intercept: Float64Array) -> None:
-        """Replace the intercept of all functions."""
         for _, e in self.parts():
             e.intercept = np.array(intercept, np.float64)
 
     def apply(self, update: BlockUpdate) -> None:
-        """Apply one update to all stored functions; the block may be the next new one."""
         for _, e in self.parts():
             while e.n_blocks <= update.block:
                 e.add_block()
@@ -94,7 +83,6 @@ class Iterates:
 
     @property
     def result(self) -> RandomFeatureExpansion:
-        """The function to predict with: the average where there is one."""
         return self.a if self.a is not None else self.x
 
 
@@ -102,7 +90,6 @@ class BlockCount(Iterates):
     """Iterates of which only the number of blocks is kept; trackers hold the responses."""
 
     def apply(self, update: BlockUpdate) -> None:
-        """Count the block."""
         for _, e in self.parts():
             e.n_blocks = max(e.n_blocks, update.block + 1)
 
@@ -133,7 +120,6 @@ class BlockTracker(Tracker):
         self.responses = responses
 
     def advance(self, info: StepInfo) -> None:
-        """Apply one :class:`BlockUpdate`: the price is one block of features."""
         u: BlockUpdate = info.update
         old = self.responses
         with np.errstate(over="ignore", invalid="ignore"):  # the next step reports divergence
@@ -153,7 +139,6 @@ class BlockTracker(Tracker):
         return self.responses["x"] + np.float32(momentum) * self.responses["v"]
 
     def raw_prediction(self) -> FloatArray:
-        """Return the responses of the result, with the intercept."""
         f = self.responses.get("a", self.responses["x"])
         return f + self._iterates.result.intercept
 
@@ -174,7 +159,7 @@ class RowMemory:
     def tracker(self, iterates: Iterates, batch: TrainBatch) -> BlockTracker:
         """Return the tracker of the rows of `batch`, predicted afresh if they are new."""
         if self._tracker is None or batch is not self._batch:
-            digest = rows_digest(batch.X)
+            digest = contract.rows_digest(batch.X)
             responses = self.responses if digest == self.digest else None
             if responses and any(len(f) != batch.n_rows for f in responses.values()):
                 responses = None  # a file says so
@@ -185,7 +170,6 @@ class RowMemory:
 
     @property
     def responses(self) -> dict[str, Float32Array] | None:
-        """The responses of x and, where used, v and a."""
         return self._responses if self._tracker is None else self._tracker.responses
 
     def copy(self) -> RowMemory:
@@ -203,7 +187,7 @@ def build_stream(
 
     `block_size` is asked for the frequencies per block, given the planes of the kernel's map.
     """
-    scaling, kernel = fit_scaling(problem, batch)
+    scaling, kernel = contract.fit_scaling(problem, batch)
     width = scaling.width(problem.n_features_in)
     size = block_size(kernel.feature_map(width, problem.seed, 1).planes)
     stream = FeatureStream(kernel, width, problem.seed, size, scaling, problem.cache_bytes)

@@ -19,34 +19,18 @@ from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.memory import resident_bytes
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.exceptions import CapabilityError, DataError
-from kernelgrad.files.records import (
-    Check,
-    Record,
-    anything,
-    check_number,
-    check_text,
-    contents_digest,
-    one_of,
-    or_none,
-    prefixed,
-)
+from kernelgrad.files import records
+from kernelgrad.files.records import Check, Record, check_number, check_text, or_none
 from kernelgrad.functions.expansions import Expansion, restored_expansion
 from kernelgrad.kernels import describe_kernel
-from kernelgrad.solvers.contract import (
-    Problem,
-    Solver,
-    State,
-    Tracker,
-    TrainBatch,
-    restored_fields,
-)
+from kernelgrad.solvers import contract
+from kernelgrad.solvers.contract import Problem, Solver, State, Tracker, TrainBatch
 from kernelgrad.types import Contents, FloatArray, Matrix
 from kernelgrad.validation import check_int, check_name
 
 _OVER = ("converged", "max_iter")
 _CUT = ("time_limit", "interrupted")  # what further iterations may follow
 STATUSES = (*_OVER, "stopped", *_CUT)
-_CLEARLY = 0.02  # of a loss: less is chance
 
 
 @dataclass
@@ -75,7 +59,8 @@ class Validation:
             return None
         mine, loss = self.rank(self.constant)
         loss = -loss
-        if not (rank[0] < mine and -rank[1] > loss + _CLEARLY * abs(loss)):
+        # a loss lower by less than a fiftieth is chance
+        if not (rank[0] < mine and -rank[1] > loss + 0.02 * abs(loss)):
             return None
         return f"{self.name} {rank[0]:.4g} against {mine:.4g}, loss {-rank[1]:.4g}, {loss:.4g}"
 
@@ -146,7 +131,6 @@ HISTORY_KEYS = tuple(_Iterations.__annotations__)
 
 
 def check_entries(value: Any, name: str) -> None:
-    """Raise TypeError unless a value is a list of dicts."""
     if not (isinstance(value, list) and all(isinstance(entry, dict) for entry in value)):
         raise TypeError(f"{name} must be a list of entries, got {value!r}.")
 
@@ -288,29 +272,28 @@ class Course:
         own = {each.name: getattr(self, each.name) for each in fields(self)}
         values, arrays = solver.state_arrays(state)
         values = {"course": own, "state": values, "result": told, "iteration": state.iteration}
-        arrays = prefixed("state", arrays)
+        arrays = records.prefixed("state", arrays)
         if tracker is not None:
-            arrays |= prefixed("tracker", tracker.describe())
+            arrays |= records.prefixed("tracker", tracker.describe())
         for name, e, place in (("best", self.best, own), ("function", function, told)):
             if e is not None:
                 e.compact()  # it only predicts
                 plain, some = e.describe()
                 place[name] = {"kind": e.kind, **plain}
-                arrays |= prefixed(f"{'course' if place is own else 'result'}.{name}", some)
+                part = "course" if place is own else "result"
+                arrays |= records.prefixed(f"{part}.{name}", some)
         return values, arrays
 
     @classmethod
     def restore(cls, record: Record, problem: Problem, home: str | None) -> Self:
-        """Return what :meth:`describe` described of it; `home` is that of the state."""
         found: dict[str, Any] = {"best": _function("best", record, problem, home)}
         found["history"] = restored_history(record.part("history"))
         found["best_rank"] = record.take("best_rank", _check_rank)
-        found |= restored_fields(cls, record, found)
+        found |= contract.restored_fields(cls, record, found)
         record.close()
         return cls(**found)
 
     def last_event(self, max_iter: int) -> FitEvent:
-        """Return the report of the last iteration."""
         told = {each.name for each in fields(FitEvent)} & set(HISTORY_KEYS)
         last = {key: self.history[key][-1] for key in told}
         name = self.history["score_name"]
@@ -326,7 +309,7 @@ def _function(
 ) -> Expansion | None:
     """Take one of the functions that :meth:`Course.describe` described; None without it."""
     if record.values.get(name) is None:
-        record.take(name, anything, None)
+        record.take(name, records.anything, None)
         return None
     part = record.part(name, C=problem.n_outputs, d=problem.n_features_in)
     function = restored_expansion(part, problem.cache_bytes)
@@ -348,11 +331,11 @@ def _home(record: Record, owner: Any, problem: Problem) -> str | None:
     known = describe_kernel(problem.kernel.resolve(sp.csr_matrix((1, d)), 0)) == wanted
     same = found == wanted if known else found["name"] == wanted["name"]
     if problem.scaling is not None:
-        pair = [contents_digest(({}, s.arrays())) for s in (home.scaling, problem.scaling)]
-        same = same and pair[0] == pair[1]
+        mine, other = ({}, home.scaling.arrays()), ({}, problem.scaling.arrays())
+        same = same and records.contents_digest(mine) == records.contents_digest(other)
     if not same or getattr(home, "seed", problem.seed) != problem.seed:
         raise record.error(f"holds a function of {home.kernel!r} that is not of this fit")
-    return contents_digest((home.describe(), home.scaling.arrays()))
+    return records.contents_digest((home.describe(), home.scaling.arrays()))
 
 
 @dataclass
@@ -376,7 +359,6 @@ class Resumed:
         record: Record,
         reading: Callable[[], AbstractContextManager[None]],
     ) -> Self:
-        """Return what a record tells of a fit of at most `max_iter` iterations."""
         tracker, given = record.part("tracker"), record.contents()
         part, result = record.part("state"), record.part("result")
         state: State = solver.restore(problem, part.values, part.arrays)
@@ -384,7 +366,7 @@ class Resumed:
         course = Course.restore(record.part("course"), problem, home)
         told: Any = {}
         if result.values:
-            told["status"] = result.take("status", one_of(STATUSES))
+            told["status"] = result.take("status", records.one_of(STATUSES))
             told["audit"] = result.take("audit", or_none(check_audit))
             told["function"] = _function("function", result, problem, home)
             if told["function"] is None:

@@ -17,16 +17,9 @@ from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import Loss, scalar
 from kernelgrad.params import integer, parameters, real
+from kernelgrad.solvers import support
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized, transient
-from kernelgrad.solvers.support import (
-    RowsSolver,
-    RowsState,
-    SupportUpdate,
-    check_matrix,
-    matrix_bytes,
-    matrix_limit,
-    sizes,
-)
+from kernelgrad.solvers.support import RowsSolver, RowsState, SupportUpdate
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.validation import DataError
 
@@ -37,12 +30,10 @@ _WIDE = 16  # BLAS is faster for that many outputs than for any other number fro
 _MOST_BYTES = 8 * 2**30  # unless a memory limit is given: 46,000 rows
 _FORCING = 0.5  # the residual of a Newton system, in parts of the gradient
 _SURE = 0.25  # of the tolerance, where the gain that is left is only an estimate
-_NEAR = 100.0  # tolerances that the bound may be away then
 _MOST_INNER = 300
 _PATIENCE = 32  # inner steps of one system after which a coarse space pays
 _COARSE = 16.0  # factorisations of the coarse space may cost that many products
 _HALVINGS = 30
-_SHORT_STEPS = 8  # at most in one iteration
 _SHORT = 0.1  # part of a step: systems are better solved more exactly
 _WHOLE = 2048  # rows times outputs up to which systems are factored as they are
 _INDEFINITE = 1e-3  # of the parts of a squared norm: more than rounding makes negative
@@ -53,7 +44,7 @@ def newton_bytes(n_rows: int, n_outputs: int, row_bytes: float) -> float:
     """Return the bytes that :class:`NewtonCG` takes, rows in both forms included."""
     r = _coarse_rows(n_rows, n_outputs)  # their kernel rows in three forms, their squares
     coarse = (12.0 * n_rows + 32.0 * r) * r
-    return matrix_bytes(n_rows, n_outputs, row_bytes, np.float32) + coarse
+    return support.matrix_bytes(n_rows, n_outputs, row_bytes, np.float32) + coarse
 
 
 def _coarse_rows(n: int, columns: int) -> int:
@@ -75,14 +66,12 @@ class _Loss:
         self._params = loss.params(y.shape[1])
 
     def value(self, F: Float64Array) -> Float64Array:
-        """Return the mean loss of every problem, (A, 1) if joint, else (A, C)."""
         if self.joint:
             return np.array([[self.weight @ self.loss.value(self.y, f.T)] for f in F])
         values = [scalar.value.py_func(self.loss.code, self._params, self.y, f.T) for f in F]
         return np.array([self.weight @ v for v in values])
 
     def slope(self, F: Float64Array) -> Float64Array:
-        """Return weighted slopes (A, C, n)."""
         return np.stack([self.loss.gradient(self.y, f.T).T for f in F]) * self.weight
 
     def bend(self, F: Float64Array, slope: Float64Array) -> Float64Array:
@@ -107,13 +96,11 @@ class _Loss:
         return out
 
     def hessian(self, bend: Float64Array, D: Float64Array) -> Float64Array:
-        """Return the weighted Hessian of the loss times D."""
         if self.loss.is_multinomial:
             D = D - (bend * D).sum(axis=1, keepdims=True)
         return bend * D * self.weight
 
     def diagonal(self, bend: Float64Array) -> Float64Array:
-        """Return the diagonal of that Hessian."""
         return self.weight * (bend * (1.0 - bend) if self.loss.is_multinomial else bend)
 
     def constants(self, bend: Float64Array) -> Float64Array:
@@ -301,7 +288,6 @@ class NewtonDescent:
         return np.asarray(np.einsum("acd,ad->ac", inverse, slope.sum(axis=-1)))
 
     def objective(self, a: Float64Array, f: Float64Array, b: Float64Array) -> Float64Array:
-        """Return the objective of every problem, (A, C) or (A, 1)."""
         norm = self._apart(a * f)[..., 0]
         return np.asarray(self.loss.value(f + b[..., None]) + 0.5 * self.alpha[..., 0] * norm)
 
@@ -367,7 +353,7 @@ class NewtonDescent:
         if self.helped and not done.all():
             following = _Preconditioner(self, self.loss.diagonal(self._bend(new)))
             norm = 0.5 * self._apart(new.KG * following(new.G, new.KG)[0])[..., 0]
-            done |= (self.excess * norm <= _SURE * aim) & (gap <= _NEAR * aim)
+            done |= (self.excess * norm <= _SURE * aim) & (gap <= 100 * aim)
         return replace(new, gap=gap, done=done, M=following)
 
     def _bend(self, at: NewtonPoint) -> Float64Array:
@@ -559,7 +545,7 @@ class NewtonCG(RowsSolver[NewtonState]):
         return self._new_state(problem, batch, alpha=problem.alpha)
 
     def _check_memory(self, problem: Problem, batch: TrainBatch) -> None:
-        check_matrix(self.name, problem, batch, newton_bytes, _MOST_BYTES)
+        support.check_matrix(self.name, problem, batch, newton_bytes, _MOST_BYTES)
 
     def path(
         self, problem: Problem, batch: TrainBatch, alphas: Sequence[float], X: Matrix,
@@ -595,8 +581,8 @@ class NewtonCG(RowsSolver[NewtonState]):
         weight = np.asarray(batch.sample_weight, np.float64)
         exact = state.exact
         n = batch.n_rows
-        narrow = newton_bytes(n, problem.n_outputs, sizes(batch.X))
-        fits = narrow + 4.0 * n**2 <= matrix_limit(problem, _MOST_BYTES)
+        narrow = newton_bytes(n, problem.n_outputs, support.sizes(batch.X))
+        fits = narrow + 4.0 * n**2 <= support.matrix_limit(problem, _MOST_BYTES)
         K = exact.gram(rows.rows, wide=fits and exact.is_small(min(alphas), rows.rows))
         state.kernel_evaluations += K.size
         return NewtonDescent(
@@ -620,7 +606,7 @@ class NewtonCG(RowsSolver[NewtonState]):
                 state.descent.excess = state.excess[None]
         before = state.coef
         at = state.point
-        for _ in range(_SHORT_STEPS):  # where the curvature jumps, many lead not far
+        for _ in range(8):  # where the curvature jumps, many lead not far
             at = state.descent.advance(at, self.tol)
             long = at.done.all() or at.length[~at.done].min() >= _SHORT
             if long or problem.deadline.over:

@@ -90,7 +90,6 @@ class PseudoSolver(RowsSolver[PseudoState]):
     max_passes: int
 
     def check_problem(self, problem: Problem) -> None:
-        """Raise CapabilityError for losses not known here, ValueError for alpha = 0."""
         loss = semi_supervised(problem, self.name)
         if not isinstance(loss.labelled, Hinge):
             raise CapabilityError(
@@ -106,7 +105,6 @@ class PseudoSolver(RowsSolver[PseudoState]):
         check_alpha(self.name, problem.alpha)
 
     def init(self, problem: Problem, batch: TrainBatch) -> PseudoState:
-        """Resolve the kernel and start from the intercept alone."""
         self.check_problem(problem)
         check_kinds(batch.y, batch.sample_weight, self.name)
         C, n = problem.n_outputs, batch.n_rows
@@ -170,7 +168,6 @@ class Subproblem(DualAscent):
 
     @property
     def weights(self) -> Float64Array:
-        """Weights q of the sub-problem, (n,)."""
         return np.where(self.known, self.p, self.state.share * self.ratio * self.p)
 
     def truth(self, loss: Any) -> tuple[float, float]:
@@ -191,7 +188,6 @@ class Subproblem(DualAscent):
         return loss
 
     def _among(self, first: IntArray, second: IntArray) -> Float64Array:
-        """Return centred kernel values."""
         s = self.state
         K = self.rows.among(first, second).astype(np.float64)
         K -= s.centre[first, None] + s.centre[second]
@@ -219,7 +215,6 @@ class Subproblem(DualAscent):
         self._commit(moved, change[moved])
 
     def snapshot(self) -> dict[str, Float64Array]:
-        """Return what :meth:`restore` needs to come back to this function."""
         return {name: getattr(self.state, name).copy() for name in _PER_ROW}
 
     def restore(self, kept: dict[str, Float64Array], c: int) -> None:

@@ -11,7 +11,6 @@ from kernelgrad.solvers.contract import Problem
 from kernelgrad.types import Float64Array, FloatArray
 from kernelgrad.validation import check_real
 
-_STREAM = 100  # iterations of a stream until all of the unlabelled loss counts
 _FAR = 1e6  # a response at which slopes without a bound are told from others
 
 
@@ -44,7 +43,6 @@ def slope_grows(loss: Loss) -> bool:
 
 
 def inverse_decay(gamma0: float, t: int, t0: float) -> float:
-    """Return ``gamma0 / (1 + t / t0)`` for iteration t = 0, 1, ..."""
     return gamma0 / (1.0 + t / t0)
 
 
@@ -70,10 +68,10 @@ def check_ramp(ramp: Any) -> None:
 
 
 def iterations(horizon: int | str, problem: Problem) -> int:
-    """Return T: the given one, else the ``max_iter`` of the fit, else that of a stream."""
+    """Return T: the given one, else the ``max_iter`` of the fit, else 100 for a stream."""
     if horizon != "auto":
         return int(horizon)
-    return _STREAM if problem.max_iter is None else problem.max_iter
+    return 100 if problem.max_iter is None else problem.max_iter
 
 
 def ramp_share(ramp: Any, T: int, t: int) -> float:

@@ -32,8 +32,6 @@ _SUPERVISED_BLOCKS, _SUPERVISED_TOL = 30, 1e-4
 
 @dataclass
 class _Workspace:
-    """What comes from the rows and can be made again."""
-
     exact: ExactKernel
     rows: ExactRows
     centres: ExactRows
@@ -45,7 +43,6 @@ class _Workspace:
         return self.rows.n_rows
 
     def tile(self, i: int) -> Float32Array:
-        """Return kernel values of some rows and all centres."""
         if self.tiles is not None and i < len(self.tiles):
             return self.tiles[i]
         part = slice(i * _TILE, min(self.n, (i + 1) * _TILE))
@@ -133,12 +130,10 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
     n_centres: int = integer(default=1000, low=1)
 
     def check(self) -> None:
-        """Raise if a parameter is outside its domain."""
         super().check()
         check_int(self.last_round, "last_round", low=int(self.rounds))
 
     def check_problem(self, problem: Problem) -> None:
-        """Raise CapabilityError unless the loss is one of labelled and unlabelled rows."""
         loss = semi_supervised(problem, self.name)
         if problem.kind_weights is None:
             raise CapabilityError(
@@ -148,7 +143,6 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         CachedBlockDescent().check_problem(replace(problem, loss=loss.labelled))
 
     def init(self, problem: Problem, batch: TrainBatch) -> SoftLabelsState:
-        """Resolve the kernel, draw centres and folds."""
         check_kinds(batch.y, batch.sample_weight, self.name)
         known = batch.y.any(axis=1)
         labelled, others = np.flatnonzero(known), np.flatnonzero(~known)
@@ -171,7 +165,6 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
     def least_bytes(
         self, problem: Problem, n_rows: int, row_bytes: float, *, stays: bool
     ) -> float:
-        """Return the least bytes: of the fit to the labels, or of the factors of all lanes."""
         first = CachedBlockDescent().least_bytes(problem, n_rows, row_bytes, stays=False)
         M, lanes = min(n_rows, int(self.n_centres)), 1 + int(self.choose) * int(self.n_folds)
         each = 8.0 * lanes + 12.0 * problem.n_outputs + 48.0
@@ -191,7 +184,6 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
     def _recall(
         self, problem: Problem, state: SoftLabelsState, batch: TrainBatch
     ) -> _Workspace:
-        """Return the arrays computed from the rows, again if they were released."""
         rows = self._attach(problem, state, batch).rows
         if state.memory is None:
             size = 4 * batch.n_rows * len(state.centre)
@@ -270,13 +262,11 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
                 state.supervised[lane, own[index]] = coef.T
 
     def _held(self, state: SoftLabelsState, lane: int) -> IntArray:
-        """Return which labelled rows a lane must not know."""
         return np.flatnonzero(state.fold == lane - 1) if lane else np.empty(0, np.int64)
 
     def _round_weights(
         self, problem: Problem, state: SoftLabelsState, weight: Float64Array, lane: int
     ) -> Float64Array:
-        """Return weights of all rows in the squares of a lane."""
         assert problem.kind_weights is not None
         labelled, others = problem.kind_weights
         w = weight.copy()
@@ -289,7 +279,6 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         self, problem: Problem, state: SoftLabelsState, memory: _Workspace,
         weight: Float64Array, cost: float,
     ) -> list[Any]:  # fmt: skip
-        """Return the Cholesky factor of each lane."""
         M = len(state.centre)
         base = self._round_weights(problem, state, weight, 0)
         total = np.zeros((M, M))
@@ -359,7 +348,6 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         state.student = cost * np.stack(solved)
 
     def _soften(self, f: Float64Array) -> Float64Array:
-        """Return soft labels in (-1, 1) of responses."""
         z = f / float(self.temperature)
         if f.shape[1] == 1:
             return np.asarray(np.tanh(z))
@@ -396,7 +384,6 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         return choice
 
     def _compose(self, state: SoftLabelsState, number: int) -> None:
-        """Set the coefficients of the result."""
         student = state.student[0]
         if number > int(self.rounds) and state.choice != 2:
             student = state.kept[0]
@@ -409,7 +396,6 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
             state.intercept = state.bias[0].copy()
 
     def expansion(self, state: SoftLabelsState) -> SupportExpansion:
-        """Return the fitted function, over its centres alone."""
         used = np.flatnonzero(state.coef.any(axis=1))
         used = used if len(used) else np.arange(1)
         rows = state.prepared.take(used)

@@ -21,28 +21,13 @@ from kernelgrad.functions.exact import (
 )
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import ExactRows, Kernel
-from kernelgrad.solvers.contract import (
-    Problem,
-    RecomputedTracker,
-    Solver,
-    State,
-    StepInfo,
-    Tracker,
-    TrainBatch,
-    batch_digest,
-    check_same_rows,
-    first_constant,
-    fit_scaling,
-    sized,
-    transient,
-)
+from kernelgrad.solvers import contract
+from kernelgrad.solvers.contract import Problem, Solver, State, StepInfo, Tracker, TrainBatch
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.validation import CapabilityError
 
 _WORK_BYTES = 32 * 2**20  # tiles of all threads and copies of arrays of n
-_LEAST_WORK = 16 * 2**20  # of these, with few threads
 _WORK_ARRAYS = 12  # float64 arrays of (n, C) that live at once
-_RANGE_ROWS = 16_384  # about so many rows tell how far rows are from their centre
 MERGE_ROWS = 8192  # duplicates are merged where there are no more rows than this
 
 
@@ -66,7 +51,6 @@ class SupportUpdate:
 
     @property
     def rows(self) -> ExactRows:
-        """The rows whose coefficients moved."""
         return self.among if self.index is None else self.among.take(self.index)
 
     @classmethod
@@ -90,20 +74,18 @@ class RowsState(State):
 
     exact: ExactKernel
     digest: bytes  # of the rows, which a continued fit must bring again
-    coef: Float64Array = sized("n", "C")  # of the current function
-    responses: Float64Array = sized("C", "n")
-    intercept: Float64Array = sized("C")
+    coef: Float64Array = contract.sized("n", "C")  # of the current function
+    responses: Float64Array = contract.sized("C", "n")
+    intercept: Float64Array = contract.sized("C")
     kernel_evaluations: int = 0
-    rows: KernelRows | None = transient()  # until they come again after a release or a load
+    rows: KernelRows | None = contract.transient()  # None after a release or a load
 
     def describe_parts(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        """Return the kernel; not the rows."""
         scaling = self.exact.scaling.arrays()
         return {"exact": self.exact.describe()}, {f"scaling.{k}": a for k, a in scaling.items()}
 
     @classmethod
     def restore_parts(cls, problem: Problem, record: Record) -> dict[str, Any]:
-        """Return the kernel that :meth:`describe_parts` described."""
         scaling, exact = record.part("scaling"), record.part("exact")
         found = {"exact": ExactKernel.restore(exact, scaling)}
         scaling.close()
@@ -125,18 +107,16 @@ class SupportState(State):
 
     exact: ExactKernel
     rows: Any
-    numbers: IntArray = sized("S", kinds="i")  # in the source, -1 where these mean nothing
-    diagonal: Float64Array = sized("S")  # k(x_s, x_s)
+    numbers: IntArray = contract.sized("S", kinds="i")  # in the source, or -1
+    diagonal: Float64Array = contract.sized("S")  # k(x_s, x_s)
     kernel_evaluations: int = 0
 
     @property
     def prepared(self) -> ExactRows:
-        """The support rows."""
         rows: ExactRows = self.rows
         return rows
 
     def describe_parts(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        """Return the kernel and the rows."""
         ones = np.ones((self.prepared.n_rows, 1))
         support = SupportExpansion(self.exact, self.prepared, ones, np.zeros(1))
         values, arrays = support.describe()
@@ -144,7 +124,6 @@ class SupportState(State):
 
     @classmethod
     def restore_parts(cls, problem: Problem, record: Record) -> dict[str, Any]:
-        """Return the kernel and the rows that :meth:`describe_parts` described."""
         support = record.beside("support")
         exact = ExactKernel.restore(support)
         rows = exact.restore_rows(support)
@@ -203,13 +182,11 @@ class KernelSolver(Solver[K], Generic[K]):
         return np.ones(len(intercept)), intercept
 
     def expansion(self, state: K) -> SupportExpansion:
-        """Return the fitted function."""
         scale, intercept = self.output(state)
         coef = self.functions(state)[1] * scale
         return SupportExpansion(state.exact, state.prepared, coef, intercept)
 
     def count_support(self, state: K) -> int:
-        """Return the number of rows that the fitted function is a sum over."""
         return int(np.count_nonzero(self.functions(state)[1].any(axis=1)))
 
     def _info(
@@ -232,7 +209,6 @@ class KernelSolver(Solver[K], Generic[K]):
         )
 
     def track(self, state: K, X: Matrix) -> Tracker:
-        """Return the incremental responses of the rows of `X`."""
         return SupportTracker(self, state, state.exact.prepare(X))
 
 
@@ -250,16 +226,15 @@ class RowsSolver(KernelSolver[R], Generic[R]):
     def least_bytes(
         self, problem: Problem, n_rows: int, row_bytes: float, *, stays: bool
     ) -> float:
-        """Return the least bytes of a fit: see the function of this name."""
         return least_bytes(n_rows, problem.n_outputs, row_bytes, self.least_rows)
 
     def _new_state(self, problem: Problem, batch: TrainBatch, **own: Any) -> R:
         """Return a state of the loss's best constant; `own` are the fields of the solver."""
         exact, rows = build_exact(problem, batch)
         C, n = problem.n_outputs, batch.n_rows
-        intercept = first_constant(problem, batch)
+        intercept = contract.first_constant(problem, batch)
         own = {"responses": np.zeros((C, n)), "intercept": intercept} | own
-        digest, kept = batch_digest(problem, batch), kernel_rows(problem, exact, rows)
+        digest, kept = contract.batch_digest(problem, batch), kernel_rows(problem, exact, rows)
         state: R = self.state_class(
             exact=exact, digest=digest, rows=kept, coef=np.zeros((n, C)), **own
         )
@@ -268,8 +243,9 @@ class RowsSolver(KernelSolver[R], Generic[R]):
     def _attach(self, problem: Problem, state: R, batch: TrainBatch) -> KernelRows:
         """Return the rows of the state, prepared if they come for the first time."""
         if state.rows is None:
-            same = batch_digest(problem, batch) == state.digest and state.fits(batch.n_rows)
-            check_same_rows(self, same, "the responses", "'dsg' or 'norma'")
+            digest = contract.batch_digest(problem, batch)
+            same = digest == state.digest and state.fits(batch.n_rows)
+            contract.check_same_rows(self, same, "the responses", "'dsg' or 'norma'")
             rows = state.exact.prepare(batch.X, batch.rows)
             state.rows = kernel_rows(problem, state.exact, rows)
         return state.rows
@@ -295,16 +271,14 @@ class RowsSolver(KernelSolver[R], Generic[R]):
     def track(self, state: R, X: Matrix) -> Tracker:
         """Return the responses of the rows of `X`, incremental unless support is limited."""
         if self.max_support is not None:  # another function after every step
-            return RecomputedTracker(self, state, X)
+            return contract.RecomputedTracker(self, state, X)
         return super().track(state, X)
 
     def count_support(self, state: R) -> int:
-        """Return the number of rows that the fitted function is a sum over."""
         n = super().count_support(state)
         return n if self.max_support is None else min(n, self.max_support)
 
     def expansion(self, state: R) -> SupportExpansion:
-        """Return the fitted function, limited to `max_support` rows."""
         e = super().expansion(state)
         return e if self.max_support is None else e.limited(self.max_support)
 
@@ -331,7 +305,6 @@ class SupportTracker(Tracker):
         return found
 
     def advance(self, info: StepInfo) -> None:
-        """Apply one :class:`SupportUpdate`."""
         if self.ahead:
             self.ahead = False
             self._both = self._predict()
@@ -343,7 +316,6 @@ class SupportTracker(Tracker):
         self._both = [u.scale * w + more[:, :C], u.keep * v + u.blend * w + more[:, C:]]
 
     def raw_prediction(self) -> FloatArray:
-        """Return the responses of the result."""
         scale, intercept = self._solver.output(self._state)
         f: FloatArray = scale * self._both[1] + intercept
         return f
@@ -376,7 +348,6 @@ def matrix_limit(problem: Problem, most: float) -> float:
 
 
 def sizes(X: Matrix) -> int:
-    """Return the bytes of rows."""
     parts: tuple[AnyArray, ...] = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
     return sum(part.nbytes for part in parts)
 
@@ -385,17 +356,16 @@ def least_bytes(n_rows: int, n_outputs: int, row_bytes: float, least_rows: int) 
     """Return the least bytes that a solver which keeps all rows and responses can do with.
 
     Beside the rows as given it holds them prepared, in `row_bytes`, responses and their work
-    arrays, tiles, and `least_rows` kernel rows.
+    arrays, tiles of few threads (16 MiB), and `least_rows` kernel rows.
     """
     each = 8.0 * _WORK_ARRAYS * n_outputs + 4.0 * min(least_rows, n_rows)
-    return _LEAST_WORK + row_bytes + each * n_rows
+    return 16 * 2**20 + row_bytes + each * n_rows
 
 
 def exact_kernel(problem: Problem, batch: TrainBatch) -> ExactKernel:
-    """Resolve the kernel on the rows; return its exact form."""
-    scaling, kernel = fit_scaling(problem, batch)
+    scaling, kernel = contract.fit_scaling(problem, batch)
     # distances ask for a quantile of the rows, products for the largest of them
-    every = max(1, batch.n_rows // _RANGE_ROWS) if kernel.is_stationary else 1
+    every = max(1, batch.n_rows // 16_384) if kernel.is_stationary else 1
     exact = ExactKernel(
         kernel,
         scaling.width(problem.n_features_in),
@@ -408,7 +378,6 @@ def exact_kernel(problem: Problem, batch: TrainBatch) -> ExactKernel:
 
 
 def build_exact(problem: Problem, batch: TrainBatch) -> tuple[ExactKernel, ExactRows]:
-    """Return the exact form of the kernel and the rows prepared for it."""
     exact = exact_kernel(problem, batch)
     return exact, exact.prepare(batch.X, batch.rows)
 

@@ -42,7 +42,6 @@ _FAST = {"contract", "nsz", "arcp", "nnan"}
 
 @njit(nogil=True, cache=True)
 def _place(a: FloatArray) -> int:
-    """Return where the largest entry is."""
     best = 0
     for t in range(a.size):
         if a[t] > a[best]:
@@ -227,7 +226,6 @@ class _Dual:
 
     @classmethod
     def of(cls, problem: Problem, c: int, y: Float64Array, p: Float64Array) -> _Dual:
-        """Return the dual of output c."""
         loss: Any = problem.loss.for_output(c)
         most = p / problem.alpha
         none = np.zeros_like(most)
@@ -406,7 +404,6 @@ class WorkingSet(RowsSolver[WorkingSetState]):
     max_support: int | None = integer(default=None, low=1, words=(None,))
 
     def check_problem(self, problem: Problem) -> None:
-        """Raise CapabilityError for a loss without kinks, ValueError for alpha = 0."""
         if problem.loss.name not in self.losses:
             raise CapabilityError(
                 f"solver {self.name!r} is for losses with kinks ({', '.join(self.losses)}), "
@@ -415,7 +412,6 @@ class WorkingSet(RowsSolver[WorkingSetState]):
         check_alpha(self.name, problem.alpha)
 
     def init(self, problem: Problem, batch: TrainBatch) -> WorkingSetState:
-        """Resolve the kernel and start from zero."""
         self.check_problem(problem)
         violation = np.full(problem.n_outputs, np.inf)
         return self._new_state(

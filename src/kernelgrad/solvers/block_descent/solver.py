@@ -19,7 +19,6 @@ from kernelgrad.losses.regression import ResidualLoss
 from kernelgrad.losses.unlabelled import SemiSupervised
 from kernelgrad.params import choice, integer, parameters, real
 from kernelgrad.registry import room
-from kernelgrad.solvers.audit import AUDIT_LEAST, AUDIT_WORK, Audit
 from kernelgrad.solvers.block_descent import constants
 from kernelgrad.solvers.block_descent.coordinates import (
     TILE,
@@ -49,6 +48,9 @@ from kernelgrad.solvers.block_descent.shards import (
 )
 from kernelgrad.solvers.block_descent.state import CachedState
 from kernelgrad.solvers.contract import (
+    AUDIT_LEAST,
+    AUDIT_WORK,
+    Audit,
     Problem,
     RowStore,
     Solver,

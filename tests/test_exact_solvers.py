@@ -1,0 +1,424 @@
+"""Exact solvers on kernel matrices: the minimum, its bound, paths, what they refuse."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris
+from sklearn.preprocessing import scale
+from sklearn.svm import SVC, OneClassSVM
+
+import oracles_direct
+from cases import every
+from kernelgrad import (
+    CapabilityError,
+    DataError,
+    KernelClassifier,
+    KernelNoveltyDetector,
+    KernelRegressor,
+)
+from kernelgrad.kernels import Gaussian, Polynomial
+from kernelgrad.losses import Huber, get_loss
+from kernelgrad.solvers import (
+    DirectSolve,
+    NewtonCG,
+    Problem,
+    TrainBatch,
+    WorkingSet,
+    direct,
+    newton,
+    run,
+)
+from kernelgrad.testing import check_checkpoints
+from oracles_cached import (
+    DELTA,
+    EPSILON,
+    KINKED,
+    QUANTILE,
+    dual_bound,
+    gaussian,
+    smooth_minimum,
+)
+from oracles_losses import value
+from oracles_newton import minimum
+from plain import plain_classifier, plain_regressor
+from steps import solve
+
+SMOOTH = ("logistic", "log_loss", "squared_hinge", "squared", "poisson", "gamma")
+NUMBERS = {"epsilon_insensitive": EPSILON, "quantile": QUANTILE}
+CONTRACT = [("direct", "squared"), *(("newton", loss) for loss in SMOOTH)]
+CONTRACT += [("working_set", loss) for loss in KINKED if loss != "one_class"]
+SOLVERS = {"direct": DirectSolve, "newton": NewtonCG, "working_set": WorkingSet}
+
+
+def rows(loss, n=120, seed=0):
+    """Return rows, encoded targets and weights, some of them 0."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 3))
+    score = X @ rng.standard_normal((3, 3)) + 0.5 * rng.standard_normal((n, 3))
+    if loss == "log_loss":
+        y = np.eye(3)[score.argmax(axis=1)]
+    elif loss in ("poisson", "gamma"):
+        y = np.floor(np.exp(score[:, :2])) + (loss == "gamma")
+    else:
+        numbers = loss in ("squared", "absolute", *NUMBERS)
+        y = score[:, :2] if numbers else np.sign(score[:, :2])
+    return TrainBatch(X, y.astype(np.float32), rng.integers(0, 4, n).astype(float))
+
+
+def problem(name, alpha, outputs, **changed):
+    numbers = name in ("squared", "poisson", "gamma", "absolute", *NUMBERS)
+    loss = get_loss(name, task="regression" if numbers else "classification", n_classes=3)
+    if name in NUMBERS:
+        number = {"epsilon_insensitive": "epsilon"}.get(name, name)
+        loss = type(loss)(**{number: NUMBERS[name]})
+    options = {"n_features_in": 3, "seed": 0, "fixed_rows": True, "kernel": Gaussian(0.5)}
+    return Problem(loss=loss, alpha=alpha, n_outputs=outputs, **options | changed)
+
+
+def least(loss, K, y, weight, alpha, intercept):
+    """Return the minimum of the objective over dense float64 values."""
+    if loss not in KINKED:
+        with np.errstate(over="ignore"):  # trial steps of Poisson regression
+            return minimum(loss, K, y, weight, alpha, intercept)[0]
+    p = weight / weight.sum()
+    live = np.flatnonzero(p)
+    K = K[np.ix_(live, live)]
+    return sum(dual_bound(loss, K, y[live, c], p[live], alpha, intercept) for c in range(2))
+
+
+@pytest.mark.parametrize(("solver", "loss"), CONTRACT)
+def test_the_minimum_of_every_penalty(solver, loss):
+    batch = rows(loss, 120 if loss not in KINKED else 40)
+    y, weight, C = batch.y.astype(float), batch.sample_weight, batch.y.shape[1]
+    penalties = [(1.0, True), (1e-3, False), (1e-7, True), (1e-9, True)]
+    if loss in ("absolute", "quantile"):  # systems of the oracle become singular
+        penalties = penalties[:2]
+    if loss == "poisson":  # the gap is an estimate, 1/5 of the error at 1e-9
+        penalties = penalties[:3]
+    for alpha, intercept in penalties:
+        posed = problem(loss, alpha, C, fit_intercept=intercept)
+        state, (*_, info) = solve(SOLVERS[solver](), posed, batch, 300)
+        X = state.prepared.values.astype(float)
+        K = gaussian(X, X, 0.5)
+        best = least(loss, K, y, weight, alpha, intercept)
+        assert info.converged
+        error = 5e-4 * best + 1e-12  # float32 values take up to 2e-4
+        assert -error <= info.objective - best <= info.duality_gap + error
+        assert info.duality_gap <= 2 * error
+        f = K @ state.coef + state.intercept
+        own = weight / weight.sum() @ value(loss, y, f, NUMBERS.get(loss, 0.0)).sum(axis=1)
+        own += 0.5 * alpha * (state.coef * (K @ state.coef)).sum()
+        assert info.objective == pytest.approx(own, rel=1e-3)
+
+
+# -- the squared loss ----------------------------------------------------------------------
+
+
+def setting(n=170, *, alpha=1e-3, outputs=2, weighted=True, **options):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, 3)).astype(np.float32)
+    y = 4 + np.sin(2 * X[:, [0]] + np.arange(outputs)) + 0.3 * rng.standard_normal((n, outputs))
+    weight = rng.integers(0, 4, n).astype(float) if weighted else np.ones(n)
+    return problem("squared", alpha, outputs, kernel=Gaussian(1.0), **options), TrainBatch(
+        X, y.astype(np.float32), weight
+    )
+
+
+@every(
+    ("n", "alpha", "fit_intercept"),
+    [(1, 1.0, True), (5, 1e-3, False), (170, 1e-6, True), (170, 1.0, False), (700, 1e-3, True)],
+)
+def test_the_direct_solution_is_that_of_the_bordered_system(n, alpha, fit_intercept):
+    posed, batch = setting(
+        n, alpha=alpha, weighted=n > 5, outputs=3, fit_intercept=fit_intercept
+    )
+    state, (info,) = solve(DirectSolve(), posed, batch, 1)
+    K = state.exact.gram(state.prepared, wide=alpha < 2e-6).astype(float)
+    args = K, batch.y.astype(float), batch.sample_weight, alpha
+    coef, intercept = oracles_direct.ridge(*args, fit_intercept)
+    near = {"rtol": 0, "atol": 1e-7 * np.abs(coef).max() + 1e-14}
+    np.testing.assert_allclose(state.coef, coef, **near)
+    assert not state.coef[batch.sample_weight == 0].any()
+    np.testing.assert_allclose(state.intercept, intercept, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(state.responses.T, K @ coef, rtol=0, atol=1e-8)
+    own = oracles_direct.objective(*args, coef, intercept)
+    assert info.objective == pytest.approx(own, rel=1e-9, abs=1e-25)
+
+
+def test_the_gap_bounds_how_far_the_direct_minimum_is(monkeypatch):
+    posed, batch = setting(200)
+    best = solve(DirectSolve(), posed, batch, 1)[1][0].objective
+    ridges = direct._ridges
+    monkeypatch.setattr(
+        direct, "_ridges", lambda K, s, x, precise: ridges(K, s, 1.5 * x, precise)
+    )
+    _, (info,) = solve(DirectSolve(), posed, batch, 1)
+    missing = info.objective - best
+    assert 1e-3 * best < missing <= info.duality_gap < 20 * missing
+
+
+def test_an_alpha_below_the_resolution_of_the_values_is_raised():
+    rng = np.random.default_rng(1)
+    X = np.repeat(rng.standard_normal((150, 1)).astype(np.float32), 2, axis=0)
+    y = (np.sin(X) + 0.1 * rng.standard_normal((300, 1))).astype(np.float32)
+    posed = problem("squared", 1e-21, 1, n_features_in=1, kernel=Gaussian(0.1))
+    batch, solver = TrainBatch(X, y, np.ones(300)), DirectSolve()
+    state, (info,) = solve(solver, posed, batch, 1)
+    assert 1e-21 < state.alpha < 1e-12
+    assert solver.finish(posed, state, batch)["alpha"] == state.alpha
+    # the system of the alpha that it tells, with the objective of the given one
+    args = state.exact.gram(state.prepared, wide=True), y.astype(float), np.ones(300)
+    coef, intercept = oracles_direct.ridge(*args, state.alpha, True)
+    f = state.responses.T + state.intercept
+    np.testing.assert_allclose(f, args[0] @ coef + intercept, rtol=0, atol=1e-4)
+    own = oracles_direct.objective(*args, 1e-21, state.coef, state.intercept)
+    assert info.objective == pytest.approx(own, rel=1e-4)
+
+
+def test_the_audit_finds_wrong_coefficients():
+    posed, batch = setting(1500, alpha=1e-4)
+    solver, wide = DirectSolve(), replace(posed, n_features_in=2000)  # a sample of dear values
+    history = run(solver, posed, iter([(batch, 1.0)]), max_iter=1).history
+    assert history["audit"]["rows"] == 1500
+    assert history["objective"] == [history["audit"]["objective"]]
+    state, _ = solve(solver, posed, batch, 1)
+    sample = solver.finish(wide, state, batch)
+    state.coef = 1.01 * state.coef
+    assert 64 <= sample["rows"] < 1500
+    assert max(sample["drift"], history["audit"]["drift"]) < 1e-6
+    assert solver.finish(posed, state, batch)["drift"] > 1e-5
+
+
+def test_memory_is_asked_for_first():
+    posed, batch = setting(500)
+    needed = int(direct.direct_bytes(500, 2, batch.X.nbytes))
+    assert needed > 8 * 500**2
+    DirectSolve().init(replace(posed, memory_limit=needed), batch)
+    with pytest.raises(CapabilityError, match="the kernel matrix of 500 rows"):
+        DirectSolve().init(replace(posed, memory_limit=needed - 1), batch)
+    with pytest.raises(CapabilityError, match="memory_limit"):
+        NewtonCG().init(replace(posed, memory_limit=100_000), batch)
+    huge = np.broadcast_to(np.float32(0), (40_000, 3))
+    many = TrainBatch(huge, np.zeros((40_000, 2), np.float32), np.ones(40_000))
+    with pytest.raises(CapabilityError, match="by default 8 GiB"):
+        DirectSolve().init(posed, many)
+
+
+# -- degenerate rows and refusals ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", ["direct", "newton"])
+def test_an_indefinite_matrix_is_refused(solver):
+    X = np.random.default_rng(0).standard_normal((80, 3))
+    K, y = Polynomial(2)(X), X[:, 0]
+    model = plain_regressor(kernel="precomputed", solver=solver, alpha=1e-4).fit(K, y)
+    with pytest.raises(DataError, match="not positive semi-definite"):
+        model.fit(-K, y)
+
+
+@pytest.mark.parametrize("solver", ["direct", "newton"])
+def test_equal_rows_and_no_penalty(solver):
+    rng = np.random.default_rng(0)
+    X = np.repeat(rng.uniform(-3, 3, (60, 2)), 2, axis=0)
+    y = np.sin(2 * X[:, 0]) + X[:, 1]
+    model = plain_regressor(solver=solver, alpha=0.0, gamma=4.0).fit(X, y)
+    np.testing.assert_allclose(model.predict(X), y, atol=0.02)
+    noisy = plain_regressor(solver=solver, alpha=1e-20, kernel="polynomial")
+    noisy.fit(X, y + np.arange(120) % 2)
+    assert np.mean(noisy.predict(X) - y) == pytest.approx(0.5, abs=0.02)
+
+
+@every(
+    ("solver", "loss", "options", "error", "message"),
+    [
+        ("newton", "absolute", {}, CapabilityError, "smooth_loss"),
+        ("working_set", "squared", {}, CapabilityError, "losses with kinks"),
+        ("working_set", "absolute", {"alpha": 0.0}, ValueError, "alpha > 0"),
+    ],
+)
+def test_losses_and_penalties_that_are_refused(solver, loss, options, error, message):
+    X, y = load_diabetes(return_X_y=True)
+    with pytest.raises(error, match=message):
+        plain_regressor(loss, solver=solver, **options).fit(X, y)
+
+
+# -- Newton's method -------------------------------------------------------------------------
+
+
+@every("whole", [True, False])
+def test_help_changes_the_way_only(whole):
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-2, 2, (700, 2))
+    y = (np.sin(3 * X[:, :1]) * np.cos(2 * X[:, 1:]) + 0.5 * rng.standard_normal((700, 1))) > 0
+    batch = TrainBatch(X, np.where(y, 1.0, -1.0).astype(np.float32), np.ones(700))
+    posed = problem("logistic", 1e-6, 1, n_features_in=2, kernel=Gaussian(8.0))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(newton, "_WHOLE", 2048 if whole else 0)
+        state, (*_, info) = solve(NewtonCG(), posed, batch, 60)
+        assert state.coarse
+        assert (state.descent.coarse is None) == whole
+        best, _ = minimum(
+            "logistic", Gaussian(8.0)(X), batch.y.astype(float), np.ones(700), 1e-6
+        )
+        assert abs(info.objective - best) <= 1e-4 * best
+        products = state.descent.n_products
+        patch.setattr(newton, "_PATIENCE", newton._MOST_INNER)  # so that no help comes
+        patch.setattr(newton, "_SHORT", 0.0)
+        alone, _ = solve(NewtonCG(), posed, batch, 60)
+    assert not alone.coarse
+    assert products < alone.descent.n_products
+
+
+@every(
+    ("solver", "loss"),
+    [
+        (NewtonCG(tol=1e-8), "logistic"),
+        (NewtonCG(tol=1e-8), "log_loss"),
+        (NewtonCG(tol=1e-8), "squared"),
+        (WorkingSet(tol=1e-5), "hinge"),
+    ],
+)
+def test_a_path_is_its_single_fits(solver, loss):
+    batch, alphas = rows(loss), (1e-1, 1e-3, 1e-4)
+    posed = problem(loss, 1.0, batch.y.shape[1])
+    _, responses = solver.path(posed, batch, alphas, batch.X, 200)
+    for alpha, f in zip(alphas, responses, strict=True):
+        state, _ = solve(solver, replace(posed, alpha=alpha), batch, 200)
+        single = solver.expansion(state).raw_prediction(batch.X)
+        np.testing.assert_allclose(f, single, atol=2e-3 * np.abs(single).max())
+    spread = np.abs(responses[0] - responses[2]).max()
+    assert spread > 0.1 * np.abs(responses[2]).max()  # the penalties differ
+
+
+def test_residuals_that_are_all_large():
+    """The second derivative of the Huber loss is 0 at every row of the start."""
+    X = np.random.default_rng(0).standard_normal((60, 3))
+    y = np.where(X[:, 0] > 0, 1000.0, -1000.0)
+    model = plain_regressor(Huber(DELTA), solver="newton", alpha=1e-4, gamma=0.3, max_iter=300)
+    objective = model.fit(X, y).history_["objective"][-1]
+    K, p = gaussian(X, X, 0.3), np.full(60, 1 / 60)
+    best = smooth_minimum("huber", K, y[:, None], p, 1e-4, True)
+    assert objective == pytest.approx(best, rel=1e-3)
+
+
+def test_short_steps_go_on_from_checkpoints():
+    """The length of the last step decides the next one where the curvature jumps."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((30, 7))
+    score = X @ rng.standard_normal(7) + rng.standard_normal(30)
+    model = plain_classifier(
+        "smoothed_hinge", solver="newton", kernel="laplacian", alpha=1e-5, gamma=0.1,
+        max_iter=12, random_state=0,
+    )  # fmt: skip
+    assert check_checkpoints(model, X, np.digitize(score, np.quantile(score, (0.3, 0.4)))) > 3
+
+
+# -- working sets, beside LIBSVM -------------------------------------------------------------
+
+
+def machine(cls=KernelClassifier, loss="hinge", tol=1e-3, set_size="auto", **params):
+    solver = WorkingSet(tol=tol, set_size=set_size)
+    return cls(loss, solver=solver, random_state=0, **params)
+
+
+@every(("C", "set_size"), [(0.1, 32), (100.0, "auto")])
+def test_hinge_is_the_machine_of_libsvm(C, set_size):
+    X, y = load_breast_cancer(return_X_y=True)
+    X = scale(X)
+    ours = machine(C=C, gamma=0.02, set_size=set_size).fit(X, y)
+    theirs = SVC(C=C, gamma=0.02).fit(X, y)
+    assert ours.fit_status_ == "converged"
+    f = theirs.decision_function(X)
+    np.testing.assert_allclose(ours.decision_function(X), f, atol=5e-3)
+    assert abs(ours.n_support_ - theirs.n_support_.sum()) <= 3
+    assert np.abs(ours.expansion_.coef).max() <= C * (1 + 1e-12)
+    assert abs(ours.expansion_.coef.sum()) <= 1e-9 * C * len(X)
+
+
+def test_one_class_is_the_machine_of_libsvm():
+    X = scale(load_breast_cancer().data)
+    ours = KernelNoveltyDetector(nu=0.1, solver=WorkingSet(tol=1e-6), gamma=0.02).fit(X)
+    theirs = OneClassSVM(nu=0.1, gamma=0.02, tol=1e-6).fit(X)
+    a, b = ours.decision_function(X), theirs.decision_function(X)
+    assert np.corrcoef(a, b)[0, 1] > 1 - 1e-7
+    off = np.abs(b) > 1e-5 * np.abs(b).max()  # rows at the level are on either side
+    assert (ours.predict(X) == theirs.predict(X))[off].all()
+
+
+@every(("data", "C"), [(load_iris, 100.0), (load_digits, 1.0)])
+def test_pairs_predict_as_libsvm(data, C):
+    X, y = data(return_X_y=True)
+    X, names = scale(X), np.array(list("abcdefghij"))[y]
+    gamma = 1 / X.shape[1]
+    ours = machine(C=C, gamma=gamma, multi_class="ovo").fit(X[::2], names[::2])
+    theirs = SVC(C=C, gamma=gamma).fit(X[::2], names[::2])
+    np.testing.assert_array_equal(ours.predict(X), theirs.predict(X))
+    a, b = ours.decision_function(X), theirs.decision_function(X)
+    near = np.abs(a - b).max(axis=1) < 5e-3  # a pair near 0 may vote otherwise
+    assert near.mean() > 0.99
+
+
+def test_pairs_of_weighted_rows():
+    X, y = load_iris(return_X_y=True)
+    w = np.where(np.arange(len(y)) % 3, 1.0, 0.0)
+    ours = machine(C=10.0, gamma=0.2, multi_class="ovo", class_weight={1: 3.0})
+    ours.fit(X, y, sample_weight=w)
+    theirs = SVC(C=10.0, gamma=0.2, class_weight={1: 3.0}).fit(X[w > 0], y[w > 0])
+    np.testing.assert_array_equal(ours.predict(X), theirs.predict(X))
+
+
+@every("multi_class", ["auto", "ovo"])
+def test_a_class_without_weight_ends(multi_class):
+    X, y = load_iris(return_X_y=True)
+    model = machine(C=10.0, gamma=0.2, multi_class=multi_class)
+    model.fit(X, y, sample_weight=(y < 2).astype(float))
+    assert model.fit_status_ == "converged"
+    assert model.score(X[y < 2], y[y < 2]) == 1.0
+
+
+@every(
+    ("loss", "options", "error", "message"),
+    [
+        ("squared", {"multi_class": "ovo"}, ValueError, "losses of the margin"),
+        ("hinge", {"multi_class": "ovo", "solver": "sbp"}, CapabilityError, "third class"),
+        ("hinge", {"multi_class": "ovr"}, ValueError, "multi_class"),
+    ],
+)
+def test_pairs_are_refused_where_they_mean_nothing(loss, options, error, message):
+    with pytest.raises(error, match=message):
+        KernelClassifier(loss, **options).fit(*load_iris(return_X_y=True))
+
+
+def test_a_constant_in_the_targets_moves_the_intercept():
+    X, y = load_diabetes(return_X_y=True)
+    X, y = scale(X), scale(y.astype(float))
+    a, b = (
+        machine(KernelRegressor, "absolute", C=10.0, gamma=0.1).fit(X, y + shift)
+        for shift in (0.0, 1e5)
+    )
+    assert a.fit_status_ == b.fit_status_ == "converged"
+    np.testing.assert_allclose(a.predict(X), b.predict(X) - 1e5, atol=0.02)
+
+
+def test_what_float32_cannot_tell_ends():
+    X, y = load_diabetes(return_X_y=True)
+    X, y = scale(X[:200]), scale(y[:200].astype(float))
+    model = machine(
+        KernelRegressor, "absolute", C=1e9, gamma=0.1, fit_intercept=False, max_iter=3,
+        tol=1e-9, set_size=64,
+    ).fit(X[:100], y[:100] + 1e6)  # fmt: skip
+    assert model.fit_status_ == "max_iter"
+    assert model.history_["objective"][-1] < 0.1 * 1e6  # the zero function has 1e6
+
+
+def test_little_memory_changes_rounding_alone():
+    X, y = load_digits(return_X_y=True)
+    X, y = scale(X)[:900], y[:900] < 5
+    a, b = (
+        machine(C=1.0, gamma=0.02, memory_limit=limit, max_iter=200).fit(X, y)
+        for limit in (None, 34_500_000)  # the second keeps the rows of one set
+    )
+    assert {a.fit_status_, b.fit_status_} == {"converged"}
+    assert b.history_["kernel_evaluations"][-1] > a.history_["kernel_evaluations"][-1]
+    np.testing.assert_allclose(a.decision_function(X), b.decision_function(X), atol=5e-3)
