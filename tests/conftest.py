@@ -10,8 +10,6 @@ from threadpoolctl import threadpool_limits
 
 from kernelgrad import set_num_threads
 
-pytest.register_assert_rewrite("cached_cases")
-
 # a run in the background begins with the signal ignored
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -2,49 +2,238 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.svm import SVC, SVR, OneClassSVM
+from sklearn.svm import SVC, OneClassSVM
 
 import oracles_cached as oracles
-from cached_cases import (
-    BY_NAME,
-    CASES,
-    GAMMA,
-    assert_true,
-    audit,
-    cached,
-    case_constant,
-    classes,
-    coefficients,
-    each_block,
-    even,
-    least,
-    one_class_value,
-    raw,
-    signal,
-    signs_of,
-    slack,
-    slow,
-    some_cases,
-    sometimes,
-)
 from cases import every
-from kernelgrad import KernelDensityRatio, KernelNoveltyDetector, set_num_threads
+from kernelgrad import (
+    KernelClassifier,
+    KernelDensityRatio,
+    KernelNoveltyDetector,
+    KernelRegressor,
+)
 from kernelgrad.kernels import Gaussian
-from kernelgrad.losses import SquaredError
+from kernelgrad.losses import EpsilonInsensitive, Huber, Quantile, SquaredError
 from kernelgrad.solvers import CachedBlockDescent, Problem, TrainBatch
-from kernelgrad.solvers.block_descent import constants, solver
-from kernelgrad.solvers.block_descent.newton import _positive
-from kernelgrad.solvers.block_descent.shards import Point
+from kernelgrad.solvers.block_descent import newton
 from plain import plain_regressor
 
+GAMMA = 0.5
+
+QUANTILES = (0.1, 0.5, 0.9)
+
+
+def signal(n=400, seed=0):
+    """Return rows of three columns and a target with noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 3))
+    return X, np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + 0.3 * rng.standard_normal(n)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A loss as an estimator takes it and as the oracles do."""
+
+    name: str
+    loss: str  # of the oracles
+    estimator: Any
+    parameter: Any  # loss of the estimator
+    targets: Callable[[Any], Any]  # from the real target to y of fit
+    encode: Callable[[Any], Any]  # from y of fit to (n, C)
+    quantiles: Any = (oracles.QUANTILE,)
+
+    def model(self, **params):
+        penalty = {} if "C" in params else {"alpha": 1e-3}
+        defaults = {"gamma": GAMMA, "max_iter": 300, "random_state": 0} | penalty
+        return self.estimator(loss=self.parameter, **defaults | {"solver": cached()} | params)
+
+    @property
+    def kinked(self):
+        return self.loss not in oracles.SLOPES
+
+    def value(self, y, f):
+        if self.loss == "quantile":
+            return oracles.LOSSES["quantile"](y, f, a=np.array(self.quantiles))
+        return oracles.LOSSES[self.loss](y, f)
+
+    def minimum(self, K, y, p, alpha, bias=True):
+        """Return the least objective: a dual bound where the loss has kinks."""
+        if self.loss == "squared":
+            return oracles.ridge(K, y, p, alpha, bias)[0]
+        if self.loss in oracles.SLOPES:
+            return oracles.smooth_minimum(self.loss, K, y, p, alpha, bias)
+        q = self.quantiles if len(self.quantiles) > 1 else self.quantiles * y.shape[1]
+        return sum(
+            oracles.dual_bound(self.loss, K, y[:, c], p, alpha, bias, q=q[c])
+            for c in range(y.shape[1])
+        )
+
+
+def cached(**params):
+    """Return a solver that goes on to the minimum."""
+    return CachedBlockDescent(**{"tol": 1e-6} | params)
+
+
+def slack(case, one_block):
+    """Return how far above the least objective a run may end, as a part of it.
+
+    Descent on blocks stalls at kinks, where the minimum over every block is none over all.
+    """
+    if one_block:
+        return 1e-4 if case.kinked else 1e-5
+    return 1e-2 if case.kinked else 5e-4
+
+
+def signs_of(y):
+    return np.where(y == y.max(), 1.0, -1.0)[:, None]
+
+
+def classifier(name, loss, k, encode):
+    def classes(t):
+        return np.digitize(t, np.quantile(t, np.arange(1, k) / k))
+
+    return Case(name, loss, KernelClassifier, name.split("-")[0], classes, encode)
+
+
+def regressor(name, parameter):
+    return Case(name, name, KernelRegressor, parameter, lambda t: t, lambda t: t[:, None])
+
+
+CASES = [
+    classifier("logistic-2", "logistic", 2, signs_of),
+    classifier("logistic-3", "logistic", 3, lambda y: 2 * np.eye(3)[y] - 1),
+    classifier("log_loss-2", "logistic", 2, signs_of),
+    classifier("log_loss-3", "log_loss", 3, lambda y: np.eye(3)[y]),
+    classifier("log_loss-10", "log_loss", 10, lambda y: np.eye(10)[y]),
+    classifier("squared_hinge-2", "squared_hinge", 2, signs_of),
+    classifier("hinge-2", "hinge", 2, signs_of),
+    classifier("hinge-3", "hinge", 3, lambda y: 2 * np.eye(3)[y] - 1),
+    classifier("squared-2", "squared", 2, signs_of),
+    regressor("squared", "squared"),
+    regressor("huber", Huber(oracles.DELTA)),
+    regressor("epsilon_insensitive", EpsilonInsensitive(oracles.EPSILON)),
+    regressor("absolute", "absolute"),
+    regressor("quantile", Quantile(oracles.QUANTILE)),
+    Case(
+        "quantiles", "quantile", KernelRegressor, Quantile(QUANTILES), lambda t: t,
+        lambda t: np.repeat(t[:, None], len(QUANTILES), axis=1), QUANTILES,
+    ),
+]  # fmt: skip
+
+BY_NAME = {case.name: case for case in CASES}
+
+
+def raw(model, X):
+    return model.expansion_.raw_prediction(X)
+
+
+def audit(model, X, value, p, alpha, gamma=GAMMA):
+    """Return the claim and the objective twice: of the predictions and of the coefficients.
+
+    Features are those of the stream; the norm is that of the features in use.
+    """
+    e = model.expansion_
+    claim = model.history_["objective"][-1]
+    f = raw(model, X)
+    if e.n_random_features:
+        squares = float((np.asarray(e.coef, np.float64) ** 2).sum())
+        blocks = model.solver.n_blocks
+        norm = alpha / 2 * squares * (16 if blocks == "auto" else blocks)
+        return claim, p @ value(f).sum(1) + norm, p @ value(f).sum(1) + norm
+    norm, g = 0.0, np.tile(e.intercept, (len(f), 1))
+    if e.n_support:  # rows in the units of X
+        rows = np.asarray(e.support.values, np.float64) / np.sqrt(2 * e.exact.kernel.gamma)
+        centre = e.exact.scaling.centre
+        rows = rows if centre is None else rows + centre
+        norm = oracles.penalty(oracles.gaussian(rows, rows, gamma), e.coef, alpha)
+        g = g + oracles.gaussian(X, rows, gamma) @ e.coef
+    return claim, p @ value(f).sum(1) + norm, p @ value(g).sum(1) + norm
+
+
+def assert_true(model, X, value, p, alpha, *, rel=1e-5, falls=True, rise=1e-5):
+    """Check what a fit on all rows claims; `falls` asks for an objective that does not rise.
+
+    All rows of these fits are audited. Where kinks are smoothed, the exact objective may rise
+    between steps.
+    """
+    claim, predicted, computed = audit(model, X, value, p, alpha)
+    assert np.isfinite(claim)
+    assert claim == pytest.approx(predicted, rel=rel, abs=1e-9)
+    assert claim == pytest.approx(computed, rel=rel, abs=1e-9)
+    objective = np.array(model.history_["objective"])
+    assert len(objective) == model.n_iter_
+    if falls:
+        assert (np.diff(objective) <= rise * np.abs(objective[:-1]) + 1e-12).all()
+    last = model.history_["audit"]
+    assert last["rows"] == len(X)
+    assert last["objective"] == claim
+    change = abs(last["claimed"] - claim)
+    assert change <= max(last["drift"], 1e-4) * max(abs(claim), abs(last["claimed"])) + 1e-9
+    return claim
+
+
+def even(n):
+    return np.full(n, 1.0 / n)
+
+
+@cache
+def least(name, n, bias=True):
+    """Return the least objective of a case on n rows at a penalty of 1e-3."""
+    case, (X, t) = BY_NAME[name], signal(n)
+    Y = case.encode(case.targets(t))
+    return case.minimum(oracles.gaussian(X, X, GAMMA), Y, even(n), 1e-3, bias)
+
+
+def edges():
+    """Return rows and real targets of data that break solvers, by name."""
+    rng = np.random.default_rng(0)
+    X, t = signal(60, seed=23)
+    copies = np.repeat(X[:6], 10, axis=0)
+    label = np.where(np.arange(60) < 30, 1.0, -1.0)
+    outlier = X.copy()
+    outlier[7] = 1e6
+    far = np.where(np.arange(60)[:, None] < 30, X, X + 1e5)
+    return {
+        "repeated rows, labels by row": (copies, np.repeat(t[:6], 10)),
+        "repeated rows, labels at random": (copies, rng.standard_normal(60)),
+        "one row repeated": (np.ones((60, 3)), label),
+        "one row repeated, one other": (np.r_[np.ones((59, 3)), np.zeros((1, 3))], label),
+        "two rows": (X[:2], np.array([1.0, -1.0])),
+        "one outlier among rows": (outlier, t),
+        "one outlier among targets": (X, np.where(np.arange(60) == 5, 1e6, t)),
+        "great columns": (1e4 * X, t),
+        "columns of zeros": (np.c_[X[:, :1], np.zeros((60, 2))], t),
+        "targets far from zero": (X, 1e8 + label),
+        "a rare class": (X, np.where(np.arange(60) == 3, 1.0, -1.0)),
+        "far clusters": (far, t),
+        "noise": (rng.standard_normal((60, 40)), rng.standard_normal(60)),
+    }
+
+
+def edge_targets(case, edge, t):
+    """Return y of fit for data at an edge, or None where there are too few rows."""
+    if case.estimator is not KernelClassifier:
+        return t
+    k, i = int(case.name[-1]), np.arange(len(t))
+    if k == 2:
+        return (t > t.mean()).astype(int)
+    if k > len(t):
+        return None
+    return np.where(i == 3, k - 1, i % (k - 1)) if edge == "a rare class" else i % k
+
+
 # -- the minimum -----------------------------------------------------------------------
+
+
+some_names = every("name", ["log_loss-3", "hinge-2", "squared", "quantiles"])
 
 
 def check_minimum(case, n, block_size, bias):
@@ -64,6 +253,8 @@ def check_minimum(case, n, block_size, bias):
 @every("case", CASES)
 def test_one_block_reaches_the_minimum(case):
     check_minimum(case, 200, 200, bias=True)
+    if case.name in ("hinge-2", "squared"):
+        check_minimum(case, 200, 200, bias=False)
 
 
 @every("name", ["hinge-2", "logistic-2", "absolute"])
@@ -75,27 +266,15 @@ def test_coefficients_are_slopes_over_alpha(name, alpha):
     assert 0 < alpha * np.abs(model.expansion_.coef).sum() <= 1.5
 
 
-@sometimes("hinge-2", "squared")
-def test_one_block_reaches_the_minimum_without_a_bias(case):
-    check_minimum(case, 200, 200, bias=False)
+@some_names
+def test_several_blocks_reach_the_minimum(name):
+    check_minimum(BY_NAME[name], 200, 50, bias=True)
 
 
-@sometimes("log_loss-3", "hinge-2", "squared", "quantiles")
-def test_several_blocks_reach_the_minimum(case):
-    check_minimum(case, 200, 50, bias=True)
-
-
-@slow
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-@pytest.mark.parametrize("block_size", [400, 100])
-@pytest.mark.parametrize("bias", [True, False])
-def test_more_rows_reach_the_minimum(case, block_size, bias):
-    check_minimum(case, 400, block_size, bias)
-
-
-@sometimes("logistic-2", "hinge-2")
-@pytest.mark.parametrize("alpha", [1e2, 1e-1, 1e-5])
-def test_other_penalties_and_weighted_rows(case, alpha):
+@every("name", ["logistic-2", "hinge-2"])
+@every("alpha", [1e2, 1e-1, 1e-5])
+def test_other_penalties_and_weighted_rows(name, alpha):
+    case = BY_NAME[name]
     X, t = signal(200, seed=1)
     y = case.targets(t)
     Y, w = case.encode(y), np.random.default_rng(2).uniform(0.2, 3.0, 200)
@@ -110,51 +289,20 @@ def test_other_penalties_and_weighted_rows(case, alpha):
     assert best * (1 - 1e-5) <= claim <= best * (1 + allowed)
 
 
-@pytest.mark.parametrize("cost", [1.0, pytest.param(10.0, marks=slow)])
-def test_hinge_is_the_support_vector_machine(cost):
-    X, t = signal(500, seed=3)
-    y = classes(t, 2)
-    K = oracles.gaussian(X, X, GAMMA)
-    svc = SVC(C=cost, kernel="precomputed", tol=1e-7).fit(K, y)
-    a = np.zeros((500, 1))
-    a[svc.support_, 0] = svc.dual_coef_[0]
-    f, alpha, Y = K @ a + svc.intercept_, 1 / (cost * 500), signs_of(y)
-    theirs = oracles.LOSSES["hinge"](Y, f).mean() + oracles.penalty(K, a, alpha)
-    case = BY_NAME["hinge-2"]
-    model = case.model(C=cost).fit(X, y)
-    claim = assert_true(model, X, partial(case.value, Y), even(500), alpha, falls=False)
-    assert claim == pytest.approx(theirs, rel=1e-4)
-    np.testing.assert_allclose(model.decision_function(X), f[:, 0], atol=0.03)
-
-
-@pytest.mark.parametrize("cost", [1.0, pytest.param(10.0, marks=slow)])
-def test_the_tube_is_support_vector_regression(cost):
-    X, t = signal(500, seed=3)
-    K = oracles.gaussian(X, X, GAMMA)
-    svr = SVR(C=cost, kernel="precomputed", tol=1e-7, epsilon=oracles.EPSILON).fit(K, t)
-    a = np.zeros((500, 1))
-    a[svr.support_, 0] = svr.dual_coef_[0]
-    f, alpha = K @ a + svr.intercept_, 1 / (cost * 500)
-    case = BY_NAME["epsilon_insensitive"]
-    theirs = case.value(t[:, None], f).mean() + oracles.penalty(K, a, alpha)
-    model = case.model(C=cost).fit(X, t)
-    value = partial(case.value, t[:, None])
-    claim = assert_true(model, X, value, even(500), alpha, falls=False)
-    assert claim == pytest.approx(theirs, rel=1e-4)
-    np.testing.assert_allclose(model.predict(X), f[:, 0], atol=0.03)
-
-
-@pytest.mark.parametrize("nu", [pytest.param(0.05, marks=slow), 0.3])
-@pytest.mark.parametrize("block_size", [400, 100])
-def test_one_class_reaches_its_minimum(nu, block_size):
-    X, _ = signal()
-    solver = cached(block_size=block_size)
+@every("block_size", [400, 100])
+def test_one_class_reaches_its_minimum(block_size):
+    (X, _), nu, solver = signal(), 0.3, cached(block_size=block_size)
     model = KernelNoveltyDetector(
         nu=nu, gamma=GAMMA, solver=solver, max_iter=300, random_state=0
     )
     model.fit(X)
     K = oracles.gaussian(X, X, GAMMA)
-    claim = assert_true(model, X, one_class_value(model, nu), even(400), nu, falls=False)
+
+    def value(f):
+        """The loss of the paper's problem: its bias is minus tau, paid for by nu tau."""
+        return oracles.LOSSES["one_class"](0, f) + nu * model.intercept_
+
+    claim = assert_true(model, X, value, even(400), nu, falls=False)
     best = oracles.dual_bound("one_class", K, np.zeros(400), even(400), nu, True, nu=nu)
     assert best < 0
     one_block = block_size == 400
@@ -166,8 +314,10 @@ def test_one_class_reaches_its_minimum(nu, block_size):
     np.testing.assert_allclose(f, theirs.decision_function(K), atol=atol)
 
 
-@pytest.mark.parametrize("loss", ["kl", "least_squares", "kl_ratio"])
-@pytest.mark.parametrize("block_size", [500, 100])
+@every(
+    ("loss", "block_size"),
+    [("kl", 500), ("least_squares", 500), ("kl_ratio", 500), ("kl", 100)],
+)
 def test_density_ratio_reaches_its_minimum(loss, block_size):
     rng = np.random.default_rng(0)
     P, Q = rng.normal(0.0, 1, (300, 2)), rng.normal(0.5, 1, (200, 2))
@@ -193,7 +343,7 @@ def test_density_ratio_reaches_its_minimum(loss, block_size):
 def test_the_oracles_agree_with_each_other_and_notice_errors():
     X, t = signal(200)
     K, p, alpha = oracles.gaussian(X, X, GAMMA), even(200), 1e-3
-    y = signs_of(classes(t, 2))
+    y = signs_of(t > np.median(t))
     svc = SVC(C=1 / (alpha * 200), kernel="precomputed", tol=1e-8).fit(K, y[:, 0])
     a = np.zeros((200, 1))
     a[svc.support_, 0] = svc.dual_coef_[0]
@@ -212,44 +362,13 @@ def test_the_oracles_agree_with_each_other_and_notice_errors():
     assert worse + oracles.penalty(K, 1.2 * b, alpha) > exact * (1 + 1e-3)
 
 
+def of_constant(case, model, Y):
+    """Return the mean loss of the best constants."""
+    constants = model.loss_.intercept(Y, np.ones(len(Y)))
+    return case.value(Y, np.tile(constants, (len(Y), 1))).sum(1).mean()
+
+
 # -- claims ----------------------------------------------------------------------------
-
-
-@sometimes("log_loss-3", "hinge-2", "squared", "quantiles")
-@every("factor", [0.01, 30.0])
-def test_claims_are_true_whatever_the_width(case, factor):
-    X, t = signal(500, seed=5)
-    y = case.targets(t)
-    Y = case.encode(y)
-    squares = ((X[:, None] - X[None]) ** 2).sum(-1)
-    gamma = 1 / (2 * factor**2 * np.median(squares[np.triu_indices(500, 1)]))
-    for alpha, rel in ((1e-4, 1e-4), (1e-9, 1e-3)):
-        solver = cached(block_size=128)
-        model = case.model(gamma=gamma, alpha=alpha, solver=solver, max_iter=12).fit(X, y)
-        scale = case.value(Y, np.tile(case_constant(model, Y), (500, 1))).sum(1).mean()
-        claim, predicted, computed = audit(
-            model, X, partial(case.value, Y), even(500), alpha, gamma
-        )
-        for true in (predicted, computed):
-            assert claim == pytest.approx(true, rel=rel, abs=1e-6 * scale)
-        assert claim <= scale * (1 + 1e-6)
-
-
-@sometimes("log_loss-3", "hinge-2", "squared", "quantiles")
-@each_block
-def test_claims_are_true_at_every_stop(case, blocks):
-    X, t = signal(600, seed=6)
-    y = case.targets(t)
-    Y = case.encode(y)
-    before = np.inf
-    for iterations in (1, 2, 5):
-        solver = cached(blocks=blocks, block_size=128)
-        model = case.model(alpha=1e-5, solver=solver, max_iter=iterations).fit(X, y)
-        claim = assert_true(
-            model, X, partial(case.value, Y), even(600), 1e-5, falls=not case.kinked
-        )
-        assert claim < before
-        before = claim
 
 
 def test_steps_end_when_they_gain_little():
@@ -268,56 +387,17 @@ def test_steps_end_when_they_gain_little():
     assert (short.fit_status_, short.n_iter_) == ("max_iter", 2)
 
 
-OTHER_OPTIONS = ({"hessian_rows": 200}, {"inner_steps": 5})
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{"inner_steps": 1}, *(pytest.param(o, marks=slow) for o in OTHER_OPTIONS)],
-    ids=str,
-)
-def test_options_do_not_move_the_minimum(options):
-    X, t = signal()
-    case = BY_NAME["log_loss-3"]
+def test_options_do_not_move_the_minimum():
+    case, (X, t) = BY_NAME["log_loss-3"], signal()
     y = case.targets(t)
-    Y = case.encode(y)
-    model = case.model(solver=cached(block_size=100, **options), max_iter=600).fit(X, y)
-    claim = assert_true(model, X, partial(case.value, Y), even(400), 1e-3)
-    best = least(case.name, 400, True)
+    solver = cached(block_size=100, inner_steps=1)
+    model = case.model(solver=solver, max_iter=600).fit(X, y)
+    claim = assert_true(model, X, partial(case.value, case.encode(y)), even(400), 1e-3)
+    best = least(case.name, 400)
     assert best * (1 - 1e-5) <= claim <= best * (1 + slack(case, False))
 
 
-def test_responses_are_made_anew_where_their_drift_is_sure(monkeypatch):
-    X, t = signal(400)
-    audit_of, refreshed, told = CachedBlockDescent._audit, [], []
-    monkeypatch.setattr(constants, "AUDIT_EVERY", 2)
-    monkeypatch.setattr(
-        CachedBlockDescent, "_refresh", lambda self, state: refreshed.append(state.iteration)
-    )
-
-    def fits(drift, doubt):
-        def pretended(self, problem, state):
-            found, own = audit_of(self, problem, state)
-            told.append(own)
-            return replace(found, drift=drift), doubt
-
-        monkeypatch.setattr(CachedBlockDescent, "_audit", pretended)
-        refreshed.clear()
-        plain_regressor(solver=cached(block_size=100), max_iter=5, alpha=1e-6).fit(X, t)
-        return list(refreshed)
-
-    assert fits(0.9e-5, 0.0) == []
-    assert fits(1.1e-5, 0.0) == [2, 4]
-    assert fits(1e-4, 1e-4) == []  # within what a sample of rows is off by
-    assert fits(1e-3, 1e-4) == [2, 4]
-    assert fits(1e-5, 2e-3) == [2, 4]  # nobody can tell
-    assert max(told) == 0.0  # all rows were looked at
-    monkeypatch.setattr(solver, "AUDIT_WORK", 0)  # a sample of them
-    fits(0.0, 0.0)
-    assert 0.0 < told[-1] < 1e-3
-
-
-# -- what makes it fast ----------------------------------------------------------------
+# -- speed -----------------------------------------------------------------------------
 
 
 def test_a_bias_goes_where_it_is_cheapest():
@@ -334,39 +414,6 @@ def test_a_bias_goes_where_it_is_cheapest():
         assert model.intercept_[0] == pytest.approx(b[0], abs=0.05)
 
 
-def test_momentum_and_scale_save_steps():
-    # without momentum 70 to 84 blocks are needed, without scale more than 150
-    X, t = signal()
-    case, alpha = BY_NAME["logistic-2"], 1e-5
-    y = case.targets(t)
-    K = oracles.gaussian(X, X, GAMMA)
-    best = case.minimum(K, case.encode(y), even(400), alpha, True)
-    needed = []
-    for seed in range(3):
-        solver = cached(block_size=100, tol=0.0)
-        model = case.model(alpha=alpha, solver=solver, max_iter=65, random_state=seed)
-        objective = np.array(model.fit(X, y).history_["objective"])
-        needed.append(int((objective > best * (1 + 1e-3)).sum()))
-    assert np.median(needed) < 55
-
-
-def test_centres_are_where_slopes_are():
-    # a function that differs from a constant on one row in twenty
-    rng = np.random.default_rng(0)
-    X, t = 0.3 * rng.standard_normal((2000, 2)), np.zeros(2000)
-    X[:100] = 4 + 2 * rng.standard_normal((100, 2))
-    t[:100] = np.sin(3 * X[:100, 0]) + np.cos(2 * X[:100, 1])
-    K = oracles.gaussian(X, X, GAMMA)
-    best = oracles.ridge(K, t[:, None], even(2000), 1e-5, True)[0]
-    for seed in range(2):
-        model = BY_NAME["squared"].model(
-            alpha=1e-5, solver=cached(block_size=64), max_iter=3, random_state=seed
-        )
-        first, _, third = model.fit(X, t).history_["objective"]
-        assert first > 12 * best  # the first block is drawn evenly
-        assert third < 8 * best
-
-
 def test_equal_rows_are_one_centre():
     X, t = np.repeat(signal(50)[0], 8, axis=0), np.random.default_rng(0).standard_normal(400)
     solver = cached(block_size=50)
@@ -380,11 +427,11 @@ def test_inner_products_are_made_possible():
     rng = np.random.default_rng(0)
     A = rng.standard_normal((4, 3, 5))
     true = np.einsum("cik,cjk->cij", A, A)
-    np.testing.assert_allclose(_positive(true), true, rtol=1e-12)
+    np.testing.assert_allclose(newton._positive(true), true, rtol=1e-12)
     false = true.copy()
     false[:, 0, 1] = false[:, 1, 0] = 2 * np.sqrt(true[:, 0, 0] * true[:, 1, 1])
     assert np.linalg.eigvalsh(false)[:, 0].max() < 0
-    made = _positive(false)
+    made = newton._positive(false)
     assert (np.linalg.eigvalsh(made)[:, 0] > -1e-12 * np.trace(made, axis1=1, axis2=2)).all()
 
 
@@ -397,59 +444,8 @@ def test_long_runs_at_rounding_stay_true():
         solver = cached(block_size=100, tol=0.0)
         model = case.model(solver=solver, max_iter=150, random_state=seed).fit(X, y)
         claim = assert_true(model, X, value, even(400), 1e-3, rise=2e-5)
-        best = least(case.name, 400, True)
+        best = least(case.name, 400)
         assert best * (1 - 1e-5) <= claim <= best * (1 + slack(case, False))
-
-
-# -- weights, order, layout ------------------------------------------------------------
-
-
-@some_cases
-def test_features_of_sparse_rows_are_those_of_dense_rows(case):
-    # dense rows are centred, which turns pairs of features but not their span
-    X, t = signal(300, seed=9)
-    X = np.where(np.abs(X) > 0.4, X, 0.0)
-    y = case.targets(t)
-    model = case.model(solver=cached(blocks="features", block_size=100), max_iter=2)
-    dense, sparse = clone(model).fit(X, y), clone(model).fit(sp.csr_matrix(X), y)
-    a, b = (m.history_["objective"][-1] for m in (dense, sparse))
-    assert a == pytest.approx(b, rel=1e-4 if case.loss in oracles.SLOPES else 1e-2)
-
-
-def test_targets_side_by_side_are_fitted_one_by_one():
-    X, t = signal(400, seed=11)
-    _, s = signal(400, seed=12)
-    Y = np.stack([t, 3 * s, np.cos(X[:, 2])], axis=1)
-    model = BY_NAME["squared"].model()
-    joint = clone(model).fit(X, Y)
-    alone = [clone(model).fit(X, Y[:, c]) for c in range(3)]
-    total = sum(m.history_["objective"][-1] for m in alone)
-    assert joint.history_["objective"][-1] == pytest.approx(total, rel=1e-3)
-    best = oracles.ridge(oracles.gaussian(X, X, GAMMA), Y, even(400), 1e-3, True)[0]
-    assert joint.history_["objective"][-1] == pytest.approx(best, rel=1e-3)
-    for c in range(3):
-        np.testing.assert_allclose(joint.predict(X)[:, c], alone[c].predict(X), atol=0.05)
-
-
-# -- bits ------------------------------------------------------------------------------
-
-
-@each_block
-@some_cases
-def test_bits_do_not_depend_on_threads_or_memory(case, blocks):
-    X, t = signal(5000, seed=15)
-    y = case.targets(t)
-    models = []
-    for threads, limit in ((1, None), (2, None), (2, 0), (1, 3_000_000)):
-        set_num_threads(threads)
-        solver = cached(blocks=blocks, block_size=200)
-        models.append(case.model(solver=solver, max_iter=3, memory_limit=limit).fit(X, y))
-    first, *others = models
-    for other in others:
-        np.testing.assert_array_equal(first.expansion_.coef, other.expansion_.coef)
-        np.testing.assert_array_equal(first.intercept_, other.intercept_)
-        assert first.history_["objective"] == other.history_["objective"]
-        np.testing.assert_array_equal(raw(first, X[:100]), raw(other, X[:100]))
 
 
 def test_a_copied_state_remembers_its_own_centres():
@@ -465,50 +461,6 @@ def test_a_copied_state_remembers_its_own_centres():
     assert not len(state.snapshot()["last"])
 
 
-def one_shard(n=120, alpha=1e-3):
-    X, t = signal(n, seed=3)
-    problem = Problem(SquaredError(), Gaussian(GAMMA), alpha, 1, X.shape[1], 0)
-    batch, solver = TrainBatch(X, t[:, None], even(n)), cached(block_size=20)
-    state = solver.init(problem, batch)
-    return solver, problem, batch, state, state.memory.team.shards[0]
-
-
-def test_rows_of_the_last_block_wait_for_others():
-    shard = one_shard(80)[-1]
-    shard.index, shard.last = np.arange(40), np.repeat([4, 3], 20)
-
-    def shares(number):
-        drawn = [
-            rows[np.argpartition(-keys, 19)[:20]]
-            for keys, rows in (shard.draw(0, None, number, 4, 20, s) for s in range(200))
-        ]
-        counts = np.bincount(np.concatenate(drawn), minlength=80)
-        return counts.reshape(4, 20).mean(axis=1) / 200
-
-    share = shares(4)
-    assert share[0] == 0
-    assert 0 < share[1] < 0.5 * share[2]  # a quarter of the weight of rows never used
-    share = shares(7)
-    assert 0 < share[0] < share[1] == pytest.approx(share[2], rel=0.2)
-
-
-def test_rows_whose_coefficients_balance_their_slopes_have_no_weight():
-    solver, problem, batch, state, shard = one_shard()
-    solver.step(problem, state, batch)
-    it = state.iterate
-    shard.derive(Point(it.bias, it.widths, it.share))
-    f, Y, _ = shard.look_at_all()
-    balance = -(f + it.bias - Y) / (120 * it.alpha)
-    coef = coefficients(solver, state, 120)
-    coef[:, :60] = balance[:, :60]
-    shard.index, shard.coef = np.arange(120), coef
-    strengths = shard._strengths(it.alpha)
-    np.testing.assert_allclose(strengths[:60], 0, atol=1e-12)
-    part = it.alpha * (coef - balance)[0, 60:]
-    np.testing.assert_allclose(strengths[60:], part**2, rtol=1e-4)
-    assert shard.strength(it.alpha) == pytest.approx((part**2).sum(), rel=1e-4)
-
-
 @pytest.mark.parametrize("blocks", ["support", "features"])
 def test_the_momentum_is_the_way_of_several_blocks(blocks):
     X, t = signal(150, seed=3)
@@ -521,7 +473,7 @@ def test_the_momentum_is_the_way_of_several_blocks(blocks):
     for _ in range(6):
         tracker.advance(solver.step(problem, state, batch))
         now = state.snapshot()
-        way = constants.KEPT * way + now["f"] - before
+        way = newton.KEPT * way + now["f"] - before
         before = now["f"]
         np.testing.assert_allclose(now["p"], way, atol=1e-5)
         f = solver.expansion(state).raw_prediction(X[:30])
@@ -535,11 +487,95 @@ def test_blocks_resolve_the_fine_part_of_a_smooth_kernel(monkeypatch):
     y = np.sin(6 * X[:, 0]) * np.cos(4 * X[:, 1]) + X[:, 2] ** 2
     y += 0.01 * rng.standard_normal(3000)
     found = []
-    for jitter in (constants.JITTER, 1e-5):
-        monkeypatch.setattr(constants, "JITTER", jitter)
+    for jitter in (newton.JITTER, 1e-5):
+        monkeypatch.setattr(newton, "JITTER", jitter)
         model = plain_regressor(
             alpha=1e-9, gamma=0.5, max_iter=8, random_state=0,
             solver=CachedBlockDescent(block_size=256, tol=0.0),
         ).fit(X, y)  # fmt: skip
         found.append(model.history_["objective"][-1])
     assert found[0] < 0.75 * found[1]
+
+
+# -- kernels and features --------------------------------------------------------------
+
+
+@every("name", ["log_loss-3", "squared"])
+def test_blocks_of_features_are_one_problem(name):
+    case, (X, t) = BY_NAME[name], signal(200)
+    y = case.targets(t)
+    Y = case.encode(y)
+    solver = cached(blocks="features", block_size=32, n_blocks=5)
+    model = case.model(solver=solver).fit(X, y)
+    claim = assert_true(model, X, partial(case.value, Y), even(200), 1e-3)
+    stream = model.expansion_.stream
+    rows = stream.prepare(X)
+    blocks = [stream.transform(rows, j).astype(float) for j in range(5)]
+    K = sum(phi @ phi.T for phi in blocks) / 5
+    best = case.minimum(K, Y, even(200), 1e-3)
+    assert best * (1 - 1e-5) <= claim <= best * (1 + slack(case, False))
+
+
+# -- edges -----------------------------------------------------------------------------
+
+
+@every(
+    ("edge", "name", "alpha"),
+    [
+        ("a rare class", "hinge-2", 1e-3),
+        ("a rare class", "quantile", 1e2),
+        ("targets far from zero", "quantiles", 1e2),
+        ("one row repeated", "quantiles", 1e2),
+    ],
+)
+def test_a_kink_ends_no_higher_than_the_constant(edge, name, alpha):
+    # most rows lie on the kink at the optimum, where smoothing errs most
+    case, (X, t) = BY_NAME[name], edges()[edge]
+    y = edge_targets(case, edge, t)
+    solver = CachedBlockDescent(block_size=16)
+    model = case.model(alpha=alpha, gamma=0.01, solver=solver).fit(X, y)
+    start = of_constant(case, model, case.encode(y))
+    assert model.history_["objective"][-1] <= start * (1 + 1e-3)
+
+
+@every("edge", edges())
+@every(
+    ("name", "blocks"),
+    [
+        ("log_loss-2", "features"), ("log_loss-3", "support"), ("hinge-2", "features"),
+        ("squared", "support"), ("quantiles", "support"),
+    ],
+)  # fmt: skip
+def test_edges_leave_claims_true(edge, name, blocks):
+    # float32 rows are not the rows given at some edges: there predictions alone are compared
+    rounded = edge in ("one outlier among rows", "great columns", "far clusters")
+    case, (X, t) = BY_NAME[name], edges()[edge]
+    y, n = edge_targets(case, edge, t), len(X)
+    if y is None:
+        return
+    Y = case.encode(y)
+    for alpha, gamma in ((1e-9, 10.0), (1e2, 0.01)):
+        solver = CachedBlockDescent(blocks=blocks, block_size=16)
+        model = case.model(alpha=alpha, gamma=gamma, solver=solver, max_iter=5).fit(X, y)
+        start = of_constant(case, model, Y)
+        value = partial(case.value, Y)
+        claim, predicted, computed = audit(model, X, value, even(n), alpha, gamma)
+        assert np.isfinite(raw(model, X)).all()
+        # five steps are too few for a smoothed kink
+        assert case.kinked or claim <= start * (1 + 1e-6) + 1e-12
+        # great coefficients on rows side by side feel the rounding of kernel values, which
+        # are float32 in the fit, float64 in predictions that show it
+        near = pytest.approx(claim, rel=1e-2, abs=1e-5 * start + 1e-12)
+        assert predicted == near
+        assert rounded or computed == near
+
+
+@every("blocks", ["support", "features"])
+def test_constant_targets_need_no_function(blocks):
+    solver = CachedBlockDescent(blocks=blocks)
+    for name in ("squared", "absolute", "huber", "epsilon_insensitive", "quantile"):
+        for X in (signal(100)[0], np.ones((1, 2))):
+            model = BY_NAME[name].model(solver=solver).fit(X, np.full(len(X), 7.0))
+            width = oracles.EPSILON if name == "epsilon_insensitive" else 0.0
+            np.testing.assert_allclose(model.predict(X), 7.0, atol=width + 1e-5)
+            assert model.history_["objective"][-1] == pytest.approx(0.0, abs=1e-6)

@@ -25,7 +25,7 @@ from benchmarks.registry import Row
 from kernelgrad.compute.compiling import compile_seconds
 from kernelgrad.losses import Quantile
 from kernelgrad.solvers import LINEAR_SOLVERS
-from kernelgrad.solvers.block_descent.constants import WHOLE
+from kernelgrad.solvers.block_descent.solver import WHOLE
 from kernelgrad.solvers.direct import direct_bytes
 from kernelgrad.solvers.newton import newton_bytes
 

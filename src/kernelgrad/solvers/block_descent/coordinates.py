@@ -16,10 +16,10 @@ from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import ExactKernel, join_rows
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import ExactRows
-from kernelgrad.solvers.block_descent import constants
 from kernelgrad.types import Float32Array, Float64Array, FloatArray, IntArray, Matrix
 
 TILE = 2048  # rows that one task takes
+EPSILON = 6e-8  # rounding of float32
 _SUB = 256  # rows of a tile whose kernel values stay in the second cache
 _PROBES = 64  # centres that tell the rounding of kernel values
 _PARTS = 64  # partial sums of a product over all rows
@@ -93,7 +93,7 @@ class Block(ABC):
     index: IntArray | None = None  # numbers of the rows that are centres, (M,)
     at = slice(None)  # of features, their places among all coefficients
     gram: Float32Array | None = None  # inner products of the coordinates; None: the identity
-    rounding: float = constants.EPSILON  # of values of the size that they have on their own row
+    rounding: float = EPSILON  # of values of the size that they have on their own row
 
     @property
     @abstractmethod
@@ -175,7 +175,7 @@ class SupportBlock(Block):
         """
         at = np.linspace(0, self.width - 1, min(self.width, _PROBES)).astype(int)
         some = self.centres.take(at)
-        least = constants.EPSILON * float(self.exact.kernel.exact_diag(some).max())
+        least = EPSILON * float(self.exact.kernel.exact_diag(some).max())
         if self.exact.precise or self.exact.kernel.name == "precomputed":
             return least
         wide = self.exact.values(some, some, wide=True)
@@ -190,11 +190,9 @@ class SupportBlock(Block):
         return self.exact.on_device
 
     def there(self, rows: ExactRows) -> Any:
-        """Return ``k(X, Z)`` on the device."""
         return self.on_device.matrix(rows, self.centres)
 
     def tile(self, rows: ExactRows, out: Float32Array | None = None) -> Float32Array:
-        """Return ``k(X, Z)``."""
         if out is None:
             out = np.empty((rows.n_rows, self.width), np.float32)
         return self.exact.values(rows, self.centres, out=out, compiled=self._compiled)
@@ -226,11 +224,9 @@ class FeatureBlock(Block):
         return self._stream.on_device
 
     def there(self, rows: Matrix) -> Any:
-        """Return ``phi_j(X) / sqrt(J)`` on the device."""
         return self.on_device.matrix(rows, self._j, float(self._scale))
 
     def tile(self, rows: Matrix, out: Float32Array | None = None) -> Float32Array:
-        """Return ``phi_j(X) / sqrt(J)``."""
         values = self._stream.transform(rows, self._j)
         values *= self._scale
         if out is None:
@@ -239,7 +235,6 @@ class FeatureBlock(Block):
         return out
 
     def products(self, rows: Matrix, coef: Float64Array) -> Float64Array:
-        """Return the sum over features."""
         out = np.empty((len(coef), rows.shape[0]))
         if self.on_device is not None:
             self.there(rows).responses(coef.astype(np.float32), out)
@@ -250,17 +245,14 @@ class FeatureBlock(Block):
 
 
 def take_rows(rows: Any, index: IntArray | slice) -> Any:
-    """Return some prepared rows of either kind."""
     return rows.take(index) if isinstance(rows, ExactRows) else rows[index]
 
 
 def n_rows(rows: Any) -> int:
-    """Return the number of prepared rows of either kind."""
     return rows.n_rows if isinstance(rows, ExactRows) else int(rows.shape[0])
 
 
 def join_prepared(parts: list[Any]) -> Any:
-    """Return prepared rows of either kind, one after another."""
     if isinstance(parts[0], ExactRows):
         return join_rows(parts)
     return stacked(parts)

@@ -11,9 +11,8 @@ import scipy.linalg
 from kernelgrad.compute import linalg
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses import scalar
-from kernelgrad.solvers.block_descent import constants
 from kernelgrad.solvers.block_descent import loops as descent
-from kernelgrad.solvers.block_descent.coordinates import Block, take_rows
+from kernelgrad.solvers.block_descent.coordinates import EPSILON, Block, take_rows
 from kernelgrad.solvers.block_descent.loops import MOMENTUM, SCALE, STEP
 from kernelgrad.solvers.block_descent.objective import Objective, Search, minimise_on_span
 from kernelgrad.solvers.block_descent.shards import (
@@ -26,6 +25,25 @@ from kernelgrad.solvers.block_descent.shards import (
 )
 from kernelgrad.solvers.contract import sized
 from kernelgrad.types import Float32Array, Float64Array
+
+STORE_BYTES = 2 * 2**30  # kept block values unless a memory limit is given
+PART_BYTES = 2**23 + 2**13  # kernel values that the sum of their squares takes at once
+KEPT = 0.7  # part of the earlier momentum in that of the next block
+DAMPING = 1e-2  # damping of the first step, in units of the block's mean curvature
+_MOST_DAMPING = 1e3
+SHARES = 0.0, 0.1, 0.3, 1.0  # weights of unlabelled rows, one after another: labels first
+_LEAST_SHARE = 1e-2  # part of the first objective that tolerances refer to at least
+_TASK = 512  # sampled rows that one task takes
+
+# Jitter of coefficients, in units of the Hessian's mean diagonal. The Hessian squares the
+# condition of the kernel values: summed in float32 it would need 1e-5, which hides all but the
+# smoothest part of a smooth kernel from every block. Summed in float64 it takes the least, and
+# more, up to the safe one, where rounding could cost more of the objective than is allowed: in
+# the responses, or in the norm, where steps on few blocks, visited again and again, exploit it.
+JITTER, _MOST_JITTER = 1e-11, 1e-3
+# With few labels most directions have no curvature but the kernel's own, and float32 kernel
+# values give some of them a negative norm: coefficients grew to 3,000 along them.
+_JITTER_SIDES = 1e-4
 
 
 @dataclass
@@ -41,7 +59,7 @@ class Iterate:
     bias: Float64Array = sized("C")  # b
     bias_momentum: Float64Array = sized("C")  # the last step's part of it
     widths: Float64Array = sized("C")  # of smoothing
-    damping: float = constants.DAMPING  # of Newton steps, in the metric of the kernel
+    damping: float = DAMPING
     jitter: float = 0.0  # and of coefficients
     claim: float = np.inf  # the smoothed objective that the last step promised
     rejected: int = 0  # blocks in a row without a step
@@ -76,7 +94,6 @@ class BlockUpdate:
         self.kp = np.zeros((n_outputs, width))
 
     def step(self, steps: Float64Array, moved: Any, d: Float64Array) -> None:
-        """Apply one accepted step along (f, d, p)."""
         s = steps[:, :, None]
         on = np.asarray(moved)[:, None]
         p = s[:, 0] * self.f + s[:, 2] * self.p
@@ -89,7 +106,6 @@ class BlockUpdate:
         self.p, self.kp = self.f + np.array([-1.0, kept]), self.kf
 
     def undo(self) -> None:
-        """Undo the last step."""
         self.f, self.kf = self.f - self.p, self.kf - self.kp
         self.p, self.kp = np.zeros_like(self.p), np.zeros_like(self.kp)
 
@@ -110,7 +126,7 @@ class Workspace:
     @property
     def too_many(self) -> bool:
         """Whether the values of a block are too many to be kept with any memory."""
-        return 4 * self.objective.n * self.max_width > constants.STORE_BYTES
+        return 4 * self.objective.n * self.max_width > STORE_BYTES
 
 
 @dataclass
@@ -167,10 +183,10 @@ class _Curvature:
         with np.errstate(over="ignore"):  # a step that long is refused afterwards
             V32 = V.astype(np.float32)
         kv = np.empty((len(V), m), np.float32)
-        tiles = -(-m // constants.HESSIAN_TILE)
+        tiles = -(-m // _TASK)
 
         def forward(i: int) -> None:
-            part = slice(i * constants.HESSIAN_TILE, (i + 1) * constants.HESSIAN_TILE)
+            part = slice(i * _TASK, (i + 1) * _TASK)
             kv[:, part] = V32[:, :M] @ sample[part].T
 
         parallel_for(tiles, forward)
@@ -183,7 +199,7 @@ class _Curvature:
         parts = np.zeros((tiles, len(V), M))
 
         def backward(i: int) -> None:
-            part = slice(i * constants.HESSIAN_TILE, (i + 1) * constants.HESSIAN_TILE)
+            part = slice(i * _TASK, (i + 1) * _TASK)
             parts[i] = kv[:, part] @ sample[part]
 
         parallel_for(tiles, backward)
@@ -197,8 +213,6 @@ class _Curvature:
 
 
 class BlockSteps:
-    """Newton steps of a function on one block."""
-
     def __init__(
         self, it: Iterate, memory: Workspace, features: FeatureCoefficients | None
     ) -> None:
@@ -225,7 +239,6 @@ class BlockSteps:
         self.curved = [a.curved for a in answers]
 
     def enter(self, block: Block, fit_bias: bool) -> None:
-        """Begin with a block."""
         self.block, self.fit_bias = block, fit_bias
         self.update = BlockUpdate(len(self.it.bias), block.width)
         # along the way of several blocks there is more to gain than along the last inner step
@@ -233,7 +246,7 @@ class BlockSteps:
         self._way: Float64Array | None = None
         if self.memory.n_blocks > 1:
             # responses made anew have forgotten it
-            self._kept = constants.KEPT if it.moving else 0.0
+            self._kept = KEPT if it.moving else 0.0
             self._way = self._kept * it.bias_momentum
         kept = None if self._way is None else self._kept
         parts = self.memory.team.ask("enter", block, kept)
@@ -243,7 +256,7 @@ class BlockSteps:
             self.features.way = None if kept is None else kept * self.features.momentum
         self._factor: Any = None
         self._factored = np.full(2, np.nan)
-        self._safe = constants.SAFE_JITTER[self.memory.n_blocks > 1]
+        self._safe = 1e-5 if self.memory.n_blocks > 1 else 1e-6
 
     def slopes(
         self, requests: list[tuple[Any]] | None = None
@@ -285,7 +298,7 @@ class BlockSteps:
             values = self.block.sample(sample.rows) if values is None else values
             self._sample = _Curvature(values, sample, W, self.objective)
         self.H = np.zeros((M + 1, M + 1))
-        rows = max(1, constants.PART_BYTES // (8 * (M + 1)))
+        rows = max(1, PART_BYTES // (8 * (M + 1)))
         for a in range(0, m, rows):
             part = slice(a, a + rows)
             both = np.empty((len(root[part]), M + 1))
@@ -314,10 +327,10 @@ class BlockSteps:
         it, gram, M = self.it, self.block.gram, self.block.width
         ridge = it.alpha + it.damping * self.level / self.size
         sides = self.objective.semi_supervised
-        least = constants.JITTER_SIDES if sides else constants.JITTER
+        least = _JITTER_SIDES if sides else JITTER
         it.jitter = max(it.jitter, least)
         # the kernel's own part, of float32 values, may have negative eigenvalues
-        part = max(it.jitter, constants.JITTER_GRAM) * ridge * self.size
+        part = max(it.jitter, 1e-5) * ridge * self.size
         jitter = it.jitter * self.level + part
         for _ in range(12):
             H = linalg.folded(self.H, self._diagonal, gram, ridge)
@@ -353,14 +366,14 @@ class BlockSteps:
         move = np.zeros((C, self.block.width + 1))
         while self.live:
             wanted = np.array([it.damping, it.jitter])
-            serves = (wanted <= self._factored) & (self._factored <= constants.STALE * wanted)
+            serves = (wanted <= self._factored) & (self._factored <= 10.0 * wanted)
             if not serves.all() and not self._factorise():
                 self.live = False
                 break
             move = -self._apply(right)
-            if self._factored[1] >= constants.MOST_JITTER or self._keeps(move):
+            if self._factored[1] >= _MOST_JITTER or self._keeps(move):
                 break
-            it.jitter = min(10 * self._factored[1], constants.MOST_JITTER)
+            it.jitter = min(10 * self._factored[1], _MOST_JITTER)
         if self.live and self._sample is not None:
             move = self._refine(right, move)
         with np.errstate(over="ignore"):
@@ -373,18 +386,18 @@ class BlockSteps:
         Large coefficients of opposite signs are a small function with large rounding errors:
         those of a move change the responses, those of all the block's coefficients the norm.
         """
-        it, size = self.it, max(abs(self.smooth), constants.LEAST_SHARE * abs(self.it.start))
+        it, size = self.it, max(abs(self.smooth), _LEAST_SHARE * abs(self.it.start))
         new = float(np.linalg.norm(move[:, :-1]))
         error = self.block.rounding * new
         bend, n = sum(self.curved) / self.objective.n, self.objective.n
         # errors of rows have other signs than their slopes, whose size is that of a square loss
         rows = 0.5 * bend * error**2 + error * np.sqrt(2.0 * bend * abs(self.smooth) / n)
         if self._factored[1] >= self._safe:
-            return bool(rows <= constants.LOST_SAFE * size)
+            return bool(rows <= 1e-3 * size)
         coef = self.update.f[:, :1] * self._coef + self.update.kf + move[:, :-1]
         norm = it.alpha * self.block.rounding * np.sqrt(self.block.width) * (coef**2).sum()
-        lost = min(constants.LOST_NORM * self.memory.n_blocks, constants.MOST_LOST_NORM)
-        return bool(rows <= constants.LOST_ROWS * size and norm <= lost * size)
+        lost = min(1e-7 * self.memory.n_blocks, 1e-5)  # share of the norm
+        return bool(rows <= 1e-4 * size and norm <= lost * size)
 
     def _apply(self, right: Float64Array) -> Float64Array:
         """Return the inverse of the damped Hessian times `right` (C, M + 1)."""
@@ -418,7 +431,7 @@ class BlockSteps:
         first = rz
         going = rz > 0
         exact = curvature.sample.shape[0] >= self.objective.n
-        most, tol = constants.CONJUGATE_EXACT if exact else constants.CONJUGATE_SAMPLED
+        most, tol = (20, 1e-3) if exact else (5, 1e-2)  # steps, squared residual left
         for _ in range(most):
             hp = product(p)
             bend = inner(p, hp)
@@ -454,12 +467,12 @@ class BlockSteps:
         expected = float((self.gradient * moves).sum() + self.bias_slope @ self.bias_move)
         slope = sum(a.slope for a in answers)
         slope += alpha * gram[:, 0, 1].sum() + self.objective.linear @ self.bias_move
-        if not (slope < 0 and abs(slope - expected) <= constants.SLOPE_RATIO * abs(expected)):
+        if not (slope < 0 and abs(slope - expected) <= 0.3 * abs(expected)):
             self._reject()
             return
         size = self.smooth + 0.5 * alpha * gram[:, 0, 0].sum()
         size += float(np.abs(self.objective.linear * it.bias).sum())
-        if -expected <= constants.ROUNDING * abs(size):
+        if -expected <= 5e-7 * abs(size):  # rounding of the terms of the objective
             self._settle()
             return
         directions = STEP
@@ -482,7 +495,7 @@ class BlockSteps:
         if not found.moved.any():
             self._settle()
             return
-        if self.objective.exponential and self._noise(found, answers) > constants.MOST_NOISE:
+        if self.objective.exponential and self._noise(found, answers) > 1e-3:
             self._reject()
             return
         self._take(found, moves)
@@ -498,7 +511,7 @@ class BlockSteps:
             lengths = np.array([np.linalg.norm(own.coef), np.linalg.norm(own.momentum)])
         norms = lengths[0], float(np.linalg.norm(self.move)), lengths[1]
         s[0] += 1.0
-        return constants.EPSILON * float(s @ largest + self.memory.peak**2 * (s @ norms))
+        return EPSILON * float(s @ largest + self.memory.peak**2 * (s @ norms))
 
     def _is_true(self, largest: Float32Array, square_norm: Float64Array) -> bool:
         """Return whether responses are those of a function: ``|g(x)| <= |g| sqrt(k(x, x))``.
@@ -543,11 +556,11 @@ class BlockSteps:
         typical = float(np.median(s[moved, 1]))
         self.last_step = typical
         if typical < 0.5:
-            it.damping = min(4 * it.damping, constants.MOST_DAMPING)
+            it.damping = min(4 * it.damping, _MOST_DAMPING)
         elif typical < 0.75:
-            it.damping = min(2 * it.damping, constants.MOST_DAMPING)
+            it.damping = min(2 * it.damping, _MOST_DAMPING)
         elif typical > 1.0:
-            it.damping = max(it.damping / 3, constants.LEAST_DAMPING)
+            it.damping = max(it.damping / 3, 1e-9)
         if not it.moves:
             it.start = found.before
         it.claim, it.rejected = found.after, 0
@@ -558,8 +571,8 @@ class BlockSteps:
 
     def _reject(self) -> None:
         it = self.it
-        it.jitter = min(10 * it.jitter, constants.MOST_JITTER)
-        it.damping = min(max(10 * it.damping, 1e-6), constants.MOST_DAMPING)
+        it.jitter = min(10 * it.jitter, _MOST_JITTER)
+        it.damping = min(max(10 * it.damping, 1e-6), _MOST_DAMPING)
         it.rejected += 1
         self.live = False
 
@@ -579,7 +592,7 @@ class BlockSteps:
             own = self.features
             own.coef -= own.momentum
             own.momentum[:], own.way = 0.0, None
-        it.damping = min(max(100 * it.damping, 1e-4), constants.MOST_DAMPING)
+        it.damping = min(max(100 * it.damping, 1e-4), _MOST_DAMPING)
         it.claim, it.moving = np.inf, False
         self.update.undo()
         self._way, self.live = None, False
@@ -621,28 +634,24 @@ class BlockSteps:
         it.result_bias = it.bias.copy()
         if self.fit_bias and objective.loss.adaptive_intercept:
             self._level(0.5 * it.alpha * max(norm2, 0.0))
-        size = max(abs(it.objective), constants.LEAST_SHARE * abs(it.start))
+        size = max(abs(it.objective), _LEAST_SHARE * abs(it.start))
         gain, least = sum(self.gains), tol * size
         if it.share < 1:
-            self._raise_share(gain <= constants.SETTLED * least)
+            self._raise_share(gain <= 10.0 * least)
             self.still = False
             return
         narrowed = False
         if objective.kinked:
             gap = max(self.smooth - self.exact, 0.0)
             widths = objective.initial_widths(self.memory.scale, self.memory.spread)
-            floor = constants.LEAST_WIDTH * widths
-            window = min(self.memory.n_blocks, constants.WINDOW)
+            floor = 1e-6 * widths
+            window = min(self.memory.n_blocks, 4)
             it.recent = np.append(it.recent, gain)[-window:]
             progress = float(it.recent.sum()) if len(it.recent) == window else np.inf
             settled = gain <= least and objective.largest_gap(it.widths) > least
             if (gap > 0.5 * progress or settled) and np.any(it.widths > floor):
-                factor = (
-                    constants.NARROW[1]
-                    if settled or gap > 10 * progress
-                    else constants.NARROW[0]
-                )
-                it.damping = min(it.damping, constants.DAMPING)
+                factor = 0.3 if settled or gap > 10 * progress else 0.5
+                it.damping = min(it.damping, DAMPING)
                 it.recent = it.recent[:0]
                 it.widths = np.maximum(factor * it.widths, floor)
                 it.claim, it.rejected, narrowed = np.inf, 0, True
@@ -652,8 +661,8 @@ class BlockSteps:
         """Increase the weight of unlabelled rows once the current weight has taken effect."""
         it = self.it
         it.stage += 1
-        if settled or it.stage >= constants.STAGE:
-            larger = [share for share in constants.SHARES if share > it.share]
+        if settled or it.stage >= 3:
+            larger = [share for share in SHARES if share > it.share]
             it.share, it.stage = larger[0], 0
             it.claim, it.rejected = np.inf, 0
 

@@ -11,10 +11,12 @@ import numpy as np
 
 from kernelgrad.losses import Loss, OneClass, scalar
 from kernelgrad.losses.unlabelled import Ramp, SemiSupervised
-from kernelgrad.solvers.block_descent import constants
 from kernelgrad.solvers.block_descent import loops as descent
 from kernelgrad.solvers.block_descent.loops import MOMENTUM, SCALE, STEP
 from kernelgrad.types import Float32Array, Float64Array
+
+_LONGEST = np.array([0.9, 8.0, 8.0])  # steps along scale, step and momentum
+_RIDGE = 1e-6  # damping of a scaled Hessian of unit diagonal
 
 
 class Objective:
@@ -59,8 +61,8 @@ class Objective:
         if self.code == scalar.ONE_CLASS:
             return np.full(self.C, 0.1 * scale)
         if self.code == scalar.HINGE or not self.kinked:
-            return np.full(self.C, constants.INITIAL_WIDTH)
-        return np.where(spread > 0, constants.INITIAL_WIDTH * spread, 1.0)
+            return np.full(self.C, 0.5)  # part of the margin, or of the targets' spread
+        return np.where(spread > 0, 0.5 * spread, 1.0)
 
     def largest_gap(self, widths: Float64Array) -> float:
         """Return the largest difference that smoothing can make to the mean loss."""
@@ -82,7 +84,7 @@ class RowObjective(Objective):
     @property
     def _chunks(self) -> Iterator[slice]:
         m = self.Y.shape[1]
-        return (slice(a, min(m, a + constants.CHUNK)) for a in range(0, m, constants.CHUNK))
+        return (slice(a, min(m, a + 65_536)) for a in range(0, m, 65_536))
 
     def at(self, U: Float32Array, share: float) -> RowObjective:
         """Return the objective for steps from responses `U`.
@@ -239,29 +241,29 @@ def minimise_on_span(
         start = value
         going = np.isfinite(value)
         usable = np.array([bool(directions & bit) for bit in (SCALE, STEP, MOMENTUM)])
-        for iteration in range(constants.NEWTON):
+        for iteration in range(6):
             newton = _newton_step(slope, H, usable)
             fall = -np.einsum("gi,gi->g", slope, newton)
             least = (3e-7 if iteration == 0 else 1e-7) * np.abs(value)
             going = going & np.isfinite(fall) & (fall > least)
             if not going.any():
                 break
-            room = np.where(newton > 0, constants.LONGEST - s, constants.LONGEST + s)
+            room = np.where(newton > 0, _LONGEST - s, _LONGEST + s)
             length = np.min(room / np.maximum(np.abs(newton), 1e-300), axis=1)
             length = np.clip(length, 0.0, 1.0)
             pending = going.copy()
             new = value.copy(), slope.copy(), H.copy(), s.copy()
-            for _ in range(constants.BACKTRACKS):
+            for _ in range(12):
                 trial = np.where(pending[:, None], s + length[:, None] * newton, new[3])
                 v, g, h = evaluate(trial)
-                enough = -constants.ARMIJO * np.einsum("gi,gi->g", slope, trial - s)
+                enough = -1e-4 * np.einsum("gi,gi->g", slope, trial - s)
                 good = pending & np.isfinite(v) & (v <= value - enough)
                 for target, source in zip(new, (v, g, h, trial), strict=True):
                     target[good] = source[good]
                 pending &= ~good
                 if not pending.any():
                     break
-                length *= constants.SHORTER
+                length *= 0.3
             going &= ~pending
             gained = value - new[0]
             value, slope, H, s = new
@@ -279,16 +281,14 @@ def minimise_on_span(
 def _newton_step(slope: Float64Array, H: Float64Array, usable: Any) -> Float64Array:
     """Return ``-H^-1 slope`` over usable directions, scaled to a unit diagonal and damped."""
     diagonal = np.einsum("gii->gi", H)
-    on = usable & (diagonal > constants.NOTHING) & np.isfinite(diagonal)
+    on = usable & (diagonal > 1e-290) & np.isfinite(diagonal)
     size = np.where(on, np.sqrt(np.where(on, diagonal, 1.0)), 1.0)
     both = on[:, :, None] & on[:, None, :]
     scaled = np.where(both, H / (size[:, :, None] * size[:, None, :]), 0.0)
     scaled = np.nan_to_num(scaled, posinf=0.0, neginf=0.0)
     right = np.nan_to_num(np.where(on, slope / size, 0.0), posinf=0.0, neginf=0.0)
     values, vectors = np.linalg.eigh(scaled)
-    values = np.maximum(values, 0.0) + constants.RIDGE
-    values = np.where(
-        values < constants.COLLINEAR, np.inf, values
-    )  # nothing along what counts twice
+    values = np.maximum(values, 0.0) + _RIDGE
+    values = np.where(values < 1e-5, np.inf, values)  # nothing along what counts twice
     step = -np.einsum("gik,gk,gjk,gj->gi", vectors, 1.0 / values, vectors, right)
     return np.where(on, step / size, 0.0)

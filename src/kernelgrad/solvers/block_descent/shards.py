@@ -235,14 +235,12 @@ class Shard:
     # -- rows --------------------------------------------------------------------------
 
     def _read(self, index: IntArray | None = None) -> Any:
-        """Return rows of the store, prepared; `index` are some of them."""
         assert self.store is not None
         a = self.start
         X = self.store.rows(a, a + self.n) if index is None else self.store.some(a + index)
         return self.home.prepare(X)
 
     def load(self) -> None:
-        """Load the rows, until :meth:`unload`."""
         if self._rows is None:
             self._rows = self._read()
 
@@ -252,7 +250,6 @@ class Shard:
             self._rows = self._matrix = None
 
     def rows_at(self, index: IntArray) -> Any:
-        """Return some prepared rows."""
         return self._read(index) if self._rows is None else take_rows(self._rows, index)
 
     # -- the state ---------------------------------------------------------------------
@@ -269,7 +266,6 @@ class Shard:
         return vars(self) | gone | ({} if self.store is None else {"_rows": None})
 
     def _own(self, name: str) -> Any:
-        """Return an array to be changed in place."""
         if self.shared:
             self.arrays[name] = self.arrays[name].copy()
         return self.arrays[name]
@@ -294,7 +290,6 @@ class Shard:
         self.coef_momentum = np.array(snapshot["coef_momentum"], np.float64)
 
     def weigh(self, factor: float) -> None:
-        """Multiply the weights."""
         weight = self._own("weight")
         weight *= np.float32(factor)
 
@@ -354,7 +349,6 @@ class Shard:
         return np.asarray(np.einsum("cn,cn->n", part, part))
 
     def strength(self, alpha: float) -> float:
-        """Return the sum of all strengths."""
         return float(self._once("strengths", lambda: self._strengths(alpha)).sum())
 
     def draw(
@@ -507,7 +501,6 @@ class Shard:
             self.coef_way = None if self.coef_way is None else self.coef_way.copy()
 
     def roll_back(self, point: Point) -> Slopes:
-        """Undo the last step."""
         f, p = self._own("f"), self._own("p")
         f -= p
         p[:] = 0
@@ -554,7 +547,6 @@ class Shard:
         return self.rows_at(index), a["f"][:, index], a["Y"][:, index], a["weight"][index]
 
     def look_at_all(self) -> tuple[Float32Array, Float32Array, Float32Array]:
-        """Return the responses, targets and weights of all rows."""
         a = self.arrays
         return a["f"], a["Y"], a["weight"]
 
@@ -571,8 +563,6 @@ class Shard:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The parameters for creating shards from rows."""
-
     home: Home
     loss: Loss
     offset: Float64Array
@@ -582,7 +572,6 @@ class Recipe:
         self, number: int, start: int, y: AnyArray, weight: AnyArray, rows: Any,
         store: RowStore | None = None, folder: str | None = None,
     ) -> Shard:  # fmt: skip
-        """Return the shard of prepared rows, or of rows of a store."""
         Y = np.ascontiguousarray((y - self.offset).T.astype(np.float32))
         arrays: MutableMapping[str, Any] = {}
         if folder is not None:
@@ -615,12 +604,10 @@ class Team:
 
     @property
     def starts(self) -> IntArray:
-        """First rows of the shards."""
         return np.array([shard.start for shard in self.shards])
 
     @property
     def facts(self) -> list[Facts]:
-        """The facts reported by each shard when it was created."""
         return [shard.facts for shard in self.shards]
 
     def ask(
@@ -655,7 +642,6 @@ class Team:
 
 
 def joined(samples: Sequence[Sample]) -> Sample:
-    """Return the samples of all shards as one."""
     if len(samples) == 1:
         return samples[0]
     return Sample(

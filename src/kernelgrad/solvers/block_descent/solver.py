@@ -19,7 +19,6 @@ from kernelgrad.losses.regression import ResidualLoss
 from kernelgrad.losses.unlabelled import SemiSupervised
 from kernelgrad.params import choice, integer, parameters, real
 from kernelgrad.registry import room
-from kernelgrad.solvers.block_descent import constants
 from kernelgrad.solvers.block_descent.coordinates import (
     TILE,
     Block,
@@ -29,6 +28,8 @@ from kernelgrad.solvers.block_descent.coordinates import (
     take_rows,
 )
 from kernelgrad.solvers.block_descent.newton import (
+    PART_BYTES,
+    STORE_BYTES,
     BlockSteps,
     BlockUpdate,
     FeatureCoefficients,
@@ -68,6 +69,8 @@ from kernelgrad.solvers.support import MERGE_ROWS, exact_kernel
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad.validation import CapabilityError, DataError
 
+WHOLE = 2048  # rows at most that one block holds all together
+AUDIT_EVERY = 16  # blocks between audits
 _FIRST_ROWS = 2**18  # that tell scaling, bandwidth and the best constant, at most
 _DIGEST_ROWS = 4096  # of a store
 
@@ -97,7 +100,6 @@ class CachedTracker(Tracker):
         self.ahead = state.iteration > 0
 
     def advance(self, info: StepInfo) -> None:
-        """Apply one :class:`BlockMove`."""
         state = self._state
         if self.ahead:
             self.ahead = False
@@ -252,10 +254,11 @@ class CachedBlockDescent(Solver[CachedState]):
         that stay where they are one shard, and another as it is read and prepared.
         """
         M, C = self._width(n_rows), problem.n_outputs
-        work = constants.LEAST_WORK + 12.0 * M**2 + 4.0 * TILE * M  # Hessian, gram, a tile
+        # bytes beside the arrays of a block with few threads, at the least
+        work = 18e6 + 12.0 * M**2 + 4.0 * TILE * M  # Hessian, gram, a tile
         if C > 1 and problem.loss.code != scalar.SQUARED and n_rows > M:
-            m = min(n_rows, self._sampled(M, 4 * n_rows * M > constants.STORE_BYTES))
-            work += max(0.0, 4.0 * M * m - constants.PART_BYTES)
+            m = min(n_rows, self._sampled(M, 4 * n_rows * M > STORE_BYTES))
+            work += max(0.0, 4.0 * M * m - PART_BYTES)
         n, each = (min(n_rows, SHARD), 40.0) if stays else (n_rows, 48.0)  # of a response
         return work + n * (row_bytes / n_rows + each * C + 24.0)
 
@@ -263,13 +266,13 @@ class CachedBlockDescent(Solver[CachedState]):
         """Return how many rows the sample for the Hessian of a block has."""
         if self.hessian_rows != "auto":
             return int(self.hessian_rows)
-        return M * (constants.MANY_HESSIAN_ROWS if many else constants.HESSIAN_ROWS)
+        # values too many to be kept allow one step: a better one costs little beside them
+        return M * (16 if many else 4)
 
     def _width(self, n: int) -> int:
-        """Return coordinates in a block."""
         if self.block_size != "auto":
             return int(self.block_size)
-        return n if n <= constants.WHOLE else constants.WIDTH
+        return n if n <= WHOLE else 1024
 
     def init(self, problem: Problem, batch: Rows) -> CachedState:
         """Resolve the kernel on the rows and start from the best constant."""
@@ -289,7 +292,7 @@ class CachedBlockDescent(Solver[CachedState]):
             if isinstance(batch, TrainBatch):
                 rows = exact.prepare(batch.X, batch.rows)
         else:
-            size = self._width(max(n, constants.WHOLE + 1))
+            size = self._width(max(n, WHOLE + 1))
             stream = build_stream(problem, first, lambda planes: -(-size // planes))
         bias = np.zeros(C) if shifts else start
         state = CachedState(
@@ -313,7 +316,6 @@ class CachedBlockDescent(Solver[CachedState]):
     def _prepare(
         self, problem: Problem, state: CachedState, batch: Rows, rows: Any
     ) -> Workspace:
-        """Return the shards of the rows for the function of the state, and their facts."""
         C, n, loss = problem.n_outputs, batch.n_rows, problem.loss
         home: Home | None = state.exact if state.exact is not None else state.stream
         assert home is not None
@@ -340,9 +342,7 @@ class CachedBlockDescent(Solver[CachedState]):
             n_blocks = -(-candidates // width)
         else:
             assert state.stream is not None
-            n_blocks = (
-                constants.FEATURE_BLOCKS if self.n_blocks == "auto" else int(self.n_blocks)
-            )
+            n_blocks = 16 if self.n_blocks == "auto" else int(self.n_blocks)
             width, scale = state.stream.width, 1.0
             some = _first_rows(batch, 256).X
             # features of a row are longer or shorter than the kernel says
@@ -356,7 +356,6 @@ class CachedBlockDescent(Solver[CachedState]):
         return memory
 
     def _team(self, problem: Problem, recipe: Recipe, batch: Rows, rows: Any) -> Team:
-        """Return all shards of the rows."""
         n = batch.n_rows
         starts = range(0, n, SHARD)
         progress = problem.progress
@@ -395,11 +394,11 @@ class CachedBlockDescent(Solver[CachedState]):
         """Allocate memory in the shards for the values of a block, if there is enough."""
         shards = getattr(memory.team, "shards", [])
         n, M = memory.objective.n, memory.max_width
-        limit = constants.STORE_BYTES if problem.memory_limit is None else problem.memory_limit
+        limit = STORE_BYTES if problem.memory_limit is None else problem.memory_limit
         fixed = 0
         if problem.memory_limit is not None:
             row_bytes = sum(shard.nbytes for shard in shards)
-            fixed = 2 * row_bytes + constants.WORK_BYTES + 72 * n * problem.n_outputs
+            fixed = 2 * row_bytes + 64 * 2**20 + 72 * n * problem.n_outputs
             fixed += int(problem.copied_bytes)
         if 4 * n * M + fixed > limit or any(shard.store is not None for shard in shards):
             return
@@ -423,9 +422,10 @@ class CachedBlockDescent(Solver[CachedState]):
         memory, it = self._attach(problem, state, batch), state.iterate
         if it.alpha != problem.alpha:
             it.alpha, it.claim = problem.alpha, np.inf
-        if state.iteration and state.iteration % constants.AUDIT_EVERY == 0:
+        if state.iteration and state.iteration % AUDIT_EVERY == 0:
             audit, doubt = self._audit(problem, state)
-            if audit.drift > constants.DRIFT + 3.0 * doubt or doubt > constants.DOUBTFUL:
+            # to make responses anew takes as long as some ten blocks
+            if audit.drift > 1e-5 + 3.0 * doubt or doubt > 1e-3:
                 self._refresh(state)
         steps = BlockSteps(it, memory, state.features)
         block = self._draw(problem, state, memory)
@@ -439,9 +439,7 @@ class CachedBlockDescent(Solver[CachedState]):
         state.rows_seen += batch.n_rows
         state.slow = state.slow + 1 if steps.still else 0
         enough = 1 if memory.n_blocks == 1 else 2  # another block may have more to gain
-        patience = max(
-            constants.REJECTIONS, min(2 * memory.n_blocks, constants.MOST_REJECTIONS)
-        )
+        patience = max(4, min(2 * memory.n_blocks, 16))  # blocks without a step
         return StepInfo(
             train_loss=it.loss,
             step_size=steps.last_step,
@@ -477,7 +475,6 @@ class CachedBlockDescent(Solver[CachedState]):
         return SupportBlock(number, state.exact, centres, index, compiled=compiled)
 
     def _rows_at(self, team: Team, rows: IntArray) -> tuple[IntArray, Any]:
-        """Return increasing row numbers, and the prepared rows."""
         parts = [p for p in team.ask("rows_at", each=_by_shard(team, rows)) if p is not None]
         return rows, join_prepared(parts)
 
@@ -486,7 +483,7 @@ class CachedBlockDescent(Solver[CachedState]):
     ) -> None:
         memory = steps.memory
         n, M = memory.objective.n, block.width
-        most = constants.MOST_INNER if self.inner_steps == "auto" else int(self.inner_steps)
+        most = 10 if self.inner_steps == "auto" else int(self.inner_steps)
         if self.inner_steps == "auto" and memory.too_many:
             most = 1
         for number in range(most):
@@ -528,7 +525,8 @@ class CachedBlockDescent(Solver[CachedState]):
         it = state.iterate
         if not it.is_poor:
             audit, _ = self._audit(problem, state)
-            if audit.objective <= it.constant + constants.DOUBT * abs(it.constant):
+            # a function that is worse than the constant is not returned
+            if audit.objective <= it.constant + 1e-2 * abs(it.constant):
                 return vars(audit)
             it.objective = np.inf  # not what it claims: the best constant is the result
         return vars(Audit(it.constant, it.constant, 0.0, batch.n_rows))
@@ -656,7 +654,6 @@ class CachedBlockDescent(Solver[CachedState]):
         return e
 
     def expansion(self, state: CachedState) -> Expansion:
-        """Return the fitted function."""
         it = state.iterate
         if it.is_poor:
             return self._constant(state, state.offset + it.first_bias)
@@ -671,7 +668,6 @@ class CachedBlockDescent(Solver[CachedState]):
         return SupportExpansion(state.exact, rows, np.zeros((1, len(intercept))), intercept)
 
     def track(self, state: CachedState, X: Matrix) -> CachedTracker:
-        """Return the responses of the rows of `X`."""
         return CachedTracker(self, state, X)
 
 
