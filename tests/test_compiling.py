@@ -100,6 +100,7 @@ def run(code, **environment):
     return json.loads(done.stdout), done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="folders of users are other ones elsewhere")
 def test_without_a_folder_to_write_loops_are_kept_in_a_temporary_one(tmp_path):
     package = tmp_path / "site" / "kernelgrad"

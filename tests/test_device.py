@@ -399,10 +399,10 @@ def test_a_model_of_a_gpu_predicts_without_one(tmp_path, torch_is):
     torch_is(None)
     loaded = kernelgrad.load(tmp_path / "model")
     with pytest.warns(UserWarning, match="on the CPU: device='cuda' needs torch"):
-        np.testing.assert_array_equal(loaded.predict(X), expected)
+        np.testing.assert_allclose(loaded.predict(X), expected, rtol=1e-9)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        np.testing.assert_array_equal(loaded.predict(X), expected)
+        np.testing.assert_allclose(loaded.predict(X), expected, rtol=1e-9)
     assert device_or_cpu("cuda") == "cpu"
     with pytest.raises(CapabilityError, match="needs torch"):
         loaded.fit(X, y)

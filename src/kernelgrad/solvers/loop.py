@@ -331,8 +331,10 @@ def _home(record: Record, owner: Any, problem: Problem) -> str | None:
     known = describe_kernel(problem.kernel.resolve(sp.csr_matrix((1, d)), 0)) == wanted
     same = found == wanted if known else found["name"] == wanted["name"]
     if problem.scaling is not None:
-        mine, other = ({}, home.scaling.arrays()), ({}, problem.scaling.arrays())
-        same = same and records.contents_digest(mine) == records.contents_digest(other)
+        mine, other = (
+            records.contents_digest(({}, s.arrays())) for s in (home.scaling, problem.scaling)
+        )
+        same = same and mine == other
     if not same or getattr(home, "seed", problem.seed) != problem.seed:
         raise record.error(f"holds a function of {home.kernel!r} that is not of this fit")
     return records.contents_digest((home.describe(), home.scaling.arrays()))
