@@ -368,7 +368,8 @@ def join_rows(parts: Sequence[ExactRows]) -> ExactRows:
     """Return the concatenated rows of `parts`."""
     if len(parts) == 1:
         return parts[0]
-    return ExactRows(*(_join([getattr(p, f.name) for p in parts]) for f in fields(ExactRows)))
+    joined = ExactRows(*(_join([getattr(p, f.name) for p in parts]) for f in fields(ExactRows)))
+    return joined.in_columns()
 
 
 def _join(pieces: list[Any]) -> Any:

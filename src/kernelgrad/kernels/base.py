@@ -69,6 +69,8 @@ class ExactRows:
         values = self.values[index]
         if sp.issparse(self.values) and not sp.issparse(values):  # scipy, if there are no rows
             values = sp.csr_matrix(values)
+        if not (isinstance(index, slice) or sp.issparse(values)):
+            values = np.asfortranarray(values)
         return ExactRows(values, square, ids, parts)
 
     def in_columns(self) -> ExactRows:

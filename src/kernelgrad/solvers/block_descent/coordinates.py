@@ -109,8 +109,11 @@ class Block(ABC):
         """Return the values on some prepared rows, (t, M), in one thread, in `out` if given."""
 
     @abstractmethod
-    def products(self, rows: Any, coef: Float64Array) -> Float64Array:
-        """Return ``coef K^T`` on prepared rows, (k, n) for coef (k, M), summed in float64."""
+    def products(self, rows: Any, coef: Float64Array, *, wide: bool = False) -> Float64Array:
+        """Return ``coef K^T`` on prepared rows, (k, n) for coef (k, M), summed in float64.
+
+        With `wide` kernel values are float64, so that audits see what rounding does.
+        """
 
     def sample(self, rows: Any) -> Float32Array:
         """Return the values on prepared rows, (m, M), by tiles."""
@@ -197,10 +200,12 @@ class SupportBlock(Block):
             out = np.empty((rows.n_rows, self.width), np.float32)
         return self.exact.values(rows, self.centres, out=out, compiled=self._compiled)
 
-    def products(self, rows: ExactRows, coef: Float64Array) -> Float64Array:
-        """Return ``sum_i k(x, x_i) coef_i``, of float64 values, so that audits see rounding."""
+    def products(
+        self, rows: ExactRows, coef: Float64Array, *, wide: bool = False
+    ) -> Float64Array:
+        """Return ``sum_i k(x, x_i) coef_i``."""
         coef = np.ascontiguousarray(coef.T)
-        how = {"wide": True, "compiled": self._compiled}
+        how = {"wide": wide, "compiled": self._compiled}
         return self.exact.products(rows, self.centres, coef, **how).T
 
 
@@ -234,7 +239,7 @@ class FeatureBlock(Block):
         out[:] = values
         return out
 
-    def products(self, rows: Matrix, coef: Float64Array) -> Float64Array:
+    def products(self, rows: Matrix, coef: Float64Array, *, wide: bool = False) -> Float64Array:
         out = np.empty((len(coef), rows.shape[0]))
         if self.on_device is not None:
             self.there(rows).responses(coef.astype(np.float32), out)

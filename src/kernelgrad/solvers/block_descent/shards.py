@@ -555,7 +555,7 @@ class Shard:
         rows = self._read() if self._rows is None else self._rows
         f = np.zeros(self.arrays["Y"].shape)
         for block, coef in blocks:
-            f += block.products(rows, coef)
+            f += block.products(rows, coef, wide=True)
         self.arrays["f"] = f.astype(np.float32)
         self.arrays["p"] = np.zeros(f.shape, np.float32)
         self.coef_momentum = np.zeros_like(self.coef)

@@ -583,7 +583,7 @@ class CachedBlockDescent(Solver[CachedState]):
         f, Y = (np.concatenate([p[i] for p in parts], axis=1) for i in (1, 2))
         truth = np.zeros(f.shape)
         for block, coef in blocks:
-            truth += block.products(prepared, coef)
+            truth += block.products(prepared, coef, wide=True)
         w = np.concatenate([p[3] for p in parts]).astype(np.float64)
         return truth, f.astype(np.float64), Y, w
 
