@@ -17,6 +17,23 @@ Y = (X[:, 0] > 0.5).astype(int)
 FRAME = pd.DataFrame(X, columns=list("uvw")).assign(c=["a", "b"] * 20)
 
 
+@pytest.fixture(scope="module")
+def models():
+    marked = np.where(np.arange(40) % 3 > 0, Y, -1)
+    options = {"gamma": 1.0, "max_iter": 3, "random_state": 0}
+    return [
+        kg.KernelClassifier(alpha=1e-2, gamma=1.0).fit(X, Y),
+        kg.KernelRegressor(solver="dsg", alpha=1e-2, **options).fit(X, Y),
+        kg.SemiSupervisedKernelClassifier(**options).fit(X, marked),
+        kg.KernelNoveltyDetector(**options).fit(X),
+        kg.KernelDensityRatio(**options).fit(X, Y),
+        kg.KernelGaussianProcessRegressor(0.1, gamma=1.0).fit(X, Y),
+        kg.LinearClassifier().fit(X, Y),
+        kg.LinearRegressor().fit(FRAME, Y),
+        kg.RandomFeatures(n_components=16).fit(X),
+    ]
+
+
 def test_pipelines_and_searches_are_not_saved(tmp_path):
     linear = kg.LinearRegressor()
     for model in (make_pipeline(linear), GridSearchCV(linear, {"alpha": [1e-3]})):

@@ -114,7 +114,8 @@ class Npz(_Reader):
 
     def options(self, name: str) -> dict[str, Any]:
         """Name targets and weights: without a name, archives without them are read, too."""
-        target = None if "array" in name or "sparse" in name else "y"
+        target = "y_train" if "packed" in name else "y"
+        target = None if "array" in name or "sparse" in name else target
         return {"target": target, "weight": "w" if "weight" in name else None}
 
     def mutate(self, name: str, data: bytes, rng: np.random.Generator) -> tuple[bytes, bool]:

@@ -109,7 +109,9 @@ def test_loops_take_the_steps_of_the_formula(loss, C, p, mode):
         for problem, data in prepared(loss, case.X, case.Y, case.weights, l1, l2, fit_bias):
             W, b, r = data.native(case.W), case.b.copy(), None
             if mode != "none":
-                r = data.table(W, b, slopes.copy())
+                weighted = slopes * data.share[:, None]
+                mean = data.gradient(weighted)
+                r = loops.Table(loops.FOREVER, mean, weighted.sum(axis=0), slopes.copy())
             seen = data.descend(problem, W, b, case.order, case.share, eta, r)
             np.testing.assert_allclose(data.native(W), expected[0], atol=1e-11, rtol=1e-9)
             np.testing.assert_allclose(b, expected[1], atol=1e-11, rtol=1e-9)

@@ -84,7 +84,7 @@ def check_steps(loss, unlabelled, outputs):
         one.loss.labelled.gradient, one.loss.unlabelled.gradient,
     )  # fmt: skip
     found = solver.expansion(state).raw_prediction(X)
-    np.testing.assert_allclose(found, expected, atol=2e-4 * np.abs(expected).max())
+    np.testing.assert_allclose(found, expected, atol=5e-4 * np.abs(expected).max())
     # the control: without the unlabelled loss it is another function
     other = tsg_oracle(
         Phi, y.astype(float), picks, gammas, C, [0.0] * 20,

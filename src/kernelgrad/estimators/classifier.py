@@ -379,9 +379,11 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     bandwidth_factor : float > 0, default=1.0
         Factor on the bandwidth that a rule or a search finds.
     solver : str or Solver, default="auto"
-        A name in docs/solvers.md. ``"auto"`` solves exactly what takes about a minute, and more
-        rows by ``"cached"``; for `partial_fit` it is ``"dsg"``, or ``"pegasos"`` for kernels
-        without random features. An object has parameters: ``DSG(block_size=512)``.
+        One of auto, direct, newton, working_set, cached, dsg, udsg, cdsg, sbp, sdca, pegasos,
+        norma and perceptron (docs/solvers.md). ``"auto"`` solves exactly what takes about a
+        minute, and more rows by ``"cached"``; for `partial_fit` it is ``"dsg"``, or
+        ``"pegasos"`` for kernels without random features. An object has parameters:
+        ``DSG(block_size=512)``.
     alpha : float >= 0 or "auto", default="auto"
         Weight of the squared norm (the papers' nu). ``"auto"`` minimises leave-one-out errors,
         and for losses other than the squared one the loss on held-out rows (docs/metric.md).

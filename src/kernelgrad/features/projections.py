@@ -51,6 +51,7 @@ class Projection:
         return self.scale / (2 * np.pi) if cosines else self.scale
 
     def factors(self, seed: int, first: int, n: int) -> Float64Array | None:
+        """Return the factors of features ``first, ..., first + n - 1``, (n,); None for ones."""
         return None if self.factor is None else self.factor(seed, first, n)
 
     def phases(self, seed: int, first: int, n: int) -> Float32Array:

@@ -175,11 +175,12 @@ class ExactKernel:
             for part, weights in parts:
                 K = buffer[:, : len(weights)]
                 self.values(some, part, wide=wide, out=K, compiled=compiled)
-                if len(weights.T) > GEMV_OUTPUTS:
-                    out[rows] += K @ weights
-                    continue
-                for c, column in enumerate(weights.T):
-                    out[rows, c] += K @ column
+                with np.errstate(over="ignore", invalid="ignore"):  # callers check the sums
+                    if len(weights.T) > GEMV_OUTPUTS:
+                        out[rows] += K @ weights
+                        continue
+                    for c, column in enumerate(weights.T):
+                        out[rows, c] += K @ column
 
         with single_threaded_blas():
             parallel_for(-(-A.n_rows // PREDICT_TILE), task)

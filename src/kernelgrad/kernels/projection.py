@@ -43,6 +43,7 @@ class ProjectionKernel(Kernel):
         return X
 
     def weights(self) -> Projection:
+        """Return the law of the frequencies of the random features."""
         law = self.projection, *self.weight_law(), self.amplitude
         return Projection(*law, embed=self.embed, name=self.name)
 

@@ -95,6 +95,7 @@ class StationaryKernel(ProjectionKernel):
         return self.spectral_law()
 
     def weights(self) -> Projection:
+        """Return the law of the frequencies of the random features."""
         factor, quantile = self.frequency_factor, self.factor_quantile
         return replace(super().weights(), embed=None, factor=factor, quantile=quantile)
 

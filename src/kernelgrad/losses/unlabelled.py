@@ -46,6 +46,7 @@ class UnlabelledLoss(Documented, ABC):
     smoothness: ClassVar[float | None] = None
 
     def check(self) -> None:
+        """Raise ValueError or TypeError if a parameter is outside its domain."""
         if is_dataclass(self):
             check_params(self)
 

@@ -69,6 +69,7 @@ class OneClass(ScalarLoss):
         return np.zeros(y.shape[1])
 
     def level(self, f: FloatArray, sample_weight: AnyArray | None = None) -> Float64Array:
+        """Return tau, the nu-quantile of the responses for each output."""
         weights = row_weights(len(f), sample_weight)
         return weighted_quantile(f.astype(np.float64), weights, float(self.nu))
 

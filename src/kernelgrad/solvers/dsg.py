@@ -300,6 +300,7 @@ class DSG(Solver[DSGState]):
         return self.start(problem, batch, stream)
 
     def start(self, problem: Problem, batch: TrainBatch, stream: FeatureStream) -> DSGState:
+        """Return the state before the first step, for features that are known."""
         intercept = contract.first_constant(problem, batch)
         f0 = np.tile(intercept, (batch.n_rows, 1))
         L = smoothness(problem.loss, batch.y, f0)

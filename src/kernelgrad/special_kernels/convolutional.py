@@ -128,6 +128,7 @@ class ConvolutionKernel(TiledKernel):
             )
 
     def grid(self) -> PatchGrid:
+        """Return the cells of patches of an image."""
         height, width, channels = (*(int(size) for size in self.image_shape), 1)[:3]
         side, stride, pool = self.patch_size, self.stride, self.pool_size
         down = np.arange((height - side) // stride + 1)
