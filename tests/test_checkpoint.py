@@ -325,6 +325,7 @@ def command(tmp_path):
     return run
 
 
+@slow
 def test_command_line_goes_on(tmp_path, command, monkeypatch, capsys):
     assert command("--checkpoint-every", "1", model="whole.kg") == 0
     for path in (tmp_path / "kept").iterdir():

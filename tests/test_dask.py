@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
 import time
@@ -55,7 +56,9 @@ def processes():
         ) as cluster,
         distributed.Client(cluster, set_as_default=False) as client,
     ):
+        logging.disable()  # records that pytest keeps would keep futures of lost workers
         yield client
+        logging.disable(logging.NOTSET)
 
 
 @pytest.fixture(scope="module", params=["threads", pytest.param("processes", marks=slow)])

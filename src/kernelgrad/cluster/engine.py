@@ -8,6 +8,7 @@ arguments and results are transferred.
 
 from __future__ import annotations
 
+import gc
 import pickle
 import time
 import uuid
@@ -227,6 +228,7 @@ class DaskTeam:
             self._reconnect()
             self._client.cancel(old, force=True)
             old, futures, self._held = [], [], []
+            gc.collect()  # futures in cycles would keep tasks that wait for lost workers
             self._begin(lost=True)
         if changes:
             self._log.append(call)
