@@ -592,3 +592,13 @@ def test_one_thread_reads_at_a_time(tmp_path, rows, kind):
         batches = threads.map(lambda start: source.read(start, start + 50), starts)
         for batch in [*source.chunks(500, prefetch=True), *batches]:
             np.testing.assert_array_equal(dense(batch.X), rows[0][batch.rows % N])
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"), [("r.svm", "1 1:0.5", "1 1:x"), ("r.csv", "1,2", "1,2,3")]
+)
+def test_a_bad_line_beyond_the_first_page_is_named_by_its_number(name, good, bad, tmp_path):
+    lines = ["a,y" if name.endswith("csv") else good, *[good] * 8998, bad, good]
+    (tmp_path / name).write_text("\n".join(lines) + "\n")
+    with pytest.raises(DataError, match=r"[Ll]ine 9000\b|[Rr]ow #9000\b"):
+        open_source(tmp_path / name).read(0, 9000)

@@ -100,7 +100,12 @@ def test_columns_are_encoded_as_documented():
     for data in (COLUMNS, NEW, other):
         expected = by_hand.predict(encoded(data, COLUMNS))
         np.testing.assert_array_equal(model.predict(part(data)), expected)
-    weights = kg.LinearRegressor().fit(part(COLUMNS), Y).coef_
+    linear = kg.LinearRegressor().fit(part(COLUMNS), Y)  # in which every column counts
+    expected = kg.LinearRegressor().fit(encoded(COLUMNS, COLUMNS), Y)
+    np.testing.assert_allclose(
+        linear.predict(part(NEW)), expected.predict(encoded(NEW, COLUMNS)), rtol=1e-6
+    )
+    weights = linear.coef_
     assert np.size(weights) == encoded(NEW, NEW).shape[1]
     gap = {**COLUMNS, "when": [None, *COLUMNS["when"][1:]]}
     assert np.size(kg.LinearRegressor().fit(part(gap), Y).coef_) == np.size(weights) + 1
