@@ -594,11 +594,13 @@ def test_one_thread_reads_at_a_time(tmp_path, rows, kind):
             np.testing.assert_array_equal(dense(batch.X), rows[0][batch.rows % N])
 
 
+@pytest.mark.parametrize("number", [100, 9000])  # on the first page of 8,192 lines, and beyond
 @pytest.mark.parametrize(
     ("name", "good", "bad"), [("r.svm", "1 1:0.5", "1 1:x"), ("r.csv", "1,2", "1,2,3")]
 )
-def test_a_bad_line_beyond_the_first_page_is_named_by_its_number(name, good, bad, tmp_path):
-    lines = ["a,y" if name.endswith("csv") else good, *[good] * 8998, bad, good]
+def test_a_bad_line_is_named_by_its_number(name, good, bad, number, tmp_path):
+    lines = ["a,y" if name.endswith("csv") else good, *[good] * 9999]
+    lines[number - 1] = bad
     (tmp_path / name).write_text("\n".join(lines) + "\n")
-    with pytest.raises(DataError, match=r"[Ll]ine 9000\b|[Rr]ow #9000\b"):
-        open_source(tmp_path / name).read(0, 9000)
+    with pytest.raises(DataError, match=rf"[Ll]ine {number}\b|[Rr]ow #{number}\b"):
+        open_source(tmp_path / name).read(0, 9999)
