@@ -11,6 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.files.records import Record
+from kernelgrad.tasks import Classification
 from kernelgrad.types import AnyArray, Float64Array, FloatArray
 from kernelgrad.validation import DataError
 
@@ -21,6 +22,10 @@ _PARTS = np.array([[0.0, 0, 1, 0], [1, -1, 0, 0], [0, 1, -1, 0], [0, 0, -1, 1]])
 _BENDS = 0.3  # precision of the prior of bends, and of slopes that differ between classes
 _SHIFTS = 1.0  # precision of the prior of shifts
 LESS = 1.0 - 1e-14  # factor that changes a logarithm by some rounding errors
+
+
+# Responses of classes (n, K), codes (n,) and weights (n,) of rows to calibrate on
+Responses = tuple[FloatArray, AnyArray, Float64Array]
 
 
 @dataclass(frozen=True)
@@ -83,11 +88,11 @@ class Calibration:
         def objective(v: Float64Array) -> tuple[float, Float64Array]:
             slopes, shifts = _PARTS @ v[:-K].reshape(-1, K), v[-K:]
             log_p = log_softmax(np.einsum("jnk,jk->nk", H, slopes) + shifts, axis=1)
-            apart = slopes.copy()
-            apart[0] -= apart[0].mean()
-            prior = _BENDS * (apart**2).sum() + _SHIFTS * (shifts**2).sum()
+            bends = slopes.copy()
+            bends[0] -= bends[0].mean()
+            prior = _BENDS * (bends**2).sum() + _SHIFTS * (shifts**2).sum()
             residual = w[:, None] * (np.exp(log_p) - target)
-            slope = _PARTS.T @ (np.einsum("jnk,nk->jk", H, residual) + _BENDS * apart)
+            slope = _PARTS.T @ (np.einsum("jnk,nk->jk", H, residual) + _BENDS * bends)
             value = 0.5 * prior - float(w @ (target * log_p).sum(axis=1))
             shift = residual.sum(axis=0) + _SHIFTS * shifts
             return value / n, np.append(slope.ravel(), shift) / n
@@ -113,6 +118,10 @@ class Calibration:
             )
         return np.asarray(softmax(g, axis=1))
 
+    def apply(self, task: Classification, raw: FloatArray) -> Float64Array:
+        """Return probabilities (n, K) of responses f (n, C)."""
+        return self.proba(task.class_responses(raw))
+
     def arrays(self) -> dict[str, AnyArray]:
         return {
             "calibration.unit": np.array([self.unit]),
@@ -135,6 +144,25 @@ def _bent(z: Float64Array) -> Float64Array:
     return np.stack([z, *parts])
 
 
+@dataclass(frozen=True)
+class Sigmoids:
+    """A sigmoid of each output: slopes and intercepts, (C, 2)."""
+
+    coef: Float64Array
+
+    def apply(self, task: Classification, raw: FloatArray) -> Float64Array:
+        """Return probabilities (n, K), of several outputs divided by their sum."""
+        a, b = self.coef.T
+        p: Float64Array = 1.0 / (1.0 + np.exp(-np.clip(a * raw + b, -500.0, 500.0)))
+        if p.shape[1] == 1:
+            return np.concatenate([1.0 - p, p], axis=1)
+        total = p.sum(axis=1, keepdims=True)
+        return np.asarray(np.where(total > 0, p / np.maximum(total, 1e-300), 1.0 / p.shape[1]))
+
+    def arrays(self) -> dict[str, AnyArray]:
+        return {"calibration_": self.coef}
+
+
 def sigmoids(raw: Float64Array, y: AnyArray, weight: Float64Array) -> Float64Array:
     """Return slope and intercept of a sigmoid of each output, (C, 2), as Platt fits them.
 
@@ -155,16 +183,6 @@ def sigmoids(raw: Float64Array, y: AnyArray, weight: Float64Array) -> Float64Arr
     return out
 
 
-def sigmoid_proba(calibration: Float64Array, raw: Float64Array) -> Float64Array:
-    """Return probabilities (n, K), of several outputs divided by their sum."""
-    a, b = calibration.T
-    p: Float64Array = 1.0 / (1.0 + np.exp(-np.clip(a * raw + b, -500.0, 500.0)))
-    if p.shape[1] == 1:
-        return np.concatenate([1.0 - p, p], axis=1)
-    total = p.sum(axis=1, keepdims=True)
-    return np.asarray(np.where(total > 0, p / np.maximum(total, 1e-300), 1.0 / p.shape[1]))
-
-
 def keep_argmax(p: Float64Array, codes: AnyArray) -> Float64Array:
     """Return probabilities (n, K) of which the first largest is that of `codes`.
 
@@ -175,13 +193,13 @@ def keep_argmax(p: Float64Array, codes: AnyArray) -> Float64Array:
     wrong = np.flatnonzero(np.argmax(p, axis=1) != codes)
     if not len(wrong):
         return p
-    p, some, own = p.copy(), p[wrong], (np.arange(len(wrong)), codes[wrong])
-    least = some[own]
-    some[own] = -np.inf
-    others = np.sort(some, axis=1)[:, :0:-1]
+    p, changed, own = p.copy(), p[wrong], (np.arange(len(wrong)), codes[wrong])
+    least = changed[own]
+    changed[own] = -np.inf
+    others = np.sort(changed, axis=1)[:, :0:-1]
     pooled = (least[:, None] + np.cumsum(others, axis=1)) / np.arange(2, p.shape[1] + 1)
     level = pooled.max(axis=1)
-    some = np.minimum(some, (level * LESS)[:, None])
-    some[own] = level
-    p[wrong] = some
+    changed = np.minimum(changed, (level * LESS)[:, None])
+    changed[own] = level
+    p[wrong] = changed
     return p

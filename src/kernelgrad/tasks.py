@@ -5,21 +5,38 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.metrics import r2_score, roc_auc_score
 from sklearn.utils import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
 from kernelgrad.compute.ranges import SMALLEST, extreme
-from kernelgrad.data import Batch
-from kernelgrad.losses import Loss, RatioLoss, SquaredError, encode_labels
-from kernelgrad.types import AnyArray, Float32Array, Float64Array, FloatArray
-from kernelgrad.validation import DataError
+from kernelgrad.data import Batch, BatchSource
+from kernelgrad.files.records import (
+    Record,
+    check_labels,
+    check_number,
+    check_numbers,
+    or_none,
+)
+from kernelgrad.losses import Loss, RatioLoss, SquaredError, encode_labels, get_loss
+from kernelgrad.losses.classification import MarginLoss
+from kernelgrad.types import AnyArray, Float32Array, Float64Array, FloatArray, IntArray
+from kernelgrad.validation import DataError, check_bool, check_int, check_real
 
 Score = Callable[[AnyArray, FloatArray, Float64Array], float]
+
+
+def weights_of(batch: Batch) -> Float64Array:
+    """Return the weights of a batch, ones where there are none."""
+    if batch.sample_weight is None:
+        return np.ones(batch.X.shape[0])
+    return np.asarray(batch.sample_weight, np.float64)
 
 
 class Task(ABC):
@@ -72,9 +89,53 @@ class Task(ABC):
             return -np.inf
         return float(r2_score(self.encode(y), raw, sample_weight=weight))
 
+    @abstractmethod
+    def predict(self, raw: Float64Array) -> AnyArray:
+        """Return predictions from responses f (n, C)."""
+
+    def decision(self, raw: Float64Array) -> Float64Array:
+        """Return what tells how sure a prediction is, (n,) or (n, K)."""
+        return raw.ravel()
+
     def attributes(self) -> dict[str, Any]:
-        """Return the fitted attributes of an estimator that say what the task is."""
+        """Return the fitted attributes of an estimator that say what the task is.
+
+        Files hold them by these names; those with an underscore in front are for files only.
+        """
         return {}
+
+    @classmethod
+    def restore(cls, record: Record, loss: Loss, owner: str) -> Self:
+        """Return the task whose attributes are in a record."""
+        return cls(loss)  # type: ignore[call-arg]
+
+
+@dataclass(frozen=True)
+class Targets(ABC):
+    """What the parameters of an estimator say of targets; learns their task.
+
+    Attributes
+    ----------
+    owner : str
+        Name of the estimator in messages.
+    loss : str or Loss
+    """
+
+    owner: str
+    loss: Any
+    task_type: ClassVar[type[Task]]
+    kind: ClassVar[str]  # the task of losses
+    required: ClassVar[bool] = True
+    numeric: ClassVar[bool] = False
+    encode_levels: ClassVar[bool] = True  # True if means of targets may encode categories
+
+    @abstractmethod
+    def learn(self, y: AnyArray | BatchSource, declared: AnyArray | None = None) -> Task:
+        """Return the task of checked targets, or of a source; `declared` are all classes."""
+
+    def checked(self, y: AnyArray) -> AnyArray:
+        """Return targets of arrays, or raise if they are of another kind."""
+        return y
 
 
 @dataclass(frozen=True)
@@ -97,6 +158,9 @@ class NoTargets(Task):
     def columns(self, y: AnyArray) -> None:
         return None
 
+    def predict(self, raw: Float64Array) -> AnyArray:
+        return raw.ravel()
+
 
 class Novelty(NoTargets):
     """Rows to learn what is ordinary; others, known as ordinary or not, are for validation."""
@@ -117,11 +181,19 @@ class Novelty(NoTargets):
     def score(self) -> tuple[str, Score | None]:
         return "roc_auc", lambda y, raw, w: float(roc_auc_score(y, raw[:, 0], sample_weight=w))
 
+    def predict(self, raw: Float64Array) -> IntArray:
+        return np.where(raw.ravel() >= 0, 1, -1)
 
+
+@dataclass(frozen=True)
 class RatioSamples(NoTargets):
-    """Two samples; rows for validation are +1 for those of the numerator, -1 for the others."""
+    """Two samples; rows for validation are +1 for those of the numerator, -1 for the others.
+
+    ``samples`` are the values of y for denominator and numerator, (2,).
+    """
 
     loss: RatioLoss
+    samples: AnyArray | None = None
 
     def encode(self, y: AnyArray) -> FloatArray:
         return np.asarray(y, np.float32)[:, None]
@@ -133,6 +205,30 @@ class RatioSamples(NoTargets):
             return float(self.loss.bound - sum(halves))
 
         return "divergence", bound
+
+    def predict(self, raw: Float64Array) -> Float64Array:
+        return np.asarray(self.loss.ratio(raw.ravel()), np.float64)
+
+    def attributes(self) -> dict[str, Any]:
+        return {"samples_": self.samples}
+
+    @classmethod
+    def restore(cls, record: Record, loss: Loss, owner: str) -> Self:
+        assert isinstance(loss, RatioLoss)
+        return cls(loss, record.take("samples_", check_labels, None))
+
+
+@dataclass(frozen=True)
+class WithoutTargets(Targets):
+    """Rows alone, or samples of rows: y is nothing that a function fits."""
+
+    task_type: type[NoTargets]  # type: ignore[misc]
+    kind: str  # type: ignore[misc]
+    required: ClassVar[bool] = False
+    encode_levels: ClassVar[bool] = False
+
+    def learn(self, y: AnyArray | BatchSource, declared: AnyArray | None = None) -> NoTargets:
+        return self.task_type(get_loss(self.loss, task=self.kind))
 
 
 @dataclass(frozen=True)
@@ -217,10 +313,103 @@ class Classification(Task):
         sides = self._sides
         return np.asarray(np.where(raw > 0, 1, -1) @ sides + np.abs(sides).sum(0)) / 2
 
+    def hits(self, batch: Batch, raw: Float64Array) -> Float64Array:
+        """Return the weights of rows whose class is predicted, and of all."""
+        w = weights_of(batch)
+        return np.array([w @ (self.predict(raw) == column_or_1d(batch.y)), w.sum()])
+
+    @property
+    def has_own_proba(self) -> bool:
+        """True if responses are probabilities without a calibration."""
+        return self.loss.has_proba and not self.by_pairs
+
     def attributes(self) -> dict[str, Any]:
         return {
             "classes_": self.classes, "_class_weights": self.weights, "_by_pairs": self.by_pairs
         }  # fmt: skip
+
+    @classmethod
+    def restore(cls, record: Record, loss: Loss, owner: str) -> Self:
+        task = cls(
+            loss,
+            record.take("classes_", check_labels),
+            record.take("_class_weights", or_none(check_numbers)),
+            record.take("_by_pairs", check_bool, False),
+        )
+        weights = task.weights
+        if weights is not None and not (
+            len(weights) == len(task.classes) and (weights >= 0).all()
+        ):
+            raise ValueError(
+                "The weights of classes are not one for each class, none negative."
+            )
+        if task.by_pairs and not isinstance(loss, MarginLoss):
+            raise ValueError(f"{loss!r} has no margin between pairs of classes.")
+        return task
+
+
+@dataclass(frozen=True)
+class ClassTargets(Targets):
+    """Labels of classes, their weights, and whether there is an output for each pair."""
+
+    class_weight: Any = None
+    by_pairs: bool = False
+    sibling: str = "a regressor"  # remedy for continuous targets in messages
+    task_type: ClassVar[type[Classification]] = Classification
+    kind: ClassVar[str] = "classification"
+
+    def checked(self, y: AnyArray) -> AnyArray:
+        y = column_or_1d(y, warn=True)
+        check_classification_targets(y)
+        return np.asarray(y)
+
+    def loss_of(self, n_classes: int) -> Loss:
+        if not self.by_pairs:
+            return get_loss(self.loss, task="classification", n_classes=n_classes)
+        loss = get_loss(self.loss, task="classification", n_classes=2)
+        if not isinstance(loss, MarginLoss):
+            raise ValueError(
+                f"multi_class='ovo' is for losses of the margin such as 'hinge' or 'logistic', "
+                f"not for {loss.name!r}; leave it at 'auto'."
+            )
+        return loss
+
+    def learn(
+        self, y: AnyArray | BatchSource, declared: AnyArray | None = None
+    ) -> Classification:
+        if isinstance(y, BatchSource):
+            labels, counts = self.labels_of(y, declared)
+        else:
+            labels, counts = np.unique(y, return_counts=True)
+        # the first batch of a stream may lack some of the declared classes
+        classes = labels if declared is None else declared
+        if len(classes) < 2:
+            raise DataError(
+                f"{self.owner} needs at least two classes; the data have only one "
+                f"class: {classes.tolist()!r}."
+            )
+        task = self.task_type(self.loss_of(len(classes)), classes)
+        total = np.zeros(len(classes))
+        total[task.codes(labels)] = counts
+        weights = weights_of_classes(self.class_weight, classes, total)
+        by_pairs = self.by_pairs and len(classes) > 2
+        return replace(task, weights=weights, by_pairs=by_pairs)
+
+    def labels_of(
+        self, source: BatchSource, declared: AnyArray | None
+    ) -> tuple[AnyArray, AnyArray]:
+        """Return the distinct labels of a source, and the number of rows of each."""
+        summary = source.summarize_target()
+        if summary.classes is None:
+            raise DataError(
+                "The target has more than 1,000 distinct values; for a continuous target use "
+                f"{self.sibling}."
+            )
+        if summary.kind == "float" and summary.infer_task() == "regression":
+            raise DataError(
+                f"The target is continuous; use {self.sibling}, or encode it as classes."
+            )
+        return np.asarray(summary.classes), np.asarray(summary.counts)
 
 
 def weights_of_classes(
@@ -261,11 +450,6 @@ class Regression(Task):
     outputs: int
     ndim: int  # dimensions of predictions
     owner: str  # class name of the estimator in messages
-
-    @classmethod
-    def learn(cls, y: AnyArray, loss: Loss, owner: str) -> Regression:
-        ndim = np.ndim(y) if loss.n_outputs is None else 2
-        return cls(loss, _count_outputs(y, loss), ndim, owner)
 
     @property
     def n_outputs(self) -> int:
@@ -316,24 +500,65 @@ class Regression(Task):
             raw = np.sort(raw, axis=1)
         return raw.ravel() if self.ndim == 1 else raw
 
+    def squares(self, batch: Batch, raw: Float64Array, origin: AnyArray) -> Float64Array:
+        """Return sums of weights, of targets less the origin, their squares, and errors'."""
+        raw = np.asarray(self.loss.mean(raw), np.float64)
+        y = np.asarray(batch.y, np.float64).reshape(raw.shape)
+        w = weights_of(batch)
+        moved = y - np.asarray(origin, np.float64).reshape(1, -1)
+        total = np.full(raw.shape[1], w.sum())
+        return np.array([total, w @ moved, w @ moved**2, w @ (y - raw) ** 2])
+
     def attributes(self) -> dict[str, Any]:
         return {"n_outputs_": self.n_outputs, "_y_ndim": self.ndim}
+
+    @classmethod
+    def restore(cls, record: Record, loss: Loss, owner: str) -> Self:
+        outputs = record.take("n_outputs_", partial(check_int, low=1))
+        ndim = record.take("_y_ndim", partial(check_int, low=1, high=2))
+        if outputs > 1 and ndim == 1:
+            raise ValueError(f"A column of targets does not have {outputs} outputs.")
+        return cls(loss, outputs, ndim, owner)
+
+
+@dataclass(frozen=True)
+class NumberTargets(Targets):
+    """Numbers: one column or several."""
+
+    sibling: str = "a classifier"  # remedy for text in messages
+    task_type: ClassVar[type[Regression]] = Regression
+    kind: ClassVar[str] = "regression"
+    numeric: ClassVar[bool] = True
+
+    def learn(self, y: AnyArray | BatchSource, declared: AnyArray | None = None) -> Regression:
+        loss = get_loss(self.loss, task="regression")
+        if isinstance(y, BatchSource):
+            y = np.asarray(next(iter(y.target_chunks())))
+            if y.dtype.kind not in "iufb":
+                raise DataError(
+                    f"The target holds text such as {np.ravel(y)[0]!r}; use "
+                    f"{self.sibling}, or name a numeric column."
+                )
+        ndim = np.ndim(y) if loss.n_outputs is None else 2
+        return Regression(loss, _count_outputs(y, loss), ndim, self.owner)
 
 
 @dataclass(frozen=True)
 class ScaledColumn(Task):
     """One column of numbers, of which ``(y - centre) / scale`` is fitted.
 
-    ``total`` is the sum of the weights of its rows, where they have been read.
+    ``total`` is the sum of the weights of its rows, where they have been read; ``varies`` is
+    False if their targets are equal but for rounding.
     """
 
     centre: float = 0.0
     scale: float = 1.0
     total: float = np.nan
+    varies: bool = True
     loss: Loss = field(default_factory=SquaredError)
 
     @classmethod
-    def learn(cls, batches: Iterable[Batch], normalize: bool) -> tuple[ScaledColumn, bool]:
+    def learn(cls, batches: Iterable[Batch], normalize: bool) -> ScaledColumn:
         targets, weights = [], []
         for batch in batches:
             values = np.asarray(batch.y)
@@ -358,7 +583,7 @@ class ScaledColumn(Task):
             )
         rounding = 10 * np.finfo(float).eps * float(np.abs(values).max())
         varies = bool(spread > rounding)
-        return cls(centre, spread if varies else 1.0, total=float(weight.sum())), varies
+        return cls(centre, spread if varies else 1.0, float(weight.sum()), varies)
 
     @property
     def n_outputs(self) -> int:
@@ -378,8 +603,30 @@ class ScaledColumn(Task):
     def score(self) -> tuple[str, Score | None]:
         return "r2", self._r2
 
+    def predict(self, raw: Float64Array) -> Float64Array:
+        return self.centre + self.scale * raw.ravel()
+
     def attributes(self) -> dict[str, Any]:
         return {"y_mean_": self.centre, "y_scale_": self.scale}
+
+    @classmethod
+    def restore(cls, record: Record, loss: Loss, owner: str) -> Self:
+        scale = record.take("y_scale_", partial(check_real, low=0.0, low_open=True))
+        return cls(record.take("y_mean_", check_number), scale, loss=loss)
+
+
+@dataclass(frozen=True)
+class ColumnTargets(Targets):
+    """One column of numbers; the task is learned from the rows in their order."""
+
+    task_type: ClassVar[type[ScaledColumn]] = ScaledColumn
+    kind: ClassVar[str] = "regression"
+    numeric: ClassVar[bool] = True
+
+    def learn(
+        self, y: AnyArray | BatchSource, declared: AnyArray | None = None
+    ) -> ScaledColumn:
+        return ScaledColumn()
 
 
 def _count_outputs(y: AnyArray, loss: Loss) -> int:

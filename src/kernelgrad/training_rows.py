@@ -17,9 +17,10 @@ from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches, spl
 from kernelgrad.data.base import index_batch
 from kernelgrad.data.memory import rows_nbytes
 from kernelgrad.data.sampling import EpochBatch
+from kernelgrad.inputs import Inputs
 from kernelgrad.solvers import RowStore, Solver, TrainBatch, Validation
 from kernelgrad.solvers.contract import rows_digest
-from kernelgrad.tasks import Task
+from kernelgrad.tasks import Task, weights_of
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.validation import DataError
 
@@ -31,13 +32,6 @@ Batches = Iterator[tuple[Any, float]]  # TrainBatch, or RowStore for solvers tha
 
 def no_rows() -> IntArray:
     return np.empty(0, np.int64)
-
-
-def weights_of(batch: Batch) -> Float64Array:
-    """Return the weights of a batch, ones where there are none."""
-    if batch.sample_weight is None:
-        return np.ones(batch.X.shape[0])
-    return np.asarray(batch.sample_weight, np.float64)
 
 
 def forever(batch: TrainBatch, start: int) -> Batches:
@@ -76,15 +70,39 @@ class EncodedSource(BatchSource):
 
 @dataclass(frozen=True)
 class TrainingRows:
+    """The rows of a fit, their task and their columns.
+
+    Attributes
+    ----------
+    source : BatchSource
+        Rows as functions take them.
+    task : Task
+    is_encoded : bool
+        True if the source holds internal targets and final weights.
+    is_own_copy : bool
+        True if the arrays are the fit's own, not those of the caller.
+    held_out : int array
+        Increasing numbers of the rows of the source that only validate.
+    validation_rows : TrainingRows or None
+        Rows of another source that validate.
+    reads_in_pieces : bool
+        True if solvers that can take a store read the rows a piece at a time.
+    store : callable or None
+        Returns the store of rows that workers hold; None keeps them in this process.
+    inputs : Inputs
+        The columns of X.
+    """
+
     all_weigh: ClassVar[bool] = False  # True if batches without weight are refused
     source: BatchSource
     task: Task
-    encoded: bool = False  # True if the source holds internal targets and final weights
-    made: bool = False  # True if the arrays are the fit's own, not those of the caller
-    held: IntArray = field(default_factory=no_rows)  # increasing numbers of validation rows
-    apart: TrainingRows | None = None  # validation rows of another source
-    stays: bool = False  # True if rows are read a piece at a time, by solvers that can
-    store: Callable[[TrainingRows], RowStore] | None = None  # rows on workers; None: here
+    is_encoded: bool = False
+    is_own_copy: bool = False
+    held_out: IntArray = field(default_factory=no_rows)
+    validation_rows: TrainingRows | None = None
+    reads_in_pieces: bool = False
+    store: Callable[[TrainingRows], RowStore] | None = None
+    inputs: Inputs = Inputs("rows")
 
     @property
     def sources(self) -> tuple[BatchSource, ...]:
@@ -96,7 +114,7 @@ class TrainingRows:
 
     @property
     def n_train(self) -> int:
-        return self.source.n_rows - len(self.held)
+        return self.source.n_rows - len(self.held_out)
 
     @property
     def nbytes(self) -> float:
@@ -104,25 +122,25 @@ class TrainingRows:
 
     @property
     def copies(self) -> bool:
-        return not self.in_memory or len(self.held) > 0
+        return not self.in_memory or len(self.held_out) > 0
 
     @property
     def train(self) -> IntArray:
-        return np.setdiff1d(np.arange(self.source.n_rows), self.held)
+        return np.setdiff1d(np.arange(self.source.n_rows), self.held_out)
 
     @property
     def strata(self) -> AnyArray | None:
         """Class codes to stratify by, where they are known for all rows."""
-        if not (self.encoded and self.task.stratified):
+        if not (self.is_encoded and self.task.stratified):
             return None
         return np.concatenate(list(self.source.target_chunks()))
 
     @property
     def total_weight(self) -> float | None:
         """Sum of the weights of the training rows; None where only reading them would tell."""
-        if isinstance(self.source, ArraySource) and self.encoded:
+        if isinstance(self.source, ArraySource) and self.is_encoded:
             weight = self.source.sample_weight
-            return float(weight.sum() - weight[self.held].sum())
+            return float(weight.sum() - weight[self.held_out].sum())
         weighted = self.source.has_weight or getattr(self.task, "weights", None) is not None
         return None if weighted else float(self.n_train)
 
@@ -131,7 +149,7 @@ class TrainingRows:
 
         None is for rows that stay as they are.
         """
-        if limit is None or not (self.encoded and self.in_memory):  # maps stay on disk
+        if limit is None or not (self.is_encoded and self.in_memory):  # maps stay on disk
             return self
         whole, n = self.source.read(0, self.source.n_rows), self.source.n_rows
         y = np.zeros(n) if whole.y is None else whole.y
@@ -140,8 +158,8 @@ class TrainingRows:
 
     def digest(self) -> str:
         digest = hashlib.blake2b(digest_size=16)
-        apart = () if self.apart is None else self.apart.sources
-        for source in (*self.sources, *apart):
+        others = () if self.validation_rows is None else self.validation_rows.sources
+        for source in (*self.sources, *others):
             if not (isinstance(source, ArraySource) and source.in_memory):
                 digest.update(source.digest())
                 continue
@@ -163,14 +181,14 @@ class TrainingRows:
     def hold_out(self, fraction: float, seed: int, *, stratify: bool = True) -> TrainingRows:
         """Return the rows with a fraction, at most 20,000, kept for validation."""
         strata = self.strata if stratify else None
-        held = split_rows(
+        numbers = split_rows(
             self.source, fraction, seed=seed, stratify=strata, max_rows=MAX_VALIDATION_ROWS
         )
-        return replace(self, held=held)
+        return replace(self, held_out=numbers)
 
     def numbers(self, places: IntArray) -> IntArray:
         """Return the numbers of training rows from their places among all training rows."""
-        before = self.held - np.arange(len(self.held))
+        before = self.held_out - np.arange(len(self.held_out))
         return places + np.searchsorted(before, places, side="right")
 
     def sample(self, n: int, rng: np.random.Generator) -> IntArray:
@@ -185,7 +203,7 @@ class TrainingRows:
             if self.task.has_targets:
                 raise DataError("The source gave a batch without targets.")
             y = np.zeros(len(weight))
-        if not self.encoded:
+        if not self.is_encoded:
             y = self.task.internal(y)
             factor = self.task.class_factor(y)
             weight = weight if factor is None else weight * factor
@@ -219,13 +237,15 @@ class TrainingRows:
 
         Batches have `size` rows, by default as many as `solver` takes.
         """
-        if self.stays and solver.takes_stores:
+        if self.reads_in_pieces and solver.takes_stores:
             store = StoredRows(self) if self.store is None else self.store(self)
             return ((store, float(t)) for t in count(start + 1)), True
         size = solver.resolve_batch_size(self.n_train) if size is None else size
         if self.n_train <= size:
             return forever(self.take(self.train), start), True
-        sampled = sample_batches(self.source, size, seed=seed, start=start, exclude=self.held)
+        sampled = sample_batches(
+            self.source, size, seed=seed, start=start, exclude=self.held_out
+        )
         return self.sampled(sampled), False
 
     def sampled(self, batches: Iterable[EpochBatch]) -> Batches:
@@ -260,10 +280,11 @@ class TrainingRows:
 
         `options` are further fields of the validation.
         """
-        if rows is None and self.apart is not None:
-            apart = replace(self.apart, task=self.task)  # learned after `apart` was made
-            return apart.validation(patience, tol, rows=apart.train, **options)
-        batch = self.source.take(self.held if rows is None else rows)
+        if rows is None and self.validation_rows is not None:
+            # the task may have been learned after these rows were read
+            others = replace(self.validation_rows, task=self.task)
+            return others.validation(patience, tol, rows=others.train, **options)
+        batch = self.source.take(self.held_out if rows is None else rows)
         X, y, weight, _ = self.usable(batch)
         if len(y) == 0:
             raise DataError(

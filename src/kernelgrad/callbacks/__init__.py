@@ -11,7 +11,7 @@ from kernelgrad.callbacks.base import (
     Progress,
     TimeIsUp,
 )
-from kernelgrad.callbacks.checkpoint import Checkpoint
+from kernelgrad.callbacks.checkpoint import Checkpoint, Session
 from kernelgrad.callbacks.lists import Aside, CallbackList, TimeLimit, make_callbacks
 from kernelgrad.callbacks.progress import ProgressBar, ProgressLog
 
@@ -27,6 +27,7 @@ __all__ = [
     "Progress",
     "ProgressBar",
     "ProgressLog",
+    "Session",
     "TimeIsUp",
     "TimeLimit",
     "make_callbacks",

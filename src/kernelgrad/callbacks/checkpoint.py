@@ -36,26 +36,77 @@ _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 _NAME = re.compile(r"checkpoint-(\d+)\.kgc")
 
 
+class Session:
+    """What a fit recalls of the one that it resumes: nothing, where there is no checkpoint."""
+
+    spent: float = 0.0
+
+    def begin(self, identity: Callable[[], dict[str, Any]]) -> None:
+        """Begin or resume a fit; to resume, its identity must equal that of the checkpoint."""
+
+    def end(self) -> None:
+        """End the files of this fit."""
+
+    def seed(self, make: Callable[[], int]) -> int:
+        """Return the seed of the fit that is resumed, else a new one."""
+        return make()
+
+    def choice(self, restore: Callable[[Record], T]) -> T | None:
+        """Return what was chosen before the first iteration; None if nothing was."""
+        return None
+
+    def keep(self, describe: Callable[[], Contents]) -> None:
+        """Take the choice of this fit into the files."""
+
+    def check_rows(self, digest: Callable[[], str]) -> None:
+        """Raise ValueError if the rows differ from those of the fit that is resumed."""
+
+    def resumed(
+        self, restore: Callable[[Record, Callable[[], AbstractContextManager[None]]], T]
+    ) -> T | None:
+        """Return what `restore` makes of the state to go on from, None before there was one.
+
+        It is given the state, and what names the file in errors of what it says.
+        """
+        return None
+
+
 @dataclass
-class _Session:
-    """The contents of a checkpoint besides the state of the loop, and its files."""
+class _Files:
+    """The files of a checkpoint, and their contents besides the state of the loop.
 
-    good: list[Path] = field(default_factory=list)  # files, the latest last
-    spent: float = 0.0  # seconds of the fit before it was resumed
-    # of the file that is resumed, the latest good one: what must be the same, what was found
-    # before the first iteration, and where to go on; parts are taken as they are asked for
+    Attributes
+    ----------
+    good : list of Path
+        Readable files, the latest last.
+    spent : float
+        Seconds of the fit before it was resumed.
+    before, choice, loop : Record or None
+        Parts of the file that is resumed, taken as they are asked for: what must be the same,
+        what was chosen, and where to go on.
+    identity : dict
+        What must be the same, of this fit.
+    chosen : Contents or None
+        The choice of this fit.
+    begun, last : float
+        Seconds of the clock when the fit began and when a file was written.
+    steps : int
+        Iterations since a file was written.
+    """
+
+    good: list[Path] = field(default_factory=list)
+    spent: float = 0.0
     before: Record | None = None
-    past: Record | None = None
+    choice: Record | None = None
     loop: Record | None = None
-    identity: dict[str, Any] = field(default_factory=dict)  # of this fit
-    found: dict[str, Contents] = field(default_factory=dict)
-    begun_before: bool = False  # whether an iteration was done
+    identity: dict[str, Any] = field(default_factory=dict)
+    chosen: Contents | None = None
     begun: float = field(default_factory=lambda: time.monotonic())
-    last: float = field(default_factory=lambda: time.monotonic())  # when a file was written
-    steps: int = 0  # since then
+    last: float = field(default_factory=lambda: time.monotonic())
+    steps: int = 0
 
 
-class Checkpoint(Callback):
+class Checkpoint(Callback, Session):
     """Write the state of a fit to a folder at intervals, so that it survives a crash.
 
     With the same rows, parameters, version and processor a resumed fit gives the same model
@@ -122,22 +173,21 @@ class Checkpoint(Callback):
         self.keep = check_int(keep, "keep", low=1)
         self.resume = check_bool(resume, "resume")
         self.n_written, self.seconds = 0, 0.0
-        self._session: _Session | None = None
+        self._files: _Files | None = None
 
     @property
     def saved(self) -> list[Path]:
         """The files in the folder, the latest last."""
-        found = ((_NAME.fullmatch(path.name), path) for path in self.folder.glob("*"))
-        return [path for _, path in sorted((int(m[1]), path) for m, path in found if m)]
+        names = ((_NAME.fullmatch(path.name), path) for path in self.folder.glob("*"))
+        return [path for _, path in sorted((int(m[1]), path) for m, path in names if m)]
 
     # -- what estimators call ----------------------------------------------------------
 
-    def begin(self, **identity: Any) -> None:
-        """Begin or resume a fit; to resume, `identity` must equal that of the checkpoint."""
+    def begin(self, identity: Callable[[], dict[str, Any]]) -> None:
         self.end()
         self.prepare()
         self.n_written, self.seconds = 0, 0.0
-        session, saved = _Session(), self.saved
+        files, saved = _Files(), self.saved
         if saved and not self.resume:
             with contextlib.suppress(ModelFileError, OSError):
                 file = Record(*read_container(saved[-1], "checkpoint"))
@@ -150,45 +200,73 @@ class Checkpoint(Callback):
                     "go on with it by resume=True, or empty the folder to begin anew."
                 )
         elif saved:
-            session = self._load(saved)
-        self._session = session
-        for part, value in identity.items():
+            files = self._load(saved)
+        self._files = files
+        for part, value in identity().items():
             self.check(part, value)
 
     def end(self) -> None:
-        """End the session of this fit; its files are kept."""
-        self._session = None
+        """End the files of this fit; its files are kept."""
+        self._files = None
 
     def check(self, part: str, value: Any) -> None:
         """Raise ValueError if a part of the identity differs from the checkpoint's."""
-        session = self._open
-        session.identity[part] = value
-        if session.before is None:
+        files = self._open
+        files.identity[part] = value
+        if files.before is None:
             return
         with self._reading():
-            before = session.before.take(part, anything)
+            before = files.before.take(part, anything)
             if type(before) is not type(value):
-                raise session.before.error(f"holds {before!r} as its {part}")
-        told = ""
+                raise files.before.error(f"holds {before!r} as its {part}")
+        difference = ""
         if isinstance(value, dict):
             pairs = [(k, before.get(k), value.get(k)) for k in {**before, **value}]
-            told = ", ".join(f"{k} was {a}, is {b}" for k, a, b in pairs if repr(a) != repr(b))
+            changed = (f"{k} was {a}, is {b}" for k, a, b in pairs if repr(a) != repr(b))
+            difference = ", ".join(changed)
         elif before != value:
             rows = part == "rows"
-            told = "other rows, targets or weights" if rows else f"was {before}, is {value}"
-        if told:
+            difference = (
+                "other rows, targets or weights" if rows else f"was {before}, is {value}"
+            )
+        if difference:
             raise ValueError(
-                f"The checkpoint {session.good[-1]} is of another fit ({part}: {told}); "
+                f"The checkpoint {files.good[-1]} is of another fit ({part}: {difference}); "
                 "restore what has changed to go on with it, or take another folder."
             )
+
+    def check_rows(self, digest: Callable[[], str]) -> None:
+        self.check("rows", digest())
+
+    def seed(self, make: Callable[[], int]) -> int:
+        choice = self._open.choice
+        if choice is None:
+            return make()
+        with self._reading():
+            seed = choice.values.get("seed")
+            return check_int(seed, "seed", high=2**32)
+
+    def choice(self, restore: Callable[[Record], T]) -> T | None:
+        files = self._open
+        record, files.choice = files.choice, None
+        if record is None:
+            return None
+        with self._reading():
+            contents = record.contents()
+            choice: Any = restore(record)
+            record.close()
+            record.check_same(contents, choice.describe())
+        return choice
+
+    def keep(self, describe: Callable[[], Contents]) -> None:
+        files = self._open
+        fresh, files.chosen = files.loop is None, describe()
+        if fresh and self._due(files):
+            self._write(files, None)
 
     def resumed(
         self, restore: Callable[[Record, Callable[[], AbstractContextManager[None]]], T]
     ) -> T | None:
-        """Return what `restore` makes of the state to go on from, None before there was one.
-
-        It is given the state, and what names the file in errors of what it says.
-        """
         loop, self._open.loop = self._open.loop, None
         if loop is None:
             return None
@@ -197,11 +275,10 @@ class Checkpoint(Callback):
 
     def on_begin(self, estimator_or_solver: Any) -> None:
         """Raise if the file that is resumed holds what nobody asked for."""
-        session = self._session
-        for part in () if session is None else (session.before, session.past):
-            if part is not None:
-                with self._reading():
-                    part.close()
+        files = self._files
+        if files is not None and files.before is not None:
+            with self._reading():
+                files.before.close()
 
     def _reading(self) -> AbstractContextManager[None]:
         """Return a context in which errors name the file that is resumed."""
@@ -209,54 +286,29 @@ class Checkpoint(Callback):
         return restoring(self._open.good[-1], "fit", remedy)
 
     @property
-    def spent(self) -> float:
+    def spent(self) -> float:  # type: ignore[override]
         """Seconds spent on the fit before it was resumed."""
         return self._open.spent
-
-    def recall(
-        self,
-        name: str,
-        make: Callable[[], T],
-        pack: Callable[[T], Contents],
-        unpack: Callable[[Record], T],
-    ) -> T:
-        """Return a result from before the first iteration; compute and store it if missing."""
-        session = self._open
-        if session.past is not None and (session.begun_before or name in session.past):
-            with self._reading():
-                if name not in session.past:
-                    raise session.past.error(f"lacks {name!r}")
-                part = session.past.part(name)
-                given, value = part.contents(), unpack(part)
-                part.close()
-                session.found[name] = pack(value)
-                part.check_same(given, session.found[name])
-            return value
-        value = make()
-        session.found[name] = pack(value)
-        if not session.begun_before and "rows" in session.identity and self._due(session):
-            self._write(session, None)
-        return value
 
     # -- files -------------------------------------------------------------------------
 
     def on_state(self, describe: Callable[[], Contents], status: str | None = None) -> None:
         """Write a checkpoint if one is due, and at the end of the fit."""
-        session = self._open
-        session.steps += 1
-        if status is not None or self._due(session):
-            self._write(session, describe(), status)
+        files = self._open
+        files.steps += 1
+        if status is not None or self._due(files):
+            self._write(files, describe(), status)
 
     @property
-    def _open(self) -> _Session:
-        if self._session is None:
+    def _open(self) -> _Files:
+        if self._files is None:
             raise RuntimeError("A Checkpoint is a callback of `fit` of an estimator.")
-        return self._session
+        return self._files
 
-    def _due(self, session: _Session) -> bool:
+    def _due(self, files: _Files) -> bool:
         if self._seconds is None:
-            return session.steps >= int(self.every)
-        return time.monotonic() - session.last >= self._seconds
+            return files.steps >= int(self.every)
+        return time.monotonic() - files.last >= self._seconds
 
     def prepare(self) -> None:
         """Create the folder; raise if it holds other files or is not writable."""
@@ -274,14 +326,14 @@ class Checkpoint(Callback):
             pass
         trial.unlink()
 
-    def _load(self, saved: list[Path]) -> _Session:
-        """Return the latest readable checkpoint, or an empty session if there is none."""
+    def _load(self, saved: list[Path]) -> _Files:
+        """Return the latest readable checkpoint, or an empty files if there is none."""
         for i in reversed(range(len(saved))):
             try:
                 contents = read_container(saved[i], "checkpoint")
                 with restoring(saved[i]):
                     file = Record(*contents, "checkpoint")
-                    before, past = file.part("identity"), file.part("found")
+                    before, choice = file.part("identity"), file.part("choice")
                     loop = file.part("loop") if file.values.get("loop") is not None else None
                     spent = file.take("spent", partial(check_real, low=0.0))
                     file.take("status", or_none(check_text))
@@ -296,26 +348,22 @@ class Checkpoint(Callback):
                 )
                 warnings.warn(f"{error} Now {instead}.", stacklevel=2)
                 continue
-            return _Session(
-                saved[: i + 1], spent, before, past, loop, begun_before=loop is not None
-            )
-        return _Session()
+            return _Files(saved[: i + 1], spent, before, choice, loop)
+        return _Files()
 
-    def _write(
-        self, session: _Session, loop: Contents | None, status: str | None = None
-    ) -> None:
+    def _write(self, files: _Files, loop: Contents | None, status: str | None = None) -> None:
         """Write a file and remove the oldest ones; a failure only warns."""
         start = time.monotonic()
         values, arrays = (None, {}) if loop is None else loop
-        tensors = prefixed("loop", arrays)
-        for name, (_, some) in session.found.items():
-            tensors |= prefixed(f"found.{name}", some)
+        assert files.chosen is not None
+        chosen, more = files.chosen
+        tensors = prefixed("loop", arrays) | prefixed("choice", more)
         header = {
-            "identity": session.identity,
-            "found": {name: plain for name, (plain, _) in session.found.items()},
+            "identity": files.identity,
+            "choice": chosen,
             "loop": values,
             "status": status,
-            "spent": session.spent + start - session.begun,
+            "spent": files.spent + start - files.begun,
         }
         number = 0 if values is None else values["iteration"]
         path = self.folder / f"checkpoint-{number:09d}.kgc"
@@ -330,13 +378,13 @@ class Checkpoint(Callback):
             )
         else:
             self.n_written += 1
-            session.good = [*(p for p in session.good if p != path), path][-self.keep :]
+            files.good = [*(p for p in files.good if p != path), path][-self.keep :]
             for other in self.saved:
-                if other not in session.good:
+                if other not in files.good:
                     with contextlib.suppress(OSError):
                         other.unlink()
-        session.begun_before, session.steps, session.last = False, 0, time.monotonic()
-        self.seconds += session.last - start
+        files.steps, files.last = 0, time.monotonic()
+        self.seconds += files.last - start
 
 
 def _interval(every: Any) -> float | None:
@@ -344,8 +392,8 @@ def _interval(every: Any) -> float | None:
     if not isinstance(every, str):
         check_int(every, "every", low=1)
         return None
-    found = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(s|min|h)\s*", every)
-    seconds = float(found[1]) * _UNITS[found[2]] if found else 0.0
+    match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(s|min|h)\s*", every)
+    seconds = float(match[1]) * _UNITS[match[2]] if match else 0.0
     if seconds <= 0:
         raise ValueError(
             f"every={every!r} is no interval; give one such as '60 s', '5 min' or '1 h', or a "

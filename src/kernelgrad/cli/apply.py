@@ -229,10 +229,11 @@ def _predictions(estimator: Any, source: BatchSource) -> Chunks:
         # columns are matched by now, and a source needs no names
         rows = batch.X if is_frame(batch.X) else ArraySource(batch.X, checked=True)
         if hasattr(estimator, "classes_"):
-            raw, task = estimator._raw(rows), estimator._task()
+            model = estimator._model
+            raw, task = model.raw(rows), model.task
             found = {"prediction": task.predict(raw), "decision": task.decision(raw)}
             if hasattr(estimator, "predict_proba"):
-                found["proba"] = estimator._probabilities(raw)
+                found["proba"] = model.probabilities(raw)
         else:
             found = {"prediction": estimator.predict(rows)}
             if hasattr(estimator, "decision_function"):

@@ -33,7 +33,7 @@ class HeldRows(StoredRows):
     def _make_team(self, recipe: shards.Recipe, progress: Progress | None) -> ShardTeam:
         import dask
 
-        rows = replace(self._rows, store=None, apart=None)
+        rows = replace(self._rows, store=None, validation_rows=None)
         below = rows.source.source if isinstance(rows.source, EncodedSource) else rows.source
         lazy = below if isinstance(below, DaskSource) else None
         if lazy is not None:  # a worker gets its piece of the collection

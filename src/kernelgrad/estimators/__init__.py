@@ -2,16 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from kernelgrad.estimators.base import load, save
 from kernelgrad.estimators.classifier import KernelClassifier
 from kernelgrad.estimators.density_ratio import KernelDensityRatio
-from kernelgrad.estimators.files import ESTIMATORS, register_estimator
+from kernelgrad.estimators.files import ESTIMATORS, load, register_estimator, save
 from kernelgrad.estimators.gaussian_process import KernelGaussianProcessRegressor
 from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.estimators.novelty import KernelNoveltyDetector
-from kernelgrad.estimators.posterior import PosteriorOperator
 from kernelgrad.estimators.regressor import KernelRegressor
 from kernelgrad.estimators.semi_supervised import SemiSupervisedKernelClassifier
+from kernelgrad.posterior import PosteriorOperator
 from kernelgrad.registry import lazy_names
 
 if TYPE_CHECKING:

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import numpy as np
 from sklearn.utils import ClassifierTags
-from sklearn.utils.validation import check_is_fitted
 
-from kernelgrad.compute.linalg import stacked
-from kernelgrad.data import ArraySource, BatchSource
-from kernelgrad.estimators import files as _files
-from kernelgrad.estimators.blocks import by_blocks
-from kernelgrad.estimators.kernel import BaseUnlabelledEstimator
-from kernelgrad.estimators.plan import Given, Parts, Reading
-from kernelgrad.estimators.support import checked_weights, with_callbacks
-from kernelgrad.files.records import Check
-from kernelgrad.losses import Loss, RatioLoss, get_loss
-from kernelgrad.params import anything, parameters, real
-from kernelgrad.tasks import RatioSamples, Task
-from kernelgrad.training_rows import MAX_VALIDATION_ROWS, TrainingRows, TwoSamples, weights_of
-from kernelgrad.types import AnyArray, Float64Array, Matrix
-from kernelgrad.validation import DataError
-
-_NEEDS_BOTH = (
-    "A density ratio needs two samples: give fit(X_p, denominator=X_q), or all rows and their "
-    "sample as y"
-)
+from kernelgrad.compute.backend import CPU
+from kernelgrad.estimators.kernel import BaseKernelEstimator
+from kernelgrad.estimators.support import by_blocks, with_callbacks
+from kernelgrad.families.base import Data
+from kernelgrad.families.unlabelled import RatioSpec
+from kernelgrad.losses import Loss
+from kernelgrad.params import anything, boolean, parameters, real
+from kernelgrad.tasks import RatioSamples, WithoutTargets
+from kernelgrad.types import AnyArray, Float64Array
 
 
 @parameters
-class KernelDensityRatio(BaseUnlabelledEstimator):
+class KernelDensityRatio(BaseKernelEstimator):
     r"""Ratio p/q of two densities from a sample of each, without estimating either.
 
     With ``loss="kl"`` f estimates ``log p/q`` by minimising (Dai et al. 2014, Section 4)
@@ -95,22 +83,16 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
     loss: str | Loss = anything(default="kl", kw_only=False)
     kernel: Any = anything(default="rbf", kw_only=False)
     alpha: float = real(default=1e-4, low=0)
+    device: str = anything(default=CPU)
+    warm_start: bool = boolean(default=False)
 
-    _onnx_kind = "ratio"
-    _task_type = RatioSamples
+    _spec_type = RatioSpec
+    _fixed: ClassVar[dict[str, Any]] = {"fit_intercept": True}
+    if TYPE_CHECKING:  # what fits set
+        samples_: ClassVar[AnyArray]
 
-    def _alpha_for(self, rows: TrainingRows, *, stream: bool = False) -> float:
-        return float(self.alpha)
-
-    _may_keep: ClassVar[dict[str, Check]] = {"samples_": _files.labels}
-    _loss_task = "density_ratio"
-
-    def _make_loss(self) -> Loss:
-        return get_loss(self.loss, task="density_ratio")
-
-    def _dsg_parameters(self) -> dict[str, Any]:
-        # Blocks of 1,024 frequencies were no more accurate and cost twelve times as much.
-        return {"block_size": 256, "batch_size": 8192}
+    def _targets(self) -> WithoutTargets:
+        return WithoutTargets(type(self).__name__, self.loss, RatioSamples, "density_ratio")
 
     @with_callbacks
     def fit(
@@ -145,95 +127,16 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
             which do not change the model. ``history_["validation_score"]`` holds the bound of
             :meth:`score` on them after each iteration. Of a source 20,000 random rows count.
         """
-        given = Given(X, y, sample_weight, denominator)
-        apart = Given(X_val, y_val, sample_weight_val, denominator_val)
-        return self._fit_checked(given, apart)
+        data = Data(X, y, sample_weight, denominator)
+        return self._fit(data, Data(X_val, y_val, sample_weight_val, denominator_val))
 
-    def _all_rows(self, parts: Parts, given: Given, *, fresh: bool) -> TwoSamples:
-        p, q, values = self._two_sources(given, fresh=fresh)
-        if fresh:
-            self.samples_ = values
-        task, arrays = self._learn(p, None), not isinstance(given.X, BatchSource)
-        if arrays:
-            for sample in (p, q):
-                self._check_rows(parts, sample.read(0, sample.n_rows).X)
-        return TwoSamples(p, task, arrays, denominator=TrainingRows(q, task, arrays))
-
-    def _rows_apart(self, parts: Parts, task: Task, given: Given) -> TrainingRows:
-        rng = np.random.default_rng(self._seed)
-        samples = [
-            source.take(TrainingRows(source, task).sample(MAX_VALIDATION_ROWS, rng))
-            for source in self._two_sources(given, fresh=False)[:2]
-        ]
-        X, w = stacked([s.X for s in samples]), np.concatenate([weights_of(s) for s in samples])
-        if self._takes_tables:
-            self._check_rows(parts, X)
-        y = np.repeat([1.0, -1.0], [len(s.rows) for s in samples])
-        return TrainingRows(ArraySource(X, y, w, checked=True), task, encoded=True)
-
-    def _two_sources(
-        self, given: Given, *, fresh: bool
-    ) -> tuple[BatchSource, BatchSource, AnyArray]:
-        """Return the numerator, the denominator and the values that distinguish them."""
-        X, y, sample_weight, denominator = given
-        if denominator is not None and y is not None:
-            raise ValueError(f"{_NEEDS_BOTH}, not both y and denominator.")
-        if isinstance(X, BatchSource) or isinstance(denominator, BatchSource):
-            if not (isinstance(X, BatchSource) and isinstance(denominator, BatchSource)):
-                raise ValueError(
-                    f"{_NEEDS_BOTH}; a BatchSource needs another one as denominator."
-                )
-            if sample_weight is not None:
-                raise ValueError("A BatchSource carries its own weights; leave them out.")
-            self._adopt_source(X, fresh=fresh)
-            self._adopt_source(denominator, fresh=False)
-            task = self._learn(X, None)
-            p = self._encoded_source(X, task if fresh else None)
-            return p, self._encoded_source(denominator), np.array([0, 1])
-        if denominator is not None:
-            X, _ = self._coded(X, None, Reading(fresh))
-            X, Z = self._encode_rows(X, fresh=fresh), self._matrix(denominator)
-            weight = checked_weights(sample_weight, X)
-            return _source(X, weight), _source(Z, np.ones(Z.shape[0])), np.array([0, 1])
-        if y is None:
-            raise ValueError(
-                "requires y to be passed, but the target y is None: " + _NEEDS_BOTH + "."
-            )
-        X, y = self._coded(X, y, Reading(fresh))
-        X = self._encode_rows(X, fresh=fresh)
-        weight, y = checked_weights(sample_weight, X), np.asarray(y)
-        values = np.unique(y[weight > 0])
-        if not fresh:
-            unknown = np.setdiff1d(values, self.samples_)
-            if len(unknown):
-                raise ValueError(
-                    f"y holds {unknown[:5]}, but the samples of the fit are "
-                    f"{self.samples_} (denominator, numerator)."
-                )
-        if len(values) != 2:
-            raise ValueError(
-                f"y must have two distinct values, one per sample, got {len(values)} "
-                f"class(es): {values[:5]}."
-            )
-        p, q = y == values[1], y != values[1]
-        return _source(X[p], weight[p]), _source(X[q], weight[q]), values
-
-    @by_blocks
     def predict(self, X: Any) -> Float64Array:
         """Return the estimated ratio p/q at the rows of `X`, shape (n,); never negative."""
-        return np.asarray(self._ratio_loss.ratio(self._raw(X).ravel()), np.float64)
+        return by_blocks(self._model.predict, X)  # type: ignore[no-any-return]
 
-    @by_blocks
     def decision_function(self, X: Any) -> Float64Array:
         """Return f(X), shape (n,): the log ratio with "kl", else the ratio, not clipped."""
-        return self._raw(X).ravel()
-
-    @property
-    def _ratio_loss(self) -> RatioLoss:
-        check_is_fitted(self, "expansion_")
-        loss = self.loss_
-        assert isinstance(loss, RatioLoss)
-        return loss
+        return by_blocks(self._model.decision, X)  # type: ignore[no-any-return]
 
     def score(
         self, X: Any, y: Any = None, sample_weight: Any = None, *, denominator: Any = None
@@ -245,28 +148,12 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
         the logarithmic losses have their own, in their docstrings, for f clipped at zero.
         Parameters are those of :meth:`fit`; sources are read in chunks.
         """
-        loss = self._ratio_loss
-        given = Given(X, y, sample_weight, denominator)
-        sources = self._two_sources(given, fresh=False)[:2]
-        means = []
-        for sign, source in zip((1.0, -1.0), sources, strict=True):
-            total, weight = 0.0, 0.0
-            for batch in source.chunks():
-                w = weights_of(batch)
-                f = loss.feasible(self.expansion_.raw_prediction(batch.X))
-                total += float(w @ loss.value(np.full(f.shape, sign), f))
-                weight += float(w.sum())
-            if not weight > 0:
-                raise DataError("A sample has no row of positive weight to score on.")
-            means.append(total / weight)
-        return float(loss.bound) - means[0] - means[1]
+        spec, model = self._spec(), self._model
+        assert isinstance(spec, RatioSpec)
+        return spec.score(model, Data(X, y, sample_weight, denominator))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         tags.classifier_tags = ClassifierTags(multi_class=False)
         return tags
-
-
-def _source(X: Matrix, weight: Float64Array) -> ArraySource:
-    return ArraySource(X, np.zeros(X.shape[0]), weight, checked=True)

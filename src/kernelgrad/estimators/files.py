@@ -1,26 +1,41 @@
-"""Estimators to and from model files."""
+"""Fitted estimators to and from model files."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import MutableMapping
-from contextlib import suppress
-from typing import Any
+import os
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
+from kernelgrad.choice import Choice
+from kernelgrad.compute.backend import CPU
+from kernelgrad.families.base import Spec
 from kernelgrad.files import records
-from kernelgrad.files.records import Check, Record, anything
+from kernelgrad.files.records import (
+    Record,
+    anything,
+    check_number,
+    check_numbers,
+    check_text,
+    check_texts,
+    or_none,
+)
 from kernelgrad.functions.expansions import restored_expansion
 from kernelgrad.functions.features import CACHE_BYTES, FeatureStream
-from kernelgrad.kernels import Kernel, describe_kernel, get_kernel, restore_kernel
-from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES, Loss
+from kernelgrad.functions.scaling import MOST_COLUMNS
+from kernelgrad.inputs import Inputs
+from kernelgrad.losses import Loss, get_loss
+from kernelgrad.model import Fit, Model
+from kernelgrad.packing import pack, packed_params, unpack
 from kernelgrad.registry import Registry
-from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, Solver, restored_history
+from kernelgrad.solvers import LINEAR_SOLVERS, Solver, restored_history
 from kernelgrad.tables import Table
 from kernelgrad.types import AnyArray, Contents
-from kernelgrad.validation import CapabilityError, ModelFileError, check_name
+from kernelgrad.validation import CapabilityError, ModelFileError, check_int
 from kernelgrad.version import __version__
+
+if TYPE_CHECKING:
+    from kernelgrad.estimators.base import BaseRowsEstimator
 
 ESTIMATORS: Registry[Any] = Registry(
     {
@@ -30,27 +45,6 @@ ESTIMATORS: Registry[Any] = Registry(
     key="__name__",
 )
 register_estimator = ESTIMATORS.register
-
-
-def numbers(value: Any, name: str) -> None:
-    _array_of(value, name, "biuf")
-    if not np.isfinite(value).all():
-        raise ValueError(f"{name} holds a number that is not finite.")
-
-
-def texts(value: Any, name: str) -> None:
-    _array_of(value, name, "OU")
-
-
-def labels(value: Any, name: str) -> None:
-    _array_of(value, name, "biufOU")
-    if not (len(value) > 1 and bool((value[1:] > value[:-1]).all())):
-        raise ValueError(f"{name} must hold at least two labels that increase, got {value!r}.")
-
-
-def _array_of(value: Any, name: str, kinds: str) -> None:
-    if not isinstance(value, np.ndarray) or value.dtype.kind not in kinds:
-        raise TypeError(f"{name} must be an array, got {value!r}.")
 
 
 def check_registered(estimator: Any) -> None:
@@ -64,162 +58,88 @@ def check_registered(estimator: Any) -> None:
         )
 
 
-def _declared(cls: type, what: str) -> dict[str, Check]:
-    """Return what a class and its bases declare that files hold of fitted attributes."""
-    found: dict[str, Check] = {}
-    for each in reversed(cls.__mro__):
-        found |= vars(each).get(what, {})
-    return found
-
-
-# Parts by what files call them; names of linear solvers are a registry of their own
-_PARTS: dict[str, MutableMapping[str, Any]] = {
-    "loss": LOSSES,
-    "unlabelled loss": UNLABELLED_LOSSES,
-    "linear solver": LINEAR_SOLVERS,
-    "solver": SOLVERS,
-}
-
-
-def pack(value: Any) -> Any:
-    if isinstance(value, Kernel):
-        return {"kernel": describe_kernel(value)}
-    if getattr(value, "part", None) in _PARTS:
-        params = {k: pack(v) for k, v in value.get_params(deep=False).items()}
-        return {"part": value.part, "name": value.name, "params": params}
-    if isinstance(value, dict):  # class weights: keys may be any label
-        return {"pairs": [[_scalar(k), _scalar(v)] for k, v in value.items()]}
-    return {"value": value}
-
-
-def _scalar(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def unpack(packed: Any) -> Any:
-    record = Record(packed, place="parameter")
-    kind = next((k for k in ("pairs", "kernel", "part") if k in record), "value")
-    value = record.take(kind, anything)
-    if kind == "part":
-        return records.registered_part(
-            record, value, _PARTS[check_name(value, _PARTS, "part")], unpack
-        )
-    record.close()
-    if kind == "pairs":
-        return {k: v for k, v in value}
-    return restore_kernel(value) if kind == "kernel" else value
-
-
-def packed_params(estimator: Any) -> dict[str, Any]:
-    """Return the parameters of an estimator as plain values, where they have such a form."""
-    params: dict[str, Any] = {}
-    for name, value in estimator.get_params(deep=False).items():
-        if name in ("callbacks", "engine"):
-            value = None  # live objects of this process
-        elif name == "random_state" and not isinstance(value, int | np.integer | None):
-            value = None  # the seed in use is part of the model
-        elif name == "kernel" and not isinstance(value, str | Kernel):
-            value = get_kernel(value)  # scikit-learn's RBF and Matern have an equal of ours
-        params[name] = pack(value)
-    return params
-
-
-def identity(estimator: Any) -> dict[str, Any]:
-    """Return what must be the same where a fit is resumed, beside the rows.
-
-    Parameters without influence on the model are left out.
-    """
-    told: dict[str, Any] = {}
-    for name, value in packed_params(estimator).items():
-        if name not in ("verbose", "time_limit"):
-            try:
-                told[name] = json.dumps(records.encode_value(value), sort_keys=True)
-            except TypeError:  # not in files
-                it = value["value"]
-                array = isinstance(it, np.ndarray) and it.dtype.kind in "biuf"
-                told[name] = records.contents_digest(({}, {name: it})) if array else repr(it)
-    return {
-        "version": __version__,
-        "estimator": type(estimator).__name__,
-        "parameters": told,
-    }
-
-
 def contents_of(estimator: Any, *, resumable: bool = False) -> Contents:
     """Return what a file holds of a fitted estimator; see ``BaseRowsEstimator.save``."""
-    _check_parameters(estimator)  # a file with others would not load
     header: dict[str, Any] = {
         "estimator": type(estimator).__name__,
         "info": {"written_by": f"kernelgrad {__version__}"} | estimator.model_info(),
-        "params": packed_params(estimator),
-        "fitted": {
-            name: getattr(estimator, name)
-            for what in ("_kept", "_may_keep")
-            for name in _declared(type(estimator), what)
-            if hasattr(estimator, name)
-        },
+        "params": packed_params(estimator.get_params(deep=False)),
     }
-    if not hasattr(estimator, "expansion_"):  # a transformer is its stream
+    if not hasattr(estimator, "_fitted"):  # a transformer is its stream
+        estimator._check_parameters()
         stream = estimator.stream_
-        return header | {"stream": stream.describe()}, dict(stream.scaling.arrays())
-    values, tensors = estimator.expansion_.describe()
+        header |= {"fitted": estimator._file_attributes(), "stream": stream.describe()}
+        return header, dict(stream.scaling.arrays())
+    done: Fit = estimator._fitted
+    spec = _specification(estimator)  # a file with wrong parameters would not load
+    model, choice = done.model, done.choice
+    values, tensors = model.function.describe()
     header |= {
-        "loss": pack(estimator.loss_),
-        "solver": pack(estimator.solver_),
-        "expansion": {"kind": estimator.expansion_.kind} | values,
-        "history": estimator.history_,
+        "fitted": {
+            **{k: v for k, v in model.inputs.attributes().items() if v is not None},
+            **model.task.attributes(),
+            **spec.file_attributes(done),
+            "n_iter_": done.n_iter,
+            "best_iteration_": done.best_iteration,
+            "best_score_": done.best_score,
+            "fit_status_": done.status,
+            "_seed": choice.seed,
+            "_fitted_alpha": choice.alpha,
+            "_medians": model.inputs.medians,
+        },
+        "loss": pack(model.task.loss),
+        "solver": pack(choice.solver),
+        "expansion": {"kind": model.function.kind} | values,
+        "history": done.history,
         "state": None,
         "table": None,
     }
     header["info"]["resumable"] = resumable
     if resumable:
-        if not hasattr(estimator, "_state"):
+        if done.state is None:
             raise ValueError(
                 "This model was loaded from a file without the solver's state; save it with "
                 "resumable=False, or fit it again."
             )
-        values, arrays = estimator.solver_.state_arrays(estimator._state)
-        header["state"] = values
+        header["state"], arrays = choice.solver.state_arrays(done.state)
         tensors |= records.prefixed("state", arrays)
-    if estimator._table is not None:
-        header["table"], arrays = estimator._table.describe()
+    if model.inputs.table is not None:
+        header["table"], arrays = model.inputs.table.describe()
         tensors |= records.prefixed("table", arrays)
-    values, arrays = estimator._extra_arrays()
-    header["extra"] = values
+    header["extra"], arrays = spec.describe(done)
     return header, tensors | records.prefixed("extra", arrays)
 
 
-def _unfitted(name: str, params: dict[str, Any]) -> Any:
+def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
+    """Return the estimator that :func:`contents_of` described."""
+    record = Record(*_without_removed(header, tensors))
+    name, params = record.take("estimator", check_text), record.part("params")
     if name not in ESTIMATORS:
         raise ModelFileError(
             f"The file holds a {name!r}, which is not registered here; import the module that "
             "registers it, then load again."
         )
-    return ESTIMATORS[name](**{k: unpack(v) for k, v in params.items()})
-
-
-def _check_parameters(estimator: Any) -> None:
-    """Raise unless the parameters are those of a fit, perhaps on another machine."""
-    with suppress(CapabilityError):
-        estimator._check_parameters()
-
-
-def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
-    record = Record(*_without_removed(header, tensors))
-    name, params = record.take("estimator", records.check_text), record.part("params")
-    estimator = _unfitted(name, params.values)
-    _check_parameters(estimator)
+    estimator = ESTIMATORS[name](**{k: unpack(v) for k, v in params.values.items()})
     record.part("info")
-    _restore_fitted(estimator, record.part("fitted"))
+    fitted = record.part("fitted")
     limit = estimator.memory_limit
     cache = CACHE_BYTES if limit is None else int(limit) // 4
+    n = fitted.take("n_features_in_", partial(check_int, low=1, high=MOST_COLUMNS))
+    names = fitted.take("feature_names_in_", or_none(check_texts), None)
+    medians = fitted.take("_medians", or_none(check_numbers), None)
+    for what, values in (("feature_names_in_", names), ("_medians", medians)):
+        if values is not None and len(values) != n:
+            raise fitted.error(f"holds {len(values)} entries of {what} for {n} columns")
+    inputs = Inputs(name, n, names, medians=medians)
     if "stream" in record:
+        estimator._check_parameters()
         home = record.beside("stream")
-        record.sizes["d"] = estimator.n_features_in_
-        estimator._set_stream(FeatureStream.restore(home, cache))
+        record.sizes["d"] = n
+        estimator._restore_stream(inputs, FeatureStream.restore(home, cache), fitted)
         home.close()
+        fitted.close()
     else:
-        _restore_model(estimator, record, cache)
+        _restore_fit(estimator, record, fitted, inputs, cache)
     record.close()
     return estimator
 
@@ -235,47 +155,125 @@ def _without_removed(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Co
     return header | {"params": params}, tensors
 
 
-def _restore_fitted(estimator: Any, record: Record) -> None:
-    for name, check in _declared(type(estimator), "_kept").items():
-        setattr(estimator, name, record.take(name, check))
-    for name, check in _declared(type(estimator), "_may_keep").items():
-        if name in record:
-            setattr(estimator, name, record.take(name, check))
-    record.close()
-    n = estimator.n_features_in_
-    for name in ("feature_names_in_", "_medians"):
-        found = getattr(estimator, name, None)
-        if found is not None and len(found) != n:
-            raise record.error(f"holds {len(found)} entries of {name} for {n} columns")
+def _specification(estimator: Any) -> Spec:
+    """Return that of the parameters, perhaps of a fit on another machine with a device."""
+    try:
+        return estimator._spec()  # type: ignore[no-any-return]
+    except CapabilityError:
+        params = estimator.get_params(deep=False) | {"device": CPU}
+        return type(estimator)(**params)._spec()  # type: ignore[no-any-return]
 
 
-def _restore_model(estimator: Any, record: Record, cache: int) -> None:
+def _restore_fit(
+    estimator: Any, record: Record, fitted: Record, inputs: Inputs, cache: int
+) -> None:
+    spec, parts = _specification(estimator), {}
     for name, cls in (("loss", Loss), ("solver", Solver)):
-        value = unpack(record.take(name, anything))
-        if not isinstance(value, cls):
-            raise record.error(f"holds {value!r} as its {name}")
-        setattr(estimator, f"{name}_", value)
-    estimator._check_restored()
+        parts[name] = unpack(record.take(name, anything))
+        if not isinstance(parts[name], cls):
+            raise record.error(f"holds {parts[name]!r} as its {name}")
+    task = spec.targets.task_type.restore(fitted, parts["loss"], inputs.owner)
+    loss = get_loss(task.loss, task=spec.targets.kind)
+    if loss.n_outputs not in (None, task.n_outputs):
+        raise ValueError(f"{loss!r} does not have {task.n_outputs} outputs.")
     columns, state = (record.take(name, anything, None) for name in ("table", "state"))
-    table, resumed, extra = (record.part(name) for name in ("table", "state", "extra"))
+    arrays, resumed, extra = (record.part(name) for name in ("table", "state", "extra"))
     if columns is not None:
-        estimator._table = Table.restore(columns, table, estimator.n_features_in_)
-    table.close()
-    record.sizes |= {"C": estimator._task().n_outputs, "d": estimator._width}
-    expansion = record.beside("expansion")
-    function = restored_expansion(expansion, cache)
-    estimator._set(estimator._function_attributes(function))
-    told = {"solver": estimator.solver_.name, "solver_reason": "not in the file"}
+        inputs = replace(inputs, table=Table.restore(columns, arrays, inputs.n_features))
+    arrays.close()
+    inputs = replace(inputs, pairwise=spec.is_pairwise)
+    record.sizes |= {"C": task.n_outputs, "d": inputs.width}
+    function = restored_expansion(record.beside("expansion"), cache)
     history = restored_history(record.part("history"))
-    estimator.history_ = history | {k: v for k, v in told.items() if k not in history}
-    estimator._restore_extra(extra)
-    extra.close()
+    solver = parts["solver"]
+    history = {"solver": solver.name, "solver_reason": "not in the file"} | history
+    alpha = fitted.take("_fitted_alpha", check_number)
+    fitted.take("alpha_", check_number, None)  # files of 0.2 hold it twice
+    seed = fitted.take("_seed", partial(check_int, high=2**32))
+    choice = Choice(
+        seed, solver, history["solver_reason"], alpha=alpha, max_iter=estimator.max_iter
+    )
+    n_iter = fitted.take("n_iter_", check_int)
     if state is not None:
-        kernel, alpha = estimator._make_parts().kernel, estimator._fitted_alpha
-        problem = estimator._problem(kernel, estimator.loss_, function.n_outputs, alpha)
-        estimator._state = estimator.solver_.restore(problem, state, resumed.arrays)
-        found = estimator._state.iteration
-        if found != estimator.n_iter_:
-            raise record.error(f"holds a state of {found} iterations, not {estimator.n_iter_}")
+        problem = spec.make_problem(task, inputs, seed, alpha, spec.resources())
+        state = solver.restore(problem, state, resumed.arrays)
+        if state.iteration != n_iter:
+            raise record.error(f"holds a state of {state.iteration} iterations, not {n_iter}")
     elif resumed.arrays:
         raise record.error("holds arrays of a state that it does not have")
+    done = Fit(
+        Model(inputs, task, function), choice, state, history,
+        fitted.take("fit_status_", check_text), n_iter,
+        fitted.take("best_iteration_", check_int),
+        fitted.take("best_score_", or_none(check_number)),
+    )  # fmt: skip
+    done = spec.restore(done, fitted, extra)
+    fitted.close()
+    extra.close()
+    estimator._set(spec, done)
+
+
+def save(model: Any, path: str | os.PathLike[str], *, key: bytes | None = None) -> None:
+    """Write a fitted estimator of this package to a model file, as its ``save`` does.
+
+    Parameters
+    ----------
+    model : fitted estimator of this package
+    path, key
+        As in :meth:`KernelClassifier.save`.
+
+    Raises
+    ------
+    TypeError
+        The model is no estimator of this package, such as a pipeline or a search.
+
+    Examples
+    --------
+    >>> import kernelgrad
+    >>> model = kernelgrad.LinearRegressor().fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0])
+    >>> kernelgrad.save(model, "line.kgm")
+    >>> kernelgrad.load("line.kgm")
+    LinearRegressor()
+    """
+    if not any(isinstance(model, cls) for cls in ESTIMATORS.values()):
+        raise TypeError(
+            "A model file holds an estimator of this package, but this is a "
+            f"{type(model).__name__}; write a pipeline with skops, and of a search save the "
+            "best_estimator_."
+        )
+    model.save(path, key=key)
+
+
+def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> BaseRowsEstimator:
+    """Load a model that ``save`` wrote; never executes code from the file.
+
+    Names, types, shapes, ranges and indices are checked before they are used. A valid file is
+    not necessarily the one that was saved, as anyone who can write to its folder can replace
+    it; a signature prevents this.
+
+    Parameters
+    ----------
+    path : str or path-like
+    key : bytes or None, default=None
+        The secret with which the file must be signed, by ``save(path, key=key)``; with None
+        signatures are ignored.
+
+    Returns
+    -------
+    KernelClassifier, KernelRegressor, or any other estimator of this package
+        Predictions are identical to those of the saved model.
+
+    Raises
+    ------
+    ModelFileError
+        The file is foreign, truncated, altered, of a newer version, not signed under the key,
+        or uses a loss, kernel or solver that is not registered.
+    """
+    header, arrays = records.read_container(path, key=key)
+    with records.restoring(path):
+        if "object" in header:
+            raise ModelFileError(
+                "The file holds a pipeline of scikit-learn, which only kernelgrad 0.2 reads; "
+                "load it there, and write it with skops instead."
+            )
+        return cast("BaseRowsEstimator", restored(header, arrays))

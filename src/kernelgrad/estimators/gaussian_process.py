@@ -3,45 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, overload
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 
-from kernelgrad.compute.compiling import clock
-from kernelgrad.compute.threads import over_tiles, single_threaded_blas
-from kernelgrad.data import ArraySource, BatchSource
-from kernelgrad.data.memory import rows_nbytes, usable_memory
-from kernelgrad.estimators import posterior
-from kernelgrad.estimators.hyperparameters import VARIANCES, hyperparameters
+from kernelgrad.data import BatchSource
 from kernelgrad.estimators.kernel import BaseKernelEstimator
-from kernelgrad.estimators.plan import Choice, Given, Parts, Plan
-from kernelgrad.estimators.posterior import PosteriorOperator
-from kernelgrad.estimators.support import as_numpy, is_auto
-from kernelgrad.exceptions import CapabilityError, ModelFileError
-from kernelgrad.files.records import Check, Record, check_number, or_none
-from kernelgrad.functions.expansions import SupportExpansion
-from kernelgrad.functions.scaling import UNITS
-from kernelgrad.kernels import get_kernel
+from kernelgrad.estimators.support import exported
+from kernelgrad.families.process import ProcessSpec
+from kernelgrad.inputs import as_numpy
 from kernelgrad.params import anything, boolean, integer, parameters, real
-from kernelgrad.search.evidence import Evidence, has_rule
-from kernelgrad.search.metric import smoothness
-from kernelgrad.solvers import DSG, DirectSolve, Solver, TrainBatch
-from kernelgrad.solvers.direct import SymmetricMatrix, direct_bytes, kernel_matrix
-from kernelgrad.solvers.loop import check_entries
-from kernelgrad.tasks import ScaledColumn
-from kernelgrad.training_rows import TrainingRows
-from kernelgrad.types import AnyArray, Float64Array, Matrix
-from kernelgrad.validation import check_int, check_name, check_real
+from kernelgrad.tasks import ColumnTargets
+from kernelgrad.types import Float64Array
 
-_TEST_ROWS = 1024  # rows of one group of predict(return_std=True) by random features
-_DIRECT_ROWS = 8192  # rows up to which a factorisation takes seconds and half a GiB
 _No: TypeAlias = Literal[False]
 _Yes: TypeAlias = Literal[True]
 
@@ -153,218 +130,17 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
     variance: str = anything(default="per_point")
     max_iter: int = integer(default=60, low=1)
 
+    _spec_type = ProcessSpec
+
     if TYPE_CHECKING:  # what fits set
+        log_marginal_likelihood_: ClassVar[float | None]
+        noise_variance_: ClassVar[float]
+        signal_variance_: ClassVar[float]
         y_mean_: ClassVar[float]
         y_scale_: ClassVar[float]
 
-    _kept: ClassVar[dict[str, Check]] = {
-        "alpha_": partial(check_real, low=0.0),
-        "signal_variance_": partial(check_real, low=0.0),
-        "y_mean_": check_real,
-        "y_scale_": partial(check_real, low=0.0, low_open=True),
-    }
-    _may_keep: ClassVar[dict[str, Check]] = {
-        "noise_variance_": partial(check_real, low=0.0),
-        "log_marginal_likelihood_": or_none(check_number),
-    }
-    _loss_task = "regression"
-    _onnx_kind = "process"
-    _y_numeric = True
-    _tells_alpha = True
-    _sees_outliers = (True, False, UNITS)  # the search of bandwidths follows them
-
-    def _make_parts(self) -> Parts:
-        check_name(self.variance, ("per_point", "operator"), "variance estimator")
-        if isinstance(self.metric, str):
-            check_name(self.metric, ("auto", "diagonal"), "metric")
-        elif self.metric is not None:
-            raise TypeError(f"metric must be 'auto', 'diagonal' or None, got {self.metric!r}.")
-        if self._is_precomputed:
-            raise CapabilityError(
-                "kernel='precomputed' does not tell k(x, x) at new rows, which the variance "
-                "needs; give a kernel by name, object or function."
-            )
-        kernel = get_kernel(
-            self.kernel,
-            gamma="median" if is_auto(self.gamma) else self.gamma,
-            bandwidth_factor=self.bandwidth_factor,
-        )
-        if self.metric == "diagonal" and (
-            not is_auto(self.gamma) or not has_rule(kernel) or smoothness(kernel) is None
-        ):
-            raise ValueError(
-                "metric='diagonal' finds a bandwidth for each column: it needs gamma='auto' "
-                "and the kernel 'rbf', or 'matern' with nu .5, 1.5 or 2.5, without a gamma of "
-                "its own; take metric=None."
-            )
-        return Parts(kernel, self._make_solver())
-
-    def _make_solver(self, auto: Solver[Any] | None = None) -> Solver[Any]:
-        solver = super()._make_solver(auto)
-        if not isinstance(solver, DSG | DirectSolve):
-            raise CapabilityError(
-                f"solver {solver.name!r} gives no posterior variance; use direct, dsg, udsg or "
-                "cdsg."
-            )
-        if isinstance(solver, DirectSolve) and self.variance == "operator":
-            raise CapabilityError(
-                "variance='operator' needs random features; use solver='dsg', or leave out "
-                "the variance for the exact one."
-            )
-        return solver
-
-    def _dsg_parameters(self) -> dict[str, Any]:
-        # A variance to a few per cent takes larger blocks, whose inverse covariances are less
-        # biased, and more damped steps (measured on 500 and 2,048 rows).
-        return {"block_size": 512, "batch_size": 8192, "damping": 3.0}
-
-    def _automatic(self, parts: Parts, rows: TrainingRows, *, stream: bool) -> Choice:
-        n = rows.source.n_rows
-        if self.variance == "operator":
-            why = "variance='operator' is of random features"
-        elif not rows.in_memory:
-            why = "the rows are on disk"
-        elif n > _DIRECT_ROWS:
-            why = f"there are more than {_DIRECT_ROWS:,} rows"
-        elif direct_bytes(n, 1, rows_nbytes(rows.source)) > usable_memory(self.memory_limit):
-            why = "the kernel matrix does not fit in memory"
-        else:
-            why = f"the posterior of up to {_DIRECT_ROWS:,} rows is a closed form"
-            return self._make_solver(DirectSolve()), why
-        return self._make_solver(DSG()), why
-
-    def _learn(
-        self, targets: AnyArray | BatchSource, declared: AnyArray | None
-    ) -> ScaledColumn:
-        return ScaledColumn()
-
-    def _task(self) -> ScaledColumn:
-        return ScaledColumn(self.y_mean_, self.y_scale_)
-
-    def _fit(self, parts: Parts, given: Given, apart: Given) -> TrainingRows:
-        rows = super()._fit(parts, given, apart)
-        source = rows.source
-        if isinstance(source, ArraySource) and source.in_memory:
-            kept = source.read(0, source.n_rows)  # copied: callers may change theirs
-            y, weight = (None if a is None else a.copy() for a in (kept.y, kept.sample_weight))
-            source = ArraySource(kept.X.copy(), y, weight, checked=True)
-        self._source: BatchSource | None = source
-        self._encoded = rows.encoded
-        self._operator: PosteriorOperator | None = None
-        self._factored: SymmetricMatrix | None = getattr(self._state, "matrix", None)
-        self._ridge: float | None = None if self._factored is None else self._factored.ridge
-        self.log_marginal_likelihood_ = self._likelihood()
-        if self.variance == "operator":
-            with single_threaded_blas():
-                stream, batches = self.expansion_.stream, self._posterior_batches()
-                self._operator = PosteriorOperator._fitted(
-                    stream, batches, self.alpha_, self._seed
-                )
-            self._source = None
-        return rows
-
-    def _plan(self, parts: Parts, rows: TrainingRows, chosen: Choice, *, warm: bool) -> Plan:
-        """Scale the targets and find what is "auto": rows are in their final order now."""
-        start = clock()
-        task, varies = ScaledColumn.learn(rows.source.chunks(), self.normalize_y)
-        self._set(task.attributes())
-        rows = replace(rows, task=task)
-        scaling, kernel, told = self._searched(
-            lambda: hyperparameters(self, parts.kernel, rows, varies),
-            dict.fromkeys(VARIANCES, partial(check_real, low=0.0)) | {"tried": check_entries},
-        )
-        tried = told.pop("tried")
-        self._set(told)
-        plan = super()._plan(replace(parts, kernel=kernel), rows, chosen, warm=warm)
-        exact = isinstance(plan.solver, DirectSolve)
-        problem = replace(plan.problem, posterior=exact, scaling=scaling)
-        found = {"search": tried} if tried else {}
-        return replace(plan, problem=problem, found=found, seconds=clock() - start)
-
-    def _alpha_for(self, rows: TrainingRows, *, stream: bool = False) -> float:
-        task = rows.task
-        assert isinstance(task, ScaledColumn)
-        return float(self.noise_variance_ / (self.signal_variance_ * task.total))
-
-    def _likelihood(self) -> float | None:
-        """Return the logarithm of the likelihood of all rows, None without a factor."""
-        if self._factored is None:
-            return None
-        _, y, weight, _ = self._rows_of_posterior()
-        scale = self.y_scale_**2
-        noise, signal = self.noise_variance_ / scale, self.signal_variance_ / scale
-        encoded = self._task().encode(y)[:, 0].astype(np.float64)
-        evidence = Evidence(encoded, weight, noise, signal)
-        square = float(evidence.y @ cast("Any", self._state).coef[:, 0])
-        value = evidence.likelihood(square, self._factored.log_determinant(), noise / signal)
-        return value - evidence.total * float(np.log(self.y_scale_))
-
-    def _kept_rows(self) -> TrainingRows:
-        """Return the training rows, which a model from a file or an operator may not have."""
-        assert self._source is not None
-        return TrainingRows(self._source, self._task(), self._encoded)
-
-    @property
-    def _exact(self) -> bool:
-        return isinstance(self.expansion_, SupportExpansion)
-
-    def _rows_of_posterior(self) -> tuple[Matrix, AnyArray, Float64Array, Any]:
-        assert isinstance(self._source, ArraySource)
-        return self._kept_rows().usable(self._source.read(0, self._source.n_rows))
-
-    def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()
-        return state | {"_factored": None}  # made again from the rows
-
-    def _extra_arrays(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        if self._operator is not None:
-            theta = self._operator.theta
-            return {"n_blocks": self._operator.n_blocks}, {"theta": theta}
-        if not isinstance(self._source, ArraySource) or not self._source.in_memory:
-            return {}, {}  # a file, memory map or stream is no part of a model file
-        X, y, weight, _ = self._rows_of_posterior()
-        arrays = {"y": y, "weight": weight}
-        if sp.issparse(X):
-            arrays |= {"data": X.data, "indices": X.indices, "indptr": X.indptr}
-        else:
-            arrays["X"] = X
-        return {"n_rows": len(y), "ridge": self._ridge}, arrays
-
-    def _restore_extra(self, record: Record) -> None:
-        self._source, self._operator, self._encoded = None, None, True
-        self._factored = None
-        self._ridge = record.take("ridge", or_none(partial(check_real, low=0.0)), None)
-        if not hasattr(self, "noise_variance_"):  # 0.1.0: variances of scaled targets
-            self.signal_variance_ *= self.y_scale_**2
-            self.noise_variance_ = float(self.noise_variance) * self.y_scale_**2
-            self.log_marginal_likelihood_ = None
-        if "n_blocks" in record:
-            theta = record.array("theta", "features", "features")
-            n_blocks = record.take("n_blocks", check_int)
-            stream = self.expansion_.stream
-            if n_blocks * stream.planes * posterior.OPERATOR_BLOCK > len(theta):
-                raise record.error(f"holds less than {n_blocks} blocks of the operator")
-            self._operator = PosteriorOperator._of(stream, n_blocks, self.alpha_, self._seed)
-            self._operator.n_blocks = n_blocks
-            self._operator.theta = np.asarray(theta, np.float32)
-        elif "n_rows" in record:
-            record.sizes["n"] = record.take("n_rows", check_int)
-            if "X" in record:
-                X = record.array("X", "n", "d", kinds="biuf")
-            else:
-                X = record.csr("", "n", self._width)
-            y, weight = (
-                record.array("y", "n", kinds="biuf"),
-                record.array("weight", "n", least=0),
-            )
-            self._source = ArraySource(X, y, weight, checked=True)
-
-    def _posterior_batches(self) -> Iterator[TrainBatch]:
-        """Yield training rows for the variance; the same batch where all rows fit in one."""
-        batches, _ = self._kept_rows().batches(self.solver_, self._seed, 0)
-        return (train for train, _ in batches)
-
-    # -- prediction --------------------------------------------------------------------
+    def _targets(self) -> ColumnTargets:
+        return ColumnTargets(type(self).__name__, "squared")
 
     @overload
     def predict(
@@ -408,119 +184,21 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         """
         if return_std and return_cov:
             raise ValueError("Ask for return_std or return_cov, not both.")
-        raw = self._raw(X).ravel()
-        mean = self.y_mean_ + self.y_scale_ * raw
+        model = self._model
+        mean = model.predict(X)
         if not (return_std or return_cov):
             return mean
         if isinstance(X, BatchSource):
             raise ValueError("Variances of a BatchSource are not available; give arrays.")
-        X = self._matrix(X)
-        signal = self.signal_variance_
-        noise = self.noise_variance_ if include_noise else 0.0
+        posterior = model.posterior
+        assert posterior is not None
+        rows = model.inputs.read(X)
+        noise = posterior.noise if include_noise else 0.0
         if return_cov:
-            covariance = signal * self._covariance(X)
+            covariance = posterior.covariance(rows)
             covariance[np.diag_indices(len(mean))] += noise
             return mean, covariance
-        return mean, np.sqrt(signal * np.maximum(self._variance(X), 0.0) + noise)
-
-    def _variance(self, X: Matrix) -> Float64Array:
-        """Return ``k(x, x) - A(x, x)``, shape (m,)."""
-        if self._operator is not None:
-            prior = self.kernel_.diag(self.expansion_.stream.scaling.apply(X))
-            with single_threaded_blas():
-                return np.asarray(prior - self._operator.explained_variance(X), np.float64)
-        m = X.shape[0]
-        if self._exact:
-            prior = self.kernel_.diag(self.expansion_.exact.scaling.apply(X))
-            explained = np.empty(m)
-
-            def task(columns: slice, Z: Float64Array) -> None:
-                explained[columns] = (Z * Z).sum(axis=0)
-
-            self._explain(X, task)
-            return np.asarray(prior - explained)
-        parts = [
-            np.diag(self._covariance(X[start : start + _TEST_ROWS]))
-            for start in range(0, m, _TEST_ROWS)
-        ]
-        return np.concatenate(parts)
-
-    def _covariance(self, X: Matrix) -> Float64Array:
-        """Return ``k(X, X) - A(X, X)``, symmetric, shape (m, m)."""
-        if self._operator is not None:
-            raise CapabilityError(
-                'variance="operator" gives no covariance; fit with variance="per_point".'
-            )
-        if self._source is None:
-            raise CapabilityError(
-                "This model was loaded from a file without its training rows, which the "
-                'variance needs; fit with variance="operator", or fit again.'
-            )
-        if self._exact:
-            half = np.empty((self._source.n_rows, X.shape[0]))
-
-            def task(columns: slice, Z: Float64Array) -> None:
-                half[:, columns] = Z
-
-            self._explain(X, task)
-            with single_threaded_blas():
-                explained = half.T @ half
-            scaled = self.expansion_.exact.scaling.apply(X)
-            return self._difference(scaled, explained)
-        stream = self.expansion_.stream
-        fits = self._source.n_rows <= self.solver_.resolve_batch_size(self._source.n_rows)
-        problem = self._problem(stream.kernel, self.loss_, 1, self.alpha_)
-        problem = replace(problem, fixed_rows=fits)
-        with single_threaded_blas():
-            explained = posterior.explained_covariance(
-                self.solver_, problem, stream, self._posterior_batches, X, self.n_iter_
-            )
-        return self._difference(stream.scaling.apply(X), explained)
-
-    def _difference(self, scaled: Matrix, explained: Float64Array) -> Float64Array:
-        covariance = self.kernel_.pairwise(scaled, scaled) - explained
-        return np.asarray((covariance + covariance.T) / 2, np.float64)
-
-    def _explain(self, X: Matrix, take: Callable[[slice, Float64Array], None]) -> None:
-        """Hand over ``L^-1 S k(rows, x)`` for some rows x of `X` at a time, in any order."""
-        exact = self.expansion_.exact
-        if self._ridge is None:  # time was up before the first factorisation: the prior
-            take(slice(None), np.zeros((1, X.shape[0])))
-            return
-        kept, _, weight, _ = self._rows_of_posterior()
-        with single_threaded_blas():
-            rows, new = exact.prepare(kept), exact.prepare(X)
-            if self._factored is None:
-                assert self._ridge is not None
-                matrix = kernel_matrix(exact, rows)
-                try:
-                    matrix.factor(np.sqrt(weight / weight.mean()), self._ridge)
-                except np.linalg.LinAlgError:
-                    raise ModelFileError(
-                        "The training rows in the model file have no positive definite kernel "
-                        f"matrix plus {self._ridge:g}: it was altered or written on another "
-                        "machine; fit again for variances."
-                    ) from None
-                self._factored = matrix
-            matrix = self._factored
-
-            def task(a: int, b: int) -> None:
-                block = exact.values(rows, new.take(slice(a, b)))
-                take(slice(a, b), matrix.half_solve(matrix.scale[:, None] * block))
-
-            over_tiles(X.shape[0], 128, task)
-
-    def _half_inverse(self) -> Float64Array:
-        """Return the matrix H of ``explained variance = |H k(rows, x)|^2``, (n, n)."""
-        if not self._exact or self._ridge is None:
-            raise CapabilityError(
-                "The standard deviation has a closed form after solver='direct' only; export "
-                "the mean alone, or fit with that solver."
-            )
-        self._explain(self._rows_of_posterior()[0][:1], lambda *_: None)  # factors if need be
-        matrix = cast("SymmetricMatrix", self._factored)
-        with single_threaded_blas():
-            return matrix.half_solve(np.diag(matrix.scale))
+        return mean, np.sqrt(posterior.variance(rows) + noise)
 
     def to_onnx(self, path: str | os.PathLike[str] | None = None, *, std: bool = False) -> Any:
         """Return the fitted model as an ONNX model, as :meth:`KernelRegressor.to_onnx`.
@@ -533,7 +211,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
             Whether the model also returns the standard deviation of f: for ``solver="direct"``
             only, else CapabilityError; the model then holds ``8 n^2`` bytes for n rows.
         """
-        return self._to_onnx(path, std=std)
+        return exported(self._model, path, std=std)
 
     def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Float64Array:
         """Return functions drawn from the posterior at the rows of `X`, shape (m, n_samples).

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import numpy as np
 from sklearn.base import OutlierMixin
-from sklearn.utils.validation import check_is_fitted
 
-from kernelgrad.compute.rng import draws
-from kernelgrad.estimators.blocks import by_blocks
-from kernelgrad.estimators.kernel import BaseUnlabelledEstimator
-from kernelgrad.estimators.plan import Given, Parts
-from kernelgrad.estimators.support import available_if, can_stream, is_auto
-from kernelgrad.kernels import Kernel, get_kernel
-from kernelgrad.losses import Loss, OneClass, get_loss
-from kernelgrad.params import anything, integer, parameters
-from kernelgrad.solvers import DSG, Solver
-from kernelgrad.tasks import Novelty
-from kernelgrad.training_rows import MAX_VALIDATION_ROWS, TrainingRows
+from kernelgrad.compute.backend import CPU
+from kernelgrad.estimators.kernel import BaseKernelEstimator
+from kernelgrad.estimators.support import available_if, by_blocks, can_stream
+from kernelgrad.families.base import Data
+from kernelgrad.families.unlabelled import NoveltySpec
+from kernelgrad.losses import OneClass
+from kernelgrad.params import anything, boolean, integer, parameters
+from kernelgrad.tasks import Novelty, WithoutTargets
 from kernelgrad.types import Float64Array, IntArray
-from kernelgrad.validation import CapabilityError
 
 
 @parameters
-class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
+class KernelNoveltyDetector(OutlierMixin, BaseKernelEstimator):
     r"""One-class support vector machine on data too large for kernel matrices.
 
     Finds the function f and the level tau of the paper's novelty detection (Section 4),
@@ -95,45 +89,21 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
     gamma: float | str = anything(default="auto")
     tau: str = anything(default="quantile")
     max_iter: int = integer(default=100, low=1)
+    device: str = anything(default=CPU)
+    warm_start: bool = boolean(default=False)
 
     if TYPE_CHECKING:  # what fits set
         offset_: ClassVar[float]
 
-    _onnx_kind = "novelty"
-    _task_type = Novelty
+    _spec_type = NoveltySpec
+    _fixed: ClassVar[dict[str, Any]] = {"fit_intercept": True}
 
-    def _named(self, gamma: Any) -> Kernel:
-        if not is_auto(gamma):
-            return super()._named(gamma)
-        width = 0.5 * float(self.bandwidth_factor)
-        return get_kernel(self.kernel, gamma="median", bandwidth_factor=width)
+    def _targets(self) -> WithoutTargets:
+        loss = OneClass(self.nu, tau=self.tau)
+        return WithoutTargets(type(self).__name__, loss, Novelty, "novelty")
 
-    def _alpha_for(self, rows: TrainingRows, *, stream: bool = False) -> float:
-        return float(self.nu)  # the objective's own scale: another alpha rescales f and tau
-
-    _loss_task = "novelty"
-
-    def _make_loss(self) -> Loss:
-        return get_loss(OneClass(self.nu, tau=self.tau), task="novelty")
-
-    def _make_solver(self, auto: Solver[Any] | None = None) -> Solver[Any]:
-        solver = super()._make_solver(auto)
-        if self.tau == "steps" and not isinstance(solver, DSG):
-            raise CapabilityError(
-                f"tau='steps' is for the dsg family, not for solver {solver.name!r}; leave "
-                "tau='quantile', or give solver='dsg'."
-            )
-        return solver
-
-    def _dsg_parameters(self) -> dict[str, Any]:
-        # Blocks of four times as many frequencies change no score and cost four times as much.
-        return {
-            "preconditioned": False, "step_size": 1.0 / float(self.nu), "decay": 2.0,
-            "momentum": 0.0, "average": None, "block_size": 256, "batch_size": 8192,
-        }  # fmt: skip
-
-    def _fit_checked(self, given: Given, apart: Given) -> Self:
-        return super()._fit_checked(given._replace(y=None), apart)  # there for the API's sake
+    def _fit(self, data: Data, validation: Data) -> Self:
+        return super()._fit(data._replace(y=None), validation)  # y is there for the API's sake
 
     @available_if(can_stream)
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -143,49 +113,14 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
         """
         return self._partial_fit(X, None, sample_weight)
 
-    def _settled(self, expansion: Any, rows: TrainingRows) -> Any:
-        if self.tau == "steps":
-            return expansion
-        n, at = rows.source.n_rows, rows.train
-        if n > MAX_VALIDATION_ROWS:
-            rng = draws(self._seed, 0x6C766C)
-            at = np.sort(rng.choice(n, MAX_VALIDATION_ROWS, replace=False))
-        X, _, weight, _ = rows.usable(rows.source.take(at))
-        loss = rows.task.loss
-        assert isinstance(loss, OneClass)
-        expansion = expansion.copy()  # the solver goes on with a level of its own
-        expansion.intercept = np.zeros(1)
-        if len(weight):
-            expansion.intercept = -loss.level(expansion.raw_prediction(X), weight)
-        elif hasattr(self, "offset_"):  # no row that counts: the level stays
-            expansion.intercept = np.array([-self.offset_])
-        return expansion
-
-    def _check_continuation(self, parts: Parts) -> None:
-        before = self.loss_.nu if hasattr(self, "_state") else self.nu
-        if float(before) != float(self.nu):
-            raise ValueError(
-                f"nu changed from {before!r} to {self.nu!r} in the middle of a fit; set it "
-                "back, or fit a new estimator."
-            )
-        super()._check_continuation(parts)
-
-    def _function_attributes(self, expansion: Any) -> dict[str, Any]:
-        offset = -float(expansion.intercept[0])
-        return super()._function_attributes(expansion) | {"offset_": offset}
-
-    @by_blocks
     def decision_function(self, X: Any) -> Float64Array:
         """Return ``f(X) - offset_``, shape (n,): negative for outliers."""
-        return self._raw(X).ravel()
+        return by_blocks(self._model.decision, X)  # type: ignore[no-any-return]
 
-    @by_blocks
     def score_samples(self, X: Any) -> Float64Array:
         """Return ``f(X)``, shape (n,): the smaller, the more abnormal."""
-        return np.asarray(self.decision_function(X) + self.offset_)
+        return self.decision_function(X) + self.offset_
 
-    @by_blocks
     def predict(self, X: Any) -> IntArray:
         """Return +1 for ordinary rows and -1 for outliers, shape (n,)."""
-        check_is_fitted(self, "expansion_")
-        return np.where(self.decision_function(X) >= 0, 1, -1)
+        return by_blocks(self._model.predict, X)  # type: ignore[no-any-return]

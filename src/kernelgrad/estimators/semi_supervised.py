@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils import _safe_indexing, check_consistent_length
 from sklearn.utils.validation import check_is_fitted
 
-from kernelgrad import losses
-from kernelgrad.calibration import keep_argmax, sigmoid_proba
-from kernelgrad.data import ArraySource, Batch, BatchSource
-from kernelgrad.estimators import partly_labelled, support
-from kernelgrad.estimators.blocks import by_blocks
+from kernelgrad import partly_labelled
+from kernelgrad.data import BatchSource
 from kernelgrad.estimators.classifier import BaseClassifier, can_tell_proba
-from kernelgrad.estimators.folds import cross_validate
 from kernelgrad.estimators.kernel import BaseKernelEstimator
-from kernelgrad.estimators.partly_labelled import (
-    NO_LABEL,
-    MarkedClassification,
-    SemiSupervisedRows,
-)
-from kernelgrad.estimators.plan import Choice, Given, Parts, Plan, Posed, Reading
-from kernelgrad.estimators.support import as_numpy, available_if, can_stream, with_callbacks
-from kernelgrad.estimators.warnings import warn_caller, warn_of_drift
-from kernelgrad.files.records import Check, Record, check_number
-from kernelgrad.kernels import Kernel
+from kernelgrad.estimators.support import available_if, can_stream, with_callbacks
+from kernelgrad.families.base import Data
+from kernelgrad.families.semi_supervised import SemiSupervisedSpec
+from kernelgrad.inputs import as_numpy
 from kernelgrad.losses import Loss, UnlabelledLoss
 from kernelgrad.params import anything, boolean, integer, parameters, real
-from kernelgrad.solvers import DSG, CachedBlockDescent, Problem, Solver, get_solver
-from kernelgrad.solvers.loop import check_numbers
-from kernelgrad.tasks import Classification, decide
-from kernelgrad.training_rows import TrainingRows, no_rows, weights_of
+from kernelgrad.partly_labelled import MarkedClassification, MarkedTargets
 from kernelgrad.types import AnyArray, Float64Array
-from kernelgrad.validation import DataError, check_name, check_real
-
-_RATIO = 0.5  # C* over C
+from kernelgrad.validation import DataError
 
 
 @parameters
@@ -154,203 +137,14 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     fit_intercept: bool = boolean(default=True)
     warm_start: bool = boolean(default=False)
 
-    _sibling = "KernelRegressor"
-    _task_type = MarkedClassification
-    _calibrates = False  # its own cross-validation does
-    _targets_encode = False  # most rows have no target
+    _spec_type = SemiSupervisedSpec
+    if TYPE_CHECKING:  # what fits set
+        calibration_: ClassVar[Float64Array]
+        labelled_weight_: ClassVar[float]
+        transduction_: ClassVar[AnyArray]
 
-    # -- parameters --------------------------------------------------------------------
-
-    def _make_parts(self) -> Parts:
-        if isinstance(self.C_star, str):
-            check_name(self.C_star, ("auto", "paper"), "rule for C_star")
-        else:
-            check_real(self.C_star, "C_star", low=0)
-        losses.get_unlabelled_loss(self.unlabelled_loss)
-        return super()._make_parts()
-
-    def _make_solver(self, auto: Solver[Any] | None = None) -> Solver[Any]:
-        if self._auto_solver:
-            return get_solver("soft_labels")
-        solver = get_solver(self.solver)
-        if isinstance(solver, DSG) and not solver.marks:
-            raise ValueError(
-                f"solver {solver.name!r} does not tell labelled rows from others; take "
-                "'tsg', which makes the same steps on batches of either kind."
-            )
-        return solver
-
-    def _automatic(self, parts: Parts, rows: TrainingRows, *, stream: bool) -> Choice:
-        has_features = parts.kernel.has_random_features
-        if stream or not rows.in_memory:
-            why = "a stream" if stream else "rows on disk"
-            if has_features:
-                return get_solver("tsg"), why
-            return get_solver("bgs3vm"), f"{why}, a kernel without random features"
-        # soft labels have no unlabelled loss
-        asked = self.unlabelled_loss != "symmetric_hinge" and has_features
-        return get_solver("tsg" if asked else "soft_labels"), "rows in memory"
-
-    _kept: ClassVar[dict[str, Check]] = {"labelled_weight_": check_number}
-
-    def _make_loss(self, n_classes: int) -> Loss:
-        # one-vs-rest: a row without a label has no place in a multinomial loss
-        loss = losses.get_loss(self.loss, task="classification", n_classes=2)
-        if isinstance(loss, losses.Perceptron):
-            raise ValueError(
-                "loss='perceptron' has no margin, which unlabelled rows are pushed beyond; "
-                "take 'hinge'."
-            )
-        return loss
-
-    def _alpha_for(self, rows: TrainingRows, *, stream: bool = False) -> float:
-        return float("nan")  # comes from C and the labelled rows
-
-    def _problem(self, kernel: Kernel, loss: Loss, n_outputs: int, alpha: float) -> Problem:
-        unlabelled = losses.get_unlabelled_loss(self.unlabelled_loss)
-        joint = losses.SemiSupervised(loss, unlabelled, self._ratio(np.nan, np.nan))
-        problem = super()._problem(kernel, joint, n_outputs, alpha)
-        return replace(problem, max_iter=int(self.max_iter))
-
-    def _ratio(self, labelled: float, unlabelled: float) -> float:
-        """Return C*/C; sums of weights are for the paper's."""
-        if self.C_star == "auto":
-            return _RATIO
-        if self.C_star == "paper":
-            known = np.isfinite(labelled) and unlabelled > 0
-            return labelled / unlabelled if known else _RATIO
-        return float(self.C_star) / float(self.C)
-
-    def _weighted(self, problem: Problem, labelled: float, unlabelled: float) -> Problem:
-        """Return the problem for these sums of weights."""
-        loss = problem.loss
-        assert isinstance(loss, losses.SemiSupervised)
-        ratio = self._ratio(labelled, unlabelled)
-        return replace(
-            problem,
-            loss=losses.SemiSupervised(loss.labelled, loss.unlabelled, ratio),
-            alpha=1.0 / (2.0 * float(self.C) * labelled),
-            kind_weights=(labelled, unlabelled),
-        )
-
-    def _check_streams(self) -> None:
-        try:
-            super()._check_streams()
-        except AttributeError:
-            fitted = getattr(self, "solver_", None)
-            name = fitted.name if self._auto_solver and fitted is not None else self.solver
-            raise AttributeError(
-                f"solver {getattr(name, 'name', name)!r} needs all rows at once and has no "
-                "partial_fit; for streams take a new estimator with solver='tsg', 'fr_s3vm' or "
-                "'bgs3vm', or begin with partial_fit where the solver is 'auto'."
-            ) from None
-
-    # -- rows --------------------------------------------------------------------------
-
-    def _loads(self, source: BatchSource) -> bool:
-        return False  # rows of one kind may be of a source, those of the other of arrays
-
-    def _array_rows(self, parts: Parts, given: Given, how: Reading) -> TrainingRows:
-        X, y, sample_weight = given[:3]
-        fresh, declared = how.fresh, how.declared
-        raw = partly_labelled.labels_of(y)
-        known = partly_labelled.is_labelled(raw, self._signed(raw, declared, fresh))
-        if fresh and declared is None and not known.any():
-            raise DataError(
-                f"y has no label: all {len(raw)} rows are marked as unlabelled (-1, None "
-                "or NaN); at least one row of each class must have its label."
-            )
-        filled = raw
-        if not known.all():
-            filled = raw.copy()
-            filled[~known] = raw[known][0] if known.any() else 0
-        X, filled = self._coded(X, filled, how)
-        X = self._encode_rows(X, fresh=fresh)
-        self._check_rows(parts, X)
-        labels = partly_labelled.plain(np.asarray(filled)[known])
-        try:
-            if len(labels):
-                labels = self._check_targets(labels)
-            task = self._learn(labels, declared) if fresh else self._task()
-        except DataError as error:
-            raise partly_labelled.explained(error, raw) from None
-        codes = np.full(len(raw), NO_LABEL)
-        if len(labels):
-            codes[known] = task.codes(labels)
-        weight = support.checked_weights(sample_weight, X, task.class_factor(codes))
-        return TrainingRows(ArraySource(X, codes, weight, checked=True), task, True)
-
-    def _signed(self, y: AnyArray, declared: AnyArray | None, fresh: bool) -> bool:
-        """Whether -1 is a class and no mark."""
-        if fresh and declared is None:
-            return partly_labelled.is_signed(y)
-        classes = self.classes_ if declared is None else declared
-        return -1 in np.asarray(classes).tolist()
-
-    def _learn(
-        self, targets: AnyArray | BatchSource, declared: AnyArray | None
-    ) -> Classification:
-        if declared is not None and not isinstance(targets, BatchSource) and not len(targets):
-            targets = declared[:0]
-        return super()._learn(targets, declared)
-
-    def _labels_of_source(
-        self, source: BatchSource, declared: AnyArray | None
-    ) -> tuple[AnyArray, AnyArray]:
-        found, counts = super()._labels_of_source(source, declared)
-        known = partly_labelled.is_labelled(found, self._signed(found, declared, True))
-        if declared is None and not known.any():
-            raise DataError(
-                "The source has no label: all rows are marked by -1; at least one row of each "
-                "class must have its own."
-            )
-        return found[known], counts[known]
-
-    def _all_rows(self, parts: Parts, given: Given, *, fresh: bool) -> SemiSupervisedRows:
-        X_unlabelled = given.others
-        rows = self._rows(parts, given, Reading(fresh))
-        if X_unlabelled is not None and self._is_precomputed:
-            raise ValueError(
-                "kernel='precomputed' takes one kernel matrix of all rows; mark rows without a "
-                "label in y, and leave X_unlabelled out."
-            )
-        source, task, extra = rows.source, rows.task, self._extra_rows(parts, X_unlabelled)
-        assert isinstance(task, MarkedClassification)
-        if rows.encoded and not isinstance(X_unlabelled, BatchSource):
-            whole = partly_labelled.one_source([source] if extra is None else [source, extra])
-            return SemiSupervisedRows(whole, task, True, unlabelled=None, given=whole)
-        codes = [y if rows.encoded else task.internal(y) for y in source.target_chunks()]
-        known = np.flatnonzero(np.concatenate(codes) != NO_LABEL)
-        if len(known) == source.n_rows:
-            return SemiSupervisedRows(source, task, rows.encoded, unlabelled=extra)
-        if rows.encoded:
-            raise ValueError(
-                "y marks rows as unlabelled, and X_unlabelled is a source; put all "
-                "unlabelled rows into the source."
-            )
-        if extra is not None:
-            raise ValueError(
-                "The source has rows marked as unlabelled, and X_unlabelled was given too; put "
-                "all unlabelled rows into one of them."
-            )
-        batch = source.take(known)
-        labelled = ArraySource(batch.X, batch.y, batch.sample_weight, checked=True)
-        return SemiSupervisedRows(labelled, task, unlabelled=source, marked=known)
-
-    def _extra_rows(self, parts: Parts, extra: Any) -> BatchSource | None:
-        """Return X_unlabelled, checked, as a source."""
-        if extra is None:
-            return None
-        if isinstance(extra, BatchSource):
-            support.check_columns(self, extra)
-            if extra.n_rows == 0:
-                raise DataError("X_unlabelled has no rows.")
-            return self._encoded_source(extra)
-        more = self._matrix(extra)
-        self._check_rows(parts, more)
-        return ArraySource(more, checked=True)
-
-    # -- fitting -----------------------------------------------------------------------
+    def _targets(self) -> MarkedTargets:
+        return MarkedTargets(type(self).__name__, self.loss, self.class_weight)
 
     @with_callbacks
     def fit(
@@ -387,79 +181,8 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
             ``early_stopping=True`` they replace the cross-validation, and the best iterate is
             kept; otherwise they do not change the model.
         """
-        given = Given(X, y, sample_weight, X_unlabelled)
-        return self._fit_checked(given, Given(X_val, y_val, sample_weight_val))
-
-    def _fit(self, parts: Parts, given: Given, apart: Given) -> TrainingRows:
-        rows = super()._fit(parts, given, apart)
-        self._transduce(rows)
-        return rows
-
-    def _plan(self, parts: Parts, rows: TrainingRows, chosen: Choice, *, warm: bool) -> Plan:
-        assert isinstance(rows, SemiSupervisedRows)
-        weights, others = rows.class_weights(), rows.unlabelled_weight()
-        rows.task.require_all(weights)
-        self.labelled_weight_ = float(weights.sum())
-        posed = self._pose(parts, rows, chosen, Reading(True)).problem
-        problem = self._weighted(posed, self.labelled_weight_, others)
-        problem = replace(problem, n_rows=rows.n_train + rows.n_unlabelled)
-        if others == 0:
-            rows = replace(rows, unlabelled=None, marked=no_rows())
-            problem, chosen = _supervised(problem, chosen)
-        plan = Plan(rows, problem, *chosen, max_iter=int(self.max_iter))
-        solver = plan.solver
-        self._check_plan(plan)
-        if not solver.streams and not rows.in_memory:
-            raise DataError(
-                f"solver {solver.name!r} keeps all rows, which are on disk here; load them "
-                "into arrays, or take solver='tsg'."
-            )
-        if hasattr(self, "calibration_"):  # it belongs to another function
-            del self.calibration_
-        if warm and self.probability:
-            raise ValueError(
-                "probability=True calibrates one whole fit, not the continued one of "
-                "warm_start=True; set one of them to False."
-            )
-        if rows.apart is not None:
-            plan = replace(plan, validation=self._validation(rows, warm=warm))
-        stops = self.early_stopping and rows.apart is None
-        if warm or not (stops or self.probability):
-            return plan
-        scores, calibration = self._recalled(
-            "folds",
-            lambda: cross_validate(self, plan, rows),
-            lambda it: ({"scores": it[0]}, {"calibration": it[1]}),
-            partial(self._restored_folds, plan),
-        )
-        if self.probability:
-            self.calibration_: Float64Array = calibration
-        plan = replace(plan, found={"cv_accuracy": scores})
-        if not stops:
-            return plan
-        return replace(plan, max_iter=1 + int(np.argmax(scores)), best_score=max(scores))
-
-    def _restored_folds(self, plan: Plan, record: Record) -> tuple[list[float], Float64Array]:
-        """Return what :func:`cross_validate` found in a fit that is resumed."""
-        scores = record.take("scores", partial(check_numbers, n=plan.max_iter))
-        C = plan.problem.n_outputs if self.probability else 0
-        return scores, record.array("calibration", C, 2)
-
-    def _transduce(self, rows: TrainingRows) -> None:
-        """Label the given rows; warn where the classes of unlabelled rows are other ones."""
-        if hasattr(self, "transduction_"):
-            del self.transduction_
-        assert isinstance(rows, SemiSupervisedRows)
-        if rows.given is None:
-            return
-        batch = rows.given.read(0, rows.given.n_rows)
-        labels = np.array(batch.y)
-        others = np.flatnonzero(labels == NO_LABEL)
-        if len(others):
-            labelled = labels[labels != NO_LABEL]
-            labels[others] = decide(self.expansion_.raw_prediction(batch.X[others]))
-            warn_of_drift(self.classes_, labels[others], labelled)
-        self.transduction_: AnyArray = self.classes_[labels]
+        data = Data(X, y, sample_weight, X_unlabelled)
+        return self._fit(data, Data(X_val, y_val, sample_weight_val))
 
     @available_if(can_stream)
     def partial_fit(
@@ -471,58 +194,35 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         half. The penalty follows the number of labelled rows so far. Parameters are those of
         :meth:`KernelClassifier.partial_fit`.
         """
-        super().partial_fit(X, y, classes, sample_weight)
-        for name in ("transduction_", "calibration_"):  # they belong to another function
-            if hasattr(self, name):
-                delattr(self, name)
-        return self
-
-    def _pose(self, parts: Parts, rows: TrainingRows, chosen: Choice, how: Reading) -> Posed:
-        posed = super()._pose(parts, rows, chosen, how)
-        if not how.stream:
-            return posed
-        total = float(getattr(self, "labelled_weight_", 0.0))
-        for batch in rows.source.chunks():  # C times the labelled rows so far
-            _, codes, w, _ = rows.usable(batch)
-            total += float(w[codes != NO_LABEL].sum())
-        self.labelled_weight_ = total
-        problem = replace(posed.problem, max_iter=None)
-        return Posed(self._weighted(problem, max(total, 1.0), np.nan), {})
-
-    # -- predictions -------------------------------------------------------------------
+        return super().partial_fit(X, y, classes, sample_weight)
 
     @as_numpy
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy on rows that have a label, of arrays or of a BatchSource."""
-        X, y, sample_weight = self._lazy(X, y, sample_weight)
+        model = self._model
+        X, y, sample_weight, _ = self._spec().lazy(Data(X, y, sample_weight))
         no_label = DataError("No row has a label to score against: all of y are marks.")
         if isinstance(X, BatchSource):
-            hits, total = self._summed(X, "_hits")
+            hits, total = model.summed(X, MarkedClassification.hits)
             if not total > 0:
                 raise no_label
             return float(hits / total)
         if y is None:
             return super().score(X, y, sample_weight)
-        check_is_fitted(self, "expansion_")
-        raw = partly_labelled.labels_of(y)
-        known = np.flatnonzero(partly_labelled.is_labelled(raw, self._signed(raw, None, False)))
-        if len(known) == len(raw):
+        raw, task = partly_labelled.labels_of(y), model.task
+        assert isinstance(task, MarkedClassification)
+        labelled = np.flatnonzero(partly_labelled.is_labelled(raw, task.signed))
+        if len(labelled) == len(raw):
             return super().score(X, y, sample_weight)
-        if len(known) == 0:
+        if len(labelled) == 0:
             raise no_label
         check_consistent_length(X, raw, sample_weight)
-        weight = None if sample_weight is None else np.asarray(sample_weight)[known]
+        weight = None if sample_weight is None else np.asarray(sample_weight)[labelled]
         return super().score(
-            _safe_indexing(X, known), partly_labelled.plain(raw[known]), weight
+            _safe_indexing(X, labelled), partly_labelled.plain(raw[labelled]), weight
         )
 
-    def _hits(self, batch: Batch, raw: Float64Array) -> Float64Array:
-        codes = self._task().internal(np.asarray(batch.y))
-        w = weights_of(batch) * (codes != NO_LABEL)
-        return np.array([w @ (decide(raw) == codes), w.sum()])
-
     @available_if(can_tell_proba)
-    @by_blocks
     def predict_proba(self, X: Any) -> Float64Array:
         """Return class probabilities (n, n_classes), as ``probability=True`` asked for.
 
@@ -532,39 +232,9 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         check_is_fitted(self, "calibration_")
         return super().predict_proba(X)
 
-    def _probabilities(self, raw: Float64Array) -> Float64Array:
-        p = sigmoid_proba(self.calibration_, raw)
-        return keep_argmax(p, self._task().decide(raw))
-
     def _check_proba(self) -> None:
         if not self.probability:
             raise AttributeError(
                 "predict_proba is made on request; set probability=True, which fits the model "
                 "n_folds times more to calibrate it."
             )
-
-    def _extra_arrays(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        found = hasattr(self, "calibration_")
-        return {}, {"calibration_": self.calibration_} if found else {}
-
-    def _restore_extra(self, record: Record) -> None:
-        if "calibration_" in record:
-            self.calibration_ = record.array("calibration_", "C", 2)
-
-
-def _supervised(problem: Problem, chosen: Choice) -> tuple[Problem, Choice]:
-    """Return what fits the labelled rows alone."""
-    warn_caller(
-        "There are no unlabelled rows: the fit is supervised. Mark rows by -1 or None in "
-        "y, or give X_unlabelled."
-    )
-    solver = chosen[0]
-    if solver.streams:
-        return problem, chosen
-    loss = problem.loss
-    assert isinstance(loss, losses.SemiSupervised)
-    if solver.name != "cached":
-        solver = CachedBlockDescent()
-    # without a second kind of rows the labelled ones are all of the mean, not half of it
-    problem = replace(problem, loss=loss.labelled, alpha=2.0 * problem.alpha)
-    return problem, (solver, "no unlabelled rows")

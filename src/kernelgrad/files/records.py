@@ -423,6 +423,29 @@ def one_of(known: Iterable[str]) -> Check:
     return lambda value, name: check_name(value, known, name)
 
 
+def check_numbers(value: Any, name: str) -> None:
+    """Raise unless a value is an array of finite numbers."""
+    _check_array(value, name, "biuf")
+    if not np.isfinite(value).all():
+        raise ValueError(f"{name} holds a number that is not finite.")
+
+
+def check_texts(value: Any, name: str) -> None:
+    _check_array(value, name, "OU")
+
+
+def check_labels(value: Any, name: str) -> None:
+    """Raise unless a value is an array of at least two labels that increase."""
+    _check_array(value, name, "biufOU")
+    if not (len(value) > 1 and bool((value[1:] > value[:-1]).all())):
+        raise ValueError(f"{name} must hold at least two labels that increase, got {value!r}.")
+
+
+def _check_array(value: Any, name: str, kinds: str) -> None:
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in kinds:
+        raise TypeError(f"{name} must be an array, got {value!r}.")
+
+
 def anything(value: Any, name: str) -> None:
     """Accept any value, which the code that creates the object checks."""
 

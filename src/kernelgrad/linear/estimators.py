@@ -2,190 +2,53 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 
-from kernelgrad.data.memory import rows_nbytes, usable_memory
+from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.estimators.classifier import BaseClassifier
-from kernelgrad.estimators.plan import Choice, Parts, Plan
 from kernelgrad.estimators.regressor import BaseRegressor
-from kernelgrad.estimators.supervised import BaseSupervisedEstimator
-from kernelgrad.estimators.warnings import warn_caller
-from kernelgrad.functions.expansions import LinearExpansion
-from kernelgrad.kernels import Polynomial
-from kernelgrad.linear.base import LinearProblem, LinearSolver
-from kernelgrad.linear.rbcd import RBCD
-from kernelgrad.linear.sdca import LinearSDCA
-from kernelgrad.linear.sgd import SGD
-from kernelgrad.linear.svrg import SVRG
+from kernelgrad.families.base import Run
+from kernelgrad.linear.family import LinearSpec
 from kernelgrad.losses import Loss
-from kernelgrad.params import anything, choice, integer, parameters, real
-from kernelgrad.solvers import LINEAR_SOLVERS, Solver, get_linear_solver
-from kernelgrad.solvers.loop import left_over
-from kernelgrad.training_rows import Batches, TrainingRows
-from kernelgrad.types import AnyArray, Float64Array
-from kernelgrad.validation import check_name
+from kernelgrad.params import anything, boolean, choice, integer, parameters, real
+from kernelgrad.types import Float64Array
 
-_INNER_PRODUCT = Polynomial(degree=1, gamma=1.0, coef0=0.0)
 _PENALTIES = ("elasticnet", "l1", "l2")
-_NEWTON_COLUMNS = 512  # one block of RBCD
-_NEWTON_ENTRIES = 2**20
-_RESPONSE_BYTES = 120  # of each response, of which RBCD keeps the most
-_STEEP = 0.1  # of the first slope, or of the objective above its least value
-_LONG = 300.0  # of the median row's length: beyond, one row can be all that the loss sees
-_COPIES = 3.0  # of the rows: as given, as a batch, by columns
-_DISK_CELLS, _DISK_ROWS = 2**24, (4096, 65_536)  # of a batch from disk: 128 MiB of float64
-
-
-def choose_linear_solver(
-    loss: Loss, *, rows: str, n_rows: int = 0, n_features: int, n_outputs: int = 1, l2: float
-) -> tuple[LinearSolver[Any], str]:
-    """Return the solver that ``solver="auto"`` of linear estimators stands for, and the reason.
-
-    The first row that applies decides:
-
-    =================================================================  =======
-    rows and loss                                                      solver
-    =================================================================  =======
-    on disk, a stream, or too large for the memory                     sgd
-    in memory, a smooth loss (log_loss, logistic, squared, huber,      rbcd
-    squared_hinge, smoothed_hinge, modified_logistic), at most 512
-    columns d and ``d^2 C`` at most 2^20: Newton steps
-    in memory, a smooth loss but the multinomial one, an L2 part       sdca
-    of the penalty with ``l2 n >= 1``, below which dual ascent is
-    slow
-    in memory, a smooth loss                                           svrg
-    in memory, hinge, an L2 part of the penalty                        sdca
-    in memory, absolute, epsilon_insensitive, quantile, an L2 part     sdca
-    with ``l2 n >= 1``
-    in memory, a loss with kinks                                       sgd
-    =================================================================  =======
-
-    n_rows, n_features and n_outputs are n, d and C; `l2` is the weight of the L2 part of the
-    penalty. Raises CapabilityError where no linear solver takes the loss.
-    """
-    check_name(rows, ("memory", "disk", "stream", "large"), "place of rows")
-    SGD().check_loss(loss)
-    if rows != "memory":
-        why = {
-            "disk": "the rows are on disk",
-            "stream": "the rows are a stream",
-            "large": "the rows do not fit in memory three times",
-        }
-        return SGD(), why[rows]
-    if RBCD.takes(loss):
-        if n_features <= _NEWTON_COLUMNS and n_features**2 * n_outputs <= _NEWTON_ENTRIES:
-            return RBCD(), f"the loss is smooth and there are at most {_NEWTON_COLUMNS} columns"
-        if LinearSDCA.takes(loss) and l2 * n_rows >= 1.0:
-            return LinearSDCA(), "many columns, and the penalty has an L2 part"
-        return SVRG(), "the loss is smooth and the rows are in memory"
-    if loss.smoothness is not None and SVRG.takes(loss):
-        return SVRG(), "the loss is smooth and the rows are in memory"
-    fast = "classification" in loss.tasks or l2 * n_rows >= 1.0
-    if LinearSDCA.takes(loss) and l2 > 0 and fast:
-        return LinearSDCA(), "the loss has kinks and the penalty an L2 part"
-    return SGD(), "the loss has kinks and the penalty no L2 part, or a very small one"
 
 
 @parameters
-class BaseLinearEstimator(BaseSupervisedEstimator):
+class BaseLinearEstimator(BaseRowsEstimator):
+    """Parameters of linear estimators."""
+
     loss: str | Loss = anything(default="squared", kw_only=False)
     penalty: str | None = choice(_PENALTIES, default="l2", words=(None,))
     l1_ratio: float = real(default=0.5, low=0, high=1)
     alpha: float = anything(default=1e-4)
+    C: float | None = real(default=None, low=0, low_open=True, words=(None,))
     max_iter: int = integer(default=100, low=1)
+    tol: float = real(default=1e-4, low=0)
+    early_stopping: bool = boolean(default=False)
+    validation_fraction: float = real(default=0.1, low=0, high=1, low_open=True, high_open=True)
     n_iter_no_change: int = integer(default=5, low=1)
+    fit_intercept: bool = boolean(default=True)
+    warm_start: bool = boolean(default=False)
 
-    _solvers = LINEAR_SOLVERS
-    _streaming = " with solver='sgd'", "'sgd'"
-    _problem_type = LinearProblem
+    _spec_type = LinearSpec
     if TYPE_CHECKING:  # what fits set
         coef_: ClassVar[Float64Array]
 
-    @property
-    def _l1_share(self) -> float:
-        shares = {None: 0.0, "l2": 0.0, "l1": 1.0, "elasticnet": float(self.l1_ratio)}
-        return shares[self.penalty]
-
-    def _given_alpha(self) -> float:
-        return 0.0 if self.penalty is None else float(self.alpha)
-
-    def _make_parts(self) -> Parts:
-        if self.penalty is None and self.C is not None:
-            raise ValueError("penalty=None has no strength; leave C out, or name a penalty.")
-        return Parts(_INNER_PRODUCT, self._make_solver())
-
-    def _make_solver(self, auto: Solver[Any] | None = None) -> LinearSolver[Any]:
-        solver: LinearSolver[Any] = get_linear_solver(self.solver if auto is None else auto)
-        return solver
-
-    def _automatic(self, parts: Parts, rows: TrainingRows, *, stream: bool) -> Choice:
-        place = "disk"
-        if stream:
-            place = "stream"
-        elif rows.in_memory:
-            place = "memory" if self._fits(rows) else "large"
-        n = rows.source.n_rows
-        # but for weights
-        alpha = self._given_alpha() if self.C is None else 1.0 / (float(self.C) * max(1, n))
-        return choose_linear_solver(
-            rows.task.loss,
-            rows=place,
-            n_rows=n,
-            n_features=self._width,
-            n_outputs=rows.task.n_outputs,
-            l2=alpha * (1.0 - self._l1_share),
-        )
-
-    def _fits(self, rows: TrainingRows) -> bool:
-        responses = _RESPONSE_BYTES * rows.source.n_rows * rows.task.n_outputs
-        needed = _COPIES * rows_nbytes(rows.source) + responses
-        return needed <= usable_memory(self.memory_limit)
-
-    def _plan(self, parts: Parts, rows: TrainingRows, chosen: Choice, *, warm: bool) -> Plan:
-        plan = super()._plan(parts, rows, chosen, warm=warm)
-        in_memory = rows.in_memory and not (self._auto_solver and not self._fits(rows))
-        if in_memory or not plan.solver.streams:
-            return plan
-        size = int(np.clip(_DISK_CELLS // max(1, rows.source.n_features), *_DISK_ROWS))
-        return replace(plan, batch_size=size)
-
-    def _problem_options(self) -> dict[str, Any]:
-        return {"l1_ratio": self._l1_share, "tol": float(self.tol)}
-
-    def _run(self, plan: Plan, batches: Batches) -> None:
-        with np.errstate(over="ignore", invalid="ignore"):  # raised as an error that says why
-            super()._run(plan, batches)
-        audit = self.history_.get("audit", {})
-        objective = audit.get("objective", 0.0)
-        slope = audit.get("optimality") or 0.0
-        if not np.isfinite(objective):
-            raise ValueError(
-                f"solver {self.solver_.name!r} diverged: the objective is {objective!r} after "
-                f"{self.n_iter_} iterations; give a smaller step_size, or leave it at 'auto'."
-            )
-        # on columns of very different scales each iteration gains next to nothing
-        ended = self.fit_status_ == "max_iter" and self.loss_.is_smooth and not plan.stream
-        if ended and slope > _STEEP and not (left_over(dict(self.history_)) or 0.0) > _STEEP:
-            warn_caller(
-                f"The fit ended after max_iter={self.max_iter} iterations with a slope of "
-                f"{slope:.0%} of the first one; scale the columns, take solver='auto', or "
-                "raise max_iter.",
-                ConvergenceWarning,
-            )
-
-        if audit.get("longest", 0.0) > _LONG:
-            warn_caller(
-                f"The longest row is {audit['longest']:.3g} times as long as the median one "
-                "and may decide the model alone; correct or drop such rows, or scale the "
-                "columns by scikit-learn's RobustScaler and clip them."
-            )
-
-    def _function_info(self) -> dict[str, Any]:
-        return {"penalty": self.penalty, "l1_ratio": self._l1_share}
+    @contextmanager
+    def _running(self, *args: Any, **options: Any) -> Iterator[Run]:
+        # a solver that diverges is an error that says why
+        with (
+            np.errstate(over="ignore", invalid="ignore"),
+            super()._running(*args, **options) as run,
+        ):
+            yield run
 
 
 @parameters
@@ -290,11 +153,6 @@ class LinearClassifier(BaseClassifier, BaseLinearEstimator):
 
     _sibling = "LinearRegressor"
 
-    def _function_attributes(self, expansion: LinearExpansion) -> dict[str, Any]:
-        return super()._function_attributes(expansion) | {
-            "coef_": np.array(expansion.coef.T, order="C")
-        }
-
 
 @parameters
 class LinearRegressor(BaseRegressor, BaseLinearEstimator):
@@ -350,12 +208,3 @@ class LinearRegressor(BaseRegressor, BaseLinearEstimator):
     """
 
     _sibling = "LinearClassifier"
-
-    def _function_attributes(self, expansion: LinearExpansion) -> dict[str, Any]:
-        coef: AnyArray = np.array(expansion.coef.T, order="C")
-        intercept: Any = expansion.intercept
-        if self._y_ndim == 1:
-            coef, intercept = coef[0], float(intercept[0])
-        return super()._function_attributes(expansion) | {
-            "coef_": coef, "intercept_": intercept,
-        }  # fmt: skip

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 
 from kernelgrad.compute import rng
 from kernelgrad.compute.ranges import check_sizes
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource, sample_batches
 from kernelgrad.data.base import is_collection
-from kernelgrad.estimators import files as _files
-from kernelgrad.estimators import support
-from kernelgrad.estimators.blocks import by_blocks
-from kernelgrad.files.records import Check, write_container
+from kernelgrad.estimators import files, support
+from kernelgrad.files.records import Record, write_container
 from kernelgrad.functions.expansions import PREDICT_ROWS
 from kernelgrad.functions.features import CACHE_BYTES, MOST_FEATURES, FeatureStream
-from kernelgrad.functions.scaling import MOST_COLUMNS
+from kernelgrad.inputs import Inputs, as_numpy, check_values
 from kernelgrad.kernels import Kernel, get_kernel, kernel_summary
 from kernelgrad.losses import SquaredError
 from kernelgrad.params import (
@@ -38,10 +38,10 @@ from kernelgrad.registry import room
 from kernelgrad.solvers import Problem, TrainBatch
 from kernelgrad.solvers.dsg import MAX_WIDTH, ROWS_PER_FEATURE
 from kernelgrad.solvers.feature_blocks import build_stream
-from kernelgrad.tasks import NoTargets
-from kernelgrad.training_rows import TrainingRows, canonical_rows, weights_of
+from kernelgrad.tasks import NoTargets, weights_of
+from kernelgrad.training_rows import TrainingRows, canonical_rows
 from kernelgrad.types import AnyArray, Float32Array, IntArray, Matrix
-from kernelgrad.validation import CapabilityError, check_compressed, check_int
+from kernelgrad.validation import CapabilityError, check_int
 
 # The first batch of the estimators, so that bandwidth and scaling are theirs.
 SAMPLE_ROWS = ROWS_PER_FEATURE * MAX_WIDTH
@@ -51,9 +51,75 @@ _ROW_STEP = 512  # a multiple of the row tiles: other chunks of it give the same
 TAG_CHOICE = 15
 
 
+@dataclass(frozen=True)
+class FeatureMap:
+    """Random features of rows: some columns of the blocks of a stream, scaled.
+
+    Attributes
+    ----------
+    inputs : Inputs
+        The columns of X.
+    stream : FeatureStream
+    n_features : int
+        Number of features of a row.
+    chunk_bytes : float
+        Bytes of the rows that are transformed at once.
+    """
+
+    inputs: Inputs
+    stream: FeatureStream
+    n_features: int
+    chunk_bytes: float = 4.0 * CACHE_BYTES
+
+    @property
+    def n_blocks(self) -> int:
+        return -(-self.n_features // self.stream.width)
+
+    @property
+    def last(self) -> IntArray:
+        """The columns of the last block that are features."""
+        before = self.n_blocks - 1
+        return _choice(self.stream, before, self.n_features - before * self.stream.width)
+
+    def apply(self, X: Any) -> Float32Array:
+        """Return the features (n, n_features) of rows or of a source."""
+        if not isinstance(X, BatchSource):
+            rows = self.inputs.numbers(X)
+            out = np.empty((rows.shape[0], self.n_features), np.float32)
+            self._apply_into(rows, out)
+            return out
+        self.inputs.check_source(X)
+        out = np.empty((X.n_rows, self.n_features), np.float32)
+        for batch in X.chunks():
+            start = int(batch.rows[0])
+            self._apply_into(batch.X, out[start : start + len(batch.rows)])
+        return out
+
+    def _apply_into(self, X: Matrix, out: Float32Array) -> None:
+        stream, width, last = self.stream, self.stream.width, self.last
+        factor = np.float32(np.sqrt(width / out.shape[1]))
+        step = self._chunk_rows(X)
+        # checked below; beyond float32 a kernel has no features
+        with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
+            for start in range(0, len(out), step):
+                part = out[start : start + step]
+                rows = stream.prepare(X[start : start + step])
+                for j in range(self.n_blocks):
+                    block = stream.transform(rows, j)
+                    if j == self.n_blocks - 1 and len(last) < width:
+                        block = block[:, last]
+                    np.multiply(block, factor, out=part[:, j * width : (j + 1) * width])
+                check_values(part, "The random features are not finite", start)
+
+    def _chunk_rows(self, X: Matrix) -> int:
+        cells = X.nnz / X.shape[0] if sp.issparse(X) else X.shape[1]
+        per_row = 24 * cells + 4 * self.stream.width  # scaled, embedded, rounded; a block
+        rows = int(min(self.chunk_bytes / per_row, PREDICT_ROWS))
+        return max(_ROW_STEP, rows - rows % _ROW_STEP)
+
+
 @parameters
 class RandomFeatures(
-    support.OnnxMixin,
     support.CallbackSupportMixin,
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
@@ -146,21 +212,12 @@ class RandomFeatures(
     random_state: Any = anything(default=None)
 
     if TYPE_CHECKING:  # what fits set, and scikit-learn's mixin gives
+        _map: ClassVar[FeatureMap]
         n_features_in_: ClassVar[int]
         feature_names_in_: ClassVar[AnyArray]
 
         def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Float32Array:
             """Fit to the rows and return their features."""
-
-    _onnx_kind = "features"
-    _kept: ClassVar[dict[str, Check]] = {
-        "n_features_in_": partial(check_int, low=1, high=MOST_COLUMNS),
-        "_seed": partial(check_int, high=2**32),
-        "_n_features_out": partial(check_int, low=1, high=MOST_FEATURES),
-    }
-    _may_keep: ClassVar[dict[str, Check]] = {
-        "feature_names_in_": _files.texts, "n_blocks_": check_int
-    }  # fmt: skip
 
     def _check_parameters(self) -> Kernel:
         check_params(self)
@@ -187,25 +244,26 @@ class RandomFeatures(
             Present for the API's sake.
         """
         kernel = self._check_parameters()
-        with support.all_or_nothing(self), support.reported(self, X, y), single_threaded_blas():
-            self._seed = support.new_seed(self.random_state)
-            self._build(kernel, self._sample(X, kernel))
+        with support.reported(self, X, y), single_threaded_blas():
+            seed = int(check_random_state(self.random_state).randint(0, 2**31 - 1))
+            inputs, batch = self._sample(X, kernel, seed)
+            self._set(self._built(inputs, kernel, batch, seed))
         return self
 
-    @support.as_numpy
-    def _sample(self, X: Any, kernel: Kernel) -> TrainBatch:
-        """Return rows and weights of an estimator's first batch."""
+    @as_numpy
+    def _sample(self, X: Any, kernel: Kernel, seed: int) -> tuple[Inputs, TrainBatch]:
+        """Return the columns, and rows and weights of an estimator's first batch."""
+        name = type(self).__name__
         if is_collection(X):
             X = room("cluster").DaskSource(X)
         source, few = X, None  # rows in the estimators' order, so that sums are the same bits
         if isinstance(X, BatchSource):
-            support.adopt_columns(self, X)
+            inputs = Inputs.of_source(X, name)
             if X.n_rows <= SAMPLE_ROWS:
                 batch = X.read(0, X.n_rows)
                 few = batch.X, weights_of(batch)
         else:
-            check_compressed(X)
-            rows = validate_data(self, X, accept_sparse="csr", dtype="numeric")
+            inputs, rows = Inputs.of_numbers(X, name)
             check_sizes(rows, scaled=self.standardize)
             if not self.standardize:
                 kernel.check_domain(rows)
@@ -219,16 +277,17 @@ class RandomFeatures(
             rows, weight = few
             rows, _, weight = canonical_rows(rows, np.arange(len(weight)), weight, merge=True)
             source = ArraySource(rows, None, weight, checked=True)
-        found = TrainingRows(source, NoTargets(SquaredError()), encoded=True)
+        training = TrainingRows(source, NoTargets(SquaredError()), is_encoded=True)
         if source.n_rows <= SAMPLE_ROWS:
-            return found.take(found.train)
-        sampled = sample_batches(source, SAMPLE_ROWS, seed=self._seed)
-        drawn: TrainBatch = next(found.sampled(sampled))[0]
-        return drawn
+            return inputs, training.take(training.train)
+        sampled = sample_batches(source, SAMPLE_ROWS, seed=seed)
+        return inputs, next(training.sampled(sampled))[0]
 
-    def _build(self, kernel: Kernel, batch: TrainBatch) -> None:
+    def _built(
+        self, inputs: Inputs, kernel: Kernel, batch: TrainBatch, seed: int
+    ) -> FeatureMap:
         problem = Problem(
-            SquaredError(), kernel, 0.0, 1, self.n_features_in_, self._seed,
+            SquaredError(), kernel, 0.0, 1, inputs.n_features, seed,
             standardize=bool(self.standardize),
         )  # fmt: skip
         n = int(self.n_components)
@@ -236,15 +295,27 @@ class RandomFeatures(
             problem, batch, lambda planes: self._resolve_block_size(n, planes)
         )
         stream.kernel.check_domain(stream.scaling.apply(batch.X))
-        self._n_features_out = n
-        self._set_stream(stream)
+        return FeatureMap(inputs, stream, n)
 
-    def _set_stream(self, stream: FeatureStream) -> None:
-        self.stream_ = stream
-        self.kernel_ = stream.kernel
-        self.n_blocks_ = -(-self._n_features_out // stream.width)
-        before = self.n_blocks_ - 1
-        self._last = _choice(stream, before, self._n_features_out - before * stream.width)
+    def _set(self, value: FeatureMap) -> None:
+        """Set the fitted attributes."""
+        vars(self).pop("feature_names_in_", None)
+        vars(self).update(value.inputs.attributes())
+        self._map, self.stream_, self.kernel_ = value, value.stream, value.stream.kernel
+        self.n_blocks_, self._n_features_out = value.n_blocks, value.n_features
+
+    def _file_attributes(self) -> dict[str, Any]:
+        return self._map.inputs.attributes() | {
+            "_seed": self.stream_.seed, "_n_features_out": self._map.n_features,
+            "n_blocks_": self.n_blocks_,
+        }  # fmt: skip
+
+    def _restore_stream(self, inputs: Inputs, stream: FeatureStream, fitted: Record) -> None:
+        """Take back the features of a file."""
+        fitted.take("_seed", partial(check_int, high=2**32))
+        fitted.take("n_blocks_", check_int, None)
+        n = fitted.take("_n_features_out", partial(check_int, low=1, high=MOST_FEATURES))
+        self._set(FeatureMap(inputs, stream, n))
 
     def _resolve_block_size(self, n: int, planes: int) -> int:
         if self.block_size != "auto":
@@ -252,8 +323,7 @@ class RandomFeatures(
         blocks = -(-n // MAX_WIDTH)
         return -(-n // (blocks * planes))
 
-    @by_blocks
-    @support.as_numpy
+    @as_numpy
     def transform(self, X: Any) -> Float32Array:
         """Return the random features.
 
@@ -273,40 +343,26 @@ class RandomFeatures(
             values, rows outside the kernel's domain, or features beyond float32.
         """
         check_is_fitted(self, "stream_")
-        if isinstance(X, BatchSource):
-            support.check_columns(self, X)
-            out = np.empty((X.n_rows, self._n_features_out), np.float32)
-            for batch in X.chunks():
-                start = int(batch.rows[0])
-                self._transform_into(batch.X, out[start : start + len(batch.rows)])
-            return out
-        check_compressed(X)
-        X = validate_data(self, X, reset=False, accept_sparse="csr", dtype="numeric")
-        out = np.empty((X.shape[0], self._n_features_out), np.float32)
-        self._transform_into(X, out)
-        return out
+        limit = _MEMORY if self.memory_limit is None else float(self.memory_limit)
+        features = replace(self._map, chunk_bytes=limit)
+        return support.by_blocks(features.apply, X)  # type: ignore[no-any-return]
 
-    def _transform_into(self, X: Matrix, out: Float32Array) -> None:
-        stream, width = self.stream_, self.stream_.width
-        factor = np.float32(np.sqrt(width / out.shape[1]))
-        step = self._chunk_rows(X)
-        # checked below; beyond float32 a kernel has no features
-        with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
-            for start in range(0, len(out), step):
-                part = out[start : start + step]
-                rows = stream.prepare(X[start : start + step])
-                for j in range(self.n_blocks_):
-                    block = stream.transform(rows, j)
-                    if j == self.n_blocks_ - 1 and len(self._last) < width:
-                        block = block[:, self._last]
-                    np.multiply(block, factor, out=part[:, j * width : (j + 1) * width])
-                support.check_values(part, "The random features are not finite", start)
+    def to_onnx(self, path: str | os.PathLike[str] | None = None) -> Any:
+        """Return the fitted transformer as an ONNX model, as :meth:`KernelClassifier.to_onnx`.
+
+        Parameters
+        ----------
+        path : str or path-like, optional
+            Where to write the model too, atomically.
+        """
+        check_is_fitted(self, "stream_")
+        return support.exported(self._map, path)
 
     def save(self, path: str | os.PathLike[str], *, key: bytes | None = None) -> None:
         """Write the fitted transformer to one file, as :meth:`KernelClassifier.save`."""
         check_is_fitted(self, "stream_")
-        _files.check_registered(self)
-        write_container(path, *_files.contents_of(self), key=key)
+        files.check_registered(self)
+        write_container(path, *files.contents_of(self), key=key)
 
     def model_info(self) -> dict[str, Any]:
         """Return a summary of the fitted transformer with plain JSON values."""
@@ -323,13 +379,6 @@ class RandomFeatures(
             "seed": self.stream_.seed,
             "bytes": self.stream_.scaling.nbytes,
         }
-
-    def _chunk_rows(self, X: Matrix) -> int:
-        limit = _MEMORY if self.memory_limit is None else float(self.memory_limit)
-        cells = X.nnz / X.shape[0] if sp.issparse(X) else X.shape[1]
-        per_row = 24 * cells + 4 * self.stream_.width  # scaled, embedded, rounded; a block
-        rows = int(min(limit / per_row, PREDICT_ROWS))
-        return max(_ROW_STEP, rows - rows % _ROW_STEP)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

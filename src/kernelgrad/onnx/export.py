@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 
 from kernelgrad.calibration import KNOTS, LESS, Calibration
+from kernelgrad.inputs import Inputs
 from kernelgrad.losses import KLDensityRatio
 from kernelgrad.losses.regression import LogLinkLoss
 from kernelgrad.losses.scalar import LARGEST_LOG
@@ -16,8 +17,9 @@ from kernelgrad.onnx import functions
 from kernelgrad.onnx import numerics as xp
 from kernelgrad.onnx.graph import Graph, Value, joined
 from kernelgrad.onnx.kernels import ExactForm
+from kernelgrad.partly_labelled import MarkedClassification
 from kernelgrad.tables import UNKNOWN
-from kernelgrad.tasks import Classification
+from kernelgrad.tasks import Classification, Novelty, RatioSamples, Regression, ScaledColumn
 from kernelgrad.validation import CapabilityError
 
 Outputs = dict[str, tuple[Value, int | None]]  # values and their number of columns, if any
@@ -29,28 +31,29 @@ _OF_INPUT = (
 
 
 def export(model: Any, **options: Any) -> onnx.ModelProto:
-    """Return the ONNX model of a fitted estimator; `options` are of its kind."""
-    graph = Graph()
-    outputs = _OUTPUTS[model._onnx_kind](model, _rows(model, graph), **options)
-    names = getattr(model, "feature_names_in_", None)
-    told = {"estimator": type(model).__name__}
-    if names is not None:
-        told["columns"] = "\n".join(map(str, names))
-    return graph.model(outputs, told, f"{type(model).__name__}. {_OF_INPUT}")
+    """Return the ONNX model of a fitted value; `options` are of its kind."""
+    graph, inputs = Graph(), model.inputs
+    kind = type(getattr(model, "task", None))
+    outputs = next(make for cls, make in _OUTPUTS if issubclass(kind, cls))
+    metadata = {"estimator": inputs.owner}
+    if inputs.names is not None:
+        metadata["columns"] = "\n".join(map(str, inputs.names))
+    values = outputs(model, _rows(inputs, graph), **options)
+    return graph.model(values, metadata, f"{inputs.owner}. {_OF_INPUT}")
 
 
-def _rows(model: Any, graph: Graph) -> Value:
+def _rows(inputs: Inputs, graph: Graph) -> Value:
     """Return rows as functions take them, (n, width) in float64."""
-    table, d = getattr(model, "_table", None), int(model.n_features_in_)
+    table, d = inputs.table, inputs.n_features
     if table is None:
         x = graph.input("X", np.float64, d)
-        medians = getattr(model, "_medians", None)
+        medians = inputs.medians
         return x if medians is None else xp.where(xp.isnan(x), medians, x)
     numbers, levels = [], {}
     if not len(table.few) and not len(table.many):
         numbers.append(graph.input("X", np.float64, d))
     else:
-        names = getattr(model, "feature_names_in_", [f"x{j}" for j in range(d)])
+        names = [f"x{j}" for j in range(d)] if inputs.names is None else inputs.names
         for j, (name, column) in enumerate(zip(names, table.columns, strict=True)):
             if column.kind == "level":
                 text = graph.input(str(name), str, 1)
@@ -77,18 +80,22 @@ def _codes(text: Value, levels: tuple[str | None, ...], name: str) -> Value:
 
 
 def _numbers(model: Any, x: Value) -> Outputs:
-    f, C = functions.add_function(model.expansion_, x), model.expansion_.n_outputs
-    if isinstance(model.loss_, LogLinkLoss):
+    f, C, loss = (
+        functions.add_function(model.function, x),
+        model.task.n_outputs,
+        model.task.loss,
+    )
+    if isinstance(loss, LogLinkLoss):
         f = _growth(f)
-    if model.loss_.n_outputs is not None:  # quantiles do not cross
+    if loss.n_outputs is not None:  # quantiles do not cross
         f = xp.ranked(f, C, largest=0)
-    if model._task().ndim == 1:
+    if model.task.ndim == 1:
         return {"prediction": (_flat(f), None)}
     return {"prediction": (f, C)}
 
 
 def _classes(model: Any, x: Value) -> Outputs:
-    f, task = functions.add_function(model.expansion_, x), model._task()
+    f, task = functions.add_function(model.function, x), model.task
     K = len(task.classes)
     decision, width = f, task.n_outputs
     if task.by_pairs:
@@ -105,8 +112,7 @@ def _classes(model: Any, x: Value) -> Outputs:
     outputs: Outputs = {"label": (label, None)}
     outputs["decision"] = (_flat(decision), None) if width == 1 else (decision, width)
     # a semi-supervised one has none after partial_fit
-    known = model._calibrates or hasattr(model, "calibration_")
-    if known and hasattr(model, "predict_proba"):
+    if model.calibration is not None or (task.has_own_proba and not _is_marked(task)):
         p = _probabilities(model, f, _responses(task, f))
         outputs["probabilities"] = _agreeing(p, code, K), K
     return outputs
@@ -119,15 +125,15 @@ def _responses(task: Classification, f: Value) -> Value:
 
 
 def _probabilities(model: Any, f: Value, response: Value) -> Value:
-    if hasattr(model, "calibration_"):
-        a, b = model.calibration_.T
+    if isinstance(model.calibration, Calibration):
+        return _calibrated(model.calibration, response)
+    if model.calibration is not None:
+        a, b = model.calibration.coef.T
         f = xp.clip(a * f + b, -500.0, 500.0)
-    elif not model._has_own_proba(model.loss_):
-        return _calibrated(model._calibration, response)
-    elif model.loss_.is_multinomial:
+    elif model.task.loss.is_multinomial:
         return xp.softmax(f)
     p = xp.sigmoid(f)
-    if len(model.classes_) == 2:
+    if len(model.task.classes) == 2:
         return joined([1.0 - p, p])
     return p / xp.maximum(p.sum(1), 1e-300)
 
@@ -155,34 +161,37 @@ def _agreeing(p: Value, code: Value, K: int) -> Value:
 
 
 def _novelty(model: Any, x: Value) -> Outputs:
-    f = _flat(functions.add_function(model.expansion_, x))
+    f = _flat(functions.add_function(model.function, x))
+    offset = -float(model.function.intercept[0])
     label = xp.where(f < 0.0, np.array(-1), np.array(1))
-    return {"label": (label, None), "decision": (f, None), "score": (f + model.offset_, None)}
+    return {"label": (label, None), "decision": (f, None), "score": (f + offset, None)}
 
 
 def _ratio(model: Any, x: Value) -> Outputs:
-    f = _flat(functions.add_function(model.expansion_, x))
-    ratio = _growth(f) if isinstance(model.loss_, KLDensityRatio) else xp.maximum(f, 0.0)
+    f = _flat(functions.add_function(model.function, x))
+    ratio = _growth(f) if isinstance(model.task.loss, KLDensityRatio) else xp.maximum(f, 0.0)
     return {"ratio": (ratio, None), "decision": (f, None)}
 
 
 def _process(model: Any, x: Value, *, std: bool = False) -> Outputs:
-    mean = model.y_mean_ + model.y_scale_ * _flat(functions.add_function(model.expansion_, x))
+    task, posterior = model.task, model.posterior
+    mean = task.centre + task.scale * _flat(functions.add_function(model.function, x))
     outputs: Outputs = {"mean": (mean, None)}
     if std:
-        half, exact = model._half_inverse(), model.expansion_.exact
-        kept = exact.prepare(model._rows_of_posterior()[0])
-        form = ExactForm(exact.kernel, functions.add_scaling(exact.scaling, x), kept)
-        left = xp.maximum(form.diagonal() - (form(kept) @ half.T).squares(), 0.0)
-        outputs["std"] = _flat(xp.sqrt(model.signal_variance_ * left)), None
+        rows, half = posterior.half_inverse()
+        exact = model.function.exact
+        support = exact.prepare(rows)
+        form = ExactForm(exact.kernel, functions.add_scaling(exact.scaling, x), support)
+        left = xp.maximum(form.diagonal() - (form(support) @ half.T).squares(), 0.0)
+        outputs["std"] = _flat(xp.sqrt(posterior.signal * left)), None
     return outputs
 
 
 def _features(model: Any, x: Value) -> Outputs:
-    width, n = model.stream_.width, model._n_features_out
-    blocks = functions.add_features(model.stream_, x, model.n_blocks_)
-    if len(model._last) < width:
-        blocks[-1] = blocks[-1].take(model._last)
+    width, n, last = model.stream.width, model.n_features, model.last
+    blocks = functions.add_features(model.stream, x, model.n_blocks)
+    if len(last) < width:
+        blocks[-1] = blocks[-1].take(last)
     Z = joined(blocks) * float(np.sqrt(width / n))
     return {"features": (Z, n)}
 
@@ -195,7 +204,11 @@ def _growth(f: Value) -> Value:
     return xp.exp(xp.minimum(f, LARGEST_LOG))
 
 
-_OUTPUTS: dict[str, Callable[..., Outputs]] = {
-    "numbers": _numbers, "classes": _classes, "novelty": _novelty, "ratio": _ratio,
-    "process": _process, "features": _features,
-}  # fmt: skip
+def _is_marked(task: Classification) -> bool:
+    return isinstance(task, MarkedClassification)
+
+
+_OUTPUTS: tuple[tuple[type, Callable[..., Outputs]], ...] = (
+    (Regression, _numbers), (Classification, _classes), (Novelty, _novelty),
+    (RatioSamples, _ratio), (ScaledColumn, _process), (object, _features),
+)  # fmt: skip

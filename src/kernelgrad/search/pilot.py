@@ -147,7 +147,7 @@ def draw_pool(rows: TrainingRows, seed: int, memory_limit: float | None = None) 
     n, batch = rows.n_train, rows.source.take(rows.sample(most, purpose_rng(seed, 0)))
     if not rows.in_memory:  # what follows takes some of them again
         source = ArraySource(batch.X, batch.y, batch.sample_weight, checked=True)
-        rows = replace(rows, source=source, held=no_rows())
+        rows = replace(rows, source=source, held_out=no_rows())
         batch = source.read(0, len(batch.rows))
     X, y, weight, numbers = rows.usable(batch)
     if not len(y):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils import check_array
@@ -12,11 +12,12 @@ from sklearn.utils.validation import column_or_1d
 from kernelgrad import training_rows
 from kernelgrad.compute.linalg import stacked
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches
-from kernelgrad.losses import encode_labels
+from kernelgrad.files.records import Record, check_number
+from kernelgrad.losses import Loss, Perceptron, encode_labels, get_loss
 from kernelgrad.solvers import Solver, TrainBatch
 from kernelgrad.tables import is_gap
-from kernelgrad.tasks import Classification
-from kernelgrad.training_rows import Batches, TrainingRows, canonical_rows, forever, weights_of
+from kernelgrad.tasks import Classification, ClassTargets, decide, weights_of
+from kernelgrad.training_rows import Batches, TrainingRows, canonical_rows, forever
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.validation import DataError
 
@@ -43,8 +44,8 @@ def is_labelled(y: AnyArray, signed: bool) -> AnyArray:
     The others are marked by -1, which is a class where labels are `signed`, None or NaN.
     """
     if y.dtype.kind == "O":
-        known = [not is_gap(v) and (signed or not (_is_number(v) and v == -1)) for v in y]
-        return np.array(known, bool)
+        has_label = [not is_gap(v) and (signed or not (_is_number(v) and v == -1)) for v in y]
+        return np.array(has_label, bool)
     if y.dtype.kind not in "if":
         return np.ones(len(y), bool)
     return np.asarray((y == y) & (signed | (y != -1)))
@@ -74,8 +75,10 @@ def plain(labels: AnyArray) -> AnyArray:
         return labels
     kinds = {_kind(v): v for v in labels.tolist()}
     if len(kinds) > 1:
-        some = " and ".join(map(repr, kinds.values()))
-        raise TypeError(f"y holds labels of several types, such as {some}; give them as one.")
+        examples = " and ".join(map(repr, kinds.values()))
+        raise TypeError(
+            f"y holds labels of several types, such as {examples}; give them as one."
+        )
     return np.asarray(labels.tolist())
 
 
@@ -88,7 +91,12 @@ def _kind(value: Any) -> str:
 
 @dataclass(frozen=True)
 class MarkedClassification(Classification):
-    """Classes of labelled rows; rows without a label have the code -1 and targets 0."""
+    """Classes of labelled rows; rows without a label have the code -1 and targets 0.
+
+    ``labelled_weight`` is the sum of the weights of labelled rows, of all that were fitted.
+    """
+
+    labelled_weight: float = 0.0
 
     @property
     def signed(self) -> bool:
@@ -96,10 +104,10 @@ class MarkedClassification(Classification):
 
     def internal(self, y: AnyArray) -> AnyArray:
         y = labels_of(y)
-        known = is_labelled(y, self.signed)
+        has_label = is_labelled(y, self.signed)
         codes = np.full(len(y), NO_LABEL)
-        if known.any():
-            codes[known] = self.codes(plain(y[known]))
+        if has_label.any():
+            codes[has_label] = self.codes(plain(y[has_label]))
         return codes
 
     def scored(self, y: AnyArray) -> AnyArray:
@@ -117,14 +125,66 @@ class MarkedClassification(Classification):
             )
 
     def encode(self, y: AnyArray) -> FloatArray:
-        known = y != NO_LABEL
+        has_label = y != NO_LABEL
         out = np.zeros((len(y), self.n_outputs), np.float32)
-        out[known] = encode_labels(y[known], len(self.classes), self.loss)
+        out[has_label] = encode_labels(y[has_label], len(self.classes), self.loss)
         return out
 
     def class_factor(self, y: AnyArray) -> Float64Array | None:
         factor = super().class_factor(y)
         return None if factor is None else np.where(y == NO_LABEL, 1.0, factor)
+
+    def hits(self, batch: Batch, raw: Float64Array) -> Float64Array:
+        codes = self.internal(np.asarray(batch.y))
+        w = weights_of(batch) * (codes != NO_LABEL)
+        return np.array([w @ (decide(raw) == codes), w.sum()])
+
+    def attributes(self) -> dict[str, Any]:
+        return super().attributes() | {"labelled_weight_": self.labelled_weight}
+
+    @classmethod
+    def restore(cls, record: Record, loss: Loss, owner: str) -> Self:
+        weight = record.take("labelled_weight_", check_number)
+        return replace(super().restore(record, loss, owner), labelled_weight=weight)
+
+
+@dataclass(frozen=True)
+class MarkedTargets(ClassTargets):
+    """Labels, and marks of rows without one: -1, None or NaN."""
+
+    sibling: str = "KernelRegressor"
+    task_type: ClassVar[type[MarkedClassification]] = MarkedClassification
+    encode_levels: ClassVar[bool] = False  # most rows have no target
+
+    def loss_of(self, n_classes: int) -> Loss:
+        # one-vs-rest: a row without a label has no place in a multinomial loss
+        loss = get_loss(self.loss, task="classification", n_classes=2)
+        if isinstance(loss, Perceptron):
+            raise ValueError(
+                "loss='perceptron' has no margin, which unlabelled rows are pushed beyond; "
+                "take 'hinge'."
+            )
+        return loss
+
+    def learn(
+        self, y: AnyArray | BatchSource, declared: AnyArray | None = None
+    ) -> Classification:
+        if declared is not None and not isinstance(y, BatchSource) and not len(y):
+            y = declared[:0]
+        return super().learn(y, declared)
+
+    def labels_of(
+        self, source: BatchSource, declared: AnyArray | None
+    ) -> tuple[AnyArray, AnyArray]:
+        labels, counts = super().labels_of(source, declared)
+        signed = is_signed(labels) if declared is None else -1 in np.asarray(declared).tolist()
+        has_label = is_labelled(labels, signed)
+        if declared is None and not has_label.any():
+            raise DataError(
+                "The source has no label: all rows are marked by -1; at least one row of each "
+                "class must have its own."
+            )
+        return labels[has_label], counts[has_label]
 
 
 @dataclass(frozen=True)
@@ -136,8 +196,10 @@ class SemiSupervisedRows(TrainingRows):
     unlabelled: BatchSource | None = field(kw_only=True)
     # numbers of rows of `unlabelled` that have labels and belong to `source`
     marked: IntArray = field(default_factory=training_rows.no_rows, kw_only=True)
-    # all rows of arrays with their codes, as they were given; `ordered` splits them
-    given: ArraySource | None = field(default=None, kw_only=True)
+    # all rows of arrays with their codes, in the order of the caller; `ordered` splits them
+    whole_source: ArraySource | None = field(default=None, kw_only=True)
+    # sums of the weights of labelled and of unlabelled rows
+    kind_weights: tuple[float, float] = field(default=(0.0, 0.0), kw_only=True)
     # columns of labelled and of unlabelled rows in a kernel matrix
     columns: tuple[IntArray, IntArray] | None = field(default=None, kw_only=True)
 
@@ -158,21 +220,23 @@ class SemiSupervisedRows(TrainingRows):
 
         Without a `limit` rows keep their places, which are their columns in a kernel matrix.
         """
-        if self.given is None:
+        if self.whole_source is None:
             return self
-        n = self.given.n_rows
-        batch = self.given.read(0, n)
+        n = self.whole_source.n_rows
+        batch = self.whole_source.read(0, n)
         X, codes, w = batch.X, np.asarray(batch.y), weights_of(batch)
         if limit is not None:
             X, codes, w = canonical_rows(X, codes, w, merge=n <= limit)
-        k, known = len(self.task.classes), codes != NO_LABEL
-        self.task.require_all(np.bincount(codes[known], w[known], k).astype(float))
-        at = np.flatnonzero(known), np.flatnonzero(~known)
+        k, has_label = len(self.task.classes), codes != NO_LABEL
+        self.task.require_all(np.bincount(codes[has_label], w[has_label], k).astype(float))
+        at = np.flatnonzero(has_label), np.flatnonzero(~has_label)
         labelled, *others = (
             ArraySource(X[i], codes[i], w[i], checked=True) for i in at if len(i)
         )
         columns, extra = at if limit is None else None, others[0] if others else None
-        return replace(self, source=labelled, unlabelled=extra, columns=columns, made=True)
+        return replace(
+            self, source=labelled, unlabelled=extra, columns=columns, is_own_copy=True
+        )
 
     def class_weights(self) -> Float64Array:
         k = len(self.task.classes)
@@ -239,7 +303,9 @@ class SemiSupervisedRows(TrainingRows):
         few = self.n_train <= half and self.n_unlabelled <= half
         if few or not solver.streams:
             return forever(self.whole(), start), not solver.streams or self.n_unlabelled > 0
-        labelled = sample_batches(self.source, half, seed=seed, start=start, exclude=self.held)
+        labelled = sample_batches(
+            self.source, half, seed=seed, start=start, exclude=self.held_out
+        )
         if self.unlabelled is None or self.n_unlabelled == 0:
             return ((self.join(a.batch, None), a.fraction) for a in labelled), False
         others = sample_batches(

@@ -1,0 +1,633 @@
+"""What all families share: how parameters and data become rows, a choice and a problem."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight
+
+from kernelgrad.calibration import Calibration
+from kernelgrad.callbacks import FOREVER, CallbackList, Deadline, Session
+from kernelgrad.choice import GIVEN, Choice
+from kernelgrad.compute.backend import CPU, get_device
+from kernelgrad.compute.compiling import clock
+from kernelgrad.compute.memory import give_back
+from kernelgrad.compute.ranges import check_sizes
+from kernelgrad.data import ArraySource, BatchSource, memory
+from kernelgrad.data.base import is_collection
+from kernelgrad.data.sampling import BUFFER_ROWS
+from kernelgrad.families import classes, warnings
+from kernelgrad.files.records import Record
+from kernelgrad.functions.expansions import Expansion
+from kernelgrad.functions.features import CACHE_BYTES
+from kernelgrad.inputs import Inputs, as_numpy
+from kernelgrad.kernels import Kernel
+from kernelgrad.model import Fit, Model
+from kernelgrad.registry import room
+from kernelgrad.solvers import (
+    SOLVERS,
+    FitResult,
+    Problem,
+    Resources,
+    Solver,
+    Validation,
+    check_capabilities,
+)
+from kernelgrad.solvers.block_descent.shards import SHARD
+from kernelgrad.solvers.contract import check_limit
+from kernelgrad.tasks import Classification, Targets, Task
+from kernelgrad.training_rows import MAX_VALIDATION_ROWS, EncodedSource, TrainingRows
+from kernelgrad.types import AnyArray, Float64Array, Matrix
+from kernelgrad.validation import DataError
+
+if TYPE_CHECKING:
+    from kernelgrad.cluster import DaskEngine
+
+# Values of parameters that an estimator does not have.
+_DEFAULTS: dict[str, Any] = {
+    "C": None, "categorical_features": "from_dtype", "device": CPU, "early_stopping": False,
+    "engine": None, "fit_intercept": False, "n_iter_no_change": None, "probability": False,
+    "tol": 0.0, "warm_start": False,
+}  # fmt: skip
+
+
+class Data(NamedTuple):
+    """Rows as a caller gives them; `other` has no labels, or is the denominator's."""
+
+    X: Any
+    y: Any = None
+    sample_weight: Any = None
+    other: Any = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a fit runs: until when, who listens, where rows are, and what may follow.
+
+    Attributes
+    ----------
+    deadline : Deadline
+    callbacks : CallbackList
+    stream : bool
+        True if rows come once, in order, and others may follow.
+    declared : array or None
+        All classes, where the caller named them.
+    """
+
+    deadline: Deadline = FOREVER
+    callbacks: CallbackList = field(default_factory=CallbackList)
+    stream: bool = False
+    declared: AnyArray | None = None
+
+    @property
+    def checkpoint(self) -> Session:
+        """Where the state of the fit is written, and what a fit before it has written."""
+        return self.callbacks.session
+
+
+def is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == "auto"
+
+
+class Spec(ABC):
+    """Checked parameters of an estimator, and what its family of functions makes of them.
+
+    The road of a fit (:func:`kernelgrad.fit.fit`) calls the methods in the order in which they
+    stand here. Nothing is set on a specification after it was made.
+
+    Attributes
+    ----------
+    owner : str
+        Name of the estimator in messages.
+    params : namespace
+        The parameters by name.
+    targets : Targets
+        What the parameters say of targets.
+    kernel : Kernel
+        The kernel, perhaps with a rule for its bandwidth.
+    solver : Solver
+        With ``solver="auto"`` any solver of the family: the rows decide.
+    """
+
+    solvers: ClassVar[Mapping[str, Any]] = SOLVERS  # by name
+    streaming: ClassVar[tuple[str, str]]  # remedy, and solvers for streams, in messages
+    problem_type: ClassVar[type[Problem]] = Problem
+    orders_rows: bool = True  # True if rows may be sorted and equal ones merged
+    is_pairwise: bool = False  # True if X holds values of a kernel
+    shares_rows: bool = False  # True if the solver takes rows that workers hold
+    searches_alpha: bool = False
+
+    def __init__(self, owner: str, params: Mapping[str, Any], targets: Targets) -> None:
+        self.owner, self.targets = owner, targets
+        self.params = SimpleNamespace(**_DEFAULTS | dict(params))
+        self.is_auto = is_auto(self.params.solver)
+        get_device(self.params.device)
+        self.check()
+        self.kernel = self.make_kernel()
+        self.solver = self.make_solver(None)
+        if not self.is_auto:
+            self.solver.check_device(self.params.device, self.kernel)
+
+    # -- parameters ----------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Raise if parameters are wrong that neither kernel nor solver checks."""
+
+    @abstractmethod
+    def make_kernel(self) -> Kernel:
+        """Return the kernel of the parameters, checked."""
+
+    @abstractmethod
+    def make_solver(self, chosen: Solver[Any] | None) -> Solver[Any]:
+        """Return the solver of the parameters, or the `chosen` one with their settings."""
+
+    @property
+    def memory_limit(self) -> int | None:
+        limit = self.params.memory_limit
+        return None if limit is None else int(limit)
+
+    def check_streams(self, before: Fit | None) -> None:
+        """Raise AttributeError if the solver needs all rows at once."""
+        instead, for_streams = self.streaming
+        if self.is_auto:
+            if before is None or before.choice.solver.streams:
+                return
+            raise AttributeError(
+                f"fit took the solver {before.choice.solver.name!r} ({before.choice.reason}), "
+                "which cannot go on with other rows; for partial_fit take a new estimator"
+                f"{instead}."
+            )
+        if not self.solver.streams:
+            raise AttributeError(
+                f"solver {self.solver.name!r} needs all rows at once and has "
+                f"no partial_fit; use fit, or a solver for streams such as {for_streams}."
+            )
+
+    def check_continuation(self, before: Fit) -> None:
+        """Raise ValueError if a fit cannot go on with these parameters."""
+        if before.state is None:
+            raise ValueError(
+                "This model was loaded without the solver's state and cannot be continued; "
+                "save it with resumable=True, or fit a new estimator."
+            )
+        if self.is_auto and before.choice.reason != GIVEN:
+            return
+        then, now = before.choice.solver, self.solver
+        if repr(now) != repr(then) or type(now) is not type(then):
+            raise ValueError(
+                f"solver changed from {then!r} to {now!r} in the middle of a fit; "
+                "set it back, or fit a new estimator."
+            )
+
+    # -- rows ----------------------------------------------------------------------------
+
+    def new_seed(self) -> int:
+        return int(check_random_state(self.params.random_state).randint(0, 2**31 - 1))
+
+    def read(self, data: Data, run: Run, seed: int, before: Model | None) -> TrainingRows:
+        """Return the rows; without a model `before` their columns and task are learned."""
+        data = self.lazy(data)
+        X = data.X
+        if not isinstance(X, BatchSource):
+            if data.y is None and self.targets.required:
+                raise ValueError(
+                    "requires y to be passed, but the target y is None: give y to "
+                    f"{self.owner}.fit, or a BatchSource with a target."
+                )
+            return self.read_arrays(data, run, seed, before, None)
+        self.check_source(X)
+        memory.check_reading(X, self.memory_limit)
+        inputs = self.inputs_of(X, before)
+        if not run.stream and self.loads(X):
+            data = Data(*X.read(0, X.n_rows)[:3])
+            if self.memory_limit is not None:
+                give_back()  # memory of the parts that were read
+            if before is None and data.y is not None:  # errors in words of sources
+                blank = np.zeros((len(data.y), 1))
+                self.targets.learn(ArraySource(blank, data.y), run.declared)
+            return self.read_arrays(data, run, seed, before, inputs)
+        task = self.targets.learn(X, run.declared) if before is None else before.task
+        inputs, source = self.encoded_source(X, inputs, seed, task if before is None else None)
+        engine = self.workers_for(X)
+        store = None if engine is None else partial(room("cluster").HeldRows, engine=engine)
+        return TrainingRows(source, task, store=store, inputs=inputs)
+
+    def read_arrays(
+        self, data: Data, run: Run, seed: int, before: Model | None, named: Inputs | None
+    ) -> TrainingRows:
+        """Return the rows of arrays; names of columns that are `named` are checked already."""
+        X, y, weight = data[:3]
+        on_disk = isinstance(X, np.memmap) and not self.loads(ArraySource(X, checked=True))
+        options: dict[str, Any] = {"multi_output": True, "y_numeric": self.targets.numeric}
+        y = y if self.targets.required else None
+        if self.targets.numeric:
+            _check_numbers(y, self.owner)
+        if before is None:
+            inputs, codes, y = self.learned(X, y, run, named, **options)
+        else:
+            inputs = before.inputs
+            codes, y = inputs.codes(X, y, source=named is not None, **options)
+        y = self.targets.checked(np.zeros(codes.shape[0]) if y is None else y)
+        task = self.targets.learn(y, run.declared) if before is None else before.task
+        y = task.internal(y)
+        if before is None:
+            rows = inputs.fitted(codes, task.columns(y), seed)
+        else:
+            rows = inputs.encode(codes)
+        self.check_rows(inputs, rows)
+        weight = checked_weights(weight, rows, task.class_factor(y))
+        if on_disk:
+            if inputs.table is not None:
+                raise DataError(
+                    "The memory map has missing values or categories and does not fit in "
+                    "memory; impute or encode it, raise memory_limit, or write it as Parquet."
+                )
+            rows = X
+        source = ArraySource(rows, y, weight, checked=True)
+        is_own = named is not None or not _shared(rows, X)
+        return TrainingRows(source, task, True, is_own_copy=is_own, inputs=inputs)
+
+    def learned(
+        self, X: Any, y: Any, run: Run, named: Inputs | None = None, **of_y: Any
+    ) -> tuple[Inputs, Matrix, Any]:
+        """Return the columns of X, their codes and y."""
+        return Inputs.learn(
+            X, y, owner=self.owner, pairwise=self.is_pairwise, source=named,
+            categorical=self.params.categorical_features, declared=run.stream,
+            targets=self.targets.encode_levels, **of_y,
+        )  # fmt: skip
+
+    def read_validation(
+        self, data: Data, rows: TrainingRows, run: Run, seed: int
+    ) -> TrainingRows:
+        """Return rows that only validate, read as the training rows are."""
+        data = self.lazy(data)
+        X, y, weight = data[:3]
+        inputs, task, named = rows.inputs, rows.task, isinstance(X, BatchSource)
+        if named:
+            self.check_source(X)
+            self._check_target(X)
+            inputs.check_source(X)
+            rng = np.random.default_rng(seed)
+            X, y, weight, _ = X.take(TrainingRows(X, task).sample(MAX_VALIDATION_ROWS, rng))
+        if y is None:
+            raise ValueError(f"y_val is None; give {task.scored_by}.")
+        options: dict[str, Any] = {"multi_output": True, "y_numeric": self.targets.numeric}
+        codes, y = inputs.codes(X, y, source=named, **options)
+        y = task.scored(self.targets.checked(y))
+        weight = checked_weights(weight, codes, task.class_factor(y))
+        X = inputs.encode(codes)
+        if not self.is_pairwise:  # values of a kernel need not be square here
+            self.check_rows(inputs, X)
+        return TrainingRows(ArraySource(X, y, weight, checked=True), task, True, inputs=inputs)
+
+    def placed(
+        self, rows: TrainingRows, validation: Data | None, run: Run, seed: int
+    ) -> TrainingRows:
+        """Return the rows with those that validate, and where they stay during the fit."""
+        if run.stream:
+            return rows
+        rows = replace(rows, reads_in_pieces=self.reads_in_pieces(rows))
+        if validation is None or validation.X is None:
+            return rows
+        try:
+            others = self.read_validation(validation, rows, run, seed)
+        except (TypeError, ValueError) as error:
+            name = "The rows for validation, X_val and y_val"
+            raise type(error)(f"{name}: {error}") from error
+        return replace(rows, validation_rows=others)
+
+    def lazy(self, data: Data) -> Data:
+        """Return a source in place of a collection of dask; all others as they are."""
+        X, y, weight = data[:3]
+        if is_collection(X):
+            engine = self.params.engine
+            client = None if engine is None else engine.resolved()
+            source = room("cluster").DaskSource(X, y, weight, client=client)
+            return Data(source, None, None, data.other)
+        if isinstance(X, BatchSource) and not (y is None and weight is None):
+            raise ValueError("A BatchSource carries its own y and weights; leave them out.")
+        return data
+
+    def inputs_of(self, source: BatchSource, before: Model | None) -> Inputs:
+        self._check_target(source)
+        if before is None:
+            return Inputs.of_source(source, self.owner)
+        before.inputs.check_source(source)
+        return before.inputs
+
+    def _check_target(self, source: BatchSource) -> None:
+        if self.targets.required and not source.has_target:
+            raise DataError(
+                f"{type(source).__name__} has no target; name the target column to open it."
+            )
+
+    def encoded_source(
+        self, source: BatchSource, inputs: Inputs, seed: int, task: Task | None
+    ) -> tuple[Inputs, BatchSource]:
+        """Return the columns and a source of rows as functions take them.
+
+        With the `task` of a new fit a table is learned from a random sample.
+        """
+        if not source.as_frame and inputs.table is None:
+            return inputs, source
+        if task is not None:
+            n = source.n_rows
+            rng = np.random.default_rng(seed)
+            sample = source.take(np.sort(rng.choice(n, min(n, 50_000), replace=False)))
+            inputs, codes, _ = self.learned(sample.X, None, Run(), inputs)
+            y = None if sample.y is None else task.internal(sample.y)
+            inputs.fitted(codes, None if y is None else task.columns(y), seed)
+        read = partial(inputs.read, source=True)
+        return inputs, EncodedSource(source, read, inputs.width)
+
+    def check_rows(self, inputs: Inputs, X: Matrix) -> None:
+        """Raise if the rows of an array, already checked as numbers, are not for this model."""
+        check_sizes(X, scaled=False)
+
+    def check_source(self, source: BatchSource) -> None:
+        """Raise if `source` cannot be fitted, before it is read."""
+
+    def loads(self, source: BatchSource) -> bool:
+        """Whether a fit reads a source into memory, where it is as good as arrays."""
+        if self.workers_for(source) is not None:
+            return False
+        return memory.fits_in_memory(source, self.memory_limit)
+
+    def reads_in_pieces(self, rows: TrainingRows) -> bool:
+        """Whether rows stay where they are: they or their responses do not fit in memory."""
+        return not rows.in_memory or not all(
+            memory.bytes_needed(source.n_rows, memory.rows_nbytes(source), rows.task.n_outputs)
+            <= memory.usable_memory(self.memory_limit)
+            for source in rows.sources
+        )
+
+    def workers_for(self, source: BatchSource) -> DaskEngine | None:
+        """Return the engine whose workers hold the rows of a source; None for this process."""
+        if not self.shares_rows or source.n_rows <= SHARD:  # one worker would have all rows
+            return None
+        if self.params.engine is None and source.on_workers:
+            return room("cluster").current_engine()  # type: ignore[no-any-return]
+        return self.params.engine  # type: ignore[no-any-return]
+
+    # -- the choice ----------------------------------------------------------------------
+
+    def first_choice(
+        self, rows: TrainingRows, seed: int, run: Run, before: Fit | None
+    ) -> Choice:
+        """Return the solver for these rows and the reason; the rest is not known yet."""
+        if before is not None:
+            return before.choice
+        solver, reason = self.solver, GIVEN
+        if self.is_auto:
+            solver, reason = self.automatic(rows, stream=run.stream)
+        return Choice(seed, solver, reason, max_iter=int(self.params.max_iter))
+
+    @abstractmethod
+    def automatic(self, rows: TrainingRows, *, stream: bool) -> tuple[Solver[Any], str]:
+        """Return what ``solver="auto"`` stands for with these rows, and why."""
+
+    def restored_choice(self, rows: TrainingRows, record: Record) -> Choice:
+        """Return the choice of the checkpoint that is resumed."""
+        solver = None if self.is_auto else self.solver
+        arrays = partial(self.restored_arrays, task=rows.task)
+        choice = Choice.restore(record, solver, rows.inputs.width, arrays)
+        same = isinstance(self.params.random_state, int | np.integer)
+        return replace(choice, seed=self.new_seed()) if same else choice
+
+    def arranged(self, rows: TrainingRows, choice: Choice) -> TrainingRows:
+        """Return the rows in their order, of which some may be held out."""
+        limit = choice.solver.resolve_batch_size(None) if self.orders_rows else None
+        rows = rows.ordered(limit)
+        if self.is_calibrated(rows.task) and rows.n_train >= classes.MANY_ROWS:
+            rows = rows.hold_out(classes.share(rows), choice.seed, stratify=False)
+        if self.params.early_stopping and rows.validation_rows is None:
+            rows = rows.hold_out(self.params.validation_fraction, choice.seed)
+        return rows
+
+    def problem(self, rows: TrainingRows, choice: Choice, run: Run) -> Problem:
+        """Return the problem of rows and parameters; raise if memory does not do for it."""
+        solver, n, size = choice.solver, sum(s.n_rows for s in rows.sources), rows.nbytes
+        in_pieces = rows.reads_in_pieces and solver.takes_stores
+        kept = max(source.kept_bytes for source in rows.sources)
+        copied = 0.0
+        if not run.stream:
+            whole = not in_pieces and solver.resolve_batch_size(n) >= n
+            part = 0.0 if in_pieces or rows.in_memory else min(1.0, BUFFER_ROWS / n)
+            copied = size * (rows.is_own_copy + (rows.copies if whole else part)) + kept
+        problem = self.make_problem(
+            rows.task, rows.inputs, choice.seed, self.alpha(rows, stream=run.stream),
+            self.resources(run.deadline, copied),
+        )  # fmt: skip
+        size = min(size, 4.0 * n * rows.inputs.width)  # bytes of the prepared rows
+        if in_pieces:  # one piece is prepared beside another; pieces of a file have two forms
+            size *= 2 if rows.in_memory else 4
+        least = solver.least_bytes(problem, n, size, stays=in_pieces)
+        reading = max(source.reading_bytes for source in rows.sources) - kept
+        check_limit(solver, problem, max(least, reading))
+        return problem
+
+    def make_problem(
+        self, task: Task, inputs: Inputs, seed: int, alpha: float, resources: Resources
+    ) -> Problem:
+        return self.problem_type(
+            loss=task.loss, kernel=self.kernel, alpha=alpha, n_outputs=task.n_outputs,
+            n_features_in=inputs.width, seed=seed,
+            fit_intercept=bool(self.params.fit_intercept), resources=resources,
+            **self.problem_options(inputs),
+        )  # fmt: skip
+
+    @abstractmethod
+    def problem_options(self, inputs: Inputs) -> dict[str, Any]:
+        """Return what only problems of the family have."""
+
+    @abstractmethod
+    def alpha(self, rows: TrainingRows, *, stream: bool) -> float:
+        """Return the weight of the penalty; NaN is searched."""
+
+    def resources(self, deadline: Deadline = FOREVER, copied: float = 0.0) -> Resources:
+        limit = self.memory_limit
+        cache = CACHE_BYTES if limit is None else limit // 4
+        return Resources(limit, copied, cache, deadline, device=self.params.device)
+
+    def choose(
+        self, rows: TrainingRows, problem: Problem, first: Choice, run: Run, before: Fit | None
+    ) -> Choice:
+        """Return all that is decided before the first iteration."""
+        if before is None:
+            choice = self.settled(self.search(rows, problem, first, run), rows)
+        else:
+            alpha = before.choice.alpha if np.isnan(problem.alpha) else problem.alpha
+            choice = replace(
+                first, alpha=alpha, max_iter=int(self.params.max_iter), entries={}, seconds=0.0
+            )
+        problem = choice.applied(problem)
+        check_capabilities(choice.solver, problem.loss, problem.kernel)
+        choice.solver.check_device(problem.resources.device, problem.kernel)
+        choice.solver.check_problem(problem)
+        return self.with_responses(choice, rows, problem, run, before)
+
+    def search(self, rows: TrainingRows, problem: Problem, first: Choice, run: Run) -> Choice:
+        """Return the choice with kernel, scaling and penalty."""
+        return replace(first, alpha=problem.alpha)
+
+    def settled(self, choice: Choice, rows: TrainingRows) -> Choice:
+        """Return the choice after the solver was chosen again, now that alpha is known."""
+        return choice
+
+    def is_calibrated(self, task: Task) -> bool:
+        """Whether probabilities come from responses to rows that were not fitted."""
+        return bool(
+            self.params.probability
+            and isinstance(task, Classification)
+            and not task.has_own_proba
+        )
+
+    def with_responses(
+        self, choice: Choice, rows: TrainingRows, problem: Problem, run: Run, before: Fit | None
+    ) -> Choice:
+        """Return the choice with responses of a fit to a part of the rows, to calibrate on."""
+        if run.stream or len(rows.held_out) or not self.is_calibrated(rows.task):
+            return choice
+        n_iter = choice.max_iter + (0 if before is None else before.n_iter)
+        start, size = clock(), self.batch_size(rows, choice)
+        responses = classes.responses_of_part(
+            choice, rows, problem, n_iter, size, run.callbacks
+        )
+        seconds = choice.seconds + (clock() - start if before is None else 0.0)
+        arrays = {} if responses is None else dict(zip("zyw", responses, strict=True))
+        return replace(choice, arrays=arrays, seconds=seconds)
+
+    def restored_arrays(self, record: Record, task: Task) -> dict[str, AnyArray]:
+        """Take the arrays of a choice from the record of a checkpoint."""
+        if not isinstance(task, Classification):
+            return {}
+        responses = classes.restored_responses(record, len(task.classes), "zyw")
+        return {} if responses is None else dict(zip("zyw", responses, strict=True))
+
+    # -- the run and the model -----------------------------------------------------------
+
+    def validation(self, rows: TrainingRows, before: Fit | None) -> Validation | None:
+        """Return how iterates are scored, on rows held out or given; None without any."""
+        p = self.params
+        stops = bool(p.early_stopping)
+        if rows.validation_rows is None and not stops:
+            return None
+        start = before.model.function if before is not None and stops else None
+        return rows.validation(p.n_iter_no_change, p.tol, start=start, early_stopping=stops)
+
+    def batch_size(self, rows: TrainingRows, choice: Choice) -> int | None:
+        """Return the rows of a batch; None leaves them to the solver."""
+        return None
+
+    def n_steps(self, rows: TrainingRows, choice: Choice, run: Run) -> int:
+        """Return the iterations of the run; of a stream each takes its own rows."""
+        if run.stream:
+            return -(-rows.n_train // choice.solver.resolve_batch_size(None))
+        return choice.max_iter
+
+    def function(
+        self, function: Expansion, rows: TrainingRows, choice: Choice, before: Fit | None
+    ) -> Expansion:
+        """Return the function to keep of what the solver found, from the rows it saw."""
+        return function
+
+    def model(
+        self, rows: TrainingRows, choice: Choice, function: Expansion, before: Fit | None,
+        run: Run,
+    ) -> tuple[Model, classes.Responses | None]:  # fmt: skip
+        """Return the model, and responses that the next rows of a stream calibrate with."""
+        calibration, latest = None, None
+        if self.is_calibrated(rows.task):
+            calibration, latest = classes.calibration(
+                rows, choice, function, before, run.stream
+            )
+        device = self.params.device
+        return Model(rows.inputs, rows.task, function, calibration, device=device), latest
+
+    def completed(self, fit: Fit, rows: TrainingRows, problem: Problem) -> Fit:
+        """Return the fit with what only families have: a posterior, labels of all rows."""
+        return fit
+
+    def warn(self, fit: Fit, rows: TrainingRows, result: FitResult, run: Run) -> None:
+        """Warn of a fit that ended too early, or of a model that says nothing."""
+        warnings.warn_of_fit(self, fit, rows, result, stream=run.stream)
+
+    def attributes(self, fit: Fit) -> dict[str, Any]:
+        """Return the fitted attributes that only estimators of the family have."""
+        return {}
+
+    def file_attributes(self, fit: Fit) -> dict[str, Any]:
+        """Return what only the family writes among the attributes of a file."""
+        return {}
+
+    def info(self, fit: Fit) -> dict[str, Any]:
+        """Return the entries of ``model_info`` that only the family has."""
+        return {}
+
+    # -- files ---------------------------------------------------------------------------
+
+    def describe(self, fit: Fit) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+        """Return the contents of a model file besides the function, as values and arrays."""
+        calibration = fit.model.calibration
+        arrays = {} if calibration is None else calibration.arrays()
+        return {}, arrays | {f"latest.{i}": part for i, part in enumerate(fit.latest or ())}
+
+    def restore(self, fit: Fit, fitted: Record, extra: Record) -> Fit:
+        """Return a fit with what :meth:`describe` described; `fitted` has older attributes."""
+        task = fit.model.task
+        if not isinstance(task, Classification):
+            return fit
+        K = extra.sizes["K"] = len(task.classes)
+        if "calibration.unit" in extra:
+            model = replace(fit.model, calibration=Calibration.restore(extra))
+            fit = replace(fit, model=model)
+        names = ("latest.0", "latest.1", "latest.2")
+        return replace(fit, latest=classes.restored_responses(extra, K, names))
+
+
+@as_numpy
+def checked_weights(
+    sample_weight: Any, X: Matrix, factor: Float64Array | None = None
+) -> Float64Array:
+    """Return weights times the factor of each row; at least one row must count."""
+    weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    weight = weight if factor is None else weight * factor
+    with np.errstate(over="ignore"):
+        total = float(weight.sum())
+    if not total > 0:
+        raise ValueError("All sample weights are zero; at least one row must count.")
+    if not 1e-30 <= total <= 1e30:
+        raise ValueError(
+            f"The sum of the sample weights is {total:.3g}, not within 1e-30 and 1e30; divide "
+            "them by their mean."
+        )
+    # a weight that is lost in every sum of float64 would overflow as a divisor
+    return np.where(weight < 1e-30 * weight.max(), 0.0, weight)
+
+
+def _check_numbers(y: Any, name: str) -> None:
+    """Raise for targets of an estimator of numbers, its `name`, that are text."""
+    values = np.asarray(y)
+    for value in values.flat if values.dtype.kind in "OU" else ():
+        try:
+            float(value if isinstance(value, str) else 0)
+        except ValueError:
+            raise DataError(
+                f"y holds {str(value)!r}, but {name} predicts numbers; give numbers, or take a "
+                "classifier for labels."
+            ) from None
+
+
+def _shared(X: Any, original: Any) -> bool:
+    """Whether rows are the arrays of the caller, or views of them."""
+    a, b = (getattr(it, "data", None) if sp.issparse(it) else it for it in (X, original))
+    return isinstance(b, np.ndarray) and bool(np.may_share_memory(a, b))

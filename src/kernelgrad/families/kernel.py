@@ -1,0 +1,345 @@
+"""Functions of a kernel: the kernel, its searches and the choice of a solver."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+
+from kernelgrad import kernels
+from kernelgrad.choice import Choice
+from kernelgrad.compute.backend import CPU
+from kernelgrad.compute.compiling import clock
+from kernelgrad.compute.memory import give_back
+from kernelgrad.compute.ranges import check_sizes
+from kernelgrad.compute.threads import at_most, single_threaded_blas
+from kernelgrad.data import BatchSource
+from kernelgrad.data.memory import rows_nbytes, usable_memory
+from kernelgrad.families.base import Run, Spec, is_auto
+from kernelgrad.families.warnings import SPREAD_ROWS, warn_of_outliers, warn_of_scales
+from kernelgrad.functions.scaling import UNITS
+from kernelgrad.inputs import Inputs
+from kernelgrad.kernels import Kernel, Matern, PrecomputedKernel, get_kernel
+from kernelgrad.model import Fit
+from kernelgrad.registry import room
+from kernelgrad.search import pilot
+from kernelgrad.search.auto import choose_solver, settled_solver
+from kernelgrad.search.metric import SHAPES, smoothness
+from kernelgrad.search.search import search
+from kernelgrad.solvers import DSG, CachedBlockDescent, Problem, Solver, get_solver
+from kernelgrad.tasks import ClassTargets
+from kernelgrad.training_rows import TrainingRows
+from kernelgrad.types import Float64Array, Matrix
+from kernelgrad.validation import CapabilityError, check_name, check_real
+
+
+class KernelSpec(Spec):
+    """A kernel whose bandwidth is a number or a rule, and a solver of kernel machines."""
+
+    streaming = (
+        ", with solver='dsg', or 'pegasos' for kernels without random features, where it "
+        "begins with fit",
+        "'dsg', 'norma' or 'perceptron'",
+    )
+    metric_words: ClassVar[tuple[str, ...]] = ()  # kinds of metric that can be learned
+    # Scalings by which a few values far out make the others nearly alike.
+    sees_outliers: ClassVar[tuple[bool | str, ...]] = (True,)
+    dsg_params: ClassVar[dict[str, Any]] = {}  # of solvers of the dsg family by name
+
+    def check(self) -> None:
+        kernel = self.params.kernel
+        self.is_pairwise = isinstance(kernel, PrecomputedKernel) or (
+            isinstance(kernel, str) and kernel == PrecomputedKernel.name
+        )
+        self.orders_rows = not self.is_pairwise  # columns of a kernel matrix stand for its rows
+        self.check_metric()
+
+    def check_metric(self) -> None:
+        metric = self.params.metric
+        if metric is None:
+            return
+        if isinstance(metric, str):
+            more = ", None, weights of the columns, or a matrix"
+            check_name(metric, self.metric_words, "metric", instead=more)
+            return
+        M = np.asarray(metric)
+        if M.ndim not in (1, 2) or M.dtype.kind not in "biuf" or not np.isfinite(M).all():
+            raise ValueError(
+                "metric must be an array of finite numbers, weights of the columns (d,) or a "
+                f"matrix (d, r); got shape {M.shape} and dtype {M.dtype}."
+            )
+        if not M.any() or (M.ndim == 1 and (M < 0).any()):
+            raise ValueError(
+                "metric has no weight above 0, or a negative one; give weights >= 0."
+            )
+
+    def make_kernel(self) -> Kernel:
+        return self.named(self.params.gamma)
+
+    def named(self, gamma: Any) -> Kernel:
+        p = self.params
+        return get_kernel(p.kernel, gamma=gamma, bandwidth_factor=p.bandwidth_factor)
+
+    def make_solver(self, chosen: Solver[Any] | None) -> Solver[Any]:
+        solver = get_solver(self.params.solver if chosen is None else chosen, marks=False)
+        if isinstance(self.params.solver, str) and isinstance(solver, DSG):
+            solver.set_params(**self.own_dsg_params())
+        return solver
+
+    def own_dsg_params(self) -> dict[str, Any]:
+        """Return the parameters that solvers of the dsg family have by name."""
+        return self.dsg_params
+
+    def scaling_rule(self) -> bool | str:
+        """Return how columns are scaled; "auto" is a choice by the data, "units" by units."""
+        p = self.params
+        if p.standardize != "auto":
+            return p.standardize  # type: ignore[no-any-return]
+        ruled = isinstance(p.gamma, str) and isinstance(p.kernel, str)
+        return UNITS if ruled and self.named("median").is_stationary else False
+
+    @property
+    def shares_rows(self) -> bool:  # type: ignore[override]
+        return self.is_auto or self.solver.takes_stores
+
+    def automatic(self, rows: TrainingRows, *, stream: bool) -> tuple[Solver[Any], str]:
+        p, place = self.params, "disk"
+        if stream:
+            place = "stream"
+        elif rows.in_memory:
+            place = "memory"
+        solver, reason = choose_solver(
+            rows.task.loss,
+            self.kernel,
+            rows=place,
+            n_rows=sum(source.n_rows for source in rows.sources),
+            row_bytes=sum(map(rows_nbytes, rows.sources)) if place == "memory" else 0.0,
+            n_outputs=rows.task.n_outputs,
+            memory=usable_memory(self.memory_limit),
+            stops=bool(p.early_stopping),
+            penalised=p.C is not None or getattr(p, "alpha", 1) != 0,
+        )
+        if p.device != CPU and place == "memory" and not isinstance(solver, DSG):
+            solver = CachedBlockDescent()
+            reason = f"device={p.device!r} is for block descent"
+        return self.make_solver(solver), reason
+
+    def check_streams(self, before: Fit | None) -> None:
+        if self.is_pairwise:
+            raise AttributeError(
+                "partial_fit takes rows, which kernel='precomputed' does not have; use fit."
+            )
+        super().check_streams(before)
+
+    def check_rows(self, inputs: Inputs, X: Matrix) -> None:
+        rule = self.scaling_rule()
+        if not rule:
+            self.kernel.check_domain(X)
+        if not self.is_pairwise:
+            may_stay = rule == UNITS or (rule == "auto" and sp.issparse(X))
+            check_sizes(X, scaled=bool(rule) and not may_stay)
+            p = self.params
+            undecided = p.standardize == "auto" and not rule
+            if undecided and not sp.issparse(X) and self.metric_array(inputs) is None:
+                warn_of_scales(X, inputs.name)
+            far = rule in self.sees_outliers
+            if far and min(X.shape[0], SPREAD_ROWS) * X.shape[1] < 2**24:
+                warn_of_outliers(X, inputs.name)
+            return
+        if rule:
+            raise ValueError(
+                "standardize=True would scale a kernel matrix; leave it False with "
+                "kernel='precomputed'."
+            )
+        if X.shape[0] != X.shape[1]:
+            raise ValueError(
+                "With kernel='precomputed' X must be the square kernel matrix of the training "
+                f"rows, got shape {X.shape}."
+            )
+
+    def check_source(self, source: BatchSource) -> None:
+        if self.is_pairwise:
+            raise ValueError(
+                "kernel='precomputed' takes the kernel matrix as an array, not a "
+                f"{type(source).__name__}."
+            )
+
+    def metric_array(self, inputs: Inputs) -> Float64Array | None:
+        """Return the metric where it is an array, checked against the columns."""
+        metric = self.params.metric
+        if metric is None or isinstance(metric, str):
+            return None
+        M = np.asarray(metric, np.float64)
+        if len(M) != inputs.width:
+            raise ValueError(
+                f"metric has {len(M)} rows, but the rows have {inputs.width} columns; give one "
+                "weight, or one row of the matrix, for each column."
+            )
+        return M
+
+    def problem_options(self, inputs: Inputs) -> dict[str, Any]:
+        rule = self.scaling_rule()
+        return {
+            "standardize": False if rule == "auto" else rule,
+            "metric": self.metric_array(inputs),
+        }
+
+    def attributes(self, fit: Fit) -> dict[str, Any]:
+        function: Any = fit.model.function
+        return {
+            "n_random_features_": function.n_random_features,
+            "n_support_": function.n_support,
+            "kernel_": function.kernel,
+            "metric_": function.scaling.metric,
+        }
+
+    def info(self, fit: Fit) -> dict[str, Any]:
+        kernel: Kernel = fit.model.function.kernel  # type: ignore[attr-defined]
+        return {"kernel": kernel.name, "kernel_params": kernels.kernel_summary(kernel)}
+
+
+def check_alpha(spec: Spec, default: Any) -> None:
+    """Raise ValueError if both C and alpha are given."""
+    p = spec.params
+    if p.C is not None and (type(p.alpha) is not type(default) or p.alpha != default):
+        raise ValueError(
+            f"C={p.C!r} and alpha={p.alpha!r} are two ways to say one thing; leave "
+            "one of them out."
+        )
+
+
+def alpha_of_cost(C: float, rows: TrainingRows, *, stream: bool) -> float:
+    """Return ``alpha = 1 / (C W)`` with W the total weight of the training rows."""
+    if stream:
+        raise ValueError("C needs the number of all rows; give alpha for partial_fit.")
+    total = rows.total_weight
+    if total is None:
+        raise ValueError(
+            "C needs the sum of all weights, which a source with weights or class weights "
+            "does not tell before it is read; give alpha instead."
+        )
+    return 1.0 / (float(C) * total)
+
+
+class SearchedSpec(KernelSpec):
+    """Classes or numbers, where kernel, metric and penalty may be searched."""
+
+    metric_words = ("auto", "diagonal", "full")
+
+    def check(self) -> None:
+        p = self.params
+        if isinstance(p.alpha, str):
+            check_name(p.alpha, ("auto",), "rule for alpha", instead=", or give a number")
+        else:
+            check_real(p.alpha, "alpha", low=0)
+        check_alpha(self, "auto")
+        super().check()
+        if p.engine is not None and not isinstance(p.engine, room("cluster").DaskEngine):
+            raise TypeError(
+                f"engine must be a DaskEngine or None, got {p.engine!r}; give "
+                "DaskEngine(client)."
+            )
+        rules = getattr(self.named("median"), "gamma_rules", ())
+        if isinstance(p.gamma, str) and rules:
+            names = {"auto", "median", *rules}
+            check_name(p.gamma, names, "rule for gamma", instead=", or give a number")
+
+    @property
+    def searches_alpha(self) -> bool:  # type: ignore[override]
+        return is_auto(self.params.alpha) and self.params.C is None
+
+    def make_kernel(self) -> Kernel:
+        kernel = self.named("median" if is_auto(self.params.gamma) else self.params.gamma)
+        self.wanted = self._wanted(kernel)
+        return kernel
+
+    def named(self, gamma: Any) -> Kernel:
+        p = self.params
+        name = "rbf" if is_auto(p.kernel) else p.kernel
+        return get_kernel(name, gamma=gamma, bandwidth_factor=p.bandwidth_factor)
+
+    def _wanted(self, kernel: Kernel) -> pilot.Wanted | None:
+        """Return what a search has to find; None if everything is a number or a rule."""
+        p, nu, rule = self.params, smoothness(kernel), self.scaling_rule()
+        by_name, metric, free = isinstance(p.kernel, str), p.metric, is_auto(p.gamma)
+        if free and by_name and nu is not None:
+            shapes = SHAPES if is_auto(p.kernel) else (nu,)
+            width = float(p.bandwidth_factor)
+            candidates: tuple[Kernel, ...] = (kernel,)
+            if is_auto(p.kernel):
+                candidates += (Matern(0.5, bandwidth_factor=width),)
+            whole = is_auto(p.kernel) and (metric is None or is_auto(metric))
+            return pilot.Wanted(
+                shapes, candidates, metric, None, None, rule, width, whole, True
+            )
+        if isinstance(metric, str) and metric != "auto":
+            gamma = getattr(kernel, "gamma", None)
+            if nu is None or isinstance(gamma, str):
+                raise ValueError(
+                    f"metric={metric!r} is learned for the kernels 'rbf' and 'matern' of nu "
+                    f".5, 1.5 or 2.5, with gamma a number or 'auto'; it got {kernel!r}. Change "
+                    "one of them, or give metric=None."
+                )
+            return pilot.Wanted((nu,), (kernel,), metric, gamma, None, rule)
+        ruled = free and by_name and getattr(kernel, "gamma", 0) == "median"
+        if not (ruled or self.searches_alpha):
+            return None
+        return pilot.Wanted((), (kernel,), metric, None, None, rule, bandwidths=ruled)
+
+    def scaling_rule(self) -> bool | str:
+        p = self.params
+        if p.standardize != "auto":
+            return p.standardize  # type: ignore[no-any-return]
+        by_name = is_auto(p.gamma) and isinstance(p.kernel, str)
+        # only differences of the rows have no scale of their own
+        return "auto" if by_name and self.named("median").is_stationary else False
+
+    def first_choice(
+        self, rows: TrainingRows, seed: int, run: Run, before: Fit | None
+    ) -> Choice:
+        choice = super().first_choice(rows, seed, run, before)
+        by_pairs = isinstance(self.targets, ClassTargets) and self.targets.by_pairs
+        if by_pairs and choice.solver.name in ("sbp", "perceptron"):
+            raise CapabilityError(
+                f"solver {choice.solver.name!r} counts all rows for each output, those of a "
+                "third class too; for multi_class='ovo' take another, such as 'working_set' or "
+                "'cached'."
+            )
+        return choice
+
+    def alpha(self, rows: TrainingRows, *, stream: bool) -> float:
+        p = self.params
+        if p.C is not None:
+            return alpha_of_cost(p.C, rows, stream=stream)
+        return np.nan if self.searches_alpha else float(p.alpha)
+
+    def search(self, rows: TrainingRows, problem: Problem, first: Choice, run: Run) -> Choice:
+        if self.wanted is None:
+            return replace(first, alpha=problem.alpha)
+        start = clock()
+        # one thread of BLAS, as no bit may depend on threads
+        with single_threaded_blas(), at_most(pilot.study_tasks(self.memory_limit)):
+            # on the CPU, so that the same parameters are found for all devices
+            resources = replace(problem.resources, device=CPU)
+            result, entries = search(
+                self.wanted, rows, replace(problem, resources=resources), first.solver,
+                stream=run.stream, on_phase=run.callbacks.on_phase,
+            )  # fmt: skip
+        if self.memory_limit is not None:
+            give_back()
+        return replace(
+            first, kernel=result.kernel, scaling=result.scaling, alpha=result.alpha,
+            entries=entries, seconds=clock() - start,
+        )  # fmt: skip
+
+    def settled(self, choice: Choice, rows: TrainingRows) -> Choice:
+        if not self.is_auto:
+            return choice
+        n, C = rows.n_train, rows.task.n_outputs
+        solver, reason = settled_solver((choice.solver, choice.reason), n, C, n * choice.alpha)
+        return replace(choice, solver=solver, reason=reason)
+
+    def attributes(self, fit: Fit) -> dict[str, Any]:
+        return super().attributes(fit) | {"alpha_": fit.choice.alpha}

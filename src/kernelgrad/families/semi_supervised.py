@@ -1,0 +1,412 @@
+"""Classes of few labelled and many unlabelled rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+
+from kernelgrad import losses, partly_labelled
+from kernelgrad.calibration import Sigmoids, sigmoids
+from kernelgrad.choice import Choice
+from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.data import ArraySource, BatchSource
+from kernelgrad.families.base import Data, Run, checked_weights
+from kernelgrad.families.kernel import KernelSpec
+from kernelgrad.families.warnings import warn_caller, warn_of_drift
+from kernelgrad.files.records import Record
+from kernelgrad.functions.expansions import Expansion
+from kernelgrad.inputs import Inputs
+from kernelgrad.model import Fit, Model
+from kernelgrad.partly_labelled import NO_LABEL, MarkedClassification, SemiSupervisedRows
+from kernelgrad.solvers import (
+    DSG,
+    CachedBlockDescent,
+    Problem,
+    Resources,
+    Solver,
+    Validation,
+    get_solver,
+)
+from kernelgrad.solvers.loop import check_numbers
+from kernelgrad.tasks import Task, decide
+from kernelgrad.training_rows import Batches, TrainingRows, no_rows
+from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
+from kernelgrad.validation import DataError, check_name, check_real
+
+_RATIO = 0.5  # C* over C
+
+
+class SemiSupervisedSpec(KernelSpec):
+    """Kernel machines with a loss of labelled rows and one of the others."""
+
+    def check(self) -> None:
+        p = self.params
+        if isinstance(p.C_star, str):
+            check_name(p.C_star, ("auto", "paper"), "rule for C_star")
+        else:
+            check_real(p.C_star, "C_star", low=0)
+        losses.get_unlabelled_loss(p.unlabelled_loss)
+        super().check()
+
+    def make_solver(self, chosen: Solver[Any] | None) -> Solver[Any]:
+        if self.is_auto:
+            return get_solver("soft_labels")
+        solver = get_solver(self.params.solver)
+        if isinstance(solver, DSG) and not solver.marks:
+            raise ValueError(
+                f"solver {solver.name!r} does not tell labelled rows from others; take "
+                "'tsg', which makes the same steps on batches of either kind."
+            )
+        return solver
+
+    def automatic(self, rows: TrainingRows, *, stream: bool) -> tuple[Solver[Any], str]:
+        has_features = self.kernel.has_random_features
+        if stream or not rows.in_memory:
+            why = "a stream" if stream else "rows on disk"
+            if has_features:
+                return get_solver("tsg"), why
+            return get_solver("bgs3vm"), f"{why}, a kernel without random features"
+        # soft labels have no unlabelled loss
+        asked = self.params.unlabelled_loss != "symmetric_hinge" and has_features
+        return get_solver("tsg" if asked else "soft_labels"), "rows in memory"
+
+    def check_streams(self, before: Fit | None) -> None:
+        try:
+            super().check_streams(before)
+        except AttributeError:
+            solver = (
+                before.choice.solver if self.is_auto and before is not None else self.solver
+            )
+            raise AttributeError(
+                f"solver {solver.name!r} needs all rows at once and has no "
+                "partial_fit; for streams take a new estimator with solver='tsg', 'fr_s3vm' or "
+                "'bgs3vm', or begin with partial_fit where the solver is 'auto'."
+            ) from None
+
+    # -- rows ----------------------------------------------------------------------------
+
+    def loads(self, source: BatchSource) -> bool:
+        return False  # rows of one kind may be of a source, those of the other of arrays
+
+    def read(self, data: Data, run: Run, seed: int, before: Model | None) -> TrainingRows:
+        rows = super().read(data, run, seed, before)
+        source, task = rows.source, rows.task
+        assert isinstance(task, MarkedClassification)
+        if run.stream:  # C times the labelled rows so far
+            batches = (rows.usable(batch)[1:3] for batch in source.chunks())
+            total = sum(float(w[codes != NO_LABEL].sum()) for codes, w in batches)
+            return replace(
+                rows, task=replace(task, labelled_weight=task.labelled_weight + total)
+            )
+        extra = self.extra_rows(rows.inputs, data.other)
+        options: dict[str, Any] = {"inputs": rows.inputs}
+        if rows.is_encoded and not isinstance(data.other, BatchSource):
+            whole = partly_labelled.one_source([source] if extra is None else [source, extra])
+            return SemiSupervisedRows(
+                whole, task, True, unlabelled=None, whole_source=whole, **options
+            )
+        codes = [y if rows.is_encoded else task.internal(y) for y in source.target_chunks()]
+        labelled = np.flatnonzero(np.concatenate(codes) != NO_LABEL)
+        if len(labelled) == source.n_rows:
+            return SemiSupervisedRows(
+                source, task, rows.is_encoded, unlabelled=extra, **options
+            )
+        if rows.is_encoded:
+            raise ValueError(
+                "y marks rows as unlabelled, and X_unlabelled is a source; put all "
+                "unlabelled rows into the source."
+            )
+        if extra is not None:
+            raise ValueError(
+                "The source has rows marked as unlabelled, and X_unlabelled was given too; put "
+                "all unlabelled rows into one of them."
+            )
+        batch = source.take(labelled)
+        few = ArraySource(batch.X, batch.y, batch.sample_weight, checked=True)
+        return SemiSupervisedRows(few, task, unlabelled=source, marked=labelled, **options)
+
+    def read_arrays(
+        self, data: Data, run: Run, seed: int, before: Model | None, named: Inputs | None
+    ) -> TrainingRows:
+        X, y, sample_weight = data[:3]
+        raw, declared = partly_labelled.labels_of(y), run.declared
+        if before is None and declared is None:
+            signed = partly_labelled.is_signed(raw)
+        else:
+            assert before is None or isinstance(before.task, MarkedClassification)
+            classes = before.task.classes if before is not None else declared
+            signed = -1 in np.asarray(declared if declared is not None else classes).tolist()
+        has_label = partly_labelled.is_labelled(raw, signed)
+        if before is None and declared is None and not has_label.any():
+            raise DataError(
+                f"y has no label: all {len(raw)} rows are marked as unlabelled (-1, None "
+                "or NaN); at least one row of each class must have its label."
+            )
+        filled = raw
+        if not has_label.all():
+            filled = raw.copy()
+            filled[~has_label] = raw[has_label][0] if has_label.any() else 0
+        if before is None:
+            inputs, codes, filled = self.learned(X, filled, run)
+            rows = inputs.fitted(codes, None, seed)
+        else:
+            inputs = before.inputs
+            codes, filled = inputs.codes(X, filled)
+            rows = inputs.encode(codes)
+        self.check_rows(inputs, rows)
+        labels = partly_labelled.plain(np.asarray(filled)[has_label])
+        try:
+            if len(labels):
+                labels = self.targets.checked(labels)
+            task = self.targets.learn(labels, declared) if before is None else before.task
+        except DataError as error:
+            raise partly_labelled.explained(error, raw) from None
+        assert isinstance(task, MarkedClassification)
+        y = np.full(len(raw), NO_LABEL)
+        if len(labels):
+            y[has_label] = task.codes(labels)
+        weight = checked_weights(sample_weight, rows, task.class_factor(y))
+        source = ArraySource(rows, y, weight, checked=True)
+        return TrainingRows(source, task, True, inputs=inputs)
+
+    def extra_rows(self, inputs: Inputs, extra: Any) -> BatchSource | None:
+        """Return X_unlabelled, checked, as a source."""
+        if extra is None:
+            return None
+        if self.is_pairwise:
+            raise ValueError(
+                "kernel='precomputed' takes one kernel matrix of all rows; mark rows without a "
+                "label in y, and leave X_unlabelled out."
+            )
+        if isinstance(extra, BatchSource):
+            inputs.check_source(extra)
+            if extra.n_rows == 0:
+                raise DataError("X_unlabelled has no rows.")
+            return self.encoded_source(extra, inputs, 0, None)[1]
+        rows = inputs.read(extra)
+        self.check_rows(inputs, rows)
+        return ArraySource(rows, checked=True)
+
+    def arranged(self, rows: TrainingRows, choice: Choice) -> TrainingRows:
+        """Return labelled and unlabelled rows in their order, with the weight of each kind."""
+        limit = choice.solver.resolve_batch_size(None) if self.orders_rows else None
+        rows = rows.ordered(limit)
+        assert isinstance(rows, SemiSupervisedRows)
+        weights, unlabelled = rows.class_weights(), rows.unlabelled_weight()
+        rows.task.require_all(weights)
+        labelled = float(weights.sum())
+        task = replace(rows.task, labelled_weight=labelled)
+        rows = replace(rows, task=task, kind_weights=(labelled, unlabelled))
+        if unlabelled == 0:
+            warn_caller(
+                "There are no unlabelled rows: the fit is supervised. Mark rows by -1 or None "
+                "in y, or give X_unlabelled."
+            )
+            return replace(rows, unlabelled=None, marked=no_rows())
+        return rows
+
+    # -- the problem ---------------------------------------------------------------------
+
+    def alpha(self, rows: TrainingRows, *, stream: bool) -> float:
+        task = rows.task
+        assert isinstance(task, MarkedClassification)
+        labelled = max(task.labelled_weight, 1.0) if stream else task.labelled_weight
+        return 1.0 / (2.0 * float(self.params.C) * labelled)
+
+    def make_problem(
+        self, task: Task, inputs: Inputs, seed: int, alpha: float, resources: Resources
+    ) -> Problem:
+        problem = super().make_problem(task, inputs, seed, alpha, resources)
+        unlabelled = losses.get_unlabelled_loss(self.params.unlabelled_loss)
+        joint = losses.SemiSupervised(task.loss, unlabelled, self.ratio(np.nan, np.nan))
+        return replace(problem, loss=joint, max_iter=int(self.params.max_iter))
+
+    def ratio(self, labelled: float, unlabelled: float) -> float:
+        """Return C*/C; sums of weights are for the paper's."""
+        p = self.params
+        if p.C_star == "auto":
+            return _RATIO
+        if p.C_star == "paper":
+            counted = np.isfinite(labelled) and unlabelled > 0
+            return labelled / unlabelled if counted else _RATIO
+        return float(p.C_star) / float(p.C)
+
+    def problem(self, rows: TrainingRows, choice: Choice, run: Run) -> Problem:
+        problem, task = super().problem(rows, choice, run), rows.task
+        assert isinstance(task, MarkedClassification)
+        if run.stream:
+            problem = replace(problem, max_iter=None)
+            labelled, unlabelled = max(task.labelled_weight, 1.0), np.nan
+        else:
+            assert isinstance(rows, SemiSupervisedRows)
+            labelled, unlabelled = rows.kind_weights
+            problem = replace(problem, n_rows=rows.n_train + rows.n_unlabelled)
+        if unlabelled == 0 and not choice.solver.streams:
+            # without a second kind of rows the labelled ones are all of the mean, not half
+            alpha = 2.0 * problem.alpha
+            weights = labelled, unlabelled
+            return replace(problem, loss=task.loss, alpha=alpha, kind_weights=weights)
+        loss = problem.loss
+        assert isinstance(loss, losses.SemiSupervised)
+        ratio = self.ratio(labelled, unlabelled)
+        joint = losses.SemiSupervised(loss.labelled, loss.unlabelled, ratio)
+        return replace(problem, loss=joint, kind_weights=(labelled, unlabelled))
+
+    def choose(
+        self, rows: TrainingRows, problem: Problem, first: Choice, run: Run, before: Fit | None
+    ) -> Choice:
+        if run.stream:
+            return super().choose(rows, problem, first, run, before)
+        assert isinstance(rows, SemiSupervisedRows)
+        p = self.params
+        if rows.kind_weights[1] == 0 and not first.solver.streams:
+            solver = first.solver if first.solver.name == "cached" else CachedBlockDescent()
+            first = replace(first, solver=solver, reason="no unlabelled rows")
+        choice = super().choose(rows, problem, first, run, before)
+        if not choice.solver.streams and not rows.in_memory:
+            raise DataError(
+                f"solver {choice.solver.name!r} keeps all rows, which are on disk here; load "
+                "them into arrays, or take solver='tsg'."
+            )
+        if before is not None and p.probability:
+            raise ValueError(
+                "probability=True calibrates one whole fit, not the continued one of "
+                "warm_start=True; set one of them to False."
+            )
+        stops = p.early_stopping and rows.validation_rows is None
+        if before is not None or not (stops or p.probability):
+            return choice
+        scores, coef = self.cross_validate(choice, choice.applied(problem), rows)
+        choice = replace(choice, entries={"cv_accuracy": scores})
+        if p.probability:
+            choice = replace(choice, arrays={"sigmoids": coef})
+        if not stops:
+            return choice
+        return replace(choice, max_iter=1 + int(np.argmax(scores)), best_score=max(scores))
+
+    def is_calibrated(self, task: Task) -> bool:
+        return False  # its own cross-validation does
+
+    def restored_arrays(self, record: Record, task: Task) -> dict[str, AnyArray]:
+        if "sigmoids" not in record:
+            return {}
+        return {"sigmoids": record.array("sigmoids", task.n_outputs, 2)}
+
+    def restored_choice(self, rows: TrainingRows, record: Record) -> Choice:
+        choice = super().restored_choice(rows, record)
+        if "cv_accuracy" in choice.entries:
+            n = int(self.params.max_iter)
+            check_numbers(choice.entries["cv_accuracy"], "cv_accuracy", n)
+        return choice
+
+    def cross_validate(
+        self, choice: Choice, problem: Problem, rows: SemiSupervisedRows
+    ) -> tuple[list[float], Float64Array]:
+        """Return the mean accuracy on held-out labels after each iteration, and sigmoids."""
+        p, most, solver = self.params, choice.max_iter, choice.solver
+        y = np.concatenate(list(rows.source.target_chunks()))
+        codes = y if rows.is_encoded else rows.task.internal(y)
+        hits, total = np.zeros(most), 0.0
+        held_out: list[tuple[list[FloatArray], AnyArray, Float64Array]] = []
+        for fold in _folds(codes, rows.task.classes, int(p.n_folds), choice.seed):
+            X, y, w, _ = rows.usable(rows.source.take(fold))
+            batches, fixed = replace(rows, held_out=fold).batches(solver, choice.seed, 0)
+            # the cost of a label stays what it is though there are fewer of them
+            alpha = problem.alpha / (1.0 - w.sum() / rows.task.labelled_weight)
+            one = replace(problem, alpha=alpha, fixed_rows=fixed)
+            path = _path(solver, one, batches, X, most)
+            scores = np.array([float(w @ (decide(raw) == y)) for raw in path])
+            hits[: len(path)] += scores
+            hits[len(path) :] += scores[-1]
+            total += float(w.sum())
+            if p.probability:
+                # with early stopping the best iteration is known in the end
+                held_out.append((path if p.early_stopping else path[-1:], y, w))
+        accuracies = (hits / total).tolist()
+        if not p.probability:
+            return accuracies, np.empty((0, 2))
+        best = int(np.argmax(accuracies)) if p.early_stopping else most
+        raw = np.concatenate([path[min(best, len(path) - 1)] for path, _, _ in held_out])
+        y, w = (np.concatenate([part[i] for part in held_out]) for i in (1, 2))
+        with single_threaded_blas():
+            return accuracies, sigmoids(raw.astype(np.float64), y, w)
+
+    # -- the model -----------------------------------------------------------------------
+
+    def validation(self, rows: TrainingRows, before: Fit | None) -> Validation | None:
+        return None if rows.validation_rows is None else super().validation(rows, before)
+
+    def model(
+        self, rows: TrainingRows, choice: Choice, function: Expansion, before: Fit | None,
+        run: Run,
+    ) -> tuple[Model, None]:  # fmt: skip
+        coef = choice.arrays.get("sigmoids")
+        calibration = None if coef is None or run.stream else Sigmoids(coef)
+        return Model(rows.inputs, rows.task, function, calibration), None
+
+    def completed(self, fit: Fit, rows: TrainingRows, problem: Problem) -> Fit:
+        """Return the fit with a label for each row of arrays."""
+        if fit.n_iter == fit.choice.max_iter < self.params.max_iter:
+            fit = replace(fit, status="converged")  # max_iter was chosen on held-out rows
+        if not isinstance(rows, SemiSupervisedRows) or rows.whole_source is None:
+            return fit
+        batch = rows.whole_source.read(0, rows.whole_source.n_rows)
+        labels, classes = np.array(batch.y), rows.task.classes
+        others = np.flatnonzero(labels == NO_LABEL)
+        if len(others):
+            labelled = labels[labels != NO_LABEL]
+            labels[others] = decide(fit.model.function.raw_prediction(batch.X[others]))
+            warn_of_drift(classes, labels[others], labelled)
+        return replace(fit, extras={"transduction_": classes[labels]})
+
+    def attributes(self, fit: Fit) -> dict[str, Any]:
+        calibration = fit.model.calibration
+        own = {"calibration_": calibration.coef} if isinstance(calibration, Sigmoids) else {}
+        return super().attributes(fit) | own
+
+    def restore(self, fit: Fit, fitted: Record, extra: Record) -> Fit:
+        if "calibration_" not in extra:
+            return fit
+        calibration = Sigmoids(extra.array("calibration_", "C", 2))
+        return replace(fit, model=replace(fit.model, calibration=calibration))
+
+
+def _path(
+    solver: Solver[Any], problem: Problem, batches: Batches, X: Matrix, most: int
+) -> list[FloatArray]:
+    """Return f on `X` after each of `most` iterations, fewer where the fit converges."""
+    path: list[FloatArray] = []
+    first, _ = next(batches)
+    with single_threaded_blas():
+        state = solver.init(problem, first)
+        tracker = solver.track(state, X)
+        for batch, _ in chain([(first, 0.0)], islice(batches, most - 1)):
+            info = solver.step(problem, state, batch)
+            tracker.advance(info)
+            path.append(np.array(tracker.raw_prediction(), np.float32))
+            if info.converged or problem.resources.deadline.over:
+                break
+    return path
+
+
+def _folds(codes: AnyArray, classes: AnyArray, n_folds: int, seed: int) -> list[IntArray]:
+    """Return the rows of each fold, every class spread over all of them."""
+    counts = np.bincount(codes, minlength=len(classes))
+    if counts.min() < 2:
+        label = classes[int(np.argmin(counts))].item()
+        raise DataError(
+            f"Class {label!r} has {int(counts.min())} distinct labelled row; cross-validation "
+            "needs two of each class. Set early_stopping and probability to False, or label "
+            "more."
+        )
+    rng = np.random.default_rng(np.random.SeedSequence([seed, 0x666F6C64]))
+    order = rng.permutation(len(codes))
+    order = order[np.argsort(codes[order], kind="stable")]
+    fold = np.empty(len(codes), np.int64)
+    fold[order] = np.arange(len(codes)) % n_folds
+    most = max(1, 5000 // n_folds)  # rows of a fold
+    members = [rng.permutation(np.flatnonzero(fold == k))[:most] for k in range(n_folds)]
+    return [np.sort(rows) for rows in members if len(rows)]

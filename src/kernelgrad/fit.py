@@ -1,0 +1,98 @@
+"""The road of a fit: rows, choice, problem, run, model. Read this module first.
+
+A family of functions (:class:`~kernelgrad.families.base.Spec`) says what each step does; the
+rows know their columns and their task; the loop runs any solver; the result is a value.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from kernelgrad.callbacks import FitEvent
+from kernelgrad.choice import Choice
+from kernelgrad.families.base import Data, Run, Spec
+from kernelgrad.functions.expansions import Expansion
+from kernelgrad.model import Fit
+from kernelgrad.solvers import FitResult, Resumed, State, loop
+from kernelgrad.training_rows import TrainingRows
+
+Report = Callable[[FitEvent, Callable[[], Fit]], bool]  # event, and the fit so far
+
+
+def fit(
+    spec: Spec, data: Data, run: Run, before: Fit | None = None,
+    *, validation: Data | None = None, report: Report | None = None,
+) -> Fit:  # fmt: skip
+    """Return the fit of a specification to data, or the one `before` with more iterations."""
+    checkpoint = run.checkpoint
+    seed = checkpoint.seed(spec.new_seed) if before is None else before.choice.seed
+    rows = spec.read(data, run, seed, None if before is None else before.model)
+    rows = spec.placed(rows, validation, run, seed)
+    checkpoint.check_rows(rows.digest)
+    saved = checkpoint.choice(partial(spec.restored_choice, rows))
+    first = saved or spec.first_choice(rows, seed, run, before)
+    rows = rows if run.stream else spec.arranged(rows, first)
+    problem = spec.problem(rows, first, run)
+    choice = saved or spec.choose(rows, problem, first, run, before)
+    checkpoint.keep(choice.describe)
+    problem = choice.applied(problem)
+    resumed = checkpoint.resumed(
+        partial(Resumed.restore, choice.solver, problem, choice.max_iter)
+    )
+    size = spec.batch_size(rows, choice)
+    if run.stream:
+        passes = 0.0 if before is None else max(before.history["epoch"], default=0.0)
+        batches, fixed = rows.stream(choice.solver.resolve_batch_size(None), passes), False
+    else:
+        start = 0 if before is None else before.n_iter
+        if resumed is not None:
+            done = resumed.state.iteration, resumed.course.epoch
+            start = rows.drawn(choice.solver, *done, size)
+        batches, fixed = rows.batches(choice.solver, seed, start, size)
+    problem = replace(problem, fixed_rows=fixed)
+
+    def at_iteration(event: FitEvent, state: State) -> bool:
+        def so_far() -> Fit:
+            function = choice.solver.expansion(state).copy()
+            result = FitResult(state, function, "max_iter", {}, event.iteration)
+            return finished(spec, rows, choice, function, result, run, before)
+
+        return report is not None and report(event, so_far)
+
+    result = loop.run(
+        choice.solver, problem, batches,
+        max_iter=spec.n_steps(rows, choice, run),
+        state=None if before is None or before.state is None else before.state.copy(),
+        validation=None if run.stream else spec.validation(rows, before),
+        callbacks=run.callbacks,
+        on_iteration=None if report is None else at_iteration,
+        history=None if before is None else dict(copy.deepcopy(before.history)),
+        resumed=resumed,
+    )  # fmt: skip
+    result.state.release(brief=rows.reads_in_pieces and not spec.params.warm_start)
+    result.expansion.compact()
+    ended = finished(spec, rows, choice, result.expansion, result, run, before)
+    ended = spec.completed(ended, rows, problem)
+    spec.warn(ended, rows, result, run)
+    return ended
+
+
+def finished(
+    spec: Spec, rows: TrainingRows, choice: Choice, function: Expansion, result: FitResult,
+    run: Run, before: Fit | None,
+) -> Fit:  # fmt: skip
+    """Return the fit of a result of the loop."""
+    function = spec.function(function, rows, choice, before)
+    model, latest = spec.model(rows, choice, function, before, run)
+    names = {"solver": choice.solver.name, "solver_reason": choice.reason}
+    history = result.history | names | choice.entries
+    if choice.seconds:
+        history["seconds"] = [t + choice.seconds for t in history.get("seconds", [])]
+    score = result.best_score if choice.best_score is None else choice.best_score
+    return Fit(
+        model, choice, result.state, history, result.status, result.state.iteration,
+        result.best_iteration, score, latest,
+    )  # fmt: skip

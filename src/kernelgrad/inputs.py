@@ -1,0 +1,255 @@
+"""The columns of X as a fit has learned them: their number, their names, their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn import config_context
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_array, check_X_y, validate_data
+
+from kernelgrad import tables
+from kernelgrad.data import BatchSource
+from kernelgrad.data.base import all_finite
+from kernelgrad.tables import Column, Columns, Table
+from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
+from kernelgrad.validation import DataError, check_compressed
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def as_numpy(method: F) -> F:
+    """Return a method that takes arrays as NumPy's, also where scikit-learn keeps others."""
+    return config_context(array_api_dispatch=False)(method)  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Columns of X, and how rows become what functions take.
+
+    Attributes
+    ----------
+    owner : str
+        Name of the estimator in messages.
+    n_features : int
+        Number of columns of X.
+    names : object array (n_features,) or None
+        Names of the columns, where all are text.
+    table : Table or None
+        The encoding of columns that hold more than numbers.
+    medians : float64 array (n_features,) or None
+        Values for gaps in columns that had none in the fit.
+    pairwise : bool
+        True if X holds values of a kernel.
+    """
+
+    owner: str
+    n_features: int = 0
+    names: AnyArray | None = None
+    table: Table | None = None
+    medians: Float64Array | None = None
+    pairwise: bool = False
+
+    # -- what a fit learns ---------------------------------------------------------------
+
+    @classmethod
+    def learn(
+        cls,
+        X: Any,
+        y: Any = None,
+        *,
+        owner: str,
+        pairwise: bool = False,
+        categorical: Any = "from_dtype",
+        targets: bool = True,
+        declared: bool = False,
+        source: Inputs | None = None,
+        **of_y: Any,
+    ) -> tuple[Inputs, Matrix, Any]:
+        """Return the columns, and rows (n, n_features) as checked numbers or codes, and y.
+
+        A table is learned if columns are no numbers, have gaps or are named in `categorical`;
+        its encoding is fitted by :meth:`fitted`. `targets` tells that means of targets may
+        encode levels, `declared` that levels of dtypes count too. With `source` the names of
+        the columns are checked already. `of_y` are options of scikit-learn's check of y.
+        """
+        blank = cls(owner, pairwise=pairwise) if source is None else source
+        inputs, rows, columns, y = blank._checked(X, y, of_y, fresh=True, named=bool(source))
+        if sp.issparse(rows) or pairwise:
+            if not (categorical is None or isinstance(categorical, str)) and np.size(
+                categorical
+            ):
+                raise ValueError(
+                    "categorical_features is for frames and dense arrays; leave it at "
+                    "'from_dtype' with sparse rows and kernel='precomputed'."
+                )
+            return inputs, rows, y
+        chosen = tables.chosen_columns(categorical, columns)
+        if rows is not None and all_finite(rows) and (chosen is None or not chosen.any()):
+            return replace(inputs, medians=tables.median_of_some(np.asarray(rows))), rows, y
+        table = Table.learn(columns, chosen, targets=targets, declared=declared)
+        return replace(inputs, table=table), table.codes(columns), y
+
+    @classmethod
+    def of_numbers(cls, X: Any, owner: str) -> tuple[Inputs, Matrix]:
+        """Return the columns of rows of finite numbers, and the rows."""
+        check_compressed(X)
+        how = {"accept_sparse": "csr", "dtype": "numeric"}
+        inputs, rows, _ = cls(owner)._by_scikit_learn(X, None, {}, True, False, how)
+        return inputs, rows
+
+    @classmethod
+    def of_source(cls, source: BatchSource, owner: str) -> Inputs:
+        """Return number and names of the columns of a source."""
+        if source.n_rows == 0:
+            raise DataError("The source has no rows.")
+        names = source.feature_names
+        return cls(
+            owner, source.n_features, None if names is None else np.asarray(names, object)
+        )
+
+    def fitted(self, codes: Matrix, Y: Float64Array | None, seed: int) -> Matrix:
+        """Return encoded rows; the encoding is fitted to their codes and targets Y."""
+        return codes if self.table is None else self.table.fit(codes, Y, seed)
+
+    # -- rows of a fitted model ----------------------------------------------------------
+
+    def read(self, X: Any, *, source: bool = False) -> Matrix:
+        """Return rows as functions take them; names of a `source` are checked already."""
+        return self.encode(self.codes(X, source=source)[0])
+
+    def numbers(self, X: Any) -> Matrix:
+        """Return rows of finite numbers, checked."""
+        check_compressed(X)
+        how = {"accept_sparse": "csr", "dtype": "numeric"}
+        return self._by_scikit_learn(X, None, {}, False, False, how)[1]
+
+    def encode(self, codes: Matrix) -> Matrix:
+        return codes if self.table is None else self.table.encode(codes)
+
+    def codes(
+        self, X: Any, y: Any = None, *, source: bool = False, **of_y: Any
+    ) -> tuple[Matrix, Any]:
+        """Return checked rows (n, n_features), as codes where they are a table, and y."""
+        _, rows, columns, y = self._checked(X, y, of_y, fresh=False, named=source)
+        if sp.issparse(rows) or self.pairwise:
+            if self.table is not None:
+                raise ValueError(
+                    "The model was fitted to a table with categories, dates or missing values; "
+                    "give a frame or dense array with the same columns, not a sparse matrix."
+                )
+            return rows, y
+        if self.table is not None:
+            return self.table.codes(columns), y
+        if rows is None:  # the model is of numbers
+            numbers = Table([Column(columns.name(j), "number") for j in range(len(columns))])
+            rows = numbers.codes(columns)
+        return rows if all_finite(rows) else self._filled(rows, columns), y
+
+    def check_source(self, source: BatchSource) -> None:
+        """Raise ValueError unless a source has the columns of the fit."""
+        if source.n_features != self.n_features:
+            raise ValueError(
+                f"The source has {source.n_features} features, but {self.owner} is "
+                f"expecting {self.n_features} features as input."
+            )
+        if self.names is None or source.feature_names is None:
+            return
+        for i, (a, b) in enumerate(zip(self.names, source.feature_names, strict=True)):
+            if a != b:
+                raise ValueError(
+                    f"Column {i} of the source is {b!r}, but the model was fitted with {a!r} "
+                    "there; open the file with feature_names=model.feature_names_in_."
+                )
+
+    @property
+    def width(self) -> int:
+        """Number of columns of encoded rows."""
+        return self.n_features if self.table is None else self.table.width
+
+    @property
+    def groups(self) -> IntArray:
+        """The column of X that each encoded column comes from, (width,)."""
+        return np.arange(self.n_features) if self.table is None else self.table.groups
+
+    def name(self, column: Any) -> Any:
+        """Return what messages call the column of X that an encoded column comes from."""
+        own = self.groups[column]
+        return own if self.names is None else repr(self.names[own])
+
+    def attributes(self) -> dict[str, Any]:
+        """Return the fitted attributes of an estimator that describe the columns."""
+        named = {} if self.names is None else {"feature_names_in_": self.names}
+        return {"n_features_in_": self.n_features} | named
+
+    # -- checks --------------------------------------------------------------------------
+
+    @as_numpy
+    def _checked(
+        self, X: Any, y: Any, of_y: dict[str, Any], *, fresh: bool, named: bool
+    ) -> tuple[Inputs, Any, Any, Any]:
+        """Return the columns, checked rows of numbers or None, their columns, and y."""
+        check_compressed(X)
+        columns = None if self.pairwise else tables.columns_of(X)
+        if columns is None or tables.all_numbers(columns):
+            strict = sp.issparse(X) or self.pairwise
+            how = {"accept_sparse": "csr", "dtype": "numeric", "ensure_all_finite": strict}
+            inputs, rows, y = self._by_scikit_learn(X, y, of_y, fresh, named, how)
+            # NumPy sums numbers of another byte order in another order
+            rows = rows.astype(rows.dtype.newbyteorder("="), copy=False)
+            if sp.issparse(rows) or self.pairwise:
+                return inputs, rows, None, y
+            if rows.dtype != object:
+                return inputs, rows, Columns(rows, inputs.names), y
+        # text, dates, or Arrow's booleans with gaps
+        inputs, _, y = self._by_scikit_learn(X, y, of_y, fresh, False, None)
+        return inputs, None, columns, y
+
+    def _by_scikit_learn(
+        self, X: Any, y: Any, of_y: dict[str, Any], fresh: bool, named: bool, how: Any
+    ) -> tuple[Inputs, Any, Any]:
+        if named and how is not None:
+            if y is None:
+                return self, check_array(X, estimator=self.owner, **how), None
+            return self, *check_X_y(X, y, estimator=self.owner, **how, **of_y)
+        # scikit-learn's checks read and set the attributes of an estimator
+        holder: Any = type(self.owner, (BaseEstimator,), {})()
+        if not fresh or named:
+            vars(holder).update(self.attributes())
+        if how is None:
+            validate_data(holder, X, reset=fresh, skip_check_array=True)
+            if y is not None:
+                y = check_X_y(np.zeros((len(X), 1)), y, **of_y)[1]
+        elif y is None:
+            X = validate_data(holder, X, reset=fresh, **how)
+        else:
+            X, y = validate_data(holder, X, y, reset=fresh, **how, **of_y)
+        if not fresh:
+            return self, X, y
+        names = getattr(holder, "feature_names_in_", None)
+        return replace(self, n_features=int(holder.n_features_in_), names=names), X, y
+
+    def _filled(self, X: Any, columns: Columns) -> Any:
+        """Return rows whose gaps, which no training row had, hold the median of the column."""
+        tables.check_finite(X, columns.name)
+        if self.medians is None:
+            row, j = np.argwhere(np.isnan(X))[0]
+            raise DataError(
+                f"Column {columns.name(j)} is missing (NaN) in row {row} (rows count from 0), "
+                "and the model saw no missing values in training; impute it."
+            )
+        return np.where(np.isnan(X), self.medians, X).astype(X.dtype)
+
+
+def check_values(values: AnyArray, what: str, first: int = 0) -> None:
+    """Raise DataError if a row of values is not finite; `first` is the number of the first."""
+    if not all_finite(values):
+        row = first + int(np.flatnonzero(~np.isfinite(values).all(axis=1))[0])
+        raise DataError(
+            f"{what} at row {row} (rows count from 0) of those given at once: the row, or "
+            "parameters of the kernel, are too large; correct or scale them."
+        )

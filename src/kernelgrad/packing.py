@@ -1,0 +1,93 @@
+"""Parameters and parts of models as plain values, for files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernelgrad.files import records
+from kernelgrad.files.records import Record, anything
+from kernelgrad.kernels import Kernel, describe_kernel, get_kernel, restore_kernel
+from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES
+from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
+from kernelgrad.types import Contents
+from kernelgrad.validation import check_name
+from kernelgrad.version import __version__
+
+if TYPE_CHECKING:
+    from kernelgrad.model import Fit
+
+# Registries of parts by what files call them; names of linear solvers are their own.
+_PARTS: dict[str, MutableMapping[str, Any]] = {
+    "loss": LOSSES,
+    "unlabelled loss": UNLABELLED_LOSSES,
+    "linear solver": LINEAR_SOLVERS,
+    "solver": SOLVERS,
+}
+
+
+def pack(value: Any) -> Any:
+    if isinstance(value, Kernel):
+        return {"kernel": describe_kernel(value)}
+    if getattr(value, "part", None) in _PARTS:
+        params = {k: pack(v) for k, v in value.get_params(deep=False).items()}
+        return {"part": value.part, "name": value.name, "params": params}
+    if isinstance(value, dict):  # class weights: keys may be any label
+        return {"pairs": [[_scalar(k), _scalar(v)] for k, v in value.items()]}
+    return {"value": value}
+
+
+def _scalar(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def unpack(packed: Any) -> Any:
+    record = Record(packed, place="parameter")
+    kind = next((k for k in ("pairs", "kernel", "part") if k in record), "value")
+    value = record.take(kind, anything)
+    if kind == "part":
+        return records.registered_part(
+            record, value, _PARTS[check_name(value, _PARTS, "part")], unpack
+        )
+    record.close()
+    if kind == "pairs":
+        return {k: v for k, v in value}
+    return restore_kernel(value) if kind == "kernel" else value
+
+
+def packed_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of an estimator as plain values, where they have such a form."""
+    packed: dict[str, Any] = {}
+    for name, value in params.items():
+        if name in ("callbacks", "engine"):
+            value = None  # live objects of this process
+        elif name == "random_state" and not isinstance(value, int | np.integer | None):
+            value = None  # the seed in use is part of the model
+        elif name == "kernel" and not isinstance(value, str | Kernel):
+            value = get_kernel(value)  # scikit-learn's RBF and Matern have an equal of ours
+        packed[name] = pack(value)
+    return packed
+
+
+def identity(owner: str, params: Mapping[str, Any], before: Fit | None) -> dict[str, Any]:
+    """Return what must be the same where a fit is resumed, beside the rows.
+
+    Parameters without influence on the model are left out.
+    """
+    texts: dict[str, Any] = {}
+    for name, value in packed_params(params).items():
+        if name not in ("verbose", "time_limit"):
+            try:
+                texts[name] = json.dumps(records.encode_value(value), sort_keys=True)
+            except TypeError:  # not in files
+                it = value["value"]
+                array = isinstance(it, np.ndarray) and it.dtype.kind in "biuf"
+                texts[name] = records.contents_digest(({}, {name: it})) if array else repr(it)
+    start: Contents = {}, {}
+    if before is not None:
+        start = before.choice.solver.state_arrays(before.state)
+    digest = records.contents_digest(start)
+    return {"version": __version__, "estimator": owner, "parameters": texts, "start": digest}

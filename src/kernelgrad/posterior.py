@@ -1,0 +1,443 @@
+r"""Posterior covariance of a Gaussian process by functional gradients (Dai et al. 2014).
+
+With ``C`` the covariance operator of the training rows and ``alpha = sigma^2 / n``, the
+posterior covariance is ``k(x, z) - (A k(x, .))(z)`` for ``A = C (C + alpha)^-1`` (Eq. 10). The
+paper gives two ways, both here: one function ``A k(x*, .)`` per test row, and the operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+
+from kernelgrad.compute import linalg
+from kernelgrad.compute.threads import over_tiles, single_threaded_blas
+from kernelgrad.data import ArraySource
+from kernelgrad.exceptions import CapabilityError, ModelFileError
+from kernelgrad.files.records import Record, or_none
+from kernelgrad.functions.expansions import SupportExpansion
+from kernelgrad.functions.features import FeatureStream
+from kernelgrad.losses import SquaredError
+from kernelgrad.search.evidence import Evidence
+from kernelgrad.solvers import DSG, Problem, Solver, TrainBatch
+from kernelgrad.solvers.direct import SymmetricMatrix, kernel_matrix
+from kernelgrad.tasks import ScaledColumn
+from kernelgrad.training_rows import TrainingRows
+from kernelgrad.types import AnyArray, Contents, Float32Array, Float64Array, Matrix
+from kernelgrad.validation import check_int, check_real
+
+OPERATOR_BLOCK = 64  # Frequencies per block of the operator.
+_TEST_ROWS = 1024  # Rows of one group of variances by random features.
+
+
+def explained_covariance(
+    solver: DSG,
+    problem: Problem,
+    stream: FeatureStream,
+    batches: Callable[[], Iterator[TrainBatch]],
+    X: Matrix,
+    n_steps: int,
+) -> Float64Array:
+    r"""Return ``(A k(x_i, .))(x_j)`` for all pairs of rows of `X`, shape (m, m).
+
+    The function of row i minimises ``mean_j (f(x_j) - k(x_i, x_j))^2 / 2 + alpha/2 ||f||^2``
+    over the training rows j. All rows of a group are the outputs of one problem: they share
+    batches, features and preconditioner. `problem` and `stream` are those of the posterior
+    mean; `batches` returns the training batches anew for every group.
+    """
+    m = X.shape[0]
+    result = np.empty((m, m))
+    n_features = n_steps * stream.width if not problem.fixed_rows else 1
+    # three copies of float32 coefficients of a group take 512 MiB
+    group = max(1, min(m, 512 * 2**20 // (12 * n_features)))
+    kernel, scaled = stream.kernel, stream.scaling.apply(X)
+    for start in range(0, m, group):
+        members = slice(start, min(m, start + group))
+        one = replace(
+            problem,
+            loss=SquaredError(),
+            n_outputs=members.stop - start,
+            fit_intercept=False,
+            keep_coefficients=not problem.fixed_rows,
+        )
+        state = None
+        last: tuple[Matrix, TrainBatch] | None = None
+        for batch in islice(batches(), n_steps):
+            if last is None or last[0] is not batch.X:
+                targets = kernel.pairwise(stream.scaling.apply(batch.X), scaled[members])
+                train = TrainBatch(batch.X, targets.astype(np.float32), batch.sample_weight)
+                last = (batch.X, train)
+            train = last[1]
+            if state is None:
+                state = solver.start(one, train, stream)
+                tracker = solver.track(state, X)
+            tracker.advance(solver.step(one, state, train))
+        if state is None:
+            raise ValueError("There was no batch of training rows.")
+        result[members] = tracker.raw_prediction().T
+    return result
+
+
+class PosteriorOperator:
+    r"""The operator ``A = sum_ij Theta_ij phi_i (x) phi'_j`` of Appendix D, in blocks.
+
+    Two independent streams give ``phi`` and ``phi'``. Step t adds one block to each and moves
+
+    .. math:: A \leftarrow (1 - \gamma_t \alpha) A - \gamma_t (A \hat C_t - \hat C_t),
+
+    where ``C_t`` is the batch's covariance seen through the new blocks. With a damping mu the
+    step is multiplied from the right by ``(C + mu)^-1``, estimated on the new block, as DSG's
+    is: ``C_t`` becomes ``C_t (C_t + mu)^-1``, the shrinkage ``gamma_t alpha / mu``, and the
+    first ``C_t`` carries the factor ``1 - alpha / mu``. Memory is quadratic in the number of
+    features, no training row is needed afterwards, and estimates are noisy.
+
+    Parameters
+    ----------
+    left, right : FeatureStream
+        Streams of the same kernel, block size and scaling with different seeds.
+    n_blocks : int
+        Largest number of steps.
+    alpha : float
+        Weight of the squared norm.
+    step_size : float
+        ``gamma_0``; stable below twice the inverse top eigenvalue of C, with damping below 2.
+    decay : float
+        t0 of ``gamma_t = step_size / (1 + t / t0)``.
+    damping : float
+        mu in units of the mean diagonal entry of the block covariance (at least alpha is
+        used); 0 takes the paper's plain steps.
+    """
+
+    def __init__(
+        self,
+        left: FeatureStream,
+        right: FeatureStream,
+        n_blocks: int,
+        alpha: float,
+        step_size: float,
+        decay: float,
+        damping: float,
+    ) -> None:
+        self.left = left
+        self.right = right
+        self.alpha = alpha
+        self.step_size = step_size
+        self.decay = decay
+        self.damping = damping
+        self.n_blocks = 0
+        size = n_blocks * left.width
+        self.theta: Float32Array = np.zeros((size, size), np.float32)
+
+    @classmethod
+    def blank(
+        cls, stream: FeatureStream, n_blocks: int, alpha: float, seed: int
+    ) -> PosteriorOperator:
+        """Return an operator without blocks, for the kernel and scaling of a stream."""
+        left, right = (
+            FeatureStream(
+                stream.kernel, stream.n_features_in, int(one), OPERATOR_BLOCK, stream.scaling,
+                stream.cache_bytes,
+            )
+            for one in np.random.SeedSequence([seed, 0x6F7072]).generate_state(2)
+        )  # fmt: skip
+        return cls(left, right, n_blocks, alpha, 1.0, float(n_blocks), damping=1.0)
+
+    @classmethod
+    def fitted(
+        cls, stream: FeatureStream, batches: Iterator[TrainBatch], alpha: float, seed: int
+    ) -> PosteriorOperator:
+        """Return the operator after its steps on the first batches."""
+        # 4,096 features of each side have 64 MiB of coefficients
+        n_blocks = max(1, 4096 // (stream.planes * OPERATOR_BLOCK))
+        operator = cls.blank(stream, n_blocks, alpha, seed)
+        for batch in islice(batches, n_blocks):
+            operator.step(batch)
+        return operator
+
+    def step(self, batch: TrainBatch) -> None:
+        """Add one block to each side, from one batch of training rows."""
+        t, w = self.n_blocks, self.left.width
+        gamma = self.step_size / (1.0 + t / self.decay)
+        p = (batch.sample_weight / batch.sample_weight.sum()).astype(np.float32)[:, None]
+        rows = self.left.prepare(batch.X)
+        new = self.right.transform(rows, t)
+        weighted = p * new
+        keep, again = 1.0 - gamma * self.alpha, gamma
+        if self.damping > 0:
+            H = linalg.gram(np.sqrt(p) * new)
+            mu = max(self.damping * float(np.trace(H)) / w, self.alpha)
+            weighted = linalg.solve_damped(H, mu, weighted.T).T.astype(np.float32)
+            keep, again = 1.0 - gamma * self.alpha / mu, gamma * (1.0 - self.alpha / mu)
+        used, block = slice(0, t * w), slice(t * w, (t + 1) * w)
+        column = self.theta[used, block]
+        for j in range(t):  # A C_t, block of phi' by block
+            part = slice(j * w, (j + 1) * w)
+            column -= again * (
+                self.theta[used, part] @ (self.right.transform(rows, j).T @ weighted)
+            )
+        self.theta[used, used] *= np.float32(keep)
+        self.theta[block, block] = gamma * (self.left.transform(rows, t).T @ weighted)
+        self.n_blocks += 1
+
+    def explained_variance(self, X: Matrix) -> Float64Array:
+        """Return ``A(x, x)`` for the rows of `X`, shape (m,)."""
+        rows = self.left.prepare(X)
+        w = self.left.width
+        total = np.zeros(X.shape[0])
+        right = [self.right.transform(rows, j) for j in range(self.n_blocks)]
+        for i in range(self.n_blocks):
+            phi = self.left.transform(rows, i)
+            for j in range(i, self.n_blocks):
+                part = self.theta[i * w : (i + 1) * w, j * w : (j + 1) * w]
+                total += np.einsum("mw,mw->m", phi @ part, right[j])
+        return total
+
+
+@dataclass
+class Posterior:
+    """Variances of a Gaussian process: the training rows, or the operator in their place.
+
+    Attributes
+    ----------
+    function : Expansion
+        The posterior mean, in units of the task.
+    noise, signal : float
+        Variances of the noise and of f a priori, in squared units of y.
+    solver, problem, n_steps : Solver, Problem, int
+        What found the mean, and its number of iterations.
+    rows : TrainingRows or None
+        None with an operator, and in files of models of streams.
+    operator : PosteriorOperator or None
+    ridge : float or None
+        The ridge of the factor; None before the first factorisation.
+    factor : SymmetricMatrix or None
+        The factorised kernel matrix, which is made again from the rows where it is None.
+    """
+
+    function: Any
+    noise: float
+    signal: float
+    solver: Solver[Any]
+    problem: Problem
+    n_steps: int
+    rows: TrainingRows | None = None
+    operator: PosteriorOperator | None = None
+    ridge: float | None = None
+    factor: SymmetricMatrix | None = field(default=None, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"factor": None}
+
+    @classmethod
+    def fit(
+        cls, rows: TrainingRows, problem: Problem, solver: Solver[Any], function: Any,
+        variances: tuple[float, float], n_steps: int, state: Any, *, by_operator: bool,
+    ) -> Self:  # fmt: skip
+        """Return the posterior of a fit from its rows and the state of its solver."""
+        source = rows.source
+        if isinstance(source, ArraySource) and source.in_memory:
+            X, y, w, _ = source.read(0, source.n_rows)  # callers may change theirs
+            y, w = (None if a is None else a.copy() for a in (y, w))
+            rows = replace(rows, source=ArraySource(X.copy(), y, w, checked=True))
+        factor = getattr(state, "matrix", None)
+        ridge = None if factor is None else factor.ridge
+        posterior = cls(
+            function, *variances, solver, problem, n_steps, rows, None, ridge, factor
+        )
+        if by_operator:
+            with single_threaded_blas():
+                posterior.operator = PosteriorOperator.fitted(
+                    function.stream, posterior.batches(), problem.alpha, problem.seed
+                )
+            posterior.rows = None
+        return posterior
+
+    def log_likelihood(self, coef: Float64Array) -> float | None:
+        """Return that of all rows, from the coefficients of the mean; None without a factor."""
+        if self.factor is None:
+            return None
+        _, y, weight = self._usable_rows()
+        task = self._task
+        noise, signal = self.noise / task.scale**2, self.signal / task.scale**2
+        evidence = Evidence(task.encode(y)[:, 0].astype(np.float64), weight, noise, signal)
+        square = float(evidence.y @ coef[:, 0])
+        value = evidence.likelihood(square, self.factor.log_determinant(), noise / signal)
+        return value - evidence.total * float(np.log(task.scale))
+
+    @property
+    def _task(self) -> ScaledColumn:
+        assert self.rows is not None
+        task = self.rows.task
+        assert isinstance(task, ScaledColumn)
+        return task
+
+    @property
+    def is_exact(self) -> bool:
+        return isinstance(self.function, SupportExpansion)
+
+    def _usable_rows(self) -> tuple[Matrix, AnyArray, Float64Array]:
+        assert self.rows is not None
+        return self.rows.usable(self.rows.source.read(0, self.rows.source.n_rows))[:3]
+
+    def batches(self) -> Iterator[TrainBatch]:
+        """Yield training rows for the variance; the same batch where all rows fit in one."""
+        assert self.rows is not None
+        batches, _ = self.rows.batches(self.solver, self.problem.seed, 0)
+        return (train for train, _ in batches)
+
+    # -- variances -----------------------------------------------------------------------
+
+    def variance(self, X: Matrix) -> Float64Array:
+        """Return that of f at rows, (m,), in squared units of y."""
+        return self.signal * np.maximum(self._unexplained(X), 0.0)
+
+    def covariance(self, X: Matrix) -> Float64Array:
+        """Return that of f at rows, (m, m), in squared units of y."""
+        return self.signal * self._unexplained_pairs(X)
+
+    def _unexplained(self, X: Matrix) -> Float64Array:
+        """Return ``k(x, x) - A(x, x)``, shape (m,)."""
+        if self.operator is not None:
+            stream = self.function.stream
+            prior = stream.kernel.diag(stream.scaling.apply(X))
+            with single_threaded_blas():
+                return np.asarray(prior - self.operator.explained_variance(X), np.float64)
+        m = X.shape[0]
+        if not self.is_exact:
+            starts = range(0, m, _TEST_ROWS)
+            parts = (np.diag(self._unexplained_pairs(X[a : a + _TEST_ROWS])) for a in starts)
+            return np.concatenate(list(parts))
+        exact, explained = self.function.exact, np.empty(m)
+
+        def add_squares(columns: slice, Z: Float64Array) -> None:
+            explained[columns] = (Z * Z).sum(axis=0)
+
+        self._each_half(X, add_squares)
+        return np.asarray(exact.kernel.diag(exact.scaling.apply(X)) - explained)
+
+    def _unexplained_pairs(self, X: Matrix) -> Float64Array:
+        """Return ``k(X, X) - A(X, X)``, symmetric, shape (m, m)."""
+        if self.operator is not None:
+            raise CapabilityError(
+                'variance="operator" gives no covariance; fit with variance="per_point".'
+            )
+        if self.rows is None:
+            raise CapabilityError(
+                "This model was loaded from a file without its training rows, which the "
+                'variance needs; fit with variance="operator", or fit again.'
+            )
+        n = self.rows.source.n_rows
+        if self.is_exact:
+            home, half = self.function.exact, np.empty((n, X.shape[0]))
+
+            def set_columns(columns: slice, Z: Float64Array) -> None:
+                half[:, columns] = Z
+
+            self._each_half(X, set_columns)
+            with single_threaded_blas():
+                explained = half.T @ half
+        else:
+            home = self.function.stream
+            fits = n <= self.solver.resolve_batch_size(n)
+            problem = replace(self.problem, kernel=home.kernel, fixed_rows=fits)
+            assert isinstance(self.solver, DSG)
+            with single_threaded_blas():
+                explained = explained_covariance(
+                    self.solver, problem, home, self.batches, X, self.n_steps
+                )
+        scaled = home.scaling.apply(X)
+        covariance = home.kernel.pairwise(scaled, scaled) - explained
+        return np.asarray((covariance + covariance.T) / 2, np.float64)
+
+    def _each_half(self, X: Matrix, take: Callable[[slice, Float64Array], None]) -> None:
+        """Call `take` with ``L^-1 S k(rows, x)`` of some rows x of `X` at a time, in any order.
+
+        Before the first factorisation the posterior is the prior.
+        """
+        if self.ridge is None:
+            take(slice(None), np.zeros((1, X.shape[0])))
+            return
+        exact, (support, _, weight) = self.function.exact, self._usable_rows()
+        with single_threaded_blas():
+            rows, new = exact.prepare(support), exact.prepare(X)
+            if self.factor is None:
+                self.factor = self._factorised(kernel_matrix(exact, rows), weight)
+            factor = self.factor
+
+            def solve(a: int, b: int) -> None:
+                block = exact.values(rows, new.take(slice(a, b)))
+                take(slice(a, b), factor.half_solve(factor.scale[:, None] * block))
+
+            over_tiles(X.shape[0], 128, solve)
+
+    def _factorised(self, matrix: SymmetricMatrix, weight: Float64Array) -> SymmetricMatrix:
+        try:
+            matrix.factor(np.sqrt(weight / weight.mean()), self.ridge)
+        except np.linalg.LinAlgError:
+            raise ModelFileError(
+                "The training rows in the model file have no positive definite kernel "
+                f"matrix plus {self.ridge:g}: it was altered or written on another "
+                "machine; fit again for variances."
+            ) from None
+        return matrix
+
+    def half_inverse(self) -> tuple[Matrix, Float64Array]:
+        """Return rows, and the matrix H (n, n) of ``explained variance = |H k(rows, x)|^2``."""
+        if not self.is_exact or self.ridge is None:
+            raise CapabilityError(
+                "The standard deviation has a closed form after solver='direct' only; export "
+                "the mean alone, or fit with that solver."
+            )
+        rows = self._usable_rows()[0]
+        self._each_half(rows[:1], lambda *_: None)  # factorises if need be
+        assert self.factor is not None
+        with single_threaded_blas():
+            return rows, self.factor.half_solve(np.diag(self.factor.scale))
+
+    # -- files ---------------------------------------------------------------------------
+
+    def describe(self) -> Contents:
+        """Return the operator or the training rows, as values and arrays."""
+        if self.operator is not None:
+            return {"n_blocks": self.operator.n_blocks}, {"theta": self.operator.theta}
+        source = None if self.rows is None else self.rows.source
+        if not isinstance(source, ArraySource) or not source.in_memory:
+            return {}, {}  # a file, memory map or stream is no part of a model file
+        X, y, weight = self._usable_rows()
+        arrays = {"y": y, "weight": weight}
+        if sp.issparse(X):
+            arrays |= {"data": X.data, "indices": X.indices, "indptr": X.indptr}
+        else:
+            arrays["X"] = X
+        return {"n_rows": len(y), "ridge": self.ridge}, arrays
+
+    def restore(self, record: Record, task: ScaledColumn, width: int) -> None:
+        """Take back what :meth:`describe` gave."""
+        self.ridge = record.take("ridge", or_none(partial(check_real, low=0.0)), None)
+        if "n_blocks" in record:
+            theta = record.array("theta", "features", "features")
+            n_blocks = record.take("n_blocks", check_int)
+            stream = self.function.stream
+            if n_blocks * stream.planes * OPERATOR_BLOCK > len(theta):
+                raise record.error(f"holds less than {n_blocks} blocks of the operator")
+            self.operator = PosteriorOperator.blank(
+                stream, n_blocks, self.problem.alpha, self.problem.seed
+            )
+            self.operator.n_blocks = n_blocks
+            self.operator.theta = np.asarray(theta, np.float32)
+        elif "n_rows" in record:
+            record.sizes["n"] = record.take("n_rows", check_int)
+            if "X" in record:
+                X = record.array("X", "n", "d", kinds="biuf")
+            else:
+                X = record.csr("", "n", width)
+            y = record.array("y", "n", kinds="biuf")
+            weight = record.array("weight", "n", least=0)
+            source = ArraySource(X, y, weight, checked=True)
+            self.rows = TrainingRows(source, task, is_encoded=True)
