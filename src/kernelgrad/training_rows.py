@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import count
 from typing import Any, ClassVar
 
@@ -102,7 +103,7 @@ class TrainingRows:
     validation_rows: TrainingRows | None = None
     reads_in_pieces: bool = False
     store: Callable[[TrainingRows], RowStore] | None = None
-    inputs: Inputs = Inputs("rows")
+    inputs: Inputs = field(default_factory=partial(Inputs, "rows"))
 
     @property
     def sources(self) -> tuple[BatchSource, ...]:

@@ -23,7 +23,7 @@ from kernelgrad import (
 )
 from kernelgrad.estimators import COMPETITORS, competitor
 from kernelgrad.linear.base import PreparedRows
-from kernelgrad.linear.estimators import choose_linear_solver
+from kernelgrad.linear.family import choose_linear_solver
 from kernelgrad.losses import get_loss
 from kernelgrad.solvers import LINEAR_SOLVERS, S3GD, get_linear_solver
 

@@ -89,7 +89,7 @@ class Run:
 
     @property
     def checkpoint(self) -> Session:
-        """Where the state of the fit is written, and what a fit before it has written."""
+        """The files that hold the state of the fit, and that of a fit before it."""
         return self.callbacks.session
 
 
@@ -138,7 +138,7 @@ class Spec(ABC):
 
     # -- parameters ----------------------------------------------------------------------
 
-    def check(self) -> None:
+    def check(self) -> None:  # noqa: B027 (most families have nothing else to check)
         """Raise if parameters are wrong that neither kernel nor solver checks."""
 
     @abstractmethod
@@ -353,7 +353,7 @@ class Spec(ABC):
         """Raise if the rows of an array, already checked as numbers, are not for this model."""
         check_sizes(X, scaled=False)
 
-    def check_source(self, source: BatchSource) -> None:
+    def check_source(self, source: BatchSource) -> None:  # noqa: B027 (most take all)
         """Raise if `source` cannot be fitted, before it is read."""
 
     def loads(self, source: BatchSource) -> bool:
@@ -417,12 +417,12 @@ class Spec(ABC):
         """Return the problem of rows and parameters; raise if memory does not do for it."""
         solver, n, size = choice.solver, sum(s.n_rows for s in rows.sources), rows.nbytes
         in_pieces = rows.reads_in_pieces and solver.takes_stores
-        kept = max(source.kept_bytes for source in rows.sources)
+        held_bytes = max(source.kept_bytes for source in rows.sources)
         copied = 0.0
         if not run.stream:
             whole = not in_pieces and solver.resolve_batch_size(n) >= n
             part = 0.0 if in_pieces or rows.in_memory else min(1.0, BUFFER_ROWS / n)
-            copied = size * (rows.is_own_copy + (rows.copies if whole else part)) + kept
+            copied = size * (rows.is_own_copy + (rows.copies if whole else part)) + held_bytes
         problem = self.make_problem(
             rows.task, rows.inputs, choice.seed, self.alpha(rows, stream=run.stream),
             self.resources(run.deadline, copied),
@@ -431,7 +431,7 @@ class Spec(ABC):
         if in_pieces:  # one piece is prepared beside another; pieces of a file have two forms
             size *= 2 if rows.in_memory else 4
         least = solver.least_bytes(problem, n, size, stays=in_pieces)
-        reading = max(source.reading_bytes for source in rows.sources) - kept
+        reading = max(source.reading_bytes for source in rows.sources) - held_bytes
         check_limit(solver, problem, max(least, reading))
         return problem
 

@@ -46,7 +46,7 @@ class KernelSpec(Spec):
     metric_words: ClassVar[tuple[str, ...]] = ()  # kinds of metric that can be learned
     # Scalings by which a few values far out make the others nearly alike.
     sees_outliers: ClassVar[tuple[bool | str, ...]] = (True,)
-    dsg_params: ClassVar[dict[str, Any]] = {}  # of solvers of the dsg family by name
+    dsg_params: ClassVar[dict[str, Any]] = {}  # settings of solvers of the dsg family by name
 
     def check(self) -> None:
         kernel = self.params.kernel
@@ -105,23 +105,23 @@ class KernelSpec(Spec):
         return self.is_auto or self.solver.takes_stores
 
     def automatic(self, rows: TrainingRows, *, stream: bool) -> tuple[Solver[Any], str]:
-        p, place = self.params, "disk"
+        p, where = self.params, "disk"
         if stream:
-            place = "stream"
+            where = "stream"
         elif rows.in_memory:
-            place = "memory"
+            where = "memory"
         solver, reason = choose_solver(
             rows.task.loss,
             self.kernel,
-            rows=place,
+            rows=where,
             n_rows=sum(source.n_rows for source in rows.sources),
-            row_bytes=sum(map(rows_nbytes, rows.sources)) if place == "memory" else 0.0,
+            row_bytes=sum(map(rows_nbytes, rows.sources)) if where == "memory" else 0.0,
             n_outputs=rows.task.n_outputs,
             memory=usable_memory(self.memory_limit),
             stops=bool(p.early_stopping),
             penalised=p.C is not None or getattr(p, "alpha", 1) != 0,
         )
-        if p.device != CPU and place == "memory" and not isinstance(solver, DSG):
+        if p.device != CPU and where == "memory" and not isinstance(solver, DSG):
             solver = CachedBlockDescent()
             reason = f"device={p.device!r} is for block descent"
         return self.make_solver(solver), reason

@@ -60,8 +60,8 @@ class NoveltySpec(KernelSpec):
         assert isinstance(loss, OneClass)
         if float(loss.nu) != float(self.params.nu):
             raise ValueError(
-                f"nu changed from {loss.nu!r} to {self.params.nu!r} in the middle of a fit; set "
-                "it back, or fit a new estimator."
+                f"nu changed from {loss.nu!r} to {self.params.nu!r} in the middle of a fit; "
+                "set it back, or fit a new estimator."
             )
         super().check_continuation(before)
 

@@ -112,16 +112,16 @@ class LinearSpec(Spec):
         return solver
 
     def automatic(self, rows: TrainingRows, *, stream: bool) -> tuple[Solver[Any], str]:
-        p, place, n = self.params, "disk", rows.source.n_rows
+        p, where, n = self.params, "disk", rows.source.n_rows
         if stream:
-            place = "stream"
+            where = "stream"
         elif rows.in_memory:
-            place = "memory" if self._fits(rows) else "large"
+            where = "memory" if self._fits(rows) else "large"
         # but for weights
         alpha = self._fixed_alpha() if p.C is None else 1.0 / (float(p.C) * max(1, n))
         return choose_linear_solver(
             rows.task.loss,
-            rows=place,
+            rows=where,
             n_rows=n,
             n_features=rows.inputs.width,
             n_outputs=rows.task.n_outputs,
