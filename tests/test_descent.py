@@ -54,15 +54,16 @@ def derivatives(key, U, Y, w, width):
     loss, C = KINDS[key], len(U)
     R, W = np.full_like(U, np.nan), np.full_like(U, np.nan)
     params = np.full(C, spec(loss)[1])
-    sums = descent.derivatives(loss.code, params, np.full(C, width), U, Y, w, R, W)
-    return (*sums, R, W)
+    table = loss.code, params, np.full(C, width)
+    sums = descent.weighted_sums(*table, U, Y, w, (R, W))
+    return sums[:, 0], sums[:, 1], R, W
 
 
-def along(key, U, base, D, P, Y, w, steps, width, **options):
+def along(key, U, base, D, P, Y, w, steps, width, directions=7):
     loss, C = KINDS[key], len(U)
-    params = np.full(C, spec(loss)[1])
-    widths = np.full(C, width)
-    return descent.along(loss.code, params, widths, U, base, D, P, Y, w, steps, **options)
+    table = loss.code, np.full(C, spec(loss)[1]), np.full(C, width)
+    sums = descent.weighted_sums(*table, U, Y, w, None, base, D, P, steps, directions)
+    return sums.sum(axis=0, keepdims=True) if key == "multinomial" else sums
 
 
 @every(
@@ -222,17 +223,11 @@ def test_extreme_values_stay_finite(key):
 
 
 @every(("C", "n"), [(2, 1), (3, 1500), (10, 20_003)])
-def test_softmax_and_the_multinomial_hessian(C, n):
+def test_the_multinomial_hessian(C, n):
     U, Y, w = setting("multinomial", C, n, seed=11)
-    P = np.empty_like(U)
-    descent.softmax(U, P)
     p = oracles.probabilities(U.astype(np.float64))
-    np.testing.assert_allclose(P, p, rtol=2e-6)
     V = np.random.default_rng(12).normal(size=(C, n)).astype(np.float32)
-    out = np.empty_like(V)
-    descent.multiply_hessian(P, w, V, out)
     expected = w * (p * V - p * (p * V).sum(axis=0))
-    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-6)
     sums = along("multinomial", U, np.zeros(C), V, U, Y, w, np.zeros((C, 3)), 1.0, directions=2)
     assert sums[0, 7] == pytest.approx(np.sum(V * expected), rel=1e-5)
 

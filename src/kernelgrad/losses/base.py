@@ -318,18 +318,18 @@ class ScalarLoss(Loss):
         return np.clip(p, 2.0 * limits.tiny * (p > 0), limits.max).astype(f.dtype), targets, f
 
     def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
-        values: FloatArray = scalar.value.py_func(self._entry, *self._arguments(y, f))
+        values: FloatArray = scalar.value(self._entry, *self._arguments(y, f))
         return np.asarray(values.sum(axis=1))
 
     def gradient(self, y: AnyArray, f: FloatArray) -> FloatArray:
-        slope = scalar.slope.py_func(self._entry, *self._arguments(y, f))
+        slope = scalar.slope(self._entry, *self._arguments(y, f))
         return np.asarray(slope, f.dtype)
 
     def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
         arguments = self._arguments(y, f)
         d = 0.0
         if self._entry in scalar.KINKED:
-            d = smoothing_width(scalar.kink_distance.py_func(self._entry, *arguments), width)
+            d = smoothing_width(scalar.kink_distance(self._entry, *arguments), width)
         one = f.dtype.type
-        weight = scalar.curvature.py_func(self._entry, *arguments, one(d), one(1))
+        weight = scalar.curvature(self._entry, *arguments, one(d), one(1))
         return np.asarray(np.broadcast_to(weight, f.shape).max(axis=1), f.dtype)

@@ -68,7 +68,7 @@ class _Loss:
     def value(self, F: Float64Array) -> Float64Array:
         if self.joint:
             return np.array([[self.weight @ self.loss.value(self.y, f.T)] for f in F])
-        values = [scalar.value.py_func(self.loss.code, self._params, self.y, f.T) for f in F]
+        values = [scalar.value(self.loss.code, self._params, self.y, f.T) for f in F]
         return np.array([self.weight @ v for v in values])
 
     def slope(self, F: Float64Array) -> Float64Array:
@@ -89,7 +89,7 @@ class _Loss:
                 out[a] = self.loss.curvature(self.y, f.T)
             else:
                 none = np.float64(0)
-                c = scalar.curvature.py_func(
+                c = scalar.curvature(
                     self.loss.code, self._params, self.y, f.T, none, none
                 )
                 out[a] = np.transpose(c) if np.ndim(c) else c

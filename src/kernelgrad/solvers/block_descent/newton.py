@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+from scipy.special import softmax
 
 from kernelgrad.compute import linalg
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses import scalar
-from kernelgrad.solvers.block_descent import loops as descent
 from kernelgrad.solvers.block_descent.coordinates import EPSILON, Block, take_rows
 from kernelgrad.solvers.block_descent.loops import MOMENTUM, SCALE, STEP
 from kernelgrad.solvers.block_descent.objective import Objective, Search, minimise_on_span
@@ -173,8 +173,7 @@ class _Curvature:
         self.share = sample.share * sample.weight
         self.probabilities: Float32Array | None = None
         if objective.code == scalar.MULTINOMIAL:
-            self.probabilities = np.empty_like(sample.responses)
-            descent.softmax(sample.responses, self.probabilities)
+            self.probabilities = softmax(sample.responses, axis=0)
 
     def product(self, V: Float64Array, fit_bias: bool) -> Float64Array:
         """Return the Hessian times V (C, M + 1), the last column of which is the bias."""
@@ -195,7 +194,8 @@ class _Curvature:
         if self.probabilities is None:
             kv *= self.weights
         else:
-            descent.multiply_hessian(self.probabilities, self.share, kv.copy(), kv)
+            p = self.probabilities
+            kv = self.share * p * (kv - np.einsum("cm,cm->m", p, kv))
         parts = np.zeros((tiles, len(V), M))
 
         def backward(i: int) -> None:

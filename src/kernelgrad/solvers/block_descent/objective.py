@@ -11,7 +11,7 @@ import numpy as np
 
 from kernelgrad.losses import Loss, OneClass, scalar
 from kernelgrad.losses.unlabelled import Ramp, SemiSupervised
-from kernelgrad.solvers.block_descent import loops as descent
+from kernelgrad.solvers.block_descent import loops
 from kernelgrad.solvers.block_descent.loops import MOMENTUM, SCALE, STEP
 from kernelgrad.types import Float32Array, Float64Array
 
@@ -127,33 +127,21 @@ class RowObjective(Objective):
 
         The first is smoothed, the second exact.
         """
-        if self.code is not None:
-            smooth, exact = descent.derivatives(
-                self.code, self.params, widths, U, self.Y, self.weight, R, W
-            )
-            offset = float(self.offset.sum())
-            return (
-                (float(smooth.sum()) + offset) / self.n,
-                (float(exact.sum()) + offset) / self.n,
-            )
-        total = 0.0
-        for rows in self._chunks:
-            y, u, w = self.Y[:, rows].T, U[:, rows].T.astype(np.float64), self.weight[rows]
-            total += float(w.astype(np.float64) @ self.loss.value(y, u))
-            R[:, rows] = (w[:, None] * self.loss.gradient(y, u)).T
-            W[:, rows] = w * self.loss.curvature(y, u)
-        return total / self.n, total / self.n
+        if self.code is None:
+            for rows in self._chunks:
+                y, u, w = self.Y[:, rows].T, U[:, rows].T.astype(np.float64), self.weight[rows]
+                R[:, rows] = (w[:, None] * self.loss.gradient(y, u)).T
+                W[:, rows] = w * self.loss.curvature(y, u)
+            return (self.mean(U),) * 2
+        table = self.code, self.params, widths
+        sums = loops.weighted_sums(*table, U, self.Y, self.weight, (R, W))
+        smooth, exact = (sums[:, :2].sum(axis=0) + self.offset.sum()) / self.n
+        return float(smooth), float(exact)
 
     def along(
-        self,
-        widths: Float64Array,
-        U: Float32Array,
-        base: Float64Array,
-        D: Float32Array,
-        P: Float32Array,
-        steps: Float64Array,
-        directions: int,
-    ) -> Float64Array:
+        self, widths: Float64Array, U: Float32Array, base: Float64Array, D: Float32Array,
+        P: Float32Array, steps: Float64Array, directions: int,
+    ) -> Float64Array:  # fmt: skip
         """Return mean loss and its derivatives at ``U + s0 (U - base) + s1 D + s2 P``.
 
         Returns
@@ -162,13 +150,12 @@ class RowObjective(Objective):
             Value, gradient and upper triangle of the Hessian in (s0, s1, s2).
         """
         if self.code is not None:
-            sums = descent.along(
-                self.code, self.params, widths, U, base, D, P, self.Y, self.weight, steps,
-                directions=directions,
+            sums = loops.weighted_sums(
+                self.code, self.params, widths, U, self.Y, self.weight,
+                None, base, D, P, steps, directions,
             )  # fmt: skip
-            sums = sums[: self.n_groups] / self.n
-            sums[:, 0] += (self.offset.sum() if self.joint else self.offset) / self.n
-            return np.asarray(sums)
+            sums[:, 0] += self.offset
+            return (sums.sum(axis=0, keepdims=True) if self.joint else sums) / self.n
         out = np.zeros((1, 10))
         for rows in self._chunks:
             X = np.stack([U[:, rows] - base[:, None], D[:, rows], P[:, rows]]).astype(float)
