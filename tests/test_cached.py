@@ -468,7 +468,7 @@ def test_the_momentum_is_the_way_of_several_blocks(blocks):
     for _ in range(6):
         tracker.advance(solver.step(problem, state, batch))
         now = state.snapshot()
-        way = newton.KEPT * way + now["f"] - before
+        way = newton.MOMENTUM_WEIGHT * way + now["f"] - before
         before = now["f"]
         np.testing.assert_allclose(now["p"], way, atol=1e-5)
         f = solver.expansion(state).raw_prediction(X[:30])

@@ -26,9 +26,9 @@ _PARTS = 64  # partial sums of a product over all rows
 
 
 class BlockMatrix:
-    """The n x M values of a block for all rows, kept in `buffer` or recomputed when needed.
+    """The n x M values of a block for all rows, stored in `buffer` or recomputed when needed.
 
-    Tiles are the same either way, so what is kept changes no bit. `tile` returns the values of
+    Tiles are the same either way, so storing them changes no bit. `tile` returns the values of
     up to `height` rows, (t, M) float32, in one thread, in its second argument if that is not
     None. The buffer has at least n M entries.
     """
@@ -38,16 +38,16 @@ class BlockMatrix:
         buffer: Float32Array | None, height: int,
     ) -> None:  # fmt: skip
         self.n, self.width, self._tile, self._height = n, width, tile, height
-        self._kept = None if buffer is None else buffer[: n * width].reshape(n, width)
+        self._stored = None if buffer is None else buffer[: n * width].reshape(n, width)
         self._filled = False
         self.n_tiles_made = 0
 
     def _values(self, rows: slice) -> Float32Array:
-        if self._kept is None:
+        if self._stored is None:
             return self._tile(rows, None)
         if not self._filled:
-            self._tile(rows, self._kept[rows])
-        return self._kept[rows]
+            self._tile(rows, self._stored[rows])
+        return self._stored[rows]
 
     def product(self, R: Float32Array) -> Float64Array:
         """Return ``R K`` for R (C, n), shape (C, M), summed in float64 over tiles in order."""
@@ -79,7 +79,7 @@ class BlockMatrix:
         return (slice(a, min(stop, a + height)) for a in range(start, stop, height))
 
     def _passed(self) -> None:
-        if self._kept is None or not self._filled:
+        if self._stored is None or not self._filled:
             self.n_tiles_made += 1
         self._filled = True
 
@@ -91,9 +91,9 @@ class Block(ABC):
     width: int  # M
     height = TILE  # rows whose values are made at once
     index: IntArray | None = None  # numbers of the rows that are centres, (M,)
-    at = slice(None)  # of features, their places among all coefficients
-    gram: Float32Array | None = None  # inner products of the coordinates; None: the identity
-    rounding: float = EPSILON  # of values of the size that they have on their own row
+    at = slice(None)  # places of features among all coefficients
+    gram: Float32Array | None = None  # inner products of the coordinates; None is the identity
+    rounding: float = EPSILON  # rounding error of values of a centre on its own row
 
     @property
     @abstractmethod
@@ -177,12 +177,12 @@ class SupportBlock(Block):
         Distances in float32 lose more than the values themselves do.
         """
         at = np.linspace(0, self.width - 1, min(self.width, _PROBES)).astype(int)
-        some = self.centres.take(at)
-        least = EPSILON * float(self.exact.kernel.exact_diag(some).max())
+        rows = self.centres.take(at)
+        least = EPSILON * float(self.exact.kernel.exact_diag(rows).max())
         if self.exact.precise or self.exact.kernel.name == "precomputed":
             return least
-        wide = self.exact.values(some, some, wide=True)
-        return max(least, float(np.abs(self.exact.values(some, some) - wide).max()))
+        wide = self.exact.values(rows, rows, wide=True)
+        return max(least, float(np.abs(self.exact.values(rows, rows) - wide).max()))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "gram"}

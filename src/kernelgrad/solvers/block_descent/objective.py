@@ -34,7 +34,7 @@ class Objective:
         self.semi_supervised = isinstance(loss, SemiSupervised)
         self._pseudo = loss.pseudo_factor if isinstance(loss, SemiSupervised) else None
         if self._pseudo is not None:
-            loss = loss.labelled  # of rows whose sides are fixed
+            loss = loss.labelled  # loss of rows whose sides are fixed
         # smoothing leads the perceptron away from its minimum, the kink of all rows
         self.code = None if loss.code == scalar.PERCEPTRON else loss.code
         self.params = loss.params(self.C)
@@ -101,14 +101,14 @@ class RowObjective(Objective):
             ratio = share * loss.ratio
             result.loss = SemiSupervised(loss.labelled, loss.unlabelled, ratio)
             return result
-        known = self.Y.any(axis=0)
+        labelled = self.Y.any(axis=0)
         sides = loss.unlabelled.sides(U)
-        result.Y = np.where(known, self.Y, sides)
-        factor = np.where(known, 1.0, share * loss.ratio * self._pseudo)
+        result.Y = np.where(labelled, self.Y, sides)
+        factor = np.where(labelled, 1.0, share * loss.ratio * self._pseudo)
         result.weight = (factor * self.weight).astype(np.float32)
         if isinstance(loss.unlabelled, Ramp):
             # no side has the labelled loss 1, and the ramp's is 1 + s
-            inside = (sides == 0) & ~known
+            inside = (sides == 0) & ~labelled
             result.offset = loss.unlabelled.s * (inside @ result.weight.astype(np.float64))
         return result
 
