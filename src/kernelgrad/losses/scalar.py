@@ -38,11 +38,12 @@ The *majorising* curvature ``1 / max(|t|, d)`` is that of the parabola which tou
 at t and lies above it everywhere; the table writes it as ``|t|`` / 2. The curvatures of HUBER,
 SMOOTHED_HINGE and RATIO are majorising on their linear parts, that of MODIFIED everywhere.
 
-:func:`value`, :func:`slope` and :func:`curvature` are expressions without branches, so their
-``py_func`` also accepts arrays and needs no compiler. Constants are in single precision, where
+:func:`value`, :func:`slope` and :func:`curvature` are expressions without branches, which
+accept arrays as well as the numbers of compiled loops. Constants are in single precision, where
 they are exact, so results keep the precision of the arguments. MULTINOMIAL couples the outputs
-of a row; it is computed by :func:`slopes_of_row` and :func:`value_of_row`, which accept all
-codes, also temporary ones (:func:`kernelgrad.losses.loss_code`), and contiguous float64 arrays.
+of a row: :func:`multinomial` takes arrays; :func:`slopes_of_row` and :func:`value_of_row` are
+for compiled loops and contiguous float64 rows, and accept all codes, also temporary ones
+(:func:`kernelgrad.losses.loss_code`).
 """
 
 from __future__ import annotations

@@ -215,9 +215,10 @@ class SemiSupervised(Loss):
 
     def _merge(self, y: AnyArray, labelled: FloatArray, other: FloatArray) -> FloatArray:
         """Return `labelled` for rows with a label, and `other` times the ratio for others."""
-        known = np.asarray(y).any(axis=1)
-        known = known.reshape(-1, *[1] * (labelled.ndim - 1))
-        return np.asarray(np.where(known, labelled, labelled.dtype.type(self.ratio) * other))
+        has_label = np.asarray(y).any(axis=1).reshape(-1, *[1] * (labelled.ndim - 1))
+        return np.asarray(
+            np.where(has_label, labelled, labelled.dtype.type(self.ratio) * other)
+        )
 
     def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
         return self._merge(y, self.labelled.value(y, f), self.unlabelled.value(f))
@@ -235,11 +236,11 @@ class SemiSupervised(Loss):
         The best constant of a margin loss may be -1 or 1, where the unlabelled loss is flat.
         """
         targets = np.asarray(y, np.float64)
-        known = np.flatnonzero(targets.any(axis=1))
-        if len(known) == 0:
+        rows = np.flatnonzero(targets.any(axis=1))
+        if len(rows) == 0:
             return np.zeros(targets.shape[1])
-        weight = row_weights(len(targets), sample_weight)[known]
-        return np.asarray(weight @ targets[known] / weight.sum())
+        weight = row_weights(len(targets), sample_weight)[rows]
+        return np.asarray(weight @ targets[rows] / weight.sum())
 
 
 _MATCHES: tuple[tuple[type[Loss], type[UnlabelledLoss], float], ...] = (

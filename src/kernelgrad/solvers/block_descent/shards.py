@@ -454,7 +454,8 @@ class Shard:
 
     def _sample(self, mean: float, total: float, places: Float64Array | None) -> Sample:
         objective, _, W, _, _ = self._derivatives()
-        rows, share = np.arange(self.n), np.ones(self.n, np.float32)
+        rows: IntArray = np.arange(self.n)
+        share = np.ones(self.n, np.float32)
         if places is not None:
             # half of the sample follows the curvature
             p = 0.5 * W.max(axis=0).astype(np.float64) / max(mean, 1e-300) + 0.5

@@ -600,8 +600,8 @@ def _first_rows(batch: Rows, most: int) -> TrainBatch:
 
 
 def _digest(problem: Problem, batch: Rows) -> bytes:
-    whole = isinstance(batch, TrainBatch)
-    return contract.batch_digest(problem, batch if whole else _first_rows(batch, _DIGEST_ROWS))
+    most = batch.n_rows if isinstance(batch, TrainBatch) else _DIGEST_ROWS
+    return contract.batch_digest(problem, _first_rows(batch, most))
 
 
 def _by_shard(team: Team, rows: IntArray) -> list[tuple[IntArray] | None]:

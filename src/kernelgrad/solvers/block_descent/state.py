@@ -68,8 +68,10 @@ class CachedState(State):
 
     def copy(self) -> Self:
         """Return a state without shards, which are created again from the rows."""
-        own = {"iterate": copy.deepcopy(self.iterate), "features": copy.deepcopy(self.features)}
-        return dataclasses.replace(self, **own, shards=self.snapshot(), workspace=None)
+        iterate, features = copy.deepcopy((self.iterate, self.features))
+        return dataclasses.replace(
+            self, iterate=iterate, features=features, shards=self.snapshot(), workspace=None
+        )
 
     def __getstate__(self) -> dict[str, object]:
         return super().__getstate__() | {"shards": self.snapshot()}
