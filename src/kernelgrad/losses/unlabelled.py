@@ -213,6 +213,29 @@ class SemiSupervised(Loss):
                 return factor
         return None
 
+    @property
+    def of_fixed_sides(self) -> Loss:
+        """The loss of :meth:`majoriser`: that of labelled rows, or this one if none matches."""
+        return self if self.pseudo_factor is None else self.labelled
+
+    def majoriser(
+        self, Y: FloatArray, f: FloatArray, share: float
+    ) -> tuple[Loss, FloatArray, AnyArray, AnyArray]:
+        """Return a loss, targets, factors (n,) and constants (C, n): its parts for fixed sides.
+
+        Targets Y and responses f are (C, n). Rows without a label take the label of their side;
+        the result equals this loss at f, with `share` times its ratio, and is nowhere below it.
+        """
+        labelled, factor = Y.any(axis=0), self.pseudo_factor
+        if factor is None:
+            loss = SemiSupervised(self.labelled, self.unlabelled, share * self.ratio)
+            return loss, Y, np.ones(Y.shape[1]), np.zeros(Y.shape)
+        sides = self.unlabelled.sides(f)
+        # no side has the labelled loss 1, and the ramp's is 1 + s
+        depth = self.unlabelled.s if isinstance(self.unlabelled, Ramp) else 0.0
+        factors = np.where(labelled, 1.0, share * self.ratio * factor)
+        return self, np.where(labelled, Y, sides), factors, depth * ((sides == 0) & ~labelled)
+
     def _merge(self, y: AnyArray, labelled: FloatArray, other: FloatArray) -> FloatArray:
         """Return `labelled` for rows with a label, and `other` times the ratio for others."""
         has_label = np.asarray(y).any(axis=1).reshape(-1, *[1] * (labelled.ndim - 1))

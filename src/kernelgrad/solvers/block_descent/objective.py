@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernelgrad.losses import Loss, OneClass, scalar
-from kernelgrad.losses.unlabelled import Ramp, SemiSupervised
+from kernelgrad.losses import Loss, OneClass, SemiSupervised, scalar
 from kernelgrad.solvers.block_descent import loops
 from kernelgrad.solvers.block_descent.loops import MOMENTUM, SCALE, STEP
 from kernelgrad.types import Float32Array, Float64Array
@@ -30,11 +28,12 @@ class Objective:
     def __init__(self, loss: Loss, n_outputs: int, n: int) -> None:
         self.loss = loss
         self.C, self.n = n_outputs, n
-        # some rows have no label; see RowObjective.at
+        # first weight of rows without a label, see RowObjective.at: labels first
+        self.first_share = 1.0
         self.semi_supervised = isinstance(loss, SemiSupervised)
-        self._pseudo = loss.pseudo_factor if isinstance(loss, SemiSupervised) else None
-        if self._pseudo is not None:
-            loss = loss.labelled  # loss of rows whose sides are fixed
+        if isinstance(loss, SemiSupervised):
+            self.first_share = float(loss.ratio <= 0)
+            loss = loss.of_fixed_sides
         # smoothing leads the perceptron away from its minimum, the kink of all rows
         self.code = None if loss.code == scalar.PERCEPTRON else loss.code
         self.params = loss.params(self.C)
@@ -46,12 +45,6 @@ class Objective:
         self.exponential = self.code in (scalar.KL, scalar.POISSON, scalar.GAMMA)
         # gradient of the part that is linear in the bias
         self.linear = np.full(self.C, loss.nu if isinstance(loss, OneClass) else 0.0)
-
-    @property
-    def first_share(self) -> float:
-        """The share of :meth:`RowObjective.at` to begin with: labels first."""
-        loss = self.loss
-        return 0.0 if isinstance(loss, SemiSupervised) and loss.ratio > 0 else 1.0
 
     def initial_widths(self, scale: float, spread: Float64Array) -> Float64Array:
         """Return the first widths of smoothing, (C,).
@@ -89,27 +82,15 @@ class RowObjective(Objective):
     def at(self, U: Float32Array, share: float) -> RowObjective:
         """Return the objective for steps from responses `U`.
 
-        Where rows have no label and the losses match, these rows get the labels of their sides
-        in U: the objective is then convex, equal to the one of this loss at U and nowhere below
-        it. `share` multiplies the loss of such rows.
+        Where some rows have no label, it is equal to the one of this loss at U and nowhere
+        below it; `share` multiplies the loss of such rows.
         """
-        loss = self.loss
-        if not isinstance(loss, SemiSupervised):
+        if not isinstance(self.loss, SemiSupervised):
             return self
         result = copy.copy(self)
-        if self._pseudo is None:
-            ratio = share * loss.ratio
-            result.loss = SemiSupervised(loss.labelled, loss.unlabelled, ratio)
-            return result
-        labelled = self.Y.any(axis=0)
-        sides = loss.unlabelled.sides(U)
-        result.Y = np.where(labelled, self.Y, sides)
-        factor = np.where(labelled, 1.0, share * loss.ratio * self._pseudo)
+        result.loss, result.Y, factor, constant = self.loss.majoriser(self.Y, U, share)
         result.weight = (factor * self.weight).astype(np.float32)
-        if isinstance(loss.unlabelled, Ramp):
-            # no side has the labelled loss 1, and the ramp's is 1 + s
-            inside = (sides == 0) & ~labelled
-            result.offset = loss.unlabelled.s * (inside @ result.weight.astype(np.float64))
+        result.offset = constant @ result.weight.astype(np.float64)
         return result
 
     def mean(self, U: Float32Array) -> float:
@@ -170,8 +151,7 @@ class RowObjective(Objective):
         return np.asarray(out / self.n)
 
 
-@dataclass(frozen=True)
-class Search:
+class Search(NamedTuple):
     """The result of :func:`minimise_on_span`.
 
     ``steps`` are (C, 3), zero where nothing was gained (``moved`` is False there); ``before``
@@ -188,14 +168,9 @@ Along = Callable[[Float64Array], Float64Array]
 
 
 def minimise_on_span(
-    objective: Objective,
-    along: Along,
-    bias: Float64Array,
-    bias_steps: Float64Array,
-    gram: Float64Array,
-    alpha: float,
-    directions: int,
-) -> Search:
+    objective: Objective, along: Along, bias: Float64Array, bias_steps: Float64Array,
+    gram: Float64Array, alpha: float, directions: int,
+) -> Search:  # fmt: skip
     """Minimise the objective over ``(1 + s0) f + s1 D + s2 P``, each output apart if it can be.
 
     Newton's method with backtracking in up to three dimensions; it never returns a larger

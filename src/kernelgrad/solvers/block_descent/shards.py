@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -34,6 +35,7 @@ TAG = 0x636163  # key of the random numbers of this solver
 _JUST_USED = 1e-12  # factor of the weights of the rows of the last block
 
 Home = ExactKernel | FeatureStream  # what prepares rows for functions
+Derivatives = tuple[RowObjective, Float32Array, Float32Array, float, float]
 
 
 class Point(NamedTuple):
@@ -188,6 +190,15 @@ class Scratch(MutableMapping[str, Any]):
         return len(self._shapes)
 
 
+class Recipe(NamedTuple):
+    """Common properties of all shards: offsets (C,) are taken off the targets."""
+
+    home: Home
+    loss: Loss
+    offset: Float64Array
+    n_all: int
+
+
 class Shard:
     """Rows ``start`` to ``start + n`` of a fit, of which all shards have `n_all`.
 
@@ -204,15 +215,17 @@ class Shard:
     READS: ClassVar[frozenset[str]] = frozenset({"products", "respond", "refresh"})
 
     def __init__(
-        self, number: int, start: int, Y: Float32Array, weight: Float32Array, rows: Any,
-        store: RowStore | None, home: Home, loss: Loss, n_all: int,
-        arrays: MutableMapping[str, Any],
+        self, recipe: Recipe, number: int, start: int, y: AnyArray, weight: AnyArray, rows: Any,
+        store: RowStore | None = None, folder: str | None = None,
     ) -> None:  # fmt: skip
-        self.number, self.start, self.n = number, start, Y.shape[1]
-        self.store, self.home, self.loss, self.n_all = store, home, loss, n_all
-        self._rows = rows
-        self.arrays = arrays
-        arrays["Y"], arrays["weight"] = Y, weight
+        self.number, self.start, self.n = number, start, len(y)
+        self.home, self.loss, self.n_all = recipe.home, recipe.loss, recipe.n_all
+        self.store, self._rows = store, rows
+        self.arrays: MutableMapping[str, Any] = {}
+        if folder is not None:
+            self.arrays = Scratch(folder, str(number))
+        Y = np.ascontiguousarray((y - recipe.offset).T.astype(np.float32))
+        self.arrays["Y"], self.arrays["weight"] = Y, np.array(weight, np.float32)
         self.index: IntArray = np.empty(0, np.intp)
         self.last: IntArray = np.empty(0, np.int32)
         self.coef = Path(np.zeros((len(Y), 0)), np.zeros((len(Y), 0)))
@@ -222,7 +235,7 @@ class Shard:
         self._matrix: BlockValues | None = None
         self._seen: dict[str, Any] = {}
         self.point: Point
-        self._passes = 0
+        self._passes = 0  # passes over the rows that made kernel values
         self.facts = self._facts(rows)
 
     def _facts(self, rows: Any) -> Facts:
@@ -332,18 +345,17 @@ class Shard:
 
         return np.asarray(self._once(f"raised {name}", add))
 
-    def _derivatives(self) -> tuple[RowObjective, Float32Array, Float32Array, float, float]:
+    def _derivatives(self) -> Derivatives:
         """Return the objective at this point, slopes, curvatures, smooth and exact mean."""
 
-        def evaluate() -> tuple[RowObjective, Float32Array, Float32Array, float, float]:
+        def evaluate() -> Derivatives:
             point, U = self.point, self._raised("f", self.point.bias)
             objective = self._whole().at(U, point.share)
             R, W = np.empty(U.shape, np.float32), np.empty(U.shape, np.float32)
             return objective, R, W, *objective.derivatives(point.widths, U, R, W)
 
-        result: tuple[RowObjective, Float32Array, Float32Array, float, float]
-        result = self._once("derivatives", evaluate)
-        return result
+        derivatives: Derivatives = self._once("derivatives", evaluate)
+        return derivatives
 
     def _whole(self) -> RowObjective:
         return RowObjective(self.loss, self.arrays["Y"], self.arrays["weight"], self.n_all)
@@ -417,25 +429,23 @@ class Shard:
         """Make room for the coefficients of more centres."""
         index = np.union1d(self.index, local)
         at = np.searchsorted(index, self.index)
-        coef, last = (
-            np.zeros((2, len(self.coef.value), len(index))),
-            np.zeros(len(index), np.int32),
-        )
-        coef[0][:, at], coef[1][:, at], last[at] = (
-            self.coef.value,
-            self.coef.momentum,
-            self.last,
-        )
-        self.index, self.last, self.coef = index, last, Path(coef[0], coef[1])
+        grown = np.zeros((2, len(self.coef.value), len(index)))
+        last = np.zeros(len(index), np.int32)
+        grown[:, :, at], last[at] = (self.coef.value, self.coef.momentum), self.last
+        self.index, self.last, self.coef = index, last, Path(*grown)
 
     # -- steps -------------------------------------------------------------------------
 
-    def _values(self) -> BlockValues:
+    @contextmanager
+    def _values(self) -> Iterator[BlockValues]:
+        """Yield the values of the block on the rows, and count those that are computed."""
         if self._matrix is None:
             assert self._block is not None
             rows = self._read() if self._rows is None else self._rows
             self._matrix = self._block.matrix(rows, self.buffer)
-        return self._matrix
+        before = self._matrix.n_tiles_made
+        yield self._matrix
+        self._passes += self._matrix.n_tiles_made - before
 
     def products(
         self, request: tuple[float, float, Float64Array | None] | None = None
@@ -445,12 +455,10 @@ class Shard:
         A `request` holds the mean curvature of all rows, the sum of the probabilities of all,
         and places on the probabilities' cumulative sum in this shard; None is all rows.
         """
-        matrix = self._values()
-        before = matrix.n_tiles_made
-        R = self._derivatives()[1]
-        out = matrix.product(R), self.arrays["f"][:, self._local]
-        self._passes += matrix.n_tiles_made - before
-        return *out, None if request is None else self._sample(*request)
+        with self._values() as K:
+            products = K.product(self._derivatives()[1])
+        sample = None if request is None else self._sample(*request)
+        return products, self.arrays["f"][:, self._local], sample
 
     def _sample(self, mean: float, total: float, places: Float64Array | None) -> Sample:
         objective, _, W, _, _ = self._derivatives()
@@ -470,11 +478,9 @@ class Shard:
 
     def respond(self, move: Float32Array, bias_move: Float64Array) -> Response:
         """Compute the responses D of a move (C, M) of the coefficients of the block."""
-        matrix = self._values()
-        before = matrix.n_tiles_made
         D = np.empty((len(move), self.n), np.float32)
-        matrix.responses(move, D)
-        self._passes += matrix.n_tiles_made - before
+        with self._values() as K:
+            K.responses(move, D)
         self._seen = {k: v for k, v in self._seen.items() if k not in ("raised d", "raised p")}
         self.arrays["d"] = D
         self._move = move[:, self._here].astype(np.float64)
@@ -558,31 +564,17 @@ class Shard:
         self.coef = Path(self.coef.value, np.zeros_like(self.coef.value))
 
 
-@dataclass(frozen=True)
-class Recipe:
-    home: Home
-    loss: Loss
-    offset: Float64Array
-    n_all: int
-
-    def shard(
-        self, number: int, start: int, y: AnyArray, weight: AnyArray, rows: Any,
-        store: RowStore | None = None, folder: str | None = None,
-    ) -> Shard:  # fmt: skip
-        Y = np.ascontiguousarray((y - self.offset).T.astype(np.float32))
-        arrays: Any = {} if folder is None else Scratch(folder, str(number))
-        parts = Y, np.array(weight, np.float32), rows, store, self.home, self.loss
-        return Shard(number, start, *parts, self.n_all, arrays)
-
-    def read(
-        self, number: int, start: int, stop: int, store: RowStore, folder: str | None = None
-    ) -> Shard:
-        """Return the shard of rows of a store, which stay there."""
-        batch = store.read(start, stop)
-        rows = self.home.prepare(batch.X)
-        shard = self.shard(number, start, batch.y, batch.sample_weight, rows, store, folder)
-        shard.unload()
-        return shard
+def read_shard(
+    recipe: Recipe, number: int, start: int, stop: int, store: RowStore,
+    folder: str | None = None,
+) -> Shard:  # fmt: skip
+    """Return the shard of rows of a store, which stay there."""
+    batch = store.read(start, stop)
+    rows = recipe.home.prepare(batch.X)
+    y, w = batch.y, batch.sample_weight
+    shard = Shard(recipe, number, start, y, w, rows, store, folder)
+    shard.unload()
+    return shard
 
 
 class Team:

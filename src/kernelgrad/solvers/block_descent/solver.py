@@ -31,7 +31,7 @@ from kernelgrad.solvers.block_descent.coordinates import (
 )
 from kernelgrad.solvers.block_descent.newton import BlockSteps, Workspace
 from kernelgrad.solvers.block_descent.objective import Objective
-from kernelgrad.solvers.block_descent.shards import SHARD, TAG, Path, Team
+from kernelgrad.solvers.block_descent.shards import SHARD, TAG, Path, Shard, Team
 from kernelgrad.solvers.block_descent.state import CachedState
 from kernelgrad.solvers.contract import Audit, Problem, RowStore, StepInfo, Tracker, TrainBatch
 from kernelgrad.solvers.feature_blocks import build_stream
@@ -325,7 +325,7 @@ class CachedBlockDescent(contract.Solver[CachedState]):
             y, w, parts = batch.y, batch.sample_weight, []
             for number, a in enumerate(starts):
                 s = slice(a, min(n, a + SHARD))
-                parts.append(recipe.shard(number, a, y[s], w[s], take_rows(rows, s)))
+                parts.append(Shard(recipe, number, a, y[s], w[s], take_rows(rows, s)))
             return Team(parts, progress)
         if batch.team is not None:
             team: Team = batch.team(recipe, progress)
@@ -339,7 +339,8 @@ class CachedBlockDescent(contract.Solver[CachedState]):
         folder = ScratchFolder() if needed > most else None
         path, parts = None if folder is None else str(folder.path), []
         for number, a in enumerate(starts):
-            parts.append(recipe.read(number, a, min(n, a + SHARD), batch, path))
+            stop = min(n, a + SHARD)
+            parts.append(shards.read_shard(recipe, number, a, stop, batch, path))
             progress(len(parts), len(starts))
         return Team(parts, progress, folder)
 
