@@ -212,19 +212,11 @@ def _loop_of(code: int) -> Any:
 
 
 def weighted_sums(
-    code: int,
-    params: Float64Array,
-    widths: Float64Array,
-    U: Float32Array,
-    Y: Float32Array,
-    w: Float32Array,
-    slopes: tuple[Float32Array, Float32Array] | None = None,
-    base: AnyArray | None = None,
-    D: Float32Array | None = None,
-    P: Float32Array | None = None,
-    steps: Float64Array | None = None,
-    directions: int = 0,
-) -> Float64Array:
+    code: int, params: Float64Array, widths: Float64Array, U: Float32Array, Y: Float32Array,
+    w: Float32Array, slopes: tuple[Float32Array, Float32Array] | None = None,
+    base: AnyArray | None = None, D: Float32Array | None = None, P: Float32Array | None = None,
+    steps: Float64Array | None = None, directions: int = 0,
+) -> Float64Array:  # fmt: skip
     """Return sums of the loss at ``U + s_0 (U - base) + s_1 D + s_2 P`` and their derivatives.
 
     The loss has one parameter and one positive width d for each output, (C,), unused where it
@@ -250,7 +242,6 @@ def weighted_sums(
         params = np.clip(params, 1e-30, 1e30)  # float32 holds these and their inverses
     s = np.zeros((C, 3), np.float32) if steps is None else steps.astype(np.float32)
     b = np.zeros(C, np.float32) if base is None else np.asarray(base, np.float32)
-    s *= [bool(directions & bit) for bit in (SCALE, STEP, MOMENTUM)]
     R, W = (U[:, :0],) * 2 if slopes is None else slopes
     D, P = (D if directions & STEP else U), (P if directions & MOMENTUM else U)
     far, loop = np.float32(slopes is not None), _loop_of(code)
@@ -262,4 +253,4 @@ def weighted_sums(
         loop(params, widths, U, b, D, P, Y, w, s, directions, far, R, W, *rows, sums[t])
 
     parallel_for(len(sums), task)
-    return np.asarray(sums.sum(axis=0))
+    return sums[0] if len(sums) == 1 else np.asarray(sums.sum(axis=0))

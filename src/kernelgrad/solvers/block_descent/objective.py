@@ -116,8 +116,9 @@ class RowObjective(Objective):
             return (self.mean(U),) * 2
         table = self.code, self.params, widths
         sums = loops.weighted_sums(*table, U, self.Y, self.weight, (R, W))
-        smooth, exact = (sums[:, :2].sum(axis=0) + self.offset.sum()) / self.n
-        return float(smooth), float(exact)
+        constant = float(self.offset.sum()) if self.semi_supervised else 0.0
+        smooth, exact = sums[:, :2].sum(axis=0).tolist()
+        return (smooth + constant) / self.n, (exact + constant) / self.n
 
     def along(
         self, widths: Float64Array, U: Float32Array, base: Float64Array, D: Float32Array,

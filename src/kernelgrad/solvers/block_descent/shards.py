@@ -462,7 +462,7 @@ class Shard:
 
     def _sample(self, mean: float, total: float, places: Float64Array | None) -> Sample:
         objective, _, W, _, _ = self._derivatives()
-        rows: IntArray = np.arange(self.n)
+        rows: Any = np.arange(self.n)
         share = np.ones(self.n, np.float32)
         if places is not None:
             # half of the sample follows the curvature
