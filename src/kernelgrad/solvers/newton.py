@@ -10,7 +10,7 @@ import numpy as np
 import scipy.linalg
 
 from kernelgrad.callbacks import FOREVER, Deadline
-from kernelgrad.compute.linalg import factor_damped
+from kernelgrad.compute import linalg
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.functions.exact import small_alpha
 from kernelgrad.functions.expansions import SupportExpansion
@@ -247,7 +247,7 @@ class NewtonDescent:
         among = rows[:, index].astype(np.float64)
         known: Any = self.K.dtype
         rounding = float(np.finfo(known).eps) * float(among.trace())
-        L = np.tril(factor_damped(among, rounding)[0])
+        L = linalg.damped_cholesky(among, rounding)[0]
         U = np.ones((r + self.fit_intercept, n), self.dtype)
         inverse = scipy.linalg.solve_triangular(L, np.eye(r), lower=True, check_finite=False)
         U[:r] = inverse.astype(self.dtype) @ rows

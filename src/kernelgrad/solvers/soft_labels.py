@@ -305,7 +305,8 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
                     f"The equations of solver {self.name!r} overflow (C times the kernel is "
                     f"{size:g}); lower C, or scale the kernel."
                 )
-            factors.append(linalg.factor_damped(H, _DAMPING * (size if size > 0 else 1.0)))
+            damping = _DAMPING * (size if size > 0 else 1.0)
+            factors.append((linalg.damped_cholesky(H, damping, in_place=True)[0], True))
         return factors
 
     def _round(
