@@ -95,15 +95,13 @@ def damped_cholesky(
     """
     diagonal = H.diagonal() + ridge
     largest = max(float(np.abs(diagonal).max(initial=0.0)), 1e-30)
-    for e in dampings(damping, 1e-10 * largest):
+    for e in dampings(damping, 1e-10 * largest, 1e3 * largest):
         work = folded(H, diagonal) if in_place else np.array(H.T, order="F")
         np.fill_diagonal(work, diagonal + e)
         L, failed = lapack.dpotrf(work, lower=1, clean=not in_place, overwrite_a=1)
         if not failed:
             return L, e
-        if not np.isfinite(e):
-            break
-    raise FloatingPointError("A matrix to factor holds numbers that are not finite.")
+    raise FloatingPointError(f"A matrix of {len(H)} rows to factor is not finite.")
 
 
 def solve_damped(H: Float64Array, damping: float, G: FloatArray) -> Float64Array:
