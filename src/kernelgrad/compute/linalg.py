@@ -101,7 +101,7 @@ def damped_cholesky(
         L, failed = lapack.dpotrf(work, lower=1, clean=not in_place, overwrite_a=1)
         if not failed:
             return L, e
-    raise FloatingPointError(f"A matrix of {len(H)} rows to factor is not finite.")
+    raise FloatingPointError("A matrix to factor is far from positive semi-definite.")
 
 
 def solve_damped(H: Float64Array, damping: float, G: FloatArray) -> Float64Array:
