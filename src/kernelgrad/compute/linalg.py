@@ -151,13 +151,9 @@ def conjugate_gradients(
 
 
 def backtracked(
-    gain: Callable[[Any], Any],
-    promise: Any,
-    *,
-    share: float,
-    factor: float = 0.5,
+    gain: Callable[[Any], Any], promise: Any, share: float, *, factor: float = 0.5,
     tries: int = 30,
-) -> Any:
+) -> Any:  # fmt: skip
     """Return the longest step of 1, `factor`, ``factor^2``, ... that gains enough, else 0.
 
     ``gain(s)`` returns by how much steps of length s lower the objective, and `promise` what
