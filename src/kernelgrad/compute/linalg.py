@@ -130,13 +130,13 @@ def conjugate_gradients(
     any inner product. Inner products broadcast against p, r and z: one number a system where
     systems are independent. An array p may hold more than r, such as ``[p, K p]``: then x does
     too, and ``A p`` has the shape of r. The solution ends after `most` steps, or where
-    ``done(x, r, <r, z>)`` says so. A system stays where it is once its products are not
-    positive.
+    ``done(x, r, <r, z>)`` says so, which is asked before the first step and after each. A
+    system stays where it is once its products are not positive.
     """
     r = right
     p, rho = precondition(r)
     x = np.zeros_like(p)
-    for _ in range(most):
+    for _ in range(0 if done(x, r, rho) else most):
         Ap, curvature = product(p)
         moves = (rho > 0) & (curvature > 0)
         length = np.where(moves, rho / np.where(moves, curvature, 1.0), 0.0)
