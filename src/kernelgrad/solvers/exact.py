@@ -283,7 +283,9 @@ class Descent:
         """Factor systems from now on: whole ones of few rows, else on a coarse space."""
         columns = self.alpha.size * self.loss.y.shape[1]
         self.whole = self.K.n * columns <= SETTINGS.whole
-        if not self.whole:
+        if self.whole:
+            self.dense = self.K.rows(np.arange(self.K.n), np.float64)
+        else:
             self.coarse = CoarseSpace(self, columns)
 
     def look(self, a: Float64Array, b: Float64Array, *, settled: bool = False) -> Point:
@@ -495,7 +497,7 @@ class Descent:
         """Return the factor of the system of one output, whose Hessian is ``diag(h)``."""
         ridge = alpha + _EPS
         s = np.sqrt(np.where(h * self.K.diagonal > _EPS * ridge, h, 0.0))
-        system = s[:, None] * self.K.rows(np.arange(self.K.n), np.float64) * s
+        system = s[:, None] * self.dense * s
         rounding = _EPS * float(system.trace())
         L, _ = linalg.damped_cholesky(system, rounding, ridge=ridge)
 

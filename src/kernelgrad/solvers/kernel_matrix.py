@@ -53,13 +53,16 @@ class KernelMatrix:
         self.n, self._deadline, self.dtype = n, deadline, dtype
         self._array = self._lower = np.empty((n, n), dtype)
         self._inverses: list[AnyArray] = []
+        self._factored = False  # whether L has overwritten what is below the diagonal
         starts = range(0, n, GRAM_TILE)
         pairs = [(i, j) for i in starts for j in starts if i <= j]
 
         def task(number: int) -> None:
             deadline.check()
             rows, columns = (slice(a, min(n, a + GRAM_TILE)) for a in pairs[number])
-            self._array[rows, columns] = tile(rows, columns)
+            self._array[rows, columns] = values = tile(rows, columns)
+            if rows.start < columns.start and rows.start // _TILE == columns.start // _TILE:
+                self._array[columns, rows] = values.T  # squares of a product are whole
 
         with single_threaded_blas():
             parallel_for(len(pairs), task)
@@ -67,7 +70,9 @@ class KernelMatrix:
         self.diagonal = self._array.diagonal().copy()
 
     def _square(self, a: int, b: int) -> AnyArray:
-        """Return rows and columns a to b of K, a part of which L has overwritten."""
+        """Return rows and columns a to b of K, a part of which L may have overwritten."""
+        if not self._factored and a // _TILE == (b - 1) // _TILE:
+            return self._array[a:b, a:b]
         upper = np.triu(self._array[a:b, a:b], 1)
         square = upper + upper.T
         np.fill_diagonal(square, self.diagonal[a:b])
@@ -148,7 +153,7 @@ class KernelMatrix:
         F = self._lower = A.view(dtype)  # (n, 2 n) where K is wider
         self.scale, self.ridge = scale, ridge
         scale = scale.astype(dtype)
-        self._inverses = []
+        self._inverses, self._factored = [], True
         for a in range(0, n, PANEL):
             self._deadline.check()
             b = min(n, a + PANEL)
