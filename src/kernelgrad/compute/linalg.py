@@ -118,35 +118,33 @@ def solve_damped(H: Float64Array, damping: float, G: FloatArray) -> Float64Array
 
 def conjugate_gradients(
     product: Callable[[Any], tuple[Any, Any]],
-    precondition: Callable[[Any], tuple[Any, Any]],
+    precondition: Callable[[Any, Any], tuple[Any, Any] | None],
     right: Any,
-    done: Callable[[Any, Any, Any], bool],
     most: int,
 ) -> Any:
     """Return x with ``A x = right`` approximately, by conjugate gradients from 0.
 
-    ``product(p)`` returns ``A p`` and the inner product ``<p, A p>``; ``precondition(r)``
-    returns ``z = M^-1 r`` and ``<r, z>``, M an approximation of A. A and M are self-adjoint in
+    ``product(p)`` returns ``A p`` and the inner product ``<p, A p>``; ``precondition(x, r)``
+    returns ``z = M^-1 r`` and ``<r, z>``, M an approximation of A, or None to end with x, which
+    is None before the first step. There are `most` steps at most. A and M are self-adjoint in
     any inner product. Inner products broadcast against p, r and z: one number a system where
-    systems are independent. An array p may hold more than r, such as ``[p, K p]``: then x does
-    too, and ``A p`` has the shape of r. The solution ends after `most` steps, or where
-    ``done(x, r, <r, z>)`` says so, which is asked before the first step and after each. A
-    system stays where it is once its products are not positive.
+    systems are independent; a system stays where it is once they are not positive. An array p
+    may hold more than r, such as ``[p, K p]``: then x does too.
     """
-    r = right
-    p, rho = precondition(r)
-    x = np.zeros_like(p)
-    for _ in range(0 if done(x, r, rho) else most):
+    x, r = None, right
+    p: Any = 0.0
+    rho = before = np.ones(1)
+    for _ in range(most):
+        step = precondition(x, r)
+        if step is None:
+            break
+        z, rho = step
+        p = z + np.where(before > 0, rho / np.where(before > 0, before, 1.0), 0.0) * p
         Ap, curvature = product(p)
         moves = (rho > 0) & (curvature > 0)
         length = np.where(moves, rho / np.where(moves, curvature, 1.0), 0.0)
-        x = x + length * p
-        r = r - length * Ap
-        z, new = precondition(r)
-        if done(x, r, new):
-            break
-        p = z + np.where(moves, new / np.where(moves, rho, 1.0), 0.0) * p
-        rho = new
+        x = length * p if x is None else x + length * p
+        r, before = r - length * Ap, rho
     return x
 
 

@@ -220,7 +220,7 @@ class Factor:
         u = self.solve(R * np.divide(1.0, s, out=np.zeros_like(s), where=live))
         total = u @ s + D.sum(axis=1)
         u = u - self.z * (total / (float(s @ self.z[0]) or 1.0))[:, None]
-        return D + s * u
+        return np.asarray(D + s * u)
 
 
 class Descent:
@@ -267,7 +267,7 @@ class Descent:
         """Return ``K A`` for outputs (..., n)."""
         self.n_products += 1
         rows = A.reshape(-1, self.K.n)
-        return self.K.product(rows, dtype or self.dtype).reshape(A.shape)
+        return np.asarray(self.K.product(rows, dtype or self.dtype).reshape(A.shape))
 
     def _apart(self, v: Float64Array) -> Float64Array:
         """Return sums over the outputs that are one problem, (A, C, 1) or (A, 1, 1)."""
@@ -323,7 +323,7 @@ class Descent:
                 step = np.einsum("acd,ad->ac", self.loss.constants(bend), total)
                 size = (total**2).sum(axis=-1, keepdims=True)
 
-                def gain(s: Float64Array, b=b, step=step, size=size) -> Float64Array:
+                def gain(s: Any, b: Any = b, step: Any = step, size: Any = size) -> Any:
                     trial = self.loss.slope(f + (b - s * step)[..., None]).sum(axis=-1)
                     return size - (trial**2).sum(axis=-1, keepdims=True)
 
@@ -347,11 +347,12 @@ class Descent:
         return np.asarray(self.loss.value(f + b[..., None]) + 0.5 * self.alpha[..., 0] * norm)
 
     def solve(
-        self, right: Float64Array, K_right: Float64Array | None, bend: Float64Array,
-        M: Preconditioner, done: Callable[[Any, Any, Any], bool], most: int,
+        self, right: Float64Array, bend: Float64Array, most: int,
+        precondition: Callable[[Any, Float64Array], tuple[Any, Any] | None],
     ) -> tuple[Float64Array, Float64Array, Float64Array]:  # fmt: skip
-        """Return a solution of ``(H K + alpha I) x = right``, K x, and its constants.
+        """Return x with ``(H K + alpha I) x = right``, K x, and its constants, (A, C).
 
+        ``precondition(x, R)`` is that of :func:`linalg.conjugate_gradients` on ``[D, K D]``.
         The constants follow the functions: of a direction KD they take what leaves the sum of
         slopes at 0.
         """
@@ -360,7 +361,7 @@ class Descent:
         def follow(HD: Float64Array) -> Float64Array:
             if not self.fit_intercept:
                 return np.zeros(HD.shape[:2])
-            return -np.einsum("acd,ad->ac", inverse, HD.sum(axis=-1))
+            return np.asarray(-np.einsum("acd,ad->ac", inverse, HD.sum(axis=-1)))
 
         def product(p: Float64Array) -> Pair:
             D, KD = p
@@ -370,11 +371,7 @@ class Descent:
             AD = HD + self.alpha * D
             return AD, self._apart(KD * AD)
 
-        def precondition(R: Float64Array) -> Pair:
-            Z, KZ = M(R, K_right if R is right else None)
-            return np.stack([Z, KZ]), self._apart(R * KZ)
-
-        X, KX = linalg.conjugate_gradients(product, precondition, right, done, most)
+        X, KX = linalg.conjugate_gradients(product, precondition, right, most)
         return X, KX, follow(loss.hessian(bend, KX))
 
     def advance(self, at: Point, tol: float) -> Point:
@@ -388,22 +385,22 @@ class Descent:
             )
         bend = self._bend(at)
         M = self._preconditioner(bend) if at.M is None else at.M
-        first = enough = np.zeros(0)
-        inner = -1
         forcing = SETTINGS.forcing * (0.1 if self.whole else 1.0) * (not self.loss.quadratic)
         least = SETTINGS.sure * tol * np.abs(at.objective)[..., None]
+        squares: list[Float64Array] = []  # squared norms of the residuals
 
-        def done(x: Any, r: Any, rho: Float64Array) -> bool:
-            nonlocal inner, first, enough
-            inner += 1
-            if inner == 0:
-                first, enough = rho, np.maximum(forcing**2 * rho, least)
-                return False
-            return bool((rho <= enough).all()) or self.deadline.over
+        def precondition(x: Any, R: Float64Array) -> Pair | None:
+            Z, KZ = M(R, None if squares else -at.KG)
+            squares.append(self._apart(R * KZ))
+            enough = (squares[-1] <= np.maximum(forcing**2 * squares[0], least)).all()
+            if x is not None and (enough or self.deadline.over):
+                return None
+            return np.stack([Z, KZ]), squares[-1]
 
         most = SETTINGS.inner_steps if self.helped else SETTINGS.patience
-        X, KX, xb = self.solve(-at.G, -at.KG, bend, M, done, most)
-        more = self._apart(-at.G * KX) / np.where(first > 0, first, np.inf)
+        X, KX, xb = self.solve(-at.G, bend, most, precondition)
+        hard = len(squares) >= most
+        more = self._apart(-at.G * KX) / np.where(squares[0] > 0, squares[0], np.inf)
         self.excess = np.maximum(self.excess, more[..., 0])
         length, stuck = self._length(at, X, KX, xb)
         new = self.look(at.a + length[..., None] * X, at.b + length * xb)
@@ -419,7 +416,7 @@ class Descent:
         gap = 0.5 * self._apart(new.G * new.KG)[..., 0] / self.floor[..., 0]
         new = replace(new, length=length, gap=gap)
         aim = tol * np.abs(new.objective)
-        if not self.helped and (inner >= SETTINGS.patience or length.min() < SETTINGS.short):
+        if not self.helped and (hard or length.min() < SETTINGS.short):
             self.help()
         finished, following = stuck | (gap <= aim), None
         if self.helped and not finished.all():
@@ -720,10 +717,6 @@ class DirectSolve(ExactSolver):
         # S K S + n alpha I, with weights of mean 1, is n times the system
         factor = Factor(K, scale, alpha * n, problem.fit_intercept, lambda v: K.solve(v.T).T)
 
-        def inverse(R: Float64Array, KR: Any = None) -> Pair:
-            Z = n * factor(R[0])[None]
-            return Z, descent.product(Z)
-
         y = batch.y.astype(np.float64)
         start = weight @ y / n if problem.fit_intercept else np.zeros(problem.n_outputs)
         right = ((weight / n)[:, None] * (y - start)).T[None]
@@ -732,15 +725,19 @@ class DirectSolve(ExactSolver):
         size[size == 0.0] = 1.0
         best, least = None, np.inf
 
-        def done(x: Any, r: Any, rho: Float64Array) -> bool:
+        def precondition(x: Any, R: Float64Array) -> Pair | None:
             nonlocal best, least
-            left = float((np.linalg.norm(r * inverse_scale, axis=-1) / size).max())
-            if left < least:
-                best, least = x, left
-            return not left <= SETTINGS.astray * least or left <= settled
+            if x is not None:
+                left = float((np.linalg.norm(R * inverse_scale, axis=-1) / size).max())
+                if left < least:
+                    best, least = x, left
+                if not left <= SETTINGS.astray * least or left <= settled:
+                    return None
+            Z = n * factor(R[0])[None]
+            KZ = descent.product(Z)
+            return np.stack([Z, KZ]), (R * KZ).sum(axis=-1, keepdims=True)
 
-        bend = np.ones_like(right)
-        descent.solve(right, None, bend, inverse, done, most)
+        descent.solve(right, np.ones_like(right), most + 1, precondition)
         if best is None or least > solved:
             return None
         descent.alpha = np.full((1, 1, 1), problem.alpha)
