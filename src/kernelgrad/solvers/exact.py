@@ -682,7 +682,7 @@ class DirectSolve(ExactSolver):
         state.alpha = K.ridge / n
         state.matrix = K if problem.posterior else None
         state.kernel_evaluations += K.n_values
-        update = SupportUpdate.without_average(rows, np.ascontiguousarray(at.a[0].T), 0.0)
+        update = SupportUpdate.of(rows, np.ascontiguousarray(at.a[0].T), 0.0)
         return self._report(problem, state, at, n, update, converged=True)
 
     def _holds_both(self, problem: Problem, batch: TrainBatch) -> bool:
@@ -921,6 +921,6 @@ class NewtonCG(ExactSolver):
         change = np.ascontiguousarray(at.a[0].T) - before
         return self._report(
             problem, state, at, batch.n_rows,
-            SupportUpdate.without_average(state.prepared, change),
+            SupportUpdate.of(state.prepared, change),
             step_size=float(at.length.min()), converged=bool(at.done.all()),
         )  # fmt: skip

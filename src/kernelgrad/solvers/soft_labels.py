@@ -226,7 +226,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         self._compose(state, number)
         state.iteration += 1
         state.rows_seen += batch.n_rows
-        update = SupportUpdate.without_average(memory.rows, state.coef, 0.0)
+        update = SupportUpdate.of(memory.rows, state.coef, 0.0)
         labelled = memory.rows.take(state.labelled)
         f = state.exact.products(labelled, update.rows, update.moved)
         w = weight[state.labelled]

@@ -463,7 +463,7 @@ class WorkingSet(RowsSolver[WorkingSetState]):
         return self._info(
             state,
             loss,
-            SupportUpdate.without_average(rows.rows, state.coef - factor * before, factor),
+            SupportUpdate.of(rows.rows, state.coef - factor * before, factor),
             epoch=float(state.iteration),
             objective=objective,
             duality_gap=max(gap, 0.0),
