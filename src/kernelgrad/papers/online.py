@@ -16,6 +16,7 @@ from kernelgrad.functions.exact import join_rows
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import SemiSupervised, loss_code
 from kernelgrad.losses.scalar import slopes_of_row
+from kernelgrad.papers.averages import AveragedSolver, AverageUpdate
 from kernelgrad.solvers import contract, support
 from kernelgrad.solvers.schedules import smoothness
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray
@@ -125,7 +126,7 @@ class OnlineState(support.SupportState):
 _PER_ROW = ("numbers", "stamp", "diagonal", "base", "late")
 
 
-class OnlineSolver(support.KernelSolver[OnlineState]):
+class OnlineSolver(AveragedSolver[OnlineState]):
     r"""Base of the solvers that visit rows one by one, at the speed of matrix products.
 
     A batch is cut into groups. The kernel values of a group with the support, and with
@@ -395,7 +396,7 @@ class _Visits:
             for name in _PER_ROW:
                 setattr(state, name, getattr(state, name)[kept])
 
-    def finish(self) -> support.SupportUpdate:
+    def finish(self) -> AverageUpdate:
         state = self.state
         keep, blend = np.zeros_like(self.kept), self.kept
         if state.weight_sum:
@@ -417,7 +418,7 @@ class _Visits:
             out[len(index) :] = coef[gone]
         if len(gone):
             rows.append(self.rows.take(gone))
-        return support.SupportUpdate(
+        return AverageUpdate(
             among=join_rows(rows),
             scale=self.kept,
             moved=now[0] - self.kept * before[0],

@@ -180,7 +180,7 @@ class BGS3VM(KernelSolver[BudgetState]):
             for label, budget in zip((True, False), budgets, strict=True):
                 some = np.flatnonzero(pool.labelled == label)
                 self._limit(state, pool, some, budget, after)
-        update = SupportUpdate.without_average(pool.rows, after - pool.before, keep)
+        update = SupportUpdate.of(pool.rows, after - pool.before, keep)
         kept = np.flatnonzero(after.any(axis=1))
         state.rows, state.coef = pool.rows.take(kept), after[kept]
         state.numbers, state.labelled = pool.numbers[kept], pool.labelled[kept]
