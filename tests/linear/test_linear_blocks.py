@@ -93,7 +93,7 @@ def check_minimum(problem, batch, block_size, W, b):
         assert 0 < np.count_nonzero(state.coef) < W.size
 
 
-def test_a_bias_apart_is_visited():
+def test_a_bias_that_is_its_own_block_is_visited():
     # rows with one entry each of many columns: no block has half of the rows
     n, d = 400, 100
     rng = np.random.default_rng(0)
@@ -102,7 +102,7 @@ def test_a_bias_apart_is_visited():
     problem, _ = setting(Logistic(), d=d, outputs=1, alpha=1e-3)
     batch = TrainBatch(X, y, np.ones(n))
     state, (*_, info) = solve(RBCD(block_size=2), problem, batch, 300)
-    assert state.blocks.apart
+    assert state.blocks.bias is not None
     assert info.converged
     W, b = oracles.optimum(("logistic", 0.0), *plain(batch), 0.0, problem.l2, True)
     np.testing.assert_allclose(state.coef, W, atol=1e-4)

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from kernelgrad.compute.rows import Csr, Rows, as_rows, native
-from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.functions.expansions import LinearExpansion
 from kernelgrad.linear import loops
 from kernelgrad.losses import LOSSES, Loss, loss_code, scalar
@@ -19,15 +18,12 @@ from kernelgrad.solvers import contract
 from kernelgrad.types import Float64Array, IntArray, Matrix
 from kernelgrad.validation import CapabilityError
 
-STREAM_ROWS = 4096  # of a batch from a stream, and the shortest pass that steps fall by
+STREAM_ROWS = 4096  # rows of a batch from a stream, and of the shortest pass that steps fall by
+RENEWALS = 32  # renewals of step sizes and averages in a pass
 _FIXED_ROWS = 2**24  # rows in memory that are one batch; those on disk come in shuffled parts
-_ROWS = 1024  # of a tile of a pass over all rows
-_PARTS = 8  # partial sums of a gradient: fixed, so that no bit depends on threads
-_POWER_STEPS = 12  # of power iteration: some percent of the largest eigenvalue
-_SPECTRUM_ROWS = 4096  # which show it as well
-_RENEWALS = 32  # of step sizes and averages in a pass
-_POWER = 0.75  # with which step sizes fall (Xu, 2011, for averaged iterates)
-_TAG = 0x6C696E
+_POWER_STEPS, _SPECTRUM_ROWS = 12, 4096  # enough for some percent of the largest eigenvalue
+_POWER = 0.75  # power with which step sizes fall (Xu, 2011, for averaged iterates)
+_TAG = 0x6C696E  # tag of the draws
 _EPSILON = 1e-12  # relative rounding of a sum over many rows
 _TINY = 1e-300
 
@@ -63,7 +59,16 @@ class LinearProblem(contract.Problem):
             return float(self.l1 * np.abs(flat).sum() + 0.5 * self.l2 * (flat @ flat))
 
 
-_NONE = np.zeros((0, 0))
+class Columns(NamedTuple):
+    """Stored entries, weighted means and standard deviations of columns, all (d,).
+
+    ``scale`` is 1 for columns that are constant, else the standard deviation.
+    """
+
+    stored: IntArray
+    mean: Float64Array
+    spread: Float64Array
+    scale: Float64Array
 
 
 @dataclass
@@ -85,7 +90,7 @@ class PreparedRows:
     # at the coefficients of the state, where the last step computed it
     here: Evaluation | None = field(default=None, repr=False)
     _spectrum: float | None = field(default=None, repr=False)
-    _spread: tuple[Float64Array, Float64Array] | None = field(default=None, repr=False)
+    _columns: Columns | None = field(default=None, repr=False)
 
     @classmethod
     def build(cls, problem: contract.Problem, batch: contract.TrainBatch) -> PreparedRows:
@@ -129,33 +134,21 @@ class PreparedRows:
 
     def responses(self, W: Float64Array, b: Float64Array) -> Float64Array:
         """Return ``X W + b``, (n, C)."""
-        U = np.empty((self.n, len(b)))
-        over_tiles(self.n, _ROWS, lambda a, z: loops.responses_of(self.rows, a, z, W, b, U))
-        return U
+        return loops.all_responses(self.rows, self.n, W, b)
 
     def gradient(self, G: Float64Array) -> Float64Array:
-        C = G.shape[1]
-        # each part is a whole array of coefficients: no more than the entries are worth
-        count = int(np.clip(self.rows[0].size // max(1, self.d * C), 1, _PARTS))
-        parts = np.zeros((count, self.d, C) if self.is_sparse else (count, C, self.d))
-        width = -(-self.n // count)
+        """Return ``sum_i x_i G_i`` for G (n, C), in the layout of the loops."""
+        return loops.column_sums(self.rows, self.d, G)
 
-        def task(t: int) -> None:
-            r = min(t * width, self.n), min((t + 1) * width, self.n)
-            loops.add_rows(self.rows, *r, G, parts[t])
-
-        parallel_for(count, task)
-        return np.asarray(parts.sum(axis=0))
-
-    def squares(self) -> tuple[Float64Array, Float64Array]:
-        """Return ``|x_i|^2``, (n,), and ``sum_i p_i x_ij^2``, (d,)."""
-        of_rows, of_columns = np.zeros(self.n), np.zeros(self.d)
-        loops.square_sums(self.rows, self.share, of_rows, of_columns)
-        return of_rows, of_columns
+    def squares(self) -> Float64Array:
+        """Return ``|x_i|^2``, (n,)."""
+        out = np.empty(self.n)
+        loops.row_squares(self.rows, out)
+        return out
 
     def longest(self) -> float:
         """Return the length of the longest row over that of the median one that is not 0."""
-        squares = self.squares()[0][self.share > 0]
+        squares = self.squares()[self.share > 0]
         squares = squares[squares > 0]
         return float(np.sqrt(squares.max() / np.median(squares))) if len(squares) else 0.0
 
@@ -183,7 +176,7 @@ class PreparedRows:
         """
         r = reference
         if r is None:
-            r = loops.Table(loops.FOREVER, np.zeros_like(W), np.zeros_like(b), _NONE)
+            r = loops.Table(loops.FOREVER, np.zeros_like(W), np.zeros_like(b), np.zeros((0, 0)))
         prox = loops.Prox.make(min(len(order), r.every), eta, problem.l1, problem.l2)
         tail = self.Y, W, b, order, share, prox, problem.fit_intercept, r
         return float(loops.descend(self.code, self.numbers, self.rows, *tail))
@@ -196,20 +189,15 @@ class PreparedRows:
     def cumulative(self) -> Float64Array:
         return np.cumsum(self.share)
 
-    def spread(self, fit_bias: bool) -> tuple[Float64Array, Float64Array]:
-        """Return mean and standard deviation of each column, (d,) each.
-
-        Without a bias the mean counts as zero. The scale is 1 where nothing varies.
-        """
-        if self._spread is None:
-            square = self.squares()[1]
-            mean = np.zeros(self.d)
-            if fit_bias:
-                mean = self.native(self.gradient(self.share[:, None]))[:, 0]
-            variance = square - mean**2
-            size = np.sqrt(np.where(variance > _EPSILON * square, variance, 1.0))
-            self._spread = mean, size
-        return self._spread
+    def columns(self, fit_bias: bool) -> Columns:
+        """Return the moments of the columns; without a bias their means count as zero."""
+        if self._columns is None:
+            stored = np.zeros(self.d, np.int64)
+            mean, spread = np.zeros(self.d), np.zeros(self.d)
+            loops.moments(self.rows, self.share, fit_bias, stored, mean, spread)
+            varies = spread > _EPSILON * np.abs(mean)
+            self._columns = Columns(stored, mean, spread, np.where(varies, spread, 1.0))
+        return self._columns
 
     def known_spectrum(self, value: float) -> None:
         self._spectrum = value
@@ -256,7 +244,7 @@ class PreparedRows:
         for p = 1 and the full gradient for p = n.
         """
         n, p = self.n, min(batch_size, self.n)
-        norms = self.squares()[0][self.share > 0] + float(fit_bias)
+        norms = self.squares()[self.share > 0] + float(fit_bias)
         top = self.curvature * float(norms.max(initial=0.0))
         mean = self.curvature * self.spectrum(fit_bias, seed)
         if n == 1:
@@ -304,9 +292,9 @@ class Evaluation:
     def _seen_from_means(
         self, problem: LinearProblem, data: PreparedRows
     ) -> tuple[Float64Array, Float64Array]:
-        mean, size = data.spread(problem.fit_intercept)
-        shift = data.native(np.outer(mean, self.gradient_bias))
-        return self.gradient - shift, data.native(size[:, None])
+        columns = data.columns(problem.fit_intercept)
+        shift = data.native(np.outer(columns.mean, self.gradient_bias))
+        return self.gradient - shift, data.native(columns.scale[:, None])
 
 
 def evaluate(
@@ -592,7 +580,7 @@ def as_linear(problem: contract.Problem) -> LinearProblem:
 
 
 def falling_runs(
-    T: int, p: int, first_step: float, rows_done: int, pass_rows: int, most: int = _RENEWALS
+    T: int, p: int, first_step: float, rows_done: int, pass_rows: int, most: int = RENEWALS
 ) -> Iterator[tuple[int, int, float]]:
     """Yield (first, last, step size) of runs whose steps fall as ``(1 + t / t_0)^-3/4``."""
     for first, last in pairwise(np.unique(np.linspace(0, T, min(T, most) + 1).astype(int))):

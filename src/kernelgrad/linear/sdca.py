@@ -25,7 +25,7 @@ _BIAS_ERROR = 1e-3  # of the tolerance, that the bias may add to the gap
 def _seen(problem: base.LinearProblem, data: base.PreparedRows) -> View:
     """Return the rows from their mean, if they can be centred, else from 0."""
     p = data.share
-    squares, along = data.squares()[0], np.zeros(data.n)
+    squares, along = data.squares(), np.zeros(data.n)
     mean = np.zeros((data.d, 1))
     if centred := problem.fit_intercept and problem.l1 == 0.0:
         mean = data.native(data.gradient(p[:, None]))
