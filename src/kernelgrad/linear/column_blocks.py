@@ -50,8 +50,9 @@ _SWEEPS, _SETTLED = 500, 1e-4
 _PIVOT, _TINY = 1e-13, 1e-300  # least pivot over a column's own diagonal entry, and in itself
 _FAR = 16.0  # mean over standard deviation from which columns are moved
 _STILL = 1e-12  # standard deviation over mean of a column that is a constant
+_ROWS = 8192  # rows of a tile whose losses are computed at once
 _TILE = 2**17  # numbers of a tile of dense rows: 1 MiB
-_BIAS_ROWS = 4.0  # rows moved, over n, between two visits of a bias that is its own block
+_BIAS__ROWS = 4.0  # rows moved, over n, between two visits of a bias that is its own block
 
 
 class Targets(NamedTuple):
@@ -102,7 +103,7 @@ def _move(
     stop: int,
 ) -> None:  # fmt: skip
     """Write the point ``U + t dU`` of some rows to `new`, and the change of their loss."""
-    code, change = loss.code, changes[start // scalar.ROWS]
+    code, change = loss.code, changes[start // _ROWS]
     change[:] = 0.0
     for r in range(start, stop):
         i = rows[r]
@@ -139,9 +140,9 @@ class LossState:
 
     def change(self, rows: IntArray, dU: Float64Array, t: Float64Array) -> Float64Array:
         """Return by how much the losses change if responses of `rows` move by ``t dU``."""
-        changes = np.empty((-(-len(rows) // scalar.ROWS), self.at.V.shape[1]))
+        changes = np.empty((-(-len(rows) // _ROWS), self.at.V.shape[1]))
         task = partial(_move, self.targets, rows, self.at, dU, t, self.new, changes)
-        over_tiles(len(rows), scalar.ROWS, task)
+        over_tiles(len(rows), _ROWS, task)
         return np.asarray(changes.sum(axis=0))
 
     def accept(self, rows: IntArray) -> None:
@@ -172,7 +173,7 @@ def _lasso(A: Any, grad: Any, w: Any, least: Any, l1: float, l2: float) -> Any:
                 D[j] += change
                 largest = max(largest, abs(change) * math.sqrt(a))
                 for r in range(len(w)):
-                    slope[r] += A[j, r] * change
+                    slope[r] += A[max(j, r), min(j, r)] * change
         if sweep == 0:
             first = largest
         if largest <= _SETTLED * first:
@@ -197,8 +198,7 @@ def _model_minimum(
 ) -> Float64Array:
     """Return the minimum (m,) of the model of one output.
 
-    A is (m, m), grad (m,) and w (k,), with m = k + 1 if the bias moves too. Rounding may leave
-    the minimum no better than zero, which is returned then.
+    A, a lower triangle, is (m, m), grad (m,) and w (k,); m = k + 1 if the bias moves too.
     """
     k, l1, l2 = len(w), problem.l1, problem.l2
     H, g, D = A[:k, :k], grad[:k], np.zeros_like(grad)
@@ -209,8 +209,7 @@ def _model_minimum(
     if k:
         D[:k] = _lasso(H, g, w, least, l1, l2) if l1 > 0 else _newton(H, g, w, least, l2)
     D[k:] = -(grad[k:] + A[k:, :k] @ D[:k]) / A.diagonal()[k:]
-    gain, _ = _promise(problem, grad[:, None], w[:, None], D[:, None])
-    return D if gain[0] < 0.0 else np.zeros_like(D)
+    return D
 
 
 def _promise(
@@ -253,8 +252,9 @@ def _add_dense_curvature(X: Dense, H: Any, joint: bool, start: int, stop: int, A
         rows = slice(a, min(a + step, stop))
         for c in range(len(A)):
             root = np.sqrt(H[rows, c, None])
-            S = X.values[rows] * root
-            S = np.hstack([S, root]) if joint else S
+            S = np.empty((len(root), A.shape[1]))
+            np.multiply(X.values[rows], root, out=S[:, : X.values.shape[1]])
+            S[:, X.values.shape[1] :] = root
             A[c] += S.T @ S
 
 
@@ -275,7 +275,7 @@ class Block(NamedTuple):
     def curvature(self, H: Float64Array) -> Float64Array:
         """Return A (C, m, m) for ``p h`` of the rows, (n, C)."""
         (n, C), m = H.shape, self.cols.stop - self.cols.start + self.joint
-        count = int(np.clip(self.X[0].size // (C * m * m), 1, loops.PARTS))
+        count = loops.count_parts(self.X[0].size, C * m * m)
         parts, width = np.zeros((count, C, m, m)), -(-n // count)
         add = _add_dense_curvature if isinstance(self.X, Dense) else _add_csr_curvature
 
@@ -348,22 +348,20 @@ class ColumnBlocks:
         for i in order:
             yield self.blocks[i]
             moved += len(self.blocks[i].rows)
-            if self.bias is not None and moved >= _BIAS_ROWS * n:
+            if self.bias is not None and moved >= _BIAS__ROWS * n:
                 yield self.bias
                 moved = 0
         if self.bias is not None:
             yield self.bias
 
     def _curvature(self, block: Block, f: LossState) -> Float64Array:
-        """Return A (C, m, m)."""
-        C, last = f.at.U.shape[1], block.cols.stop
+        """Return lower triangles of A (C, m, m); all outputs share that of the squared loss."""
+        last = block.cols.stop
         squared = f.targets.code == scalar.SQUARED
         if last in self._fixed:
             return self._fixed[last]
-        H = f.at.H[block.rows, : 1 if squared else C]
+        H = f.at.H[block.rows, : 1 if squared else None]
         A = block.curvature(f.targets.share[block.rows, None] * H)
-        A = np.tril(A) + np.tril(A, -1).transpose(0, 2, 1)
-        A = np.broadcast_to(A, (C, *A.shape[1:]))
         if squared and A.size <= block.X[0].size:
             self._fixed[last] = A
         return A
@@ -384,15 +382,16 @@ class ColumnBlocks:
         shortest : float
             The smallest share of a direction that was taken.
         """
+        slack = 4.0 * np.finfo(np.float64).eps * f.losses()  # rounding of these sums
         violation, shortest = 0.0, 1.0
         for block in self._visits(order, len(f.at.U)):
-            worst, share = self._step(problem, f, block, W, b, quiet)
+            worst, share = self._step(problem, f, block, W, b, quiet, slack)
             violation, shortest = max(violation, worst), min(shortest, share)
         return violation, shortest
 
     def _step(
         self, problem: base.LinearProblem, f: LossState, block: Block, W: Any, b: Any,
-        quiet: float,
+        quiet: float, slack: Float64Array,
     ) -> tuple[float, float]:  # fmt: skip
         """Move a block; return its violation and the smallest share of a direction taken."""
         X, rows, cols, joint = block
@@ -407,12 +406,14 @@ class ColumnBlocks:
             return worst, 1.0
         grad = np.vstack([grad, rest]) if joint else grad
         A = self._curvature(block, f)
-        D = np.transpose([_model_minimum(problem, A[c], grad[:, c], w[:, c]) for c in range(C)])
+        models = zip(np.broadcast_to(A, (C, *A.shape[1:])), grad.T, w.T, strict=True)
+        D = np.transpose([_model_minimum(problem, *model) for model in models])
+        # rounding may leave the model's minimum no better than zero
+        D *= _promise(problem, grad, w, D)[0] < 0.0
         if not D.any():
             return worst, 1.0
         bias = D[k] if joint else np.zeros(C)
         dU, t = loops.all_responses(X, len(rows), native(X, D[:k]), bias), np.ones(C)
-        slack = 4.0 * np.finfo(np.float64).eps * f.losses()  # rounding of these sums
         for _ in range(_HALVINGS):
             change = f.change(rows, dU, t)
             gain, penalty = _promise(problem, grad, w, t * D)

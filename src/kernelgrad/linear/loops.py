@@ -41,8 +41,8 @@ from kernelgrad.losses.scalar import MULTINOMIAL, curvature, slopes_of_row, valu
 from kernelgrad.types import AnyArray, Float64Array, IntArray
 
 FOREVER = 2**62
-PARTS = 8  # partial sums of a gradient: fixed, so that no bit depends on threads
-_ROWS = 1024  # rows of a tile of a pass over all rows
+_PARTS = 8  # largest number of partial sums, which must not depend on threads
+_WORTH = 2**15  # stored entries that are worth a task of their own
 _TOGETHER = 32  # rows that are added at once: their numbers stay in the nearest cache
 
 
@@ -66,17 +66,25 @@ def _add_rows(rows: Any, G: Any, start: int, stop: int, W: Any) -> None:
 def all_responses(rows: Rows, n: int, W: Float64Array, b: Float64Array) -> Float64Array:
     """Return ``X W + b``, (n, C), of n rows."""
     U = np.empty((n, len(b)))
-    over_tiles(n, _ROWS, partial(_responses, rows, W, b, U))
+    step = max(256, _WORTH * n // max(1, rows[0].size))
+    over_tiles(n, step, partial(_responses, rows, W, b, U))
     return U
+
+
+def count_parts(n_entries: int, part_size: int) -> int:
+    """Return how many partial sums, of `part_size` numbers each, rows of so many entries make.
+
+    Summing the parts must cost no more than the entries do.
+    """
+    return int(np.clip(n_entries // max(_WORTH, part_size), 1, _PARTS))
 
 
 def column_sums(rows: Rows, d: int, G: Float64Array) -> Float64Array:
     """Return ``sum_i x_i G_i`` of rows with d columns, for G (n, C), in the native layout."""
     n, C = G.shape
-    # each part is a whole array of coefficients: no more than the entries are worth
-    count = int(np.clip(rows[0].size // max(1, d * C), 1, PARTS))
-    shape, width = ((d, C) if isinstance(rows, Csr) else (C, d)), -(-n // count)
-    parts = np.zeros((count, *shape))
+    count = count_parts(rows[0].size, d * C)
+    parts = np.zeros((count, d, C) if isinstance(rows, Csr) else (count, C, d))
+    width = -(-n // count)
 
     def task(t: int) -> None:
         _add_rows(rows, G, min(t * width, n), min((t + 1) * width, n), parts[t])
