@@ -84,10 +84,10 @@ class PreparedRows:
     Y: Float64Array  # (n, C)
     share: Float64Array  # weights over their sum, p, (n,)
     loss: Loss
-    code: int  # of the loss in compiled loops
-    numbers: Float64Array  # those of the loss, one for each output, (C,)
+    code: int  # the loss's in compiled loops
+    numbers: Float64Array  # parameters of the loss, one for each output, (C,)
     curvature: float
-    # at the coefficients of the state, where the last step computed it
+    # the evaluation at the coefficients of the state, if the last step computed it
     here: Evaluation | None = field(default=None, repr=False)
     _spectrum: float | None = field(default=None, repr=False)
     _columns: Columns | None = field(default=None, repr=False)
@@ -223,7 +223,7 @@ class PreparedRows:
             part = self.sample(rng)
             v = rng.standard_normal((self.d, 1))
             b = rng.standard_normal(1) * float(fit_bias)
-            found = 0.0
+            value = 0.0
             for _ in range(_POWER_STEPS):
                 norm = float(np.sqrt((v**2).sum() + (b**2).sum()))
                 if not norm > 0:
@@ -231,8 +231,8 @@ class PreparedRows:
                 U = part.responses(part.native(v / norm), b / norm) * part.share[:, None]
                 v = part.native(part.gradient(U))
                 b = U.sum(axis=0) * float(fit_bias)
-                found = float(np.sqrt((v**2).sum() + (b**2).sum()))
-            self._spectrum = found
+                value = float(np.sqrt((v**2).sum() + (b**2).sum()))
+            self._spectrum = value
         return self._spectrum
 
     def batch_smoothness(self, batch_size: int, fit_bias: bool, seed: int) -> float:
@@ -266,7 +266,7 @@ class Evaluation:
     loss: float
     objective: float
     slopes: Float64Array  # (n, C)
-    gradient: Float64Array  # of the mean loss, in the layout of the loops
+    gradient: Float64Array  # the mean loss's, in the layout of the loops
     gradient_bias: Float64Array  # (C,)
 
     def optimality(self, problem: LinearProblem, data: PreparedRows, W: Float64Array) -> float:
@@ -316,13 +316,13 @@ def evaluate(
 class LinearState(contract.State):
     coef: Float64Array = contract.sized("d", "C")
     bias: Float64Array = contract.sized("C")
-    # of the rows, which a continued fit must bring again; empty for solvers of streams
+    # the rows', which a continued fit must bring again; empty for solvers of streams
     digest: bytes = b""
     first: float = np.inf  # largest entry of the gradient at zero: the tolerance's scale
     first_loss: float = np.inf  # mean loss of the best constant, on the first batch
     rows_unseen: int = 0  # visited since objective and gradient were last computed
-    curvature: float = 0.0  # of the loss, as the first batch shows it; 0 where it is known
-    spectrum: float = 0.0  # of the first batch of a stream; 0 without
+    curvature: float = 0.0  # the loss's, as the first batch shows it; 0 where it is known
+    spectrum: float = 0.0  # the first batch's of a stream; 0 without
     data: PreparedRows | None = contract.transient()  # until the rows come again
 
 
@@ -401,19 +401,19 @@ class LinearSolver(contract.Solver[L], Generic[L]):
         bias = contract.first_constant(problem, batch)
         data = PreparedRows.build(problem, batch)
         coef = np.zeros((problem.n_features_in, problem.n_outputs))
-        found = evaluate(own, data, data.native(coef), bias)
+        start = evaluate(own, data, data.native(coef), bias)
         curvature = 0.0
         if problem.loss.smoothness is None:
-            slope = float(data.share @ (found.slopes**2).sum(axis=1))
-            curvature = slope / found.loss if slope > 0 and found.loss > 0 else 1.0
+            slope = float(data.share @ (start.slopes**2).sum(axis=1))
+            curvature = slope / start.loss if slope > 0 and start.loss > 0 else 1.0
             data.curvature = curvature
         state: L = self.state_class(
             coef=coef,
             bias=bias,
             digest=b"" if self.streams else contract.batch_digest(problem, batch),
-            first=found.steepness(own, data),
+            first=start.steepness(own, data),
             curvature=curvature,
-            first_loss=found.loss,
+            first_loss=start.loss,
             data=data,
         )
         return state
@@ -469,10 +469,10 @@ class LinearSolver(contract.Solver[L], Generic[L]):
         own, data = as_linear(problem), self._attach(problem, state, batch)
         coef, bias = self.solution(state)
         W = data.native(coef)
-        found = evaluate(own, data, W, bias)
+        end = evaluate(own, data, W, bias)
         return {
-            "objective": found.objective,
-            "optimality": found.optimality(own, data, W) / max(state.first, _TINY),
+            "objective": end.objective,
+            "optimality": end.optimality(own, data, W) / max(state.first, _TINY),
             "rows": data.n,
             "longest": data.longest(),
         }
@@ -516,7 +516,7 @@ class StochasticSolver(LinearSolver[L], Generic[L]):
     batch_size: int
     step_size: float | str = "auto"
     round_size: int | str = "auto"
-    tag: ClassVar[int]  # of the draws
+    tag: ClassVar[int]  # key of the draws
 
     def step(
         self, problem: contract.Problem, state: L, batch: contract.TrainBatch
@@ -528,8 +528,8 @@ class StochasticSolver(LinearSolver[L], Generic[L]):
         W, b = data.native(state.coef), state.bias.copy()
         seen, eta = 0.0, 0.0
         for first, last, eta in self._runs(r):
-            some, reference = slice(first, last), self._reference(r, W, b)
-            seen += data.descend(r.problem, W, b, order[some], share[some], eta, reference)
+            now, reference = slice(first, last), self._reference(r, W, b)
+            seen += data.descend(r.problem, W, b, order[now], share[now], eta, reference)
             data.here = None
             self._after(r, W, b, last - first)
         self._store(state, data, W, b, r.n_rows)
@@ -569,9 +569,9 @@ class StochasticSolver(LinearSolver[L], Generic[L]):
         if state.rows_unseen < data.n:
             return info
         state.rows_unseen = 0
-        found = data.here = evaluate(r.problem, data, W, state.bias)
-        done = found.optimality(r.problem, data, W) <= r.problem.tol * state.first
-        return replace(info, train_loss=found.loss, objective=found.objective, converged=done)
+        here = data.here = evaluate(r.problem, data, W, state.bias)
+        done = here.optimality(r.problem, data, W) <= r.problem.tol * state.first
+        return replace(info, train_loss=here.loss, objective=here.objective, converged=done)
 
 
 def as_linear(problem: contract.Problem) -> LinearProblem:
@@ -611,6 +611,5 @@ def draw_batches(
 def weighted_draws(cumulative: Float64Array, size: int, rng: np.random.Generator) -> IntArray:
     # below the sum: the last row may have no weight
     at = np.minimum(rng.random(size), 1.0 - 2.0**-53) * cumulative[-1]
-    found = np.searchsorted(cumulative, at, side="right")
-    last = int(np.searchsorted(cumulative, cumulative[-1]))
-    return np.asarray(np.minimum(found, last))
+    rows = np.searchsorted(cumulative, at, side="right")
+    return np.asarray(np.minimum(rows, np.searchsorted(cumulative, cumulative[-1])))

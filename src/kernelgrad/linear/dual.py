@@ -26,10 +26,9 @@ from kernelgrad.losses.conjugate import dual_step, loss_and_gap
 from kernelgrad.losses.scalar import slope
 from kernelgrad.types import AnyArray, Float64Array
 
-_STEPS = 100  # of a search for a bias at most
-_NEAR = 1e-6  # of a step: its error is the square of that, and a row comes again
-_WIDTH = 1e-3  # of the first bracket of a bias
-_WIDENINGS = 60  # by 4 each
+_NEAR = 1e-6  # relative size of the last Newton step of a row, whose error is its square
+# Width of the first bracket of a bias, widenings of it by 4 at most, and steps within it
+_WIDTH, _WIDENINGS, _STEPS = 1e-3, 60, 100
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
@@ -168,10 +167,10 @@ def best_bias(
         x = min(max(x, low + 0.01 * gap), high - 0.01 * gap)
         if not low < x < high:
             break
-        found = _bias_slope(code, number, y, f, p, x)
-        if found < 0.0:
-            low, slope_low = x, found
+        slope_x = _bias_slope(code, number, y, f, p, x)
+        if slope_x < 0.0:
+            low, slope_low = x, slope_x
         else:
-            high, slope_high = x, found
+            high, slope_high = x, slope_x
         halve = not halve and high - low > 0.5 * gap
     return low if -slope_low < slope_high else high

@@ -17,7 +17,7 @@ from kernelgrad.estimators.warnings import warn_caller
 from kernelgrad.functions.expansions import LinearExpansion
 from kernelgrad.kernels import Polynomial
 from kernelgrad.linear.base import LinearProblem, LinearSolver
-from kernelgrad.linear.rbcd import RBCD
+from kernelgrad.linear.rbcd import RBCD, WHOLE, WHOLE_ENTRIES
 from kernelgrad.linear.sdca import LinearSDCA
 from kernelgrad.linear.sgd import SGD
 from kernelgrad.linear.svrg import SVRG
@@ -31,13 +31,11 @@ from kernelgrad.validation import check_name
 
 _INNER_PRODUCT = Polynomial(degree=1, gamma=1.0, coef0=0.0)
 _PENALTIES = ("elasticnet", "l1", "l2")
-_NEWTON_COLUMNS = 512  # one block of RBCD
-_NEWTON_ENTRIES = 2**20
-_RESPONSE_BYTES = 120  # of each response, of which RBCD keeps the most
-_STEEP = 0.1  # of the first slope, or of the objective above its least value
-_LONG = 300.0  # of the median row's length: beyond, one row can be all that the loss sees
-_COPIES = 3.0  # of the rows: as given, as a batch, by columns
-_DISK_CELLS, _DISK_ROWS = 2**24, (4096, 65_536)  # of a batch from disk: 128 MiB of float64
+_RESPONSE_BYTES = 120  # bytes for each response, of which RBCD keeps the most
+_STEEP = 0.1  # slope over the first one, or excess over the objective, that calls for a warning
+_LONG = 300.0  # longest over median length, beyond which one row can be all that the loss sees
+_COPIES = 3.0  # copies of the rows in memory: the user's, a batch, by columns
+_DISK_CELLS, _DISK_ROWS = 2**24, (4096, 65_536)  # cells and rows of a batch from disk
 
 
 def choose_linear_solver(
@@ -77,8 +75,8 @@ def choose_linear_solver(
         }
         return SGD(), why[rows]
     if RBCD.takes(loss):
-        if n_features <= _NEWTON_COLUMNS and n_features**2 * n_outputs <= _NEWTON_ENTRIES:
-            return RBCD(), f"the loss is smooth and there are at most {_NEWTON_COLUMNS} columns"
+        if n_features <= WHOLE and n_features**2 * n_outputs <= WHOLE_ENTRIES:
+            return RBCD(), f"the loss is smooth and there are at most {WHOLE} columns"
         if LinearSDCA.takes(loss) and l2 * n_rows >= 1.0:
             return LinearSDCA(), "many columns, and the penalty has an L2 part"
         return SVRG(), "the loss is smooth and the rows are in memory"
@@ -123,17 +121,15 @@ class BaseLinearEstimator(BaseSupervisedEstimator):
         return solver
 
     def _automatic(self, parts: Parts, rows: TrainingRows, *, stream: bool) -> Choice:
-        place = "disk"
-        if stream:
-            place = "stream"
-        elif rows.in_memory:
-            place = "memory" if self._fits(rows) else "large"
+        where = "stream" if stream else "disk"
+        if rows.in_memory and not stream:
+            where = "memory" if self._fits(rows) else "large"
         n = rows.source.n_rows
         # but for weights
         alpha = self._given_alpha() if self.C is None else 1.0 / (float(self.C) * max(1, n))
         return choose_linear_solver(
             rows.task.loss,
-            rows=place,
+            rows=where,
             n_rows=n,
             n_features=self._width,
             n_outputs=rows.task.n_outputs,

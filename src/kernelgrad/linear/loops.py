@@ -270,8 +270,8 @@ class Table(NamedTuple):
     """A reference for each row: none in plain SGD, exact in SVRG."""
 
     every: int  # steps after which the mean is renewed
-    mean: Float64Array  # of r_i x_i, in the native layout
-    mean_bias: Float64Array  # of r_i, (C,)
+    mean: Float64Array  # sum_i p_i r_i x_i, in the native layout
+    mean_bias: Float64Array  # sum_i p_i r_i, (C,)
     slopes: Float64Array  # r, (n, C), or (0, 0) for none
 
 
@@ -333,8 +333,8 @@ class Moments(NamedTuple):
         """Return references at coefficients, renewed in every step."""
         (K, d), C = self.centre.shape, len(b)
         shapes = (K, C), (K, C), (K, C, C), (C, d), (C, d)
-        made: Any = map(np.zeros, shapes)
-        return GroupReferences(1, np.zeros_like(W), np.zeros(C), self, *made)
+        room: Any = map(np.zeros, shapes)
+        return GroupReferences(1, np.zeros_like(W), np.zeros(C), self, *room)
 
 
 class GroupReferences(NamedTuple):
@@ -364,17 +364,17 @@ def _renew_anchors(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) -
     for a in range(len(g.anchors)):
         responses(rows, g.anchors[a], W, b, u)
         for v in range(len(g.targets)):
-            found = r.at[v, a]
-            slopes_of_row(code, numbers, g.targets[v], u, found)
+            slope = r.at[v, a]
+            slopes_of_row(code, numbers, g.targets[v], u, slope)
             for c in range(C):
                 e = 0 if shared else c
-                r.mean_bias[c] += found[c] * g.product_bias[v, e, a]
+                r.mean_bias[c] += slope[c] * g.product_bias[v, e, a]
                 if not shared:
                     mean, x = output(rows, r.mean, c), g.product[v, c, a]
                     for j in range(len(x)):
-                        mean[j] += found[c] * x[j]
+                        mean[j] += slope[c] * x[j]
             if shared:
-                _add_everywhere(rows, g.product[v, 0, a], found, r.mean)
+                _add_everywhere(rows, g.product[v, 0, a], slope, r.mean)
 
 
 def _renew_groups(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) -> None:

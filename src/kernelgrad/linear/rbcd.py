@@ -58,7 +58,7 @@ class RBCD(base.LinearSolver[RBCDState]):
     Notes
     -----
     Memory: a copy of the rows by blocks of columns, nine float64 arrays of (n, C), and
-    ``72 k^2 C`` bytes of matrices A; with the squared loss ``8 d k C`` bytes more.
+    ``72 k^2 C`` bytes of matrices A; with the squared loss ``8 d k`` bytes more.
 
     The bias, which has no penalty, moves with every block of dense rows, and for CSR rows with
     blocks that have entries in half of the rows; if no block has, the bias is a block of its
