@@ -89,7 +89,7 @@ class PreparedRows:
     curvature: float
     # the evaluation at the coefficients of the state, if the last step computed it
     here: Evaluation | None = field(default=None, repr=False)
-    _spectrum: float | None = field(default=None, repr=False)
+    known_spectrum: float | None = field(default=None, repr=False)
     _columns: Columns | None = field(default=None, repr=False)
 
     @classmethod
@@ -160,15 +160,9 @@ class PreparedRows:
         return scalar.losses(self.code, self.numbers, self.Y, U, self.share)
 
     def descend(
-        self,
-        problem: LinearProblem,
-        W: Float64Array,
-        b: Float64Array,
-        order: IntArray,
-        share: Float64Array,
-        eta: float,
-        reference: Any = None,
-    ) -> float:
+        self, problem: LinearProblem, W: Float64Array, b: Float64Array, order: IntArray,
+        share: Float64Array, eta: float, reference: Any = None,
+    ) -> float:  # fmt: skip
         """Take proximal steps in place; return the sum of ``share`` times losses seen.
 
         See :func:`~kernelgrad.linear.loops.descend`; without a `reference` they are
@@ -199,9 +193,6 @@ class PreparedRows:
             self._columns = Columns(stored, mean, spread, np.where(varies, spread, 1.0))
         return self._columns
 
-    def known_spectrum(self, value: float) -> None:
-        self._spectrum = value
-
     def sample(self, rng: np.random.Generator) -> PreparedRows:
         if self.n <= _SPECTRUM_ROWS:
             return self
@@ -218,7 +209,7 @@ class PreparedRows:
         By power iteration; with a column of ones if there is a bias. A few percent too small,
         as such estimates are.
         """
-        if self._spectrum is None:
+        if self.known_spectrum is None:
             rng = contract.draws(seed, _TAG, 0)
             part = self.sample(rng)
             v = rng.standard_normal((self.d, 1))
@@ -232,8 +223,8 @@ class PreparedRows:
                 v = part.native(part.gradient(U))
                 b = U.sum(axis=0) * float(fit_bias)
                 value = float(np.sqrt((v**2).sum() + (b**2).sum()))
-            self._spectrum = value
-        return self._spectrum
+            self.known_spectrum = value
+        return self.known_spectrum
 
     def batch_smoothness(self, batch_size: int, fit_bias: bool, seed: int) -> float:
         r"""Return the expected smoothness of mini-batches of p rows.
@@ -434,7 +425,7 @@ class LinearSolver(contract.Solver[L], Generic[L]):
         if state.curvature > 0:
             data.curvature = state.curvature
         if state.spectrum > 0 and not problem.fixed_rows:
-            data.known_spectrum(state.spectrum)
+            data.known_spectrum = state.spectrum
         return data
 
     def _store(

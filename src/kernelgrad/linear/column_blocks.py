@@ -1,17 +1,11 @@
-r"""Blocks of columns that move towards the minimum of a second-order model.
+r"""Blocks of columns that move towards the minimum of the second-order model of `rbcd.RBCD`.
 
 :class:`ColumnBlocks` holds rows, dense or CSR, cut into blocks B of adjacent columns and
-descends on one block at a time, with the responses U of all rows at hand. With
-``g = X_B^T (p l'(U))`` and ``A = X_B^T diag(p h) X_B``, for curvatures h of the rows at U, a
-block goes towards the minimum of its model,
-
-.. math:: \min_D \langle g, D \rangle + \tfrac12 \langle D, A D \rangle + R(W_B + D),
-
-to ``W_B + t D`` with the first ``t = 1, 1/2, 1/4, ...`` whose objective falls by at least a
-tenth of what the slope promises (Tseng and Yun, 2009): no block raises the objective. The model
-is invariant to scaling and shifting columns: the bias is eliminated by a Schur complement,
-``A - a a^T / h`` for its row ``(a, h)`` of A, and columns far from zero are moved to a mean of
-about zero in the copy of the rows.
+descends on one block at a time, with the responses U of all rows at hand: to ``W_B + t D`` with
+the first ``t = 1, 1/2, 1/4, ...`` whose objective falls by at least a tenth of what the slope
+promises (Tseng and Yun, 2009). The model is invariant to scaling and shifting columns: the bias
+is eliminated by a Schur complement, ``A - a a^T / h`` for its row ``(a, h)`` of A, and columns
+far from zero are moved to a mean of about zero in the copy of the rows.
 
 The outputs of a separable loss have each a model and a t of their own; those of MULTINOMIAL
 have each a model and share t, with ``h_c = 2 q_c (1 - q_c)`` for probabilities q: this diagonal
@@ -277,7 +271,7 @@ class Block(NamedTuple):
         (n, C), m = H.shape, self.cols.stop - self.cols.start + self.joint
         count = loops.count_parts(self.X[0].size, C * m * m)
         parts, width = np.zeros((count, C, m, m)), -(-n // count)
-        add = _add_dense_curvature if isinstance(self.X, Dense) else _add_csr_curvature
+        add: Any = _add_dense_curvature if isinstance(self.X, Dense) else _add_csr_curvature
 
         def task(part: int) -> None:
             add(self.X, H, self.joint, part * width, min((part + 1) * width, n), parts[part])

@@ -43,27 +43,8 @@ def choose_linear_solver(
 ) -> tuple[LinearSolver[Any], str]:
     """Return the solver that ``solver="auto"`` of linear estimators stands for, and the reason.
 
-    The first row that applies decides:
-
-    =================================================================  =======
-    rows and loss                                                      solver
-    =================================================================  =======
-    on disk, a stream, or too large for the memory                     sgd
-    in memory, a smooth loss (log_loss, logistic, squared, huber,      rbcd
-    squared_hinge, smoothed_hinge, modified_logistic), at most 512
-    columns d and ``d^2 C`` at most 2^20: Newton steps
-    in memory, a smooth loss but the multinomial one, an L2 part       sdca
-    of the penalty with ``l2 n >= 1``, below which dual ascent is
-    slow
-    in memory, a smooth loss                                           svrg
-    in memory, hinge, an L2 part of the penalty                        sdca
-    in memory, absolute, epsilon_insensitive, quantile, an L2 part     sdca
-    with ``l2 n >= 1``
-    in memory, a loss with kinks                                       sgd
-    =================================================================  =======
-
-    n_rows, n_features and n_outputs are n, d and C; `l2` is the weight of the L2 part of the
-    penalty. Raises CapabilityError where no linear solver takes the loss.
+    The first rule that applies decides; docs/linear.md has them as a table. `l2` is the weight
+    of the L2 part of the penalty. Raises CapabilityError where no linear solver takes the loss.
     """
     check_name(rows, ("memory", "disk", "stream", "large"), "place of rows")
     SGD().check_loss(loss)

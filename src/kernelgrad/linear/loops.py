@@ -451,18 +451,9 @@ _reference = by_type({Table: _table_at, Anchors: _anchors_at, GroupReferences: _
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def descend(
-    code: int,
-    numbers: Float64Array,
-    rows: Any,
-    Y: Float64Array,
-    W: Float64Array,
-    b: Float64Array,
-    order: IntArray,
-    share: Float64Array,
-    prox: Any,
-    fit_bias: bool,
-    r: Any,
-) -> float:
+    code: int, numbers: Float64Array, rows: Any, Y: Float64Array, W: Float64Array,
+    b: Float64Array, order: IntArray, share: Float64Array, prox: Any, fit_bias: bool, r: Any,
+) -> float:  # fmt: skip
     """Take T proximal steps in place; return the sum of ``share`` times losses seen.
 
     Code and numbers (C,) are those of the loss, Y is (n, C), W in the native layout. Mini-batch
