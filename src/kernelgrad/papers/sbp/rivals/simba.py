@@ -198,7 +198,7 @@ class _Rows:
         self.p = data.share
         self.weight = data.share * data.n
         live = data.share > 0
-        self.shrink = 1.0 / (float(np.sqrt(data.squares()[0][live].max())) or 1.0)
+        self.shrink = 1.0 / (float(np.sqrt(data.squares()[live].max())) or 1.0)
         self.positive = [np.flatnonzero(live & (y > 0)) for y in self.y]
         self.negative = [np.flatnonzero(live & (y <= 0)) for y in self.y]
 
