@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from kernelgrad.compute.backend import CPU, get_device
 from kernelgrad.compute.linalg import untouched
 from kernelgrad.compute.ranges import check_range
-from kernelgrad.compute.threads import parallel_for, single_threaded_blas
+from kernelgrad.compute.threads import over_tiles, parallel_for, single_threaded_blas
 from kernelgrad.files.records import Record
 from kernelgrad.functions.scaling import InputScaling, restored_kernel
 from kernelgrad.kernels import ExactRows, Kernel, describe_kernel
@@ -168,22 +168,20 @@ class ExactKernel:
         tiles = [slice(b, b + width) for b in range(0, B.n_rows, width)]
         parts = [(B.take(t), coef[t]) for t in tiles]
 
-        def task(i: int) -> None:
-            rows = slice(i * PREDICT_TILE, (i + 1) * PREDICT_TILE)
-            some = A.take(rows)
-            buffer = np.empty((some.n_rows, min(width, B.n_rows)))
+        def task(a: int, z: int) -> None:
+            rows, buffer = A.take(slice(a, z)), np.empty((z - a, min(width, B.n_rows)))
             for part, weights in parts:
                 K = buffer[:, : len(weights)]
-                self.values(some, part, wide=wide, out=K, compiled=compiled)
+                self.values(rows, part, wide=wide, out=K, compiled=compiled)
                 with np.errstate(over="ignore", invalid="ignore"):  # callers check the sums
                     if len(weights.T) > GEMV_OUTPUTS:
-                        out[rows] += K @ weights
+                        out[a:z] += K @ weights
                         continue
                     for c, column in enumerate(weights.T):
-                        out[rows, c] += K @ column
+                        out[a:z, c] += K @ column
 
         with single_threaded_blas():
-            parallel_for(-(-A.n_rows // PREDICT_TILE), task)
+            over_tiles(A.n_rows, PREDICT_TILE, task)
         return out
 
     def matrix(self, A: ExactRows, B: ExactRows) -> Float32Array:

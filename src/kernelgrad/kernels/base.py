@@ -20,7 +20,7 @@ from kernelgrad.compute.threads import over_tiles, single_threaded_blas
 from kernelgrad.features.base import DENSIFY, FeatureMap, float64_rows, narrow_indices
 from kernelgrad.features.composite import ProductMap, SumMap
 from kernelgrad.features.projections import Projection, SummedFrequenciesMap
-from kernelgrad.kernels import tiles
+from kernelgrad.kernels import profiles, tiles
 from kernelgrad.params import Documented, anything, check_params, parameters
 from kernelgrad.types import (
     AnyArray,
@@ -242,8 +242,8 @@ class TiledKernel(Kernel):
     columns itself, `finish_code`.
     """
 
-    form_code: ClassVar[int] = tiles.DOT
-    finish_code: ClassVar[int] = tiles.RAW
+    form_code: ClassVar[int] = profiles.DOT
+    finish_code: ClassVar[int] = profiles.RAW
 
     @abstractmethod
     def embedded(self, X: Matrix) -> Matrix:
@@ -256,7 +256,7 @@ class TiledKernel(Kernel):
     def tile_rows(self, X: Matrix, *, wide: bool) -> ExactRows:
         """Return embedded rows, with squared norms if the kernel needs distances."""
         values = exact_values(self.embedded(X), wide=wide)
-        squares = self.finish_code >= tiles.HALF_SQUARE
+        squares = self.finish_code >= profiles.HALF_SQUARE
         return ExactRows(values, tiles.squares(values) if squares else None)
 
     def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
@@ -291,7 +291,7 @@ class TiledKernel(Kernel):
         if rows.values.dtype == np.float64:
             return rows
         values = rows.values.astype(np.float64)
-        if self.finish_code < tiles.HALF_SQUARE:
+        if self.finish_code < profiles.HALF_SQUARE:
             return replace(rows, values=values)
         return replace(rows, values=values, square=tiles.squares(values))
 

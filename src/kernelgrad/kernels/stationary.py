@@ -20,7 +20,7 @@ from sklearn.utils.extmath import row_norms
 from kernelgrad.compute import rng
 from kernelgrad.features.base import FeatureMap, float64_rows
 from kernelgrad.features.projections import Projection, ProjectionMap
-from kernelgrad.kernels import base, tiles
+from kernelgrad.kernels import base, profiles
 from kernelgrad.kernels.base import ExactRows, TiledKernel
 from kernelgrad.kernels.projection import ProjectionKernel, form_of_cosines
 from kernelgrad.params import choice, number_or_rule, parameters, real
@@ -208,7 +208,7 @@ class Gaussian(_Isotropic):
     """
 
     name: ClassVar[str] = "rbf"
-    finish_code: ClassVar[int] = tiles.GAUSS
+    finish_code: ClassVar[int] = profiles.GAUSS
 
     def embedded(self, X: Matrix) -> Matrix:
         return X * float(np.sqrt(2 * self.gamma_value))
@@ -230,8 +230,8 @@ class Laplacian(_ByColumns):
     """
 
     name: ClassVar[str] = "laplacian"
-    form_code: ClassVar[int] = tiles.ABSOLUTE
-    finish_code: ClassVar[int] = tiles.EXP_MINUS
+    form_code: ClassVar[int] = profiles.ABSOLUTE
+    finish_code: ClassVar[int] = profiles.EXP_MINUS
 
     def spectral_law(self) -> tuple[int, float]:
         return rng.CAUCHY, self.gamma_value
@@ -258,8 +258,8 @@ class Cauchy(_ByColumns):
     """
 
     name: ClassVar[str] = "cauchy"
-    form_code: ClassVar[int] = tiles.LORENTZ
-    finish_code: ClassVar[int] = tiles.INVERSE
+    form_code: ClassVar[int] = profiles.LORENTZ
+    finish_code: ClassVar[int] = profiles.INVERSE
 
     def spectral_law(self) -> tuple[int, float]:
         return rng.LAPLACE, self.gamma_value
@@ -287,7 +287,7 @@ class Matern(_Isotropic):
     """
 
     name: ClassVar[str] = "matern"
-    finish_code: ClassVar[int] = tiles.HALF_SQUARE
+    finish_code: ClassVar[int] = profiles.HALF_SQUARE
 
     nu: float = real(default=1.5, low=0, low_open=True, kw_only=False)
 
@@ -334,7 +334,7 @@ class Matern(_Isotropic):
         return self._of_scaled(np.sqrt(u)).astype(dtype)
 
     def finish(self) -> dict[str, int]:
-        return {"finish": _CLOSED_FORMS.get(self.nu, tiles.HALF_SQUARE)}
+        return {"finish": _CLOSED_FORMS.get(self.nu, profiles.HALF_SQUARE)}
 
     def needs_wide(self, X: Matrix) -> bool:
         """Return whether ``nu < 1``, or ``2 nu gamma |x|^2`` exceeds 100 but for outliers.
@@ -346,7 +346,7 @@ class Matern(_Isotropic):
         return bool(self.nu < 1 or far > _FAR_SQUARED)
 
 
-_CLOSED_FORMS = {0.5: tiles.MATERN1, 1.5: tiles.MATERN3, 2.5: tiles.MATERN5}
+_CLOSED_FORMS = {0.5: profiles.MATERN1, 1.5: profiles.MATERN3, 2.5: profiles.MATERN5}
 
 
 def _log_bessel_k(nu: float, a: Float64Array) -> Float64Array:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kernelgrad.features.base import FeatureMap
-from kernelgrad.kernels import tiles
+from kernelgrad.kernels import profiles
 from kernelgrad.kernels.base import TiledKernel, row_sums
 from kernelgrad.params import choice, parameters
 from kernelgrad.special_kernels.features import sketches
@@ -97,7 +97,7 @@ class Chi2(AdditiveKernel):
 
     name: ClassVar[str] = "chi2"
     law: ClassVar[int] = sketches.SECH
-    form_code: ClassVar[int] = tiles.CHI2
+    form_code: ClassVar[int] = profiles.CHI2
 
 
 class Intersection(AdditiveKernel):
@@ -114,7 +114,7 @@ class Intersection(AdditiveKernel):
 
     name: ClassVar[str] = "intersection"
     law: ClassVar[int] = sketches.HALF_CAUCHY
-    form_code: ClassVar[int] = tiles.LEAST
+    form_code: ClassVar[int] = profiles.LEAST
 
 
 class JensenShannon(AdditiveKernel):
@@ -134,4 +134,4 @@ class JensenShannon(AdditiveKernel):
 
     name: ClassVar[str] = "jensen_shannon"
     law: ClassVar[int] = sketches.JENSEN_SHANNON
-    form_code: ClassVar[int] = tiles.SHANNON
+    form_code: ClassVar[int] = profiles.SHANNON

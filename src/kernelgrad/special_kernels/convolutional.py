@@ -17,7 +17,7 @@ from sklearn.utils.extmath import row_norms
 
 from kernelgrad.compute import rng
 from kernelgrad.compute.linalg import dense
-from kernelgrad.kernels import tiles
+from kernelgrad.kernels import profiles, tiles
 from kernelgrad.kernels.base import ExactRows, TiledKernel, median_distance
 from kernelgrad.params import boolean, integer, number_or_rule, parameters, real
 from kernelgrad.special_kernels.features.convolutional import ConvolutionMap, PatchGrid
@@ -222,7 +222,7 @@ class ConvolutionKernel(TiledKernel):
                 total = 0.0
                 for cell, (Q, norms_q, v) in enumerate(right):
                     P, norms_p, u = self._scaled_patches(left, grid, cell)
-                    E = tiles.block(P, Q, tiles.DOT, tiles.GAUSS, left=norms_p, right=norms_q)
+                    E = tiles.block(P, Q, profiles.DOT, profiles.GAUSS, left=norms_p, right=norms_q)
                     total = total + tiles.pool(E, u, v) / u.shape[1] ** 2
                 K[a : a + side, b : b + side] = total / grid.n_cells
         return K.astype(dtype, copy=False)
