@@ -1,6 +1,7 @@
 r"""Forms of columns and profiles of kernels, each stated once on an array namespace.
 
-A kernel is ``h(acc_k t(a_k, b_k))`` for the columns k of two rows a, b. A *form* says how the columns of two rows add up:
+A kernel is ``h(acc_k t(a_k, b_k))`` for the columns k of two rows a and b. A *form* says how
+the terms t of the columns add up:
 
 ========  ==================================================  ==================
 form      accumulated over columns                            rows in CSR
@@ -72,9 +73,7 @@ def _entropy(xp: Any, x: Array) -> Array:
 # Term of a column with entries a and b. Terms are added, those of PRODUCTS multiplied.
 TERMS: dict[int, Callable[[Any, Array, Array], Array]] = {
     DOT: lambda xp, a, b: a * b,
-    CHI2: lambda xp, a, b: (
-        2.0 * xp.minimum(a, b) * (xp.maximum(a, b) / _nonzero(xp, a + b))
-    ),
+    CHI2: lambda xp, a, b: 2.0 * xp.minimum(a, b) * (xp.maximum(a, b) / _nonzero(xp, a + b)),
     LEAST: lambda xp, a, b: xp.minimum(a, b),
     SHANNON: lambda xp, a, b: (
         (_entropy(xp, a + b) - _entropy(xp, a) - _entropy(xp, b)) * (0.5 / float(np.log(2.0)))

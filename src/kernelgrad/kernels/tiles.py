@@ -23,10 +23,6 @@ from scipy.spatial.distance import cdist
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.elementary import exp_flat, exp_wide, log2_flat
 from kernelgrad.kernels import profiles
-from kernelgrad.kernels.profiles import (
-    ABSOLUTE, ARCS, CHI2, COSH, DOT, EXP, EXP_MINUS, GAUSS, HALF_SQUARE, LEAST, LORENTZ,
-    MATERN1, MATERN3, MATERN5, POWER, RAW, ROOTS, SHANNON, SUMS,
-)  # fmt: skip
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
 
 WIDTH = 512  # columns of a tile of many rows
@@ -59,26 +55,26 @@ def _column(form: int, a: Any, a2: Any, w: Any, w2: Any, t: Any) -> None:
     """
     one = t.dtype.type(1)
     half = t.dtype.type(0.5)
-    if form == CHI2:
+    if form == profiles.CHI2:
         if a > 0:
             for j in range(t.size):
                 low = a if a < w[j] else w[j]
                 high = w[j] if a < w[j] else a
                 t[j] += (low + low) * (high / (a + w[j]))
-    elif form == LEAST:
+    elif form == profiles.LEAST:
         for j in range(t.size):
             t[j] += a if a < w[j] else w[j]
-    elif form == ABSOLUTE:
+    elif form == profiles.ABSOLUTE:
         for j in range(t.size):
             t[j] += abs(a - w[j])
-    elif form == ROOTS:
+    elif form == profiles.ROOTS:
         for j in range(t.size):
             t[j] += np.sqrt(a + w[j])
-    elif form == LORENTZ:
+    elif form == profiles.LORENTZ:
         for j in range(t.size):
             u = a - w[j]
             t[j] *= one + u * u
-    elif form == SUMS:
+    elif form == profiles.SUMS:
         for j in range(t.size):
             t[j] *= one + (a + w[j])
     else:
@@ -114,7 +110,7 @@ def _columns(form: int, A: Any, A2: Any, P: Any, P2: Any, T: Any) -> None:
     for i in range(A.shape[0]):
         for k in range(P.shape[0]):
             a, a2 = A[i, k], A2[i, k]
-            if form == SHANNON:
+            if form == profiles.SHANNON:
                 _column_shannon(a, a2, P[k], P2[k], T[i], s, logs)
             else:
                 _column(form, a, a2, P[k], P2[k], T[i])
@@ -130,7 +126,7 @@ def _nonzeros(
     for i in range(T.shape[0]):
         for p in range(indptr[i], indptr[i + 1]):
             k = positions[indices[p]]
-            if k >= 0 and form == SHANNON:
+            if k >= 0 and form == profiles.SHANNON:
                 _column_shannon(data[p], data2[p], P[k], P2[k], T[i], s, logs)
             elif k >= 0:
                 _column(form, data[p], data2[p], P[k], P2[k], T[i])
@@ -163,7 +159,7 @@ def _exponentials(T: Any, bits: Any) -> None:
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _matern(T: Any, order: int, bits: Any) -> None:
-    """Turn minus half the squared distances T into MATERN1, MATERN3, MATERN5 (order 0, 1, 2)."""
+    """Turn minus half the squared distances T into a Matern kernel of `order` 0, 1 or 2."""
     factor = np.empty_like(T[0])
     for i in range(T.shape[0]):
         t = T[i]
@@ -196,12 +192,12 @@ def _finish(
     right: AnyArray, out: AnyArray, compiled: bool,
 ) -> None:  # fmt: skip
     """Write the values of sums T (n, m), which are overwritten, to `out`."""
-    if finish in (EXP, EXP_MINUS):
-        _write_exp(T if finish == EXP else np.negative(T, out=T), out, compiled)
-    elif finish == POWER:
+    if finish in (profiles.EXP, profiles.EXP_MINUS):
+        _write_exp(T if finish == profiles.EXP else np.negative(T, out=T), out, compiled)
+    elif finish == profiles.POWER:
         T += float(coef[0])
         out[:] = profiles.power(T, degree)
-    elif finish != RAW or T is not out:
+    elif finish != profiles.RAW or T is not out:
         ends = left[:, None], right
         out[:] = profiles.values(np, T, *ends, finish=finish, coef=coef, degree=degree)
 
@@ -218,38 +214,38 @@ def _half_squares(
         ahead = np.column_stack([A, -left, np.full_like(left, -1)])
         np.matmul(ahead, np.column_stack([B, np.ones_like(right), right]).T, out=T)
     else:
-        _accumulate(A, B, DOT, T, compiled=False)
+        _accumulate(A, B, profiles.DOT, T, compiled=False)
         T -= left[:, None]
         T -= right
     top, unit = T.max(initial=-np.inf), _ZERO_DISTANCE * np.finfo(T.dtype).eps
     if rooted and top > -unit * (left.max(initial=0) + right.max(initial=0)):
-        T[T > -unit * (left[:, None] + right)] = 0
+        T[-unit * (left[:, None] + right) < T] = 0
     elif top > 0:
         np.minimum(T, np.zeros_like(right), out=T)  # twice as fast as with a number
 
 
 def _finish_distances(T: AnyArray, finish: int, out: AnyArray, compiled: bool) -> None:
     """Write functions of distances to `out`; T, minus half their squares, is overwritten."""
-    if finish == GAUSS:
+    if finish == profiles.GAUSS:
         _write_exp(T, out, compiled)
         return
-    if compiled and finish > HALF_SQUARE:
-        _matern(T, finish - MATERN1, _bits(T))
+    if compiled and finish > profiles.HALF_SQUARE:
+        _matern(T, finish - profiles.MATERN1, _bits(T))
         if T is not out:
             out[:] = T
         return
-    u = np.negative(T, out=out if finish == HALF_SQUARE else T)
-    if finish == HALF_SQUARE:
+    u = np.negative(T, out=out if finish == profiles.HALF_SQUARE else T)
+    if finish == profiles.HALF_SQUARE:
         return
     s = np.sqrt(u, out=_scratch("roots", u.shape, u.dtype))
-    if finish == MATERN3:
+    if finish == profiles.MATERN3:
         np.add(s, 1, out=u)
-    elif finish == MATERN5:
+    elif finish == profiles.MATERN5:
         u *= 1 / 3
         u += s
         u += 1
-    np.exp(np.negative(s, out=s), out=out if finish == MATERN1 else s)
-    if finish != MATERN1:
+    np.exp(np.negative(s, out=s), out=out if finish == profiles.MATERN1 else s)
+    if finish != profiles.MATERN1:
         np.multiply(u, s, out=out)
 
 
@@ -273,9 +269,9 @@ def _scratch(name: str, shape: tuple[int, ...], dtype: Any) -> AnyArray:
 
 def _second(form: int, values: AnyArray) -> AnyArray:
     """Return what a form needs beside the entries, in their shape, or the entries."""
-    if form == COSH:
+    if form == profiles.COSH:
         return np.asarray(1 / (1 + values), values.dtype)
-    if form == SHANNON and values.dtype == np.float32:
+    if form == profiles.SHANNON and values.dtype == np.float32:
         copy = np.array(values, order="C")
         out = np.empty_like(copy)
         log2_flat(copy.reshape(-1), out.reshape(-1))
@@ -296,12 +292,12 @@ def _products(A: AnyArray, B: AnyArray, T: AnyArray) -> None:
 
 def _dense(form: int, A: AnyArray, P: AnyArray, T: AnyArray, *, compiled: bool) -> None:
     """Write the sums of dense rows A and a panel P (d, m) to T (n, m), for any form but DOT."""
-    if form == ABSOLUTE and not compiled:
+    if form == profiles.ABSOLUTE and not compiled:
         T[:] = cdist(*(np.array(rows, np.float64, order="C") for rows in (A, P.T)), "cityblock")
         return
-    if compiled or form != LORENTZ:
+    if compiled or form != profiles.LORENTZ:
         sums = T if T.flags.c_contiguous else np.empty(T.shape, T.dtype)
-        sums[:] = form >= LORENTZ
+        sums[:] = form >= profiles.LORENTZ
         A, P = np.ascontiguousarray(A), np.ascontiguousarray(P)
         _columns(form, A, _second(form, A), P, _second(form, P), sums)
         if sums is not T:
@@ -365,15 +361,19 @@ def _by_nonzeros(A: Matrix, B: Matrix, form: int, T: AnyArray) -> None:
     d = A.shape[1]
     narrow = sp.issparse(B) or d > _DENSE_COLUMNS
     width = _SPARSE_WIDTH if narrow else WIDTH
-    data2 = None if form == DOT else _second(form, A.data)
+    data2 = None if form == profiles.DOT else _second(form, A.data)
     for j in range(0, B.shape[0], width):
         b = B[j : j + width]
         columns = _used(b)
         positions = _positions(columns, d)
         P = _panel(b, columns, positions)
-        if form == DOT:  # entries of other columns meet a row of zeros
+        if form == profiles.DOT:  # entries of other columns meet a row of zeros
             P = np.vstack([P, np.zeros((1, P.shape[1]), P.dtype)])
-            entries = A.data, np.where(positions < 0, len(columns), positions)[A.indices], A.indptr
+            entries = (
+                A.data,
+                np.where(positions < 0, len(columns), positions)[A.indices],
+                A.indptr,
+            )
             T[:, j : j + width] = sp.csr_matrix(entries, (A.shape[0], len(P))) @ P
             continue
         sums = np.zeros((A.shape[0], b.shape[0]), A.dtype)
@@ -385,11 +385,11 @@ def _by_nonzeros(A: Matrix, B: Matrix, form: int, T: AnyArray) -> None:
 def _accumulate(A: Matrix, B: Matrix, form: int, T: AnyArray, *, compiled: bool) -> None:
     """Write the sums of all pairs of rows to T (n_A, n_B)."""
     if not (sp.issparse(A) or sp.issparse(B)):
-        if form == DOT:
+        if form == profiles.DOT:
             _products(A, B, T)
         else:
             _dense(form, A, B.T, T, compiled=compiled)
-    elif form > SHANNON:
+    elif form > profiles.SHANNON:
         _by_used_columns(A, B, form, T, compiled=compiled)
     elif sp.issparse(B) and (not sp.issparse(A) or A.shape[0] < B.shape[0]):
         _by_nonzeros(B, A, form, T.T)
@@ -401,7 +401,7 @@ def block(
     A: Matrix,
     B: Matrix,
     form: int,
-    finish: int = RAW,
+    finish: int = profiles.RAW,
     *,
     coef: Sequence[float] = (),
     degree: int = 1,
@@ -441,7 +441,7 @@ def block(
     lefts, rights = np.zeros(n, A.dtype), np.zeros(m, A.dtype)
     for ends, square in ((lefts, left), (rights, right)):
         if square is not None:
-            ends[:] = np.sqrt(square) if finish in ARCS else 0.5 * square
+            ends[:] = np.sqrt(square) if finish in profiles.ARCS else 0.5 * square
     width = m if sp.issparse(B) else max(WIDTH, _ENTRIES // max(1, n))
     for j in range(0, m, max(1, width)):
         columns = slice(j, min(m, j + width))
@@ -449,11 +449,11 @@ def block(
         T = values
         if out.dtype != A.dtype or (compiled and not values.flags.c_contiguous):
             T = _scratch("sums", values.shape, A.dtype)
-        if finish < HALF_SQUARE:
+        if finish < profiles.HALF_SQUARE:
             _accumulate(A, b, form, T, compiled=compiled)
             _finish(T, finish, coef, degree, lefts, rights[columns], values, compiled)
             continue
-        rooted = finish in (HALF_SQUARE, MATERN1)
+        rooted = finish in (profiles.HALF_SQUARE, profiles.MATERN1)
         _half_squares(A, b, lefts, rights[columns], T, rooted=rooted)
         if dtype != T.dtype:
             T, wide = _scratch("distances", T.shape, dtype), T

@@ -21,9 +21,9 @@ from kernelgrad.kernels.projection import ProjectionKernel
 from kernelgrad.params import integer, parameters, real
 from kernelgrad.types import Float64Array, Matrix
 
-_TILE_BYTES = 2**22  # buffer of one task
-# Below this 1 - |cos| the angle is computed from the difference of the rows: acos turns a
-# rounding error eps into eps / sin(theta), up to 1e-8 at equal rows. It stays below 1e-13.
+_TILE_BYTES = 2**22  # bytes of the buffer of one task
+# Value of 1 - |cos| below which the angle is computed from the difference of the rows: acos
+# turns a rounding error eps into eps / sin(theta), up to 1e-8 at equal rows, which stays 1e-13.
 _NEAR = 1e-5
 _KINDS = (projections.STEP, projections.RAMP, projections.RAMP2)
 

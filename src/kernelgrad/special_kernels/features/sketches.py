@@ -36,8 +36,8 @@ TAG_DEGREE, TAG_SIGN, TAG_BUCKET, TAG_ADDITIVE = 3, 4, 5, 6
 SECH, HALF_CAUCHY, JENSEN_SHANNON = range(3)
 COORDINATES, SIGNS, HASHED = range(3)
 
-_LEAST_ROWS = 16  # of a tile
-_STRETCHED = 2**18  # limit on columns times rows of a stretched tile
+_LEAST_ROWS = 16  # rows of a tile, at least
+_STRETCHED = 2**18  # columns times rows of a stretched tile, at most
 _PARTIAL = 16  # row tiles whose gradients are stored at once
 
 _f = np.float32
