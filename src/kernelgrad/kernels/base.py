@@ -267,8 +267,8 @@ class TiledKernel(Kernel):
         if dtype == np.float64:
             A, B = self._widened(A), self._widened(B)
         how = self.finish() | {"dtype": dtype, "out": out, "compiled": compiled}
-        ends = {"left": A.square, "right": B.square}
-        return tiles.block(A.values, B.values, self.form_code, **ends, **how)
+        how |= {"left": A.square, "right": B.square}
+        return tiles.block(A.values, B.values, self.form_code, **how)
 
     def _widened(self, rows: ExactRows) -> ExactRows:
         """Return prepared rows, as they were rounded, in float64; squared norms are anew."""
