@@ -18,7 +18,6 @@ from kernelgrad.exceptions import CapabilityError, DataError
 from kernelgrad.functions import FeatureStream, InputScaling
 from kernelgrad.kernels import (
     KERNELS,
-    ArcCosine,
     Cauchy,
     Chi2,
     ConvolutionKernel,
@@ -26,11 +25,9 @@ from kernelgrad.kernels import (
     Gaussian,
     Laplacian,
     Matern,
-    Polynomial,
     ProductKernel,
     StationaryKernel,
     SumKernel,
-    TiledKernel,
     describe_kernel,
     get_kernel,
     profiles,
@@ -39,7 +36,6 @@ from kernelgrad.kernels import (
 from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import DSG, check_capabilities
 from kernelgrad.testing import check_kernel
-from plain import kernel_of
 
 NUS = (0.3, 0.5, 1.5, 2.5, 7)
 STATIONARY = [n for n, cls in KERNELS.items() if issubclass(cls, StationaryKernel)]
@@ -169,38 +165,6 @@ def test_sums_and_products_against_scikit_learn():
     for A, B in ((X, Z), (sp.csr_matrix(X), sp.csr_matrix(Z)), (X.astype(np.float32), Z)):
         np.testing.assert_allclose(ours(A, B), theirs(X, Z), rtol=1e-6)
     np.testing.assert_allclose(ours.diag(X), theirs.diag(X), rtol=1e-12)
-
-
-# The table of forms and profiles
-
-
-EACH = [
-    *( kernel_of(name)
-        for name, cls in KERNELS.items()
-        if issubclass(cls, TiledKernel) and not issubclass(cls, ConvolutionKernel)
-    ),
-    Matern(0.5, 0.3), Matern(2.5, 0.3), Polynomial(3, gamma=0.2, coef0=0.5), ArcCosine(2),
-    DotProduct(gamma=0.1), DotProduct("vovk", gamma=0.01), ArcCosine(0, bias=1.0),
-]  # fmt: skip
-
-
-@every("kernel", EACH)
-def test_kernels_have_the_values_of_the_table(kernel):
-    X = 2.0 * np.random.default_rng(3).random((30, 5))
-    X[:, 0] *= X[:, 0] > 0.5  # some zeros
-    kernel = kernel.resolve(X, 0)
-    E = kernel.embedded(X)
-    terms = profiles.TERMS[kernel.form_code](np, E[:, None], E)
-    t = terms.prod(2) if kernel.form_code in profiles.PRODUCTS else terms.sum(2)
-    size = 0.5 * (E**2).sum(1)
-    if isinstance(kernel, ArcCosine):
-        size = np.sqrt(kernel.diag(X) / (1, 1, 3)[kernel.order])
-    expected = profiles.values(np, t, size[:, None], size, **kernel.finish())
-    np.testing.assert_allclose(kernel(X, X), expected, rtol=1e-9, atol=1e-7)
-    rows = kernel.exact_rows(X, wide=kernel.needs_wide(X))
-    for compiled in (False, True):
-        values = kernel.values(rows, rows, compiled=compiled)  # in float32
-        np.testing.assert_allclose(values, expected, rtol=2e-6)
 
 
 @pytest.mark.parametrize("nu", [*profiles.MATERN, np.inf])
