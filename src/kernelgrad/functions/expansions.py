@@ -126,8 +126,8 @@ class RandomFeatureExpansion(Expansion):
         self, stream: FeatureStream, n_outputs: int, intercept: Float64Array | None = None
     ) -> None:
         self.stream = stream
-        self.intercept = (
-            np.zeros(n_outputs) if intercept is None else np.array(intercept, float)
+        self.intercept = np.array(
+            np.zeros(n_outputs) if intercept is None else intercept, float
         )
         self.n_blocks = 0
         self._coef = np.zeros((stream.planes, 0, n_outputs), np.float32)

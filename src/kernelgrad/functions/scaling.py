@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,9 +22,9 @@ from kernelgrad.validation import check_int
 SCALINGS = ("robust", "ranks")
 UNITS = "units"  # scales columns in different units, and only these
 _FIT_ROWS = 8192  # rows converted to float64 at once
-_SQUARES = 1e-150  # squares of smaller numbers lose precision
-_CENTRE_ROWS = 2000  # sample for the test whether outliers have moved the mean
-_UNIT_ROWS = 10_000  # sample for the test whether columns are in different units
+_SQUARES = 1e-150  # size of numbers below which their squares lose precision
+_CENTRE_ROWS = 2000  # rows of the sample that tells whether outliers have moved the mean
+_UNIT_ROWS = 10_000  # rows of the sample that tells whether columns are in different units
 # A column ten times as wide as half of the others drowns these in distances, one a tenth as
 # wide is drowned. Columns in one unit, such as pixels, differ less (at most 3 times in digits
 # without the nearly constant ones, 390 times in wine), and their differences matter.
@@ -73,8 +73,8 @@ class InputScaling:
         deviation (by 1 if it is zero); for "robust" and "ranks" see :meth:`robust`.
         """
         if metric is not None:
-            options = {"standardize": standardize, "sample_weight": sample_weight}
-            return cls.fit(X, kernel, **options).with_metric(metric)  # type: ignore[arg-type]
+            plain = cls.fit(X, kernel, standardize=standardize, sample_weight=sample_weight)
+            return plain.with_metric(metric)
         if standardize == UNITS:
             return cls.units(X, kernel, sample_weight)
         if isinstance(standardize, str):
@@ -86,17 +86,13 @@ class InputScaling:
         if sp.issparse(X):
             mean = np.asarray(p @ X).ravel()
             # the variance is what float32 squares would round away
-            squares = sp.csr_matrix(
-                (X.data.astype(np.float64) ** 2, X.indices, X.indptr), X.shape
-            )
-            square = np.asarray(p @ squares).ravel()
+            square = np.asarray(p @ X.astype(np.float64).power(2)).ravel()
             variance = square - mean**2
             most = np.abs(X).max(axis=0).toarray().ravel()
             rounding = np.sqrt(max(1e-14, len(p) * np.finfo(float).eps) * square)
         else:
             # converted to float64 in parts: rows are often float32 or small integers
-            cuts = range(0, len(p), _FIT_ROWS)
-            parts = [slice(a, a + _FIT_ROWS) for a in cuts]
+            parts = [slice(a, a + _FIT_ROWS) for a in range(0, len(p), _FIT_ROWS)]
             mean = np.zeros(X.shape[1])
             for i in parts:
                 mean += p[i] @ np.asarray(X[i], np.float64)
@@ -218,13 +214,11 @@ class InputScaling:
             up = np.interp(X[:, j], knots, levels)
             down = 1.0 - np.interp(-X[:, j], -knots[::-1], levels)
             level[:, j] = 0.5 * (up + down)
-        scores: Float64Array = np.clip(ndtri(level), -HEAVY_LIMIT, HEAVY_LIMIT)
-        return scores
+        return np.asarray(np.clip(ndtri(level), -HEAVY_LIMIT, HEAVY_LIMIT))
 
     def width(self, d: int) -> int:
         """Return the number of columns of transformed rows with `d` columns."""
-        square = self.metric is None or self.metric.ndim == 1
-        return d if square else self.metric.shape[1]  # type: ignore[union-attr]
+        return d if self.metric is None or self.metric.ndim == 1 else self.metric.shape[1]
 
     @property
     def name(self) -> str:
@@ -238,8 +232,7 @@ class InputScaling:
 
     def arrays(self) -> dict[str, Float64Array]:
         """Return the parts that are not None, for persistence."""
-        parts = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {name: a for name, a in parts.items() if a is not None}
+        return {name: a for name, a in vars(self).items() if a is not None}
 
     @classmethod
     def restore(cls, record: Record, d: int) -> InputScaling:

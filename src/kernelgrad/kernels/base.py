@@ -59,9 +59,9 @@ class ExactRows:
         ids = None if self.ids is None else self.ids[index]
         parts = tuple(part.take(index) for part in self.parts)
         values = self.values[index]
-        if sp.issparse(self.values) and not sp.issparse(values):  # scipy, if there are no rows
-            values = sp.csr_matrix(values)
-        if not (isinstance(index, slice) or sp.issparse(values)):
+        if sp.issparse(self.values):
+            values = sp.csr_matrix(values)  # scipy returns an array if there are no rows
+        elif not isinstance(index, slice):
             values = np.asfortranarray(values)
         return ExactRows(values, square, ids, parts)
 
@@ -506,11 +506,8 @@ class SumKernel(CompositeKernel):
         return functools.reduce(np.add, (K.dtype.type(w) * K for K, (_, w) in pairs))
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> SumMap:
-        seeds = _part_seeds(seed, len(self.kernels))
-        parts = [
-            kernel.feature_map(n_features_in, part_seed, block_size)
-            for kernel, part_seed in zip(self.kernels, seeds, strict=True)
-        ]
+        pairs = zip(self.kernels, _part_seeds(seed, len(self.kernels)), strict=True)
+        parts = [kernel.feature_map(n_features_in, s, block_size) for kernel, s in pairs]
         weights = [weight for _, weight in self.terms]
         return SumMap(parts, weights, n_features_in, seed, block_size)
 
@@ -552,20 +549,17 @@ class ProductKernel(CompositeKernel):
             Two parts have features that are unbiased only as a whole block.
         """
         size = n_features_in, seed, block_size
-        seeded = list(zip(self.kernels, _part_seeds(seed, len(self.kernels)), strict=True))
-        frequencies = [(kernel.frequencies(), s) for kernel, s in seeded]
-        summed = [(law, s) for law, s in frequencies if law is not None]
-        parts: list[FeatureMap] = []
-        if len(summed) > 1:
-            parts.append(SummedFrequenciesMap(summed, *size))
-            pairs = zip(seeded, frequencies, strict=True)
-            seeded = [item for item, (law, _) in pairs if law is None]
-        restricted = False
-        for kernel, part_seed in seeded:
-            part = kernel.feature_map(n_features_in, part_seed, block_size)
+        seeds = _part_seeds(seed, len(self.kernels))
+        laws = [kernel.frequencies() for kernel in self.kernels]
+        summed = [(law, s) for law, s in zip(laws, seeds, strict=True) if law is not None]
+        merged, restricted = len(summed) > 1, False
+        parts: list[FeatureMap] = [SummedFrequenciesMap(summed, *size)] if merged else []
+        for kernel, law, s in zip(self.kernels, laws, seeds, strict=True):
+            if merged and law is not None:
+                continue
+            part = kernel.feature_map(n_features_in, s, block_size)
             if restricted and not part.per_feature_unbiased:
-                twin = kernel.per_feature()
-                part = twin.feature_map(n_features_in, part_seed, block_size)
+                part = kernel.per_feature().feature_map(n_features_in, s, block_size)
                 if not part.per_feature_unbiased:
                     raise CapabilityError(
                         "A product can have only one part whose features are unbiased only as "

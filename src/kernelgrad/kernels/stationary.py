@@ -27,10 +27,10 @@ from kernelgrad.params import choice, number_or_rule, parameters, real
 from kernelgrad.registry import room
 from kernelgrad.types import AnyArray, Float64Array, Matrix
 
-MEDIAN_ROWS = 2000
-MAX_FACTOR = 2.0**16
-# In float32 a squared distance has an error of 1e-7 of the squared norms, and an entry one of
-# 6e-8 of itself: from these norms on, in length scales, kernel values are wrong by 1e-5.
+MEDIAN_ROWS = 2000  # rows of the sample whose median distance is the bandwidth
+MAX_FACTOR = 2.0**16  # largest factor of a frequency of a Matérn kernel
+# Norms of rows, in length scales, from which kernel values are wrong by 1e-5 in float32: there
+# a squared distance has an error of 1e-7 of the squared norms, an entry one of 6e-8 of itself.
 _FAR_SQUARED, _FAR = 100.0, 100.0
 
 Form = Literal["pair", "phase"]
@@ -125,18 +125,15 @@ class StationaryKernel(ProjectionKernel):
             return self
         X = float64_rows(X)
         if self.gamma == "scale":
-            if sp.issparse(X):
-                variance = max(0.0, float(X.multiply(X).mean() - X.mean() ** 2))
-            else:
-                variance = float(X.var())
+            sparse = sp.issparse(X)
+            variance = max(0.0, X.multiply(X).mean() - X.mean() ** 2) if sparse else X.var()
             gamma = self._gamma_from_scale(1.0 / (X.shape[1] * (variance or 1.0)))
         else:
             n = X.shape[0]
             if n > MEDIAN_ROWS:
                 rows = rng.draws(seed, 0x6D656469).choice(n, MEDIAN_ROWS, replace=False)
                 X = X[np.sort(rows)]
-            if not sp.issparse(X):
-                X = _centred(X)
+            X = X if sp.issparse(X) else _centred(X)
             median = base.median_distance(self._distances(X), row_norms(X))
             gamma = self._gamma_from_bandwidth(median * self.bandwidth_factor)
         return self._with_gamma(gamma)
