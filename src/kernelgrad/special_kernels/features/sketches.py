@@ -330,8 +330,10 @@ def _coordinates(
 def _signs(rows: Any, r0: int, r1: int, W: Any, j0: int, j1: int, T: Any, S: Any) -> None:
     """Set T, S (rows, j1 - j0) to signed sums over the non-zeros of rows r0..r1."""
     at = np.empty(W.shape[0], np.int64)
-    root, log = np.empty((2, W.shape[0]), np.float32)
-    cos, sin = np.empty((2, j1 - j0), np.float32)
+    root = np.empty(W.shape[0], np.float32)
+    log = np.empty(W.shape[0], np.float32)
+    cos = np.empty(j1 - j0, np.float32)
+    sin = np.empty(j1 - j0, np.float32)
     T[:] = 0
     S[:] = 0
     for i in range(r1 - r0):
@@ -353,7 +355,10 @@ def _pick(w: Any, at: Any, log: Any, out: Any) -> None:
 def _hashed(rows: Any, r0: int, r1: int, w: Any, bucket: Any, T: Any, S: Any) -> None:
     """Set T, S (rows, F) to signed sums of a block over the non-zeros in each bucket."""
     at = np.empty(w.size, np.int64)
-    root, log, cos, sin = np.empty((4, w.size), np.float32)
+    root = np.empty(w.size, np.float32)
+    log = np.empty(w.size, np.float32)
+    cos = np.empty(w.size, np.float32)
+    sin = np.empty(w.size, np.float32)
     T[:] = 0
     S[:] = 0
     for i in range(r1 - r0):
