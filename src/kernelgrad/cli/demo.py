@@ -9,14 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
-from kernelgrad.cli.report import check_writable, note, print_json, print_table, reporting
+from kernelgrad.cli import report
+from kernelgrad.cli.options import AsJson
 
 _ROOM = Path(__file__).parents[1]
-_FOLDERS = (
-    _ROOM / "_demo",
-    _ROOM.parents[1] / "examples" / "demo",
-)  # of a wheel, of a checkout
-_NEEDED = ("matplotlib", "pandas", "pyarrow")
+_FOLDERS = (_ROOM / "_demo", _ROOM.parents[1] / "examples" / "demo")  # wheel, checkout
 
 
 def demo(
@@ -26,7 +23,7 @@ def demo(
     quick: Annotated[
         bool, typer.Option("--quick", help="Few rows: seconds instead of accuracy.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compare with other methods, on a page with pictures.
 
@@ -37,9 +34,9 @@ def demo(
     predict exactly as before; otherwise the exit code is 1. The first run takes longer than
     later ones, as loops are compiled.
     """
-    with reporting(as_json):
-        check_writable(output_dir / "demo.html", "page")
-        for module in _NEEDED:
+    with report.reporting(as_json):
+        report.check_writable(output_dir / "demo.html", "page")
+        for module in ("matplotlib", "pandas", "pyarrow"):
             try:
                 importlib.import_module(module)
             except ImportError:
@@ -47,25 +44,20 @@ def demo(
                 raise ImportError(hint) from None
         result = load_example().run(output_dir, quick)
         if as_json:
-            print_json(result)
+            report.print_json(result)
         else:
-            rows = [
-                (
-                    study,
-                    r["name"],
-                    f"{r['test_error']:.4f}",
-                    f"{r['fit_seconds']:.2f}",
-                    r["verdict"],
-                )
-                for study, each in result["studies"].items()
-                for r in each["results"]
-            ]
-            print_table(("study", "method", "test error", "seconds", ""), rows, left=2)
-            print(
-                f"All in {result['seconds']:.0f} s; the page with pictures is {result['page']}"
-            )
+            row = "{:8} {:40} {:>10} {:>8} {}".format
+            report.say(row("study", "method", "test error", "seconds", ""))
+            for study, each in result["studies"].items():
+                for r in each["results"]:
+                    numbers = f"{r['test_error']:.4f}", f"{r['fit_seconds']:.2f}"
+                    report.say(row(study, r["name"], *numbers, r["verdict"]))
+            seconds, page = result["seconds"], result["page"]
+            report.say(f"All in {seconds:.0f} s; the page with pictures is {page}")
         if not all(each["identical_after_load"] for each in result["studies"].values()):
-            note("Error: a loaded model predicts differently from the one that was saved.")
+            report.note(
+                "Error: a loaded model predicts differently from the one that was saved."
+            )
             raise typer.Exit(1)
 
 

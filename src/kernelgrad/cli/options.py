@@ -6,11 +6,21 @@ import inspect
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-# each parameter with its help, which is that of the declaration where it is empty
+DataFile = Annotated[
+    Path,
+    typer.Argument(
+        help="CSV, Parquet, LIBSVM, .npz or .npy file, folder of these, or quoted pattern; - "
+        "reads CSV from the standard input."
+    ),
+]
+ModelFile = Annotated[Path, typer.Argument(help="Model file that kernelgrad wrote.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+# Parameters, each with its help; an empty text takes the help from the declaration.
 PARAMETERS = {
     "loss": "Such as squared, log_loss or hinge.",
     "kernel": "Such as rbf, laplacian or matern.",
