@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.polynomial import Chebyshev
@@ -13,7 +14,7 @@ from scipy.special import ndtri
 from kernelgrad.onnx.graph import Value
 from kernelgrad.types import Float64Array
 
-_DEGREE = 20  # of polynomials; their errors are below 1e-11
+_DEGREE = 20  # degree of polynomials; their errors are below 1e-11
 TINY = 1e-290  # a divisor in place of 0
 
 
@@ -71,10 +72,7 @@ def _polynomial(
     fitted = Chebyshev.interpolate(function, _DEGREE, domain=[low, high])
     u = (t - (low + high) / 2) * (2 / (high - low))
     *rest, total = cheb2poly(fitted.coef).tolist()
-    for coefficient in reversed(rest):
-        total = total * u + coefficient
-    value: Value = total
-    return value
+    return cast("Value", functools.reduce(lambda sum_, c: sum_ * u + c, reversed(rest), total))
 
 
 def normal_scores(p: Value, limit: float) -> Value:

@@ -15,16 +15,13 @@ from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, transient
 from kernelgrad.types import Float64Array
 from kernelgrad.validation import check_real
 
-_INNER = 20  # steps between renewals of references from anchors (Mu et al., Section 4.3)
-
-
-# exact gradients below this relative decrease of the objective in a pass
-_STALLED = 1e-2
+_INNER = 20  # steps between renewals of references from anchors (Section 4.3)
+_STALLED = 1e-2  # relative decrease of the objective in a pass below which gradients are exact
 
 
 @dataclass(kw_only=True)
 class S3GDState(LinearState):
-    alpha: float = -1.0  # of the last step: with another one anchors have their turn again
+    alpha: float = -1.0  # penalty of the last step: with another one anchors come again
     switched: int = -1  # iteration after which gradients are exact; -1 before
     objective: float = math.inf  # after the last pass
     # kept from fit to fit on the same rows, so that a path of penalties builds it once
@@ -135,8 +132,8 @@ class S3GD(StochasticSolver[S3GDState]):
         fixed = {"inner_steps": _INNER, "step_size": scale * eta, "switch": False}
         solver = cls(**(fixed | parameters))
         solver.check()
-        given: dict[str, Any] = {"class_weight": "balanced"} if balanced else {}
-        return given | {
+        weights: dict[str, Any] = {"class_weight": "balanced"} if balanced else {}
+        return weights | {
             "solver": solver,
             "penalty": "l2",
             "alpha": 2.0 * lam / scale,

@@ -206,8 +206,8 @@ class TSG(DSG):
 
     def _shares(self, batch: TrainBatch) -> Float64Array:
         # step 7 of Algorithm 1: C times the mean labelled slope, C* times the unlabelled one
-        known = batch.y.any(axis=1)
+        labelled = batch.y.any(axis=1)
         p = np.array(batch.sample_weight, np.float64)
-        for kind in (known, ~known):
+        for kind in (labelled, ~labelled):
             p[kind] *= 0.5 / max(float(p[kind].sum()), 1e-300)
         return p
