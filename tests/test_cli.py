@@ -544,16 +544,14 @@ def test_signals_keep_the_model(tmp_path, data, cli, monkeypatch, number, code, 
             time.sleep(0.01)
         save(self, path, key=key)
 
-    monkeypatch.setattr(kernelgrad.DSG, "step", hit_step)
-    monkeypatch.setattr(KernelClassifier, "save", hit_save)
     model = tmp_path / "m.kgm"
     options = ("--solver", "dsg", "--max-iter", "5", "--no-early-stopping")
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    try:
+    with monkeypatch.context() as patched:
+        patched.setattr(kernelgrad.DSG, "step", hit_step)
+        patched.setattr(KernelClassifier, "save", hit_save)
         found, out, err = cli("fit", data, "--model", model, *CLASSES, *options, "--json")
-        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    assert signal.signal(signal.SIGTERM, before) is signal.SIG_DFL
     assert found == code
     assert "m.kgm holds the model after" in err
     result, fitted = json.loads(out), kernelgrad.load(model)
