@@ -111,6 +111,7 @@ def test_errors_are_of_mean_predictions_in_kcal(experiment):
     assert energies.error(np.array([0.0, 1.0, -1.0, 0.0]), test) == pytest.approx(30.0)
 
 
+@pytest.mark.slow
 def test_the_network_learns_until_its_seconds_are_spent(experiment):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2000, 4)).astype(np.float32)

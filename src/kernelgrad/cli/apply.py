@@ -8,13 +8,13 @@ import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import typer
 
 from kernelgrad.cli import report
 from kernelgrad.cli.fit import open_labelled
-from kernelgrad.cli.options import AsJson, DataFile, ModelFile
+from kernelgrad.cli.options import AsJson, DataFile, ModelFile, options
 
 if TYPE_CHECKING:
     from kernelgrad.data import Batch, BatchSource
@@ -23,18 +23,15 @@ if TYPE_CHECKING:
     Chunks = Iterator[tuple[Batch, dict[str, AnyArray]]]  # rows, and predictions by name
 
 
+@options(
+    output="File to write, .csv or .npy; - prints CSV.",
+    proba="Also the probabilities of the classes.",
+    decision="Also the values of the decision function.",
+)
 def predict(
-    model: ModelFile,
-    data: DataFile,
-    output: Annotated[Path, typer.Option(help="File to write, .csv or .npy; - prints CSV.")],
-    proba: Annotated[
-        bool, typer.Option("--proba", help="Also the probabilities of the classes.")
-    ] = False,
-    decision: Annotated[
-        bool, typer.Option("--decision", help="Also the values of the decision function.")
-    ] = False,
+    model: ModelFile, data: DataFile, output: Path, proba: bool = False, decision: bool = False,
     as_json: AsJson = False,
-) -> None:
+) -> None:  # fmt: skip
     """Predict every row of a data file.
 
     A CSV file holds the predictions, and beside them the probabilities and decision values that
@@ -77,14 +74,9 @@ def predict(
             report.say(f"{source.n_rows} predictions in {output}")
 
 
+@options(target="Column with the true values; needed for CSV and Parquet.")
 def score(
-    model: ModelFile,
-    data: DataFile,
-    target: Annotated[
-        str | None,
-        typer.Option(help="Column with the true values; needed for CSV and Parquet."),
-    ] = None,
-    as_json: AsJson = False,
+    model: ModelFile, data: DataFile, target: str | None = None, as_json: AsJson = False
 ) -> None:
     """Compare the predictions of a model with the truth.
 
@@ -113,13 +105,8 @@ def score(
         report.print_result(result, as_json)
 
 
-def inspect(
-    model: ModelFile,
-    latency: Annotated[
-        bool, typer.Option("--latency", help="Load it and time the prediction of one row.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
+@options(latency="Load it and time the prediction of one row.")
+def inspect(model: ModelFile, latency: bool = False, as_json: AsJson = False) -> None:
     """Show what a model file holds; nothing in it is executed."""
     with report.reporting(as_json):
         from kernelgrad.files.records import read_container
@@ -142,14 +129,8 @@ def inspect(
         report.print_result(info, as_json, file_bytes=None, bytes=None, **shown)
 
 
-def export(
-    model: ModelFile,
-    output: Annotated[Path, typer.Option(help="The .onnx file to write.")],
-    std: Annotated[
-        bool, typer.Option("--std", help="Also the deviation of a Gaussian process.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
+@options(output="The .onnx file to write.", std="Also the deviation of a Gaussian process.")
+def export(model: ModelFile, output: Path, std: bool = False, as_json: AsJson = False) -> None:
     """Write a model as an ONNX file, for programs without Python.
 
     Needs the extra kernelgrad[onnx].

@@ -5,26 +5,22 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from kernelgrad.cli import report
-from kernelgrad.cli.options import AsJson
+from kernelgrad.cli.options import AsJson, options
 
 _ROOM = Path(__file__).parents[1]
 _FOLDERS = (_ROOM / "_demo", _ROOM.parents[1] / "examples" / "demo")  # wheel, checkout
 
 
-def demo(
-    output_dir: Annotated[
-        Path, typer.Option(help="Existing folder for the page, its pictures and the models.")
-    ] = Path(),
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Few rows: seconds instead of accuracy.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
+@options(
+    output_dir="Existing folder for the page, its pictures and the models.",
+    quick="Few rows: seconds instead of accuracy.",
+)
+def demo(output_dir: Path = Path(), quick: bool = False, as_json: AsJson = False) -> None:
     """Compare with other methods, on a page with pictures.
 
     Five small studies are made: a table with categories and gaps, digits, a stream from a

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from kernelgrad.cli import report
-from kernelgrad.cli.options import AsJson, DataFile, parse, set_options
+from kernelgrad.cli.options import AsJson, DataFile, options, parse
 from kernelgrad.files.disk import replacing
 
 if TYPE_CHECKING:
@@ -23,37 +23,33 @@ if TYPE_CHECKING:
 Task = Literal["auto", "classification", "regression"]
 
 
+@options(
+    model="Where to write the model.",
+    target="Column to learn; needed for CSV and Parquet.",
+    task="What to learn; auto decides by the target.",
+    weight="Column of sample weights.",
+    drop="Columns to leave out, such as a,b.",
+    checkpoint="Folder for the state of the fit, to resume it after a crash.",
+    checkpoint_every="Time such as '60 s' or '5 min', or a number of iterations.",
+    resume="Resume from the latest checkpoint, if there is one.",
+    learning_curve="Also draw loss and score over time, to this file.",
+    quiet="Print errors only.",
+)
 def fit(
     data: DataFile,
-    model: Annotated[Path, typer.Option(help="Where to write the model.")],
-    target: Annotated[
-        str | None, typer.Option(help="Column to learn; needed for CSV and Parquet.")
-    ] = None,
-    task: Annotated[
-        Task, typer.Option(help="What to learn; auto decides by the target.")
-    ] = "auto",
-    weight: Annotated[str | None, typer.Option(help="Column of sample weights.")] = None,
-    drop: Annotated[
-        list[str] | None, typer.Option(help="Columns to leave out, such as a,b.")
-    ] = None,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(help="Folder for the state of the fit, to resume it after a crash."),
-    ] = None,
-    checkpoint_every: Annotated[
-        str, typer.Option(help="Time such as '60 s' or '5 min', or a number of iterations.")
-    ] = "60 s",
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Resume from the latest checkpoint, if there is one."),
-    ] = False,
+    model: Path,
+    target: str | None = None,
+    task: Task = "auto",
+    weight: str | None = None,
+    drop: list[str] | None = None,
+    checkpoint: Path | None = None,
+    checkpoint_every: str = "60 s",
+    resume: bool = False,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Number of threads. [default: all cores]")
     ] = None,
-    learning_curve: Annotated[
-        Path | None, typer.Option(help="Also draw loss and score over time, to this file.")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only.")] = False,
+    learning_curve: Path | None = None,
+    quiet: bool = False,
     as_json: AsJson = False,
     **parameters: Any,
 ) -> None:
@@ -114,9 +110,6 @@ def fit(
             if checkpoints is not None:
                 report.note("The same command and --resume go on with it.")
             raise typer.Exit(exit_code())
-
-
-set_options(fit, [])
 
 
 def _print_fit(

@@ -7,17 +7,16 @@ from typing import Annotated
 import typer
 
 from kernelgrad.cli import report
-from kernelgrad.cli.options import AsJson
+from kernelgrad.cli.options import AsJson, options
 
 
+@options(quiet="No progress bar, which only terminals show.")
 def warmup(
     names: Annotated[
         list[str] | None,
         typer.Argument(help="Solvers and kernels; auto is for the defaults. All if left out."),
     ] = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="No progress bar, which only terminals show.")
-    ] = False,
+    quiet: bool = False,
     as_json: AsJson = False,
 ) -> None:
     """Compile all loops, once for this machine.

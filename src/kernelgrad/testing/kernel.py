@@ -10,12 +10,7 @@ import scipy.sparse as sp
 
 from kernelgrad.features.base import FeatureMap, float32_rows
 from kernelgrad.kernels import Kernel
-from kernelgrad.testing.parameters import (
-    check_parameters,
-    pickled,
-    require,
-    without_warnings,
-)
+from kernelgrad.testing.parameters import check_parameters, pickled, require, without_warnings
 from kernelgrad.types import Float32Array, Float64Array, FloatArray, IntArray
 
 

@@ -300,10 +300,11 @@ class _Round:
         self, c: int, values: Float64Array, volume: float
     ) -> tuple[float, float, _Chances]:
         if self._has_bias(c):
-            level, bias, *p = minimax.two_class_level(
+            two = minimax.two_class_level(
                 values, self.positive[c], self.negative[c], volume, self.weight
             )
-            return level, bias, [(p[0], p[1]), (p[2], p[3])]
+            parts = [(two.positive, two.p_positive), (two.negative, two.p_negative)]
+            return two.level, two.bias, parts
         level = minimax.slack_level(values, volume, self.weight, start=self.levels[c])
         self.levels[c] = level
         index = minimax.rows_below(values, level)
