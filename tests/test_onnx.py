@@ -191,8 +191,23 @@ CASES = [
 ]
 
 
-@every("case, solver", CASES)
+def is_core(case):
+    parts = getattr(case[0], "kernels", case[:1])
+    return all(part.name not in KERNELS.lazy.values() for part in parts)
+
+
+@every("case, solver", [each for each in CASES if is_core(each[0])])
 def test_kernels(case, solver):
+    check_kernel(case, solver)
+
+
+@pytest.mark.slow
+@every("case, solver", [each for each in CASES if not is_core(each[0])])
+def test_kernels_of_rooms(case, solver):
+    check_kernel(case, solver)
+
+
+def check_kernel(case, solver):
     kernel, d = case
     if solver != "direct" and not kernel.has_random_features:
         return

@@ -72,7 +72,7 @@ class S3GD(StochasticSolver[S3GDState]):
     References
     ----------
     Mu, Liu and Fan (2015), "Stochastic Gradient Made Stable: A Manifold Propagation Approach
-    for Large-Scale Optimization", Algorithms 1 and 2.
+    for Large-Scale Optimization", Algorithms 1 and 2, Equations 8, 13-14, 19, 22 and 46.
     """
 
     name: ClassVar[str] = "s3gd"
@@ -116,15 +116,6 @@ class S3GD(StochasticSolver[S3GDState]):
         **parameters
             Others of the solver. Those that are not given are the paper's ``m = 100``,
             ``p = 10`` and ``k_in = 20``; it does not tell k, which is 10.
-
-        Returns
-        -------
-        dict
-            `solver`, `penalty`, `alpha`, `fit_intercept`, `tol`; if balanced `class_weight`.
-
-        References
-        ----------
-        Mu, Liu and Fan (2015), Algorithms 1 and 2, Equations 8, 13-14, 19, 22 and 46.
         """
         check_real(eta, "eta", low=0, low_open=True)
         check_real(lam, "lam", low=0)

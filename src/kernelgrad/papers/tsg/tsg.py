@@ -90,7 +90,7 @@ class TSG(DSG):
     def paper(  # type: ignore[override]  # by the symbols of another paper
         cls, *, C: float, sigma: float, eta: float, n_labelled: int = 200, **solver: Any
     ) -> dict[str, Any]:
-        """Return the parameters of an estimator that make it the paper's Algorithm 1.
+        """Return the parameters of a semi-supervised classifier that make it Algorithm 1.
 
         Plain constant steps, phase features, hinge and symmetric hinge, the unlabelled loss
         from the first step, no constant, the last iterate. One pass (Section 6.1) is a
@@ -112,15 +112,6 @@ class TSG(DSG):
             Of the solver: ``block_size`` is the paper's m, by default ``ceil(sqrt(n))``,
             `batch_size` 256, and ``step_size="theorem"`` with `theta` the step of Theorems 1
             and 2 in place of ``1 / eta``.
-
-        Returns
-        -------
-        dict
-            For :class:`~kernelgrad.SemiSupervisedKernelClassifier`.
-
-        References
-        ----------
-        Geng et al. (2019), Algorithm 1, Sections 3.1 and 6.1.
         """
         for name, value in (("C", C), ("sigma", sigma), ("n_labelled", n_labelled)):
             check_real(value, name, low=0, low_open=True)
