@@ -12,7 +12,7 @@ VOLUMES = [0.01, 0.3, 2.0, 20.0]
 EXACT = 1e-12
 
 
-def problems(count=200, seed=3):
+def problems(count=72, seed=3):
     """Tiny problems (c, y, volume, weight): ties in half of them, three kinds of weights."""
     rng = np.random.default_rng(seed)
     for t in range(count):

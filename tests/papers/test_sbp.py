@@ -96,7 +96,7 @@ def test_without_slack_the_margin_goes_to_the_largest(bias):
     u, b = regularised_on(K, y, 1e6, bias)
     best = (y * (K @ u + b)).min() / np.sqrt(u @ K @ u)
     gaps = []
-    for updates in (100, 6400):
+    for updates in (100, 2400):
         a, b = solve(X, y, updates=updates, nu=0.0, average="uniform", bias=bias)
         f = K @ a + b
         assert (y * f).min() == pytest.approx(1.0, abs=1e-3)  # divided by its own margin
@@ -173,7 +173,7 @@ NOISE = np.random.default_rng(0).standard_normal((60, 2))
 )
 def test_degenerate_rows_give_finite_functions(kind, X, kernel):
     y = (NOISE[:, 0] > 0).astype(int) if kind == "far" else np.arange(60) % 2
-    for bias, m, seed in product((False, True), (1, 2, "auto"), range(2)):
+    for bias, m, seed in product((False, True), (1, "auto"), range(2)):
         solver = StochasticBatchPerceptron(batch_size=m)
         z = model(kernel=kernel, solver=solver, fit_intercept=bias, random_state=seed).fit(X, y)
         f = z.decision_function(X)
@@ -189,7 +189,7 @@ def test_every_class_reaches_its_own_optimum(bias):
     X, t = data(200, seed=1)
     y = (t > 0).astype(int) + (X[:, 1] > 0.5)
     K = oracles.gaussian(X, X, GAMMA)
-    z = model(max_iter=300, fit_intercept=bias).fit(X, y)
+    z = model(max_iter=80, fit_intercept=bias).fit(X, y)
     e, F = z.expansion_, z.decision_function(X)
     G = e.exact.matrix(e.support, e.support).astype(float)
     for c in range(3):
