@@ -65,7 +65,6 @@ def load_example() -> Any:
         if path.exists() and spec and spec.loader:
             sys.modules[name] = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(sys.modules[name])
-            break
     if name not in sys.modules:
         raise ImportError(
             f"This installation has no folder {_FOLDERS[0]} with the demo; install kernelgrad "

@@ -388,10 +388,10 @@ class _Checks:
     def precision(self) -> None:
         single = self.rows.changed(lambda X: X.astype(np.float32))
         double = single.changed(lambda X: X.astype(np.float64))
-        pair = (_outputs(rows.fit(self.estimator), double.new) for rows in (double, single))
+        wide, narrow = (_outputs(x.fit(self.estimator), double.new) for x in (double, single))
         # linear functions are fitted to rows in their own precision
         require_equal = _require_close if self.is_linear else _require_same_bits
-        require_equal(self.model, *pair, "float32")
+        require_equal(self.model, wide, narrow, "float32")
 
     @property
     def is_linear(self) -> bool:
