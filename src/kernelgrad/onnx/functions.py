@@ -14,8 +14,6 @@ from kernelgrad.onnx.graph import Value, joined, summed
 from kernelgrad.onnx.kernels import ExactForm, chunks_of, weighted_sum
 from kernelgrad.validation import CapabilityError
 
-_FEATURES = 8192  # features of a plane that are made at once
-
 
 def add_scaling(scaling: InputScaling, x: Value) -> Value:
     if scaling.knots is not None:
@@ -78,7 +76,7 @@ def _over_features(f: expansions.RandomFeatureExpansion, x: Value) -> list[Value
     if not f.n_blocks:
         return []
     rows = prepare(stream.map, x)
-    step, parts = max(1, _FEATURES // F), []
+    step, parts = max(1, 8192 // F), []  # features that are made at once
     for first in range(0, f.n_blocks, step):
         n = min(step, f.n_blocks - first)
         coef = f.coef[:, first * F : (first + n) * F]

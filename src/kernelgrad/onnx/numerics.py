@@ -14,7 +14,6 @@ from scipy.special import ndtri
 from kernelgrad.onnx.graph import Value
 from kernelgrad.types import Float64Array
 
-_DEGREE = 20  # degree of polynomials; their errors are below 1e-11
 TINY = 1e-290  # a divisor in place of 0
 
 
@@ -69,7 +68,7 @@ def _polynomial(
     function: Callable[[Float64Array], Float64Array], low: float, high: float, t: Value
 ) -> Value:
     """Return a function of t, in float64 within low and high, by a polynomial."""
-    fitted = Chebyshev.interpolate(function, _DEGREE, domain=[low, high])
+    fitted = Chebyshev.interpolate(function, 20, domain=[low, high])  # errors are below 1e-11
     u = (t - (low + high) / 2) * (2 / (high - low))
     *rest, total = cheb2poly(fitted.coef).tolist()
     return cast("Value", functools.reduce(lambda sum_, c: sum_ * u + c, reversed(rest), total))

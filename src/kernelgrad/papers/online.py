@@ -23,7 +23,6 @@ from kernelgrad.validation import CapabilityError
 
 GROUP = 256  # rows whose kernel values with the support come from one product
 TILE = 1024  # support rows of one task: 1 MiB of kernel values for a group
-_MAX_ROWS = 8192  # rows of a step: memory stays bounded however long the source is
 # Least lazy factor before the coefficients take it in: the average is a difference of sums that
 # lose no more digits than this.
 _LEAST = 1e-4
@@ -157,7 +156,7 @@ class OnlineSolver(support.KernelSolver[OnlineState]):
         Batches change neither the order of visits nor the function: they are what the loop
         records, validates and stops at.
         """
-        return 1024 if n_rows is None else min(_MAX_ROWS, max(1, -(-n_rows // 20)))
+        return 1024 if n_rows is None else min(8192, max(1, -(-n_rows // 20)))
 
     def _start(
         self, problem: contract.Problem, batch: contract.TrainBatch, kappa: float

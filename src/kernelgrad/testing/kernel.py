@@ -50,7 +50,6 @@ class KernelReport:
 
 _FREQUENCIES = 32
 _CHECKED_PAIRS = 12
-_STRETCH = 1.25  # factor on the rows of the control, which is a wrong bandwidth
 _ALLOWED = 5.0  # standard errors
 
 
@@ -217,7 +216,7 @@ def _check_expectation(
         P = features.transform(prepared, j).astype(np.float64)
         estimates[j] = np.einsum("pf,pf->p", P[left], P[right])
     K = kernel(rows)
-    stretched = (_STRETCH * rows).astype(np.float32)
+    stretched = (1.25 * rows).astype(np.float32)  # a wrong bandwidth
     exact, wrong = K[left, right], kernel(stretched)[left, right]
     mean = estimates.mean(axis=0)
     # the floor is the rounding of float32 features

@@ -17,8 +17,6 @@ from kernelgrad.validation import CapabilityError
 
 _TAG = 0x616E63
 _TILE = 4096  # rows of a task
-_NOTHING = 1e-150  # bandwidth below which all anchors of a row are the row itself
-_FLOOR = 1e-4  # least bandwidth of Equation (14), relative to the median distance
 _BINS = 16  # bins of targets, if derivatives do not split into response and target
 _SPLIT = (scalar.SQUARED, scalar.LOGISTIC, scalar.MULTINOMIAL)
 
@@ -111,8 +109,8 @@ def build_graph(
     points = dense(X[anchors], np.float64)
     near, distance = nearest_points(X, points, n_neighbors)  # step 7
     # step 8, Equation (14)
-    width = np.maximum(distance[:, :1], _FLOOR * float(np.median(distance)))
-    width = np.where(width > _NOTHING, width, 1.0)
+    width = np.maximum(distance[:, :1], 1e-4 * float(np.median(distance)))
+    width = np.where(width > 1e-150, width, 1.0)  # else all anchors of a row are the row itself
     # the nearest has the largest weight, so that none can vanish altogether
     gamma = np.exp((distance[:, :1] ** 2 - distance**2) / width**2)
     gamma /= gamma.sum(axis=1, keepdims=True)

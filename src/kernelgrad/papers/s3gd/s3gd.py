@@ -16,7 +16,6 @@ from kernelgrad.types import Float64Array
 from kernelgrad.validation import check_real
 
 _INNER = 20  # steps between renewals of references from anchors (Section 4.3)
-_STALLED = 1e-2  # relative decrease of the objective in a pass below which gradients are exact
 
 
 @dataclass(kw_only=True)
@@ -160,7 +159,7 @@ class S3GD(StochasticSolver[S3GDState]):
         info = super().step(problem, state, batch)
         if info.objective is not None and state.switched < 0:
             last, now = state.objective, info.objective
-            if self.switch and math.isfinite(last) and not now < last - _STALLED * abs(last):
+            if self.switch and math.isfinite(last) and not now < last - 1e-2 * abs(last):
                 state.switched = state.iteration
             state.objective = now
         return info

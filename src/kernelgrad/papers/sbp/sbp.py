@@ -19,13 +19,8 @@ from kernelgrad.types import Float32Array, Float64Array, IntArray
 
 _TAG = 0x736270
 _TILE = 8192  # columns of a task
-_MANY_ROWS = 2**14  # from here on longer products pay for fewer updates
-_LEAST_SCALE = 1e-3  # least lazy factor before coefficients take it in
 _LEAST_NU = 1e-12
 _NU_RATIO = 1.25  # largest ratio of alphas followed at once
-_ROUNDING = 1e-6  # rounding of a squared gradient, relative to the largest k(x, x)
-_NU_GROWTH = 1.1  # nu follows alpha again after a tenth more iterations
-_FLAT = 1e-300  # size of a response with an inverse that overflows
 _Chances = list[tuple[IntArray, Float64Array]]  # rows of a class and their probabilities
 
 
@@ -161,7 +156,7 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
         size = 32 if problem.fit_intercept else 8
         if problem.n_outputs > 1:  # every class uses the rows of all
             size = 4 if problem.fit_intercept else 2
-        if problem.fit_intercept and n >= _MANY_ROWS:
+        if problem.fit_intercept and n >= 2**14:  # longer products pay for fewer updates
             size *= 2
         return min(size, n)
 
@@ -236,7 +231,7 @@ class _Round:
         square = np.einsum("ic,ij,jc->c", gradient, K, gradient)
         state.power += np.maximum(square, 0.0)
         # a gradient of nothing but rounding takes no step
-        floor = _ROUNDING * max(float(K.diagonal().max()), 1e-300)
+        floor = 1e-6 * max(float(K.diagonal().max()), 1e-300)
         eta = np.where(state.power > floor, 1.0 / np.sqrt(np.maximum(state.power, floor)), 0.0)
         along = np.einsum("ic,ci->c", beta, state.responses[:, index])
         # r^2 <- r^2 + 2 eta c_i + eta^2 K_ii; beyond 1 everything is divided by r
@@ -262,10 +257,11 @@ class _Round:
         self._advance(self.rows.product(slots, gradient), eta, shrink, share)
         self.shrunk = self.shrunk * shrink
         self.blended += share * (self.shrunk - self.blended)
-        if float(self.scale.min()) < _LEAST_SCALE:
+        if float(self.scale.min()) < 1e-3:
             self._settle()
         if self.solver.nu is None and state.updates >= state.nu_due:
-            state.nu_due = max(state.updates + 1, int(_NU_GROWTH * state.updates))
+            # a tenth more updates
+            state.nu_due = max(state.updates + 1, int(1.1 * state.updates))
             self._follow_alpha()
 
     def _advance(
@@ -444,7 +440,7 @@ def best_scale(c: Float64Array, p: Float64Array, penalty: float, margin: float =
 
     The slope rises by ``p_i c_i`` where s passes ``margin / c_i``, and is linear in between.
     """
-    c = np.where(np.abs(c) < _FLAT, 0.0, c)  # no kink of theirs is a number
+    c = np.where(np.abs(c) < 1e-300, 0.0, c)  # no kink of theirs is a number
     positive = c > 0
     order = np.argsort(-c[positive], kind="stable")
     kinks = margin / c[positive][order]

@@ -18,10 +18,6 @@ from kernelgrad.solvers.schedules import check_ramp, iterations, ramp_share, slo
 from kernelgrad.types import Float64Array
 from kernelgrad.validation import CapabilityError, check_real
 
-BATCH = 256
-_STREAM_BLOCK = 128  # frequencies where the number of rows is not known
-_STEP = 8.0  # gamma C of the first iteration
-
 
 @parameters
 class TSG(DSG):
@@ -76,7 +72,7 @@ class TSG(DSG):
     marks: ClassVar[bool] = True
     name: ClassVar[str] = "tsg"
 
-    batch_size: int = integer(default=BATCH, low=1)
+    batch_size: int = integer(default=256, low=1)
     step_size: float | str = real(
         default="auto", low=0, low_open=True, words=("auto", "theorem")
     )
@@ -151,7 +147,7 @@ class TSG(DSG):
         if self.preconditioned:
             return super()._first_step(problem, batch, stream, L)
         diagonal = stream.kernel.diag(stream.scaling.apply(batch.X))
-        step = 2.0 * _STEP / max(float(diagonal.mean()), 1e-30)
+        step = 2.0 * 8.0 / max(float(diagonal.mean()), 1e-30)
         labelled = semi_supervised(problem, self.name).labelled
         if slope_grows(labelled):
             largest = labelled.smoothness  # second derivative
@@ -186,7 +182,7 @@ class TSG(DSG):
         if self.block_size != "auto":
             return int(self.block_size)
         n = problem.n_rows
-        return _STREAM_BLOCK if n is None else int(np.ceil(np.sqrt(n)))
+        return 128 if n is None else int(np.ceil(np.sqrt(n)))
 
     def _loss(self, problem: Problem, t: int) -> Loss:
         loss = semi_supervised(problem, self.name)

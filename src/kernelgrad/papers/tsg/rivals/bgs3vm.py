@@ -21,8 +21,6 @@ from kernelgrad.solvers.support import KernelSolver, SupportState, SupportUpdate
 from kernelgrad.types import AnyArray, Float64Array, IntArray
 from kernelgrad.validation import CapabilityError
 
-_STEP = 16.0  # gamma_0 times the mean of k(x, x)
-
 
 @dataclass(kw_only=True)
 class BudgetState(SupportState):
@@ -122,7 +120,7 @@ class BGS3VM(KernelSolver[BudgetState]):
         if first_step == "auto":
             p = batch.sample_weight / batch.sample_weight.sum()
             kappa = float(np.einsum("n,n->", p, exact.kernel.exact_diag(rows)))
-            first_step = _STEP / max(kappa, 1e-30)
+            first_step = 16.0 / max(kappa, 1e-30)
             labelled = semi_supervised(problem, self.name).labelled
             if schedules.slope_grows(labelled):  # a bound of the curvature on these rows
                 root = np.sqrt(p)
