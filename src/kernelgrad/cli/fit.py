@@ -229,7 +229,6 @@ def _check_parameters(params: dict[str, Any]) -> None:
 
 
 def _decide_task(source: BatchSource, task: Task, data: Path) -> Task:
-    """Return the task, after checking that the target suits it."""
     from kernelgrad import DataError
 
     summary = source.summarize_target()
@@ -274,7 +273,6 @@ def open_labelled(
 
 
 def _check_plot(path: Path, *others: Path) -> None:
-    """Raise unless a plot can be written to `path`."""
     try:
         from matplotlib.backend_bases import FigureCanvasBase
     except ImportError:

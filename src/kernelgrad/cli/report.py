@@ -23,7 +23,6 @@ INTERRUPTED = 130
 
 
 def note(message: str) -> None:
-    """Print one line to stderr."""
     print(" ".join(message.split()), file=sys.stderr, flush=True)
 
 
@@ -83,7 +82,6 @@ def _text(value: Any) -> str:
 
 
 def size_text(n_bytes: int) -> str:
-    """Return a number of bytes in the largest fitting unit."""
     power = min(3, (len(str(n_bytes)) - 1) // 3)
     unit = ("bytes", "kB", "MB", "GB")[power]
     return f"{n_bytes / 1000**power:.{min(power, 1)}f} {unit}"

@@ -201,7 +201,6 @@ def _hashed(root: Value, log: Value, W: AnyArray, bucket: AnyArray, F: int) -> l
 
 
 def _signed(root: Value, log: Value, W: AnyArray) -> list[Value]:
-    """Return signed sums over all coordinates."""
     terms = []
     for j, w in enumerate(W):
         amplitude = root.take([j]) * np.copysign(1.0, w)

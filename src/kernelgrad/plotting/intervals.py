@@ -90,7 +90,6 @@ class GaussianProcessIntervalDisplay(Display):
 
 
 def _with_std(estimator: Any, X: Any, include_noise: bool) -> tuple[Any, Any]:
-    """Return mean and standard deviation, with the noise if the estimator has this option."""
     options = {"return_std": True}
     if "include_noise" in inspect.signature(sections.last_step(estimator).predict).parameters:
         options["include_noise"] = include_noise

@@ -197,7 +197,6 @@ def _response(estimator: Any, X: Any) -> tuple[Float64Array, str]:
 
 
 def _groups(estimator: Any, X: Any, y: Any, kind: str) -> Any:
-    """Return the groups of the rows on a map."""
     if kind == "novelty":
         inside, outlier = _GROUPS[kind]
         return np.where(np.asarray(estimator.predict(X)) > 0, inside, outlier)

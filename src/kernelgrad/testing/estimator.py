@@ -63,11 +63,9 @@ class _Rows:
     new: FloatArray
 
     def fit(self, estimator: Any, *, weighted: bool = True) -> Any:
-        """Return a fitted clone."""
         return self.refit(clone(estimator), weighted=weighted)
 
     def refit(self, estimator: Any, *, weighted: bool = True) -> Any:
-        """Fit this very object."""
         if weighted and has_fit_parameter(estimator, "sample_weight"):
             return estimator.fit(self.X, self.y, sample_weight=self.weight)
         return estimator.fit(self.X, self.y)
@@ -102,7 +100,6 @@ def _make_rows(estimator: Any, n: int, seed: int) -> _Rows:
 
 
 def _outputs(model: Any, X: Matrix) -> dict[str, AnyArray]:
-    """Return the result of each prediction method."""
     names = [name for name in METHODS if hasattr(model, name)]
     outputs = {name: np.asarray(getattr(model, name)(X)) for name in names}
     if hasattr(model, "noise_variance"):
@@ -219,7 +216,6 @@ class _Checks:
         return _outputs(model, self.rows.new)
 
     def same(self, other: Any, what: str, model: Any = None) -> None:
-        """Raise unless both models predict the same bits."""
         model = self.model if model is None else model
         _require_same_bits(model, self.outputs(model), self.outputs(other), what)
 
@@ -470,11 +466,9 @@ class _Reversed(ClassifierMixin, BaseEstimator):
         self._model, self.score = model, model.score
 
     def predict(self, X: AnyArray) -> AnyArray:
-        """Return the original names."""
         return np.asarray(self._model.classes_[-1] - self._model.predict(X))
 
     def decision_function(self, X: AnyArray) -> AnyArray:
-        """Return scores in the original order."""
         f = np.asarray(self._model.decision_function(X))
         return f[:, ::-1] if f.ndim == 2 else -f
 
@@ -534,7 +528,6 @@ def timeless(model: Any, path: Path) -> Contents:
 
 
 def _require_equal(estimator: Any, one: Contents, other: Contents, what: str) -> None:
-    """Raise unless values and arrays have the same bits."""
     for first, second in zip(one, other, strict=True):
         for name in {**first, **second}:
             texts = []

@@ -75,7 +75,6 @@ def check_loss(loss: Loss, *, random_state: int = 0) -> None:
 
 
 def _shapes(f: FloatArray) -> dict[str, tuple[int, ...]]:
-    """Return the shape of each result of a loss for responses (n, C)."""
     return {"value": f.shape[:1], "gradient": f.shape, "curvature": f.shape[:1]}
 
 

@@ -22,7 +22,6 @@ Start: TypeAlias = tuple[Problem, TrainBatch]
 
 @contextmanager
 def _starts(solver: Solver[Any]) -> Iterator[list[Start]]:
-    """Record the problem and first batch of each call of `init`."""
     cls, seen = type(solver), list[Start]()
     init = cls.init
 

@@ -179,7 +179,6 @@ def _targets(data: PreparedRows) -> tuple[AnyArray, Float64Array, Float64Array]:
 def check_points(
     problem: LinearProblem, n_points: int, n_columns: int, solver: str, more: int = 0
 ) -> None:
-    """Raise CapabilityError where points of all columns would need too much memory."""
     needed = 8.0 * (5 + more) * n_points * n_columns  # five arrays of (m, d) live at once
     limit = problem.resources.memory_limit
     limit = 2 * 2**30 if limit is None else limit

@@ -217,7 +217,6 @@ class _Round:
         self.touched = np.zeros(state.coef.shape[0], bool)
 
     def update(self, m: int) -> None:
-        """Sample, step, project and average once."""
         state = self.state
         state.updates += 1
         rng = draws(self.problem.seed, _TAG, state.updates)
@@ -280,7 +279,6 @@ class _Round:
         parallel_for(C * tiles, task)
 
     def _settle(self) -> None:
-        """Bring coefficients up to date."""
         state = self.state
         late = self.mass * self.base - self.late
         state.average = late / state.weight_sum if state.weight_sum else late
@@ -330,7 +328,6 @@ class _Round:
         return np.concatenate(pooled), chances
 
     def _share(self, parts: _Chances) -> float:
-        """Return the share of the weight that is below the level."""
         # a row wholly below has its own weight over theirs as its probability, one that is
         # partly below less
         each = [np.max(p if self.weight is None else p / self.weight[i]) for i, p in parts]
