@@ -17,7 +17,7 @@ SMALL = kg.DSG(block_size=64)
 SEMI_SUPERVISED = ("tsg", "fr_s3vm", "bgs3vm", "cccp_s3vm", "s3vm_light", "soft_labels")
 NOT_HINGE = {"direct": "squared", "newton": "log_loss", "perceptron": "perceptron"}
 KINKED = {"working_set": "absolute"}
-NO_REGRESSION = ("sbp", "perceptron", "pegasos", "simba")
+NO_REGRESSION = ("sbp", "perceptron", "pegasos")
 
 QUICK = [
     plain_classifier("squared", alpha=1e-3, probability=False),
@@ -38,7 +38,7 @@ def others():
         if name not in NO_REGRESSION:
             yield plain_regressor(KINKED.get(name, "squared"), solver=name, max_iter=10)
     for name in LINEAR_SOLVERS:
-        yield kg.LinearClassifier("hinge" if name == "simba" else "logistic", solver=name)
+        yield kg.LinearClassifier("logistic", solver=name)
         if name not in NO_REGRESSION:
             yield kg.LinearRegressor(solver=name)
     yield from (cls() for cls in ESTIMATORS.values())

@@ -26,7 +26,7 @@ from kernelgrad.functions.features import FeatureStream
 from kernelgrad.losses import SquaredError
 from kernelgrad.search.evidence import Evidence
 from kernelgrad.solvers import DSG, Problem, Solver, TrainBatch
-from kernelgrad.solvers.direct import SymmetricMatrix, kernel_matrix
+from kernelgrad.solvers.kernel_matrix import KernelMatrix, kernel_matrix
 from kernelgrad.tasks import ScaledColumn
 from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import AnyArray, Contents, Float32Array, Float64Array, Matrix
@@ -216,7 +216,7 @@ class Posterior:
     operator : PosteriorOperator or None
     ridge : float or None
         The ridge of the factor; None before the first factorisation.
-    factor : SymmetricMatrix or None
+    factor : KernelMatrix or None
         The factorised kernel matrix, which is made again from the rows where it is None.
     """
 
@@ -229,7 +229,7 @@ class Posterior:
     rows: TrainingRows | None = None
     operator: PosteriorOperator | None = None
     ridge: float | None = None
-    factor: SymmetricMatrix | None = field(default=None, repr=False)
+    factor: KernelMatrix | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"factor": None}
@@ -376,7 +376,7 @@ class Posterior:
 
             over_tiles(X.shape[0], 128, solve)
 
-    def _factorised(self, matrix: SymmetricMatrix, weight: Float64Array) -> SymmetricMatrix:
+    def _factorised(self, matrix: KernelMatrix, weight: Float64Array) -> KernelMatrix:
         try:
             matrix.factor(np.sqrt(weight / weight.mean()), self.ridge)
         except np.linalg.LinAlgError:

@@ -28,8 +28,7 @@ from kernelgrad.losses import (
 )
 from kernelgrad.search.auto import choose_solver, settled_solver
 from kernelgrad.search.pilot import draw_pool
-from kernelgrad.solvers.direct import direct_bytes
-from kernelgrad.solvers.newton import newton_bytes
+from kernelgrad.solvers.exact import direct_bytes, newton_bytes
 from kernelgrad.tasks import Regression
 from kernelgrad.training_rows import TrainingRows
 from plain import plain_classifier

@@ -24,7 +24,7 @@ from kernelgrad.posterior import Posterior
 from kernelgrad.search.evidence import NOISE_ROWS, has_rule, maximise
 from kernelgrad.search.metric import smoothness
 from kernelgrad.solvers import DSG, DirectSolve, Problem, Solver
-from kernelgrad.solvers.direct import direct_bytes
+from kernelgrad.solvers.exact import direct_bytes
 from kernelgrad.tasks import ScaledColumn
 from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import AnyArray

@@ -15,7 +15,7 @@ from kernelgrad.families.warnings import warn_caller
 from kernelgrad.inputs import Inputs
 from kernelgrad.kernels import Kernel, Polynomial
 from kernelgrad.linear.base import LinearProblem, LinearSolver
-from kernelgrad.linear.rbcd import RBCD
+from kernelgrad.linear.rbcd import RBCD, WHOLE, WHOLE_ENTRIES
 from kernelgrad.linear.sdca import LinearSDCA
 from kernelgrad.linear.sgd import SGD
 from kernelgrad.linear.svrg import SVRG
@@ -27,8 +27,6 @@ from kernelgrad.training_rows import TrainingRows
 from kernelgrad.validation import check_name, check_real
 
 _INNER_PRODUCT = Polynomial(degree=1, gamma=1.0, coef0=0.0)
-_NEWTON_COLUMNS = 512  # Columns of one block of RBCD.
-_NEWTON_ENTRIES = 2**20  # Entries of its Hessian matrices.
 _RESPONSE_BYTES = 120  # Bytes for each response, of which RBCD keeps the most.
 _STEEP = 0.1  # Slope of a fit that ended too early, relative to the first one.
 _LONG = 300.0  # Length of a row, in median rows, beyond which it can be all the loss sees.
@@ -41,27 +39,8 @@ def choose_linear_solver(
 ) -> tuple[LinearSolver[Any], str]:
     """Return the solver that ``solver="auto"`` of linear estimators stands for, and the reason.
 
-    The first row that applies decides:
-
-    =================================================================  =======
-    rows and loss                                                      solver
-    =================================================================  =======
-    on disk, a stream, or too large for the memory                     sgd
-    in memory, a smooth loss (log_loss, logistic, squared, huber,      rbcd
-    squared_hinge, smoothed_hinge, modified_logistic), at most 512
-    columns d and ``d^2 C`` at most 2^20: Newton steps
-    in memory, a smooth loss but the multinomial one, an L2 part       sdca
-    of the penalty with ``l2 n >= 1``, below which dual ascent is
-    slow
-    in memory, a smooth loss                                           svrg
-    in memory, hinge, an L2 part of the penalty                        sdca
-    in memory, absolute, epsilon_insensitive, quantile, an L2 part     sdca
-    with ``l2 n >= 1``
-    in memory, a loss with kinks                                       sgd
-    =================================================================  =======
-
-    n_rows, n_features and n_outputs are n, d and C; `l2` is the weight of the L2 part of the
-    penalty. Raises CapabilityError where no linear solver takes the loss.
+    The first rule that applies decides; docs/linear.md has them as a table. `l2` is the weight
+    of the L2 part of the penalty. Raises CapabilityError where no linear solver takes the loss.
     """
     check_name(rows, ("memory", "disk", "stream", "large"), "place of rows")
     SGD().check_loss(loss)
@@ -73,8 +52,8 @@ def choose_linear_solver(
         }
         return SGD(), why[rows]
     if RBCD.takes(loss):
-        if n_features <= _NEWTON_COLUMNS and n_features**2 * n_outputs <= _NEWTON_ENTRIES:
-            return RBCD(), f"the loss is smooth and there are at most {_NEWTON_COLUMNS} columns"
+        if n_features <= WHOLE and n_features**2 * n_outputs <= WHOLE_ENTRIES:
+            return RBCD(), f"the loss is smooth and there are at most {WHOLE} columns"
         if LinearSDCA.takes(loss) and l2 * n_rows >= 1.0:
             return LinearSDCA(), "many columns, and the penalty has an L2 part"
         return SVRG(), "the loss is smooth and the rows are in memory"
