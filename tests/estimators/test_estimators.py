@@ -197,11 +197,12 @@ def test_columns_of_a_source_are_matched_by_name(moons):
             call(ArraySource(*moons, feature_names=["b", "a"]))
 
 
-def test_divergence_is_an_error_and_changes_nothing(moons):
-    solver = DSG(preconditioned=False, step_size=1e3, decay=np.inf)
+def test_divergence_is_an_error_and_changes_nothing():
+    X = np.random.default_rng(0).standard_normal((300, 5))
+    solver = DSG(preconditioned=False, step_size=1e6, decay=np.inf)
     model = plain_regressor(solver=solver, max_iter=80, random_state=0)
     with pytest.raises(FloatingPointError, match=r"diverged at iteration .*lower step_size"):
-        model.fit(*moons)
+        model.fit(X, np.sin(X[:, 0]) + X[:, 1] * X[:, 2])
     assert not hasattr(model, "expansion_")
 
 
