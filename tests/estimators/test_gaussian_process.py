@@ -229,9 +229,9 @@ def sampled(noise=0.1, **params):
 @pytest.fixture(scope="module")
 def problem():
     rng = np.random.default_rng(0)
-    X = rng.uniform(-3, 3, (500, 2))
-    y = np.sin(X[:, 0]) * np.cos(X[:, 1]) + 0.2 * rng.standard_normal(500)
-    Z = rng.uniform(-4, 4, (60, 2))  # some outside, where the variance is large
+    X = rng.uniform(-3, 3, (400, 2))
+    y = np.sin(X[:, 0]) * np.cos(X[:, 1]) + 0.2 * rng.standard_normal(400)
+    Z = rng.uniform(-4, 4, (40, 2))  # some outside, where the variance is large
     return X, y, Z
 
 
@@ -260,10 +260,10 @@ def test_mean_and_variance_agree_with_the_closed_form(problem, fitted):
     # a control: the variance of four times the noise is further away
     _, other = closed_form(X, y, Z, 0.16)
     assert rms(std[inside] ** 2, np.diag(other)[inside]) > np.median(variance[inside])
-    _, matrix = gp.predict(Z, return_cov=True)
-    np.testing.assert_allclose(np.diag(matrix), std**2, atol=1e-6)
+    _, matrix = gp.predict(Z[:15], return_cov=True)
+    np.testing.assert_allclose(np.diag(matrix), std[:15] ** 2, atol=1e-6)
     np.testing.assert_array_equal(matrix, matrix.T)
-    assert rms(matrix, covariance) < 0.01
+    assert rms(matrix, covariance[:15, :15]) < 0.01
 
 
 def test_the_operator_estimates_the_variance(problem):
@@ -273,7 +273,7 @@ def test_the_operator_estimates_the_variance(problem):
     gp = sampled(0.04, gamma=GAMMA, variance="operator", random_state=0, max_iter=20).fit(X, y)
     std = gp.predict(Z, return_std=True)[1]
     assert rms(std**2, variance) < 0.05
-    assert rms(np.full(60, variance.mean()), variance) > 0.15  # a constant is no rival
+    assert rms(np.full(40, variance.mean()), variance) > 0.15  # a constant is no rival
     with pytest.raises(CapabilityError, match="per_point"):
         gp.predict(Z, return_cov=True)
 
