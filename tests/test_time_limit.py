@@ -7,6 +7,7 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
+from fuzz import estimators
 from sklearn.exceptions import ConvergenceWarning
 
 import kernelgrad as kg
@@ -15,28 +16,8 @@ from kernelgrad.callbacks import Callback, Deadline, TimeIsUp
 from kernelgrad.solvers import CCCPS3VM, DSG, CachedBlockDescent, SoftLabels, WorkingSet
 
 PLAIN = {"standardize": False, "metric": None, "gamma": "median", "alpha": 1e-6}  # no search
-QUICK = [
-    *(kg.KernelClassifier("hinge", solver=s, alpha=1e-4) for s in ("cached", "dsg")),
-    kg.KernelClassifier("hinge", solver="working_set", multi_class="ovo"),
-    *(kg.KernelRegressor(solver=s) for s in ("direct", "newton")),
-    kg.KernelNoveltyDetector(),
-    kg.KernelDensityRatio(),
-    kg.KernelGaussianProcessRegressor(),
-    *(kg.LinearClassifier(solver=s) for s in ("svrg", "sgd", "rbcd")),
-    kg.SemiSupervisedKernelClassifier(),
-]
-SLOW = [
-    *(kg.KernelClassifier("hinge", solver=s, alpha=1e-4) for s in (
-        "working_set", "cdsg", "udsg", "sbp", "sdca", "pegasos", "norma",
-    )),
-    kg.KernelClassifier("perceptron"),
-    *(kg.KernelRegressor(solver=s) for s in ("cached", "dsg", "sdca")),
-    kg.KernelRegressor("quantile", solver="working_set"),
-    *(kg.LinearClassifier(solver=s) for s in ("s3gd", "sbmd")),
-    kg.LinearClassifier("hinge", solver="sdca"),
-    kg.LinearRegressor(solver="scv"),
-    *(kg.SemiSupervisedKernelClassifier(solver=s) for s in ("tsg", "fr_s3vm")),
-]  # fmt: skip
+slow = pytest.mark.slow
+CORE = ("auto", "cached", "dsg", "working_set", "direct", "newton", "svrg", "sgd", "rbcd")
 
 
 @pytest.fixture
@@ -47,13 +28,14 @@ def rows():
 
 
 @pytest.mark.filterwarnings("ignore:Class . is .* of the labelled rows")
-@pytest.mark.parametrize(
-    "estimators", [QUICK, pytest.param(SLOW, marks=pytest.mark.slow)], ids=len
-)
-def test_no_time_at_all_gives_a_constant_that_says_so(estimators, rows, tmp_path):
-    for estimator in estimators:
+@pytest.mark.parametrize("core", [True, pytest.param(False, marks=slow)])
+def test_no_time_at_all_gives_a_constant_that_says_so(core, rows, tmp_path):
+    for estimator in estimators.every():
+        params = estimator.get_params()
+        if not hasattr(estimator, "time_limit") or (params["solver"] in CORE) != core:
+            continue
         X, y = rows
-        if hasattr(estimator, "multi_class"):
+        if params.get("multi_class") == "ovo":
             y = y + (X[:, 2] > 0)
         if isinstance(estimator, kg.SemiSupervisedKernelClassifier):
             y = np.where(np.arange(len(y)) % 2 > 0, y, -1)
@@ -67,7 +49,7 @@ def test_no_time_at_all_gives_a_constant_that_says_so(estimators, rows, tmp_path
         assert len(np.unique(model.predict(X))) == 1
         model.save(tmp_path / "model.kgm")
         assert (kg.load(tmp_path / "model.kgm").predict(X) == model.predict(X)).all()
-        if "warm_start" in model.get_params():
+        if "warm_start" in params:
             model.set_params(warm_start=True, time_limit=None, max_iter=3).fit(X, y)
             assert 0 < model.n_iter_ <= 3
             f = model.expansion_.raw_prediction(X)
