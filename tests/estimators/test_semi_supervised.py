@@ -13,6 +13,7 @@ from sklearn.svm import SVC
 
 from cases import every
 from kernelgrad import TSG, ArraySource, DataError, SemiSupervisedKernelClassifier
+from kernelgrad.calibration import sigmoids
 from kernelgrad.callbacks import Callback
 from kernelgrad.losses import Ramp
 from sources import named, opened
@@ -196,6 +197,21 @@ def test_early_stopping_takes_the_first_best_iteration():
     np.testing.assert_array_equal(model.decision_function(Z), stopped.decision_function(Z))
     last = make(probability=True, **params).fit(Z, y)
     assert not np.array_equal(model.calibration_, last.calibration_)
+
+
+def test_folds_keep_the_cost_of_a_label():
+    y = np.full(120, -1)
+    pairs = np.array([np.flatnonzero(Y == c)[:2] for c in (0, 1)])
+    y[pairs] = [[0, 0], [1, 1]]
+    found = make(probability=True, n_folds=2, C=1.0).fit(X, y).calibration_
+
+    def expected(folds):
+        f = [make(C=1.0).fit(np.delete(X, it, 0), np.delete(y, it)).decision_function(X[it])
+             for it in folds]  # fmt: skip
+        return sigmoids(np.concatenate(f)[:, None], np.array([0, 1, 0, 1]), np.ones(4))
+
+    pairings = pairs.T, np.array([pairs[0], pairs[1, ::-1]]).T
+    assert min(np.abs(expected(folds) - found).max() for folds in pairings) < 1e-3
 
 
 def test_folds_need_two_rows_of_each_class():
