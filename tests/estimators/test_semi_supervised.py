@@ -201,7 +201,7 @@ def test_early_stopping_takes_the_first_best_iteration():
 
 def test_folds_keep_the_cost_of_a_label():
     y = np.full(120, -1)
-    pairs = np.array([np.flatnonzero(Y == c)[:2] for c in (0, 1)])
+    pairs = np.array([np.flatnonzero(c == Y)[:2] for c in (0, 1)])
     y[pairs] = [[0, 0], [1, 1]]
     found = make(probability=True, n_folds=2, C=1.0).fit(X, y).calibration_
 
