@@ -183,8 +183,8 @@ def _newton(A: Any, grad: Any, w: Any, least: Any, l2: float) -> Any:
     scale = np.sqrt(np.maximum(A.diagonal() + l2, least))
     H = A / np.outer(scale, scale)
     H[np.diag_indices(len(H))] += l2 / scale**2
-    factor = linalg.factor_damped(H, _PIVOT)
-    return -scipy.linalg.cho_solve(factor, (grad + l2 * w) / scale, check_finite=False) / scale
+    L, _ = linalg.damped_cholesky(H, _PIVOT, in_place=True)
+    return -scipy.linalg.cho_solve((L, True), (grad + l2 * w) / scale, check_finite=False) / scale
 
 
 def _model_minimum(
