@@ -37,7 +37,7 @@ def fit(
     rows = rows if run.stream else spec.arranged(rows, first)
     problem = spec.problem(rows, first, run)
     choice = saved or spec.choose(rows, problem, first, run, before)
-    checkpoint.keep(choice.describe)
+    checkpoint.store(choice.describe)
     problem = choice.applied(problem)
     resumed = checkpoint.resumed(
         partial(Resumed.restore, choice.solver, problem, choice.max_iter)

@@ -22,7 +22,7 @@ from kernelgrad.types import AnyArray, Float64Array, Matrix
 from kernelgrad.validation import DataError
 
 # Sums over a batch of a source, from the task, the batch and its responses
-Measure = Callable[[Any, Batch, Float64Array], Float64Array]
+Measure = Callable[..., Float64Array]
 
 
 @dataclass(frozen=True)

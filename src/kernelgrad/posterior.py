@@ -377,6 +377,7 @@ class Posterior:
             over_tiles(X.shape[0], 128, solve)
 
     def _factorised(self, matrix: KernelMatrix, weight: Float64Array) -> KernelMatrix:
+        assert self.ridge is not None
         try:
             matrix.factor(np.sqrt(weight / weight.mean()), self.ridge)
         except np.linalg.LinAlgError:

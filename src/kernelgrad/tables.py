@@ -33,7 +33,7 @@ _TEXTS = (nw.String, nw.Categorical, nw.Enum)
 @dataclass(frozen=True)
 class Columns:
     data: Any  # a narwhals frame, or an array (n, d)
-    names: Sequence[Any] | None  # for messages
+    names: Any  # those of messages, or None
 
     def __iter__(self) -> Iterator[Any]:
         dense = isinstance(self.data, np.ndarray)

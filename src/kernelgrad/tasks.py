@@ -25,6 +25,7 @@ from kernelgrad.files.records import (
     or_none,
 )
 from kernelgrad.losses import Loss, RatioLoss, SquaredError, encode_labels, get_loss
+from kernelgrad.losses.base import Task as LossTask
 from kernelgrad.losses.classification import MarginLoss
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, FloatArray, IntArray
 from kernelgrad.validation import DataError, check_bool, check_int, check_real
@@ -124,7 +125,7 @@ class Targets(ABC):
     owner: str
     loss: Any
     task_type: ClassVar[type[Task]]
-    kind: ClassVar[str]  # the task of losses
+    kind: ClassVar[LossTask]
     required: ClassVar[bool] = True
     numeric: ClassVar[bool] = False
     encode_levels: ClassVar[bool] = True  # True if means of targets may encode categories
@@ -223,7 +224,7 @@ class WithoutTargets(Targets):
     """Rows alone, or samples of rows: y is nothing that a function fits."""
 
     task_type: type[NoTargets]  # type: ignore[misc]
-    kind: str  # type: ignore[misc]
+    kind: LossTask  # type: ignore[misc]
     required: ClassVar[bool] = False
     encode_levels: ClassVar[bool] = False
 
@@ -356,7 +357,7 @@ class ClassTargets(Targets):
     by_pairs: bool = False
     sibling: str = "a regressor"  # remedy for continuous targets in messages
     task_type: ClassVar[type[Classification]] = Classification
-    kind: ClassVar[str] = "classification"
+    kind: ClassVar[LossTask] = "classification"
 
     def checked(self, y: AnyArray) -> AnyArray:
         y = column_or_1d(y, warn=True)
@@ -527,7 +528,7 @@ class NumberTargets(Targets):
 
     sibling: str = "a classifier"  # remedy for text in messages
     task_type: ClassVar[type[Regression]] = Regression
-    kind: ClassVar[str] = "regression"
+    kind: ClassVar[LossTask] = "regression"
     numeric: ClassVar[bool] = True
 
     def learn(self, y: AnyArray | BatchSource, declared: AnyArray | None = None) -> Regression:
@@ -620,7 +621,7 @@ class ColumnTargets(Targets):
     """One column of numbers; the task is learned from the rows in their order."""
 
     task_type: ClassVar[type[ScaledColumn]] = ScaledColumn
-    kind: ClassVar[str] = "regression"
+    kind: ClassVar[LossTask] = "regression"
     numeric: ClassVar[bool] = True
 
     def learn(

@@ -55,7 +55,7 @@ class Session:
         """Return what was chosen before the first iteration; None if nothing was."""
         return None
 
-    def keep(self, describe: Callable[[], Contents]) -> None:
+    def store(self, describe: Callable[[], Contents]) -> None:
         """Take the choice of this fit into the files."""
 
     def check_rows(self, digest: Callable[[], str]) -> None:
@@ -253,12 +253,13 @@ class Checkpoint(Callback, Session):
             return None
         with self._reading():
             contents = record.contents()
-            choice: Any = restore(record)
+            choice = restore(record)
             record.close()
-            record.check_same(contents, choice.describe())
+            described: Contents = choice.describe()  # type: ignore[attr-defined]
+            record.check_same(contents, described)
         return choice
 
-    def keep(self, describe: Callable[[], Contents]) -> None:
+    def store(self, describe: Callable[[], Contents]) -> None:
         files = self._open
         fresh, files.chosen = files.loop is None, describe()
         if fresh and self._due(files):

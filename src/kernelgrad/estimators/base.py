@@ -173,7 +173,7 @@ class BaseRowsEstimator(CallbackSupportMixin, Documented):
 
     def _set(self, spec: Spec, result: Fit, run: Run | None = None) -> Self:
         """Set the fitted attributes, in place of those of a fit before."""
-        own = vars(self)
+        own = self.__dict__
         for name in [n for n in own if n.endswith("_") and not n.startswith("_")]:
             del own[name]
         own.update(self._attributes(spec, result))

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight
 
-from kernelgrad.calibration import Calibration
+from kernelgrad.calibration import Calibration, Responses
 from kernelgrad.callbacks import FOREVER, CallbackList, Deadline, Session
 from kernelgrad.choice import GIVEN, Choice
 from kernelgrad.compute.backend import CPU, get_device
@@ -543,7 +543,7 @@ class Spec(ABC):
     def model(
         self, rows: TrainingRows, choice: Choice, function: Expansion, before: Fit | None,
         run: Run,
-    ) -> tuple[Model, classes.Responses | None]:  # fmt: skip
+    ) -> tuple[Model, Responses | None]:  # fmt: skip
         """Return the model, and responses that the next rows of a stream calibrate with."""
         calibration, latest = None, None
         if self.is_calibrated(rows.task):

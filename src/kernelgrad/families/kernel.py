@@ -196,7 +196,7 @@ class KernelSpec(Spec):
         }
 
     def info(self, fit: Fit) -> dict[str, Any]:
-        kernel: Kernel = fit.model.function.kernel  # type: ignore[attr-defined]
+        kernel: Kernel = fit.model.function.kernel
         return {"kernel": kernel.name, "kernel_params": kernels.kernel_summary(kernel)}
 
 

@@ -114,7 +114,8 @@ class ProcessSpec(KernelSpec):
             for value in (p.noise_variance, p.signal_variance)
         ]
         searched = is_auto(p.gamma) and has_rule(self.kernel)
-        trials, ratio = [], 1e-8  # nothing to learn from targets that do not vary
+        trials: list[Any] = []
+        ratio = 1e-8  # nothing to learn from targets that do not vary
         if (searched or None in fixed) and task.varies:
             run.callbacks.on_phase("search")
             trials, standard = self._trials(rows, problem, fixed, searched)

@@ -136,9 +136,8 @@ class SemiSupervisedSpec(KernelSpec):
         if before is None and declared is None:
             signed = partly_labelled.is_signed(raw)
         else:
-            assert before is None or isinstance(before.task, MarkedClassification)
-            classes = before.task.classes if before is not None else declared
-            signed = -1 in np.asarray(declared if declared is not None else classes).tolist()
+            classes = declared if before is None else before.task.attributes()["classes_"]
+            signed = -1 in np.asarray(classes).tolist()
         has_label = partly_labelled.is_labelled(raw, signed)
         if before is None and declared is None and not has_label.any():
             raise DataError(

@@ -170,7 +170,7 @@ class RatioSpec(KernelSpec):
         values = np.unique(y[weight > 0])
         if before is not None:
             assert isinstance(before.task, RatioSamples)
-            samples = before.task.samples
+            samples = np.asarray(before.task.samples)
             strange = np.setdiff1d(values, samples)
             if len(strange):
                 raise ValueError(

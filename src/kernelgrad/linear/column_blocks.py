@@ -184,7 +184,9 @@ def _newton(A: Any, grad: Any, w: Any, least: Any, l2: float) -> Any:
     H = A / np.outer(scale, scale)
     H[np.diag_indices(len(H))] += l2 / scale**2
     L, _ = linalg.damped_cholesky(H, _PIVOT, in_place=True)
-    return -scipy.linalg.cho_solve((L, True), (grad + l2 * w) / scale, check_finite=False) / scale
+    return (
+        -scipy.linalg.cho_solve((L, True), (grad + l2 * w) / scale, check_finite=False) / scale
+    )
 
 
 def _model_minimum(

@@ -299,9 +299,9 @@ class RandomFeatures(
 
     def _set(self, value: FeatureMap) -> None:
         """Set the fitted attributes."""
-        vars(self).pop("feature_names_in_", None)
-        vars(self).update(value.inputs.attributes())
-        self._map, self.stream_, self.kernel_ = value, value.stream, value.stream.kernel
+        self.__dict__.pop("feature_names_in_", None)
+        self.__dict__.update(value.inputs.attributes(), _map=value)
+        self.stream_, self.kernel_ = value.stream, value.stream.kernel
         self.n_blocks_, self._n_features_out = value.n_blocks, value.n_features
 
     def _file_attributes(self) -> dict[str, Any]:
