@@ -41,6 +41,8 @@ class Choice:
         Entries of ``history_`` that the search found.
     seconds : float
         Seconds of the search and of fits to parts of the rows.
+    is_complete : bool
+        False before fits to parts of the rows, which calibrate and choose `max_iter`.
     best_score : float or None
         Score of cross-validation.
     variances : (float, float) or None
@@ -58,6 +60,7 @@ class Choice:
     max_iter: int = 0
     entries: dict[str, Any] = field(default_factory=dict)
     seconds: float = 0.0
+    is_complete: bool = False
     best_score: float | None = None
     variances: tuple[float, float] | None = None
     arrays: dict[str, AnyArray] = field(default_factory=dict)
@@ -75,7 +78,7 @@ class Choice:
             "kernel": None if self.kernel is None else describe_kernel(self.kernel),
             "scaled": self.scaling is not None, "alpha": self.alpha,
             "max_iter": self.max_iter, "entries": self.entries, "seconds": self.seconds,
-            "best_score": self.best_score,
+            "best_score": self.best_score, "is_complete": self.is_complete,
             "variances": None if self.variances is None else list(self.variances),
         }  # fmt: skip
         arrays = {f"of.{name}": array for name, array in self.arrays.items()}
@@ -117,6 +120,7 @@ class Choice:
             max_iter=record.take("max_iter", partial(check_int, low=1)),
             entries=record.take("entries", check_history),
             seconds=record.take("seconds", number),
+            is_complete=record.take("is_complete", check_bool),
             best_score=record.take("best_score", or_none(check_real)),
             variances=variances,
             arrays=own,

@@ -37,8 +37,11 @@ def fit(
     rows = rows if run.stream else spec.arranged(rows, first)
     problem = spec.problem(rows, first, run)
     choice = saved or spec.choose(rows, problem, first, run, before)
-    checkpoint.store(choice.describe)
     problem = choice.applied(problem)
+    if not choice.is_complete:
+        checkpoint.store(choice.describe)  # a search may take longer than what follows
+        choice = replace(spec.tried(choice, rows, problem, run, before), is_complete=True)
+    checkpoint.store(choice.describe)
     resumed = checkpoint.resumed(
         partial(Resumed.restore, choice.solver, problem, choice.max_iter)
     )

@@ -182,8 +182,9 @@ def check_params(obj: Any) -> None:
         The message names the parameter, the value and the allowed values.
     """
     for each in dataclasses.fields(obj):
-        if _CHECK in each.metadata:
-            each.metadata[_CHECK](getattr(obj, each.name), each.name)
+        value = getattr(obj, each.name)
+        if _CHECK in each.metadata and value is not each.default:
+            each.metadata[_CHECK](value, each.name)
 
 
 def outside_values(obj: Any) -> Iterator[tuple[str, Any]]:

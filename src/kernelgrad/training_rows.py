@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import count
 from typing import Any, ClassVar
 
@@ -117,8 +117,9 @@ class TrainingRows:
     def n_train(self) -> int:
         return self.source.n_rows - len(self.held_out)
 
-    @property
+    @cached_property
     def nbytes(self) -> float:
+        """Approximate bytes of the rows in memory."""
         return sum(map(rows_nbytes, self.sources))
 
     @property

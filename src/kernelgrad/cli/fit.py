@@ -223,7 +223,7 @@ def _check_parameters(params: dict[str, Any]) -> None:
         check_name(params.get("class_weight") or "balanced", ("balanced",), "class_weight")
         check_random_state(params.get("random_state"))
         others = {name: value for name, value in params.items() if name != "loss"}
-        KernelClassifier(**others)._check_parameters()
+        KernelClassifier(**others)._spec()
     except (ValueError, TypeError) as error:
         raise typer.BadParameter(str(error)) from None
 

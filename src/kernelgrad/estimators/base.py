@@ -72,9 +72,7 @@ class BaseRowsEstimator(CallbackSupportMixin, Documented):
         """Return the checked parameters as a specification of the family."""
         check_params(self)
         params = self._fixed | self.get_params(deep=False)
-        spec = self._spec_type(type(self).__name__, params, self._targets())
-        make_callbacks(self.callbacks, self.verbose)
-        return spec
+        return self._spec_type(type(self).__name__, params, self._targets())
 
     @property
     def _model(self) -> Model:

@@ -364,11 +364,9 @@ class Spec(ABC):
 
     def reads_in_pieces(self, rows: TrainingRows) -> bool:
         """Whether rows stay where they are: they or their responses do not fit in memory."""
-        return not rows.in_memory or not all(
-            memory.bytes_needed(source.n_rows, memory.rows_nbytes(source), rows.task.n_outputs)
-            <= memory.usable_memory(self.memory_limit)
-            for source in rows.sources
-        )
+        n = sum(source.n_rows for source in rows.sources)
+        needed = memory.bytes_needed(n, rows.nbytes, rows.task.n_outputs)
+        return not rows.in_memory or needed > memory.usable_memory(self.memory_limit)
 
     def workers_for(self, source: BatchSource) -> DaskEngine | None:
         """Return the engine whose workers hold the rows of a source; None for this process."""
@@ -467,13 +465,19 @@ class Spec(ABC):
         else:
             alpha = before.choice.alpha if np.isnan(problem.alpha) else problem.alpha
             choice = replace(
-                first, alpha=alpha, max_iter=int(self.params.max_iter), entries={}, seconds=0.0
+                first,
+                alpha=alpha,
+                max_iter=int(self.params.max_iter),
+                entries={},
+                seconds=0.0,
+                arrays={},
+                is_complete=False,
             )
         problem = choice.applied(problem)
         check_capabilities(choice.solver, problem.loss, problem.kernel)
         choice.solver.check_device(problem.resources.device, problem.kernel)
         choice.solver.check_problem(problem)
-        return self.with_responses(choice, rows, problem, run, before)
+        return choice
 
     def search(self, rows: TrainingRows, problem: Problem, first: Choice, run: Run) -> Choice:
         """Return the choice with kernel, scaling and penalty."""
@@ -491,7 +495,7 @@ class Spec(ABC):
             and not task.has_own_proba
         )
 
-    def with_responses(
+    def tried(
         self, choice: Choice, rows: TrainingRows, problem: Problem, run: Run, before: Fit | None
     ) -> Choice:
         """Return the choice with responses of a fit to a part of the rows, to calibrate on."""

@@ -16,7 +16,7 @@ from kernelgrad.compute.memory import give_back
 from kernelgrad.compute.ranges import check_sizes
 from kernelgrad.compute.threads import at_most, single_threaded_blas
 from kernelgrad.data import BatchSource
-from kernelgrad.data.memory import rows_nbytes, usable_memory
+from kernelgrad.data.memory import usable_memory
 from kernelgrad.families.base import Run, Spec, is_auto
 from kernelgrad.families.warnings import SPREAD_ROWS, warn_of_outliers, warn_of_scales
 from kernelgrad.functions.scaling import UNITS
@@ -115,7 +115,7 @@ class KernelSpec(Spec):
             self.kernel,
             rows=where,
             n_rows=sum(source.n_rows for source in rows.sources),
-            row_bytes=sum(map(rows_nbytes, rows.sources)) if where == "memory" else 0.0,
+            row_bytes=rows.nbytes if where == "memory" else 0.0,
             n_outputs=rows.task.n_outputs,
             memory=usable_memory(self.memory_limit),
             stops=bool(p.early_stopping),
@@ -241,17 +241,19 @@ class SearchedSpec(KernelSpec):
                 f"engine must be a DaskEngine or None, got {p.engine!r}; give "
                 "DaskEngine(client)."
             )
-        rules = getattr(self.named("median"), "gamma_rules", ())
-        if isinstance(p.gamma, str) and rules:
-            names = {"auto", "median", *rules}
-            check_name(p.gamma, names, "rule for gamma", instead=", or give a number")
 
     @property
     def searches_alpha(self) -> bool:  # type: ignore[override]
         return is_auto(self.params.alpha) and self.params.C is None
 
     def make_kernel(self) -> Kernel:
-        kernel = self.named("median" if is_auto(self.params.gamma) else self.params.gamma)
+        gamma = self.params.gamma
+        if isinstance(gamma, str):
+            rules = getattr(self.named("median"), "gamma_rules", ())
+            if rules:
+                names = {"auto", "median", *rules}
+                check_name(gamma, names, "rule for gamma", instead=", or give a number")
+        kernel = self.named("median" if is_auto(gamma) else gamma)
         self.wanted = self._wanted(kernel)
         return kernel
 

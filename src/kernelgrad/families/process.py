@@ -13,7 +13,7 @@ from kernelgrad.choice import Choice
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import at_most
-from kernelgrad.data.memory import rows_nbytes, usable_memory
+from kernelgrad.data.memory import usable_memory
 from kernelgrad.families.base import Run, is_auto
 from kernelgrad.families.kernel import KernelSpec
 from kernelgrad.files.records import Record, check_number, or_none
@@ -89,7 +89,7 @@ class ProcessSpec(KernelSpec):
             why = "the rows are on disk"
         elif n > _DIRECT_ROWS:
             why = f"there are more than {_DIRECT_ROWS:,} rows"
-        elif direct_bytes(n, 1, rows_nbytes(rows.source)) > usable_memory(self.memory_limit):
+        elif direct_bytes(n, 1, rows.nbytes) > usable_memory(self.memory_limit):
             why = "the kernel matrix does not fit in memory"
         else:
             why = f"the posterior of up to {_DIRECT_ROWS:,} rows is a closed form"

@@ -275,10 +275,18 @@ class SemiSupervisedSpec(KernelSpec):
                 "probability=True calibrates one whole fit, not the continued one of "
                 "warm_start=True; set one of them to False."
             )
+        return choice
+
+    def tried(
+        self, choice: Choice, rows: TrainingRows, problem: Problem, run: Run, before: Fit | None
+    ) -> Choice:
+        """Return the choice with what cross-validation on the labels finds."""
+        p = self.params
         stops = p.early_stopping and rows.validation_rows is None
-        if before is not None or not (stops or p.probability):
+        if run.stream or before is not None or not (stops or p.probability):
             return choice
-        scores, coef = self.cross_validate(choice, choice.applied(problem), rows)
+        assert isinstance(rows, SemiSupervisedRows)
+        scores, coef = self.cross_validate(choice, problem, rows)
         choice = replace(choice, entries={"cv_accuracy": scores})
         if p.probability:
             choice = replace(choice, arrays={"sigmoids": coef})

@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from kernelgrad.choice import Choice
-from kernelgrad.data.memory import rows_nbytes, usable_memory
+from kernelgrad.data.memory import usable_memory
 from kernelgrad.families.base import Run, Spec
 from kernelgrad.families.kernel import alpha_of_cost, check_alpha
 from kernelgrad.families.warnings import warn_caller
@@ -112,7 +112,7 @@ class LinearSpec(Spec):
 
     def _fits(self, rows: TrainingRows) -> bool:
         responses = _RESPONSE_BYTES * rows.source.n_rows * rows.task.n_outputs
-        needed = _COPIES * rows_nbytes(rows.source) + responses
+        needed = _COPIES * rows.nbytes + responses
         return needed <= usable_memory(self.memory_limit)
 
     def alpha(self, rows: TrainingRows, *, stream: bool) -> float:
