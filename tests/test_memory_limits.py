@@ -79,7 +79,7 @@ def test_everything_holds_its_limit_or_refuses(name, limit):
 
 def test_what_cannot_hold_a_limit_says_the_least_that_would_do(monkeypatch):
     monkeypatch.setattr(base, "available_bytes", lambda: 1e8)
-    monkeypatch.setattr(KernelRegressor, "_study", None)  # nothing is searched before
+    monkeypatch.setattr("kernelgrad.families.kernel.search", None)  # nothing is searched before
     for rows, columns, C, limit, options in (
         (200_000, 2, 1, 1e8, {"solver": "sdca"}),
         (80_000, 2, 20, 1e8, {"solver": "cached"}),

@@ -202,7 +202,7 @@ def test_gamma_is_found_where_the_median_is_too_wide():
 @pytest.mark.parametrize("kernel", ["auto", pytest.param("gaussian", marks=pytest.mark.slow)])
 def test_blocks_of_many_rows_are_tried_with_other_kernels(monkeypatch, kernel):
     """The kernel is that of the least loss on rows of which the blocks know nothing."""
-    monkeypatch.setattr("kernelgrad.estimators.kernel.TRIAL_ROWS", 100)
+    monkeypatch.setattr("kernelgrad.search.search.TRIAL_ROWS", 100)
     monkeypatch.setattr("kernelgrad.search.trials._MANY_ROWS", 100)
     rng = np.random.default_rng(0)
     X = rng.standard_normal((300, 3))
