@@ -215,7 +215,7 @@ def test_after_a_warm_up_default_fits_compile_nothing():
         many = rng.random((2200, 4))  # in blocks, where the kernel matrix does not fit
         blocks = kernelgrad.KernelClassifier(max_iter=2, memory_limit=5e6, random_state=0)
         blocks.fit(many, many[:, 0] > many[:, 1])
-        assert blocks.history_["solver"] == "cached"
+        assert blocks.history_["solver"] == "block_descent"
         print(json.dumps([len(before), sorted(loops() - before)]))
         """
     )

@@ -331,7 +331,7 @@ def _small_shards(monkeypatch):
 
 def few_blocks(cls=KernelRegressor, **more):
     """Return a model of three small blocks, which leaves its rows where they are."""
-    blocks = kg.CachedBlockDescent(block_size=48, inner_steps=2)
+    blocks = kg.BlockDescent(block_size=48, inner_steps=2)
     options = {"solver": blocks, "max_iter": 3, "gamma": 0.5, "alpha": 1e-5, "random_state": 0}
     return cls(**options, memory_limit=1e4, **more)
 
@@ -381,7 +381,7 @@ def test_bytes_do_not_grow_with_rows(processes, monkeypatch):
         monkeypatch.setattr(module, "SHARD", 100)  # 12 shards, 8 bundles
     y = np.digitize(Y, np.quantile(Y, np.arange(0.1, 1, 0.1)))
     C, M, blocks, sampled = 10, 100, 4, 400
-    descent = kg.CachedBlockDescent(block_size=M, inner_steps=1, hessian_rows=sampled)
+    descent = kg.BlockDescent(block_size=M, inner_steps=1, hessian_rows=sampled)
     with Messages() as watch:
         KernelClassifier(
             solver=descent, max_iter=blocks, gamma=0.5, alpha=1e-5, random_state=0,

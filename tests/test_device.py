@@ -24,7 +24,7 @@ from kernelgrad.exceptions import CapabilityError
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import KERNELS, Cauchy, Gaussian, Laplacian, Matern, Polynomial
-from kernelgrad.solvers import DSG, CachedBlockDescent
+from kernelgrad.solvers import DSG, BlockDescent
 
 try:
     import torch
@@ -130,9 +130,12 @@ def test_without_the_gpu_the_error_says_so(torch_is, name, gpus, message):
 @every(
     ("params", "message"),
     [
-        ({"solver": "sdca"}, r"solver 'sdca' runs on the CPU only.*'cached'"),
+        ({"solver": "sdca"}, r"solver 'sdca' runs on the CPU only.*'block_descent'"),
         ({"kernel": lambda A, B: A @ B.T}, "exact callable kernel .* has no form"),
-        ({"solver": "cached", "kernel": Matern(0.7)}, "exact matern kernel .* has no form"),
+        (
+            {"solver": "block_descent", "kernel": Matern(0.7)},
+            "exact matern kernel .* has no form",
+        ),
         ({"solver": "dsg", "kernel": "polynomial"}, "random features of the polynomial kernel"),
         ({"solver": "dsg", "kernel": Gaussian(1.0) + Laplacian(1.0)}, "of the sum kernel"),
     ],
@@ -332,7 +335,7 @@ def regression(n=2000, d=4):
     return X, np.sin(2 * X[:, 0] + X[:, 1]) + 0.1 * np.random.default_rng(1).normal(size=n)
 
 
-FEATURES = CachedBlockDescent(blocks="features", block_size=128)
+FEATURES = BlockDescent(blocks="features", block_size=128)
 
 
 @needs_torch
@@ -363,7 +366,7 @@ def test_blocks_of_rows_reach_the_same_minimum():
     exact = KernelRegressor(solver="direct", gamma=0.3, alpha=1e-4).fit(X, y)
     options = {"gamma": 0.3, "alpha": 1e-4, "max_iter": 30, "random_state": 0}
     model = KernelRegressor(device="torch", **options).fit(X, y)
-    assert model.solver_.name == "cached"
+    assert model.solver_.name == "block_descent"
     assert "device='torch'" in model.history_["solver_reason"]
     residual = exact.predict(X) - y
     e = exact.expansion_

@@ -17,7 +17,7 @@ from kernelgrad import CapabilityError, KernelRegressor
 from kernelgrad.compute import memory
 from kernelgrad.compute.threads import one_thread
 from kernelgrad.search.metric import Machine, Metric, Sample, inverse, kernel_matrix
-from kernelgrad.solvers import DSG, CachedBlockDescent
+from kernelgrad.solvers import DSG, BlockDescent
 from kernelgrad.solvers import contract as base
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -82,12 +82,12 @@ def test_what_cannot_hold_a_limit_says_the_least_that_would_do(monkeypatch):
     monkeypatch.setattr(KernelRegressor, "_study", None)  # nothing is searched before
     for rows, columns, C, limit, options in (
         (200_000, 2, 1, 1e8, {"solver": "sdca"}),
-        (80_000, 2, 20, 1e8, {"solver": "cached"}),
+        (80_000, 2, 20, 1e8, {"solver": "block_descent"}),
         # rows beside those held out are a copy
-        (160_000, 30, 1, 1e8, {"solver": "cached", "early_stopping": True}),
+        (160_000, 30, 1, 1e8, {"solver": "block_descent", "early_stopping": True}),
         # without a limit there is what is free
         (2000, 2, 1, None, {"solver": DSG(block_size=1600), "alpha": "auto"}),
-        (3000, 2, 1, None, {"solver": CachedBlockDescent(block_size=3000)}),
+        (3000, 2, 1, None, {"solver": BlockDescent(block_size=3000)}),
     ):
         X = np.linspace(0.0, 1.0, columns * rows).reshape(rows, columns)
         options = {"gamma": 1.0, "alpha": 1e-4} | options

@@ -11,11 +11,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 import kernelgrad as kg
 from kernelgrad.callbacks import Callback, Deadline, TimeIsUp
-from kernelgrad.solvers import CCCPS3VM, DSG, CachedBlockDescent, SoftLabels, WorkingSet
+from kernelgrad.solvers import CCCPS3VM, DSG, BlockDescent, SoftLabels, WorkingSet
 
 PLAIN = {"standardize": False, "metric": None, "gamma": "median", "alpha": 1e-6}  # no search
 QUICK = [
-    *(kg.KernelClassifier("hinge", solver=s, alpha=1e-4) for s in ("cached", "dsg")),
+    *(kg.KernelClassifier("hinge", solver=s, alpha=1e-4) for s in ("block_descent", "dsg")),
     kg.KernelClassifier("hinge", solver="working_set", multi_class="ovo"),
     *(kg.KernelRegressor(solver=s) for s in ("direct", "newton")),
     kg.KernelNoveltyDetector(),
@@ -29,7 +29,7 @@ SLOW = [
         "working_set", "cdsg", "udsg", "sbp", "sdca", "pegasos", "norma",
     )),
     kg.KernelClassifier("perceptron"),
-    *(kg.KernelRegressor(solver=s) for s in ("cached", "dsg", "sdca")),
+    *(kg.KernelRegressor(solver=s) for s in ("block_descent", "dsg", "sdca")),
     kg.KernelRegressor("quantile", solver="working_set"),
     *(kg.LinearClassifier(solver=s) for s in ("s3gd", "sbmd")),
     kg.LinearClassifier("hinge", solver="sdca"),
@@ -97,7 +97,7 @@ def clock(monkeypatch):
     "estimator",
     [
         kg.KernelClassifier(solver="dsg", **PLAIN),
-        kg.KernelClassifier("hinge", solver="cached", early_stopping=True, **PLAIN),
+        kg.KernelClassifier("hinge", solver="block_descent", early_stopping=True, **PLAIN),
         kg.LinearClassifier(solver="svrg", tol=0),
     ],
     ids=repr,
@@ -156,10 +156,8 @@ def test_semi_supervised_machines_end_within_their_first_iteration(solver, rows,
     X, y = rows
     some = np.where(np.arange(len(y)) % 3 == 0, y, -1)
     blocks: list[int] = []
-    step = CachedBlockDescent.step
-    monkeypatch.setattr(
-        CachedBlockDescent, "step", lambda *args: blocks.append(1) or step(*args)
-    )
+    step = BlockDescent.step
+    monkeypatch.setattr(BlockDescent, "step", lambda *args: blocks.append(1) or step(*args))
 
     model = kg.SemiSupervisedKernelClassifier(solver=solver, gamma=1.0, max_iter=1)
 

@@ -20,7 +20,7 @@ from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import Gaussian
 
-ONE_ROW = {"cached": (2000, 30, 3), "dsg": (2000, 30, 8)}  # rows, columns, iterations
+ONE_ROW = {"block_descent": (2000, 30, 3), "dsg": (2000, 30, 8)}  # rows, columns, iterations
 
 
 class Predict(Objective):

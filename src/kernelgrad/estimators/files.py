@@ -227,6 +227,8 @@ def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
 def _without_removed(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Contents:
     """Return the contents of a file of 0.1 or 0.2 without what later versions do not have."""
     params = {k: v for k, v in header["params"].items() if k != "monotonic_cst"}
+    if params.get("solver") == {"value": "cached"}:
+        params["solver"] = {"value": SOLVERS.renamed["cached"]}
     if header.get("solver", {}).get("name") == "saga":
         instead = LINEAR_SOLVERS["svrg"]()
         header = header | {"solver": pack(instead), "state": None}  # the states differ

@@ -219,7 +219,7 @@ def _ridges(
     raise DataError(
         f"The kernel matrix is not positive semi-definite: with alpha * n = {wanted:.3g} the "
         "objective of solver 'direct' has no minimum. Use a positive semi-definite kernel, a "
-        "larger alpha, or solver='cached'."
+        "larger alpha, or solver='block_descent'."
     )
 
 

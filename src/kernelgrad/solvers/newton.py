@@ -89,9 +89,7 @@ class _Loss:
                 out[a] = self.loss.curvature(self.y, f.T)
             else:
                 none = np.float64(0)
-                c = scalar.curvature(
-                    self.loss.code, self._params, self.y, f.T, none, none
-                )
+                c = scalar.curvature(self.loss.code, self._params, self.y, f.T, none, none)
                 out[a] = np.transpose(c) if np.ndim(c) else c
         return out
 
@@ -305,7 +303,7 @@ class NewtonDescent:
             raise DataError(
                 "The kernel matrix is not positive semi-definite: the objective of solver "
                 "'newton' has no minimum. Use a positive semi-definite kernel, or "
-                "solver='cached'."
+                "solver='block_descent'."
             )
         D, KD = M(R, KR)
         rz = first = self._apart(KR * D)

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 from sklearn.base import clone
 
-from kernelgrad.registry import Registry, room
-from kernelgrad.solvers.block_descent.solver import CachedBlockDescent
+from kernelgrad.registry import Registry, room, warn_renamed
+from kernelgrad.solvers.block_descent.solver import BlockDescent
 from kernelgrad.solvers.contract import Solver
 from kernelgrad.solvers.direct import DirectSolve
 from kernelgrad.solvers.dsg import DSG
@@ -32,9 +32,10 @@ SOLVERS: Registry[Solver[Any]] = Registry(
         "bgs3vm": "papers.tsg.rivals:BGS3VM",
         "cccp_s3vm": "papers.tsg.rivals:CCCPS3VM",
         "s3vm_light": "papers.tsg.rivals:S3VMLight",
-    }
+    },
+    renamed={"cached": "block_descent"},
 )
-for _cls in (CachedBlockDescent, DirectSolve, DSG, WorkingSet, NewtonCG, SoftLabels):
+for _cls in (BlockDescent, DirectSolve, DSG, WorkingSet, NewtonCG, SoftLabels):
     SOLVERS.register(_cls)
 LINEAR_SOLVERS: Registry[Any] = Registry(
     {
@@ -61,6 +62,8 @@ def _get(solver: Any, known: Registry[S], auto: str, cls: type[S], kind: str, ma
         return sorted(name for name, each in known.items() if marks or not each.marks)
 
     if isinstance(solver, str):
+        if solver in known.renamed:
+            warn_renamed(f"solver {solver!r}", repr(known.renamed[solver]))
         if solver not in known and solver != "auto":
             check_name(solver, [*offered(), "auto"], "solver")
         result = known[auto if solver == "auto" else solver]()

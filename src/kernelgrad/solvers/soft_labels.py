@@ -14,7 +14,7 @@ from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import ExactRows
 from kernelgrad.params import boolean, integer, parameters, real
-from kernelgrad.solvers.block_descent.solver import CachedBlockDescent
+from kernelgrad.solvers.block_descent.solver import BlockDescent
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized, transient
 from kernelgrad.solvers.pseudo_labels import check_kinds, semi_supervised
 from kernelgrad.solvers.support import RowsSolver, RowsState, SupportUpdate
@@ -140,7 +140,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
                 f"solver {self.name!r} is for SemiSupervisedKernelClassifier, which knows the "
                 "weights of both kinds of rows."
             )
-        CachedBlockDescent().check_problem(replace(problem, loss=loss.labelled))
+        BlockDescent().check_problem(replace(problem, loss=loss.labelled))
 
     def init(self, problem: Problem, batch: TrainBatch) -> SoftLabelsState:
         check_kinds(batch.y, batch.sample_weight, self.name)
@@ -165,7 +165,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
     def least_bytes(
         self, problem: Problem, n_rows: int, row_bytes: float, *, stays: bool
     ) -> float:
-        first = CachedBlockDescent().least_bytes(problem, n_rows, row_bytes, stays=False)
+        first = BlockDescent().least_bytes(problem, n_rows, row_bytes, stays=False)
         M, lanes = min(n_rows, int(self.n_centres)), 1 + int(self.choose) * int(self.n_folds)
         each = 8.0 * lanes + 12.0 * problem.n_outputs + 48.0
         return max(first, row_bytes + 8.0 * M**2 * (lanes + 5) + each * n_rows)
@@ -241,7 +241,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         """Fit the labels of each lane; rows that are held out keep coefficients of 0."""
         loss = semi_supervised(problem, self.name).labelled
         labelled = state.exact.scaling.apply(batch.X[state.labelled])  # as the kernel sees it
-        solver = CachedBlockDescent(tol=_SUPERVISED_TOL)
+        solver = BlockDescent(tol=_SUPERVISED_TOL)
         state.supervised, state.bias = state.supervised.copy(), state.bias.copy()
         for lane in range(len(state.bias)):
             own = np.delete(np.arange(len(state.fold)), self._held(state, lane))

@@ -337,7 +337,7 @@ def check_matrix(
         raise CapabilityError(
             f"solver {name!r} needs at least {needed:.3g} bytes for the kernel matrix of "
             f"{batch.n_rows} rows, more than the {limit:.3g} of memory_limit (by default "
-            f"{most / 2**30:g} GiB or what is free); raise it, or take solver='cached'."
+            f"{most / 2**30:g} GiB or what is free); raise it, or take solver='block_descent'."
         )
 
 

@@ -407,7 +407,7 @@ class WorkingSet(RowsSolver[WorkingSetState]):
         if problem.loss.name not in self.losses:
             raise CapabilityError(
                 f"solver {self.name!r} is for losses with kinks ({', '.join(self.losses)}), "
-                f"not for {problem.loss.name!r}; take solver='cached'."
+                f"not for {problem.loss.name!r}; take solver='block_descent'."
             )
         check_alpha(self.name, problem.alpha)
 
