@@ -23,7 +23,7 @@ class BlockUpdate:
     delta: Float32Array  # (planes, block_size, C)
     keep: Float64Array  # (C,)
     momentum: float
-    weight: float  # of the new x in the average
+    weight: float  # weight of the new x in the average
 
 
 @dataclass(eq=False)

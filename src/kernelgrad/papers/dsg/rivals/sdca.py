@@ -7,16 +7,10 @@ from typing import ClassVar
 import numpy as np
 
 from kernelgrad.losses.conjugate import conjugate_of
+from kernelgrad.papers.dual_ascent import BLOCK, DualAscent, DualState
 from kernelgrad.params import choice, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch
-from kernelgrad.solvers.dual_ascent import (
-    BLOCK,
-    DualAscent,
-    DualState,
-    check_alpha,
-    visit_order,
-)
-from kernelgrad.solvers.support import RowsSolver, SupportUpdate
+from kernelgrad.solvers.support import RowsSolver, SupportUpdate, check_alpha, visit_order
 from kernelgrad.types import Float64Array
 
 
