@@ -191,8 +191,7 @@ def all_cases() -> dict[str, Case]:
         few = {"max_iter": 1 if name == "s3vm_light" else 2, "time_limit": LONG}
         found[name] = unlabelled(**GIVEN | few, solver=name)
     for name in LINEAR_SOLVERS:
-        options = SEARCHED | ({"loss": "hinge"} if name == "simba" else {})
-        found[f"linear {name}"] = classes(kg.LinearClassifier, **options, solver=name)
+        found[f"linear {name}"] = classes(kg.LinearClassifier, **SEARCHED, solver=name)
     return found
 
 

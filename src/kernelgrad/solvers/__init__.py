@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from kernelgrad.papers.s3gd.rivals import SCV as SCV
     from kernelgrad.papers.s3gd.rivals import SSGD as SSGD
     from kernelgrad.papers.sbp import StochasticBatchPerceptron as StochasticBatchPerceptron
-    from kernelgrad.papers.sbp.rivals import SIMBA as SIMBA
     from kernelgrad.papers.sbp.rivals import KernelPerceptron as KernelPerceptron
     from kernelgrad.papers.sbp.rivals import LinearPegasos as LinearPegasos
     from kernelgrad.papers.sbp.rivals import Pegasos as Pegasos

@@ -95,7 +95,7 @@ class _MeanLoss:
     def value(self, F: Float64Array) -> Float64Array:
         if self.joint:
             return np.array([[self.weight @ self.loss.value(self.y, f.T)] for f in F])
-        values = [scalar.value.py_func(self.loss.code, self._params, self.y, f.T) for f in F]
+        values = [scalar.value(self.loss.code, self._params, self.y, f.T) for f in F]
         return np.array([self.weight @ v for v in values])
 
     def slope(self, F: Float64Array) -> Float64Array:
@@ -115,9 +115,7 @@ class _MeanLoss:
         code, params, none = self.loss.code, self._params, np.float64(0)
         out = np.empty_like(F)
         for a, f in enumerate(F):
-            out[a] = np.transpose(
-                scalar.curvature.py_func(code, params, self.y, f.T, none, none)
-            )
+            out[a] = np.transpose(scalar.curvature(code, params, self.y, f.T, none, none))
         return out
 
     def hessian(self, bend: Float64Array, D: Float64Array) -> Float64Array:

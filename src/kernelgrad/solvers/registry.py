@@ -45,7 +45,6 @@ LINEAR_SOLVERS: Registry[Any] = Registry(
         "ssgd": "papers.s3gd.rivals:SSGD",
         "scv": "papers.s3gd.rivals:SCV",
         "pegasos": "papers.sbp.rivals:LinearPegasos",
-        "simba": "papers.sbp.rivals:SIMBA",
         "sbmd": "papers.dsg.rivals:SBMD",
     }
 )
