@@ -110,12 +110,14 @@ class _MeanLoss:
         if self.loss.is_multinomial:
             safe = np.where(self.weight > 0, self.weight, 1.0)
             return np.clip(slope / safe + self.y.T, 0.0, 1.0)
-        if self.joint:
-            return np.stack([self.loss.curvature(self.y, f.T) for f in F])
         code, params, none = self.loss.code, self._params, np.float64(0)
         out = np.empty_like(F)
         for a, f in enumerate(F):
-            out[a] = np.transpose(scalar.curvature(code, params, self.y, f.T, none, none))
+            if self.joint:
+                out[a] = self.loss.curvature(self.y, f.T)
+            else:
+                bend = scalar.curvature.py_func(code, params, self.y, f.T, none, none)
+                out[a] = np.transpose(bend)
         return out
 
     def hessian(self, bend: Float64Array, D: Float64Array) -> Float64Array:
@@ -349,7 +351,7 @@ class Descent:
             raise DataError(
                 "The kernel matrix is not positive semi-definite: the objective of solver "
                 "'newton' has no minimum. Use a positive semi-definite kernel, or "
-                "solver='block_descent'."
+                "solver='cached'."
             )
         bend = self._bend(at)
         M = self._preconditioner(bend) if at.M is None else at.M
@@ -760,7 +762,7 @@ def _ridges(
     raise DataError(
         f"The kernel matrix is not positive semi-definite: with alpha = {alpha:.3g} the "
         "objective of solver 'direct' has no minimum. Use a positive semi-definite kernel, a "
-        "larger alpha, or solver='block_descent'."
+        "larger alpha, or solver='cached'."
     )
 
 
