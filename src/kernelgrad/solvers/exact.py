@@ -116,7 +116,7 @@ class _MeanLoss:
             if self.joint:
                 out[a] = self.loss.curvature(self.y, f.T)
             else:
-                bend = scalar.curvature.py_func(code, params, self.y, f.T, none, none)
+                bend = scalar.curvature(code, params, self.y, f.T, none, none)
                 out[a] = np.transpose(bend)
         return out
 
