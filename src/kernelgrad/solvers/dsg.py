@@ -174,18 +174,10 @@ class DSG(Solver[DSGState]):
 
     @classmethod
     def paper(
-        cls,
-        *,
-        nu: float,
-        theta: float | None = None,
-        offset: float = 0.0,
-        sigma: float | str = "median",
-        factor: float = 1.0,
-        form: Form | None = None,
-        batch_size: int = 1,
-        block_size: int = 1,
-        **parameters: Any,
-    ) -> dict[str, Any]:
+        cls, *, nu: float, theta: float | None = None, offset: float = 0.0,
+        sigma: float | str = "median", factor: float = 1.0, form: Form | None = None,
+        batch_size: int = 1, block_size: int = 1, **parameters: Any,
+    ) -> dict[str, Any]:  # fmt: skip
         r"""Return the parameters of an estimator that make it exactly the paper's algorithm.
 
         Plain steps ``gamma_t = theta / (offset + t)``, ``t = 1, 2, ...``, on the last iterate,

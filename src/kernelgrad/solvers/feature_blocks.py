@@ -104,11 +104,9 @@ class BlockTracker(Tracker):
     kept = ("responses",)
 
     def __init__(
-        self,
-        iterates: Iterates,
-        rows: Matrix,
+        self, iterates: Iterates, rows: Matrix,
         responses: dict[str, Float32Array] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._iterates = iterates
         self.rows = rows
         if responses is None:

@@ -24,15 +24,7 @@ from kernelgrad.functions.exact import (
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import ExactRows, Kernel
 from kernelgrad.solvers import contract
-from kernelgrad.solvers.contract import (
-    Problem,
-    Solver,
-    State,
-    StepInfo,
-    Tracker,
-    TrainBatch,
-    draws,
-)
+from kernelgrad.solvers.contract import Problem, Solver, State, StepInfo, Tracker, TrainBatch
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.validation import CapabilityError
 
@@ -193,13 +185,8 @@ class KernelSolver(Solver[K], Generic[K]):
         return int(np.count_nonzero(self.coefficients(state).any(axis=1)))
 
     def _info(
-        self,
-        state: K,
-        train_loss: float,
-        update: Any,
-        step_size: float = 1.0,
-        **own: Any,
-    ) -> StepInfo:
+        self, state: K, train_loss: float, update: Any, step_size: float = 1.0, **own: Any,
+    ) -> StepInfo:  # fmt: skip
         """Return the report of a step; a step size of 1 is a full step."""
         return StepInfo(
             train_loss=train_loss,
@@ -426,7 +413,7 @@ def visit_order(seed: int, start: int, n_visits: int, live: IntArray) -> Iterato
     while start < end:
         epoch, first = divmod(start, n)
         last = min(n, end - epoch * n)
-        yield live[draws(seed, _ORDER_TAG, epoch).permutation(n)[first:last]]
+        yield live[contract.draws(seed, _ORDER_TAG, epoch).permutation(n)[first:last]]
         start = epoch * n + last
 
 

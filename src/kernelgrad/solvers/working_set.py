@@ -136,15 +136,9 @@ def _solve_set(
 
 
 def _newton(
-    K: FloatArray,
-    beta: Float64Array,
-    r: FloatArray,
-    low: Float64Array,
-    high: Float64Array,
-    epsilon: float,
-    *,
-    balanced: bool,
-) -> None:
+    K: FloatArray, beta: Float64Array, r: FloatArray, low: Float64Array, high: Float64Array,
+    epsilon: float, *, balanced: bool,
+) -> None:  # fmt: skip
     r"""Move to the minimum over the free coordinates, in place, as far as bounds allow.
 
     With ``K_FF = L L^T`` and the slopes g the way there is ``-L^{-T} P L^{-1} g``, where P
@@ -286,14 +280,9 @@ class _Dual:
         return -float(np.mean(ends)) if ends else 0.0  # there is one class, or no row
 
     def next_set(
-        self,
-        beta: Float64Array,
-        up: Float64Array,
-        down: Float64Array,
-        last: IntArray,
-        size: int,
-        order: IntArray,
-    ) -> IntArray:
+        self, beta: Float64Array, up: Float64Array, down: Float64Array, last: IntArray,
+        size: int, order: IntArray,
+    ) -> IntArray:  # fmt: skip
         """Return rows that violate, then those of the last set, free ones first.
 
         All rows that count, if they are so few. Half of the new rows violate most; the others
@@ -320,13 +309,8 @@ class _Dual:
         return np.sort(np.concatenate([new, old[free], old[~free]])[:size])
 
     def solve(
-        self,
-        K: FloatArray,
-        index: IntArray,
-        beta: Float64Array,
-        f: Float64Array,
-        tol: float,
-    ) -> Float64Array:
+        self, K: FloatArray, index: IntArray, beta: Float64Array, f: Float64Array, tol: float,
+    ) -> Float64Array:  # fmt: skip
         """Return `beta` of the rows `index` where no pair violates by more than `tol`."""
         m = len(index)
         slopes = f - self.y[index]
