@@ -53,18 +53,20 @@ register_solver = SOLVERS.register
 register_linear_solver = LINEAR_SOLVERS.register
 
 
-def _get(solver: Any, known: Registry[S], auto: str, cls: type[S], kind: str, marks: bool) -> S:
+def _get(
+    solver: Any, registry: Registry[S], auto: str, cls: type[S], kind: str, marks: bool
+) -> S:
     """Return a checked solver of one registry, see :func:`get_solver`."""
 
     def offered() -> list[str]:
-        return sorted(name for name, each in known.items() if marks or not each.marks)
+        return sorted(name for name, each in registry.items() if marks or not each.marks)
 
     if isinstance(solver, str):
-        if solver in known.renamed:
-            warn_renamed(f"solver {solver!r}", repr(known.renamed[solver]))
-        if solver not in known and solver != "auto":
+        if solver in registry.renamed:
+            warn_renamed(f"solver {solver!r}", repr(registry.renamed[solver]))
+        if solver not in registry and solver != "auto":
             check_name(solver, [*offered(), "auto"], "solver")
-        result = known[auto if solver == "auto" else solver]()
+        result = registry[auto if solver == "auto" else solver]()
     elif isinstance(solver, cls):
         result = clone(solver)
     else:
