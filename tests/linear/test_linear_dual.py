@@ -38,14 +38,14 @@ def rows(loss, n=300, d=6, *, outputs=1, seed=0, offset=0.5, dtype=np.float64):
 
 
 def setting(loss, X, y, *, alpha=1e-2, l1_ratio=0.0, weight=None, **options):
-    given = {"seed": 3, "tol": 1e-8} | options
-    problem = linear_problem(loss, X, y, alpha, l1_ratio=l1_ratio, **given)
+    options = {"seed": 3, "tol": 1e-8} | options
+    problem = linear_problem(loss, X, y, alpha, l1_ratio=l1_ratio, **options)
     weight = np.ones(len(y)) if weight is None else weight
     return problem, TrainBatch(X, y.astype(np.float32), weight)
 
 
 def fit(problem, batch, solver=None, *, steps=400, state=None):
-    """Return solver, state and what each step told."""
+    """Return solver, state and the report of each step."""
     solver = LinearSDCA() if solver is None else solver
     solver.check()
     return solver, *solve(solver, problem, batch, steps, state)
@@ -63,16 +63,16 @@ def test_smooth_losses_come_to_the_minimum(loss, alpha, fit_intercept):
     X, y = rows(loss)
     weight = np.random.default_rng(1).integers(0, 4, len(y)).astype(float)
     problem, batch = setting(
-        loss, X, y, alpha=alpha, weight=weight, fit_intercept=fit_intercept, tol=1e-7
+        loss, X, y, alpha=alpha, weight=weight, fit_intercept=fit_intercept
     )
     _, state, infos = fit(problem, batch, steps=2000)
     truth = minimum(problem, batch)
     assert infos[-1].converged
-    assert infos[-1].duality_gap <= 1e-7 * infos[-1].objective
+    assert infos[-1].duality_gap <= 1e-8 * infos[-1].objective
     for info in infos:  # a bound at each step, never below what it bounds
         assert info.objective - truth[0] <= info.duality_gap + 1e-11
         assert info.objective >= truth[0] * (1 - 1e-9)
-    assert infos[-1].objective == pytest.approx(truth[0], rel=2e-7)
+    assert infos[-1].objective == pytest.approx(truth[0], rel=2e-8)
     # from strong convexity: alpha |W - W*|^2 / 2 is at most the gap
     near = np.sqrt(2 * infos[-1].duality_gap / alpha) + 1e-6
     assert np.linalg.norm(state.coef[:, 0] - truth[1]) <= near
@@ -228,7 +228,8 @@ def test_simba_takes_the_iterations_of_the_paper(fit_intercept):
     X[~live] *= 0.1  # rows of weight 0 do not set the scale of the others
     average, q = oracles.simba(X, y[:, 0], s, 60 * 0.2 / longest, fit_intercept, rounds)
     np.testing.assert_allclose(state.average[0], average, rtol=1e-9)
-    np.testing.assert_allclose(state.weights[0][live], q[live], rtol=1e-7)
+    # each of 450 steps multiplies a weight by a number that has an error of some 1e-15
+    np.testing.assert_allclose(state.weights[0][live], q[live], rtol=1e-11)
     assert np.ptp(np.log(q[live])) > 1  # far from where it started
     # the result is the average at a margin of 1
     heights = y[:, 0] * (X @ average)
