@@ -1,4 +1,4 @@
-r"""Exact kernel values on a second device, by the forms of `kernelgrad.kernels.tiles`.
+r"""Exact kernel values on a second device, by the forms of `kernelgrad.kernels.profiles`.
 
 Values agree with those of the CPU up to the rounding of the precision of the rows. Let u be the
 unit roundoff (6e-8 in float32), ``g_m = m u / (1 - m u)``, and a, b embedded rows of d columns.
@@ -30,7 +30,7 @@ import numpy as np
 from kernelgrad.device import backend
 from kernelgrad.device.backend import Tensor
 from kernelgrad.device.features import no_features
-from kernelgrad.kernels import ExactRows, Kernel, base, profiles, tiles
+from kernelgrad.kernels import ExactRows, Kernel, base, profiles
 from kernelgrad.kernels.projection import ProjectionKernel
 from kernelgrad.kernels.stationary import Matern, StationaryKernel
 from kernelgrad.types import Float64Array, Matrix
@@ -69,7 +69,7 @@ def check_feature_kernel(kernel: Kernel, device: str) -> None:
 
 def _has_tiles(kernel: Kernel) -> bool:
     if isinstance(kernel, Matern):
-        return kernel.finish()["finish"] != tiles.HALF_SQUARE
+        return kernel.finish()["finish"] != profiles.HALF_SQUARE
     return (
         isinstance(kernel, base.TiledKernel) and type(kernel).values is base.TiledKernel.values
     )
@@ -122,7 +122,7 @@ def _arrays(kernel: Kernel, rows: ExactRows) -> list[Matrix | None]:
     beside = None
     if rows.square is not None:
         assert isinstance(kernel, base.TiledKernel)
-        arc = kernel.finish()["finish"] < tiles.HALF_SQUARE
+        arc = kernel.finish()["finish"] < profiles.HALF_SQUARE
         numbers = np.sqrt(rows.square) if arc else 0.5 * rows.square
         beside = numbers.astype(rows.values.dtype)
     return [rows.values, beside]
@@ -145,9 +145,9 @@ def _value(torch: Any, kernel: Kernel, A: Any, B: Any) -> Tensor:
 
 def _accumulated(torch: Any, form: int, a: Tensor, b: Tensor) -> Tensor:
     """Return the form accumulated over all columns, (n_a, n_b)."""
-    if form == tiles.DOT:
+    if form == profiles.DOT:
         return a @ b.T
-    if form == tiles.ABSOLUTE:
+    if form == profiles.ABSOLUTE:
         return torch.cdist(a, b, p=1.0)
     product = form in profiles.PRODUCTS
     T = torch.full((len(a), len(b)), float(product), dtype=a.dtype, device=a.device)

@@ -204,7 +204,7 @@ class LinearClassifier(BaseClassifier, BaseLinearEstimator):
     max_iter : int >= 1, default=100
         Largest number of passes over rows in memory, or of batches (2^24 cells, 4,096 to 65,536
         rows) of rows on disk. Solvers other than ``"sgd"``, ``"pegasos"`` and ``"sbmd"`` read
-        all rows into memory. An iteration of ``"simba"`` is `round_size` steps.
+        all rows into memory.
     tol : float >= 0, default=1e-4
         The fit has converged when the largest entry of the least subgradient is at most `tol`
         times that at W = 0, or the duality gap at most `tol` times the objective; with
