@@ -243,7 +243,7 @@ def test_automatic_blocks():
     assert size(513) == 32
     assert size(512, outputs=5) == 32
     assert size(100, outputs=20) == 100
-    assert size(2000, form=sp.csr_matrix) == 32
+    assert size(2000, form=sp.csr_matrix) == 64
     with pytest.raises(TypeError, match="n_blocks"):
         SBMD(n_blocks=2.5).check()
     np.testing.assert_array_equal(SBMD().cuts(3), [0, 1, 2, 3])
