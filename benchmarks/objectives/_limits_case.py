@@ -26,8 +26,8 @@ from kernelgrad.compute.compiling import compile_seconds
 from kernelgrad.losses import Quantile
 from kernelgrad.solvers import LINEAR_SOLVERS
 from kernelgrad.solvers.block_descent.solver import WHOLE
-from kernelgrad.solvers.direct import direct_bytes
-from kernelgrad.solvers.newton import newton_bytes
+from kernelgrad.solvers.exact import direct_bytes
+from kernelgrad.solvers.exact import newton_bytes
 
 Call = Callable[[], Any]
 # Prepares a call: options of the limit, rows, labels, numbers. What preparing takes, such as

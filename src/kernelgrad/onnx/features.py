@@ -161,8 +161,8 @@ def _(features: dot_product.RandomMaclaurin, rows: Value, first: int, n: int) ->
             signs = graph.constant(np.ascontiguousarray(W[:, :m]).astype(np.int8))
             behind = np.array([0, 0, 0, F - m])
             factors.append(graph.op("Pad", rows @ signs.astype(np.float32), behind, 1.0))
-        blocks.append(multiplied(factors).take(draws.place))
-        scales.append(draws.amplitude[draws.place])
+        blocks.append(multiplied(factors).take(draws.position))
+        scales.append(draws.amplitude[draws.position])
     return [(joined(blocks), np.concatenate(scales))]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from kernelgrad import kernels
 from kernelgrad.compute.linalg import dense
-from kernelgrad.kernels import profiles, tiles
+from kernelgrad.kernels import profiles
 from kernelgrad.kernels.projection import ProjectionKernel
 from kernelgrad.onnx import numerics as xp
 from kernelgrad.onnx.graph import Value, multiplied, summed
@@ -91,7 +91,7 @@ def _over_columns(form: int, A: Value, B: AnyArray) -> Value:
     """Return the form of all pairs of rows, (rows of A, rows of B)."""
     graph, op = A.graph, A.graph.op
     rows = graph.constant(np.ascontiguousarray(B.T)).astype(A.dtype)
-    if form == tiles.DOT:
+    if form == profiles.DOT:
         return A @ rows
     product = form in profiles.PRODUCTS
     shape = op("Concat", op("Shape", A, start=0, end=1), np.array([len(B)]), axis=0)
@@ -108,7 +108,7 @@ def _over_columns(form: int, A: Value, B: AnyArray) -> Value:
 
 def _finished(kernel: kernels.TiledKernel, t: Value, left: Any, right: Any) -> Value:
     finish = kernel.finish()
-    if finish["finish"] == tiles.HALF_SQUARE:
+    if finish["finish"] == profiles.HALF_SQUARE:
         raise no_form(kernel, "nu is not .5, 1.5 or 2.5, and ONNX has no Bessel functions")
     values: Value = profiles.values(xp, t, left, right, **finish)
     return values

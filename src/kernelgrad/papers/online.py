@@ -16,6 +16,7 @@ from kernelgrad.functions.exact import join_rows
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import SemiSupervised, loss_code
 from kernelgrad.losses.scalar import slopes_of_row
+from kernelgrad.papers.averages import AveragedSolver, AverageUpdate
 from kernelgrad.solvers import contract, support
 from kernelgrad.solvers.schedules import smoothness
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray
@@ -117,7 +118,7 @@ class OnlineState(support.SupportState):
         return mean
 
 
-class OnlineSolver(support.KernelSolver[OnlineState]):
+class OnlineSolver(AveragedSolver[OnlineState]):
     r"""Base of the solvers that visit rows one by one, at the speed of matrix products.
 
     A batch is cut into groups. The kernel values of a group with the support, and with
@@ -367,7 +368,7 @@ class _Visits:
             for name in ("numbers", "stamp", "diagonal", "base", "late"):
                 setattr(state, name, getattr(state, name)[stays])
 
-    def finish(self) -> support.SupportUpdate:
+    def finish(self) -> AverageUpdate:
         state = self.state
         keep, blend = np.zeros_like(self.product), self.product
         if state.weight_sum:
@@ -384,7 +385,7 @@ class _Visits:
         # an origin of -1 is the row of zeros
         w0, v0 = (_grown(a, 1, 0.0)[origin] for a in (self.w, self.v))
         w, v = (_grown(a[index], len(gone), 0.0) for a in (state.current, state.average))
-        return support.SupportUpdate(
+        return AverageUpdate(
             among=join_rows(rows), scale=self.product, moved=w - self.product * w0,
             keep=keep, blend=blend, drift=v - keep * v0 - blend * w0,
         )  # fmt: skip

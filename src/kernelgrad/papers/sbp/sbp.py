@@ -11,10 +11,11 @@ from kernelgrad.compute.caching import njit
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.kernels import Gaussian
+from kernelgrad.papers.averages import AveragedSolver, AverageUpdate
 from kernelgrad.papers.sbp import minimax
 from kernelgrad.params import choice, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized
-from kernelgrad.solvers.support import RowsSolver, RowsState, SupportUpdate
+from kernelgrad.solvers.support import RowsSolver, RowsState
 from kernelgrad.types import Float32Array, Float64Array, IntArray
 
 _TAG = 0x736270
@@ -46,7 +47,7 @@ class SBPState(RowsState):
 
 
 @parameters
-class StochasticBatchPerceptron(RowsSolver[SBPState]):
+class StochasticBatchPerceptron(AveragedSolver[SBPState], RowsSolver[SBPState]):
     r"""Stochastic Batch Perceptron: an exact kernel SVM from its slack-constrained form.
 
     .. math:: \max_{\|w\| \le 1} \max_{\xi \ge 0,\ \sum_i w_i \xi_i \le \nu \sum_i w_i}
@@ -183,9 +184,9 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
         """Return the coefficients of w and of the average."""
         return state.coef, state.average
 
-    def output(self, state: SBPState) -> tuple[Float64Array, Float64Array]:
-        """Return the scale that gives a margin of 1, and the bias."""
-        return state.scale, state.intercept
+    def scale(self, state: SBPState) -> Float64Array:
+        """Return the factor that gives a margin of 1."""
+        return state.scale
 
 
 class _Round:
@@ -404,7 +405,7 @@ class _Round:
         slack = float(p @ np.maximum(0.0, margin - s * heights))
         return max(slack / (s * float(np.sqrt(square))), _LEAST_NU)
 
-    def finish(self) -> SupportUpdate:
+    def finish(self) -> AverageUpdate:
         state, solver = self.state, self.solver
         self._settle()
         n = len(self.p)
@@ -425,7 +426,7 @@ class _Round:
         w0, v0, weight0 = self.start
         share = 0.0 if solver.average is None else weight0 / state.weight_sum
         keep = np.full(len(state.bias), share)
-        return SupportUpdate(
+        return AverageUpdate(
             among=state.prepared, index=index, scale=self.shrunk,
             moved=state.coef[index] - self.shrunk * w0[index], keep=keep, blend=self.blended,
             drift=state.average[index] - keep * v0[index] - self.blended * w0[index],

@@ -125,7 +125,7 @@ class SDCA(RowsSolver[DualState]):
         return self._info(
             state,
             float(loss.sum()),
-            SupportUpdate.without_average(rows.rows, state.coef - before, factor),
+            SupportUpdate.of(rows.rows, state.coef - before, factor),
             epoch=state.rows_seen / len(live),
             duality_gap=float(state.gap.sum()),
             converged=bool(np.all(state.gap <= self.tol * state.primal)),

@@ -169,7 +169,7 @@ class BGS3VM(KernelSolver[BudgetState]):
             after = pool.coef.copy()
             self._limit(state, pool, pool.labelled, self.labelled_budget, after)
             self._limit(state, pool, ~pool.labelled, self.unlabelled_budget, after)
-        update = SupportUpdate.without_average(pool.rows, after - pool.before, keep)
+        update = SupportUpdate.of(pool.rows, after - pool.before, keep)
         support = np.flatnonzero(after.any(axis=1))
         state.rows, state.coef = pool.rows.take(support), after[support]
         state.numbers, state.labelled = pool.numbers[support], pool.labelled[support]

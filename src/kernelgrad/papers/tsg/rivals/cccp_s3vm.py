@@ -95,16 +95,14 @@ class CCCPS3VM(PseudoSolver):
             state.kernel_evaluations += batch.n_rows * len(others)
         return state
 
-    def functions(self, state: PseudoState) -> tuple[Float64Array, Float64Array]:
-        """Return the coefficients of the function, twice: there is no average."""
-        coef = state.coef - state.spread[:, None] * state.coef.sum(axis=0)
-        return coef, coef
+    def coefficients(self, state: PseudoState) -> Float64Array:
+        return np.asarray(state.coef - state.spread[:, None] * state.coef.sum(axis=0))
 
-    def output(self, state: PseudoState) -> tuple[Float64Array, Float64Array]:
-        """Return (1, intercept) of the result in the kernel without centring."""
+    def intercept(self, state: PseudoState) -> Float64Array:
+        """Return the constants of the result in the kernel without centring."""
         total = state.coef.sum(axis=0)
         mean = np.einsum("n,nc->c", state.centre, state.coef) - state.mass * total
-        return np.ones(len(mean)), state.intercept - mean
+        return np.asarray(state.intercept - mean)
 
     def _advance(self, problem: Problem, sub: Subproblem) -> None:
         """Linearise at the current function and solve; both for outputs not yet done."""
