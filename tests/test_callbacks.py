@@ -180,7 +180,7 @@ class Terminal(io.StringIO):
 @every("begin", [lambda bar: bar.on_phase("search"), lambda bar: bar.on_begin(bar)])
 def test_bars_are_drawn_while_nothing_is_heard(begin, monkeypatch):
     monkeypatch.setattr(progress, "_BEAT", 0.01)
-    monkeypatch.setattr(progress, "compiling", lambda: "some_loop")
+    monkeypatch.setattr(progress.compiling.watch, "name", "some_loop")
     file = Terminal()
     bar = hooks.ProgressBar(file)
     begin(bar)
@@ -244,7 +244,7 @@ def test_streams_take_a_line_of_a_bar_and_a_line_of_a_log_for_each_call(cls):
 
 @every("watched", [False, True])
 def test_a_bar_goes_to_stderr_where_somebody_looks(watched, capsys, monkeypatch):
-    monkeypatch.setattr(progress, "_shows_bars", lambda: watched)
+    monkeypatch.setattr(progress, "shows_bars", lambda: watched)
     bar = hooks.ProgressBar()
     callbacks = hooks.make_callbacks([Log([], "a", "end"), bar], verbose=True)
     for _ in range(2):

@@ -29,10 +29,10 @@ from kernelgrad import (
     KernelNoveltyDetector,
     KernelRegressor,
 )
+from kernelgrad.callbacks import progress
 from kernelgrad.cli import main, options
 from kernelgrad.cli.demo import load_example
 from kernelgrad.cli.report import print_json
-from kernelgrad.compute import compiling
 from kernelgrad.losses import Quantile
 from kernelgrad.solvers import get_solver
 
@@ -184,7 +184,7 @@ def test_regression_options_reach_the_estimator(tmp_path, data, ok):
 def test_fit_prints_a_summary_to_stdout_and_progress_to_stderr(
     tmp_path, data, cli, monkeypatch
 ):
-    monkeypatch.setattr("kernelgrad.callbacks.progress._shows_bars", lambda: True)
+    monkeypatch.setattr("kernelgrad.callbacks.progress.shows_bars", lambda: True)
     path = tmp_path / "m.kgm"
     arguments = [a for a in CLASSES if a != "--quiet"]
     code, out, err = cli("fit", data, "--model", path, *arguments)
@@ -360,7 +360,7 @@ def test_json_has_no_nan(capsys):
 
 def test_warmup(cli, ok, monkeypatch):
     assert set(ok("warmup", "perceptron", "--quiet")) == {"loops", "seconds", "cache"}
-    monkeypatch.setattr(compiling, "looked_at", lambda: True)
+    monkeypatch.setattr(progress, "shows_bars", lambda: True)
     code, out, err = cli("warmup", "rbf")
     assert code == 0
     assert "100%" in err
@@ -525,7 +525,7 @@ STARTED = """\
 import signal, sys  # shells start background jobs with SIGINT ignored; a terminal does not
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from kernelgrad.callbacks import progress as _progress
-_progress._shows_bars = lambda: True
+_progress.shows_bars = lambda: True
 from kernelgrad.cli import main
 sys.exit(main())
 """
@@ -677,7 +677,7 @@ def test_verdicts_are_those_of_the_losses(example):
 def test_the_demo_is_never_silent(tmp_path, example, capsys, monkeypatch):
     module = example.Work.__module__
     monkeypatch.setattr(f"{module}.SILENCE", 0.01)
-    monkeypatch.setattr(f"{module}.compiling", lambda: "some_loop")
+    monkeypatch.setattr(progress.watch, "name", "some_loop")
     with example.Work(tmp_path, quick=True) as work:
         work.say("fitting")
         deadline, printed = time.monotonic() + 30, ""

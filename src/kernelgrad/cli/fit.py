@@ -105,7 +105,7 @@ def fit(
             set_num_threads(threads)
         estimator = cls(**given, callbacks=[] if quiet else [ProgressBar()])
         seconds, interrupted = _train(
-            estimator, source, keeper, lambda: _save(estimator, model, key), quiet=quiet
+            estimator, source, keeper, lambda: _save(estimator, model, key)
         )
         if learning_curve is not None:
             _plot_history(estimator, learning_curve)
@@ -157,15 +157,13 @@ def _train(
     source: BatchSource,
     keeper: Checkpoint | None,
     save: Callable[[], None],
-    *,
-    quiet: bool,
 ) -> tuple[float, bool]:
     """Fit and save; return the seconds of the fit, and whether a signal ended it.
 
     From the last iteration on, signals wait until the model is written.
     """
     from kernelgrad.callbacks import Callback
-    from kernelgrad.compute.compiling import announced, clock
+    from kernelgrad.compute.compiling import clock
     from kernelgrad.solvers.loop import deferred_interrupt
 
     with ExitStack() as held:
@@ -176,13 +174,12 @@ def _train(
         )
         estimator.callbacks += [ends] if keeper is None else [ends, keeper]
         start, interrupted = clock(), False
-        with announced(not quiet):
-            try:
-                estimator.fit(source)
-            except KeyboardInterrupt:
-                if not hasattr(estimator, "fit_status_"):  # before there was a model
-                    raise
-                interrupted = True
+        try:
+            estimator.fit(source)
+        except KeyboardInterrupt:
+            if not hasattr(estimator, "fit_status_"):  # before there was a model
+                raise
+            interrupted = True
         seconds = clock() - start
         save()
         return seconds, interrupted or late[0]()

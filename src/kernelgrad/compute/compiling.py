@@ -1,8 +1,9 @@
-"""Measures and announces the compilation of loops.
+"""Loops that numba compiles at their first call, and the time that this takes.
 
-numba compiles a loop when it is first called with arguments of some types, and caches it on
-disk, so each machine compiles it once per version. This time is not part of an algorithm, so
-:func:`clock` excludes it.
+numba is imported when the first loop runs, so that importing this package, and what NumPy and
+BLAS compute alone, need no compiler. Compiled loops are kept on disk, see
+:mod:`kernelgrad.compute.caching`: each machine compiles a loop once per version. This time is
+not part of an algorithm, so :func:`clock` excludes it.
 """
 
 from __future__ import annotations
@@ -10,106 +11,136 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from functools import update_wrapper
+from typing import Any, TypeVar
 
-from numba.core import event
-
-_NOTICE = "Compiling loops, once per machine (all at once: kernelgrad warmup) ..."
-
-
-_PATIENCE = 1.0  # seconds of compilation before it is announced
+Function = TypeVar("Function", bound=Callable[..., Any])
+_lock = threading.RLock()
+_preparations: list[Callable[[], Any]] = []
 
 
-def looked_at() -> bool:
-    """Return whether stderr is a terminal or a notebook."""
-    return sys.stderr.isatty() or "ipykernel" in sys.modules
+class Loop:
+    """A function that numba compiles when Python or another loop first calls it.
+
+    Attributes
+    ----------
+    py_func : callable
+        The function itself, as for numba's dispatchers.
+    options : dict of str to object
+        Options of ``numba.njit``.
+    """
+
+    def __init__(self, py_func: Callable[..., Any], cache: bool, options: dict[str, Any]):
+        update_wrapper(self, py_func)
+        self.py_func, self.options, self._cache = py_func, options, cache
+        self._dispatcher: Any = None
+
+    def __call__(self, *args: Any) -> Any:
+        return (self._dispatcher or self.dispatcher)(*args)
+
+    @property
+    def dispatcher(self) -> Any:
+        """Numba's dispatcher of the function."""
+        with _lock:
+            if self._dispatcher is None:
+                caching = _import_caching()
+                while _preparations:
+                    _preparations.pop(0)()
+                self._dispatcher = caching.dispatcher(self.py_func, self._cache, self.options)
+        return self._dispatcher
+
+    @property
+    def _numba_type_(self) -> Any:  # numba asks for it when another loop uses this one
+        return self.dispatcher._numba_type_
+
+    def __reduce__(self) -> str:  # pickled by name, like a function
+        return self.py_func.__qualname__
 
 
-class _Watch(event.Listener):
+def njit(*, cache: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Loop]:
+    """Return the decorator that makes a function a :class:`Loop`.
+
+    Parameters
+    ----------
+    cache : bool, default=False
+        Whether to keep the compiled loop on disk.
+    **options : object
+        Options of ``numba.njit``.
+    """
+    return lambda function: Loop(function, cache, options)
+
+
+def before_loops(prepare: Callable[[], Any]) -> None:
+    """Let a function, which may import numba, run before the next loop does."""
+    _preparations.append(prepare)
+
+
+def overload(function: Callable[..., Any], **options: Any) -> Callable[[Function], Function]:
+    """Return numba's ``overload`` decorator, which takes effect before the next loop runs."""
+
+    def register(choose: Function) -> Function:
+        def prepare() -> None:
+            from numba import extending
+
+            extending.overload(function, strict=False, **options)(choose)
+
+        before_loops(prepare)
+        return choose
+
+    return register
+
+
+def usable_in_loops(function: Function) -> Function:
+    """Let loops call a function that Python runs as it is."""
+    overload(function)(lambda *args, **kwargs: function)
+    return function
+
+
+def _import_caching() -> Any:
+    if "kernelgrad.compute.caching" not in sys.modules:
+        watch.start("numba")
+        try:
+            from kernelgrad.compute import caching  # imports numba
+        finally:
+            watch.stop()
+    from kernelgrad.compute import caching
+
+    return caching
+
+
+class Watch:
     """Measures the time of compilation; numba's lock lets one thread compile at a time."""
 
     def __init__(self) -> None:
         self.loops = 0
-        self.depth = 0  # nesting: a loop compiles the loops that it calls
-        self.name = ""  # of the outermost loop
-        self.spent: tuple[float, float | None] = (0.0, None)  # seconds, and the current start
-        self.fits = self.listeners = 0  # running fits, and those that want announcements
-        self.told = False
-        self.timer: threading.Timer | None = None
+        self.name = ""  # the outermost loop that is being compiled
+        self._depth = 0  # nesting: a loop compiles the loops that it calls
+        self._spent: tuple[float, float | None] = (0.0, None)  # seconds, and the current start
 
-    def on_start(self, event: Any) -> None:
-        self.loops += event.data["dispatcher"].py_func.__module__.startswith("kernelgrad.")
-        self.depth += 1
-        if self.depth > 1:
-            return
-        self.name = event.data["dispatcher"].py_func.__name__
-        self.spent = (self.spent[0], time.perf_counter())
-        if self.told or not self.fits or not (self.listeners or looked_at()):
-            return
-        patience = 0.0 if self.listeners else _PATIENCE - self.spent[0]
-        if patience <= 0.0:
-            self.tell()
-        else:
-            self.timer = threading.Timer(patience, self.tell)
-            self.timer.daemon = True
-            self.timer.start()
+    def start(self, name: str) -> None:
+        self._depth += 1
+        if self._depth == 1:
+            self.name, self._spent = name, (self._spent[0], time.perf_counter())
 
-    def on_end(self, event: Any) -> None:
-        self.depth -= 1
-        if self.depth == 0:
-            self.spent = (self.seconds(), None)
-            if self.timer is not None:
-                self.timer.cancel()
-
-    def tell(self) -> None:
-        """Announce compilation, once per process."""
-        if not self.told:
-            from tqdm import tqdm
-
-            self.told = True
-            tqdm.write(_NOTICE, file=sys.stderr)
+    def stop(self) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self.name, self._spent = "", (self.seconds(), None)
 
     def seconds(self) -> float:
-        total, since = self.spent
+        total, since = self._spent
         return total if since is None else total + time.perf_counter() - since
 
 
-_watch = _Watch()
-event.register("numba:compile", _watch)
+watch = Watch()
 
 
 def compile_seconds() -> float:
     """Return the seconds that this process has spent compiling loops."""
-    return _watch.seconds()
-
-
-def compiled_loops() -> int:
-    """Return the number of loops of this package compiled by this process."""
-    return _watch.loops
-
-
-def compiling() -> str | None:
-    """Return the name of the loop that is being compiled, or None."""
-    return _watch.name if _watch.depth else None
+    return watch.seconds()
 
 
 def clock() -> float:
     """Return the time in seconds, without the time spent compiling loops."""
     return time.perf_counter() - compile_seconds()
-
-
-@contextmanager
-def announced(wanted: bool) -> Iterator[None]:
-    """Announce compilation within the context on stderr, once per process.
-
-    Unless `wanted`, it is announced only on terminals and in notebooks, after one second.
-    """
-    _watch.fits += 1
-    _watch.listeners += wanted
-    try:
-        yield
-    finally:
-        _watch.fits -= 1
-        _watch.listeners -= wanted

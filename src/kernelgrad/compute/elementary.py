@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit
 
 _f = np.float32
 # no reassociation, and NaN is respected: an infinite input must not become finite

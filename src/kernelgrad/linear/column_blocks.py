@@ -32,7 +32,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.rows import FAST, Csr, Dense, Rows, column, entries, entry
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.linear.loops import shrink

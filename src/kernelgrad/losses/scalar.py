@@ -51,9 +51,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numba.extending import overload, register_jitable
 
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit, overload, usable_in_loops
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses.methods import FIRST as OWN
 from kernelgrad.losses.methods import slopes_by_method, value_by_method
@@ -79,7 +78,7 @@ def choose(condition: Any, yes: Any, no: Any) -> Any:
     return np.where(condition, yes, no)
 
 
-@overload(choose, strict=False)
+@overload(choose)
 def _choose(condition: Any, yes: Any, no: Any) -> Any:
     return lambda condition, yes, no: yes if condition else no
 
@@ -88,7 +87,7 @@ def clamp(x: Any, low: Any, high: Any) -> Any:
     return np.clip(x, low, high)
 
 
-@overload(clamp, strict=False)
+@overload(clamp)
 def _clamp(x: Any, low: Any, high: Any) -> Any:
     return lambda x, low, high: low if x < low else (high if x > high else x)
 
@@ -98,18 +97,18 @@ def larger(a: Any, b: Any) -> Any:
     return np.maximum(a, b)
 
 
-@overload(larger, strict=False)
+@overload(larger)
 def _larger(a: Any, b: Any) -> Any:
     return lambda a, b: b if a < b else a
 
 
-@register_jitable
+@usable_in_loops
 def sigmoid(x: Any) -> Any:
     e = np.exp(-np.abs(x))
     return choose(x >= _ZERO, _ONE, e) / (_ONE + e)
 
 
-@register_jitable
+@usable_in_loops
 def _exp(f: Any) -> Any:
     """Return exp f, replaced by its tangent above `LINEAR_FROM`."""
     near = np.minimum(f, LINEAR_FROM)
@@ -200,7 +199,7 @@ def slope(code: int, p: Any, y: Any, f: Any) -> Any:
     return choose(z > _ZERO, _ONE - p, choose(z < _ZERO, -p, _ZERO))
 
 
-@register_jitable
+@usable_in_loops
 def _kink(t: Any, width: Any, far: Any) -> Any:
     a = np.abs(t)
     return choose(a < width, _ONE, far) / larger(a, width)
@@ -255,14 +254,14 @@ def curvature(code: int, p: Any, y: Any, f: Any, width: Any, far: Any) -> Any:
     return _HALF * _kink(z, width, far)
 
 
-@register_jitable
+@usable_in_loops
 def _size(t: Any, width: Any) -> Any:
     """Return ``|t|_d``."""
     a = np.abs(t)
     return choose(a < width, _HALF * (t * t / width + width), a)
 
 
-@register_jitable
+@usable_in_loops
 def _sign(t: Any, width: Any) -> Any:
     """Return the derivative of ``|t|_d``."""
     return clamp(t / width, -_ONE, _ONE)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.threads import parallel_for, single_threaded_blas
 from kernelgrad.files.records import Record
 from kernelgrad.functions.exact import join_rows

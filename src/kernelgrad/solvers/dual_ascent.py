@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.threads import over_tiles
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.losses.conjugate import dual_step, loss_and_gap

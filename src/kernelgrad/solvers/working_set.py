@@ -9,7 +9,7 @@ import numpy as np
 from scipy.linalg.blas import dtrsv
 
 from kernelgrad.callbacks import Deadline
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.linalg import factor_damped
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import parallel_for

@@ -16,9 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba.extending import overload
 
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit, overload
 from kernelgrad.compute.elementary import exp_flat, log2_flat
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses.scalar import (
@@ -110,7 +109,7 @@ def _piece(kind: Any, p: Any, width: Any, majorise: Any, F: Any, V: Any) -> None
     """
 
 
-@overload(_piece, strict=False, jit_options={"fastmath": _FAST, "error_model": "numpy"})
+@overload(_piece, jit_options={"fastmath": _FAST, "error_model": "numpy"})
 def _piece_of(kind: Any, p: Any, width: Any, majorise: Any, F: Any, V: Any) -> Any:
     code = kind.count
     if code == LOGISTIC:
