@@ -25,8 +25,6 @@ from numba import config
 from numba.core import event
 from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 
-from kernelgrad.compute.compiling import watch
-
 _DIGEST = sha256().digest_size
 
 
@@ -84,17 +82,18 @@ class _Cache(FunctionCache):
             )
 
 
-class _Listener(event.Listener):
+class Listener(event.Listener):
+    """Calls `start` with each function before its compilation, and `stop` after it."""
+
+    def __init__(self, start: Callable[[Any], None], stop: Callable[[], None]) -> None:
+        self._start, self._stop = start, stop
+        event.register("numba:compile", self)
+
     def on_start(self, event: Any) -> None:
-        function = event.data["dispatcher"].py_func
-        watch.loops += function.__module__.startswith("kernelgrad.")
-        watch.start(function.__name__)
+        self._start(event.data["dispatcher"].py_func)
 
     def on_end(self, event: Any) -> None:
-        watch.stop()
-
-
-event.register("numba:compile", _Listener())
+        self._stop()
 
 
 def dispatcher(function: Callable[..., Any], cache: bool, options: dict[str, Any]) -> Any:

@@ -8,11 +8,10 @@ not part of an algorithm, so :func:`clock` excludes it.
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import update_wrapper
+from functools import cache, update_wrapper
 from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -41,7 +40,7 @@ class Loop:
 
     @property
     def dispatcher(self) -> Any:
-        """Numba's dispatcher of the function."""
+        """The dispatcher that numba makes of the function."""
         with _lock:
             if self._dispatcher is None:
                 caching = _import_caching()
@@ -97,15 +96,13 @@ def usable_in_loops(function: Function) -> Function:
     return function
 
 
+@cache
 def _import_caching() -> Any:
-    if "kernelgrad.compute.caching" not in sys.modules:
-        watch.start("numba")
-        try:
-            from kernelgrad.compute import caching  # imports numba
-        finally:
-            watch.stop()
+    start = time.perf_counter()
     from kernelgrad.compute import caching
 
+    caching.Listener(lambda function: watch.start(function), lambda: watch.stop())
+    watch.add(time.perf_counter() - start)
     return caching
 
 
@@ -118,15 +115,19 @@ class Watch:
         self._depth = 0  # nesting: a loop compiles the loops that it calls
         self._spent: tuple[float, float | None] = (0.0, None)  # seconds, and the current start
 
-    def start(self, name: str) -> None:
+    def start(self, function: Callable[..., Any]) -> None:
+        self.loops += function.__module__.startswith("kernelgrad.")
         self._depth += 1
         if self._depth == 1:
-            self.name, self._spent = name, (self._spent[0], time.perf_counter())
+            self.name, self._spent = function.__name__, (self._spent[0], time.perf_counter())
 
     def stop(self) -> None:
         self._depth -= 1
         if self._depth == 0:
             self.name, self._spent = "", (self.seconds(), None)
+
+    def add(self, seconds: float) -> None:
+        self._spent = self._spent[0] + seconds, self._spent[1]
 
     def seconds(self) -> float:
         total, since = self._spent
