@@ -23,6 +23,7 @@ from kernelgrad.solvers import (
     DirectSolve,
     NewtonCG,
     Problem,
+    Resources,
     TrainBatch,
     WorkingSet,
     direct,
@@ -194,11 +195,11 @@ def test_memory_is_asked_for_first():
     posed, batch = setting(500)
     needed = int(direct.direct_bytes(500, 2, batch.X.nbytes))
     assert needed > 8 * 500**2
-    DirectSolve().init(replace(posed, memory_limit=needed), batch)
+    DirectSolve().init(replace(posed, resources=Resources(needed)), batch)
     with pytest.raises(CapabilityError, match="the kernel matrix of 500 rows"):
-        DirectSolve().init(replace(posed, memory_limit=needed - 1), batch)
+        DirectSolve().init(replace(posed, resources=Resources(needed - 1)), batch)
     with pytest.raises(CapabilityError, match="memory_limit"):
-        NewtonCG().init(replace(posed, memory_limit=100_000), batch)
+        NewtonCG().init(replace(posed, resources=Resources(100_000)), batch)
     huge = np.broadcast_to(np.float32(0), (40_000, 3))
     many = TrainBatch(huge, np.zeros((40_000, 2), np.float32), np.ones(40_000))
     with pytest.raises(CapabilityError, match="by default 8 GiB"):

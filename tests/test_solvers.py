@@ -16,6 +16,7 @@ from kernelgrad.losses import Absolute, Hinge, Logistic, SquaredError
 from kernelgrad.solvers import (
     DSG,
     Problem,
+    Resources,
     State,
     TrainBatch,
     Validation,
@@ -171,7 +172,7 @@ def test_ctrl_c_waits_for_the_step_and_a_second_one_does_not(rows, times):
 def test_progress_inside_a_step_is_told_with_iterations(rows):
     class Slow(DSG):
         def step(self, problem, state, batch):
-            problem.progress(1, 4)
+            problem.resources.progress(1, 4)
             return super().step(problem, state, batch)
 
     class Told(Stop):
@@ -184,7 +185,7 @@ def test_progress_inside_a_step_is_told_with_iterations(rows):
     assert told == [(1 - 0.5**0.25, 2), (1.25, 2)]  # the second knows of one pass
     more = run(slow, PROBLEM, forever(rows), max_iter=1, callbacks=listener, state=result.state)
     assert told[2:] == [(3 - 0.5**0.25, 3)]
-    PROBLEM.progress(1, 2)  # tells nobody
+    PROBLEM.resources.progress(1, 2)  # tells nobody
     assert len(told) == 3
     assert more.status == "max_iter"
 
@@ -208,7 +209,7 @@ def test_events_tell_objective_memory_and_time_left(rows):
 def test_the_deadline_ends_the_loop_with_the_model_so_far(rows, seconds, monkeypatch):
     stop = Stop(9)
     monkeypatch.setattr("kernelgrad.callbacks.base.clock", lambda: float(len(stop.events)))
-    problem = replace(PROBLEM, deadline=Deadline(seconds))
+    problem = replace(PROBLEM, resources=Resources(deadline=Deadline(seconds)))
     result = run(SOLVER, problem, forever(rows), max_iter=9, callbacks=CallbackList([stop]))
     assert (result.status, result.state.iteration) == ("time_limit", np.ceil(seconds))
     assert stop.status == "time_limit"

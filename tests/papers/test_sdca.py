@@ -13,7 +13,7 @@ from cases import every
 from kernelgrad import losses
 from kernelgrad.kernels import Gaussian, Polynomial
 from kernelgrad.papers.dsg.rivals.sdca import SDCA
-from kernelgrad.solvers.contract import Problem, TrainBatch
+from kernelgrad.solvers.contract import Problem, Resources, TrainBatch
 from kernelgrad.solvers.dual_ascent import visit_order
 from kernelgrad.validation import CapabilityError
 from oracles_losses import slope_of, value_of
@@ -110,7 +110,7 @@ def test_greedy_visits_are_smo_without_a_bias():
     n, y = len(batch.y), batch.y[:, 0].astype(float)
     K = gram(problem, batch.X)
     for steps in (1, 40, 400):
-        one = replace(problem, memory_limit=0)
+        one = replace(problem, resources=Resources(0))
         _, state, info = fit(one, batch, 1, order="greedy", round_size=steps)
         expected = oracles.greedy(K, y, 1 / (n * problem.alpha), steps)
         np.testing.assert_allclose(state.coef[:, 0], expected, atol=1e-4)

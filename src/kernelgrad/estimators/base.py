@@ -37,12 +37,22 @@ from kernelgrad.estimators.warnings import warn_of_fit
 from kernelgrad.files import records
 from kernelgrad.files.records import Check, Record, check_text, or_none
 from kernelgrad.functions.expansions import Expansion
+from kernelgrad.functions.features import CACHE_BYTES
 from kernelgrad.functions.scaling import MOST_COLUMNS
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import Loss, get_loss
 from kernelgrad.params import Documented, anything, check_params, integer, parameters, real
 from kernelgrad.search.auto import GIVEN
-from kernelgrad.solvers import History, Problem, Resumed, Solver, State, Validation, run
+from kernelgrad.solvers import (
+    History,
+    Problem,
+    Resources,
+    Resumed,
+    Solver,
+    State,
+    Validation,
+    run,
+)
 from kernelgrad.solvers.contract import check_capabilities, check_limit
 from kernelgrad.training_rows import Batches, TrainingRows
 from kernelgrad.types import AnyArray, Contents, Float64Array, Matrix
@@ -133,10 +143,14 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
             n_features_in=self._width,
             seed=self._seed,
             fit_intercept=bool(self.fit_intercept),
-            memory_limit=None if self.memory_limit is None else int(self.memory_limit),
-            device=self.device,
+            resources=self._resources(),
             **self._problem_options(),
         )
+
+    def _resources(self) -> Resources:
+        limit = None if self.memory_limit is None else int(self.memory_limit)
+        cache = CACHE_BYTES if limit is None else limit // 4
+        return Resources(limit, cache_bytes=cache, device=self.device)
 
     @abstractmethod
     def _problem_options(self) -> dict[str, Any]:
@@ -396,7 +410,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         """Return the problem given by parameters and rows; if not fresh, a continued one."""
         alpha = self._alpha_for(rows, stream=how.stream)
         problem = self._problem(parts.kernel, rows.task.loss, rows.task.n_outputs, alpha)
-        problem = replace(problem, deadline=self._deadline)
+        resources = replace(problem.resources, deadline=self._deadline)
         solver = chosen[0]
         n, size = sum(one.n_rows for one in rows.sources), rows.nbytes
         stays = rows.stays and solver.takes_stores
@@ -406,7 +420,8 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
             whole = not stays and solver.resolve_batch_size(n) >= n
             part = 0.0 if stays or rows.in_memory else min(1.0, BUFFER_ROWS / n)
             copied = size * (rows.made + (rows.copies if whole else part))
-            problem = replace(problem, copied_bytes=copied + kept)
+            resources = replace(resources, copied_bytes=copied + kept)
+        problem = replace(problem, resources=resources)
         size = min(size, 4.0 * n * self._width)  # bytes of the prepared rows
         if stays:  # one piece is prepared beside another; pieces of a file have two forms
             size *= 2 if rows.in_memory else 4
@@ -435,7 +450,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
 
     def _check_plan(self, plan: Plan) -> None:
         check_capabilities(plan.solver, plan.problem.loss, plan.problem.kernel)
-        plan.solver.check_device(plan.problem.device, plan.problem.kernel)
+        plan.solver.check_device(plan.problem.resources.device, plan.problem.kernel)
         plan.solver.check_problem(plan.problem)
 
     def _run(self, plan: Plan, batches: Batches) -> None:

@@ -215,7 +215,8 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
         batches, fixed = rows.batches(solver, self._seed, 0, plan.batch_size)
         left = self._deadline.left()
         deadline = Deadline(0.1 * left) if np.isfinite(left) else self._deadline
-        problem = replace(problem, fixed_rows=fixed, deadline=deadline)
+        resources = replace(problem.resources, deadline=deadline)
+        problem = replace(problem, fixed_rows=fixed, resources=resources)
         if hasattr(solver, "tol"):
             solver = clone(solver).set_params(tol=10.0 * solver.tol)
         heard = CallbackList([Aside(self._listeners)])

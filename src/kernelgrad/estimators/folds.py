@@ -65,7 +65,7 @@ def _path(
             info = solver.step(problem, state, batch)
             tracker.advance(info)
             path.append(np.array(tracker.raw_prediction(), np.float32))
-            if info.converged or problem.deadline.over:
+            if info.converged or problem.resources.deadline.over:
                 break
     return path
 

@@ -26,7 +26,6 @@ from kernelgrad.estimators.supervised import BaseSupervisedEstimator
 from kernelgrad.estimators.support import is_auto
 from kernelgrad.estimators.warnings import SPREAD_ROWS, warn_of_outliers, warn_of_scales
 from kernelgrad.files.records import Check, Record
-from kernelgrad.functions.features import CACHE_BYTES
 from kernelgrad.functions.scaling import SCALINGS, UNITS, InputScaling
 from kernelgrad.kernels import Kernel, Matern, PrecomputedKernel, get_kernel
 from kernelgrad.losses import Loss, SquaredError
@@ -230,11 +229,9 @@ class BaseKernelEstimator(BaseRowsEstimator):
             )
 
     def _problem_options(self) -> dict[str, Any]:
-        limit = self.memory_limit
         return {
             "standardize": False if self._standardize == "auto" else self._standardize,
             "metric": self._given_metric,
-            "cache_bytes": CACHE_BYTES if limit is None else int(limit) // 4,
         }
 
     def _searched(self, search: Callable[[], Found], checks: dict[str, Check]) -> Found:
@@ -373,7 +370,8 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
             # one thread of BLAS, as no bit may depend on threads
             with single_threaded_blas(), at_most(pilot.study_tasks(self.memory_limit)):
                 # on the CPU, so that the same parameters are found for all devices
-                there = replace(posed.problem, device=CPU)
+                cpu = replace(posed.problem.resources, device=CPU)
+                there = replace(posed.problem, resources=cpu)
                 problem, found = self._study(wanted, rows, there, chosen[0], how.stream)
             if self.memory_limit is not None:
                 give_back()
@@ -400,7 +398,7 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
         """Return the problem with what was "auto" found, and the history of the search."""
         alpha = None if np.isnan(problem.alpha) else problem.alpha
         wanted = replace(wanted, alpha=alpha)
-        pool = pilot.draw_pool(rows, self._seed, problem.memory_limit)
+        pool = pilot.draw_pool(rows, self._seed, problem.resources.memory_limit)
         if not pool.varies:
             why = "the targets are constant" if len(pool.Y) >= 3 else "too few rows"
             alpha = pilot.FALLBACK_ALPHA if alpha is None else alpha

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kernelgrad.registry import lazy_names
 from kernelgrad.solvers.block_descent.solver import CachedBlockDescent as CachedBlockDescent
 from kernelgrad.solvers.contract import Problem as Problem
+from kernelgrad.solvers.contract import Resources as Resources
 from kernelgrad.solvers.contract import RowStore as RowStore
 from kernelgrad.solvers.contract import Solver as Solver
 from kernelgrad.solvers.contract import State as State

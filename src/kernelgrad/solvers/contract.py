@@ -35,6 +35,41 @@ _TRANSIENT, _SHAPE = "transient", "shape"  # keys of a field's metadata
 
 
 @dataclass(frozen=True)
+class Resources:
+    """What a fit may use: memory, time and a device.
+
+    Attributes
+    ----------
+    memory_limit : int or None
+        Bytes that rows, responses and kept kernel rows of an exact kernel may take together;
+        None means 1 GiB of kernel rows, from 256 columns on 4 GiB, and at most a sixth of the
+        system's memory.
+    copied_bytes : float
+        Bytes of the limit that rows take which the fit has read, made or copied.
+    cache_bytes : int
+        Bytes for frequencies kept between predictions.
+    deadline : Deadline
+        When the fit must end. Long steps may check it, and either end with what they have or
+        raise :class:`~kernelgrad.callbacks.TimeIsUp` while the state is as it was before.
+    progress : Progress
+        ``progress(done, total)`` reports the progress of a long step to the callbacks.
+    device : str
+        Where kernel values and features are computed, a name for `kernelgrad.compute.backend`.
+    """
+
+    memory_limit: int | None = None
+    copied_bytes: float = 0.0
+    cache_bytes: int = 64 * 2**20
+    deadline: Deadline = field(default=FOREVER, compare=False, repr=False)
+    progress: Progress = field(default=SILENT, compare=False, repr=False)
+    device: str = CPU
+
+    def limit(self, default: float) -> float:
+        """Return the memory limit in bytes, `default` where there is none."""
+        return default if self.memory_limit is None else self.memory_limit
+
+
+@dataclass(frozen=True)
 class Problem:
     """``min_f mean_i w_i loss(y_i, f(x_i)) + alpha/2 ||f||^2`` and how it may be solved.
 
@@ -56,33 +91,20 @@ class Problem:
         Weights of scaled columns, or a matrix for them.
     scaling : InputScaling or None
         The scaling of the rows, including the metric, if known before the first batch.
-    cache_bytes : int
-        Budget for frequencies kept between predictions.
-    memory_limit : int or None
-        Bytes that rows, responses and kept kernel rows of an exact kernel may take together;
-        None means 1 GiB of kernel rows, from 256 columns on 4 GiB, and at most a sixth of the
-        system's memory.
-    copied_bytes : float
-        Of the limit, what rows take that the fit has read, made or copied.
     fixed_rows : bool
         Whether every batch holds the same rows, so that a solver may keep their responses.
     n_rows, max_iter : int or None
         Rows of the training data and iterations that the fit may take, where they are known.
     kind_weights : (float, float) or None
         Sums of the weights of labelled and of unlabelled rows, where there are both.
-    deadline : Deadline
-        When the fit must end. Long steps may check it, and either end with what they have or
-        raise :class:`~kernelgrad.callbacks.TimeIsUp` while the state is as it was before.
-    progress : Progress
-        ``progress(done, total)`` reports the progress of a long step to the callbacks.
     keep_coefficients : bool
         False, with `fixed_rows`, when only responses are wanted: trackers then work, the
         expansion does not.
     posterior : bool
         Whether a posterior is wanted too: an exact solution then takes kernel values in float64
         and keeps its factorisation.
-    device : str
-        Where kernel values and features are computed, a name for `kernelgrad.compute.backend`.
+    resources : Resources
+        Memory, time and device of the fit.
     """
 
     loss: Loss
@@ -95,18 +117,13 @@ class Problem:
     standardize: bool | str = False
     metric: Float64Array | None = None
     scaling: InputScaling | None = None
-    cache_bytes: int = 64 * 2**20
-    memory_limit: int | None = None
-    copied_bytes: float = 0.0
     fixed_rows: bool = False
     keep_coefficients: bool = True
     n_rows: int | None = None
     max_iter: int | None = None
     kind_weights: tuple[float, float] | None = None
-    deadline: Deadline = field(default=FOREVER, compare=False, repr=False)
-    progress: Progress = field(default=SILENT, compare=False, repr=False)
     posterior: bool = False
-    device: str = CPU
+    resources: Resources = field(default=Resources(), repr=False)
 
 
 @dataclass(frozen=True)
@@ -166,7 +183,7 @@ def check_limit(solver: Solver[Any], problem: Problem, least: float) -> None:
 
     That is a memory limit that is a bound, or what is left of the machine's memory.
     """
-    limit, least = problem.memory_limit, least + problem.copied_bytes
+    limit, least = problem.resources.memory_limit, least + problem.resources.copied_bytes
     most = available_bytes() if limit is None else limit
     if least <= most or most < LEAST_LIMIT:
         return

@@ -110,11 +110,11 @@ class DirectSolve(RowsSolver[DirectState]):
         ridge, found = problem.alpha * n, None
         K = None
         if n > _SINGLE_ROWS and not (problem.posterior or small):
-            K = kernel_matrix(state.exact, rows, problem.deadline, np.float32)
+            K = kernel_matrix(state.exact, rows, problem.resources.deadline, np.float32)
             found = _solve(K, scale, ridge, y, problem.fit_intercept, single=True)
         if K is None or found is None:
             K = K.wide() if K is not None and _holds_both(problem, batch) else None
-            K = K or kernel_matrix(state.exact, rows, problem.deadline, wide=small)
+            K = K or kernel_matrix(state.exact, rows, problem.resources.deadline, wide=small)
             if n > _SINGLE_ROWS and small and not problem.posterior:
                 found = _solve(K, scale, ridge, y, problem.fit_intercept, single=True)
             ridges = _ridges(K, scale, ridge, state.exact.precise or small)

@@ -69,7 +69,7 @@ class DSGState(State):
     @classmethod
     def restore_parts(cls, problem: Problem, record: Record) -> dict[str, Any]:
         home = record.beside("stream")
-        stream = FeatureStream.restore(home, problem.cache_bytes)
+        stream = FeatureStream.restore(home, problem.resources.cache_bytes)
         intercept, shape = record.array("intercept", "C"), (stream.planes, "features", "C")
         it = Iterates.zeros(stream, intercept, momentum="v" in record, average="a" in record)
         for name, e in it.parts():
@@ -385,7 +385,7 @@ class DSG(Solver[DSGState]):
         momentum = min(bound, (t + 1.0) / (t + 4.0))
         gamma = self._step(problem, state)
         stream = it.x.stream
-        stream.device = problem.device  # a fit may go on elsewhere
+        stream.device = problem.resources.device  # a fit may go on elsewhere
         tracker: BlockTracker | None = None
         if problem.fixed_rows:
             tracker = state.memory.tracker(it, batch)

@@ -190,6 +190,8 @@ def build_stream(
     scaling, kernel = contract.fit_scaling(problem, batch)
     width = scaling.width(problem.n_features_in)
     size = block_size(kernel.feature_map(width, problem.seed, 1).planes)
-    stream = FeatureStream(kernel, width, problem.seed, size, scaling, problem.cache_bytes)
-    stream.device = problem.device
+    stream = FeatureStream(
+        kernel, width, problem.seed, size, scaling, problem.resources.cache_bytes
+    )
+    stream.device = problem.resources.device
     return stream

@@ -312,7 +312,7 @@ def _function(
         record.take(name, records.anything, None)
         return None
     part = record.part(name, C=problem.n_outputs, d=problem.n_features_in)
-    function = restored_expansion(part, problem.cache_bytes)
+    function = restored_expansion(part, problem.resources.cache_bytes)
     if _home(part, function, problem) != home:
         raise part.error("holds another kernel or scaling than the state")
     return function
@@ -485,7 +485,8 @@ def run(
     def within(part: float) -> None:
         callbacks.on_progress(begun + course.done + part, begun + max_iter)
 
-    problem = replace(problem, progress=Progress(within))
+    resources = replace(problem.resources, progress=Progress(within))
+    problem = replace(problem, resources=resources)
     rows_before = 0 if state is None else state.rows_seen
     start = clock()
     callbacks.on_begin(solver)
@@ -505,7 +506,7 @@ def run(
                 if state is None:
                     state = solver.init(problem, item[0])
                 if steps or fresh:  # a state that was released needs a step first
-                    problem.deadline.check()
+                    problem.resources.deadline.check()
                 batch, course.epoch = item
                 if validation is not None and tracker is None:
                     with nullcontext() if resumed is None else resumed.reading():
@@ -521,7 +522,7 @@ def run(
                     with resumed.reading():  # the same rows were good before
                         raise
                 whole = True
-                problem.progress.next_iteration()
+                problem.resources.progress.next_iteration()
                 steps += 1
                 course.done += 1
                 score: float | None = None
@@ -549,7 +550,9 @@ def run(
                     score_name=validation.name if validation else None,
                     rows_per_second=(state.rows_seen - rows_before) / max(seconds, 1e-9),
                     objective=info.objective,
-                    seconds_left=min(problem.deadline.left(), to_do * seconds / steps),
+                    seconds_left=min(
+                        problem.resources.deadline.left(), to_do * seconds / steps
+                    ),
                     memory_gb=None if memory is None else memory / 1e9,
                 )
                 for key in HISTORY_KEYS:

@@ -587,7 +587,7 @@ class NewtonCG(RowsSolver[NewtonState]):
         state.kernel_evaluations += K.size
         return NewtonDescent(
             K, problem.loss, batch.y, weight / weight.sum(), alphas, problem.fit_intercept,
-            problem.seed, problem.deadline,
+            problem.seed, problem.resources.deadline,
         )  # fmt: skip
 
     def step(self, problem: Problem, state: NewtonState, batch: TrainBatch) -> StepInfo:
@@ -609,7 +609,7 @@ class NewtonCG(RowsSolver[NewtonState]):
         for _ in range(8):  # where the curvature jumps, many lead not far
             at = state.descent.advance(at, self.tol)
             long = at.done.all() or at.length[~at.done].min() >= _SHORT
-            if long or problem.deadline.over:
+            if long or problem.resources.deadline.over:
                 break
         state.point = at
         state.coef = np.ascontiguousarray(at.a[0].T)

@@ -159,7 +159,7 @@ class Subproblem(DualAscent):
         super().__init__(state, rows, (HINGE_OR_TUBE, none), state.side, p)
         loss = semi_supervised(problem, solver.name)
         self.solver, self.state, self.seed = solver, state, problem.seed
-        self.deadline = problem.deadline
+        self.deadline = problem.resources.deadline
         self.n_solved = 0  # sub-problems that went through `solve`
         self.labels = batch.y
         self.known: AnyArray = np.asarray(batch.y.any(axis=1))

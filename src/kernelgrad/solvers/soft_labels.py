@@ -187,9 +187,13 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         rows = self._attach(problem, state, batch).rows
         if state.memory is None:
             size = 4 * batch.n_rows * len(state.centre)
-            limit = _STORE_BYTES if problem.memory_limit is None else problem.memory_limit
-            beside = problem.copied_bytes + 2 * rows.nbytes
-            keep = size + (0 if problem.memory_limit is None else beside) <= limit
+            limit = (
+                _STORE_BYTES
+                if problem.resources.memory_limit is None
+                else problem.resources.memory_limit
+            )
+            beside = problem.resources.copied_bytes + 2 * rows.nbytes
+            keep = size + (0 if problem.resources.memory_limit is None else beside) <= limit
             centres = rows.take(state.centre)
             state.memory = _Workspace(state.exact, rows, centres, [] if keep else None)
         return state.memory
@@ -251,7 +255,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
             )  # fmt: skip
             inner = solver.init(one, part)
             for _ in range(_SUPERVISED_BLOCKS):
-                if solver.step(one, inner, part).converged or problem.deadline.over:
+                if solver.step(one, inner, part).converged or problem.resources.deadline.over:
                     break
             it = inner.iterate
             bias = it.first_bias if it.is_poor else it.result_bias
@@ -283,7 +287,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         base = self._round_weights(problem, state, weight, 0)
         total = np.zeros((M, M))
         for i in range(-(-memory.n // _TILE)):
-            problem.deadline.check()
+            problem.resources.deadline.check()
             # in float64: sums of so many rows would lose the small eigenvalues in float32
             root = np.sqrt(base[i * _TILE : (i + 1) * _TILE])
             total += linalg.gram(memory.tile(i) * root[:, None])
@@ -324,7 +328,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         supervised = state.supervised.transpose(1, 0, 2).reshape(-1, lanes * C)
         labelled = memory.rows.take(state.labelled)
         for i in range(-(-memory.n // _TILE)):
-            problem.deadline.check()
+            problem.resources.deadline.check()
             start, stop = i * _TILE, min(memory.n, (i + 1) * _TILE)
             K = memory.tile(i)
             f = np.zeros((stop - start, lanes * C))

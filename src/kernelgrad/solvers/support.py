@@ -343,7 +343,7 @@ def check_matrix(
 
 def matrix_limit(problem: Problem, most: float) -> float:
     """Return the memory limit, or `most` and no more than is free."""
-    given = problem.memory_limit
+    given = problem.resources.memory_limit
     return min(most, available_bytes()) if given is None else float(given)
 
 
@@ -373,7 +373,7 @@ def exact_kernel(problem: Problem, batch: TrainBatch) -> ExactKernel:
         wide=kernel.needs_wide(scaling.apply(batch.X[::every])),
         precise=problem.posterior,
     )
-    exact.device = problem.device
+    exact.device = problem.resources.device
     return exact
 
 
@@ -384,10 +384,10 @@ def build_exact(problem: Problem, batch: TrainBatch) -> tuple[ExactKernel, Exact
 
 def kernel_rows(problem: Problem, exact: ExactKernel, rows: ExactRows) -> KernelRows:
     """Return the rows with a cache for what the memory limit leaves of them."""
-    if problem.memory_limit is None:
+    if problem.resources.memory_limit is None:
         most = MOST_CACHE if problem.n_features_in >= DEAR_COLUMNS else CHEAP_CACHE
         return KernelRows(exact, rows, min(most, system_bytes() // CACHE_PART))
     # rows as given and as prepared; current and mean responses, coefficients, work arrays
     work = _WORK_BYTES + _WORK_ARRAYS * 8 * rows.n_rows * problem.n_outputs
-    work += 2 * rows.nbytes + int(problem.copied_bytes)
-    return KernelRows(exact, rows, max(0, problem.memory_limit - work))
+    work += 2 * rows.nbytes + int(problem.resources.copied_bytes)
+    return KernelRows(exact, rows, max(0, problem.resources.memory_limit - work))

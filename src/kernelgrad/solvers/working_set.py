@@ -444,7 +444,7 @@ class WorkingSet(RowsSolver[WorkingSetState]):
             for dual, f in zip(duals, state.responses, strict=True)
         ])  # fmt: skip
         order = draws(problem.seed, _TAG).permutation(batch.n_rows)
-        state.violation = self._descend(state, duals, tol, order, problem.deadline)
+        state.violation = self._descend(state, duals, tol, order, problem.resources.deadline)
         objective = gap = loss = 0.0
         for c, dual in enumerate(duals):
             beta, f = state.coef[:, c], state.responses[c]

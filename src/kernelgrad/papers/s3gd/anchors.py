@@ -201,7 +201,11 @@ def check_points(
 ) -> None:
     """Raise CapabilityError where points of all columns would need too much memory."""
     needed = 8.0 * (_POINTS + more) * n_points * n_columns
-    limit = _PRODUCT_BYTES if problem.memory_limit is None else problem.memory_limit
+    limit = (
+        _PRODUCT_BYTES
+        if problem.resources.memory_limit is None
+        else problem.resources.memory_limit
+    )
     if needed > limit:
         raise CapabilityError(
             f"solver {solver!r} needs {needed:.3g} bytes for {n_points} clusters of "

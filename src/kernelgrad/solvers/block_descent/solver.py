@@ -319,7 +319,7 @@ class CachedBlockDescent(Solver[CachedState]):
         C, n, loss = problem.n_outputs, batch.n_rows, problem.loss
         home: Home | None = state.exact if state.exact is not None else state.stream
         assert home is not None
-        home.device = problem.device  # a fit may go on elsewhere
+        home.device = problem.resources.device  # a fit may go on elsewhere
         recipe = Recipe(home, loss, state.offset, n)
         team = self._team(problem, recipe, batch, rows)
         facts = team.facts
@@ -358,7 +358,7 @@ class CachedBlockDescent(Solver[CachedState]):
     def _team(self, problem: Problem, recipe: Recipe, batch: Rows, rows: Any) -> Team:
         n = batch.n_rows
         starts = range(0, n, SHARD)
-        progress = problem.progress
+        progress = problem.resources.progress
         if isinstance(batch, TrainBatch):
             if rows is None:
                 numbered = (batch.rows,) if self.blocks == "support" else ()
@@ -376,7 +376,11 @@ class CachedBlockDescent(Solver[CachedState]):
         if batch.team is not None:
             team: Team = batch.team(recipe, progress)
             return team
-        limit = 0.25 * system_bytes() if problem.memory_limit is None else problem.memory_limit
+        limit = (
+            0.25 * system_bytes()
+            if problem.resources.memory_limit is None
+            else problem.resources.memory_limit
+        )
         # a small limit is for the arrays alone, one that is a bound for all there is
         size = 4.0 * n * problem.n_features_in
         least = self.least_bytes(problem, n, size, stays=True)
@@ -394,12 +398,16 @@ class CachedBlockDescent(Solver[CachedState]):
         """Allocate memory in the shards for the values of a block, if there is enough."""
         shards = getattr(memory.team, "shards", [])
         n, M = memory.objective.n, memory.max_width
-        limit = STORE_BYTES if problem.memory_limit is None else problem.memory_limit
+        limit = (
+            STORE_BYTES
+            if problem.resources.memory_limit is None
+            else problem.resources.memory_limit
+        )
         fixed = 0
-        if problem.memory_limit is not None:
+        if problem.resources.memory_limit is not None:
             row_bytes = sum(shard.nbytes for shard in shards)
             fixed = 2 * row_bytes + 64 * 2**20 + 72 * n * problem.n_outputs
-            fixed += int(problem.copied_bytes)
+            fixed += int(problem.resources.copied_bytes)
         if 4 * n * M + fixed > limit or any(shard.store is not None for shard in shards):
             return
         if shards:

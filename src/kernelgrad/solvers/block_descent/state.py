@@ -94,7 +94,7 @@ class CachedState(State):
         if record.take("kind", one_of(_KINDS)) == _KINDS[0]:
             exact = ExactKernel.restore(home, scaling)
         else:
-            stream = FeatureStream.restore(home, problem.cache_bytes, scaling)
+            stream = FeatureStream.restore(home, problem.resources.cache_bytes, scaling)
         scaling.close()
         home.close()
         iterate, features = record.part("0"), None

@@ -73,7 +73,11 @@ class SCV(base.StochasticSolver[SCVState]):
             len(np.unique(batch.y, axis=0)) if "classification" in problem.loss.tasks else 1
         )
         needed = 8 * classes * problem.n_features_in**2
-        limit = _MOMENT_BYTES if problem.memory_limit is None else problem.memory_limit
+        limit = (
+            _MOMENT_BYTES
+            if problem.resources.memory_limit is None
+            else problem.resources.memory_limit
+        )
         if needed > limit:
             raise CapabilityError(
                 f"solver 'scv' keeps the covariances of {classes} classes in "
