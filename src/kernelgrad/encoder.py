@@ -113,18 +113,18 @@ class Encoder:
             if self.has_gaps.any():
                 marks = missing.take(np.flatnonzero(self.has_gaps), axis=1)
                 blocks.append(marks.astype(numbers.dtype))
-            for place, varies in zip(self.dates, self.parts, strict=True):
+            for date, varies in zip(self.dates, self.parts, strict=True):
                 if varies.any():
-                    parts = _parts(xp, filled.take([place], axis=1))
+                    parts = _parts(xp, filled.take([date], axis=1))
                     blocks += [part for part, vary in zip(parts, varies, strict=True) if vary]
         for j in self.few:
             indicators = xp.equal(levels[j], np.arange(self.n_levels[j]))
             blocks.append(indicators.astype(np.float64))
         ends = np.cumsum(self.n_levels[self.many])
         for means, mean in zip(self.means, self.mean, strict=True):
-            for j, known in zip(self.many, np.split(means, ends[:-1]), strict=True):
+            for j, own in zip(self.many, np.split(means, ends[:-1]), strict=True):
                 codes = levels[j].astype(np.int64)  # -1 is the last entry
-                blocks.append(xp.take(np.append(known, mean), codes))
+                blocks.append(xp.take(np.append(own, mean), codes))
         return blocks
 
     def a_row(self) -> AnyArray:

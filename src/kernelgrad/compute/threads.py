@@ -193,7 +193,7 @@ def sum_over_tiles(
             r0 = (first + i) * step
             task(r0, min(n_rows, r0 + step), parts[i])
 
-        some = parts[: n_tiles - first]
-        parallel_for(len(some), one)
-        for part in some:
+        used = parts[: n_tiles - first]
+        parallel_for(len(used), one)
+        for part in used:
             out += part
