@@ -22,7 +22,7 @@ from kernelgrad.types import AnyArray
 INDEX = "Unnamed: 0"
 """What the first column of a CSV file is called where it has no name, as in pandas."""
 
-_ROW_LABELS = re.compile(rf"{INDEX}|__index_level_\d+__")  # as pandas writes them
+_ROW_LABELS = re.compile(rf"{INDEX}|__index_level_\d+__")  # names that pandas writes
 _TEXTS = ("string", "large_string", "string_view")
 _READ_ROWS = 65536
 _DECODED = 6.0  # memory per byte of a row group, with pages, dictionaries and Arrow's buffers
@@ -121,13 +121,12 @@ class ColumnSource(FileSource):
                 "drop fewer of them."
             )
         if labels:
-            warnings.warn(
+            message = (
                 f"{path}: column {labels[0]!r} is left out, as it seems to be the index of a "
                 "pandas frame; write the file with index=False, or rename the column if it is "
-                "a feature.",
-                UserWarning,
-                stacklevel=3,
+                "a feature."
             )
+            warnings.warn(message, UserWarning, stacklevel=3)
         return features
 
     @property
@@ -163,9 +162,8 @@ class ColumnSource(FileSource):
         example = next((value for value in values if not is_number(value)), None)
         what, remedy = "weight", "correct it or choose another weight column."
         if name != self._weight:
-            what = "feature"
-            remedy = "open the file with as_frame=True, so that estimators encode it, or drop "
-            remedy += f"it (drop={[name]!r})."
+            what, remedy = "feature", "open the file with as_frame=True, so that estimators "
+            remedy += f"encode it, or drop it (drop={[name]!r})."
         return DataError(
             f"{self._path}: {what} column {name!r} is not numeric, for example {example!r}; "
             f"{remedy}"
@@ -196,16 +194,16 @@ class ColumnSource(FileSource):
         w = np.empty(n) if self._weight is not None else None
         at = 0
         for table in tables:
-            rows = slice(at, at + table.num_rows)
+            rows, row = slice(at, at + table.num_rows), first_row + at
             if X is None:
                 frames.append(table.select(self.feature_names))
             else:
                 for j, name in enumerate(self.feature_names):
-                    X[rows, j] = self._values(table, name, first_row + at)
+                    X[rows, j] = self._values(table, name, row)
             if self._target is not None:
-                ys.append(self._labels(table, first_row + at))
+                ys.append(self._labels(table, row))
             if w is not None:
-                w[rows] = self._values(table, self._weight, first_row + at)
+                w[rows] = self._values(table, self._weight, row)
             at += table.num_rows
         features = stack_rows(frames) if X is None else X
         return Batch(features, np.concatenate(ys) if ys else None, w, numbers(first_row, n))
@@ -266,9 +264,9 @@ class ParquetSource(ColumnSource):
         table_of = import_pyarrow().Table.from_batches
         from pyarrow import parquet
 
-        # 64 KiB of a column at a time, not the whole row group
-        options = {"buffer_size": 1 << 16, "pre_buffer": False}
-        options |= {"page_checksum_verification": True}  # if the file has checksums
+        # 64 KiB of a column at a time, not the whole row group; checksums, if there are some
+        options: dict[str, Any] = {"buffer_size": 1 << 16, "pre_buffer": False}
+        options["page_checksum_verification"] = True
         with (
             decoding(self._path, "cannot be decoded", "it is damaged, write it again"),
             parquet.ParquetFile(self._path, metadata=self._metadata, **options) as stream,
