@@ -126,7 +126,7 @@ def test_a_bar_moves_inside_long_iterations_and_never_back():
     file.seek(0)
     bar.on_begin(None)
     bar.on_progress(7.5, 10)
-    bar.on_iteration(event(8))  # of a continued fit, whose speed counts one iteration
+    bar.on_iteration(event(8))  # a continued fit: its speed counts one iteration
     bar.on_end("done")
     assert " 8/10" in file.getvalue().split("\r")[-1]
 
@@ -144,7 +144,7 @@ def test_progress_estimates_the_fraction_from_the_passes_before():
 
     passes = [(1, 4), (4, 4), (2, 4), (9, 4)]  # two
     assert iteration(*passes) == [1 - 0.5**seen for seen in (0.25, 1.0, 1.5, 2.0)]
-    assert iteration(*passes) == [0.125, 0.5, 0.75, 1.0]  # as many are expected
+    assert iteration(*passes) == [0.125, 0.5, 0.75, 1.0]  # two passes are expected
     more = iteration(*passes, (0, 4), (2, 4))
     assert more[:4] == [0.125, 0.5, 0.75, 1.0]
     assert more[5] == 1 - 0.5**2.5

@@ -112,14 +112,14 @@ def test_without_a_folder_to_write_loops_are_kept_in_a_temporary_one(tmp_path):
     """
     where = {"HOME": "/dev/null", "TMPDIR": str(temporary), "PYTHONPATH": str(package.parent)}
     where |= {"XDG_CACHE_HOME": "/dev/null"}
-    (loops, folder), told = run(code, **where)
+    (loops, folder), stderr = run(code, **where)
     assert loops > 0
     assert Path(folder).parent == temporary
-    assert told.count("UserWarning") == 1
-    assert folder in told
-    assert "NUMBA_CACHE_DIR" in told
+    assert stderr.count("UserWarning") == 1
+    assert folder in stderr
+    assert "NUMBA_CACHE_DIR" in stderr
     assert run(code, **where)[0] == [0, folder]  # the next process finds them
-    Path(folder).chmod(0o777)  # where others could put what we would run
+    Path(folder).chmod(0o777)  # others could put there what we would run
     assert run(code, **where)[0][1] != folder
 
 
@@ -176,7 +176,7 @@ def test_damaged_loops_are_compiled_again(double):
 
 @pytest.mark.slow
 def test_after_a_warm_up_default_fits_compile_nothing():
-    found, _ = run(
+    result, _ = run(
         """
         import gc, json, warnings
         import numpy as np
@@ -212,7 +212,7 @@ def test_after_a_warm_up_default_fits_compile_nothing():
         print(json.dumps([len(before), sorted(loops() - before)]))
         """
     )
-    n_loops, new = found
+    n_loops, new = result
     assert n_loops > 20
     assert new == []
 

@@ -131,7 +131,7 @@ def _batches(
         epoch, skip = epoch + 1, 0
 
 
-def _kept(low: int, high: int, excluded: IntArray) -> IntArray:
+def _included(low: int, high: int, excluded: IntArray) -> IntArray:
     rows = base.numbers(low, high - low)
     i, j = np.searchsorted(excluded, (low, high))
     return np.delete(rows, excluded[i:j] - low) if j > i else rows
@@ -143,7 +143,7 @@ def _plan(
     """Plan the contents of every buffer of an epoch, without reading any row."""
     rng = draws(seed, epoch, 0)
     if source.in_memory:
-        rows = _kept(0, source.n_rows, excluded)
+        rows = _included(0, source.n_rows, excluded)
         yield _Buffer(rows[:0], [], rows, rng.permutation(len(rows)))
         return
     pages = _page_order(source, max(1, buffer_rows // 16), rng)
@@ -151,7 +151,7 @@ def _plan(
     taken: list[tuple[int, int]] = []
     parts, n_held, stream = [carried], 0, 1
     for low, high in [*pages, (0, 0)]:
-        rows = _kept(low, high, excluded)
+        rows = _included(low, high, excluded)
         full = n_held >= size and n_held + len(rows) > buffer_rows
         if taken and (full or high == 0):
             together = np.concatenate(parts)
