@@ -152,15 +152,11 @@ class DaskTeam:
     """
 
     def __init__(
-        self,
-        engine: DaskEngine,
-        makers: Sequence[Any],
-        changes: frozenset[str],
-        labels: Sequence[str],
-        progress: Callable[[int, int], None] | None = None,
+        self, engine: DaskEngine, makers: Sequence[Any], changes: frozenset[str],
+        labels: Sequence[str], progress: Callable[[int, int], None] | None = None,
         summed: frozenset[str] = frozenset(),
         condensed: Mapping[str, Callable[..., list[Any]]] = MappingProxyType({}),
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._client, self._retries = engine.resolved(), engine.retries
         self._makers, self._changes, self._labels = list(makers), changes, list(labels)
         self._progress, self._summed, self._condensed = progress, summed, condensed

@@ -24,6 +24,7 @@ import numba
 from numba import config
 from numba.core import event
 from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
+from numba.extending import overload as overload
 
 _DIGEST = sha256().digest_size
 

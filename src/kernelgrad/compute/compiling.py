@@ -22,12 +22,7 @@ _preparations: list[Callable[[], Any]] = []
 class Loop:
     """A function that numba compiles when Python or another loop first calls it.
 
-    Attributes
-    ----------
-    py_func : callable
-        The function itself, as for numba's dispatchers.
-    options : dict of str to object
-        Options of ``numba.njit``.
+    Like numba's dispatchers it holds the function itself as `py_func`.
     """
 
     def __init__(self, py_func: Callable[..., Any], cache: bool, options: dict[str, Any]):
@@ -58,14 +53,9 @@ class Loop:
 
 
 def njit(*, cache: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Loop]:
-    """Return the decorator that makes a function a :class:`Loop`.
+    """Return the decorator that makes a :class:`Loop`, by options of ``numba.njit``.
 
-    Parameters
-    ----------
-    cache : bool, default=False
-        Whether to keep the compiled loop on disk.
-    **options : object
-        Options of ``numba.njit``.
+    With `cache` the compiled loop is kept on disk.
     """
     return lambda function: Loop(function, cache, options)
 
@@ -79,12 +69,8 @@ def overload(function: Callable[..., Any], **options: Any) -> Callable[[Function
     """Return numba's ``overload`` decorator, which takes effect before the next loop runs."""
 
     def register(choose: Function) -> Function:
-        def prepare() -> None:
-            from numba import extending
-
-            extending.overload(function, strict=False, **options)(choose)
-
-        before_loops(prepare)
+        options["strict"] = False
+        before_loops(lambda: _import_caching().overload(function, **options)(choose))
         return choose
 
     return register

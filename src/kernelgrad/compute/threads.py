@@ -46,17 +46,14 @@ def _wanted_threads() -> int:
     if _requested is not None:
         return _requested
     env = os.environ.get("KERNELGRAD_NUM_THREADS")
-    if env is not None:
-        try:
-            return check_int(int(env), "KERNELGRAD_NUM_THREADS", low=1)
-        except ValueError as error:
-            raise ValueError(
-                f"KERNELGRAD_NUM_THREADS must be a positive integer, got {env!r}."
-            ) from error
+    if env is None:
+        has_affinity = hasattr(os, "sched_getaffinity")  # on Linux
+        return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on Linux
-        return os.cpu_count() or 1
+        return check_int(int(env), "KERNELGRAD_NUM_THREADS", low=1)
+    except ValueError as error:
+        message = f"KERNELGRAD_NUM_THREADS must be a positive integer, got {env!r}."
+        raise ValueError(message) from error
 
 
 def set_num_threads(n_threads: int | None) -> None:

@@ -49,16 +49,11 @@ class ColumnSource(FileSource):
     _dtype: np.dtype[Any] = np.dtype(np.float32)  # the least one of features
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        target: str | None = None,
-        weight: str | None = None,
-        drop: Sequence[str] = (),
-        feature_names: Sequence[str] | None = None,
-        as_frame: bool = False,
+        self, path: str | os.PathLike[str], *, target: str | None = None,
+        weight: str | None = None, drop: Sequence[str] = (),
+        feature_names: Sequence[str] | None = None, as_frame: bool = False,
         keys: Mapping[str, tuple[Any, Any]] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         pa = import_pyarrow()
         super().__init__(Path(path))
         self.as_frame = as_frame

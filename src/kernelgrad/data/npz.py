@@ -23,12 +23,9 @@ _CSR_PARTS = ("data", "indices", "indptr", "shape")
 
 
 def open_npz(
-    path: str | os.PathLike[str],
-    target_key: str | None = None,
-    data_key: str = "X",
-    *,
+    path: str | os.PathLike[str], target_key: str | None = None, data_key: str = "X", *,
     weight_key: str | None = None,
-) -> ArraySource:
+) -> ArraySource:  # fmt: skip
     """Open an `.npz` archive.
 
     An uncompressed dense array (as `numpy.savez` writes it) is memory-mapped; compressed and
@@ -66,11 +63,9 @@ def open_npz(
 
 
 def open_npy(
-    path: str | os.PathLike[str],
-    target: str | os.PathLike[str] | None = None,
-    *,
+    path: str | os.PathLike[str], target: str | os.PathLike[str] | None = None, *,
     weight: str | os.PathLike[str] | None = None,
-) -> ArraySource:
+) -> ArraySource:  # fmt: skip
     """Open an `.npy` array (n, d) as a memory map, with targets and weights from other files.
 
     Parameters

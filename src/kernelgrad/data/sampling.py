@@ -41,15 +41,10 @@ class _Buffer(NamedTuple):
 
 
 def sample_batches(
-    source: BatchSource,
-    batch_size: int,
-    *,
-    seed: int,
-    start: int = 0,
-    exclude: IntArray | None = None,
-    buffer_rows: int = BUFFER_ROWS,
+    source: BatchSource, batch_size: int, *, seed: int, start: int = 0,
+    exclude: IntArray | None = None, buffer_rows: int = BUFFER_ROWS,
     max_epochs: int | None = None,
-) -> Iterator[EpochBatch]:
+) -> Iterator[EpochBatch]:  # fmt: skip
     """Yield random batches, each row at most once per epoch.
 
     The sequence depends only on the data, `seed`, `batch_size`, `exclude` and `buffer_rows`.
@@ -98,13 +93,9 @@ def sample_batches(
 
 
 def _batches(
-    source: BatchSource,
-    plan: Callable[[int], Iterator[_Buffer]],
-    size: int,
-    per_epoch: int,
-    start: int,
-    max_epochs: int | None,
-) -> Iterator[EpochBatch]:
+    source: BatchSource, plan: Callable[[int], Iterator[_Buffer]], size: int, per_epoch: int,
+    start: int, max_epochs: int | None,
+) -> Iterator[EpochBatch]:  # fmt: skip
     """Yield the batches from `start` on, given the plan of every epoch."""
     epoch, skip = divmod(start, per_epoch)
     while max_epochs is None or epoch < max_epochs:
@@ -225,13 +216,9 @@ def _fill(source: BatchSource, buffer: _Buffer, left: Batch | None) -> Batch:
 
 
 def split_rows(
-    source: BatchSource | int,
-    fraction: float,
-    *,
-    seed: int,
-    stratify: AnyArray | None = None,
-    max_rows: int | None = None,
-) -> IntArray:
+    source: BatchSource | int, fraction: float, *, seed: int,
+    stratify: AnyArray | None = None, max_rows: int | None = None,
+) -> IntArray:  # fmt: skip
     """Choose validation rows at random: increasing numbers, at least one and not all.
 
     Parameters
