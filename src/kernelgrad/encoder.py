@@ -150,7 +150,6 @@ class Encoder:
 
     @property
     def groups(self) -> IntArray:
-        """The number of the column of the table that each encoded column comes from."""
         return self._layout[0]
 
     @property

@@ -97,7 +97,6 @@ def number_or_rule(
 
 
 def boolean(*, default: Any, words: Iterable[Any] = (), kw_only: bool = True) -> Any:
-    """Return a field for bools, or one of `words`."""
     return _field(default, check_bool, words, kw_only, (_STRANGE, 2))
 
 

@@ -110,8 +110,6 @@ class Column:
 
 
 class Table(Encoder):
-    """A table as seen in training, and its encoding."""
-
     def __init__(self, columns: Sequence[Column]) -> None:
         super().__init__([c.kind for c in columns], [len(c.levels) for c in columns])
         self.columns = tuple(columns)
@@ -156,7 +154,6 @@ class Table(Encoder):
 
     @classmethod
     def restore(cls, columns: Any, record: Record, d: int) -> Table:
-        """Return the table of `d` columns that :meth:`describe` was called on."""
         table = cls([Column(name, kind, tuple(levels)) for name, kind, levels in columns])
         for column in table.columns:
             levels = column.levels
@@ -208,7 +205,6 @@ def _strange(name: str, example: Any) -> DataError:
 
 
 def _kind(column: Any, name: str, categorical: bool | None) -> str:
-    """Return what a training column holds; `categorical` is what the user said of it."""
     if categorical:
         return "level"
     kind = _natural_kind(column, name)

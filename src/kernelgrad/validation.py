@@ -47,7 +47,6 @@ def check_real(
 
 
 def check_bool(value: Any, name: str) -> bool:
-    """Return `value` as a bool, or raise naming the value."""
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be True or False, got {value!r}.")
     return bool(value)

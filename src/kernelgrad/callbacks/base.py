@@ -78,7 +78,6 @@ class Progress:
         self._listener(seen / self._expected if is_expected else 1.0 - 0.5**seen)
 
     def next_iteration(self) -> None:
-        """Record the end of an iteration."""
         self._expected = self._passes + (self._part > 0)
         self._passes, self._part = 0, 0.0
 

@@ -77,7 +77,6 @@ class CallbackList(Callback):
             callback.on_progress(iteration, max_iter)
 
     def on_iteration(self, event: FitEvent) -> bool:
-        """Call every callback; return True if any asked to stop."""
         return any([callback.on_iteration(event) for callback in self.callbacks])
 
     def on_state(self, describe: Callable[[], Contents], status: str | None = None) -> None:

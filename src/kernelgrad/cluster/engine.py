@@ -99,7 +99,6 @@ class DaskEngine:
 
 
 def current_engine() -> DaskEngine | None:
-    """Return an engine for the current client, or None."""
     import sys
 
     if "distributed" not in sys.modules:
@@ -324,7 +323,6 @@ class DaskTeam:
             raise _LostError("All workers were lost.")
 
     def _fail(self, error: BaseException, bundle: int) -> None:
-        """Raise the error of a bundle as one that tells the user what to do."""
         if isinstance(error, KernelGradError):
             raise error
         if isinstance(error, _PieceError):
@@ -396,7 +394,6 @@ def _changed(bundle: _Bundle, start: int, method: str, args: Any, more: Any) -> 
 
 
 def _with(bundle: _Bundle, more: Any) -> Any:
-    """Return pairs of pieces and their arguments."""
     return zip(bundle.pieces, len(bundle.pieces) * [()] if more is None else more, strict=True)
 
 

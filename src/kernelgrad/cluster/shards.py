@@ -59,14 +59,11 @@ class HeldRows(StoredRows):
         return team
 
     def _fits(self) -> bool:
-        """Whether the rows fit into the memory of the workers."""
         memory = self._engine.memory()
         return 2.0 * rows_nbytes(self._rows.source) <= _ROWS_SHARE * memory
 
 
 class ShardTeam(DaskTeam):
-    """The shards of block descent on workers."""
-
     starts: Any
     facts: list[Any]
 

@@ -90,7 +90,6 @@ class DaskSource(BatchSource):
         self._w = columns[-1] if self.has_weight else None
 
     def _cut(self, collections: list[Any]) -> list[_Column]:
-        """Return the partitions of collections, after computing all unknown lengths at once."""
         import dask
 
         columns, unknown = [], []
@@ -149,7 +148,6 @@ class DaskSource(BatchSource):
         return dask.delayed(_batch)(*pieces, start, self.feature_names)
 
     def label(self, start: int, stop: int) -> str:
-        """Return a description of the partitions that hold these rows."""
         first, last = self._X.span(start, stop)
         numbers = f"partition {first}" if first == last else f"partitions {first} to {last}"
         return f"{numbers} (rows {start} to {stop - 1})"
@@ -186,7 +184,6 @@ class DaskSource(BatchSource):
                 start += len(y)
 
     def summarize_target(self) -> TargetSummary:
-        """Return the kind, the classes and the counts of the target, counted by the workers."""
         import dask
 
         if self._summary is None:
@@ -201,7 +198,6 @@ class DaskSource(BatchSource):
         return self._summary
 
     def map_chunks(self, function: Callable[[Batch], Any]) -> Iterator[Any]:
-        """Yield the results of a function for each partition, computed by the workers."""
         import dask
 
         delayed = dask.delayed(function)  # sent once

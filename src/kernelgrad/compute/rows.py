@@ -39,8 +39,6 @@ class Dense(NamedTuple):
 
 
 class Csr(NamedTuple):
-    """Rows of a CSR matrix."""
-
     data: AnyArray
     indices: AnyArray
     indptr: AnyArray
@@ -96,7 +94,6 @@ def _csr_entries(rows: Any, i: int) -> Any:
 
 
 def _dense_column(rows: Any, q: int) -> Any:
-    """Return the column of entry q."""
     return q
 
 
@@ -105,7 +102,6 @@ def _csr_column(rows: Any, q: int) -> Any:
 
 
 def _dense_entry(rows: Any, i: int, q: int) -> Any:
-    """Return entry q of row i."""
     return rows.values[i, q]
 
 

@@ -153,7 +153,6 @@ class ArraySource(BatchSource):
 
     @classmethod
     def of_files(cls, paths: Sequence[Path], *arrays: Any) -> ArraySource:
-        """Return the source of arrays that were read from files."""
         with within(*paths):
             source = cls(*arrays)
         source._stamps = tuple(Stamp.of(path) for path in paths)

@@ -116,7 +116,6 @@ class BatchSource(ABC):
         return digest.digest()
 
     def _like(self, source: BatchSource) -> None:
-        """Copy the attributes of another source with the same columns."""
         names = "n_rows n_features feature_names is_sparse has_target has_weight as_frame"
         for name in names.split():
             setattr(self, name, getattr(source, name))
@@ -234,7 +233,6 @@ class Counts(NamedTuple):
 
 
 def count_targets(parts: Iterable[AnyArray]) -> Counts:
-    """Count targets that come in pieces."""
     total = Counts(0, frozenset(), Counter())
     for y in parts:
         values = None
@@ -298,7 +296,6 @@ def check_range(start: int, stop: int, n_rows: int) -> tuple[int, int]:
 
 
 def index_batch(batch: Batch, index: IntArray | slice) -> Batch:
-    """Return the rows of a batch at the given positions."""
     X: Any = batch.X
     if not is_frame(X):
         X = X[index]
@@ -311,7 +308,6 @@ def index_batch(batch: Batch, index: IntArray | slice) -> Batch:
 
 
 def concat_batches(parts: Sequence[Batch]) -> Batch:
-    """Concatenate at least one batch in the given order."""
     if len(parts) == 1:
         return parts[0]
     X, *others = zip(*parts, strict=True)
@@ -374,7 +370,6 @@ def checked_targets(y: AnyArray, first_row: int) -> AnyArray:
 
 
 def numbers(first_row: int, n: int) -> IntArray:
-    """Return the numbers of `n` rows from `first_row` on."""
     return np.arange(first_row, first_row + n, dtype=np.int64)
 
 
@@ -398,7 +393,6 @@ def missing_targets(y: AnyArray) -> AnyArray:
 
 
 def all_finite(values: AnyArray) -> bool:
-    """Return whether all numbers are finite."""
     if values.dtype.kind != "f":
         return True
     with np.errstate(all="ignore"):  # a finite sum proves that every term is finite

@@ -151,7 +151,6 @@ class ColumnSource(FileSource):
         self._arrow_types = {name: types[name] for name in shared}
 
     def _text_column(self, name: str) -> DataError:
-        """Return the error for a feature or weight that is not a number."""
         tables = self._tables(0, [name])
         values = (str(v) for t in tables for v in t.column(name).to_pylist() if v is not None)
         example = next((value for value in values if not is_number(value)), None)
@@ -166,7 +165,6 @@ class ColumnSource(FileSource):
 
     @classmethod
     def agree(cls, parts: Sequence[Any]) -> None:
-        """Make the sources of several files return the same types."""
         first = parts[0]
         dtype = np.result_type(*(part._dtype for part in parts))
         types = dict(first._arrow_types)
@@ -208,7 +206,6 @@ class ColumnSource(FileSource):
         return y if y.dtype.kind in "biuf" else y.astype(object)
 
     def _values(self, table: Any, name: str | None, first_row: int) -> AnyArray:
-        """Return a column after checking that no value is missing."""
         column = table.column(name)
         if column.null_count:
             row = first_row + int(np.argmax(np.asarray(column.is_null())))

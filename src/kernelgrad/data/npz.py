@@ -85,7 +85,6 @@ def _keys(archive: zipfile.ZipFile) -> list[str]:
 
 
 def _member(archive: zipfile.ZipFile, key: str, path: Path, mapped: bool = False) -> AnyArray:
-    """Return an array after verifying the checksum in the archive."""
     info = archive.getinfo(f"{key}.npy")
     remedy = "object arrays are not accepted, save strings with astype(str)"
     with decoding(path, f"has an array {key!r} that cannot be read", remedy):

@@ -96,7 +96,6 @@ def _batches(
     source: BatchSource, plan: Callable[[int], Iterator[_Buffer]], size: int, per_epoch: int,
     start: int, max_epochs: int | None,
 ) -> Iterator[EpochBatch]:  # fmt: skip
-    """Yield the batches from `start` on, given the plan of every epoch."""
     epoch, skip = divmod(start, per_epoch)
     while max_epochs is None or epoch < max_epochs:
         done = 0
@@ -188,7 +187,6 @@ def _page_order(
 
 
 def _fill(source: BatchSource, buffer: _Buffer, left: Batch | None) -> Batch:
-    """Read the rows of a buffer, in the order of `buffer.rows`."""
 
     def pieces() -> Iterator[Batch]:
         if len(buffer.carried):  # read only when a resumed run begins

@@ -225,13 +225,11 @@ def _copies(path: Path) -> list[Path]:
 
 
 def _scratch() -> Path:
-    """Return the temporary folder of this user's converted files."""
     user = os.getuid() if hasattr(os, "getuid") else 0
     return Path(tempfile.gettempdir()) / f"kernelgrad-converted-{user}"
 
 
 def _make_private(folder: Path) -> None:
-    """Make a folder that only this user can read and write."""
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     state = folder.lstat()
