@@ -73,7 +73,7 @@ def _require(condition: Any, what: str, *told: Any) -> None:
         raise error
 
 
-def _judge(model: Any, found: float, least: float, scale: float, what: str) -> str:
+def judge(model: Any, found: float, least: float, scale: float, what: str) -> str:
     """Compare an objective with its least value and with what the model claims of it."""
     history = model.history_
     claim, gap = history["objective"][-1], history["duality_gap"][-1]
@@ -134,7 +134,7 @@ def kernel_objective(rng: Generator) -> str:
             least = sum(bound(name, K, Y[:, c], p, alpha, bias) for c in range(Y.shape[1]))
     except (AssertionError, np.linalg.LinAlgError):
         return "other"  # the reference gives up
-    return _judge(model, found, least, scale, what)
+    return judge(model, found, least, scale, what)
 
 
 def linear_objective(rng: Generator) -> str:
@@ -145,7 +145,7 @@ def linear_objective(rng: Generator) -> str:
     loss = str(rng.choice(smooth))
     name, y, Y = _targets(loss, signal, classes, rng)
     name = "multinomial" if name == "log_loss" else name
-    solver = str(rng.choice([*sorted(set(LINEAR_SOLVERS) - {"simba"}), "auto"]))
+    solver = str(rng.choice([*sorted(LINEAR_SOLVERS), "auto"]))
     alpha, share = float(10 ** rng.uniform(-4, 0)), float(rng.choice([0.0, 0.0, 0.5, 1.0]))
     bias = bool(rng.random() < 0.6)
     cls = LinearClassifier if classes else LinearRegressor
@@ -167,7 +167,7 @@ def linear_objective(rng: Generator) -> str:
     least = float(oracles_linear.objective(spec, X, Y, p, *best, l1, l2))
     least = min(least, found)  # L-BFGS may stop short where L1 makes corners
     scale = float(oracles_linear.objective(spec, X, Y, p, 0 * W, 0 * b, l1, l2))
-    return _judge(model, found, least, scale, f"linear {loss} {solver}")
+    return judge(model, found, least, scale, f"linear {loss} {solver}")
 
 
 def posterior(rng: Generator) -> str:

@@ -31,7 +31,7 @@ from fuzz.references import REFERENCES
 from fuzz.runner import run
 from fuzz.target import Case, Finding, Target
 from kernelgrad.data import open_source
-from kernelgrad.estimators.files import ESTIMATORS
+from kernelgrad.estimators import ESTIMATORS
 from kernelgrad.functions.scaling import UNITS
 from kernelgrad.kernels import KERNELS
 from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES

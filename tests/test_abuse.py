@@ -33,7 +33,7 @@ def found(*args, **options):
     ],
 )
 def test_a_share_of_the_fits(only):
-    assert found(0, only, share=0.06) == []
+    assert found(0, only, share=0.04) == []
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import sklearn
+from fuzz.estimators import every as every_estimator
 from sklearn.utils.estimator_checks import check_estimator
 
 import kernelgrad as kg
@@ -12,12 +13,6 @@ from kernelgrad.estimators import ESTIMATORS
 from kernelgrad.kernels import KERNELS, Gaussian
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
 from plain import plain_classifier, plain_regressor
-
-SMALL = kg.DSG(block_size=64)
-SEMI_SUPERVISED = ("tsg", "fr_s3vm", "bgs3vm", "cccp_s3vm", "s3vm_light", "soft_labels")
-NOT_HINGE = {"direct": "squared", "newton": "log_loss", "perceptron": "perceptron"}
-KINKED = {"working_set": "absolute"}
-NO_REGRESSION = ("sbp", "perceptron", "pegasos", "simba")
 
 QUICK = [
     plain_classifier("squared", alpha=1e-3, probability=False),
@@ -30,24 +25,9 @@ QUICK = [
 
 def others():
     """Return the other combinations of estimators and solvers."""
-    for name in SOLVERS:
-        if name in SEMI_SUPERVISED:
-            yield kg.SemiSupervisedKernelClassifier(solver=name, max_iter=10)
-            continue
-        yield plain_classifier(NOT_HINGE.get(name, "hinge"), solver=name, max_iter=10)
-        if name not in NO_REGRESSION:
-            yield plain_regressor(KINKED.get(name, "squared"), solver=name, max_iter=10)
-    for name in LINEAR_SOLVERS:
-        yield kg.LinearClassifier("hinge" if name == "simba" else "logistic", solver=name)
-        if name not in NO_REGRESSION:
-            yield kg.LinearRegressor(solver=name)
+    yield from every_estimator(max_iter=10)
     yield from (cls() for cls in ESTIMATORS.values())
-    yield kg.SemiSupervisedKernelClassifier(max_iter=10)
-    yield kg.KernelGaussianProcessRegressor(solver=SMALL, max_iter=6, random_state=0)
-    yield kg.LinearClassifier("hinge")
-    yield kg.KernelClassifier("hinge", kernel="laplacian", max_iter=5)
     yield plain_classifier(solver=kg.DSG(preconditioned=False), max_iter=10)
-    yield kg.KernelRegressor("absolute", max_iter=5, standardize=True)
     yield kg.KernelNoveltyDetector(0.4, kernel="laplacian", standardize=True, max_iter=5)
     yield kg.KernelDensityRatio("least_squares", kernel="cauchy", standardize=True, max_iter=5)
     yield kg.RandomFeatures("laplacian", 33, block_size=8, standardize=True)

@@ -63,8 +63,8 @@ def test_wrong_claims_are_found(told, objective, claim, gap, status):
     history = {"objective": [claim], "duality_gap": [gap]}
     model = SimpleNamespace(history_=history, fit_status_=status)
     with pytest.raises(Finding, match=told):
-        references._judge(model, objective, 1.0, 1.0, "this")
-    assert references._judge(model, claim or 1.0, claim or 1.0, 1.0, "this") == "identical"
+        references.judge(model, objective, 1.0, 1.0, "this")
+    assert references.judge(model, claim or 1.0, claim or 1.0, 1.0, "this") == "identical"
 
 
 @pytest.mark.slow

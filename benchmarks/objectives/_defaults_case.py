@@ -36,7 +36,6 @@ from benchmarks.objectives._curves import (
 )
 from benchmarks.objectives._shared import serve, timed
 from benchmarks.objectives._tables import TABLES, Table
-from benchmarks.objectives.small import scale
 from benchmarks.registry import Data, Row, SkipError
 from kernelgrad import KernelClassifier, KernelRegressor
 
@@ -105,7 +104,11 @@ def tuned(X: Any, y: Any, classify: bool) -> tuple[Any, Chosen]:
         way: prepared(X, FunctionTransformer(), way).fit_transform(X).astype(float)
         for way in ways
     }
-    base = {way: scale(Z) for way, Z in coded.items()}
+    squares = {way: Z.multiply(Z) if is_sparse(Z) else Z * Z for way, Z in coded.items()}
+    base = {  # gamma="scale" of SVC
+        way: float(1 / (Z.shape[1] * (squares[way].mean() - Z.mean() ** 2)))
+        for way, Z in coded.items()
+    }
 
     def settings(key: tuple[bool, int, int]) -> Chosen:
         way, i, j = key

@@ -13,10 +13,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
 from typing import Any, TypeVar
-
-import numpy as np
 
 from benchmarks.registry import Row, SkipError
 
@@ -136,32 +133,6 @@ def lowered_peak() -> float:
     if reset.exists():
         reset.write_text("5")
     return peak()
-
-
-def in_turns(calls: dict[Any, Callable[[], Any]], repeat: int) -> dict[Any, list[float]]:
-    """Return the seconds of each call, all of them called in turn in each repeat."""
-    for call in calls.values():
-        call()  # compiles
-    seconds: dict[Any, list[float]] = {name: [] for name in calls}
-    for _ in range(repeat):
-        for name, call in calls.items():
-            seconds[name].append(timed(call)[0])
-    return seconds
-
-
-def middle_row(rows: Sequence[Row]) -> Row:
-    """Return the first row with the medians of what is a float."""
-    return {
-        key: float(median([row[key] for row in rows])) if isinstance(value, float) else value
-        for key, value in rows[0].items()
-    }
-
-
-def log_grid(first: float, last: int, step: float) -> Any:
-    """Return the distinct integers nearest to ``last / step^k`` that are >= first."""
-    k = np.arange(int(np.log(last) / np.log(step)) + 2)
-    t = np.unique(np.rint(last / step**k).astype(int))
-    return t[t >= first]
 
 
 def distinct(rows: Iterable[Row], key: str) -> list[Any]:

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from fuzz import thrift
 from fuzz.mutate import mutate_bytes, mutate_text
 from fuzz.target import Finding, Target
 from kernelgrad import DataError
@@ -158,21 +157,12 @@ class Parquet(_Reader):
         return {"target": "y", "weight": None if frame else "w", "as_frame": frame}
 
     def mutate(self, name: str, data: bytes, rng: np.random.Generator) -> tuple[bytes, bool]:
-        """Change values or bytes of the footer, whose length is made anew, or any bytes."""
+        """Change bytes of the footer, whose length is made anew, or any bytes."""
         length = int.from_bytes(data[-8:-4], "little")
         if not 0 < length < len(data) - 8 or rng.random() < 0.3:
             return mutate_bytes(data, rng, list(self.inputs.values())), True
         start = len(data) - 8 - length
-        footer = data[start:-8]
-        try:
-            root = thrift.decode(footer) if rng.random() < 0.7 else None
-        except (IndexError, KeyError):  # a corpus file
-            root = None
-        if root is None:
-            footer = mutate_bytes(footer, rng)
-        else:
-            thrift.mutate(root, rng)
-            footer = thrift.encode(root)
+        footer = mutate_bytes(data[start:-8], rng)
         if rng.random() < 0.2:
             data = mutate_bytes(data[:start], rng) + data[start:]
             start = len(data) - 8 - length

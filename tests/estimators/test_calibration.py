@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.optimize import brentq
 from scipy.special import expit
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.metrics import log_loss
@@ -116,6 +117,20 @@ def test_targets_are_those_of_platt():
     z, y = np.repeat(z, [30, 10], axis=0), np.repeat([0, 1], [30, 10])
     p = Calibration.fit(z, y, np.ones(40)).proba(z)
     np.testing.assert_allclose(p[[0, -1], 1], [1 / 32, 11 / 12], atol=0.01)
+
+
+def test_the_prior_keeps_shifts_and_bends_small_where_rows_are_few():
+    y = np.array([0, 1, 1, 1, 1, 1])
+    p = Calibration.fit(np.zeros((6, 2)), y, np.ones(6)).proba(np.zeros((1, 2)))[0, 1]
+    # f = 0 for all rows: of the log-odds t remain 6 p(t) - targets + t / 2 = 0
+    t = brentq(lambda t: 6 * expit(t) - (5 * 6 / 7 + 1 / 3) + t / 2, -9, 9)
+    assert p == pytest.approx(expit(t), abs=1e-3)
+    f = np.array([-2.0, -1.0, 1.0, 2.0])
+    few, many = (
+        Calibration.fit(np.repeat(np.stack([0 * f, f], 1), n, 0), np.repeat(f > 0, n) * 1,
+                        np.ones(4 * n)).slopes for n in (1, 300)
+    )  # fmt: skip
+    assert np.abs(few[1:]).max() < 0.2 < 1.0 < np.abs(many[1:]).max()
 
 
 def test_weights_count():

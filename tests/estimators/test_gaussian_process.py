@@ -148,14 +148,13 @@ def test_hardly_any_rows(rows):
     mean, std = process().fit(X[:1], y[:1]).predict(np.r_[X[:1], X[:1] + 9], return_std=True)
     np.testing.assert_allclose(mean, y[0])
     assert std[0] < 0.01 < std[1]
-    for n in (2, 5):
-        assert np.isfinite(process().fit(X[:n], y[:n]).predict(Z, return_std=True)).all()
+    for A, t in ((X[:2], y[:2]), (X[:5], y[:5]), (X, np.full(60, 7.3))):
+        mean, std = process().fit(A, t).predict(Z, return_std=True)
+        assert np.isfinite([mean, std]).all()
+    np.testing.assert_allclose(mean, 7.3)  # constant targets
     same = process().fit(np.ones((9, 2)), y[:9])  # rows that tell nothing apart
     assert same.predict([[1.0, 1.0]])[0] == pytest.approx(y[:9].mean())
     assert same.noise_variance_ == pytest.approx(y[:9].var(), rel=0.3)
-    mean, std = process().fit(X, np.full(60, 7.3)).predict(Z, return_std=True)
-    np.testing.assert_allclose(mean, 7.3)
-    assert np.isfinite(std).all()
 
 
 def test_pure_noise_is_noise():
@@ -216,9 +215,9 @@ def test_refusals(rows, params, error, match):
 GAMMA = 0.5
 
 
-def closed_form(X, y, Z, noise, signal=1.0):
+def closed_form(X, y, Z, noise):
     """Posterior mean and covariance of f at Z, for GAMMA."""
-    return oracle(X, y, np.ones(len(X)), 1.0, noise, signal, np.inf, Z)[1:]
+    return oracle(X, y, np.ones(len(X)), 1.0, noise, 1.0, np.inf, Z)[1:]
 
 
 def sampled(noise=0.1, **params):
@@ -230,9 +229,9 @@ def sampled(noise=0.1, **params):
 @pytest.fixture(scope="module")
 def problem():
     rng = np.random.default_rng(0)
-    X = rng.uniform(-3, 3, (500, 2))
-    y = np.sin(X[:, 0]) * np.cos(X[:, 1]) + 0.2 * rng.standard_normal(500)
-    Z = rng.uniform(-4, 4, (60, 2))  # some outside, where the variance is large
+    X = rng.uniform(-3, 3, (400, 2))
+    y = np.sin(X[:, 0]) * np.cos(X[:, 1]) + 0.2 * rng.standard_normal(400)
+    Z = rng.uniform(-4, 4, (40, 2))  # some outside, where the variance is large
     return X, y, Z
 
 
@@ -261,10 +260,10 @@ def test_mean_and_variance_agree_with_the_closed_form(problem, fitted):
     # a control: the variance of four times the noise is further away
     _, other = closed_form(X, y, Z, 0.16)
     assert rms(std[inside] ** 2, np.diag(other)[inside]) > np.median(variance[inside])
-    _, matrix = gp.predict(Z, return_cov=True)
-    np.testing.assert_allclose(np.diag(matrix), std**2, atol=1e-6)
+    _, matrix = gp.predict(Z[:15], return_cov=True)
+    np.testing.assert_allclose(np.diag(matrix), std[:15] ** 2, atol=1e-6)
     np.testing.assert_array_equal(matrix, matrix.T)
-    assert rms(matrix, covariance) < 0.01
+    assert rms(matrix, covariance[:15, :15]) < 0.01
 
 
 def test_the_operator_estimates_the_variance(problem):
@@ -274,7 +273,7 @@ def test_the_operator_estimates_the_variance(problem):
     gp = sampled(0.04, gamma=GAMMA, variance="operator", random_state=0, max_iter=20).fit(X, y)
     std = gp.predict(Z, return_std=True)[1]
     assert rms(std**2, variance) < 0.05
-    assert rms(np.full(60, variance.mean()), variance) > 0.15  # a constant is no rival
+    assert rms(np.full(40, variance.mean()), variance) > 0.15  # a constant is no rival
     with pytest.raises(CapabilityError, match="per_point"):
         gp.predict(Z, return_cov=True)
 

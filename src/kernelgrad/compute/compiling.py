@@ -76,7 +76,7 @@ def overload(function: Callable[..., Any], **options: Any) -> Callable[[Function
     return register
 
 
-def usable_in_loops(function: Function) -> Function:
+def usable_in_loops(function: Any) -> Any:
     """Let loops call a function that Python runs as it is."""
     overload(function)(lambda *args, **kwargs: function)
     return function
