@@ -34,8 +34,8 @@ measured = pytest.mark.skipif(
 def test_a_fit_holds_its_limit():
     case = {"name": "cached, one block", "rows": 2048, "columns": 30}
     case |= {"limit": 100.0, "threads": 2}
-    found = limits.measured(case)
-    assert 10.0 < found["MB"] <= 110.0, found
+    result = limits.measured(case)
+    assert 10.0 < result["MB"] <= 110.0, result
     assert 0.0 < memory.available_bytes() <= memory.system_bytes()
 
 
@@ -73,8 +73,8 @@ def test_matrices_of_a_search_are_made_in_place():
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_everything_holds_its_limit_or_refuses(name, limit):
     case = {"name": name, "rows": 100_000, "columns": 30, "limit": limit, "threads": 2}
-    found = limits.measured(case)
-    assert found["holds"], found
+    result = limits.measured(case)
+    assert result["holds"], result
 
 
 def test_what_cannot_hold_a_limit_says_the_least_that_would_do(monkeypatch):

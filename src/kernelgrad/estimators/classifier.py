@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 from sklearn.base import ClassifierMixin, clone
-from sklearn.metrics import accuracy_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
@@ -332,6 +331,8 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
         """Return the accuracy on arrays or collections, or on a source with its targets."""
         X, y, sample_weight = self._lazy(X, y, sample_weight)
         if not isinstance(X, BatchSource):
+            from sklearn.metrics import accuracy_score
+
             return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
         hits, total = self._summed(X, "_hits")
         return float(hits / total)

@@ -29,7 +29,7 @@ import scipy.sparse as sp
 from scipy.linalg import lapack
 
 from kernelgrad.compute import linalg
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.rows import Csr, Dense, Rows, native
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.linear import base, loops

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.losses.conjugate import dual_step, loss_and_gap
 from kernelgrad.solvers.contract import sized

@@ -10,7 +10,7 @@ from scipy.linalg.blas import dtrsv
 
 from kernelgrad.callbacks import Deadline
 from kernelgrad.compute import linalg
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import KernelRows

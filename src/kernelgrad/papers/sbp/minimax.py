@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit
 from kernelgrad.types import Float64Array, IntArray
 from kernelgrad.validation import DataError, check_real
 
