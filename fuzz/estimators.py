@@ -33,9 +33,8 @@ def every(**options: Any) -> Iterator[Any]:
             loss, solver = REGRESSES.get(name, ("squared", name))
             yield kg.KernelRegressor(loss, solver=solver, **kernel)
     for name in LINEAR_SOLVERS:
-        loss = "hinge" if name == "simba" else "logistic"
-        yield kg.LinearClassifier(loss, solver=name, **plain)
-        if name not in ("simba", "pegasos"):
+        yield kg.LinearClassifier("logistic", solver=name, **plain)
+        if name != "pegasos":
             yield kg.LinearRegressor(solver=name, **plain)
     yield kg.KernelClassifier(**few)
     yield kg.KernelClassifier("hinge", solver="working_set", multi_class="ovo", **kernel)

@@ -5,7 +5,6 @@ from functools import partial
 import numpy as np
 from scipy.optimize import LinearConstraint, minimize
 from scipy.special import expit
-from sklearn.svm import SVC
 
 import oracles_losses as losses
 
@@ -201,71 +200,3 @@ def kinked_minimum(pieces, X, p, l1, l2, fit_bias):
         constraints=LinearConstraint(A, low, np.inf), options={"maxiter": 2000, "ftol": 1e-15},
     )  # fmt: skip
     return found.fun, D @ found.x, found.x[2 * d] * fit_bias
-
-
-def slack_optimum(X, y, weight, C):
-    """Return (nu, level, alpha, objective) of slack and regularised problem, with a bias.
-
-    The minimum w of the regularised problem is, at unit length, the maximum of the
-    slack-constrained one for ``nu = mean hinge / |w|``, with the level ``1 / |w|``.
-    """
-    svc = SVC(C=C, kernel="linear", tol=1e-9).fit(X, y, weight)
-    w, p, alpha = svc.coef_[0], weight / weight.sum(), 1 / (C * weight.sum())
-    mean = p @ np.maximum(0, 1 - y * (X @ w + svc.intercept_[0]))
-    length = np.linalg.norm(w)
-    return mean / length, 1 / length, alpha, mean + alpha / 2 * length**2
-
-
-def level(c, y, weight, volume):
-    """Return ``max_(b, xi) min_i (c_i + y_i b + xi_i)`` with ``sum weight xi <= volume``."""
-
-    def height(b):
-        heights = c + y * b
-        low, high = heights.min(), heights.min() + volume / weight.min() + 1
-        for _ in range(100):
-            middle = (low + high) / 2
-            full = weight @ np.maximum(0, middle - heights) > volume
-            low, high = (low, middle) if full else (middle, high)
-        return low
-
-    low, high = -2 * np.abs(c).max() - 1, 2 * np.abs(c).max() + 1
-    for _ in range(100):  # concave in b
-        a, b = low + (high - low) / 3, high - (high - low) / 3
-        low, high = (a, high) if height(a) < height(b) else (low, b)
-    return height((low + high) / 2)
-
-
-def greedy_slack(q, s, volume, most):
-    """Return the slack of each row that maximises ``sum s q xi``; ties share alike."""
-    xi, left = np.zeros(len(q)), volume
-    for value in np.unique(q[s > 0])[::-1]:
-        ties = q == value
-        xi[ties] = min(most, left / s[ties].sum())
-        left -= s[ties] @ xi[ties]
-        if left <= 0:
-            break
-    return xi
-
-
-def simba(X, y, s, volume, fit_bias, rounds):
-    """Return the average of w and q after rounds of (T, 2) uniform numbers, in plain arrays."""
-    n = len(y)
-    Z = y[:, None] * X / np.linalg.norm(X, axis=1).max()
-    q, S, total = np.ones(n), np.zeros(X.shape[1]), np.zeros(X.shape[1])
-    done, before = 0, 1.0
-    for uniform in rounds:
-        horizon = done + len(uniform)
-        eta = np.sqrt(np.log(n) / horizon)
-        q, before = q ** (eta / before), eta
-        for first, second in uniform:
-            mass = s * q
-            S = S + Z[np.searchsorted(np.cumsum(mass), first * mass.sum(), side="right")]
-            w = S / max(np.sqrt(2 * horizon), np.linalg.norm(S))
-            done += 1
-            total += done * w
-            j = np.searchsorted(np.cumsum(S**2), second * S @ S, side="right")
-            v = Z[:, j] * (w @ w) / w[j] + greedy_slack(q, s, volume, 2.0)
-            v += y * np.sign(mass @ y) * fit_bias
-            v = np.clip(v, -1 / eta, 1 / eta)
-            q = np.maximum(q * n / mass.sum() * (1 - eta * v + eta**2 * v**2), 1e-30)
-    return total / (done * (done + 1) / 2), q

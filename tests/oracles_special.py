@@ -63,18 +63,6 @@ def arc_cosine(x, z, order, scale=1.0, bias=0.0):
     return 2 * scale ** (2 * order) * lengths**order * radius * mean
 
 
-def spectral_cdf(name, w):
-    """P[W <= w] of the law whose characteristic function is k(e^s, 1) / e^(s / 2)."""
-    if name == "chi2":
-        return 2 / math.pi * np.arctan(np.exp(math.pi * np.clip(w, -200, 200)))
-    if name == "intersection":
-        return 0.5 + np.arctan(2 * w) / math.pi
-    grid = np.linspace(-12, 12, 200_001)
-    density = 1 / (np.cosh(math.pi * grid) * (1 + 4 * grid**2))
-    total = np.concatenate([[0], np.cumsum((density[1:] + density[:-1]) / 2)])
-    return np.interp(w, grid, total / total[-1])
-
-
 def coordinate_features(x, columns, frequencies, amplitudes):
     """Cosines, then sines, of features that see one coordinate each."""
     out = []

@@ -68,7 +68,7 @@ def test_predictions(name, tmp_path):
     np.testing.assert_array_equal(scores(again, Z), scores(model, Z))
 
 
-@every("name", [n for n in NAMES if "/resumable" in n or "/short" in n])
+@every("name", [n for n in NAMES if ("/resumable" in n or "/short" in n) and "simba" not in n])
 def test_fits_go_on(name, monkeypatch):
     monkeypatch.setattr(dsg, "_MOMENTUM_ROWS", 0)  # 0.1.0 had momentum in small batches too
     model, name, expected = loaded(name)
@@ -95,10 +95,12 @@ def test_labels_of_the_classifier():
     np.testing.assert_array_equal(found, wanted)
 
 
-def test_saga_does_not_continue():
-    model, _, expected = loaded("v0.2.0/linear_saga")
+@every("name", ["v0.2.0/linear_saga", "v0.1.0/short_linear_simba"])
+def test_replaced_solvers_do_not_continue(name):
+    model, _, expected = loaded(name)
+    rows = "short_" if "short" in name else ""
     with pytest.raises(ValueError, match=r"cannot be continued; .* fit a new estimator"):
-        model.fit(expected["X"], expected["y"])
+        model.set_params(warm_start=True).fit(expected[f"{rows}X"], expected[f"{rows}y"])
 
 
 def test_pipelines_are_refused():

@@ -215,6 +215,50 @@ def test_solve_damped_raises_the_damping_until_it_is_definite():
     assert np.isfinite(linalg.solve_damped(np.zeros((2, 2)), 0.0, np.zeros((2, 1)))).all()
 
 
+def test_a_damped_factor_keeps_what_it_is_of():
+    g = np.random.default_rng(0)
+    P = g.standard_normal((300, 200))
+    H, ridge = P.T @ P, np.linspace(0.1, 1.0, 200)
+    before = H.copy()
+    L, damping = linalg.damped_cholesky(H, 2.0, ridge=ridge)
+    np.testing.assert_array_equal(H, before)
+    assert damping == 2.0
+    assert not np.triu(L, 1).any()
+    np.testing.assert_allclose(L @ L.T, H + np.diag(ridge + 2.0), rtol=1e-12, atol=1e-10)
+    again, _ = linalg.damped_cholesky(np.tril(H), 2.0, ridge=ridge, in_place=True)
+    np.testing.assert_array_equal(np.tril(again), L)
+    for indefinite in (np.diag([1.0, -1e-7]), np.zeros((2, 2))):
+        L, damping = linalg.damped_cholesky(indefinite)
+        np.testing.assert_allclose(L @ L.T, indefinite + damping * np.eye(2))
+        assert damping <= 1e-6
+    with pytest.raises(FloatingPointError, match="far from positive"):
+        linalg.damped_cholesky(np.array([[1.0, 1e9], [1e9, 1.0]]))
+
+
+def test_conjugate_gradients_solve_independent_systems():
+    g = np.random.default_rng(0)
+    P = g.standard_normal((60, 40))
+    A, B = P.T @ P, g.standard_normal((3, 40))
+    B[1] = 0.0
+
+    def inner(u, v):
+        return (u * v).sum(axis=1, keepdims=True)
+
+    x = linalg.conjugate_gradients(
+        lambda p: (p @ A, inner(p, p @ A)),
+        lambda x, r: None if (abs(r) < 1e-12).all() else (r / 60, inner(r, r / 60)),
+        B, 200,
+    )  # fmt: skip
+    np.testing.assert_allclose(x @ A, B, atol=1e-10)
+    assert not x[1].any()
+
+
+def test_steps_are_shortened_until_they_gain():
+    curvature = np.array([1.0, 5.0, 1e30])  # of x^2 / 2 from x = 1 in direction -1
+    steps = linalg.backtracked(lambda s: s - curvature * s**2 / 2, np.ones(3), 0.1)
+    np.testing.assert_array_equal(steps, [1.0, 0.25, 0.0])
+
+
 # Threads
 
 

@@ -5,7 +5,6 @@ What needs torch is skipped where it is not installed.
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
 import types
@@ -31,24 +30,24 @@ try:
 except ImportError:
     torch = None
 
+if torch is not None:
+    torch.set_num_threads(1)  # more would fight with this package for the same cores
 needs_torch = pytest.mark.skipif(torch is None, reason="torch is not installed")
 U = 2.0**-24  # unit roundoff of float32
+OPTIONS = {"gamma": 0.3, "alpha": 1e-4, "random_state": 0}
 
 
 def gamma(m):
     return m * U / (1 - m * U)
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Threads of torch and of this package would fight for the same cores."""
-    if torch is None:
-        yield
-        return
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def rows_of(n, d, seed=0):
+    return np.abs(np.random.default_rng(seed).normal(size=(n, d)))
+
+
+def regression(n=2000, d=4):
+    X = np.random.default_rng(0).normal(size=(n, d))
+    return X, np.sin(2 * X[:, 0] + X[:, 1]) + 0.1 * np.random.default_rng(1).normal(size=n)
 
 
 @pytest.fixture
@@ -62,32 +61,20 @@ def torch_cpu(monkeypatch):
 @pytest.fixture
 def torch_is(monkeypatch):
     """Return a function that puts something in the place of torch; None is nothing."""
-    found = importlib.import_module
     monkeypatch.setattr(devices, "_devices", {})
     monkeypatch.setattr("kernelgrad.compute.backend._missing", set())
-
-    def put(fake):
-        def imported(name, *args):
-            if name != "torch":
-                return found(name, *args)
-            if fake is None:
-                raise ImportError(name)
-            return fake
-
-        monkeypatch.setattr(importlib, "import_module", imported)
-
-    return put
+    return lambda fake: monkeypatch.setitem(sys.modules, "torch", fake)
 
 
-def rows_of(n, d, seed=0):
-    return np.abs(np.random.default_rng(seed).normal(size=(n, d)))
-
-
-def values_on(name, kernel, X, Z, wide=False):
-    exact = ExactKernel(kernel, X.shape[1], wide=wide)
-    exact.device = name
-    A, B = exact.prepare(X), exact.prepare(Z)
-    return exact.products(A, B, np.eye(len(Z))), A, B
+def values_of(kernel, X, Z, wide=False):
+    """Return the values on the CPU and by torch, and the rows prepared for the CPU."""
+    found = []
+    for name in ("cpu", "torch"):
+        exact = ExactKernel(kernel, X.shape[1], wide=wide)
+        exact.device = name
+        A, B = exact.prepare(X), exact.prepare(Z)
+        found.append(exact.products(A, B, np.eye(len(Z))))
+    return *found, A, B
 
 
 # Names and errors
@@ -109,19 +96,17 @@ def test_the_default_is_numpy_and_imports_no_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_without_torch_the_error_names_the_extra(torch_is):
-    torch_is(None)
-    with pytest.raises(CapabilityError, match=r"install kernelgrad\[torch\]"):
-        KernelRegressor(device="cuda").fit(rows_of(9, 2), np.arange(9.0))
-
-
 @pytest.mark.parametrize(
     ("name", "gpus", "message"),
-    [("cuda", 0, "needs a GPU that torch can use"), ("cuda:3", 2, r"finds 2 GPU\(s\)")],
+    [
+        ("cuda", None, r"install kernelgrad\[torch\]"),
+        ("cuda", 0, "needs a GPU that torch can use"),
+        ("cuda:3", 2, r"finds 2 GPU\(s\)"),
+    ],
 )
-def test_without_the_gpu_the_error_says_so(torch_is, name, gpus, message):
+def test_without_torch_or_the_gpu_the_error_says_so(torch_is, name, gpus, message):
     cuda = types.SimpleNamespace(is_available=lambda: gpus > 0, device_count=lambda: gpus)
-    torch_is(types.SimpleNamespace(cuda=cuda, __version__="0"))
+    torch_is(None if gpus is None else types.SimpleNamespace(cuda=cuda, __version__="0"))
     with pytest.raises(CapabilityError, match=message):
         KernelClassifier(device=name).fit(rows_of(9, 2), [0, 1, 1] * 3)
 
@@ -149,26 +134,35 @@ def test_what_a_device_cannot_do_is_refused(params, message):
 # Values
 
 
+def distance_bound(d, K, A, B):
+    return 2 * gamma(d + 3) * np.add.outer(A.square, B.square) + 8 * U
+
+
+def cubic_bound(d, K, A, B):
+    size = np.outer(*(np.linalg.norm(r.values, axis=1) for r in (A, B)))
+    return 2 * gamma(d + 4) * size * 3 * (size + 1) ** 2 + 8 * U * (size + 1) ** 3
+
+
+BOUNDS = [
+    (lambda d: Gaussian(0.5 / d), distance_bound),
+    (lambda d: Matern(1.5, 0.5 / d), distance_bound),
+    (lambda d: Matern(2.5, 0.5 / d), distance_bound),
+    (lambda d: Laplacian(0.5 / d), lambda d, K, A, B: gamma(d + 4) + 8 * U),
+    (lambda d: Cauchy(d**-0.5), lambda d, K, A, B: 2 * gamma(4 * d + 8) * K),
+    (lambda d: Polynomial(3, 1 / d), cubic_bound),
+]
+
+
 @needs_torch
-@pytest.mark.parametrize("d", [1, 7, 130])
-def test_values_keep_the_bounds_of_the_documentation(d):
+@every("d", [1, 7, 130])
+@every(("kernel", "bound"), BOUNDS)
+def test_values_keep_the_bounds_of_the_documentation(d, kernel, bound):
     X, Z = rows_of(300, d), rows_of(90, d, 1)
     Z[:40] = X[:40]
-    for kernel in (Gaussian(0.5 / d), Matern(1.5, 0.5 / d), Matern(2.5, 0.5 / d)):
-        (K, A, B), (found, _, _) = (values_on(w, kernel, X, Z) for w in ("cpu", "torch"))
-        bound = 2 * gamma(d + 3) * np.add.outer(A.square, B.square) + 8 * U
-        assert (np.abs(K - found) <= bound).all()
-        assert bound.max() < 1e-3  # says something
-    K, found = (values_on(w, Laplacian(0.5 / d), X, Z)[0] for w in ("cpu", "torch"))
-    assert np.abs(K - found).max() <= gamma(d + 4) + 8 * U
-    K, found = (values_on(w, Cauchy(d**-0.5), X, Z)[0] for w in ("cpu", "torch"))
-    assert (np.abs(K - found) <= 2 * gamma(4 * d + 8) * K).all()
-    (K, A, B), (found, _, _) = (
-        values_on(w, Polynomial(3, 1 / d), X, Z) for w in ("cpu", "torch")
-    )
-    size = np.outer(*(np.linalg.norm(r.values, axis=1) for r in (A, B)))
-    bound = 2 * gamma(d + 4) * size * 3 * (size + 1) ** 2 + 8 * U * (size + 1) ** 3
-    assert (np.abs(K - found) <= bound).all()
+    K, values, A, B = values_of(kernel(d), X, Z)
+    largest = bound(d, K, A, B)
+    assert (np.abs(K - values) <= largest).all()
+    assert np.max(largest) < 1e-3 * np.abs(K).max()  # says something
 
 
 RESOLVED = [
@@ -188,10 +182,11 @@ def test_values_of_all_other_forms(kernel):
     X, Z = rows_of(150, 8), rows_of(40, 8, 1)
     X[::3, 2] = Z[::2, 5] = 0.0
     wide = kernel.needs_wide(X)
-    K, found = (values_on(w, kernel, X, Z, wide)[0] for w in ("cpu", "torch"))
-    np.testing.assert_allclose(found, K, rtol=2e-6, atol=2e-6)
-    some, _, _ = values_on("torch", kernel, X, Z, not wide)  # float64 rows or float32 ones
-    np.testing.assert_allclose(some, K, rtol=1e-5, atol=2e-3)
+    K, values, *_ = values_of(kernel, X, Z, wide)
+    # eight columns in float32, in another order
+    np.testing.assert_allclose(values, K, rtol=2e-6, atol=2e-6)
+    other = values_of(kernel, X, Z, not wide)[1]  # float64 rows or float32 ones
+    np.testing.assert_allclose(other, K, rtol=1e-5, atol=2e-3)
 
 
 def test_no_kernel_is_forgotten():
@@ -207,7 +202,7 @@ def test_no_kernel_is_forgotten():
 def test_sums_over_many_rows_are_float64(torch_cpu):
     n = 40 * SUB
     ones = DeviceRows(torch_cpu, [np.ones((n, 1), np.float32)])
-    matrix = DeviceBlockMatrix(ones, 1, lambda some: some[0])
+    matrix = DeviceBlockMatrix(ones, 1, lambda tensors: tensors[0])
     R = np.full((1, n), np.float32(0.1))
     R[0, 0] = 2.0**40  # beside it sums over SUB rows are lost in float32
     expected = R.astype(np.float64).sum()
@@ -215,17 +210,17 @@ def test_sums_over_many_rows_are_float64(torch_cpu):
 
 
 @needs_torch
-def test_what_is_kept_or_sent_in_chunks_changes_no_bit(torch_cpu, monkeypatch):
+def test_what_stays_or_is_sent_in_chunks_changes_no_bit(torch_cpu, monkeypatch):
     n, width, d = 9 * SUB + 11, 40, 6
     monkeypatch.setattr(devices, "_TILE_BYTES", {"cpu": 4 * SUB * width})
     monkeypatch.setattr(devices, "_CHUNK_BYTES", 4 * d * 2 * SUB)
     X = np.random.default_rng(3).normal(size=(n, d)).astype(np.float32)
     R = np.random.default_rng(0).normal(size=(2, n)).astype(np.float32)
     Z, results = torch_cpu.put(X[:width]), []
-    for memory in (10**9, 4 * n * d, 0):  # all is kept; rows are; nothing is
+    for memory in (10**9, 4 * n * d, 0):  # all stays; rows do; nothing does
         torch_cpu.memory = memory
         rows = DeviceRows(torch_cpu, [X])
-        matrix = DeviceBlockMatrix(rows, width, lambda some: (some[0] @ Z.T).cos())
+        matrix = DeviceBlockMatrix(rows, width, lambda tensors: (tensors[0] @ Z.T).cos())
         out = np.empty((2, n), np.float32)
         first = matrix.product(R)
         matrix.responses(R[:, :width].copy(), out)
@@ -233,38 +228,36 @@ def test_what_is_kept_or_sent_in_chunks_changes_no_bit(torch_cpu, monkeypatch):
         assert matrix.n_tiles_made == (1 if memory == 10**9 else 3)
         results.append((first, out))
     K = np.cos(X.astype(float) @ X[:width].T)
-    np.testing.assert_allclose(results[0][0], R.astype(float) @ K, atol=1e-5 * np.abs(R).sum())
-    np.testing.assert_allclose(results[0][1], R[:, :width] @ K.T, atol=1e-4)
-    for first, out in results[1:]:
-        assert (first == results[0][0]).all()
-        assert (out == results[0][1]).all()
-
-
-# Precision
+    (products, responses), *others = results
+    np.testing.assert_allclose(products, R.astype(float) @ K, atol=1e-5 * np.abs(R).sum())
+    np.testing.assert_allclose(responses, R[:, :width] @ K.T, atol=1e-4)
+    assert all((p == products).all() and (r == responses).all() for p, r in others)
 
 
 @needs_torch
-@pytest.mark.parametrize("before", ["highest", "medium"])
+@every("before", ["highest", "medium"])
 def test_products_are_full_float32_and_settings_are_set_back(torch_cpu, before):
+    parts = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
+
+    def settings():
+        single = [getattr(part, "fp32_precision", None) for part in parts]
+        return [*single, torch.get_float32_matmul_precision(), torch.is_grad_enabled()]
+
     at_first = torch.get_float32_matmul_precision()
-    new = hasattr(torch.backends.cuda.matmul, "fp32_precision")
     try:
         torch.set_float32_matmul_precision(before)
-        parts = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul) if new else ()
-        given = [part.fp32_precision for part in parts]
+        outside = settings()
         with torch.autocast("cpu", dtype=torch.bfloat16):
             with torch_cpu.working():
                 with torch_cpu.working():
                     pass
                 a = torch.full((64, 64), 1 + 2.0**-20)
                 assert (a @ torch.eye(64) == a).all()  # no bit is lost
-                assert not torch.is_grad_enabled()
-                assert {part.fp32_precision for part in parts} <= {"ieee"}
-                assert new or torch.get_float32_matmul_precision() == "highest"
+                assert {*settings()[:2]} <= {"ieee", None}
+                assert settings()[0] or settings()[2] == "highest"  # torch before 2.9
+                assert not settings()[3]
             assert torch.is_autocast_enabled("cpu")
-            assert torch.is_grad_enabled()
-        assert torch.get_float32_matmul_precision() == before
-        assert [part.fp32_precision for part in parts] == given
+        assert settings() == outside
     finally:
         torch.set_float32_matmul_precision(at_first)
 
@@ -279,57 +272,59 @@ MAPS = [
 ]  # fmt: skip
 
 
+def both_streams(*args):
+    streams = [FeatureStream(*args) for _ in range(2)]
+    streams[1].device = "torch"
+    return streams
+
+
+def assert_close(pairs):
+    for name, (expected, found) in pairs.items():
+        if name == "H":
+            expected, found = np.tril(expected), np.tril(found)
+        close = 1e-5 * np.abs(expected).max()
+        np.testing.assert_allclose(found, expected, rtol=0, atol=close, err_msg=name)
+
+
+def moments(streams, X, *args):
+    results = zip(*(s.moments(X, *args) for s in streams), strict=True)
+    return dict(zip(("H", "penalty", "moment"), results, strict=True))
+
+
 @needs_torch
 @every("kernel", MAPS)
 def test_features_and_their_sums(kernel):
     n, d, size = 700, 5, 96
-    cpu, there = (FeatureStream(kernel, d, 7, size) for _ in range(2))
-    there.device = "torch"
-    X = cpu.prepare(rows_of(n, d))
-    rng = np.random.default_rng(0)
+    streams = both_streams(kernel, d, 7, size)
+    X, rng = streams[0].prepare(rows_of(n, d)), np.random.default_rng(0)
     R = rng.normal(size=(n, 2)).astype(np.float32)
     root = rng.uniform(0.01, 0.05, size=(n, 1)).astype(np.float32)
-    coef = np.zeros((cpu.planes, cpu.map.capacity(3), 2), np.float32)
-    coef[:, : 3 * size] = rng.normal(size=(cpu.planes, 3 * size, 2))
+    planes = streams[0].planes
+    coef = np.zeros((planes, streams[0].map.capacity(3), 2), np.float32)
+    coef[:, : 3 * size] = rng.normal(size=(planes, 3 * size, 2))
     f = np.zeros((2, n, 2), np.float32)
-    for stream, out in ((cpu, f[0]), (there, f[1])):
+    for stream, out in zip(streams, f, strict=True):
         stream.predict(X, coef, 3, out)
-    pairs = {
+    assert_close({
         "predict": f,
-        "transform": [s.transform(X, 1) for s in (cpu, there)],
-        "gradient": [s.gradient(X, R, 1) for s in (cpu, there)],
-    }
-    moments = zip(*(s.moments(X, 1, root, 3, R, R) for s in (cpu, there)), strict=True)
-    pairs |= dict(zip(("H", "penalty", "moment"), moments, strict=True))
-    pairs["H"] = [np.tril(H) for H in pairs["H"]]
-    for name, (expected, found) in pairs.items():
-        close = 1e-5 * np.abs(expected).max()
-        np.testing.assert_allclose(found, expected, rtol=0, atol=close, err_msg=name)
+        "transform": [s.transform(X, 1) for s in streams],
+        "gradient": [s.gradient(X, R, 1) for s in streams],
+        **moments(streams, X, 1, root, 3, R, R),
+    })  # fmt: skip
 
 
 @needs_torch
 def test_rows_of_the_covariance_are_counted_through_all_tiles(monkeypatch):
     monkeypatch.setattr(devices, "_TILE_BYTES", {"cpu": 0})
-    n, every = 2 * SUB + 50, 5
-    cpu, there = (FeatureStream(Gaussian(0.1), 3, 7, 32) for _ in range(2))
-    there.device = "torch"
-    X = cpu.prepare(rows_of(n, 3))
+    n, stride = 2 * SUB + 50, 5
+    streams = both_streams(Gaussian(0.1), 3, 7, 32)
     root = np.full((n, 1), n**-0.5, np.float32)
-    root[every * 400 :: every] *= 9  # rows that a tile of SUB rows, no multiple, would miss
-    (H, penalty, gradient), found = (
-        s.moments(X, 0, root, every, root, root) for s in (cpu, there)
-    )
-    np.testing.assert_allclose(np.tril(found[0] - H), 0, atol=1e-5 * np.abs(H).max())
-    np.testing.assert_allclose(found[1], penalty, atol=1e-5 * np.abs(penalty).max())
-    np.testing.assert_allclose(found[2], gradient, atol=1e-5 * np.abs(gradient).max())
+    root[stride * 400 :: stride] *= 9  # rows that a tile of SUB rows, no multiple, would miss
+    X = streams[0].prepare(rows_of(n, 3))
+    assert_close(moments(streams, X, 0, root, stride, root, root))
 
 
 # Models
-
-
-def regression(n=2000, d=4):
-    X = np.random.default_rng(0).normal(size=(n, d))
-    return X, np.sin(2 * X[:, 0] + X[:, 1]) + 0.1 * np.random.default_rng(1).normal(size=n)
 
 
 FEATURES = CachedBlockDescent(blocks="features", block_size=128)
@@ -340,7 +335,7 @@ FEATURES = CachedBlockDescent(blocks="features", block_size=128)
     ("loss", "solver", "close"),
     [
         ("squared", DSG(block_size=64, batch_size=600), 2e-5),
-        ("squared", FEATURES, 2e-4),
+        ("squared", FEATURES, 2e-4),  # steps divide by curvatures, rounded in float32
         ("hinge", FEATURES, 2e-4),
     ],
 )
@@ -348,9 +343,10 @@ def test_features_give_the_same_model(loss, solver, close):
     X, y = regression()
     cls = KernelClassifier if loss == "hinge" else KernelRegressor
     y = np.digitize(y, [-0.5, 0.5]) if loss == "hinge" else y
-    options = {"solver": solver, "gamma": 0.3, "alpha": 1e-4, "max_iter": 6, "random_state": 0}
     f, g = (
-        cls(loss=loss, device=name, **options).fit(X, y).expansion_.raw_prediction(X)
+        cls(loss=loss, device=name, solver=solver, max_iter=6, **OPTIONS)
+        .fit(X, y)
+        .expansion_.raw_prediction(X)
         for name in ("cpu", "torch")
     )
     assert 0 < np.abs(f - g).max() < close * f.std()
@@ -360,9 +356,8 @@ def test_features_give_the_same_model(loss, solver, close):
 def test_blocks_of_rows_reach_the_same_minimum():
     """Half the mean square of f1 - f2 is at most twice the sum of their gaps."""
     X, y = regression(600)
-    exact = KernelRegressor(solver="direct", gamma=0.3, alpha=1e-4).fit(X, y)
-    options = {"gamma": 0.3, "alpha": 1e-4, "max_iter": 30, "random_state": 0}
-    model = KernelRegressor(device="torch", **options).fit(X, y)
+    exact = KernelRegressor(solver="direct", **OPTIONS).fit(X, y)
+    model = KernelRegressor(device="torch", max_iter=30, **OPTIONS).fit(X, y)
     assert model.solver_.name == "cached"
     assert "device='torch'" in model.history_["solver_reason"]
     residual = exact.predict(X) - y
@@ -376,10 +371,10 @@ def test_blocks_of_rows_reach_the_same_minimum():
 
 
 @needs_torch
-@pytest.mark.parametrize("solver", ["newton", "dsg"])
+@every("solver", ["newton", "dsg"])
 def test_a_fitted_model_predicts_anywhere(solver, tmp_path):
     X, y = regression(500)
-    model = KernelRegressor(solver=solver, gamma=0.3, alpha=1e-4, max_iter=9, random_state=0)
+    model = KernelRegressor(solver=solver, max_iter=9, **OPTIONS)
     expected = model.fit(X, y).predict(X)
     there = model.set_params(device="torch").predict(X)
     assert 0 < np.abs(there - expected).max() < 1e-5
@@ -393,16 +388,16 @@ def test_a_fitted_model_predicts_anywhere(solver, tmp_path):
 def test_a_model_of_a_gpu_predicts_without_one(tmp_path, torch_is):
     """On the CPU, with one warning; a fit is refused."""
     X, y = regression(100)
-    model = KernelRegressor(gamma=0.3, alpha=1e-4, random_state=0).fit(X, y)
+    model = KernelRegressor(**OPTIONS).fit(X, y)
     expected = model.predict(X)
     model.set_params(device="cuda").save(tmp_path / "model")
     torch_is(None)
     loaded = kernelgrad.load(tmp_path / "model")
     with pytest.warns(UserWarning, match="on the CPU: device='cuda' needs torch"):
-        np.testing.assert_allclose(loaded.predict(X), expected, rtol=1e-9)
+        np.testing.assert_array_equal(loaded.predict(X), expected)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        np.testing.assert_allclose(loaded.predict(X), expected, rtol=1e-9)
+        np.testing.assert_array_equal(loaded.predict(X), expected)
     assert device_or_cpu("cuda") == "cpu"
     with pytest.raises(CapabilityError, match="needs torch"):
         loaded.fit(X, y)

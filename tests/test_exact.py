@@ -31,11 +31,13 @@ from kernelgrad.kernels import (
     SkewedChi2,
     SkewedIntersection,
     SumKernel,
+    TiledKernel,
     describe_kernel,
     get_kernel,
     kernel_summary,
+    profiles,
+    tiles,
 )
-from kernelgrad.kernels import tiles as exact
 from kernelgrad.validation import CapabilityError, DataError
 
 
@@ -101,9 +103,9 @@ CASES = [
 every_case = every(("rows", "kernel"), CASES)
 
 
-def sparse(X, kept=0.07, seed=1):
-    """Keep some entries of each row, the first among them."""
-    mask = np.random.default_rng(seed).random(X.shape) < kept
+def sparse(X):
+    """Keep a few entries of each row, the first among them."""
+    mask = np.random.default_rng(1).random(X.shape) < 0.07
     mask[:, 0] = True
     return X * mask
 
@@ -202,15 +204,38 @@ def test_compiled_loops_have_the_values_of_numpy(rows, kernel):
             assert np.abs(plain - fast).max() <= bound * np.abs(plain).max()
 
 
+IN_TABLE = [
+    (rows, kernel) for rows, kernel in CASES
+    if isinstance(kernel, TiledKernel) and kernel.name != "convolutional"
+    and kernel.finish()["finish"] != profiles.HALF_SQUARE
+]  # fmt: skip
+
+
+@every(("rows", "kernel"), IN_TABLE)
+def test_values_are_those_of_the_table(rows, kernel):
+    E = kernel.embedded(X := rows(30, D))
+    terms = profiles.TERMS[kernel.form_code](np, E[:, None], E)
+    t = terms.prod(2) if kernel.form_code in profiles.PRODUCTS else terms.sum(2)
+    size = 0.5 * (E**2).sum(1)
+    if isinstance(kernel, ArcCosine):
+        size = np.sqrt(kernel.diag(X) / (1, 1, 3)[kernel.order])
+    expected = profiles.values(np, t, size[:, None], size, **kernel.finish())
+    np.testing.assert_allclose(kernel(X, X), expected, rtol=1e-9, atol=1e-7)
+    prepared = kernel.exact_rows(X, wide=kernel.needs_wide(X))
+    for compiled in (False, True):
+        K = kernel.values(prepared, prepared, compiled=compiled)  # in float32
+        np.testing.assert_allclose(K, expected, rtol=2e-6, atol=1e-9)  # t + c_0 may cancel
+
+
 @every("form", range(9))
 def test_sparse_rows_have_the_values_of_dense_ones(form):
     X = sparse(histograms(150, 300)).astype(np.float32)
     A, B = X[:70], X[70:]
-    dense = exact.block(A, B, form)
+    dense = tiles.block(A, B, form)
     for a in (A, sp.csr_matrix(A)):
         for b in (B, sp.csr_matrix(B)):
-            np.testing.assert_allclose(exact.block(a, b, form), dense, rtol=2e-5)
-            np.testing.assert_allclose(exact.block(b, a, form), dense.T, rtol=2e-5)
+            np.testing.assert_allclose(tiles.block(a, b, form), dense, rtol=2e-5)
+            np.testing.assert_allclose(tiles.block(b, a, form), dense.T, rtol=2e-5)
 
 
 def test_wide_sparse_rows_are_never_dense():
@@ -399,9 +424,11 @@ def test_rows_in_any_batches_and_cache_have_the_same_bits():
     whole = cache.square(slots, np.arange(700))
     np.testing.assert_allclose(whole, exact_kernel.matrix(rows.take(index), rows), rtol=2e-6)
     for budget, batch in ((0, 1), (700 * 4 * 10, 5), (10**9, 78)):
-        kept = KernelRows(exact_kernel, rows, budget)
+        cache = KernelRows(exact_kernel, rows, budget)
         for a in range(0, len(index), batch):
-            wanted = index[a : a + batch]
-            slots = kept.load(wanted)
-            values = kept.square(slots, np.arange(700))
+            values = cache.square(cache.load(index[a : a + batch]), np.arange(700))
             np.testing.assert_array_equal(values, whole[a : a + batch])
+    eight = exact_kernel.values(rows.take(slice(0, 8)), rows)
+    for n in range(1, 8):
+        few = exact_kernel.values(rows.take(slice(0, n)), rows)
+        np.testing.assert_array_equal(few, eight[:n])

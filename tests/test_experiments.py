@@ -25,11 +25,7 @@ from experiments.s3gd import theorem3_1
 from cases import every
 
 FOUND = discover()
-LAST = [
-    name
-    for paper in {name.split(".")[0] for name in FOUND}
-    for name in sorted(name for name in FOUND if name.startswith(f"{paper}."))[-2:]
-]
+LAST = {name.split(".")[0]: name for name in sorted(FOUND)}.values()
 
 
 def claim(margins, error=np.nan):
@@ -124,7 +120,7 @@ def test_rho_and_delta_tend_to_their_limits_for_many_inner_iterations():
 
 
 @pytest.mark.parametrize(
-    "name",  # the last two of each paper; the others in the slow run
+    "name",  # the last of each paper; the others in the slow run
     [pytest.param(name, marks=[] if name in LAST else [pytest.mark.slow]) for name in FOUND],
 )
 def test_every_experiment_runs(name, tmp_path):

@@ -13,6 +13,7 @@ LABELS = np.array(list("abcabca"))
 STILL = {"elastic": 0, "angle": 0, "size": 0, "slant": 0, "shift": 0}
 
 
+@pytest.mark.slow
 def test_images_depend_on_seed_and_row_only():
     source = DeformedImages(IMAGES, LABELS, n_rows=500, seed=5)
     whole = source.read(0, 500)

@@ -32,14 +32,8 @@ from plain import kernel_of
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
 
-from kernelgrad.onnx import (  # noqa: E402
-    IR_VERSION,
-    ML_OPSET,
-    OPSET,
-    Graph,
-    add_scaling,
-    graph,
-)
+from kernelgrad import onnx as export  # noqa: E402
+from kernelgrad.onnx import graph  # noqa: E402
 
 ALPHA = {"alpha": 1e-2, "gamma": 0.4}
 METHODS = {
@@ -197,8 +191,23 @@ CASES = [
 ]
 
 
-@every("case, solver", CASES)
+def is_core(case):
+    parts = getattr(case[0], "kernels", case[:1])
+    return all(part.name not in KERNELS.lazy.values() for part in parts)
+
+
+@every("case, solver", [each for each in CASES if is_core(each[0])])
 def test_kernels(case, solver):
+    check_kernel(case, solver)
+
+
+@pytest.mark.slow
+@every("case, solver", [each for each in CASES if not is_core(each[0])])
+def test_kernels_of_rooms(case, solver):
+    check_kernel(case, solver)
+
+
+def check_kernel(case, solver):
     kernel, d = case
     if solver != "direct" and not kernel.has_random_features:
         return
@@ -235,8 +244,8 @@ def test_scalings(make):
     X[:, 2] = X[:, 2] > 0
     scaling = make(X, np.ones(200))
     new = np.concatenate([X, 3.0 * X, np.round(3.0 * X)])
-    expected, g = scaling.apply(new), Graph()
-    value = add_scaling(scaling, g.input("X", np.float64, 3)) * 1.0
+    expected, g = scaling.apply(new), export.Graph()
+    value = export.add_scaling(scaling, g.input("X", np.float64, 3)) * 1.0
     model = g.model({"value": (value, expected.shape[1])}, {}, "")
     error = np.abs(run(model, {"X": new})["value"] - expected).max()
     assert error <= 1e-9 * np.abs(new).max()
@@ -322,10 +331,9 @@ def test_the_file_and_what_it_tells(tmp_path):
     made = model.to_onnx(tmp_path / "model.onnx")
     read = onnx.load(tmp_path / "model.onnx")
     assert read == made
-    assert {it.domain: it.version for it in read.opset_import} == {
-        "": OPSET, "ai.onnx.ml": ML_OPSET
-    }  # fmt: skip
-    assert (read.ir_version, read.producer_name) == (IR_VERSION, "kernelgrad")
+    versions = {it.domain: it.version for it in read.opset_import}
+    assert versions == {"": export.OPSET, "ai.onnx.ml": export.ML_OPSET}
+    assert (read.ir_version, read.producer_name) == (export.IR_VERSION, "kernelgrad")
     told = {it.key: it.value for it in read.metadata_props}
     assert told == {"estimator": "KernelRegressor", "columns": "a\nb\nc\nd"}
     # frequencies and coefficients, and little else

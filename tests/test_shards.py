@@ -79,7 +79,7 @@ def test_shards_add_up_to_the_same_steps(monkeypatch):
         descent, problem, state = shards_of(X, t, tol=0)
         infos = [descent.step(problem, state, batch) for _ in range(2)]
         paths.append([info.objective for info in infos])
-        assert len(state.memory.team.shards) == -(-700 // size)
+        assert len(state.workspace.team.shards) == -(-700 // size)
         assert descent.finish(problem, state, batch)["drift"] < 1e-5
     np.testing.assert_allclose(*paths, rtol=5e-5)
 
@@ -154,10 +154,10 @@ def test_errors_of_reading_are_told_and_no_thread_stays(small_shards):
 def test_samples_come_from_all_shards_alike(small_shards):
     X, t = rows_of(1000)
     descent, problem, state = shards_of(X, t, block_size=50, hessian_rows=200)
-    steps = BlockSteps(state.iterate, state.memory, None)
-    block = descent._draw(problem, state, state.memory)
+    steps = BlockSteps(state.iterate, state.workspace, None)
+    block = descent._draw(problem, state)
     steps.enter(block, True)
-    _, samples = steps.slopes(descent._sample_requests(problem, state, steps, 50))
+    _, samples = steps.slopes(descent._sample_requests(problem, state, steps))
     whole = shards.joined(samples)
     assert [len(s.share) for s in samples] == pytest.approx([60, 60, 60, 20], abs=1)
     assert len(np.unique(whole.rows.values, axis=0)) == 200
@@ -168,8 +168,8 @@ def test_a_block_holds_no_row_twice(small_shards):
     X, t = rows_of(200)
     X, t = np.tile(X, (5, 1)), np.tile(t, 5)
     descent, problem, state = shards_of(X, t, block_size=150)
-    block = descent._draw(problem, state, state.memory)
+    block = descent._draw(problem, state)
     assert len(np.unique(block.centres.values, axis=0)) == block.width < 150
     weight = 1.0 * (np.arange(1000) < 60)
     descent, problem, state = shards_of(X, t, weight, block_size=150)
-    assert descent._draw(problem, state, state.memory).width <= 60  # nor any without weight
+    assert descent._draw(problem, state).width <= 60  # nor any without weight

@@ -30,8 +30,7 @@ GROUPS = {
     "block descent": ("cached",),
     "random features": ("dsg", "udsg", "cdsg"),
     "row by row": ("sbp", "sdca", "pegasos", "norma", "perceptron"),
-    "linear": ("s3gd", "svrg", "saga", "sgd", "ssgd", "scv", "pegasos", "sdca", "rbcd", "sbmd",
-               "simba"),
+    "linear": ("s3gd", "svrg", "saga", "sgd", "ssgd", "scv", "pegasos", "sdca", "rbcd", "sbmd"),
 }  # fmt: skip
 LOSSES = {
     "Classifier": {
@@ -45,7 +44,7 @@ LOSSES = {
     },
 }  # fmt: skip
 STREAMS = ("dsg", "udsg", "cdsg", "pegasos", "norma", "perceptron", "sgd", "sbmd")
-HINGES = {"hinge": ("working_set", "sbp", "simba"), "perceptron": ("perceptron",)}
+HINGES = {"hinge": ("working_set", "sbp"), "perceptron": ("perceptron",)}
 DAI = ("solver", "kernel")  # what a novelty detector takes of the paper
 RIVALS = [f"{x}-{name}" for x in "nr" for name in ("pegasos", "rbcd", "sbmd", "sdca")]
 SEMI = ["soft_labels", "tsg", "cached", "fr_s3vm", "bgs3vm", "cccp_s3vm", "s3vm_light"]

@@ -26,8 +26,8 @@ from kernelgrad.compute.compiling import compile_seconds
 from kernelgrad.losses import Quantile
 from kernelgrad.solvers import LINEAR_SOLVERS
 from kernelgrad.solvers.block_descent.solver import WHOLE
-from kernelgrad.solvers.direct import direct_bytes
-from kernelgrad.solvers.newton import newton_bytes
+from kernelgrad.solvers.exact import direct_bytes
+from kernelgrad.solvers.exact import newton_bytes
 
 Call = Callable[[], Any]
 # Prepares a call: options of the limit, rows, labels, numbers. What preparing takes, such as
@@ -191,8 +191,7 @@ def all_cases() -> dict[str, Case]:
         few = {"max_iter": 1 if name == "s3vm_light" else 2, "time_limit": LONG}
         found[name] = unlabelled(**GIVEN | few, solver=name)
     for name in LINEAR_SOLVERS:
-        options = SEARCHED | ({"loss": "hinge"} if name == "simba" else {})
-        found[f"linear {name}"] = classes(kg.LinearClassifier, **options, solver=name)
+        found[f"linear {name}"] = classes(kg.LinearClassifier, **SEARCHED, solver=name)
     return found
 
 

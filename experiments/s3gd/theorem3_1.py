@@ -138,7 +138,7 @@ class Theorem(Experiment):
         data = one.init(problem, batch).data
         graph = build_graph(problem, data, one.n_anchors, one.n_neighbors)
         w = paper.linear.minimum(problem, batch)[1]
-        norms = data.squares()[0]
+        norms = data.squares()
         L = 0.25 * float(norms.max())
         W = data.native(w[:, None])
         exact = evaluate(problem, data, W, np.zeros(1)).slopes

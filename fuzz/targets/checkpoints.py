@@ -55,8 +55,7 @@ def _fits() -> dict[str, tuple[Any, Any]]:
         early = {"probability": False, "early_stopping": name in ("dsg", "cached", "sdca")}
         found[name] = KernelClassifier(loss, solver=name, **kernel, **early), _LABELS
     for name in LINEAR_SOLVERS:
-        loss = "hinge" if name == "simba" else "logistic"
-        linear = LinearClassifier(loss, solver=name, probability=False, **_GIVEN)
+        linear = LinearClassifier("logistic", solver=name, probability=False, **_GIVEN)
         found[f"linear_{name}"] = linear, _LABELS
     batches = DSG(batch_size=10, block_size=8)
     free = kernel | {"random_state": None}

@@ -54,8 +54,9 @@ class Models(Target):
     clear = (ModelFileError,)
 
     def seeds(self) -> Mapping[str, bytes]:
-        """Return the files of version 0.1.0."""
-        return {path.name: path.read_bytes() for path in sorted(OLD.glob("*.kgm"))}
+        """Return the files of version 0.1.0 whose fits go on."""
+        paths = sorted(set(OLD.glob("*.kgm")) - {OLD / "short_linear_simba.kgm"})
+        return {path.name: path.read_bytes() for path in paths}
 
     @cached_property
     def _rows(self) -> dict[str, Any]:

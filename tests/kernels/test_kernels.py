@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from scipy.spatial.distance import pdist
 from scipy.special import gammaln, kve
 from sklearn.gaussian_process import kernels as gp
-from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
+from sklearn.metrics.pairwise import laplacian_kernel
 from sklearn.svm import SVC
 
 import oracles
@@ -18,7 +18,6 @@ from kernelgrad.exceptions import CapabilityError, DataError
 from kernelgrad.functions import FeatureStream, InputScaling
 from kernelgrad.kernels import (
     KERNELS,
-    ArcCosine,
     Cauchy,
     Chi2,
     ConvolutionKernel,
@@ -26,11 +25,9 @@ from kernelgrad.kernels import (
     Gaussian,
     Laplacian,
     Matern,
-    Polynomial,
     ProductKernel,
     StationaryKernel,
     SumKernel,
-    TiledKernel,
     describe_kernel,
     get_kernel,
     profiles,
@@ -39,7 +36,6 @@ from kernelgrad.kernels import (
 from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import DSG, check_capabilities
 from kernelgrad.testing import check_kernel
-from plain import kernel_of
 
 NUS = (0.3, 0.5, 1.5, 2.5, 7)
 STATIONARY = [n for n, cls in KERNELS.items() if issubclass(cls, StationaryKernel)]
@@ -52,8 +48,7 @@ def data(n=40, d=3, seed=0):
 
 
 def make(name, gamma=0.7, **params):
-    known = KERNELS[name]().get_params()
-    return KERNELS[name](**{k: v for k, v in {"gamma": gamma, **params}.items() if k in known})
+    return KERNELS[name](gamma=gamma, **params)
 
 
 def rows(n=24, d=3, seed=0):
@@ -138,11 +133,8 @@ def test_exact_values_against_the_scalar_oracle(name, params):
 
 def test_exact_values_against_scikit_learn():
     X, Z = data(30, 4), data(20, 4, seed=1)
-    np.testing.assert_allclose(Gaussian(0.3)(X, Z), rbf_kernel(X, Z, 0.3), rtol=1e-12)
     np.testing.assert_allclose(Laplacian(0.3)(X, Z), laplacian_kernel(X, Z, 0.3), rtol=1e-12)
-    np.testing.assert_allclose(get_kernel(gp.RBF(1.7))(X, Z), gp.RBF(1.7)(X, Z), rtol=1e-10)
-    for nu in (*NUS, np.inf):
-        theirs = gp.Matern(1.7, nu=nu)
+    for theirs in (gp.RBF(1.7), *(gp.Matern(1.7, nu=nu) for nu in (*NUS, np.inf))):
         np.testing.assert_allclose(get_kernel(theirs)(X, Z), theirs(X, Z), rtol=1e-7)
 
 
@@ -166,45 +158,13 @@ def test_matern_of_extreme_smoothness_at_all_distances(nu):
 def test_sums_and_products_against_scikit_learn():
     X, Z = rows(20), rows(12, seed=1)
     theirs = 0.3 * gp.RBF(1.3) + gp.Matern(0.9, nu=1.5) * gp.RBF(2.0) + 2.0 * gp.RBF(0.7)
-    g = [1 / (2 * length**2) for length in (1.3, 0.9, 2.0, 0.7)]
-    ours = 0.3 * Gaussian(g[0]) + Matern(1.5, g[1]) * Gaussian(g[2]) + Gaussian(g[3]) * 2.0
+    a, b, c, d = map(
+        get_kernel, (gp.RBF(1.3), gp.Matern(0.9, nu=1.5), gp.RBF(2.0), gp.RBF(0.7))
+    )
+    ours = 0.3 * a + b * c + d * 2.0
     for A, B in ((X, Z), (sp.csr_matrix(X), sp.csr_matrix(Z)), (X.astype(np.float32), Z)):
         np.testing.assert_allclose(ours(A, B), theirs(X, Z), rtol=1e-6)
     np.testing.assert_allclose(ours.diag(X), theirs.diag(X), rtol=1e-12)
-
-
-# The table of forms and profiles
-
-
-EACH = [
-    *( kernel_of(name)
-        for name, cls in KERNELS.items()
-        if issubclass(cls, TiledKernel) and not issubclass(cls, ConvolutionKernel)
-    ),
-    Matern(0.5, 0.3), Matern(2.5, 0.3), Polynomial(3, gamma=0.2, coef0=0.5), ArcCosine(2),
-    DotProduct(gamma=0.1), DotProduct("vovk", gamma=0.01), ArcCosine(0, bias=1.0),
-]  # fmt: skip
-
-
-@every("kernel", EACH)
-def test_compiled_kernels_have_the_values_of_the_table(kernel):
-    X = 2.0 * np.random.default_rng(3).random((30, 5))
-    X[:, 0] *= X[:, 0] > 0.5  # some zeros
-    kernel = kernel.resolve(X, 0)
-    E = kernel.embedded(X)
-    terms = profiles.TERMS[kernel.form_code](np, E[:, None], E)
-    t = terms.prod(2) if kernel.form_code in profiles.PRODUCTS else terms.sum(2)
-    size = 0.5 * (E**2).sum(1)
-    if isinstance(kernel, ArcCosine):
-        size = np.sqrt(kernel.diag(X) / (1, 1, 3)[kernel.order])
-    found = profiles.values(np, t, size[:, None], size, **kernel.finish())
-    np.testing.assert_allclose(found, kernel(X, X), rtol=1e-9, atol=1e-7)
-    rows = kernel.exact_rows(X)  # in float32
-    atol = 1e-3 if isinstance(kernel, ArcCosine) else 1e-5  # angles are roots
-    values = kernel.values(rows, rows, np.float32, compiled=True)
-    far = ~np.eye(len(X), dtype=bool)  # equal rows: the root of a distance that rounds to 0
-    np.testing.assert_allclose(values[far], found[far], rtol=2e-5, atol=atol)
-    np.testing.assert_allclose(np.diag(values), np.diag(found), atol=1e-3)
 
 
 @pytest.mark.parametrize("nu", [*profiles.MATERN, np.inf])
@@ -399,16 +359,10 @@ def test_parts_are_parameters():
 def test_parameters_outside_their_domain():
     good = Gaussian(0.5), Laplacian(0.1)
     cases = [
-        *(
-            case
-            for cls in (SumKernel, ProductKernel)
-            for case in (
-                (cls([]), ValueError, "at least one kernel"),
-                (cls(Gaussian(0.5)), TypeError, "must be a list of kernels"),
-                (cls([Gaussian(0.5), "rbf"]), TypeError, "must hold kernels"),
-                (cls([Gaussian(0.5), Gaussian(-1.0)]), ValueError, "gamma must lie in"),
-            )
-        ),
+        (ProductKernel([]), ValueError, "at least one kernel"),
+        (SumKernel(Gaussian(0.5)), TypeError, "must be a list of kernels"),
+        (SumKernel([Gaussian(0.5), "rbf"]), TypeError, "must hold kernels"),
+        (ProductKernel([Gaussian(0.5), Gaussian(-1.0)]), ValueError, "gamma must lie in"),
         (SumKernel(good, [1.0]), ValueError, "one number for each of 2 kernels"),
         (SumKernel(good, 0.5), TypeError, "must be a list of numbers"),
         *((SumKernel(good, [1, w]), ValueError, r"weights\[1\] must") for w in (0, -1, np.inf)),

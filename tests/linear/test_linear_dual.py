@@ -1,4 +1,4 @@
-"""Dual coordinate ascent and SIMBA on linear functions: minima, gaps, bits, refusals."""
+"""Dual coordinate ascent on linear functions: minima, gaps, bits, refusals."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import oracles_linear as oracles
 from cases import every
 from kernelgrad import losses
 from kernelgrad.linear.sdca import LinearSDCA
-from kernelgrad.papers.sbp.rivals.simba import SIMBA
-from kernelgrad.solvers.contract import TrainBatch, draws
+from kernelgrad.solvers.contract import TrainBatch
 from kernelgrad.validation import CapabilityError
 from oracles_losses import spec
 from steps import linear_problem, solve
@@ -181,70 +180,3 @@ def test_what_sdca_refuses():
     solver, state, _ = fit(problem, batch, steps=1)
     with pytest.raises(CapabilityError, match="continued with the same rows"):
         solver.step(problem, state, replace(batch, X=X + 1))
-
-
-# -- SIMBA -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_simba_comes_near_the_slack_constrained_optimum(weighted):
-    X, y = rows(losses.Hinge(), 250, 5)
-    weight = np.random.default_rng(0).integers(1, 4, 250).astype(float)
-    weight = weight if weighted else np.ones(250)
-    nu, level, alpha, least = oracles.slack_optimum(X, y[:, 0], weight, 1.0)
-    problem, batch = setting(losses.Hinge(), X, y, alpha=alpha, weight=weight)
-    _, state, infos = fit(problem, batch, SIMBA(nu=nu, round_size=4000), steps=30)
-    # the function at unit length, on rows as they are
-    w = state.coef[:, 0]
-    scale = 1 / np.linalg.norm(w)
-    reached = oracles.level(scale * y[:, 0] * (X @ w), y[:, 0], weight, nu * weight.sum())
-    assert 0.99 * level <= reached <= level * (1 + 1e-6)
-    assert least * (1 - 1e-9) <= infos[-1].objective <= 1.02 * least
-    # ten iterations are not enough: the check above can fail
-    early = fit(problem, batch, SIMBA(nu=nu, round_size=10), steps=1)[1].coef[:, 0]
-    early /= np.linalg.norm(early)
-    start = oracles.level(y[:, 0] * (X @ early), y[:, 0], weight, nu * weight.sum())
-    assert start < 0.97 * level
-
-
-@every("C", [0.03, 30.0])
-def test_simba_follows_alpha(C):
-    X, y = rows(losses.Hinge(), 250, 5)
-    _, _, alpha, least = oracles.slack_optimum(X, y[:, 0], np.ones(250), C)
-    problem, batch = setting(losses.Hinge(), sp.csr_matrix(X), y, alpha=alpha)
-    _, _, infos = fit(problem, batch, SIMBA(round_size=4000), steps=30)
-    assert least * (1 - 1e-9) <= infos[-1].objective <= 1.02 * least
-
-
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_simba_takes_the_iterations_of_the_paper(fit_intercept):
-    X, y = rows(losses.Hinge(), 60, 3)
-    weight = np.random.default_rng(0).integers(0, 3, 60).astype(float)
-    problem, batch = setting(losses.Hinge(), X, y, weight=weight, fit_intercept=fit_intercept)
-    _, state, _ = fit(problem, batch, SIMBA(nu=0.2, round_size=150), steps=3)
-    s, live = 60 * weight / weight.sum(), weight > 0
-    rounds = [draws(problem.seed, 0x73696D62, k).random((1, 150, 2))[0] for k in range(3)]
-    longest = np.linalg.norm(X[live], axis=1).max()
-    X[~live] *= 0.1  # rows of weight 0 do not set the scale of the others
-    average, q = oracles.simba(X, y[:, 0], s, 60 * 0.2 / longest, fit_intercept, rounds)
-    np.testing.assert_allclose(state.average[0], average, rtol=1e-9)
-    np.testing.assert_allclose(state.weights[0][live], q[live], rtol=1e-7)
-    assert np.ptp(np.log(q[live])) > 1  # far from where it started
-    # the result is the average at a margin of 1
-    heights = y[:, 0] * (X @ average)
-    if fit_intercept:
-        level = oracles.level(heights[live], y[live, 0], weight[live], 0.2 * weight.sum())
-        np.testing.assert_allclose(state.coef[:, 0] * level, average, rtol=1e-6)
-
-
-@every(
-    ("loss", "options", "error", "message"),
-    [
-        (losses.Logistic(), {}, CapabilityError, "does not take the loss 'logistic'"),
-        (losses.Hinge(), {"l1_ratio": 0.5}, CapabilityError, "no L1 penalty"),
-        (losses.Hinge(), {"alpha": 0.0}, ValueError, r"choose a positive alpha .* or nu"),
-    ],
-)
-def test_what_simba_refuses(loss, options, error, message):
-    with pytest.raises(error, match=message):
-        fit(*setting(loss, *rows(losses.Hinge()), **options), SIMBA())

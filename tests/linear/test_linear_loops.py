@@ -48,10 +48,13 @@ def test_rows_with_repeated_and_unsorted_entries():
     made, exact = accessor.as_rows(rows), rows.toarray()
     found = [accessor.dot(made, i, W) for i in range(3)]
     np.testing.assert_array_equal(found, exact @ W)
-    squares, columns = np.zeros(3), np.zeros(4)
-    loops.square_sums(made, np.ones(3), squares, columns)
+    squares, stored, mean, spread = np.zeros(3), np.zeros(4, int), np.zeros(4), np.zeros(4)
+    loops.row_squares(made, squares)
     np.testing.assert_array_equal(squares, (exact**2).sum(1))
-    np.testing.assert_array_equal(columns, (exact**2).sum(0))
+    loops.moments(made, np.full(3, 1 / 3), True, stored, mean, spread)
+    np.testing.assert_array_equal(stored, (exact != 0).sum(0))
+    np.testing.assert_allclose(mean, exact.mean(0))
+    np.testing.assert_allclose(spread, exact.std(0))
     np.testing.assert_array_equal(rows.data, before)
 
 

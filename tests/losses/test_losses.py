@@ -110,10 +110,10 @@ def test_methods_and_compiled_rows_agree_with_the_formulas(loss):
         code, params = loss_code(compiled, y.shape[1])
         assert (code >= scalar.OWN) == (compiled is own)
         rows = list(zip(y, f, strict=True))
-        found, out = [scalar.value_of_row(code, params, *row) for row in rows], 0.0 * f
-        for row, place in zip(rows, out, strict=True):
-            scalar.slopes_of_row(code, params, *row, place)
-        np.testing.assert_allclose(found, values, rtol=1e-12, atol=1e-15)
+        each, out = [scalar.value_of_row(code, params, *row) for row in rows], 0.0 * f
+        for row, slope in zip(rows, out, strict=True):
+            scalar.slopes_of_row(code, params, *row, slope)
+        np.testing.assert_allclose(each, values, rtol=1e-12, atol=1e-15)
         np.testing.assert_allclose(out, slopes, rtol=1e-12, atol=1e-15)
         total, all_slopes = scalar.losses(code, params, y, f, np.full(len(y), 0.5))
         assert total == pytest.approx(0.5 * values.sum(), rel=1e-12)
@@ -151,8 +151,8 @@ def test_curvatures_where_rows_sit_on_a_kink():
     # without a formula it is the jump of the slope over the width
     f = np.array([[0.05], [0.3]])
     np.testing.assert_allclose(ByMethods(Absolute()).curvature(0 * f, f, 0.1), [10.0, 0.0])
-    found = ByMethods(Logistic()).curvature(np.ones((2, 1)), f, 1e-4)
-    np.testing.assert_allclose(found, Logistic().curvature(np.ones((2, 1)), f), rtol=1e-6)
+    weights = ByMethods(Logistic()).curvature(np.ones((2, 1)), f, 1e-4)
+    np.testing.assert_allclose(weights, Logistic().curvature(np.ones((2, 1)), f), rtol=1e-6)
 
 
 @every("name", ["hinge", "smoothed_hinge", "squared_hinge", "logistic", "modified_logistic"])
@@ -179,7 +179,7 @@ def test_a_method_that_fails_gives_no_number_and_prints_why(monkeypatch):
             raise RuntimeError("no slope")
 
     loss, out, seen = Failing(Hinge()), np.zeros(1), []
-    monkeypatch.setattr(sys, "unraisablehook", lambda found: seen.append(str(found.exc_value)))
+    monkeypatch.setattr(sys, "unraisablehook", lambda hook: seen.append(str(hook.exc_value)))
     scalar.slopes_of_row(*loss_code(loss, 1), np.ones(1), np.zeros(1), out)
     assert np.isnan(out).all()
     assert seen == ["no slope"]
@@ -277,8 +277,8 @@ class Exponential(Loss):
 def test_default_constants_are_searched_beyond_the_targets():
     y = np.array([[1.0]] * 200 + [[-1.0]])
     for sign in (1.0, -1.0):
-        found = Exponential().intercept(sign * y)
-        np.testing.assert_allclose(found, [sign * 0.5 * np.log(200.0)], rtol=1e-7)
+        constant = Exponential().intercept(sign * y)
+        np.testing.assert_allclose(constant, [sign * 0.5 * np.log(200.0)], rtol=1e-7)
     assert 1.0 < Exponential().intercept(y[:3])[0] < 3000.0
 
 
@@ -506,8 +506,8 @@ def test_parts_of_the_joint_loss():
     np.testing.assert_allclose(loss.value(y, f), value[:, 0], atol=1e-12)
     slope = np.where(y == 0, 0.25 * Ramp().gradient(f), Hinge().gradient(y, f))
     np.testing.assert_allclose(loss.gradient(y, f), slope, atol=1e-12)
-    known = y[:, 0] != 0
-    mean = np.average(y[known], axis=0, weights=weight[known])
+    labelled = y[:, 0] != 0
+    mean = np.average(y[labelled], axis=0, weights=weight[labelled])
     np.testing.assert_allclose(loss.intercept(y, weight), mean)
     assert loss.intercept(np.zeros((3, 2))).tolist() == [0.0, 0.0]
     with pytest.raises(ValueError, match="ratio"):

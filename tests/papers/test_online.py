@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from scipy.optimize import minimize
 
 from cases import every
 from kernelgrad import losses
@@ -63,14 +62,11 @@ def gram(state, X):
     return state.exact.matrix(rows, rows).astype(np.float64)
 
 
-def test_pegasos_is_the_recursion():
-    for loss in LOSSES:
-        check_pegasos(loss, "linear")
-    for average in (None, "uniform"):
-        check_pegasos(losses.Hinge(), average)
-
-
-def check_pegasos(loss, average):
+@every(
+    ("loss", "average"),
+    [*((loss, "linear") for loss in LOSSES), (LOSSES[0], None), (LOSSES[0], "uniform")],
+)
+def test_pegasos_is_the_recursion(loss, average):
     X, y = data(loss)
     order = orders()
     t0 = 0.0 if loss.name == "hinge" else 120.0
@@ -92,22 +88,15 @@ def check_pegasos(loss, average):
 def test_projection_is_on_the_ball():
     X, y = data(losses.Hinge())
     order = orders()
-    free, ball = (
-        visit(
-            Pegasos(average=None, t0=0.0, projection=p), problem(losses.Hinge()), X, y, order
-        )[0]
-        for p in (False, True)
-    )
-    oracle = [
-        pegasos(
-            gram(ball, X), order, y[:, 0].astype(float), slope_of(losses.Hinge()), ALPHA,
-            bias=float(losses.Hinge().intercept(y[order[:64]])[0]), radius=r,
-        )[0]
-        for r in (np.inf, ALPHA**-0.5)
-    ]  # fmt: skip
-    for state, a in zip((free, ball), oracle, strict=True):
-        np.testing.assert_allclose(dense(state, state.current)[:, 0], a, atol=1e-5)
-    assert np.abs(oracle[0] - oracle[1]).max() > 1e-2
+    loss, found = losses.Hinge(), []
+    bias = float(loss.intercept(y[order[:64]])[0])
+    for projection, radius in ((False, np.inf), (True, ALPHA**-0.5)):
+        solver = Pegasos(average=None, t0=0.0, projection=projection)
+        state, _ = visit(solver, problem(loss), X, y, order)
+        args = gram(state, X), order, y[:, 0].astype(float), slope_of(loss), ALPHA
+        found.append(pegasos(*args, bias=bias, radius=radius)[0])
+        np.testing.assert_allclose(dense(state, state.current)[:, 0], found[-1], atol=1e-5)
+    assert np.abs(found[0] - found[1]).max() > 1e-2
     with pytest.raises(CapabilityError, match="projection=False"):
         visit(Pegasos(projection=True), problem(losses.Logistic()), X, y, order)
 
@@ -235,130 +224,28 @@ def test_numbers_of_another_source_do_not_merge():
     )
 
 
-@every("limit", [20, 120])
-def test_truncation_stays_within_its_bound(limit):
-    X, y = data(losses.SquaredError())
-    loss, eta, alpha = losses.Absolute(), 0.5, 0.1
-    p = problem(loss, alpha, fit_intercept=False)
-    order = orders(passes=1)
-    state, _ = visit(
-        NORMA(step_size=eta, max_support=limit), p, X, y, order, numbers=False, size=100
-    )
-    rows = state.exact.prepare(X)
-    K = state.exact.matrix(rows, rows).astype(float)
-    # the same terms, none dropped: derivatives are those of the truncated run
-    terms, dropped = {}, {}
-    for i in order:
-        g = np.sign(sum(c * K[i, j] for j, c in terms.items()) - y[i, 0])
-        for some in (terms, dropped):
-            for j in some:
-                some[j] *= 1 - eta * alpha
-        terms[i] = -eta * g
-        if len(terms) > limit:
-            oldest = next(iter(terms))
-            dropped[oldest] = terms.pop(oldest)
-    lost = np.array([dropped.get(j, 0.0) for j in range(N)])
-    f = NORMA().expansion(state).raw_prediction(X)[:, 0]
-    full = f + K @ lost
-    bound = (1 - eta * alpha) ** limit / alpha
-    assert np.sqrt(lost @ K @ lost) <= bound
-    assert np.abs(full - f).max() <= bound
-    # dropping the newest terms instead breaks the bound
-    newest = np.array([terms.get(j, 0.0) for j in range(N)])
-    if limit == 120:
-        assert np.sqrt(newest @ K @ newest) > bound
+@every(
+    ("solver", "loss", "alpha", "error", "words"),
+    [
+        (Pegasos(), losses.Hinge(), 0.0, ValueError, "needs alpha > 0"),
+        (NORMA(), losses.LeastSquaresDensityRatio(), ALPHA, CapabilityError, "'least_squares'"),
+        (
+            NORMA(), losses.SemiSupervised(losses.Hinge(), losses.SymmetricHinge()), ALPHA,
+            CapabilityError, r"needs a convex loss.*'semi_supervised'",
+        ),
+    ],
+)  # fmt: skip
+def test_bad_problems_are_named(solver, loss, alpha, error, words):
+    with pytest.raises(error, match=words):
+        solver.check_problem(problem(loss, alpha))
 
 
-def svm_minimum(K, y, alpha):
-    """Least mean hinge + alpha/2 |w|^2: the maximum of its dual, by bounded L-BFGS."""
-    n = len(y)
-
-    def negative(b):
-        g = K @ (b * y) * y / (alpha * n * n) - 1 / n
-        return b @ (K @ (b * y) * y) / (2 * alpha * n * n) - b.sum() / n, g
-
-    result = minimize(
-        negative, np.full(n, 0.5), jac=True, method="L-BFGS-B", bounds=[(0, 1)] * n,
-        options={"maxiter": 20000, "maxfun": 20000, "ftol": 1e-15, "gtol": 1e-10},
-    )  # fmt: skip
-    return -result.fun
-
-
-@pytest.mark.slow
-def test_pegasos_reaches_the_optimum_at_its_rate():
-    n = 150
-    X, y = data(losses.Hinge(), n)
-    p = problem(losses.Hinge(), fit_intercept=False)
-    K = gram(NORMA().init(p, base.TrainBatch(X, y, np.ones(n))), X)
-    least = svm_minimum(K, y[:, 0].astype(float), ALPHA)
-    passes = np.array([5, 20, 80])
-
-    def gaps(solver):
-        found, state = [], None
-        for more in np.diff(passes, prepend=0):
-            state, _ = visit(solver, p, X, y, orders(n, more), size=n, state=state)
-            a = dense(state, state.average, n)[:, 0]
-            hinge = np.maximum(0.0, 1 - y[:, 0] * (K @ a)).mean()
-            found.append(hinge + ALPHA / 2 * a @ K @ a - least)
-        return np.array(found)
-
-    linear, uniform = (gaps(Pegasos(average=a, t0=0.0)) for a in ("linear", "uniform"))
-    rate = 1 / (ALPHA * n * passes)
-    # Theorem 1 of the paper bounds subgradients by G = 2 here: G^2 (1 + log T) / (2 alpha T)
-    assert np.all(uniform <= 2 * (1 + np.log(n * passes)) * rate)
-    assert np.all(linear <= 2 * rate)
-    for found in (linear, uniform):
-        assert -1e-6 < found[2] < found[0] / 8
-    floor = gaps(NORMA(average=None, step_size=1.0))  # a constant step has one
-    assert floor[2] > floor[0] / 8
-    assert floor[2] > 2 * rate[2]
-
-
-def test_perceptron_mistakes_on_separable_rows():
-    rng = np.random.default_rng(2)
-    X = rng.standard_normal((N, 3))
-    p = problem(losses.Perceptron(), fit_intercept=False)
-    state = KernelPerceptron().init(p, base.TrainBatch(X, np.ones((N, 1)), np.ones(N)))
-    K = gram(state, X)
-    u = np.zeros(N)
-    u[:20] = rng.choice([-1.0, 1.0], 20)
-    margin = np.abs(K @ u) / np.sqrt(u @ K @ u)
-    far = margin > 0.05
-    X, y = X[far], np.sign(K @ u)[far][:, None]
-    gamma = margin[far].min()
-    order = orders(len(X), 30)
-
-    def mistakes(targets):
-        state, info = visit(KernelPerceptron(average=False), p, X, targets, order)
-        return np.abs(state.current).sum(), info.train_loss
-
-    total, loss = mistakes(y)
-    assert 10 < total <= 1 / gamma**2
-    assert loss == 0.0
-    noise = np.where(rng.random(y.shape) < 0.3, -y, y)  # no u separates these as well
-    assert mistakes(noise)[0] > 1 / gamma**2
-
-
-def test_bad_problems_are_named():
-    X, y = data(losses.Hinge())
-    batch = base.TrainBatch(X, y, np.ones(N))
-    with pytest.raises(ValueError, match="needs alpha > 0"):
-        Pegasos().init(problem(losses.Hinge(), 0.0), batch)
-    with pytest.raises(CapabilityError, match=r"needs a convex loss.*'least_squares'"):
-        NORMA().init(problem(losses.LeastSquaresDensityRatio()), batch)
-    with pytest.raises(CapabilityError, match=r"needs a convex loss.*'semi_supervised'"):
-        NORMA().check_problem(
-            problem(losses.SemiSupervised(losses.Hinge(), losses.SymmetricHinge()))
-        )
+def test_bad_options_and_steps_are_named():
     with pytest.raises(CapabilityError, match="perceptron_loss"):
         base.check_capabilities(KernelPerceptron(), losses.Hinge(), Gaussian())
     for solver in (Pegasos(average="linear"), KernelPerceptron(average=True)):
         with pytest.raises(ValueError, match="set average='auto'"):
             solver.set_params(max_support=5).check()
+    loss = losses.SquaredError()
     with pytest.raises(FloatingPointError, match="smaller steps"), np.errstate(all="ignore"):
-        visit(
-            NORMA(step_size=1e3),
-            problem(losses.SquaredError()),
-            *data(losses.SquaredError()),
-            orders(),
-        )
+        visit(NORMA(step_size=1e3), problem(loss), *data(loss), orders())

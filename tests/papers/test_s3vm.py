@@ -11,19 +11,10 @@ from sklearn.svm import LinearSVC
 
 import oracles_s3vm as oracles
 from cases import every
+from kernelgrad import losses
 from kernelgrad.kernels import Gaussian, Polynomial
-from kernelgrad.losses import (
-    GaussianBump,
-    Hinge,
-    Logistic,
-    Multinomial,
-    Ramp,
-    SemiSupervised,
-    SymmetricHinge,
-)
-from kernelgrad.papers.tsg.rivals.bgs3vm import BGS3VM
-from kernelgrad.papers.tsg.rivals.cccp_s3vm import CCCPS3VM
-from kernelgrad.papers.tsg.rivals.s3vm_light import S3VMLight
+from kernelgrad.losses import Hinge, Ramp, SemiSupervised, SymmetricHinge
+from kernelgrad.papers.tsg.rivals import BGS3VM, CCCPS3VM, S3VMLight
 from kernelgrad.solvers.contract import Problem, TrainBatch
 from kernelgrad.validation import CapabilityError, DataError
 from steps import gram, solve
@@ -33,11 +24,7 @@ ALL = [*EXACT, BGS3VM(labelled_budget=8, unlabelled_budget=30, ramp=(0, 0), batc
 BUDGETS = {"labelled_budget": 6, "unlabelled_budget": 25, "ramp": (0, 0)}
 
 
-def name(solver):
-    return solver.name + ("+balance" if getattr(solver, "balance", False) else "")
-
-
-each = pytest.mark.parametrize("solver", ALL, ids=name)
+each = every("solver", ALL)
 
 
 def setting(n=160, n_labelled=14, seed=0, *, outputs=1, ratio=0.5, unlabelled=None, **options):
@@ -260,9 +247,8 @@ def test_streams_may_lack_a_kind_and_bring_new_rows():
     others = np.flatnonzero(~known)
     labels = np.flatnonzero(known)
     state = None
-    for k, i in enumerate(
-        (others[:50], labels[:40], others[50:90], np.r_[labels[40:], others])
-    ):
+    order = (others[:50], labels[:40], others[50:90], np.r_[labels[40:], others])
+    for k, i in enumerate(order):
         part = TrainBatch(batch.X[i], batch.y[i], batch.sample_weight[i])
         if state is None:
             state = solver.init(problem, part)
@@ -302,23 +288,6 @@ def test_projection_loses_less_than_removal():
 
 
 @each
-def test_two_moons_from_ten_labels(solver):
-    bias = bool(getattr(solver, "balance", False))
-    problem, batch, truth = setting(n=400, n_labelled=10, fit_intercept=bias)
-    if isinstance(solver, BGS3VM):
-        solver = BGS3VM()
-        state = solver.init(problem, batch)
-        for part in minibatches(batch, 128, 100):
-            solver.step(problem, state, part)
-    else:
-        state, _ = solve(solver, problem, batch, 60)
-    f = solver.expansion(state).raw_prediction(batch.X)
-    others = ~batch.y.any(axis=1)
-    # of rows drawn at random one half is wrong, to five standard errors of .025
-    assert np.mean(np.sign(f[others]) != truth[others]) < 0.2
-
-
-@each
 def test_both_kinds_of_rows_are_needed(solver):
     problem, batch, truth = setting()
     nothing = replace(batch, y=np.zeros_like(batch.y))
@@ -331,29 +300,26 @@ def test_both_kinds_of_rows_are_needed(solver):
         solver.init(problem, replace(batch, sample_weight=unweighted))
 
 
-def test_what_cannot_be_solved_is_refused():
-    problem, batch, _ = setting(outputs=2)
-    for solver in ALL:
-        with pytest.raises(CapabilityError, match="labelled and unlabelled rows"):
-            solver.init(replace(problem, loss=Hinge()), batch)
-    bump = replace(problem, loss=SemiSupervised(Hinge(), GaussianBump()))
-    ramp = replace(problem, loss=SemiSupervised(Hinge(), Ramp()))
-    logistic = replace(problem, loss=SemiSupervised(Logistic(), SymmetricHinge()))
-    with pytest.raises(CapabilityError, match="ramp, symmetric_hinge, got 'gaussian'"):
-        CCCPS3VM().check_problem(bump)
-    with pytest.raises(CapabilityError, match="of symmetric_hinge, got 'ramp'"):
-        S3VMLight().check_problem(ramp)
-    for solver in EXACT:
-        with pytest.raises(CapabilityError, match="'hinge' of labelled rows, got 'logistic'"):
-            solver.check_problem(logistic)
-        with pytest.raises(ValueError, match=r"alpha > 0, got 0\.0"):
-            solver.check_problem(replace(problem, alpha=0.0))
-    with pytest.raises(CapabilityError, match="of the margin"):
-        BGS3VM().check_problem(
-            replace(problem, loss=SemiSupervised(Multinomial(), SymmetricHinge()))
-        )
-    with pytest.raises(CapabilityError, match="fit_intercept"):
-        CCCPS3VM(balance=True).check_problem(replace(problem, fit_intercept=False))
-    with pytest.raises(ValueError, match="2 outputs, got 3"):
-        S3VMLight(positive_fraction=(0.1, 0.2, 0.3)).check_problem(problem)
-    CCCPS3VM().check_problem(ramp)
+def two(labelled, unlabelled):
+    return {"loss": SemiSupervised(labelled, unlabelled)}
+
+
+@every(
+    ("solvers", "change", "error", "words"),
+    [
+        (ALL, {"loss": Hinge()}, CapabilityError, "labelled and unlabelled rows"),
+        ([CCCPS3VM()], two(Hinge(), losses.GaussianBump()), CapabilityError, "got 'gaussian'"),
+        ([S3VMLight()], two(Hinge(), Ramp()), CapabilityError, "hinge, got 'ramp'"),
+        (EXACT, two(losses.Logistic(), Ramp()), CapabilityError, "rows, got 'logistic'"),
+        (EXACT, {"alpha": 0.0}, ValueError, r"alpha > 0, got 0\.0"),
+        ([BGS3VM()], two(losses.Multinomial(), Ramp()), CapabilityError, "of the margin"),
+        ([CCCPS3VM(balance=True)], {"fit_intercept": False}, CapabilityError, "fit_intercept"),
+        ([S3VMLight(positive_fraction=(0.1, 0.2, 0.3))], {}, ValueError, "2 outputs, got 3"),
+    ],
+)
+def test_what_cannot_be_solved_is_refused(solvers, change, error, words):
+    problem, _, _ = setting(outputs=2)
+    for solver in solvers:
+        with pytest.raises(error, match=words):
+            solver.check_problem(replace(problem, **change))
+    CCCPS3VM().check_problem(replace(problem, **two(Hinge(), Ramp())))

@@ -27,8 +27,7 @@ from kernelgrad.losses import (
     SquaredError,
 )
 from kernelgrad.search.auto import choose_solver, settled_solver
-from kernelgrad.solvers.direct import direct_bytes
-from kernelgrad.solvers.newton import newton_bytes
+from kernelgrad.solvers.exact import direct_bytes, newton_bytes
 from plain import plain_classifier
 
 

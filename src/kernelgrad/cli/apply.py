@@ -8,53 +8,37 @@ import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import typer
 
-from kernelgrad.cli.fit import DATA_HELP, open_labelled
-from kernelgrad.cli.report import (
-    check_writable,
-    data_file,
-    note,
-    print_json,
-    print_result,
-    reporting,
-    say,
-    signing_key,
-    size_text,
-)
+from kernelgrad.cli import report
+from kernelgrad.cli.fit import open_labelled
+from kernelgrad.cli.options import AsJson, DataFile, ModelFile, options
 
 if TYPE_CHECKING:
     from kernelgrad.data import Batch, BatchSource
     from kernelgrad.types import AnyArray
 
-    Chunks = Iterator[tuple[Batch, dict[str, AnyArray]]]  # and what is predicted, by its name
-
-_Model = Annotated[Path, typer.Argument(help="Model file that kernelgrad wrote.")]
-_Data = Annotated[Path, typer.Argument(help=DATA_HELP)]
-_Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+    Chunks = Iterator[tuple[Batch, dict[str, AnyArray]]]  # rows, and predictions by name
 
 
+@options(
+    output="File to write, .csv or .npy; - prints CSV.",
+    proba="Also the probabilities of the classes.",
+    decision="Also the values of the decision function.",
+)
 def predict(
-    model: _Model,
-    data: _Data,
-    output: Annotated[Path, typer.Option(help="File to write, .csv or .npy; - prints CSV.")],
-    proba: Annotated[
-        bool, typer.Option("--proba", help="Also the probabilities of the classes.")
-    ] = False,
-    decision: Annotated[
-        bool, typer.Option("--decision", help="Also the values of the decision function.")
-    ] = False,
-    as_json: _Json = False,
-) -> None:
+    model: ModelFile, data: DataFile, output: Path, proba: bool = False, decision: bool = False,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
     """Predict every row of a data file.
 
     A CSV file holds the predictions, and beside them the probabilities and decision values that
     were asked for. A .npy file holds one array: the probabilities or decision values if they
     were asked for, otherwise the predictions.
     """
-    with reporting(as_json), data_file(data) as path:
+    with report.reporting(as_json), report.data_file(data) as path:
         to_stdout = str(output) == "-"
         suffix = ".csv" if to_stdout else output.suffix.lower()
         if suffix not in (".csv", ".npy"):
@@ -64,7 +48,7 @@ def predict(
         if to_stdout and as_json:
             raise typer.BadParameter("--json needs the standard output; give --output a file.")
         if not to_stdout:
-            check_writable(output, "predictions", model, data)
+            report.check_writable(output, "predictions", model, data)
 
         from kernelgrad import open_source
         from kernelgrad.files.disk import replacing
@@ -85,26 +69,21 @@ def predict(
                 _write_csv(text, chunks, estimator, parts)
                 text.detach()
         if as_json:
-            print_json({"rows": source.n_rows, "output": str(output)})
+            report.print_json({"rows": source.n_rows, "output": str(output)})
         else:
-            say(f"{source.n_rows} predictions in {output}")
+            report.say(f"{source.n_rows} predictions in {output}")
 
 
+@options(target="Column with the true values; needed for CSV and Parquet.")
 def score(
-    model: _Model,
-    data: _Data,
-    target: Annotated[
-        str | None,
-        typer.Option(help="Column with the true values; needed for CSV and Parquet."),
-    ] = None,
-    as_json: _Json = False,
+    model: ModelFile, data: DataFile, target: str | None = None, as_json: AsJson = False
 ) -> None:
     """Compare the predictions of a model with the truth.
 
     For classes it prints accuracy, error rate and, where the model has probabilities, log loss;
     for numbers RMSE, MAE and R2, averaged over the outputs.
     """
-    with reporting(as_json), data_file(data) as path:
+    with report.reporting(as_json), report.data_file(data) as path:
         from sklearn.base import is_regressor
 
         estimator = _loaded(model)
@@ -123,51 +102,41 @@ def score(
             )
         else:
             result = _score_numbers(estimator, source, data)
-        print_result(result, as_json)
+        report.print_result(result, as_json)
 
 
-def inspect(
-    model: _Model,
-    latency: Annotated[
-        bool, typer.Option("--latency", help="Load it and time the prediction of one row.")
-    ] = False,
-    as_json: _Json = False,
-) -> None:
+@options(latency="Load it and time the prediction of one row.")
+def inspect(model: ModelFile, latency: bool = False, as_json: AsJson = False) -> None:
     """Show what a model file holds; nothing in it is executed."""
-    with reporting(as_json):
+    with report.reporting(as_json):
         from kernelgrad.files.records import read_container
 
-        found = read_container(model, key=signing_key())[0].get("info")
+        key = report.signing_key()
+        summary = read_container(model, key=key)[0].get("info")
         if latency:
-            found = _loaded(model).model_info(latency=True)
-        elif found is None:  # of a version that did not write it, or no estimator at all
+            summary = _loaded(model).model_info(latency=True)
+        elif summary is None:  # the file is of an old version, or holds no estimator
             from kernelgrad import load
 
-            found = load(model, key=signing_key()).model_info()
+            summary = load(model, key=key).model_info()
         n_bytes = model.stat().st_size
-        shown: dict[str, Any] = {"file": f"{model} ({size_text(n_bytes)})"}
+        shown: dict[str, Any] = {"file": f"{model} ({report.size_text(n_bytes)})"}
         if latency:
-            shown["row_seconds"] = f"{1e6 * found['row_seconds']:.0f} microseconds"
+            shown["row_seconds"] = f"{1e6 * summary['row_seconds']:.0f} microseconds"
         for name in ("loss_params", "kernel_params"):
-            shown[name] = [f"{k}={v}" for k, v in found.get(name, {}).items()] or None
-        info = {"file": str(model), "file_bytes": n_bytes, **found}
-        print_result(info, as_json, file_bytes=None, bytes=None, **shown)
+            shown[name] = [f"{k}={v}" for k, v in summary.get(name, {}).items()] or None
+        info = {"file": str(model), "file_bytes": n_bytes, **summary}
+        report.print_result(info, as_json, file_bytes=None, bytes=None, **shown)
 
 
-def export(
-    model: _Model,
-    output: Annotated[Path, typer.Option(help="The .onnx file to write.")],
-    std: Annotated[
-        bool, typer.Option("--std", help="Also the deviation of a Gaussian process.")
-    ] = False,
-    as_json: _Json = False,
-) -> None:
+@options(output="The .onnx file to write.", std="Also the deviation of a Gaussian process.")
+def export(model: ModelFile, output: Path, std: bool = False, as_json: AsJson = False) -> None:
     """Write a model as an ONNX file, for programs without Python.
 
     Needs the extra kernelgrad[onnx].
     """
-    with reporting(as_json):
-        check_writable(output, "ONNX model", model)
+    with report.reporting(as_json):
+        report.check_writable(output, "ONNX model", model)
         estimator = _loaded(model)
         if std and not hasattr(estimator, "noise_variance_"):
             raise typer.BadParameter("--std is for Gaussian processes.")
@@ -179,15 +148,15 @@ def export(
             "inputs": [each.name for each in graph.input],
             "outputs": [each.name for each in graph.output],
         }
-        shown = f"{output} ({size_text(n_bytes)})"
-        print_result(result, as_json, output=shown, file_bytes=None)
+        shown = f"{output} ({report.size_text(n_bytes)})"
+        report.print_result(result, as_json, output=shown, file_bytes=None)
 
 
 def _loaded(model: Path) -> Any:
     """Return the estimator of a file, which announces compilation."""
     from kernelgrad import load
 
-    estimator: Any = load(model, key=signing_key())
+    estimator: Any = load(model, key=report.signing_key())
     if not hasattr(estimator, "expansion_"):
         raise ValueError(
             f"{model} holds a {type(estimator).__name__}, which the command line only "
@@ -230,30 +199,28 @@ def _predictions(estimator: Any, source: BatchSource) -> Chunks:
         rows = batch.X if is_frame(batch.X) else ArraySource(batch.X, checked=True)
         if hasattr(estimator, "classes_"):
             raw, task = estimator._raw(rows), estimator._task()
-            found = {"prediction": task.predict(raw), "decision": task.decision(raw)}
+            parts = {"prediction": task.predict(raw), "decision": task.decision(raw)}
             if hasattr(estimator, "predict_proba"):
-                found["proba"] = estimator._probabilities(raw)
+                parts["proba"] = estimator._probabilities(raw)
         else:
-            found = {"prediction": estimator.predict(rows)}
+            parts = {"prediction": estimator.predict(rows)}
             if hasattr(estimator, "decision_function"):
-                found["decision"] = estimator.decision_function(rows)
-        yield batch, found
+                parts["decision"] = estimator.decision_function(rows)
+        yield batch, parts
 
 
 def _write_csv(stream: IO[str], chunks: Chunks, estimator: Any, parts: list[str]) -> None:
     writer = csv.writer(stream, lineterminator="\n")
-    has_header = False
-    for _, found in chunks:
-        tables = {part: found[part].reshape(len(found[part]), -1) for part in parts}
-        if not has_header:
-            names: list[str] = []
+    names: list[str] = []
+    for _, predicted in chunks:
+        tables = {part: predicted[part].reshape(len(predicted[part]), -1) for part in parts}
+        if not names:
             for part, table in tables.items():
                 width = table.shape[1]
                 by_class = part != "prediction" and width > 1
                 labels = estimator.classes_.tolist() if by_class else range(width)
                 names += [part] if width == 1 else [f"{part}_{label}" for label in labels]
             writer.writerow(names)
-            has_header = True
         columns = [column.astype(str) for table in tables.values() for column in table.T]
         writer.writerows(zip(*columns, strict=True))
 
@@ -264,8 +231,8 @@ def _write_npy(
     import numpy as np
 
     dtype: Any = None
-    for _, found in chunks:
-        values = found[part]
+    for _, predicted in chunks:
+        values = predicted[part]
         if dtype is None:
             dtype = values.dtype
             if dtype.kind == "O":  # texts, which .npy holds as objects only by pickle
@@ -287,7 +254,7 @@ def _score_classes(estimator: Any, source: BatchSource, data: Path) -> dict[str,
     classes = estimator.classes_
     n = n_right = n_unknown = 0
     total_loss = 0.0
-    for batch, found in _predictions(estimator, source):
+    for batch, predicted in _predictions(estimator, source):
         y = batch.y
         assert y is not None
         if (y.dtype.kind in "OU") != (classes.dtype.kind in "OU"):
@@ -296,17 +263,18 @@ def _score_classes(estimator: Any, source: BatchSource, data: Path) -> dict[str,
                 f"like {classes[0]!r}; name the right column with --target."
             )
         codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
-        known = classes[codes] == y
         n += len(y)
-        n_unknown += int(np.sum(~known))
-        n_right += int(np.sum(found["prediction"] == y))
-        if "proba" in found:
-            chosen = found["proba"][np.arange(len(y)), codes].astype(np.float64)
-            smallest = np.finfo(found["proba"].dtype).tiny
+        n_unknown += int(np.sum(classes[codes] != y))
+        n_right += int(np.sum(predicted["prediction"] == y))
+        if "proba" in predicted:
+            chosen = predicted["proba"][np.arange(len(y)), codes].astype(np.float64)
+            smallest = np.finfo(predicted["proba"].dtype).tiny
             total_loss -= float(np.log(np.maximum(chosen, smallest)).sum())
     result: dict[str, Any] = {"rows": n, "accuracy": n_right / n, "error_rate": 1 - n_right / n}
     if n_unknown:
-        note(f"Warning: {n_unknown} rows have a label that the model does not know: errors.")
+        report.note(
+            f"Warning: {n_unknown} rows have a label that the model does not know: errors."
+        )
         result["unknown_labels"] = n_unknown
     elif hasattr(estimator, "predict_proba"):
         result["log_loss"] = total_loss / n
@@ -320,8 +288,8 @@ def _score_numbers(estimator: Any, source: BatchSource, data: Path) -> dict[str,
 
     n, n_outputs = 0, estimator.expansion_.n_outputs
     center: Any = 0.0
-    sums: Any = 0.0  # of squares, absolute values, and y less a center with its squares
-    for batch, found in _predictions(estimator, source):
+    sums: Any = 0.0  # sums of e^2, |e|, y - center and (y - center)^2 with the errors e
+    for batch, predicted in _predictions(estimator, source):
         assert batch.y is not None
         if batch.y.dtype.kind not in "biuf":
             raise DataError(
@@ -334,7 +302,7 @@ def _score_numbers(estimator: Any, source: BatchSource, data: Path) -> dict[str,
                 f"{data}: the target has {y.shape[1]} columns, but the model predicts "
                 f"{n_outputs}; give data with the targets the model was made for."
             )
-        error = found["prediction"].reshape(y.shape).astype(np.float64) - y
+        error = predicted["prediction"].reshape(y.shape).astype(np.float64) - y
         center = center if n else y.mean(axis=0)
         distance = y - center
         sums = sums + np.sum([error**2, np.abs(error), distance, distance**2], axis=1)

@@ -5,29 +5,22 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from kernelgrad.cli.report import check_writable, note, print_json, print_table, reporting
+from kernelgrad.cli import report
+from kernelgrad.cli.options import AsJson, options
 
 _ROOM = Path(__file__).parents[1]
-_FOLDERS = (
-    _ROOM / "_demo",
-    _ROOM.parents[1] / "examples" / "demo",
-)  # of a wheel, of a checkout
-_NEEDED = ("matplotlib", "pandas", "pyarrow")
+_FOLDERS = (_ROOM / "_demo", _ROOM.parents[1] / "examples" / "demo")  # wheel, checkout
 
 
-def demo(
-    output_dir: Annotated[
-        Path, typer.Option(help="Existing folder for the page, its pictures and the models.")
-    ] = Path(),
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Few rows: seconds instead of accuracy.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-) -> None:
+@options(
+    output_dir="Existing folder for the page, its pictures and the models.",
+    quick="Few rows: seconds instead of accuracy.",
+)
+def demo(output_dir: Path = Path(), quick: bool = False, as_json: AsJson = False) -> None:
     """Compare with other methods, on a page with pictures.
 
     Five small studies are made: a table with categories and gaps, digits, a stream from a
@@ -37,9 +30,9 @@ def demo(
     predict exactly as before; otherwise the exit code is 1. The first run takes longer than
     later ones, as loops are compiled.
     """
-    with reporting(as_json):
-        check_writable(output_dir / "demo.html", "page")
-        for module in _NEEDED:
+    with report.reporting(as_json):
+        report.check_writable(output_dir / "demo.html", "page")
+        for module in ("matplotlib", "pandas", "pyarrow"):
             try:
                 importlib.import_module(module)
             except ImportError:
@@ -47,25 +40,20 @@ def demo(
                 raise ImportError(hint) from None
         result = load_example().run(output_dir, quick)
         if as_json:
-            print_json(result)
+            report.print_json(result)
         else:
-            rows = [
-                (
-                    study,
-                    r["name"],
-                    f"{r['test_error']:.4f}",
-                    f"{r['fit_seconds']:.2f}",
-                    r["verdict"],
-                )
-                for study, each in result["studies"].items()
-                for r in each["results"]
-            ]
-            print_table(("study", "method", "test error", "seconds", ""), rows, left=2)
-            print(
-                f"All in {result['seconds']:.0f} s; the page with pictures is {result['page']}"
-            )
+            row = "{:8} {:40} {:>10} {:>8} {}".format
+            report.say(row("study", "method", "test error", "seconds", ""))
+            for study, each in result["studies"].items():
+                for r in each["results"]:
+                    numbers = f"{r['test_error']:.4f}", f"{r['fit_seconds']:.2f}"
+                    report.say(row(study, r["name"], *numbers, r["verdict"]))
+            seconds, page = result["seconds"], result["page"]
+            report.say(f"All in {seconds:.0f} s; the page with pictures is {page}")
         if not all(each["identical_after_load"] for each in result["studies"].values()):
-            note("Error: a loaded model predicts differently from the one that was saved.")
+            report.note(
+                "Error: a loaded model predicts differently from the one that was saved."
+            )
             raise typer.Exit(1)
 
 
@@ -77,7 +65,6 @@ def load_example() -> Any:
         if path.exists() and spec and spec.loader:
             sys.modules[name] = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(sys.modules[name])
-            break
     if name not in sys.modules:
         raise ImportError(
             f"This installation has no folder {_FOLDERS[0]} with the demo; install kernelgrad "

@@ -12,64 +12,45 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kernelgrad.cli.options import parse, set_options
-from kernelgrad.cli.report import (
-    check_writable,
-    data_file,
-    note,
-    print_result,
-    reporting,
-    signing_key,
-    size_text,
-)
+from kernelgrad.cli import report
+from kernelgrad.cli.options import AsJson, DataFile, options, parse
 from kernelgrad.files.disk import replacing
 
 if TYPE_CHECKING:
     from kernelgrad.callbacks import Checkpoint
     from kernelgrad.data import BatchSource
 
-
 Task = Literal["auto", "classification", "regression"]
-DATA_HELP = (
-    "CSV, Parquet, LIBSVM, .npz or .npy file, folder of these, or quoted pattern; - reads CSV "
-    "from the standard input."
+
+
+@options(
+    model="Where to write the model.",
+    target="Column to learn; needed for CSV and Parquet.",
+    task="What to learn; auto decides by the target.",
+    weight="Column of sample weights.",
+    drop="Columns to leave out, such as a,b.",
+    checkpoint="Folder for the state of the fit, to resume it after a crash.",
+    checkpoint_every="Time such as '60 s' or '5 min', or a number of iterations.",
+    resume="Resume from the latest checkpoint, if there is one.",
+    learning_curve="Also draw loss and score over time, to this file.",
+    quiet="Print errors only.",
 )
-
-
 def fit(
-    data: Annotated[Path, typer.Argument(help=DATA_HELP)],
-    model: Annotated[Path, typer.Option(help="Where to write the model.")],
-    target: Annotated[
-        str | None, typer.Option(help="Column to learn; needed for CSV and Parquet.")
-    ] = None,
-    task: Annotated[
-        Task, typer.Option(help="What to learn; auto decides by the target.")
-    ] = "auto",
-    weight: Annotated[str | None, typer.Option(help="Column of sample weights.")] = None,
-    drop: Annotated[
-        list[str] | None, typer.Option(help="Columns to leave out, such as a,b.")
-    ] = None,
-    checkpoint: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder for the state of the fit, so that it can be resumed after a crash."
-        ),
-    ] = None,
-    checkpoint_every: Annotated[
-        str, typer.Option(help="Time such as '60 s' or '5 min', or a number of iterations.")
-    ] = "60 s",
-    resume: Annotated[
-        bool,
-        typer.Option("--resume", help="Resume from the latest checkpoint, if there is one."),
-    ] = False,
+    data: DataFile,
+    model: Path,
+    target: str | None = None,
+    task: Task = "auto",
+    weight: str | None = None,
+    drop: list[str] | None = None,
+    checkpoint: Path | None = None,
+    checkpoint_every: str = "60 s",
+    resume: bool = False,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Number of threads. [default: all cores]")
     ] = None,
-    learning_curve: Annotated[
-        Path | None, typer.Option(help="Also draw loss and score over time, to this file.")
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    learning_curve: Path | None = None,
+    quiet: bool = False,
+    as_json: AsJson = False,
     **parameters: Any,
 ) -> None:
     """Train a model on a data file and save it.
@@ -79,87 +60,95 @@ def fit(
     goes on from the last state in the folder of --checkpoint, and gives the model of an
     uninterrupted fit.
     """
-    with reporting(as_json) as exit_code, data_file(data) as path:
+    with report.reporting(as_json) as exit_code, report.data_file(data) as path:
         from kernelgrad import KernelClassifier, KernelRegressor, set_num_threads
         from kernelgrad.callbacks import ProgressBar
 
-        given = {name: parse(text) for name, text in parameters.items() if text is not None}
-        _check_parameters(given)
-        keeper = _keeper(checkpoint, checkpoint_every, resume)
-        check_writable(model, "model", data)
-        key = signing_key()
+        params = {name: parse(text) for name, text in parameters.items() if text is not None}
+        _check_parameters(params)
+        checkpoints = _checkpoints(checkpoint, checkpoint_every, resume)
+        report.check_writable(model, "model", data)
+        key = report.signing_key()
         if learning_curve is not None:
             _check_plot(learning_curve, data, model)
         dropped = [name for names in csv.reader(drop or ()) for name in names]
         source = open_labelled(path, target, weight=weight, drop=dropped, as_frame=True)
         kind = _decide_task(source, task, data)
-        cls = KernelClassifier if kind == "classification" else KernelRegressor
-        if "class_weight" in given and kind == "regression":
+        if "class_weight" in params and kind == "regression":
             raise typer.BadParameter("--class-weight is for classification; leave it out.")
         if not quiet:
-            note(f"{data}: {source.n_rows} rows, {source.n_features} columns, {kind}")
-            if keeper is not None and resume:
-                last = f"Goes on from {keeper.saved[-1]}." if keeper.saved else ""
-                note(last or f"{checkpoint} is empty: begins anew.")
+            report.note(f"{data}: {source.n_rows} rows, {source.n_features} columns, {kind}")
+            if checkpoints is not None and resume:
+                saved = checkpoints.saved
+                report.note(
+                    f"Goes on from {saved[-1]}."
+                    if saved
+                    else f"{checkpoint} is empty: begins anew."
+                )
         if threads is not None:
             set_num_threads(threads)
-        estimator = cls(**given, callbacks=[] if quiet else [ProgressBar()])
+        cls = KernelClassifier if kind == "classification" else KernelRegressor
+        estimator = cls(**params, callbacks=[] if quiet else [ProgressBar()])
         seconds, interrupted = _train(
-            estimator, source, keeper, lambda: _save(estimator, model, key), quiet=quiet
+            estimator, source, checkpoints, lambda: _save(estimator, model, key), quiet=quiet
         )
         if learning_curve is not None:
             _plot_history(estimator, learning_curve)
-        score = estimator.history_["score_name"]
-        result = {
-            "data": str(data),
-            "rows": source.n_rows,
-            "columns": source.n_features,
-            "task": kind,
-            "task_inferred": task == "auto",
-            "status": estimator.fit_status_,
-            "seconds": seconds,
-            "compile_seconds": estimator.history_["compile_seconds"],
-            "iterations": estimator.n_iter_,
-            "random_features": estimator.n_random_features_,
-            "support_rows": estimator.n_support_,
-            "score_name": score,
-            "validation_score": estimator.best_score_,
-            "model": str(model),
-            "bytes": model.stat().st_size,
-            "learning_curve": None if learning_curve is None else str(learning_curve),
-        }
         if as_json or not quiet:
-            hidden = ("data", "task_inferred", "compile_seconds", "score_name", "bytes")
-            inferred = " (inferred from the target; --task overrules)" if task == "auto" else ""
-            print_result(
-                result,
-                as_json,
-                **dict.fromkeys(hidden),
-                task=f"{kind}{inferred}",
-                seconds=f"{seconds:.2f}",
-                random_features=estimator.n_random_features_ or None,
-                support_rows=estimator.n_support_ or None,
-                validation_score=f"{estimator.best_score_:.6g} ({score})" if score else None,
-                model=f"{model} ({size_text(model.stat().st_size)})",
-            )
+            about = {
+                "data": str(data),
+                "rows": source.n_rows,
+                "columns": source.n_features,
+                "task": kind,
+                "task_inferred": task == "auto",
+            }
+            _print_fit(estimator, about, seconds, model, learning_curve, as_json)
         if interrupted:
-            note(f"Interrupted: {model} holds the model after {estimator.n_iter_} iterations.")
-            if keeper is not None:
-                note("The same command and --resume go on with it.")
+            report.note(
+                f"Interrupted: {model} holds the model after {estimator.n_iter_} iterations."
+            )
+            if checkpoints is not None:
+                report.note("The same command and --resume go on with it.")
             raise typer.Exit(exit_code())
 
 
-set_options(fit, [])
+def _print_fit(
+    estimator: Any, about: dict[str, Any], seconds: float, model: Path, curve: Path | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    score, n_bytes = estimator.history_["score_name"], model.stat().st_size
+    result = about | {
+        "status": estimator.fit_status_,
+        "seconds": seconds,
+        "compile_seconds": estimator.history_["compile_seconds"],
+        "iterations": estimator.n_iter_,
+        "random_features": estimator.n_random_features_,
+        "support_rows": estimator.n_support_,
+        "score_name": score,
+        "validation_score": estimator.best_score_,
+        "model": str(model),
+        "bytes": n_bytes,
+        "learning_curve": None if curve is None else str(curve),
+    }
+    hidden = ("data", "task_inferred", "compile_seconds", "score_name", "bytes")
+    inferred = " (inferred from the target; --task overrules)" * about["task_inferred"]
+    report.print_result(
+        result,
+        as_json,
+        **dict.fromkeys(hidden),
+        task=f"{about['task']}{inferred}",
+        seconds=f"{seconds:.2f}",
+        random_features=estimator.n_random_features_ or None,
+        support_rows=estimator.n_support_ or None,
+        validation_score=f"{estimator.best_score_:.6g} ({score})" if score else None,
+        model=f"{model} ({report.size_text(n_bytes)})",
+    )
 
 
 def _train(
-    estimator: Any,
-    source: BatchSource,
-    keeper: Checkpoint | None,
-    save: Callable[[], None],
-    *,
-    quiet: bool,
-) -> tuple[float, bool]:
+    estimator: Any, source: BatchSource, checkpoints: Checkpoint | None,
+    save: Callable[[], None], *, quiet: bool,
+) -> tuple[float, bool]:  # fmt: skip
     """Fit and save; return the seconds of the fit, and whether a signal ended it.
 
     From the last iteration on, signals wait until the model is written.
@@ -168,13 +157,13 @@ def _train(
     from kernelgrad.compute.compiling import announced, clock
     from kernelgrad.solvers.loop import deferred_interrupt
 
-    with ExitStack() as held:
-        late: list[Callable[[], bool]] = []
+    with ExitStack() as stack:
+        pending: list[Callable[[], bool]] = []
         ends = Callback()
-        ends.on_end = lambda status: late.append(  # type: ignore[method-assign]
-            held.enter_context(deferred_interrupt())
+        ends.on_end = lambda status: pending.append(  # type: ignore[method-assign]
+            stack.enter_context(deferred_interrupt())
         )
-        estimator.callbacks += [ends] if keeper is None else [ends, keeper]
+        estimator.callbacks += [ends] if checkpoints is None else [ends, checkpoints]
         start, interrupted = clock(), False
         with announced(not quiet):
             try:
@@ -185,7 +174,7 @@ def _train(
                 interrupted = True
         seconds = clock() - start
         save()
-        return seconds, interrupted or late[0]()
+        return seconds, interrupted or pending[0]()
 
 
 def _save(estimator: Any, model: Path, key: bytes | None) -> None:
@@ -202,8 +191,7 @@ def _save(estimator: Any, model: Path, key: bytes | None) -> None:
         raise OSError(error.errno, why, str(model)) from None
 
 
-def _keeper(folder: Path | None, every: str, resume: bool) -> Checkpoint | None:
-    """Return what writes checkpoints, None without a folder."""
+def _checkpoints(folder: Path | None, every: str, resume: bool) -> Checkpoint | None:
     from kernelgrad.callbacks import Checkpoint
 
     if folder is None:
@@ -211,14 +199,16 @@ def _keeper(folder: Path | None, every: str, resume: bool) -> Checkpoint | None:
             raise typer.BadParameter("--resume needs the folder to go on from: --checkpoint.")
         return None
     try:
-        keeper = Checkpoint(folder, int(every) if every.isdigit() else every, resume=resume)
+        checkpoints = Checkpoint(
+            folder, int(every) if every.isdigit() else every, resume=resume
+        )
     except ValueError as error:
         raise typer.BadParameter(f"--checkpoint-every: {error}") from None
-    keeper.prepare()
-    return keeper
+    checkpoints.prepare()
+    return checkpoints
 
 
-def _check_parameters(given: dict[str, Any]) -> None:
+def _check_parameters(params: dict[str, Any]) -> None:
     """Check what can be checked without data."""
     from sklearn.utils import check_random_state
 
@@ -227,19 +217,18 @@ def _check_parameters(given: dict[str, Any]) -> None:
     from kernelgrad.validation import check_name
 
     tasks = {"classification", "regression"}
-    known = {name for name, loss in LOSSES.items() if loss.tasks & tasks}.union(ALIASES)
+    losses = {name for name, loss in LOSSES.items() if loss.tasks & tasks}.union(ALIASES)
     try:
-        check_name(given.get("loss", "squared"), known, "loss")
-        check_name(given.get("class_weight") or "balanced", ("balanced",), "class_weight")
-        check_random_state(given.get("random_state"))
-        others = {name: value for name, value in given.items() if name != "loss"}
+        check_name(params.get("loss", "squared"), losses, "loss")
+        check_name(params.get("class_weight") or "balanced", ("balanced",), "class_weight")
+        check_random_state(params.get("random_state"))
+        others = {name: value for name, value in params.items() if name != "loss"}
         KernelClassifier(**others)._check_parameters()
     except (ValueError, TypeError) as error:
         raise typer.BadParameter(str(error)) from None
 
 
 def _decide_task(source: BatchSource, task: Task, data: Path) -> Task:
-    """Return the task, after checking that the target suits it."""
     from kernelgrad import DataError
 
     summary = source.summarize_target()
@@ -284,19 +273,18 @@ def open_labelled(
 
 
 def _check_plot(path: Path, *others: Path) -> None:
-    """Raise unless a plot can be written to `path`."""
     try:
         from matplotlib.backend_bases import FigureCanvasBase
     except ImportError:
         hint = "Learning curves need matplotlib: pip install kernelgrad[plot]"
         raise ImportError(hint) from None
-    known = sorted(FigureCanvasBase.get_supported_filetypes())
-    if path.suffix.lower().lstrip(".") not in known:
+    suffixes = sorted(FigureCanvasBase.get_supported_filetypes())
+    if path.suffix.lower().lstrip(".") not in suffixes:
         raise typer.BadParameter(
             f"learning curve {path} has no suffix that matplotlib knows; choose one of: "
-            f"{', '.join(known)}."
+            f"{', '.join(suffixes)}."
         )
-    check_writable(path, "learning curve", *others)
+    report.check_writable(path, "learning curve", *others)
 
 
 def _plot_history(estimator: Any, path: Path) -> None:

@@ -6,11 +6,23 @@ import inspect
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-# each parameter with its help, which is that of the declaration where it is empty
+F = TypeVar("F", bound=Callable[..., Any])
+
+DataFile = Annotated[
+    Path,
+    typer.Argument(
+        help="CSV, Parquet, LIBSVM, .npz or .npy file, folder of these, or quoted pattern; - "
+        "reads CSV from the standard input."
+    ),
+]
+ModelFile = Annotated[Path, typer.Argument(help="Model file that kernelgrad wrote.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+# Parameters, each with its help; an empty text takes the help from the declaration.
 PARAMETERS = {
     "loss": "Such as squared, log_loss or hinge.",
     "kernel": "Such as rbf, laplacian or matern.",
@@ -31,13 +43,36 @@ PARAMETERS = {
 _FLAGS = {"C": ("-C", "--cost"), "random_state": ("--seed",)}
 
 
-def set_options(command: Callable[..., Any], options: list[inspect.Parameter]) -> None:
+def options(**helps: str) -> Callable[[F], F]:
+    """Decorate a command: typer sees its options with their help; a bool is a flag."""
+
+    def option(p: inspect.Parameter) -> inspect.Parameter:
+        if p.name not in helps:
+            return p
+        flags = [f"--{p.name.replace('_', '-')}"] if p.annotation is bool else []
+        default = ... if p.default is p.empty else p.default
+        return p.replace(default=typer.Option(default, *flags, help=helps[p.name]))
+
+    def decorate(command: F) -> F:
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        _set(command, [option(p) for p in own if p.kind is not p.VAR_KEYWORD])
+        return command
+
+    return decorate
+
+
+def set_options(command: Callable[..., Any], added: list[inspect.Parameter]) -> None:
     """Let typer see these options of a command, after its task, for its ``**parameters``."""
-    seen = inspect.signature(command, eval_str=True).parameters.values()
-    own = [p for p in seen if p.kind is not p.VAR_KEYWORD and p.name not in PARAMETERS]
+    own = [
+        p for p in inspect.signature(command).parameters.values() if p.name not in PARAMETERS
+    ]
     start = [p.name for p in own].index("task") + 1
-    signature = inspect.Signature([*own[:start], *options, *own[start:]])
-    command.__signature__ = signature  # type: ignore[attr-defined]
+    _set(command, [*own[:start], *added, *own[start:]])
+
+
+def _set(command: Any, parameters: list[inspect.Parameter]) -> None:
+    keyword = inspect.Parameter.KEYWORD_ONLY  # defaults in any order
+    command.__signature__ = inspect.Signature([p.replace(kind=keyword) for p in parameters])
 
 
 def parameter_options() -> list[inspect.Parameter]:
@@ -46,7 +81,7 @@ def parameter_options() -> list[inspect.Parameter]:
     from kernelgrad.params import parameter_texts
 
     texts = parameter_texts(inspect.getdoc(KernelClassifier) or "")
-    options = []
+    added = []
     for name, text in PARAMETERS.items():
         field = KernelClassifier.__dataclass_fields__[name]
         is_flag = str(field.type).startswith("bool")
@@ -55,9 +90,9 @@ def parameter_options() -> list[inspect.Parameter]:
         if field.default is not None:
             text += f" [default: {'no' if field.default is False else field.default}]"
         option = typer.Option(None, *_FLAGS.get(name, ()), help=text, metavar=metavar)
-        keyword, kind = inspect.Parameter.POSITIONAL_OR_KEYWORD, bool if is_flag else str
-        options.append(inspect.Parameter(name, keyword, default=option, annotation=kind | None))
-    return options
+        keyword, kind = inspect.Parameter.KEYWORD_ONLY, bool if is_flag else str
+        added.append(inspect.Parameter(name, keyword, default=option, annotation=kind | None))
+    return added
 
 
 def _help(entry: str, is_flag: bool, default: Any) -> str:

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ INTERRUPTED = 130
 
 
 def note(message: str) -> None:
-    """Print one line to stderr."""
     print(" ".join(message.split()), file=sys.stderr, flush=True)
 
 
@@ -59,29 +58,18 @@ def say(line: str) -> None:
     print(line.encode(encoding, "backslashreplace").decode(encoding))
 
 
-def print_pairs(pairs: Iterable[tuple[str, Any]]) -> None:
-    """Print names and values in two columns, leaving out values that are None."""
-    shown = [(name, _text(value)) for name, value in pairs if value is not None]
-    width = max(len(name) for name, _ in shown)
-    for name, value in shown:
-        say(f"{name:<{width}}  {value}")
-
-
 def print_result(result: dict[str, Any], as_json: bool, **shown: Any) -> None:
-    """Print a result as JSON, or as names and values; `shown` replaces values for people."""
+    """Print a result as JSON, or as names and values; `shown` replaces values for people.
+
+    People do not see values that are None.
+    """
     if as_json:
         print_json(result)
-    else:
-        print_pairs((k.replace("_", " "), v) for k, v in {**result, **shown}.items())
-
-
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int) -> None:
-    """Print aligned columns, the first `left` to the left and the others to the right."""
-    cells = [header, *rows]
-    widths = [max(len(row[j]) for row in cells) for j in range(len(header))]
-    for row in cells:
-        columns = enumerate(zip(row, widths, strict=True))
-        say("  ".join(f"{text:{'<' if j < left else '>'}{w}}" for j, (text, w) in columns))
+        return
+    pairs = {name: value for name, value in (result | shown).items() if value is not None}
+    width = max(map(len, pairs))
+    for name, value in pairs.items():
+        say(f"{name.replace('_', ' '):<{width}}  {_text(value)}")
 
 
 def _text(value: Any) -> str:
@@ -94,13 +82,9 @@ def _text(value: Any) -> str:
 
 
 def size_text(n_bytes: int) -> str:
-    """Return a number of bytes in the largest fitting unit."""
-    value = float(n_bytes)
-    for unit in ("bytes", "kB", "MB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} GB"
+    power = min(3, (len(str(n_bytes)) - 1) // 3)
+    unit = ("bytes", "kB", "MB", "GB")[power]
+    return f"{n_bytes / 1000**power:.{min(power, 1)}f} {unit}"
 
 
 @contextmanager
@@ -113,10 +97,10 @@ def _interruptible() -> Iterator[Callable[[], int]]:
     ):
         yield lambda: INTERRUPTED
         return
-    seen, told = os.pipe()  # Python writes the numbers of signals, whoever handles them
-    for end in (seen, told):
+    seen, written = os.pipe()  # Python writes the numbers of signals, whoever handles them
+    for end in (seen, written):
         os.set_blocking(end, False)
-    before = signal.set_wakeup_fd(told)
+    before = signal.set_wakeup_fd(written)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
     def code() -> int:
@@ -130,7 +114,7 @@ def _interruptible() -> Iterator[Callable[[], int]]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.set_wakeup_fd(before)
         os.close(seen)
-        os.close(told)
+        os.close(written)
 
 
 @contextmanager

@@ -118,7 +118,7 @@ def _shard(
         rows = pickle.loads(pickle.dumps(rows))  # each has its own place in the files
     store = StoredRows(rows)
     if not keeps:
-        return recipe.read(number, start, stop, store)
+        return shards.read_shard(recipe, number, start, stop, store)
     train = store.read(start, stop)
     prepared = recipe.home.prepare(train.X)
-    return recipe.shard(number, start, train.y, train.sample_weight, prepared)
+    return shards.Shard(recipe, number, start, train.y, train.sample_weight, prepared)

@@ -1,13 +1,14 @@
-"""Shared matrix routines: Gram matrices, products, hashes and buffers."""
+"""Shared matrix routines: Gram matrices, factors, conjugate gradients, hashes, buffers."""
 
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse as sp
+from scipy.linalg import lapack
 
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.threads import parallel_for
@@ -66,37 +67,107 @@ def folded(
     return H.T
 
 
-def factor_damped(H: Float64Array, damping: float) -> Any:
-    """Return the Cholesky factor of ``H + damping I`` for :func:`scipy.linalg.cho_solve`.
+def dampings(first: float, least: float, most: float = np.inf) -> Iterator[float]:
+    """Yield `first`, then ten times as much again and again, from `least` on up to `most`.
 
-    `H` holds the lower triangle of a positive semi-definite matrix; its memory is used for the
-    factor. If rounding has made it indefinite, the damping is multiplied by 10 until the
-    factorization succeeds.
+    These are the numbers to add to the diagonal of a matrix that is positive semi-definite but
+    for rounding, one after another until its Cholesky factorisation succeeds.
     """
-    diagonal = H.diagonal().copy()
+    damping = first
     while True:
-        work = folded(H, diagonal)
-        np.fill_diagonal(work, diagonal + damping)
-        try:
-            return scipy.linalg.cho_factor(
-                work, lower=True, overwrite_a=True, check_finite=False
-            )
-        except scipy.linalg.LinAlgError:
-            damping *= 10.0
+        yield damping
+        damping = max(10.0 * damping, least)
+        if damping > most:
+            return
+
+
+def damped_cholesky(
+    H: Float64Array, damping: float = 0.0, *, ridge: Any = 0.0, in_place: bool = False
+) -> tuple[Float64Array, float]:
+    """Return L and the damping e used, with ``L L^T = H + diag(ridge) + e I``.
+
+    H (m, m) is positive semi-definite but for rounding. If the matrix is not positive definite,
+    e grows by :func:`dampings` from 1e-10 of its largest diagonal entry on. L is lower
+    triangular in Fortran order, for ``scipy.linalg.cho_solve((L, True), B)``.
+
+    H is symmetric and stays as it is; with `in_place` only its lower triangle is read, L lies
+    in the memory of H and has the transpose of that triangle above its diagonal.
+    """
+    diagonal = H.diagonal() + ridge
+    largest = max(float(np.abs(diagonal).max(initial=0.0)), 1e-30)
+    for e in dampings(damping, 1e-10 * largest, 1e3 * largest):
+        work = folded(H, diagonal) if in_place else np.array(H.T, order="F")
+        np.fill_diagonal(work, diagonal + e)
+        L, failed = lapack.dpotrf(work, lower=1, clean=not in_place, overwrite_a=1)
+        if not failed:
+            return L, e
+    raise FloatingPointError("A matrix to factor is far from positive semi-definite.")
 
 
 def solve_damped(H: Float64Array, damping: float, G: FloatArray) -> Float64Array:
     """Return ``(H + damping I)^-1 G`` by Cholesky in float64.
 
-    `H` is as in :func:`factor_damped`. As its entries have float32 rounding errors, the damping
-    is at least as large as these.
+    The lower triangle of H is read, and its memory used for the factor. As its entries have
+    float32 rounding errors, the damping is at least as large as these.
     """
     top = max(float(H.diagonal().max(initial=0.0)), 1e-30)
     damping = max(float(damping), float(np.finfo(np.float32).eps) * top)
-    solution: Float64Array = scipy.linalg.cho_solve(
-        factor_damped(H, damping), G.astype(np.float64), check_finite=False
-    )
-    return solution
+    L, _ = damped_cholesky(H, damping, in_place=True)
+    return np.asarray(lapack.dpotrs(L, G, lower=1)[0])
+
+
+def conjugate_gradients(
+    product: Callable[[Any], tuple[Any, Any]],
+    precondition: Callable[[Any, Any], tuple[Any, Any] | None],
+    right: Any,
+    most: int,
+) -> Any:
+    """Return x with ``A x = right`` approximately, by conjugate gradients from 0.
+
+    ``product(p)`` returns ``A p`` and the inner product ``<p, A p>``; ``precondition(x, r)``
+    returns ``z = M^-1 r`` and ``<r, z>``, M an approximation of A, or None to end with x, which
+    is None before the first step. There are `most` steps at most. A and M are self-adjoint in
+    any inner product. Inner products broadcast against p, r and z: one number a system where
+    systems are independent; a system stays where it is once they are not positive. An array p
+    may hold more than r, such as ``[p, K p]``: then x does too.
+    """
+    x, r = None, right
+    p: Any = 0.0
+    rho = before = np.ones(1)
+    for _ in range(most):
+        step = precondition(x, r)
+        if step is None:
+            break
+        z, rho = step
+        p = z + np.where(before > 0, rho / np.where(before > 0, before, 1.0), 0.0) * p
+        Ap, curvature = product(p)
+        moves = (rho > 0) & (curvature > 0)
+        length = np.where(moves, rho / np.where(moves, curvature, 1.0), 0.0)
+        x = length * p if x is None else x + length * p
+        r, before = r - length * Ap, rho
+    return x
+
+
+def backtracked(
+    gain: Callable[[Any], Any], promise: Any, share: float, *, factor: float = 0.5,
+    tries: int = 30,
+) -> Any:  # fmt: skip
+    """Return the longest step of 1, `factor`, ``factor^2``, ... that gains enough, else 0.
+
+    ``gain(s)`` returns by how much steps of length s lower the objective, and `promise` what
+    the slope at the start foretells for a step of length 1: ``gain(s) > share * s * promise``
+    is enough, Armijo's rule. Lengths have the shape of the promise, one for each independent
+    problem.
+    """
+    length = np.ones_like(promise)
+    waits = np.ones(np.shape(promise), bool)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for _ in range(tries):
+            waits = waits & ~(gain(length) > share * length * promise)
+            if not waits.any():
+                break
+            length = np.where(waits, factor * length, length)
+    return np.where(waits, 0.0, length)
 
 
 def untouched(n_rows: int, n_columns: int, *, wide: bool = False) -> FloatArray:
@@ -180,9 +251,9 @@ def row_hashes(X: Matrix) -> AnyArray:
             out[a : a + step] = _mixed(X[a : a + step], factors).sum(axis=1)
             continue
         ends = X.indptr[a : a + step + 1]
-        some = slice(ends[0], ends[-1])
+        entries_of = slice(ends[0], ends[-1])
         sums = np.zeros(ends[-1] - ends[0] + 1, np.uint64)
-        np.cumsum(_mixed(X.data[some], _factors(X.indices[some])), out=sums[1:])
+        np.cumsum(_mixed(X.data[entries_of], _factors(X.indices[entries_of])), out=sums[1:])
         out[a : a + step] = np.diff(sums[ends - ends[0]])
     return out
 

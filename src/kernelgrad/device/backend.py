@@ -20,6 +20,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ Tensor = Any  # torch, and with it its types, may not be installed
 _devices: dict[str, TorchDevice] = {}
 _lock = threading.RLock()
 _depth = 0
-_before: list[tuple[Any, Any]] = []
+_undo: list[Callable[[], None]] = []  # what restores torch's precision of products
 
 
 def get_device(name: str) -> TorchDevice | None:
@@ -63,11 +64,11 @@ def get_device(name: str) -> TorchDevice | None:
         )
     with _lock:
         if name not in _devices:
-            _devices[name] = _found(name, match)
+            _devices[name] = _open(name, match)
         return _devices[name]
 
 
-def _found(name: str, match: re.Match[str]) -> TorchDevice:
+def _open(name: str, match: re.Match[str]) -> TorchDevice:
     try:
         torch = importlib.import_module("torch")
     except ImportError as error:
@@ -83,10 +84,10 @@ def _found(name: str, match: re.Match[str]) -> TorchDevice:
             "finds none here; install a build of torch for the GPU and its driver, or leave "
             "device='cpu'."
         )
-    number, there = int(match[2] or 0), torch.cuda.device_count()
-    if number >= there:
+    number, count = int(match[2] or 0), torch.cuda.device_count()
+    if number >= count:
         raise CapabilityError(
-            f"device={name!r} does not exist: torch finds {there} GPU(s), numbered from 0."
+            f"device={name!r} does not exist: torch finds {count} GPU(s), numbered from 0."
         )
     return TorchDevice(name, torch, torch.device("cuda", number))
 
@@ -141,9 +142,9 @@ class TorchDevice:
         if self._copies is None:
             return system_bytes() // 4
         unused, total = self.torch.cuda.mem_get_info(self.where)
-        kept = self.torch.cuda.memory_reserved(self.where)
-        kept -= self.torch.cuda.memory_allocated(self.where)
-        return int(unused + kept - beside * total)
+        cached = self.torch.cuda.memory_reserved(self.where)
+        cached -= self.torch.cuda.memory_allocated(self.where)
+        return int(unused + cached - beside * total)
 
     def height(self, width: int) -> int:
         """Return the number of rows of a tile of `width` columns, a multiple of :data:`SUB`."""
@@ -175,22 +176,21 @@ class TorchDevice:
 
     def sent(self, arrays: Sequence[Matrix | None], rows: slice) -> tuple[list[Tensor], Any]:
         """Send some rows to the device; return them and an event that marks their arrival."""
-        some = [None if a is None else dense(a[rows]) for a in arrays]
-        if self._copies is None:
-            return [None if a is None else self.put(a) for a in some], None
-        with self.torch.cuda.stream(self._copies):
-            there = [None if a is None else self.put(a) for a in some]
-            return there, self._copies.record_event()
+        with ExitStack() as stack:
+            if self._copies is not None:
+                stack.enter_context(self.torch.cuda.stream(self._copies))
+            tensors = [None if a is None else self.put(dense(a[rows])) for a in arrays]
+            return tensors, self._copies.record_event() if self._copies else None
 
-    def arrived(self, there: list[Tensor], event: Any) -> list[Tensor]:
+    def arrived(self, tensors: list[Tensor], event: Any) -> list[Tensor]:
         """Return the result of :meth:`sent` after queueing a wait for its arrival."""
         if event is not None:
-            here = self.torch.cuda.current_stream(self.where)
-            here.wait_event(event)
-            for t in there:
+            stream = self.torch.cuda.current_stream(self.where)
+            stream.wait_event(event)
+            for t in tensors:
                 if t is not None:
-                    t.record_stream(here)
-        return there
+                    t.record_stream(stream)
+        return tensors
 
     def mark(self) -> Callable[[], object]:
         """Return a function that waits for all work queued so far."""
@@ -206,28 +206,23 @@ def _full_float32(torch: Any) -> Iterator[None]:
     global _depth
     with _lock:
         if _depth == 0:
-            cuda = torch.backends.cuda.matmul
-            if hasattr(cuda, "fp32_precision"):
-                modules = (cuda, torch.backends.mkldnn.matmul)
-                found = [(m, m.fp32_precision) for m in modules]
-                for module, _ in found:
-                    module.fp32_precision = "ieee"
+            cuda, key = torch.backends.cuda.matmul, "fp32_precision"
+            if hasattr(cuda, key):
+                for module in (cuda, torch.backends.mkldnn.matmul):
+                    _undo.append(partial(setattr, module, key, getattr(module, key)))
+                    setattr(module, key, "ieee")
             else:  # torch before 2.9
-                found = [(None, torch.get_float32_matmul_precision())]
+                before = torch.get_float32_matmul_precision()
+                _undo.append(partial(torch.set_float32_matmul_precision, before))
                 torch.set_float32_matmul_precision("highest")
-            _before[:] = found
         _depth += 1
     try:
         yield
     finally:
         with _lock:
             _depth -= 1
-            if _depth == 0:
-                for module, value in _before:
-                    if module is None:
-                        torch.set_float32_matmul_precision(value)
-                    else:
-                        module.fp32_precision = value
+            while _undo and _depth == 0:
+                _undo.pop()()
 
 
 class DeviceRows:
@@ -242,9 +237,9 @@ class DeviceRows:
         self._row_bytes = sum(
             a.dtype.itemsize * int(np.prod(a.shape[1:])) for a in arrays if a is not None
         )
-        self._kept: list[Tensor] | None = None
+        self._tensors: list[Tensor] | None = None
         if self.n * self._row_bytes <= device.free():
-            self._kept = self._all()
+            self._tensors = self._all()
 
     def _all(self) -> list[Tensor]:
         device = self.device
@@ -253,8 +248,8 @@ class DeviceRows:
                 None if a is None else device.empty(*a.shape, dtype=a.dtype.name)
                 for a in self._arrays
             ]
-            for rows, some in self._chunks(SUB):
-                for target, part in zip(whole, some, strict=True):
+            for rows, chunk in self._chunks(SUB):
+                for target, part in zip(whole, chunk, strict=True):
                     if target is not None:
                         target[rows] = part
             return whole
@@ -271,27 +266,24 @@ class DeviceRows:
             rows = slice(a, min(self.n, a + size))
             ahead.append((rows, *device.sent(self._arrays, rows)))
             if len(ahead) > 1:
-                yield self._next(ahead)
+                rows, *sent = ahead.popleft()
+                yield rows, device.arrived(*sent)
                 done.append(device.mark())
-        if ahead:
-            yield self._next(ahead)
-
-    def _next(self, ahead: deque[tuple[slice, list[Tensor], Any]]) -> Any:
-        rows, there, event = ahead.popleft()
-        return rows, self.device.arrived(there, event)
+        for rows, *sent in ahead:
+            yield rows, device.arrived(*sent)
 
     def tiles(self, height: int) -> Iterator[tuple[slice, list[Tensor]]]:
         """Yield tiles of `height` rows in order, which are the same for kept and sent rows."""
-        whole: Any = [(slice(0, self.n), self._kept)]
-        for chunk, some in whole if self._kept is not None else self._chunks(height):
+        whole: Any = [(slice(0, self.n), self._tensors)]
+        for chunk, tensors in whole if self._tensors is not None else self._chunks(height):
             for a in range(chunk.start, chunk.stop, height):
                 rows = slice(a, min(chunk.stop, a + height))
                 part = slice(a - chunk.start, rows.stop - chunk.start)
-                yield rows, [None if t is None else t[part] for t in some]
+                yield rows, [None if t is None else t[part] for t in tensors]
 
-    def kept(self) -> list[Tensor]:
-        """Return all rows on the device, even if they are not kept there."""
-        return self._all() if self._kept is None else self._kept
+    def all(self) -> list[Tensor]:
+        """Return all rows on the device, even if they do not stay there."""
+        return self._all() if self._tensors is None else self._tensors
 
 
 class Resident:
@@ -321,22 +313,21 @@ class DeviceBlockMatrix:
         self.n, self.width, self.n_tiles_made = rows.n, width, 0
         self._rows, self._tile, self._device = rows, tile, rows.device
         fits = 4 * self.n * width <= self._device.free(_BESIDE_VALUES)
-        self._kept = self._device.empty(self.n, width) if fits else None
+        self._values = self._device.empty(self.n, width) if fits else None
         self._filled = False
 
-    def _values(self) -> Iterator[tuple[slice, Tensor]]:
+    def _pieces(self) -> Iterator[tuple[slice, Tensor]]:
         height = self._device.height(self.width)
-        if self._filled and self._kept is not None:
+        if self._filled and self._values is not None:
             for a in range(0, self.n, height):
-                rows = slice(a, min(self.n, a + height))
-                yield rows, self._kept[rows]
+                yield slice(a, min(self.n, a + height)), self._values[a : a + height]
             return
-        for rows, some in self._rows.tiles(height):
-            values = self._tile(some)
-            if self._kept is not None:
-                self._kept[rows] = values
+        for rows, tensors in self._rows.tiles(height):
+            values = self._tile(tensors)
+            if self._values is not None:
+                self._values[rows] = values
             yield rows, values
-        self._filled = self._kept is not None
+        self._filled = self._values is not None
         self.n_tiles_made += 1
 
     def product(self, R: Float32Array) -> Float64Array:
@@ -344,7 +335,7 @@ class DeviceBlockMatrix:
         device = self._device
         with device.working():
             slopes, total = device.put(R), device.zeros(len(R), self.width)
-            for rows, K in self._values():
+            for rows, K in self._pieces():
                 device.add_product(slopes[:, rows], K, total)
             result: Float64Array = device.get(total)
             return result
@@ -353,14 +344,14 @@ class DeviceBlockMatrix:
         """Write ``V K^T`` for V (C, M) to `out` (C, n)."""
         device = self._device
         with device.working():
-            moves, found = device.put(V), device.empty(len(V), self.n)
-            for rows, K in self._values():
-                found[:, rows] = moves @ K.T
-            out[:] = device.get(found)
+            moves, responses = device.put(V), device.empty(len(V), self.n)
+            for rows, K in self._pieces():
+                responses[:, rows] = moves @ K.T
+            out[:] = device.get(responses)
 
     def all(self) -> Float32Array:
         """Return K, (n, M)."""
         with self._device.working():
-            values = [K for _, K in self._values()]
+            values = [K for _, K in self._pieces()]
             result: Float32Array = self._device.get(self._device.torch.cat(values))
             return result

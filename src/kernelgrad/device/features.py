@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -102,9 +103,8 @@ class DeviceFeatures:
 
     def matrix(self, X: Matrix, block: int, factor: float) -> backend.DeviceBlockMatrix:
         weights = self._block(block)
-        return backend.DeviceBlockMatrix(
-            self.rows(X), self.map.width, lambda some: self._tile(some[0], weights, factor)
-        )
+        tile = partial(self._tile, weights=weights, factor=factor)
+        return backend.DeviceBlockMatrix(self.rows(X), self.map.width, lambda x: tile(x[0]))
 
     def transform(self, X: Matrix, block: int) -> Float32Array:
         device, out = self.device, np.empty((X.shape[0], self.map.width), np.float32)
@@ -143,9 +143,9 @@ class DeviceFeatures:
                 n = min(group, used - a)
                 weights = self._weights(a, n)
                 A = device.put(coef[:, a : a + n])
-                for some, (x,) in rows.tiles(device.height(n * self.map.planes)):
+                for tile, (x,) in rows.tiles(device.height(n * self.map.planes)):
                     for plane, part in zip(self._planes(x, weights), A, strict=True):
-                        total[some] += self._sum(plane, part)
+                        total[tile] += self._sum(plane, part)
             out += device.get(total * self.map._scale)
 
     def _sum(self, plane: Tensor, A: Tensor) -> Tensor:
@@ -169,9 +169,9 @@ class DeviceFeatures:
             weights = self._block(block)
             for rows, (x,) in self.rows(X).tiles(max(every, height)):
                 P = self._tile(x, weights).mul_(roots[rows])
-                some, now = P[::every], values[:, rows]
-                device.add_gram(some, H)
-                device.add_product(now[:C, ::every], some, sums[:C])
+                few, now = P[::every], values[:, rows]
+                device.add_gram(few, H)
+                device.add_product(now[:C, ::every], few, sums[:C])
                 device.add_product(now[C:], P, sums[C:])
-            found: Any = device.get(sums)
-            return device.get(H), found[:C].T, found[C:].T
+            products: Any = device.get(sums)
+            return device.get(H), products[:C].T, products[C:].T

@@ -1,4 +1,4 @@
-r"""Exact kernel values on a second device, by the forms of `kernelgrad.kernels.tiles`.
+r"""Exact kernel values on a second device, by the forms of `kernelgrad.kernels.profiles`.
 
 Values agree with those of the CPU up to the rounding of the precision of the rows. Let u be the
 unit roundoff (6e-8 in float32), ``g_m = m u / (1 - m u)``, and a, b embedded rows of d columns.
@@ -22,6 +22,7 @@ Rows are float64 for a matern kernel of nu 0.5, and wherever float32 would suffe
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ import numpy as np
 from kernelgrad.device import backend
 from kernelgrad.device.backend import Tensor
 from kernelgrad.device.features import no_features
-from kernelgrad.kernels import ExactRows, Kernel, base, profiles, tiles
+from kernelgrad.kernels import ExactRows, Kernel, base, profiles
 from kernelgrad.kernels.projection import ProjectionKernel
 from kernelgrad.kernels.stationary import Matern, StationaryKernel
 from kernelgrad.types import Float64Array, Matrix
@@ -68,7 +69,7 @@ def check_feature_kernel(kernel: Kernel, device: str) -> None:
 
 def _has_tiles(kernel: Kernel) -> bool:
     if isinstance(kernel, Matern):
-        return kernel.finish()["finish"] != tiles.HALF_SQUARE
+        return kernel.finish()["finish"] != profiles.HALF_SQUARE
     return (
         isinstance(kernel, base.TiledKernel) and type(kernel).values is base.TiledKernel.values
     )
@@ -89,9 +90,9 @@ class KernelTiles:
 
     def matrix(self, rows: ExactRows, centres: ExactRows) -> backend.DeviceBlockMatrix:
         """Return ``k(X, Z)`` for centres Z as an operator that multiplies."""
-        there = self.rows(centres).kept()
+        support = self.rows(centres).all()
         return backend.DeviceBlockMatrix(
-            self.rows(rows), centres.n_rows, lambda some: self.tile(some, there)
+            self.rows(rows), centres.n_rows, lambda tensors: self.tile(tensors, support)
         )
 
     def tile(self, A: list[Tensor], B: list[Tensor]) -> Tensor:
@@ -107,9 +108,9 @@ class KernelTiles:
         support = self.rows(B)
         with device.working():
             weights, total = device.put(coef), device.zeros(*out.shape)
-            for some, a in self.rows(A).tiles(_ROWS):
+            for rows, a in self.rows(A).tiles(_ROWS):
                 for part, b in support.tiles(_SUPPORT):
-                    total[some] += self.tile(a, b).double() @ weights[part]
+                    total[rows] += self.tile(a, b).double() @ weights[part]
             out += device.get(total)
 
 
@@ -121,7 +122,7 @@ def _arrays(kernel: Kernel, rows: ExactRows) -> list[Matrix | None]:
     beside = None
     if rows.square is not None:
         assert isinstance(kernel, base.TiledKernel)
-        arc = kernel.finish()["finish"] < tiles.HALF_SQUARE
+        arc = kernel.finish()["finish"] < profiles.HALF_SQUARE
         numbers = np.sqrt(rows.square) if arc else 0.5 * rows.square
         beside = numbers.astype(rows.values.dtype)
     return [rows.values, beside]
@@ -130,16 +131,11 @@ def _arrays(kernel: Kernel, rows: ExactRows) -> list[Matrix | None]:
 def _value(torch: Any, kernel: Kernel, A: Any, B: Any) -> Tensor:
     """Return the values of a kernel; the iterators A and B supply its arrays."""
     if isinstance(kernel, base.CompositeKernel):
-        weights = [w for _, w in kernel.terms] if isinstance(kernel, base.SumKernel) else None
-        K = None
-        for i, part in enumerate(kernel.kernels):
-            value = _value(torch, part, A, B).to(torch.float32)  # as on the CPU
-            if weights is not None:
-                value = value * weights[i]
-                K = value if K is None else K + value
-            else:
-                K = value if K is None else K * value
-        return K
+        # parts are rounded to float32 on the CPU, too
+        parts = [_value(torch, part, A, B).to(torch.float32) for part in kernel.kernels]
+        if isinstance(kernel, base.SumKernel):
+            return sum(K * w for K, (_, w) in zip(parts, kernel.terms, strict=True))
+        return math.prod(parts)
     assert isinstance(kernel, base.TiledKernel)
     a, left, b, right = next(A), next(A), next(B), next(B)
     t = _accumulated(torch, kernel.form_code, a, b)
@@ -149,9 +145,9 @@ def _value(torch: Any, kernel: Kernel, A: Any, B: Any) -> Tensor:
 
 def _accumulated(torch: Any, form: int, a: Tensor, b: Tensor) -> Tensor:
     """Return the form accumulated over all columns, (n_a, n_b)."""
-    if form == tiles.DOT:
+    if form == profiles.DOT:
         return a @ b.T
-    if form == tiles.ABSOLUTE:
+    if form == profiles.ABSOLUTE:
         return torch.cdist(a, b, p=1.0)
     product = form in profiles.PRODUCTS
     T = torch.full((len(a), len(b)), float(product), dtype=a.dtype, device=a.device)

@@ -30,6 +30,7 @@ ESTIMATORS: Registry[Any] = Registry(
     key="__name__",
 )
 register_estimator = ESTIMATORS.register
+REPLACED = {"saga": "svrg", "simba": "sdca"}  # linear solvers of 0.1 and 0.2 that are gone
 
 
 def numbers(value: Any, name: str) -> None:
@@ -227,8 +228,9 @@ def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
 def _without_removed(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Contents:
     """Return the contents of a file of 0.1 or 0.2 without what later versions do not have."""
     params = {k: v for k, v in header["params"].items() if k != "monotonic_cst"}
-    if header.get("solver", {}).get("name") == "saga":
-        instead = LINEAR_SOLVERS["svrg"]()
+    solver = REPLACED.get(header.get("solver", {}).get("name"))
+    if solver is not None:
+        instead = LINEAR_SOLVERS[solver]()
         header = header | {"solver": pack(instead), "state": None}  # the states differ
         params["solver"] = pack(instead)
         tensors = {k: a for k, a in tensors.items() if not k.startswith("state.")}

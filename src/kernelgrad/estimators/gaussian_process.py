@@ -33,7 +33,8 @@ from kernelgrad.params import anything, boolean, integer, parameters, real
 from kernelgrad.search.evidence import Evidence, has_rule
 from kernelgrad.search.metric import smoothness
 from kernelgrad.solvers import DSG, DirectSolve, Solver, TrainBatch
-from kernelgrad.solvers.direct import SymmetricMatrix, direct_bytes, kernel_matrix
+from kernelgrad.solvers.exact import direct_bytes
+from kernelgrad.solvers.kernel_matrix import KernelMatrix, kernel_matrix
 from kernelgrad.solvers.loop import check_entries
 from kernelgrad.tasks import ScaledColumn
 from kernelgrad.training_rows import TrainingRows
@@ -251,7 +252,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         self._source: BatchSource | None = source
         self._encoded = rows.encoded
         self._operator: PosteriorOperator | None = None
-        self._factored: SymmetricMatrix | None = getattr(self._state, "matrix", None)
+        self._factored: KernelMatrix | None = getattr(self._state, "matrix", None)
         self._ridge: float | None = None if self._factored is None else self._factored.ridge
         self.log_marginal_likelihood_ = self._likelihood()
         if self.variance == "operator":
@@ -518,7 +519,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
                 "the mean alone, or fit with that solver."
             )
         self._explain(self._rows_of_posterior()[0][:1], lambda *_: None)  # factors if need be
-        matrix = cast("SymmetricMatrix", self._factored)
+        matrix = cast("KernelMatrix", self._factored)
         with single_threaded_blas():
             return matrix.half_solve(np.diag(matrix.scale))
 

@@ -118,7 +118,7 @@ def used_columns(X: Matrix) -> tuple[Matrix, IntArray]:
     touched = np.zeros(d, bool)
     touched[X.indices] = True
     used = np.flatnonzero(touched)
-    place = np.empty(d, X.indices.dtype)
-    place[used] = np.arange(len(used))
-    parts = (X.data, place[X.indices], X.indptr)
+    number = np.empty(d, X.indices.dtype)
+    number[used] = np.arange(len(used))
+    parts = (X.data, number[X.indices], X.indptr)
     return sp.csr_matrix(parts, shape=(X.shape[0], len(used))), used

@@ -38,7 +38,7 @@ class Projection:
     embed: Callable[[Matrix], Matrix] | None = None  # None for the rows themselves
     factor: Callable[[int, int, int], Float64Array | None] | None = None
     quantile: Callable[[Float64Array], Float64Array | None] | None = None
-    name: str = ""  # of the kernel, for messages
+    name: str = ""  # the kernel in messages
 
     @property
     def planes(self) -> int:

@@ -10,13 +10,11 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad.compute.backend import CPU, get_device
 from kernelgrad.compute.linalg import untouched
-from kernelgrad.compute.ranges import check_range
-from kernelgrad.compute.threads import parallel_for, single_threaded_blas
+from kernelgrad.compute.threads import over_tiles, parallel_for, single_threaded_blas
 from kernelgrad.files.records import Record
-from kernelgrad.functions.scaling import InputScaling, restored_kernel
-from kernelgrad.kernels import ExactRows, Kernel, describe_kernel
+from kernelgrad.functions.scaling import InputScaling, ScaledKernel, restored_kernel
+from kernelgrad.kernels import ExactRows, Kernel
 from kernelgrad.kernels.tiles import ALIKE
 from kernelgrad.registry import room
 from kernelgrad.types import (
@@ -38,14 +36,19 @@ PREDICT_COMPILED, FIT_COMPILED = 2**27, 2**24
 GRAM_TILE = 256  # rows and columns of a tile of a symmetric matrix, which stays in the cache
 PREDICT_TILE = 512  # rows and support rows of a prediction tile: 1 MiB of float32
 PREPARE_ROWS = 8192
-# Of the mean of k(x, x), over the root of the rows: with this penalty float32 values raise the
-# objective of a fit by up to 1e-5 of itself, and with smaller ones by the inverse square.
+# Penalty, in units of the mean of k(x, x) over the root of the number of rows, with which
+# float32 values raise the objective of a fit by up to 1e-5 of itself; with smaller penalties by
+# the inverse square.
 SMALL_ALPHA = 6e-5
 _CSR = ("data", "indices", "indptr")
 # Bytes of cached kernel rows unless a memory limit is given. Touching new memory may take as
 # long as a kernel value of some 200 columns, so only expensive values deserve a larger cache.
 CHEAP_CACHE, MOST_CACHE, CACHE_PART = 2**30, 4 * 2**30, 6
 DEAR_COLUMNS = 256
+# Rows of at least that many columns, or all rows, are cached in groups of so many, because a
+# product of ALIKE rows takes twice the time of each. The last bits of such a row depend on the
+# rows that are loaded with it.
+_GROUP_ROWS = 64
 
 
 def small_alpha(diagonal: FloatArray) -> float:
@@ -53,7 +56,7 @@ def small_alpha(diagonal: FloatArray) -> float:
     return float(SMALL_ALPHA / np.sqrt(max(1, len(diagonal))) * diagonal.mean())
 
 
-class ExactKernel:
+class ExactKernel(ScaledKernel):
     r"""Exact values ``k(x, z)`` of a resolved kernel for unscaled rows.
 
     It is the counterpart of :class:`~kernelgrad.functions.FeatureStream` for functions that are
@@ -61,27 +64,14 @@ class ExactKernel:
 
     Parameters
     ----------
-    kernel : Kernel
-        A kernel whose parameters are numbers.
-    n_features_in : int
-        Number of columns d.
-    scaling : InputScaling or None
-        Applied to rows in their own precision.
+    kernel, n_features_in, scaling
+        As for :class:`~kernelgrad.functions.scaling.ScaledKernel`.
     wide : bool, default=False
         Whether to keep rows in float64, for rows so far from their centre, relative to the
         bandwidth, that float32 would suffer cancellation. Kernel values are float32 anyway.
     precise : bool, default=False
         Whether to keep rows and kernel values in float64.
-
-    Attributes
-    ----------
-    device : str
-        Device that computes products with kernel values, a name for
-        `kernelgrad.compute.backend`. It is not part of a model.
     """
-
-    device = CPU
-    _there: Any = None
 
     def __init__(
         self,
@@ -92,9 +82,7 @@ class ExactKernel:
         wide: bool = False,
         precise: bool = False,
     ) -> None:
-        self.kernel = kernel
-        self.n_features_in = n_features_in
-        self.scaling = scaling if scaling is not None else InputScaling()
+        super().__init__(kernel, n_features_in, scaling)
         self.wide = wide or precise
         self.precise = precise
 
@@ -108,28 +96,21 @@ class ExactKernel:
 
         def task(i: int) -> None:  # keeps work arrays small
             start = i * PREPARE_ROWS
-            some = self.scaling.apply(X[start : start + PREPARE_ROWS])
-            check_range(some, first=first + start)
-            self.kernel.check_domain(some)
-            parts[i] = self.kernel.exact_rows(some, wide=self.wide)
+            scaled = self.scaled(X[start : start + PREPARE_ROWS], first=first + start)
+            parts[i] = self.kernel.exact_rows(scaled, wide=self.wide)
 
         with single_threaded_blas():
             parallel_for(len(parts), task)
         rows = join_rows([part for part in parts if part is not None])
         return rows if ids is None else rows.numbered(ids)
 
-    def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_there": None}  # without tensors on a device
+    def _moved(self, device: Any) -> Any:
+        return room("device").KernelTiles(device, self.kernel)
 
     @property
     def on_device(self) -> Any:
         """The kernel on the device; None for the CPU, which always computes float64 values."""
-        device = None if self.precise else get_device(self.device)
-        if device is None:
-            return None
-        if self._there is None or self._there.device is not device:
-            self._there = room("device").KernelTiles(device, self.kernel)
-        return self._there
+        return None if self.precise else super().on_device
 
     @property
     def dtype(self) -> type[np.floating[Any]]:
@@ -168,22 +149,20 @@ class ExactKernel:
         tiles = [slice(b, b + width) for b in range(0, B.n_rows, width)]
         parts = [(B.take(t), coef[t]) for t in tiles]
 
-        def task(i: int) -> None:
-            rows = slice(i * PREDICT_TILE, (i + 1) * PREDICT_TILE)
-            some = A.take(rows)
-            buffer = np.empty((some.n_rows, min(width, B.n_rows)))
+        def task(a: int, z: int) -> None:
+            rows, buffer = A.take(slice(a, z)), np.empty((z - a, min(width, B.n_rows)))
             for part, weights in parts:
                 K = buffer[:, : len(weights)]
-                self.values(some, part, wide=wide, out=K, compiled=compiled)
+                self.values(rows, part, wide=wide, out=K, compiled=compiled)
                 with np.errstate(over="ignore", invalid="ignore"):  # callers check the sums
                     if len(weights.T) > GEMV_OUTPUTS:
-                        out[rows] += K @ weights
+                        out[a:z] += K @ weights
                         continue
                     for c, column in enumerate(weights.T):
-                        out[rows, c] += K @ column
+                        out[a:z, c] += K @ column
 
         with single_threaded_blas():
-            parallel_for(-(-A.n_rows // PREDICT_TILE), task)
+            over_tiles(A.n_rows, PREDICT_TILE, task)
         return out
 
     def matrix(self, A: ExactRows, B: ExactRows) -> Float32Array:
@@ -222,19 +201,12 @@ class ExactKernel:
         return alpha < small_alpha(self.kernel.exact_diag(rows))
 
     def describe(self) -> dict[str, Any]:
-        """Return a description of the function k, for persistence."""
-        return {
-            "kernel": describe_kernel(self.kernel),
-            "n_features_in": self.n_features_in,
-            "wide": self.wide,
-        } | ({"precise": True} if self.precise else {})
+        precise = {"precise": True} if self.precise else {}
+        return super().describe() | {"wide": self.wide} | precise
 
     @classmethod
     def restore(cls, record: Record, scaling: Record | None = None) -> Self:
-        """Return the kernel from the results of :meth:`describe` and ``scaling.arrays()``.
-
-        The arrays are in `scaling` if given, otherwise in `record`.
-        """
+        """Return the kernel from the results of :meth:`describe` and ``scaling.arrays()``."""
         wide, precise = (record.take(name, check_bool, False) for name in ("wide", "precise"))
         return cls(*restored_kernel(record, scaling), wide=wide, precise=precise)
 
@@ -293,9 +265,8 @@ class KernelRows:
 
     def _clear(self, n_slots: int) -> None:
         self.buffer = untouched(n_slots, self.rows.n_rows, wide=self.wide)
-        self._slot: OrderedDict[int, int] = (
-            OrderedDict()
-        )  # row -> slot, least recently used first
+        # slots of rows, the least recently used first
+        self._slot: OrderedDict[int, int] = OrderedDict()
 
     def widen(self, wide: bool) -> bool:
         """Keep rows in float64 or float32 from now on; return whether this is a change."""
@@ -310,12 +281,10 @@ class KernelRows:
         wanted = index.tolist()
         if len(wanted) > len(self.buffer):
             self._clear(len(wanted))
-        missing = []
+        missing = [i for i in wanted if i not in self._slot]
         for i in wanted:
             if i in self._slot:
                 self._slot.move_to_end(i)
-            else:
-                missing.append(i)
         for i in missing:
             used = len(self._slot)
             full = used == len(self.buffer)
@@ -328,13 +297,15 @@ class KernelRows:
     def _compute(self, index: IntArray, slots: IntArray) -> None:
         n = self.rows.n_rows
         compiled = n**2 >= FIT_COMPILED
-        parts = [slice(a, a + ALIKE) for a in range(0, len(index), ALIKE)]
-        some = [self.rows.take(index[part]) for part in parts]
+        narrow = self.exact.n_features_in < DEAR_COLUMNS and len(index) < n
+        step = ALIKE if narrow else _GROUP_ROWS
+        parts = [slice(a, a + step) for a in range(0, len(index), step)]
+        groups = [self.rows.take(index[part]) for part in parts]
 
         def task(j: int) -> None:
             columns = slice(j * CACHE_TILE, (j + 1) * CACHE_TILE)
             tile = self.rows.take(columns)
-            for part, rows in zip(parts, some, strict=True):
+            for part, rows in zip(parts, groups, strict=True):
                 values = self.exact.values(rows, tile, wide=self.wide, compiled=compiled)
                 self.buffer[slots[part], columns] = values
 
@@ -348,8 +319,7 @@ class KernelRows:
 
     def square(self, slots: IntArray, index: IntArray) -> FloatArray:
         """Return ``k(x_i, x_j)`` for loaded rows i and any rows j."""
-        K: FloatArray = self.buffer[slots[:, None], index[None, :]]
-        return K
+        return self.buffer[slots[:, None], index[None, :]]
 
     def product(self, slots: IntArray, coef: Float64Array) -> Float32Array:
         """Return ``sum_i k(x_i, X) coef_i`` over loaded rows i, (C, n); coef is (m, C)."""
@@ -416,8 +386,8 @@ def _restored_rows(record: Record, name: str, dense: ExactRows, sparse: ExactRow
         if (n, width) != values.shape or not sp.issparse(like.values):
             raise record.error(f"holds rows {name!r} of other columns than the kernel's")
     else:
-        kept = record.arrays.get(name)  # None for a precomputed kernel, which needs only ids
-        compact = kept is not None and kept.shape[1:] == (0,)
+        stored = record.arrays.get(name)  # None for a precomputed kernel, which needs only ids
+        compact = stored is not None and stored.shape[1:] == (0,)
         values = record.array(name, "S", 0 if compact else d)
     if values.dtype != like.values.dtype:
         raise record.error(f"holds rows {name!r} of dtype {values.dtype}")

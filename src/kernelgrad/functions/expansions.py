@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from copy import copy
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,20 +14,21 @@ from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.files.records import Record, one_of
 from kernelgrad.functions.exact import PREDICT_COMPILED, ExactKernel, rows_to_arrays
 from kernelgrad.functions.features import FeatureStream
-from kernelgrad.functions.scaling import InputScaling
+from kernelgrad.functions.scaling import InputScaling, ScaledKernel
 from kernelgrad.kernels import ExactRows, Kernel, get_kernel
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray, Matrix
 
-# Rows processed at once by the CPU, and by a device.
-PREDICT_ROWS, DEVICE_NUMBERS = 8192, 2**24
-# Support rows that tell how far float32 kernel values are rounded, and what shows of that.
-_PROBES, _ROUNDING = 32, 2e-6
+PREDICT_ROWS = 8192  # rows that the CPU predicts at once
+DEVICE_NUMBERS = 2**24  # entries of rows that a device predicts at once, if these are more rows
+_PROBES = 32  # support rows at which the rounding of float32 kernel values is measured
+_ROUNDING = 2e-6  # rounding, in units of the largest response, from which values are float64
 
 
 class Expansion(ABC):
     """A fitted function f with C outputs."""
 
     kind: ClassVar[str]
+    coef: AnyArray
     intercept: Float64Array
 
     @property
@@ -35,22 +37,24 @@ class Expansion(ABC):
         return len(self.intercept)
 
     @property
-    @abstractmethod
-    def nbytes(self) -> int:
-        """Size of the arrays of the model in bytes."""
-
-    def set_device(self, name: str) -> None:  # noqa: B027 - most functions have none
-        """Set the device that computes predictions."""
+    def basis(self) -> ScaledKernel | None:
+        """The kernel in whose values or features f is expanded; None if it is linear."""
+        return None
 
     @property
-    @abstractmethod
     def kernel(self) -> Kernel:
         """The kernel, with numbers for its parameters."""
+        return get_kernel("linear") if self.basis is None else self.basis.kernel
 
     @property
     def scaling(self) -> InputScaling:
         """The scaling of rows before the kernel."""
-        return InputScaling()
+        return InputScaling() if self.basis is None else self.basis.scaling
+
+    def set_device(self, name: str) -> None:
+        """Set the device that computes predictions."""
+        if self.basis is not None:
+            self.basis.device = name
 
     @property
     def n_random_features(self) -> int:
@@ -62,13 +66,20 @@ class Expansion(ABC):
         """Number of support rows, 0 for functions without them."""
         return 0
 
+    @property
+    def nbytes(self) -> int:
+        """Size of the arrays of the model in bytes."""
+        return self.coef.nbytes + self.intercept.nbytes + self.scaling.nbytes
+
     @abstractmethod
     def summary(self) -> dict[str, Any]:
         """Return its size as plain JSON values, for display."""
 
-    @abstractmethod
     def describe(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        """Return the function as plain values and arrays, for persistence."""
+        """Return the function as plain values and arrays, for files."""
+        arrays = {"intercept": self.intercept, "coef": np.ascontiguousarray(self.coef)}
+        values = {} if self.basis is None else self.basis.describe()
+        return values, arrays | self.scaling.arrays()
 
     @classmethod
     @abstractmethod
@@ -78,9 +89,11 @@ class Expansion(ABC):
     def compact(self) -> None:  # noqa: B027 - most functions need all they have
         """Prepare a fitted function for predictions: drop data that these do not need."""
 
-    @abstractmethod
-    def copy(self) -> Expansion:
-        """Return an independent copy of the coefficients."""
+    def copy(self) -> Self:
+        """Return a function with coefficients of its own."""
+        twin = copy(self)
+        twin.coef, twin.intercept = self.coef.copy(), self.intercept.copy()
+        return twin
 
     @abstractmethod
     def raw_prediction(self, X: Matrix) -> Float64Array:
@@ -113,21 +126,19 @@ class RandomFeatureExpansion(Expansion):
         self, stream: FeatureStream, n_outputs: int, intercept: Float64Array | None = None
     ) -> None:
         self.stream = stream
-        self.intercept = (
-            np.zeros(n_outputs) if intercept is None else np.array(intercept, float)
+        self.intercept = np.array(
+            np.zeros(n_outputs) if intercept is None else intercept, float
         )
         self.n_blocks = 0
         self._coef = np.zeros((stream.planes, 0, n_outputs), np.float32)
 
     @property
-    def n_random_features(self) -> int:
-        """Number of random features in use, D."""
-        return self.n_blocks * self.stream.width
+    def basis(self) -> FeatureStream:
+        return self.stream
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of coefficients, intercept and input scaling."""
-        return self.coef.nbytes + self.intercept.nbytes + self.stream.scaling.nbytes
+    def n_random_features(self) -> int:
+        return self.n_blocks * self.stream.width
 
     @property
     def coef(self) -> Float32Array:
@@ -147,22 +158,7 @@ class RandomFeatureExpansion(Expansion):
         self._coef = np.zeros((planes, self.stream.map.capacity(self.n_blocks), C), np.float32)
         self._coef[:, :used] = value
 
-    @property
-    def kernel(self) -> Kernel:
-        """The kernel of the stream."""
-        return self.stream.kernel
-
-    @property
-    def scaling(self) -> InputScaling:
-        """The scaling of rows before the kernel."""
-        return self.stream.scaling
-
-    def set_device(self, name: str) -> None:
-        """Set the device that computes predictions."""
-        self.stream.device = name
-
     def summary(self) -> dict[str, Any]:
-        """Return features, blocks and seed."""
         return {
             "n_random_features": self.n_random_features,
             "n_blocks": self.n_blocks,
@@ -170,15 +166,8 @@ class RandomFeatureExpansion(Expansion):
             "seed": self.stream.seed,
         }
 
-    def describe(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        """Return the stream, coefficients, intercept and input scaling."""
-        arrays: dict[str, AnyArray] = {"intercept": self.intercept}
-        arrays["coef"] = np.ascontiguousarray(self.coef)
-        return self.stream.describe(), arrays | self.stream.scaling.arrays()
-
     @classmethod
     def restore(cls, record: Record, cache_bytes: int) -> Self:
-        """Return the function from the result of :meth:`describe`."""
         stream = FeatureStream.restore(record, cache_bytes)
         intercept = record.array("intercept", "C")
         self = cls(stream, len(intercept), intercept)
@@ -209,18 +198,8 @@ class RandomFeatureExpansion(Expansion):
         mine *= np.float32(1.0 - weight)
         mine += np.float32(weight) * other.coef
 
-    def copy(self) -> RandomFeatureExpansion:
-        """Return an expansion with its own coefficients on the same stream."""
-        twin = RandomFeatureExpansion(self.stream, self.n_outputs, self.intercept)
-        twin.n_blocks = self.n_blocks
-        twin._coef = self._coef.copy()
-        return twin
-
     def raw_prediction(self, X: Matrix) -> Float64Array:
-        """Return f(X), shape (n, C), float64, in chunks of rows with bounded memory.
-
-        Features and coefficients are float32; the intercept is added in float64.
-        """
+        # features and coefficients are float32; the intercept is added in float64
         n, step = X.shape[0], _rows_at_once(X, self.stream.device)
         out = np.zeros((n, self.n_outputs), np.float32)
         with single_threaded_blas():
@@ -265,7 +244,8 @@ class SupportExpansion(Expansion):
     """
 
     kind: ClassVar[str] = "support"
-    _wide: bool | None = False  # kernel values in float64; None is not known yet
+    # precision of kernel values: float64 if True, and as _needs_wide finds if None
+    _wide: bool | None = False
 
     def __init__(
         self,
@@ -292,68 +272,44 @@ class SupportExpansion(Expansion):
         if self.exact.precise or self.kernel.name == "precomputed" or not self.n_support:
             return False
         at = np.linspace(0, self.n_support - 1, min(self.n_support, _PROBES)).astype(int)
-        some = self.support.take(at)
+        probes = self.support.take(at)
         with np.errstate(over="ignore", invalid="ignore"):  # predictions tell
             narrow, exact = (
-                self.exact.products(some, self.support, self.coef, wide=wide)
+                self.exact.products(probes, self.support, self.coef, wide=wide)
                 for wide in (False, True)
             )
             return bool(np.abs(narrow - exact).max() > _ROUNDING * np.abs(exact).max())
 
     @property
-    def kernel(self) -> Kernel:
-        """The kernel."""
-        return self.exact.kernel
-
-    @property
-    def scaling(self) -> InputScaling:
-        """The scaling of rows before the kernel."""
-        return self.exact.scaling
+    def basis(self) -> ExactKernel:
+        return self.exact
 
     @property
     def n_support(self) -> int:
-        """Number of support rows, S."""
         return len(self.coef)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of support rows, coefficients, intercept and input scaling."""
-        rows = self.support.nbytes + self.exact.scaling.nbytes
-        return rows + self.coef.nbytes + self.intercept.nbytes
-
-    def set_device(self, name: str) -> None:
-        """Set the device that computes predictions."""
-        self.exact.device = name
+        return super().nbytes + self.support.nbytes
 
     def summary(self) -> dict[str, Any]:
-        """Return the number of support rows."""
         return {"n_support": self.n_support}
 
     def describe(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        """Return kernel, rows, coefficients, intercept and input scaling."""
-        arrays: dict[str, AnyArray] = {"coef": self.coef, "intercept": self.intercept}
-        arrays |= self.exact.scaling.arrays() | rows_to_arrays(self.support)
-        return self.exact.describe(), arrays
+        values, arrays = super().describe()
+        return values, arrays | rows_to_arrays(self.support)
 
     @classmethod
     def restore(cls, record: Record, cache_bytes: int) -> Self:
-        """Return the function from the result of :meth:`describe`."""
         exact = ExactKernel.restore(record)
         rows = exact.restore_rows(record)
         coef, intercept = record.array("coef", "S", "C"), record.array("intercept", "C")
         coef = coef.astype(np.float64, copy=False)  # loops are compiled for float64 only
-        found = cls(exact, rows, coef, intercept)
-        found.compact()
-        return found
-
-    def copy(self) -> SupportExpansion:
-        """Return an expansion with its own coefficients on the same rows."""
-        twin = SupportExpansion(self.exact, self.support, self.coef.copy(), self.intercept)
-        twin._wide = self._wide
-        return twin
+        function = cls(exact, rows, coef, intercept)
+        function.compact()
+        return function
 
     def raw_prediction(self, X: Matrix) -> Float64Array:
-        """Return f(X), shape (n, C), float64, in tiles, without storing n x S kernel values."""
         n, step = X.shape[0], _rows_at_once(X, self.exact.device)
         out = np.tile(self.intercept, (n, 1))
         if self._wide is None:
@@ -387,8 +343,8 @@ class SupportExpansion(Expansion):
         if self.n_support <= max_support:
             return self
         power = self.kernel.exact_diag(self.support) * (self.coef**2).max(axis=1)
-        kept: IntArray = np.sort(np.argsort(-power, kind="stable")[:max_support])
-        rows = self.support.take(kept)
+        largest: IntArray = np.sort(np.argsort(-power, kind="stable")[:max_support])
+        rows = self.support.take(largest)
         with single_threaded_blas():
             f = self.exact.products(rows, self.support, self.coef)
             K = self.exact.matrix(rows, rows).astype(np.float64)
@@ -413,35 +369,14 @@ class LinearExpansion(Expansion):
         self.coef = np.ascontiguousarray(coef, np.float64)
         self.intercept = np.array(intercept, np.float64)
 
-    @property
-    def kernel(self) -> Kernel:
-        """The linear kernel ``<x, z>``."""
-        return get_kernel("linear")
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of coefficients and intercept."""
-        return self.coef.nbytes + self.intercept.nbytes
-
     def summary(self) -> dict[str, Any]:
-        """Return the number of columns with non-zero coefficients."""
         return {"n_columns_used": int(np.count_nonzero(self.coef.any(axis=1)))}
-
-    def describe(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        """Return coefficients and intercept."""
-        return {}, {"coef": self.coef, "intercept": self.intercept}
 
     @classmethod
     def restore(cls, record: Record, cache_bytes: int) -> Self:
-        """Return the function from the result of :meth:`describe`."""
         return cls(record.array("coef", "d", "C"), record.array("intercept", "C"))
 
-    def copy(self) -> LinearExpansion:
-        """Return an independent copy."""
-        return LinearExpansion(self.coef.copy(), self.intercept)
-
     def raw_prediction(self, X: Matrix) -> Float64Array:
-        """Return f(X), shape (n, C), float64, by one product per chunk of rows."""
         out = np.empty((X.shape[0], self.n_outputs))
         with single_threaded_blas():
             for start in range(0, len(out), PREDICT_ROWS):
@@ -451,7 +386,6 @@ class LinearExpansion(Expansion):
 
 
 def _rows_at_once(X: Matrix, device: str) -> int:
-    """Return the number of rows predicted at once."""
     if device == CPU:
         return PREDICT_ROWS
     return max(PREDICT_ROWS, DEVICE_NUMBERS // max(1, int(X.shape[1])))

@@ -8,12 +8,10 @@ from typing import Any, Self
 import numpy as np
 
 from kernelgrad.compute import linalg
-from kernelgrad.compute.backend import CPU, get_device
-from kernelgrad.compute.ranges import check_range
 from kernelgrad.features.base import FeatureMap, float32_rows
 from kernelgrad.files.records import Record
-from kernelgrad.functions.scaling import InputScaling, restored_kernel
-from kernelgrad.kernels import Kernel, describe_kernel
+from kernelgrad.functions.scaling import InputScaling, ScaledKernel, restored_kernel
+from kernelgrad.kernels import Kernel
 from kernelgrad.registry import room
 from kernelgrad.types import Float32Array, Float64Array, FloatArray, Matrix
 from kernelgrad.validation import check_int
@@ -23,7 +21,7 @@ MOST_FEATURES = 2**24  # largest block accepted from a file; more frequencies wo
 MOMENT_ROWS = 2048  # rows per step of a covariance: 16 MiB for twice as many features
 
 
-class FeatureStream:
+class FeatureStream(ScaledKernel):
     r"""Random features of a kernel as an endless, reproducible sequence of blocks.
 
     Block ``j`` is a pure function of (kernel parameters, seed, j), independent of batches,
@@ -31,28 +29,15 @@ class FeatureStream:
 
     Parameters
     ----------
-    kernel : Kernel
-        A kernel whose parameters are numbers (see :meth:`Kernel.resolve`).
-    n_features_in : int
-        Number of columns d.
+    kernel, n_features_in, scaling
+        As for :class:`~kernelgrad.functions.scaling.ScaledKernel`.
     seed : int in [0, 2^64)
         Seed of all features.
     block_size : int
         Features per block and plane (frequencies for Fourier features).
-    scaling : InputScaling
-        Applied to rows in their own precision, before rounding to float32.
     cache_bytes : int, default 64 MiB
         Memory for frequencies kept between predictions. It does not change results.
-
-    Attributes
-    ----------
-    device : str
-        Device that computes features, a name for `kernelgrad.compute.backend`. It is not part
-        of a model.
     """
-
-    device = CPU
-    _there: Any = None
 
     def __init__(
         self,
@@ -63,26 +48,14 @@ class FeatureStream:
         scaling: InputScaling | None = None,
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
-        self.kernel = kernel
-        self.n_features_in = n_features_in
+        super().__init__(kernel, n_features_in, scaling)
         self.seed = seed
         self.block_size = block_size
-        self.scaling = scaling if scaling is not None else InputScaling()
         self.cache_bytes = cache_bytes
         self.map: FeatureMap = kernel.feature_map(n_features_in, seed, block_size)
 
-    def __getstate__(self) -> dict[str, object]:
-        return self.__dict__ | {"_there": None}  # without tensors on a device
-
-    @property
-    def on_device(self) -> Any:
-        """The features on the device; None for the CPU."""
-        device = get_device(self.device)
-        if device is None:
-            return None
-        if self._there is None or self._there.device is not device:
-            self._there = room("device").DeviceFeatures(device, self.map, self.kernel.name)
-        return self._there
+    def _moved(self, device: Any) -> Any:
+        return room("device").DeviceFeatures(device, self.map, self.kernel.name)
 
     @property
     def planes(self) -> int:
@@ -99,10 +72,7 @@ class FeatureStream:
 
         `first` is the number of the first row, for messages.
         """
-        X = self.scaling.apply(X)
-        check_range(X, first=first)
-        self.kernel.check_domain(X)
-        rows = float32_rows(self.map.prepare(X))
+        rows = float32_rows(self.map.prepare(self.scaled(X, first=first)))
         # a new object, by which a device recognises rows that it already has
         return rows.view() if isinstance(rows, np.ndarray) else rows
 
@@ -136,19 +106,19 @@ class FeatureStream:
         penalty, gradient = (np.zeros((self.width, f.shape[1])) for _ in range(2))
         n, size = X.shape[0], MOMENT_ROWS * every
         for a in range(0, n, size):  # bounds the memory for features
-            whole, found = slice(a, a + size), []
+            whole, parts = slice(a, a + size), []
             for b in range(a, min(n, a + size), MOMENT_ROWS):
                 part = slice(b, min(n, b + MOMENT_ROWS))
                 P = self.transform(X[part], block)
                 P *= root[part]
                 gradient += P.T @ (root[part] * r[part])
-                found.append(P if every == 1 else P[(a - b) % every :: every].copy())
+                parts.append(P if every == 1 else P[(a - b) % every :: every].copy())
                 del P  # freed before the next ones are computed
-            some = found.pop() if every == 1 else np.concatenate(found)
-            found.clear()
-            linalg.gram(some, H)
-            penalty += some.T @ (root[whole] * f[whole])[::every]
-            del some
+            sample = parts.pop() if every == 1 else np.concatenate(parts)
+            parts.clear()
+            linalg.gram(sample, H)
+            penalty += sample.T @ (root[whole] * f[whole])[::every]
+            del sample
         return H, penalty, gradient
 
     def predict(self, X: Matrix, coef: Float32Array, n_blocks: int, out: Float32Array) -> None:
@@ -159,21 +129,12 @@ class FeatureStream:
             self.map.predict(X, coef, n_blocks, out, self.cache_bytes)
 
     def describe(self) -> dict[str, Any]:
-        """Return a description of the stream, for persistence."""
-        return {
-            "kernel": describe_kernel(self.kernel),
-            "n_features_in": self.n_features_in,
-            "seed": self.seed,
-            "block_size": self.block_size,
-        }
+        return super().describe() | {"seed": self.seed, "block_size": self.block_size}
 
     @classmethod
     def restore(cls, record: Record, cache_bytes: int, scaling: Record | None = None) -> Self:
-        """Return the stream from the results of :meth:`describe` and ``scaling.arrays()``.
-
-        The arrays are in `scaling` if given, otherwise in `record`.
-        """
+        """Return the stream from the results of :meth:`describe` and ``scaling.arrays()``."""
         seed = record.take("seed", partial(check_int, high=2**64 - 1))
         size = record.take("block_size", partial(check_int, low=1, high=MOST_FEATURES))
-        kernel, d, found = restored_kernel(record, scaling)
-        return cls(kernel, d, seed, size, found, cache_bytes)
+        kernel, d, transformation = restored_kernel(record, scaling)
+        return cls(kernel, d, seed, size, transformation, cache_bytes)

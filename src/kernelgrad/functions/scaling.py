@@ -1,8 +1,8 @@
-"""Centring, scaling and metric of the columns before the kernel."""
+"""Centring, scaling and metric of the columns before a kernel, and kernels of scaled rows."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -10,7 +10,9 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import ndtri
 
+from kernelgrad.compute.backend import CPU, get_device
 from kernelgrad.compute.linalg import dense
+from kernelgrad.compute.ranges import check_range
 from kernelgrad.files.records import Record, anything
 from kernelgrad.kernels import Kernel, describe_kernel, restore_kernel
 from kernelgrad.kernels.base import steady_centre
@@ -20,9 +22,9 @@ from kernelgrad.validation import check_int
 SCALINGS = ("robust", "ranks")
 UNITS = "units"  # scales columns in different units, and only these
 _FIT_ROWS = 8192  # rows converted to float64 at once
-_SQUARES = 1e-150  # squares of smaller numbers lose precision
-_CENTRE_ROWS = 2000  # sample for the test whether outliers have moved the mean
-_UNIT_ROWS = 10_000  # sample for the test whether columns are in different units
+_SQUARES = 1e-150  # size of numbers below which their squares lose precision
+_CENTRE_ROWS = 2000  # rows of the sample that tells whether outliers have moved the mean
+_UNIT_ROWS = 10_000  # rows of the sample that tells whether columns are in different units
 # A column ten times as wide as half of the others drowns these in distances, one a tenth as
 # wide is drowned. Columns in one unit, such as pixels, differ less (at most 3 times in digits
 # without the nearly constant ones, 390 times in wine), and their differences matter.
@@ -33,7 +35,7 @@ HEAVY, TAIL = 4.0, 0.01  # a column is heavy-tailed if more than TAIL is beyond 
 _KNOTS = 257
 MOST_COLUMNS = 2**31 - 1
 _LEAST = np.finfo(np.float64).tiny  # smallest divisor accepted from files
-_QUARTILES = 1.3489795003921634  # of a normal law, in standard deviations
+_QUARTILES = 1.3489795003921634  # distance of the quartiles of a normal law, in deviations
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,8 @@ class InputScaling:
         deviation (by 1 if it is zero); for "robust" and "ranks" see :meth:`robust`.
         """
         if metric is not None:
-            options = {"standardize": standardize, "sample_weight": sample_weight}
-            return cls.fit(X, kernel, **options).with_metric(metric)  # type: ignore[arg-type]
+            plain = cls.fit(X, kernel, standardize=standardize, sample_weight=sample_weight)
+            return plain.with_metric(metric)
         if standardize == UNITS:
             return cls.units(X, kernel, sample_weight)
         if isinstance(standardize, str):
@@ -84,23 +86,19 @@ class InputScaling:
         if sp.issparse(X):
             mean = np.asarray(p @ X).ravel()
             # the variance is what float32 squares would round away
-            squares = sp.csr_matrix(
-                (X.data.astype(np.float64) ** 2, X.indices, X.indptr), X.shape
-            )
-            square = np.asarray(p @ squares).ravel()
+            square = np.asarray(p @ X.astype(np.float64).power(2)).ravel()
             variance = square - mean**2
             most = np.abs(X).max(axis=0).toarray().ravel()
             rounding = np.sqrt(max(1e-14, len(p) * np.finfo(float).eps) * square)
         else:
             # converted to float64 in parts: rows are often float32 or small integers
-            cuts = range(0, len(p), _FIT_ROWS)
-            parts = [slice(a, a + _FIT_ROWS) for a in cuts]
+            parts = [slice(a, a + _FIT_ROWS) for a in range(0, len(p), _FIT_ROWS)]
             mean = np.zeros(X.shape[1])
             for i in parts:
                 mean += p[i] @ np.asarray(X[i], np.float64)
             if not standardize:
-                some = X[:: -(-len(p) // _CENTRE_ROWS)]
-                return cls(steady_centre(np.asarray(some, np.float64), mean))
+                sample = np.asarray(X[:: -(-len(p) // _CENTRE_ROWS)], np.float64)
+                return cls(steady_centre(sample, mean))
             variance, off, most = np.zeros((3, X.shape[1]))
             for i in parts:
                 D = X[i] - mean
@@ -126,8 +124,8 @@ class InputScaling:
         plain = cls.fit(X, kernel, standardize=False, sample_weight=weight)
         if sp.issparse(X):
             return plain
-        some = slice(None, None, -(-len(X) // _UNIT_ROWS))
-        X, weight = np.asarray(X[some]), weight[some]
+        every = -(-len(X) // _UNIT_ROWS)
+        X, weight = np.asarray(X[::every]), weight[::every]
         X, weight = X[weight > 0], weight[weight > 0]
         if not len(X):
             return plain
@@ -163,9 +161,9 @@ class InputScaling:
             knots[:, j] = _quantiles(column, weight, levels)
             low, centre, high = knots[[_KNOTS // 4, _KNOTS // 2, -1 - _KNOTS // 4], j]
             spread = (high - low) / _QUARTILES
-            apart = column != centre
-            if not spread > 1e-9 * abs(centre) and apart.any():
-                spread = _quantiles(np.abs(column - centre)[apart], weight[apart], [0.5])[0]
+            others = column != centre
+            if not spread > 1e-9 * abs(centre) and others.any():
+                spread = _quantiles(np.abs(column - centre)[others], weight[others], [0.5])[0]
             scale[j] = spread if spread > 0 else 1.0
             far = np.abs(column - centre) > HEAVY * scale[j]
             if weight[far].sum() > TAIL * weight.sum():
@@ -210,19 +208,17 @@ class InputScaling:
         """Return the normal scores of values relative to the knots, within [-3, 3]."""
         assert self.knots is not None
         levels = np.linspace(0, 1, _KNOTS)
-        place = np.empty(X.shape)
+        level = np.empty(X.shape)
         for j, knots in enumerate(self.knots.T):
             # for equal knots the middle of their levels, on both sides
             up = np.interp(X[:, j], knots, levels)
             down = 1.0 - np.interp(-X[:, j], -knots[::-1], levels)
-            place[:, j] = 0.5 * (up + down)
-        scores: Float64Array = np.clip(ndtri(place), -HEAVY_LIMIT, HEAVY_LIMIT)
-        return scores
+            level[:, j] = 0.5 * (up + down)
+        return np.asarray(np.clip(ndtri(level), -HEAVY_LIMIT, HEAVY_LIMIT))
 
     def width(self, d: int) -> int:
         """Return the number of columns of transformed rows with `d` columns."""
-        square = self.metric is None or self.metric.ndim == 1
-        return d if square else self.metric.shape[1]  # type: ignore[union-attr]
+        return d if self.metric is None or self.metric.ndim == 1 else self.metric.shape[1]
 
     @property
     def name(self) -> str:
@@ -232,13 +228,11 @@ class InputScaling:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays."""
         return sum(a.nbytes for a in self.arrays().values())
 
     def arrays(self) -> dict[str, Float64Array]:
         """Return the parts that are not None, for persistence."""
-        parts = {each.name: getattr(self, each.name) for each in fields(self)}
-        return {name: a for name, a in parts.items() if a is not None}
+        return {name: a for name, a in vars(self).items() if a is not None}
 
     @classmethod
     def restore(cls, record: Record, d: int) -> InputScaling:
@@ -255,19 +249,81 @@ class InputScaling:
         return cls(centre, scale, limit, knots, metric)
 
 
+class ScaledKernel:
+    """A kernel of unscaled rows: the base of exact kernels and of streams of random features.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        A kernel whose parameters are numbers (see :meth:`Kernel.resolve`).
+    n_features_in : int
+        Number of columns d.
+    scaling : InputScaling or None
+        Applied to rows in their own precision.
+
+    Attributes
+    ----------
+    device : str
+        Device that computes values, a name for `kernelgrad.compute.backend`. It is not part of
+        a model.
+    """
+
+    device = CPU
+    _counterpart: Any = None  # on the device
+
+    def __init__(
+        self, kernel: Kernel, n_features_in: int, scaling: InputScaling | None = None
+    ) -> None:
+        self.kernel = kernel
+        self.n_features_in = n_features_in
+        self.scaling = scaling if scaling is not None else InputScaling()
+
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"_counterpart": None}  # without tensors on a device
+
+    def _moved(self, device: Any) -> Any:
+        """Return the counterpart of this object on a device."""
+        raise NotImplementedError
+
+    @property
+    def on_device(self) -> Any:
+        """The counterpart on the device; None for the CPU."""
+        device = get_device(self.device)
+        if device is None:
+            return None
+        if self._counterpart is None or self._counterpart.device is not device:
+            self._counterpart = self._moved(device)
+        return self._counterpart
+
+    def scaled(self, X: Matrix, *, first: int = 0) -> Matrix:
+        """Return scaled and checked rows; `first` is the number of the first, for messages."""
+        X = self.scaling.apply(X)
+        check_range(X, first=first)
+        self.kernel.check_domain(X)
+        return X
+
+    def describe(self) -> dict[str, Any]:
+        """Return a description without the scaling, for files."""
+        kernel = describe_kernel(self.kernel)
+        return {"kernel": kernel, "n_features_in": self.n_features_in}
+
+
 def restored_kernel(record: Record, scaling: Record | None) -> tuple[Kernel, int, InputScaling]:
-    """Read a resolved kernel, its number of columns, and their scaling from a record."""
+    """Read a resolved kernel, its number of columns, and their scaling from a record.
+
+    The arrays of the scaling are in `scaling` if given, otherwise in `record`.
+    """
     d = record.take("n_features_in", partial(check_int, low=1, high=MOST_COLUMNS))
     expected = record.sizes.setdefault("d", d)
     if d != expected:
         raise record.error(f"holds a function of {d} columns in a model of {expected}")
-    found = InputScaling.restore(record if scaling is None else scaling, d)
+    transformation = InputScaling.restore(record if scaling is None else scaling, d)
     kernel = restore_kernel(record.take("kernel", anything))
     # a rule would use this row; numbers do not change
-    known = kernel.resolve(sp.csr_matrix((1, found.width(d))), 0)
-    if describe_kernel(known) != describe_kernel(kernel):
+    resolved = kernel.resolve(sp.csr_matrix((1, transformation.width(d))), 0)
+    if describe_kernel(resolved) != describe_kernel(kernel):
         raise record.error(f"holds the kernel {kernel!r}, of which a parameter is no number")
-    return kernel, d, found
+    return kernel, d, transformation
 
 
 def _middle(values: Float64Array) -> float:
@@ -281,5 +337,4 @@ def _quantiles(values: Float64Array, weight: Float64Array, levels: Any) -> Float
     total = np.cumsum(weight[order])
     # a rounding error must not move a quantile to the next value
     at = np.searchsorted(total, np.asarray(levels) * total[-1] * (1 - 1e-12))
-    found: Float64Array = values[order[np.minimum(at, len(order) - 1)]]
-    return found
+    return np.asarray(values[order[np.minimum(at, len(order) - 1)]])

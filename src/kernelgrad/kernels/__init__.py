@@ -26,34 +26,17 @@ from kernelgrad.registry import Registry, lazy_names
 from kernelgrad.validation import check_name
 
 if TYPE_CHECKING:
-    from kernelgrad.special_kernels import ArcCosine as ArcCosine
-    from kernelgrad.special_kernels import Chi2 as Chi2
-    from kernelgrad.special_kernels import ConvolutionKernel as ConvolutionKernel
-    from kernelgrad.special_kernels import DotProduct as DotProduct
-    from kernelgrad.special_kernels import ExponentialSemigroup as ExponentialSemigroup
-    from kernelgrad.special_kernels import Hellinger as Hellinger
-    from kernelgrad.special_kernels import Intersection as Intersection
-    from kernelgrad.special_kernels import JensenShannon as JensenShannon
-    from kernelgrad.special_kernels import Polynomial as Polynomial
-    from kernelgrad.special_kernels import ReciprocalSemigroup as ReciprocalSemigroup
-    from kernelgrad.special_kernels import SkewedChi2 as SkewedChi2
-    from kernelgrad.special_kernels import SkewedIntersection as SkewedIntersection
+    from kernelgrad.special_kernels import *  # noqa: F403
 
+_SPECIAL = {
+    "arc_cosine": "ArcCosine", "chi2": "Chi2", "convolutional": "ConvolutionKernel",
+    "dot_product": "DotProduct", "exponential_semigroup": "ExponentialSemigroup",
+    "hellinger": "Hellinger", "intersection": "Intersection", "jensen_shannon": "JensenShannon",
+    "polynomial": "Polynomial", "reciprocal_semigroup": "ReciprocalSemigroup",
+    "skewed_chi2": "SkewedChi2", "skewed_intersection": "SkewedIntersection",
+}  # fmt: skip
 KERNELS: Registry[Kernel] = Registry(
-    {
-        "arc_cosine": "special_kernels:ArcCosine",
-        "chi2": "special_kernels:Chi2",
-        "convolutional": "special_kernels:ConvolutionKernel",
-        "dot_product": "special_kernels:DotProduct",
-        "exponential_semigroup": "special_kernels:ExponentialSemigroup",
-        "hellinger": "special_kernels:Hellinger",
-        "intersection": "special_kernels:Intersection",
-        "jensen_shannon": "special_kernels:JensenShannon",
-        "polynomial": "special_kernels:Polynomial",
-        "reciprocal_semigroup": "special_kernels:ReciprocalSemigroup",
-        "skewed_chi2": "special_kernels:SkewedChi2",
-        "skewed_intersection": "special_kernels:SkewedIntersection",
-    }
+    {name: f"special_kernels:{cls}" for name, cls in _SPECIAL.items()}
 )
 for _cls in (
     Cauchy, Gaussian, Laplacian, Matern, PrecomputedKernel, ProductKernel, SumKernel,
@@ -105,15 +88,15 @@ def get_kernel(
         cls = KERNELS[name]
         if gamma == "median" and gamma not in cls.gamma_rules:
             gamma = cls.gamma_rules[0]  # "median" is the estimators' default for all kernels
-        given = {"gamma": gamma, "bandwidth_factor": bandwidth_factor}
-        known = inspect.signature(cls).parameters
-        needed = [k for k, p in known.items() if p.default is p.empty]
+        params = {"gamma": gamma, "bandwidth_factor": bandwidth_factor}
+        accepted = inspect.signature(cls).parameters
+        needed = [k for k, p in accepted.items() if p.default is p.empty]
         if needed:
             raise ValueError(
                 f"kernel {name!r} needs {', '.join(needed)}; give an object, "
                 f"kernelgrad.kernels.{cls.__name__}(...)."
             )
-        result = cls(**{k: v for k, v in given.items() if v is not None and k in known})
+        result = cls(**{k: v for k, v in params.items() if v is not None and k in accepted})
     elif isinstance(kernel, Kernel):
         result = clone(kernel)
     else:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import numbers
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -20,20 +20,14 @@ from kernelgrad.compute.threads import over_tiles, single_threaded_blas
 from kernelgrad.features.base import DENSIFY, FeatureMap, float64_rows, narrow_indices
 from kernelgrad.features.composite import ProductMap, SumMap
 from kernelgrad.features.projections import Projection, SummedFrequenciesMap
-from kernelgrad.kernels import tiles
+from kernelgrad.kernels import profiles, tiles
 from kernelgrad.params import Documented, anything, check_params, parameters
-from kernelgrad.types import (
-    AnyArray,
-    Float64Array,
-    FloatArray,
-    IntArray,
-    Matrix,
-)
+from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.validation import CapabilityError, DataError, check_real
 
-TAG_PART = 13
-_DIAGONAL_ROWS = 64
-_OUTLYING = 1e3  # a mean this many median norms away from the median is due to outliers
+TAG_PART = 13  # tag of the random numbers that give parts their seeds
+_DIAGONAL_ROWS = 64  # rows of a block of which only the diagonal is needed
+_OUTLYING = 1e3  # distance of mean and median, in median norms, that only outliers explain
 _TASK_ROWS = 128  # rows of a kernel matrix computed by one task
 
 
@@ -49,17 +43,15 @@ class ExactRows:
 
     @property
     def n_rows(self) -> int:
-        """Number of rows."""
         return int(self.values.shape[0])
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        values = self.values
-        csr = (values.data, values.indices, values.indptr) if sp.issparse(values) else ()
-        arrays = [*(csr or (values,)), self.square, self.ids]
-        own = sum(int(a.nbytes) for a in arrays if a is not None)
-        return own + sum(part.nbytes for part in self.parts)
+        X = self.values
+        values = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+        arrays = (*values, self.square, self.ids, *self.parts)
+        return sum(int(a.nbytes) for a in arrays if a is not None)
 
     def take(self, index: IntArray | slice) -> ExactRows:
         """Return some of the rows; a slice of dense rows is a view."""
@@ -67,9 +59,9 @@ class ExactRows:
         ids = None if self.ids is None else self.ids[index]
         parts = tuple(part.take(index) for part in self.parts)
         values = self.values[index]
-        if sp.issparse(self.values) and not sp.issparse(values):  # scipy, if there are no rows
-            values = sp.csr_matrix(values)
-        if not (isinstance(index, slice) or sp.issparse(values)):
+        if sp.issparse(self.values):
+            values = sp.csr_matrix(values)  # scipy returns an array if there are no rows
+        elif not isinstance(index, slice):
             values = np.asfortranarray(values)
         return ExactRows(values, square, ids, parts)
 
@@ -133,11 +125,7 @@ class Kernel(Documented, ABC):
 
     def exact_diag(self, rows: ExactRows) -> Float64Array:
         """Return ``k(x_i, x_i)`` of prepared rows, shape (n,), from :meth:`values`."""
-        k = np.empty(rows.n_rows)
-        for a in range(0, len(k), _DIAGONAL_ROWS):
-            some = rows.take(slice(a, a + _DIAGONAL_ROWS))
-            k[a : a + _DIAGONAL_ROWS] = np.diagonal(self.values(some, some))
-        return k
+        return diagonal(rows.n_rows, lambda i: self.values(rows.take(i), rows.take(i)))
 
     def needs_wide(self, X: Matrix) -> bool:
         """Return whether rows like `X` in float32 would lose significant differences."""
@@ -183,7 +171,6 @@ class Kernel(Documented, ABC):
         return product if constant == 1.0 else _sum([(product, constant)])
 
     def __rmul__(self, other: float) -> Kernel:
-        """Return the product with a number > 0."""
         return self * other
 
     def resolve(self, X: Matrix, seed: int) -> Self:
@@ -242,25 +229,24 @@ class TiledKernel(Kernel):
     columns itself, `finish_code`.
     """
 
-    form_code: ClassVar[int] = tiles.DOT
-    finish_code: ClassVar[int] = tiles.RAW
+    form_code: ClassVar[int] = profiles.DOT
+    finish_code: ClassVar[int] = profiles.RAW
 
     @abstractmethod
     def embedded(self, X: Matrix) -> Matrix:
         """Return the rows whose columns the form compares, dense or CSR."""
 
     def finish(self) -> dict[str, Any]:
-        """Return the function of the sum over columns, as arguments of `_tiles.block`."""
+        """Return the function of the sum over columns, as arguments of `tiles.block`."""
         return {"finish": self.finish_code}
 
     def tile_rows(self, X: Matrix, *, wide: bool) -> ExactRows:
         """Return embedded rows, with squared norms if the kernel needs distances."""
         values = exact_values(self.embedded(X), wide=wide)
-        squares = self.finish_code >= tiles.HALF_SQUARE
+        squares = self.finish_code >= profiles.HALF_SQUARE
         return ExactRows(values, tiles.squares(values) if squares else None)
 
     def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
-        """Return the exact matrix ``k(X_i, Z_j)``, shape (n, m), float64, tile by tile."""
         A, B = self.tile_rows(X, wide=True), self.tile_rows(Z, wide=True)
         K = np.empty((A.n_rows, B.n_rows))
 
@@ -272,28 +258,26 @@ class TiledKernel(Kernel):
         return K
 
     def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
-        """Return rows prepared for :meth:`values`; with `wide` they stay float64."""
         return self.tile_rows(X, wide=wide)
 
     def values(
         self, A: ExactRows, B: ExactRows, dtype: Any = np.float32, *,
         out: AnyArray | None = None, compiled: bool = False,
     ) -> AnyArray:  # fmt: skip
-        """Return ``k(A_i, B_j)``, shape (n_A, n_B), in `out` if given."""
         if dtype == np.float64:
             A, B = self._widened(A), self._widened(B)
-        how = {"left": A.square, "right": B.square, "dtype": dtype, "out": out}
-        form = self.form_code
-        return tiles.block(A.values, B.values, form, **self.finish(), **how, compiled=compiled)
+        how = self.finish() | {"dtype": dtype, "out": out, "compiled": compiled}
+        how |= {"left": A.square, "right": B.square}
+        return tiles.block(A.values, B.values, self.form_code, **how)
 
     def _widened(self, rows: ExactRows) -> ExactRows:
         """Return prepared rows, as they were rounded, in float64; squared norms are anew."""
         if rows.values.dtype == np.float64:
             return rows
-        values = rows.values.astype(np.float64)
-        if self.finish_code < tiles.HALF_SQUARE:
-            return replace(rows, values=values)
-        return replace(rows, values=values, square=tiles.squares(values))
+        values, square = rows.values.astype(np.float64), rows.square
+        if self.finish_code >= profiles.HALF_SQUARE:
+            square = tiles.squares(values)
+        return replace(rows, values=values, square=square)
 
 
 def exact_values(X: Matrix, *, wide: bool) -> Matrix:
@@ -311,6 +295,15 @@ def exact_values(X: Matrix, *, wide: bool) -> Matrix:
             return rows
         X = X.toarray()
     return np.array(X, dtype, order="F")
+
+
+def diagonal(n: int, block: Callable[[slice], AnyArray]) -> Float64Array:
+    """Return the diagonal (n,) of a matrix, from its square blocks of a few rows."""
+    k = np.empty(n)
+    for a in range(0, n, _DIAGONAL_ROWS):
+        i = slice(a, a + _DIAGONAL_ROWS)
+        k[i] = np.diagonal(block(i))
+    return k
 
 
 def row_sums(X: Matrix) -> Float64Array:
@@ -343,8 +336,7 @@ def check_least(kernel: Kernel, X: Matrix, low: float = 0.0, *, strict: bool = F
         sign = ">" if strict else ">="
         raise DataError(
             f"The {kernel.name} kernel is defined for x {sign} {low:g}, but the rows hold "
-            f"{least:g}; "
-            "shift or clip the columns, or choose another kernel."
+            f"{least:g}; shift or clip the columns, or choose another kernel."
         )
 
 
@@ -379,16 +371,13 @@ class CompositeKernel(Kernel):
 
     @property
     def is_stationary(self) -> bool:  # type: ignore[override]
-        """Whether all parts are stationary, so that inputs may be centred."""
         return all(kernel.is_stationary for kernel in self.kernels)
 
     @property
     def has_random_features(self) -> bool:  # type: ignore[override]
-        """Whether all parts have random features."""
         return all(kernel.has_random_features for kernel in self.kernels)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters; with `deep` also the parts and their parameters."""
         params: dict[str, Any] = super().get_params(deep=False)
         if deep and isinstance(self.kernels, list | tuple):
             for i, kernel in enumerate(self.kernels):
@@ -399,7 +388,6 @@ class CompositeKernel(Kernel):
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters of this kernel, parts, or parameters of parts."""
         if "kernels" in params:
             self.kernels = params.pop("kernels")
         for i in range(len(self.kernels)):
@@ -410,7 +398,6 @@ class CompositeKernel(Kernel):
         return changed
 
     def check(self) -> None:
-        """Raise unless there is at least one part and all parts are valid kernels."""
         if not isinstance(self.kernels, list | tuple):
             raise TypeError(f"kernels must be a list of kernels, got {self.kernels!r}.")
         if not self.kernels:
@@ -431,39 +418,32 @@ class CompositeKernel(Kernel):
         """Return the values of this kernel from the values of the parts."""
 
     def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
-        """Return the exact matrix, combined from those of the parts."""
         return self._combined(kernel.pairwise(X, Z) for kernel in self.kernels)
 
     def diag(self, X: Matrix) -> Float64Array:
-        """Return ``k(X_i, X_i)``, combined from the values of the parts."""
         return self._combined(kernel.diag(X) for kernel in self.kernels)
 
     def values(
         self, A: ExactRows, B: ExactRows, dtype: Any = np.float32, *,
         out: AnyArray | None = None, compiled: bool = False,
     ) -> AnyArray:  # fmt: skip
-        """Return ``k(A_i, B_j)``, combined from the values of the parts."""
         triples = zip(self.kernels, A.parts, B.parts, strict=True)
         return self._combined(
             kernel.values(a, b, dtype, compiled=compiled) for kernel, a, b in triples
         )
 
     def check_domain(self, X: Matrix) -> None:
-        """Raise DataError if a row is outside the domain of a part."""
         for kernel in self.kernels:
             kernel.check_domain(X)
 
     def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
-        """Return the rows prepared for each part."""
         parts = tuple(kernel.exact_rows(X, wide=wide) for kernel in self.kernels)
         return ExactRows(np.empty((X.shape[0], 0), np.float32), parts=parts)
 
     def needs_wide(self, X: Matrix) -> bool:
-        """Return whether any part needs float64 rows."""
         return any(kernel.needs_wide(X) for kernel in self.kernels)
 
     def resolve(self, X: Matrix, seed: int) -> Self:
-        """Return a copy with each part resolved by its own rules."""
         self.check()
         params = self.get_params(deep=False)
         params["kernels"] = [kernel.resolve(X, seed) for kernel in self.kernels]
@@ -499,7 +479,6 @@ class SumKernel(CompositeKernel):
     weights: Sequence[float] | None = anything(default=None, kw_only=False)
 
     def check(self) -> None:
-        """Raise if a part or a weight is outside its domain."""
         super().check()
         if self.weights is None:
             return
@@ -520,7 +499,6 @@ class SumKernel(CompositeKernel):
         return [(k, float(w)) for k, w in zip(self.kernels, weights, strict=True)]
 
     def per_feature(self) -> SumKernel:
-        """Return an equal sum of parts with features that are unbiased one by one."""
         return SumKernel([kernel.per_feature() for kernel in self.kernels], self.weights)
 
     def _combined(self, values: Iterable[AnyArray]) -> AnyArray:
@@ -528,12 +506,8 @@ class SumKernel(CompositeKernel):
         return functools.reduce(np.add, (K.dtype.type(w) * K for K, (_, w) in pairs))
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> SumMap:
-        """Return the concatenated features of the parts, each with its own seed."""
-        seeds = _part_seeds(seed, len(self.kernels))
-        parts = [
-            kernel.feature_map(n_features_in, part_seed, block_size)
-            for kernel, part_seed in zip(self.kernels, seeds, strict=True)
-        ]
+        pairs = zip(self.kernels, _part_seeds(seed, len(self.kernels)), strict=True)
+        parts = [kernel.feature_map(n_features_in, s, block_size) for kernel, s in pairs]
         weights = [weight for _, weight in self.terms]
         return SumMap(parts, weights, n_features_in, seed, block_size)
 
@@ -561,7 +535,6 @@ class ProductKernel(CompositeKernel):
     name: ClassVar[str] = "product"
 
     def per_feature(self) -> ProductKernel:
-        """Return an equal product of parts with features that are unbiased one by one."""
         return ProductKernel([kernel.per_feature() for kernel in self.kernels])
 
     def _combined(self, values: Iterable[AnyArray]) -> AnyArray:
@@ -576,20 +549,17 @@ class ProductKernel(CompositeKernel):
             Two parts have features that are unbiased only as a whole block.
         """
         size = n_features_in, seed, block_size
-        seeded = list(zip(self.kernels, _part_seeds(seed, len(self.kernels)), strict=True))
-        frequencies = [(kernel.frequencies(), s) for kernel, s in seeded]
-        summed = [(law, s) for law, s in frequencies if law is not None]
-        parts: list[FeatureMap] = []
-        if len(summed) > 1:
-            parts.append(SummedFrequenciesMap(summed, *size))
-            pairs = zip(seeded, frequencies, strict=True)
-            seeded = [item for item, (law, _) in pairs if law is None]
-        restricted = False
-        for kernel, part_seed in seeded:
-            part = kernel.feature_map(n_features_in, part_seed, block_size)
+        seeds = _part_seeds(seed, len(self.kernels))
+        laws = [kernel.frequencies() for kernel in self.kernels]
+        summed = [(law, s) for law, s in zip(laws, seeds, strict=True) if law is not None]
+        merged, restricted = len(summed) > 1, False
+        parts: list[FeatureMap] = [SummedFrequenciesMap(summed, *size)] if merged else []
+        for kernel, law, s in zip(self.kernels, laws, seeds, strict=True):
+            if merged and law is not None:
+                continue
+            part = kernel.feature_map(n_features_in, s, block_size)
             if restricted and not part.per_feature_unbiased:
-                twin = kernel.per_feature()
-                part = twin.feature_map(n_features_in, part_seed, block_size)
+                part = kernel.per_feature().feature_map(n_features_in, s, block_size)
                 if not part.per_feature_unbiased:
                     raise CapabilityError(
                         "A product can have only one part whose features are unbiased only as "

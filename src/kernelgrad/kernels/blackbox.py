@@ -9,12 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernelgrad.compute.linalg import dense
-from kernelgrad.kernels.base import ExactRows, Kernel
+from kernelgrad.kernels.base import ExactRows, Kernel, diagonal
 from kernelgrad.params import parameters
 from kernelgrad.types import AnyArray, Float64Array, Matrix
 from kernelgrad.validation import CapabilityError, DataError
-
-_DIAGONAL_ROWS = 64
 
 
 @parameters
@@ -51,12 +49,11 @@ class CallableKernel(Kernel):
                 f"The kernel function {name} returned values of type {result.dtype}; return "
                 "an array of real numbers."
             )
-        expected = X.shape[0], Z.shape[0]
-        if result.shape != expected:
+        n, m = X.shape[0], Z.shape[0]
+        if result.shape != (n, m):
             raise DataError(
-                f"The kernel function {name} returned an array of shape {result.shape} for "
-                f"{expected[0]} and {expected[1]} rows; return one of shape {expected}, an "
-                "entry for each pair of rows."
+                f"The kernel function {name} returned an array of shape {result.shape} for {n} "
+                f"and {m} rows; return one of shape {(n, m)}, an entry for each pair of rows."
             )
         K: Float64Array = result.astype(np.float64)
         if not np.isfinite(K).all():
@@ -68,11 +65,7 @@ class CallableKernel(Kernel):
         return K
 
     def diag(self, X: Matrix) -> Float64Array:
-        k = np.empty(X.shape[0])
-        for a in range(0, len(k), _DIAGONAL_ROWS):
-            rows = X[a : a + _DIAGONAL_ROWS]
-            k[a : a + _DIAGONAL_ROWS] = np.diagonal(self.pairwise(rows, rows))
-        return k
+        return diagonal(X.shape[0], lambda i: self.pairwise(X[i], X[i]))
 
 
 class PrecomputedKernel(Kernel):

@@ -20,17 +20,17 @@ from sklearn.utils.extmath import row_norms
 from kernelgrad.compute import rng
 from kernelgrad.features.base import FeatureMap, float64_rows
 from kernelgrad.features.projections import Projection, ProjectionMap
-from kernelgrad.kernels import base, tiles
+from kernelgrad.kernels import base, profiles
 from kernelgrad.kernels.base import ExactRows, TiledKernel
 from kernelgrad.kernels.projection import ProjectionKernel, form_of_cosines
 from kernelgrad.params import choice, number_or_rule, parameters, real
 from kernelgrad.registry import room
 from kernelgrad.types import AnyArray, Float64Array, Matrix
 
-MEDIAN_ROWS = 2000
-MAX_FACTOR = 2.0**16
-# In float32 a squared distance has an error of 1e-7 of the squared norms, and an entry one of
-# 6e-8 of itself: from these norms on, in length scales, kernel values are wrong by 1e-5.
+MEDIAN_ROWS = 2000  # rows of the sample whose median distance is the bandwidth
+MAX_FACTOR = 2.0**16  # largest factor of a frequency of a Matérn kernel
+# Norms of rows, in length scales, from which kernel values are wrong by 1e-5 in float32: there
+# a squared distance has an error of 1e-7 of the squared norms, an entry one of 6e-8 of itself.
 _FAR_SQUARED, _FAR = 100.0, 100.0
 
 Form = Literal["pair", "phase"]
@@ -125,18 +125,15 @@ class StationaryKernel(ProjectionKernel):
             return self
         X = float64_rows(X)
         if self.gamma == "scale":
-            if sp.issparse(X):
-                variance = max(0.0, float(X.multiply(X).mean() - X.mean() ** 2))
-            else:
-                variance = float(X.var())
+            sparse = sp.issparse(X)
+            variance = max(0.0, X.multiply(X).mean() - X.mean() ** 2) if sparse else X.var()
             gamma = self._gamma_from_scale(1.0 / (X.shape[1] * (variance or 1.0)))
         else:
             n = X.shape[0]
             if n > MEDIAN_ROWS:
                 rows = rng.draws(seed, 0x6D656469).choice(n, MEDIAN_ROWS, replace=False)
                 X = X[np.sort(rows)]
-            if not sp.issparse(X):
-                X = _centred(X)
+            X = X if sp.issparse(X) else _centred(X)
             median = base.median_distance(self._distances(X), row_norms(X))
             gamma = self._gamma_from_bandwidth(median * self.bandwidth_factor)
         return self._with_gamma(gamma)
@@ -208,7 +205,7 @@ class Gaussian(_Isotropic):
     """
 
     name: ClassVar[str] = "rbf"
-    finish_code: ClassVar[int] = tiles.GAUSS
+    finish_code: ClassVar[int] = profiles.GAUSS
 
     def embedded(self, X: Matrix) -> Matrix:
         return X * float(np.sqrt(2 * self.gamma_value))
@@ -230,8 +227,8 @@ class Laplacian(_ByColumns):
     """
 
     name: ClassVar[str] = "laplacian"
-    form_code: ClassVar[int] = tiles.ABSOLUTE
-    finish_code: ClassVar[int] = tiles.EXP_MINUS
+    form_code: ClassVar[int] = profiles.ABSOLUTE
+    finish_code: ClassVar[int] = profiles.EXP_MINUS
 
     def spectral_law(self) -> tuple[int, float]:
         return rng.CAUCHY, self.gamma_value
@@ -258,8 +255,8 @@ class Cauchy(_ByColumns):
     """
 
     name: ClassVar[str] = "cauchy"
-    form_code: ClassVar[int] = tiles.LORENTZ
-    finish_code: ClassVar[int] = tiles.INVERSE
+    form_code: ClassVar[int] = profiles.LORENTZ
+    finish_code: ClassVar[int] = profiles.INVERSE
 
     def spectral_law(self) -> tuple[int, float]:
         return rng.LAPLACE, self.gamma_value
@@ -287,7 +284,7 @@ class Matern(_Isotropic):
     """
 
     name: ClassVar[str] = "matern"
-    finish_code: ClassVar[int] = tiles.HALF_SQUARE
+    finish_code: ClassVar[int] = profiles.HALF_SQUARE
 
     nu: float = real(default=1.5, low=0, low_open=True, kw_only=False)
 
@@ -334,7 +331,7 @@ class Matern(_Isotropic):
         return self._of_scaled(np.sqrt(u)).astype(dtype)
 
     def finish(self) -> dict[str, int]:
-        return {"finish": _CLOSED_FORMS.get(self.nu, tiles.HALF_SQUARE)}
+        return {"finish": _CLOSED_FORMS.get(self.nu, profiles.HALF_SQUARE)}
 
     def needs_wide(self, X: Matrix) -> bool:
         """Return whether ``nu < 1``, or ``2 nu gamma |x|^2`` exceeds 100 but for outliers.
@@ -346,7 +343,7 @@ class Matern(_Isotropic):
         return bool(self.nu < 1 or far > _FAR_SQUARED)
 
 
-_CLOSED_FORMS = {0.5: tiles.MATERN1, 1.5: tiles.MATERN3, 2.5: tiles.MATERN5}
+_CLOSED_FORMS = {0.5: profiles.MATERN1, 1.5: profiles.MATERN3, 2.5: profiles.MATERN5}
 
 
 def _log_bessel_k(nu: float, a: Float64Array) -> Float64Array:

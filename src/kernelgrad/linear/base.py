@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from kernelgrad.compute.rows import Csr, Rows, as_rows, native
-from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.functions.expansions import LinearExpansion
 from kernelgrad.linear import loops
 from kernelgrad.losses import LOSSES, Loss, loss_code, scalar
@@ -19,15 +18,12 @@ from kernelgrad.solvers import contract
 from kernelgrad.types import Float64Array, IntArray, Matrix
 from kernelgrad.validation import CapabilityError
 
-STREAM_ROWS = 4096  # of a batch from a stream, and the shortest pass that steps fall by
+STREAM_ROWS = 4096  # rows of a batch from a stream, and of the shortest pass that steps fall by
+RENEWALS = 32  # renewals of step sizes and averages in a pass
 _FIXED_ROWS = 2**24  # rows in memory that are one batch; those on disk come in shuffled parts
-_ROWS = 1024  # of a tile of a pass over all rows
-_PARTS = 8  # partial sums of a gradient: fixed, so that no bit depends on threads
-_POWER_STEPS = 12  # of power iteration: some percent of the largest eigenvalue
-_SPECTRUM_ROWS = 4096  # which show it as well
-_RENEWALS = 32  # of step sizes and averages in a pass
-_POWER = 0.75  # with which step sizes fall (Xu, 2011, for averaged iterates)
-_TAG = 0x6C696E
+_POWER_STEPS, _SPECTRUM_ROWS = 12, 4096  # enough for some percent of the largest eigenvalue
+_POWER = 0.75  # power with which step sizes fall (Xu, 2011, for averaged iterates)
+_TAG = 0x6C696E  # tag of the draws
 _EPSILON = 1e-12  # relative rounding of a sum over many rows
 _TINY = 1e-300
 
@@ -63,7 +59,16 @@ class LinearProblem(contract.Problem):
             return float(self.l1 * np.abs(flat).sum() + 0.5 * self.l2 * (flat @ flat))
 
 
-_NONE = np.zeros((0, 0))
+class Columns(NamedTuple):
+    """Stored entries, weighted means and standard deviations of columns, all (d,).
+
+    ``scale`` is 1 for columns that are constant, else the standard deviation.
+    """
+
+    stored: IntArray
+    mean: Float64Array
+    spread: Float64Array
+    scale: Float64Array
 
 
 @dataclass
@@ -79,13 +84,13 @@ class PreparedRows:
     Y: Float64Array  # (n, C)
     share: Float64Array  # weights over their sum, p, (n,)
     loss: Loss
-    code: int  # of the loss in compiled loops
-    numbers: Float64Array  # those of the loss, one for each output, (C,)
+    code: int  # the loss's in compiled loops
+    numbers: Float64Array  # parameters of the loss, one for each output, (C,)
     curvature: float
-    # at the coefficients of the state, where the last step computed it
+    # the evaluation at the coefficients of the state, if the last step computed it
     here: Evaluation | None = field(default=None, repr=False)
-    _spectrum: float | None = field(default=None, repr=False)
-    _spread: tuple[Float64Array, Float64Array] | None = field(default=None, repr=False)
+    known_spectrum: float | None = field(default=None, repr=False)
+    _columns: Columns | None = field(default=None, repr=False)
 
     @classmethod
     def build(cls, problem: contract.Problem, batch: contract.TrainBatch) -> PreparedRows:
@@ -129,33 +134,21 @@ class PreparedRows:
 
     def responses(self, W: Float64Array, b: Float64Array) -> Float64Array:
         """Return ``X W + b``, (n, C)."""
-        U = np.empty((self.n, len(b)))
-        over_tiles(self.n, _ROWS, lambda a, z: loops.responses_of(self.rows, a, z, W, b, U))
-        return U
+        return loops.all_responses(self.rows, self.n, W, b)
 
     def gradient(self, G: Float64Array) -> Float64Array:
-        C = G.shape[1]
-        # each part is a whole array of coefficients: no more than the entries are worth
-        count = int(np.clip(self.rows[0].size // max(1, self.d * C), 1, _PARTS))
-        parts = np.zeros((count, self.d, C) if self.is_sparse else (count, C, self.d))
-        width = -(-self.n // count)
+        """Return ``sum_i x_i G_i`` for G (n, C), in the layout of the loops."""
+        return loops.column_sums(self.rows, self.d, G)
 
-        def task(t: int) -> None:
-            r = min(t * width, self.n), min((t + 1) * width, self.n)
-            loops.add_rows(self.rows, *r, G, parts[t])
-
-        parallel_for(count, task)
-        return np.asarray(parts.sum(axis=0))
-
-    def squares(self) -> tuple[Float64Array, Float64Array]:
-        """Return ``|x_i|^2``, (n,), and ``sum_i p_i x_ij^2``, (d,)."""
-        of_rows, of_columns = np.zeros(self.n), np.zeros(self.d)
-        loops.square_sums(self.rows, self.share, of_rows, of_columns)
-        return of_rows, of_columns
+    def squares(self) -> Float64Array:
+        """Return ``|x_i|^2``, (n,)."""
+        out = np.empty(self.n)
+        loops.row_squares(self.rows, out)
+        return out
 
     def longest(self) -> float:
         """Return the length of the longest row over that of the median one that is not 0."""
-        squares = self.squares()[0][self.share > 0]
+        squares = self.squares()[self.share > 0]
         squares = squares[squares > 0]
         return float(np.sqrt(squares.max() / np.median(squares))) if len(squares) else 0.0
 
@@ -167,15 +160,9 @@ class PreparedRows:
         return scalar.losses(self.code, self.numbers, self.Y, U, self.share)
 
     def descend(
-        self,
-        problem: LinearProblem,
-        W: Float64Array,
-        b: Float64Array,
-        order: IntArray,
-        share: Float64Array,
-        eta: float,
-        reference: Any = None,
-    ) -> float:
+        self, problem: LinearProblem, W: Float64Array, b: Float64Array, order: IntArray,
+        share: Float64Array, eta: float, reference: Any = None,
+    ) -> float:  # fmt: skip
         """Take proximal steps in place; return the sum of ``share`` times losses seen.
 
         See :func:`~kernelgrad.linear.loops.descend`; without a `reference` they are
@@ -183,7 +170,7 @@ class PreparedRows:
         """
         r = reference
         if r is None:
-            r = loops.Table(loops.FOREVER, np.zeros_like(W), np.zeros_like(b), _NONE)
+            r = loops.Table(loops.FOREVER, np.zeros_like(W), np.zeros_like(b), np.zeros((0, 0)))
         prox = loops.Prox.make(min(len(order), r.every), eta, problem.l1, problem.l2)
         tail = self.Y, W, b, order, share, prox, problem.fit_intercept, r
         return float(loops.descend(self.code, self.numbers, self.rows, *tail))
@@ -196,23 +183,15 @@ class PreparedRows:
     def cumulative(self) -> Float64Array:
         return np.cumsum(self.share)
 
-    def spread(self, fit_bias: bool) -> tuple[Float64Array, Float64Array]:
-        """Return mean and standard deviation of each column, (d,) each.
-
-        Without a bias the mean counts as zero. The scale is 1 where nothing varies.
-        """
-        if self._spread is None:
-            square = self.squares()[1]
-            mean = np.zeros(self.d)
-            if fit_bias:
-                mean = self.native(self.gradient(self.share[:, None]))[:, 0]
-            variance = square - mean**2
-            size = np.sqrt(np.where(variance > _EPSILON * square, variance, 1.0))
-            self._spread = mean, size
-        return self._spread
-
-    def known_spectrum(self, value: float) -> None:
-        self._spectrum = value
+    def columns(self, fit_bias: bool) -> Columns:
+        """Return the moments of the columns; without a bias their means count as zero."""
+        if self._columns is None:
+            stored = np.zeros(self.d, np.int64)
+            mean, spread = np.zeros(self.d), np.zeros(self.d)
+            loops.moments(self.rows, self.share, fit_bias, stored, mean, spread)
+            varies = spread > _EPSILON * np.abs(mean)
+            self._columns = Columns(stored, mean, spread, np.where(varies, spread, 1.0))
+        return self._columns
 
     def sample(self, rng: np.random.Generator) -> PreparedRows:
         if self.n <= _SPECTRUM_ROWS:
@@ -230,12 +209,12 @@ class PreparedRows:
         By power iteration; with a column of ones if there is a bias. A few percent too small,
         as such estimates are.
         """
-        if self._spectrum is None:
+        if self.known_spectrum is None:
             rng = contract.draws(seed, _TAG, 0)
             part = self.sample(rng)
             v = rng.standard_normal((self.d, 1))
             b = rng.standard_normal(1) * float(fit_bias)
-            found = 0.0
+            value = 0.0
             for _ in range(_POWER_STEPS):
                 norm = float(np.sqrt((v**2).sum() + (b**2).sum()))
                 if not norm > 0:
@@ -243,9 +222,9 @@ class PreparedRows:
                 U = part.responses(part.native(v / norm), b / norm) * part.share[:, None]
                 v = part.native(part.gradient(U))
                 b = U.sum(axis=0) * float(fit_bias)
-                found = float(np.sqrt((v**2).sum() + (b**2).sum()))
-            self._spectrum = found
-        return self._spectrum
+                value = float(np.sqrt((v**2).sum() + (b**2).sum()))
+            self.known_spectrum = value
+        return self.known_spectrum
 
     def batch_smoothness(self, batch_size: int, fit_bias: bool, seed: int) -> float:
         r"""Return the expected smoothness of mini-batches of p rows.
@@ -256,7 +235,7 @@ class PreparedRows:
         for p = 1 and the full gradient for p = n.
         """
         n, p = self.n, min(batch_size, self.n)
-        norms = self.squares()[0][self.share > 0] + float(fit_bias)
+        norms = self.squares()[self.share > 0] + float(fit_bias)
         top = self.curvature * float(norms.max(initial=0.0))
         mean = self.curvature * self.spectrum(fit_bias, seed)
         if n == 1:
@@ -278,7 +257,7 @@ class Evaluation:
     loss: float
     objective: float
     slopes: Float64Array  # (n, C)
-    gradient: Float64Array  # of the mean loss, in the layout of the loops
+    gradient: Float64Array  # the mean loss's, in the layout of the loops
     gradient_bias: Float64Array  # (C,)
 
     def optimality(self, problem: LinearProblem, data: PreparedRows, W: Float64Array) -> float:
@@ -304,9 +283,9 @@ class Evaluation:
     def _seen_from_means(
         self, problem: LinearProblem, data: PreparedRows
     ) -> tuple[Float64Array, Float64Array]:
-        mean, size = data.spread(problem.fit_intercept)
-        shift = data.native(np.outer(mean, self.gradient_bias))
-        return self.gradient - shift, data.native(size[:, None])
+        columns = data.columns(problem.fit_intercept)
+        shift = data.native(np.outer(columns.mean, self.gradient_bias))
+        return self.gradient - shift, data.native(columns.scale[:, None])
 
 
 def evaluate(
@@ -328,13 +307,13 @@ def evaluate(
 class LinearState(contract.State):
     coef: Float64Array = contract.sized("d", "C")
     bias: Float64Array = contract.sized("C")
-    # of the rows, which a continued fit must bring again; empty for solvers of streams
+    # the rows', which a continued fit must bring again; empty for solvers of streams
     digest: bytes = b""
     first: float = np.inf  # largest entry of the gradient at zero: the tolerance's scale
     first_loss: float = np.inf  # mean loss of the best constant, on the first batch
     rows_unseen: int = 0  # visited since objective and gradient were last computed
-    curvature: float = 0.0  # of the loss, as the first batch shows it; 0 where it is known
-    spectrum: float = 0.0  # of the first batch of a stream; 0 without
+    curvature: float = 0.0  # the loss's, as the first batch shows it; 0 where it is known
+    spectrum: float = 0.0  # the first batch's of a stream; 0 without
     data: PreparedRows | None = contract.transient()  # until the rows come again
 
 
@@ -413,19 +392,19 @@ class LinearSolver(contract.Solver[L], Generic[L]):
         bias = contract.first_constant(problem, batch)
         data = PreparedRows.build(problem, batch)
         coef = np.zeros((problem.n_features_in, problem.n_outputs))
-        found = evaluate(own, data, data.native(coef), bias)
+        start = evaluate(own, data, data.native(coef), bias)
         curvature = 0.0
         if problem.loss.smoothness is None:
-            slope = float(data.share @ (found.slopes**2).sum(axis=1))
-            curvature = slope / found.loss if slope > 0 and found.loss > 0 else 1.0
+            slope = float(data.share @ (start.slopes**2).sum(axis=1))
+            curvature = slope / start.loss if slope > 0 and start.loss > 0 else 1.0
             data.curvature = curvature
         state: L = self.state_class(
             coef=coef,
             bias=bias,
             digest=b"" if self.streams else contract.batch_digest(problem, batch),
-            first=found.steepness(own, data),
+            first=start.steepness(own, data),
             curvature=curvature,
-            first_loss=found.loss,
+            first_loss=start.loss,
             data=data,
         )
         return state
@@ -446,7 +425,7 @@ class LinearSolver(contract.Solver[L], Generic[L]):
         if state.curvature > 0:
             data.curvature = state.curvature
         if state.spectrum > 0 and not problem.fixed_rows:
-            data.known_spectrum(state.spectrum)
+            data.known_spectrum = state.spectrum
         return data
 
     def _store(
@@ -481,10 +460,10 @@ class LinearSolver(contract.Solver[L], Generic[L]):
         own, data = as_linear(problem), self._attach(problem, state, batch)
         coef, bias = self.solution(state)
         W = data.native(coef)
-        found = evaluate(own, data, W, bias)
+        end = evaluate(own, data, W, bias)
         return {
-            "objective": found.objective,
-            "optimality": found.optimality(own, data, W) / max(state.first, _TINY),
+            "objective": end.objective,
+            "optimality": end.optimality(own, data, W) / max(state.first, _TINY),
             "rows": data.n,
             "longest": data.longest(),
         }
@@ -528,7 +507,7 @@ class StochasticSolver(LinearSolver[L], Generic[L]):
     batch_size: int
     step_size: float | str = "auto"
     round_size: int | str = "auto"
-    tag: ClassVar[int]  # of the draws
+    tag: ClassVar[int]  # key of the draws
 
     def step(
         self, problem: contract.Problem, state: L, batch: contract.TrainBatch
@@ -540,8 +519,8 @@ class StochasticSolver(LinearSolver[L], Generic[L]):
         W, b = data.native(state.coef), state.bias.copy()
         seen, eta = 0.0, 0.0
         for first, last, eta in self._runs(r):
-            some, reference = slice(first, last), self._reference(r, W, b)
-            seen += data.descend(r.problem, W, b, order[some], share[some], eta, reference)
+            now, reference = slice(first, last), self._reference(r, W, b)
+            seen += data.descend(r.problem, W, b, order[now], share[now], eta, reference)
             data.here = None
             self._after(r, W, b, last - first)
         self._store(state, data, W, b, r.n_rows)
@@ -581,9 +560,9 @@ class StochasticSolver(LinearSolver[L], Generic[L]):
         if state.rows_unseen < data.n:
             return info
         state.rows_unseen = 0
-        found = data.here = evaluate(r.problem, data, W, state.bias)
-        done = found.optimality(r.problem, data, W) <= r.problem.tol * state.first
-        return replace(info, train_loss=found.loss, objective=found.objective, converged=done)
+        here = data.here = evaluate(r.problem, data, W, state.bias)
+        done = here.optimality(r.problem, data, W) <= r.problem.tol * state.first
+        return replace(info, train_loss=here.loss, objective=here.objective, converged=done)
 
 
 def as_linear(problem: contract.Problem) -> LinearProblem:
@@ -592,7 +571,7 @@ def as_linear(problem: contract.Problem) -> LinearProblem:
 
 
 def falling_runs(
-    T: int, p: int, first_step: float, rows_done: int, pass_rows: int, most: int = _RENEWALS
+    T: int, p: int, first_step: float, rows_done: int, pass_rows: int, most: int = RENEWALS
 ) -> Iterator[tuple[int, int, float]]:
     """Yield (first, last, step size) of runs whose steps fall as ``(1 + t / t_0)^-3/4``."""
     for first, last in pairwise(np.unique(np.linspace(0, T, min(T, most) + 1).astype(int))):
@@ -623,6 +602,5 @@ def draw_batches(
 def weighted_draws(cumulative: Float64Array, size: int, rng: np.random.Generator) -> IntArray:
     # below the sum: the last row may have no weight
     at = np.minimum(rng.random(size), 1.0 - 2.0**-53) * cumulative[-1]
-    found = np.searchsorted(cumulative, at, side="right")
-    last = int(np.searchsorted(cumulative, cumulative[-1]))
-    return np.asarray(np.minimum(found, last))
+    rows = np.searchsorted(cumulative, at, side="right")
+    return np.asarray(np.minimum(rows, np.searchsorted(cumulative, cumulative[-1])))

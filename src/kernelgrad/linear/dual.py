@@ -16,20 +16,21 @@ bound from below (the conjugate of the penalty is ``1 / l2``-smooth):
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.optimize
 
 from kernelgrad.compute.caching import njit
 from kernelgrad.compute.rows import FAST, add, column, dot, entries, entry
 from kernelgrad.losses.conjugate import dual_step, loss_and_gap
 from kernelgrad.losses.scalar import slope
-from kernelgrad.types import AnyArray, Float64Array
+from kernelgrad.types import Float64Array
 
-_STEPS = 100  # of a search for a bias at most
-_NEAR = 1e-6  # of a step: its error is the square of that, and a row comes again
-_WIDTH = 1e-3  # of the first bracket of a bias
-_WIDENINGS = 60  # by 4 each
+_NEAR = 1e-6  # relative size of the last Newton step of a row, whose error is its square
+# Width of the first bracket of a bias, widenings of it by 4 at most, and steps within it
+_WIDTH, _WIDENINGS, _STEPS = 1e-3, 60, 100
 
 
 @njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
@@ -75,30 +76,19 @@ def ascend(
     return sigma
 
 
-@njit(nogil=True, cache=True)
-def soft(v: Float64Array, t: float) -> AnyArray:
+def soft(v: Float64Array, t: float) -> Float64Array:
     """Return ``sign(v) max(|v| - t, 0)``."""
-    return np.maximum(v - t, 0.0) + np.minimum(v + t, 0.0)
+    return np.asarray(np.maximum(v - t, 0.0) + np.minimum(v + t, 0.0))
 
 
-@njit(nogil=True, cache=True)
-def balance(u: Float64Array, p: Float64Array) -> AnyArray:
+def balance(u: Float64Array, p: Float64Array) -> Float64Array:
     """Return u with ``sum_i p_i u_i = 0``: the sign that weighs more is scaled down.
 
     Conjugate domains are intervals containing 0, so scaling keeps u feasible.
     """
-    positive, negative = 0.0, 0.0
-    for i in range(len(u)):
-        if u[i] > 0.0:
-            positive += p[i] * u[i]
-        else:
-            negative -= p[i] * u[i]
-    up = negative / positive if positive > negative else 1.0
-    down = positive / negative if negative > positive else 1.0
-    out = np.empty_like(u)
-    for i in range(len(u)):
-        out[i] = u[i] * (up if u[i] > 0.0 else down)
-    return out
+    up, down = float(p @ np.maximum(u, 0.0)), -float(p @ np.minimum(u, 0.0))
+    factor = min(up, down) / max(up, down, 1e-300)
+    return np.where((u > 0.0) == (up > down), u * factor, u)
 
 
 @njit(nogil=True, cache=True)
@@ -127,51 +117,29 @@ def _bias_slope(
     return total
 
 
-@njit(nogil=True, cache=True)
 def best_bias(
     code: int, number: float, y: Any, f: Any, p: Any, b: float, error: float
 ) -> float:
     """Return a bias with a mean loss of at most `error` above that of the best.
 
-    The derivative does not decrease: its zero is bracketed from b on, then closed in by secant
-    steps, each followed by a bisection where it did not halve the bracket. The end with the
-    slope nearer to zero is at most that slope times the bracket above the minimum. If the loss
-    decreases without bound the search stops. The responses f do not include the bias.
+    The derivative does not decrease: its zero is bracketed from b on and found by Brent's
+    method, up to a width that, times the slope at the ends, is the error. If the loss decreases
+    without bound the search stops. The responses f do not include the bias.
     """
-    low = high = b
-    slope_low = slope_high = _bias_slope(code, number, y, f, p, b)
-    width = _WIDTH
+
+    def slope_at(x: float) -> float:
+        return float(_bias_slope(code, number, y, f, p, x))
+
+    slope, end, width = slope_at(b), b, _WIDTH
     for _ in range(_WIDENINGS):
-        if slope_low < 0.0 <= slope_high:
+        start, end = end, end - math.copysign(width, slope)
+        last = slope_at(end)
+        if slope == 0.0 or slope * last <= 0.0:
             break
-        if slope_high < 0.0:
-            low, slope_low = high, slope_high
-            high += width
-            slope_high = _bias_slope(code, number, y, f, p, high)
-        elif slope_low > 0.0:
-            high, slope_high = low, slope_low
-            low -= width
-            slope_low = _bias_slope(code, number, y, f, p, low)
-        else:
-            return low
-        width *= 4.0
-    if slope_high < 0.0:
-        return high
-    if slope_low >= 0.0:
-        return low
-    halve = False
-    for _ in range(_STEPS):
-        gap = high - low
-        if min(-slope_low, slope_high) * gap <= error:
-            break
-        x = low + gap * (0.5 if halve else slope_low / (slope_low - slope_high))
-        x = min(max(x, low + 0.01 * gap), high - 0.01 * gap)
-        if not low < x < high:
-            break
-        found = _bias_slope(code, number, y, f, p, x)
-        if found < 0.0:
-            low, slope_low = x, found
-        else:
-            high, slope_high = x, found
-        halve = not halve and high - low > 0.5 * gap
-    return low if -slope_low < slope_high else high
+        slope, width = last, 4.0 * width
+    if slope * last > 0.0 or slope == 0.0:
+        return start if slope == 0.0 else end
+    xtol = max(error / max(abs(slope), abs(last), 1e-300), 1e-300)
+    return float(
+        scipy.optimize.brentq(slope_at, start, end, xtol=xtol, maxiter=_STEPS, disp=False)
+    )

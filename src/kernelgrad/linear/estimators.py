@@ -17,7 +17,7 @@ from kernelgrad.estimators.warnings import warn_caller
 from kernelgrad.functions.expansions import LinearExpansion
 from kernelgrad.kernels import Polynomial
 from kernelgrad.linear.base import LinearProblem, LinearSolver
-from kernelgrad.linear.rbcd import RBCD
+from kernelgrad.linear.rbcd import RBCD, WHOLE, WHOLE_ENTRIES
 from kernelgrad.linear.sdca import LinearSDCA
 from kernelgrad.linear.sgd import SGD
 from kernelgrad.linear.svrg import SVRG
@@ -31,13 +31,11 @@ from kernelgrad.validation import check_name
 
 _INNER_PRODUCT = Polynomial(degree=1, gamma=1.0, coef0=0.0)
 _PENALTIES = ("elasticnet", "l1", "l2")
-_NEWTON_COLUMNS = 512  # one block of RBCD
-_NEWTON_ENTRIES = 2**20
-_RESPONSE_BYTES = 120  # of each response, of which RBCD keeps the most
-_STEEP = 0.1  # of the first slope, or of the objective above its least value
-_LONG = 300.0  # of the median row's length: beyond, one row can be all that the loss sees
-_COPIES = 3.0  # of the rows: as given, as a batch, by columns
-_DISK_CELLS, _DISK_ROWS = 2**24, (4096, 65_536)  # of a batch from disk: 128 MiB of float64
+_RESPONSE_BYTES = 120  # bytes for each response, of which RBCD keeps the most
+_STEEP = 0.1  # slope over the first one, or excess over the objective, that calls for a warning
+_LONG = 300.0  # longest over median length, beyond which one row can be all that the loss sees
+_COPIES = 3.0  # copies of the rows in memory: the user's, a batch, by columns
+_DISK_CELLS, _DISK_ROWS = 2**24, (4096, 65_536)  # cells and rows of a batch from disk
 
 
 def choose_linear_solver(
@@ -45,27 +43,8 @@ def choose_linear_solver(
 ) -> tuple[LinearSolver[Any], str]:
     """Return the solver that ``solver="auto"`` of linear estimators stands for, and the reason.
 
-    The first row that applies decides:
-
-    =================================================================  =======
-    rows and loss                                                      solver
-    =================================================================  =======
-    on disk, a stream, or too large for the memory                     sgd
-    in memory, a smooth loss (log_loss, logistic, squared, huber,      rbcd
-    squared_hinge, smoothed_hinge, modified_logistic), at most 512
-    columns d and ``d^2 C`` at most 2^20: Newton steps
-    in memory, a smooth loss but the multinomial one, an L2 part       sdca
-    of the penalty with ``l2 n >= 1``, below which dual ascent is
-    slow
-    in memory, a smooth loss                                           svrg
-    in memory, hinge, an L2 part of the penalty                        sdca
-    in memory, absolute, epsilon_insensitive, quantile, an L2 part     sdca
-    with ``l2 n >= 1``
-    in memory, a loss with kinks                                       sgd
-    =================================================================  =======
-
-    n_rows, n_features and n_outputs are n, d and C; `l2` is the weight of the L2 part of the
-    penalty. Raises CapabilityError where no linear solver takes the loss.
+    The first rule that applies decides; docs/linear.md has them as a table. `l2` is the weight
+    of the L2 part of the penalty. Raises CapabilityError where no linear solver takes the loss.
     """
     check_name(rows, ("memory", "disk", "stream", "large"), "place of rows")
     SGD().check_loss(loss)
@@ -77,8 +56,8 @@ def choose_linear_solver(
         }
         return SGD(), why[rows]
     if RBCD.takes(loss):
-        if n_features <= _NEWTON_COLUMNS and n_features**2 * n_outputs <= _NEWTON_ENTRIES:
-            return RBCD(), f"the loss is smooth and there are at most {_NEWTON_COLUMNS} columns"
+        if n_features <= WHOLE and n_features**2 * n_outputs <= WHOLE_ENTRIES:
+            return RBCD(), f"the loss is smooth and there are at most {WHOLE} columns"
         if LinearSDCA.takes(loss) and l2 * n_rows >= 1.0:
             return LinearSDCA(), "many columns, and the penalty has an L2 part"
         return SVRG(), "the loss is smooth and the rows are in memory"
@@ -123,17 +102,15 @@ class BaseLinearEstimator(BaseSupervisedEstimator):
         return solver
 
     def _automatic(self, parts: Parts, rows: TrainingRows, *, stream: bool) -> Choice:
-        place = "disk"
-        if stream:
-            place = "stream"
-        elif rows.in_memory:
-            place = "memory" if self._fits(rows) else "large"
+        where = "stream" if stream else "disk"
+        if rows.in_memory and not stream:
+            where = "memory" if self._fits(rows) else "large"
         n = rows.source.n_rows
         # but for weights
         alpha = self._given_alpha() if self.C is None else 1.0 / (float(self.C) * max(1, n))
         return choose_linear_solver(
             rows.task.loss,
-            rows=place,
+            rows=where,
             n_rows=n,
             n_features=self._width,
             n_outputs=rows.task.n_outputs,
@@ -227,7 +204,7 @@ class LinearClassifier(BaseClassifier, BaseLinearEstimator):
     max_iter : int >= 1, default=100
         Largest number of passes over rows in memory, or of batches (2^24 cells, 4,096 to 65,536
         rows) of rows on disk. Solvers other than ``"sgd"``, ``"pegasos"`` and ``"sbmd"`` read
-        all rows into memory. An iteration of ``"simba"`` is `round_size` steps.
+        all rows into memory.
     tol : float >= 0, default=1e-4
         The fit has converged when the largest entry of the least subgradient is at most `tol`
         times that at W = 0, or the duality gap at most `tol` times the objective; with

@@ -17,6 +17,7 @@ Coefficients are in the native layout of :mod:`kernelgrad.compute.rows`.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +26,7 @@ from kernelgrad.compute.caching import njit
 from kernelgrad.compute.rows import (
     Csr,
     Dense,
+    Rows,
     add,
     add_outer,
     by_type,
@@ -34,10 +36,13 @@ from kernelgrad.compute.rows import (
     output,
     responses,
 )
+from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.losses.scalar import MULTINOMIAL, curvature, slopes_of_row, value_of_row
 from kernelgrad.types import AnyArray, Float64Array, IntArray
 
 FOREVER = 2**62
+_PARTS = 8  # largest number of partial sums, which must not depend on threads
+_WORTH = 2**15  # stored entries that are worth a task of their own
 _TOGETHER = 32  # rows that are added at once: their numbers stay in the nearest cache
 
 
@@ -45,35 +50,83 @@ _TOGETHER = 32  # rows that are added at once: their numbers stay in the nearest
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def responses_of(
-    rows: Any, start: int, stop: int, W: Float64Array, b: Float64Array, U: Float64Array
-) -> None:
-    """Write ``x_i W + b`` of rows start to stop to those of U (n, C)."""
+def _responses(rows: Any, W: Any, b: Any, U: Any, start: int, stop: int) -> None:
     for i in range(start, stop):
         responses(rows, i, W, b, U[i])
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def add_rows(rows: Any, start: int, stop: int, G: Float64Array, W: Float64Array) -> None:
-    """Add ``sum_i x_i G_i`` over rows start to stop."""
+def _add_rows(rows: Any, G: Any, start: int, stop: int, W: Any) -> None:
     which = np.arange(start, stop)
     for k in range(0, len(which), _TOGETHER):
-        some = which[k : k + _TOGETHER]
-        add_outer(rows, some, 1.0, G[some[0] : some[-1] + 1], W)
+        batch = which[k : k + _TOGETHER]
+        add_outer(rows, batch, 1.0, G[batch[0] : batch[-1] + 1], W)
+
+
+def all_responses(rows: Rows, n: int, W: Float64Array, b: Float64Array) -> Float64Array:
+    """Return ``X W + b``, (n, C), of n rows."""
+    U = np.empty((n, len(b)))
+    step = max(256, _WORTH * n // max(1, rows[0].size))
+    over_tiles(n, step, partial(_responses, rows, W, b, U))
+    return U
+
+
+def count_parts(n_entries: int, part_size: int) -> int:
+    """Return how many partial sums, of `part_size` numbers each, rows of so many entries make.
+
+    Summing the parts must cost no more than the entries do.
+    """
+    return int(np.clip(n_entries // max(_WORTH, part_size), 1, _PARTS))
+
+
+def column_sums(rows: Rows, d: int, G: Float64Array) -> Float64Array:
+    """Return ``sum_i x_i G_i`` of rows with d columns, for G (n, C), in the native layout."""
+    n, C = G.shape
+    count = count_parts(rows[0].size, d * C)
+    parts = np.zeros((count, d, C) if isinstance(rows, Csr) else (count, C, d))
+    width = -(-n // count)
+
+    def task(t: int) -> None:
+        _add_rows(rows, G, min(t * width, n), min((t + 1) * width, n), parts[t])
+
+    parallel_for(count, task)
+    return np.asarray(parts.sum(axis=0))
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
-def square_sums(
-    rows: Any, share: Float64Array, of_rows: Float64Array, of_columns: Float64Array
-) -> None:
-    """Write ``|x_i|^2``, (n,), and add ``sum_i share_i x_ij^2``, (d,)."""
-    for i in range(len(share)):
-        total = 0.0
+def row_squares(rows: Any, out: Float64Array) -> None:
+    """Write ``|x_i|^2``, (n,)."""
+    for i in range(len(out)):
+        out[i] = 0.0
         for q in entries(rows, i):
-            square = np.float64(entry(rows, i, q)) ** 2
-            total += square
-            of_columns[column(rows, q)] += share[i] * square
-        of_rows[i] = total
+            out[i] += np.float64(entry(rows, i, q)) ** 2
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def moments(rows: Any, share: Any, centred: bool, stored: Any, mean: Any, spread: Any) -> None:
+    """Count the stored entries of each column and add up its mean and spread, all (d,).
+
+    Two passes, so that columns far from zero keep their spread. `share` sums to 1.
+    """
+    within, drift = np.zeros(len(mean)), np.zeros(len(mean))
+    for i in range(len(share)):
+        for q in entries(rows, i):
+            j = column(rows, q)
+            stored[j] += 1
+            within[j] += share[i]
+            if centred:
+                mean[j] += share[i] * entry(rows, i, q)
+    for i in range(len(share)):
+        for q in entries(rows, i):
+            j = column(rows, q)
+            gap = entry(rows, i, q) - mean[j]
+            drift[j] += share[i] * gap  # what rounding left of a mean: large for constants
+            spread[j] += share[i] * gap**2
+    for j in range(len(mean)):
+        absent = max(1.0 - within[j], 0.0) if stored[j] < len(share) else 0.0
+        move = drift[j] - absent * mean[j] if centred else 0.0
+        spread[j] = np.sqrt(max(spread[j] + absent * mean[j] ** 2 - move**2, 0.0))
+        mean[j] += move
 
 
 # -- the penalty ---------------------------------------------------------------------------
@@ -217,8 +270,8 @@ class Table(NamedTuple):
     """A reference for each row: none in plain SGD, exact in SVRG."""
 
     every: int  # steps after which the mean is renewed
-    mean: Float64Array  # of r_i x_i, in the native layout
-    mean_bias: Float64Array  # of r_i, (C,)
+    mean: Float64Array  # sum_i p_i r_i x_i, in the native layout
+    mean_bias: Float64Array  # sum_i p_i r_i, (C,)
     slopes: Float64Array  # r, (n, C), or (0, 0) for none
 
 
@@ -280,8 +333,8 @@ class Moments(NamedTuple):
         """Return references at coefficients, renewed in every step."""
         (K, d), C = self.centre.shape, len(b)
         shapes = (K, C), (K, C), (K, C, C), (C, d), (C, d)
-        made: Any = map(np.zeros, shapes)
-        return GroupReferences(1, np.zeros_like(W), np.zeros(C), self, *made)
+        room: Any = map(np.zeros, shapes)
+        return GroupReferences(1, np.zeros_like(W), np.zeros(C), self, *room)
 
 
 class GroupReferences(NamedTuple):
@@ -311,17 +364,17 @@ def _renew_anchors(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) -
     for a in range(len(g.anchors)):
         responses(rows, g.anchors[a], W, b, u)
         for v in range(len(g.targets)):
-            found = r.at[v, a]
-            slopes_of_row(code, numbers, g.targets[v], u, found)
+            slope = r.at[v, a]
+            slopes_of_row(code, numbers, g.targets[v], u, slope)
             for c in range(C):
                 e = 0 if shared else c
-                r.mean_bias[c] += found[c] * g.product_bias[v, e, a]
+                r.mean_bias[c] += slope[c] * g.product_bias[v, e, a]
                 if not shared:
                     mean, x = output(rows, r.mean, c), g.product[v, c, a]
                     for j in range(len(x)):
-                        mean[j] += found[c] * x[j]
+                        mean[j] += slope[c] * x[j]
             if shared:
-                _add_everywhere(rows, g.product[v, 0, a], found, r.mean)
+                _add_everywhere(rows, g.product[v, 0, a], slope, r.mean)
 
 
 def _renew_groups(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) -> None:
@@ -398,18 +451,9 @@ _reference = by_type({Table: _table_at, Anchors: _anchors_at, GroupReferences: _
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def descend(
-    code: int,
-    numbers: Float64Array,
-    rows: Any,
-    Y: Float64Array,
-    W: Float64Array,
-    b: Float64Array,
-    order: IntArray,
-    share: Float64Array,
-    prox: Any,
-    fit_bias: bool,
-    r: Any,
-) -> float:
+    code: int, numbers: Float64Array, rows: Any, Y: Float64Array, W: Float64Array,
+    b: Float64Array, order: IntArray, share: Float64Array, prox: Any, fit_bias: bool, r: Any,
+) -> float:  # fmt: skip
     """Take T proximal steps in place; return the sum of ``share`` times losses seen.
 
     Code and numbers (C,) are those of the loss, Y is (n, C), W in the native layout. Mini-batch

@@ -5,32 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
 from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.files.records import Record, anything
 from kernelgrad.linear import base
-from kernelgrad.linear.column_blocks import ColumnBlocks, LossState, cut_into_blocks
+from kernelgrad.linear.column_blocks import ColumnBlocks, LossState, Targets
 from kernelgrad.params import integer, parameters
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, transient
-from kernelgrad.types import Float64Array
 
-_QUIET = 0.1  # of the tolerance: a block below it is left alone
+_QUIET = 0.1  # share of the tolerance below which a block is left alone
 # A block of all columns is a Newton step: up to a Cholesky factor of 512 columns, and
 # curvature matrices of 8 MiB, it costs less than the passes that it saves.
-_WHOLE, _WHOLE_ENTRIES = 512, 2**20
-_DENSE_BLOCK, _SPARSE_BLOCK = 32, 64
-_EPSILON = 1e-12  # relative rounding of a sum over many rows
+WHOLE, WHOLE_ENTRIES = 512, 2**20
+_BLOCK = 32  # columns of a block of wider rows
 
 
 @dataclass(kw_only=True)
 class RBCDState(base.LinearState):
-    """State of :class:`RBCD`: the rows by columns, and the scale of the tolerance.
-
-    ``steepness`` is the largest entry of the gradient at zero, of standardised columns.
-    """
-
-    steepness: float = np.inf
     blocks: ColumnBlocks | None = transient()
+
+    @classmethod
+    def restore_parts(cls, problem: Problem, record: Record) -> dict[str, Any]:
+        record.take("steepness", anything, None)  # files of 0.1 and 0.2, equal to `first`
+        return {}
 
 
 @parameters
@@ -57,14 +53,12 @@ class RBCD(base.LinearSolver[RBCDState]):
     block_size : int >= 1 or "auto", default="auto"
         Columns of a block, k. ``"auto"`` takes all columns where there are at most 512 (and
         ``d^2 C`` at most 2^20): a pass is then a full proximal Newton step, and six or eight
-        reach the minimum to rounding. Wider dense rows have blocks of 32; wider CSR rows of
-        ``2 sqrt(m)`` columns for m stored entries a column, between 1 and 64, so that solving
-        for a block costs no more than reading it.
+        reach the minimum to rounding. Wider rows have blocks of 32.
 
     Notes
     -----
     Memory: a copy of the rows by blocks of columns, nine float64 arrays of (n, C), and
-    ``72 k^2 C`` bytes of matrices A; with the squared loss ``8 d k C`` bytes more.
+    ``72 k^2 C`` bytes of matrices A; with the squared loss ``8 d k`` bytes more.
 
     The bias, which has no penalty, moves with every block of dense rows, and for CSR rows with
     blocks that have entries in half of the rows; if no block has, the bias is a block of its
@@ -95,45 +89,28 @@ class RBCD(base.LinearSolver[RBCDState]):
         d = data.d
         if self.block_size != "auto":
             return min(int(self.block_size), max(1, d))
-        if d <= _WHOLE and d**2 * data.Y.shape[1] <= _WHOLE_ENTRIES:
-            return max(1, d)
-        if not data.is_sparse:
-            return _DENSE_BLOCK
-        return int(np.clip(2.0 * np.sqrt(data.rows[0].size / d), 1, _SPARSE_BLOCK))
+        whole = d <= WHOLE and d**2 * data.Y.shape[1] <= WHOLE_ENTRIES
+        return max(1, d) if whole else _BLOCK
 
     def step(self, problem: Problem, state: RBCDState, batch: TrainBatch) -> StepInfo:
         own = base.as_linear(problem)
         data = self._attach(problem, state, batch)
+        W, b, aim = state.coef.copy(), state.bias.copy(), own.tol * state.first
         with single_threaded_blas():
             if state.blocks is None:
                 size = self.resolve_block_size(data)
-                state.blocks = cut_into_blocks(
-                    data.rows, data.d, size, own.fit_intercept, data.share
-                )
-            blocks = state.blocks
-            W, b = state.coef.copy(), state.bias.copy()
-            f = LossState(
-                data.code, data.numbers, data.Y, data.responses(data.native(W), b), data.share
-            )
-            if state.iteration == 0:
-                g, found = self._gradient(own, data, blocks, W, b)
-                least = _EPSILON * float(data.share @ np.abs(found.slopes).sum(axis=1))
-                top = np.abs(g) / blocks.scale[:, None]
-                state.steepness = max(float(top.max(initial=0.0)), least)
-            aim = own.tol * state.steepness
+                state.blocks = ColumnBlocks(data, size, own.fit_intercept)
+            targets = Targets(data.code, data.numbers, data.Y, data.share)
+            f = LossState(targets, data.responses(data.native(W), b))
             rng = draws(own.seed, self.tag, state.iteration)
-            violation, shortest = blocks.descend(
-                f, W, b, rng.permutation(blocks.n_blocks), own.l1, own.l2, _QUIET * aim
-            )
-            loss = float(f.losses().sum())
+            order = rng.permutation(len(state.blocks.blocks))
+            violation, shortest = state.blocks.descend(own, f, W, b, order, _QUIET * aim)
             converged = violation <= aim
             if converged:  # each block was at rest when visited, but not all at once
-                g, found = self._gradient(own, data, blocks, W, b)
-                worst = (base.least_subgradient(W, g, own) / blocks.scale[:, None]).max(
-                    initial=0.0
-                )
-                bias = np.abs(found.gradient_bias).max() if own.fit_intercept else 0.0
-                converged = bool(max(worst, bias) <= aim)
+                native = data.native(W)
+                here = base.evaluate(own, data, native, b)
+                converged = here.optimality(own, data, native) <= aim
+        loss = float(f.losses().sum())
         state.coef, state.bias = W, b
         state.iteration += 1
         state.rows_seen += data.n
@@ -144,16 +121,3 @@ class RBCD(base.LinearSolver[RBCDState]):
             objective=loss + own.penalty(W),
             converged=converged,
         )
-
-    @staticmethod
-    def _gradient(
-        problem: base.LinearProblem,
-        data: base.PreparedRows,
-        blocks: ColumnBlocks,
-        W: Any,
-        b: Any,
-    ) -> tuple[Float64Array, base.Evaluation]:
-        """Return the gradient (d, C) with respect to columns less their means."""
-        found = base.evaluate(problem, data, data.native(W), b)
-        g = data.native(found.gradient) - blocks.mean[:, None] * found.gradient_bias
-        return np.asarray(g), found

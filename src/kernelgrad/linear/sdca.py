@@ -18,14 +18,14 @@ from kernelgrad.solvers.dual_ascent import visit_order
 from kernelgrad.types import Float64Array
 from kernelgrad.validation import CapabilityError
 
-_CONSTANT = 0.1  # of the mean squared norm of a row: that of the column of constants
-_BIAS_ERROR = 1e-3  # of the tolerance, that the bias may add to the gap
+_CONSTANT = 0.1  # square of the column of constants over the mean squared norm of a row
+_BIAS_ERROR = 1e-3  # gap that the bias may add, over the tolerance
 
 
 def _seen(problem: base.LinearProblem, data: base.PreparedRows) -> View:
     """Return the rows from their mean, if they can be centred, else from 0."""
     p = data.share
-    squares, along = data.squares()[0], np.zeros(data.n)
+    squares, along = data.squares(), np.zeros(data.n)
     mean = np.zeros((data.d, 1))
     if centred := problem.fit_intercept and problem.l1 == 0.0:
         mean = data.native(data.gradient(p[:, None]))
@@ -42,7 +42,7 @@ def _seen(problem: base.LinearProblem, data: base.PreparedRows) -> View:
 class LinearSDCAState(base.LinearState):
     dual: Float64Array = sized("C", "n", later=True)  # u
     sums: Float64Array = sized("C", "d", later=True)  # -sum_i p_i u_i x_i / l2
-    l2: float = 1.0  # of `sums`
+    l2: float = 1.0  # the penalty that `sums` are divided by
     centre: Float64Array = sized("C", later=True)  # b_0, which pulls the next round's bias
     primal: Float64Array = sized("C", later=True)  # objective of each output
     gap: Float64Array = sized("C", later=True, finite=False)  # duality gap of each output

@@ -1,4 +1,4 @@
-r"""Stochastic gradient descent for linear functions: plain, stratified, and Pegasos."""
+r"""Stochastic gradient descent for linear functions, with averages."""
 
 from __future__ import annotations
 
@@ -8,20 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad.linear.base import (
-    STREAM_ROWS,
-    LinearState,
-    Round,
-    StochasticSolver,
-    falling_runs,
-)
+from kernelgrad.linear import base
+from kernelgrad.linear.base import LinearState, Round, StochasticSolver
 from kernelgrad.params import boolean, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized
 from kernelgrad.types import Float64Array
 
 _FORGET = 8.0  # power with which averages forget early iterates
-_RENEWALS = 32  # of step sizes and averages in a pass
-_LONGER = 0.05  # growth of a run of steps with one step size: 1 / t changes as much
 
 
 @dataclass(kw_only=True)
@@ -59,7 +52,7 @@ class AveragingSolver(StochasticSolver[Any]):
         return state
 
     def _n_steps(self, r: Round[Any]) -> int:
-        least = 0 if r.problem.fixed_rows else STREAM_ROWS
+        least = 0 if r.problem.fixed_rows else base.STREAM_ROWS
         r.state.pass_rows = max(r.state.pass_rows, r.data.n, least)
         return super()._n_steps(r)
 
@@ -138,5 +131,5 @@ class SGD(AveragingSolver):
         first = 1.0 / self._smoothness(r)
         # a run costs as much as all coefficients: no more of them than the rows are worth
         worth = T * p * r.data.row_size / max(1, state.coef.size)
-        most = int(np.clip(worth, 1, _RENEWALS))
-        yield from falling_runs(T, p, first, state.rows_seen, state.pass_rows, most)
+        most = int(np.clip(worth, 1, base.RENEWALS))
+        yield from base.falling_runs(T, p, first, state.rows_seen, state.pass_rows, most)

@@ -219,11 +219,11 @@ class RandomFeatures(
             rows, weight = few
             rows, _, weight = canonical_rows(rows, np.arange(len(weight)), weight, merge=True)
             source = ArraySource(rows, None, weight, checked=True)
-        found = TrainingRows(source, NoTargets(SquaredError()), encoded=True)
+        training = TrainingRows(source, NoTargets(SquaredError()), encoded=True)
         if source.n_rows <= SAMPLE_ROWS:
-            return found.take(found.train)
+            return training.take(training.train)
         sampled = sample_batches(source, SAMPLE_ROWS, seed=self._seed)
-        drawn: TrainBatch = next(found.sampled(sampled))[0]
+        drawn: TrainBatch = next(training.sampled(sampled))[0]
         return drawn
 
     def _build(self, kernel: Kernel, batch: TrainBatch) -> None:

@@ -1,14 +1,14 @@
-"""The contract of a loss, and the one-dimensional searches that all losses share."""
+"""The contract of a loss, and what all losses share."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import is_dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
+from scipy.optimize import brentq
 
 from kernelgrad.losses import scalar
 from kernelgrad.params import Documented, check_params
@@ -64,48 +64,6 @@ def smoothing_width(distance: FloatArray, width: float | None) -> float:
     # 1 / tiny is finite in both precisions; 1 / (a subnormal number) is not.
     tiny = float(np.finfo(distance.dtype).tiny)
     return max(0.1 * scale, tiny) if scale > 0.0 else 1.0
-
-
-def monotone_root(
-    slope: Callable[[float], float],
-    low: float,
-    high: float,
-    slope_low: float,
-    slope_high: float,
-    *,
-    rtol: float,
-    evaluations: int,
-) -> float:
-    """Return a zero of a non-decreasing function on [low, high], ``0 <= low < high``.
-
-    A secant step that does not halve the bracket is followed by a bisection, on a logarithmic
-    scale while the ends differ by more than a factor of 4. Steps keep a fraction of the
-    tolerance away from the ends, so that an accurate secant step closes the bracket at once.
-
-    The function `slope` may have jumps; at the ends it is ``slope_low < 0 <= slope_high``. The
-    search ends when ``high - low <= rtol * high``, or after so many `evaluations`.
-    """
-    halve = False
-    for _ in range(evaluations):
-        gap, margin = high - low, 0.4 * rtol * high
-        if slope_high == 0.0:
-            return high
-        if gap <= rtol * high:
-            break
-        if not halve:
-            x = low + gap * (slope_low / (slope_low - slope_high))
-        elif high > 4.0 * low:
-            x = math.sqrt(max(low, high / 256.0)) * math.sqrt(high)
-        else:
-            x = 0.5 * (low + high)
-        x = min(max(x, low + margin), high - margin)
-        value = slope(x)
-        if value < 0.0:
-            low, slope_low = x, value
-        else:
-            high, slope_high = x, value
-        halve = not halve and high - low > 0.5 * gap
-    return high if slope_high == 0.0 else 0.5 * (low + high)
 
 
 class Loss(Documented, ABC):
@@ -240,10 +198,11 @@ class Loss(Documented, ABC):
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
         """Return the best constant prediction, ``argmin_b sum_i w_i l(y_i, b)``.
 
-        By default the zero of the derivative is found for each output by safeguarded secant
-        steps, to 1e-9 of the range of y. This needs a loss that is a sum over outputs. If the
-        derivative does not change its sign, the search stops about 2**10 ranges away, so the
-        result (C,) is finite. Weights are non-negative; None gives all rows weight 1.
+        By default the zero of the derivative is searched for each output by Brent's method, to
+        1e-9 of its distance from the smallest target. This needs a loss that is a sum over
+        outputs. If the derivative does not change its sign, the search stops about 2**10 ranges
+        away, so the result (C,) is finite. Weights are non-negative; None gives all rows
+        weight 1.
         """
         targets = np.asarray(y, dtype=np.float64)
         weights = row_weights(targets.shape[0], sample_weight)
@@ -271,10 +230,10 @@ class Loss(Documented, ABC):
             return low
         if slope_high <= 0.0:
             return high
-        return low + monotone_root(
-            lambda t: slope(low + t), 0.0, high - low, slope_low, slope_high,
-            rtol=1e-9, evaluations=100,
-        )  # fmt: skip
+        gap = high - low
+        # relative to the distance from the lower end, as a few targets may lie far away
+        t = brentq(lambda t: slope(low + t), 0.0, gap, xtol=1e-15 * gap, rtol=1e-9, maxiter=500)
+        return low + float(t)
 
     def best_intercept(
         self, f: FloatArray, sample_weight: Float64Array
@@ -318,18 +277,18 @@ class ScalarLoss(Loss):
         return np.clip(p, 2.0 * limits.tiny * (p > 0), limits.max).astype(f.dtype), targets, f
 
     def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
-        values: FloatArray = scalar.value.py_func(self._entry, *self._arguments(y, f))
+        values: FloatArray = scalar.value(self._entry, *self._arguments(y, f))
         return np.asarray(values.sum(axis=1))
 
     def gradient(self, y: AnyArray, f: FloatArray) -> FloatArray:
-        slope = scalar.slope.py_func(self._entry, *self._arguments(y, f))
+        slope = scalar.slope(self._entry, *self._arguments(y, f))
         return np.asarray(slope, f.dtype)
 
     def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
         arguments = self._arguments(y, f)
         d = 0.0
         if self._entry in scalar.KINKED:
-            d = smoothing_width(scalar.kink_distance.py_func(self._entry, *arguments), width)
+            d = smoothing_width(scalar.kink_distance(self._entry, *arguments), width)
         one = f.dtype.type
-        weight = scalar.curvature.py_func(self._entry, *arguments, one(d), one(1))
+        weight = scalar.curvature(self._entry, *arguments, one(d), one(1))
         return np.asarray(np.broadcast_to(weight, f.shape).max(axis=1), f.dtype)

@@ -52,7 +52,7 @@ def _class_weights(
 
 
 class MarginLoss(ScalarLoss):
-    """A loss ``sum_c phi(y_c f_c)`` on targets -1/+1; a subclass gives phi and its slope."""
+    """A loss ``sum_c phi(y_c f_c)`` on targets -1/+1."""
 
     tasks: ClassVar[frozenset[Task]] = frozenset({"classification"})
 
@@ -279,18 +279,14 @@ class Multinomial(Loss):
     typical_curvature: ClassVar[float | None] = 0.25
 
     def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
-        targets = self._targets(y, f)
-        shifted = f - f.max(axis=1, keepdims=True)
-        chosen = (targets * shifted).sum(axis=1)
-        return np.asarray(np.log(np.exp(shifted).sum(axis=1)) - chosen)
+        return np.asarray(scalar.multinomial(self._targets(y, f), f, 1)[0], f.dtype)
 
     def gradient(self, y: AnyArray, f: FloatArray) -> FloatArray:
         targets = self._targets(y, f)
-        return np.asarray(softmax(f, axis=1) - targets)
+        return np.asarray(scalar.multinomial(targets, f, 1)[1] - targets)
 
     def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
-        self._targets(y, f)
-        p = softmax(f, axis=1)
+        _, p = scalar.multinomial(self._targets(y, f), f, 1)
         return np.asarray((p * (1.0 - p)).max(axis=1))
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:

@@ -52,15 +52,15 @@ def _value(code: int, C: int, y: int, f: int) -> float:
     return float(_LENT[code].value(targets, predictions)[0])
 
 
-_kept: list[Any] = []  # keeps the callbacks alive
+_callbacks: list[Any] = []  # references that keep the callbacks alive
 
 
 def _external(name: str, function: Callable[..., Any], result: Any, n_arrays: int) -> Any:
     """Wrap `function` for compiled code: its arguments are a code, a size and addresses."""
     kinds = {types.void: None, types.float64: ctypes.c_double}
     arguments = [ctypes.c_int64] * 2 + [ctypes.c_void_p] * n_arrays
-    _kept.append(ctypes.CFUNCTYPE(kinds[result], *arguments)(function))
-    llvm.add_symbol(name, ctypes.cast(_kept[-1], ctypes.c_void_p).value)
+    _callbacks.append(ctypes.CFUNCTYPE(kinds[result], *arguments)(function))
+    llvm.add_symbol(name, ctypes.cast(_callbacks[-1], ctypes.c_void_p).value)
     signature = result(types.int64, types.int64, *[types.voidptr] * n_arrays)
     return types.ExternalFunction(name, signature)
 

@@ -76,8 +76,8 @@ def get_loss(spec: str | Loss, *, task: Task, n_classes: int | None = None) -> L
     elif isinstance(spec, str):
         name = ALIASES.get(spec, spec)
         if name not in LOSSES:
-            known = {own: own for own in LOSSES} | ALIASES
-            check_name(spec, (k for k, of in known.items() if task in LOSSES[of].tasks), "loss")
+            names = {own: own for own in LOSSES} | ALIASES
+            check_name(spec, (k for k, of in names.items() if task in LOSSES[of].tasks), "loss")
         if name == classification.Multinomial.name and task == "classification":
             if n_classes is None:
                 raise ValueError(f"loss {spec!r} depends on the classes; give n_classes.")

@@ -35,7 +35,7 @@ def weighted_quantile(y: AnyArray, weights: Float64Array, quantile: float) -> Fl
 
 
 class ResidualLoss(ScalarLoss):
-    """A loss ``sum_c phi(f_c - y_c)``; a subclass gives phi, its slope and its weight."""
+    """A loss ``sum_c phi(f_c - y_c)``."""
 
     tasks: ClassVar[frozenset[Task]] = frozenset({"regression"})
 
@@ -69,8 +69,8 @@ class Huber(ResidualLoss):
 
     The curvature is the majorising weight ``min(1, delta / |z|)``. On the quadratic part it is
     the second derivative. On the linear part the second derivative is 0, and the weight avoids
-    that a batch of large residuals has no curvature. The intercept is found by safeguarded
-    secant steps.
+    that a batch of large residuals has no curvature. The intercept is searched by Brent's
+    method.
 
     Parameters
     ----------

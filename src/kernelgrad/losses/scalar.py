@@ -38,11 +38,12 @@ The *majorising* curvature ``1 / max(|t|, d)`` is that of the parabola which tou
 at t and lies above it everywhere; the table writes it as ``|t|`` / 2. The curvatures of HUBER,
 SMOOTHED_HINGE and RATIO are majorising on their linear parts, that of MODIFIED everywhere.
 
-:func:`value`, :func:`slope` and :func:`curvature` are expressions without branches, so their
-``py_func`` also accepts arrays and needs no compiler. Constants are in single precision, where
+:func:`value`, :func:`slope` and :func:`curvature` are expressions without branches, which
+accept arrays as well as the numbers of compiled loops. Constants are in single precision, where
 they are exact, so results keep the precision of the arguments. MULTINOMIAL couples the outputs
-of a row; it is computed by :func:`slopes_of_row` and :func:`value_of_row`, which accept all
-codes, also temporary ones (:func:`kernelgrad.losses.loss_code`), and contiguous float64 arrays.
+of a row: :func:`multinomial` takes arrays; :func:`slopes_of_row` and :func:`value_of_row` are
+for compiled loops and contiguous float64 rows, and accept all codes, also temporary ones
+(:func:`kernelgrad.losses.loss_code`).
 """
 
 from __future__ import annotations
@@ -110,20 +111,28 @@ def sigmoid(x: Any) -> Any:
 
 
 @register_jitable
+def _log1p_exp(x: Any) -> Any:
+    """Return ``log(1 + exp x)`` for x <= 0, with the part of the sum that rounding cuts off."""
+    e = np.exp(x)
+    u = _ONE + e
+    return np.log(u) + (e - (u - _ONE)) / u
+
+
+@register_jitable
 def _exp(f: Any) -> Any:
     """Return exp f, replaced by its tangent above `LINEAR_FROM`."""
     near = np.minimum(f, LINEAR_FROM)
     return np.exp(near) * (_ONE + (f - near))
 
 
-@njit(nogil=True, cache=True)
+@register_jitable
 def value(code: int, p: Any, y: Any, f: Any) -> Any:
     if code == LOGISTIC:
         m = y * f
-        return np.log1p(np.exp(-np.abs(m))) + larger(-m, _ZERO)
+        return _log1p_exp(-np.abs(m)) + larger(-m, _ZERO)
     if code == MODIFIED:
         t = _ONE - y * f
-        return np.log1p(np.exp(-np.abs(p * t))) / p + larger(t, _ZERO)
+        return _log1p_exp(-np.abs(p * t)) / p + larger(t, _ZERO)
     if code == HINGE:
         return larger(_ONE - y * f, _ZERO)
     if code == SMOOTHED_HINGE:
@@ -159,7 +168,7 @@ def value(code: int, p: Any, y: Any, f: Any) -> Any:
     return larger((_ONE - p) * z, -p * z)
 
 
-@njit(nogil=True, cache=True)
+@register_jitable
 def slope(code: int, p: Any, y: Any, f: Any) -> Any:
     """Return the derivative of one output's loss.
 
@@ -206,7 +215,7 @@ def _kink(t: Any, width: Any, far: Any) -> Any:
     return choose(a < width, _ONE, far) / larger(a, width)
 
 
-@njit(nogil=True, cache=True)
+@register_jitable
 def curvature(code: int, p: Any, y: Any, f: Any, width: Any, far: Any) -> Any:
     """Return the curvature of one output's loss, with kinks smoothed over a width.
 
@@ -268,7 +277,7 @@ def _sign(t: Any, width: Any) -> Any:
     return clamp(t / width, -_ONE, _ONE)
 
 
-@njit(nogil=True, cache=True)
+@register_jitable
 def smooth_value(code: int, p: Any, y: Any, f: Any, width: Any) -> Any:
     """Return the loss of one output with its kinks smoothed over a positive width."""
     if code == HINGE:
@@ -288,7 +297,7 @@ def smooth_value(code: int, p: Any, y: Any, f: Any, width: Any) -> Any:
     return value(code, p, y, f)
 
 
-@njit(nogil=True, cache=True)
+@register_jitable
 def smooth_slope(code: int, p: Any, y: Any, f: Any, width: Any) -> Any:
     if code == HINGE:
         return -_HALF * y * (_sign(_ONE - y * f, width) + _ONE)
@@ -306,7 +315,7 @@ def smooth_slope(code: int, p: Any, y: Any, f: Any, width: Any) -> Any:
     return slope(code, p, y, f)
 
 
-@njit(nogil=True, cache=True)
+@register_jitable
 def kink_distance(code: int, p: Any, y: Any, f: Any) -> Any:
     """Return the distance from the prediction to the nearest kink of a loss in `KINKED`."""
     if code == HINGE:
@@ -316,6 +325,15 @@ def kink_distance(code: int, p: Any, y: Any, f: Any) -> Any:
     if code == EPSILON:
         return np.abs(np.abs(f - y) - p)
     return np.abs(f - y)
+
+
+def multinomial(y: Any, f: Any, axis: int) -> tuple[Any, Any]:
+    """Return ``log sum_c exp(f_c) - sum_c y_c f_c`` in float64, and the softmax of f."""
+    shifted = f - f.max(axis=axis, keepdims=True)
+    e = np.exp(shifted)
+    total = e.sum(axis=axis, keepdims=True, dtype=np.float64)
+    chosen = (y * shifted).sum(axis=axis, dtype=np.float64)
+    return np.log(total).squeeze(axis) - chosen, e / total.astype(f.dtype)
 
 
 @njit(nogil=True, cache=True)

@@ -213,11 +213,35 @@ class SemiSupervised(Loss):
                 return factor
         return None
 
+    @property
+    def of_fixed_sides(self) -> Loss:
+        """The loss of :meth:`majoriser`: that of labelled rows, or this one if none matches."""
+        return self if self.pseudo_factor is None else self.labelled
+
+    def majoriser(
+        self, Y: FloatArray, f: FloatArray, share: float
+    ) -> tuple[Loss, FloatArray, AnyArray, AnyArray]:
+        """Return a loss, targets, factors (n,) and constants (C, n): its parts for fixed sides.
+
+        Targets Y and responses f are (C, n). Rows without a label take the label of their side;
+        the result equals this loss at f, with `share` times its ratio, and is nowhere below it.
+        """
+        labelled, factor = Y.any(axis=0), self.pseudo_factor
+        if factor is None:
+            loss = SemiSupervised(self.labelled, self.unlabelled, share * self.ratio)
+            return loss, Y, np.ones(Y.shape[1]), np.zeros(Y.shape)
+        sides = self.unlabelled.sides(f)
+        # no side has the labelled loss 1, and the ramp's is 1 + s
+        depth = self.unlabelled.s if isinstance(self.unlabelled, Ramp) else 0.0
+        factors = np.where(labelled, 1.0, share * self.ratio * factor)
+        return self, np.where(labelled, Y, sides), factors, depth * ((sides == 0) & ~labelled)
+
     def _merge(self, y: AnyArray, labelled: FloatArray, other: FloatArray) -> FloatArray:
         """Return `labelled` for rows with a label, and `other` times the ratio for others."""
-        known = np.asarray(y).any(axis=1)
-        known = known.reshape(-1, *[1] * (labelled.ndim - 1))
-        return np.asarray(np.where(known, labelled, labelled.dtype.type(self.ratio) * other))
+        has_label = np.asarray(y).any(axis=1).reshape(-1, *[1] * (labelled.ndim - 1))
+        return np.asarray(
+            np.where(has_label, labelled, labelled.dtype.type(self.ratio) * other)
+        )
 
     def value(self, y: AnyArray, f: FloatArray) -> FloatArray:
         return self._merge(y, self.labelled.value(y, f), self.unlabelled.value(f))
@@ -235,11 +259,11 @@ class SemiSupervised(Loss):
         The best constant of a margin loss may be -1 or 1, where the unlabelled loss is flat.
         """
         targets = np.asarray(y, np.float64)
-        known = np.flatnonzero(targets.any(axis=1))
-        if len(known) == 0:
+        rows = np.flatnonzero(targets.any(axis=1))
+        if len(rows) == 0:
             return np.zeros(targets.shape[1])
-        weight = row_weights(len(targets), sample_weight)[known]
-        return np.asarray(weight @ targets[known] / weight.sum())
+        weight = row_weights(len(targets), sample_weight)[rows]
+        return np.asarray(weight @ targets[rows] / weight.sum())
 
 
 _MATCHES: tuple[tuple[type[Loss], type[UnlabelledLoss], float], ...] = (

@@ -33,10 +33,10 @@ def export(model: Any, **options: Any) -> onnx.ModelProto:
     graph = Graph()
     outputs = _OUTPUTS[model._onnx_kind](model, _rows(model, graph), **options)
     names = getattr(model, "feature_names_in_", None)
-    told = {"estimator": type(model).__name__}
+    props = {"estimator": type(model).__name__}
     if names is not None:
-        told["columns"] = "\n".join(map(str, names))
-    return graph.model(outputs, told, f"{type(model).__name__}. {_OF_INPUT}")
+        props["columns"] = "\n".join(map(str, names))
+    return graph.model(outputs, props, f"{type(model).__name__}. {_OF_INPUT}")
 
 
 def _rows(model: Any, graph: Graph) -> Value:
@@ -105,8 +105,8 @@ def _classes(model: Any, x: Value) -> Outputs:
     outputs: Outputs = {"label": (label, None)}
     outputs["decision"] = (_flat(decision), None) if width == 1 else (decision, width)
     # a semi-supervised one has none after partial_fit
-    known = model._calibrates or hasattr(model, "calibration_")
-    if known and hasattr(model, "predict_proba"):
+    calibrated = model._calibrates or hasattr(model, "calibration_")
+    if calibrated and hasattr(model, "predict_proba"):
         p = _probabilities(model, f, _responses(task, f))
         outputs["probabilities"] = _agreeing(p, code, K), K
     return outputs
@@ -171,9 +171,9 @@ def _process(model: Any, x: Value, *, std: bool = False) -> Outputs:
     outputs: Outputs = {"mean": (mean, None)}
     if std:
         half, exact = model._half_inverse(), model.expansion_.exact
-        kept = exact.prepare(model._rows_of_posterior()[0])
-        form = ExactForm(exact.kernel, functions.add_scaling(exact.scaling, x), kept)
-        left = xp.maximum(form.diagonal() - (form(kept) @ half.T).squares(), 0.0)
+        rows = exact.prepare(model._rows_of_posterior()[0])
+        form = ExactForm(exact.kernel, functions.add_scaling(exact.scaling, x), rows)
+        left = xp.maximum(form.diagonal() - (form(rows) @ half.T).squares(), 0.0)
         outputs["std"] = _flat(xp.sqrt(model.signal_variance_ * left)), None
     return outputs
 

@@ -56,20 +56,20 @@ def _(features: ProjectionMap, rows: Value, first: int, n: int) -> list[Plane]:
     W = _weights(features, first, n, d)
     phase = features.projection.phases(features.seed, first * F, n * F)
     T = rows @ W
-    found = [T]
+    result = [T]
     if features.kind == kinds.PAIR:
-        found = _cos_sin(T)
+        result = _cos_sin(T)
     elif features.kind == kinds.PHASE:
         T = T + phase
-        found = [op("Cos", _reduced(T)) * float(np.sqrt(2.0))]
+        result = [op("Cos", _reduced(T)) * float(np.sqrt(2.0))]
     elif features.kind == kinds.DECAY:
-        found = [xp.exp(-T)]
+        result = [xp.exp(-T)]
     elif features.kind == kinds.STEP:
-        found = [(T > 0.0).astype(np.float32)]
+        result = [(T > 0.0).astype(np.float32)]
     elif features.kind != kinds.LINEAR:
         T = op("Relu", T)
-        found = [T if features.kind == kinds.RAMP else T * T]
-    return [(plane, features._scale) for plane in found]
+        result = [T if features.kind == kinds.RAMP else T * T]
+    return [(plane, features._scale) for plane in result]
 
 
 def _weights(features: ProjectionMap, first: int, n: int, d: int) -> Float32Array:
@@ -141,8 +141,8 @@ def _bucket_sums(x: Value, bucket: AnyArray, F: int) -> Value:
     sizes = np.bincount(bucket, minlength=F)
     columns = np.full((F, max(1, int(sizes.max()))), len(bucket))
     order = np.argsort(bucket, kind="stable")
-    place = np.arange(len(bucket)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    columns[bucket[order], place] = order
+    rank = np.arange(len(bucket)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    columns[bucket[order], rank] = order
     padded = xp.concatenate([x, x.take([0]) * 0.0], 1)
     return padded.take(columns).sum(2, keepdims=False)
 
@@ -154,12 +154,15 @@ def _(features: dot_product.RandomMaclaurin, rows: Value, first: int, n: int) ->
     for block in range(first, first + n):
         draws = features._draw(block, np.arange(features.n_features_in))
         factors = [rows.take(np.zeros(F)) * 0.0 + 1.0]
-        for m, W in draws.levels:  # of the first m features; the others are of lower degree
+        for (
+            m,
+            W,
+        ) in draws.levels:  # the first m features have this degree, the others a lower one
             signs = graph.constant(np.ascontiguousarray(W[:, :m]).astype(np.int8))
             behind = np.array([0, 0, 0, F - m])
             factors.append(graph.op("Pad", rows @ signs.astype(np.float32), behind, 1.0))
-        blocks.append(multiplied(factors).take(draws.place))
-        scales.append(draws.amplitude[draws.place])
+        blocks.append(multiplied(factors).take(draws.position))
+        scales.append(draws.amplitude[draws.position])
     return [(joined(blocks), np.concatenate(scales))]
 
 
@@ -179,12 +182,12 @@ def _(features: AdditiveMap, rows: tuple[Value, Value], first: int, n: int) -> l
     if draws.kind == sketches.COORDINATES:
         where = draws.where[0] % d
         amplitude = root.take(where)
-        found = [part * amplitude for part in _cos_sin(log.take(where) * draws.W[0])]
+        result = [part * amplitude for part in _cos_sin(log.take(where) * draws.W[0])]
     elif draws.kind == sketches.HASHED:
-        found = _hashed(root, log, draws.W, draws.where, F)
+        result = _hashed(root, log, draws.W, draws.where, F)
     else:
-        found = _signed(root, log, draws.W)
-    return [(plane, gain) for plane in found]
+        result = _signed(root, log, draws.W)
+    return [(plane, gain) for plane in result]
 
 
 def _hashed(root: Value, log: Value, W: AnyArray, bucket: AnyArray, F: int) -> list[Value]:
@@ -198,7 +201,6 @@ def _hashed(root: Value, log: Value, W: AnyArray, bucket: AnyArray, F: int) -> l
 
 
 def _signed(root: Value, log: Value, W: AnyArray) -> list[Value]:
-    """Return signed sums over all coordinates."""
     terms = []
     for j, w in enumerate(W):
         amplitude = root.take([j]) * np.copysign(1.0, w)
@@ -208,12 +210,12 @@ def _signed(root: Value, log: Value, W: AnyArray) -> list[Value]:
 
 @prepare.register
 def _(features: ConvolutionMap, x: Value) -> list[tuple[Value, Any]]:
-    x, grid, found = x.astype(np.float32), features.grid, []
+    x, grid, result = x.astype(np.float32), features.grid, []
     for cell in range(grid.n_cells):
         columns = grid.columns(cell)
         patches = x.take(columns.ravel()).reshape(0, *columns.shape)
-        found.append(contrast(patches) if features.contrast else (patches, 1.0))
-    return found
+        result.append(contrast(patches) if features.contrast else (patches, 1.0))
+    return result
 
 
 @planes.register
@@ -221,7 +223,7 @@ def _(
     features: ConvolutionMap, rows: list[tuple[Value, Any]], first: int, n: int
 ) -> list[Plane]:
     F, size = features.block_size, features.group
-    place, parts = [], []
+    position, parts = [], []
     cells = [features.cells(block) for block in range(first, first + n)]
     filters = [features.filters(block) for block in range(first, first + n)]
     for cell, (patches, weights) in enumerate(rows):  # all filters of a cell in one product
@@ -230,12 +232,12 @@ def _(
             for g in np.flatnonzero(cells[b] == cell):
                 used = min(size, F - int(g) * size)
                 W.append(filters[b][g][:, :used])
-                place.append(b * F + g * size + np.arange(used))
+                position.append(b * F + g * size + np.arange(used))
         if W:
             both = _cos_sin(patches @ np.concatenate(W, axis=1))
             means = [part * weights for part in both]
             parts.append([part.mean(1, keepdims=False) for part in means])
-    order = np.argsort(np.concatenate(place))
+    order = np.argsort(np.concatenate(position))
     scale = float(np.sqrt(1.0 / F))
     return [(joined(list(plane)).take(order), scale) for plane in zip(*parts, strict=True)]
 
@@ -258,8 +260,8 @@ def _(features: SumMap, rows: list[Any], first: int, n: int) -> list[Plane]:
 @planes.register
 def _(features: ProductMap, rows: list[Any], first: int, n: int) -> list[Plane]:
     root = float(features.block_size) ** 0.5
-    found: list[Plane] = []
+    result: list[Plane] = []
     for part, own in zip(features.parts, rows, strict=True):
         more = planes(part, own, first, n)
-        found = [(a * b, s * t * root) for a, s in found for b, t in more] if found else more
-    return found
+        result = [(a * b, s * t * root) for a, s in result for b, t in more] if result else more
+    return result

@@ -14,8 +14,6 @@ from kernelgrad.onnx.graph import Value, joined, summed
 from kernelgrad.onnx.kernels import ExactForm, chunks_of, weighted_sum
 from kernelgrad.validation import CapabilityError
 
-_FEATURES = 8192  # of a plane, at once
-
 
 def add_scaling(scaling: InputScaling, x: Value) -> Value:
     if scaling.knots is not None:
@@ -46,8 +44,8 @@ def _scores(knots: Any, x: Value) -> Value:
     above = (column > low).astype(np.float64)
     not_below = 1.0 - (column < low).astype(np.float64)
     share = xp.where(empty, 0.5 * (above + not_below), inside)
-    place = share.sum(2, keepdims=False) * (1.0 / (len(knots) - 1))
-    return xp.normal_scores(place, HEAVY_LIMIT)
+    quantile = share.sum(2, keepdims=False) * (1.0 / (len(knots) - 1))
+    return xp.normal_scores(quantile, HEAVY_LIMIT)
 
 
 def add_function(f: expansions.Expansion, x: Value) -> Value:
@@ -68,8 +66,8 @@ def add_function(f: expansions.Expansion, x: Value) -> Value:
 def _over_support(f: expansions.SupportExpansion, x: Value) -> list[Value]:
     form = ExactForm(f.kernel, x, f.support)
     return [
-        weighted_sum(x.graph, form(f.support.take(some)), f.coef[some])
-        for some in chunks_of(f.kernel, f.n_support)
+        weighted_sum(form(f.support.take(rows)), f.coef[rows])
+        for rows in chunks_of(f.kernel, f.n_support)
     ]
 
 
@@ -78,22 +76,22 @@ def _over_features(f: expansions.RandomFeatureExpansion, x: Value) -> list[Value
     if not f.n_blocks:
         return []
     rows = prepare(stream.map, x)
-    step, parts = max(1, _FEATURES // F), []
+    step, parts = max(1, 8192 // F), []  # features that are made at once
     for first in range(0, f.n_blocks, step):
         n = min(step, f.n_blocks - first)
         coef = f.coef[:, first * F : (first + n) * F]
-        found = planes(stream.map, rows, first, n)
-        for (plane, scale), own in zip(found, coef, strict=True):
+        for (plane, scale), own in zip(planes(stream.map, rows, first, n), coef, strict=True):
             factor = np.broadcast_to(np.asarray(scale, np.float32), len(own))[:, None]
-            parts.append(weighted_sum(x.graph, plane, own * factor))
+            parts.append(weighted_sum(plane, own * factor))
     return parts
 
 
 def add_features(stream: FeatureStream, x: Value, n_blocks: int) -> list[Value]:
     """Return blocks of random features, (n, width) each in float32, of rows in float64."""
     rows = prepare(stream.map, add_scaling(stream.scaling, x))
-    blocks = []
-    for block in range(n_blocks):
-        found = planes(stream.map, rows, block, 1)
-        blocks.append(joined([plane * np.asarray(scale, np.float32) for plane, scale in found]))
-    return blocks
+    return [
+        joined(
+            [plane * np.asarray(s, np.float32) for plane, s in planes(stream.map, rows, b, 1)]
+        )
+        for b in range(n_blocks)
+    ]

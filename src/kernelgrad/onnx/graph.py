@@ -124,29 +124,25 @@ class Graph:
         return self.ops(kind, *inputs, dtypes=(dtype,), **attributes)[0]
 
     def ops(
-        self,
-        kind: str,
-        *inputs: Any,
-        dtypes: Sequence[Any],
-        domain: str = "",
+        self, kind: str, *inputs: Any, dtypes: Sequence[Any], domain: str = "",
         **attributes: Any,
-    ) -> list[Value]:
+    ) -> list[Value]:  # fmt: skip
         """Return the outputs of an operator, one for each of `dtypes`; None is the usual."""
-        found = [v.dtype for v in inputs if isinstance(v, Value)]
-        floats = [d for d in found if d.kind == "f"]
-        given = [v if isinstance(v, Value) else self._number(v, floats) for v in inputs]
-        usual = np.dtype(np.int64) if kind in _INTEGER else (floats or found)[0]
+        types = [v.dtype for v in inputs if isinstance(v, Value)]
+        floats = [d for d in types if d.kind == "f"]
+        values = [v if isinstance(v, Value) else self._number(v, floats) for v in inputs]
+        usual = np.dtype(np.int64) if kind in _INTEGER else (floats or types)[0]
         if kind in ("Gather", "Reshape", "Concat", "Expand"):
-            usual = given[0].dtype
+            usual = values[0].dtype
         if kind == "Where":
-            usual = given[1].dtype
+            usual = values[1].dtype
         usual = np.dtype(bool) if kind in _LOGICAL else usual
         number = len(self.nodes)
         outputs = [
             Value(self, f"{self.prefix}/{kind}{number}.{i}", usual if d is None else d)
             for i, d in enumerate(dtypes)
         ]
-        names = [v.name for v in given], [v.name for v in outputs]
+        names = [v.name for v in values], [v.name for v in outputs]
         name = names[1][0]  # onnxruntime 1.18 needs one for nodes that it fuses
         self.nodes.append(
             helper.make_node(kind, *names, name=name, domain=domain, **attributes)
@@ -179,20 +175,19 @@ class Graph:
         return self.op("Scan", start, a, b, body=inner, num_scan_inputs=2)
 
     def model(
-        self, outputs: dict[str, tuple[Value, int | None]], told: dict[str, str], about: str
+        self, outputs: dict[str, tuple[Value, int | None]], props: dict[str, str], about: str
     ) -> onnx.ModelProto:
         """Return the model of some values, with the number of columns of each, if any.
 
-        `told` is metadata for programs, `about` for people. An output named as an input is
+        `props` is metadata for programs, `about` for people. An output named as an input is
         called ``predicted_`` that.
         """
         taken = {v.name for v in self.inputs}
         described = []
         for name, (value, width) in outputs.items():
             name = f"predicted_{name}" if name in taken else name
-            shape = ("rows",) if width is None else ("rows", width)
             self.nodes.append(helper.make_node("Identity", [value.name], [name]))
-            described.append(_described(name, value.dtype, *shape[1:], rows=True))
+            described.append(_described(name, value.dtype, width, rows=True))
         graph = helper.make_graph(
             self.nodes, "kernelgrad", self.inputs, described, self.constants
         )
@@ -201,7 +196,7 @@ class Graph:
             graph, opset_imports=sets, ir_version=IR_VERSION, producer_name="kernelgrad",
             producer_version=__version__, doc_string=about,
         )  # fmt: skip
-        helper.set_model_props(model, told)
+        helper.set_model_props(model, props)
         return model
 
 

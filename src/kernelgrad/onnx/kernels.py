@@ -9,10 +9,10 @@ import numpy as np
 
 from kernelgrad import kernels
 from kernelgrad.compute.linalg import dense
-from kernelgrad.kernels import profiles, tiles
+from kernelgrad.kernels import profiles
 from kernelgrad.kernels.projection import ProjectionKernel
 from kernelgrad.onnx import numerics as xp
-from kernelgrad.onnx.graph import Graph, Value, multiplied, summed
+from kernelgrad.onnx.graph import Value, multiplied, summed
 from kernelgrad.special_kernels.additive import AdditiveKernel
 from kernelgrad.special_kernels.dot_product import InnerProductKernel
 from kernelgrad.special_kernels.semigroup import ExponentialSemigroup, ReciprocalSemigroup
@@ -20,8 +20,8 @@ from kernelgrad.special_kernels.skewed import SkewedKernel
 from kernelgrad.types import AnyArray
 from kernelgrad.validation import CapabilityError
 
-_PATCHES = 2**15  # of kept images at once
-_ROWS = 4096  # kept rows at once
+_PATCHES = 2**15  # patches of support rows that are compared at once
+_ROWS = 4096  # support rows that are compared at once
 
 
 def _log1p(kernel: Any, x: Value) -> Value:
@@ -67,15 +67,16 @@ _EMBEDDED: dict[Any, Callable[[Any, Value], Value]] = {
 
 
 def embed(kernel: Any, x: Value) -> Value:
-    embedded: Value = _found(_EMBED, kernel, "embed")(kernel, x)
-    return embedded
+    return _form_of(_EMBED, kernel, "embed")(kernel, x)
 
 
-def _found(known: dict[Any, Any], kernel: kernels.Kernel, method: str) -> Any:
-    found = known.get(getattr(type(kernel), method, None))
-    if found is None:
+def _form_of(
+    forms: dict[Any, Callable[[Any, Value], Value]], kernel: kernels.Kernel, method: str
+) -> Callable[[Any, Value], Value]:
+    form = forms.get(getattr(type(kernel), method, None))
+    if form is None:
         raise no_form(kernel)
-    return found
+    return form
 
 
 def no_form(kernel: kernels.Kernel, why: str = "") -> CapabilityError:
@@ -89,14 +90,14 @@ def no_form(kernel: kernels.Kernel, why: str = "") -> CapabilityError:
 def _over_columns(form: int, A: Value, B: AnyArray) -> Value:
     """Return the form of all pairs of rows, (rows of A, rows of B)."""
     graph, op = A.graph, A.graph.op
-    kept = graph.constant(np.ascontiguousarray(B.T)).astype(A.dtype)
-    if form == tiles.DOT:
-        return A @ kept
+    rows = graph.constant(np.ascontiguousarray(B.T)).astype(A.dtype)
+    if form == profiles.DOT:
+        return A @ rows
     product = form in profiles.PRODUCTS
     shape = op("Concat", op("Shape", A, start=0, end=1), np.array([len(B)]), axis=0)
     start = op("Expand", graph.constant(np.array(float(product))), shape)
     columns = op("Unsqueeze", op("Transpose", A, perm=[1, 0]), np.array([2]))
-    others = op("Unsqueeze", kept, np.array([1]))
+    others = op("Unsqueeze", rows, np.array([1]))
 
     def step(total: Value, a: Value, b: Value) -> Value:
         term: Value = profiles.TERMS[form](xp, a, b)
@@ -107,30 +108,30 @@ def _over_columns(form: int, A: Value, B: AnyArray) -> Value:
 
 def _finished(kernel: kernels.TiledKernel, t: Value, left: Any, right: Any) -> Value:
     finish = kernel.finish()
-    if finish["finish"] == tiles.HALF_SQUARE:
+    if finish["finish"] == profiles.HALF_SQUARE:
         raise no_form(kernel, "nu is not .5, 1.5 or 2.5, and ONNX has no Bessel functions")
     values: Value = profiles.values(xp, t, left, right, **finish)
     return values
 
 
 class ExactForm:
-    """New rows x (n, d) as a kernel wants them, prepared once, in the precision of `kept`."""
+    """New rows x (n, d) as a kernel wants them, in the precision of the support rows."""
 
-    def __init__(self, kernel: kernels.Kernel, x: Value, kept: kernels.ExactRows) -> None:
+    def __init__(self, kernel: kernels.Kernel, x: Value, support: kernels.ExactRows) -> None:
         self.kernel, self.x = kernel, x
         self.parts: list[ExactForm] = []
         self.cells: list[tuple[Value, Any, Value]] = []
         if isinstance(kernel, kernels.SumKernel | kernels.ProductKernel):
-            pairs = zip(kernel.kernels, kept.parts, strict=True)
+            pairs = zip(kernel.kernels, support.parts, strict=True)
             self.parts = [ExactForm(part, x, rows) for part, rows in pairs]
         elif isinstance(kernel, kernels.ConvolutionKernel):
             self._set_cells(kernel)
         elif not isinstance(kernel, kernels.PrecomputedKernel):
-            known = kernels.TiledKernel.values, kernels.Matern.values
-            if getattr(type(kernel), "values", None) not in known:
+            own = kernels.TiledKernel.values, kernels.Matern.values
+            if getattr(type(kernel), "values", None) not in own:
                 raise no_form(kernel)
-            values = _found(_EMBEDDED, kernel, "embedded")(kernel, x)
-            self.values = values.astype(kept.values.dtype).astype(np.float64)
+            values = _form_of(_EMBEDDED, kernel, "embedded")(kernel, x)
+            self.values = values.astype(support.values.dtype).astype(np.float64)
             self.size = 0.5 * self.values.squares()
             if isinstance(kernel, kernels.ArcCosine):
                 norm = xp.norm(_with_bias(kernel, x))
@@ -148,23 +149,23 @@ class ExactForm:
             patches = patches * float(np.sqrt(2 * kernel.gamma_value))
             self.cells.append((patches, weights, patches.squares(2)))
 
-    def __call__(self, kept: kernels.ExactRows) -> Value:
-        """Return kernel values (n, kept rows)."""
+    def __call__(self, support: kernels.ExactRows) -> Value:
+        """Return kernel values (n, support rows)."""
         kernel = self.kernel
         if self.parts:
             return self._combined(
-                form(rows) for form, rows in zip(self.parts, kept.parts, strict=True)
+                form(rows) for form, rows in zip(self.parts, support.parts, strict=True)
             )
         if isinstance(kernel, kernels.PrecomputedKernel):
-            return self.x.take(kept.ids)
+            return self.x.take(support.ids)
         if isinstance(kernel, kernels.ConvolutionKernel):
-            return self._images(kernel, kept)
+            return self._images(kernel, support)
         assert isinstance(kernel, kernels.TiledKernel)
-        B = dense(kept.values)
+        B = dense(support.values)
         t = _over_columns(kernel.form_code, self.values, B)
         right = 0.5 * (B.astype(np.float64) ** 2).sum(axis=1)
-        if isinstance(kernel, kernels.ArcCosine) and kept.square is not None:
-            right = np.sqrt(kept.square)
+        if isinstance(kernel, kernels.ArcCosine) and support.square is not None:
+            right = np.sqrt(support.square)
         return _finished(kernel, t, self.size, right)
 
     def _combined(self, values: Iterable[Value]) -> Value:
@@ -173,13 +174,13 @@ class ExactForm:
             return summed(value * weight for value, (_, weight) in pairs)
         return multiplied(values)
 
-    def _images(self, kernel: kernels.ConvolutionKernel, kept: kernels.ExactRows) -> Value:
+    def _images(self, kernel: kernels.ConvolutionKernel, support: kernels.ExactRows) -> Value:
         grid, sums = kernel.grid(), []
         for cell, (patches, weights, squares) in enumerate(self.cells):
-            P, v = kernel._compared(kept.values[:, grid.columns(cell)].astype(np.float64))
+            P, v = kernel._compared(support.values[:, grid.columns(cell)].astype(np.float64))
             m, n_patches, q = P.shape
             P = P.reshape(-1, q) * float(np.sqrt(2 * kernel.gamma_value))
-            P = P.astype(kept.values.dtype).astype(np.float64)
+            P = P.astype(support.values.dtype).astype(np.float64)
             u = 0.5 * squares + 0.5 * (P**2).sum(axis=1) - patches @ np.ascontiguousarray(P.T)
             E = xp.exp(-xp.maximum(u, 0.0)) * v.ravel()
             E = E.reshape(0, 0, m, n_patches).sum(3, keepdims=False)
@@ -212,7 +213,7 @@ def contrast(patches: Value) -> tuple[Value, Value]:
 
 
 def chunks_of(kernel: kernels.Kernel, n_rows: int) -> list[slice]:
-    """Return the kept rows of which values are made at once."""
+    """Return the support rows of which values are made at once."""
     size = _ROWS
     for part in getattr(kernel, "kernels", [kernel]):
         if isinstance(part, kernels.ConvolutionKernel):
@@ -220,8 +221,7 @@ def chunks_of(kernel: kernels.Kernel, n_rows: int) -> list[slice]:
     return [slice(a, a + size) for a in range(0, n_rows, size)]
 
 
-def weighted_sum(graph: Graph, values: Value, coef: AnyArray) -> Value:
+def weighted_sum(values: Value, coef: AnyArray) -> Value:
     """Return values (n, m) times coefficients (m, C), float64."""
-    return (values @ graph.constant(np.ascontiguousarray(coef)).astype(values.dtype)).astype(
-        np.float64
-    )
+    weights = values.graph.constant(np.ascontiguousarray(coef)).astype(values.dtype)
+    return (values @ weights).astype(np.float64)

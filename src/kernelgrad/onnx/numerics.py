@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.polynomial import Chebyshev
@@ -13,7 +14,6 @@ from scipy.special import ndtri
 from kernelgrad.onnx.graph import Value
 from kernelgrad.types import Float64Array
 
-_DEGREE = 20  # of polynomials; their errors are below 1e-11
 TINY = 1e-290  # a divisor in place of 0
 
 
@@ -68,13 +68,10 @@ def _polynomial(
     function: Callable[[Float64Array], Float64Array], low: float, high: float, t: Value
 ) -> Value:
     """Return a function of t, in float64 within low and high, by a polynomial."""
-    fitted = Chebyshev.interpolate(function, _DEGREE, domain=[low, high])
+    fitted = Chebyshev.interpolate(function, 20, domain=[low, high])  # errors are below 1e-11
     u = (t - (low + high) / 2) * (2 / (high - low))
     *rest, total = cheb2poly(fitted.coef).tolist()
-    for coefficient in reversed(rest):
-        total = total * u + coefficient
-    value: Value = total
-    return value
+    return cast("Value", functools.reduce(lambda sum_, c: sum_ * u + c, reversed(rest), total))
 
 
 def normal_scores(p: Value, limit: float) -> Value:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
+from kernelgrad.compute import threads
 from kernelgrad.compute.caching import njit
-from kernelgrad.compute.threads import parallel_for, single_threaded_blas
 from kernelgrad.files.records import Record
 from kernelgrad.functions.exact import join_rows
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import SemiSupervised, loss_code
 from kernelgrad.losses.scalar import slopes_of_row
+from kernelgrad.papers.averages import AveragedSolver, AverageUpdate
 from kernelgrad.solvers import contract, support
 from kernelgrad.solvers.schedules import smoothness
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray
@@ -23,14 +24,12 @@ from kernelgrad.validation import CapabilityError
 
 GROUP = 256  # rows whose kernel values with the support come from one product
 TILE = 1024  # support rows of one task: 1 MiB of kernel values for a group
-_MAX_ROWS = 8192  # of a step: memory stays bounded however long the source is
-# Of a lazy factor, before the coefficients take it in: the average is a difference of sums that
+# Least lazy factor before the coefficients take it in: the average is a difference of sums that
 # lose no more digits than this.
 _LEAST = 1e-4
-_EVEN = 1e-9  # of a weight: rounding of the mean
-_MOST_PARTS = 1000  # of a step; all steps of a pass have about as many as there are rows
+_EVEN = 1e-9  # excess of a weight that is rounding of the mean
+_MOST_PARTS = 1000  # parts of one step; the steps of a pass have about one for each row
 _TAG = 0x6F6E6C
-_TASKS = {"classification", "regression"}
 Pair = tuple[Float64Array, Float64Array]
 
 
@@ -62,11 +61,8 @@ class RowTiles:
     def take(self, index: IntArray) -> ExactRows:
         """Return the rows of an increasing index."""
         ends = np.searchsorted(index, TILE * np.arange(len(self.tiles) + 1))
-        parts = [
-            tile.take(index[a:b] - TILE * i)
-            for i, (tile, a, b) in enumerate(zip(self.tiles, ends[:-1], ends[1:], strict=True))
-        ]
-        return join_rows(parts)
+        cuts = enumerate(zip(self.tiles, ends[:-1], ends[1:], strict=True))
+        return join_rows([tile.take(index[a:b] - TILE * i) for i, (tile, a, b) in cuts])
 
     def copy(self) -> RowTiles:
         twin = RowTiles(self.tiles[-1])
@@ -86,8 +82,8 @@ class OnlineState(support.SupportState):
     square: Float64Array = contract.sized("C")
     bias: Float64Array = contract.sized("C")
     bias_sum: Float64Array = contract.sized("C")
-    pace: Float64Array = contract.sized("C")  # what the first batch says about step sizes
-    weight_sum: float = 0.0  # of the iterates in the sum
+    pace: Float64Array = contract.sized("C")  # step sizes that suit the first batch
+    weight_sum: float = 0.0  # total weight of the iterates in the average
     row_weight: float = 0.0  # sum of the sample weights so far
 
     @classmethod
@@ -122,10 +118,7 @@ class OnlineState(support.SupportState):
         return mean
 
 
-_PER_ROW = ("numbers", "stamp", "diagonal", "base", "late")
-
-
-class OnlineSolver(support.KernelSolver[OnlineState]):
+class OnlineSolver(AveragedSolver[OnlineState]):
     r"""Base of the solvers that visit rows one by one, at the speed of matrix products.
 
     A batch is cut into groups. The kernel values of a group with the support, and with
@@ -143,39 +136,37 @@ class OnlineSolver(support.KernelSolver[OnlineState]):
 
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel", "fixed_intercept"})
     drops_oldest: ClassVar[bool] = False  # before it grows too long; else the smallest, after
-    learns_bias: ClassVar[bool] = True  # where one is fitted
-    pace_parameter: ClassVar[str]  # that gives the pace, or "auto"
+    learns_bias: ClassVar[bool] = True  # if the estimator fits one
+    pace_parameter: ClassVar[str]  # name of the parameter that gives the pace, or "auto"
     state_class = OnlineState
     average: Any
     max_support: int | None
 
     def check(self) -> None:
         super().check()
-        if self.max_support is None:
-            return
-        if self.average != "auto" and self._averaging is not None:
+        averages = self.average != "auto" and self._averaging is not None
+        if averages and self.max_support is not None:
             raise ValueError(
                 f"average={self.average!r} needs the rows of all iterates, but max_support is "
                 f"{self.max_support}; set average='auto', or max_support=None."
             )
 
     def resolve_batch_size(self, n_rows: int | None) -> int:
-        """Return a twentieth of the rows, so that forty steps are two passes, at most 8,192.
+        """Return a twentieth of the rows, at most 8,192, or 1,024 for an unknown number.
 
-        Where the number is not known it is 1,024.
         Batches change neither the order of visits nor the function: they are what the loop
         records, validates and stops at.
         """
-        return 1024 if n_rows is None else min(_MAX_ROWS, max(1, -(-n_rows // 20)))
+        return 1024 if n_rows is None else min(8192, max(1, -(-n_rows // 20)))
 
     def _start(
         self, problem: contract.Problem, batch: contract.TrainBatch, kappa: float
     ) -> Pair:
         """Return (bias, pace), (C,) each; kappa is the mean of ``k(x, x)``."""
         bias = contract.first_constant(problem, batch)
-        given = getattr(self, self.pace_parameter)
-        if given != "auto":
-            return bias, np.full(problem.n_outputs, float(given))
+        pace = getattr(self, self.pace_parameter)
+        if pace != "auto":
+            return bias, np.full(problem.n_outputs, float(pace))
         L = smoothness(problem.loss, batch.y, np.tile(bias, (batch.n_rows, 1)))
         return bias, self._first_pace(problem, L, kappa)
 
@@ -193,15 +184,15 @@ class OnlineSolver(support.KernelSolver[OnlineState]):
     def _averaging(self) -> str | None:
         if self.average == "auto":
             return "linear" if self.max_support is None else None
-        name: str | None = self.average
-        return name
+        return cast("str | None", self.average)
 
     def _square_radius(self, problem: contract.Problem) -> float:
         return float(np.inf)
 
     def check_problem(self, problem: contract.Problem) -> None:
         loss = problem.loss
-        if isinstance(loss, SemiSupervised) or not _TASKS & loss.tasks:
+        tasks = {"classification", "regression"} & loss.tasks
+        if isinstance(loss, SemiSupervised) or not tasks:
             raise CapabilityError(
                 f"solver {self.name!r} needs a convex loss of labelled rows, got "
                 f"{loss.name!r}; choose one for classification or regression such as 'hinge' "
@@ -215,22 +206,13 @@ class OnlineSolver(support.KernelSolver[OnlineState]):
         exact, rows = support.build_exact(problem, batch)
         p = batch.sample_weight / batch.sample_weight.sum()
         bias, pace = self._start(problem, batch, float(p @ exact.kernel.exact_diag(rows)))
-        zeros, empty = np.zeros(C), np.zeros((0, C))
         return OnlineState(
-            exact=exact,
-            rows=RowTiles(rows.take(slice(0, 0))),
-            numbers=np.zeros(0, np.int64),
-            stamp=np.zeros(0, np.int64),
-            diagonal=np.zeros(0),
-            base=empty,
-            late=empty.copy(),
-            scale=np.ones(C),
-            mass=zeros,
-            square=zeros.copy(),
-            bias=np.array(bias, np.float64),
-            bias_sum=zeros.copy(),
+            exact=exact, rows=RowTiles(rows.take(slice(0, 0))), numbers=np.zeros(0, np.int64),
+            stamp=np.zeros(0, np.int64), diagonal=np.zeros(0), base=np.zeros((0, C)),
+            late=np.zeros((0, C)), scale=np.ones(C), mass=np.zeros(C), square=np.zeros(C),
+            bias=np.array(bias, np.float64), bias_sum=np.zeros(C),
             pace=np.array(pace, np.float64),
-        )
+        )  # fmt: skip
 
     def step(
         self, problem: contract.Problem, state: OnlineState, batch: contract.TrainBatch
@@ -251,11 +233,11 @@ class OnlineSolver(support.KernelSolver[OnlineState]):
             size = min(size, self.max_support)  # the rows that a group drops were there before
         visits = _Visits(self, problem, state)
         f = np.empty(y.shape)
-        with single_threaded_blas():
+        with threads.single_threaded_blas():
             for a in range(0, n, size):
                 part = slice(a, min(n, a + size))
-                known = None if numbers is None else numbers[part]
-                f[part] = visits.group(rows.take(part), y[part], weight[part], known)
+                own = None if numbers is None else numbers[part]
+                f[part] = visits.group(rows.take(part), y[part], weight[part], own)
         train_loss = float(weight @ problem.loss.value(y, f)) / float(weight.sum())
         t = float(state.rows_seen)
         if not np.isfinite(train_loss):
@@ -281,16 +263,14 @@ class _Visits:
     ) -> None:
         self.solver, self.problem, self.state = solver, problem, state
         C = problem.n_outputs
-        self.kept, self.blend = np.ones(C), np.zeros(C)
+        self.product, self.blend = np.ones(C), np.zeros(C)
         # the support before the step, and where in it each entry was
         self.first, self.weight_before = state.rows_seen, state.weight_sum
         self.rows, self.w, self.v = state.rows.copy(), state.current, state.average
         self.origin = np.arange(state.n_support)
         limit, S = solver.max_support, state.n_support
         if solver.drops_oldest and limit is not None and limit < S:  # it was larger before
-            kept = np.zeros(S, bool)
-            kept[np.argsort(state.stamp, kind="stable")[S - limit :]] = True
-            self._keep(kept)
+            self._keep_largest(state.stamp, limit)
 
     def group(
         self, rows: ExactRows, y: Float64Array, weight: Float64Array, numbers: IntArray | None
@@ -310,7 +290,7 @@ class _Visits:
         omega = {None: np.zeros(m), "uniform": np.ones(m), "linear": t}[solver._averaging]
         function = (
             state.base, state.late, state.stamp, state.scale, state.mass, state.square,
-            state.bias, state.bias_sum, self.kept, self.blend,
+            state.bias, state.bias_sum, self.product, self.blend,
         )  # fmt: skip
         f = np.empty_like(R)
         group = (K, R, f, y, weight, slot, eta, keep, omega, old, K_old)
@@ -325,11 +305,13 @@ class _Visits:
         self._keep(state.stamp >= 0, rows.take(new))
         if solver.max_support is not None and state.n_support > solver.max_support:
             power = state.diagonal * np.square(state.current).max(axis=1)
-            kept = np.zeros(state.n_support, bool)
-            # the sort is stable: of equal ones the newer stay
-            kept[np.argsort(power, kind="stable")[-solver.max_support :]] = True
-            self._keep(kept)
+            self._keep_largest(power, solver.max_support)
         return f
+
+    def _keep_largest(self, values: AnyArray, n: int) -> None:
+        stays = np.zeros(len(values), bool)
+        stays[np.argsort(values, kind="stable")[-n:]] = True  # the newer of equal ones stay
+        self._keep(stays)
 
     def _entries(self, rows: ExactRows, numbers: IntArray | None) -> tuple[IntArray, IntArray]:
         state, S = self.state, self.state.n_support
@@ -363,68 +345,57 @@ class _Visits:
                 here = np.flatnonzero(old // TILE == i)
                 K_old[:, here] = block[:, old[here] - i * TILE]
 
-        parallel_for(len(tiles) + 1, task)
+        threads.parallel_for(len(tiles) + 1, task)
         return K, partial.sum(axis=0), K_old
 
     def _extend(self, new: IntArray, numbers: IntArray | None, K: Float32Array) -> None:
-        state, C = self.state, self.state.base.shape[1]
-        none = np.full(len(new), -1, np.int64)
-        zeros = np.zeros((len(new), C))
-        more = {
-            "numbers": none if numbers is None else numbers[new],
-            "stamp": none,
-            "diagonal": K[new, new],
-            "base": zeros,
-            "late": zeros,
-        }
-        for name, values in more.items():
-            grown = np.concatenate([getattr(state, name), values])
-            setattr(state, name, grown.astype(getattr(state, name).dtype, copy=False))
-        self.origin = np.concatenate([self.origin, none])
+        state, m = self.state, len(new)
+        state.numbers = _grown(state.numbers, m, -1 if numbers is None else numbers[new])
+        state.stamp, self.origin = _grown(state.stamp, m, -1), _grown(self.origin, m, -1)
+        state.diagonal = _grown(state.diagonal, m, K[new, new])
+        state.base, state.late = _grown(state.base, m, 0.0), _grown(state.late, m, 0.0)
 
-    def _keep(self, kept: AnyArray, added: ExactRows | None = None) -> None:
+    def _keep(self, stays: AnyArray, added: ExactRows | None = None) -> None:
         state = self.state
         S = state.rows.n_rows
-        if not kept[:S].all():
-            state.rows = RowTiles(state.rows.take(np.flatnonzero(kept[:S])))
-        some = np.flatnonzero(kept[S:])
-        if added is not None and len(some):
-            state.rows.append(added.take(some))
-        if not kept.all():
-            self.origin = self.origin[kept]
-            for name in _PER_ROW:
-                setattr(state, name, getattr(state, name)[kept])
+        if not stays[:S].all():
+            state.rows = RowTiles(state.rows.take(np.flatnonzero(stays[:S])))
+        new = np.flatnonzero(stays[S:])
+        if added is not None and len(new):
+            state.rows.append(added.take(new))
+        if not stays.all():
+            self.origin = self.origin[stays]
+            for name in ("numbers", "stamp", "diagonal", "base", "late"):
+                setattr(state, name, getattr(state, name)[stays])
 
-    def finish(self) -> support.SupportUpdate:
+    def finish(self) -> AverageUpdate:
         state = self.state
-        keep, blend = np.zeros_like(self.kept), self.kept
+        keep, blend = np.zeros_like(self.product), self.product
         if state.weight_sum:
-            keep = np.full_like(self.kept, self.weight_before / state.weight_sum)
+            keep = np.full_like(self.product, self.weight_before / state.weight_sum)
             blend = self.blend / state.weight_sum
         # entries that moved, wherever they were, and those that went
         index = np.flatnonzero(state.stamp >= self.first)
         lost = np.ones(len(self.w), bool)
         lost[self.origin[self.origin >= 0]] = False
         gone, rows = np.flatnonzero(lost), [state.rows.take(index)]
-        origin = self.origin[index]
-        old = np.flatnonzero(origin >= 0)
-        before = np.zeros((2, len(index) + len(gone), len(self.kept)))
-        now = np.zeros_like(before)
-        now[0, : len(index)] = state.current[index]
-        now[1, : len(index)] = state.average[index]
-        for out, coef in zip(before, (self.w, self.v), strict=True):
-            out[old] = coef[origin[old]]
-            out[len(index) :] = coef[gone]
         if len(gone):
             rows.append(self.rows.take(gone))
-        return support.SupportUpdate(
-            among=join_rows(rows),
-            scale=self.kept,
-            moved=now[0] - self.kept * before[0],
-            keep=keep,
-            blend=blend,
-            drift=now[1] - keep * before[1] - blend * before[0],
-        )
+        origin = np.concatenate([self.origin[index], gone])
+        # an origin of -1 is the row of zeros
+        w0, v0 = (_grown(a, 1, 0.0)[origin] for a in (self.w, self.v))
+        w, v = (_grown(a[index], len(gone), 0.0) for a in (state.current, state.average))
+        return AverageUpdate(
+            among=join_rows(rows), scale=self.product, moved=w - self.product * w0,
+            keep=keep, blend=blend, drift=v - keep * v0 - blend * w0,
+        )  # fmt: skip
+
+
+def _grown(values: Any, m: int, added: Any) -> Any:
+    """Return values with m more rows."""
+    more = np.empty((m, *values.shape[1:]), values.dtype)
+    more[:] = added
+    return np.concatenate([values, more])
 
 
 @njit(nogil=True, cache=True)
@@ -458,7 +429,7 @@ def _sweep(
         base and late (S, C), with zeros for the entries that the group may add; stamp (S,), the
         number of the last row that moved an entry, negative outside of the support: not yet
         made (-1) and dropped (-2); then per output scale, mass, square (``|w|^2``, where there
-        is a radius), bias, bias_sum (``sum omega_t b_t``), kept (product of all factors) and
+        is a radius), bias, bias_sum (``sum omega_t b_t``), product (product of all factors) and
         blend (``sum omega_t`` times that product after step t).
     square_radius : float
         ``R^2``; infinite for no projection.
@@ -468,7 +439,7 @@ def _sweep(
         Entries before the group, and how many there may be.
     """
     K, R, f, y, weight, slot, eta, keep, omega, old, K_old = group
-    base, late, stamp, scale, mass, square, bias, bias_sum, kept, blend = function
+    base, late, stamp, scale, mass, square, bias, bias_sum, product, blend = function
     m, C = y.shape
     D = np.zeros((m, C))
     g, u, total_step = np.empty(C), np.empty(C), np.empty(C)
@@ -521,8 +492,8 @@ def _sweep(
                     square[c] = square_radius
             scale[c] = s
             mass[c] += omega[i] * s
-            kept[c] *= factor
-            blend[c] += omega[i] * kept[c]
+            product[c] *= factor
+            blend[c] += omega[i] * product[c]
             if learn_bias:
                 bias[c] += step
             bias_sum[c] += omega[i] * bias[c]

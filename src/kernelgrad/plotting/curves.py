@@ -9,12 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from kernelgrad.plotting.display import (
-    COLORS,
-    Display,
-    columns_of_one_length,
-    flat_column,
-)
+from kernelgrad.plotting.display import COLORS, Display, columns_of_one_length, flat_column
 from kernelgrad.validation import check_int, check_name
 
 _X_LABELS = {
@@ -24,9 +19,7 @@ _X_LABELS = {
     "rows_seen": "Rows seen",
     "n_random_features": "Random features",
 }
-# Marks the second y axis of a display, so that the next display on the same axes shares it.
-_SCORE_AXES = "kernelgrad score"
-_INCHES = 0.25  # of a bar
+_SCORE_AXES = "kernelgrad score"  # label of a right y axis, which later displays share
 
 
 def _score_axes(ax: Any) -> Any:
@@ -71,16 +64,11 @@ class LearningCurveDisplay(Display):
     """
 
     def __init__(
-        self,
-        *,
-        x: npt.ArrayLike,
-        train_loss: npt.ArrayLike | Sequence[float | None],
+        self, *, x: npt.ArrayLike, train_loss: npt.ArrayLike | Sequence[float | None],
         validation_score: npt.ArrayLike | Sequence[float | None] | None = None,
-        score_name: str | None = None,
-        x_name: str = "seconds",
-        name: str | None = None,
+        score_name: str | None = None, x_name: str = "seconds", name: str | None = None,
         rivals: Mapping[str, float] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.x_name = check_name(x_name, _X_LABELS, "x")
         if validation_score is None:
             validation_score = np.full(len(flat_column(x, x_name)), np.nan)
@@ -98,8 +86,6 @@ class LearningCurveDisplay(Display):
 
         Parameters
         ----------
-        estimator : object
-            A fitted kernelgrad estimator.
         x : str, default="seconds"
             `x_name` of the display.
         """
@@ -151,10 +137,13 @@ class LearningCurveDisplay(Display):
         self.lines_: list[Any] = []
         first = sum(len(a.get_lines()) for a in axes)
 
+        def color() -> str:
+            return COLORS[(first + len(self.lines_)) % len(COLORS)]
+
         def draw(on: Any, rows: npt.NDArray[np.bool_], y: Any, label: str, line: str) -> None:
-            color = COLORS[(first + len(self.lines_)) % len(COLORS)]
-            style = {"color": color, "marker": "o" if rows.sum() <= 30 else "", "markersize": 4}
-            self.lines_ += on.plot(self.x[rows], y[rows], line, label=label, **style)
+            style: Any = {"color": color(), "markersize": 4, "label": label}
+            style["marker"] = "o" if rows.sum() <= 30 else ""
+            self.lines_ += on.plot(self.x[rows], y[rows], line, **style)
 
         prefix = f"{self.name}: " if self.name else ""
         if has_loss.any():
@@ -167,17 +156,13 @@ class LearningCurveDisplay(Display):
                 label = f"{prefix}validation {score}"
                 draw(self.score_ax_, has_score, self.validation_score, label, "--")
             for rival, value in self.rivals.items():
-                color = COLORS[(first + len(self.lines_)) % len(COLORS)]
-                label = f"{rival}: {value:.4g}"
-                line = self.score_ax_.axhline(value, color=color, ls=":", label=label)
-                self.lines_.append(line)
+                style = {"color": color(), "ls": ":", "label": f"{rival}: {value:.4g}"}
+                self.lines_.append(self.score_ax_.axhline(value, **style))
                 self.score_ax_.autoscale_view()  # with a margin around them
             self.score_ax_.set_ylabel(f"Validation {score}")
-        lines = [line for a in axes for line in a.get_lines()]
-        lines = [line for line in lines if not str(line.get_label()).startswith("_")]
-        for a in axes:
-            if a.get_legend() is not None:
-                a.get_legend().remove()
+        lines = [line for a in axes for line in a.get_lines() if line.get_label()[:1] != "_"]
+        for legend in filter(None, (a.get_legend() for a in axes)):
+            legend.remove()
         # Between axes and title, where it hides no curve.
         anchor: Any = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "borderaxespad": 0}
         legend = axes[-1].legend(handles=lines, ncols=2, frameon=False, **anchor)
@@ -209,11 +194,9 @@ class FeatureImportancesDisplay(Display):
         self, *, importances: npt.ArrayLike, names: Sequence[str], max_features: int | None = 20
     ) -> None:
         self.importances = flat_column(importances, "importances")
-        n = self.importances.size
-        if len(names) != n:
-            raise ValueError(
-                f"names has {len(names)} entries for {n} columns; give one for each."
-            )
+        n, m = self.importances.size, len(names)
+        if m != n:
+            raise ValueError(f"names has {m} entries for {n} columns; give one for each.")
         if max_features is not None:
             check_int(max_features, "max_features", low=1)
         self.names, self.max_features = [str(name) for name in names], max_features
@@ -227,8 +210,8 @@ class FeatureImportancesDisplay(Display):
 
         Parameters
         ----------
-        estimator : object
-            A fitted kernelgrad estimator with ``feature_importances_``: shares of the squared
+        estimator : fitted estimator
+            An estimator of kernelgrad with ``feature_importances_``: shares of the squared
             weights of its metric, which sum to 1.
         names : sequence of str, default=None
             Names of all columns. None takes those of the table that was fitted, or else their
@@ -247,7 +230,7 @@ class FeatureImportancesDisplay(Display):
         n, label = len(shown), "Column"
         if n < self.importances.size:
             label = f"Column ({n} of {self.importances.size})"
-        title, size = "Importances of the columns", (6.4, max(2.4, 1.2 + _INCHES * n))
+        title, size = "Importances of the columns", (6.4, max(2.4, 1.2 + 0.25 * n))  # inches
         ax = self._open(ax, title, "Share of the squared weights", label, size)
         ax.grid(visible=False, axis="y")
         self.bars_ = ax.barh(range(n), self.importances[shown], color=COLORS[0])

@@ -27,24 +27,11 @@ def flat_column(values: npt.ArrayLike | Sequence[float | None], name: str) -> Fl
 
 def columns_of_one_length(**values: Any) -> list[Float64Array]:
     """Return float columns, or raise if they are not of one length."""
-    columns = [flat_column(value, name) for name, value in values.items()]
-    if len({column.size for column in columns}) > 1:
-        sizes = ", ".join(
-            f"{name} {column.size}" for name, column in zip(values, columns, strict=True)
-        )
+    columns = {name: flat_column(value, name) for name, value in values.items()}
+    if len({column.size for column in columns.values()}) > 1:
+        sizes = ", ".join(f"{name} {column.size}" for name, column in columns.items())
         raise ValueError(f"The columns must have one length; their entries are {sizes}.")
-    return columns
-
-
-def pyplot() -> Any:
-    """Return matplotlib.pyplot."""
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError:
-        raise ImportError(
-            "Plotting needs matplotlib; install it with `pip install kernelgrad[plot]`."
-        ) from None
-    return plt
+    return list(columns.values())
 
 
 _DRAWN_ON = """
@@ -55,10 +42,14 @@ figure_ : matplotlib Figure
 _SHARED = """
 Parameters
 ----------
+estimator : fitted estimator
+    An estimator of kernelgrad.
 ax : matplotlib Axes, default=None
     Where to plot; None makes a new figure.
 X : array-like of shape (n, d) or DataFrame
-    Rows that determine the range of what is shown and the medians of the other columns."""
+    Rows that determine the range of what is shown and the medians of the other columns.
+resolution : int
+    Number of points along an axis."""
 
 
 class Display:
@@ -90,13 +81,16 @@ class Display:
         self, ax: Any, title: str, x: str, y: str, size: tuple[float, float] | None = None
     ) -> Any:
         """Return labelled axes to draw on: the given ones, or those of a new figure."""
-        plt = pyplot()
+        try:
+            import matplotlib.pyplot as plt
+        except ImportError:
+            hint = "Plotting needs matplotlib; install it with `pip install kernelgrad[plot]`."
+            raise ImportError(hint) from None
         if ax is None:
             _, ax = plt.subplots(figsize=size, layout="constrained")
         if not ax.get_title():
             ax.set_title(title)
-        ax.set_xlabel(x)
-        ax.set_ylabel(y)
+        ax.set(xlabel=x, ylabel=y)
         ax.grid(visible=True, alpha=0.3)
         ax.set_axisbelow(True)
         self.ax_, self.figure_ = ax, ax.figure

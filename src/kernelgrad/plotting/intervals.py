@@ -9,15 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
+from kernelgrad.plotting import sections
 from kernelgrad.plotting.display import COLORS, Display, columns_of_one_length, curve_style
-from kernelgrad.plotting.sections import (
-    column_of,
-    find_feature,
-    last_step,
-    others,
-    rows_at,
-    span,
-)
 from kernelgrad.validation import check_int, check_real
 
 
@@ -70,14 +63,14 @@ class GaussianProcessIntervalDisplay(Display):
         include_noise : bool, default=True
             Whether the interval is for new observations, such as the points, or for the
             function without noise. For scikit-learn's estimators the kernel decides.
-        resolution : int, default=200
-            Number of points along the column.
         """
-        j, x_name = find_feature(X, feature)
-        column = column_of(X, j)
-        x = span(column, resolution)
-        mean, std = _with_std(estimator, rows_at(X, {j: x}), include_noise)
-        display = cls(x=x, mean=mean, std=std, level=level, x_name=x_name + others(X, 1))
+        j, x_name = sections.find_feature(X, feature)
+        column = sections.column_of(X, j)
+        x = sections.span(column, resolution)
+        mean, std = _with_std(estimator, sections.rows_at(X, {j: x}), include_noise)
+        display = cls(
+            x=x, mean=mean, std=std, level=level, x_name=x_name + sections.others(X, 1)
+        )
         return display.plot(ax=ax, points=None if y is None else (column, y))
 
     def plot(self, ax: Any = None, points: tuple[Any, Any] | None = None) -> Self:
@@ -97,9 +90,8 @@ class GaussianProcessIntervalDisplay(Display):
 
 
 def _with_std(estimator: Any, X: Any, include_noise: bool) -> tuple[Any, Any]:
-    """Return mean and standard deviation, with the noise if the estimator has this option."""
     options = {"return_std": True}
-    if "include_noise" in inspect.signature(last_step(estimator).predict).parameters:
+    if "include_noise" in inspect.signature(sections.last_step(estimator).predict).parameters:
         options["include_noise"] = include_noise
     mean, std = estimator.predict(X, **options)
     return mean, std
@@ -130,26 +122,17 @@ class IntervalCoverageDisplay(Display):
     """
 
     def __init__(
-        self,
-        *,
-        level: npt.ArrayLike,
-        share: npt.ArrayLike,
-        n_rows: int,
+        self, *, level: npt.ArrayLike, share: npt.ArrayLike, n_rows: int,
         name: str | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.level, self.share = columns_of_one_length(level=level, share=share)
         self.n_rows, self.name = check_int(n_rows, "n_rows", low=1), name
 
     @classmethod
     def from_estimator(
-        cls,
-        estimator: Any,
-        X: Any,
-        y: npt.ArrayLike,
-        *,
-        ax: Any = None,
+        cls, estimator: Any, X: Any, y: npt.ArrayLike, *, ax: Any = None,
         name: str | None = None,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """Predict rows that are not training rows, and plot.
 
         Parameters
@@ -180,12 +163,8 @@ class IntervalCoverageDisplay(Display):
     def plot(self, ax: Any = None) -> Self:
         """Draw the curve."""
         fresh = ax is None or not ax.get_lines()
-        title, x, y = (
-            "Coverage of the intervals",
-            "Level of the interval",
-            "Share of rows inside",
-        )
-        ax = self._open(ax, title, x, y)
+        title = "Coverage of the intervals"
+        ax = self._open(ax, title, "Level of the interval", "Share of rows inside")
         if fresh:
             at = np.linspace(0, 1, 101)
             error = 2 * np.sqrt(at * (1 - at) / self.n_rows)

@@ -19,7 +19,6 @@ def last_step(estimator: Any) -> Any:
 
 
 def find_feature(X: Any, feature: int | str) -> tuple[int, str]:
-    """Return number and name of a column."""
     names = [str(name) for name in getattr(X, "columns", [])]
     if isinstance(feature, str):
         return names.index(check_name(feature, names, "column")), feature
@@ -38,7 +37,6 @@ def _middle(values: Any) -> Any:
 
 
 def column_of(X: Any, feature: int) -> Float64Array:
-    """Return a column of numbers."""
     column = X[list(X.columns)[feature]] if hasattr(X, "columns") else np.asarray(X)[:, feature]
     return flat_column(column, "The column of an axis")
 

@@ -18,8 +18,7 @@ from kernelgrad.solvers import (
     Solver,
     WorkingSet,
 )
-from kernelgrad.solvers.direct import direct_bytes
-from kernelgrad.solvers.newton import newton_bytes
+from kernelgrad.solvers.exact import direct_bytes, newton_bytes
 from kernelgrad.solvers.registry import get_solver
 from kernelgrad.solvers.support import least_bytes
 from kernelgrad.validation import check_name

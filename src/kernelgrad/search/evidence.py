@@ -26,6 +26,7 @@ import scipy.sparse as sp
 from scipy.linalg import lapack
 
 from kernelgrad.callbacks import FOREVER, Deadline, TimeIsUp
+from kernelgrad.compute import linalg
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import parallel_for, single_threaded_blas
 from kernelgrad.functions.exact import ExactKernel
@@ -134,15 +135,7 @@ class Evidence:
     def _factor(self, K: Float64Array, log_ratio: float) -> tuple[Float64Array, float]:
         """Return the Cholesky factor of C, with zeros in the other triangle, and the ratio."""
         ratio = float(np.exp(log_ratio))
-        diagonal = K.diagonal() + ratio / self.weight
-        jitter = 0.0
-        while True:
-            C = np.array(K.T, order="F")  # its own transpose, copied as it lies
-            np.fill_diagonal(C, diagonal + jitter)
-            L, failed = lapack.dpotrf(C, lower=1, clean=1, overwrite_a=1)
-            if not failed:
-                return L, ratio
-            jitter = 10.0 * jitter or 1e-10 * float(np.abs(diagonal).max())
+        return linalg.damped_cholesky(K, ridge=ratio / self.weight)[0], ratio
 
 
 def _solved(L: Float64Array, y: Float64Array) -> Float64Array:

@@ -16,8 +16,9 @@ from kernelgrad.solvers.contract import StepInfo as StepInfo
 from kernelgrad.solvers.contract import Tracker as Tracker
 from kernelgrad.solvers.contract import TrainBatch as TrainBatch
 from kernelgrad.solvers.contract import check_capabilities as check_capabilities
-from kernelgrad.solvers.direct import DirectSolve as DirectSolve
 from kernelgrad.solvers.dsg import DSG as DSG
+from kernelgrad.solvers.exact import DirectSolve as DirectSolve
+from kernelgrad.solvers.exact import NewtonCG as NewtonCG
 from kernelgrad.solvers.loop import HISTORY_KEYS as HISTORY_KEYS
 from kernelgrad.solvers.loop import FitResult as FitResult
 from kernelgrad.solvers.loop import History as History
@@ -27,7 +28,6 @@ from kernelgrad.solvers.loop import check_history as check_history
 from kernelgrad.solvers.loop import new_history as new_history
 from kernelgrad.solvers.loop import restored_history as restored_history
 from kernelgrad.solvers.loop import run as run
-from kernelgrad.solvers.newton import NewtonCG as NewtonCG
 from kernelgrad.solvers.registry import LINEAR_SOLVERS as LINEAR_SOLVERS
 from kernelgrad.solvers.registry import SOLVERS as SOLVERS
 from kernelgrad.solvers.registry import get_linear_solver as get_linear_solver
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from kernelgrad.papers.s3gd.rivals import SCV as SCV
     from kernelgrad.papers.s3gd.rivals import SSGD as SSGD
     from kernelgrad.papers.sbp import StochasticBatchPerceptron as StochasticBatchPerceptron
-    from kernelgrad.papers.sbp.rivals import SIMBA as SIMBA
     from kernelgrad.papers.sbp.rivals import KernelPerceptron as KernelPerceptron
     from kernelgrad.papers.sbp.rivals import LinearPegasos as LinearPegasos
     from kernelgrad.papers.sbp.rivals import Pegasos as Pegasos

@@ -124,7 +124,7 @@ class PseudoSolver(RowsSolver[PseudoState]):
         sub = Subproblem(self, problem, state, batch)
         rows = sub.rows
         evaluations = rows.n_evaluations
-        before = self.functions(state)[0].copy()
+        before = self.coefficients(state).copy()
         if sub.rescale(problem.alpha) != 1.0:
             state.done[:] = False
         if state.iteration == 0:
@@ -134,11 +134,11 @@ class PseudoSolver(RowsSolver[PseudoState]):
         state.iteration += 1
         state.kernel_evaluations += rows.n_evaluations - evaluations
         loss, objective = sub.truth(problem.loss)
-        change = self.functions(state)[0] - before
+        change = self.coefficients(state) - before
         return self._info(
             state,
             loss,
-            SupportUpdate.without_average(rows.rows, change),
+            SupportUpdate.of(rows.rows, change),
             epoch=float(state.passes),
             objective=objective,
             converged=bool(state.done.all()),

@@ -9,9 +9,8 @@ from sklearn.base import clone
 from kernelgrad.registry import Registry, room
 from kernelgrad.solvers.block_descent.solver import CachedBlockDescent
 from kernelgrad.solvers.contract import Solver
-from kernelgrad.solvers.direct import DirectSolve
 from kernelgrad.solvers.dsg import DSG
-from kernelgrad.solvers.newton import NewtonCG
+from kernelgrad.solvers.exact import DirectSolve, NewtonCG
 from kernelgrad.solvers.soft_labels import SoftLabels
 from kernelgrad.solvers.working_set import WorkingSet
 from kernelgrad.validation import check_name
@@ -46,7 +45,6 @@ LINEAR_SOLVERS: Registry[Any] = Registry(
         "ssgd": "papers.s3gd.rivals:SSGD",
         "scv": "papers.s3gd.rivals:SCV",
         "pegasos": "papers.sbp.rivals:LinearPegasos",
-        "simba": "papers.sbp.rivals:SIMBA",
         "sbmd": "papers.dsg.rivals:SBMD",
     }
 )

@@ -226,7 +226,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         self._compose(state, number)
         state.iteration += 1
         state.rows_seen += batch.n_rows
-        update = SupportUpdate.without_average(memory.rows, state.coef, 0.0)
+        update = SupportUpdate.of(memory.rows, state.coef, 0.0)
         labelled = memory.rows.take(state.labelled)
         f = state.exact.products(labelled, update.rows, update.moved)
         w = weight[state.labelled]
@@ -309,7 +309,8 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
                     f"The equations of solver {self.name!r} overflow (C times the kernel is "
                     f"{size:g}); lower C, or scale the kernel."
                 )
-            factors.append(linalg.factor_damped(H, _DAMPING * (size if size > 0 else 1.0)))
+            damping = _DAMPING * (size if size > 0 else 1.0)
+            factors.append((linalg.damped_cholesky(H, damping, in_place=True)[0], True))
         return factors
 
     def _round(

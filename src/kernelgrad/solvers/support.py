@@ -33,35 +33,25 @@ MERGE_ROWS = 8192  # duplicates are merged where there are no more rows than thi
 
 @dataclass(frozen=True)
 class SupportUpdate:
-    """The changes of the functions w (current) and v (average) on all rows in one step.
+    """A step ``f <- scale f + sum_i k(x_i, .) moved_i``, over rows number `index` of `among`.
 
-    ``w <- scale w + sum_i k(x_i, .) moved_i`` and
-    ``v <- keep v + blend w_before + sum_i k(x_i, .) drift_i`` over the rows x_i of ``rows``;
-    scale, keep and blend are (C,), moved and drift (m, C). Those rows are number ``index`` of
-    ``among``, or all of it: few who get an update need a copy of them.
+    ``moved`` is (m, C). Few who get an update need a copy of its rows.
     """
 
     among: ExactRows
-    scale: Float64Array
     moved: Float64Array
-    keep: Float64Array
-    blend: Float64Array
-    drift: Float64Array
-    index: IntArray | None = None
+    scale: float
+    index: IntArray
 
     @property
     def rows(self) -> ExactRows:
-        return self.among if self.index is None else self.among.take(self.index)
+        return self.among.take(self.index)
 
     @classmethod
-    def without_average(
-        cls, rows: ExactRows, change: Float64Array, scale: float = 1.0
-    ) -> SupportUpdate:
-        """Return the update of a solver whose result is w; `change` is (n, C) over `rows`."""
+    def of(cls, rows: ExactRows, change: Float64Array, scale: float = 1.0) -> SupportUpdate:
+        """Return the update of coefficients by `change`, (n, C) over `rows`."""
         index = np.flatnonzero(change.any(axis=1))
-        scales = np.full(change.shape[1], scale)
-        some = change[index]
-        return cls(rows, scales, some, np.zeros_like(scales), scales, some, index)
+        return cls(rows, change[index], scale, index)
 
 
 @dataclass(kw_only=True)
@@ -171,29 +161,30 @@ R = TypeVar("R", bound=RowsState)
 class KernelSolver(Solver[K], Generic[K]):
     """Base class of the solvers whose function is a sum over rows."""
 
-    def functions(self, state: K) -> tuple[Float64Array, Float64Array]:
-        """Return the coefficients of the current function and of the result, (S, C) each."""
-        coef: Float64Array = cast("Any", state).coef
-        return coef, coef
+    tracker: ClassVar[Callable[..., Tracker]]
 
-    def output(self, state: K) -> tuple[Float64Array, Float64Array]:
-        """Return (scale, intercept): the result is ``scale * average + intercept``."""
+    def coefficients(self, state: K) -> Float64Array:
+        """Return the coefficients of the result, (S, C)."""
+        coef: Float64Array = cast("Any", state).coef
+        return coef
+
+    def intercept(self, state: K) -> Float64Array:
+        """Return the constants of the result, (C,)."""
         intercept: Float64Array = cast("Any", state).intercept
-        return np.ones(len(intercept)), intercept
+        return intercept
 
     def expansion(self, state: K) -> SupportExpansion:
-        scale, intercept = self.output(state)
-        coef = self.functions(state)[1] * scale
+        coef, intercept = self.coefficients(state), self.intercept(state)
         return SupportExpansion(state.exact, state.prepared, coef, intercept)
 
     def count_support(self, state: K) -> int:
-        return int(np.count_nonzero(self.functions(state)[1].any(axis=1)))
+        return int(np.count_nonzero(self.coefficients(state).any(axis=1)))
 
     def _info(
         self,
         state: K,
         train_loss: float,
-        update: SupportUpdate,
+        update: Any,
         step_size: float = 1.0,
         **own: Any,
     ) -> StepInfo:
@@ -209,7 +200,7 @@ class KernelSolver(Solver[K], Generic[K]):
         )
 
     def track(self, state: K, X: Matrix) -> Tracker:
-        return SupportTracker(self, state, state.exact.prepare(X))
+        return self.tracker(self, state, state.exact.prepare(X))
 
 
 class RowsSolver(KernelSolver[R], Generic[R]):
@@ -286,39 +277,48 @@ class RowsSolver(KernelSolver[R], Generic[R]):
 class SupportTracker(Tracker):
     """Responses of fixed rows: a step costs the kernel rows that it moved."""
 
-    kept = ("_both",)
+    kept = ("_both",)  # responses, in a list; files of 0.2.0 hold them twice
 
-    def __init__(self, solver: Any, state: Any, rows: ExactRows) -> None:
+    def __init__(self, solver: KernelSolver[Any], state: Any, rows: ExactRows) -> None:
         self._solver, self._state, self._rows = solver, state, rows
         self.ahead = state.rows is None  # a restored one has no rows before its next step
-        # of the current function and of the result
         self._both = self._predict()
 
+    def functions(self) -> list[Float64Array]:
+        """Return the coefficients of each function that is followed, (S, C)."""
+        return [self._solver.coefficients(self._state)]
+
     def _predict(self) -> list[Float64Array]:
-        state, found = self._state, []
-        for coef in self._solver.functions(state):
+        state, responses = self._state, []
+        for coef in self.functions():
             used = np.flatnonzero(coef.any(axis=1))
-            found.append(np.zeros((self._rows.n_rows, coef.shape[1])))
+            responses.append(np.zeros((self._rows.n_rows, coef.shape[1])))
             if len(used) and not self.ahead:
-                some = state.prepared.take(used)
-                found[-1] += state.exact.products(self._rows, some, coef[used])
-        return found
+                rows = state.prepared.take(used)
+                responses[-1] += state.exact.products(self._rows, rows, coef[used])
+        return responses
 
     def advance(self, info: StepInfo) -> None:
         if self.ahead:
             self.ahead = False
             self._both = self._predict()
-            return
-        u: SupportUpdate = info.update
-        (w, v), C = self._both, len(u.scale)
-        parts = np.concatenate([u.moved, u.drift], axis=1)
-        more = self._state.exact.products(self._rows, u.rows, parts)
-        self._both = [u.scale * w + more[:, :C], u.keep * v + u.blend * w + more[:, C:]]
+        else:
+            self._both = self._moved(info.update)
+
+    def _moved(self, update: Any) -> list[Float64Array]:
+        more = self._state.exact.products(self._rows, update.rows, update.moved)
+        return [update.scale * self._both[0] + more]
 
     def raw_prediction(self) -> FloatArray:
-        scale, intercept = self._solver.output(self._state)
-        f: FloatArray = scale * self._both[1] + intercept
-        return f
+        return np.asarray(self._both[-1] + self._solver.intercept(self._state))
+
+    def restore(self, record: Record) -> None:
+        if len(self._both) == 1 and "_both.1" in record:
+            record.array("_both.1", *self._both[0].shape)
+        super().restore(record)
+
+
+KernelSolver.tracker = SupportTracker
 
 
 def matrix_bytes(n_rows: int, n_outputs: int, row_bytes: float, dtype: Any) -> float:

@@ -9,8 +9,8 @@ import numpy as np
 from scipy.linalg.blas import dtrsv
 
 from kernelgrad.callbacks import Deadline
+from kernelgrad.compute import linalg
 from kernelgrad.compute.caching import njit
-from kernelgrad.compute.linalg import factor_damped
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import KernelRows
@@ -150,7 +150,7 @@ def _newton(
     largest = np.where(side < 0.0, 0.0, high[index])
     H = K[np.ix_(index, index)].astype(np.float64)
     damping = _ROUNDING * float(np.finfo(K.dtype).eps) * float(H.diagonal().max())
-    L = np.asfortranarray(factor_damped(H, damping)[0])
+    L = linalg.damped_cholesky(H, damping, in_place=True)[0]
     way = dtrsv(L, r[index] + epsilon * side, lower=1)
     open_, fixed = np.ones(len(x), bool), np.zeros((0, len(x)))  # rows are orthonormal
     more = np.ones(len(x))
@@ -463,7 +463,7 @@ class WorkingSet(RowsSolver[WorkingSetState]):
         return self._info(
             state,
             loss,
-            SupportUpdate.without_average(rows.rows, state.coef - factor * before, factor),
+            SupportUpdate.of(rows.rows, state.coef - factor * before, factor),
             epoch=float(state.iteration),
             objective=objective,
             duality_gap=max(gap, 0.0),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from kernelgrad.features.base import FeatureMap
-from kernelgrad.kernels import tiles
+from kernelgrad.kernels import profiles
 from kernelgrad.kernels.base import TiledKernel, row_sums
 from kernelgrad.params import choice, parameters
 from kernelgrad.special_kernels.features import sketches
@@ -28,37 +28,25 @@ class AdditiveKernel(TiledKernel):
         How the F features of a block cover the d coordinates.
 
         ``"coordinates"``: feature i of a block depends on coordinate ``i mod d`` only, with
-        amplitude ``sqrt(x_j / m_j)`` if m_j features of the block depend on coordinate j.
-        There is no noise between coordinates, and ``k(x, x)`` is exact. If ``F < d``, a block
-        covers F consecutive coordinates from a random one on, with amplitude
-        ``sqrt(x_j d / F)``.
+        amplitude ``sqrt(x_j / m_j)`` if m_j features of the block depend on coordinate j, so
+        ``k(x, x)`` is exact. If ``F < d``, a block covers F consecutive coordinates from a
+        random one on, with amplitude ``sqrt(x_j d / F)``.
 
-        ``"hashed"``: a count sketch of all coordinates. Each coordinate is added to one random
-        feature of the block, with a random sign and its own frequency.
+        ``"hashed"``: a count sketch. Each coordinate is added to one random feature of the
+        block, with a random sign and its own frequency.
 
-        ``"signs"``: every feature depends on all coordinates,
-        ``sum_j s_j sqrt(x_j) [cos, sin](w_j ln x_j) / sqrt(F)`` with Rademacher signs and one
-        frequency per feature and coordinate.
+        ``"signs"``: every feature is ``sum_j s_j sqrt(x_j) [cos, sin](w_j ln x_j) / sqrt(F)``
+        with Rademacher signs and one frequency per feature and coordinate.
 
-        ``"auto"``: ``"coordinates"`` if ``F >= d``, where its variance is the least, else
-        ``"hashed"``.
+        ``"auto"``: ``"coordinates"`` if ``F >= d``, where it is the fastest and has the least
+        variance (for chi-square, F = 512 and rows uniform on the simplex a third of that of
+        the others), else ``"hashed"``: a block by coordinates misses most non-zeros of sparse
+        rows, and signs have about the variance of hashing for 50 times the work.
 
     Notes
     -----
-    Every block of features is an unbiased estimate of the kernel in all forms. With
-    ``"hashed"`` and ``"signs"`` each single feature, times ``sqrt(F)``, is unbiased too, which
-    products of kernels need.
-
-    A block takes the following time per row: about 0.8 ns for each of F pairs of cosine and
-    sine with ``"coordinates"``, 5 ns for each non-zero with ``"hashed"``, and 0.5 ns for each
-    of F times the number of non-zeros with ``"signs"``. The measured relative standard
-    deviation of one block with F = 512 is, for chi-square and rows uniform on the simplex,
-    0.02 to 0.03 with ``"coordinates"`` against 0.06 to 0.11 with the others; for rows with 100
-    words of 20,000 it is 2.6 against 0.12.
-
-    Up to ``d = F``, ``"coordinates"`` is therefore best in every respect. Beyond that it has a
-    large variance for rows with few non-zeros, because a block misses most of them; hashing
-    has about the variance of signs for at most 1/50 of the work.
+    Every block is an unbiased estimate of the kernel. With ``"hashed"`` and ``"signs"`` each
+    single feature, times ``sqrt(F)``, is unbiased too, which products of kernels need.
     """
 
     is_of_histograms: ClassVar[bool] = True
@@ -97,7 +85,7 @@ class Chi2(AdditiveKernel):
 
     name: ClassVar[str] = "chi2"
     law: ClassVar[int] = sketches.SECH
-    form_code: ClassVar[int] = tiles.CHI2
+    form_code: ClassVar[int] = profiles.CHI2
 
 
 class Intersection(AdditiveKernel):
@@ -114,7 +102,7 @@ class Intersection(AdditiveKernel):
 
     name: ClassVar[str] = "intersection"
     law: ClassVar[int] = sketches.HALF_CAUCHY
-    form_code: ClassVar[int] = tiles.LEAST
+    form_code: ClassVar[int] = profiles.LEAST
 
 
 class JensenShannon(AdditiveKernel):
@@ -134,4 +122,4 @@ class JensenShannon(AdditiveKernel):
 
     name: ClassVar[str] = "jensen_shannon"
     law: ClassVar[int] = sketches.JENSEN_SHANNON
-    form_code: ClassVar[int] = tiles.SHANNON
+    form_code: ClassVar[int] = profiles.SHANNON

@@ -15,16 +15,15 @@ from kernelgrad.compute.threads import over_tiles, single_threaded_blas
 from kernelgrad.features import fused as projections
 from kernelgrad.features.base import FeatureMap, float64_rows
 from kernelgrad.features.projections import ProjectionMap
-from kernelgrad.kernels import tiles
+from kernelgrad.kernels import profiles
 from kernelgrad.kernels.base import ExactRows, TiledKernel, exact_values
-from kernelgrad.kernels.profiles import arc_values
 from kernelgrad.kernels.projection import ProjectionKernel
 from kernelgrad.params import integer, parameters, real
 from kernelgrad.types import Float64Array, Matrix
 
-_TILE_BYTES = 2**22  # buffer of one task
-# Below this 1 - |cos| the angle is computed from the difference of the rows: acos turns a
-# rounding error eps into eps / sin(theta), up to 1e-8 at equal rows. It stays below 1e-13.
+_TILE_BYTES = 2**22  # bytes of the buffer of one task
+# Value of 1 - |cos| below which the angle is computed from the difference of the rows: acos
+# turns a rounding error eps into eps / sin(theta), up to 1e-8 at equal rows, which stays 1e-13.
 _NEAR = 1e-5
 _KINDS = (projections.STEP, projections.RAMP, projections.RAMP2)
 
@@ -99,7 +98,7 @@ class ArcCosine(TiledKernel, ProjectionKernel):
         def task(a: int, z: int) -> None:
             r = slice(a, z)
             theta = _angles(U[r], V)
-            J = arc_values(self.order, np.sin(theta), np.cos(theta), np.pi - theta)
+            J = profiles.arc_values(self.order, np.sin(theta), np.cos(theta), np.pi - theta)
             K[r] = size_x[r, None] * size_z * (J / np.pi)
 
         with single_threaded_blas():
@@ -117,7 +116,7 @@ class ArcCosine(TiledKernel, ProjectionKernel):
         return ExactRows(values, self._sizes(float64_rows(self.embed(X))) ** 2)
 
     def finish(self) -> dict[str, int]:
-        return {"finish": (tiles.ARC0, tiles.ARC1, tiles.ARC2)[self.order]}
+        return {"finish": (profiles.ARC0, profiles.ARC1, profiles.ARC2)[self.order]}
 
     def needs_wide(self, X: Matrix) -> bool:
         """Return whether the order is 0, whose values are linear in the angle.

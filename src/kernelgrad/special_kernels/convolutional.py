@@ -17,7 +17,7 @@ from sklearn.utils.extmath import row_norms
 
 from kernelgrad.compute import rng
 from kernelgrad.compute.linalg import dense
-from kernelgrad.kernels import tiles
+from kernelgrad.kernels import profiles, tiles
 from kernelgrad.kernels.base import ExactRows, TiledKernel, median_distance
 from kernelgrad.params import boolean, integer, number_or_rule, parameters, real
 from kernelgrad.special_kernels.features.convolutional import ConvolutionMap, PatchGrid
@@ -25,10 +25,10 @@ from kernelgrad.types import AnyArray, Float64Array, Matrix
 from kernelgrad.validation import DataError, check_int
 
 TAG_PATCH = 14
-MEDIAN_PATCHES = 2000
-_FAR_SQUARED = 100.0  # from this gamma |patch|^2 on, distances in float32 suffer cancellation
+MEDIAN_PATCHES = 2000  # random patches whose median distance is the bandwidth
+_FAR_SQUARED = 100.0  # gamma |patch|^2 from which distances in float32 suffer cancellation
 _SIDE = 1024  # patches on each side of a tile of exact values
-_CHUNK = 64  # images made dense at once while patches are drawn
+_CHUNK = 64  # images that become dense at once while patches are drawn
 
 
 @parameters
@@ -215,14 +215,16 @@ class ConvolutionKernel(TiledKernel):
         side = max(1, _SIDE // int(np.diff(grid.starts).max()))
         K = np.empty((A.n_rows, B.n_rows), A.values.dtype)
         for b in range(0, B.n_rows, side):
-            some, cells = B.values[b : b + side], range(grid.n_cells)
-            right = [self._scaled_patches(some, grid, c) for c in cells]
+            images = B.values[b : b + side]
+            right = [self._scaled_patches(images, grid, c) for c in range(grid.n_cells)]
             for a in range(0, A.n_rows, side):
                 left = A.values[a : a + side]
                 total = 0.0
                 for cell, (Q, norms_q, v) in enumerate(right):
                     P, norms_p, u = self._scaled_patches(left, grid, cell)
-                    E = tiles.block(P, Q, tiles.DOT, tiles.GAUSS, left=norms_p, right=norms_q)
+                    E = tiles.block(
+                        P, Q, profiles.DOT, profiles.GAUSS, left=norms_p, right=norms_q
+                    )
                     total = total + tiles.pool(E, u, v) / u.shape[1] ** 2
                 K[a : a + side, b : b + side] = total / grid.n_cells
         return K.astype(dtype, copy=False)

@@ -16,7 +16,7 @@ from scipy.special import gammaln
 from sklearn.utils.extmath import row_norms
 
 from kernelgrad.features.base import FeatureMap, float64_rows
-from kernelgrad.kernels import tiles
+from kernelgrad.kernels import profiles, tiles
 from kernelgrad.kernels.base import ExactRows, TiledKernel
 from kernelgrad.params import anything, integer, number_or_rule, parameters, real
 from kernelgrad.special_kernels.features.dot_product import RandomMaclaurin, TensorSketch
@@ -112,7 +112,7 @@ class Polynomial(InnerProductKernel):
 
     def finish(self) -> dict[str, Any]:
         coef = (float(self.coef0),)
-        return {"finish": tiles.POWER, "coef": coef, "degree": int(self.degree)}
+        return {"finish": profiles.POWER, "coef": coef, "degree": int(self.degree)}
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
         law = self.gamma_value, int(self.degree), float(self.coef0)
@@ -218,8 +218,8 @@ class DotProduct(InnerProductKernel):
 
     def finish(self) -> dict[str, Any]:
         if isinstance(self.series, str):
-            return {"finish": tiles.EXP if self.series == "exponential" else tiles.POLE}
-        return {"finish": tiles.SERIES, "coef": self.series}
+            return {"finish": profiles.EXP if self.series == "exponential" else profiles.POLE}
+        return {"finish": profiles.SERIES, "coef": self.series}
 
     def degrees(self, u: Float64Array) -> tuple[IntArray, Float64Array]:
         """Return degrees N for uniform variates u in (0, 1), and ``a_N / P[N]``."""

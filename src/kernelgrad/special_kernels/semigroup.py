@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from kernelgrad.compute import rng
 from kernelgrad.features import fused as projections
 from kernelgrad.features.base import float64_rows
-from kernelgrad.kernels import tiles
+from kernelgrad.kernels import profiles
 from kernelgrad.kernels.base import TiledKernel, row_sums
 from kernelgrad.kernels.projection import ProjectionKernel
 from kernelgrad.params import number_or_rule, parameters
@@ -106,8 +106,8 @@ class ExponentialSemigroup(SemigroupKernel):
 
     name: ClassVar[str] = "exponential_semigroup"
     parameter: ClassVar[str] = "beta"
-    form_code: ClassVar[int] = tiles.ROOTS
-    finish_code: ClassVar[int] = tiles.EXP_MINUS
+    form_code: ClassVar[int] = profiles.ROOTS
+    finish_code: ClassVar[int] = profiles.EXP_MINUS
 
     beta: float | str = number_or_rule(
         ("median",), default="median", low=SMALLEST, high=LARGEST, kw_only=False
@@ -145,8 +145,8 @@ class ReciprocalSemigroup(SemigroupKernel):
 
     name: ClassVar[str] = "reciprocal_semigroup"
     parameter: ClassVar[str] = "lam"
-    form_code: ClassVar[int] = tiles.SUMS
-    finish_code: ClassVar[int] = tiles.INVERSE
+    form_code: ClassVar[int] = profiles.SUMS
+    finish_code: ClassVar[int] = profiles.INVERSE
 
     lam: float | str = number_or_rule(
         ("median",), default="median", low=SMALLEST, high=LARGEST, kw_only=False

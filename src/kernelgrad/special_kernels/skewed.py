@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from kernelgrad.compute import rng
 from kernelgrad.features.base import float64_rows
-from kernelgrad.kernels import tiles
+from kernelgrad.kernels import profiles
 from kernelgrad.kernels.base import TiledKernel, check_least
 from kernelgrad.kernels.projection import ProjectionKernel, form_of_cosines
 from kernelgrad.kernels.stationary import Form
@@ -66,8 +66,8 @@ class SkewedChi2(SkewedKernel):
     """
 
     name: ClassVar[str] = "skewed_chi2"
-    form_code: ClassVar[int] = tiles.COSH
-    finish_code: ClassVar[int] = tiles.INVERSE
+    form_code: ClassVar[int] = profiles.COSH
+    finish_code: ClassVar[int] = profiles.INVERSE
 
     def weight_law(self) -> tuple[int, float]:
         return rng.SECH, 1.0
@@ -98,8 +98,8 @@ class SkewedIntersection(SkewedKernel):
     """
 
     name: ClassVar[str] = "skewed_intersection"
-    form_code: ClassVar[int] = tiles.ABSOLUTE
-    finish_code: ClassVar[int] = tiles.EXP_MINUS
+    form_code: ClassVar[int] = profiles.ABSOLUTE
+    finish_code: ClassVar[int] = profiles.EXP_MINUS
 
     def weight_law(self) -> tuple[int, float]:
         return rng.CAUCHY, 0.5

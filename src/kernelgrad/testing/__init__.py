@@ -1,10 +1,13 @@
 """Checks for third-party parts: pass your object; a violation raises AssertionError."""
 
-from kernelgrad.testing.estimator import check_checkpoints, check_estimator_contract
+from kernelgrad.testing.estimator import (
+    check_checkpoints,
+    check_estimator_contract,
+    check_relations,
+)
 from kernelgrad.testing.kernel import KernelReport, check_kernel
 from kernelgrad.testing.loss import check_loss, check_unlabelled_loss
 from kernelgrad.testing.parameters import check_parameters
-from kernelgrad.testing.relations import check_relations
 from kernelgrad.testing.solver import check_linear_solver, check_solver
 
 __all__ = [

@@ -1,10 +1,12 @@
-"""Shared by all contracts: the AssertionError, and the contract of parameters."""
+"""What all contracts share, and the contract of parameters."""
 
 from __future__ import annotations
 
 import dataclasses
 import pickle
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from sklearn.base import clone
@@ -18,6 +20,17 @@ def require(condition: object, subject: object, message: str) -> None:
     """Raise AssertionError naming `subject` unless `condition` holds."""
     if not condition:
         raise AssertionError(f"{subject!r}: {message}")
+
+
+@contextmanager
+def without_warnings(subject: object) -> Iterator[None]:
+    """Raise AssertionError naming `subject` for a warning inside."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            yield
+        except Warning as warning:
+            raise AssertionError(f"{subject!r}: warns: {warning}") from warning
 
 
 def pickled(part: T, subject: object) -> T:
@@ -49,15 +62,15 @@ def check_parameters(part: Any, validate: Callable[[Any], object] | None = None)
         part,
         f"clone gives {twin!r}; __init__ must store each argument under its own name.",
     )
-    known = part.get_params(deep=False)
+    names = part.get_params(deep=False)
     for name, value in outside_values(part) if dataclasses.is_dataclass(part) else ():
-        if name not in known:  # of a base class whose parameters it does not have
+        if name not in names:  # the part hides a parameter of its base class
             continue
         wrong: Any = clone(part).set_params(**{name: value})
         try:
             wrong.check() if validate is None else validate(wrong)
         except (ValueError, TypeError) as error:
-            told = name in str(error) and repr(value) in str(error)
-            require(told, part, f"the refusal of {name}={value!r} says only: {error}")
+            clear = name in str(error) and repr(value) in str(error)
+            require(clear, part, f"the refusal of {name}={value!r} says only: {error}")
         else:
             raise AssertionError(f"{part!r}: {name}={value!r} is accepted.")

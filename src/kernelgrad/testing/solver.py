@@ -16,13 +16,12 @@ from kernelgrad.testing.warmup import small_fits
 from kernelgrad.validation import CapabilityError
 
 _ROWS, _COLUMNS, _STEPS = 150, 3, 10
-_TRACKER_ERROR = 1e-4  # of 1 + max |f|: float32 responses after some steps
+_TRACKER_ERROR = 1e-4  # error of float32 responses after some steps, relative to 1 + max |f|
 Start: TypeAlias = tuple[Problem, TrainBatch]
 
 
 @contextmanager
 def _starts(solver: Solver[Any]) -> Iterator[list[Start]]:
-    """Record the problem and first batch of each call of `init`."""
     cls, seen = type(solver), list[Start]()
     init = cls.init
 
@@ -83,11 +82,8 @@ def _check(solver: Solver[Any], random_state: int, *, linear: bool) -> None:
             except ValueError as error:  # a CapabilityError is one
                 require(not starts, solver, f"refuses only after init: {error}")
                 named = solver.name in str(error) or "loss" in str(error)
-                require(
-                    isinstance(error, CapabilityError) or named,
-                    solver,
-                    f"the refusal of loss {estimator.loss!r} names neither: {error}",
-                )
+                message = f"the refusal of loss {estimator.loss!r} names neither: {error}"
+                require(isinstance(error, CapabilityError) or named, solver, message)
                 continue
         taken += 1
         finite = np.isfinite(model.expansion_.raw_prediction(X)).all()
@@ -98,13 +94,13 @@ def _check(solver: Solver[Any], random_state: int, *, linear: bool) -> None:
 
 
 def _check_steps(solver: Solver[Any], problem: Problem, batch: TrainBatch) -> None:
-    told = f"with loss {problem.loss.name!r}"
+    case = f"with loss {problem.loss.name!r}"
     first, tracker, losses = _steps(solver, problem, batch)
     state, _, again = _steps(solver, problem, batch)
-    same = losses == again
-    require(same, solver, f"two equal runs differ {told}: hidden state or randomness.")
+    message = f"two equal runs differ {case}: hidden state or randomness."
+    require(losses == again, solver, message)
     finite = np.isfinite(losses).all()
-    require(finite, solver, f"a training loss is not finite {told}: {losses}")
+    require(finite, solver, f"a training loss is not finite {case}: {losses}")
     f = solver.expansion(state).raw_prediction(batch.X)
     constant = np.tile(problem.loss.intercept(batch.y, batch.sample_weight), (len(f), 1))
     before, after = (
@@ -112,9 +108,9 @@ def _check_steps(solver: Solver[Any], problem: Problem, batch: TrainBatch) -> No
         for g in (constant, f)
     )
     fell = after < before or before == 0.0
-    require(fell, solver, f"the training loss did not fall {told}: {before:g} to {after:g}.")
+    require(fell, solver, f"the training loss did not fall {case}: {before:g} to {after:g}.")
     close = np.abs(tracker.raw_prediction() - f).max() <= _TRACKER_ERROR * (1 + np.abs(f).max())
-    require(close, solver, f"the tracker drifts from the expansion {told}.")
+    require(close, solver, f"the tracker drifts from the expansion {case}.")
     values, arrays = solver.state_arrays(state)  # these may be views
     arrays = {name: array.copy() for name, array in arrays.items()}
     twins = {
@@ -129,11 +125,10 @@ def _check_steps(solver: Solver[Any], problem: Problem, batch: TrainBatch) -> No
     expected = solver.expansion(first).raw_prediction(batch.X)
     for what, twin in twins.items():
         solver.step(problem, twin, batch)
-        found = solver.expansion(twin).raw_prediction(batch.X)
-        same = np.array_equal(found, expected)
-        require(same, solver, f"{what} state continues differently {told}.")
+        same = np.array_equal(solver.expansion(twin).raw_prediction(batch.X), expected)
+        require(same, solver, f"{what} state continues differently {case}.")
     same = np.array_equal(solver.expansion(state).raw_prediction(batch.X), f)
-    require(same, solver, f"steps of a copy change the original {told}.")
+    require(same, solver, f"steps of a copy change the original {case}.")
 
 
 def _steps(

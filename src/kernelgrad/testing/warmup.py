@@ -29,9 +29,8 @@ from kernelgrad.types import AnyArray, Float64Array, Matrix
 from kernelgrad.validation import check_name
 
 METHODS = ("predict", "decision_function", "predict_proba", "score_samples", "transform")
-# up to 2,048 rows a block holds all rows
-_FEW, _MANY, _COLUMNS = 200, 2500, 6
-# block descent, which defaults take where the kernel matrix does not fit; nothing to search
+_FEW, _MANY, _COLUMNS = 200, 2500, 6  # up to 2,048 rows a block holds all rows
+# options of block descent, which defaults take for large kernel matrices; nothing to search
 _BLOCKS: dict[str, Any] = {"max_iter": 3, "memory_limit": 8e6, "gamma": 0.5, "alpha": 1e-6}
 
 
@@ -96,16 +95,16 @@ def _cases(names: Iterable[str]) -> Iterator[Case]:
         if name == "auto":
             fits += default_fits(few)
             fits += default_fits(signal, (KernelClassifier, KernelRegressor), **_BLOCKS)
-        for family, known in ((False, SOLVERS), (True, LINEAR_SOLVERS)):
-            if name in known:
-                fits += small_fits(name, few, linear=family)
+        for linear, solvers in ((False, SOLVERS), (True, LINEAR_SOLVERS)):
+            if name in solvers:
+                fits += small_fits(name, few, linear=linear)
         if name in KERNELS:  # exact values, and random features
             for solver in ("auto", "dsg"):
                 fits.append((KernelRegressor(kernel=name, solver=solver, max_iter=3), few))
         for estimator, y in fits:
             what = f"{type(estimator).__name__}({name})"
-            linear = not hasattr(estimator, "kernel")  # on rows in their own precision
-            for dtype in (np.float64, np.float32) if linear else (np.float64,):
+            own_precision = not hasattr(estimator, "kernel")
+            for dtype in (np.float64, np.float32) if own_precision else (np.float64,):
                 rows = X[: len(y)].astype(dtype)
                 yield what, estimator, rows, y
                 yield what, estimator, sp.csr_matrix(rows), y
@@ -138,12 +137,12 @@ def warmup(names: Iterable[str] | None = None, *, progress: bool = False) -> War
     ValueError
         Unknown name.
     """
-    known = dict.fromkeys(("auto", *SOLVERS, *LINEAR_SOLVERS, *KERNELS))
-    what = "solver or kernel"
-    wanted = known if names is None else [check_name(name, known, what) for name in names]
+    wanted: Iterable[str] = dict.fromkeys(("auto", *SOLVERS, *LINEAR_SOLVERS, *KERNELS))
+    if names is not None:
+        wanted = [check_name(name, wanted, "solver or kernel") for name in names]
     loops, start = compiled_loops(), time.perf_counter()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of fits that end early
+        warnings.simplefilter("ignore")  # fits end early
         bar = tqdm(list(_cases(wanted)), "Compiling", disable=not progress, dynamic_ncols=True)
         for what, estimator, X, y in bar:
             bar.set_postfix_str(what)

@@ -44,8 +44,7 @@ class UDSG(DSG):
     def _choose_block(
         self, problem: Problem, state: DSGState, proposal: Proposal
     ) -> tuple[int, float]:
-        place = state.iteration % (self.new_blocks + self.reused_blocks)
-        if place < self.new_blocks:  # Algorithm 3: a new feature
+        turn = state.iteration % (self.new_blocks + self.reused_blocks)
+        if turn < self.new_blocks:  # Algorithm 3: a new feature
             return state.iterates.x.n_blocks, 1.0
-        # or a uniformly drawn old one
-        return uniform_block(problem, state), 1.0
+        return uniform_block(problem, state), 1.0  # or a uniformly drawn old one

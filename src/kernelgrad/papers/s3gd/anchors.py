@@ -16,15 +16,8 @@ from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad.validation import CapabilityError
 
 _TAG = 0x616E63
-_SAMPLE = 20  # rows for each centre
-_LEAST_SAMPLE = 1000
-_LLOYD = 10
-_TILE = 4096
-_NOTHING = 1e-150
-_POINTS = 5  # arrays of (m, d) that live at once
-_FLOOR = 1e-4  # of the bandwidth, Equation (14)
-_BINS = 16  # of targets, where derivatives do not split into response and target
-_PRODUCT_BYTES = 2 * 2**30
+_TILE = 4096  # rows of a task
+_BINS = 16  # bins of targets, if derivatives do not split into response and target
 _SPLIT = (scalar.SQUARED, scalar.LOGISTIC, scalar.MULTINOMIAL)
 
 
@@ -44,31 +37,25 @@ def find_centres(data: PreparedRows, n_clusters: int, seed: int) -> Float64Array
     Twenty rows for each centre, and at least 1,000: more rows cost more than they give
     (measured). The sample is drawn in proportion to the weights.
     """
-    X = data.batch.X
-    rng = draws(seed, _TAG, 0)
-    size = min(data.n, max(_SAMPLE * n_clusters, _LEAST_SAMPLE))
-    if size < data.n:
-        sample = np.unique(weighted_draws(data.cumulative, size, rng))
-    else:
-        sample = np.flatnonzero(data.share > 0)
-    some = X[sample].astype(np.float64, copy=False)
     from sklearn.cluster import KMeans  # slow to import, rarely needed
 
-    k = min(n_clusters, len(sample))
+    rng, size = draws(seed, _TAG, 0), max(20 * n_clusters, 1000)
+    if size < data.n:
+        index = np.unique(weighted_draws(data.cumulative, size, rng))
+    else:
+        index = np.flatnonzero(data.share > 0)
+    sample = data.batch.X[index].astype(np.float64, copy=False)
+    k = min(n_clusters, len(index))
     if k == 1:
-        return np.asarray(some.mean(axis=0)).reshape(1, -1)
-    state = int(rng.integers(2**31 - 1))
-    means = KMeans(k, n_init=1, max_iter=_LLOYD, random_state=state, algorithm="lloyd")
+        return np.asarray(sample.mean(axis=0)).reshape(1, -1)
+    means = KMeans(k, n_init=1, max_iter=10, random_state=int(rng.integers(2**31 - 1)))
     # rows that repeat make fewer clusters than asked for: no fault of the caller
-    shadow = np.asarray(some @ rng.standard_normal(X.shape[1])).ravel()
+    shadow = np.asarray(sample @ rng.standard_normal(data.d)).ravel()
     distinct = np.unique(shadow, return_index=True)[1]
     if len(distinct) < k:
-        centres = dense(some[distinct], np.float64)
-    else:
-        # sums of several threads would differ in the last bits
-        with threadpool_limits(1, user_api="openmp"):
-            centres = np.asarray(means.fit(some).cluster_centers_)
-    return centres
+        return dense(sample[distinct], np.float64)
+    with threadpool_limits(1, user_api="openmp"):  # sums of threads differ in the last bits
+        return np.asarray(means.fit(sample).cluster_centers_)
 
 
 def nearest_points(X: Matrix, points: Float64Array, k: int) -> tuple[IntArray, Float64Array]:
@@ -122,8 +109,8 @@ def build_graph(
     points = dense(X[anchors], np.float64)
     near, distance = nearest_points(X, points, n_neighbors)  # step 7
     # step 8, Equation (14)
-    width = np.maximum(distance[:, :1], _FLOOR * float(np.median(distance)))
-    width = np.where(width > _NOTHING, width, 1.0)  # all anchors of a row are the row itself
+    width = np.maximum(distance[:, :1], 1e-4 * float(np.median(distance)))
+    width = np.where(width > 1e-150, width, 1.0)  # else all anchors of a row are the row itself
     # the nearest has the largest weight, so that none can vanish altogether
     gamma = np.exp((distance[:, :1] ** 2 - distance**2) / width**2)
     gamma /= gamma.sum(axis=1, keepdims=True)
@@ -142,17 +129,10 @@ def build_graph(
             product_bias[v, e] = np.asarray(M.sum(axis=0)).ravel()
     shares = spread * data.share[:, None]
     return AnchorGraph(
-        anchors=anchors,
-        near=near,
-        gamma=gamma,
-        code=code,
-        targets=targets,
-        product=product,
-        product_bias=product_bias,
-        offset=data.native(data.gradient(shares)),
-        offset_bias=shares.sum(axis=0),
-        spread=spread,
-    )
+        anchors=anchors, near=near, gamma=gamma, code=code, targets=targets, product=product,
+        product_bias=product_bias, offset=data.native(data.gradient(shares)),
+        offset_bias=shares.sum(axis=0), spread=spread,
+    )  # fmt: skip
 
 
 def _snap(X: Matrix, live: AnyArray, centres: Float64Array) -> IntArray:
@@ -199,13 +179,9 @@ def _targets(data: PreparedRows) -> tuple[AnyArray, Float64Array, Float64Array]:
 def check_points(
     problem: LinearProblem, n_points: int, n_columns: int, solver: str, more: int = 0
 ) -> None:
-    """Raise CapabilityError where points of all columns would need too much memory."""
-    needed = 8.0 * (_POINTS + more) * n_points * n_columns
-    limit = (
-        _PRODUCT_BYTES
-        if problem.resources.memory_limit is None
-        else problem.resources.memory_limit
-    )
+    needed = 8.0 * (5 + more) * n_points * n_columns  # five arrays of (m, d) live at once
+    limit = problem.resources.memory_limit
+    limit = 2 * 2**30 if limit is None else limit
     if needed > limit:
         raise CapabilityError(
             f"solver {solver!r} needs {needed:.3g} bytes for {n_points} clusters of "

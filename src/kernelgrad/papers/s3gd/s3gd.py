@@ -15,16 +15,12 @@ from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, transient
 from kernelgrad.types import Float64Array
 from kernelgrad.validation import check_real
 
-_INNER = 20  # steps between renewals of references from anchors (Mu et al., Section 4.3)
-
-
-# exact gradients below this relative decrease of the objective in a pass
-_STALLED = 1e-2
+_INNER = 20  # steps between renewals of references from anchors (Section 4.3)
 
 
 @dataclass(kw_only=True)
 class S3GDState(LinearState):
-    alpha: float = -1.0  # of the last step: with another one anchors have their turn again
+    alpha: float = -1.0  # penalty of the last step: with another one anchors come again
     switched: int = -1  # iteration after which gradients are exact; -1 before
     objective: float = math.inf  # after the last pass
     # kept from fit to fit on the same rows, so that a path of penalties builds it once
@@ -75,7 +71,7 @@ class S3GD(StochasticSolver[S3GDState]):
     References
     ----------
     Mu, Liu and Fan (2015), "Stochastic Gradient Made Stable: A Manifold Propagation Approach
-    for Large-Scale Optimization", Algorithms 1 and 2.
+    for Large-Scale Optimization", Algorithms 1 and 2, Equations 8, 13-14, 19, 22 and 46.
     """
 
     name: ClassVar[str] = "s3gd"
@@ -119,15 +115,6 @@ class S3GD(StochasticSolver[S3GDState]):
         **parameters
             Others of the solver. Those that are not given are the paper's ``m = 100``,
             ``p = 10`` and ``k_in = 20``; it does not tell k, which is 10.
-
-        Returns
-        -------
-        dict
-            `solver`, `penalty`, `alpha`, `fit_intercept`, `tol`; if balanced `class_weight`.
-
-        References
-        ----------
-        Mu, Liu and Fan (2015), Algorithms 1 and 2, Equations 8, 13-14, 19, 22 and 46.
         """
         check_real(eta, "eta", low=0, low_open=True)
         check_real(lam, "lam", low=0)
@@ -135,8 +122,8 @@ class S3GD(StochasticSolver[S3GDState]):
         fixed = {"inner_steps": _INNER, "step_size": scale * eta, "switch": False}
         solver = cls(**(fixed | parameters))
         solver.check()
-        given: dict[str, Any] = {"class_weight": "balanced"} if balanced else {}
-        return given | {
+        weights: dict[str, Any] = {"class_weight": "balanced"} if balanced else {}
+        return weights | {
             "solver": solver,
             "penalty": "l2",
             "alpha": 2.0 * lam / scale,
@@ -172,7 +159,7 @@ class S3GD(StochasticSolver[S3GDState]):
         info = super().step(problem, state, batch)
         if info.objective is not None and state.switched < 0:
             last, now = state.objective, info.objective
-            if self.switch and math.isfinite(last) and not now < last - _STALLED * abs(last):
+            if self.switch and math.isfinite(last) and not now < last - 1e-2 * abs(last):
                 state.switched = state.iteration
             state.objective = now
         return info

@@ -30,9 +30,7 @@ from kernelgrad.types import Float64Array, IntArray
 from kernelgrad.validation import DataError, check_real
 
 SAMPLE = 512  # rows of a first guess; at most so many are simply taken all
-
-# what _meet can find missing from the windows it is given
-_LOWER, _HIGHER_A, _HIGHER_B = 1, 2, 4
+_LOWER, _HIGHER_A, _HIGHER_B = 1, 2, 4  # bits: rows that the windows of _meet lack
 
 
 class TwoClassLevel(NamedTuple):
@@ -56,11 +54,11 @@ def _fault(c: Any, weight: Any) -> int:
         return 1
     if weight is None:
         return 0
-    some = 0
+    positive = 0
     for i in range(c.size):
         bad += not 0.0 <= weight[i] < np.inf
-        some += weight[i] > 0.0
-    return 2 if bad else (0 if some else 3)
+        positive += weight[i] > 0.0
+    return 2 if bad else (0 if positive else 3)
 
 
 def _check(c: Float64Array, weight: Float64Array | None, rows: str) -> None:
@@ -192,26 +190,21 @@ class _Window(NamedTuple):
     whole: bool  # no row lies above
 
 
-def _order(values: Float64Array) -> IntArray:
-    """Sort stably: rows of one response enter by their place, on every machine."""
-    return np.argsort(values, kind="stable")
-
-
 @njit(nogil=True, cache=True)
 def _between(c: Any, weight: Any, low: float, high: float) -> tuple[Any, bool]:
     rows = np.empty(c.size, np.intp)
     count, above = 0, 0
     for i in range(c.size):
-        some = weight is None or weight[i] > 0.0
+        counts = weight is None or weight[i] > 0.0
         rows[count] = i
-        count += some and low <= c[i] <= high
-        above += some and c[i] > high
+        count += counts and low <= c[i] <= high
+        above += counts and c[i] > high
     return rows[:count].copy(), above == 0
 
 
 def _window(c: Float64Array, weight: Float64Array | None, low: float, high: float) -> _Window:
     rows, whole = _between(c, weight, low, high)
-    rows = rows[_order(c[rows])]
+    rows = rows[np.argsort(c[rows], kind="stable")]  # equal responses keep their order
     weights = np.ones(rows.size) if weight is None else weight[rows]
     total, mass, _ = _below(c, weight, low)
     return _Window(low, mass, total, rows, c[rows], weights, whole)
@@ -277,8 +270,7 @@ def _bracket(few: _Window, step: int, below: int) -> tuple[float, float]:
     if step == 1:
         return -math.inf, math.inf
     slack = 4 + math.ceil(3 * math.sqrt(below))
-    low, high = below - slack, below + slack
-    values = few.values
+    low, high, values = below - slack, below + slack, few.values
     return (
         float(values[low]) if low > 0 else -math.inf,
         float(values[high]) if high < values.size else math.inf,
@@ -301,8 +293,8 @@ def _guess(
     A, B = samples
     if not A.rows.size or not B.rows.size:  # only rows of weight 0 were drawn
         return everything, everything
-    found = _meet(volume, A, B)
-    return _bracket(A, steps[0], found[3]), _bracket(B, steps[1], found[7])
+    meeting = _meet(volume, A, B)
+    return _bracket(A, steps[0], meeting[3]), _bracket(B, steps[1], meeting[7])
 
 
 def _widen(c: Float64Array, high: float) -> float:

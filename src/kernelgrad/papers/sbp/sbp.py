@@ -11,21 +11,17 @@ from kernelgrad.compute.caching import njit
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.kernels import Gaussian
+from kernelgrad.papers.averages import AveragedSolver, AverageUpdate
 from kernelgrad.papers.sbp import minimax
 from kernelgrad.params import choice, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized
-from kernelgrad.solvers.support import RowsSolver, RowsState, SupportUpdate
+from kernelgrad.solvers.support import RowsSolver, RowsState
 from kernelgrad.types import Float32Array, Float64Array, IntArray
 
 _TAG = 0x736270
 _TILE = 8192  # columns of a task
-_MANY_ROWS = 2**14  # from here on longer products pay for fewer updates
-_LEAST_SCALE = 1e-3  # of the lazy factor before coefficients take it in
 _LEAST_NU = 1e-12
 _NU_RATIO = 1.25  # largest ratio of alphas followed at once
-_ROUNDING = 1e-6  # of a squared gradient, relative to the largest k(x, x)
-_NU_GROWTH = 1.1  # nu follows alpha again after a tenth more iterations
-_FLAT = 1e-300  # of a response, whose inverse overflows
 _Chances = list[tuple[IntArray, Float64Array]]  # rows of a class and their probabilities
 
 
@@ -41,18 +37,17 @@ class SBPState(RowsState):
     mean_responses: Float64Array = sized("C", "n")
     square_norm: Float64Array = sized("C", least=0.0)  # |w|^2
     power: Float64Array = sized("C", least=0.0)  # sum of squared gradient norms so far
-    weight_sum: float = 0.0  # of the average
+    weight_sum: float = 0.0  # total weight of the iterates in the average
     nu: Float64Array = sized("C", finite=False, least=0.0)  # nan until it is known
-    scale: Float64Array = sized("C")  # of the result
-    bias: Float64Array = sized("C")  # of the average, in its units
-    # share of weight below the level, averaged as the iterates
-    covered: Float64Array = sized("C")
+    scale: Float64Array = sized("C")  # the result is the average times this
+    bias: Float64Array = sized("C")  # best bias of the average, in its units
+    covered: Float64Array = sized("C")  # share of weight below the level, averaged alike
     updates: int = 0
     nu_due: int = 1
 
 
 @parameters
-class StochasticBatchPerceptron(RowsSolver[SBPState]):
+class StochasticBatchPerceptron(AveragedSolver[SBPState], RowsSolver[SBPState]):
     r"""Stochastic Batch Perceptron: an exact kernel SVM from its slack-constrained form.
 
     .. math:: \max_{\|w\| \le 1} \max_{\xi \ge 0,\ \sum_i w_i \xi_i \le \nu \sum_i w_i}
@@ -162,7 +157,7 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
         size = 32 if problem.fit_intercept else 8
         if problem.n_outputs > 1:  # every class uses the rows of all
             size = 4 if problem.fit_intercept else 2
-        if problem.fit_intercept and n >= _MANY_ROWS:
+        if problem.fit_intercept and n >= 2**14:  # longer products pay for fewer updates
             size *= 2
         return min(size, n)
 
@@ -189,9 +184,9 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
         """Return the coefficients of w and of the average."""
         return state.coef, state.average
 
-    def output(self, state: SBPState) -> tuple[Float64Array, Float64Array]:
-        """Return the scale that gives a margin of 1, and the bias."""
-        return state.scale, state.intercept
+    def scale(self, state: SBPState) -> Float64Array:
+        """Return the factor that gives a margin of 1."""
+        return state.scale
 
 
 class _Round:
@@ -217,13 +212,12 @@ class _Round:
         # w = scale * base;  weight_sum * average = mass * base - late
         self.base, self.late = state.coef, -state.weight_sum * state.average
         self.scale, self.mass = np.ones(C), np.zeros(C)
-        # of the round as a whole, for trackers
+        # factors of the round as a whole, for trackers
         self.start = state.coef.copy(), state.average.copy(), state.weight_sum
-        self.kept, self.blended = np.ones(C), np.zeros(C)
+        self.shrunk, self.blended = np.ones(C), np.zeros(C)
         self.touched = np.zeros(state.coef.shape[0], bool)
 
     def update(self, m: int) -> None:
-        """Sample, step, project and average once."""
         state = self.state
         state.updates += 1
         rng = draws(self.problem.seed, _TAG, state.updates)
@@ -237,7 +231,7 @@ class _Round:
         square = np.einsum("ic,ij,jc->c", gradient, K, gradient)
         state.power += np.maximum(square, 0.0)
         # a gradient of nothing but rounding takes no step
-        floor = _ROUNDING * max(float(K.diagonal().max()), 1e-300)
+        floor = 1e-6 * max(float(K.diagonal().max()), 1e-300)
         eta = np.where(state.power > floor, 1.0 / np.sqrt(np.maximum(state.power, floor)), 0.0)
         along = np.einsum("ic,ci->c", beta, state.responses[:, index])
         # r^2 <- r^2 + 2 eta c_i + eta^2 K_ii; beyond 1 everything is divided by r
@@ -261,12 +255,13 @@ class _Round:
         self.touched[index] = True
         # the responses: c <- shrink (c + eta y_i y K_i), and their average
         self._advance(self.rows.product(slots, gradient), eta, shrink, share)
-        self.kept = self.kept * shrink
-        self.blended += share * (self.kept - self.blended)
-        if float(self.scale.min()) < _LEAST_SCALE:
+        self.shrunk = self.shrunk * shrink
+        self.blended += share * (self.shrunk - self.blended)
+        if float(self.scale.min()) < 1e-3:
             self._settle()
         if self.solver.nu is None and state.updates >= state.nu_due:
-            state.nu_due = max(state.updates + 1, int(_NU_GROWTH * state.updates))
+            # a tenth more updates
+            state.nu_due = max(state.updates + 1, int(1.1 * state.updates))
             self._follow_alpha()
 
     def _advance(
@@ -279,13 +274,12 @@ class _Round:
 
         def task(i: int) -> None:
             k, columns = i // tiles, slice(i % tiles * _TILE, (i % tiles + 1) * _TILE)
-            some = (a[k, columns] for a in arrays)
-            _advance_tile(*some, float(eta[k]), float(shrink[k]), share)
+            tile = (a[k, columns] for a in arrays)
+            _advance_tile(*tile, float(eta[k]), float(shrink[k]), share)
 
         parallel_for(C * tiles, task)
 
     def _settle(self) -> None:
-        """Bring coefficients up to date."""
         state = self.state
         late = self.mass * self.base - self.late
         state.average = late / state.weight_sum if state.weight_sum else late
@@ -301,11 +295,11 @@ class _Round:
         self, c: int, values: Float64Array, volume: float
     ) -> tuple[float, float, _Chances]:
         if self._has_bias(c):
-            found = minimax.two_class_level(
+            two = minimax.two_class_level(
                 values, self.positive[c], self.negative[c], volume, self.weight
             )
-            parts = [(found.positive, found.p_positive), (found.negative, found.p_negative)]
-            return found.level, found.bias, parts
+            parts = [(two.positive, two.p_positive), (two.negative, two.p_negative)]
+            return two.level, two.bias, parts
         level = minimax.slack_level(values, volume, self.weight, start=self.levels[c])
         self.levels[c] = level
         index = minimax.rows_below(values, level)
@@ -327,21 +321,18 @@ class _Round:
 
         parallel_for(C, level)
         for parts in chances:
-            if len(parts) == 1:
-                sizes = [m]
-            else:
+            sizes = [m]
+            if len(parts) == 2:  # an odd row goes to either class
                 sizes = [m - m // 2, m // 2] if rng.random() < 0.5 else [m // 2, m - m // 2]
             for (index, p), size in zip(parts, sizes, strict=True):
                 pooled.append(_draw(rng, index, p, size))
         return np.concatenate(pooled), chances
 
     def _share(self, parts: _Chances) -> float:
-        """Return the share of the weight that is below the level."""
         # a row wholly below has its own weight over theirs as its probability, one that is
         # partly below less
-        n = self.state.coef.shape[0]
         each = [np.max(p if self.weight is None else p / self.weight[i]) for i, p in parts]
-        return float(min(1.0, 1.0 / (max(each) * n)))
+        return float(min(1.0, 1.0 / (max(each) * len(self.p))))
 
     def _weights(
         self, index: IntArray, count: IntArray, chances: list[_Chances]
@@ -414,7 +405,7 @@ class _Round:
         slack = float(p @ np.maximum(0.0, margin - s * heights))
         return max(slack / (s * float(np.sqrt(square))), _LEAST_NU)
 
-    def finish(self) -> SupportUpdate:
+    def finish(self) -> AverageUpdate:
         state, solver = self.state, self.solver
         self._settle()
         n = len(self.p)
@@ -433,18 +424,13 @@ class _Round:
         state.intercept = state.scale * state.bias
         index = np.flatnonzero(self.touched)
         w0, v0, weight0 = self.start
-        keep = np.full(len(state.bias), weight0 / state.weight_sum)
-        if solver.average is None:
-            keep = np.zeros(len(state.bias))
-        return SupportUpdate(
-            among=state.prepared,
-            index=index,
-            scale=self.kept,
-            moved=state.coef[index] - self.kept * w0[index],
-            keep=keep,
-            blend=self.blended,
+        share = 0.0 if solver.average is None else weight0 / state.weight_sum
+        keep = np.full(len(state.bias), share)
+        return AverageUpdate(
+            among=state.prepared, index=index, scale=self.shrunk,
+            moved=state.coef[index] - self.shrunk * w0[index], keep=keep, blend=self.blended,
             drift=state.average[index] - keep * v0[index] - self.blended * w0[index],
-        )
+        )  # fmt: skip
 
 
 def best_scale(c: Float64Array, p: Float64Array, penalty: float, margin: float = 1.0) -> float:
@@ -452,7 +438,7 @@ def best_scale(c: Float64Array, p: Float64Array, penalty: float, margin: float =
 
     The slope rises by ``p_i c_i`` where s passes ``margin / c_i``, and is linear in between.
     """
-    c = np.where(np.abs(c) < _FLAT, 0.0, c)  # no kink of theirs is a number
+    c = np.where(np.abs(c) < 1e-300, 0.0, c)  # no kink of theirs is a number
     positive = c > 0
     order = np.argsort(-c[positive], kind="stable")
     kinks = margin / c[positive][order]

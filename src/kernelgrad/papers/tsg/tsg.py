@@ -18,10 +18,6 @@ from kernelgrad.solvers.schedules import check_ramp, iterations, ramp_share, slo
 from kernelgrad.types import Float64Array
 from kernelgrad.validation import CapabilityError, check_real
 
-BATCH = 256
-_STREAM_BLOCK = 128  # frequencies where the number of rows is not known
-_STEP = 8.0  # gamma C of the first iteration
-
 
 @parameters
 class TSG(DSG):
@@ -76,7 +72,7 @@ class TSG(DSG):
     marks: ClassVar[bool] = True
     name: ClassVar[str] = "tsg"
 
-    batch_size: int = integer(default=BATCH, low=1)
+    batch_size: int = integer(default=256, low=1)
     step_size: float | str = real(
         default="auto", low=0, low_open=True, words=("auto", "theorem")
     )
@@ -90,7 +86,7 @@ class TSG(DSG):
     def paper(  # type: ignore[override]  # by the symbols of another paper
         cls, *, C: float, sigma: float, eta: float, n_labelled: int = 200, **solver: Any
     ) -> dict[str, Any]:
-        """Return the parameters of an estimator that make it the paper's Algorithm 1.
+        """Return the parameters of a semi-supervised classifier that make it Algorithm 1.
 
         Plain constant steps, phase features, hinge and symmetric hinge, the unlabelled loss
         from the first step, no constant, the last iterate. One pass (Section 6.1) is a
@@ -112,15 +108,6 @@ class TSG(DSG):
             Of the solver: ``block_size`` is the paper's m, by default ``ceil(sqrt(n))``,
             `batch_size` 256, and ``step_size="theorem"`` with `theta` the step of Theorems 1
             and 2 in place of ``1 / eta``.
-
-        Returns
-        -------
-        dict
-            For :class:`~kernelgrad.SemiSupervisedKernelClassifier`.
-
-        References
-        ----------
-        Geng et al. (2019), Algorithm 1, Sections 3.1 and 6.1.
         """
         for name, value in (("C", C), ("sigma", sigma), ("n_labelled", n_labelled)):
             check_real(value, name, low=0, low_open=True)
@@ -160,7 +147,7 @@ class TSG(DSG):
         if self.preconditioned:
             return super()._first_step(problem, batch, stream, L)
         diagonal = stream.kernel.diag(stream.scaling.apply(batch.X))
-        step = 2.0 * _STEP / max(float(diagonal.mean()), 1e-30)
+        step = 2.0 * 8.0 / max(float(diagonal.mean()), 1e-30)
         labelled = semi_supervised(problem, self.name).labelled
         if slope_grows(labelled):
             largest = labelled.smoothness  # second derivative
@@ -195,7 +182,7 @@ class TSG(DSG):
         if self.block_size != "auto":
             return int(self.block_size)
         n = problem.n_rows
-        return _STREAM_BLOCK if n is None else int(np.ceil(np.sqrt(n)))
+        return 128 if n is None else int(np.ceil(np.sqrt(n)))
 
     def _loss(self, problem: Problem, t: int) -> Loss:
         loss = semi_supervised(problem, self.name)
@@ -206,8 +193,8 @@ class TSG(DSG):
 
     def _shares(self, batch: TrainBatch) -> Float64Array:
         # step 7 of Algorithm 1: C times the mean labelled slope, C* times the unlabelled one
-        known = batch.y.any(axis=1)
+        labelled = batch.y.any(axis=1)
         p = np.array(batch.sample_weight, np.float64)
-        for kind in (known, ~known):
+        for kind in (labelled, ~labelled):
             p[kind] *= 0.5 / max(float(p[kind].sum()), 1e-300)
         return p

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -26,33 +26,29 @@ _PARTS = 64  # partial sums of a product over all rows
 
 
 class BlockMatrix:
-    """The n x M values of a block for all rows, kept in `buffer` or recomputed when needed.
+    """The n x M values of a block for all rows, stored in `buffer` or recomputed when needed.
 
-    Tiles are the same either way, so what is kept changes no bit. `tile` returns the values of
-    up to `height` rows, (t, M) float32, in one thread, in its second argument if that is not
-    None. The buffer has at least n M entries.
+    Tiles are the same either way, so storing them changes no bit. The buffer has at least n M
+    entries.
     """
 
-    def __init__(
-        self, n: int, width: int, tile: Callable[..., Float32Array],
-        buffer: Float32Array | None, height: int,
-    ) -> None:  # fmt: skip
-        self.n, self.width, self._tile, self._height = n, width, tile, height
-        self._kept = None if buffer is None else buffer[: n * width].reshape(n, width)
+    def __init__(self, block: Block, rows: Any, buffer: Float32Array | None) -> None:
+        self._block, self._rows, self.n, M = block, rows, n_rows(rows), block.width
+        self._stored = None if buffer is None else buffer[: self.n * M].reshape(self.n, M)
         self._filled = False
         self.n_tiles_made = 0
 
-    def _values(self, rows: slice) -> Float32Array:
-        if self._kept is None:
-            return self._tile(rows, None)
+    def _values(self, part: slice) -> Float32Array:
+        if self._stored is None:
+            return self._block.tile(take_rows(self._rows, part))
         if not self._filled:
-            self._tile(rows, self._kept[rows])
-        return self._kept[rows]
+            self._block.tile(take_rows(self._rows, part), self._stored[part])
+        return self._stored[part]
 
     def product(self, R: Float32Array) -> Float64Array:
         """Return ``R K`` for R (C, n), shape (C, M), summed in float64 over tiles in order."""
         chunk = TILE * max(1, -(-self.n // (_PARTS * TILE)))
-        parts = np.zeros((-(-self.n // chunk), len(R), self.width))
+        parts = np.zeros((-(-self.n // chunk), len(R), self._block.width))
 
         def task(i: int) -> None:
             for rows in self._tiles(i * chunk, (i + 1) * chunk):
@@ -60,8 +56,7 @@ class BlockMatrix:
 
         parallel_for(len(parts), task)
         self._passed()
-        total: Float64Array = parts.sum(axis=0)
-        return total
+        return np.asarray(parts.sum(axis=0))
 
     def responses(self, V: Float32Array, out: Float32Array) -> None:
         """Write ``V K^T`` for V (C, M) to `out` (C, n)."""
@@ -75,11 +70,11 @@ class BlockMatrix:
 
     def _tiles(self, start: int, stop: int) -> Iterator[slice]:
         """Yield the slices of rows whose values are made, and used, at once."""
-        stop, height = min(stop, self.n), self._height
+        stop, height = min(stop, self.n), self._block.height
         return (slice(a, min(stop, a + height)) for a in range(start, stop, height))
 
     def _passed(self) -> None:
-        if self._kept is None or not self._filled:
+        if self._stored is None or not self._filled:
             self.n_tiles_made += 1
         self._filled = True
 
@@ -91,9 +86,9 @@ class Block(ABC):
     width: int  # M
     height = TILE  # rows whose values are made at once
     index: IntArray | None = None  # numbers of the rows that are centres, (M,)
-    at = slice(None)  # of features, their places among all coefficients
-    gram: Float32Array | None = None  # inner products of the coordinates; None: the identity
-    rounding: float = EPSILON  # of values of the size that they have on their own row
+    at = slice(None)  # places of features among all coefficients
+    gram: Float32Array | None = None  # inner products of the coordinates; None is the identity
+    rounding: float = EPSILON  # rounding error of values of a centre on its own row
 
     @property
     @abstractmethod
@@ -141,13 +136,7 @@ class Block(ABC):
         if self.on_device is not None:
             values: BlockValues = self.there(rows)
             return values
-        return BlockMatrix(
-            n_rows(rows),
-            self.width,
-            lambda part, out: self.tile(take_rows(rows, part), out),
-            buffer,
-            self.height,
-        )
+        return BlockMatrix(self, rows, buffer)
 
 
 class SupportBlock(Block):
@@ -167,7 +156,6 @@ class SupportBlock(Block):
 
     @cached_property
     def gram(self) -> Float32Array:  # type: ignore[override]
-        """``k(Z, Z)``."""
         return self.sample(self.centres)
 
     @cached_property
@@ -177,33 +165,30 @@ class SupportBlock(Block):
         Distances in float32 lose more than the values themselves do.
         """
         at = np.linspace(0, self.width - 1, min(self.width, _PROBES)).astype(int)
-        some = self.centres.take(at)
-        least = EPSILON * float(self.exact.kernel.exact_diag(some).max())
+        rows = self.centres.take(at)
+        least = EPSILON * float(self.exact.kernel.exact_diag(rows).max())
         if self.exact.precise or self.exact.kernel.name == "precomputed":
             return least
-        wide = self.exact.values(some, some, wide=True)
-        return max(least, float(np.abs(self.exact.values(some, some) - wide).max()))
+        wide = self.exact.values(rows, rows, wide=True)
+        return max(least, float(np.abs(self.exact.values(rows, rows) - wide).max()))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "gram"}
 
     @property
     def on_device(self) -> Any:
-        """The source of kernel values on a device; None on the CPU."""
         return self.exact.on_device
 
     def there(self, rows: ExactRows) -> Any:
         return self.on_device.matrix(rows, self.centres)
 
     def tile(self, rows: ExactRows, out: Float32Array | None = None) -> Float32Array:
-        if out is None:
-            out = np.empty((rows.n_rows, self.width), np.float32)
+        out = np.empty((rows.n_rows, self.width), np.float32) if out is None else out
         return self.exact.values(rows, self.centres, out=out, compiled=self._compiled)
 
     def products(
         self, rows: ExactRows, coef: Float64Array, *, wide: bool = False
     ) -> Float64Array:
-        """Return ``sum_i k(x, x_i) coef_i``."""
         coef = np.ascontiguousarray(coef.T)
         how = {"wide": wide, "compiled": self._compiled}
         return self.exact.products(rows, self.centres, coef, **how).T
@@ -225,7 +210,6 @@ class FeatureBlock(Block):
 
     @property
     def on_device(self) -> Any:
-        """The source of features on a device; None on the CPU."""
         return self._stream.on_device
 
     def there(self, rows: Matrix) -> Any:

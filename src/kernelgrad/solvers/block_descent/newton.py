@@ -7,32 +7,32 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+from scipy.special import softmax
 
 from kernelgrad.compute import linalg
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses import scalar
-from kernelgrad.solvers.block_descent import loops as descent
 from kernelgrad.solvers.block_descent.coordinates import EPSILON, Block, take_rows
 from kernelgrad.solvers.block_descent.loops import MOMENTUM, SCALE, STEP
 from kernelgrad.solvers.block_descent.objective import Objective, Search, minimise_on_span
 from kernelgrad.solvers.block_descent.shards import (
+    Path,
     Point,
     Response,
     Sample,
     Slopes,
     Team,
-    step_on,
-)
+)  # fmt: skip
 from kernelgrad.solvers.contract import sized
 from kernelgrad.types import Float32Array, Float64Array
 
-STORE_BYTES = 2 * 2**30  # kept block values unless a memory limit is given
-PART_BYTES = 2**23 + 2**13  # kernel values that the sum of their squares takes at once
-KEPT = 0.7  # part of the earlier momentum in that of the next block
+STORE_BYTES = 2 * 2**30  # bytes of stored block values unless a memory limit is given
+PART_BYTES = 2**23 + 2**13  # bytes of kernel values whose squares are summed at once
+MOMENTUM_WEIGHT = 0.7  # weight of the earlier momentum in that of the next block
 DAMPING = 1e-2  # damping of the first step, in units of the block's mean curvature
-_MOST_DAMPING = 1e3
+_MOST_DAMPING = 1e3  # largest damping, in the same unit
 SHARES = 0.0, 0.1, 0.3, 1.0  # weights of unlabelled rows, one after another: labels first
-_LEAST_SHARE = 1e-2  # part of the first objective that tolerances refer to at least
+_LEAST_SHARE = 1e-2  # least part of the first objective that tolerances refer to
 _TASK = 512  # sampled rows that one task takes
 
 # Jitter of coefficients, in units of the Hessian's mean diagonal. The Hessian squares the
@@ -41,8 +41,8 @@ _TASK = 512  # sampled rows that one task takes
 # more, up to the safe one, where rounding could cost more of the objective than is allowed: in
 # the responses, or in the norm, where steps on few blocks, visited again and again, exploit it.
 JITTER, _MOST_JITTER = 1e-11, 1e-3
-# With few labels most directions have no curvature but the kernel's own, and float32 kernel
-# values give some of them a negative norm: coefficients grew to 3,000 along them.
+# Jitter with few labels: most directions have no curvature but the kernel's own, and float32
+# kernel values give some of them a negative norm, along which coefficients grew to 3,000.
 _JITTER_SIDES = 1e-4
 
 
@@ -56,23 +56,23 @@ class Iterate:
     """
 
     alpha: float
-    bias: Float64Array = sized("C")  # b
-    bias_momentum: Float64Array = sized("C")  # the last step's part of it
-    widths: Float64Array = sized("C")  # of smoothing
+    bias: Float64Array = sized("C")  # constant b
+    bias_momentum: Float64Array = sized("C")  # part of the momentum that belongs to b
+    widths: Float64Array = sized("C")  # widths of the smoothed kinks, in units of the targets
     damping: float = DAMPING
-    jitter: float = 0.0  # and of coefficients
-    claim: float = np.inf  # the smoothed objective that the last step promised
+    jitter: float = 0.0  # jitter of coefficients, in units of the Hessian's mean diagonal
+    claim: float = np.inf  # smoothed objective that the last step promised
     rejected: int = 0  # blocks in a row without a step
-    moves: int = 0
-    share: float = 1.0  # of the loss of rows without a label: sides follow labels
-    stage: int = 0
-    recent: Float64Array = sized("recent", empty=True)
+    moves: int = 0  # steps taken
+    share: float = 1.0  # weight of the loss of rows without a label: sides follow labels
+    stage: int = 0  # blocks since the share was raised
+    recent: Float64Array = sized("recent", empty=True)  # gains of the last blocks
     loss: float = np.inf
     objective: float = np.inf
-    start: float = 0.0
-    constant: float = np.inf
-    first_bias: Float64Array = sized("C", empty=True)
-    result_bias: Float64Array = sized("C", empty=True)
+    start: float = 0.0  # objective before the first step
+    constant: float = np.inf  # objective of the best constant
+    first_bias: Float64Array = sized("C", empty=True)  # best constant
+    result_bias: Float64Array = sized("C", empty=True)  # constant of the result
     moving: bool = False  # whether there is a momentum
 
     @property
@@ -84,32 +84,6 @@ class Iterate:
         return self.objective > self.constant
 
 
-class BlockUpdate:
-    """How one block moved f and the last step p: ``f <- a f + b p + K c``, the same for p."""
-
-    def __init__(self, n_outputs: int, width: int) -> None:
-        self.f = np.tile([1.0, 0.0], (n_outputs, 1))
-        self.p = np.tile([0.0, 1.0], (n_outputs, 1))
-        self.kf = np.zeros((n_outputs, width))
-        self.kp = np.zeros((n_outputs, width))
-
-    def step(self, steps: Float64Array, moved: Any, d: Float64Array) -> None:
-        s = steps[:, :, None]
-        on = np.asarray(moved)[:, None]
-        p = s[:, 0] * self.f + s[:, 2] * self.p
-        kp = s[:, 0] * self.kf + s[:, 1] * d + s[:, 2] * self.kp
-        self.p, self.kp = np.where(on, p, self.p), np.where(on, kp, self.kp)
-        self.f, self.kf = np.where(on, self.f + p, self.f), np.where(on, self.kf + kp, self.kf)
-
-    def carry(self, kept: float) -> None:
-        """Set the last step to the total move of the block plus a part of the previous step."""
-        self.p, self.kp = self.f + np.array([-1.0, kept]), self.kf
-
-    def undo(self) -> None:
-        self.f, self.kf = self.f - self.p, self.kf - self.kp
-        self.p, self.kp = np.zeros_like(self.p), np.zeros_like(self.kp)
-
-
 @dataclass
 class Workspace:
     """Data computed from the rows, which can be computed again."""
@@ -117,30 +91,16 @@ class Workspace:
     team: Team
     objective: Objective
     spread: Float64Array  # mean size of the targets, (C,)
-    scale: float  # of the kernel
-    peak: float
+    scale: float  # mean of k(x, x)
+    peak: float  # largest length of a row's coordinates
     n_features: int
-    max_width: int  # of a block
-    n_blocks: int  # that hold all coordinates once
+    max_width: int  # coordinates of a block at most
+    n_blocks: int  # blocks that have all coordinates once
 
     @property
     def too_many(self) -> bool:
-        """Whether the values of a block are too many to be kept with any memory."""
+        """Whether the values of a block are too many to be stored with any memory."""
         return 4 * self.objective.n * self.max_width > STORE_BYTES
-
-
-@dataclass
-class FeatureCoefficients:
-    """Coefficients (C, J M) of random features and the last step's part of them."""
-
-    coef: Float64Array
-    momentum: Float64Array
-    way: Float64Array | None = None
-
-    def norms(self) -> Float64Array:
-        """Return ``<f, f>``, ``<f, p>`` and ``<p, p>``, (3, C)."""
-        pairs = (self.coef, self.coef), (self.coef, self.momentum), (self.momentum,) * 2
-        return np.array([np.einsum("ck,ck->c", a, b) for a, b in pairs])
 
 
 def _positive(G: Float64Array) -> Float64Array:
@@ -158,8 +118,8 @@ def _positive(G: Float64Array) -> Float64Array:
     scaled = np.clip(G / outer, -1.0, 1.0)
     scaled = 0.5 * (scaled + scaled.transpose(0, 2, 1))
     values, vectors = np.linalg.eigh(scaled)
-    kept = np.maximum(values, 0.0)
-    return np.asarray(np.einsum("cik,ck,cjk->cij", vectors, kept, vectors) * outer)
+    product = np.einsum("cik,ck,cjk->cij", vectors, np.maximum(values, 0.0), vectors)
+    return np.asarray(product * outer)
 
 
 class _Curvature:
@@ -173,8 +133,7 @@ class _Curvature:
         self.share = sample.share * sample.weight
         self.probabilities: Float32Array | None = None
         if objective.code == scalar.MULTINOMIAL:
-            self.probabilities = np.empty_like(sample.responses)
-            descent.softmax(sample.responses, self.probabilities)
+            self.probabilities = softmax(sample.responses, axis=0)
 
     def product(self, V: Float64Array, fit_bias: bool) -> Float64Array:
         """Return the Hessian times V (C, M + 1), the last column of which is the bias."""
@@ -195,7 +154,8 @@ class _Curvature:
         if self.probabilities is None:
             kv *= self.weights
         else:
-            descent.multiply_hessian(self.probabilities, self.share, kv.copy(), kv)
+            p = self.probabilities
+            kv = self.share * p * (kv - np.einsum("cm,cm->m", p, kv))
         parts = np.zeros((tiles, len(V), M))
 
         def backward(i: int) -> None:
@@ -213,15 +173,15 @@ class _Curvature:
 
 
 class BlockSteps:
-    def __init__(
-        self, it: Iterate, memory: Workspace, features: FeatureCoefficients | None
-    ) -> None:
-        self.it, self.memory, self.features = it, memory, features
-        self.objective = memory.objective
+    """Newton steps on one block after another."""
+
+    def __init__(self, it: Iterate, workspace: Workspace, features: Path | None) -> None:
+        self.it, self.workspace, self.features = it, workspace, features
+        self.objective, self.team = workspace.objective, workspace.team
         self.live = True
         self.last_step = 0.0
         self.gains: list[float] = []
-        self._look(memory.team.ask("derive", self._point))
+        self._set_slopes(self.team.ask("derive", self._point))
         # a constant that takes one side with all rows is no answer to missing labels
         first = not np.isfinite(it.constant) and not it.moves
         if first and not self.objective.semi_supervised:
@@ -232,37 +192,46 @@ class BlockSteps:
     def _point(self) -> Point:
         return Point(self.it.bias, self.it.widths, self.it.share)
 
-    def _look(self, answers: list[Slopes]) -> None:
+    def _set_slopes(self, answers: list[Slopes]) -> None:
         self.smooth = sum(a.smooth for a in answers)
         self.exact = sum(a.exact for a in answers)
         self.total = np.sum([a.total for a in answers], axis=0)
         self.curved = [a.curved for a in answers]
 
     def enter(self, block: Block, fit_bias: bool) -> None:
+        """Begin a block, with an update that holds f and p in terms of themselves before it.
+
+        The coordinates of the update are f, p and the block's coefficients.
+        """
         self.block, self.fit_bias = block, fit_bias
-        self.update = BlockUpdate(len(self.it.bias), block.width)
-        # along the way of several blocks there is more to gain than along the last inner step
-        it, self._kept = self.it, 0.0
-        self._way: Float64Array | None = None
-        if self.memory.n_blocks > 1:
-            # responses made anew have forgotten it
-            self._kept = KEPT if it.moving else 0.0
-            self._way = self._kept * it.bias_momentum
-        kept = None if self._way is None else self._kept
-        parts = self.memory.team.ask("enter", block, kept)
-        self._coef: Float64Array = np.concatenate(parts, axis=1)
+        it, C = self.it, len(self.it.bias)
+        # along the path of several blocks there is more to gain than along the last inner step
+        weight = None
+        if self.workspace.n_blocks > 1:  # responses computed anew have forgotten it
+            weight = MOMENTUM_WEIGHT if it.moving else 0.0
+        before = np.zeros((2, C, 2 + block.width))
+        before[0, :, 0] = before[1, :, 1] = 1.0
+        self.update = Path(before[0], before[1])
+        self._bias = Path(it.bias[:, None], it.bias_momentum[:, None])
+        self._coef = np.concatenate(self.team.ask("enter", block, weight), axis=1)
+        self._paths = [self.update, self._bias]
         if self.features is not None:
-            self._coef = self.features.coef[:, block.at].copy()
-            self.features.way = None if kept is None else kept * self.features.momentum
+            self._coef = self.features.value[:, block.at].copy()
+            self._paths.append(self.features)
+        for path in self._paths:
+            path.enter(weight)
         self._factor: Any = None
         self._factored = np.full(2, np.nan)
-        self._safe = 1e-5 if self.memory.n_blocks > 1 else 1e-6
+        self._safe = 1e-5 if self.workspace.n_blocks > 1 else 1e-6
+
+    def _set_bias(self) -> None:
+        self.it.bias, self.it.bias_momentum = self._bias.value[:, 0], self._bias.momentum[:, 0]
 
     def slopes(
         self, requests: list[tuple[Any]] | None = None
     ) -> tuple[Float64Array, list[Sample]]:
         """Set f at the centres; return ``R K`` and the sample for the Hessian if asked for."""
-        answers = self.memory.team.ask("products", each=requests)
+        answers = self.team.ask("products", each=requests)
         self._f_at = self._gathered([a[1] for a in answers])
         return np.sum([a[0] for a in answers], axis=0), [a[2] for a in answers]
 
@@ -270,15 +239,16 @@ class BlockSteps:
         """Return the values of all shards at the block's centres, which are sorted."""
         return np.concatenate(parts, axis=1).astype(np.float64)
 
-    def _inner(self, at_centres: Float64Array, coef: str) -> Float64Array:
+    def _inner(self, at_centres: Float64Array, coef: Float64Array | None) -> Float64Array:
         """Return the inner products of the coordinates with a function, (C, M).
 
         By the reproducing property they are its values at centres; features are orthonormal.
         """
-        if self.features is None:
-            return at_centres
-        values: Float64Array = getattr(self.features, coef)
-        return values[:, self.block.at]
+        return at_centres if coef is None else coef[:, self.block.at]
+
+    @property
+    def _f_inner(self) -> Float64Array:
+        return self._inner(self._f_at, None if self.features is None else self.features.value)
 
     def curve(self, sample: Sample) -> None:
         """Estimate the block's Hessian of the mean loss on sampled rows."""
@@ -302,9 +272,11 @@ class BlockSteps:
         for a in range(0, m, rows):
             part = slice(a, a + rows)
             both = np.empty((len(root[part]), M + 1))
-            some = take_rows(sample.rows, part)  # so few at a time that they take little room
-            some = self.block.sample(some) if values is None else values[part]
-            np.multiply(some, root[part], out=both[:, :M])
+            if values is None:  # so few at a time that they take little room
+                K = self.block.sample(take_rows(sample.rows, part))
+            else:
+                K = values[part]
+            np.multiply(K, root[part], out=both[:, :M])
             both[:, M:] = root[part]
             self.block.add_squares(both, self.H)
         self.H /= m
@@ -331,14 +303,13 @@ class BlockSteps:
         it.jitter = max(it.jitter, least)
         # the kernel's own part, of float32 values, may have negative eigenvalues
         part = max(it.jitter, 1e-5) * ridge * self.size
-        jitter = it.jitter * self.level + part
+        jitter, at = it.jitter * self.level + part, np.arange(M)
         for _ in range(12):
             H = linalg.folded(self.H, self._diagonal, gram, ridge)
             if gram is None:
-                H[np.arange(M), np.arange(M)] += ridge
-            H[np.arange(M), np.arange(M)] += jitter
-            corner = H[M, M]
-            H[M, M] = corner * (1 + 1e-6) + 1e-30
+                H[at, at] += ridge
+            H[at, at] += jitter
+            H[M, M] = H[M, M] * (1 + 1e-6) + 1e-30
             if not self.fit_bias:
                 H[M, :M] = 0.0
                 H[M, M] = 1.0
@@ -357,7 +328,7 @@ class BlockSteps:
     def solve(self, products: Float64Array) -> None:
         """Set the move of the block's coefficients, (C, M) float32, and of the bias."""
         it, C, n = self.it, len(self.it.bias), self.objective.n
-        self.gradient = products / n + it.alpha * self._inner(self._f_at, "coef")
+        self.gradient = products / n + it.alpha * self._f_inner
         slope = np.zeros(C)
         if self.fit_bias:
             slope = self.total / n + self.objective.linear
@@ -365,8 +336,8 @@ class BlockSteps:
         right = np.concatenate([self.gradient, slope[:, None]], axis=1)
         move = np.zeros((C, self.block.width + 1))
         while self.live:
-            wanted = np.array([it.damping, it.jitter])
-            serves = (wanted <= self._factored) & (self._factored <= 10.0 * wanted)
+            needed = np.array([it.damping, it.jitter])
+            serves = (needed <= self._factored) & (self._factored <= 10.0 * needed)
             if not serves.all() and not self._factorise():
                 self.live = False
                 break
@@ -394,9 +365,10 @@ class BlockSteps:
         rows = 0.5 * bend * error**2 + error * np.sqrt(2.0 * bend * abs(self.smooth) / n)
         if self._factored[1] >= self._safe:
             return bool(rows <= 1e-3 * size)
-        coef = self.update.f[:, :1] * self._coef + self.update.kf + move[:, :-1]
+        own = self.update.value
+        coef = own[:, :1] * self._coef + own[:, 2:] + move[:, :-1]
         norm = it.alpha * self.block.rounding * np.sqrt(self.block.width) * (coef**2).sum()
-        lost = min(1e-7 * self.memory.n_blocks, 1e-5)  # share of the norm
+        lost = min(1e-7 * self.workspace.n_blocks, 1e-5)  # share of the norm
         return bool(rows <= 1e-4 * size and norm <= lost * size)
 
     def _apply(self, right: Float64Array) -> Float64Array:
@@ -415,8 +387,8 @@ class BlockSteps:
         def product(V: Float64Array) -> Float64Array:
             out = curvature.product(V, self.fit_bias)
             with np.errstate(over="ignore"):
-                some = V[:, :M].astype(np.float32)
-            out[:, :M] += self._ridge * (some if gram is None else some @ gram)
+                coef = V[:, :M].astype(np.float32)
+            out[:, :M] += self._ridge * (coef if gram is None else coef @ gram)
             out[:, :M] += self._jitter * V[:, :M]
             return out
 
@@ -456,7 +428,7 @@ class BlockSteps:
         if not self.live or not np.isfinite(self.move).all():
             self._reject()
             return
-        answers: list[Response] = self.memory.team.ask("respond", self.move, self.bias_move)
+        answers: list[Response] = self.team.ask("respond", self.move, self.bias_move)
         largest = np.max([a.largest for a in answers], axis=0)
         if not np.isfinite(largest[1]).all():
             self._reject()
@@ -484,34 +456,34 @@ class BlockSteps:
 
         def along(steps: Float64Array) -> Float64Array:
             asked = self.bias_move, it.bias_momentum, steps, directions
-            return np.asarray(np.sum(self.memory.team.ask("along", *asked), axis=0))
+            return np.asarray(np.sum(self.team.ask("along", *asked), axis=0))
 
-        found = minimise_on_span(
+        result = minimise_on_span(
             self.objective, along, it.bias, bias_steps, gram, alpha, directions
         )
-        if found.before > it.claim + max(1e-3 * abs(it.claim), 1e-6 * abs(it.start)):
+        if result.before > it.claim + max(1e-3 * abs(it.claim), 1e-6 * abs(it.start)):
             self._roll_back()
             return
-        if not found.moved.any():
+        if not result.moved.any():
             self._settle()
             return
-        if self.objective.exponential and self._noise(found, answers) > 1e-3:
+        if self.objective.exponential and self._noise(result, answers) > 1e-3:
             self._reject()
             return
-        self._take(found, moves)
+        self._take(result, moves)
 
-    def _noise(self, found: Search, answers: list[Response]) -> float:
+    def _noise(self, result: Search, answers: list[Response]) -> float:
         """Return what float32 responses and kernel values would lose of f after a step."""
-        s = np.abs(found.steps).max(axis=0)
+        s = np.abs(result.steps).max(axis=0)
         largest = [float(a.max()) for a in np.max([a.largest for a in answers], axis=0)]
         if self.features is None:
             lengths = np.sqrt(np.sum([a.squares for a in answers], axis=0))
         else:
             own = self.features
-            lengths = np.array([np.linalg.norm(own.coef), np.linalg.norm(own.momentum)])
+            lengths = np.array([np.linalg.norm(own.value), np.linalg.norm(own.momentum)])
         norms = lengths[0], float(np.linalg.norm(self.move)), lengths[1]
         s[0] += 1.0
-        return EPSILON * float(s @ largest + self.memory.peak**2 * (s @ norms))
+        return EPSILON * float(s @ largest + self.workspace.peak**2 * (s @ norms))
 
     def _is_true(self, largest: Float32Array, square_norm: Float64Array) -> bool:
         """Return whether responses are those of a function: ``|g(x)| <= |g| sqrt(k(x, x))``.
@@ -519,7 +491,7 @@ class BlockSteps:
         Differences of large responses are nothing but rounding when the function is small;
         along them the objective would fall without end.
         """
-        bound = 1.1 * np.sqrt(np.maximum(square_norm, 0.0)) * self.memory.peak
+        bound = 1.1 * np.sqrt(np.maximum(square_norm, 0.0)) * self.workspace.peak
         return bool(np.all(largest <= bound))
 
     def _gram(self, answers: list[Response]) -> Float64Array:
@@ -531,28 +503,24 @@ class BlockSteps:
             own = self._gathered([a.move for a in answers])
         else:
             norms, own = self.features.norms(), moves
-        last = self._inner(self._gathered([a.momentum for a in answers]), "momentum")
+        momentum = None if self.features is None else self.features.momentum
+        last = self._inner(self._gathered([a.momentum for a in answers]), momentum)
         G[:, 1, 1] = (moves * own).sum(axis=1)
-        G[:, 0, 1] = G[:, 1, 0] = (moves * self._inner(self._f_at, "coef")).sum(axis=1)
+        G[:, 0, 1] = G[:, 1, 0] = (moves * self._f_inner).sum(axis=1)
         G[:, 2, 1] = G[:, 1, 2] = (moves * last).sum(axis=1)
         G[:, 0, 0], G[:, 0, 2], G[:, 2, 2] = norms
         G[:, 2, 0] = G[:, 0, 2]
         return _positive(G)
 
-    def _take(self, found: Search, moves: Float64Array) -> None:
-        it, s = self.it, found.steps
-        moved = np.asarray(found.moved)
-        momentum = s[:, 2] * it.bias_momentum + s[:, 1] * self.bias_move
-        if self._way is not None:
-            self._way = self._way + np.where(moved, momentum, 0.0)
-        it.bias_momentum = np.where(moved, momentum, it.bias_momentum)
-        it.bias = it.bias + np.where(moved, momentum, 0.0)
+    def _take(self, result: Search, moves: Float64Array) -> None:
+        it, s, moved = self.it, result.steps, np.asarray(result.moved)
+        self.update.take(s, moved, moves, slice(2, None))
+        self._bias.take(s * [0.0, 1.0, 1.0], moved, self.bias_move[:, None])
         if self.features is not None:
-            own = self.features
-            step_on(own.coef, own.momentum, own.way, s, moved, moves, self.block.at)
-        answers = self.memory.team.ask("take", s, moved, self._point)
+            self.features.take(s, moved, moves, self.block.at)
+        self._set_bias()
+        answers = self.team.ask("take", s, moved, self._point)
         it.moving = True
-        self.update.step(s, found.moved, moves)
         typical = float(np.median(s[moved, 1]))
         self.last_step = typical
         if typical < 0.5:
@@ -562,12 +530,12 @@ class BlockSteps:
         elif typical > 1.0:
             it.damping = max(it.damping / 3, 1e-9)
         if not it.moves:
-            it.start = found.before
-        it.claim, it.rejected = found.after, 0
+            it.start = result.before
+        it.claim, it.rejected = result.after, 0
         it.jitter /= 3
         it.moves += 1
-        self.gains.append(found.before - found.after)
-        self._look(answers)
+        self.gains.append(result.before - result.after)
+        self._set_slopes(answers)
 
     def _reject(self) -> None:
         it = self.it
@@ -586,17 +554,12 @@ class BlockSteps:
 
     def _roll_back(self) -> None:
         it = self.it
-        it.bias = it.bias - it.bias_momentum
-        it.bias_momentum = np.zeros_like(it.bias)
-        if self.features is not None:
-            own = self.features
-            own.coef -= own.momentum
-            own.momentum[:], own.way = 0.0, None
+        for path in self._paths:
+            path.undo()
+        self._set_bias()
         it.damping = min(max(100 * it.damping, 1e-4), _MOST_DAMPING)
-        it.claim, it.moving = np.inf, False
-        self.update.undo()
-        self._way, self.live = None, False
-        self._look(self.memory.team.ask("roll_back", self._point))
+        it.claim, it.moving, self.live = np.inf, False, False
+        self._set_slopes(self.team.ask("roll_back", self._point))
 
     def worth(self, number: int, n: int, M: int) -> bool:
         """Return whether one more step gains as much for its price as the block so far."""
@@ -604,7 +567,7 @@ class BlockSteps:
             return False
         C = len(self.it.bias)
         step = n * M * max(4.0 * C, 24.0)
-        block = n * M * (2.0 * self.memory.n_features + 30) + 4.0 * M**3
+        block = n * M * (2.0 * self.workspace.n_features + 30) + 4.0 * M**3
         return self.gains[-1] / step >= sum(self.gains) / (block + (number + 1) * step)
 
     def leave(self, tol: float, pace: int) -> None:
@@ -617,17 +580,15 @@ class BlockSteps:
         would make no more than that part.
         """
         it, objective = self.it, self.objective
-        if self._way is not None:
-            it.bias_momentum = self._way
-            self.update.carry(self._kept)
-        if self.features is not None and self.features.way is not None:
-            self.features.momentum, self.features.way = self.features.way, None
-        left = self.memory.team.ask("leave")
+        for path in self._paths:
+            path.leave()
+        self._set_bias()
+        left = self.team.ask("leave")
         norms = np.sum([norm for norm, *_ in left], axis=0)
         if self.features is not None:
             norms = self.features.norms()[0]
         norm2 = float(norms.sum())
-        self.made, self.n_centres = (sum(a[i] for a in left) for i in (2, 3))
+        self.n_values, self.n_centres = (sum(a[i] for a in left) for i in (2, 3))
         it.loss = sum(mean for _, mean, *_ in left)
         it.objective = it.loss + 0.5 * it.alpha * max(norm2, 0.0)
         it.objective += float(objective.linear @ it.bias)
@@ -643,9 +604,9 @@ class BlockSteps:
         narrowed = False
         if objective.kinked:
             gap = max(self.smooth - self.exact, 0.0)
-            widths = objective.initial_widths(self.memory.scale, self.memory.spread)
+            widths = objective.initial_widths(self.workspace.scale, self.workspace.spread)
             floor = 1e-6 * widths
-            window = min(self.memory.n_blocks, 4)
+            window = min(self.workspace.n_blocks, 4)
             it.recent = np.append(it.recent, gain)[-window:]
             progress = float(it.recent.sum()) if len(it.recent) == window else np.inf
             settled = gain <= least and objective.largest_gap(it.widths) > least
@@ -669,12 +630,12 @@ class BlockSteps:
     def _level(self, penalty: float) -> None:
         """Use the best constant of the loss if it lowers the exact objective."""
         it, objective = self.it, self.objective
-        parts = self.memory.team.ask("look_at_all")
+        parts = self.team.ask("responses", slice(None))
         f, Y = (np.concatenate([a[i] for a in parts], axis=1).T for i in (0, 1))
         f = f.astype(np.float64)
         w = np.concatenate([a[2] for a in parts]).astype(np.float64)
         bias, _ = objective.loss.best_intercept(f, w)
-        found = float(w @ objective.loss.value(Y, f + bias)) / objective.n + penalty
-        found += float(objective.linear @ bias)
-        if found < it.objective:
-            it.objective, it.result_bias = found, np.asarray(bias, np.float64)
+        level = float(w @ objective.loss.value(Y, f + bias)) / objective.n + penalty
+        level += float(objective.linear @ bias)
+        if level < it.objective:
+            it.objective, it.result_bias = level, np.asarray(bias, np.float64)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernelgrad.losses import Loss, OneClass, scalar
-from kernelgrad.losses.unlabelled import Ramp, SemiSupervised
-from kernelgrad.solvers.block_descent import loops as descent
+from kernelgrad.losses import Loss, OneClass, SemiSupervised, scalar
+from kernelgrad.solvers.block_descent import loops
 from kernelgrad.solvers.block_descent.loops import MOMENTUM, SCALE, STEP
 from kernelgrad.types import Float32Array, Float64Array
 
@@ -30,11 +28,12 @@ class Objective:
     def __init__(self, loss: Loss, n_outputs: int, n: int) -> None:
         self.loss = loss
         self.C, self.n = n_outputs, n
-        # some rows have no label; see RowObjective.at
+        # first weight of rows without a label, see RowObjective.at: labels first
+        self.first_share = 1.0
         self.semi_supervised = isinstance(loss, SemiSupervised)
-        self._pseudo = loss.pseudo_factor if isinstance(loss, SemiSupervised) else None
-        if self._pseudo is not None:
-            loss = loss.labelled  # of rows whose sides are fixed
+        if isinstance(loss, SemiSupervised):
+            self.first_share = float(loss.ratio <= 0)
+            loss = loss.of_fixed_sides
         # smoothing leads the perceptron away from its minimum, the kink of all rows
         self.code = None if loss.code == scalar.PERCEPTRON else loss.code
         self.params = loss.params(self.C)
@@ -46,12 +45,6 @@ class Objective:
         self.exponential = self.code in (scalar.KL, scalar.POISSON, scalar.GAMMA)
         # gradient of the part that is linear in the bias
         self.linear = np.full(self.C, loss.nu if isinstance(loss, OneClass) else 0.0)
-
-    @property
-    def first_share(self) -> float:
-        """The share of :meth:`RowObjective.at` to begin with: labels first."""
-        loss = self.loss
-        return 0.0 if isinstance(loss, SemiSupervised) and loss.ratio > 0 else 1.0
 
     def initial_widths(self, scale: float, spread: Float64Array) -> Float64Array:
         """Return the first widths of smoothing, (C,).
@@ -89,27 +82,15 @@ class RowObjective(Objective):
     def at(self, U: Float32Array, share: float) -> RowObjective:
         """Return the objective for steps from responses `U`.
 
-        Where rows have no label and the losses match, these rows get the labels of their sides
-        in U: the objective is then convex, equal to the one of this loss at U and nowhere below
-        it. `share` multiplies the loss of such rows.
+        Where some rows have no label, it is equal to the one of this loss at U and nowhere
+        below it; `share` multiplies the loss of such rows.
         """
-        loss = self.loss
-        if not isinstance(loss, SemiSupervised):
+        if not isinstance(self.loss, SemiSupervised):
             return self
         result = copy.copy(self)
-        if self._pseudo is None:
-            ratio = share * loss.ratio
-            result.loss = SemiSupervised(loss.labelled, loss.unlabelled, ratio)
-            return result
-        known = self.Y.any(axis=0)
-        sides = loss.unlabelled.sides(U)
-        result.Y = np.where(known, self.Y, sides)
-        factor = np.where(known, 1.0, share * loss.ratio * self._pseudo)
+        result.loss, result.Y, factor, constant = self.loss.majoriser(self.Y, U, share)
         result.weight = (factor * self.weight).astype(np.float32)
-        if isinstance(loss.unlabelled, Ramp):
-            # no side has the labelled loss 1, and the ramp's is 1 + s
-            inside = (sides == 0) & ~known
-            result.offset = loss.unlabelled.s * (inside @ result.weight.astype(np.float64))
+        result.offset = constant @ result.weight.astype(np.float64)
         return result
 
     def mean(self, U: Float32Array) -> float:
@@ -127,33 +108,22 @@ class RowObjective(Objective):
 
         The first is smoothed, the second exact.
         """
-        if self.code is not None:
-            smooth, exact = descent.derivatives(
-                self.code, self.params, widths, U, self.Y, self.weight, R, W
-            )
-            offset = float(self.offset.sum())
-            return (
-                (float(smooth.sum()) + offset) / self.n,
-                (float(exact.sum()) + offset) / self.n,
-            )
-        total = 0.0
-        for rows in self._chunks:
-            y, u, w = self.Y[:, rows].T, U[:, rows].T.astype(np.float64), self.weight[rows]
-            total += float(w.astype(np.float64) @ self.loss.value(y, u))
-            R[:, rows] = (w[:, None] * self.loss.gradient(y, u)).T
-            W[:, rows] = w * self.loss.curvature(y, u)
-        return total / self.n, total / self.n
+        if self.code is None:
+            for rows in self._chunks:
+                y, u, w = self.Y[:, rows].T, U[:, rows].T.astype(np.float64), self.weight[rows]
+                R[:, rows] = (w[:, None] * self.loss.gradient(y, u)).T
+                W[:, rows] = w * self.loss.curvature(y, u)
+            return (self.mean(U),) * 2
+        table = self.code, self.params, widths
+        sums = loops.weighted_sums(*table, U, self.Y, self.weight, (R, W))
+        constant = float(self.offset.sum()) if self.semi_supervised else 0.0
+        smooth, exact = sums[:, :2].sum(axis=0).tolist()
+        return (smooth + constant) / self.n, (exact + constant) / self.n
 
     def along(
-        self,
-        widths: Float64Array,
-        U: Float32Array,
-        base: Float64Array,
-        D: Float32Array,
-        P: Float32Array,
-        steps: Float64Array,
-        directions: int,
-    ) -> Float64Array:
+        self, widths: Float64Array, U: Float32Array, base: Float64Array, D: Float32Array,
+        P: Float32Array, steps: Float64Array, directions: int,
+    ) -> Float64Array:  # fmt: skip
         """Return mean loss and its derivatives at ``U + s0 (U - base) + s1 D + s2 P``.
 
         Returns
@@ -162,13 +132,12 @@ class RowObjective(Objective):
             Value, gradient and upper triangle of the Hessian in (s0, s1, s2).
         """
         if self.code is not None:
-            sums = descent.along(
-                self.code, self.params, widths, U, base, D, P, self.Y, self.weight, steps,
-                directions=directions,
+            sums = loops.weighted_sums(
+                self.code, self.params, widths, U, self.Y, self.weight,
+                None, base, D, P, steps, directions,
             )  # fmt: skip
-            sums = sums[: self.n_groups] / self.n
-            sums[:, 0] += (self.offset.sum() if self.joint else self.offset) / self.n
-            return np.asarray(sums)
+            sums[:, 0] += self.offset
+            return (sums.sum(axis=0, keepdims=True) if self.joint else sums) / self.n
         out = np.zeros((1, 10))
         for rows in self._chunks:
             X = np.stack([U[:, rows] - base[:, None], D[:, rows], P[:, rows]]).astype(float)
@@ -183,8 +152,7 @@ class RowObjective(Objective):
         return np.asarray(out / self.n)
 
 
-@dataclass(frozen=True)
-class Search:
+class Search(NamedTuple):
     """The result of :func:`minimise_on_span`.
 
     ``steps`` are (C, 3), zero where nothing was gained (``moved`` is False there); ``before``
@@ -201,14 +169,9 @@ Along = Callable[[Float64Array], Float64Array]
 
 
 def minimise_on_span(
-    objective: Objective,
-    along: Along,
-    bias: Float64Array,
-    bias_steps: Float64Array,
-    gram: Float64Array,
-    alpha: float,
-    directions: int,
-) -> Search:
+    objective: Objective, along: Along, bias: Float64Array, bias_steps: Float64Array,
+    gram: Float64Array, alpha: float, directions: int,
+) -> Search:  # fmt: skip
     """Minimise the objective over ``(1 + s0) f + s1 D + s2 P``, each output apart if it can be.
 
     Newton's method with backtracking in up to three dimensions; it never returns a larger

@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -24,48 +25,38 @@ from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import Loss, scalar
-from kernelgrad.solvers.block_descent.coordinates import (
-    Block,
-    join_prepared,
-    take_rows,
-)
+from kernelgrad.solvers.block_descent.coordinates import Block, join_prepared, take_rows
 from kernelgrad.solvers.block_descent.objective import RowObjective
 from kernelgrad.solvers.contract import RowStore, draws
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray
 
-SHARD = 131_072  # rows
-TAG = 0x636163  # of random numbers
+SHARD = 131_072  # rows of a shard
+TAG = 0x636163  # key of the random numbers of this solver
 _JUST_USED = 1e-12  # factor of the weights of the rows of the last block
 
 Home = ExactKernel | FeatureStream  # what prepares rows for functions
+Derivatives = tuple[RowObjective, Float32Array, Float32Array, float, float]
 
 
-@dataclass(frozen=True)
-class Point:
-    """The point of evaluation besides the responses: constants (C,) and smoothing widths."""
+class Point(NamedTuple):
+    """The point of evaluation besides the responses: constants, widths (C,), a share."""
 
     bias: Float64Array
     widths: Float64Array
     share: float
 
 
-@dataclass(frozen=True)
-class Facts:
-    """Facts about the rows of a shard, reported when it is created.
+class Facts(NamedTuple):
+    """Facts about the rows of a shard, reported when it is created."""
 
-    Sums of weights, of weighted sizes of targets (C,), and of ``k(x, x)``; the largest
-    ``k(x, x)``; and how many rows may be centres.
-    """
-
-    weight: float
-    spread: Float64Array
-    diagonal: float
-    peak: float
-    candidates: int
+    weight: float  # sum of the weights
+    spread: Float64Array  # sums of the weighted sizes of targets, (C,)
+    diagonal: float  # sum of k(x, x)
+    peak: float  # largest k(x, x)
+    candidates: int  # number of rows that may be centres
 
 
-@dataclass(frozen=True)
-class Slopes:
+class Slopes(NamedTuple):
     """Mean loss, smoothed and exact; sums of slopes (C,) and of rows' largest curvatures."""
 
     smooth: float
@@ -74,13 +65,12 @@ class Slopes:
     curved: float
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """Rows of the Hessian's sample, with the factors that make their mean that of all rows.
 
-    Curvatures, responses with constants, and weights are those of the rows, (C, m) or (m,).
-    Only the largest curvature of a row is there, (1, m), for losses that need no other, and
-    responses only for the one that needs them.
+    Curvatures and responses with constants are (C, m), weights (m,). Only the largest curvature
+    of a row is there, (1, m), for losses that need no other, and responses only for the
+    multinomial loss.
     """
 
     rows: Any
@@ -90,8 +80,7 @@ class Sample:
     weight: Float32Array
 
 
-@dataclass(frozen=True)
-class Response:
+class Response(NamedTuple):
     """The effect of a move: D and P at the centres of the block in this shard, and sums.
 
     ``norms`` (3, C) are ``<f, f>``, ``<f, P>``, ``<P, P>``; ``largest`` (3, C) of f, D, P;
@@ -104,6 +93,67 @@ class Response:
     largest: Float32Array
     squares: Float64Array
     slope: float
+
+
+def step_on(
+    value: AnyArray, momentum: AnyArray, total: AnyArray | None, s: Float64Array, moved: Any,
+    move: AnyArray, at: IntArray | slice = slice(None),
+) -> None:  # fmt: skip
+    """Take one step of a linear quantity: ``p <- s2 p + s1 d + s0 f``, then ``f <- f + p``.
+
+    `move` d is at the columns `at`, and 0 elsewhere; outputs that are not `moved` stay.
+    """
+    s = s.astype(value.dtype)
+    still = ~np.asarray(moved)
+    before = momentum[still]
+    momentum *= s[:, 2:3]
+    momentum[:, at] += s[:, 1:2] * move
+    if s[:, 0].any():
+        momentum += s[:, 0:1] * value
+    momentum[still] = 0
+    value += momentum
+    if total is not None:
+        total += momentum
+    momentum[still] = before
+
+
+@dataclass
+class Path:
+    """Coefficients (C, k), their last step, and the momentum that the block will leave.
+
+    Between blocks the momentum is `total`: all steps of the block plus a part of the momentum
+    before it. Arrays are replaced, never changed, as copies share them.
+    """
+
+    value: Float64Array
+    momentum: Float64Array
+    total: Float64Array | None = None
+
+    def enter(self, weight: float | None) -> None:
+        """Begin a block; None forgets the momentum before it."""
+        self.total = None if weight is None else weight * self.momentum
+
+    def take(
+        self, s: Float64Array, moved: Any, move: AnyArray, at: IntArray | slice = slice(None)
+    ) -> None:
+        """Take a step as :func:`step_on`."""
+        self.value, self.momentum = self.value.copy(), self.momentum.copy()
+        self.total = None if self.total is None else self.total.copy()
+        step_on(self.value, self.momentum, self.total, s, moved, move, at)
+
+    def undo(self) -> None:
+        """Take the last step back and forget all momentum."""
+        self.value = self.value - self.momentum
+        self.momentum, self.total = np.zeros_like(self.momentum), None
+
+    def leave(self) -> None:
+        if self.total is not None:
+            self.momentum, self.total = self.total, None
+
+    def norms(self) -> Float64Array:
+        """Return ``<f, f>``, ``<f, p>`` and ``<p, p>`` of orthonormal coordinates, (3, C)."""
+        pairs = (self.value, self.value), (self.value, self.momentum), (self.momentum,) * 2
+        return np.array([np.einsum("ck,ck->c", a, b) for a, b in pairs])
 
 
 class Scratch(MutableMapping[str, Any]):
@@ -140,26 +190,13 @@ class Scratch(MutableMapping[str, Any]):
         return len(self._shapes)
 
 
-def step_on(
-    value: AnyArray, momentum: AnyArray, way: AnyArray | None, s: Float64Array, moved: Any,
-    move: AnyArray, at: IntArray | slice = slice(None),
-) -> None:  # fmt: skip
-    """Take one step of a linear quantity: ``p <- s2 p + s1 d + s0 f``, then ``f <- f + p``.
+class Recipe(NamedTuple):
+    """Common properties of all shards: offsets (C,) are taken off the targets."""
 
-    `move` d is at the places `at`, and 0 elsewhere; outputs that are not `moved` stay.
-    """
-    s = s.astype(value.dtype)
-    still = ~np.asarray(moved)
-    kept = momentum[still]
-    momentum *= s[:, 2:3]
-    momentum[:, at] += s[:, 1:2] * move
-    if s[:, 0].any():
-        momentum += s[:, 0:1] * value
-    momentum[still] = 0
-    value += momentum
-    if way is not None:
-        way += momentum
-    momentum[still] = kept
+    home: Home
+    loss: Loss
+    offset: Float64Array
+    n_all: int
 
 
 class Shard:
@@ -171,37 +208,34 @@ class Shard:
     `arrays` keeps what belongs to all rows.
     """
 
-    CHANGES: ClassVar[frozenset[str]] = frozenset(
-        {
-            "weigh", "start_from", "derive", "enter", "respond", "take", "roll_back", "leave",
-            "refresh",
-        }
-    )  # fmt: skip
+    CHANGES: ClassVar[frozenset[str]] = frozenset((
+        "weigh", "start_from", "derive", "enter", "respond", "take", "roll_back", "leave",
+        "refresh",
+    ))  # fmt: skip
     READS: ClassVar[frozenset[str]] = frozenset({"products", "respond", "refresh"})
 
     def __init__(
-        self, number: int, start: int, Y: Float32Array, weight: Float32Array, rows: Any,
-        store: RowStore | None, home: Home, loss: Loss, n_all: int,
-        arrays: MutableMapping[str, Any],
+        self, recipe: Recipe, number: int, start: int, y: AnyArray, weight: AnyArray, rows: Any,
+        store: RowStore | None = None, folder: str | None = None,
     ) -> None:  # fmt: skip
-        self.number, self.start, self.n = number, start, Y.shape[1]
-        self.store, self.home, self.loss, self.n_all = store, home, loss, n_all
-        self._rows = rows
-        self.arrays = arrays
-        C = len(Y)
-        for name, value in (("Y", Y), ("weight", weight)):
-            arrays[name] = value
+        self.number, self.start, self.n = number, start, len(y)
+        self.home, self.loss, self.n_all = recipe.home, recipe.loss, recipe.n_all
+        self.store, self._rows = store, rows
+        self.arrays: MutableMapping[str, Any] = {}
+        if folder is not None:
+            self.arrays = Scratch(folder, str(number))
+        Y = np.ascontiguousarray((y - recipe.offset).T.astype(np.float32))
+        self.arrays["Y"], self.arrays["weight"] = Y, np.array(weight, np.float32)
         self.index: IntArray = np.empty(0, np.intp)
         self.last: IntArray = np.empty(0, np.int32)
-        self.coef = self.coef_momentum = np.zeros((C, 0))
-        self.coef_way: Float64Array | None = None
+        self.coef = Path(np.zeros((len(Y), 0)), np.zeros((len(Y), 0)))
         self.buffer: Float32Array | None = None
         self.shared = False
         self._block: Block | None = None
         self._matrix: BlockValues | None = None
         self._seen: dict[str, Any] = {}
-        self._point: Point | None = None
-        self._passes = 0
+        self.point: Point
+        self._passes = 0  # passes over the rows that made kernel values
         self.facts = self._facts(rows)
 
     def _facts(self, rows: Any) -> Facts:
@@ -258,7 +292,7 @@ class Shard:
         """Return a shard that shares what it does not change."""
         other = copy(self)
         other.shared, other._seen, other._matrix = True, {}, None
-        other.arrays = dict(self.arrays)
+        other.arrays, other.coef = dict(self.arrays), copy(self.coef)
         return other
 
     def __getstate__(self) -> dict[str, Any]:
@@ -273,7 +307,7 @@ class Shard:
     def snapshot(self, brief: bool) -> dict[str, AnyArray]:
         """Return the data of the shard that a resumed fit needs, `brief` without responses."""
         arrays = {} if brief else {name: np.array(self.arrays[name]) for name in ("f", "p")}
-        coef = {"coef": self.coef, "coef_momentum": self.coef_momentum}
+        coef = {"coef": self.coef.value, "coef_momentum": self.coef.momentum}
         return arrays | {"index": self.index + self.start, "last": self.last} | coef
 
     def start_from(self, snapshot: dict[str, AnyArray] | None) -> None:
@@ -283,11 +317,10 @@ class Shard:
                 self.arrays[name] = np.zeros(self.arrays["Y"].shape, np.float32)
             else:
                 self.arrays[name] = np.array(snapshot[name], np.float32)
-        if snapshot is None:
-            return
-        self.index, self.last = snapshot["index"] - self.start, snapshot["last"].copy()
-        self.coef = np.array(snapshot["coef"], np.float64)
-        self.coef_momentum = np.array(snapshot["coef_momentum"], np.float64)
+        if snapshot is not None:
+            self.index, self.last = snapshot["index"] - self.start, snapshot["last"].copy()
+            coef = (np.array(snapshot[k], np.float64) for k in ("coef", "coef_momentum"))
+            self.coef = Path(*coef)
 
     def weigh(self, factor: float) -> None:
         weight = self._own("weight")
@@ -306,31 +339,30 @@ class Shard:
     def _raised(self, name: str, bias: Float64Array) -> Float32Array:
         """Return responses with their constants."""
 
-        def make() -> Float32Array:
+        def add() -> Float32Array:
             with np.errstate(over="ignore"):  # a step that long is refused afterwards
-                made: Float32Array = self.arrays[name] + bias.astype(np.float32)[:, None]
-            return made
+                return np.asarray(self.arrays[name] + bias.astype(np.float32)[:, None])
 
-        raised: Float32Array = self._once(f"raised {name}", make)
-        return raised
+        return np.asarray(self._once(f"raised {name}", add))
 
-    def _derivatives(self) -> tuple[RowObjective, Float32Array, Float32Array, float, float]:
-        def make() -> tuple[RowObjective, Float32Array, Float32Array, float, float]:
-            assert self._point is not None
-            U = self._raised("f", self._point.bias)
-            whole = RowObjective(self.loss, self.arrays["Y"], self.arrays["weight"], self.n_all)
-            objective = whole.at(U, self._point.share)
+    def _derivatives(self) -> Derivatives:
+        """Return the objective at this point, slopes, curvatures, smooth and exact mean."""
+
+        def evaluate() -> Derivatives:
+            point, U = self.point, self._raised("f", self.point.bias)
+            objective = self._whole().at(U, point.share)
             R, W = np.empty(U.shape, np.float32), np.empty(U.shape, np.float32)
-            smooth, exact = objective.derivatives(self._point.widths, U, R, W)
-            return objective, R, W, smooth, exact
+            return objective, R, W, *objective.derivatives(point.widths, U, R, W)
 
-        made: tuple[RowObjective, Float32Array, Float32Array, float, float]
-        made = self._once("derivatives", make)
-        return made
+        derivatives: Derivatives = self._once("derivatives", evaluate)
+        return derivatives
+
+    def _whole(self) -> RowObjective:
+        return RowObjective(self.loss, self.arrays["Y"], self.arrays["weight"], self.n_all)
 
     def derive(self, point: Point) -> Slopes:
         """Evaluate the loss at the responses and `point`; later calls refer to this point."""
-        self._point, self._seen = point, {}
+        self.point, self._seen = point, {}
         _, R, W, smooth, exact = self._derivatives()
         curved = float(W.max(axis=0).sum(dtype=np.float64))
         return Slopes(smooth, exact, R.sum(axis=1, dtype=np.float64), curved)
@@ -345,7 +377,7 @@ class Shard:
         Squares spend fewer centres than the lengths themselves, and reach lower objectives.
         """
         part = (self._derivatives()[1] / np.float32(self.n_all)).astype(np.float64)
-        part[:, self.index] += alpha * self.coef
+        part[:, self.index] += alpha * self.coef.value
         return np.asarray(np.einsum("cn,cn->n", part, part))
 
     def strength(self, alpha: float) -> float:
@@ -372,12 +404,13 @@ class Shard:
         key = np.log(w[among]) - np.log(-np.log(np.maximum(u, 1e-300)))
         return best_drawn([(key, among + self.start)], width)
 
-    def enter(self, block: Block, kept: float | None) -> Float64Array:
+    def enter(self, block: Block, weight: float | None) -> Float64Array:
         """Begin a block; return the coefficients of its centres.
 
-        Previous steps are weighted by `kept`, or dropped if it is None.
+        Previous steps get a `weight` in the momentum, or are dropped if it is None.
         """
         self._block, self._matrix, self._passes = block, None, 0
+        self._here = self._local = self._slots = np.empty(0, np.intp)
         if block.index is not None:
             self._here = np.flatnonzero(
                 (block.index >= self.start) & (block.index < self.start + self.n)
@@ -385,34 +418,34 @@ class Shard:
             self._local = block.index[self._here] - self.start
             self._widen(self._local)
             self._slots = np.searchsorted(self.index, self._local)
-            self.last = self.last.copy()
             self.last[self._slots] = block.number + 1
-        else:
-            self._here = self._local = self._slots = np.empty(0, np.intp)
-        self.coef_way = None
-        self.arrays.pop("way", None)
-        if kept is not None:
-            self.arrays["way"] = np.multiply(self.arrays["p"], kept, dtype=np.float32)
-            self.coef_way = kept * self.coef_momentum
-        return np.array(self.coef[:, self._slots])
+        self.coef.enter(weight)
+        self.arrays.pop("total", None)
+        if weight is not None:
+            self.arrays["total"] = np.multiply(self.arrays["p"], weight, dtype=np.float32)
+        return np.array(self.coef.value[:, self._slots])
 
     def _widen(self, local: IntArray) -> None:
+        """Make room for the coefficients of more centres."""
         index = np.union1d(self.index, local)
         at = np.searchsorted(index, self.index)
-        coef, momentum = (np.zeros((len(self.coef), len(index))) for _ in range(2))
-        coef[:, at], momentum[:, at] = self.coef, self.coef_momentum
+        grown = np.zeros((2, len(self.coef.value), len(index)))
         last = np.zeros(len(index), np.int32)
-        last[at] = self.last
-        self.index, self.last, self.coef, self.coef_momentum = index, last, coef, momentum
+        grown[:, :, at], last[at] = (self.coef.value, self.coef.momentum), self.last
+        self.index, self.last, self.coef = index, last, Path(*grown)
 
     # -- steps -------------------------------------------------------------------------
 
-    def _values(self) -> BlockValues:
+    @contextmanager
+    def _values(self) -> Iterator[BlockValues]:
+        """Yield the values of the block on the rows, and count those that are computed."""
         if self._matrix is None:
             assert self._block is not None
             rows = self._read() if self._rows is None else self._rows
             self._matrix = self._block.matrix(rows, self.buffer)
-        return self._matrix
+        before = self._matrix.n_tiles_made
+        yield self._matrix
+        self._passes += self._matrix.n_tiles_made - before
 
     def products(
         self, request: tuple[float, float, Float64Array | None] | None = None
@@ -422,53 +455,46 @@ class Shard:
         A `request` holds the mean curvature of all rows, the sum of the probabilities of all,
         and places on the probabilities' cumulative sum in this shard; None is all rows.
         """
-        matrix = self._values()
-        before = matrix.n_tiles_made
-        R = self._derivatives()[1]
-        out = matrix.product(R), self.arrays["f"][:, self._local]
-        self._passes += matrix.n_tiles_made - before
-        return *out, None if request is None else self._sample(*request)
+        with self._values() as K:
+            products = K.product(self._derivatives()[1])
+        sample = None if request is None else self._sample(*request)
+        return products, self.arrays["f"][:, self._local], sample
 
     def _sample(self, mean: float, total: float, places: Float64Array | None) -> Sample:
         objective, _, W, _, _ = self._derivatives()
-        if places is None:
-            rows = np.arange(self.n)
-            share = np.ones(self.n, np.float32)
-        else:
-            p = self._probabilities(W, mean)
+        rows: Any = np.arange(self.n)
+        share = np.ones(self.n, np.float32)
+        if places is not None:
+            # half of the sample follows the curvature
+            p = 0.5 * W.max(axis=0).astype(np.float64) / max(mean, 1e-300) + 0.5
             rows = np.searchsorted(np.cumsum(p), places, side="right")
             rows = np.minimum(rows, self.n - 1)
             share = (total / self.n_all / p[rows]).astype(np.float32)
-        assert self._point is not None
-        U, W, code = self._raised("f", self._point.bias), W[:, rows], objective.code
+        U, W, code = self._raised("f", self.point.bias), W[:, rows], objective.code
         if code in (scalar.MULTINOMIAL, scalar.SQUARED):
             W = W.max(axis=0, keepdims=True)
-        kept = U[: len(U) if code == scalar.MULTINOMIAL else 0, rows]
-        return Sample(self.rows_at(rows), share, W, kept, objective.weight[rows])
-
-    def _probabilities(self, W: Float32Array, mean: float) -> Float64Array:
-        """Return what makes half of the sample follow the curvature."""
-        return np.asarray(0.5 * W.max(axis=0).astype(np.float64) / max(mean, 1e-300) + 0.5)
+        responses = U[: len(U) if code == scalar.MULTINOMIAL else 0, rows]
+        return Sample(self.rows_at(rows), share, W, responses, objective.weight[rows])
 
     def respond(self, move: Float32Array, bias_move: Float64Array) -> Response:
         """Compute the responses D of a move (C, M) of the coefficients of the block."""
-        matrix = self._values()
-        before = matrix.n_tiles_made
         D = np.empty((len(move), self.n), np.float32)
-        matrix.responses(move, D)
-        self._passes += matrix.n_tiles_made - before
+        with self._values() as K:
+            K.responses(move, D)
         self._seen = {k: v for k, v in self._seen.items() if k not in ("raised d", "raised p")}
         self.arrays["d"] = D
         self._move = move[:, self._here].astype(np.float64)
         f, p = self.arrays["f"], self.arrays["p"]
         R, raised = self._derivatives()[1], self._raised("d", bias_move)
-        at = self.index
-        pairs = (self.coef, f), (self.coef, p), (self.coef_momentum, p)
-        norms = [np.einsum("ck,ck->c", a, b[:, at], dtype=np.float64) for a, b in pairs]
+        coef, last = self.coef.value, self.coef.momentum
+        norms = [
+            np.einsum("ck,ck->c", a, b[:, self.index], dtype=np.float64)
+            for a, b in ((coef, f), (coef, p), (last, p))
+        ]
         with np.errstate(invalid="ignore"):
             slope = np.einsum("cn,cn->", R, raised, dtype=np.float64) / self.n_all
             largest = [np.abs(a).max(axis=1, initial=0.0) for a in (f, D, p)]
-        squares = np.array([(a * a).sum() for a in (self.coef, self.coef_momentum)])
+        squares = np.array([(a * a).sum() for a in (coef, last)])
         return Response(
             D[:, self._local], p[:, self._local], np.array(norms), np.array(largest), squares,
             float(slope),
@@ -479,8 +505,7 @@ class Shard:
         directions: int,
     ) -> Float64Array:  # fmt: skip
         """Return mean loss and derivatives as :meth:`RowObjective.along`."""
-        assert self._point is not None
-        point = self._point
+        point = self.point
         return self._derivatives()[0].along(
             point.widths, self._raised("f", point.bias), point.bias,
             self._raised("d", bias_move), self._raised("p", bias_momentum), steps, directions,
@@ -488,27 +513,17 @@ class Shard:
 
     def take(self, steps: Float64Array, moved: Any, point: Point) -> Slopes:
         """Apply a step (C, 3) along f, the move and the last step; differentiate there."""
-        way = self._own("way") if "way" in self.arrays else None
-        step_on(self._own("f"), self._own("p"), way, steps, moved, self.arrays["d"])
-        self._own_coef()
-        own = self.coef, self.coef_momentum, self.coef_way
-        step_on(*own, steps, moved, self._move, self._slots)
+        total = self._own("total") if "total" in self.arrays else None
+        step_on(self._own("f"), self._own("p"), total, steps, moved, self.arrays["d"])
+        self.coef.take(steps, moved, self._move, self._slots)
         return self.derive(point)
-
-    def _own_coef(self) -> None:
-        if self.shared:
-            self.coef, self.coef_momentum = self.coef.copy(), self.coef_momentum.copy()
-            self.coef_way = None if self.coef_way is None else self.coef_way.copy()
 
     def roll_back(self, point: Point) -> Slopes:
         f, p = self._own("f"), self._own("p")
         f -= p
         p[:] = 0
-        self._own_coef()
-        self.coef -= self.coef_momentum
-        self.coef_momentum[:] = 0
-        self.arrays.pop("way", None)
-        self.coef_way = None
+        self.arrays.pop("total", None)
+        self.coef.undo()
         return self.derive(point)
 
     def leave(self) -> tuple[Float64Array, float, int, int]:
@@ -517,38 +532,26 @@ class Shard:
         Return ``<f, f>`` (C,), the mean loss with all shares whole, kernel values made and the
         number of centres.
         """
-        if "way" in self.arrays:
-            self.arrays["p"] = self.arrays.pop("way")
-            assert self.coef_way is not None
-            self.coef_momentum, self.coef_way = self.coef_way, None
-        f = self.arrays["f"]
-        norm = np.einsum("ck,ck->c", self.coef, f[:, self.index], dtype=np.float64)
-        assert self._block is not None
-        assert self._point is not None
+        if "total" in self.arrays:
+            self.arrays["p"] = self.arrays.pop("total")
+        self.coef.leave()
+        f, coef = self.arrays["f"], self.coef.value
+        norm = np.einsum("ck,ck->c", coef, f[:, self.index], dtype=np.float64)
         mean = self._derivatives()[4]
-        if self._point.share != 1:
-            whole = RowObjective(self.loss, self.arrays["Y"], self.arrays["weight"], self.n_all)
-            mean = whole.mean(self._raised("f", self._point.bias))
-        made = self._block.width * self.n * self._passes
+        if self.point.share != 1:
+            mean = self._whole().mean(self._raised("f", self.point.bias))
+        assert self._block is not None
+        n_values = self._block.width * self.n * self._passes
         self.arrays.pop("d", None)
         self._seen, self._matrix, self._passes = {}, None, 0
-        return norm, mean, made, int(np.count_nonzero(self.coef.any(axis=0)))
+        return norm, mean, n_values, int(np.count_nonzero(coef.any(axis=0)))
 
     # -- the result --------------------------------------------------------------------
 
-    def coefficients(self, which: str) -> tuple[IntArray, Float64Array]:
-        """Return the numbers of the centres and their coefficients (C, k) in f or P."""
-        coef = self.coef if which == "coef" else self.coef_momentum
-        return self.index + self.start, coef.copy()
-
-    def look(self, index: IntArray) -> tuple[Any, Float32Array, Float32Array, Float32Array]:
-        """Return some rows, with their responses, targets and weights."""
+    def responses(self, index: Any) -> tuple[Float32Array, Float32Array, Float32Array]:
+        """Return the responses, targets and weights of rows."""
         a = self.arrays
-        return self.rows_at(index), a["f"][:, index], a["Y"][:, index], a["weight"][index]
-
-    def look_at_all(self) -> tuple[Float32Array, Float32Array, Float32Array]:
-        a = self.arrays
-        return a["f"], a["Y"], a["weight"]
+        return a["f"][:, index], a["Y"][:, index], a["weight"][index]
 
     def refresh(self, blocks: Sequence[tuple[Block, Float64Array]]) -> None:
         """Compute the responses again and drop the last step."""
@@ -558,38 +561,20 @@ class Shard:
             f += block.products(rows, coef, wide=True)
         self.arrays["f"] = f.astype(np.float32)
         self.arrays["p"] = np.zeros(f.shape, np.float32)
-        self.coef_momentum = np.zeros_like(self.coef)
+        self.coef = Path(self.coef.value, np.zeros_like(self.coef.value))
 
 
-@dataclass(frozen=True)
-class Recipe:
-    home: Home
-    loss: Loss
-    offset: Float64Array
-    n_all: int
-
-    def shard(
-        self, number: int, start: int, y: AnyArray, weight: AnyArray, rows: Any,
-        store: RowStore | None = None, folder: str | None = None,
-    ) -> Shard:  # fmt: skip
-        Y = np.ascontiguousarray((y - self.offset).T.astype(np.float32))
-        arrays: MutableMapping[str, Any] = {}
-        if folder is not None:
-            arrays = Scratch(folder, str(number))
-        w = np.array(weight, np.float32)
-        return Shard(
-            number, start, Y, w, rows, store, self.home, self.loss, self.n_all, arrays
-        )  # fmt: skip
-
-    def read(
-        self, number: int, start: int, stop: int, store: RowStore, folder: str | None = None
-    ) -> Shard:
-        """Return the shard of rows of a store, which stay there."""
-        batch = store.read(start, stop)
-        rows = self.home.prepare(batch.X)
-        shard = self.shard(number, start, batch.y, batch.sample_weight, rows, store, folder)
-        shard.unload()
-        return shard
+def read_shard(
+    recipe: Recipe, number: int, start: int, stop: int, store: RowStore,
+    folder: str | None = None,
+) -> Shard:  # fmt: skip
+    """Return the shard of rows of a store, which stay there."""
+    batch = store.read(start, stop)
+    rows = recipe.home.prepare(batch.X)
+    y, w = batch.y, batch.sample_weight
+    shard = Shard(recipe, number, start, y, w, rows, store, folder)
+    shard.unload()
+    return shard
 
 
 class Team:

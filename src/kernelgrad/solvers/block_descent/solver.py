@@ -19,6 +19,8 @@ from kernelgrad.losses.regression import ResidualLoss
 from kernelgrad.losses.unlabelled import SemiSupervised
 from kernelgrad.params import choice, integer, parameters, real
 from kernelgrad.registry import room
+from kernelgrad.solvers import contract
+from kernelgrad.solvers.block_descent import newton, shards
 from kernelgrad.solvers.block_descent.coordinates import (
     TILE,
     Block,
@@ -27,62 +29,30 @@ from kernelgrad.solvers.block_descent.coordinates import (
     join_prepared,
     take_rows,
 )
-from kernelgrad.solvers.block_descent.newton import (
-    PART_BYTES,
-    STORE_BYTES,
-    BlockSteps,
-    BlockUpdate,
-    FeatureCoefficients,
-    Iterate,
-    Workspace,
-)
+from kernelgrad.solvers.block_descent.newton import BlockSteps, Workspace
 from kernelgrad.solvers.block_descent.objective import Objective
-from kernelgrad.solvers.block_descent.shards import (
-    SHARD,
-    TAG,
-    Home,
-    Recipe,
-    Team,
-    best_drawn,
-    hashes_of,
-    joined,
-)
+from kernelgrad.solvers.block_descent.shards import SHARD, TAG, Path, Shard, Team
 from kernelgrad.solvers.block_descent.state import CachedState
-from kernelgrad.solvers.contract import (
-    AUDIT_LEAST,
-    AUDIT_WORK,
-    Audit,
-    Problem,
-    RowStore,
-    Solver,
-    State,
-    StepInfo,
-    Tracker,
-    TrainBatch,
-    batch_digest,
-    check_same_rows,
-    draws,
-    first_constant,
-)
+from kernelgrad.solvers.contract import Audit, Problem, RowStore, StepInfo, Tracker, TrainBatch
 from kernelgrad.solvers.feature_blocks import build_stream
 from kernelgrad.solvers.support import MERGE_ROWS, exact_kernel
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad.validation import CapabilityError, DataError
 
-WHOLE = 2048  # rows at most that one block holds all together
+WHOLE = 2048  # rows at most that one block has all together
 AUDIT_EVERY = 16  # blocks between audits
-_FIRST_ROWS = 2**18  # that tell scaling, bandwidth and the best constant, at most
-_DIGEST_ROWS = 4096  # of a store
+_FIRST_ROWS = 2**18  # rows at most that scaling, bandwidth and the best constant come from
+_DIGEST_ROWS = 4096  # rows of a store in its digest
 
 Rows = TrainBatch | RowStore
 
 
 @dataclass(frozen=True)
 class BlockMove:
-    """One block and how it moved the function."""
+    """One block, and f and the last step in terms of f, the last step and the block before."""
 
     block: Block
-    update: BlockUpdate
+    update: Path
 
 
 class CachedTracker(Tracker):
@@ -92,9 +62,7 @@ class CachedTracker(Tracker):
 
     def __init__(self, solver: CachedBlockDescent, state: CachedState, X: Matrix) -> None:
         self._solver, self._state, self._X = solver, state, X
-        home = state.exact if state.exact is not None else state.stream
-        assert home is not None
-        self._rows: Any = home.prepare(X)
+        self._rows: Any = state.home.prepare(X)
         self._f = np.zeros((len(state.offset), X.shape[0]))
         self._p = np.zeros_like(self._f)
         self.ahead = state.iteration > 0
@@ -106,14 +74,14 @@ class CachedTracker(Tracker):
             zero = np.zeros(len(state.offset))
             self._f, self._p = (
                 self._solver.function(state, zero, which).raw_prediction(self._X).T
-                for which in ("coef", "momentum")
+                for which in ("coef", "coef_momentum")
             )
             return
         move: BlockMove = info.update
-        update, f, p, C = move.update, self._f, self._p, len(self._f)
-        K = move.block.products(self._rows, np.concatenate([update.kf, update.kp]))
-        self._f = update.f[:, :1] * f + update.f[:, 1:] * p + K[:C]
-        self._p = update.p[:, :1] * f + update.p[:, 1:] * p + K[C:]
+        pair, C = np.concatenate([move.update.value, move.update.momentum]), len(self._f)
+        K = move.block.products(self._rows, pair[:, 2:])
+        K += pair[:, :1] * np.tile(self._f, (2, 1)) + pair[:, 1:2] * np.tile(self._p, (2, 1))
+        self._f, self._p = K[:C], K[C:]
 
     def raw_prediction(self) -> Float64Array:
         """Return the responses of the function that the solver would return now."""
@@ -124,7 +92,7 @@ class CachedTracker(Tracker):
 
 
 @parameters
-class CachedBlockDescent(Solver[CachedState]):
+class CachedBlockDescent(contract.Solver[CachedState]):
     r"""Block descent with cached responses: the responses of all rows are kept and updated.
 
     .. math:: \min_{f, b}\ \frac{1}{\sum_i w_i} \sum_i w_i\, l(y_i, f(x_i) + b)
@@ -206,7 +174,7 @@ class CachedBlockDescent(Solver[CachedState]):
     """
 
     name: ClassVar[str] = "cached"
-    state_class: ClassVar[type[State]] = CachedState
+    state_class: ClassVar[type[contract.State]] = CachedState
     streams: ClassVar[bool] = False
     takes_stores: ClassVar[bool] = True
 
@@ -257,9 +225,10 @@ class CachedBlockDescent(Solver[CachedState]):
         # bytes beside the arrays of a block with few threads, at the least
         work = 18e6 + 12.0 * M**2 + 4.0 * TILE * M  # Hessian, gram, a tile
         if C > 1 and problem.loss.code != scalar.SQUARED and n_rows > M:
-            m = min(n_rows, self._sampled(M, 4 * n_rows * M > STORE_BYTES))
-            work += max(0.0, 4.0 * M * m - PART_BYTES)
-        n, each = (min(n_rows, SHARD), 40.0) if stays else (n_rows, 48.0)  # of a response
+            m = min(n_rows, self._sampled(M, 4 * n_rows * M > newton.STORE_BYTES))
+            work += max(0.0, 4.0 * M * m - newton.PART_BYTES)
+        # bytes of a response and what belongs to it
+        n, each = (min(n_rows, SHARD), 40.0) if stays else (n_rows, 48.0)
         return work + n * (row_bytes / n_rows + each * C + 24.0)
 
     def _sampled(self, M: int, many: bool) -> int:
@@ -284,7 +253,7 @@ class CachedBlockDescent(Solver[CachedState]):
                 f"All sample weights of {first.n_rows:,} rows are zero; at least one row must "
                 "count."
             )
-        start = first_constant(problem, first)
+        start = contract.first_constant(problem, first)
         shifts = isinstance(problem.loss, ResidualLoss)
         exact, stream, rows = None, None, None
         if self.blocks == "support":
@@ -300,134 +269,108 @@ class CachedBlockDescent(Solver[CachedState]):
             stream=stream,
             digest=_digest(problem, batch),
             offset=start if shifts else np.zeros(C),
-            iterate=Iterate(problem.alpha, bias.copy(), np.zeros(C), np.ones(C)),
+            iterate=newton.Iterate(problem.alpha, bias.copy(), np.zeros(C), np.ones(C)),
         )
-        state.memory = memory = self._prepare(problem, state, batch, rows)
-        it = state.iterate
-        it.result_bias = bias.copy()
-        it.widths = memory.objective.initial_widths(memory.scale, memory.spread)
-        it.share = memory.objective.first_share
+        state.workspace = workspace = self._prepare(problem, state, batch, rows)
+        it, objective = state.iterate, workspace.objective
+        it.result_bias, it.share = bias.copy(), objective.first_share
+        it.widths = objective.initial_widths(workspace.scale, workspace.spread)
         if stream is not None:
-            state.features = FeatureCoefficients(
-                *(np.zeros((C, memory.n_blocks * memory.max_width)) for _ in range(2))
-            )
+            shape = C, workspace.n_blocks * workspace.max_width
+            state.features = Path(np.zeros(shape), np.zeros(shape))
         return state
 
     def _prepare(
         self, problem: Problem, state: CachedState, batch: Rows, rows: Any
     ) -> Workspace:
-        C, n, loss = problem.n_outputs, batch.n_rows, problem.loss
-        home: Home | None = state.exact if state.exact is not None else state.stream
-        assert home is not None
-        home.device = problem.resources.device  # a fit may go on elsewhere
-        recipe = Recipe(home, loss, state.offset, n)
+        n, loss = batch.n_rows, problem.loss
+        state.home.device = problem.resources.device  # a fit may go on elsewhere
+        recipe = shards.Recipe(state.home, loss, state.offset, n)
         team = self._team(problem, recipe, batch, rows)
         facts = team.facts
         total = sum(f.weight for f in facts)
         team.ask("weigh", n / total)
-        kept = state.kept
-        if kept:
+        if state.shards:
             ends = [*team.starts[1:], n]
-            parts = [(_part(kept, a, b),) for a, b in zip(team.starts, ends, strict=True)]
-            team.ask("start_from", each=parts)
+            parts = zip(team.starts, ends, strict=True)
+            team.ask("start_from", each=[(_part(state.shards, a, b),) for a, b in parts])
         else:
             team.ask("start_from", None)
-        state.kept = {}
+        state.shards = {}
         spread = np.sum([f.spread for f in facts], axis=0) / total
         candidates = sum(f.candidates for f in facts)
-        if state.exact is not None:
+        if state.stream is None:
             scale = sum(f.diagonal for f in facts) / n
             peak = float(np.sqrt(max(f.peak for f in facts)))
             width = min(self._width(n), candidates)
             n_blocks = -(-candidates // width)
         else:
-            assert state.stream is not None
             n_blocks = 16 if self.n_blocks == "auto" else int(self.n_blocks)
             width, scale = state.stream.width, 1.0
-            some = _first_rows(batch, 256).X
             # features of a row are longer or shorter than the kernel says
-            diagonal = state.stream.kernel.diag(state.stream.scaling.apply(some))
-            peak = 2.0 * float(np.sqrt(diagonal.max()))
-        memory = Workspace(
-            team, Objective(loss, C, n), spread, scale, peak, problem.n_features_in, width,
-            n_blocks,
-        )  # fmt: skip
-        self._share_buffer(problem, memory)
-        return memory
+            X = state.stream.scaling.apply(_first_rows(batch, 256).X)
+            peak = 2.0 * float(np.sqrt(state.stream.kernel.diag(X).max()))
+        objective = Objective(loss, problem.n_outputs, n)
+        self._share_buffer(problem, team, n, width)
+        d = problem.n_features_in
+        return Workspace(team, objective, spread, scale, peak, d, width, n_blocks)
 
-    def _team(self, problem: Problem, recipe: Recipe, batch: Rows, rows: Any) -> Team:
-        n = batch.n_rows
+    def _team(self, problem: Problem, recipe: shards.Recipe, batch: Rows, rows: Any) -> Team:
+        n, progress = batch.n_rows, problem.resources.progress
         starts = range(0, n, SHARD)
-        progress = problem.resources.progress
         if isinstance(batch, TrainBatch):
             if rows is None:
                 numbered = (batch.rows,) if self.blocks == "support" else ()
                 rows = recipe.home.prepare(batch.X, *numbered)
-            parts = [(a, slice(a, min(n, a + SHARD))) for a in starts]
-            return Team(
-                [
-                    recipe.shard(
-                        a // SHARD, a, batch.y[s], batch.sample_weight[s], take_rows(rows, s)
-                    )
-                    for a, s in parts
-                ],
-                progress,
-            )
+            y, w, parts = batch.y, batch.sample_weight, []
+            for number, a in enumerate(starts):
+                s = slice(a, min(n, a + SHARD))
+                parts.append(Shard(recipe, number, a, y[s], w[s], take_rows(rows, s)))
+            return Team(parts, progress)
         if batch.team is not None:
             team: Team = batch.team(recipe, progress)
             return team
-        limit = (
-            0.25 * system_bytes()
-            if problem.resources.memory_limit is None
-            else problem.resources.memory_limit
-        )
+        limit = problem.resources.memory_limit
+        most = 0.25 * system_bytes() if limit is None else limit
         # a small limit is for the arrays alone, one that is a bound for all there is
         size = 4.0 * n * problem.n_features_in
         least = self.least_bytes(problem, n, size, stays=True)
-        rest = 0.0 if limit < LEAST_LIMIT else least
-        needed = 48 * n * problem.n_outputs + rest
-        folder = ScratchFolder() if needed > limit else None
-        path = None if folder is None else str(folder.path)
-        shards = []
-        for a in starts:
-            shards.append(recipe.read(a // SHARD, a, min(n, a + SHARD), batch, path))
-            progress(len(shards), len(starts))
-        return Team(shards, progress, folder)
+        needed = 48 * n * problem.n_outputs + (0.0 if most < LEAST_LIMIT else least)
+        folder = ScratchFolder() if needed > most else None
+        path, parts = None if folder is None else str(folder.path), []
+        for number, a in enumerate(starts):
+            stop = min(n, a + SHARD)
+            parts.append(shards.read_shard(recipe, number, a, stop, batch, path))
+            progress(len(parts), len(starts))
+        return Team(parts, progress, folder)
 
-    def _share_buffer(self, problem: Problem, memory: Workspace) -> None:
+    def _share_buffer(self, problem: Problem, team: Team, n: int, M: int) -> None:
         """Allocate memory in the shards for the values of a block, if there is enough."""
-        shards = getattr(memory.team, "shards", [])
-        n, M = memory.objective.n, memory.max_width
-        limit = (
-            STORE_BYTES
-            if problem.resources.memory_limit is None
-            else problem.resources.memory_limit
-        )
-        fixed = 0
-        if problem.resources.memory_limit is not None:
-            row_bytes = sum(shard.nbytes for shard in shards)
+        local = getattr(team, "shards", [])
+        limit, fixed = problem.resources.memory_limit, 0
+        if limit is not None:
+            row_bytes = sum(shard.nbytes for shard in local)
             fixed = 2 * row_bytes + 64 * 2**20 + 72 * n * problem.n_outputs
             fixed += int(problem.resources.copied_bytes)
-        if 4 * n * M + fixed > limit or any(shard.store is not None for shard in shards):
-            return
-        if shards:
+        fits = 4 * n * M + fixed <= (newton.STORE_BYTES if limit is None else limit)
+        if local and fits and all(shard.store is None for shard in local):
             buffer = untouched(n, M).reshape(-1)
-            for shard in shards:
+            for shard in local:
                 shard.buffer = buffer[shard.start * M : (shard.start + shard.n) * M]
 
     def _attach(self, problem: Problem, state: CachedState, batch: Rows) -> Workspace:
-        if state.memory is None:
+        if state.workspace is None:
             same = _digest(problem, batch) == state.digest and state.fits(batch.n_rows)
-            check_same_rows(self, same, "the responses", "'dsg'")
-            brief = bool(state.kept) and "f" not in state.kept
-            state.memory = self._prepare(problem, state, batch, None)
+            contract.check_same_rows(self, same, "the responses", "'dsg'")
+            brief = bool(state.shards) and "f" not in state.shards
+            state.workspace = self._prepare(problem, state, batch, None)
             if brief:
                 self._refresh(state)
-        return state.memory
+        return state.workspace
 
     def step(self, problem: Problem, state: CachedState, batch: Rows) -> StepInfo:
         """Choose one block and apply Newton steps to it."""
-        memory, it = self._attach(problem, state, batch), state.iterate
+        workspace, it = self._attach(problem, state, batch), state.iterate
         if it.alpha != problem.alpha:
             it.alpha, it.claim = problem.alpha, np.inf
         if state.iteration and state.iteration % AUDIT_EVERY == 0:
@@ -435,25 +378,24 @@ class CachedBlockDescent(Solver[CachedState]):
             # to make responses anew takes as long as some ten blocks
             if audit.drift > 1e-5 + 3.0 * doubt or doubt > 1e-3:
                 self._refresh(state)
-        steps = BlockSteps(it, memory, state.features)
-        block = self._draw(problem, state, memory)
+        steps = BlockSteps(it, workspace, state.features)
+        block, n_blocks = self._draw(problem, state), workspace.n_blocks
         steps.enter(block, problem.fit_intercept)
-        self._descend(problem, state, steps, block)
+        self._descend(problem, state, steps)
         state.iteration += 1
-        steps.leave(self.tol, min(state.iteration, memory.n_blocks))
+        pace = min(state.iteration, n_blocks)
+        steps.leave(self.tol, pace)
         vars(block).pop("gram", None)  # the next block needs the room
-        if state.exact is not None:
-            state.kernel_evaluations += steps.made
         state.rows_seen += batch.n_rows
         state.slow = state.slow + 1 if steps.still else 0
-        enough = 1 if memory.n_blocks == 1 else 2  # another block may have more to gain
-        patience = max(4, min(2 * memory.n_blocks, 16))  # blocks without a step
+        if state.stream is None:
+            state.kernel_evaluations += steps.n_values
+        enough = 1 if n_blocks == 1 else 2  # another block may have more to gain
+        patience = max(4, min(2 * n_blocks, 16))  # blocks without a step
         return StepInfo(
             train_loss=it.loss,
             step_size=steps.last_step,
-            n_random_features=(
-                min(state.iteration, memory.n_blocks) * block.width if state.stream else 0
-            ),
+            n_random_features=pace * block.width if state.stream else 0,
             update=BlockMove(block, steps.update),
             n_support=steps.n_centres if state.exact else 0,
             kernel_evaluations=state.kernel_evaluations,
@@ -462,69 +404,62 @@ class CachedBlockDescent(Solver[CachedState]):
             converged=it.rejected >= patience or state.slow >= enough,
         )
 
-    def _draw(self, problem: Problem, state: CachedState, memory: Workspace) -> Block:
+    def _draw(self, problem: Problem, state: CachedState) -> Block:
         """Return the next block: rows of large strength come first; see :meth:`Shard.draw`."""
-        number, team, n_blocks = state.iteration, memory.team, memory.n_blocks
+        workspace, number = state.rows_workspace, state.iteration
+        team, n_blocks, width = workspace.team, workspace.n_blocks, workspace.max_width
         if state.stream is not None:
             return FeatureBlock(number, n_blocks, state.stream)
         assert state.exact is not None
-        total = None
-        if number or memory.objective.semi_supervised:  # labels first
-            total = sum(team.ask("strength", state.iterate.alpha))
+        total, alpha = None, state.iterate.alpha
+        if number or workspace.objective.semi_supervised:  # labels first
+            total = sum(team.ask("strength", alpha))
             total = total if np.isfinite(total) and total > 0 else None
-        drawn = team.ask(
-            "draw", state.iterate.alpha, total, number, n_blocks, memory.max_width, problem.seed
-        )
-        index, centres = self._rows_at(team, best_drawn(drawn, memory.max_width)[1])
-        first = first_of_equals(hashes_of(centres))  # shards do not know each other's rows
+        drawn = team.ask("draw", alpha, total, number, n_blocks, width, problem.seed)
+        index = shards.best_drawn(drawn, width)[1]
+        centres = _rows_at(team, index)
+        # shards do not know each other's rows
+        first = first_of_equals(shards.hashes_of(centres))
         if not first.all():
             index, centres = index[first], centres.take(np.flatnonzero(first))
-        compiled = memory.objective.n * len(index) >= FIT_COMPILED
+        compiled = workspace.objective.n * len(index) >= FIT_COMPILED
         return SupportBlock(number, state.exact, centres, index, compiled=compiled)
 
-    def _rows_at(self, team: Team, rows: IntArray) -> tuple[IntArray, Any]:
-        parts = [p for p in team.ask("rows_at", each=_by_shard(team, rows)) if p is not None]
-        return rows, join_prepared(parts)
-
-    def _descend(
-        self, problem: Problem, state: CachedState, steps: BlockSteps, block: Block
-    ) -> None:
-        memory = steps.memory
-        n, M = memory.objective.n, block.width
-        most = 10 if self.inner_steps == "auto" else int(self.inner_steps)
-        if self.inner_steps == "auto" and memory.too_many:
+    def _descend(self, problem: Problem, state: CachedState, steps: BlockSteps) -> None:
+        n, M = steps.objective.n, steps.block.width
+        auto = self.inner_steps == "auto"
+        most = 10 if auto else int(self.inner_steps)
+        if auto and steps.workspace.too_many:
             most = 1
         for number in range(most):
-            requests = None
-            if number == 0:
-                requests = self._sample_requests(problem, state, steps, M)
+            first = number == 0
+            requests = self._sample_requests(problem, state, steps) if first else None
             products, samples = steps.slopes(requests)
-            if number == 0:
-                steps.curve(joined(samples))
+            if first:
+                steps.curve(shards.joined(samples))
             steps.solve(products)
             steps.search()
-            if self.inner_steps == "auto":
+            if auto:
                 steps.live = steps.live and steps.worth(number, n, M)
             if not steps.live:
                 break
 
     def _sample_requests(
-        self, problem: Problem, state: CachedState, steps: BlockSteps, M: int
+        self, problem: Problem, state: CachedState, steps: BlockSteps
     ) -> list[tuple[Any]]:
         """Return the sampled rows of the Hessian that each shard must provide."""
-        team, n = steps.memory.team, steps.memory.objective.n
-        m = self._sampled(M, steps.memory.too_many)
+        starts, n = steps.team.starts, steps.objective.n
+        m = self._sampled(steps.block.width, steps.workspace.too_many)
         if m >= n:
-            return [((0.0, 0.0, None),) for _ in team.starts]
+            return [((0.0, 0.0, None),) for _ in starts]
         mean = float(sum(steps.curved)) / n
-        sizes = np.diff([*team.starts, n])
+        sizes = np.diff([*starts, n])
         ends = np.cumsum(0.5 * np.array(steps.curved) / max(mean, 1e-300) + 0.5 * sizes)
         total = float(ends[-1])
-        rng = draws(problem.seed, TAG + 2, state.iteration)
+        rng = contract.draws(problem.seed, TAG + 2, state.iteration)
         places = (np.arange(m) + rng.random()) * (total / m)
-        cuts = np.searchsorted(places, ends[:-1])
+        parts = np.split(places, np.searchsorted(places, ends[:-1]))
         begins = [0.0, *ends[:-1]]
-        parts = np.split(places, cuts)
         return [((mean, total, p - a),) for a, p in zip(begins, parts, strict=True)]
 
     def finish(self, problem: Problem, state: CachedState, batch: Rows) -> dict[str, Any]:
@@ -541,99 +476,74 @@ class CachedBlockDescent(Solver[CachedState]):
 
     def _audit(self, problem: Problem, state: CachedState) -> tuple[Audit, float]:
         """Return the audit and the standard error of its drift, which samples of rows have."""
-        memory, it = state.memory, state.iterate
-        assert memory is not None
-        n = memory.objective.n
+        workspace, it = state.rows_workspace, state.iterate
+        n, team, loss = workspace.objective.n, workspace.team, workspace.objective.loss
         index, coef = self.coefficients(state)
-        used = (
-            len(index) if state.exact is not None else int(np.count_nonzero(coef.any(axis=0)))
-        )
-        price = max(1, used) * (2 * memory.n_features + 30)
-        m = max(AUDIT_LEAST, AUDIT_WORK // price)
-        rng = draws(problem.seed, TAG + 1, state.iteration)
+        used = int(np.count_nonzero(coef.any(axis=0)))
+        price = max(1, used) * (2 * workspace.n_features + 30)
+        m = max(contract.AUDIT_LEAST, contract.AUDIT_WORK // price)
+        rng = contract.draws(problem.seed, TAG + 1, state.iteration)
         rows = np.arange(n) if m >= n else np.sort(rng.choice(n, m, replace=False))
         blocks = self._whole(state, index, coef)
-        truth, cached, Y, w = self._look(memory.team, blocks, rows)
-        loss = memory.objective.loss
+        truth, cached, Y, w = _recomputed(team, blocks, rows)
         with np.errstate(over="ignore", invalid="ignore"):
-            true = w * loss.value(Y.T, (truth + it.result_bias[:, None]).T)
-            kept = w * loss.value(Y.T, (cached + it.result_bias[:, None]).T)
-        change = float((true - kept).mean())
-        error = float((true - kept).std()) * np.sqrt(max(0.0, 1.0 / len(rows) - 1.0 / n))
-        norm = 0.0
-        if state.exact is not None and len(index):
-            strength = np.abs(coef).sum(axis=0)
+            rise = w * loss.value(Y.T, (truth + it.result_bias[:, None]).T)
+            rise = rise - w * loss.value(Y.T, (cached + it.result_bias[:, None]).T)
+        error = float(rise.std()) * np.sqrt(max(0.0, 1.0 / len(rows) - 1.0 / n))
+        norm, strength = 0.0, np.abs(coef).sum(axis=0)
+        if state.stream is None and strength.any():
             at, share = np.arange(len(index)), coef
-            if m < n and strength.any():
+            if m < n:
                 p = strength / strength.sum()
                 at = np.sort(rng.choice(len(index), m, p=p))
                 share = coef[:, at] / (p[at] * m)
-            if strength.any():
-                truth, cached, _, _ = self._look(memory.team, blocks, index[at])
-                parts = (share * (truth - cached)).sum(axis=0)
-                norm = float(parts.sum())
-                if len(at) < len(index):
-                    spread = float(parts.std()) * np.sqrt(len(at))
-                    error = float(np.hypot(error, 0.5 * it.alpha * spread))
-        found = it.objective + change + 0.5 * it.alpha * norm
+            truth, cached, _, _ = _recomputed(team, blocks, index[at])
+            parts = (share * (truth - cached)).sum(axis=0)
+            norm = float(parts.sum())
+            if len(at) < len(index):
+                spread = float(parts.std()) * np.sqrt(len(at))
+                error = float(np.hypot(error, 0.5 * it.alpha * spread))
+        objective = it.objective + float(rise.mean()) + 0.5 * it.alpha * norm
         size = max(abs(it.objective), 1e-3 * abs(it.start))
-        drift = abs(found - it.objective) / size if size > 0 else 0.0
+        drift = abs(objective - it.objective) / size if size > 0 else 0.0
         drift = drift if np.isfinite(drift) else np.inf
         doubt = error / size if size > 0 and np.isfinite(error) else 0.0
-        return Audit(it.objective, found, drift, len(rows)), doubt
-
-    def _look(
-        self, team: Team, blocks: list[tuple[Block, Float64Array]], rows: IntArray
-    ) -> tuple[Float64Array, Float64Array, AnyArray, Float64Array]:
-        """Return f of increasing rows, recomputed and as cached, with targets and weights."""
-        parts = [p for p in team.ask("look", each=_by_shard(team, rows)) if p is not None]
-        prepared = join_prepared([p[0] for p in parts])
-        f, Y = (np.concatenate([p[i] for p in parts], axis=1) for i in (1, 2))
-        truth = np.zeros(f.shape)
-        for block, coef in blocks:
-            truth += block.products(prepared, coef, wide=True)
-        w = np.concatenate([p[3] for p in parts]).astype(np.float64)
-        return truth, f.astype(np.float64), Y, w
+        return Audit(it.objective, objective, drift, len(rows)), doubt
 
     def coefficients(
         self, state: CachedState, which: str = "coef"
     ) -> tuple[IntArray, Float64Array]:
-        """Return the numbers of the centres and the coefficients (C, k) that are not zero."""
-        if state.features is not None:
-            return np.empty(0, np.intp), getattr(state.features, which)
-        assert state.memory is not None
-        parts = state.memory.team.ask("coefficients", which)
-        index = np.concatenate([p[0] for p in parts])
-        coef = np.concatenate([p[1] for p in parts], axis=1)
-        used = np.flatnonzero(coef.any(axis=0))
-        return index[used], coef[:, used]
+        """Return the numbers of the centres and the coefficients (C, k) that are not zero.
+
+        `which` is "coef" or "coef_momentum", those of the last step.
+        """
+        if (own := state.features) is not None:
+            return np.empty(0, np.intp), own.value if which == "coef" else own.momentum
+        arrays = state.snapshot(brief=True)
+        used = np.flatnonzero(arrays[which].any(axis=0))
+        return arrays["index"][used], arrays[which][:, used]
 
     def _whole(
         self, state: CachedState, index: IntArray, coef: Float64Array
     ) -> list[tuple[Block, Float64Array]]:
         """Return blocks and coefficients (C, M) that make f."""
-        memory = state.memory
-        assert memory is not None
+        workspace = state.rows_workspace
         if state.stream is not None:
-            found: list[tuple[Block, Float64Array]] = []
-            for j in range(memory.n_blocks):
-                block = FeatureBlock(j, memory.n_blocks, state.stream)
-                if coef[:, block.at].any():
-                    found.append((block, coef[:, block.at]))
-            return found
-        assert state.exact is not None
+            J = workspace.n_blocks
+            blocks = [FeatureBlock(j, J, state.stream) for j in range(J)]
+            return [(b, coef[:, b.at]) for b in blocks if coef[:, b.at].any()]
         if not len(index):
             return []
-        centres = self._rows_at(memory.team, index)[1]
+        assert state.exact is not None
+        centres = _rows_at(workspace.team, index)
         return [(SupportBlock(0, state.exact, centres, index), coef)]
 
     def _refresh(self, state: CachedState) -> None:
         """Compute the responses again from the coefficients and drop the last step."""
-        assert state.memory is not None
         blocks = self._whole(state, *self.coefficients(state))
-        state.memory.team.ask("refresh", blocks)
+        state.rows_workspace.team.ask("refresh", blocks)
         if state.features is not None:
-            state.features.momentum[:] = 0.0
+            state.features.momentum = np.zeros_like(state.features.momentum)
         it = state.iterate
         it.bias_momentum, it.claim = np.zeros_like(it.bias), np.inf
         it.moving = False
@@ -641,16 +551,10 @@ class CachedBlockDescent(Solver[CachedState]):
     def function(
         self, state: CachedState, intercept: Float64Array, which: str = "coef"
     ) -> Expansion:
-        """Return the function, or the last step with `which` "momentum", as an expansion."""
+        """Return the function of :meth:`coefficients` as an expansion."""
         index, coef = self.coefficients(state, which)
-        if state.exact is not None:
-            assert state.memory is not None
-            if not len(index):
-                index, coef = np.zeros(1, np.intp), np.zeros((len(intercept), 1))
-            rows = self._rows_at(state.memory.team, index)[1]
-            return SupportExpansion(state.exact, rows, coef.T, intercept)
-        assert state.stream is not None
-        stream = state.stream
+        if (stream := state.stream) is None:
+            return self._supported(state, intercept, index, coef)
         e = RandomFeatureExpansion(stream, len(intercept), intercept)
         C, J = len(coef), coef.shape[1] // stream.width
         coef = coef.reshape(C, J, stream.width)
@@ -661,19 +565,24 @@ class CachedBlockDescent(Solver[CachedState]):
         e.coef = np.ascontiguousarray(flat, np.float32)
         return e
 
+    def _supported(
+        self, state: CachedState, intercept: Float64Array, index: IntArray, coef: Float64Array
+    ) -> Expansion:
+        """Return an expansion over training rows; of one row where there are none."""
+        if not len(index):
+            index, coef = np.zeros(1, np.intp), np.zeros((len(intercept), 1))
+        assert state.exact is not None
+        rows = _rows_at(state.rows_workspace.team, index)
+        return SupportExpansion(state.exact, rows, coef.T, intercept)
+
     def expansion(self, state: CachedState) -> Expansion:
         it = state.iterate
-        if it.is_poor:
-            return self._constant(state, state.offset + it.first_bias)
-        return self.function(state, state.offset + it.result_bias)
-
-    def _constant(self, state: CachedState, intercept: Float64Array) -> Expansion:
+        if not it.is_poor:
+            return self.function(state, state.offset + it.result_bias)
+        intercept = state.offset + it.first_bias
         if state.stream is not None:
             return RandomFeatureExpansion(state.stream, len(intercept), intercept)
-        assert state.exact is not None
-        assert state.memory is not None
-        rows = self._rows_at(state.memory.team, np.zeros(1, np.intp))[1]
-        return SupportExpansion(state.exact, rows, np.zeros((1, len(intercept))), intercept)
+        return self._supported(state, intercept, np.empty(0, np.intp), np.empty((0, 0)))
 
     def track(self, state: CachedState, X: Matrix) -> CachedTracker:
         return CachedTracker(self, state, X)
@@ -684,17 +593,16 @@ def _first_rows(batch: Rows, most: int) -> TrainBatch:
     n = batch.n_rows
     if n <= most:
         return batch if isinstance(batch, TrainBatch) else batch.read(0, n)
-    some = np.arange(0, n, -(-n // most))
+    at = np.arange(0, n, -(-n // most))
     if not isinstance(batch, TrainBatch):
-        return batch.take(some)
-    ids = None if batch.rows is None else batch.rows[some]
-    return TrainBatch(batch.X[some], batch.y[some], batch.sample_weight[some], ids)
+        return batch.take(at)
+    ids = None if batch.rows is None else batch.rows[at]
+    return TrainBatch(batch.X[at], batch.y[at], batch.sample_weight[at], ids)
 
 
 def _digest(problem: Problem, batch: Rows) -> bytes:
-    if isinstance(batch, TrainBatch):
-        return batch_digest(problem, batch)
-    return batch_digest(problem, _first_rows(batch, _DIGEST_ROWS))
+    most = batch.n_rows if isinstance(batch, TrainBatch) else _DIGEST_ROWS
+    return contract.batch_digest(problem, _first_rows(batch, most))
 
 
 def _by_shard(team: Team, rows: IntArray) -> list[tuple[IntArray] | None]:
@@ -704,9 +612,28 @@ def _by_shard(team: Team, rows: IntArray) -> list[tuple[IntArray] | None]:
     return [(p - a,) if len(p) else None for a, p in zip(starts, parts, strict=True)]
 
 
-def _part(kept: dict[str, AnyArray], start: int, stop: int) -> dict[str, AnyArray]:
+def _rows_at(team: Team, rows: IntArray) -> Any:
+    """Return prepared rows with increasing numbers."""
+    parts = team.ask("rows_at", each=_by_shard(team, rows))
+    return join_prepared([part for part in parts if part is not None])
+
+
+def _recomputed(
+    team: Team, blocks: list[tuple[Block, Float64Array]], rows: IntArray
+) -> tuple[Float64Array, Float64Array, AnyArray, Float64Array]:
+    """Return f of increasing rows, recomputed and as cached, with targets and weights."""
+    prepared = _rows_at(team, rows)
+    parts = [p for p in team.ask("responses", each=_by_shard(team, rows)) if p is not None]
+    f, Y = (np.concatenate([p[i] for p in parts], axis=1) for i in (0, 1))
+    w = np.concatenate([p[2] for p in parts]).astype(np.float64)
+    truth = np.zeros(f.shape)
+    for block, coef in blocks:
+        truth += block.products(prepared, coef, wide=True)
+    return truth, f.astype(np.float64), Y, w
+
+
+def _part(snapshot: dict[str, AnyArray], start: int, stop: int) -> dict[str, AnyArray]:
     """Return the part of a snapshot that belongs to one shard."""
-    own = (kept["index"] >= start) & (kept["index"] < stop)
-    part = {name: kept[name][own] for name in ("index", "last")}
-    part |= {name: kept[name][:, own] for name in ("coef", "coef_momentum")}
-    return part | {name: kept[name][:, start:stop] for name in kept if name in ("f", "p")}
+    own = (snapshot["index"] >= start) & (snapshot["index"] < stop)
+    axes = {"f": slice(start, stop), "p": slice(start, stop)}
+    return {name: a[..., axes.get(name, own)] for name, a in snapshot.items()}

@@ -12,38 +12,54 @@ import numpy as np
 from kernelgrad.files.records import Record, anything, one_of
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.features import FeatureStream
-from kernelgrad.solvers.block_descent.newton import FeatureCoefficients, Iterate, Workspace
+from kernelgrad.solvers.block_descent.newton import Iterate, Workspace
+from kernelgrad.solvers.block_descent.shards import Home, Path
 from kernelgrad.solvers.contract import Problem, State, restored_fields, sized, transient
 from kernelgrad.types import AnyArray, Float64Array
+
+_KINDS = ("support", "features")
 
 
 @dataclass(kw_only=True)
 class CachedState(State):
     """State of :class:`CachedBlockDescent`."""
 
-    exact: ExactKernel | None  # of functions over training rows
-    stream: FeatureStream | None  # of functions of random features
-    digest: bytes  # of the rows, which a continued fit must bring again
-    # taken off targets and added to predictions: float32 then holds residuals
+    exact: ExactKernel | None  # prepares rows for functions over training rows
+    stream: FeatureStream | None  # prepares rows for functions of random features
+    digest: bytes  # digest of the rows, which a continued fit must bring again
+    # constants taken off targets and added to predictions: float32 then holds residuals
     offset: Float64Array = sized("C")
     iterate: Iterate
-    features: FeatureCoefficients | None = None
-    # responses, if they are kept, and coefficients of the shards while there is no `memory`
-    kept: dict[str, AnyArray] = field(default_factory=dict)
+    features: Path | None = None  # coefficients of random features, (C, J M)
+    # snapshot of the shards while there is no workspace
+    shards: dict[str, AnyArray] = field(default_factory=dict)
     kernel_evaluations: int = 0
     slow: int = 0
-    memory: Workspace | None = transient()
+    workspace: Workspace | None = transient()
+
+    @property
+    def home(self) -> Home:
+        """The kernel or the stream."""
+        home = self.exact if self.exact is not None else self.stream
+        assert home is not None
+        return home
+
+    @property
+    def rows_workspace(self) -> Workspace:
+        """The workspace, where there is one."""
+        assert self.workspace is not None
+        return self.workspace
 
     def release(self, *, brief: bool = False) -> None:
         """Keep the data of the shards and drop the rows; `brief` drops responses too."""
-        self.kept = self.snapshot(brief=brief)
+        self.shards = self.snapshot(brief=brief)
         super().release()
 
     def snapshot(self, *, brief: bool = False) -> dict[str, AnyArray]:
         """Return responses (C, n) unless `brief`, centres and coefficients of all shards."""
-        if self.memory is None:
-            return self.kept
-        parts = self.memory.team.ask("snapshot", brief)
+        if self.workspace is None:
+            return self.shards
+        parts = self.workspace.team.ask("snapshot", brief)
         axes = {"index": 0, "last": 0}
         return {
             name: np.concatenate([part[name] for part in parts], axis=axes.get(name, 1))
@@ -52,25 +68,21 @@ class CachedState(State):
 
     def copy(self) -> Self:
         """Return a state without shards, which are created again from the rows."""
+        iterate, features = copy.deepcopy((self.iterate, self.features))
         return dataclasses.replace(
-            self,
-            iterate=copy.deepcopy(self.iterate),
-            features=copy.deepcopy(self.features),
-            kept=self.snapshot(),
-            memory=None,
+            self, iterate=iterate, features=features, shards=self.snapshot(), workspace=None
         )
 
     def __getstate__(self) -> dict[str, object]:
-        return super().__getstate__() | {"kept": self.snapshot()}
+        return super().__getstate__() | {"shards": self.snapshot()}
 
     def describe_parts(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         """Return the kernel or the stream, and the function."""
-        home = self.exact if self.exact is not None else self.stream
-        assert home is not None
+        home = self.home
         arrays = {f"scaling.{k}": a for k, a in home.scaling.arrays().items()}
         arrays |= {f"kept.{k}": a for k, a in self.snapshot().items()}
         if self.features is not None:
-            arrays["features.coef"] = self.features.coef
+            arrays["features.coef"] = self.features.value
             arrays["features.momentum"] = self.features.momentum
         plain = {}
         for name, value in vars(self.iterate).items():
@@ -78,13 +90,12 @@ class CachedState(State):
                 arrays[f"0.{name}"] = value
             else:
                 plain[name] = value if np.isfinite(value) else None
-        kind = "support" if self.exact is not None else "features"
+        kind = _KINDS[self.exact is None]
         return {"kind": kind, "home": home.describe(), "iterate": plain}, arrays
 
     def fits(self, n: int) -> bool:
-        """Return whether the data kept for all rows have `n` rows."""
-        kept = self.kept
-        return "f" not in kept or kept["f"].shape[1] == n
+        """Return whether the responses of the snapshot have `n` rows."""
+        return "f" not in self.shards or self.shards["f"].shape[1] == n
 
     @classmethod
     def restore_parts(cls, problem: Problem, record: Record) -> dict[str, Any]:
@@ -102,56 +113,51 @@ class CachedState(State):
             iterate.values = record.part("iterate").values
             if stream is not None:
                 pair = record.part("features")
-                features = FeatureCoefficients(
-                    *(np.array(pair.array(k, "C", "features")) for k in ("coef", "momentum"))
-                )
+                arrays = (pair.array(k, "C", "features") for k in ("coef", "momentum"))
+                features = Path(*(np.array(a) for a in arrays))
                 pair.close()
-            kept = record.part("kept").arrays
+            shards = record.part("kept").arrays
         else:  # files of 0.1.0
             iterate.values = dict(record.take("iterates", anything)[0])
             used = record.array("used", "n", kinds="biuf")
-            kept, features = _kept_by_0_1_0(iterate.arrays, used, exact is not None)
-            iterate.values["moving"] = bool(kept["p"].any())
+            shards, features = _shards_of_0_1_0(iterate.arrays, used, exact is not None)
+            iterate.values["moving"] = bool(shards["p"].any())
             record.values |= record.part("numbers").values
-        found = Iterate(**restored_fields(Iterate, iterate))
+        restored = Iterate(**restored_fields(Iterate, iterate))
         iterate.close()
         return {
-            "exact": exact, "stream": stream, "iterate": found, "features": features,
-            "kept": _restored_shards(record, kept),
+            "exact": exact, "stream": stream, "iterate": restored, "features": features,
+            "shards": _restored_shards(record, shards),
         }  # fmt: skip
 
 
-def _restored_shards(record: Record, kept: dict[str, AnyArray]) -> dict[str, AnyArray]:
-    """Return what :meth:`CachedState.snapshot` gave."""
-    if not kept:
+def _restored_shards(record: Record, arrays: dict[str, AnyArray]) -> dict[str, AnyArray]:
+    """Return the checked result of :meth:`CachedState.snapshot`."""
+    if not arrays:
         return {}
-    part = Record({}, kept, f"{record.place}, kept", record.sizes)
-    responses = [name for name in ("f", "p") if name in kept]
-    found: dict[str, AnyArray] = {
-        **{name: part.array(name, "C", "n") for name in responses},
+    part = Record({}, arrays, f"{record.place}, kept", record.sizes)
+    checked: dict[str, AnyArray] = {
+        **{name: part.array(name, "C", "n") for name in ("f", "p") if name in arrays},
         **{name: part.array(name, "centres", kinds="i", least=0) for name in ("index", "last")},
         **{name: part.array(name, "C", "centres") for name in ("coef", "coef_momentum")},
     }
     part.close()
-    last = record.sizes.get("n", np.inf)  # where responses tell
-    if (np.diff(found["index"]) <= 0).any() or (found["index"] >= last).any():
+    n = record.sizes.get("n", np.inf)  # known if there are responses
+    if (np.diff(checked["index"]) <= 0).any() or (checked["index"] >= n).any():
         raise part.error("holds centres that are no rows in order")
-    return {name: np.array(a) for name, a in found.items()}
+    return {name: np.array(a) for name, a in checked.items()}
 
 
-_KINDS = ("support", "features")
-
-
-def _kept_by_0_1_0(
+def _shards_of_0_1_0(
     own: dict[str, AnyArray], used: AnyArray, support: bool
-) -> tuple[dict[str, AnyArray], FeatureCoefficients | None]:
+) -> tuple[dict[str, AnyArray], Path | None]:
     """Remove the arrays of rows from `own`; return them in the form of shards and features."""
     coef, momentum = own.pop("coef"), own.pop("coef_momentum")
-    kept = {"f": own.pop("responses"), "p": own.pop("momentum")}
+    shards = {"f": own.pop("responses"), "p": own.pop("momentum")}
     index = np.flatnonzero(used | coef.any(axis=0)) if support else np.empty(0, np.intp)
-    kept |= {"index": index, "last": used.astype(np.int32)[index]}
+    shards |= {"index": index, "last": used.astype(np.int32)[index]}
     if support:
-        return kept | {"coef": coef[:, index], "coef_momentum": momentum[:, index]}, None
+        return shards | {"coef": coef[:, index], "coef_momentum": momentum[:, index]}, None
     empty = np.zeros((len(coef), 0))
-    features = FeatureCoefficients(coef.reshape(len(coef), -1), momentum.reshape(len(coef), -1))
-    return kept | {"coef": empty, "coef_momentum": empty}, features
+    features = Path(coef.reshape(len(coef), -1), momentum.reshape(len(coef), -1))
+    return shards | {"coef": empty, "coef_momentum": empty}, features

@@ -92,7 +92,7 @@ class AdditiveMap(FeatureMap):
         d, F = self.n_features_in, self.block_size
         k = np.arange(n)
         block = (first + k) // F
-        start = block * F - first  # of the block
+        start = block * F - first
         tile = k - k % TILE
         piece = np.maximum(tile, start)
         coordinate = piece - start
@@ -123,7 +123,7 @@ class AdditiveMap(FeatureMap):
         d = self.n_features_in
         if not sp.issparse(X) or self.form == "coordinates":
             return X, d, np.arange(d)
-        rows, used = used_columns(X)  # of both halves
+        rows, used = used_columns(X)  # the same in both halves
         return rows, len(used) // 2, used[: len(used) // 2]
 
     def transform(self, X: Matrix, block: int) -> Float32Array:
@@ -156,12 +156,12 @@ class AdditiveMap(FeatureMap):
             "hashed": (F, 8 * d),
         }[self.form]
         group = tile * max(1, min(_GROUP_TILES, _GROUP_BYTES // tile_bytes))
-        kept = cache_bytes // (group // tile * tile_bytes)
+        n_cached = cache_bytes // (group // tile * tile_bytes)
         reduced: tuple[Matrix, int, IntArray] | None = None
         gain = np.tile(self._gain(), n_blocks)[:, None]
         for g, a in enumerate(range(0, n, group)):
             b = min(n, a + group)
-            if g < kept:
+            if g < n_cached:
                 rows, width = X, d
                 if g not in self._cache:
                     self._cache[g] = self._draw(a, group, np.arange(d))

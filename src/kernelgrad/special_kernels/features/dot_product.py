@@ -106,7 +106,7 @@ class TensorSketch(InnerProductMap):
 class MaclaurinDraws(NamedTuple):
     """Random numbers of a block whose features are sorted by decreasing degree."""
 
-    place: IntArray  # (F,), position of each feature in that order
+    position: IntArray  # (F,), position of each feature in that order
     amplitude: Float32Array
     # for l = 1, 2, ...: the number n_l of features of degree l or more, and their signs of
     # level l, (n_columns, n_l or more)
@@ -165,4 +165,4 @@ class RandomMaclaurin(InnerProductMap):
             T = room[: n * W.shape[1]].reshape(n, -1)
             tile_product(rows, r0, r1, W, T)
             P[:, :m] *= T[:, :m]
-        return np.take(P, draws.place, axis=1)
+        return np.take(P, draws.position, axis=1)

@@ -144,10 +144,10 @@ def _load_dense(rows: Any, r0: int, r1: int, X: Any) -> None:
     X[:] = 0
     whole = (r1 - r0) // 8 * 8
     for i in range(0, whole, 8):  # eight rows at a time: half a cache line of the tile
-        some = dense[r0 + i : r0 + i + 8]
+        eight = dense[r0 + i : r0 + i + 8]
         for k in range(dense.shape[1]):
             for j in range(8):
-                X[k, i + j] = some[j, k]
+                X[k, i + j] = eight[j, k]
     for i in range(whole, r1 - r0):
         for k in range(dense.shape[1]):
             X[k, i] = dense[r0 + i, k]

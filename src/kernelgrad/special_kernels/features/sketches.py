@@ -36,8 +36,8 @@ TAG_DEGREE, TAG_SIGN, TAG_BUCKET, TAG_ADDITIVE = 3, 4, 5, 6
 SECH, HALF_CAUCHY, JENSEN_SHANNON = range(3)
 COORDINATES, SIGNS, HASHED = range(3)
 
-_LEAST_ROWS = 16  # of a tile
-_STRETCHED = 2**18  # limit on columns times rows of a stretched tile
+_LEAST_ROWS = 16  # rows of a tile, at least
+_STRETCHED = 2**18  # columns times rows of a stretched tile, at most
 _PARTIAL = 16  # row tiles whose gradients are stored at once
 
 _f = np.float32
@@ -112,10 +112,8 @@ def _fill_features(W: Any, columns: Any, i0: int, k0: int, k1: int, law: int) ->
 
 
 @njit(nogil=True, cache=True)
-def _fill_block(
-    W: Any, bucket: Any, columns: Any, block: int, F: int, k0: int, k1: int, law: int
-) -> None:
-    """Set W[p] and bucket[p] to the frequency and bucket of (block, coordinate columns[p])."""
+def _fill_block(W: Any, columns: Any, block: int, k0: int, k1: int, law: int) -> None:
+    """Set W[p] to the frequency of (block, coordinate columns[p])."""
     words = np.empty((4, _LANES), np.uint32)
     z = np.empty((4, _LANES), np.float32)
     scratch = np.empty((4, _LANES), np.float32)
@@ -125,10 +123,7 @@ def _fill_block(
         if j // (4 * _LANES) != chunk:
             chunk = j // (4 * _LANES)
             _variates(chunk * _LANES, block, k0, k1, law, words, z, scratch)
-            philox(chunk * _LANES, block, TAG_BUCKET, k0, k1, words)
-        lane = (j >> 2) % _LANES
-        W[p] = z[j & 3, lane]
-        bucket[p] = _bucket(words[j & 3, lane], F)
+        W[p] = z[j & 3, (j >> 2) % _LANES]
 
 
 def feature_frequencies(
@@ -142,11 +137,7 @@ def feature_frequencies(
     """
     W = np.empty((len(columns), n), np.float32)
     key = split_seed(seed)
-
-    def task(a: int, z: int) -> None:
-        _fill_features(W[:, a:z], columns, first + a, *key, law)
-
-    over_tiles(n, TILE, task)
+    over_tiles(n, TILE, lambda a, z: _fill_features(W[:, a:z], columns, first + a, *key, law))
     return W
 
 
@@ -155,20 +146,9 @@ def block_frequencies(
 ) -> tuple[Float32Array, AnyArray]:
     """Return frequencies and buckets in [0, F), (n, n_columns), of n blocks, in parallel."""
     W = np.empty((n, len(columns)), np.float32)
-    bucket = np.empty((n, len(columns)), np.int32)
     key = split_seed(seed)
-
-    def task(a: int) -> None:
-        _fill_block(W[a], bucket[a], columns, first + a, F, *key, law)
-
-    parallel_for(n, task)
-    return W, bucket
-
-
-@njit(nogil=True, cache=True)
-def _bucket(word: Any, F: int) -> Any:
-    """Return floor(F u) for the upper 31 bits u of a word."""
-    return np.int32(((np.uint64(word) >> np.uint64(1)) * np.uint64(F)) >> np.uint64(31))
+    parallel_for(n, lambda a: _fill_block(W[a], columns, first + a, *key, law))
+    return W, hashes(columns, seed, first, n, F)[0]
 
 
 @njit(nogil=True, cache=True)
@@ -183,7 +163,7 @@ def _fill_hash(
             chunk = j // (4 * _LANES)
             philox(chunk * _LANES, sketch, TAG_BUCKET, k0, k1, words)
         w = words[j & 3, (j >> 2) % _LANES]
-        bucket[p] = _bucket(w, F)
+        bucket[p] = np.int32((np.uint64(w >> np.uint32(1)) * np.uint64(F)) >> np.uint64(31))
         sign[p] = _f(1) - _f(2) * _f(np.int32(w & np.uint32(1)))
 
 
@@ -200,11 +180,7 @@ def hashes(
     bucket = np.empty((n, len(columns)), np.int32)
     sign = np.empty((n, len(columns)), np.float32)
     key = split_seed(seed)
-
-    def task(a: int) -> None:
-        _fill_hash(bucket[a], sign[a], columns, first + a, F, *key)
-
-    parallel_for(n, task)
+    parallel_for(n, lambda a: _fill_hash(bucket[a], sign[a], columns, first + a, F, *key))
     return bucket, sign
 
 
@@ -480,12 +456,8 @@ def additive_predict(
     X (n, 2 d), dense or CSR, holds roots and logarithms; the coefficients of cosines and sines
     cover whole blocks.
     """
-    rows = as_rows(X)
-
-    def task(r0: int, r1: int) -> None:
-        _predict(rows, r0, r1, d, draws, coef, out)
-
-    over_tiles(len(out), _rows(d, draws.kind), task)
+    rows, step = as_rows(X), _rows(d, draws.kind)
+    over_tiles(len(out), step, lambda a, z: _predict(rows, a, z, d, draws, coef, out))
 
 
 def additive_gradient(
@@ -507,12 +479,8 @@ def additive_transform(
     X: Matrix, d: int, draws: AdditiveDraws, gain: Float32Array, out: Float32Array
 ) -> None:
     """Write features times gain (n_features,) into `out` (n, 2 n_features), by planes."""
-    rows = as_rows(X)
-
-    def task(r0: int, r1: int) -> None:
-        _transform(rows, r0, r1, d, draws, gain, out)
-
-    over_tiles(len(out), _rows(d, draws.kind), task)
+    rows, step = as_rows(X), _rows(d, draws.kind)
+    over_tiles(len(out), step, lambda a, z: _transform(rows, a, z, d, draws, gain, out))
 
 
 # Count sketches

@@ -9,17 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from kernelgrad.compute import rows as layouts
 from kernelgrad.compute.caching import njit
-from kernelgrad.compute.rows import (
-    Csr,
-    Dense,
-    as_rows,
-    by_type,
-    column,
-    entries,
-    entry,
-    responses,
-)
+from kernelgrad.compute.rows import as_rows, column, entries, entry, responses
 from kernelgrad.linear import base
 from kernelgrad.linear.loops import shrink
 from kernelgrad.linear.sgd import AveragingSolver, SGDState
@@ -113,11 +105,11 @@ class SBMD(AveragingSolver):
 
         On at most 4,096 rows, as :meth:`PreparedRows.spectrum`.
         """
-        some = data.sample(draws(problem.seed, self.tag, 0))
-        X = some.batch.X.tocsc() if data.is_sparse else some.batch.X
+        sample = data.sample(draws(problem.seed, self.tag, 0))
+        X = sample.batch.X.tocsc() if data.is_sparse else sample.batch.X
         for a, z in pairwise(self.cuts(data.d).tolist()):
             part = X[:, a:z].tocsr() if data.is_sparse else X[:, a:z]
-            one = replace(some, batch=replace(some.batch, X=part), rows=as_rows(part))
+            one = replace(sample, batch=replace(sample.batch, X=part), rows=as_rows(part))
             yield one.spectrum(False, problem.seed)
 
     def _largest_norms(self, data: base.PreparedRows) -> Float64Array:
@@ -131,9 +123,9 @@ class SBMD(AveragingSolver):
         self, problem: Problem, state: SBMDState, batch: TrainBatch
     ) -> base.PreparedRows:
         """Return the prepared rows; those that were not there before may be larger."""
-        known = state.data is not None and state.data.batch is batch
+        new = state.data is None or state.data.batch is not batch
         data = super()._attach(problem, state, batch)
-        if not known and len(state.top):
+        if new and len(state.top):
             state.top = np.maximum(state.top, self._largest_norms(data))
         return data
 
@@ -228,7 +220,7 @@ def _csr_move(
             W[j, c] = shrink(W[j, c], eta, l1, l2)
 
 
-_move = by_type({Dense: _dense_move, Csr: _csr_move})
+_move = layouts.by_type({layouts.Dense: _dense_move, layouts.Csr: _csr_move})
 
 
 @njit(nogil=True, cache=True, error_model="numpy")

@@ -8,14 +8,9 @@ import numpy as np
 
 from kernelgrad.losses.conjugate import conjugate_of
 from kernelgrad.params import choice, integer, parameters, real
+from kernelgrad.solvers import dual_ascent
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch
-from kernelgrad.solvers.dual_ascent import (
-    BLOCK,
-    DualAscent,
-    DualState,
-    check_alpha,
-    visit_order,
-)
+from kernelgrad.solvers.dual_ascent import BLOCK, DualAscent, DualState
 from kernelgrad.solvers.support import RowsSolver, SupportUpdate
 from kernelgrad.types import Float64Array
 
@@ -89,7 +84,7 @@ class SDCA(RowsSolver[DualState]):
 
     def check_problem(self, problem: Problem) -> None:
         conjugate_of(problem.loss, problem.n_outputs)
-        check_alpha(self.name, problem.alpha)
+        dual_ascent.check_alpha(self.name, problem.alpha)
 
     def _ascent(self, problem: Problem, state: DualState, batch: TrainBatch) -> DualAscent:
         y = np.ascontiguousarray(batch.y.T, np.float64)
@@ -120,7 +115,8 @@ class SDCA(RowsSolver[DualState]):
         if self.order == "greedy":
             n_visits = ascent.climb(n_visits)
         else:
-            for order in visit_order(problem.seed, state.rows_seen, n_visits, live):
+            seen = state.rows_seen
+            for order in dual_ascent.visit_order(problem.seed, seen, n_visits, live):
                 ascent.visit(order, self.tol)
         state.iteration += 1
         state.rows_seen += n_visits
@@ -129,7 +125,7 @@ class SDCA(RowsSolver[DualState]):
         return self._info(
             state,
             float(loss.sum()),
-            SupportUpdate.without_average(rows.rows, state.coef - before, factor),
+            SupportUpdate.of(rows.rows, state.coef - before, factor),
             epoch=state.rows_seen / len(live),
             duality_gap=float(state.gap.sum()),
             converged=bool(np.all(state.gap <= self.tol * state.primal)),

@@ -15,9 +15,6 @@ from kernelgrad.solvers.contract import Problem, TrainBatch, transient
 from kernelgrad.types import Float64Array
 from kernelgrad.validation import CapabilityError
 
-_MOMENT_BYTES = 2**30  # of covariances, where no memory_limit says otherwise
-
-
 _CHUNK = 8192  # rows that are made dense at once
 
 
@@ -69,15 +66,10 @@ class SCV(base.StochasticSolver[SCVState]):
     round_size: int | str = integer(default="auto", low=1, words=("auto",))
 
     def init(self, problem: Problem, batch: TrainBatch) -> SCVState:
-        classes = (
-            len(np.unique(batch.y, axis=0)) if "classification" in problem.loss.tasks else 1
-        )
-        needed = 8 * classes * problem.n_features_in**2
-        limit = (
-            _MOMENT_BYTES
-            if problem.resources.memory_limit is None
-            else problem.resources.memory_limit
-        )
+        grouped = "classification" in problem.loss.tasks
+        classes = len(np.unique(batch.y, axis=0)) if grouped else 1
+        needed, limit = 8 * classes * problem.n_features_in**2, problem.resources.memory_limit
+        limit = 2**30 if limit is None else limit
         if needed > limit:
             raise CapabilityError(
                 f"solver 'scv' keeps the covariances of {classes} classes in "
@@ -114,14 +106,12 @@ def group_moments(data: base.PreparedRows, by_class: bool) -> loops.Moments:
     for g in range(K):
         members = np.flatnonzero((group == g) & (share > 0))
         w = share[members] / max(part[g], 1e-300)
-        for start in range(0, len(members), _CHUNK):
-            some, ws = members[start : start + _CHUNK], w[start : start + _CHUNK]
-            rows = dense(X[some], np.float64)
-            centre[g] += ws @ rows
-        for start in range(0, len(members), _CHUNK):
-            some, ws = members[start : start + _CHUNK], w[start : start + _CHUNK]
-            rows = dense(X[some], np.float64) - centre[g]
-            covariance[g] += (rows * ws[:, None]).T @ rows
+        cuts = [slice(a, a + _CHUNK) for a in range(0, len(members), _CHUNK)]
+        for cut in cuts:
+            centre[g] += w[cut] @ dense(X[members[cut]], np.float64)
+        for cut in cuts:
+            rows = dense(X[members[cut]], np.float64) - centre[g]
+            covariance[g] += (rows * w[cut, None]).T @ rows
     return loops.Moments(
         group, part, centre, covariance, np.ascontiguousarray(targets, np.float64)
     )

@@ -71,9 +71,9 @@ class SSGD(SGD):
         T, rng = r.n_steps, draws(r.problem.seed, self.tag, r.state.iteration)
         order, share = np.empty((T, r.p), np.int64), np.zeros((T, r.p))
         strata = self._members(r.state, r.data)
-        for place, (members, cumulative) in enumerate(strata):
-            order[:, place] = members[base.weighted_draws(cumulative, T, rng)]
-            share[:, place] = cumulative[-1]
+        for s, (members, cumulative) in enumerate(strata):
+            order[:, s] = members[base.weighted_draws(cumulative, T, rng)]
+            share[:, s] = cumulative[-1]
         order[:, len(strata) :] = order[:, :1]  # fewer strata than rows: the rest is nothing
         return order, share
 

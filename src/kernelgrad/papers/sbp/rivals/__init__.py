@@ -3,6 +3,5 @@
 from kernelgrad.papers.sbp.rivals.linear_pegasos import LinearPegasos
 from kernelgrad.papers.sbp.rivals.pegasos import Pegasos
 from kernelgrad.papers.sbp.rivals.perceptron import KernelPerceptron
-from kernelgrad.papers.sbp.rivals.simba import SIMBA
 
-__all__ = ["SIMBA", "KernelPerceptron", "LinearPegasos", "Pegasos"]
+__all__ = ["KernelPerceptron", "LinearPegasos", "Pegasos"]

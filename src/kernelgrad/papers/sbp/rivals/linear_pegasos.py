@@ -12,8 +12,6 @@ from kernelgrad.linear.sgd import AveragingSolver
 from kernelgrad.params import boolean, integer, parameters, real
 from kernelgrad.types import Float64Array
 
-_LONGER = 0.05  # growth of a run of steps with one step size: 1 / t changes as much
-
 
 @parameters
 class LinearPegasos(AveragingSolver):
@@ -67,7 +65,7 @@ class LinearPegasos(AveragingSolver):
         first, start = 0, r.state.n_steps
         while first < r.n_steps:
             t = start + first + offset
-            last = min(r.n_steps, first + max(1, int(_LONGER * t)))
+            last = min(r.n_steps, first + max(1, int(0.05 * t)))
             middle = start + 0.5 * (first + last + 1) + offset
             yield first, last, 1.0 / (l2 * middle)
             first = last

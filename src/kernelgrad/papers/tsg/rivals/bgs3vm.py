@@ -14,15 +14,12 @@ from kernelgrad.functions.exact import join_rows
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import SemiSupervised
 from kernelgrad.params import anything, choice, integer, parameters, real
+from kernelgrad.solvers import schedules
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized
 from kernelgrad.solvers.pseudo_labels import check_kinds, semi_supervised
-from kernelgrad.solvers.schedules import check_ramp, iterations, ramp_share, slope_grows
 from kernelgrad.solvers.support import KernelSolver, SupportState, SupportUpdate, build_exact
 from kernelgrad.types import AnyArray, Float64Array, IntArray
 from kernelgrad.validation import CapabilityError
-
-_BATCH = 256
-_STEP = 16.0
 
 
 @dataclass(kw_only=True)
@@ -100,7 +97,7 @@ class BGS3VM(KernelSolver[BudgetState]):
 
     def check(self) -> None:
         super().check()
-        check_ramp(self.ramp)
+        schedules.check_ramp(self.ramp)
 
     def check_problem(self, problem: Problem) -> None:
         loss = semi_supervised(problem, self.name).labelled
@@ -111,7 +108,7 @@ class BGS3VM(KernelSolver[BudgetState]):
             )
 
     def resolve_batch_size(self, n_rows: int | None) -> int:
-        return _BATCH if self.batch_size == "auto" else int(self.batch_size)
+        return 256 if self.batch_size == "auto" else int(self.batch_size)
 
     def init(self, problem: Problem, batch: TrainBatch) -> BudgetState:
         self.check_problem(problem)
@@ -123,35 +120,29 @@ class BGS3VM(KernelSolver[BudgetState]):
         if first_step == "auto":
             p = batch.sample_weight / batch.sample_weight.sum()
             kappa = float(np.einsum("n,n->", p, exact.kernel.exact_diag(rows)))
-            first_step = _STEP / max(kappa, 1e-30)
+            first_step = 16.0 / max(kappa, 1e-30)
             labelled = semi_supervised(problem, self.name).labelled
-            if slope_grows(labelled):
-                # rows of the first batch as if they were all: a bound of the curvature
+            if schedules.slope_grows(labelled):  # a bound of the curvature on these rows
                 root = np.sqrt(p)
                 top = np.linalg.eigvalsh(root[:, None] * exact.matrix(rows, rows) * root)[-1]
                 L = labelled.smoothness or 1.0
                 first_step = min(first_step, 1.0 / (L * max(float(top), 1e-30)))
         return BudgetState(
-            exact=exact,
-            rows=rows.take(slice(0, 0)),
-            numbers=np.zeros(0, np.int64),
-            labelled=np.zeros(0, bool),
-            diagonal=np.zeros(0),
-            coef=np.zeros((0, C)),
-            intercept=np.zeros(C),
-            intercept_known=not problem.fit_intercept,
+            exact=exact, rows=rows.take(slice(0, 0)), numbers=np.zeros(0, np.int64),
+            labelled=np.zeros(0, bool), diagonal=np.zeros(0), coef=np.zeros((0, C)),
+            intercept=np.zeros(C), intercept_known=not problem.fit_intercept,
             first_step=float(first_step),
-        )
+        )  # fmt: skip
 
     def step(self, problem: Problem, state: BudgetState, batch: TrainBatch) -> StepInfo:
         loss = semi_supervised(problem, self.name)
-        known = np.asarray(batch.y.any(axis=1))
+        labelled = np.asarray(batch.y.any(axis=1))
         weight = np.asarray(batch.sample_weight, np.float64)
-        if not state.intercept_known and weight[known].any():
+        if not state.intercept_known and weight[labelled].any():
             state.intercept = loss.intercept(batch.y, weight)
             state.intercept_known = True
         p = np.zeros(batch.n_rows)
-        for kind in (known, ~known):
+        for kind in (labelled, ~labelled):
             total = float(weight[kind].sum())
             if total > 0.0:
                 p[kind] = 0.5 * weight[kind] / total
@@ -169,35 +160,33 @@ class BGS3VM(KernelSolver[BudgetState]):
                     f"The fit diverged before step {state.iteration + 1} (training loss "
                     f"{train_loss:g}); take smaller steps, raise alpha, or scale the data."
                 )
-            T = iterations(self.horizon, problem)
-            share = ramp_share(self.ramp, T, state.iteration)
+            T = schedules.iterations(self.horizon, problem)
+            share = schedules.ramp_share(self.ramp, T, state.iteration)
             now = SemiSupervised(loss.labelled, loss.unlabelled, share * loss.ratio)
             added = -gamma * p[:, None] * now.gradient(batch.y, f)
             pool = _Pool(state, keep)
-            pool.add(rows, added, known, batch.rows)
+            pool.add(rows, added, labelled, batch.rows)
             after = pool.coef.copy()
-            budgets = (self.labelled_budget, self.unlabelled_budget)
-            for label, budget in zip((True, False), budgets, strict=True):
-                some = np.flatnonzero(pool.labelled == label)
-                self._limit(state, pool, some, budget, after)
-        update = SupportUpdate.without_average(pool.rows, after - pool.before, keep)
-        kept = np.flatnonzero(after.any(axis=1))
-        state.rows, state.coef = pool.rows.take(kept), after[kept]
-        state.numbers, state.labelled = pool.numbers[kept], pool.labelled[kept]
-        state.diagonal = pool.diagonal[kept]
+            self._limit(state, pool, pool.labelled, self.labelled_budget, after)
+            self._limit(state, pool, ~pool.labelled, self.unlabelled_budget, after)
+        update = SupportUpdate.of(pool.rows, after - pool.before, keep)
+        support = np.flatnonzero(after.any(axis=1))
+        state.rows, state.coef = pool.rows.take(support), after[support]
+        state.numbers, state.labelled = pool.numbers[support], pool.labelled[support]
+        state.diagonal = pool.diagonal[support]
         state.iteration += 1
         state.rows_seen += batch.n_rows
         return self._info(state, train_loss, update, gamma)
 
     def _limit(
-        self, state: BudgetState, pool: _Pool, kind: IntArray, budget: int, after: Float64Array
+        self, state: BudgetState, pool: _Pool, kind: AnyArray, budget: int, after: Float64Array
     ) -> None:
-        kind = kind[after[kind].any(axis=1)]
-        if len(kind) <= budget:
+        index = np.flatnonzero(kind & after.any(axis=1))
+        if len(index) <= budget:
             return
-        power = pool.diagonal[kind] * np.square(after[kind]).max(axis=1)
-        order = np.argsort(power, kind="stable")  # of equal ones the newer stay
-        gone, rest = np.sort(kind[order[:-budget]]), np.sort(kind[order[-budget:]])
+        power = pool.diagonal[index] * np.square(after[index]).max(axis=1)
+        order = np.argsort(power, kind="stable")  # the newer of equal ones stay
+        gone, rest = np.sort(index[order[:-budget]]), np.sort(index[order[-budget:]])
         if self.maintenance == "projection":
             rows = pool.rows.take(rest)
             target = state.exact.products(rows, pool.rows.take(gone), after[gone])
@@ -220,30 +209,28 @@ class _Pool:
         self.coef = self.before.copy()
 
     def add(
-        self, rows: ExactRows, added: Float64Array, known: AnyArray, numbers: IntArray | None
+        self, rows: ExactRows, added: Float64Array, labelled: AnyArray, numbers: IntArray | None
     ) -> None:
-        some = np.flatnonzero(added.any(axis=1))
+        moved, state = np.flatnonzero(added.any(axis=1)), self.state
         # rows of one number, in the batch or in the support, share a coefficient; without
         # numbers each row is one of its own
-        tags = np.arange(len(some)) if numbers is None else numbers[some]
-        state = self.state
-        slot = state.find(rows.take(some), None if numbers is None else tags)
+        tags = np.arange(len(moved)) if numbers is None else numbers[moved]
+        slot = state.find(rows.take(moved), None if numbers is None else tags)
         old = np.flatnonzero(slot >= 0)
-        other = old[self.labelled[slot[old]] != known[some[old]]]
+        other = old[self.labelled[slot[old]] != labelled[moved[old]]]
         state.numbers[slot[other]] = -1
         slot[other] = -1
         fresh = np.flatnonzero(slot < 0)
         _, first, back = np.unique(tags[fresh], return_index=True, return_inverse=True)
         slot[fresh] = len(self.coef) + back
-        new = some[fresh[first]]
+        new = moved[fresh[first]]
         joined = rows.take(new)
-        self.rows = join_rows([self.rows, joined])
-        known_as = np.full(len(new), -1, np.int64) if numbers is None else numbers[new]
-        self.numbers = np.concatenate([state.numbers, known_as])
-        self.labelled = np.concatenate([self.labelled, known[new]])
-        diagonal = state.exact.kernel.exact_diag(joined)
-        self.diagonal = np.concatenate([self.diagonal, diagonal])
+        own = np.full(len(new), -1, np.int64) if numbers is None else numbers[new]
         zeros = np.zeros((len(new), added.shape[1]))
+        self.rows = join_rows([self.rows, joined])
+        self.numbers = np.concatenate([state.numbers, own])
+        self.labelled = np.concatenate([self.labelled, labelled[new]])
+        self.diagonal = np.concatenate([self.diagonal, state.exact.kernel.exact_diag(joined)])
         self.before = np.concatenate([self.before, zeros])
         self.coef = np.concatenate([self.coef, zeros])
-        np.add.at(self.coef, slot, added[some])
+        np.add.at(self.coef, slot, added[moved])

@@ -83,35 +83,31 @@ class CCCPS3VM(PseudoSolver):
     def init(self, problem: Problem, batch: TrainBatch) -> PseudoState:
         state = super().init(problem, batch)
         if self.balance:
-            known = np.asarray(batch.y.any(axis=1))
-            others = np.flatnonzero(~known)
-            rows, some = state.prepared, state.prepared.take(others)
+            labelled = np.asarray(batch.y.any(axis=1))
+            others, rows = np.flatnonzero(~labelled), state.prepared
             mean = _mean(batch.sample_weight[others])
-            state.centre = state.exact.products(rows, some, mean[:, None])[:, 0]
+            state.centre = state.exact.products(rows, rows.take(others), mean[:, None])[:, 0]
             state.mass = float(np.einsum("n,n->", mean, state.centre[others]))
             state.spread[others] = mean
-            weight = _mean(batch.sample_weight[known])
-            labels = batch.y[known].astype(np.float64)
+            weight = _mean(batch.sample_weight[labelled])
+            labels = batch.y[labelled].astype(np.float64)
             state.intercept = np.einsum("n,nc->c", weight, labels)
             state.kernel_evaluations += batch.n_rows * len(others)
         return state
 
-    def functions(self, state: PseudoState) -> tuple[Float64Array, Float64Array]:
-        """Return the coefficients of the function, twice: there is no average."""
-        coef = state.coef - state.spread[:, None] * state.coef.sum(axis=0)
-        return coef, coef
+    def coefficients(self, state: PseudoState) -> Float64Array:
+        return np.asarray(state.coef - state.spread[:, None] * state.coef.sum(axis=0))
 
-    def output(self, state: PseudoState) -> tuple[Float64Array, Float64Array]:
-        """Return (1, intercept) of the result in the kernel without centring."""
+    def intercept(self, state: PseudoState) -> Float64Array:
+        """Return the constants of the result in the kernel without centring."""
         total = state.coef.sum(axis=0)
         mean = np.einsum("n,nc->c", state.centre, state.coef) - state.mass * total
-        return np.ones(len(mean)), state.intercept - mean
+        return np.asarray(state.intercept - mean)
 
     def _advance(self, problem: Problem, sub: Subproblem) -> None:
         """Linearise at the current function and solve; both for outputs not yet done."""
         state = sub.state
-        start_share = state.share
-        kept = sub.snapshot()
+        start_share, snapshot = state.share, sub.snapshot()
         state.share = 1.0
         tangent = _tangents(sub)
         among = ~state.done
@@ -123,7 +119,7 @@ class CCCPS3VM(PseudoSolver):
             unlabelled = np.flatnonzero(~sub.known)
             state.dual[:, unlabelled] = state.shift[:, unlabelled]
         sub.align()
-        out = sub.solve(start, kept, among=among, certify=True)
+        out = sub.solve(start, snapshot, among=among, certify=True)
         same = (_tangents(sub) == state.shift).all(axis=1)
         settled = start - (state.primal - state.gap) <= self.tol * start
         state.done |= (out < 0) | ((out > 0) & (same | settled))

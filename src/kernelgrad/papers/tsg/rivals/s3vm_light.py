@@ -3,7 +3,7 @@ r"""Semi-supervised support vector machines by switching labels."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -78,21 +78,20 @@ class S3VMLight(PseudoSolver):
 
     def check(self) -> None:
         super().check()
-        for fraction in self._given():
-            check_real(
-                fraction, "positive_fraction", low=0, high=1, low_open=True, high_open=True
-            )
+        bounds: Any = {"low": 0, "high": 1, "low_open": True, "high_open": True}
+        for fraction in self._fractions():
+            check_real(fraction, "positive_fraction", **bounds)
 
     def check_problem(self, problem: Problem) -> None:
         super().check_problem(problem)
-        given = self._given()
-        if len(given) not in (0, 1, problem.n_outputs):
+        n = len(self._fractions())
+        if n not in (0, 1, problem.n_outputs):
             raise ValueError(
                 f"positive_fraction must be one number or one for each of the "
-                f"{problem.n_outputs} outputs, got {len(given)}."
+                f"{problem.n_outputs} outputs, got {n}."
             )
 
-    def _given(self) -> list[float]:
+    def _fractions(self) -> list[float]:
         fraction = self.positive_fraction
         if fraction is None:
             return []
@@ -120,8 +119,7 @@ class S3VMLight(PseudoSolver):
         rows = np.flatnonzero(~sub.known & (sub.p > 0.0))
         weight = sub.p[sub.known]
         labelled = weight @ (sub.labels[sub.known] > 0) / weight.sum()
-        given = self._given()
-        fraction = np.broadcast_to(given if given else labelled, len(state.side))
+        fraction = np.broadcast_to(self._fractions() or labelled, len(state.side))
         for c, part in enumerate(fraction):
             count = int(np.floor(part * len(rows) + 0.5))
             order = np.argsort(-sub.responses[c, rows], kind="stable")
@@ -131,7 +129,7 @@ class S3VMLight(PseudoSolver):
     def _round(self, sub: Subproblem, active: AnyArray) -> AnyArray:
         """Switch pairs and train again; return the outputs in which that was of use."""
         state = sub.state
-        kept, before = sub.snapshot(), state.primal.copy()
+        snapshot, before = sub.snapshot(), state.primal.copy()
         switched = np.zeros_like(active)
         for c in np.flatnonzero(active).tolist():
             pairs, gain = self._pairs(sub, c)
@@ -143,7 +141,7 @@ class S3VMLight(PseudoSolver):
         if not switched.any():
             return switched
         sub.align()
-        out = sub.solve(before, kept, among=switched)
+        out = sub.solve(before, snapshot, among=switched)
         sub.measure()
         return np.asarray(switched & (out > 0))
 
