@@ -201,6 +201,8 @@ def test_every_truncation_and_every_changed_byte_is_found(path):
             refuses(path, content[:i] + bytes([content[i] ^ bits]) + content[i + 1 :], "m.kgm")
     refuses(path, content + b" ")
     refuses(path, content.replace(b"0.1", b"0.2"), "checksum does not match")
+    write_container(path, {}, {"flag": np.array([2], np.uint8).view(bool)})
+    refuses(path, path.read_bytes())  # a byte that is neither of the two truth values
     with pytest.raises(FileNotFoundError, match=r"no model file .*check the path or save"):
         read_container(path.parent / "absent")
 

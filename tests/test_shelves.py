@@ -49,6 +49,7 @@ def test_a_default_fit_imports_the_core_only(tmp_path):
     [
         (kernels, kernels.KERNELS),
         (losses, losses.LOSSES),
+        (losses, losses.UNLABELLED_LOSSES),
         (solvers, solvers.SOLVERS),
         (solvers, solvers.LINEAR_SOLVERS),
         (estimators, estimators.ESTIMATORS),

@@ -156,6 +156,8 @@ def test_early_stopping_keeps_the_best_on_the_given_rows():
     assert model.fit_status_ == "converged"
     assert model.n_iter_ < 60
     assert model.best_score_ == max(scores) == scores[model.best_iteration_ - 1]
+    features = model.history_["n_random_features"]
+    assert model.n_random_features_ == features[model.best_iteration_ - 1] < features[-1]
     best = model.score(X_VAL, Y_VAL, sample_weight=W_VAL)
     assert best == pytest.approx(model.best_score_, abs=1e-12)
     # all rows are fitted, none is held out

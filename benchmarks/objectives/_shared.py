@@ -94,14 +94,6 @@ def report(module: str, case: Row, **options: Any) -> tuple[list[Row], str]:
             return lines, end.value
 
 
-def answer(module: str, case: Row, **environment: str) -> Row:
-    """Return the one line that a process reports on `case`."""
-    lines, end = report(module, case, **environment)
-    if end:
-        raise RuntimeError(f"{case} ended with {end}.")
-    return lines[-1]
-
-
 def serve(main: Callable[[Row], Iterable[Row]]) -> None:
     """Print what `main` yields for the case on the command line."""
     for line in main(json.loads(sys.argv[1])):

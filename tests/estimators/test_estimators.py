@@ -43,17 +43,6 @@ def test_class_weights_are_sample_weights(moons):
         np.testing.assert_array_equal(model.decision_function(X), expected.decision_function(X))
 
 
-def test_early_stopping_keeps_the_best_iterate(moons):
-    stops = {"early_stopping": True, "n_iter_no_change": 4, "validation_fraction": 0.3}
-    model = plain_classifier(random_state=0, max_iter=60, tol=0.02, **stops).fit(*moons)
-    scores, best = model.history_["validation_score"], model.best_iteration_ - 1
-    assert model.fit_status_ == "converged"
-    assert model.n_iter_ == len(scores) < 60
-    assert model.best_score_ == max(scores) == scores[best]
-    assert model.history_["score_name"] == "accuracy"
-    assert model.n_random_features_ == model.history_["n_random_features"][best]
-
-
 def test_streams_with_classes_that_come_late():
     rng = np.random.default_rng(0)
     solver = DSG(block_size=32, batch_size=256)

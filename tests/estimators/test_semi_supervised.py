@@ -68,21 +68,6 @@ def test_many_classes(solver):
     np.testing.assert_array_equal(model.transduction_[24:], model.predict(B[24:]))
 
 
-@every("C", [1.0, 10.0])
-def test_without_the_unlabelled_loss_cached_is_svc(C):
-    """A convex program: where it says converged it must be near the minimiser."""
-    Z, t = make_moons(150, noise=0.15, random_state=0)
-    known = np.concatenate([np.flatnonzero(t == c)[:8] for c in (0, 1)])
-    y = np.full(150, -1)
-    y[known] = t[known]
-    svc = SVC(C=C, gamma=2.0, tol=1e-6).fit(Z[known], t[known]).decision_function(Z)
-    model = make(solver="block_descent", C=C, C_star=0, max_iter=300).fit(Z, y)
-    assert model.fit_status_ == "converged"
-    np.testing.assert_allclose(model.decision_function(Z), svc, atol=0.05)
-    other = make(solver="block_descent", C=C, max_iter=300).fit(Z, y)
-    assert not np.allclose(other.decision_function(Z), svc, atol=0.05)
-
-
 @pytest.mark.parametrize("solver", ["tsg", "block_descent"])
 def test_without_their_loss_other_rows_change_nothing(solver):
     """But for the place of the origin, which a point reflection of them keeps."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.memory import available_bytes, system_bytes
 from kernelgrad.compute.threads import over_tiles
 from kernelgrad.files.records import Record
