@@ -99,22 +99,6 @@ def test_what_the_documentation_names_can_be_imported():
     assert unknown == set()
 
 
-@every(
-    ("registry", "names"),
-    [
-        ("kernelgrad.kernels", "KERNELS"),
-        ("kernelgrad.losses", "LOSSES"),
-        ("kernelgrad.losses", "UNLABELLED_LOSSES"),
-        ("kernelgrad.solvers", "SOLVERS"),
-        ("kernelgrad.solvers", "LINEAR_SOLVERS"),
-    ],
-)
-def test_what_is_registered_is_public(registry, names):
-    module = importlib.import_module(registry)
-    for cls in getattr(module, names).values():
-        assert getattr(module, cls.__name__) is cls
-
-
 @pytest.mark.parametrize(
     ("name", "registry"),
     [

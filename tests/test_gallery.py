@@ -1,7 +1,5 @@
 """Examples of the gallery run without a warning, and their pictures are whole."""
 
-import ast
-import re
 import runpy
 from pathlib import Path
 
@@ -37,15 +35,3 @@ def test_an_example_draws_whole_pictures(path, tmp_path, monkeypatch):
         )
         assert any(ax.get_title() for ax in figure.axes)
     plt.close("all")
-
-
-def test_examples_say_what_is_seen():
-    assert len(EXAMPLES) >= 24
-    for path in EXAMPLES:
-        text = path.read_text(encoding="utf-8")
-        lines = ast.get_docstring(ast.parse(text)).splitlines()
-        assert set(lines[1]) == {"="}, path
-        assert len(lines[1]) == len(lines[0]), path
-        sentences = re.findall(r"[.:;](?:\s|$)", "\n".join(lines[2:]))
-        assert len(sentences) >= 2, path
-        assert len(text.splitlines()) <= 75, path

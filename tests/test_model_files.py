@@ -33,7 +33,7 @@ SPARSE = sp.random(40, 60, 0.03, format="csr", random_state=0)  # so few that it
 
 
 def fitted(cls=kg.KernelClassifier, rows=X, **params):
-    options = {"solver": "cached", "alpha": 1e-3, "gamma": 1.0, "max_iter": 2}
+    options = {"solver": "block_descent", "alpha": 1e-3, "gamma": 1.0, "max_iter": 2}
     return cls(**{**options, "random_state": 0, **params}).fit(rows, Y)
 
 
@@ -201,6 +201,8 @@ def test_every_truncation_and_every_changed_byte_is_found(path):
             refuses(path, content[:i] + bytes([content[i] ^ bits]) + content[i + 1 :], "m.kgm")
     refuses(path, content + b" ")
     refuses(path, content.replace(b"0.1", b"0.2"), "checksum does not match")
+    write_container(path, {}, {"flag": np.array([2], np.uint8).view(bool)})
+    refuses(path, path.read_bytes())  # a byte that is neither of the two truth values
     with pytest.raises(FileNotFoundError, match=r"no model file .*check the path or save"):
         read_container(path.parent / "absent")
 

@@ -136,7 +136,9 @@ def test_rows_that_are_only_scored_leave_the_model_as_it_is(model, fitted, given
 
 
 def test_given_rows_replace_the_folds_of_few_labels():
-    model = kg.SemiSupervisedKernelClassifier(solver="cached", max_iter=9, random_state=0)
+    model = kg.SemiSupervisedKernelClassifier(
+        solver="block_descent", max_iter=9, random_state=0
+    )
     model.set_params(early_stopping=True).fit(X, MARKED, **PAIR)
     scores = model.history_["validation_score"]
     assert len(scores) == 9
@@ -154,6 +156,8 @@ def test_early_stopping_keeps_the_best_on_the_given_rows():
     assert model.fit_status_ == "converged"
     assert model.n_iter_ < 60
     assert model.best_score_ == max(scores) == scores[model.best_iteration_ - 1]
+    features = model.history_["n_random_features"]
+    assert model.n_random_features_ == features[model.best_iteration_ - 1] < features[-1]
     best = model.score(X_VAL, Y_VAL, sample_weight=W_VAL)
     assert best == pytest.approx(model.best_score_, abs=1e-12)
     # all rows are fitted, none is held out

@@ -11,7 +11,6 @@ from sklearn.datasets import (
     load_digits,
     load_iris,
     load_wine,
-    make_classification,
 )
 from sklearn.model_selection import train_test_split
 
@@ -57,16 +56,6 @@ class Diabetes(Bundled):
     name: ClassVar[str] = "diabetes"
     task = "regression"
     read = staticmethod(load_diabetes)
-
-
-class Noisy(Bundled):
-    """Two classes in 20 columns, of which 10 tell something, and a tenth of labels wrong."""
-
-    name: ClassVar[str] = "noisy"
-
-    @staticmethod
-    def read(return_X_y: bool) -> Any:
-        return make_classification(2000, n_informative=10, flip_y=0.2, random_state=0)
 
 
 class Digits(Dataset):

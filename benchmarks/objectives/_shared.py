@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from benchmarks.registry import Row, SkipError
 
 ROOT = Path(__file__).parents[2]
@@ -92,14 +94,6 @@ def report(module: str, case: Row, **options: Any) -> tuple[list[Row], str]:
             return lines, end.value
 
 
-def answer(module: str, case: Row, **environment: str) -> Row:
-    """Return the one line that a process reports on `case`."""
-    lines, end = report(module, case, **environment)
-    if end:
-        raise RuntimeError(f"{case} ended with {end}.")
-    return lines[-1]
-
-
 def serve(main: Callable[[Row], Iterable[Row]]) -> None:
     """Print what `main` yields for the case on the command line."""
     for line in main(json.loads(sys.argv[1])):
@@ -133,6 +127,13 @@ def lowered_peak() -> float:
     if reset.exists():
         reset.write_text("5")
     return peak()
+
+
+def log_grid(first: float, last: int, step: float) -> Any:
+    """Return the distinct integers nearest to ``last / step^k`` that are >= first."""
+    k = np.arange(int(np.log(last) / np.log(step)) + 2)
+    t = np.unique(np.rint(last / step**k).astype(int))
+    return t[t >= first]
 
 
 def distinct(rows: Iterable[Row], key: str) -> list[Any]:

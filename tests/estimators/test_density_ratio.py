@@ -12,13 +12,6 @@ from kernelgrad import DSG, ArraySource, KernelDensityRatio
 
 LOSSES = ["kl", "least_squares", "kl_ratio", "relative_novelty"]
 NEAR = {"kl": 0.03, "least_squares": 0.03, "kl_ratio": 0.04, "relative_novelty": 0.07}
-# E_p[log p/q], E_q[(p/q - 1)^2] / 2 and E_p[max(0, 1 + log p/q)] of N(0, 1) and N(1/2, 1)
-_GRID = np.linspace(-10, 10, 200_001)
-_NORMAL = np.exp(-(_GRID**2) / 2) / np.sqrt(2 * np.pi)
-DIVERGENCE = {"kl": 0.125, "least_squares": (np.exp(0.25) - 1) / 2, "kl_ratio": 0.125}
-DIVERGENCE["relative_novelty"] = float(
-    _NORMAL @ np.maximum(0, 1 + (1 / 8 - _GRID / 2)) * (_GRID[1] - _GRID[0])
-)
 
 
 def gaussians(n_p=1000, n_q=1000, seed=0):
@@ -56,25 +49,6 @@ def test_the_exact_minimiser(loss):
     assert distance(2e-2, w) > 0.1
     assert distance(1e-2, np.ones(320)) > NEAR[loss] + 0.02
     assert distance(1e-2, w, 1.5) > 0.1
-
-
-@every("loss", ["kl", "relative_novelty"])
-def test_the_score_is_a_lower_bound_of_the_divergence(loss):
-    p, q = gaussians()
-    held = gaussians(4000, 4000, seed=2)
-    scores = []
-    for alpha in (1e-1, 1e-3):
-        model = ratio(loss, alpha=alpha).fit(p, denominator=q)
-        scores.append(model.score(held[0], denominator=held[1]))
-    f_p, f_q = (model.decision_function(Z) for Z in held)
-    growth = {"kl": np.exp(f_q), "least_squares": f_q**2 / 2}.get(loss, f_q)
-    noise = 5 * np.sqrt(f_p.var() / 4000 + growth.var() / 4000)
-    assert scores[0] < scores[1] < DIVERGENCE[loss] + noise
-    assert scores[1] > DIVERGENCE[loss] - 0.02 - noise
-    # the control: samples the wrong way round
-    wrong = model.score(held[1], denominator=held[0])
-    equal = 1.0 if loss == "relative_novelty" else 0.0  # the divergence of equal samples
-    assert wrong < equal < scores[0]
 
 
 @every("loss", LOSSES)

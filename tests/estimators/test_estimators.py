@@ -43,17 +43,6 @@ def test_class_weights_are_sample_weights(moons):
         np.testing.assert_array_equal(model.decision_function(X), expected.decision_function(X))
 
 
-def test_early_stopping_keeps_the_best_iterate(moons):
-    stops = {"early_stopping": True, "n_iter_no_change": 4, "validation_fraction": 0.3}
-    model = plain_classifier(random_state=0, max_iter=60, tol=0.02, **stops).fit(*moons)
-    scores, best = model.history_["validation_score"], model.best_iteration_ - 1
-    assert model.fit_status_ == "converged"
-    assert model.n_iter_ == len(scores) < 60
-    assert model.best_score_ == max(scores) == scores[best]
-    assert model.history_["score_name"] == "accuracy"
-    assert model.n_random_features_ == model.history_["n_random_features"][best]
-
-
 def test_streams_with_classes_that_come_late():
     rng = np.random.default_rng(0)
     solver = DSG(block_size=32, batch_size=256)
@@ -124,7 +113,7 @@ GOOD_Y = np.arange(12) % 2
         ({"gamma": "best"}, "rule for gamma 'best'; choose one of: auto, median, scale"),
         (
             {"solver": "newtn"},
-            r"did you mean 'newton'\?\); choose one of: auto, cached, cdsg",
+            r"did you mean 'newton'\?\); choose one of: auto, block_descent, cdsg",
         ),
         ({"solver": "sgd"}, "Unknown solver 'sgd'"),
         ({"solver": DSG(batch_size=0)}, "batch_size must be at least 1"),
@@ -249,10 +238,12 @@ def test_warm_start_keeps_the_best_so_far(moons):
     [
         (KernelClassifier("hinge", solver="sdca", max_iter=1, gamma=1.0, C=1e4), True),
         (
-            KernelClassifier("log_loss", solver="cached", max_iter=1, gamma=1.0, alpha=1e-6),
+            KernelClassifier(
+                "log_loss", solver="block_descent", max_iter=1, gamma=1.0, alpha=1e-6
+            ),
             True,
         ),
-        (KernelClassifier("log_loss", solver="cached", gamma=1.0, max_iter=1), False),
+        (KernelClassifier("log_loss", solver="block_descent", gamma=1.0, max_iter=1), False),
         (KernelClassifier("hinge", solver="dsg", gamma=1.0, alpha=1e-2, max_iter=1), False),
         (LinearClassifier(solver="svrg", max_iter=1), True),
         (LinearClassifier(), False),

@@ -54,30 +54,6 @@ def test_the_true_quantiles_are_found(fitted):
     assert (errors(f, Z, (0.15, 0.55, 0.85)) > 0.06).all()
 
 
-def covered(f, y):
-    """Whether each column covers its share of y, within five standard errors of the count."""
-    q = np.array(QUANTILES)
-    share = (y[:, None] <= f).mean(axis=0)
-    return np.abs(share - q) < 5 * np.sqrt(q * (1 - q) / len(y))
-
-
-def test_held_out_rows_are_covered_everywhere(fitted):
-    Z, t = heteroscedastic(4000, seed=2)
-    f = fitted.predict(Z)
-    assert covered(f, t).all()
-    constants = np.tile(np.quantile(t, QUANTILES), (len(t), 1))
-    fixed_spread = np.sin(3 * Z) + 0.5 * norm.ppf(QUANTILES)
-    assert covered(constants, t).all()
-    missed = np.zeros(2, int)
-    for low, high in ((-1, -0.4), (-0.4, 0.2), (0.2, 1)):
-        part = (Z[:, 0] >= low) & (Z[:, 0] < high)
-        assert covered(f[part], t[part]).all()
-        others = (constants, fixed_spread)
-        missed += [not covered(g[part], t[part]).all() for g in others]
-    assert missed[0] == 3  # the controls: no function, and one that ignores the spread
-    assert missed[1] >= 2
-
-
 def test_rows_are_ordered():
     X, y = heteroscedastic(150)
     close = (0.45, 0.48, 0.5, 0.52, 0.55)

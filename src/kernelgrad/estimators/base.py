@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from kernelgrad import packing
 from kernelgrad.callbacks import Checkpoint, Deadline, make_callbacks
 from kernelgrad.compute.backend import CPU
-from kernelgrad.compute.compiling import announced, compile_seconds
+from kernelgrad.compute.compiling import compile_seconds
 from kernelgrad.compute.memory import within
 from kernelgrad.estimators import files
 from kernelgrad.estimators.support import (
@@ -157,7 +157,7 @@ class BaseRowsEstimator(CallbackSupportMixin, Documented):
         stream = bool(options.get("stream"))
         listeners = make_callbacks(self.callbacks, self.verbose, stream=stream)
         session, seconds = listeners.session, self.time_limit
-        with announced(self.verbose > 0), within(self.memory_limit):
+        with within(self.memory_limit):
             try:
                 if not stream:
                     params = self.get_params(deep=False)

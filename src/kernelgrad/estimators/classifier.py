@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
-from sklearn.metrics import accuracy_score
 
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators.base import BaseRowsEstimator
@@ -111,6 +110,8 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
         model = self._model
         X, y, sample_weight, _ = self._spec().lazy(Data(X, y, sample_weight))
         if not isinstance(X, BatchSource):
+            from sklearn.metrics import accuracy_score
+
             return float(accuracy_score(y, model.predict(X), sample_weight=sample_weight))
         hits, total = model.summed(X, Classification.hits)
         return float(hits / total)
@@ -143,10 +144,10 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     bandwidth_factor : float > 0, default=1.0
         Factor on the bandwidth that a rule or a search finds.
     solver : str or Solver, default="auto"
-        One of auto, direct, newton, working_set, cached, dsg, udsg, cdsg, sbp, sdca, pegasos,
-        norma and perceptron (docs/solvers.md). ``"auto"`` solves exactly what takes about a
-        minute, and more rows by ``"cached"``; for `partial_fit` it is ``"dsg"``, or
-        ``"pegasos"`` for kernels without random features. An object has parameters:
+        One of auto, direct, newton, working_set, block_descent, dsg, udsg, cdsg, sbp, sdca,
+        pegasos, norma and perceptron (docs/solvers.md). ``"auto"`` solves exactly what takes
+        about a minute, and more rows by ``"block_descent"``; for `partial_fit` it is ``"dsg"``,
+        or ``"pegasos"`` for kernels without random features. An object has parameters:
         ``DSG(block_size=512)``.
     alpha : float >= 0 or "auto", default="auto"
         Weight of the squared norm (the papers' nu). ``"auto"`` minimises leave-one-out errors,

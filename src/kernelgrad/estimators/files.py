@@ -28,7 +28,7 @@ from kernelgrad.losses import Loss, get_loss
 from kernelgrad.model import Fit, Model
 from kernelgrad.packing import pack, packed_params, unpack
 from kernelgrad.registry import Registry
-from kernelgrad.solvers import LINEAR_SOLVERS, Solver, restored_history
+from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, Solver, restored_history
 from kernelgrad.tables import Table
 from kernelgrad.types import AnyArray, Contents
 from kernelgrad.validation import CapabilityError, ModelFileError, check_int
@@ -148,6 +148,8 @@ def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
 def _without_removed(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Contents:
     """Return the contents of a file of 0.1 or 0.2 without what later versions do not have."""
     params = {k: v for k, v in header["params"].items() if k != "monotonic_cst"}
+    if params.get("solver") == {"value": "cached"}:
+        params["solver"] = {"value": SOLVERS.renamed["cached"]}
     solver = REPLACED.get(header.get("solver", {}).get("name"))
     if solver is not None:
         instead = LINEAR_SOLVERS[solver]()

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.metrics import r2_score
 
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators.base import BaseRowsEstimator
@@ -61,6 +60,8 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):
             return _streamed_r2(model, X)
         f = model.predict(X)
         if self.loss_.n_outputs is None:
+            from sklearn.metrics import r2_score
+
             return float(r2_score(y, f, sample_weight=sample_weight))
         if np.shape(y) not in ((len(f),), (len(f), 1)):
             raise ValueError(

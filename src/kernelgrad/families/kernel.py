@@ -28,7 +28,7 @@ from kernelgrad.search import pilot
 from kernelgrad.search.auto import choose_solver, settled_solver
 from kernelgrad.search.metric import SHAPES, smoothness
 from kernelgrad.search.search import search
-from kernelgrad.solvers import DSG, CachedBlockDescent, Problem, Solver, get_solver
+from kernelgrad.solvers import DSG, BlockDescent, Problem, Solver, get_solver
 from kernelgrad.tasks import ClassTargets
 from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import Float64Array, Matrix
@@ -122,7 +122,7 @@ class KernelSpec(Spec):
             penalised=p.C is not None or getattr(p, "alpha", 1) != 0,
         )
         if p.device != CPU and where == "memory" and not isinstance(solver, DSG):
-            solver = CachedBlockDescent()
+            solver = BlockDescent()
             reason = f"device={p.device!r} is for block descent"
         return self.make_solver(solver), reason
 
@@ -307,7 +307,7 @@ class SearchedSpec(KernelSpec):
             raise CapabilityError(
                 f"solver {choice.solver.name!r} counts all rows for each output, those of a "
                 "third class too; for multi_class='ovo' take another, such as 'working_set' or "
-                "'cached'."
+                "'block_descent'."
             )
         return choice
 

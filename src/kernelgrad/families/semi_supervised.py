@@ -23,7 +23,7 @@ from kernelgrad.model import Fit, Model
 from kernelgrad.partly_labelled import NO_LABEL, MarkedClassification, SemiSupervisedRows
 from kernelgrad.solvers import (
     DSG,
-    CachedBlockDescent,
+    BlockDescent,
     Problem,
     Resources,
     Solver,
@@ -31,6 +31,7 @@ from kernelgrad.solvers import (
     get_solver,
 )
 from kernelgrad.solvers.loop import check_numbers
+from kernelgrad.solvers.soft_labels import stratified_folds
 from kernelgrad.tasks import Task, decide
 from kernelgrad.training_rows import Batches, TrainingRows, no_rows
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
@@ -262,7 +263,7 @@ class SemiSupervisedSpec(KernelSpec):
         assert isinstance(rows, SemiSupervisedRows)
         p = self.params
         if rows.kind_weights[1] == 0 and not first.solver.streams:
-            solver = first.solver if first.solver.name == "cached" else CachedBlockDescent()
+            solver = first.solver if first.solver.name == "block_descent" else BlockDescent()
             first = replace(first, solver=solver, reason="no unlabelled rows")
         choice = super().choose(rows, problem, first, run, before)
         if not choice.solver.streams and not rows.in_memory:
@@ -410,10 +411,8 @@ def _folds(codes: AnyArray, classes: AnyArray, n_folds: int, seed: int) -> list[
             "more."
         )
     rng = np.random.default_rng(np.random.SeedSequence([seed, 0x666F6C64]))
-    order = rng.permutation(len(codes))
-    order = order[np.argsort(codes[order], kind="stable")]
-    fold = np.empty(len(codes), np.int64)
-    fold[order] = np.arange(len(codes)) % n_folds
+    order, fold = rng.permutation(len(codes)), np.empty(len(codes), np.int64)
+    fold[order] = stratified_folds(codes[order], n_folds)
     most = max(1, 5000 // n_folds)  # rows of a fold
     members = [rng.permutation(np.flatnonzero(fold == k))[:most] for k in range(n_folds)]
     return [np.sort(rows) for rows in members if len(rows)]

@@ -12,7 +12,7 @@ from kernelgrad.callbacks import Deadline
 from kernelgrad.losses import SquaredError
 from kernelgrad.search import pilot
 from kernelgrad.search.trials import TRIAL_ROWS, descent_kernel, own_ratio, plain_study
-from kernelgrad.solvers import CachedBlockDescent, Problem, Solver
+from kernelgrad.solvers import BlockDescent, Problem, Solver
 from kernelgrad.training_rows import TrainingRows
 
 
@@ -46,7 +46,7 @@ def search(
         on_phase(f"search (alpha for {problem.loss.name})")
         ratio, more = own_ratio(pool, problem, seed, deadline)
         problem, trials = replace(problem, alpha=problem.alpha * ratio), trials + more
-    narrows = isinstance(solver, CachedBlockDescent) and solver.blocks == "support"
+    narrows = isinstance(solver, BlockDescent) and solver.blocks == "support"
     if narrows and wanted.shapes and wanted.gamma is None and pool.n_rows >= TRIAL_ROWS:
         on_phase("search (kernel for block descent)")
         kernel, more = descent_kernel(pool, problem, wanted.shapes, seed, deadline)
