@@ -416,7 +416,7 @@ class Shard:
             self._here = np.flatnonzero(
                 (block.index >= self.start) & (block.index < self.start + self.n)
             )
-            self._local = block.index[self._here] - self.start  # type: ignore[assignment]
+            self._local = block.index[self._here] - self.start
             self._widen(self._local)
             self._slots = np.searchsorted(self.index, self._local)
             self.last[self._slots] = block.number + 1
