@@ -136,7 +136,7 @@ CHOICES: dict[str, list[tuple[str, str]]] = {
         ("Do rows arrive in a stream?", '"dsg", by partial_fit'),
         (
             "Many rows, and cheap predictions?",
-            'CachedBlockDescent(blocks="features")',
+            'BlockDescent(blocks="features")',
         ),
         ("Do rows live on a cluster?", "engine=DaskEngine(client)"),
         ("Anything else", '"auto"'),

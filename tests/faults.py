@@ -29,7 +29,7 @@ CALLS = {
     "mmap": (errno.ENOMEM,),
     "malloc": (errno.ENOMEM,),
 }
-KINDS = ("none", *CALLS)  # as in faults.c
+KINDS = ("none", *CALLS)  # the order of faults.c
 libc = ctypes.CDLL(None)
 libc.faults_seen.restype = ctypes.c_long
 rng = np.random.default_rng(0)
@@ -75,9 +75,9 @@ class Save:
     def wrong(self, done):
         if [*self.path.parent.iterdir()] != [self.path]:
             return "something is left"
-        found = self.path.read_bytes()
-        after = not done and self.late and found == self.contents[1]  # it was done by then
-        return None if found == self.contents[done] or after else "lost"
+        content = self.path.read_bytes()
+        after = not done and self.late and content == self.contents[1]  # it was done by then
+        return None if content == self.contents[done] or after else "lost"
 
 
 class Load(Save):
@@ -85,10 +85,10 @@ class Load(Save):
 
     def act(self, armed):
         with armed:
-            self.found = load(self.path)
+            self.result = load(self.path)
 
     def wrong(self, done):
-        same = not done or np.array_equal(self.found.predict(X), self.expected)
+        same = not done or np.array_equal(self.result.predict(X), self.expected)
         return None if same else "different"
 
     def __init__(self, folder):
@@ -120,10 +120,10 @@ class Fit:
                 write(*args)
 
         keeper._write = failing
-        self.found = self.fit(keeper)
+        self.result = self.fit(keeper)
 
     def wrong(self, done):
-        if done and not np.array_equal(self.found, self.expected):
+        if done and not np.array_equal(self.result, self.expected):
             return "different"
         resumed = self.fit(Checkpoint(self.folder, every=1, resume=True))
         return None if np.array_equal(resumed, self.expected) else "lost"
@@ -146,7 +146,7 @@ class Resume(Fit):
                 begin(**identity)
 
         keeper.begin = failing
-        self.found = self.fit(keeper)
+        self.result = self.fit(keeper)
 
 
 class Memory:
@@ -157,7 +157,7 @@ class Memory:
         self.folder = folder
 
     def prepare(self):
-        self.found = None
+        self.result = None
         for path in self.folder.iterdir():
             shutil.rmtree(path)
 
@@ -167,12 +167,12 @@ class Memory:
             arrays = Scratch(str(home.path), "0")
             for value in (X, 2 * X):
                 arrays["x"] = value
-            self.found = np.array(arrays["x"])
+            self.result = np.array(arrays["x"])
 
     def wrong(self, done):
         if [*self.folder.iterdir()]:
             return "something is left"
-        same = not done or np.array_equal(self.found, np.float32(2 * X))
+        same = not done or np.array_equal(self.result, np.float32(2 * X))
         return None if same else "different"
 
 
@@ -185,15 +185,15 @@ class Read:
         self.path.write_bytes(gzip.compress(text.encode()))
 
     def prepare(self):
-        self.found = None
+        self.result = None
 
     def act(self, armed):
         with armed:
             source = open_source(self.path, target="y")
-            self.found = source.read(0, len(X)).X
+            self.result = source.read(0, len(X)).X
 
     def wrong(self, done):
-        return None if not done or np.array_equal(self.found, X) else "different"
+        return None if not done or np.array_equal(self.result, X) else "different"
 
 
 SCENES = {each.__name__.lower(): each for each in Save.__subclasses__() + Fit.__subclasses__()}
@@ -204,15 +204,15 @@ CLEAR = (OSError, MemoryError, ValueError)
 def trial(scene, armed):
     """Return how it ended, and what is wrong."""
     scene.prepare()
-    done, told = True, "done"
+    done, outcome = True, "done"
     try:
         scene.act(armed)
     except Exception as error:
-        done, told = False, type(error).__name__
+        done, outcome = False, type(error).__name__
         # without memory, Python and OpenSSL raise what they like
         if not isinstance(error, CLEAR) and armed.what[0] != KINDS.index("malloc"):
             return repr(error), "unexpected"
-    return told, scene.wrong(done)
+    return outcome, scene.wrong(done)
 
 
 def main(name, calls, most):
@@ -233,10 +233,10 @@ def main(name, calls, most):
                     for at in places:
                         what = [call, at, errno.errorcode.get(error, "short"), all_later]
                         print(*what, file=sys.stderr, flush=True)
-                        told, wrong = trial(scene, Armed(call, at, error, all_later))
-                        outcomes[f"{call} {what[2]}: {told}"] += 1
+                        outcome, wrong = trial(scene, Armed(call, at, error, all_later))
+                        outcomes[f"{call} {what[2]}: {outcome}"] += 1
                         if wrong:
-                            findings.append([*what, told, wrong])
+                            findings.append([*what, outcome, wrong])
     print(json.dumps({"outcomes": outcomes, "findings": findings}))
 
 

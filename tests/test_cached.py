@@ -12,6 +12,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.svm import SVC, OneClassSVM
 
+import kernelgrad
 import oracles_cached as oracles
 from cases import every
 from kernelgrad import (
@@ -22,7 +23,7 @@ from kernelgrad import (
 )
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import EpsilonInsensitive, Huber, Quantile, SquaredError
-from kernelgrad.solvers import CachedBlockDescent, Problem, TrainBatch
+from kernelgrad.solvers import SOLVERS, BlockDescent, Problem, TrainBatch, get_solver
 from kernelgrad.solvers.block_descent import newton
 from plain import plain_regressor
 
@@ -79,7 +80,7 @@ class Case:
 
 def cached(**params):
     """Return a solver that goes on to the minimum."""
-    return CachedBlockDescent(**{"tol": 1e-6} | params)
+    return BlockDescent(**{"tol": 1e-6} | params)
 
 
 def slack(case, one_block):
@@ -387,6 +388,14 @@ def test_steps_end_when_they_gain_little():
     assert (short.fit_status_, short.n_iter_) == ("max_iter", 2)
 
 
+def test_old_names_work_and_warn():
+    with pytest.warns(FutureWarning, match="now called BlockDescent"):
+        assert kernelgrad.CachedBlockDescent is BlockDescent
+    with pytest.warns(FutureWarning, match="'block_descent'"):
+        assert type(get_solver("cached")) is BlockDescent
+    assert "cached" not in list(SOLVERS)
+
+
 # -- speed -----------------------------------------------------------------------------
 
 
@@ -479,7 +488,7 @@ def test_blocks_resolve_the_fine_part_of_a_smooth_kernel(monkeypatch):
         monkeypatch.setattr(newton, "JITTER", jitter)
         model = plain_regressor(
             alpha=1e-9, gamma=0.5, max_iter=8, random_state=0,
-            solver=CachedBlockDescent(block_size=256, tol=0.0),
+            solver=BlockDescent(block_size=256, tol=0.0),
         ).fit(X, y)  # fmt: skip
         ends.append(model.history_["objective"][-1])
     assert ends[0] < 0.75 * ends[1]
@@ -520,7 +529,7 @@ def test_a_kink_ends_no_higher_than_the_constant(edge, name, alpha):
     # most rows lie on the kink at the optimum, where smoothing errs most
     case, (X, t) = BY_NAME[name], edges()[edge]
     y = edge_targets(case, edge, t)
-    solver = CachedBlockDescent(block_size=16)
+    solver = BlockDescent(block_size=16)
     model = case.model(alpha=alpha, gamma=0.01, solver=solver).fit(X, y)
     start = of_constant(case, model, case.encode(y))
     assert model.history_["objective"][-1] <= start * (1 + 1e-3)
@@ -543,7 +552,7 @@ def test_edges_leave_claims_true(edge, name, blocks):
         return
     Y = case.encode(y)
     for alpha, gamma in ((1e-9, 10.0), (1e2, 0.01)):
-        solver = CachedBlockDescent(blocks=blocks, block_size=16)
+        solver = BlockDescent(blocks=blocks, block_size=16)
         model = case.model(alpha=alpha, gamma=gamma, solver=solver, max_iter=5).fit(X, y)
         start = of_constant(case, model, Y)
         value = partial(case.value, Y)
@@ -560,7 +569,7 @@ def test_edges_leave_claims_true(edge, name, blocks):
 
 @every("blocks", ["support", "features"])
 def test_constant_targets_need_no_function(blocks):
-    solver = CachedBlockDescent(blocks=blocks)
+    solver = BlockDescent(blocks=blocks)
     for name in ("squared", "absolute", "huber", "epsilon_insensitive", "quantile"):
         for X in (signal(100)[0], np.ones((1, 2))):
             model = BY_NAME[name].model(solver=solver).fit(X, np.full(len(X), 7.0))

@@ -12,7 +12,7 @@ from cases import every
 from kernelgrad import CapabilityError
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Hinge, Ramp, SemiSupervised, get_loss, get_unlabelled_loss
-from kernelgrad.solvers import CachedBlockDescent, Problem, TrainBatch
+from kernelgrad.solvers import BlockDescent, Problem, TrainBatch
 from kernelgrad.solvers.block_descent.objective import RowObjective
 from steps import solve
 
@@ -48,7 +48,7 @@ def kernel(X):
 
 
 def descend(one, batch, steps=60, **params):
-    solver = CachedBlockDescent(**params)
+    solver = BlockDescent(**params)
     solver.check_problem(one)
     return solver, *solve(solver, one, batch, steps)
 
@@ -141,7 +141,7 @@ def test_end_is_the_machine_of_its_own_sides():
 
 def test_labels_come_before_sides():
     one, batch = case("hinge", "symmetric_hinge")
-    solver = CachedBlockDescent(block_size=16)
+    solver = BlockDescent(block_size=16)
     state = solver.init(one, batch)
     solver.step(one, state, batch)
     assert state.iterate.share == 0
@@ -166,7 +166,7 @@ def test_a_constant_is_no_result():
 def test_kinks_that_do_not_match_are_refused(unlabelled):
     one, _ = case("hinge", unlabelled)
     with pytest.raises(CapabilityError, match="squared_hinge"):
-        CachedBlockDescent().check_problem(one)
+        BlockDescent().check_problem(one)
     assert SemiSupervised(Hinge(), get_unlabelled_loss("gaussian")).pseudo_factor is None
 
 

@@ -126,7 +126,7 @@ def test_a_bar_moves_inside_long_iterations_and_never_back():
     file.seek(0)
     bar.on_begin(None)
     bar.on_progress(7.5, 10)
-    bar.on_iteration(event(8))  # of a continued fit, whose speed counts one iteration
+    bar.on_iteration(event(8))  # a continued fit: its speed counts one iteration
     bar.on_end("done")
     assert " 8/10" in file.getvalue().split("\r")[-1]
 
@@ -144,7 +144,7 @@ def test_progress_estimates_the_fraction_from_the_passes_before():
 
     passes = [(1, 4), (4, 4), (2, 4), (9, 4)]  # two
     assert iteration(*passes) == [1 - 0.5**seen for seen in (0.25, 1.0, 1.5, 2.0)]
-    assert iteration(*passes) == [0.125, 0.5, 0.75, 1.0]  # as many are expected
+    assert iteration(*passes) == [0.125, 0.5, 0.75, 1.0]  # two passes are expected
     more = iteration(*passes, (0, 4), (2, 4))
     assert more[:4] == [0.125, 0.5, 0.75, 1.0]
     assert more[5] == 1 - 0.5**2.5
@@ -180,7 +180,7 @@ class Terminal(io.StringIO):
 @every("begin", [lambda bar: bar.on_phase("search"), lambda bar: bar.on_begin(bar)])
 def test_bars_are_drawn_while_nothing_is_heard(begin, monkeypatch):
     monkeypatch.setattr(progress, "_BEAT", 0.01)
-    monkeypatch.setattr(progress, "compiling", lambda: "some_loop")
+    monkeypatch.setattr(progress.compiling.watch, "name", "some_loop")
     file = Terminal()
     bar = hooks.ProgressBar(file)
     begin(bar)
@@ -244,7 +244,7 @@ def test_streams_take_a_line_of_a_bar_and_a_line_of_a_log_for_each_call(cls):
 
 @every("watched", [False, True])
 def test_a_bar_goes_to_stderr_where_somebody_looks(watched, capsys, monkeypatch):
-    monkeypatch.setattr(progress, "_shows_bars", lambda: watched)
+    monkeypatch.setattr(progress, "shows_bars", lambda: watched)
     bar = hooks.ProgressBar()
     callbacks = hooks.make_callbacks([Log([], "a", "end"), bar], verbose=True)
     for _ in range(2):

@@ -36,7 +36,7 @@ FRAME = pd.DataFrame(X, columns=["a", "b", "c"]).assign(
     kind=pd.Categorical(np.where(X[:, 2] > 0, "u", "v"))
 )
 FRAME.loc[::7, "a"] = np.nan
-SMALL = kg.CachedBlockDescent(block_size=32)
+SMALL = kg.BlockDescent(block_size=32)
 FAMILIES = {  # the contract of estimators resumes every solver on arrays
     "table": (kg.KernelRegressor("huber", solver=SMALL, **KERNEL), FRAME, signal_),
     "batches": (

@@ -28,10 +28,10 @@ from kernelgrad import (
     KernelNoveltyDetector,
     KernelRegressor,
 )
+from kernelgrad.callbacks import progress
 from kernelgrad.cli import main, options
 from kernelgrad.cli.demo import load_example
 from kernelgrad.cli.report import print_json
-from kernelgrad.compute import compiling
 from kernelgrad.losses import Quantile
 from kernelgrad.solvers import get_solver
 from kernelgrad.testing.warmup import WarmUp
@@ -184,7 +184,7 @@ def test_regression_options_reach_the_estimator(tmp_path, data, ok):
 def test_fit_prints_a_summary_to_stdout_and_progress_to_stderr(
     tmp_path, data, cli, monkeypatch
 ):
-    monkeypatch.setattr("kernelgrad.callbacks.progress._shows_bars", lambda: True)
+    monkeypatch.setattr("kernelgrad.callbacks.progress.shows_bars", lambda: True)
     path = tmp_path / "m.kgm"
     arguments = [a for a in CLASSES if a != "--quiet"]
     code, out, err = cli("fit", data, "--model", path, *arguments)
@@ -366,7 +366,7 @@ def test_warmup(cli, ok, monkeypatch):
         return WarmUp(3, 1.5, Path("folder"))
 
     monkeypatch.setattr(kernelgrad, "warmup", warmup)
-    monkeypatch.setattr(compiling, "looked_at", lambda: True)
+    monkeypatch.setattr(progress, "shows_bars", lambda: True)
     result = ok("warmup", "rbf", "sbp", "--quiet")
     assert result == {"loops": 3, "seconds": 1.5, "cache": "folder"}
     assert cli("warmup") == (0, "3 loops compiled in 2 s; cache: folder\n", "")
@@ -651,7 +651,7 @@ def test_verdicts_are_those_of_the_losses(example):
 def test_the_demo_is_never_silent(tmp_path, example, capsys, monkeypatch):
     module = example.Work.__module__
     monkeypatch.setattr(f"{module}.SILENCE", 0.01)
-    monkeypatch.setattr(f"{module}.compiling", lambda: "some_loop")
+    monkeypatch.setattr(progress.compiling.watch, "name", "some_loop")
     with example.Work(tmp_path, quick=True) as work:
         work.say("fitting")
         deadline, printed = time.monotonic() + 30, ""

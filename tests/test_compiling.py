@@ -1,4 +1,4 @@
-"""Compilation: told once, not counted as time of a fit, kept on disk, and done beforehand."""
+"""Compilation: not counted as time of a fit, kept on disk, and done beforehand."""
 
 import importlib.util
 import json
@@ -8,13 +8,12 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import timeit
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from numba import njit
-from numba.core.registry import CPUDispatcher
 
 import kernelgrad
 from kernelgrad.callbacks import Callback
@@ -23,39 +22,31 @@ from plain import plain_classifier
 
 X = np.random.default_rng(0).random((40, 3))
 Y = (X[:, 0] > 0.5).astype(int)
-OF_NUMBA = SimpleNamespace(data={"dispatcher": njit(lambda: None)})
 
 
 @pytest.fixture
 def watch(monkeypatch):
-    """Return a fresh watch whose time is that of a clock set by hand."""
-    now = SimpleNamespace(seconds=0.0)
-    watch = compiling._Watch()
+    """Return the watch with a clock set by hand."""
+    watch, now = compiling.Watch(), SimpleNamespace(seconds=0.0)
     watch.now = now
-    monkeypatch.setattr(compiling, "_watch", watch)
+    monkeypatch.setattr(compiling, "watch", watch)
     monkeypatch.setattr(
         compiling, "time", SimpleNamespace(perf_counter=lambda: now.seconds), raising=True
     )
     return watch
 
 
-def compile_for(watch, seconds):
-    watch.on_start(OF_NUMBA)
-    watch.on_start(OF_NUMBA)  # a loop that the first one calls
-    watch.now.seconds += seconds
-    watch.on_end(OF_NUMBA)
-    watch.on_end(OF_NUMBA)
-
-
 def test_clock_stands_still_while_loops_are_compiled(watch):
     start = compiling.clock()
-    watch.on_start(OF_NUMBA)
+    for function in (run, test_sums_that_may_be_reordered_exist_once):  # one calls the other
+        watch.start(function)
     watch.now.seconds += 5
-    assert compiling.compile_seconds() == 5
+    assert (compiling.compile_seconds(), watch.name) == (5, "run")
     assert compiling.clock() == start
-    watch.on_end(OF_NUMBA)
+    watch.stop()
+    watch.stop()
     watch.now.seconds += 1
-    assert compiling.compile_seconds() == 5
+    assert (compiling.compile_seconds(), watch.name) == (5, "")
     assert compiling.clock() == start + 1
 
 
@@ -64,7 +55,9 @@ class Compiles(Callback):
         self.watch = watch
 
     def on_iteration(self, event):
-        compile_for(self.watch, 100.0)
+        self.watch.start(run)
+        self.watch.now.seconds += 100
+        self.watch.stop()
 
 
 def test_history_tells_compilation_apart(watch):
@@ -77,14 +70,14 @@ def test_history_tells_compilation_apart(watch):
     assert model.set_params(warm_start=False).fit(X, Y).history_["compile_seconds"] == 300
 
 
-@pytest.mark.parametrize("verbose", [0, 1])
-def test_compilation_is_told_once_where_wanted(watch, verbose, capsys):
-    model = plain_classifier(solver="dsg", max_iter=2, verbose=verbose)
-    model.callbacks = Compiles(watch)
-    model.fit(X, Y).fit(X, Y)
-    assert capsys.readouterr().err.count("Compiling loops, once per machine") == verbose
-    compile_for(watch, 1.0)  # of somebody else
-    assert "Compiling" not in capsys.readouterr().err
+def test_a_call_of_a_loop_costs_less_than_a_microsecond_more():
+    loop = compiling.njit()(lambda x: x)
+    assert loop(2) == loop.dispatcher(2) == 2
+
+    def seconds(f):
+        return min(timeit.repeat(lambda: f(2), number=1000, repeat=20)) / 1000
+
+    assert seconds(loop) < seconds(loop.dispatcher) + 1e-6
 
 
 def run(code, **environment):
@@ -115,23 +108,23 @@ def test_without_a_folder_to_write_loops_are_kept_in_a_temporary_one(tmp_path):
         import numpy as np
         from kernelgrad.compute import caching, compiling, elementary
         elementary.log2_flat(np.ones(3, np.float32), np.ones(3, np.float32))
-        print(json.dumps([compiling.compiled_loops(), str(caching.cache_folder())]))
+        print(json.dumps([compiling.watch.loops, str(caching.cache_folder())]))
     """
     where = {"HOME": "/dev/null", "TMPDIR": str(temporary), "PYTHONPATH": str(package.parent)}
     where |= {"XDG_CACHE_HOME": "/dev/null"}
-    (loops, folder), told = run(code, **where)
+    (loops, folder), stderr = run(code, **where)
     assert loops > 0
     assert Path(folder).parent == temporary
-    assert told.count("UserWarning") == 1
-    assert folder in told
-    assert "NUMBA_CACHE_DIR" in told
+    assert stderr.count("UserWarning") == 1
+    assert folder in stderr
+    assert "NUMBA_CACHE_DIR" in stderr
     assert run(code, **where)[0] == [0, folder]  # the next process finds them
-    Path(folder).chmod(0o777)  # where others could put what we would run
+    Path(folder).chmod(0o777)  # others could put there what we would run
     assert run(code, **where)[0][1] != folder
 
 
 DOUBLE = """
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit
 
 
 @njit(cache=True)
@@ -155,7 +148,7 @@ def double(tmp_path):
             assert module.double(x) == 2 * x
         finally:
             del sys.modules["double"]
-        return bool(module.double.stats.cache_misses)
+        return bool(module.double.dispatcher.stats.cache_misses)
 
     call.files = lambda kind: sorted(tmp_path.glob(f"**/*.{kind}"))
     return call
@@ -183,7 +176,7 @@ def test_damaged_loops_are_compiled_again(double):
 
 @pytest.mark.slow
 def test_after_a_warm_up_default_fits_compile_nothing():
-    found, _ = run(
+    result, _ = run(
         """
         import gc, json, warnings
         import numpy as np
@@ -215,11 +208,11 @@ def test_after_a_warm_up_default_fits_compile_nothing():
         many = rng.random((2200, 4))  # in blocks, where the kernel matrix does not fit
         blocks = kernelgrad.KernelClassifier(max_iter=2, memory_limit=5e6, random_state=0)
         blocks.fit(many, many[:, 0] > many[:, 1])
-        assert blocks.history_["solver"] == "cached"
+        assert blocks.history_["solver"] == "block_descent"
         print(json.dumps([len(before), sorted(loops() - before)]))
         """
     )
-    n_loops, new = found
+    n_loops, new = result
     assert n_loops > 20
     assert new == []
 
@@ -253,7 +246,7 @@ def test_predictions_by_kernel_rows_compile_nothing(tmp_path):
                 f = SupportExpansion(exact, exact.prepare(rows), np.ones((100, 2)), np.zeros(2))
                 f.compact()
                 f.raw_prediction(rows)
-        print(json.dumps(compiling.compiled_loops()))
+        print(json.dumps(compiling.watch.loops))
     """
     loops, _ = run(code, NUMBA_CACHE_DIR=str(tmp_path))
     assert loops == 0
@@ -266,14 +259,14 @@ def test_sums_that_may_be_reordered_exist_once():
         for info in pkgutil.walk_packages(kernelgrad.__path__, "kernelgrad.")
         if "__main__" not in info.name
     ]
-    loops = {f for m in modules for f in vars(m).values() if isinstance(f, CPUDispatcher)}
+    loops = {f for m in modules for f in vars(m).values() if isinstance(f, compiling.Loop)}
     callees = {
         loop.py_func.__globals__.get(name)
         for loop in loops
         for name in loop.py_func.__code__.co_names
-        if isinstance(loop.py_func.__globals__.get(name), CPUDispatcher)
+        if isinstance(loop.py_func.__globals__.get(name), compiling.Loop)
     }
-    reordered = [f for f in loops if "reassoc" in (f.targetoptions.get("fastmath") or set())]
+    reordered = [loop for loop in loops if "reassoc" in loop.options.get("fastmath", set())]
     assert len(reordered) >= 5
     assert len(loops & callees) >= 20
-    assert not [f for f in reordered if f in callees and not f.targetoptions.get("forceinline")]
+    assert not [f for f in reordered if f in callees and not f.options.get("forceinline")]

@@ -207,7 +207,7 @@ def test_solve_damped_against_numpy():
 
 
 def test_solve_damped_raises_the_damping_until_it_is_definite():
-    H = np.diag([1.0, 1.0, -1e-5])  # as left by rounding
+    H = np.diag([1.0, 1.0, -1e-5])  # rounding leaves such values
     solved = linalg.solve_damped(H.copy(), 1e-9, np.ones((3, 1)))
     damping = 1 / solved[0, 0] - 1
     np.testing.assert_allclose(solved[:, 0], 1 / (np.diag(H) + damping))
@@ -376,15 +376,15 @@ def test_row_hashes_see_values_alone(dtype, monkeypatch):
     X[3] = 0
     X = np.concatenate([X, -(-X + 0.0), X[:, ::-1]])
     X[63] = -0.0
-    found = linalg.row_hashes(X)
+    hashes = linalg.row_hashes(X)
     pairs = (X[:, None] == X[None]).all(axis=2)
-    np.testing.assert_array_equal(found[:, None] == found[None], pairs)
+    np.testing.assert_array_equal(hashes[:, None] == hashes[None], pairs)
     sparse = sp.csr_matrix(X)
     sparse.data[5] = 0  # stored, and no other row
     dense = linalg.row_hashes(sparse.toarray())
     for step in (1, 50, 10**6):
         monkeypatch.setattr(linalg, "_HASHED", step)
-        np.testing.assert_array_equal(linalg.row_hashes(np.asfortranarray(X)), found)
+        np.testing.assert_array_equal(linalg.row_hashes(np.asfortranarray(X)), hashes)
         np.testing.assert_array_equal(linalg.row_hashes(sparse), dense)
         np.testing.assert_array_equal(linalg.row_hashes(sparse[20:40]), dense[20:40])
     assert len(linalg.row_hashes(X[:0])) == 0
@@ -398,8 +398,8 @@ with single_threaded_blas():
 import threadpoolctl
 import scipy.linalg
 with single_threaded_blas():
-    found = threadpoolctl.threadpool_info()
-print({library["num_threads"] for library in found if library["user_api"] == "blas"})
+    hashes = threadpoolctl.threadpool_info()
+print({library["num_threads"] for library in hashes if library["user_api"] == "blas"})
 """
     run = [sys.executable, "-c", code]
     done = subprocess.run(run, capture_output=True, text=True, check=True)
@@ -430,8 +430,8 @@ print(before, faults())
 def test_freed_memory_is_kept_where_a_nanny_wants_it_back():
     environment = os.environ | {"MALLOC_TRIM_THRESHOLD_": "65536"}
     command = [sys.executable, "-c", FAULTS]
-    told = subprocess.run(command, env=environment, capture_output=True, check=True).stdout
-    before, after = map(int, told.split())
+    output = subprocess.run(command, env=environment, capture_output=True, check=True).stdout
+    before, after = map(int, output.split())
     assert before > 20 * 400
     assert after < before / 10
 
@@ -440,5 +440,5 @@ def test_resident_memory_grows_with_what_is_held():
     before = resident_bytes()
     if before is None:
         pytest.skip("the system does not tell")
-    held = np.ones(2**23)
-    assert 0.9 < (resident_bytes() - before) / held.nbytes < 1.1
+    values = np.ones(2**23)
+    assert 0.9 < (resident_bytes() - before) / values.nbytes < 1.1

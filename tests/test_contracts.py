@@ -10,7 +10,7 @@ from cases import every
 from kernelgrad import LinearRegressor, get_num_threads, testing
 from kernelgrad.kernels import KERNELS
 from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES
-from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, CachedBlockDescent, SoftLabels
+from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, BlockDescent, SoftLabels
 from plain import kernel_of
 
 slow = pytest.mark.slow
@@ -29,7 +29,7 @@ OPTIONAL = {
 } - LIGHT
 # Contracts of solvers are about states: few centres and short searches do.
 SMALL = {
-    "cached": CachedBlockDescent(block_size=32, inner_steps=1),
+    "block_descent": BlockDescent(block_size=32, inner_steps=1),
     "soft_labels": SoftLabels(choose=False, rounds=1, last_round=1, n_centres=20),
 }
 

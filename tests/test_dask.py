@@ -96,7 +96,7 @@ def frame(rows=X):
 
 @pytest.mark.usefixtures("here")
 def test_a_source_reads_what_arrays_hold():
-    w, some = np.arange(N) / N, np.array([1100, 3, 501, 499, 3, 799, 800])
+    w, numbers = np.arange(N) / N, np.array([1100, 3, 501, 499, 3, 799, 800])
     source = DaskSource(array(X), array(Y, (700, 500)), w)
     assert (source.n_rows, source.n_features) == (N, D)
     for batch, rows in [
@@ -104,7 +104,7 @@ def test_a_source_reads_what_arrays_hold():
             (source.read(a, b), np.arange(a, b))
             for a, b in [(0, N), (499, 801), (3, 3), (N, N)]
         ),
-        (source.take(some), some),
+        (source.take(numbers), numbers),
     ]:
         np.testing.assert_array_equal(batch.X, X[rows])
         np.testing.assert_array_equal(batch.y, Y[rows])
@@ -127,10 +127,10 @@ def test_a_source_of_csr_blocks_of_column_blocks_of_unknown_lengths_and_of_frame
     np.testing.assert_array_equal(source.take(np.array([900, 4])).X.toarray(), zeros[[900, 4]])
     wide = DaskSource(da.from_array(X, chunks=(400, 3)))
     np.testing.assert_array_equal(wide.read(300, 500).X, X[300:500])
-    some = array(X)[array(X)[:, 0] > 0]
-    source = DaskSource(some, array(Y)[array(X)[:, 0] > 0])
+    positive = array(X)[array(X)[:, 0] > 0]
+    source = DaskSource(positive, array(Y)[array(X)[:, 0] > 0])
     np.testing.assert_array_equal(source.read(0, source.n_rows).X, X[X[:, 0] > 0])
-    assert np.isnan(some.chunks[0]).all()  # the collection is left alone
+    assert np.isnan(positive.chunks[0]).all()  # the collection is left alone
     table = frame()
     source = DaskSource(dd.from_pandas(table, npartitions=3), Y)
     assert source.as_frame
@@ -235,8 +235,8 @@ def pieces(n=6):
     return [Piece(rng.normal(size=100), i) for i in range(n)]
 
 
-def team(client, n=6, made=None, summed=frozenset(), **options):
-    makers = made or [dask.delayed(piece) for piece in pieces(n)]
+def team(client, n=6, delayed=None, summed=frozenset(), **options):
+    makers = delayed or [dask.delayed(piece) for piece in pieces(n)]
     names = [f"piece {i}" for i in range(len(makers))]
     engine = DaskEngine(client, **options)
     return DaskTeam(engine, makers, frozenset({"move"}), names, summed=summed)
@@ -270,7 +270,7 @@ def test_a_team_answers_as_pieces_do(client):
     asked.ask("move", by)
     before = asked.ask("total")
     by += 1.0  # arguments may change after a call
-    asked._begin()  # as after a loss
+    asked._begin()  # this happens after a loss
     assert asked.ask("total") == before
 
 
@@ -306,14 +306,14 @@ def test_errors_name_the_piece(client, tmp_path):
     path = tmp_path / "values.npy"
     np.save(path, np.ones(100))
     read = [dask.delayed(Piece)(dask.delayed(np.load)(path)) for _ in range(2)]
-    asked = team(client, made=[dask.delayed(Piece)(np.zeros(100)), *read], retries=0)
+    asked = team(client, delayed=[dask.delayed(Piece)(np.zeros(100)), *read], retries=0)
     assert asked.ask("move", 1.0) == [100.0, 190.0, 190.0]
     path.unlink()
-    asked._begin()  # as after a loss
+    asked._begin()  # this happens after a loss
     with pytest.raises(DataError, match=r"rows of piece 1 .*FileNotFoundError"):
         asked.ask("total")
     data = client.scatter([np.ones(100), np.zeros(100)])
-    asked = team(client, made=[dask.delayed(Piece)(values) for values in data])
+    asked = team(client, delayed=[dask.delayed(Piece)(values) for values in data])
     client.cancel(data)
     asked._begin()
     with pytest.raises(DataError, match=r"piece 0.*lost"):
@@ -331,7 +331,7 @@ def _small_shards(monkeypatch):
 
 def few_blocks(cls=KernelRegressor, **more):
     """Return a model of three small blocks, which leaves its rows where they are."""
-    blocks = kg.CachedBlockDescent(block_size=48, inner_steps=2)
+    blocks = kg.BlockDescent(block_size=48, inner_steps=2)
     options = {"solver": blocks, "max_iter": 3, "gamma": 0.5, "alpha": 1e-5, "random_state": 0}
     return cls(**options, memory_limit=1e4, **more)
 
@@ -381,7 +381,7 @@ def test_bytes_do_not_grow_with_rows(processes, monkeypatch):
         monkeypatch.setattr(module, "SHARD", 100)  # 12 shards, 8 bundles
     y = np.digitize(Y, np.quantile(Y, np.arange(0.1, 1, 0.1)))
     C, M, blocks, sampled = 10, 100, 4, 400
-    descent = kg.CachedBlockDescent(block_size=M, inner_steps=1, hessian_rows=sampled)
+    descent = kg.BlockDescent(block_size=M, inner_steps=1, hessian_rows=sampled)
     with Messages() as watch:
         KernelClassifier(
             solver=descent, max_iter=blocks, gamma=0.5, alpha=1e-5, random_state=0,

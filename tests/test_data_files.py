@@ -1,4 +1,4 @@
-"""Sources of several files, of compressed ones and of ones that change; chunks made ahead."""
+"""Sources of several, of compressed and of changing files; chunks that are read ahead."""
 
 import bz2
 import gzip
@@ -105,10 +105,10 @@ def test_several_files_equal_one(tmp_path, rows, kind):
     assert open_source(paths[:2], **options(kind)).digest() != source.digest()
     reverse = open_source(paths[::-1], **options(kind))  # lists stay in order
     np.testing.assert_array_equal(dense(reverse.read(0, N - 1000).X), X[1000:])
-    some = np.array([N - 1, 0, 899, 900, 1000, 900, 1999])
-    chosen = source.take(some)
-    np.testing.assert_array_equal(dense(chosen.X), X[some])
-    np.testing.assert_array_equal(chosen.rows, some)
+    chosen_rows = np.array([N - 1, 0, 899, 900, 1000, 900, 1999])
+    chosen = source.take(chosen_rows)
+    np.testing.assert_array_equal(dense(chosen.X), X[chosen_rows])
+    np.testing.assert_array_equal(chosen.rows, chosen_rows)
     for prefetch in (False, True):
         parts = list(source.chunks(700, prefetch=prefetch))
         assert [len(part.rows) for part in parts] == [700] * 4 + [200]
@@ -116,9 +116,9 @@ def test_several_files_equal_one(tmp_path, rows, kind):
     if source.has_target:
         np.testing.assert_array_equal(np.concatenate(list(source.target_chunks())), y)
         np.testing.assert_array_equal(source.summarize_target().counts, np.bincount(y))
-        np.testing.assert_array_equal(chosen.y, y[some])
+        np.testing.assert_array_equal(chosen.y, y[chosen_rows])
     if source.has_weight:
-        np.testing.assert_array_equal(chosen.sample_weight, w[some])
+        np.testing.assert_array_equal(chosen.sample_weight, w[chosen_rows])
     batches = [b.batch for b in sample_batches(source, 100, seed=0, max_epochs=1)]
     np.testing.assert_array_equal(np.sort([b.rows for b in batches], axis=None), np.arange(N))
     for b in batches:
@@ -344,12 +344,12 @@ def first_value(path, **columns):
 def test_text_is_converted_once(big):
     source = open_source(big, target="y", as_frame=True)
     arrow = converted(big)
-    made = arrow.stat().st_ino
+    produced = arrow.stat().st_ino
     assert [str(kind) for kind in source.read(0, 1).X.schema.types] == ["int64", "string"]
     numbers = open_source(big.parent, target="a", drop=["name"])  # the folder
     assert numbers.n_rows == BIG
     np.testing.assert_array_equal(numbers.read(49_000, 49_003).y, [49_000, 49_001, 49_002])
-    assert arrow.stat().st_ino == made
+    assert arrow.stat().st_ino == produced
     arrow.unlink()  # while it is in use
     assert source.take(np.array([40_000])).X.column("a").to_pylist() == [40_000]
 
@@ -376,7 +376,7 @@ def test_a_converted_file_that_does_not_fit_is_made_anew(big):
         assert arrow.stat().st_size == len(whole)
     state = big.stat()
     big.write_bytes(big.read_bytes().replace(b"\n0,", b"\n7,", 1))
-    os.utime(big, ns=(state.st_atime_ns, state.st_mtime_ns))  # as fast as the clock
+    os.utime(big, ns=(state.st_atime_ns, state.st_mtime_ns))  # the clock is not finer
     assert first_value(big) == 7
     file_of(big.parent, csv_rows(BIG, shift=5), "big.csv")
     assert first_value(big) == 5
@@ -516,12 +516,12 @@ def names_of_threads():
 
 
 def test_prefetched_works_one_item_ahead():
-    made, closed = [], threading.Event()
+    produced, closed = [], threading.Event()
 
     def items(last):
         try:
             for i in range(last):
-                made.append(i)
+                produced.append(i)
                 yield i
             raise DataError("row 7 is bad")
         finally:
@@ -531,7 +531,7 @@ def test_prefetched_works_one_item_ahead():
     assert [next(ahead), next(ahead)] == [0, 1]
     assert names_of_threads()
     ahead.close()
-    assert made == [0, 1, 2]
+    assert produced == [0, 1, 2]
     assert closed.is_set()
     ahead = prefetched(items(1))
     assert next(ahead) == 0

@@ -8,14 +8,14 @@ import pytest
 from kernelgrad import LinearClassifier, LinearRegressor
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import SquaredError
-from kernelgrad.solvers import RBCD, CachedBlockDescent, Problem, TrainBatch
+from kernelgrad.solvers import RBCD, BlockDescent, Problem, TrainBatch
 from plain import plain_regressor
 from steps import solve
 
 
 def test_rows_whose_coefficients_balance_their_slopes_are_not_drawn_again():
     X = 100.0 * np.arange(60)[:, None]  # far apart: no row moves the others
-    solver = CachedBlockDescent(block_size=10, blocks="support")
+    solver = BlockDescent(block_size=10, blocks="support")
     model = plain_regressor(
         solver=solver, gamma=2.0, alpha=1.0, max_iter=6, standardize=False, random_state=0
     )
@@ -28,7 +28,7 @@ def test_responses_are_made_anew_where_their_drift_is_sure(drift, lasts):
     X = np.random.default_rng(0).standard_normal((300, 3))
     batch = TrainBatch(X, np.sin(2 * X[:, :1]) + X[:, 1:2] ** 2, np.ones(300))
     problem = Problem(SquaredError(), Gaussian(0.5), 1e-4, 1, 3, 7)
-    solver = CachedBlockDescent(block_size=50, tol=0.0)
+    solver = BlockDescent(block_size=50, tol=0.0)
     state, _ = solve(solver, problem, batch, 3)
     values, arrays = solver.state_arrays(state)
     (name,) = (name for name in arrays if name.endswith(".f"))  # the responses without a bias

@@ -23,7 +23,7 @@ from kernelgrad.exceptions import CapabilityError
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import KERNELS, Cauchy, Gaussian, Laplacian, Matern, Polynomial
-from kernelgrad.solvers import DSG, CachedBlockDescent
+from kernelgrad.solvers import DSG, BlockDescent
 
 try:
     import torch
@@ -115,9 +115,12 @@ def test_without_torch_or_the_gpu_the_error_says_so(torch_is, name, gpus, messag
 @every(
     ("params", "message"),
     [
-        ({"solver": "sdca"}, r"solver 'sdca' runs on the CPU only.*'cached'"),
+        ({"solver": "sdca"}, r"solver 'sdca' runs on the CPU only.*'block_descent'"),
         ({"kernel": lambda A, B: A @ B.T}, "exact callable kernel .* has no form"),
-        ({"solver": "cached", "kernel": Matern(0.7)}, "exact matern kernel .* has no form"),
+        (
+            {"solver": "block_descent", "kernel": Matern(0.7)},
+            "exact matern kernel .* has no form",
+        ),
         ({"solver": "dsg", "kernel": "polynomial"}, "random features of the polynomial kernel"),
         ({"solver": "dsg", "kernel": Gaussian(1.0) + Laplacian(1.0)}, "of the sum kernel"),
     ],
@@ -327,7 +330,7 @@ def test_rows_of_the_covariance_are_counted_through_all_tiles(monkeypatch):
 # Models
 
 
-FEATURES = CachedBlockDescent(blocks="features", block_size=128)
+FEATURES = BlockDescent(blocks="features", block_size=128)
 
 
 @needs_torch
@@ -358,7 +361,7 @@ def test_blocks_of_rows_reach_the_same_minimum():
     X, y = regression(600)
     exact = KernelRegressor(solver="direct", **OPTIONS).fit(X, y)
     model = KernelRegressor(device="torch", max_iter=30, **OPTIONS).fit(X, y)
-    assert model.solver_.name == "cached"
+    assert model.solver_.name == "block_descent"
     assert "device='torch'" in model.history_["solver_reason"]
     residual = exact.predict(X) - y
     e = exact.expansion_

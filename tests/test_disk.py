@@ -67,14 +67,14 @@ def test_what_a_kill_left_is_removed_an_hour_later(tmp_path, monkeypatch):
         (folder / "rows").write_bytes(b"half")
         for path in (old, folder, *others):
             os.utime(path, (0, 0))
-        with old.open("rb+") as file:  # of a process that lives
+        with old.open("rb+") as file:  # its process lives
             assert _disk._try_lock(file.fileno())
-            kept = use()
+            first = use()
             assert old.exists()
-        also = use()
+        second = use()
         assert not old.exists()
         assert not folder.exists()
         assert young.exists()
         assert all(path.exists() for path in others)
-        del kept, also
+        del first, second
     assert {*tmp_path.iterdir()} == {young, *others}

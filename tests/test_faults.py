@@ -33,9 +33,9 @@ pytestmark = pytest.mark.skipif(
 def library(tmp_path_factory):
     path = tmp_path_factory.mktemp("faults") / "faults.so"
     options = ["-shared", "-fPIC", "-O1", "-o", path, HERE / "faults.c", "-ldl"]
-    made = subprocess.run([COMPILER, *options], capture_output=True, text=True, check=False)
-    if made.returncode:
-        pytest.skip(f"the C library is another one: {made.stderr[-200:]}")
+    compiled = subprocess.run([COMPILER, *options], capture_output=True, text=True, check=False)
+    if compiled.returncode:
+        pytest.skip(f"the C library is another one: {compiled.stderr[-200:]}")
     return str(path)
 
 
@@ -50,17 +50,17 @@ def run(library, scene, calls, most, least=0, **environment):
         capture_output=True, text=True, check=False, timeout=3000,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert not found["findings"]
-    return found["outcomes"]
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert not report["findings"]
+    return report["outcomes"]
 
 
 def test_a_save_that_fails_leaves_the_old_model(library):
     outcomes = run(library, "save", ALL, 10)
     for failure in ("write ENOSPC: OSError", "fsync EIO: OSError", "rename EPERM: Permission"):
-        assert any(told.startswith(failure) for told in outcomes)
-    for told in outcomes:
-        assert "done" in told or not ("EINTR" in told or "short" in told)
+        assert any(outcome.startswith(failure) for outcome in outcomes)
+    for outcome in outcomes:
+        assert "done" in outcome or not ("EINTR" in outcome or "short" in outcome)
 
 
 @pytest.mark.slow
@@ -86,10 +86,10 @@ def test_kills_lose_nothing(tmp_path):
         [sys.executable, *command], env={**os.environ, "PYTHONPATH": path},
         capture_output=True, text=True, check=False, timeout=3000,
     )  # fmt: skip
-    found = json.loads((tmp_path / "kills-0.json").read_text())
-    assert found["findings"] == []
+    report = json.loads((tmp_path / "kills-0.json").read_text())
+    assert report["findings"] == []
     assert done.returncode == 0
-    assert sum(found["kills"].values()) == 600
+    assert sum(report["kills"].values()) == 600
 
 
 @pytest.fixture
@@ -111,18 +111,18 @@ def disk(tmp_path):
 def test_full_and_read_only_disks(disk):
     folder, mount = disk
     X = np.random.default_rng(0).standard_normal((3000, 8))
-    made = [KernelRegressor(gamma=0.1, alpha=1.0).fit(X[:n], X[:n, 0]) for n in (50, 3000)]
-    small, large = made
+    models = [KernelRegressor(gamma=0.1, alpha=1.0).fit(X[:n], X[:n, 0]) for n in (50, 3000)]
+    small, large = models
     small.save(folder / "m.kgm")
     before = (folder / "m.kgm").read_bytes()
     with pytest.raises(OSError, match="No space left on device, so nothing was written"):
         large.save(folder / "m.kgm")
     fit = {"solver": "dsg", "gamma": 0.1, "alpha": 1e-2, "max_iter": 3, "random_state": 0}
     keeper = Checkpoint(folder / "kept", every=1)
-    kept = KernelRegressor(**fit, callbacks=keeper).fit(X, X[:, 0])
-    assert np.array_equal(kept.predict(X), KernelRegressor(**fit).fit(X, X[:, 0]).predict(X))
+    fitted = KernelRegressor(**fit, callbacks=keeper).fit(X, X[:, 0])
+    assert np.array_equal(fitted.predict(X), KernelRegressor(**fit).fit(X, X[:, 0]).predict(X))
     mount("-o", "remount,ro")
-    for model in made:
+    for model in models:
         with pytest.raises(OSError, match=r"Read-only file system.*m\.kgm"):
             model.save(folder / "m.kgm")
     with pytest.raises(OSError, match="Read-only file system"):

@@ -49,7 +49,7 @@ def test_threads_share_a_loaded_model(tmp_path, n, rounds, classes):
 @pytest.mark.parametrize("n", [20, pytest.param(1000, marks=slow)])
 def test_models_that_are_dropped_leave_nothing(tmp_path, n):
     rows = np.random.default_rng(0).standard_normal((1000, 200))
-    model = kg.KernelRegressor(solver="cached", gamma=0.01, max_iter=1, alpha=1e-3)
+    model = kg.KernelRegressor(solver="block_descent", gamma=0.01, max_iter=1, alpha=1e-3)
     model.fit(rows, rows[:, 0]).save(tmp_path / "m.kgm")
 
     def serve(times):

@@ -17,7 +17,7 @@ from kernelgrad import CapabilityError, KernelRegressor
 from kernelgrad.compute import memory
 from kernelgrad.compute.threads import one_thread
 from kernelgrad.search.metric import Machine, Metric, Sample, inverse, kernel_matrix
-from kernelgrad.solvers import DSG, CachedBlockDescent
+from kernelgrad.solvers import DSG, BlockDescent
 from kernelgrad.solvers import contract as base
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -34,8 +34,8 @@ measured = pytest.mark.skipif(
 def test_a_fit_holds_its_limit():
     case = {"name": "cached, one block", "rows": 2048, "columns": 30}
     case |= {"limit": 100.0, "threads": 2}
-    found = limits.measured(case)
-    assert 10.0 < found["MB"] <= 110.0, found
+    result = limits.measured(case)
+    assert 10.0 < result["MB"] <= 110.0, result
     assert 0.0 < memory.available_bytes() <= memory.system_bytes()
 
 
@@ -73,8 +73,8 @@ def test_matrices_of_a_search_are_made_in_place():
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_everything_holds_its_limit_or_refuses(name, limit):
     case = {"name": name, "rows": 100_000, "columns": 30, "limit": limit, "threads": 2}
-    found = limits.measured(case)
-    assert found["holds"], found
+    result = limits.measured(case)
+    assert result["holds"], result
 
 
 def test_what_cannot_hold_a_limit_says_the_least_that_would_do(monkeypatch):
@@ -82,12 +82,12 @@ def test_what_cannot_hold_a_limit_says_the_least_that_would_do(monkeypatch):
     monkeypatch.setattr(KernelRegressor, "_study", None)  # nothing is searched before
     for rows, columns, C, limit, options in (
         (200_000, 2, 1, 1e8, {"solver": "sdca"}),
-        (80_000, 2, 20, 1e8, {"solver": "cached"}),
+        (80_000, 2, 20, 1e8, {"solver": "block_descent"}),
         # rows beside those held out are a copy
-        (160_000, 30, 1, 1e8, {"solver": "cached", "early_stopping": True}),
+        (160_000, 30, 1, 1e8, {"solver": "block_descent", "early_stopping": True}),
         # without a limit there is what is free
         (2000, 2, 1, None, {"solver": DSG(block_size=1600), "alpha": "auto"}),
-        (3000, 2, 1, None, {"solver": CachedBlockDescent(block_size=3000)}),
+        (3000, 2, 1, None, {"solver": BlockDescent(block_size=3000)}),
     ):
         X = np.linspace(0.0, 1.0, columns * rows).reshape(rows, columns)
         options = {"gamma": 1.0, "alpha": 1e-4} | options

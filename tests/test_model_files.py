@@ -33,7 +33,7 @@ SPARSE = sp.random(40, 60, 0.03, format="csr", random_state=0)  # so few that it
 
 
 def fitted(cls=kg.KernelClassifier, rows=X, **params):
-    options = {"solver": "cached", "alpha": 1e-3, "gamma": 1.0, "max_iter": 2}
+    options = {"solver": "block_descent", "alpha": 1e-3, "gamma": 1.0, "max_iter": 2}
     return cls(**{**options, "random_state": 0, **params}).fit(rows, Y)
 
 

@@ -112,7 +112,7 @@ FAMILIES = {
         table()[0], table()[0][:, :2] ** 2
     ),
     "quantiles": lambda: kg.KernelRegressor(
-        kg.losses.Quantile((0.2, 0.5, 0.8)), solver="cached", max_iter=3, **ALPHA
+        kg.losses.Quantile((0.2, 0.5, 0.8)), solver="block_descent", max_iter=3, **ALPHA
     ).fit(*table()),
     "linear": lambda: kg.LinearClassifier("hinge").fit(*classes(3)),
     "linear numbers": lambda: kg.LinearRegressor().fit(*table()),
@@ -317,7 +317,9 @@ def test_columns_named_as_outputs():
 def test_a_precomputed_kernel_takes_kernel_values():
     X, y = table()
     K, new = Gaussian(0.4)(X), Gaussian(0.4)(table(20, seed=5)[0], X)
-    model = kg.KernelRegressor(kernel="precomputed", alpha=1e-2, solver="cached", max_iter=3)
+    model = kg.KernelRegressor(
+        kernel="precomputed", alpha=1e-2, solver="block_descent", max_iter=3
+    )
     require_same(model.fit(K, y), new)
 
 
@@ -360,7 +362,7 @@ class Own(Gaussian):
     ],
 )
 def test_kernels_without_a_form(kernel, words):
-    model = kg.KernelRegressor(kernel=kernel, solver="cached", alpha=1e-2, max_iter=2)
+    model = kg.KernelRegressor(kernel=kernel, solver="block_descent", alpha=1e-2, max_iter=2)
     with pytest.raises(kg.CapabilityError, match=words) as info:
         model.fit(*table()).to_onnx()
     assert "serve the file of save" in str(info.value)

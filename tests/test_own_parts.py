@@ -42,7 +42,7 @@ PAPERS = [
 ]
 
 
-@pytest.mark.parametrize("solver", ["dsg", "cached", *PAPERS, "sgd", "svrg"])
+@pytest.mark.parametrize("solver", ["dsg", "block_descent", *PAPERS, "sgd", "svrg"])
 def test_solvers_learn_by_it(solver):
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (300, 2))

@@ -17,7 +17,7 @@ from kernelgrad.exceptions import DataError
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Chi2, Gaussian, Laplacian, Polynomial
 
-SOLVERS = ("direct", "newton", "cached", "working_set", "dsg")
+SOLVERS = ("direct", "newton", "block_descent", "working_set", "dsg")
 # nothing is clipped, nothing searched
 PLAIN = {"standardize": False, "metric": None, "gamma": "median", "alpha": 1e-6}
 LOSS = {"direct": "squared", "working_set": "hinge"}
@@ -117,7 +117,7 @@ def test_other_estimators_refuse_them_too(model):
 
 def test_rows_of_all_chunks_are_counted():
     X, t = rows(60)
-    model = kg.KernelRegressor(solver="cached", random_state=0, **PLAIN).fit(X, t)
+    model = kg.KernelRegressor(solver="block_descent", random_state=0, **PLAIN).fit(X, t)
     many = np.zeros((20_000, 4))
     many[19_000, 3] = 1e30
     with pytest.raises(kg.DataError, match="Row 19000, column 3"):

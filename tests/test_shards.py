@@ -12,7 +12,7 @@ from kernelgrad.data import ArraySource, open_source
 from kernelgrad.exceptions import DataError
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import SquaredError
-from kernelgrad.solvers import CachedBlockDescent, Problem, RowStore, TrainBatch
+from kernelgrad.solvers import BlockDescent, Problem, RowStore, TrainBatch
 from kernelgrad.solvers.block_descent import shards, solver
 from kernelgrad.solvers.block_descent.newton import BlockSteps
 from plain import plain_regressor
@@ -47,13 +47,13 @@ def shards_of(X, t, weight=None, **params):
     """Return a solver, problem and state on the rows, before its first step."""
     problem = Problem(SquaredError(), Gaussian(0.3), 1e-4, 1, X.shape[1], 0)
     weight = np.ones(len(X)) if weight is None else weight
-    descent = CachedBlockDescent(**params)
+    descent = BlockDescent(**params)
     return descent, problem, descent.init(problem, TrainBatch(X, t[:, None], weight))
 
 
 BLOCKS = [
-    CachedBlockDescent(block_size=100),
-    CachedBlockDescent(blocks="features", block_size=100),
+    BlockDescent(block_size=100),
+    BlockDescent(blocks="features", block_size=100),
 ]
 
 

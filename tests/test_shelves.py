@@ -15,6 +15,8 @@ OPTIONAL = {
 FIT = """
 import json, sys
 import numpy as np
+import sklearn.base
+others = set(sys.modules)  # scikit-learn imports pandas, which imports pyarrow
 import kernelgrad
 bare = set(sys.modules)
 from kernelgrad import KernelClassifier, KernelRegressor
@@ -25,7 +27,8 @@ model.save(sys.argv[1])
 kernelgrad.load(sys.argv[1]).predict_proba(X)
 rooms = [sorted({m.split(".")[1] for m in modules if m.startswith("kernelgrad.")})
          for modules in (bare, sys.modules)]
-heavy = {"dask", "distributed", "matplotlib", "onnx", "torch"} & set(sys.modules)
+heavy = {"dask", "distributed", "matplotlib", "numba", "onnx", "pandas", "pyarrow", "torch"}
+heavy &= set(sys.modules) - others
 print(json.dumps([*rooms, sorted(heavy)]))
 """
 

@@ -261,11 +261,14 @@ def test_digests_tell_targets_weights_and_losses_apart(rows):
 
 def test_names_are_checked_and_solvers_cloned():
     choices = (
-        "Unknown solver .adam.; choose one of: auto, bgs3vm, cached, .* cdsg, direct, dsg, "
+        "Unknown solver .adam.; choose one of: auto, bgs3vm, block_descent, .* cdsg, direct, "
+        "dsg, "
     )
     with pytest.raises(ValueError, match=choices):
         get_solver("adam")
-    with pytest.raises(ValueError, match=r"one of: auto, cached, .*(?<!tsg, udsg), working"):
+    with pytest.raises(
+        ValueError, match=r"one of: auto, block_descent, .*(?<!tsg, udsg), working"
+    ):
         get_solver("adam", marks=False)
     with pytest.raises(ValueError, match=r"'dsg' .*; choose one of: .*s3gd, .*svrg"):
         get_linear_solver("dsg")

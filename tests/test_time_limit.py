@@ -13,11 +13,21 @@ from sklearn.exceptions import ConvergenceWarning
 import kernelgrad as kg
 from cases import every
 from kernelgrad.callbacks import Callback, Deadline, TimeIsUp
-from kernelgrad.solvers import CCCPS3VM, DSG, CachedBlockDescent, SoftLabels, WorkingSet
+from kernelgrad.solvers import CCCPS3VM, DSG, BlockDescent, SoftLabels, WorkingSet
 
 PLAIN = {"standardize": False, "metric": None, "gamma": "median", "alpha": 1e-6}  # no search
 slow = pytest.mark.slow
-CORE = ("auto", "cached", "dsg", "working_set", "direct", "newton", "svrg", "sgd", "rbcd")
+CORE = (
+    "auto",
+    "block_descent",
+    "dsg",
+    "working_set",
+    "direct",
+    "newton",
+    "svrg",
+    "sgd",
+    "rbcd",
+)
 
 
 @pytest.fixture
@@ -80,7 +90,7 @@ def clock(monkeypatch):
     "estimator",
     [
         kg.KernelClassifier(solver="dsg", **PLAIN),
-        kg.KernelClassifier("hinge", solver="cached", early_stopping=True, **PLAIN),
+        kg.KernelClassifier("hinge", solver="block_descent", early_stopping=True, **PLAIN),
         kg.LinearClassifier(solver="svrg", tol=0),
     ],
     ids=repr,
@@ -139,10 +149,8 @@ def test_semi_supervised_machines_end_within_their_first_iteration(solver, rows,
     X, y = rows
     some = np.where(np.arange(len(y)) % 3 == 0, y, -1)
     blocks: list[int] = []
-    step = CachedBlockDescent.step
-    monkeypatch.setattr(
-        CachedBlockDescent, "step", lambda *args: blocks.append(1) or step(*args)
-    )
+    step = BlockDescent.step
+    monkeypatch.setattr(BlockDescent, "step", lambda *args: blocks.append(1) or step(*args))
 
     model = kg.SemiSupervisedKernelClassifier(solver=solver, gamma=1.0, max_iter=1)
 

@@ -26,8 +26,7 @@ from kernelgrad.compute.compiling import compile_seconds
 from kernelgrad.losses import Quantile
 from kernelgrad.solvers import LINEAR_SOLVERS
 from kernelgrad.solvers.block_descent.solver import WHOLE
-from kernelgrad.solvers.exact import direct_bytes
-from kernelgrad.solvers.exact import newton_bytes
+from kernelgrad.solvers.exact import direct_bytes, newton_bytes
 
 Call = Callable[[], Any]
 # Prepares a call: options of the limit, rows, labels, numbers. What preparing takes, such as
@@ -52,7 +51,7 @@ def numbers(cls: Any, **options: Any) -> Case:
 
 def one_block(limit: dict[str, Any], X: Any, labels: Any, y: Any) -> Call:
     """Return a fit of as many rows as one block of block descent holds."""
-    model = kg.KernelRegressor(**limit, **RIDGE, solver="cached")
+    model = kg.KernelRegressor(**limit, **RIDGE, solver="block_descent")
     return lambda: model.fit(X[:WHOLE], y[:WHOLE])
 
 
@@ -148,9 +147,7 @@ def all_cases() -> dict[str, Case]:
         "newton, at the edge": at_the_edge("newton", newton_bytes),
         "perceptron": classes(C, **GIVEN, loss="perceptron", solver="perceptron"),
         "cached, one block": one_block,
-        "cached, features": numbers(
-            R, **RIDGE, solver=kg.CachedBlockDescent(blocks="features")
-        ),
+        "cached, features": numbers(R, **RIDGE, solver=kg.BlockDescent(blocks="features")),
         "working_set, absolute": numbers(R, **RIDGE, solver="working_set", loss="absolute"),
         "logistic": classes(C, **RIDGE, loss="logistic"),
         "hinge": classes(C, **RIDGE, loss="hinge"),
@@ -175,14 +172,14 @@ def all_cases() -> dict[str, Case]:
         ),
         "default linear regressor": numbers(kg.LinearRegressor, **SEARCHED),
         "parquet, default": of_file("parquet", R, **SEARCHED),
-        "parquet, cached": of_file("parquet", R, **RIDGE, solver="cached"),
+        "parquet, cached": of_file("parquet", R, **RIDGE, solver="block_descent"),
         "parquet, dsg": of_file("parquet", R, **RIDGE, solver="dsg"),
         "parquet, linear": of_file("parquet", kg.LinearRegressor, **SEARCHED),
         "csv, dsg": of_file("csv", R, **RIDGE, solver="dsg"),
-        "npz, cached": of_file("npz", R, **RIDGE, solver="cached"),
-        "libsvm, cached": of_file("libsvm", R, **RIDGE, solver="cached"),
+        "npz, cached": of_file("npz", R, **RIDGE, solver="block_descent"),
+        "libsvm, cached": of_file("libsvm", R, **RIDGE, solver="block_descent"),
     }
-    for name in ("cached", "direct", "newton", "dsg", "udsg", "cdsg", "sdca", "norma"):
+    for name in ("block_descent", "direct", "newton", "dsg", "udsg", "cdsg", "sdca", "norma"):
         found[name] = numbers(R, **RIDGE, solver=name)
     for name in ("sbp", "working_set", "pegasos"):
         found[name] = classes(C, **GIVEN, C=1.0, loss="hinge", solver=name)

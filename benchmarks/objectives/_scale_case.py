@@ -35,7 +35,7 @@ from kernelgrad import (
 )
 from kernelgrad.callbacks import Callback, Checkpoint
 from kernelgrad.kernels import get_kernel
-from kernelgrad.solvers import DSG, CachedBlockDescent
+from kernelgrad.solvers import DSG, BlockDescent
 
 TILE = 512  # rows whose values of a block stay in a cache
 DISK_BYTES, DECODED_ROWS = 2**30, 2**22
@@ -126,7 +126,7 @@ def estimator(case: Row, **more: Any) -> Any:
     """Return the estimator of a case: as it comes, or with blocks and their number given."""
     given: Row = {"random_state": 0, "memory_limit": case["memory"]} | more
     if case["estimator"] != "defaults":
-        solver = CachedBlockDescent(block_size=case["block"], tol=0.0, **case["solver"])
+        solver = BlockDescent(block_size=case["block"], tol=0.0, **case["solver"])
         given |= {
             "solver": solver, "max_iter": case["blocks"], "gamma": "median", "alpha": 1e-6,
             "early_stopping": False, "metric": None,

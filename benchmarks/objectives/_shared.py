@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from benchmarks.registry import Row, SkipError
 
 ROOT = Path(__file__).parents[2]
@@ -125,6 +127,13 @@ def lowered_peak() -> float:
     if reset.exists():
         reset.write_text("5")
     return peak()
+
+
+def log_grid(first: float, last: int, step: float) -> Any:
+    """Return the distinct integers nearest to ``last / step^k`` that are >= first."""
+    k = np.arange(int(np.log(last) / np.log(step)) + 2)
+    t = np.unique(np.rint(last / step**k).astype(int))
+    return t[t >= first]
 
 
 def distinct(rows: Iterable[Row], key: str) -> list[Any]:

@@ -262,7 +262,7 @@ def aims(tables: dict[str, list[Row]]) -> Iterator[Row]:
     for row in where(fits, method="defaults"):
         n, task = row["rows"], row["task"]
         name = f"{task}, {n:.0e} rows, defaults"
-        if row["solver"] == "cached":
+        if row["solver"] == "block_descent":
             passes = row["rows seen / rows"]
             yield aim(f"{name}: passes over the rows", passes, 10.0, least=True)
         yield aim(f"{name}: peak MB above import", row["peak MB"], 2000.0)

@@ -20,7 +20,7 @@ from sklearn.svm import SVC, SVR, LinearSVC
 from benchmarks.solvers.nystroem import NormalEquations
 from kernelgrad import KernelClassifier, KernelRegressor, get_num_threads
 from kernelgrad.losses import EpsilonInsensitive
-from kernelgrad.solvers import CachedBlockDescent
+from kernelgrad.solvers import BlockDescent
 
 CACHE_MB = 2000
 FEW_ROWS = {"flights13": 40_000}  # of exact machines: their time grows with the square
@@ -179,9 +179,9 @@ def dense(X: Any) -> Any:
 
 FEATURES, MACHINE = "normal equations", "support vectors"
 METHODS = {
-    "kernelgrad": Method("kernelgrad", block_descent(CachedBlockDescent), curve=True),
+    "kernelgrad": Method("kernelgrad", block_descent(BlockDescent), curve=True),
     "kernelgrad (features)": Method(
-        "kernelgrad", block_descent(lambda: CachedBlockDescent(blocks="features")),
+        "kernelgrad", block_descent(lambda: BlockDescent(blocks="features")),
         curve=True, default=False,
     ),
     "kernelgrad (dsg)": Method(

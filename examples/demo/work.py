@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from kernelgrad import load
-from kernelgrad.compute.compiling import clock, compiling
+from kernelgrad.compute.compiling import clock, watch
 
 SEED = 0
 SILENCE = 2.5  # seconds after which the demo says what it is doing
@@ -108,7 +108,7 @@ class Work:
 
     def _talk(self) -> None:
         while not self._over.wait(SILENCE):
-            seconds, loop = time.monotonic() - self._since, compiling()
+            seconds, loop = time.monotonic() - self._since, watch.name
             if seconds > SILENCE:
                 doing = f", compiling {loop} (once per machine)" if loop else ""
                 print(f"    {self._step}: {seconds:.0f} s{doing}", file=sys.stderr, flush=True)

@@ -21,7 +21,7 @@ X, X_val, y, y_val = X[:4000], X[4000:], y[:4000], y[4000:]
 options = {"gamma": "scale", "alpha": 1e-4, "random_state": 0}
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-for solver in ("cached", "newton", "dsg"):
+for solver in ("block_descent", "newton", "dsg"):
     model = KernelClassifier("logistic", solver=solver, **options)
     model.fit(X[:200], y[:200])  # loads and compiles its loops
     history = model.fit(X, y, X_val=X_val, y_val=y_val).history_

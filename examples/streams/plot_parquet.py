@@ -24,7 +24,8 @@ X, X_val, y, y_val = X[:9_000], X[9_000:], y[:9_000], y[9_000:]
 path = Path(tempfile.mkdtemp()) / "rows.parquet"
 X.assign(y=y).to_parquet(path)
 
-options = {"gamma": 5.0, "alpha": 1e-5, "solver": "cached", "max_iter": 3, "random_state": 0}
+options = {"gamma": 5.0, "alpha": 1e-5, "solver": "block_descent"}
+options |= {"max_iter": 3, "random_state": 0}
 source = open_source(path, target="y")
 on_disk = KernelRegressor(memory_limit=1e5, **options)
 on_disk.fit(source, X_val=X_val, y_val=y_val)

@@ -24,13 +24,15 @@ _NAMES = {
     "exceptions": ("CapabilityError", "DataError", "KernelGradError", "ModelFileError"),
     "plotting": ("LearningCurveDisplay",),
     "solvers": (
-        "CDSG", "DSG", "NORMA", "SDCA", "TSG", "UDSG", "CachedBlockDescent", "DirectSolve",
+        "CDSG", "DSG", "NORMA", "SDCA", "TSG", "UDSG", "BlockDescent", "DirectSolve",
         "KernelPerceptron", "Pegasos", "SoftLabels", "StochasticBatchPerceptron",
     ),
     "testing.warmup": ("warmup",),
 }  # fmt: skip
 __getattr__, _lazy = lazy_names(
-    __name__, paths={name: module for module, names in _NAMES.items() for name in names}
+    __name__,
+    paths={name: module for module, names in _NAMES.items() for name in names},
+    renamed={"CachedBlockDescent": "BlockDescent"},
 )
 __all__ = [*_lazy, "__version__"]
 
@@ -67,7 +69,7 @@ if TYPE_CHECKING:
     from kernelgrad.solvers import SDCA as SDCA
     from kernelgrad.solvers import TSG as TSG
     from kernelgrad.solvers import UDSG as UDSG
-    from kernelgrad.solvers import CachedBlockDescent as CachedBlockDescent
+    from kernelgrad.solvers import BlockDescent as BlockDescent
     from kernelgrad.solvers import DirectSolve as DirectSolve
     from kernelgrad.solvers import KernelPerceptron as KernelPerceptron
     from kernelgrad.solvers import Pegasos as Pegasos

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
-from sklearn.linear_model import LogisticRegression
 
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.files.records import Record
@@ -141,6 +140,8 @@ def sigmoids(raw: Float64Array, y: AnyArray, weight: Float64Array) -> Float64Arr
     Targets are ``(N+ + 1) / (N+ + 2)`` and ``1 / (N- + 2)``, so that separable scores have a
     finite slope.
     """
+    from sklearn.linear_model import LogisticRegression
+
     out = np.empty((raw.shape[1], 2))
     for c in range(raw.shape[1]):
         positive = y == (1 if raw.shape[1] == 1 else c)

@@ -11,9 +11,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from sklearn.impute import SimpleImputer
-from sklearn.model_selection import KFold
-from sklearn.preprocessing import TargetEncoder
 
 from kernelgrad.files.records import Record
 from kernelgrad.types import AnyArray, Float64Array, IntArray
@@ -66,8 +63,8 @@ class Encoder:
         flags = (numbers == 0) | (numbers == 1) | np.isnan(numbers)
         self.is_flag = np.asarray(flags.all(axis=0))
         if len(self.numbers):
-            imputer = SimpleImputer(strategy="median", keep_empty_features=True)
-            self.medians = imputer.fit(numbers).statistics_.astype(codes.dtype)
+            present = np.where(np.isnan(numbers).all(axis=0), 0.0, numbers)
+            self.medians = np.nanmedian(present, axis=0).astype(codes.dtype)
             filled = np.where(np.isnan(numbers), self.medians, numbers)
             ranges = [np.ptp(part, axis=0) for part in _parts(np, filled[:, self.dates])]
             self.parts = np.stack(ranges, axis=1) > 0
@@ -78,6 +75,9 @@ class Encoder:
         return _joined(blocks)
 
     def _fit_means(self, codes: AnyArray, Y: Float64Array, seed: int) -> list[AnyArray]:
+        from sklearn.model_selection import KFold
+        from sklearn.preprocessing import TargetEncoder
+
         levels = [np.arange(float(n)) for n in self.n_levels[self.many]]
         encoder = TargetEncoder(categories=levels, target_type="continuous")
         folds = KFold(min(_FOLDS, len(codes)), shuffle=True, random_state=seed)
@@ -113,18 +113,18 @@ class Encoder:
             if self.has_gaps.any():
                 marks = missing.take(np.flatnonzero(self.has_gaps), axis=1)
                 blocks.append(marks.astype(numbers.dtype))
-            for place, varies in zip(self.dates, self.parts, strict=True):
+            for date, varies in zip(self.dates, self.parts, strict=True):
                 if varies.any():
-                    parts = _parts(xp, filled.take([place], axis=1))
+                    parts = _parts(xp, filled.take([date], axis=1))
                     blocks += [part for part, vary in zip(parts, varies, strict=True) if vary]
         for j in self.few:
             indicators = xp.equal(levels[j], np.arange(self.n_levels[j]))
             blocks.append(indicators.astype(np.float64))
         ends = np.cumsum(self.n_levels[self.many])
         for means, mean in zip(self.means, self.mean, strict=True):
-            for j, known in zip(self.many, np.split(means, ends[:-1]), strict=True):
+            for j, own in zip(self.many, np.split(means, ends[:-1]), strict=True):
                 codes = levels[j].astype(np.int64)  # -1 is the last entry
-                blocks.append(xp.take(np.append(known, mean), codes))
+                blocks.append(xp.take(np.append(own, mean), codes))
         return blocks
 
     def a_row(self) -> AnyArray:
@@ -150,7 +150,6 @@ class Encoder:
 
     @property
     def groups(self) -> IntArray:
-        """The number of the column of the table that each encoded column comes from."""
         return self._layout[0]
 
     @property

@@ -21,6 +21,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
+from functools import partial
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from sklearn.base import BaseEstimator
@@ -41,17 +42,13 @@ def _field(
     allowed = tuple(words)
 
     def full(value: Any, name: str) -> None:
-        if any(
-            value is word or (type(value) is type(word) and value == word) for word in allowed
-        ):
+        if any(value is w or (type(value) is type(w) and value == w) for w in allowed):
             return
         try:
             check(value, name)
         except TypeError as error:
-            known = ", ".join(repr(word) for word in allowed)
-            raise TypeError(
-                f"{error} Also allowed: {known}." if known else str(error)
-            ) from None
+            more = f" Also allowed: {', '.join(map(repr, allowed))}." if allowed else ""
+            raise TypeError(f"{error}{more}") from None
 
     metadata = {_CHECK: full, _OUTSIDE: tuple(v for v in outside if v not in allowed)}
     return dataclasses.field(default=default, metadata=metadata, kw_only=kw_only)
@@ -62,77 +59,61 @@ def integer(
 ) -> Any:
     """Return a field for integers of at least `low`, or one of `words` ("auto", None, ...)."""
     outside = (low - 1, low + 0.5, _STRANGE)
-    return _field(default, lambda v, name: check_int(v, name, low=low), words, kw_only, outside)
+    return _field(default, partial(check_int, low=low), words, kw_only, outside)
+
+
+def _outside(
+    low: float = -math.inf, high: float = math.inf, low_open: bool = False,
+    high_open: bool = False,
+) -> tuple[Any, ...]:  # fmt: skip
+    ends = (low if low_open else low - 1.0, high if high_open else high + 1.0)
+    return (math.nan, *(v for v in ends if math.isfinite(v)), _STRANGE)
 
 
 def real(
-    *,
-    default: Any,
-    low: float = -math.inf,
-    high: float = math.inf,
-    low_open: bool = False,
-    high_open: bool = False,
-    words: Iterable[Any] = (),
-    kw_only: bool = True,
+    *, default: Any, words: Iterable[Any] = (), kw_only: bool = True, **interval: Any
 ) -> Any:
-    """Return a field for finite numbers in an interval, or one of `words`."""
+    """Return a field for finite numbers in an interval, or one of `words`.
 
-    def check(value: Any, name: str) -> None:
-        check_real(value, name, low=low, high=high, low_open=low_open, high_open=high_open)
-
-    ends = (low if low_open else low - 1.0, high if high_open else high + 1.0)
-    outside = (math.nan, *(v for v in ends if math.isfinite(v)), _STRANGE)
-    return _field(default, check, words, kw_only, outside)
+    `interval` are ``low``, ``high``, ``low_open`` and ``high_open`` of `check_real`.
+    """
+    check = partial(check_real, **interval)
+    return _field(default, check, words, kw_only, _outside(**interval))
 
 
 def number_or_rule(
-    rules: Iterable[str],
-    *,
-    default: Any,
-    low: float = -math.inf,
-    high: float = math.inf,
-    low_open: bool = False,
-    kw_only: bool = True,
+    rules: Iterable[str], *, default: Any, kw_only: bool = True, **interval: Any
 ) -> Any:
     """Return a field for finite numbers in an interval, or names of rules that find one."""
-    known = tuple(rules)
+    names = tuple(rules)
 
     def check(value: Any, name: str) -> None:
         if isinstance(value, str):
-            check_name(value, known, f"rule for {name}", instead=", or give a number")
+            check_name(value, names, f"rule for {name}", instead=", or give a number")
         else:
-            check_real(value, name, low=low, high=high, low_open=low_open)
+            check_real(value, name, **interval)
 
-    ends = (low if low_open else low - 1.0, high + 1.0)
-    outside = (math.nan, *(v for v in ends if math.isfinite(v)), _STRANGE)
-    return _field(default, check, (), kw_only, outside)
+    return _field(default, check, (), kw_only, _outside(**interval))
 
 
 def boolean(*, default: Any, words: Iterable[Any] = (), kw_only: bool = True) -> Any:
-    """Return a field for bools, or one of `words`."""
     return _field(default, check_bool, words, kw_only, (_STRANGE, 2))
 
 
 def choice(
-    names: Iterable[str],
-    *,
-    default: Any,
-    words: Iterable[Any] = (),
-    what: str | None = None,
-    kw_only: bool = True,
-) -> Any:
+    names: Iterable[str], *, default: Any, words: Iterable[Any] = (),
+    what: str | None = None, kw_only: bool = True,
+) -> Any:  # fmt: skip
     """Return a field for strings in `names`, or one of `words` such as None.
 
     `what` replaces the name of the field in messages.
     """
-    known = tuple(names)
-    return _field(
-        default,
-        lambda v, name: check_name(v, known, what or name),
-        words,
-        kw_only,
-        (_STRANGE,),
-    )
+    known_names = tuple(names)
+
+    def check(value: Any, name: str) -> None:
+        check_name(value, known_names, what or name)
+
+    return _field(default, check, words, kw_only, (_STRANGE,))
 
 
 def anything(*, default: Any, kw_only: bool = True) -> Any:
@@ -144,15 +125,9 @@ def anything(*, default: Any, kw_only: bool = True) -> Any:
     kw_only_default=True,
     eq_default=False,
     field_specifiers=(
-        integer,
-        real,
-        number_or_rule,
-        boolean,
-        choice,
-        anything,
-        dataclasses.field,
+        integer, real, number_or_rule, boolean, choice, anything, dataclasses.field,
     ),
-)
+)  # fmt: skip
 def parameters(cls: type[T]) -> type[T]:
     """Class decorator: make the annotated fields keyword arguments of the constructor.
 
@@ -201,7 +176,7 @@ class Documented(BaseEstimator):
     """
 
     _doc_link_module = "kernelgrad"
-    _manual_module: ClassVar[str] = "kernelgrad"  # where the reference lists the class
+    _manual_module: ClassVar[str] = "kernelgrad"  # the page of the reference that lists it
 
     @property
     def _doc_link_template(self) -> str:

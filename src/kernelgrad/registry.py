@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from typing import Any, Generic, TypeVar
 
@@ -26,9 +27,14 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         name is looked up.
     key : str, default="name"
         Attribute of a class with its name.
+    renamed : dict of str to str, optional
+        Old names, which are looked up but not listed, and the names in their place.
     """
 
-    def __init__(self, paths: Mapping[str, str], *, key: str = "name") -> None:
+    def __init__(
+        self, paths: Mapping[str, str], *, key: str = "name", renamed: Mapping[str, str] = {}
+    ) -> None:
+        self.renamed = renamed
         self._classes: dict[str, type[T] | str] = dict(paths)
         self._key = key
         self.lazy = {path.rpartition(":")[2]: name for name, path in paths.items()}
@@ -39,6 +45,7 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         return cls
 
     def __getitem__(self, name: str) -> type[T]:
+        name = self.renamed.get(name, name)
         entry = self._classes[name]
         if isinstance(entry, str):
             module, _, attribute = entry.partition(":")
@@ -58,11 +65,23 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
         return len(self._classes)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._classes
+        return name in self._classes or name in self.renamed
+
+
+def warn_renamed(old: str, new: str) -> None:
+    """Warn that a name has another one in its place."""
+    warnings.warn(
+        f"{old} is now called {new}; the old name will be an error in version 0.5.",
+        FutureWarning,
+        stacklevel=3,
+    )
 
 
 def lazy_names(
-    module: str, *registries: Registry[Any], paths: Mapping[str, str] = {}
+    module: str,
+    *registries: Registry[Any],
+    paths: Mapping[str, str] = {},
+    renamed: Mapping[str, str] = {},
 ) -> tuple[Callable[[str], Any], list[str]]:
     """Return the ``__getattr__`` of a module whose names load on first use, and these names.
 
@@ -74,9 +93,14 @@ def lazy_names(
         Classes of optional rooms, which the module offers by their class names.
     paths : dict of str to str
         Other names, with the module below ``kernelgrad`` that defines each.
+    renamed : dict of str to str
+        Old names, which are not listed, and the names of the module in their place.
     """
 
     def load(name: str) -> Any:
+        if name in renamed:
+            warn_renamed(name, renamed[name])
+            return getattr(sys.modules[module], renamed[name])
         if name in paths:
             value = getattr(room(paths[name]), name)
         else:

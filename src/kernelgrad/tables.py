@@ -76,9 +76,9 @@ def all_numbers(columns: Columns) -> bool:
 
 def median_of_some(X: AnyArray) -> Float64Array:
     """Return the medians of some evenly spaced rows, which fill gaps in later ones."""
-    wanted = max(1, min(1000, 1_000_000 // X.shape[1]))
-    some = X[:: -(-len(X) // wanted)].astype(np.float64)
-    return np.asarray(np.median(some, axis=0))
+    n = max(1, min(1000, 1_000_000 // X.shape[1]))
+    sample = X[:: -(-len(X) // n)].astype(np.float64)
+    return np.asarray(np.median(sample, axis=0))
 
 
 def check_finite(X: AnyArray, name: Any) -> None:
@@ -103,15 +103,13 @@ class Column:
             return _seconds(column, self.name)
         if self.kind == "number":
             return _numbers(column, self.name)
-        known = {level: float(i) for i, level in enumerate(self.levels)}
+        numbers = {level: float(i) for i, level in enumerate(self.levels)}
         values = _values(column)
-        code = {v: known.get(_level(v), float(UNKNOWN)) for v in _distinct(values, self.name)}
+        code = {v: numbers.get(_level(v), float(UNKNOWN)) for v in _distinct(values, self.name)}
         return np.fromiter(map(code.__getitem__, values), np.float64, len(values))
 
 
 class Table(Encoder):
-    """A table as seen in training, and its encoding."""
-
     def __init__(self, columns: Sequence[Column]) -> None:
         super().__init__([c.kind for c in columns], [len(c.levels) for c in columns])
         self.columns = tuple(columns)
@@ -125,7 +123,7 @@ class Table(Encoder):
         `chosen` are the categories, see :func:`chosen_columns`. Without `targets` only the most
         frequent levels are known; if `declared`, also those of a dtype that no row has.
         """
-        found = []
+        learned = []
         for j, column in enumerate(columns):
             name, asked = columns.name(j), None if chosen is None else bool(chosen[j])
             kind = _kind(column, name, asked)
@@ -135,8 +133,8 @@ class Table(Encoder):
                 named = named and column.dtype in (nw.Categorical, nw.Enum)
                 more = column.cat.get_categories().to_list() if named else ()
                 levels = _levels(column, name, more, None if targets else MAX_LEVELS)
-            found.append(Column(name, kind, levels))
-        return cls(tuple(found))
+            learned.append(Column(name, kind, levels))
+        return cls(learned)
 
     def codes(self, columns: Columns) -> AnyArray:
         data = columns.data
@@ -145,7 +143,7 @@ class Table(Encoder):
             codes: AnyArray = data if data.dtype.kind == "f" else data.astype(np.float64)
         else:
             pairs = zip(self.columns, columns, strict=True)
-            codes = np.stack([known.codes(column) for known, column in pairs], axis=1)
+            codes = np.stack([own.codes(column) for own, column in pairs], axis=1)
         if not all_finite(codes):
             check_finite(codes, lambda j: self.columns[j].name)
         return codes
@@ -156,7 +154,6 @@ class Table(Encoder):
 
     @classmethod
     def restore(cls, columns: Any, record: Record, d: int) -> Table:
-        """Return the table of `d` columns that :meth:`describe` was called on."""
         table = cls([Column(name, kind, tuple(levels)) for name, kind, levels in columns])
         for column in table.columns:
             levels = column.levels
@@ -208,7 +205,6 @@ def _strange(name: str, example: Any) -> DataError:
 
 
 def _kind(column: Any, name: str, categorical: bool | None) -> str:
-    """Return what a training column holds; `categorical` is what the user said of it."""
     if categorical:
         return "level"
     kind = _natural_kind(column, name)
@@ -316,8 +312,7 @@ def _levels(
     counts.update(dict.fromkeys(map(_level, more), 0))
     texts = sorted((v for v in counts if v is not None), key=lambda v: (-counts[v], v))
     gap = [None] * (None in counts)
-    kept = texts if most is None else texts[: most - len(gap)]
-    return (*sorted(kept), *gap)
+    return (*sorted(texts if most is None else texts[: most - len(gap)]), *gap)
 
 
 def chosen_columns(categorical: Any, columns: Columns) -> AnyArray | None:
@@ -333,27 +328,27 @@ def chosen_columns(categorical: Any, columns: Columns) -> AnyArray | None:
     mask = np.zeros(d, bool)
     if categorical is None:
         return mask
-    given = np.asarray(categorical)
-    if given.ndim != 1 or (given.size and given.dtype.kind not in "biuUO"):
+    entries = np.asarray(categorical)
+    if entries.ndim != 1 or (entries.size and entries.dtype.kind not in "biuUO"):
         raise TypeError(
             "categorical_features must hold column names, column numbers or booleans, got "
             f"{categorical!r}."
         )
-    if given.dtype.kind == "b":
-        if len(given) != d:
+    if entries.dtype.kind == "b":
+        if len(entries) != d:
             raise ValueError(
-                f"categorical_features has {len(given)} booleans, but X has {d} columns."
+                f"categorical_features has {len(entries)} booleans, but X has {d} columns."
             )
-        return given
-    known = {} if columns.names is None else {v: j for j, v in enumerate(columns.names)}
-    for value in given.tolist():
+        return entries
+    numbers = {} if columns.names is None else {v: j for j, v in enumerate(columns.names)}
+    for value in entries.tolist():
         if isinstance(value, str):
-            if value not in known:
+            if value not in numbers:
                 raise ValueError(
                     f"categorical_features names {value!r}, which is no column of X; give one "
                     "of its columns, in a frame with names."
                 )
-            mask[known[value]] = True
+            mask[numbers[value]] = True
         elif not 0 <= value < d:
             raise ValueError(
                 f"categorical_features holds {value!r}, but the columns of X are 0 to {d - 1}."

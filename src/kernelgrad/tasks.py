@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.metrics import r2_score, roc_auc_score
 from sklearn.utils import compute_class_weight
 from sklearn.utils.validation import column_or_1d
 
@@ -70,6 +69,8 @@ class Task(ABC):
         # R^2 needs two rows and a target that varies; the loss needs neither
         if len(y) < 2:
             return -np.inf
+        from sklearn.metrics import r2_score
+
         return float(r2_score(self.encode(y), raw, sample_weight=weight))
 
     def attributes(self) -> dict[str, Any]:
@@ -115,6 +116,8 @@ class Novelty(NoTargets):
         return y
 
     def score(self) -> tuple[str, Score | None]:
+        from sklearn.metrics import roc_auc_score
+
         return "roc_auc", lambda y, raw, w: float(roc_auc_score(y, raw[:, 0], sample_weight=w))
 
 

@@ -15,29 +15,24 @@ from kernelgrad.exceptions import DataError as DataError
 from kernelgrad.exceptions import ModelFileError as ModelFileError
 
 
-def check_name(value: str, known: Iterable[str], what: str, *, instead: str = "") -> str:
-    """Return `value` if it is in `known`; otherwise raise, naming all and the most similar.
+def check_name(value: str, choices: Iterable[str], what: str, *, instead: str = "") -> str:
+    """Return `value` if it is in `choices`; otherwise raise, naming all and the most similar.
 
     `instead` is added to the message and names other valid values.
     """
-    names = sorted(known)
+    names = sorted(choices)
     if value not in names:
         near = get_close_matches(str(value), names, n=1)
-        choices = f"{', '.join(names)}{instead}".removeprefix(", ")
+        listed = f"{', '.join(names)}{instead}".removeprefix(", ")
         hint = f" (did you mean {near[0]!r}?)" if near else ""
-        raise ValueError(f"Unknown {what} {value!r}{hint}; choose one of: {choices}.")
+        raise ValueError(f"Unknown {what} {value!r}{hint}; choose one of: {listed}.")
     return value
 
 
 def check_real(
-    value: Any,
-    name: str,
-    *,
-    low: float = -math.inf,
-    high: float = math.inf,
-    low_open: bool = False,
-    high_open: bool = False,
-) -> float:
+    value: Any, name: str, *, low: float = -math.inf, high: float = math.inf,
+    low_open: bool = False, high_open: bool = False,
+) -> float:  # fmt: skip
     """Return `value` as a finite float inside the interval, or raise naming the value."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a real number, got {value!r}.")
@@ -52,7 +47,6 @@ def check_real(
 
 
 def check_bool(value: Any, name: str) -> bool:
-    """Return `value` as a bool, or raise naming the value."""
     if not isinstance(value, bool | np.bool_):
         raise TypeError(f"{name} must be True or False, got {value!r}.")
     return bool(value)
@@ -89,9 +83,9 @@ def check_compressed(X: Any) -> None:
     used = indices[: indptr[-1]]
     if used.size and not 0 <= used.min() <= used.max() < d:
         at = int(np.flatnonzero((used < 0) | (used >= d))[0])
-        place = int(np.searchsorted(indptr, at, side="right")) - 1
+        number = int(np.searchsorted(indptr, at, side="right")) - 1
         raise DataError(
-            f"The {X.format.upper()} matrix of shape {X.shape} has an entry of {line} {place} "
+            f"The {X.format.upper()} matrix of shape {X.shape} has an entry of {line} {number} "
             f"(counted from 0) in {cell} {used[at]}, beyond its {d} {cell}s; correct its "
             "indices."
         )

@@ -33,6 +33,8 @@ def show_versions() -> None:
     lines["threads"] = str(get_num_threads())
     for name, text in lines.items():
         print(f"{name}: {text}")
-    for found in threadpool_info():
-        core = found.get("architecture", "unknown core type")
-        print(f"{found['internal_api']}: {found['version']}, {core}, {found['num_threads']}")
+    for library in threadpool_info():
+        core = library.get("architecture", "unknown core type")
+        print(
+            f"{library['internal_api']}: {library['version']}, {core}, {library['num_threads']}"
+        )

@@ -73,7 +73,11 @@ def test_the_most_probable_class_is_the_predicted_one(kind, classes, loss):
 
 @pytest.mark.parametrize(
     ("solver", "early_stopping"),
-    [("auto", False), pytest.param("cached", False, marks=pytest.mark.slow), ("dsg", True)],
+    [
+        ("auto", False),
+        pytest.param("block_descent", False, marks=pytest.mark.slow),
+        ("dsg", True),
+    ],
 )
 def test_probabilities_are_as_good_as_those_of_scikit_learn(solver, early_stopping):
     X, y = rows(1500)
@@ -159,7 +163,9 @@ def test_few_rows_of_a_class(n):
     assert two.predict_proba(X[:2]).argmax(axis=1).tolist() == [0, 1]
 
 
-@pytest.mark.parametrize("solver", ["auto", "cached", "dsg", "stopped", "stream", "linear"])
+@pytest.mark.parametrize(
+    "solver", ["auto", "block_descent", "dsg", "stopped", "stream", "linear"]
+)
 def test_rows_that_were_not_fitted_tell(solver):
     """Labels without sense can be fitted, but no row that was not fitted is predicted."""
     X = np.random.default_rng(0).standard_normal((600, 100 if solver == "linear" else 3))

@@ -113,7 +113,7 @@ GOOD_Y = np.arange(12) % 2
         ({"gamma": "best"}, "rule for gamma 'best'; choose one of: auto, median, scale"),
         (
             {"solver": "newtn"},
-            r"did you mean 'newton'\?\); choose one of: auto, cached, cdsg",
+            r"did you mean 'newton'\?\); choose one of: auto, block_descent, cdsg",
         ),
         ({"solver": "sgd"}, "Unknown solver 'sgd'"),
         ({"solver": DSG(batch_size=0)}, "batch_size must be at least 1"),
@@ -238,10 +238,12 @@ def test_warm_start_keeps_the_best_so_far(moons):
     [
         (KernelClassifier("hinge", solver="sdca", max_iter=1, gamma=1.0, C=1e4), True),
         (
-            KernelClassifier("log_loss", solver="cached", max_iter=1, gamma=1.0, alpha=1e-6),
+            KernelClassifier(
+                "log_loss", solver="block_descent", max_iter=1, gamma=1.0, alpha=1e-6
+            ),
             True,
         ),
-        (KernelClassifier("log_loss", solver="cached", gamma=1.0, max_iter=1), False),
+        (KernelClassifier("log_loss", solver="block_descent", gamma=1.0, max_iter=1), False),
         (KernelClassifier("hinge", solver="dsg", gamma=1.0, alpha=1e-2, max_iter=1), False),
         (LinearClassifier(solver="svrg", max_iter=1), True),
         (LinearClassifier(), False),

@@ -133,7 +133,7 @@ def test_misuse_is_explained():
     with pytest.raises(ValueError, match="weight"):
         detector(max_iter=2).fit(ArraySource(X, None, np.zeros(50)))
     with pytest.raises(CapabilityError, match="tau='steps'"):
-        detector(tau="steps", solver="cached").fit(X)
+        detector(tau="steps", solver="block_descent").fit(X)
 
 
 def test_few_or_equal_rows():

@@ -58,12 +58,12 @@ NEW, NEW_Y = columns_of(100, seed=1)
 def test_frames_of_every_kind_are_one_table(make, tmp_path):
     model = kg.KernelRegressor(**FAST).fit(make(COLUMNS), Y)
     reference = kg.KernelRegressor(**FAST).fit(to_pandas(COLUMNS), Y)
-    found = model.predict(make(NEW))
-    np.testing.assert_array_equal(found, reference.predict(to_pandas(NEW)))
+    predictions = model.predict(make(NEW))
+    np.testing.assert_array_equal(predictions, reference.predict(to_pandas(NEW)))
     assert model.score(make(NEW), NEW_Y) > 0.7
     assert (model.n_features_in_, list(model.feature_names_in_)) == (6, list(COLUMNS))
     model.save(tmp_path / "m")
-    np.testing.assert_array_equal(kg.load(tmp_path / "m").predict(make(NEW)), found)
+    np.testing.assert_array_equal(kg.load(tmp_path / "m").predict(make(NEW)), predictions)
     row = {name: values[1:2] for name, values in COLUMNS.items()}  # levels never seen
     strange = make({**row, "city": ["Rom"], "code": ["k99"], "flag": [False]})
     assert np.isfinite(model.predict(strange)).all()
@@ -73,8 +73,8 @@ def encoded(columns, of):
     """Return rows as documented, by the medians and levels of the columns `of`."""
 
     def filled(name):
-        values, known = (np.array(data[name], float) for data in (columns, of))
-        return np.where(np.isnan(values), np.nanmedian(known), values), np.isnan(values)
+        values, own = (np.array(data[name], float) for data in (columns, of))
+        return np.where(np.isnan(values), np.nanmedian(own), values), np.isnan(values)
 
     numbers = [filled(name) for name in ("income", "count")]
     when, city = columns["when"], np.array(columns["city"], object)
@@ -164,10 +164,10 @@ def test_means_of_the_targets_leave_out_their_own_row():
     model = kg.LinearRegressor(**options).fit(frame, y)
     assert np.abs(model.coef_).max() < 0.5  # by the row's own target it is 1
     level = np.repeat(np.arange(100.0), 2)  # and are good where they tell something
-    known = kg.LinearRegressor(**options).fit(frame, level)
-    assert known.score(frame, level) > 0.95
+    informed = kg.LinearRegressor(**options).fit(frame, level)
+    assert informed.score(frame, level) > 0.95
     unknown = pd.DataFrame({"name": ["x", "y"]})
-    np.testing.assert_allclose(known.predict(unknown), level.mean(), atol=1.0)
+    np.testing.assert_allclose(informed.predict(unknown), level.mean(), atol=1.0)
     classes = np.digitize(level, [30, 70])  # the means are shares of the classes
     model = kg.LinearClassifier(random_state=0).fit(frame, classes)
     assert np.shape(model.coef_) == (3, 3)

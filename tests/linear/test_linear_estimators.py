@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.optimize import minimize
+from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris, make_classification
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression, Ridge
@@ -51,9 +52,9 @@ class TestPapers:
             return half * omega @ value + lam * w @ w
 
         best = minimize(objective, np.zeros(6), tol=1e-12).x
-        given = S3GD.paper(eta=1.0, lam=lam / half, balanced=balanced)
-        assert given["alpha"] == pytest.approx(2 * lam / half / (1 + balanced))
-        model = LinearClassifier(loss, **(given | {"solver": "rbcd", "tol": 1e-10}))
+        paper = S3GD.paper(eta=1.0, lam=lam / half, balanced=balanced)
+        assert paper["alpha"] == pytest.approx(2 * lam / half / (1 + balanced))
+        model = LinearClassifier(loss, **(paper | {"solver": "rbcd", "tol": 1e-10}))
         np.testing.assert_allclose(model.fit(X, y).coef_[0], best, atol=1e-5)
         off = model.set_params(alpha=1.5 * model.alpha).fit(X, y).coef_[0]
         assert abs(off - best).max() > 1e-3
@@ -75,8 +76,8 @@ class TestPapers:
             ({"round_size": 60}, 100, 10, 10, 20),
             ({"inner_steps": 7, "n_anchors": 9, "n_neighbors": 3, "batch_size": 4}, 9, 4, 3, 7),
         ):
-            given = S3GD.paper(eta=eta, lam=lam, balanced=balanced, **options)
-            model = LinearClassifier("logistic", max_iter=1, random_state=0, **given).fit(X, y)
+            paper = S3GD.paper(eta=eta, lam=lam, balanced=balanced, **options)
+            model = LinearClassifier("logistic", max_iter=1, random_state=0, **paper).fit(X, y)
             [(*rows, anchors, order)] = seen
             assert len(anchors) <= m
             assert order.shape[1] == p
@@ -113,52 +114,39 @@ def line():
     return X, X @ np.linspace(-1, 1, 8) + 2.0 + 0.3 * rng.standard_normal(300)
 
 
-@pytest.mark.parametrize("make", [np.asarray, sp.csr_matrix], ids=["dense", "csr"])
-class TestAgainstScikitLearn:
-    @pytest.mark.parametrize("solver", EXACT)
-    def test_logistic(self, make, solver, cancer):
-        X, y = cancer
-        theirs = LogisticRegression(C=1 / (0.05 * len(X)), tol=1e-10, max_iter=5000).fit(X, y)
-        ours = LinearClassifier("logistic", alpha=0.05, solver=solver, **TIGHT).fit(make(X), y)
-        assert ours.coef_.shape == theirs.coef_.shape
-        assert ours.intercept_.shape == theirs.intercept_.shape
-        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
+FINE = {"tol": 1e-10, "max_iter": 5000}
+SAME_MINIMA = [
+    *(
+        ("cancer", LinearClassifier("logistic", alpha=0.05, solver=solver, **TIGHT),
+         LogisticRegression(C=1 / (0.05 * 569), **FINE))
+        for solver in EXACT
+    ),
+    ("iris", LinearClassifier(alpha=0.01, **TIGHT), LogisticRegression(C=1 / 1.5, **FINE)),
+    *(
+        ("line", LinearRegressor(alpha=0.1, fit_intercept=bias, **TIGHT),
+         Ridge(30.0, fit_intercept=bias))
+        for bias in (True, False)
+    ),
+    ("line", LinearRegressor(alpha=0.1, penalty="elasticnet", l1_ratio=0.3, **TIGHT),
+     ElasticNet(0.1, l1_ratio=0.3, **FINE)),
+    ("line", LinearRegressor(alpha=0.2, penalty="l1", **TIGHT), Lasso(0.2, **FINE)),
+]  # fmt: skip
+
+
+@every("make", [np.asarray, sp.csr_matrix])
+@every(("rows", "ours", "theirs"), SAME_MINIMA)
+def test_minima_are_those_of_scikit_learn(make, rows, ours, theirs, request):
+    X, y = request.getfixturevalue(rows)
+    ours, theirs = clone(ours).fit(make(X), y), clone(theirs).fit(X, y)
+    assert ours.coef_.shape == theirs.coef_.shape
+    assert type(ours.intercept_) is float or ours.intercept_.shape == theirs.intercept_.shape
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
+    if rows != "iris":  # a constant in all outputs of the multinomial loss is free
         np.testing.assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-4)
-        np.testing.assert_allclose(
-            ours.predict_proba(make(X)), theirs.predict_proba(X), atol=1e-4
-        )
-
-    def test_multinomial(self, make, iris):
-        X, y = iris
-        theirs = LogisticRegression(C=1 / (0.01 * len(X)), tol=1e-10, max_iter=5000).fit(X, y)
-        ours = LinearClassifier(alpha=0.01, **TIGHT).fit(make(X), y)
-        assert ours.coef_.shape == theirs.coef_.shape == (3, 4)
-        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
-        np.testing.assert_allclose(
-            ours.predict_proba(make(X)), theirs.predict_proba(X), atol=1e-4
-        )
-
-    @pytest.mark.parametrize("fit_intercept", [True, False])
-    def test_ridge(self, make, line, fit_intercept):
-        X, y = line
-        theirs = Ridge(0.1 * len(X), fit_intercept=fit_intercept).fit(X, y)
-        ours = LinearRegressor(alpha=0.1, fit_intercept=fit_intercept, **TIGHT).fit(make(X), y)
-        assert ours.coef_.shape == theirs.coef_.shape
-        assert isinstance(ours.intercept_, float)
-        np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-4)
-        assert ours.intercept_ == pytest.approx(theirs.intercept_, abs=1e-4)
-        np.testing.assert_allclose(ours.predict(make(X)), theirs.predict(X), atol=1e-4)
-
-    def test_elastic_net_and_lasso(self, make, line):
-        X, y = line
-        for penalty, theirs in (
-            ("elasticnet", ElasticNet(0.1, l1_ratio=0.3, tol=1e-12, max_iter=10_000)),
-            ("l1", Lasso(0.2, tol=1e-12, max_iter=10_000)),
-        ):
-            ours = LinearRegressor(penalty=penalty, l1_ratio=0.3, alpha=theirs.alpha, **TIGHT)
-            ours.fit(make(X), y)
-            np.testing.assert_allclose(ours.coef_, theirs.fit(X, y).coef_, atol=1e-4)
-            assert ours.intercept_ == pytest.approx(theirs.intercept_, abs=1e-4)
+    method = "predict" if rows == "line" else "predict_proba"
+    values = (getattr(ours, method)(make(X)), getattr(theirs, method)(X))
+    np.testing.assert_allclose(*values, atol=1e-4)
+    if ours.penalty == "l1":
         assert (ours.coef_ == 0).any()
         assert ours.model_info()["n_columns_used"] == np.count_nonzero(ours.coef_)
 

@@ -14,7 +14,7 @@ from kernelgrad import losses
 from kernelgrad.kernels import Gaussian, Polynomial
 from kernelgrad.papers.dsg.rivals.sdca import SDCA
 from kernelgrad.solvers.contract import Problem, Resources, TrainBatch
-from kernelgrad.solvers.dual_ascent import visit_order
+from kernelgrad.solvers.support import visit_order
 from kernelgrad.validation import CapabilityError
 from oracles_losses import slope_of, value_of
 from oracles_newton import minimum

@@ -49,19 +49,25 @@ SMALL = {"n_rows": 100, "row_bytes": 800.0, "memory": 1e8}
         (OneClass(), FUNCTION, "memory", "working_set", "kinks"),
         (OneClass(), Gaussian(), "disk", "dsg", "without labels"),
         (OneClass(tau="steps"), Gaussian(), "memory", "dsg", "without labels"),
-        (Logistic(), IMAGES, "memory", "cached features", "costly"),
-        (SquaredError(), IMAGES + Gaussian(), "memory", "cached features", "costly"),
+        (Logistic(), IMAGES, "memory", "block_descent features", "costly"),
+        (SquaredError(), IMAGES + Gaussian(), "memory", "block_descent features", "costly"),
         (SquaredError(), Gaussian(), "memory", "direct", "16,384 rows are solved exactly"),
-        (SquaredError(), FUNCTION, "memory", "cached support", "fit in memory"),
-        (SquaredError(), Gaussian(), "disk", "cached support", "on disk"),
-        (Logistic(), IMAGES, "disk", "cached features", "on disk"),
+        (SquaredError(), FUNCTION, "memory", "block_descent support", "fit in memory"),
+        (SquaredError(), Gaussian(), "disk", "block_descent support", "on disk"),
+        (Logistic(), IMAGES, "disk", "block_descent features", "on disk"),
         (Logistic(), Gaussian(), "memory", "newton", "kernel matrix fits in memory"),
         (Hinge(), FUNCTION, "memory", "working_set", "large working sets"),
-        (SquaredError(), PrecomputedKernel(), "memory", "cached support", "fit in memory"),
+        (
+            SquaredError(),
+            PrecomputedKernel(),
+            "memory",
+            "block_descent support",
+            "fit in memory",
+        ),
         (KLDensityRatio(), Gaussian(), "memory", "dsg", "without labels"),
-        (Logistic(), Gaussian(), "disk", "cached support", "on disk"),
+        (Logistic(), Gaussian(), "disk", "block_descent support", "on disk"),
         (Logistic(), Gaussian(), "stream", "dsg", "stream"),
-        (Logistic(), FUNCTION, "disk", "cached support", "on disk"),
+        (Logistic(), FUNCTION, "disk", "block_descent support", "on disk"),
         (Logistic(), FUNCTION, "stream", "pegasos", "no random features"),
         (Hinge(), PrecomputedKernel(), "stream", "pegasos", "no random features"),
         (KLDensityRatio(), FUNCTION, "disk", "dsg", "on disk"),
@@ -92,7 +98,7 @@ def test_what_is_solved_exactly():
     assert (choice(OneClass(), **sizes), choice(Hinge(), **sizes)) == ("dsg", "working_set")
     needed = newton_bytes(16_384, 2, 8e5)
     assert choice(memory=needed) == "newton"
-    assert choice(memory=needed - 1) == "cached"
+    assert choice(memory=needed - 1) == "block_descent"
 
 
 def test_a_large_penalty_is_solved_by_few_products():
@@ -113,13 +119,13 @@ def test_exact_solvers_take_what_they_solve_in_about_a_minute():
         settings = {"rows": "memory", "n_rows": n_rows, "row_bytes": n_rows * row_bytes}
         return choose_solver(Hinge(), Gaussian(), **settings, **more)[0].name
 
-    assert sets(100, 80, penalised=False) == "cached"
+    assert sets(100, 80, penalised=False) == "block_descent"
     assert sets(100_000, 80) == sets(60_000, 6272) == "working_set"
-    assert sets(100_001, 80) == sets(70_000, 6272) == "cached"
+    assert sets(100_001, 80) == sets(70_000, 6272) == "block_descent"
     for n_outputs, width in ((1, 4), (2, 4), (3, 16), (16, 16), (17, 32)):
         most = int((1.6e9 / width) ** 0.5)
         assert choice(most, n_outputs) == "newton"
-        assert choice(most + 1, n_outputs) == "cached"
+        assert choice(most + 1, n_outputs) == "block_descent"
 
 
 def two_classes(n=600, seed=0):
@@ -151,7 +157,7 @@ def test_the_choice_and_its_reason_are_kept(tmp_path):
     assert given.history_["solver_reason"] == "given as a parameter"
     assert given.alpha_ == 1 / len(y)
     little = plain_classifier(memory_limit=1000, **fast).fit(X, y)
-    assert little.history_["solver"] == "cached"
+    assert little.history_["solver"] == "block_descent"
     assert "more than" in little.model_info()["solver_reason"]
     assert KernelNoveltyDetector(**fast).fit(X).history_["solver"] == "working_set"
     ratio = KernelDensityRatio(**fast).fit(X, denominator=X[:100] + 0.5)
@@ -166,7 +172,7 @@ def test_rows_on_disk_and_streams(tmp_path):
     for rows in (disk, ArraySource(X, y)):
         assert plain_classifier(**fast).fit(rows).history_["solver"] == "newton"
     model = plain_classifier(memory_limit=1, **fast).fit(disk)
-    assert model.history_["solver"] == "cached"
+    assert model.history_["solver"] == "block_descent"
     assert model.history_["solver_reason"] == "the rows are on disk"
 
     stream = plain_classifier(**fast).partial_fit(X, y)
@@ -207,7 +213,7 @@ def test_blocks_of_many_rows_are_tried_with_other_kernels(monkeypatch, kernel):
     rng = np.random.default_rng(0)
     X = rng.standard_normal((300, 3))
     y = np.sin(2 * X[:, 0]) + X[:, 1] * np.cos(X[:, 2]) + 0.05 * rng.standard_normal(300)
-    settings = {"kernel": kernel, "solver": "cached", "random_state": 0, "max_iter": 3}
+    settings = {"kernel": kernel, "solver": "block_descent", "random_state": 0, "max_iter": 3}
     model = KernelRegressor(**settings).fit(X, y)
     tried = [trial for trial in model.history_["search"] if "kernel" in trial]
     best = min(tried, key=lambda trial: trial["loss"])

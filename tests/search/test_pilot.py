@@ -155,7 +155,7 @@ def test_what_is_given_stays():
 GIVEN = np.array([1.0, 0.5, 0.5, 2.0, 0.0, 0.1, 0.3])
 
 
-@pytest.mark.parametrize("solver", ["auto", "cached", "dsg"])
+@pytest.mark.parametrize("solver", ["auto", "block_descent", "dsg"])
 def test_an_array_scales_the_columns(solver):
     given = {"gamma": 0.2, "alpha": 1e-3, "solver": solver, "max_iter": 20}
     for metric in (GIVEN, np.diag(GIVEN)[:, :5] + 0.05):

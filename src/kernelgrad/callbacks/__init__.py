@@ -16,18 +16,7 @@ from kernelgrad.callbacks.lists import Aside, CallbackList, TimeLimit, make_call
 from kernelgrad.callbacks.progress import ProgressBar, ProgressLog
 
 __all__ = [
-    "FOREVER",
-    "SILENT",
-    "Aside",
-    "Callback",
-    "CallbackList",
-    "Checkpoint",
-    "Deadline",
-    "FitEvent",
-    "Progress",
-    "ProgressBar",
-    "ProgressLog",
-    "TimeIsUp",
-    "TimeLimit",
+    "FOREVER", "SILENT", "Aside", "Callback", "CallbackList", "Checkpoint", "Deadline",
+    "FitEvent", "Progress", "ProgressBar", "ProgressLog", "TimeIsUp", "TimeLimit",
     "make_callbacks",
-]
+]  # fmt: skip

@@ -74,11 +74,10 @@ class Progress:
         self._passes += part < self._part or part == self._part == 1.0
         self._part = part
         seen = self._passes + part
-        known = self._expected > 0 and seen <= self._expected
-        self._listener(seen / self._expected if known else 1.0 - 0.5**seen)
+        is_expected = self._expected > 0 and seen <= self._expected
+        self._listener(seen / self._expected if is_expected else 1.0 - 0.5**seen)
 
     def next_iteration(self) -> None:
-        """Record the end of an iteration."""
         self._expected = self._passes + (self._part > 0)
         self._passes, self._part = 0, 0.0
 

@@ -77,7 +77,6 @@ class CallbackList(Callback):
             callback.on_progress(iteration, max_iter)
 
     def on_iteration(self, event: FitEvent) -> bool:
-        """Call every callback; return True if any asked to stop."""
         return any([callback.on_iteration(event) for callback in self.callbacks])
 
     def on_state(self, describe: Callable[[], Contents], status: str | None = None) -> None:
@@ -87,8 +86,7 @@ class CallbackList(Callback):
     @property
     def checkpoint(self) -> Checkpoint | None:
         """The :class:`Checkpoint` in the list, or None."""
-        found = [each for each in self.callbacks if isinstance(each, Checkpoint)]
-        return found[0] if found else None
+        return next((c for c in self.callbacks if isinstance(c, Checkpoint)), None)
 
     def on_end(self, status: str) -> None:
         begun, self._begun = self._begun, []  # all of them, even when one raises
@@ -108,23 +106,20 @@ def make_callbacks(
     ``verbose=1`` adds a `ProgressBar` and larger values a `ProgressLog` in front, unless the
     user gave one; `stream` makes them fit for the calls of `partial_fit`.
     """
-    given: Any = callbacks
-    if given is None:
-        given = []
-    elif isinstance(given, Sequence) and not isinstance(given, str | bytes):
-        given = list(given)
-    else:
-        given = [given]
-    for callback in given:
+    members: Any = () if callbacks is None else callbacks
+    if isinstance(members, str | bytes) or not isinstance(members, Sequence):
+        members = [members]
+    members = list(members)
+    for callback in members:
         if not isinstance(callback, Callback):
             raise TypeError(
                 f"callbacks must be kernelgrad callbacks, got {callback!r}; pass an instance "
                 "of a subclass of kernelgrad.callbacks.Callback, or a sequence of them."
             )
-    if sum(isinstance(callback, Checkpoint) for callback in given) > 1:
+    if sum(isinstance(callback, Checkpoint) for callback in members) > 1:
         raise ValueError("callbacks hold more than one Checkpoint; give one.")
     level = int(verbose) if isinstance(verbose, bool) else check_int(verbose, "verbose")
     wanted = ProgressLog if level > 1 else ProgressBar
-    if level > 0 and not any(isinstance(callback, wanted) for callback in given):
-        given.insert(0, wanted(stream=stream))
-    return CallbackList(given)
+    if level > 0 and not any(isinstance(callback, wanted) for callback in members):
+        members.insert(0, wanted(stream=stream))
+    return CallbackList(members)

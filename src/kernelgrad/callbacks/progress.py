@@ -8,32 +8,36 @@ import threading
 import time
 from typing import Any, TextIO
 
-from tqdm import tqdm
-
 from kernelgrad.callbacks.base import Callback, FitEvent
-from kernelgrad.compute.compiling import compile_seconds, compiling
-from kernelgrad.compute.compiling import looked_at as _shows_bars
+from kernelgrad.compute import compiling
 
-_EARLY = {
+_ENDS = {
     "converged": "converged", "stopped": "stopped", "interrupted": "interrupted",
     "time_limit": "out of time",
 }  # fmt: skip
-_BEAT = 1.0  # seconds between two redraws while no event arrives
+_BEAT = 1.0  # seconds between two redraws, or lines, while no event arrives
+
+
+def shows_bars() -> bool:
+    """Return whether stderr is a terminal or a notebook."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
 def _quality(event: FitEvent) -> str:
     """Return the speed and the quality of a fit as text."""
-    told = [f"{tqdm.format_sizeof(event.rows_per_second)} rows/s"]
+    from tqdm import tqdm
+
+    texts = [f"{tqdm.format_sizeof(event.rows_per_second)} rows/s"]
     if event.objective is not None:
-        told.append(f"objective={event.objective:.4g}")
+        texts.append(f"objective={event.objective:.4g}")
     if event.validation_score is not None:
         name = event.score_name or "validation score"
-        told.append(f"{name}={event.validation_score:.4g}")
-    if len(told) == 1:
-        told.append(f"train loss={event.train_loss:.4g}")
+        texts.append(f"{name}={event.validation_score:.4g}")
+    if len(texts) == 1:
+        texts.append(f"train loss={event.train_loss:.4g}")
     if event.memory_gb is not None:
-        told.append(f"{event.memory_gb:.2f} GB")
-    return ", ".join(told)
+        texts.append(f"{event.memory_gb:.2f} GB")
+    return ", ".join(texts)
 
 
 class ProgressBar(Callback):
@@ -62,33 +66,32 @@ class ProgressBar(Callback):
         self._compiled = 0.0
         self._over: threading.Event | None = None  # set to end the drawing thread
 
+    def _new_bar(self, **options: Any) -> Any:
+        from tqdm import tqdm
+
+        return tqdm(file=self.file, dynamic_ncols=True, **options)
+
     def on_phase(self, name: str) -> None:
         """Show the phase and its duration, on a terminal only."""
         phase, self._phase = self._phase, None
         if phase is not None:
             phase.close()
         if name:
-            self._phase = tqdm(
-                desc=name, bar_format="{desc}: {elapsed}{postfix}", file=self.file, leave=False,
-                disable=None if self.file is not None else not _shows_bars(),
-                dynamic_ncols=True,
+            self._phase = self._new_bar(
+                desc=name, bar_format="{desc}: {elapsed}{postfix}", leave=False,
+                disable=None if self.file is not None else not shows_bars(),
             )  # fmt: skip
         self._watch()
 
     def on_begin(self, estimator_or_solver: Any) -> None:
         self.on_phase("")
         self.on_end("restarted")
-        if self.file is None and not _shows_bars():
+        if self.file is None and not shows_bars():
             return
-        self._bar = tqdm(
-            desc=f"{'partial_fit' if self.stream else 'fit'} "
-            f"({type(estimator_or_solver).__name__})",
-            unit="it",
-            file=self.file,
-            leave=not self.stream,
-            dynamic_ncols=True,
-        )
-        self._compiled = compile_seconds()
+        what = "partial_fit" if self.stream else "fit"
+        what = f"{what} ({type(estimator_or_solver).__name__})"
+        self._bar = self._new_bar(desc=what, unit="it", leave=not self.stream)
+        self._compiled = compiling.compile_seconds()
         self._watch()
 
     def _watch(self) -> None:
@@ -103,12 +106,12 @@ class ProgressBar(Callback):
 
     def _draw(self, over: threading.Event) -> None:
         while not over.wait(_BEAT):
-            loop = compiling()
+            loop = compiling.watch.name
             for bar in (self._phase, self._bar):
                 if bar is None:
                     continue
                 with bar.get_lock():
-                    if loop is not None:
+                    if loop:
                         bar.set_postfix_str(f"compiling {loop}", refresh=False)
                     if bar is self._bar:
                         self._stop_clock(bar)
@@ -139,7 +142,7 @@ class ProgressBar(Callback):
 
     def _stop_clock(self, bar: Any) -> None:
         """Subtract the compilation time from the time of a bar."""
-        now = compile_seconds()
+        now = compiling.compile_seconds()
         bar.start_t += now - self._compiled
         bar.last_print_t += now - self._compiled
         self._compiled = now
@@ -150,8 +153,8 @@ class ProgressBar(Callback):
         self._watch()
         if bar is None:
             return
-        if status in _EARLY and bar.total is not None:
-            how = f"{bar.desc.removesuffix(': ')}: {_EARLY[status]} after {bar.n:g} of at most "
+        if status in _ENDS and bar.total is not None:
+            how = f"{bar.desc.removesuffix(': ')}: {_ENDS[status]} after {bar.n:g} of at most "
             bar.set_description_str(f"{how}{bar.total} iterations", refresh=False)
             if status == "converged":
                 bar.total = bar.n
@@ -171,7 +174,7 @@ class ProgressLog(Callback):
     file : text stream, default=None
         Where to write; None means ``sys.stderr``.
     stream : bool, default=False
-        For the calls of `partial_fit`: a call tells its last iteration and the seconds of all
+        For the calls of `partial_fit`: a call logs its last iteration and the seconds of all
         calls, without a line for its beginning and end.
     """
 
@@ -181,38 +184,37 @@ class ProgressLog(Callback):
         self._next = 0.0
         self._latest: FitEvent | None = None
 
-    def _say(self, line: str, seconds: float | None = None) -> None:
+    def _write(self, line: str, seconds: float | None = None) -> None:
         now = time.monotonic()
         self._start = now if self._start is None else self._start
         self._next, self._latest = now + _BEAT, None
         seconds = now - self._start if seconds is None else seconds
         print(f"{seconds:7.1f} s  {line}", file=self.file or sys.stderr, flush=True)
 
-    def _tell(self, event: FitEvent) -> None:
-        of = "" if event.max_iter is None else f" of at most {event.max_iter}"
-        line = f"iteration {event.iteration}{'' if self.stream else of}: {_quality(event)}"
-        self._say(line, event.seconds if self.stream else None)
+    def _write_event(self, event: FitEvent) -> None:
+        end = "" if self.stream or event.max_iter is None else f" of at most {event.max_iter}"
+        line = f"iteration {event.iteration}{end}: {_quality(event)}"
+        self._write(line, event.seconds if self.stream else None)
 
     def on_phase(self, name: str) -> None:
         if name:
-            self._say(name)
+            self._write(name)
 
     def on_begin(self, estimator_or_solver: Any) -> None:
         if not self.stream:
-            self._say(f"fit ({type(estimator_or_solver).__name__})")
+            self._write(f"fit ({type(estimator_or_solver).__name__})")
 
     def on_iteration(self, event: FitEvent) -> None:
         """Log an iteration, unless one was logged less than a second ago."""
         self._latest = event
         if time.monotonic() >= self._next:
-            self._tell(event)
+            self._write_event(event)
 
     def on_end(self, status: str) -> None:
         """Log the last iteration and how the fit ended."""
         if self._latest is not None:
-            self._tell(self._latest)
+            self._write_event(self._latest)
         if not self.stream:
-            self._say(
-                {"max_iter": "all iterations done"}.get(status, _EARLY.get(status, status))
-            )
+            ends = {**_ENDS, "max_iter": "all iterations done"}
+            self._write(ends.get(status, status))
         self._start = None

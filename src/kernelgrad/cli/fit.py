@@ -90,7 +90,7 @@ def fit(
         cls = KernelClassifier if kind == "classification" else KernelRegressor
         estimator = cls(**params, callbacks=[] if quiet else [ProgressBar()])
         seconds, interrupted = _train(
-            estimator, source, checkpoints, lambda: _save(estimator, model, key), quiet=quiet
+            estimator, source, checkpoints, lambda: _save(estimator, model, key)
         )
         if learning_curve is not None:
             _plot_history(estimator, learning_curve)
@@ -147,14 +147,14 @@ def _print_fit(
 
 def _train(
     estimator: Any, source: BatchSource, checkpoints: Checkpoint | None,
-    save: Callable[[], None], *, quiet: bool,
+    save: Callable[[], None],
 ) -> tuple[float, bool]:  # fmt: skip
     """Fit and save; return the seconds of the fit, and whether a signal ended it.
 
     From the last iteration on, signals wait until the model is written.
     """
     from kernelgrad.callbacks import Callback
-    from kernelgrad.compute.compiling import announced, clock
+    from kernelgrad.compute.compiling import clock
     from kernelgrad.solvers.loop import deferred_interrupt
 
     with ExitStack() as stack:
@@ -165,13 +165,12 @@ def _train(
         )
         estimator.callbacks += [ends] if checkpoints is None else [ends, checkpoints]
         start, interrupted = clock(), False
-        with announced(not quiet):
-            try:
-                estimator.fit(source)
-            except KeyboardInterrupt:
-                if not hasattr(estimator, "fit_status_"):  # before there was a model
-                    raise
-                interrupted = True
+        try:
+            estimator.fit(source)
+        except KeyboardInterrupt:
+            if not hasattr(estimator, "fit_status_"):  # before there was a model
+                raise
+            interrupted = True
         seconds = clock() - start
         save()
         return seconds, interrupted or pending[0]()

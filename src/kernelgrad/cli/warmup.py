@@ -26,9 +26,10 @@ def warmup(
     """
     with report.reporting(as_json):
         import kernelgrad
-        from kernelgrad.compute.compiling import looked_at
+        from kernelgrad.callbacks import progress
 
-        done = kernelgrad.warmup(names or None, progress=looked_at() and not quiet)
+        shown = progress.shows_bars() and not quiet
+        done = kernelgrad.warmup(names or None, progress=shown)
         if as_json:
             report.print_json(done._asdict())
         else:

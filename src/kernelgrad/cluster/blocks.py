@@ -46,13 +46,9 @@ def _one_row(X: Any) -> Any:
 
 
 def _block(
-    model: Any,
-    name: str,
-    part: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    model: Any, name: str, part: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
     like: tuple[Any, Any],
-) -> AnyArray:
+) -> AnyArray:  # fmt: skip
     tail, dtype = like
     if part.shape[0] == 0:
         return np.empty((0, *tail), dtype)

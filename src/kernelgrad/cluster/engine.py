@@ -27,15 +27,28 @@ from kernelgrad.compute.threads import one_thread
 from kernelgrad.exceptions import DataError, KernelGradError
 from kernelgrad.validation import check_int
 
-# Bundles of pieces per thread, enough to balance the load; with many threads the tasks of more
-# bundles would cost the scheduler more than that, some 2 ms each.
-_BUNDLES, _MOST_BUNDLES = 4, 256
-_FOUND_EVERY = 32  # number of calls after which the places of bundles are looked up
-_TELL = 0.5  # seconds between reports of progress
-_LOOK = 5.0  # seconds without a result after which workers are checked
-_INLINE = 1024  # largest size of arguments, in bytes, that are part of each task
-_LOSSES = 3  # consecutive losses of workers after which a fit fails
-_PATIENCE = 60.0  # seconds for a client to find its scheduler again
+
+@dataclass(frozen=True)
+class _Limits:
+    bundles: int = 4
+    """Bundles of pieces for each thread, enough to balance the load."""
+    most_bundles: int = 256
+    """Bundles in all: tasks of more would cost the scheduler more, some 2 ms each."""
+    calls: int = 32
+    """Calls after which the workers of bundles are looked up."""
+    report: float = 0.5
+    """Seconds between reports of progress."""
+    quiet: float = 5.0
+    """Seconds without a result after which workers are checked."""
+    inline: int = 1024
+    """Bytes of arguments that are part of each task; larger ones are sent once."""
+    losses: int = 3
+    """Consecutive losses of workers after which a fit fails."""
+    patience: float = 60.0
+    """Seconds for a client to find its scheduler again."""
+
+
+_LIMITS = _Limits()
 
 
 class DaskEngine:
@@ -63,15 +76,12 @@ class DaskEngine:
     def __deepcopy__(self, memo: Any) -> DaskEngine:  # scikit-learn's clone
         return self
 
-    def __getstate__(
-        self,
-    ) -> dict[str, Any]:  # without connections, which belong to the process
-        return {"client": None, "retries": self.retries}
+    def __getstate__(self) -> dict[str, Any]:
+        return {"client": None, "retries": self.retries}  # connections belong to the process
 
     def memory(self) -> float:
         """Return the total memory limit of all workers in bytes."""
-        limits = self.resolved().run(_memory_limit).values()
-        return float(sum(limits))
+        return float(sum(self.resolved().run(_memory_limit).values()))
 
     def resolved(self) -> Any:
         """Return the client; raise ValueError if there is none."""
@@ -89,7 +99,6 @@ class DaskEngine:
 
 
 def current_engine() -> DaskEngine | None:
-    """Return an engine for the current client, or None."""
     import sys
 
     if "distributed" not in sys.modules:
@@ -103,7 +112,7 @@ def current_engine() -> DaskEngine | None:
 
 
 @dataclass(frozen=True)
-class _Held:
+class _Bundle:
     """Neighbouring pieces on a worker, and the results of the method that created them."""
 
     pieces: list[Any]
@@ -128,7 +137,7 @@ class DaskTeam:
     changes : frozenset of str
         The methods that change a piece. The method ``copy`` of a piece must share with the copy
         only data that no method changes in place.
-    places : sequence of str
+    labels : sequence of str
         Descriptions of the rows of each piece, for messages.
     progress : callable, optional
         Called with the number of pieces that have answered, and the number of pieces.
@@ -142,17 +151,13 @@ class DaskTeam:
     """
 
     def __init__(
-        self,
-        engine: DaskEngine,
-        makers: Sequence[Any],
-        changes: frozenset[str],
-        places: Sequence[str],
-        progress: Callable[[int, int], None] | None = None,
+        self, engine: DaskEngine, makers: Sequence[Any], changes: frozenset[str],
+        labels: Sequence[str], progress: Callable[[int, int], None] | None = None,
         summed: frozenset[str] = frozenset(),
         condensed: Mapping[str, Callable[..., list[Any]]] = MappingProxyType({}),
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._client, self._retries = engine.resolved(), engine.retries
-        self._makers, self._changes, self._places = list(makers), changes, list(places)
+        self._makers, self._changes, self._labels = list(makers), changes, list(labels)
         self._progress, self._summed, self._condensed = progress, summed, condensed
         self._log: list[bytes] = []  # all changes so far
         self._begin()
@@ -169,19 +174,20 @@ class DaskTeam:
         import dask
         from distributed import futures_of
 
-        self._held = []
+        self._bundles = []
         n, cores = len(self), self._client.ncores()
         threads = max(1, sum(cores.values()))
-        bundles = min(n, max(threads, min(_BUNDLES * threads, _MOST_BUNDLES)))
-        cuts = np.linspace(0, n, bundles + 1).astype(int).tolist()
+        several = min(_LIMITS.bundles * threads, _LIMITS.most_bundles)
+        n_bundles = min(n, max(threads, several))
+        cuts = np.linspace(0, n, n_bundles + 1).astype(int).tolist()
         self._spans = list(pairwise(cuts))
-        held = [dask.delayed(_Held, pure=False)(self._makers[a:b]) for a, b in self._spans]
+        tasks = [dask.delayed(_Bundle, pure=False)(self._makers[a:b]) for a, b in self._spans]
         # neighbours go to one worker, unless their rows are on workers: sums pass in this order
-        workers = [] if lost or futures_of(held) else sorted(cores)
-        self._homes = [workers[i * len(workers) // bundles :][:1] for i in range(bundles)]
-        self._held = [
-            self._client.compute(one, retries=self._retries, **self._home(i))
-            for i, one in enumerate(held)
+        workers = [] if lost or futures_of(tasks) else sorted(cores)
+        self._homes = [workers[i * len(workers) // n_bundles :][:1] for i in range(n_bundles)]
+        self._bundles = [
+            self._client.compute(task, retries=self._retries, **self._home(i))
+            for i, task in enumerate(tasks)
         ]
         self._asks = 0
         for call in self._log:
@@ -194,8 +200,8 @@ class DaskTeam:
 
     def _find_homes(self) -> None:
         """Look up the workers of the bundles; workers are lost, and dask may move tasks."""
-        found = self._client.who_has(self._held)
-        self._homes = [list(found.get(held.key, ()))[-1:] for held in self._held]
+        workers = self._client.who_has(self._bundles)
+        self._homes = [list(workers.get(bundle.key, ()))[-1:] for bundle in self._bundles]
 
     def ask(
         self, method: str, *args: Any, each: Sequence[tuple[Any, ...] | None] | None = None
@@ -208,7 +214,7 @@ class DaskTeam:
         # a snapshot, as the driver may modify its arrays
         call = pickle.dumps((method, args, each), protocol=5) if changes else b""
         self._asks += 1
-        if self._asks % _FOUND_EVERY == 2:
+        if self._asks % _LIMITS.calls == 2:
             self._find_homes()
         while True:
             futures = self._submit(method, args, each)
@@ -217,17 +223,17 @@ class DaskTeam:
                 break
             except _LostError as lost:
                 losses += 1
-                if losses > _LOSSES:
+                if losses > _LIMITS.losses:
                     raise DataError(
                         f"{lost} The data behind them is lost: give a collection that is read "
                         "from files, or load it again."
                     ) from None
             # the old tasks must be forgotten before new ones use the same keys, since these
             # would wait for the same workers
-            old = [future for future in (*self._held, *futures) if future is not None]
+            old = [future for future in (*self._bundles, *futures) if future is not None]
             self._reconnect()
             self._client.cancel(old, force=True)
-            old, futures, self._held = [], [], []
+            old, futures, self._bundles = [], [], []
             gc.collect()  # futures in cycles would keep tasks that wait for lost workers
             self._begin(lost=True)
         if changes:
@@ -241,10 +247,10 @@ class DaskTeam:
         """
         client, name = self._client, f"{method}-{uuid.uuid4().hex}"
         options = {"retries": self._retries, "pure": False}
-        if len(pickle.dumps(args, protocol=5)) > _INLINE:
+        if len(pickle.dumps(args, protocol=5)) > _LIMITS.inline:
             # sent once to the cluster, and from worker to worker
             args = client.submit(_same, args, key=f"args-{name}", **options)
-        task = _changed if method in self._changes else _asked
+        task = _changed if method in self._changes else _ask_all
         if method in self._condensed:
             task = partial(_condensed, self._condensed[method])
         futures: list[Any] = []
@@ -256,15 +262,15 @@ class DaskTeam:
                 continue
             key = (f"asked-{name}", i)
             where = options | self._home(i)
-            made = client.submit(task, self._held[i], a, method, args, more, key=key, **where)
-            answers = made
+            call = task, self._bundles[i], a, method, args, more
+            answers = future = client.submit(*call, key=key, **where)
             if task is _changed:
-                self._held[i] = made
-                answers = client.submit(_answers, made, key=(name, i), **where)
+                self._bundles[i] = future
+                answers = client.submit(_answers, future, key=(name, i), **where)
             elif method in self._summed:
                 key = (f"sum-{name}", i)
-                total = client.submit(_added, total, made, key=key, **where)
-                answers = client.submit(_rest, made, key=(name, i), **where)
+                total = client.submit(_added, total, future, key=key, **where)
+                answers = client.submit(_rest, future, key=(name, i), **where)
             futures.append(answers)
         return [*futures, total] if method in self._summed else futures
 
@@ -278,12 +284,12 @@ class DaskTeam:
             left, quiet = set(wanted), 0
             while left:
                 try:  # to be woken by every result would cost more than the results
-                    left = wait(left, _TELL).not_done
+                    left = wait(left, _LIMITS.report).not_done
                 except TimeoutError:
                     before = len(left)
                     left = {future for future in left if not future.done()}
                     quiet = quiet + 1 if len(left) == before else 0
-                    if quiet * _TELL >= _LOOK:
+                    if quiet * _LIMITS.report >= _LIMITS.quiet:
                         self._check_homes()
                         quiet = 0
                 if self._progress is not None:
@@ -293,18 +299,18 @@ class DaskTeam:
             if future is not None and future.status != "finished":
                 bundle = min(i, len(self._spans) - 1)
                 if future.status != "error":
-                    raise _LostError(f"Workers lost {self._places[self._spans[bundle][0]]}.")
+                    raise _LostError(f"Workers lost {self._labels[self._spans[bundle][0]]}.")
                 self._fail(future.exception(), bundle)
         try:
-            found = iter(self._client.gather(wanted))
+            results = iter(self._client.gather(wanted))
         except CancelledError:
             raise _LostError("Workers lost rows of the fit.") from None
         answers: list[Any] = []
         for (a, b), future in zip(self._spans, futures, strict=False):
-            answers += (b - a) * [None] if future is None else next(found)
+            answers += (b - a) * [None] if future is None else next(results)
         if method in self._summed:
             asked = [i for i, answer in enumerate(answers) if answer is not None]
-            total = next(found)
+            total = next(results)
             for i in asked:  # -0.0 changes no number
                 first = total if i == asked[0] else np.full_like(total, -0.0)
                 answers[i] = first, *answers[i][1:]
@@ -312,35 +318,31 @@ class DaskTeam:
 
     def _check_homes(self) -> None:
         """Raise if all workers are gone, as dask does not move their tasks to new workers."""
-        homes, alive = {home for some in self._homes for home in some}, self._client.ncores()
+        homes, alive = {home for own in self._homes for home in own}, self._client.ncores()
         if alive and homes and not homes & set(alive):
             raise _LostError("All workers were lost.")
 
     def _fail(self, error: BaseException, bundle: int) -> None:
-        """Raise the error of a bundle as one that tells the user what to do."""
         if isinstance(error, KernelGradError):
             raise error
-        place = None
         if isinstance(error, _PieceError):
             number, error = error.args
-            place = self._places[number]
         else:  # find the piece of the bundle that failed
             from distributed import wait
 
             a, b = self._spans[bundle]
-            made = self._client.compute(self._makers[a:b])
+            pieces = self._client.compute(self._makers[a:b])
             with self._client.as_current():
-                wait(made)
-            broken = [i for i, future in enumerate(made) if future.status == "error"]
-            place = self._places[a + broken[0] if broken else a]
+                wait(pieces)
+            number = next((a + i for i, p in enumerate(pieces) if p.status == "error"), a)
         raise DataError(
-            f"The rows of {place} cannot be read or worked on any more: {error!r}. Their "
-            "source must stay readable from all workers during the fit."
+            f"The rows of {self._labels[number]} cannot be read or worked on any more: "
+            f"{error!r}. Their source must stay readable from all workers during the fit."
         ) from error
 
     def _reconnect(self) -> None:
         """Wait until the client has reconnected to its scheduler."""
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _LIMITS.patience
         while self._client.status != "running":
             if self._client.status == "closed" or time.monotonic() > deadline:
                 raise ConnectionError(
@@ -368,35 +370,34 @@ def _same(args: Any) -> Any:
     return args
 
 
-def _asked(held: _Held, start: int, method: str, args: Any, more: Any) -> list[Any]:
+def _ask_all(bundle: _Bundle, start: int, method: str, args: Any, more: Any) -> list[Any]:
     return [
-        None if extra is None else _said(piece, start + i, method, args, extra)
-        for i, (piece, extra) in enumerate(_with(held, more))
+        None if extra is None else _call(piece, start + i, method, args, extra)
+        for i, (piece, extra) in enumerate(_with(bundle, more))
     ]
 
 
 def _condensed(
-    condense: Callable[..., list[Any]], held: _Held, start: int, method: str, args: Any,
+    condense: Callable[..., list[Any]], bundle: _Bundle, start: int, method: str, args: Any,
     more: Any,
 ) -> list[Any]:  # fmt: skip
-    return condense(_asked(held, start, method, args, more), *args)
+    return condense(_ask_all(bundle, start, method, args, more), *args)
 
 
-def _changed(held: _Held, start: int, method: str, args: Any, more: Any) -> _Held:
+def _changed(bundle: _Bundle, start: int, method: str, args: Any, more: Any) -> _Bundle:
     pieces, answers = [], []
-    for i, (piece, extra) in enumerate(_with(held, more)):
+    for i, (piece, extra) in enumerate(_with(bundle, more)):
         new = piece if extra is None else piece.copy()
         pieces.append(new)
-        answers.append(None if extra is None else _said(new, start + i, method, args, extra))
-    return _Held(pieces, answers)
+        answers.append(None if extra is None else _call(new, start + i, method, args, extra))
+    return _Bundle(pieces, answers)
 
 
-def _with(held: _Held, more: Any) -> Any:
-    """Return pairs of pieces and their arguments."""
-    return zip(held.pieces, len(held.pieces) * [()] if more is None else more, strict=True)
+def _with(bundle: _Bundle, more: Any) -> Any:
+    return zip(bundle.pieces, len(bundle.pieces) * [()] if more is None else more, strict=True)
 
 
-def _said(piece: Any, number: int, method: str, args: Any, more: Any) -> Any:
+def _call(piece: Any, number: int, method: str, args: Any, more: Any) -> Any:
     keep_freed_memory()
     value = getattr(piece, method)
     try:
@@ -411,8 +412,8 @@ def _said(piece: Any, number: int, method: str, args: Any, more: Any) -> Any:
     return answer
 
 
-def _answers(held: _Held) -> Any:
-    return held.answers
+def _answers(bundle: _Bundle) -> Any:
+    return bundle.answers
 
 
 def _added(total: Any, answers: list[Any]) -> Any:

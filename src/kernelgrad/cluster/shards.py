@@ -17,7 +17,7 @@ from kernelgrad.data.memory import rows_nbytes
 from kernelgrad.solvers.block_descent import shards
 from kernelgrad.training_rows import EncodedSource, StoredRows, TrainingRows
 
-_ROWS_SHARE = 0.3  # of the memory of all workers: more rows of files are read in each pass
+_ROWS_SHARE = 0.3  # share of the memory of all workers; more rows are read in each pass
 
 Progress = Callable[[int, int], None]
 
@@ -39,39 +39,31 @@ class HeldRows(StoredRows):
         if lazy is not None:  # a worker gets its piece of the collection
             rows = replace(rows, source=_holding(rows.source, None))
         keeps = lazy is not None or self._fits()
-        sent, told = dask.delayed(recipe), dask.delayed(rows)
+        delayed = dask.delayed(recipe), dask.delayed(rows)  # sent once
         maker = dask.delayed(_shard, pure=False)
         starts = np.arange(0, self.n_rows, shards.SHARD)
-        makers, places = [], []
+        makers, labels = [], []
         for number, a in enumerate(starts.tolist()):
             b = min(self.n_rows, a + shards.SHARD)
             first, last = self._rows.numbers(np.array([a, b - 1])).tolist()
-            batch, place = None, f"rows {first} to {last}"
+            batch, label = None, f"rows {first} to {last}"
             if lazy is not None:
-                batch, place = lazy.delayed(first, last + 1), lazy.place(first, last + 1)
-            places.append(place)
-            makers.append(maker(sent, told, batch, number, a, b, keeps))
+                batch, label = lazy.delayed(first, last + 1), lazy.label(first, last + 1)
+            labels.append(label)
+            makers.append(maker(*delayed, batch, number, a, b, keeps))
+        changes, summed = shards.Shard.CHANGES, frozenset({"products"})
         team = ShardTeam(
-            self._engine,
-            makers,
-            shards.Shard.CHANGES,
-            places,
-            progress,
-            frozenset({"products"}),
-            {"draw": _best_drawn},
+            self._engine, makers, changes, labels, progress, summed, {"draw": _best_drawn}
         )
         team.starts, team.facts = starts, team.ask("facts")
         return team
 
     def _fits(self) -> bool:
-        """Whether the rows fit into the memory of the workers."""
         memory = self._engine.memory()
         return 2.0 * rows_nbytes(self._rows.source) <= _ROWS_SHARE * memory
 
 
 class ShardTeam(DaskTeam):
-    """The shards of block descent on workers."""
-
     starts: Any
     facts: list[Any]
 
@@ -103,14 +95,9 @@ def _holding(source: BatchSource, batch: Batch | None) -> BatchSource:
 
 
 def _shard(
-    recipe: shards.Recipe,
-    rows: TrainingRows,
-    batch: Batch | None,
-    number: int,
-    start: int,
-    stop: int,
-    keeps: bool,
-) -> shards.Shard:
+    recipe: shards.Recipe, rows: TrainingRows, batch: Batch | None, number: int, start: int,
+    stop: int, keeps: bool,
+) -> shards.Shard:  # fmt: skip
     """Return the shard of some rows, on the worker that is to hold it."""
     if batch is not None:
         rows = replace(rows, source=_holding(rows.source, batch))

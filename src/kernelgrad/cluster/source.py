@@ -4,28 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import reduce
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad.data.base import (
-    Batch,
-    BatchSource,
-    Counts,
-    TargetSummary,
-    check_batch,
-    check_range,
-    check_rows,
-    checked_targets,
-    count_targets,
-    is_collection,
-    is_frame,
-    stack_rows,
-    summarize,
-)
+from kernelgrad.data import base
+from kernelgrad.data.base import Batch, BatchSource, Counts, TargetSummary, is_collection
 from kernelgrad.exceptions import DataError, KernelGradError
-from kernelgrad.types import AnyArray, Float64Array, IntArray
+from kernelgrad.types import AnyArray, IntArray
 
 _GATHERED = 1 << 20  # number of targets gathered at once
 
@@ -83,8 +71,8 @@ class DaskSource(BatchSource):
             self.is_sparse = sp.issparse(X._meta)
             X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
         self.has_target, self.has_weight = y is not None, sample_weight is not None
-        given = [part for part in (X, y, sample_weight) if part is not None]
-        columns = self._cut(given, self.as_frame)
+        parts = [part for part in (X, y, sample_weight) if part is not None]
+        columns = self._cut(parts)
         self.n_rows = columns[0].n_rows
         for name, column in zip(("y", "sample_weight"), columns[1:], strict=False):
             if column.n_rows != self.n_rows:
@@ -101,29 +89,29 @@ class DaskSource(BatchSource):
         self._y = columns[1] if self.has_target else None
         self._w = columns[-1] if self.has_weight else None
 
-    def _cut(self, given: list[Any], as_frame: bool) -> list[_Column]:
-        """Return the partitions of collections, after computing all unknown lengths at once."""
+    def _cut(self, collections: list[Any]) -> list[_Column]:
         import dask
 
-        found, unknown = [], []
-        for values in given:
+        columns, unknown = [], []
+        for values in collections:
             if is_collection(values):
                 parts = np.ravel(values.to_delayed()).tolist()
                 sizes = values.chunks[0] if hasattr(values, "chunks") else (np.nan,)
-                known = not np.isnan(sizes).any()
-                lengths = list(sizes) if known else [dask.delayed(_length)(p) for p in parts]
-                unknown += [] if known else lengths
+                lengths = list(sizes)
+                if np.isnan(sizes).any():
+                    lengths = [dask.delayed(_length)(part) for part in parts]
+                    unknown += lengths
             else:
                 parts, lengths = [dask.delayed(np.asarray(values))], [len(values)]
-            found.append((parts, lengths))
+            columns.append((parts, lengths))
         computed = iter(self._computed(unknown, "its partitions"))
         return [
             _Column(
                 parts,
                 [n if isinstance(n, int) else next(computed) for n in lengths],
-                as_frame and i == 0,
+                self.as_frame and i == 0,
             )
-            for i, (parts, lengths) in enumerate(found)
+            for i, (parts, lengths) in enumerate(columns)
         ]
 
     def _computed(self, tasks: list[Any], what: str) -> list[Any]:
@@ -144,9 +132,8 @@ class DaskSource(BatchSource):
             ) from error
 
     def read(self, start: int, stop: int) -> Batch:
-        """Return rows `start` (included) to `stop` (excluded)."""
-        start, stop = check_range(start, stop, self.n_rows)
-        [batch] = self._computed([self.delayed(start, stop)], self.place(start, stop))
+        start, stop = base.check_range(start, stop, self.n_rows)
+        [batch] = self._computed([self.delayed(start, stop)], self.label(start, stop))
         assert isinstance(batch, Batch)
         return batch
 
@@ -160,48 +147,43 @@ class DaskSource(BatchSource):
         ]
         return dask.delayed(_batch)(*pieces, start, self.feature_names)
 
-    def place(self, start: int, stop: int) -> str:
-        """Return a description of the partitions that hold these rows."""
+    def label(self, start: int, stop: int) -> str:
         first, last = self._X.span(start, stop)
         numbers = f"partition {first}" if first == last else f"partitions {first} to {last}"
         return f"{numbers} (rows {start} to {stop - 1})"
 
     def take(self, rows: IntArray) -> Batch:
-        """Return the given rows in the given order."""
-        rows = check_rows(rows, self.n_rows)
+        rows = base.check_rows(rows, self.n_rows)
         if len(rows) == 0:
             return self.read(0, 0)
         columns = [column for column in (self._X, self._y, self._w) if column is not None]
         order = np.argsort(rows, kind="stable")
         wanted = rows[order]
         tasks = [column.chosen(wanted) for column in columns]
-        what = self.place(int(wanted[0]), int(wanted[-1]) + 1)
+        what = self.label(int(wanted[0]), int(wanted[-1]) + 1)
         pieces = iter(self._computed([task for group in tasks for task in group], what))
         back = np.empty(len(rows), np.int64)
         back[order] = np.arange(len(rows))
-        found = [stack_rows([next(pieces) for _ in group]) for group in tasks]
-        X, *rest = [part.take(back) if is_frame(part) else part[back] for part in found]
+        stacked = [base.stack_rows([next(pieces) for _ in group]) for group in tasks]
+        X, *rest = [part.take(back) if base.is_frame(part) else part[back] for part in stacked]
         y = rest[0] if self.has_target else None
-        w = _weights(rest[-1]) if self.has_weight else None
-        return check_batch(Batch(X, y, w, rows), self.feature_names)
+        w = np.asarray(rest[-1], np.float64) if self.has_weight else None
+        return base.check_batch(Batch(X, y, w, rows), self.feature_names)
 
     def block_starts(self) -> IntArray:
-        """Return the first rows of the partitions."""
         return self._X.starts[:-1]
 
     def target_chunks(self) -> Iterator[AnyArray]:
-        """Yield the targets in order, without computing the rows."""
         self._require_target()
         assert self._y is not None
         for start in range(0, self.n_rows, _GATHERED):
             stop = min(start + _GATHERED, self.n_rows)
             tasks = self._y.pieces(start, stop)
-            for y in self._computed(tasks, self.place(start, stop)):
-                yield checked_targets(y, start)
+            for y in self._computed(tasks, self.label(start, stop)):
+                yield base.checked_targets(y, start)
                 start += len(y)
 
     def summarize_target(self) -> TargetSummary:
-        """Return the kind, the classes and the counts of the target, counted by the workers."""
         import dask
 
         if self._summary is None:
@@ -211,20 +193,17 @@ class DaskSource(BatchSource):
                 dask.delayed(_counted)(part, int(start))
                 for part, start in zip(self._y.parts, self._y.starts, strict=False)
             ]
-            found = self._computed(tasks, self.place(0, self.n_rows))
-            self._summary = summarize(reduce(Counts.plus, found))
+            counts = self._computed(tasks, self.label(0, self.n_rows))
+            self._summary = base.summarize(reduce(Counts.plus, counts))
         return self._summary
 
     def map_chunks(self, function: Callable[[Batch], Any]) -> Iterator[Any]:
-        """Yield the results of a function for each partition, computed by the workers."""
         import dask
 
-        told = dask.delayed(function)  # sent once
-        spans = zip(self._X.starts, self._X.starts[1:], strict=False)
-        tasks = [
-            dask.delayed(_apply)(told, self.delayed(int(a), int(b))) for a, b in spans if b > a
-        ]
-        yield from self._computed(tasks, self.place(0, self.n_rows))
+        delayed = dask.delayed(function)  # sent once
+        spans = pairwise(self._X.starts.tolist())
+        tasks = [delayed(self.delayed(a, b)) for a, b in spans if b > a]
+        yield from self._computed(tasks, self.label(0, self.n_rows))
 
 
 class _Column:
@@ -262,8 +241,8 @@ class _Column:
         for i, a, b in self._spans(first, last):
             low, high = np.searchsorted(rows, (a, b))
             if high > low:
-                some = rows[low:high] - a
-                tasks.append(dask.delayed(_chosen)(self.parts[i], some, self._as_frame))
+                chosen = rows[low:high] - a
+                tasks.append(dask.delayed(_chosen)(self.parts[i], chosen, self._as_frame))
         return tasks
 
     def _spans(self, first: int, last: int) -> Iterator[tuple[int, int, int]]:
@@ -299,27 +278,19 @@ def _chosen(part: Any, rows: IntArray | slice, as_frame: bool) -> Any:
     return values.view(np.uint8) if values.dtype == bool else values
 
 
-def _weights(values: AnyArray) -> Float64Array:
-    return np.asarray(values, np.float64)
-
-
 def _batch(
     X: list[Any], y: list[Any] | None, w: list[Any] | None, start: int, names: list[str] | None
 ) -> Batch:
-    rows = stack_rows(X)
+    rows = base.stack_rows(X)
     batch = Batch(
         rows,
         None if y is None else np.concatenate(y),
-        None if w is None else _weights(np.concatenate(w)),
+        None if w is None else np.concatenate(w).astype(np.float64),
         np.arange(start, start + rows.shape[0]),
     )
-    return check_batch(batch, names)
-
-
-def _apply(function: Callable[[Batch], Any], batch: Batch) -> Any:
-    return function(batch)
+    return base.check_batch(batch, names)
 
 
 def _counted(part: Any, start: int) -> Counts:
-    y = checked_targets(_chosen(part, slice(None), False), start)
-    return count_targets([y] if len(y) else [])
+    y = base.checked_targets(_chosen(part, slice(None), False), start)
+    return base.count_targets([y] if len(y) else [])

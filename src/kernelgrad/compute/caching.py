@@ -3,7 +3,7 @@
 numba trusts the files of its cache. Here every file ends with its SHA-256 and names its
 contents. A file damaged by a full disk, a kill or a bad sector counts as missing, and its loop
 is compiled and written again. If no folder is writable, loops are compiled anew in every
-process, with a warning.
+process, with a warning. This is the only module that imports numba when it is imported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from typing import Any
 
 import numba
 from numba import config
+from numba.core import event
 from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
+from numba.extending import overload as overload
 
 _DIGEST = sha256().digest_size
 
@@ -35,10 +37,8 @@ class _Files(IndexDataCacheFile):
         super().save(key, (key, self._source_stamp, data))
 
     def load(self, key: Any) -> Any:
-        found = super().load(key)
-        return (
-            found[2] if found is not None and found[:2] == (key, self._source_stamp) else None
-        )
+        *stamp, code = super().load(key) or (None,)
+        return code if stamp == [key, self._source_stamp] else None
 
     def _load_index(self) -> Any:
         try:
@@ -70,10 +70,8 @@ class _Cache(FunctionCache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        found = self._impl
-        self._cache_file = _Files(
-            self._cache_path, found.filename_base, found.locator.get_source_stamp()
-        )
+        stamp = self._impl.locator.get_source_stamp()
+        self._cache_file = _Files(self._cache_path, self._impl.filename_base, stamp)
 
     def save_overload(self, sig: Any, data: Any) -> None:
         try:
@@ -85,36 +83,30 @@ class _Cache(FunctionCache):
             )
 
 
-def njit(*, cache: bool = False, **options: Any) -> Callable[[Any], Any]:
-    """Return numba's ``njit`` with a cache that tolerates damage.
+class Listener(event.Listener):
+    """Calls `start` with each function before its compilation, and `stop` after it."""
 
-    Parameters
-    ----------
-    cache : bool, default=False
-        Whether to keep the compiled loop on disk.
-    **options : object
-        Options of ``numba.njit``.
+    def __init__(self, start: Callable[[Any], None], stop: Callable[[], None]) -> None:
+        self._start, self._stop = start, stop
+        event.register("numba:compile", self)
 
-    Returns
-    -------
-    callable
-        The decorator.
-    """
+    def on_start(self, event: Any) -> None:
+        self._start(event.data["dispatcher"].py_func)
 
-    def compiled(function: Callable[..., Any]) -> Any:
-        loop: Any = numba.njit(**options)(function)
-        if cache and hasattr(loop, "enable_caching"):  # a plain function if numba is disabled
-            loop._cache = _cache_of(function)
-        return loop
+    def on_end(self, event: Any) -> None:
+        self._stop()
 
-    return compiled
+
+def dispatcher(function: Callable[..., Any], cache: bool, options: dict[str, Any]) -> Any:
+    """Return numba's dispatcher of a function, with a cache that tolerates damage."""
+    loop: Any = numba.njit(**options)(function)
+    if cache and hasattr(loop, "enable_caching"):  # a plain function if numba is disabled
+        loop._cache = _cache_of(function)
+    return loop
 
 
 def _cache_of(function: Callable[..., Any]) -> Any:
-    """Return the cache of a loop, in a temporary folder if numba finds no other.
-
-    Without a folder numba would raise an error when the module is imported.
-    """
+    """Return the cache of a loop, in a temporary folder if numba finds no other."""
     with suppress(RuntimeError):
         return _Cache(function)
     if _make_folder():
@@ -126,16 +118,16 @@ def _cache_of(function: Callable[..., Any]) -> Any:
 @functools.cache
 def _make_folder() -> bool:
     """Use a temporary folder for the cache from now on; return whether this succeeded."""
-    where, found = "in no folder: every process compiles them anew", False
+    where, succeeded = "in no folder: every process compiles them anew", False
     with suppress(OSError):
         os.environ["NUMBA_CACHE_DIR"] = _private_folder()  # for child processes too
         config.reload_config()
-        where, found = f"in the temporary folder {config.CACHE_DIR}", True
+        where, succeeded = f"in the temporary folder {config.CACHE_DIR}", True
     _warn(
         f"Compiled loops are kept {where}, as neither the folder of kernelgrad nor that of the "
         "user can be written"
     )
-    return found
+    return succeeded
 
 
 def _warn(what: str) -> None:
@@ -149,22 +141,17 @@ def _private_folder() -> str:
         path = Path(tempfile.gettempdir()) / f"kernelgrad-numba-{os.getuid()}"
         with suppress(FileExistsError):
             path.mkdir(mode=0o700)
-        found = path.lstat()
-        if found.st_mode == stat.S_IFDIR | 0o700 and found.st_uid == os.getuid():
+        state = path.lstat()
+        if state.st_mode == stat.S_IFDIR | 0o700 and state.st_uid == os.getuid():
             return str(path)
     return tempfile.mkdtemp(prefix="kernelgrad-numba-")
 
 
-@njit(cache=True)
-def _first() -> None:
-    """Do nothing; the cache folder is determined for this loop."""
-
-
 def cache_folder() -> Path | None:
     """Return the folder of the compiled loops; None if they are not kept."""
+    path = _cache_of(cache_folder).cache_path
     if config.CACHE_DIR:
         return Path(config.CACHE_DIR)
-    if _first.stats.cache_path is None:
+    if path is None:
         return None
-    path = Path(_first.stats.cache_path)
-    return path.parent.parent if path.name == "__pycache__" else path.parent
+    return Path(path).parents[1] if Path(path).name == "__pycache__" else Path(path).parent

@@ -1,115 +1,133 @@
-"""Measures and announces the compilation of loops.
+"""Loops that numba compiles at their first call, and the time that this takes.
 
-numba compiles a loop when it is first called with arguments of some types, and caches it on
-disk, so each machine compiles it once per version. This time is not part of an algorithm, so
-:func:`clock` excludes it.
+numba is imported when the first loop runs, so that importing this package, and what NumPy and
+BLAS compute alone, need no compiler. Compiled loops are kept on disk, see
+:mod:`kernelgrad.compute.caching`: each machine compiles a loop once per version. This time is
+not part of an algorithm, so :func:`clock` excludes it.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from functools import cache, update_wrapper
+from typing import Any, TypeVar
 
-from numba.core import event
-
-_NOTICE = "Compiling loops, once per machine (all at once: kernelgrad warmup) ..."
-
-
-_PATIENCE = 1.0  # seconds of compilation before it is announced
+Function = TypeVar("Function", bound=Callable[..., Any])
+_lock = threading.RLock()
+_preparations: list[Callable[[], Any]] = []
 
 
-def looked_at() -> bool:
-    """Return whether stderr is a terminal or a notebook."""
-    return sys.stderr.isatty() or "ipykernel" in sys.modules
+class Loop:
+    """A function that numba compiles when Python or another loop first calls it.
+
+    Like numba's dispatchers it holds the function itself as `py_func`.
+    """
+
+    def __init__(self, py_func: Callable[..., Any], cache: bool, options: dict[str, Any]):
+        update_wrapper(self, py_func)
+        self.py_func, self.options, self._cache = py_func, options, cache
+        self._dispatcher: Any = None
+
+    def __call__(self, *args: Any) -> Any:
+        return (self._dispatcher or self.dispatcher)(*args)
+
+    @property
+    def dispatcher(self) -> Any:
+        """The dispatcher that numba makes of the function."""
+        with _lock:
+            if self._dispatcher is None:
+                caching = _import_caching()
+                while _preparations:
+                    _preparations.pop(0)()
+                self._dispatcher = caching.dispatcher(self.py_func, self._cache, self.options)
+        return self._dispatcher
+
+    @property
+    def _numba_type_(self) -> Any:  # numba asks for it when another loop uses this one
+        return self.dispatcher._numba_type_
+
+    def __reduce__(self) -> str:  # pickled by name, like a function
+        return self.py_func.__qualname__
 
 
-class _Watch(event.Listener):
+def njit(*, cache: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Loop]:
+    """Return the decorator that makes a :class:`Loop`, by options of ``numba.njit``.
+
+    With `cache` the compiled loop is kept on disk.
+    """
+    return lambda function: Loop(function, cache, options)
+
+
+def before_loops(prepare: Callable[[], Any]) -> None:
+    """Let a function, which may import numba, run before the next loop does."""
+    _preparations.append(prepare)
+
+
+def overload(function: Callable[..., Any], **options: Any) -> Callable[[Function], Function]:
+    """Return numba's ``overload`` decorator, which takes effect before the next loop runs."""
+
+    def register(choose: Function) -> Function:
+        options["strict"] = False
+        before_loops(lambda: _import_caching().overload(function, **options)(choose))
+        return choose
+
+    return register
+
+
+def usable_in_loops(function: Any) -> Any:
+    """Let loops call a function that Python runs as it is."""
+    overload(function)(lambda *args, **kwargs: function)
+    return function
+
+
+@cache
+def _import_caching() -> Any:
+    start = time.perf_counter()
+    from kernelgrad.compute import caching
+
+    caching.Listener(lambda function: watch.start(function), lambda: watch.stop())
+    watch.add(time.perf_counter() - start)
+    return caching
+
+
+class Watch:
     """Measures the time of compilation; numba's lock lets one thread compile at a time."""
 
     def __init__(self) -> None:
         self.loops = 0
-        self.depth = 0  # nesting: a loop compiles the loops that it calls
-        self.name = ""  # of the outermost loop
-        self.spent: tuple[float, float | None] = (0.0, None)  # seconds, and the current start
-        self.fits = self.listeners = 0  # running fits, and those that want announcements
-        self.told = False
-        self.timer: threading.Timer | None = None
+        self.name = ""  # the outermost loop that is being compiled
+        self._depth = 0  # nesting: a loop compiles the loops that it calls
+        self._spent: tuple[float, float | None] = (0.0, None)  # seconds, and the current start
 
-    def on_start(self, event: Any) -> None:
-        self.loops += event.data["dispatcher"].py_func.__module__.startswith("kernelgrad.")
-        self.depth += 1
-        if self.depth > 1:
-            return
-        self.name = event.data["dispatcher"].py_func.__name__
-        self.spent = (self.spent[0], time.perf_counter())
-        if self.told or not self.fits or not (self.listeners or looked_at()):
-            return
-        patience = 0.0 if self.listeners else _PATIENCE - self.spent[0]
-        if patience <= 0.0:
-            self.tell()
-        else:
-            self.timer = threading.Timer(patience, self.tell)
-            self.timer.daemon = True
-            self.timer.start()
+    def start(self, function: Callable[..., Any]) -> None:
+        self.loops += function.__module__.startswith("kernelgrad.")
+        self._depth += 1
+        if self._depth == 1:
+            self.name, self._spent = function.__name__, (self._spent[0], time.perf_counter())
 
-    def on_end(self, event: Any) -> None:
-        self.depth -= 1
-        if self.depth == 0:
-            self.spent = (self.seconds(), None)
-            if self.timer is not None:
-                self.timer.cancel()
+    def stop(self) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            self.name, self._spent = "", (self.seconds(), None)
 
-    def tell(self) -> None:
-        """Announce compilation, once per process."""
-        if not self.told:
-            from tqdm import tqdm
-
-            self.told = True
-            tqdm.write(_NOTICE, file=sys.stderr)
+    def add(self, seconds: float) -> None:
+        self._spent = self._spent[0] + seconds, self._spent[1]
 
     def seconds(self) -> float:
-        total, since = self.spent
+        total, since = self._spent
         return total if since is None else total + time.perf_counter() - since
 
 
-_watch = _Watch()
-event.register("numba:compile", _watch)
+watch = Watch()
 
 
 def compile_seconds() -> float:
     """Return the seconds that this process has spent compiling loops."""
-    return _watch.seconds()
-
-
-def compiled_loops() -> int:
-    """Return the number of loops of this package compiled by this process."""
-    return _watch.loops
-
-
-def compiling() -> str | None:
-    """Return the name of the loop that is being compiled, or None."""
-    return _watch.name if _watch.depth else None
+    return watch.seconds()
 
 
 def clock() -> float:
     """Return the time in seconds, without the time spent compiling loops."""
     return time.perf_counter() - compile_seconds()
-
-
-@contextmanager
-def announced(wanted: bool) -> Iterator[None]:
-    """Announce compilation within the context on stderr, once per process.
-
-    Unless `wanted`, it is announced only on terminals and in notebooks, after one second.
-    """
-    _watch.fits += 1
-    _watch.listeners += wanted
-    try:
-        yield
-    finally:
-        _watch.fits -= 1
-        _watch.listeners -= wanted

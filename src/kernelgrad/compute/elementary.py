@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit
 
 _f = np.float32
 # no reassociation, and NaN is respected: an infinite input must not become finite
@@ -58,7 +58,7 @@ def exp_flat(t: Any, bits: Any) -> None:
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def exp_wide(t: Any, bits: Any) -> None:
-    """As :func:`exp_flat` for float64 t and int64 `bits`, to 4e-16; it is 0 below -708."""
+    """Do as :func:`exp_flat` for float64 t and int64 `bits`, to 4e-16; it is 0 below -708."""
     power = bits.view(np.float64)
     for k in range(t.size):
         x = t[k] if t[k] > _WIDE_LOWEST else _WIDE_LOWEST

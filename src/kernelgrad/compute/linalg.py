@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.linalg import lapack
 
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, FloatArray, Matrix
 

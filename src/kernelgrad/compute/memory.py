@@ -11,15 +11,15 @@ from collections.abc import Iterator
 
 from kernelgrad.compute.threads import at_most
 
-# The least memory limit that is a bound. Below, it says where rows stay, and a fit still takes
-# what its work arrays of fixed size need.
 LEAST_LIMIT = 100_000_000
-_UNKNOWN = 8 * 2**30
-_TRIM, _MAP = -1, -3  # numbers of glibc's options
-_MAPPED, _KEPT = 2**25, 2**27
-_THREAD_BYTES = 64_000_000  # of a limit for each thread: its tiles take less
-# Tiles of kernel values, 8 MiB, stay; what is larger is given back, such as the Hessians of
-# blocks, which are hardly larger and would leave holes between tiles.
+"""Least memory limit, in bytes, that is a bound. Below, it says where rows stay, and a fit
+still takes what its work arrays of fixed size need."""
+
+_UNKNOWN = 8 * 2**30  # memory, in bytes, of a system that does not tell
+_THREAD_BYTES = 64_000_000  # bytes of a limit for each thread: its tiles take less
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # numbers of glibc's options
+# Bytes from which arrays are mapped, and returned to the system when they are freed. Tiles of
+# kernel values, 8 MiB, stay; larger arrays, such as the Hessians of blocks, would leave holes.
 _RETURNED = 2**23 + 2**12
 
 
@@ -37,13 +37,13 @@ def available_bytes() -> float:
     with contextlib.suppress(OSError, ValueError):
         with open("/proc/meminfo") as file:
             left += [1024.0 * int(x.split()[1]) for x in file if x.startswith("MemAvailable")]
-        with open("/sys/fs/cgroup/memory.max") as file:  # of a container; "max" is no limit
+        with open("/sys/fs/cgroup/memory.max") as file:  # a container's; "max" is no limit
             left.append(float(file.read()))
     return min(left)
 
 
 def resident_bytes() -> int | None:
-    """Return the resident memory of this process in bytes; None where it is not told."""
+    """Return the resident memory of this process in bytes; None if the system hides it."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -58,7 +58,7 @@ def keep_freed_memory() -> None:
     The nannies of dask ask it to give back all it can: each tile of a product then faults its
     pages in anew, which takes as long as the product.
     """
-    _set_allocator(_MAPPED, _KEPT)
+    _set_allocator(2**25, 2**27)
 
 
 @contextlib.contextmanager
@@ -79,7 +79,7 @@ def within(limit: float | None) -> Iterator[None]:
 
 
 def give_back() -> None:
-    """Give the system what is free between arrays that are still there, where that is known."""
+    """Give free memory between arrays in use to the system, where the C library can."""
     with contextlib.suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
     if "pyarrow" in sys.modules:  # which has memory of its own
@@ -87,9 +87,9 @@ def give_back() -> None:
 
 
 @functools.cache
-def _set_allocator(mapped: int, kept: int) -> None:
-    """Map arrays from some bytes on, and keep no more free memory than that, where it can."""
+def _set_allocator(mapped: int, free: int) -> None:
+    """Map arrays of at least `mapped` bytes, and keep at most `free` bytes that are unused."""
     with contextlib.suppress(AttributeError, OSError, TypeError):
         mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_MAP, mapped)
-        mallopt(_TRIM, kept)
+        mallopt(_M_MMAP_THRESHOLD, mapped)
+        mallopt(_M_TRIM_THRESHOLD, free)

@@ -18,10 +18,10 @@ def extreme(X: Matrix) -> tuple[float, int]:
     values = X.data if sp.issparse(X) else X
     if not values.size:
         return 0.0, 0
-    places = (int(values.argmax()), int(values.argmin()))
-    sizes = [abs(float(values.flat[i])) for i in places]
+    positions = (int(values.argmax()), int(values.argmin()))
+    sizes = [abs(float(values.flat[i])) for i in positions]
     best = int(sizes[1] > sizes[0])
-    return sizes[best], places[best]
+    return sizes[best], positions[best]
 
 
 def check_range(X: Matrix, *, largest: float = LARGEST, first: int = 0) -> float:
@@ -30,14 +30,14 @@ def check_range(X: Matrix, *, largest: float = LARGEST, first: int = 0) -> float
     Row numbers start at `first`. Larger values overflow silently in float32 and make the kernel
     values of their row, and after centring those of all rows, meaningless.
     """
-    most, place = extreme(X)
+    most, position = extreme(X)
     if most <= largest:
         return most
     if sp.issparse(X):
-        column = int(X.indices[place])
-        row = int(np.searchsorted(X.indptr, place, side="right")) - 1
+        column = int(X.indices[position])
+        row = int(np.searchsorted(X.indptr, position, side="right")) - 1
     else:
-        row, column = divmod(place, X.shape[1])
+        row, column = divmod(position, X.shape[1])
     raise DataError(
         f"Row {first + row}, column {column} (both count from 0) holds {most:.3g} in size, "
         f"more than the {largest:g} that can be squared in float32; correct or clip it, or "

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray
 
@@ -140,73 +140,45 @@ def _tangents(t: Any, scratch: Any, out: Any) -> None:
 
 
 @njit(nogil=True, cache=True)
-def cauchys(words: Any, z: Any, scratch: Any) -> None:
-    """tan(pi (u - 1/2)): words (4, F) -> four rows of standard Cauchy variates."""
-    for h in range(4):
-        w = words[h]
-        t = scratch[0]
+def _of_uniforms(law: int, w: Any, z: Any, scratch: Any) -> None:
+    """Set z (F,) to the variates of a law for uniforms u from words w, which are overwritten.
+
+    CAUCHY is tan(pi (u - 1/2)), SECH is ln tan(pi u / 2) / pi with density sech(pi x),
+    EXPONENTIAL is -ln u, LAPLACE the same with the last bit of the word as sign, and
+    RADEMACHER that sign alone.
+    """
+    t = scratch[0]
+    if law in (CAUCHY, SECH):
         for i in range(t.size):
-            u = _f(np.int32((w[i] >> np.uint32(9)) * np.uint32(2) + np.uint32(1))) * _TWO24
-            t[i] = (u - _HALF) * _HALF
-        _tangents(t, scratch, z[h])
+            u = _f(np.int32((w[i] >> np.uint32(9)) * np.uint32(2) + np.uint32(1)))
+            t[i] = u * _TWO26 if law == SECH else (u * _TWO24 - _HALF) * _HALF
+        _tangents(t, scratch, z)
+        if law == SECH:
+            _log(z, w, t, _f(0))
+            for i in range(t.size):
+                z[i] = z[i] * _INV_PI
+        return
+    for i in range(t.size):
+        t[i] = _ONE if law == EXPONENTIAL or (w[i] & np.uint32(1)) != 0 else -_ONE
+    if law == RADEMACHER:
+        z[:] = t
+        return
+    _log_uniform(w, z, scratch[1])
+    for i in range(t.size):
+        z[i] = t[i] * -z[i]
 
 
 @njit(nogil=True, cache=True)
-def _laplaces(words: Any, z: Any, scratch: Any) -> None:
-    """-ln u with the word's last bit as sign: four rows of standard Laplace variates."""
-    sign = scratch[0]
+def variates(law: int, words: Any, z: Any, scratch: Any) -> None:
+    """Set four rows z to standard variates of a law; LEVY is 1 / x^2 of a normal x."""
+    if law in (NORMAL, LEVY):
+        _normals(words, z, scratch)
     for h in range(4):
-        w = words[h]
-        for i in range(w.size):
-            sign[i] = _ONE if (w[i] & np.uint32(1)) != 0 else -_ONE
-        out = z[h]
-        _log_uniform(w, out, scratch[1])
-        for i in range(w.size):
-            out[i] = sign[i] * -out[i]
-
-
-@njit(nogil=True, cache=True)
-def sechs(words: Any, z: Any, scratch: Any) -> None:
-    """Ln tan(pi u / 2) / pi: four rows of variates with density sech(pi x)."""
-    for h in range(4):
-        w = words[h]
-        t = scratch[0]
-        for i in range(t.size):
-            t[i] = _f(np.int32((w[i] >> np.uint32(9)) * np.uint32(2) + np.uint32(1))) * _TWO26
-        out = z[h]
-        _tangents(t, scratch, out)
-        _log(out, w, t, _f(0))
-        for i in range(t.size):
-            out[i] = out[i] * _INV_PI
-
-
-@njit(nogil=True, cache=True)
-def _levys(words: Any, z: Any, scratch: Any) -> None:
-    """1 / x^2 for standard normal x, at most 2^40: four rows of standard Lévy variates."""
-    _normals(words, z, scratch)
-    for h in range(4):
-        out = z[h]
-        for i in range(out.size):
-            out[i] = _ONE / max(out[i] * out[i], _LEVY_FLOOR)
-
-
-@njit(nogil=True, cache=True)
-def _exponentials(words: Any, z: Any, scratch: Any) -> None:
-    """-ln u: four rows of standard exponential variates."""
-    for h in range(4):
-        out = z[h]
-        _log_uniform(words[h], out, scratch[0])
-        for i in range(out.size):
-            out[i] = -out[i]
-
-
-@njit(nogil=True, cache=True)
-def _signs(words: Any, z: Any) -> None:
-    """Four rows of -1 or 1, each with probability 1/2."""
-    for h in range(4):
-        w, out = words[h], z[h]
-        for i in range(out.size):
-            out[i] = _ONE if (w[i] & np.uint32(1)) != 0 else -_ONE
+        if law == LEVY:
+            for i in range(z.shape[1]):
+                z[h, i] = _ONE / max(z[h, i] * z[h, i], _LEVY_FLOOR)
+        elif law != NORMAL:
+            _of_uniforms(law, words[h], z[h], scratch)
 
 
 @njit(nogil=True, cache=True)
@@ -222,20 +194,7 @@ def fill(W: Any, columns: Any, i0: int, k0: int, k1: int, law: int, scale: Any) 
         if k >> 2 != group:
             group = k >> 2
             philox(i0, group, TAG_FREQUENCY, k0, k1, words)
-            if law == NORMAL:
-                _normals(words, z, scratch)
-            elif law == CAUCHY:
-                cauchys(words, z, scratch)
-            elif law == LAPLACE:
-                _laplaces(words, z, scratch)
-            elif law == SECH:
-                sechs(words, z, scratch)
-            elif law == LEVY:
-                _levys(words, z, scratch)
-            elif law == EXPONENTIAL:
-                _exponentials(words, z, scratch)
-            else:
-                _signs(words, z)
+            variates(law, words, z, scratch)
         row = z[k & 3]
         out = W[p]
         for i in range(F):

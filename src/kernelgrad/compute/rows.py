@@ -22,9 +22,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
-from numba.extending import overload
 
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit, overload
 from kernelgrad.types import AnyArray, Float64Array, Matrix
 
 # Sums over the columns of a dense row may be reordered and thus vectorised; NaN stays NaN. Such
@@ -40,8 +39,6 @@ class Dense(NamedTuple):
 
 
 class Csr(NamedTuple):
-    """Rows of a CSR matrix."""
-
     data: AnyArray
     indices: AnyArray
     indptr: AnyArray
@@ -82,7 +79,7 @@ def by_type(table: dict[type, Callable[..., Any]], *, early: bool = False) -> An
 
     inlined = {"inline": "always"} if early else {}
     options = {"nogil": True, "forceinline": True, "error_model": "numpy"}
-    overload(chosen, strict=False, jit_options=options, **inlined)(choose)
+    overload(chosen, jit_options=options, **inlined)(choose)
     chosen.__doc__ = next(iter(table.values())).__doc__
     return chosen
 
@@ -97,7 +94,6 @@ def _csr_entries(rows: Any, i: int) -> Any:
 
 
 def _dense_column(rows: Any, q: int) -> Any:
-    """Return the column of entry q."""
     return q
 
 
@@ -106,7 +102,6 @@ def _csr_column(rows: Any, q: int) -> Any:
 
 
 def _dense_entry(rows: Any, i: int, q: int) -> Any:
-    """Return entry q of row i."""
     return rows.values[i, q]
 
 

@@ -46,17 +46,14 @@ def _wanted_threads() -> int:
     if _requested is not None:
         return _requested
     env = os.environ.get("KERNELGRAD_NUM_THREADS")
-    if env is not None:
-        try:
-            return check_int(int(env), "KERNELGRAD_NUM_THREADS", low=1)
-        except ValueError as error:
-            raise ValueError(
-                f"KERNELGRAD_NUM_THREADS must be a positive integer, got {env!r}."
-            ) from error
+    if env is None:
+        has_affinity = hasattr(os, "sched_getaffinity")  # on Linux
+        return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
     try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on Linux
-        return os.cpu_count() or 1
+        return check_int(int(env), "KERNELGRAD_NUM_THREADS", low=1)
+    except ValueError as error:
+        message = f"KERNELGRAD_NUM_THREADS must be a positive integer, got {env!r}."
+        raise ValueError(message) from error
 
 
 def set_num_threads(n_threads: int | None) -> None:
@@ -193,7 +190,7 @@ def sum_over_tiles(
             r0 = (first + i) * step
             task(r0, min(n_rows, r0 + step), parts[i])
 
-        some = parts[: n_tiles - first]
-        parallel_for(len(some), one)
-        for part in some:
+        used = parts[: n_tiles - first]
+        parallel_for(len(used), one)
+        for part in used:
             out += part

@@ -17,36 +17,17 @@ from kernelgrad.data.sampling import EpochBatch, sample_batches, split_rows
 from kernelgrad.exceptions import DataError
 
 __all__ = [
-    "ArraySource",
-    "Batch",
-    "BatchSource",
-    "CsvSource",
-    "EpochBatch",
-    "LibsvmSource",
-    "MultiSource",
-    "ParquetSource",
-    "TargetSummary",
-    "check_batch",
-    "format_of",
-    "open_npy",
-    "open_npz",
-    "open_source",
-    "prefetched",
-    "sample_batches",
-    "split_rows",
-]
+    "ArraySource", "Batch", "BatchSource", "CsvSource", "EpochBatch", "LibsvmSource",
+    "MultiSource", "ParquetSource", "TargetSummary", "check_batch", "format_of", "open_npy",
+    "open_npz", "open_source", "prefetched", "sample_batches", "split_rows",
+]  # fmt: skip
 
 
 def open_source(
-    path: Any,
-    *,
-    target: str | None = None,
-    weight: str | None = None,
-    drop: Sequence[str] = (),
-    n_features: int | None = None,
-    feature_names: Sequence[str] | None = None,
-    as_frame: bool = False,
-) -> BatchSource:
+    path: Any, *, target: str | None = None, weight: str | None = None,
+    drop: Sequence[str] = (), n_features: int | None = None,
+    feature_names: Sequence[str] | None = None, as_frame: bool = False,
+) -> BatchSource:  # fmt: skip
     """Open data files; the format follows from the suffix.
 
     The rows of several files are concatenated, and columns are matched by name. Folders named

@@ -41,14 +41,9 @@ class ArraySource(BatchSource):
     _dtype: Any = None  # the type of X that all files share
 
     def __init__(
-        self,
-        X: Matrix,
-        y: Any = None,
-        sample_weight: Any = None,
-        feature_names: Sequence[str] | None = None,
-        *,
-        checked: bool = False,
-    ) -> None:
+        self, X: Matrix, y: Any = None, sample_weight: Any = None,
+        feature_names: Sequence[str] | None = None, *, checked: bool = False,
+    ) -> None:  # fmt: skip
         self.is_sparse = bool(sp.issparse(X))
         self.in_memory = not isinstance(X, np.memmap)
         if not checked:
@@ -68,33 +63,31 @@ class ArraySource(BatchSource):
             )
         if X.dtype.kind == "b":
             X = X.astype(np.uint8) if self.is_sparse else X.view(np.uint8)
-        self._X = X
-        self._y = None if y is None else np.asarray(y)
-        self._w = None if sample_weight is None else np.asarray(sample_weight)
-        self._checked = checked
-        self.has_target, self.has_weight = y is not None, sample_weight is not None
-        if self._y is not None:
-            if self._y.ndim not in (1, 2) or len(self._y) != self.n_rows:
+        y = None if y is None else np.asarray(y)
+        w = None if sample_weight is None else np.asarray(sample_weight)
+        self._X, self._y, self._w, self._checked = X, y, w, checked
+        self.has_target, self.has_weight = y is not None, w is not None
+        if y is not None:
+            if y.ndim not in (1, 2) or len(y) != self.n_rows:
                 raise ValueError(
-                    f"y has shape {self._y.shape} but X has {self.n_rows} rows; give one "
-                    "target per row."
+                    f"y has shape {y.shape} but X has {self.n_rows} rows; give one target per "
+                    "row."
                 )
-            if self._y.dtype.kind not in "biufOU":
+            if y.dtype.kind not in "biufOU":
                 raise TypeError(
-                    f"y must hold numbers or strings, got dtype {self._y.dtype}; convert it."
+                    f"y must hold numbers or strings, got dtype {y.dtype}; convert it."
                 )
-        w = self._w
         if w is not None and (w.shape != (self.n_rows,) or w.dtype.kind not in "biuf"):
             raise ValueError(
                 f"sample_weight has shape {w.shape} and dtype {w.dtype}; give one number for "
                 f"each of the {self.n_rows} rows."
             )
-        self.feature_names = None if feature_names is None else list(feature_names)
-        if self.feature_names is not None and len(self.feature_names) != self.n_features:
+        if feature_names is not None and len(feature_names) != self.n_features:
             raise ValueError(
-                f"feature_names has {len(self.feature_names)} names but X has "
-                f"{self.n_features} columns; give one name per column."
+                f"feature_names has {len(feature_names)} names but X has {self.n_features} "
+                "columns; give one name per column."
             )
+        self.feature_names = None if feature_names is None else list(feature_names)
 
     @property
     def sample_weight(self) -> Float64Array:
@@ -126,9 +119,9 @@ class ArraySource(BatchSource):
             part._dtype = dtype
             if first.has_target and part._form != first._form:
                 raise DataError(
-                    f"{part.name}: the targets have type {part._y.dtype} and shape "
+                    f"{part._name}: the targets have type {part._y.dtype} and shape "
                     f"{part._y.shape}, but {first._y.dtype} and {first._y.shape} in "
-                    f"{first.name}; write them in one form."
+                    f"{first._name}; write them in one form."
                 )
         if first.has_target:
             dtype = np.result_type(*(part._y.dtype for part in parts))
@@ -155,13 +148,11 @@ class ArraySource(BatchSource):
         return digest.digest()
 
     @property
-    def name(self) -> str:
-        """The name of the file, if there is one."""
+    def _name(self) -> str:
         return str(self._stamps[0].path) if self._stamps else type(self).__name__
 
     @classmethod
     def of_files(cls, paths: Sequence[Path], *arrays: Any) -> ArraySource:
-        """Return the source of arrays that were read from files."""
         with within(*paths):
             source = cls(*arrays)
         source._stamps = tuple(Stamp.of(path) for path in paths)

@@ -116,11 +116,8 @@ class BatchSource(ABC):
         return digest.digest()
 
     def _like(self, source: BatchSource) -> None:
-        """Copy the attributes of another source with the same columns."""
-        for name in (
-            "n_rows", "n_features", "feature_names", "is_sparse", "has_target", "has_weight",
-            "as_frame",
-        ):  # fmt: skip
+        names = "n_rows n_features feature_names is_sparse has_target has_weight as_frame"
+        for name in names.split():
             setattr(self, name, getattr(source, name))
 
     def take(self, rows: IntArray) -> Batch:
@@ -208,8 +205,8 @@ def prefetched(items: Iterable[T]) -> Iterator[T]:
             thread.submit(close)
 
 
-class NoRows(DataError):  # noqa: N818 (private: files without rows are left out)
-    pass
+class NoRows(DataError):  # noqa: N818
+    """A file without rows, which is left out among others."""
 
 
 def n_places(n_features: int) -> int:
@@ -221,30 +218,22 @@ def n_places(n_features: int) -> int:
 
 
 class Counts(NamedTuple):
-    """Number of targets, their dtype, and the number of occurrences of each value."""
+    """Number of targets, their dtypes, and the number of occurrences of each value."""
 
     n_rows: int
-    dtype: np.dtype[Any] | None  # None if there are no targets
+    dtypes: frozenset[np.dtype[Any]]
     values: Counter[Any] | None  # None for too many values or several columns
 
     def plus(self, other: Counts) -> Counts:
-        """Return the combined counts."""
-        dtype = self.dtype or other.dtype
-        if self.dtype is not None and other.dtype is not None:
-            if self.dtype.kind not in "OUS":
-                dtype = np.promote_types(self.dtype, other.dtype)
-            elif other.dtype.kind != "U":
-                dtype = other.dtype
         values = None
         if self.values is not None and other.values is not None:
             values = self.values + other.values
             values = None if len(values) > MAX_CLASSES else values
-        return Counts(self.n_rows + other.n_rows, dtype, values)
+        return Counts(self.n_rows + other.n_rows, self.dtypes | other.dtypes, values)
 
 
 def count_targets(parts: Iterable[AnyArray]) -> Counts:
-    """Count targets given in pieces."""
-    total = Counts(0, None, Counter())
+    total = Counts(0, frozenset(), Counter())
     for y in parts:
         values = None
         if y.ndim == 1 and total.values is not None:
@@ -253,15 +242,15 @@ def count_targets(parts: Iterable[AnyArray]) -> Counts:
             else:
                 distinct, n = np.unique(y, return_counts=True)
                 values = Counter(dict(zip(distinct.tolist(), n.tolist(), strict=True)))
-        total = total.plus(Counts(len(y), y.dtype, values))
+        total = total.plus(Counts(len(y), frozenset({y.dtype}), values))
     return total
 
 
 def summarize(counts: Counts) -> TargetSummary:
-    """Summarize counted targets."""
-    n_rows, dtype, values = counts
-    if dtype is None:
+    n_rows, dtypes, values = counts
+    if not dtypes:
         raise DataError("The data has no rows, so it has no target; give at least one row.")
+    dtype = np.result_type(*dtypes)
     kind: Literal["integer", "float", "string"] = (
         "string" if dtype.kind in "OUS" else "float" if dtype.kind == "f" else "integer"
     )
@@ -307,7 +296,6 @@ def check_range(start: int, stop: int, n_rows: int) -> tuple[int, int]:
 
 
 def index_batch(batch: Batch, index: IntArray | slice) -> Batch:
-    """Return the rows of a batch at the given positions."""
     X: Any = batch.X
     if not is_frame(X):
         X = X[index]
@@ -320,24 +308,18 @@ def index_batch(batch: Batch, index: IntArray | slice) -> Batch:
 
 
 def concat_batches(parts: Sequence[Batch]) -> Batch:
-    """Concatenate at least one batch in the given order."""
     if len(parts) == 1:
         return parts[0]
-    ys = [p.y for p in parts if p.y is not None]
-    ws = [p.sample_weight for p in parts if p.sample_weight is not None]
-    return Batch(
-        stack_rows([p.X for p in parts]),
-        np.concatenate(ys) if ys else None,
-        np.concatenate(ws) if ws else None,
-        np.concatenate([p.rows for p in parts]),
-    )
+    X, *others = zip(*parts, strict=True)
+    y, w, rows = (None if part[0] is None else np.concatenate(part) for part in others)
+    assert rows is not None
+    return Batch(stack_rows(list(X)), y, w, rows)
 
 
 def is_collection(X: Any) -> bool:
     """Return whether X is an array, frame or series of dask, without importing dask."""
-    return type(X).__module__.partition(".")[0] in ("dask", "dask_expr") and hasattr(
-        X, "to_delayed"
-    )
+    package = type(X).__module__.partition(".")[0]
+    return package in ("dask", "dask_expr") and hasattr(X, "to_delayed")
 
 
 def is_frame(X: Any) -> bool:
@@ -364,23 +346,20 @@ def check_batch(batch: Batch, feature_names: Sequence[str] | None = None) -> Bat
             f"Feature column {name} is {value} in row {batch.rows[row]} (rows count from 0); "
             "impute missing and infinite values, or drop the row or the column."
         )
-    if batch.y is not None:
-        missing = missing_targets(batch.y)
-        if missing.any():
-            row = int(np.argmax(missing))
-            raise DataError(
-                f"The target is missing or not finite in row {batch.rows[row]} (rows count "
-                f"from 0): {batch.y[row]!r}; drop the row or fill in its target."
-            )
+    y = batch.y
+    if y is not None and (missing := missing_targets(y)).any():
+        row = int(np.argmax(missing))
+        raise DataError(
+            f"The target is missing or not finite in row {batch.rows[row]} (rows count from "
+            f"0): {y[row]!r}; drop the row or fill in its target."
+        )
     w = batch.sample_weight
-    if w is not None:
-        bad = ~(np.isfinite(w) & (w >= 0))
-        if bad.any():
-            row = int(np.argmax(bad))
-            raise DataError(
-                f"The sample weight is {w[row]} in row {batch.rows[row]} (rows count from 0); "
-                "weights must be finite and not negative: correct it or drop the row."
-            )
+    if w is not None and not (ok := np.isfinite(w) & (w >= 0)).all():
+        row = int(np.argmin(ok))
+        raise DataError(
+            f"The sample weight is {w[row]} in row {batch.rows[row]} (rows count from 0); "
+            "weights must be finite and not negative: correct it or drop the row."
+        )
     return batch
 
 
@@ -391,7 +370,6 @@ def checked_targets(y: AnyArray, first_row: int) -> AnyArray:
 
 
 def numbers(first_row: int, n: int) -> IntArray:
-    """Return the numbers of `n` rows from `first_row` on."""
     return np.arange(first_row, first_row + n, dtype=np.int64)
 
 
@@ -415,7 +393,6 @@ def missing_targets(y: AnyArray) -> AnyArray:
 
 
 def all_finite(values: AnyArray) -> bool:
-    """Return whether all numbers are finite."""
     if values.dtype.kind != "f":
         return True
     with np.errstate(all="ignore"):  # a finite sum proves that every term is finite

@@ -22,7 +22,7 @@ from kernelgrad.types import AnyArray
 INDEX = "Unnamed: 0"
 """What the first column of a CSV file is called where it has no name, as in pandas."""
 
-_ROW_LABELS = re.compile(rf"{INDEX}|__index_level_\d+__")  # as pandas writes them
+_ROW_LABELS = re.compile(rf"{INDEX}|__index_level_\d+__")  # names that pandas writes
 _TEXTS = ("string", "large_string", "string_view")
 _READ_ROWS = 65536
 _DECODED = 6.0  # memory per byte of a row group, with pages, dictionaries and Arrow's buffers
@@ -49,16 +49,11 @@ class ColumnSource(FileSource):
     _dtype: np.dtype[Any] = np.dtype(np.float32)  # the least one of features
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        target: str | None = None,
-        weight: str | None = None,
-        drop: Sequence[str] = (),
-        feature_names: Sequence[str] | None = None,
-        as_frame: bool = False,
+        self, path: str | os.PathLike[str], *, target: str | None = None,
+        weight: str | None = None, drop: Sequence[str] = (),
+        feature_names: Sequence[str] | None = None, as_frame: bool = False,
         keys: Mapping[str, tuple[Any, Any]] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         pa = import_pyarrow()
         super().__init__(Path(path))
         self.as_frame = as_frame
@@ -121,13 +116,12 @@ class ColumnSource(FileSource):
                 "drop fewer of them."
             )
         if labels:
-            warnings.warn(
+            message = (
                 f"{path}: column {labels[0]!r} is left out, as it seems to be the index of a "
                 "pandas frame; write the file with index=False, or rename the column if it is "
-                "a feature.",
-                UserWarning,
-                stacklevel=3,
+                "a feature."
             )
+            warnings.warn(message, UserWarning, stacklevel=3)
         return features
 
     @property
@@ -157,15 +151,13 @@ class ColumnSource(FileSource):
         self._arrow_types = {name: types[name] for name in shared}
 
     def _text_column(self, name: str) -> DataError:
-        """Return the error for a feature or weight that is not a number."""
         tables = self._tables(0, [name])
         values = (str(v) for t in tables for v in t.column(name).to_pylist() if v is not None)
         example = next((value for value in values if not is_number(value)), None)
         what, remedy = "weight", "correct it or choose another weight column."
         if name != self._weight:
-            what = "feature"
-            remedy = "open the file with as_frame=True, so that estimators encode it, or drop "
-            remedy += f"it (drop={[name]!r})."
+            what, remedy = "feature", "open the file with as_frame=True, so that estimators "
+            remedy += f"encode it, or drop it (drop={[name]!r})."
         return DataError(
             f"{self._path}: {what} column {name!r} is not numeric, for example {example!r}; "
             f"{remedy}"
@@ -173,7 +165,6 @@ class ColumnSource(FileSource):
 
     @classmethod
     def agree(cls, parts: Sequence[Any]) -> None:
-        """Make the sources of several files return the same types."""
         first = parts[0]
         dtype = np.result_type(*(part._dtype for part in parts))
         types = dict(first._arrow_types)
@@ -196,16 +187,16 @@ class ColumnSource(FileSource):
         w = np.empty(n) if self._weight is not None else None
         at = 0
         for table in tables:
-            rows = slice(at, at + table.num_rows)
+            rows, row = slice(at, at + table.num_rows), first_row + at
             if X is None:
                 frames.append(table.select(self.feature_names))
             else:
                 for j, name in enumerate(self.feature_names):
-                    X[rows, j] = self._values(table, name, first_row + at)
+                    X[rows, j] = self._values(table, name, row)
             if self._target is not None:
-                ys.append(self._labels(table, first_row + at))
+                ys.append(self._labels(table, row))
             if w is not None:
-                w[rows] = self._values(table, self._weight, first_row + at)
+                w[rows] = self._values(table, self._weight, row)
             at += table.num_rows
         features = stack_rows(frames) if X is None else X
         return Batch(features, np.concatenate(ys) if ys else None, w, numbers(first_row, n))
@@ -215,7 +206,6 @@ class ColumnSource(FileSource):
         return y if y.dtype.kind in "biuf" else y.astype(object)
 
     def _values(self, table: Any, name: str | None, first_row: int) -> AnyArray:
-        """Return a column after checking that no value is missing."""
         column = table.column(name)
         if column.null_count:
             row = first_row + int(np.argmax(np.asarray(column.is_null())))
@@ -266,9 +256,9 @@ class ParquetSource(ColumnSource):
         table_of = import_pyarrow().Table.from_batches
         from pyarrow import parquet
 
-        # 64 KiB of a column at a time, not the whole row group
-        options = {"buffer_size": 1 << 16, "pre_buffer": False}
-        options |= {"page_checksum_verification": True}  # if the file has checksums
+        # 64 KiB of a column at a time, not the whole row group; checksums, if there are some
+        options: dict[str, Any] = {"buffer_size": 1 << 16, "pre_buffer": False}
+        options["page_checksum_verification"] = True
         with (
             decoding(self._path, "cannot be decoded", "it is damaged, write it again"),
             parquet.ParquetFile(self._path, metadata=self._metadata, **options) as stream,

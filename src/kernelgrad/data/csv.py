@@ -73,7 +73,7 @@ class CsvSource(ColumnSource, TextSource):
                 table = self._parse(raw, line, types)
                 for field in table.schema:
                     kinds[field.name].add(str(field.type))
-                types = {name: _type_of(found) for name, found in kinds.items()}
+                types = {name: _type_of(seen) for name, seen in kinds.items()}
                 if not written:
                     written = types
                     if any(types[f.name] == pa.string() != f.type for f in table.schema):
@@ -106,26 +106,24 @@ class CsvSource(ColumnSource, TextSource):
                     "quoted values."
                 )
         texts = {name: kind for name, kind in types.items() if kind == pa.string()}
-        block_size = max(len(raw) + 1, 1 << 16)
+        size = max(len(raw) + 1, 1 << 16)
+        options = (
+            pc.ReadOptions(column_names=self._stored_names, use_threads=False, block_size=size),
+            pc.ParseOptions(delimiter=self._delimiter),
+            pc.ConvertOptions(column_types=texts, strings_can_be_null=True),
+        )
         not_utf8 = DataError(
             f"{self._path}: text after line {line} is not UTF-8; convert the file to UTF-8."
         )
         try:
-            table = pc.read_csv(
-                pa.py_buffer(raw),
-                pc.ReadOptions(
-                    column_names=self._stored_names, use_threads=False, block_size=block_size
-                ),
-                pc.ParseOptions(delimiter=self._delimiter),
-                pc.ConvertOptions(column_types=texts, strings_can_be_null=True),
-            )
+            table = pc.read_csv(pa.py_buffer(raw), *options)
         except pa.ArrowInvalid as error:
             if (bad := _BAD_ROW.search(str(error))) is not None:
-                number, expected, found, shown = bad.groups()
+                number, expected, n_values, shown = bad.groups()
                 full = [i for i, text in enumerate(raw.split(b"\n"), line) if text.strip()]
                 where = full[min(int(number), len(full)) - 1]  # Arrow skips blank lines
                 raise DataError(
-                    f"{self._path}: line {where} has {found} values instead of {expected}: "
+                    f"{self._path}: line {where} has {n_values} values instead of {expected}: "
                     f"{shown[:60]!r}; correct the line."
                 ) from None
             if "UTF8" in str(error):
@@ -141,16 +139,16 @@ class CsvSource(ColumnSource, TextSource):
 def _type_of(kinds: set[str]) -> Any:
     """Return the Arrow type of a column from the types inferred for its pages."""
     pa = import_pyarrow()
-    found = kinds - {"null"}
-    if not found:
+    present = kinds - {"null"}
+    if not present:
         return pa.null()
-    if found <= {"int64", "double"}:
+    if present <= {"int64", "double"}:
         return pa.int64() if kinds == {"int64"} else pa.float64()
-    if found == {"bool"}:
+    if present == {"bool"}:
         return pa.bool_()
-    if found == {"date32[day]"}:
+    if present == {"date32[day]"}:
         return pa.date32()
-    zones = {"tz=" in kind for kind in found}
-    if len(zones) == 1 and all(kind.startswith(("date32", "timestamp")) for kind in found):
+    zones = {"tz=" in kind for kind in present}
+    if len(zones) == 1 and all(kind.startswith(("date32", "timestamp")) for kind in present):
         return pa.timestamp("ns", "UTC" if zones == {True} else None)
     return pa.string()

@@ -93,7 +93,6 @@ def _expand(path: PathLike) -> tuple[Path, list[Path]]:
 
 
 def _inside(folder: Path) -> list[Path]:
-    """Return the data files in a folder and the folders in it."""
     files = sorted(
         file
         for file in folder.rglob("*")
@@ -150,7 +149,6 @@ def format_of(path: Any) -> str:
 
 
 def common_format(files: Sequence[DataFile]) -> str:
-    """Return the format that all files share."""
     first = {_file_format(file.path): file.path for file in reversed(files)}
     if len(first) > 1:
         two, one = list(first.values())[-2:]

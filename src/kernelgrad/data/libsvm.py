@@ -79,7 +79,6 @@ class LibsvmSource(TextSource):
 
     @classmethod
     def agree(cls, parts: Sequence[Any]) -> None:
-        """Make the sources of several files use the same base and number of features."""
         lowest = min(part._lowest for part in parts)
         for part in parts:
             part._settle(lowest)

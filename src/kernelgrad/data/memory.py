@@ -20,8 +20,7 @@ def rows_nbytes(source: BatchSource) -> float:
     """Return the approximate number of bytes of a source's rows in memory."""
     X: Any = source.read(0, min(source.n_rows, 1000)).X
     arrays = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
-    nbytes = sum(int(a.nbytes) for a in arrays)
-    return float(source.n_rows * nbytes / max(1, X.shape[0]))
+    return float(source.n_rows * sum(a.nbytes for a in arrays) / max(1, X.shape[0]))
 
 
 def bytes_needed(n_rows: int, row_bytes: float, n_outputs: int = 1) -> float:

@@ -93,10 +93,9 @@ class MultiSource(PagedSource):
 
 
 def joined(
-    files: Sequence[DataFile],
-    opened: Callable[[DataFile, Sequence[str] | None], BatchSource],
+    files: Sequence[DataFile], opened: Callable[[DataFile, Sequence[str] | None], BatchSource],
     feature_names: Sequence[str] | None,
-) -> BatchSource:
+) -> BatchSource:  # fmt: skip
     """Return one source of all files; files without rows are left out.
 
     `opened` takes a file and the names of its features. By default these are the names in the

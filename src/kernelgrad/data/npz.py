@@ -23,12 +23,9 @@ _CSR_PARTS = ("data", "indices", "indptr", "shape")
 
 
 def open_npz(
-    path: str | os.PathLike[str],
-    target_key: str | None = None,
-    data_key: str = "X",
-    *,
+    path: str | os.PathLike[str], target_key: str | None = None, data_key: str = "X", *,
     weight_key: str | None = None,
-) -> ArraySource:
+) -> ArraySource:  # fmt: skip
     """Open an `.npz` archive.
 
     An uncompressed dense array (as `numpy.savez` writes it) is memory-mapped; compressed and
@@ -66,11 +63,9 @@ def open_npz(
 
 
 def open_npy(
-    path: str | os.PathLike[str],
-    target: str | os.PathLike[str] | None = None,
-    *,
+    path: str | os.PathLike[str], target: str | os.PathLike[str] | None = None, *,
     weight: str | os.PathLike[str] | None = None,
-) -> ArraySource:
+) -> ArraySource:  # fmt: skip
     """Open an `.npy` array (n, d) as a memory map, with targets and weights from other files.
 
     Parameters
@@ -89,10 +84,7 @@ def _keys(archive: zipfile.ZipFile) -> list[str]:
     return [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
 
 
-def _member(
-    archive: zipfile.ZipFile, key: str, path: Path, *, mapped: bool = False
-) -> AnyArray:
-    """Return an array after verifying the checksum in the archive."""
+def _member(archive: zipfile.ZipFile, key: str, path: Path, mapped: bool = False) -> AnyArray:
     info = archive.getinfo(f"{key}.npy")
     remedy = "object arrays are not accepted, save strings with astype(str)"
     with decoding(path, f"has an array {key!r} that cannot be read", remedy):
@@ -103,7 +95,9 @@ def _member(
                 pass
         with path.open("rb") as raw:
             raw.seek(info.header_offset + 26)
-            lengths = struct.unpack("<HH", raw.read(4))  # of the name and an extra field
+            lengths = struct.unpack(
+                "<HH", raw.read(4)
+            )  # lengths of the name and an extra field
             return _mapped(raw, raw.tell() + sum(lengths), info.file_size)
 
 
@@ -136,10 +130,10 @@ def _map_array(file: Path | None) -> AnyArray | None:
 def _mapped(stream: IO[bytes], start: int, n_bytes: int) -> AnyArray:
     """Map an array of a given size in .npy format, which begins at a position of a file."""
     stream.seek(start)
-    version = np.lib.format.read_magic(stream)
+    lib = np.lib.format
+    version = lib.read_magic(stream)
     if version > (2, 0):
         raise ValueError(f"version {version} is for structured arrays")
-    lib = np.lib.format
     read = lib.read_array_header_1_0 if version == (1, 0) else lib.read_array_header_2_0
     shape, fortran, dtype = read(stream)
     rest, size = start + n_bytes - stream.tell(), math.prod(shape) * dtype.itemsize

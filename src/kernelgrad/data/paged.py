@@ -181,7 +181,6 @@ class FileSource(PagedSource):
         """Return the targets of a table."""
 
     def _set_groups(self, counts: Sequence[int]) -> None:
-        """Set the number of rows of every group."""
         self._groups = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         self.n_rows = int(self._groups[-1])
         if self.n_rows == 0:

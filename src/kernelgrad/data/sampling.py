@@ -41,15 +41,10 @@ class _Buffer(NamedTuple):
 
 
 def sample_batches(
-    source: BatchSource,
-    batch_size: int,
-    *,
-    seed: int,
-    start: int = 0,
-    exclude: IntArray | None = None,
-    buffer_rows: int = BUFFER_ROWS,
+    source: BatchSource, batch_size: int, *, seed: int, start: int = 0,
+    exclude: IntArray | None = None, buffer_rows: int = BUFFER_ROWS,
     max_epochs: int | None = None,
-) -> Iterator[EpochBatch]:
+) -> Iterator[EpochBatch]:  # fmt: skip
     """Yield random batches, each row at most once per epoch.
 
     The sequence depends only on the data, `seed`, `batch_size`, `exclude` and `buffer_rows`.
@@ -98,14 +93,9 @@ def sample_batches(
 
 
 def _batches(
-    source: BatchSource,
-    plan: Callable[[int], Iterator[_Buffer]],
-    size: int,
-    per_epoch: int,
-    start: int,
-    max_epochs: int | None,
-) -> Iterator[EpochBatch]:
-    """Yield the batches from `start` on, given the plan of every epoch."""
+    source: BatchSource, plan: Callable[[int], Iterator[_Buffer]], size: int, per_epoch: int,
+    start: int, max_epochs: int | None,
+) -> Iterator[EpochBatch]:  # fmt: skip
     epoch, skip = divmod(start, per_epoch)
     while max_epochs is None or epoch < max_epochs:
         done = 0
@@ -131,7 +121,7 @@ def _batches(
         epoch, skip = epoch + 1, 0
 
 
-def _kept(low: int, high: int, excluded: IntArray) -> IntArray:
+def _included(low: int, high: int, excluded: IntArray) -> IntArray:
     rows = base.numbers(low, high - low)
     i, j = np.searchsorted(excluded, (low, high))
     return np.delete(rows, excluded[i:j] - low) if j > i else rows
@@ -143,7 +133,7 @@ def _plan(
     """Plan the contents of every buffer of an epoch, without reading any row."""
     rng = draws(seed, epoch, 0)
     if source.in_memory:
-        rows = _kept(0, source.n_rows, excluded)
+        rows = _included(0, source.n_rows, excluded)
         yield _Buffer(rows[:0], [], rows, rng.permutation(len(rows)))
         return
     pages = _page_order(source, max(1, buffer_rows // 16), rng)
@@ -151,7 +141,7 @@ def _plan(
     taken: list[tuple[int, int]] = []
     parts, n_held, stream = [carried], 0, 1
     for low, high in [*pages, (0, 0)]:
-        rows = _kept(low, high, excluded)
+        rows = _included(low, high, excluded)
         full = n_held >= size and n_held + len(rows) > buffer_rows
         if taken and (full or high == 0):
             together = np.concatenate(parts)
@@ -197,7 +187,6 @@ def _page_order(
 
 
 def _fill(source: BatchSource, buffer: _Buffer, left: Batch | None) -> Batch:
-    """Read the rows of a buffer, in the order of `buffer.rows`."""
 
     def pieces() -> Iterator[Batch]:
         if len(buffer.carried):  # read only when a resumed run begins
@@ -225,13 +214,9 @@ def _fill(source: BatchSource, buffer: _Buffer, left: Batch | None) -> Batch:
 
 
 def split_rows(
-    source: BatchSource | int,
-    fraction: float,
-    *,
-    seed: int,
-    stratify: AnyArray | None = None,
-    max_rows: int | None = None,
-) -> IntArray:
+    source: BatchSource | int, fraction: float, *, seed: int,
+    stratify: AnyArray | None = None, max_rows: int | None = None,
+) -> IntArray:  # fmt: skip
     """Choose validation rows at random: increasing numbers, at least one and not all.
 
     Parameters

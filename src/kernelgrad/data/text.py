@@ -12,7 +12,7 @@ import os
 import stat
 import tempfile
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count, islice, pairwise
@@ -37,11 +37,7 @@ def _open_zstandard(path: Path) -> IO[bytes]:
     return io.BufferedReader(import_pyarrow().input_stream(str(path), compression="zstd"))
 
 
-OPENERS: dict[str, Callable[[Path], Any]] = {
-    ".gz": gzip.open,
-    ".bz2": bz2.open,
-    ".zst": _open_zstandard,
-}
+OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".zst": _open_zstandard}
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
@@ -123,7 +119,7 @@ class TextSource(FileSource):
         pa, stored = import_pyarrow(), self._stored(columns)
         fields = [self._schema.get_field_index(name) for name in stored]
         content = self._converted() if self._content is None else self._content
-        remedy = f"delete {' or '.join(map(str, _places(self._path)))}, and open it again"
+        remedy = f"delete {' or '.join(map(str, _copies(self._path)))}, and open it again"
         with decoding(self._path, "was converted to a file that is damaged", remedy):
             options = pa.ipc.IpcReadOptions(included_fields=fields)
             reader = pa.ipc.open_file(content, options=options)
@@ -140,34 +136,34 @@ class TextSource(FileSource):
             memory = io.BytesIO()
             self._write(memory, {}, float("inf"))
             return import_pyarrow().py_buffer(memory.getvalue())
-        stamp, places = self._source_stamp(), _places(self._path)
-        for place in places:
-            if self._is_valid(place, stamp):
+        stamp, copies = self._source_stamp(), _copies(self._path)
+        for copy in copies:
+            if self._is_valid(copy, stamp):
                 self._is_new = False
-                return str(place)
+                return str(copy)
         reason: object = ""
-        for place in places:
+        for copy in copies:
             try:
-                self._make(place, stamp)
-                if self._is_valid(place, stamp):
-                    return str(place)
+                self._make(copy, stamp)
+                if self._is_valid(copy, stamp):
+                    return str(copy)
                 reason = "it cannot be read again"
             except OSError as error:
                 reason = error
         raise DataError(
-            f"{self._path} cannot be converted to {places[-1]} ({reason}); set {FOLDER} to a "
+            f"{self._path} cannot be converted to {copies[-1]} ({reason}); set {FOLDER} to a "
             "folder that can be written and has room."
         )
 
-    def _make(self, place: Path, stamp: dict[str, str]) -> None:
+    def _make(self, copy: Path, stamp: dict[str, str]) -> None:
         source, room = self._path.stat(), float("inf")
-        if place.parent == _scratch():
-            _make_private(place.parent)
-            others = (file for file in place.parent.glob("*.arrow") if file != place)
+        if copy.parent == _scratch():
+            _make_private(copy.parent)
+            others = (file for file in copy.parent.glob("*.arrow") if file != copy)
             room = SCRATCH_BYTES - sum(file.stat().st_size for file in others)
-        if place.is_symlink():
-            place.unlink()
-        with replacing(place) as file:
+        if copy.is_symlink():
+            copy.unlink()
+        with replacing(copy) as file:
             if hasattr(os, "fchmod"):  # nobody reads the copy who cannot read the text
                 same = os.fstat(file.fileno()).st_gid == source.st_gid
                 os.fchmod(file.fileno(), source.st_mode & (0o644 if same else 0o600))
@@ -197,13 +193,13 @@ class TextSource(FileSource):
             raise NoRows(f"{self._path} has no data row; give at least one.")
         out.close()
 
-    def _is_valid(self, place: Path, stamp: dict[str, str]) -> bool:
+    def _is_valid(self, copy: Path, stamp: dict[str, str]) -> bool:
         """Return whether an Arrow file is complete and has the given stamp."""
         pa = import_pyarrow()
         with suppress(OSError, pa.ArrowException):
-            owner = place.lstat().st_uid
+            owner = copy.lstat().st_uid
             if owner in (self._path.stat().st_uid, getattr(os, "getuid", lambda: owner)()):
-                metadata = pa.ipc.open_file(str(place)).schema.metadata or {}
+                metadata = pa.ipc.open_file(str(copy)).schema.metadata or {}
                 return all(metadata.get(k.encode()) == v.encode() for k, v in stamp.items())
         return False
 
@@ -219,8 +215,8 @@ class TextSource(FileSource):
         return {"kernelgrad": json.dumps(values)}
 
 
-def _places(path: Path) -> list[Path]:
-    """Return where the Arrow file of a text file may lie, the best place first."""
+def _copies(path: Path) -> list[Path]:
+    """Return the paths that the Arrow file of a text may have, the best one first."""
     path = path.resolve()
     beside = path.with_name(f".{path.name}.arrow")
     name = hashlib.blake2b(os.fsencode(path), digest_size=16).hexdigest() + ".arrow"
@@ -229,13 +225,11 @@ def _places(path: Path) -> list[Path]:
 
 
 def _scratch() -> Path:
-    """Return the temporary folder of this user's converted files."""
     user = os.getuid() if hasattr(os, "getuid") else 0
     return Path(tempfile.gettempdir()) / f"kernelgrad-converted-{user}"
 
 
 def _make_private(folder: Path) -> None:
-    """Make a folder that only this user can read and write."""
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     state = folder.lstat()

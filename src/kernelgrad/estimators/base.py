@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from kernelgrad.callbacks import FOREVER, CallbackList, Deadline, make_callbacks
 from kernelgrad.compute.backend import CPU, device_or_cpu, get_device
-from kernelgrad.compute.compiling import announced, compile_seconds
+from kernelgrad.compute.compiling import compile_seconds
 from kernelgrad.compute.memory import within
 from kernelgrad.data import BatchSource
 from kernelgrad.data.sampling import BUFFER_ROWS
@@ -277,7 +277,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
         """Context of a fit: restores attributes on failure, times and counts compilation."""
         start = compile_seconds()
         limit = self.memory_limit
-        with support.all_or_nothing(self), announced(self.verbose > 0), within(limit):
+        with support.all_or_nothing(self), within(limit):
             self._deadline = Deadline(self.time_limit)
             listeners = make_callbacks(self.callbacks, self.verbose, stream=stream)
             self._listeners = listeners
@@ -496,8 +496,7 @@ class BaseRowsEstimator(RowReader, OnnxMixin, CallbackSupportMixin, Documented):
     def _values(self, X: Matrix) -> Float64Array:
         """Return f(X), (n, C), of checked rows."""
         self.expansion_.set_device(device_or_cpu(self.device))
-        with announced(self.verbose > 0):
-            values: Float64Array = self.expansion_.raw_prediction(X)
+        values: Float64Array = self.expansion_.raw_prediction(X)
         support.check_values(values, "The model has no finite value")
         return values
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 from sklearn.base import ClassifierMixin, clone
-from sklearn.metrics import accuracy_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
@@ -332,6 +331,8 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
         """Return the accuracy on arrays or collections, or on a source with its targets."""
         X, y, sample_weight = self._lazy(X, y, sample_weight)
         if not isinstance(X, BatchSource):
+            from sklearn.metrics import accuracy_score
+
             return float(accuracy_score(y, self.predict(X), sample_weight=sample_weight))
         hits, total = self._summed(X, "_hits")
         return float(hits / total)
@@ -380,10 +381,10 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     bandwidth_factor : float > 0, default=1.0
         Factor on the bandwidth that a rule or a search finds.
     solver : str or Solver, default="auto"
-        One of auto, direct, newton, working_set, cached, dsg, udsg, cdsg, sbp, sdca, pegasos,
-        norma and perceptron (docs/solvers.md). ``"auto"`` solves exactly what takes about a
-        minute, and more rows by ``"cached"``; for `partial_fit` it is ``"dsg"``, or
-        ``"pegasos"`` for kernels without random features. An object has parameters:
+        One of auto, direct, newton, working_set, block_descent, dsg, udsg, cdsg, sbp, sdca,
+        pegasos, norma and perceptron (docs/solvers.md). ``"auto"`` solves exactly what takes
+        about a minute, and more rows by ``"block_descent"``; for `partial_fit` it is ``"dsg"``,
+        or ``"pegasos"`` for kernels without random features. An object has parameters:
         ``DSG(block_size=512)``.
     alpha : float >= 0 or "auto", default="auto"
         Weight of the squared norm (the papers' nu). ``"auto"`` minimises leave-one-out errors,
@@ -499,6 +500,6 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
             raise CapabilityError(
                 f"solver {solver.name!r} counts all rows for each output, those of a third "
                 "class too; for multi_class='ovo' take another, such as 'working_set' or "
-                "'cached'."
+                "'block_descent'."
             )
         return solver, reason

@@ -55,9 +55,9 @@ class KernelDensityRatio(BaseUnlabelledEstimator):
     bandwidth_factor : float, default=1.0
     metric : array or None, default=None
         Weights of the scaled columns (d,), or a matrix (d, r) that they are multiplied by.
-    solver : {"auto", "cached", "dsg", "udsg", "cdsg"} or Solver, default="auto"
+    solver : {"auto", "block_descent", "dsg", "udsg", "cdsg"} or Solver, default="auto"
         ``"auto"`` is ``"dsg"`` (by name with blocks of 256 frequencies and batches of 8,192
-        rows), or ``"cached"`` for rows in memory and a kernel without random features.
+        rows), or ``"block_descent"`` for rows in memory and a kernel without random features.
     alpha : float >= 0, default=1e-4
         In the tails a few rows decide, so the ratio is easily overfitted: search alpha by
         ``score``, with ``cv=StratifiedKFold(shuffle=True)`` for both samples in every fold.

@@ -13,6 +13,7 @@ from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.estimators.partly_labelled import SemiSupervisedRows
 from kernelgrad.estimators.plan import Plan
 from kernelgrad.solvers import Problem, Solver
+from kernelgrad.solvers.soft_labels import stratified_folds
 from kernelgrad.tasks import decide
 from kernelgrad.training_rows import Batches
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
@@ -81,10 +82,8 @@ def _folds(codes: AnyArray, classes: AnyArray, n_folds: int, seed: int) -> list[
             "more."
         )
     rng = np.random.default_rng(np.random.SeedSequence([seed, 0x666F6C64]))
-    order = rng.permutation(len(codes))
-    order = order[np.argsort(codes[order], kind="stable")]
-    fold = np.empty(len(codes), np.int64)
-    fold[order] = np.arange(len(codes)) % n_folds
+    order, fold = rng.permutation(len(codes)), np.empty(len(codes), np.int64)
+    fold[order] = stratified_folds(codes[order], n_folds)
     most = max(1, 5000 // n_folds)  # rows of a fold
     found = [rng.permutation(np.flatnonzero(fold == k))[:most] for k in range(n_folds)]
     return [np.sort(rows) for rows in found if len(rows)]

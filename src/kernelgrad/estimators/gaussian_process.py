@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, cast, overl
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import RegressorMixin
-from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 
 from kernelgrad.compute.compiling import clock
@@ -554,4 +553,6 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
     @as_numpy
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return R^2 of the posterior mean."""
+        from sklearn.metrics import r2_score
+
         return float(r2_score(y, self.predict(X), sample_weight=sample_weight))

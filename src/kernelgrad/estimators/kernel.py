@@ -35,7 +35,7 @@ from kernelgrad.search import pilot
 from kernelgrad.search.auto import choose_solver, settled_solver
 from kernelgrad.search.metric import SHAPES, smoothness
 from kernelgrad.search.trials import TRIAL_ROWS, descent_kernel, own_ratio, plain_study
-from kernelgrad.solvers import DSG, SOLVERS, CachedBlockDescent, Problem, Solver, get_solver
+from kernelgrad.solvers import DSG, SOLVERS, BlockDescent, Problem, Solver, get_solver
 from kernelgrad.solvers.loop import check_history
 from kernelgrad.tasks import NoTargets
 from kernelgrad.training_rows import TrainingRows
@@ -182,7 +182,7 @@ class BaseKernelEstimator(BaseRowsEstimator):
             penalised=getattr(self, "C", None) is not None or getattr(self, "alpha", 1) != 0,
         )
         if self.device != CPU and place == "memory" and not isinstance(chosen, DSG):
-            chosen = CachedBlockDescent()
+            chosen = BlockDescent()
             reason = f"device={self.device!r} is for block descent"
         return self._make_solver(chosen), reason
 
@@ -423,7 +423,7 @@ class BaseSearchedEstimator(BaseSupervisedEstimator, BaseKernelEstimator):
             tell(f"search (alpha for {problem.loss.name})")
             ratio, more = own_ratio(pool, problem, self._seed, deadline)
             problem, trials = replace(problem, alpha=problem.alpha * ratio), trials + more
-        narrows = isinstance(solver, CachedBlockDescent) and solver.blocks == "support"
+        narrows = isinstance(solver, BlockDescent) and solver.blocks == "support"
         if narrows and wanted.shapes and wanted.gamma is None and pool.n_rows >= TRIAL_ROWS:
             tell("search (kernel for block descent)")
             kernel, more = descent_kernel(pool, problem, wanted.shapes, self._seed, deadline)

@@ -49,11 +49,11 @@ class KernelNoveltyDetector(OutlierMixin, BaseUnlabelledEstimator):
     bandwidth_factor : float, default=1.0
     metric : array or None, default=None
         Weights of the scaled columns (d,), or a matrix (d, r) that they are multiplied by.
-    solver : {"auto", "working_set", "dsg", "udsg", "cdsg", "cached"} or Solver, default="auto"
+    solver : str or Solver, default="auto"
         ``"auto"`` is ``"working_set"``, which is exact, for up to some 60,000 rows in memory,
-        else ``"dsg"``, or ``"cached"`` for kernels without random features. The dsg family by
-        name has blocks of 256 frequencies and batches of 8,192 rows; objects need
-        ``momentum=0``.
+        else ``"dsg"``, or ``"block_descent"`` for kernels without random features. ``"dsg"``,
+        ``"udsg"`` and ``"cdsg"`` by name have blocks of 256 frequencies and batches of 8,192
+        rows; objects need ``momentum=0``.
     tau : {"quantile", "steps"}, default="quantile"
         ``"quantile"`` takes the best level for each batch, ``"steps"`` the paper's gradient
         steps, which are slow (for ``DSG.paper``).

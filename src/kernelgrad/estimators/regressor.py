@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import RegressorMixin
-from sklearn.metrics import r2_score
 
 from kernelgrad.data import Batch, BatchSource
 from kernelgrad.estimators.base import BaseRowsEstimator, joined
@@ -86,6 +85,8 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):
             return self._streamed_r2(X)
         f = self.predict(X)
         if self.loss_.n_outputs is None:
+            from sklearn.metrics import r2_score
+
             return float(r2_score(y, f, sample_weight=sample_weight))
         if np.shape(y) not in ((len(f),), (len(f), 1)):
             raise ValueError(

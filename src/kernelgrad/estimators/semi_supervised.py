@@ -30,7 +30,7 @@ from kernelgrad.files.records import Check, Record, check_number
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import Loss, UnlabelledLoss
 from kernelgrad.params import anything, boolean, integer, parameters, real
-from kernelgrad.solvers import DSG, CachedBlockDescent, Problem, Solver, get_solver
+from kernelgrad.solvers import DSG, BlockDescent, Problem, Solver, get_solver
 from kernelgrad.solvers.loop import check_numbers
 from kernelgrad.tasks import Classification, decide
 from kernelgrad.training_rows import TrainingRows, no_rows, weights_of
@@ -92,7 +92,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     class_weight : dict, "balanced" or None, default=None
         As in scikit-learn, of labelled rows.
     fit_intercept : bool, default=True
-        A constant b beside f: the mean of the labels, which ``"cached"`` fits further.
+        A constant b beside f: the mean of the labels, which ``"block_descent"`` fits further.
     metric : array or None, default=None
         Weights of the scaled columns (d,), or a matrix (d, r) that they are multiplied by.
     standardize
@@ -563,8 +563,8 @@ def _supervised(problem: Problem, chosen: Choice) -> tuple[Problem, Choice]:
         return problem, chosen
     loss = problem.loss
     assert isinstance(loss, losses.SemiSupervised)
-    if solver.name != "cached":
-        solver = CachedBlockDescent()
+    if solver.name != "block_descent":
+        solver = BlockDescent()
     # without a second kind of rows the labelled ones are all of the mean, not half of it
     problem = replace(problem, loss=loss.labelled, alpha=2.0 * problem.alpha)
     return problem, (solver, "no unlabelled rows")

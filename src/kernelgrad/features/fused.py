@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.elementary import cos_phase_turns, cos_sin_turns, exp_minus
 from kernelgrad.compute.linalg import csr_times_tile
 from kernelgrad.compute.rows import Csr, Dense, as_rows, by_type

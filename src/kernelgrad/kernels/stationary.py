@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaincinv, gammaln, kve
-from sklearn.metrics.pairwise import euclidean_distances, manhattan_distances
 from sklearn.utils.extmath import row_norms
 
 from kernelgrad.compute import rng
@@ -103,6 +102,8 @@ class StationaryKernel(ProjectionKernel):
         return self.weights()
 
     def _distances(self, X: Matrix) -> Float64Array:
+        from sklearn.metrics.pairwise import euclidean_distances
+
         return np.asarray(euclidean_distances(X))
 
     def _gamma_from_bandwidth(self, bandwidth: float) -> float:
@@ -234,6 +235,8 @@ class Laplacian(_ByColumns):
         return rng.CAUCHY, self.gamma_value
 
     def _distances(self, X: Matrix) -> Float64Array:
+        from sklearn.metrics.pairwise import manhattan_distances
+
         return np.asarray(manhattan_distances(X))
 
     def _gamma_from_scale(self, gamma: float) -> float:

@@ -16,11 +16,9 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from numba import types
-from numba.extending import overload
 from scipy.spatial.distance import cdist
 
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit, overload
 from kernelgrad.compute.elementary import exp_flat, exp_wide, log2_flat
 from kernelgrad.kernels import profiles
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
@@ -143,9 +141,9 @@ def _exp(t: AnyArray, bits: AnyArray) -> None:
     """Replace t by exp(t) in compiled loops; `bits` holds integers as wide as the entries."""
 
 
-@overload(_exp, strict=False)
+@overload(_exp)
 def _exp_of_type(t: Any, bits: Any) -> Any:
-    if t.dtype == types.float64:
+    if t.dtype.bitwidth == 64:
         return lambda t, bits: exp_wide(t, bits)
     return lambda t, bits: exp_flat(t, bits)
 

@@ -25,11 +25,11 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.linalg
 import scipy.sparse as sp
+from scipy.linalg import lapack
 
 from kernelgrad.compute import linalg
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.rows import Csr, Dense, Rows, native
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.linear import base, loops
@@ -46,7 +46,7 @@ _FAR = 16.0  # mean over standard deviation from which columns are moved
 _STILL = 1e-12  # standard deviation over mean of a column that is a constant
 _ROWS = 8192  # rows of a tile whose losses are computed at once
 _TILE = 2**17  # numbers of a tile of dense rows: 1 MiB
-_BIAS__ROWS = 4.0  # rows moved, over n, between two visits of a bias that is its own block
+_BIAS_ROWS = 4.0  # rows moved, over n, between two visits of a bias that is its own block
 
 
 class Targets(NamedTuple):
@@ -182,9 +182,8 @@ def _newton(A: Any, grad: Any, w: Any, least: Any, l2: float) -> Any:
     """
     scale = np.sqrt(np.maximum(A.diagonal() + l2, least))
     H = A / np.outer(scale, scale)
-    H[np.diag_indices(len(H))] += l2 / scale**2
-    factor = linalg.factor_damped(H, _PIVOT)
-    return -scipy.linalg.cho_solve(factor, (grad + l2 * w) / scale, check_finite=False) / scale
+    L, _ = linalg.damped_cholesky(H, _PIVOT, ridge=l2 / scale**2, in_place=True)
+    return -lapack.dpotrs(L, (grad + l2 * w) / scale, lower=1)[0] / scale
 
 
 def _model_minimum(
@@ -206,18 +205,11 @@ def _model_minimum(
     return D
 
 
-def _promise(
-    problem: base.LinearProblem, grad: Float64Array, W: Float64Array, step: Float64Array
-) -> tuple[Float64Array, Float64Array]:
-    """Return ``<grad, step> + R(W + step) - R(W)`` and its penalty alone, (C,) each.
-
-    grad and step are (m, C), W is (k, C).
-    """
-    move = step[: len(W)]
+def _penalty_change(problem: base.LinearProblem, W: Float64Array, move: Any) -> Float64Array:
+    """Return ``R(W + move) - R(W)`` of each output, (C,), for arrays (k, C)."""
     new = W + move
-    penalty = problem.l1 * (np.abs(new) - np.abs(W)).sum(axis=0)
-    penalty += 0.5 * problem.l2 * (move * (new + W)).sum(axis=0)
-    return (grad * step).sum(axis=0) + penalty, penalty
+    change = problem.l1 * (np.abs(new) - np.abs(W)) + 0.5 * problem.l2 * (move * (new + W))
+    return np.asarray(change.sum(axis=0))
 
 
 @njit(nogil=True, cache=True)
@@ -342,7 +334,7 @@ class ColumnBlocks:
         for i in order:
             yield self.blocks[i]
             moved += len(self.blocks[i].rows)
-            if self.bias is not None and moved >= _BIAS__ROWS * n:
+            if self.bias is not None and moved >= _BIAS_ROWS * n:
                 yield self.bias
                 moved = 0
         if self.bias is not None:
@@ -402,22 +394,24 @@ class ColumnBlocks:
         A = self._curvature(block, f)
         models = zip(np.broadcast_to(A, (C, *A.shape[1:])), grad.T, w.T, strict=True)
         D = np.transpose([_model_minimum(problem, *model) for model in models])
-        # rounding may leave the model's minimum no better than zero
-        D *= _promise(problem, grad, w, D)[0] < 0.0
+        promise = (grad * D).sum(axis=0) + _penalty_change(problem, w, D[:k])
+        D *= promise < 0.0  # rounding may leave the model's minimum no better than zero
         if not D.any():
             return worst, 1.0
         bias = D[k] if joint else np.zeros(C)
-        dU, t = loops.all_responses(X, len(rows), native(X, D[:k]), bias), np.ones(C)
-        for _ in range(_HALVINGS):
-            change = f.change(rows, dU, t)
-            gain, penalty = _promise(problem, grad, w, t * D)
-            if len(change) < C:  # all outputs share t
-                gain, penalty = gain.sum(keepdims=True), penalty.sum(keepdims=True)
-            short = change + penalty > _ENOUGH * gain + slack
-            if not short.any():
-                f.accept(rows)
-                W[cols] += t * D[:k]
-                b += t * (bias - self.shift[cols] @ D[:k]) * joint
-                return worst, float(t.min())
-            t *= np.where(short, 0.5, 1.0)
-        return worst, 0.0
+        dU, together = loops.all_responses(X, len(rows), native(X, D[:k]), bias), len(slack) < C
+
+        def gain(t: Any) -> Any:
+            change = f.change(rows, dU, np.zeros(C) + t)
+            penalty = _penalty_change(problem, w, t * D[:k])
+            return slack - change - (penalty.sum(keepdims=True) if together else penalty)
+
+        promise = -np.minimum(promise, 0.0)
+        promise = promise.sum(keepdims=True) if together else promise
+        t = linalg.backtracked(gain, promise, _ENOUGH, tries=_HALVINGS)
+        if not t.all():
+            gain(t)
+        f.accept(rows)
+        W[cols] += t * D[:k]
+        b += t * (bias - self.shift[cols] @ D[:k]) * joint
+        return worst, float(t.min())

@@ -16,7 +16,7 @@ _QUIET = 0.1  # share of the tolerance below which a block is left alone
 # A block of all columns is a Newton step: up to a Cholesky factor of 512 columns, and
 # curvature matrices of 8 MiB, it costs less than the passes that it saves.
 WHOLE, WHOLE_ENTRIES = 512, 2**20
-_BLOCK = 32  # columns of a block of wider rows
+_DENSE_BLOCK, _SPARSE_BLOCK = 32, 64  # columns of a block of wider rows
 
 
 @dataclass(kw_only=True)
@@ -53,7 +53,7 @@ class RBCD(base.LinearSolver[RBCDState]):
     block_size : int >= 1 or "auto", default="auto"
         Columns of a block, k. ``"auto"`` takes all columns where there are at most 512 (and
         ``d^2 C`` at most 2^20): a pass is then a full proximal Newton step, and six or eight
-        reach the minimum to rounding. Wider rows have blocks of 32.
+        reach the minimum to rounding. Wider rows have blocks of 32, CSR rows of 64.
 
     Notes
     -----
@@ -90,7 +90,8 @@ class RBCD(base.LinearSolver[RBCDState]):
         if self.block_size != "auto":
             return min(int(self.block_size), max(1, d))
         whole = d <= WHOLE and d**2 * data.Y.shape[1] <= WHOLE_ENTRIES
-        return max(1, d) if whole else _BLOCK
+        wide = _SPARSE_BLOCK if data.is_sparse else _DENSE_BLOCK
+        return max(1, d) if whole else wide
 
     def step(self, problem: Problem, state: RBCDState, batch: TrainBatch) -> StepInfo:
         own = base.as_linear(problem)

@@ -14,7 +14,7 @@ from kernelgrad.losses import Loss
 from kernelgrad.losses.conjugate import conjugate_of
 from kernelgrad.params import integer, parameters
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized, transient
-from kernelgrad.solvers.dual_ascent import visit_order
+from kernelgrad.solvers.support import visit_order
 from kernelgrad.types import Float64Array
 from kernelgrad.validation import CapabilityError
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit
 from kernelgrad.losses import scalar
 from kernelgrad.losses.base import Loss
 from kernelgrad.losses.registry import LOSSES, loss_code

@@ -12,12 +12,12 @@ import ctypes
 import itertools
 import weakref
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
-from numba import types
 
+from kernelgrad.compute.compiling import before_loops
 from kernelgrad.types import Float64Array
 
 FIRST = 1000
@@ -52,18 +52,28 @@ def _value(code: int, C: int, y: int, f: int) -> float:
     return float(_LENT[code].value(targets, predictions)[0])
 
 
-_callbacks: list[Any] = []  # references that keep the callbacks alive
+class _External:
+    """A function for loops, whose arguments are a code, a number of outputs and addresses."""
+
+    def __init__(self, name: str, function: Callable[..., Any], result: Any, n_arrays: int):
+        kinds = [ctypes.c_int64] * 2 + [ctypes.c_void_p] * n_arrays
+        self._callback = ctypes.CFUNCTYPE(result, *kinds)(function)
+        self._name, self._n_arrays, self._is_void = name, n_arrays, result is None
+        before_loops(self._link)
+
+    def _link(self) -> None:
+        from llvmlite import binding
+
+        binding.add_symbol(self._name, ctypes.cast(self._callback, ctypes.c_void_p).value)
+
+    @cached_property
+    def _numba_type_(self) -> Any:  # numba asks for it when it compiles a loop
+        from numba import types
+
+        result = types.void if self._is_void else types.float64
+        signature = result(types.int64, types.int64, *[types.voidptr] * self._n_arrays)
+        return types.ExternalFunction(self._name, signature)
 
 
-def _external(name: str, function: Callable[..., Any], result: Any, n_arrays: int) -> Any:
-    """Wrap `function` for compiled code: its arguments are a code, a size and addresses."""
-    kinds = {types.void: None, types.float64: ctypes.c_double}
-    arguments = [ctypes.c_int64] * 2 + [ctypes.c_void_p] * n_arrays
-    _callbacks.append(ctypes.CFUNCTYPE(kinds[result], *arguments)(function))
-    llvm.add_symbol(name, ctypes.cast(_callbacks[-1], ctypes.c_void_p).value)
-    signature = result(types.int64, types.int64, *[types.voidptr] * n_arrays)
-    return types.ExternalFunction(name, signature)
-
-
-slopes_by_method = _external("kernelgrad_slopes_of_row", _slopes, types.void, 3)
-value_by_method = _external("kernelgrad_value_of_row", _value, types.float64, 2)
+slopes_by_method: Any = _External("kernelgrad_slopes_of_row", _slopes, None, 3)
+value_by_method: Any = _External("kernelgrad_value_of_row", _value, ctypes.c_double, 2)

@@ -52,9 +52,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numba.extending import overload, register_jitable
 
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit, overload, usable_in_loops
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses.methods import FIRST as OWN
 from kernelgrad.losses.methods import slopes_by_method, value_by_method
@@ -80,7 +79,7 @@ def choose(condition: Any, yes: Any, no: Any) -> Any:
     return np.where(condition, yes, no)
 
 
-@overload(choose, strict=False)
+@overload(choose)
 def _choose(condition: Any, yes: Any, no: Any) -> Any:
     return lambda condition, yes, no: yes if condition else no
 
@@ -89,7 +88,7 @@ def clamp(x: Any, low: Any, high: Any) -> Any:
     return np.clip(x, low, high)
 
 
-@overload(clamp, strict=False)
+@overload(clamp)
 def _clamp(x: Any, low: Any, high: Any) -> Any:
     return lambda x, low, high: low if x < low else (high if x > high else x)
 
@@ -99,18 +98,18 @@ def larger(a: Any, b: Any) -> Any:
     return np.maximum(a, b)
 
 
-@overload(larger, strict=False)
+@overload(larger)
 def _larger(a: Any, b: Any) -> Any:
     return lambda a, b: b if a < b else a
 
 
-@register_jitable
+@usable_in_loops
 def sigmoid(x: Any) -> Any:
     e = np.exp(-np.abs(x))
     return choose(x >= _ZERO, _ONE, e) / (_ONE + e)
 
 
-@register_jitable
+@usable_in_loops
 def _log1p_exp(x: Any) -> Any:
     """Return ``log(1 + exp x)`` for x <= 0, with the part of the sum that rounding cuts off."""
     e = np.exp(x)
@@ -118,14 +117,14 @@ def _log1p_exp(x: Any) -> Any:
     return np.log(u) + (e - (u - _ONE)) / u
 
 
-@register_jitable
+@usable_in_loops
 def _exp(f: Any) -> Any:
     """Return exp f, replaced by its tangent above `LINEAR_FROM`."""
     near = np.minimum(f, LINEAR_FROM)
     return np.exp(near) * (_ONE + (f - near))
 
 
-@register_jitable
+@usable_in_loops
 def value(code: int, p: Any, y: Any, f: Any) -> Any:
     if code == LOGISTIC:
         m = y * f
@@ -168,7 +167,7 @@ def value(code: int, p: Any, y: Any, f: Any) -> Any:
     return larger((_ONE - p) * z, -p * z)
 
 
-@register_jitable
+@usable_in_loops
 def slope(code: int, p: Any, y: Any, f: Any) -> Any:
     """Return the derivative of one output's loss.
 
@@ -209,13 +208,13 @@ def slope(code: int, p: Any, y: Any, f: Any) -> Any:
     return choose(z > _ZERO, _ONE - p, choose(z < _ZERO, -p, _ZERO))
 
 
-@register_jitable
+@usable_in_loops
 def _kink(t: Any, width: Any, far: Any) -> Any:
     a = np.abs(t)
     return choose(a < width, _ONE, far) / larger(a, width)
 
 
-@register_jitable
+@usable_in_loops
 def curvature(code: int, p: Any, y: Any, f: Any, width: Any, far: Any) -> Any:
     """Return the curvature of one output's loss, with kinks smoothed over a width.
 
@@ -264,20 +263,20 @@ def curvature(code: int, p: Any, y: Any, f: Any, width: Any, far: Any) -> Any:
     return _HALF * _kink(z, width, far)
 
 
-@register_jitable
+@usable_in_loops
 def _size(t: Any, width: Any) -> Any:
     """Return ``|t|_d``."""
     a = np.abs(t)
     return choose(a < width, _HALF * (t * t / width + width), a)
 
 
-@register_jitable
+@usable_in_loops
 def _sign(t: Any, width: Any) -> Any:
     """Return the derivative of ``|t|_d``."""
     return clamp(t / width, -_ONE, _ONE)
 
 
-@register_jitable
+@usable_in_loops
 def smooth_value(code: int, p: Any, y: Any, f: Any, width: Any) -> Any:
     """Return the loss of one output with its kinks smoothed over a positive width."""
     if code == HINGE:
@@ -297,7 +296,7 @@ def smooth_value(code: int, p: Any, y: Any, f: Any, width: Any) -> Any:
     return value(code, p, y, f)
 
 
-@register_jitable
+@usable_in_loops
 def smooth_slope(code: int, p: Any, y: Any, f: Any, width: Any) -> Any:
     if code == HINGE:
         return -_HALF * y * (_sign(_ONE - y * f, width) + _ONE)
@@ -315,7 +314,7 @@ def smooth_slope(code: int, p: Any, y: Any, f: Any, width: Any) -> Any:
     return slope(code, p, y, f)
 
 
-@register_jitable
+@usable_in_loops
 def kink_distance(code: int, p: Any, y: Any, f: Any) -> Any:
     """Return the distance from the prediction to the nearest kink of a loss in `KINKED`."""
     if code == HINGE:

@@ -42,7 +42,7 @@ class AverageTracker(SupportTracker):
     """Responses of the current function and of the average."""
 
     def functions(self) -> list[Float64Array]:
-        return list(self._solver.functions(self._state))  # type: ignore[attr-defined]
+        return list(self._solver.functions(self._state))
 
     def _moved(self, update: Any) -> list[Float64Array]:
         (w, v), C = self._both, len(update.scale)
@@ -52,7 +52,7 @@ class AverageTracker(SupportTracker):
         return [update.scale * w + more[:, :C], v]
 
     def raw_prediction(self) -> FloatArray:
-        scale = self._solver.scale(self._state)  # type: ignore[attr-defined]
+        scale = self._solver.scale(self._state)
         return np.asarray(scale * self._both[1] + self._solver.intercept(self._state))
 
 

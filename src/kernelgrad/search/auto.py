@@ -12,7 +12,7 @@ from kernelgrad.kernels import Kernel, PrecomputedKernel
 from kernelgrad.losses import Loss
 from kernelgrad.solvers import (
     DSG,
-    CachedBlockDescent,
+    BlockDescent,
     DirectSolve,
     NewtonCG,
     Solver,
@@ -80,7 +80,7 @@ def choose_solver(
         needed = bytes_needed(n_rows, row_bytes, n_outputs)
         if needed <= memory:
             if kernel.has_random_features and _is_costly(kernel):
-                return CachedBlockDescent(
+                return BlockDescent(
                     blocks="features"
                 ), "rows and responses fit in memory, exact kernel values are costly"
             # values of functions and given matrices may be no kernel's, which both refuse
@@ -105,15 +105,15 @@ def choose_solver(
                 )
             if by_sets:
                 return WorkingSet(), "the loss has kinks: exact by large working sets"
-            return CachedBlockDescent(), "rows and responses fit in memory"
+            return BlockDescent(), "rows and responses fit in memory"
         why = f"rows and responses need {needed:.3g} bytes, more than {memory:.3g}"
     else:
         why = "the rows are on disk"
     if rows != "stream" and not unlabelled:
         if kernel.has_random_features and _is_costly(kernel):
-            return CachedBlockDescent(blocks="features"), f"{why}, kernel values are costly"
+            return BlockDescent(blocks="features"), f"{why}, kernel values are costly"
         if not isinstance(kernel, PrecomputedKernel):
-            return CachedBlockDescent(), why
+            return BlockDescent(), why
     why = "the rows are a stream" if rows == "stream" else why
     if kernel.has_random_features or unlabelled:
         return dsg, why

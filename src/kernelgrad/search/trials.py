@@ -18,7 +18,7 @@ from kernelgrad.losses import SquaredError
 from kernelgrad.search import pilot
 from kernelgrad.search.metric import LEAST, MOST, Sample, kernel_of, ridge_errors
 from kernelgrad.search.pilot import Found, Pool, Wanted
-from kernelgrad.solvers import CachedBlockDescent, NewtonCG, Problem, WorkingSet
+from kernelgrad.solvers import BlockDescent, NewtonCG, Problem, WorkingSet
 
 _OWN_ROWS, _OWN_HELD, _FOLDS = 1000, 4000, 3  # rows to fit and to compare, and folds
 TRIAL_ROWS = 30_000  # rows of trials of block descent, and rows from which there are any
@@ -154,7 +154,7 @@ def descent_kernel(
     rows = pool.rows.take(np.sort(pool.numbers[order[n // 5 :][:TRIAL_ROWS]]))
     others = pool.rows.validation(1, 0.0, rows=held)
     assert others.loss is not None
-    solver = CachedBlockDescent(block_size=512, tol=0.0)
+    solver = BlockDescent(block_size=512, tol=0.0)
     many = pool.n_rows >= _MANY_ROWS
     shapes = sorted(shapes) if many else []
     nu = np.inf if isinstance(kernel, Gaussian) else getattr(kernel, "nu", None)

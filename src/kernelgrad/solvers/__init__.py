@@ -6,7 +6,7 @@ The solvers of papers and of linear functions load when their names are first us
 from typing import TYPE_CHECKING
 
 from kernelgrad.registry import lazy_names
-from kernelgrad.solvers.block_descent.solver import CachedBlockDescent as CachedBlockDescent
+from kernelgrad.solvers.block_descent.solver import BlockDescent as BlockDescent
 from kernelgrad.solvers.contract import Problem as Problem
 from kernelgrad.solvers.contract import Resources as Resources
 from kernelgrad.solvers.contract import RowStore as RowStore
@@ -67,6 +67,7 @@ __getattr__, _lazy = lazy_names(
     SOLVERS,
     LINEAR_SOLVERS,
     paths={"LinearProblem": "linear", "LinearSolver": "linear"},
+    renamed={"BlockDescent": "BlockDescent"},
 )
 
 

@@ -556,7 +556,7 @@ class Solver(Documented, ABC, Generic[S]):
         if device != CPU:
             raise CapabilityError(
                 f"solver {self.name!r} runs on the CPU only; with device={device!r} take "
-                "'cached' or one of 'dsg', 'udsg', 'cdsg', or leave device='cpu'."
+                "'block_descent' or one of 'dsg', 'udsg', 'cdsg', or leave device='cpu'."
             )
 
     @abstractmethod

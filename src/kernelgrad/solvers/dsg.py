@@ -29,13 +29,13 @@ _AVERAGE_POWER = {"uniform": 0.0, "polynomial": 7.0}
 MAX_WIDTH, MIN_WIDTH = 2048, 128  # features of a block
 LEAST_BLOCKS = 16  # for a bounded number of features; more blocks make cheaper steps
 ROWS_PER_FEATURE = 4
-_MOMENTUM_ROWS = 4096  # of a batch: with 2,500 momentum raised the error on a noisy table
+_MOMENTUM_ROWS = 4096  # least rows of a batch with momentum: 2,500 raised a noisy error
 # The block covariance is estimated on every k-th row, about this many per feature. With the
 # default damping more rows change no error by more than its noise. Smaller damping relies more
 # on the estimate and uses proportionally more rows.
 CURVATURE_ROWS = 2
 MIN_CURVATURE_ROWS = 2048
-_WORK_BYTES = 12_000_000  # of a step, beside a covariance and the features for it
+_WORK_BYTES = 12_000_000  # bytes of a step, beside a covariance and the features for it
 
 
 @dataclass(kw_only=True)
@@ -174,18 +174,10 @@ class DSG(Solver[DSGState]):
 
     @classmethod
     def paper(
-        cls,
-        *,
-        nu: float,
-        theta: float | None = None,
-        offset: float = 0.0,
-        sigma: float | str = "median",
-        factor: float = 1.0,
-        form: Form | None = None,
-        batch_size: int = 1,
-        block_size: int = 1,
-        **parameters: Any,
-    ) -> dict[str, Any]:
+        cls, *, nu: float, theta: float | None = None, offset: float = 0.0,
+        sigma: float | str = "median", factor: float = 1.0, form: Form | None = None,
+        batch_size: int = 1, block_size: int = 1, **parameters: Any,
+    ) -> dict[str, Any]:  # fmt: skip
         r"""Return the parameters of an estimator that make it exactly the paper's algorithm.
 
         Plain steps ``gamma_t = theta / (offset + t)``, ``t = 1, 2, ...``, on the last iterate,
@@ -379,12 +371,10 @@ class DSG(Solver[DSGState]):
 
     def step(self, problem: Problem, state: DSGState, batch: TrainBatch) -> StepInfo:
         """Predict on the batch, then add (or update) one block."""
-        t, it = state.iteration, state.iterates
-        loss = self._loss(problem, t)
+        t, it, stream = state.iteration, state.iterates, state.stream
         bound = 0.0 if it.v is None else self._momentum_of(problem, batch)
         momentum = min(bound, (t + 1.0) / (t + 4.0))
         gamma = self._step(problem, state)
-        stream = it.x.stream
         stream.device = problem.resources.device  # a fit may go on elsewhere
         tracker: BlockTracker | None = None
         if problem.fixed_rows:
@@ -395,19 +385,8 @@ class DSG(Solver[DSGState]):
             X = stream.prepare(batch.X)
             f = np.zeros((batch.n_rows, problem.n_outputs), np.float32)
             it.lookahead(momentum).add_prepared(X, f)
-        r: FloatArray | None = None
-        if loss.adaptive_intercept:
-            intercept, r = loss.best_intercept(f, batch.sample_weight)
-            it.set_intercept(intercept)
-        # float64 here: a target of 1e8 +- 1 has no fraction in float32
-        raw = f.astype(np.float64) + it.x.intercept
         p = self._shares(batch)
-        train_loss = float(p @ loss.value(batch.y, raw))
-        if r is None:
-            r = loss.gradient(batch.y, raw)
-        if loss.intercept_slope is not None:
-            it.set_intercept(it.x.intercept - gamma * (p @ r + loss.intercept_slope))
-
+        train_loss, r = self._slopes(problem, state, batch, f, p, gamma)
         proposal = Proposal(gamma, p @ r, np.abs(r).max(axis=0), 1.0 / float(p @ p))
         n_blocks = it.x.n_blocks
         block, factor = self._choose_block(problem, state, proposal)
@@ -415,41 +394,19 @@ class DSG(Solver[DSGState]):
             block, factor = uniform_block(problem, state), 1.0
         state.n_reused += block < n_blocks
         gamma = gamma * factor
-        G: FloatArray
-        if self.preconditioned:
-            L, root = state.smoothness, _root(p)
-            every = self._every(batch.n_rows, stream.width)
-            share = p[::every].sum()
-            H, penalty, gradient = stream.moments(
-                X, block, root, every, f, (r / L).astype(np.float32)
-            )
-            H /= share
-            mu = max(self.damping * float(np.trace(H)) / len(H), problem.alpha / float(L.min()))
-            # the penalty's part needs the rows of H: (H + mu)^-1 H f / mu goes with f / mu
-            G = linalg.solve_damped(
-                H, mu, gradient - problem.alpha / (mu * share) * penalty / L
-            )
-            keep = 1.0 - gamma * problem.alpha / (L * mu)
-        else:
-            G = stream.gradient(X, (p[:, None] * r).astype(np.float32), block)
-            keep = 1.0 - gamma * problem.alpha
+        G, keep = self._direction(problem, state, X, f, r, p, block, gamma)
         weight = 1.0
         if self.average is not None:
             weight = averaging_weight(t + 1, _AVERAGE_POWER[self.average])
         delta = (-gamma * G).astype(np.float32)
-        update = BlockUpdate(
-            block=block,
-            delta=delta.reshape(stream.planes, stream.block_size, problem.n_outputs),
-            keep=np.maximum(0.0, keep),
-            momentum=momentum,
-            weight=weight,
-        )
         if not np.isfinite(train_loss) or not np.isfinite(delta).all():
             raise FloatingPointError(
                 f"The fit diverged at iteration {t + 1} (training loss {train_loss:g}, "
                 f"step size {float(gamma.max()):g}); lower step_size, raise damping, or "
                 "scale the data."
             )
+        delta = delta.reshape(stream.planes, stream.block_size, problem.n_outputs)
+        update = BlockUpdate(block, delta, np.maximum(0.0, keep), momentum, weight)
         it.apply(update)
         self._after_step(state, block, update.keep, gamma * proposal.mean_gradient)
         state.iteration += 1
@@ -464,6 +421,43 @@ class DSG(Solver[DSGState]):
         if tracker is not None:
             tracker.advance(info)
         return info
+
+    def _slopes(
+        self, problem: Problem, state: DSGState, batch: TrainBatch, f: FloatArray,
+        p: Float64Array, gamma: Float64Array,
+    ) -> tuple[float, FloatArray]:  # fmt: skip
+        """Return the mean loss and the slopes of responses f, after a step of the intercept."""
+        loss, it = self._loss(problem, state.iteration), state.iterates
+        r: FloatArray | None = None
+        if loss.adaptive_intercept:
+            intercept, r = loss.best_intercept(f, batch.sample_weight)
+            it.set_intercept(intercept)
+        # float64 here: a target of 1e8 +- 1 has no fraction in float32
+        raw = f.astype(np.float64) + it.x.intercept
+        train_loss = float(p @ loss.value(batch.y, raw))
+        r = loss.gradient(batch.y, raw) if r is None else r
+        if loss.intercept_slope is not None:
+            it.set_intercept(it.x.intercept - gamma * (p @ r + loss.intercept_slope))
+        return train_loss, r
+
+    def _direction(
+        self, problem: Problem, state: DSGState, X: Matrix, f: FloatArray, r: FloatArray,
+        p: Float64Array, block: int, gamma: Float64Array,
+    ) -> tuple[FloatArray, Float64Array]:  # fmt: skip
+        """Return G of the block (features, C), and the factors of all coefficients (C,)."""
+        stream = state.stream
+        if not self.preconditioned:
+            G: FloatArray = stream.gradient(X, (p[:, None] * r).astype(np.float32), block)
+            return G, 1.0 - gamma * problem.alpha
+        L, every = state.smoothness, self._every(len(p), stream.width)
+        share = p[::every].sum()
+        slopes = (r / L).astype(np.float32)
+        H, penalty, gradient = stream.moments(X, block, _root(p), every, f, slopes)
+        H /= share
+        mu = max(self.damping * float(np.trace(H)) / len(H), problem.alpha / float(L.min()))
+        # the penalty's part needs the rows of H: (H + mu)^-1 H f / mu goes with f / mu
+        right = gradient - problem.alpha / (mu * share) * penalty / L
+        return linalg.solve_damped(H, mu, right), 1.0 - gamma * problem.alpha / (L * mu)
 
     def expansion(self, state: DSGState) -> RandomFeatureExpansion:
         return state.iterates.result

@@ -35,58 +35,28 @@ _EPS = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class Settings:
-    """Numbers of the exact solvers.
+    """Numbers of the exact solvers, by which the tests tell the ways to a solution apart."""
 
-    Attributes
-    ----------
-    matrix_bytes : float
-        Memory of a kernel matrix in bytes where there is no memory limit: 32,000 rows in
-        float64, 46,000 in float32.
-    single_rows : int
-        Rows from which a float32 factor, in half the time, is worth its more iterations.
-    single, double : (int, float, float)
-        Steps of conjugate gradients with a factor of either precision, the residual relative to
-        the right-hand side at which they end, and the largest one of a solution.
-    astray : float
-        Growth of the residual over the least one at which rounding has won.
-    indefinite : float
-        Largest ridge that rounding may require, relative to the trace. Rounding moves no
-        eigenvalue by more than eps times the trace; kernel values are good to some eps.
-    forcing : float
-        Residual of a Newton system relative to the gradient; a tenth of it with whole factors.
-    sure : float
-        Part of the tolerance that counts where the gain that is left is only an estimate.
-    inner_steps : int
-        Steps of conjugate gradients on one Newton system.
-    patience : int
-        Steps of one system after which a better preconditioner pays.
-    coarse_products : float
-        Products with the matrix that the factorisations of the coarse space may cost.
-    short : float
-        Part of a step below which systems are better solved more exactly.
-    whole : int
-        Rows times outputs up to which systems are factored as they are.
-    negative : float
-        Part of the terms of a squared norm that rounding makes negative at most.
-    settled : float
-        Sum of the slopes relative to the sum of their sizes at the best constant.
-    """
-
+    # bytes of a kernel matrix without a memory limit: 32,000 rows in float64, 46,000 in float32
     matrix_bytes: float = 8.0 * 2**30
-    single_rows: int = 2048
+    single_rows: int = 2048  # rows from which a float32 factor is worth its more iterations
+    # steps of conjugate gradients with a factor of either precision, the residual relative to
+    # the right-hand side at which they end, and the largest one of a solution
     single: tuple[int, float, float] = (25, 1e-11, 1e-9)
     double: tuple[int, float, float] = (5, 1e-13, 1e-6)
-    astray: float = 100.0
+    astray: float = 100.0  # growth of the residual over the least one: rounding has won
+    # largest ridge that rounding may require, relative to the trace: it moves no eigenvalue by
+    # more than eps times the trace, and kernel values are good to some eps
     indefinite: float = 1e-5
-    forcing: float = 0.5
-    sure: float = 0.25
-    inner_steps: int = 300
-    patience: int = 32
-    coarse_products: float = 16.0
-    short: float = 0.1
-    whole: int = 2048
-    negative: float = 1e-3
-    settled: float = 1e-14
+    forcing: float = 0.5  # residual of a Newton system relative to the gradient
+    sure: float = 0.25  # part of the tolerance if the gain that is left is only an estimate
+    inner_steps: int = 300  # steps of conjugate gradients on one Newton system
+    patience: int = 32  # steps on one system after which a better preconditioner pays
+    coarse_products: float = 16.0  # products that factors of the coarse space may cost
+    short: float = 0.1  # part of a step below which systems are better solved more exactly
+    whole: int = 2048  # rows times outputs up to which systems are factored as they are
+    negative: float = 1e-3  # largest part of a squared norm that rounding makes negative
+    settled: float = 1e-14  # sum of slopes at the best constant, relative to their sizes
 
 
 SETTINGS = Settings()
@@ -140,14 +110,14 @@ class _MeanLoss:
         if self.loss.is_multinomial:
             safe = np.where(self.weight > 0, self.weight, 1.0)
             return np.clip(slope / safe + self.y.T, 0.0, 1.0)
-        if self.joint:
-            return np.stack([self.loss.curvature(self.y, f.T) for f in F])
         code, params, none = self.loss.code, self._params, np.float64(0)
         out = np.empty_like(F)
         for a, f in enumerate(F):
-            out[a] = np.transpose(
-                scalar.curvature(code, params, self.y, f.T, none, none)
-            )
+            if self.joint:
+                out[a] = self.loss.curvature(self.y, f.T)
+            else:
+                bend = scalar.curvature(code, params, self.y, f.T, none, none)
+                out[a] = np.transpose(bend)
         return out
 
     def hessian(self, bend: Float64Array, D: Float64Array) -> Float64Array:
@@ -381,7 +351,7 @@ class Descent:
             raise DataError(
                 "The kernel matrix is not positive semi-definite: the objective of solver "
                 "'newton' has no minimum. Use a positive semi-definite kernel, or "
-                "solver='block_descent'."
+                "solver='cached'."
             )
         bend = self._bend(at)
         M = self._preconditioner(bend) if at.M is None else at.M
@@ -792,7 +762,7 @@ def _ridges(
     raise DataError(
         f"The kernel matrix is not positive semi-definite: with alpha = {alpha:.3g} the "
         "objective of solver 'direct' has no minimum. Use a positive semi-definite kernel, a "
-        "larger alpha, or solver='block_descent'."
+        "larger alpha, or solver='cached'."
     )
 
 

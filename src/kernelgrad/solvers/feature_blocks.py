@@ -23,7 +23,7 @@ class BlockUpdate:
     delta: Float32Array  # (planes, block_size, C)
     keep: Float64Array  # (C,)
     momentum: float
-    weight: float  # of the new x in the average
+    weight: float  # weight of the new x in the average
 
 
 @dataclass(eq=False)
@@ -104,11 +104,9 @@ class BlockTracker(Tracker):
     kept = ("responses",)
 
     def __init__(
-        self,
-        iterates: Iterates,
-        rows: Matrix,
+        self, iterates: Iterates, rows: Matrix,
         responses: dict[str, Float32Array] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._iterates = iterates
         self.rows = rows
         if responses is None:

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 from sklearn.base import clone
 
-from kernelgrad.registry import Registry, room
-from kernelgrad.solvers.block_descent.solver import CachedBlockDescent
+from kernelgrad.registry import Registry, room, warn_renamed
+from kernelgrad.solvers.block_descent.solver import BlockDescent
 from kernelgrad.solvers.contract import Solver
 from kernelgrad.solvers.dsg import DSG
 from kernelgrad.solvers.exact import DirectSolve, NewtonCG
@@ -31,9 +31,10 @@ SOLVERS: Registry[Solver[Any]] = Registry(
         "bgs3vm": "papers.tsg.rivals:BGS3VM",
         "cccp_s3vm": "papers.tsg.rivals:CCCPS3VM",
         "s3vm_light": "papers.tsg.rivals:S3VMLight",
-    }
+    },
+    renamed={"cached": "block_descent"},
 )
-for _cls in (CachedBlockDescent, DirectSolve, DSG, WorkingSet, NewtonCG, SoftLabels):
+for _cls in (BlockDescent, DirectSolve, DSG, WorkingSet, NewtonCG, SoftLabels):
     SOLVERS.register(_cls)
 LINEAR_SOLVERS: Registry[Any] = Registry(
     {
@@ -52,16 +53,20 @@ register_solver = SOLVERS.register
 register_linear_solver = LINEAR_SOLVERS.register
 
 
-def _get(solver: Any, known: Registry[S], auto: str, cls: type[S], kind: str, marks: bool) -> S:
+def _get(
+    solver: Any, registry: Registry[S], auto: str, cls: type[S], kind: str, marks: bool
+) -> S:
     """Return a checked solver of one registry, see :func:`get_solver`."""
 
     def offered() -> list[str]:
-        return sorted(name for name, each in known.items() if marks or not each.marks)
+        return sorted(name for name, each in registry.items() if marks or not each.marks)
 
     if isinstance(solver, str):
-        if solver not in known and solver != "auto":
+        if solver in registry.renamed:
+            warn_renamed(f"solver {solver!r}", repr(registry.renamed[solver]))
+        if solver not in registry and solver != "auto":
             check_name(solver, [*offered(), "auto"], "solver")
-        result = known[auto if solver == "auto" else solver]()
+        result = registry[auto if solver == "auto" else solver]()
     elif isinstance(solver, cls):
         result = clone(solver)
     else:

@@ -13,21 +13,56 @@ from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import ExactRows
+from kernelgrad.losses import SemiSupervised
 from kernelgrad.params import boolean, integer, parameters, real
-from kernelgrad.solvers.block_descent.solver import CachedBlockDescent
+from kernelgrad.solvers.block_descent.solver import BlockDescent
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized, transient
-from kernelgrad.solvers.pseudo_labels import check_kinds, semi_supervised
 from kernelgrad.solvers.support import RowsSolver, RowsState, SupportUpdate
-from kernelgrad.types import Float32Array, Float64Array, IntArray
-from kernelgrad.validation import CapabilityError, check_int
+from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray
+from kernelgrad.validation import CapabilityError, DataError, check_int
 
 _TAG = 0x736F6674
 _TILE, _PART = 4096, 512  # rows whose kernel values are made at once, and those of one task
-_STORE_BYTES = 2 * 2**30  # of kept kernel values unless a memory limit is given
-_DAMPING = 1e-9  # of the largest entry of the equations
-_MASS = 0.5  # of all labelled rows, in that of all others
+_STORE_BYTES = 2 * 2**30  # bytes of kernel values that stay, unless a memory limit is given
+_DAMPING = 1e-9  # damping of the equations relative to their largest entry
+_MASS = 0.5  # weight of all labelled rows relative to that of all others
 _MOST_FOLD_ROWS = 20_000  # labelled rows that folds are made of
 _SUPERVISED_BLOCKS, _SUPERVISED_TOL = 30, 1e-4
+
+
+def semi_supervised(problem: Problem, name: str) -> SemiSupervised:
+    """Return the loss of `problem`; CapabilityError unless it has two parts."""
+    if not isinstance(problem.loss, SemiSupervised):
+        raise CapabilityError(
+            f"solver {name!r} needs labelled and unlabelled rows, which loss "
+            f"{problem.loss.name!r} does not tell apart; use a semi-supervised estimator, or a "
+            "solver for labelled rows such as 'sdca'."
+        )
+    return problem.loss
+
+
+def check_kinds(y: AnyArray, weight: AnyArray, name: str) -> None:
+    """Raise DataError unless labelled and unlabelled rows both have weight."""
+    has_label = np.asarray(y).any(axis=1)
+    n_labelled = int(np.count_nonzero(weight[has_label]))
+    n_others = int(np.count_nonzero(weight[~has_label]))
+    if n_labelled == 0 or n_others == 0:
+        missing = (
+            "mark rows without a label by -1, or use a solver for labelled rows such as 'sdca'"
+            if n_labelled
+            else "give the label of at least one row"
+        )
+        raise DataError(
+            f"solver {name!r} needs rows with a label and rows without one, of positive "
+            f"weight; got {n_labelled} and {n_others}: {missing}."
+        )
+
+
+def stratified_folds(codes: AnyArray, n_folds: int) -> IntArray:
+    """Return the fold of each row, every class spread over all folds in the order of rows."""
+    fold = np.empty(len(codes), np.int64)
+    fold[np.argsort(codes, kind="stable")] = np.arange(len(codes)) % n_folds
+    return fold
 
 
 @dataclass
@@ -60,8 +95,7 @@ class SoftLabelsState(RowsState):
     labelled: IntArray = sized("labelled", kinds="i", into="n")  # numbers of the labelled rows
     centre: IntArray = sized("M", kinds="i", into="n")  # numbers of the M centres
     supervised: Float64Array = sized("L", "labelled", "C")
-    # of each labelled row; -1 where it is in none
-    fold: IntArray = sized("labelled", kinds="i", into="L")
+    fold: IntArray = sized("labelled", kinds="i", into="L")  # -1 for a row in no fold
     bias: Float64Array = sized("L", "C")
     student: Float64Array = sized("L", "M", "C")  # coefficients after the last round
     kept: Float64Array = sized("L", "M", "C")  # and after round `rounds`
@@ -140,12 +174,12 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
                 f"solver {self.name!r} is for SemiSupervisedKernelClassifier, which knows the "
                 "weights of both kinds of rows."
             )
-        CachedBlockDescent().check_problem(replace(problem, loss=loss.labelled))
+        BlockDescent().check_problem(replace(problem, loss=loss.labelled))
 
     def init(self, problem: Problem, batch: TrainBatch) -> SoftLabelsState:
         check_kinds(batch.y, batch.sample_weight, self.name)
-        known = batch.y.any(axis=1)
-        labelled, others = np.flatnonzero(known), np.flatnonzero(~known)
+        has_label = batch.y.any(axis=1)
+        labelled, others = np.flatnonzero(has_label), np.flatnonzero(~has_label)
         rng = draws(problem.seed, _TAG, 0)
         M, C = int(self.n_centres), problem.n_outputs
         half = (
@@ -165,20 +199,18 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
     def least_bytes(
         self, problem: Problem, n_rows: int, row_bytes: float, *, stays: bool
     ) -> float:
-        first = CachedBlockDescent().least_bytes(problem, n_rows, row_bytes, stays=False)
+        first = BlockDescent().least_bytes(problem, n_rows, row_bytes, stays=False)
         M, lanes = min(n_rows, int(self.n_centres)), 1 + int(self.choose) * int(self.n_folds)
         each = 8.0 * lanes + 12.0 * problem.n_outputs + 48.0
         return max(first, row_bytes + 8.0 * M**2 * (lanes + 5) + each * n_rows)
 
     def _folds(self, y: Any, rng: np.random.Generator) -> IntArray:
-        """Return the fold of each labelled row, every class spread over all of them."""
+        """Return the fold of each labelled row; -1 without folds, and for rows beyond most."""
         fold = np.full(len(y), -1)
-        if not self.choose or len(y) < 2 * int(self.n_folds):
-            return fold
-        order = rng.permutation(len(y))[:_MOST_FOLD_ROWS]
-        codes = y[order].argmax(axis=1) if y.shape[1] > 1 else y[order, 0]
-        order = order[np.argsort(codes, kind="stable")]
-        fold[order] = np.arange(len(order)) % int(self.n_folds)
+        if self.choose and len(y) >= 2 * int(self.n_folds):
+            rows = rng.permutation(len(y))[:_MOST_FOLD_ROWS]
+            codes = y[rows].argmax(axis=1) if y.shape[1] > 1 else y[rows, 0]
+            fold[rows] = stratified_folds(codes, int(self.n_folds))
         return fold
 
     def _recall(
@@ -201,9 +233,9 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
     def _costs(self, problem: Problem, batch: TrainBatch) -> tuple[Float64Array, float]:
         """Return weights of rows as the user gave them, and C."""
         assert problem.kind_weights is not None
-        known = batch.y.any(axis=1)
+        has_label = batch.y.any(axis=1)
         weight = np.array(batch.sample_weight, np.float64)
-        for kind, total in zip((known, ~known), problem.kind_weights, strict=True):
+        for kind, total in zip((has_label, ~has_label), problem.kind_weights, strict=True):
             weight[kind] *= total / weight[kind].sum()
         return weight, 1.0 / (2.0 * problem.alpha * problem.kind_weights[0])
 
@@ -231,8 +263,10 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         f = state.exact.products(labelled, update.rows, update.moved)
         w = weight[state.labelled]
         values = loss.labelled.value(batch.y[state.labelled].astype(float), f + state.intercept)
-        told = float(w @ values / w.sum())
-        return self._info(state, told, update, epoch=float(state.iteration), converged=done)
+        train_loss = float(w @ values / w.sum())
+        return self._info(
+            state, train_loss, update, epoch=float(state.iteration), converged=done
+        )
 
     def _supervise(
         self, problem: Problem, state: SoftLabelsState, batch: TrainBatch,
@@ -241,7 +275,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         """Fit the labels of each lane; rows that are held out keep coefficients of 0."""
         loss = semi_supervised(problem, self.name).labelled
         labelled = state.exact.scaling.apply(batch.X[state.labelled])  # as the kernel sees it
-        solver = CachedBlockDescent(tol=_SUPERVISED_TOL)
+        solver = BlockDescent(tol=_SUPERVISED_TOL)
         state.supervised, state.bias = state.supervised.copy(), state.bias.copy()
         for lane in range(len(state.bias)):
             own = np.delete(np.arange(len(state.fold)), self._held(state, lane))
@@ -275,8 +309,8 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         labelled, others = problem.kind_weights
         w = weight.copy()
         w[state.labelled] *= _MASS * others / labelled
-        held = state.labelled[self._held(state, lane)]
-        w[held] = weight[held]
+        left_out = state.labelled[self._held(state, lane)]
+        w[left_out] = weight[left_out]
         return w
 
     def _factorise(
@@ -295,13 +329,13 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         factors = []
         for lane in range(len(state.bias)):
             H = cost * total
-            held = state.labelled[self._held(state, lane)]
+            left_out = state.labelled[self._held(state, lane)]
             change = self._round_weights(problem, state, weight, lane) - base
-            for a in range(0, len(held), _PART):
-                some = held[a : a + _PART]
-                values = memory.exact.matrix(memory.rows.take(some), memory.centres)
+            for a in range(0, len(left_out), _PART):
+                part = left_out[a : a + _PART]
+                values = memory.exact.matrix(memory.rows.take(part), memory.centres)
                 K = values.astype(np.float64)
-                H += cost * (K.T * change[some]) @ K
+                H += cost * (K.T * change[part]) @ K
             H += gram
             size = float(np.abs(H).max())
             if not np.isfinite(size):
@@ -373,9 +407,9 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
                 rows, labelled, state.supervised[lane]
             )
             K = memory.exact.matrix(rows, memory.centres).astype(np.float64)
-            kept, student = K @ state.kept[lane], K @ state.student[lane]
+            early, late = K @ state.kept[lane], K @ state.student[lane]
             y = _sides(batch.y[at])
-            wrong.append(np.stack([_sides(f) != y for f in (f0 + kept, f0, student)]))
+            wrong.append(np.stack([_sides(f) != y for f in (f0 + early, f0, late)]))
             weights.append(weight[at])
         errors, w = np.concatenate(wrong, axis=1).astype(float), np.concatenate(weights)
         best, choice = 0.0, 0

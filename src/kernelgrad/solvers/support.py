@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
 
+from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.memory import available_bytes, system_bytes
+from kernelgrad.compute.threads import over_tiles
 from kernelgrad.files.records import Record
 from kernelgrad.functions.exact import (
     CACHE_PART,
@@ -28,6 +30,8 @@ from kernelgrad.validation import CapabilityError
 
 _WORK_BYTES = 32 * 2**20  # tiles of all threads and copies of arrays of n
 _WORK_ARRAYS = 12  # float64 arrays of (n, C) that live at once
+_ADD_TILE = 2048  # columns of a task that adds kernel rows: 16 KiB of float64
+_ORDER_TAG = 0x73646361
 MERGE_ROWS = 8192  # duplicates are merged where there are no more rows than this
 
 
@@ -63,8 +67,8 @@ class RowsState(State):
     """
 
     exact: ExactKernel
-    digest: bytes  # of the rows, which a continued fit must bring again
-    coef: Float64Array = contract.sized("n", "C")  # of the current function
+    digest: bytes  # digest of the rows, which a continued fit must bring again
+    coef: Float64Array = contract.sized("n", "C")  # coefficients of the current function
     responses: Float64Array = contract.sized("C", "n")
     intercept: Float64Array = contract.sized("C")
     kernel_evaluations: int = 0
@@ -77,10 +81,10 @@ class RowsState(State):
     @classmethod
     def restore_parts(cls, problem: Problem, record: Record) -> dict[str, Any]:
         scaling, exact = record.part("scaling"), record.part("exact")
-        found = {"exact": ExactKernel.restore(exact, scaling)}
+        kernel = ExactKernel.restore(exact, scaling)
         scaling.close()
         exact.close()
-        return found
+        return {"exact": kernel}
 
     @property
     def prepared(self) -> ExactRows:
@@ -131,13 +135,13 @@ class SupportState(State):
         if numbers is None or S == 0:
             return slot
         order = np.argsort(self.numbers, kind="stable")
-        place = order[np.searchsorted(self.numbers, numbers, sorter=order).clip(0, S - 1)]
-        found = np.flatnonzero(self.numbers[place] == numbers)
-        if len(found):
-            entry = place[found]
-            kept, back = np.unique(entry, return_inverse=True)
-            same = equal_rows(self.rows.take(kept).take(back), rows.take(found))
-            slot[found[same]] = entry[same]
+        entries = order[np.searchsorted(self.numbers, numbers, sorter=order).clip(0, S - 1)]
+        index = np.flatnonzero(self.numbers[entries] == numbers)
+        if len(index):
+            entry = entries[index]
+            distinct, back = np.unique(entry, return_inverse=True)
+            same = equal_rows(self.rows.take(distinct).take(back), rows.take(index))
+            slot[index[same]] = entry[same]
             self.numbers[entry[~same]] = -1
         return slot
 
@@ -181,13 +185,8 @@ class KernelSolver(Solver[K], Generic[K]):
         return int(np.count_nonzero(self.coefficients(state).any(axis=1)))
 
     def _info(
-        self,
-        state: K,
-        train_loss: float,
-        update: Any,
-        step_size: float = 1.0,
-        **own: Any,
-    ) -> StepInfo:
+        self, state: K, train_loss: float, update: Any, step_size: float = 1.0, **own: Any,
+    ) -> StepInfo:  # fmt: skip
         """Return the report of a step; a step size of 1 is a full step."""
         return StepInfo(
             train_loss=train_loss,
@@ -225,9 +224,13 @@ class RowsSolver(KernelSolver[R], Generic[R]):
         C, n = problem.n_outputs, batch.n_rows
         intercept = contract.first_constant(problem, batch)
         own = {"responses": np.zeros((C, n)), "intercept": intercept} | own
-        digest, kept = contract.batch_digest(problem, batch), kernel_rows(problem, exact, rows)
+        digest = contract.batch_digest(problem, batch)
         state: R = self.state_class(
-            exact=exact, digest=digest, rows=kept, coef=np.zeros((n, C)), **own
+            exact=exact,
+            digest=digest,
+            rows=kernel_rows(problem, exact, rows),
+            coef=np.zeros((n, C)),
+            **own,
         )
         return state
 
@@ -250,14 +253,14 @@ class RowsSolver(KernelSolver[R], Generic[R]):
         Each starts from the one before.
         """
         state = self.init(replace(problem, alpha=alphas[0]), batch)
-        found = []
+        responses = []
         for alpha in alphas:
             problem = replace(problem, alpha=alpha)
             for _ in range(max_iter):
                 if self.step(problem, state, batch).converged:
                     break
-            found.append(self.expansion(state).raw_prediction(X))
-        return state.exact.kernel, found
+            responses.append(self.expansion(state).raw_prediction(X))
+        return state.exact.kernel, responses
 
     def track(self, state: R, X: Matrix) -> Tracker:
         """Return the responses of the rows of `X`, incremental unless support is limited."""
@@ -337,14 +340,13 @@ def check_matrix(
         raise CapabilityError(
             f"solver {name!r} needs at least {needed:.3g} bytes for the kernel matrix of "
             f"{batch.n_rows} rows, more than the {limit:.3g} of memory_limit (by default "
-            f"{most / 2**30:g} GiB or what is free); raise it, or take solver='cached'."
+            f"{most / 2**30:g} GiB or what is free); raise it, or take solver='block_descent'."
         )
 
 
 def matrix_limit(problem: Problem, most: float) -> float:
     """Return the memory limit, or `most` and no more than is free."""
-    given = problem.resources.memory_limit
-    return min(most, available_bytes()) if given is None else float(given)
+    return float(problem.resources.limit(min(most, available_bytes())))
 
 
 def sizes(X: Matrix) -> int:
@@ -391,3 +393,61 @@ def kernel_rows(problem: Problem, exact: ExactKernel, rows: ExactRows) -> Kernel
     work = _WORK_BYTES + _WORK_ARRAYS * 8 * rows.n_rows * problem.n_outputs
     work += 2 * rows.nbytes + int(problem.resources.copied_bytes)
     return KernelRows(exact, rows, max(0, problem.resources.memory_limit - work))
+
+
+def check_alpha(name: str, alpha: float) -> None:
+    """Raise where the penalty is 0: there is no dual function then."""
+    if not alpha > 0.0:
+        raise ValueError(
+            f"solver {name!r} needs alpha > 0, got {alpha!r}; choose a small positive alpha "
+            "such as 1 / n_samples."
+        )
+
+
+def visit_order(seed: int, start: int, n_visits: int, live: IntArray) -> Iterator[IntArray]:
+    """Yield the rows of visits ``start .. start + n_visits - 1``, pass by pass.
+
+    Each pass takes the rows `live` in a random order of its own.
+    """
+    n, end = len(live), start + n_visits
+    while start < end:
+        epoch, first = divmod(start, n)
+        last = min(n, end - epoch * n)
+        yield live[contract.draws(seed, _ORDER_TAG, epoch).permutation(n)[first:last]]
+        start = epoch * n + last
+
+
+@njit(nogil=True, cache=True, fastmath={"contract", "nsz"})
+def _add_tile(
+    rows: FloatArray, slots: IntArray, coef: Float64Array, start: int, out: Float64Array
+) -> None:
+    C, width = out.shape
+    stop, m = start + width, len(slots)
+    for i in range(0, m, 4):
+        for c in range(C):
+            f, part = out[c], coef[i : i + 4, c]
+            if part.size == 4 and part.all():  # f is read and written once for four rows
+                a0, a1, a2, a3 = part
+                p, q = rows[slots[i], start:stop], rows[slots[i + 1], start:stop]
+                r, s = rows[slots[i + 2], start:stop], rows[slots[i + 3], start:stop]
+                for j in range(width):
+                    f[j] += (a0 * p[j] + a1 * q[j]) + (a2 * r[j] + a3 * s[j])
+                continue
+            for k in range(part.size):
+                a = part[k]
+                if a != 0.0:
+                    K = rows[slots[i + k], start:stop]
+                    for j in range(width):
+                        f[j] += a * K[j]
+
+
+def add_rows(rows: FloatArray, slots: IntArray, coef: Float64Array, out: Float64Array) -> None:
+    """Add ``sum_i coef_i rows[slots_i]`` to `out` (C, n) in float64; coef is (m, C).
+
+    Sums in float64 do not drift: gaps stay true however many steps are taken.
+    """
+
+    def task(a: int, z: int) -> None:
+        _add_tile(rows, slots, coef, a, out[:, a:z])
+
+    over_tiles(out.shape[1], _ADD_TILE, task)

@@ -10,38 +10,50 @@ from scipy.linalg.blas import dtrsv
 
 from kernelgrad.callbacks import Deadline
 from kernelgrad.compute import linalg
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.losses import OneClass
 from kernelgrad.params import integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized
-from kernelgrad.solvers.dual_ascent import add_rows, check_alpha
-from kernelgrad.solvers.support import RowsSolver, RowsState, SupportUpdate
+from kernelgrad.solvers.support import (
+    RowsSolver,
+    RowsState,
+    SupportUpdate,
+    add_rows,
+    check_alpha,
+)
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray
 from kernelgrad.validation import CapabilityError
 
-_ROUGH = 0.1  # of the penalty that is small to smooth losses: kinked ones end at 1e-3
 _BIG = np.float32(1e38)  # stands for "may not move that way"
-_LEAST_BEND = np.float32(1e-6)  # of k_ii + k_jj - 2 k_ij, for equal rows
-_SETTLED = 0.1  # of the violation of all rows, at which a set is left
-_STEPS = 8  # on pairs, for each row of a set, between two Newton steps
-_ROUNDS = 25  # of both
-_BLOCKED = 32  # bounds that one Newton step may meet: each costs a good part of a factorisation
-_ROUNDING = 1.0  # damping of Newton systems, in units of eps times the largest k_ii
-_SET_ROWS = 2048  # measured: a quarter to a half of the time of sets of 1,024 rows
-_LEAST_ROWS = 64  # of a set, whatever the memory
-_GATHER_ROWS = 64  # of a task
-_PATIENCE = 50  # sets without a smaller violation; a tenth where a set holds all rows
+_LEAST_BEND = np.float32(1e-6)  # bound of k_ii + k_jj - 2 k_ij, for equal rows
+_LEAST_ROWS, _SET_ROWS = 64, 2048  # rows of a set; sets of 1,024 take two to four times as long
+_GATHER_ROWS = 64  # rows that one task gathers
 _TAG = 0x73657473
-_TOGETHER = 16  # outputs at most: 256 MiB of kernel values among the rows of their sets
 _LANES = 128  # extremes are kept of entries so far apart: plain loops, which are vectorised
 _FAST = {"contract", "nsz", "arcp", "nnan"}
 
 
+@dataclass(frozen=True)
+class Settings:
+    """Numbers of :class:`WorkingSet`."""
+
+    rough: float = 0.1  # penalty of kinked losses, relative to smooth ones, for float64 values
+    settled: float = 0.1  # violation at which a set is left, relative to that of all rows
+    pairs: int = 8  # moves of pairs between two Newton steps, for each row of a set
+    rounds: int = 25  # Newton steps on one set
+    bounds: int = 32  # bounds that a Newton step may meet: each costs part of a factorisation
+    patience: int = 50  # sets without a smaller violation; a tenth where a set holds all rows
+    outputs: int = 16  # outputs solved together: 256 MiB of kernel values among their sets
+
+
+_SETTINGS = Settings()
+
+
 @njit(nogil=True, cache=True)
-def _place(a: FloatArray) -> int:
+def _argmax(a: FloatArray) -> int:
     best = 0
     for t in range(a.size):
         if a[t] > a[best]:
@@ -87,8 +99,8 @@ def _solve_set(
                 o[t] = d
                 pull[t] = max(pull[t], -(d + u[t]))
                 push[t] = max(push[t], d + v[t])
-        lane = _place(pull)
-        if not push[_place(push)] + pull[lane] > tol:
+        lane = _argmax(pull)
+        if not push[_argmax(push)] + pull[lane] > tol:
             return True
         if n == most:
             break
@@ -105,7 +117,7 @@ def _solve_set(
                 d = d * d / max(kii + e[t] - two * x[t], least)
                 g[t] = d
                 best[t] = max(best[t], d)
-        lane = _place(best)
+        lane = _argmax(best)
         j = lane
         for t in range(lane, q, L):
             if gain[t] > gain[j]:
@@ -124,15 +136,9 @@ def _solve_set(
 
 
 def _newton(
-    K: FloatArray,
-    beta: Float64Array,
-    r: FloatArray,
-    low: Float64Array,
-    high: Float64Array,
-    epsilon: float,
-    *,
-    balanced: bool,
-) -> None:
+    K: FloatArray, beta: Float64Array, r: FloatArray, low: Float64Array, high: Float64Array,
+    epsilon: float, *, balanced: bool,
+) -> None:  # fmt: skip
     r"""Move to the minimum over the free coordinates, in place, as far as bounds allow.
 
     With ``K_FF = L L^T`` and the slopes g the way there is ``-L^{-T} P L^{-1} g``, where P
@@ -149,12 +155,12 @@ def _newton(
     least = np.where(side > 0.0, 0.0, low[index])
     largest = np.where(side < 0.0, 0.0, high[index])
     H = K[np.ix_(index, index)].astype(np.float64)
-    damping = _ROUNDING * float(np.finfo(K.dtype).eps) * float(H.diagonal().max())
+    damping = float(np.finfo(K.dtype).eps) * float(H.diagonal().max())
     L = linalg.damped_cholesky(H, damping, in_place=True)[0]
     way = dtrsv(L, r[index] + epsilon * side, lower=1)
     open_, fixed = np.ones(len(x), bool), np.zeros((0, len(x)))  # rows are orthonormal
     more = np.ones(len(x))
-    for k in range(_BLOCKED + 1):
+    for k in range(_SETTINGS.bounds + 1):
         if k > 0 or balanced:
             new = dtrsv(L, more, lower=1)
             for _ in range(2):
@@ -210,7 +216,7 @@ class WorkingSetState(RowsState):
     """State of :class:`WorkingSet`; ``responses`` are f on the rows without the intercept."""
 
     alpha: float
-    violation: Float64Array = sized("C", finite=False)  # of the optimality conditions
+    violation: Float64Array = sized("C", finite=False)  # violation of the optimality
 
 
 @dataclass(frozen=True)
@@ -271,17 +277,12 @@ class _Dual:
         if free.any():
             return -float(up[free].mean())
         ends = [end for end in (up.min(), down.max()) if np.isfinite(end)]
-        return -float(np.mean(ends)) if ends else 0.0  # of a class alone, or of no row
+        return -float(np.mean(ends)) if ends else 0.0  # there is one class, or no row
 
     def next_set(
-        self,
-        beta: Float64Array,
-        up: Float64Array,
-        down: Float64Array,
-        last: IntArray,
-        size: int,
-        order: IntArray,
-    ) -> IntArray:
+        self, beta: Float64Array, up: Float64Array, down: Float64Array, last: IntArray,
+        size: int, order: IntArray,
+    ) -> IntArray:  # fmt: skip
         """Return rows that violate, then those of the last set, free ones first.
 
         All rows that count, if they are so few. Half of the new rows violate most; the others
@@ -303,18 +304,13 @@ class _Dual:
                 worst = np.append(worst, others[np.argpartition(order[others], k)[:k]])
             chosen.append(worst[np.isfinite(a[worst])])
         new = np.unique(np.concatenate(chosen))
-        kept = np.setdiff1d(last, new)
-        free = (beta[kept] > self.low[kept]) & (beta[kept] < self.high[kept])
-        return np.sort(np.concatenate([new, kept[free], kept[~free]])[:size])
+        old = np.setdiff1d(last, new)
+        free = (beta[old] > self.low[old]) & (beta[old] < self.high[old])
+        return np.sort(np.concatenate([new, old[free], old[~free]])[:size])
 
     def solve(
-        self,
-        K: FloatArray,
-        index: IntArray,
-        beta: Float64Array,
-        f: Float64Array,
-        tol: float,
-    ) -> Float64Array:
+        self, K: FloatArray, index: IntArray, beta: Float64Array, f: Float64Array, tol: float,
+    ) -> Float64Array:  # fmt: skip
         """Return `beta` of the rows `index` where no pair violates by more than `tol`."""
         m = len(index)
         slopes = f - self.y[index]
@@ -329,8 +325,8 @@ class _Dual:
             low, high = np.append(low, -np.inf), np.append(high, np.inf)
         own = K[:m, :m], b[:m], r[:m], low[:m], high[:m]
         whole = m == np.count_nonzero(self.counts)
-        for _ in range(_ROUNDS):
-            done = _solve_set(K, b, r, low, high, epsilon, tol, _STEPS * m)
+        for _ in range(_SETTINGS.rounds):
+            done = _solve_set(K, b, r, low, high, epsilon, tol, _SETTINGS.pairs * m)
             # the last step takes what `tol` leaves: the way to a solution leaves no trace
             if whole or not done:
                 _newton(*own, self.epsilon, balanced=self.has_bias)
@@ -407,7 +403,7 @@ class WorkingSet(RowsSolver[WorkingSetState]):
         if problem.loss.name not in self.losses:
             raise CapabilityError(
                 f"solver {self.name!r} is for losses with kinks ({', '.join(self.losses)}), "
-                f"not for {problem.loss.name!r}; take solver='cached'."
+                f"not for {problem.loss.name!r}; take solver='block_descent'."
             )
         check_alpha(self.name, problem.alpha)
 
@@ -423,7 +419,7 @@ class WorkingSet(RowsSolver[WorkingSetState]):
         """Halve the violation of each output, and measure objective and gap."""
         rows = self._attach(problem, state, batch)
         evaluations, before = rows.n_evaluations, state.coef.copy()
-        renewed = rows.widen(state.exact.is_small(problem.alpha / _ROUGH, rows.rows))
+        renewed = rows.widen(state.exact.is_small(problem.alpha / _SETTINGS.rough, rows.rows))
         factor = state.alpha / problem.alpha
         if factor != 1.0:  # the bounds are in proportion to it, and so is the function
             state.alpha = problem.alpha
@@ -500,15 +496,15 @@ class WorkingSet(RowsSolver[WorkingSetState]):
         whole = [np.count_nonzero(dual.counts) <= size for dual in duals]
         room = capacity // (2 * size)  # rows come back after their set
         fits = capacity == n or room >= len(duals)
-        together = min(_TOGETHER, len(duals) if fits else max(1, room))
+        together = min(_SETTINGS.outputs, len(duals) if fits else max(1, room))
         violation, goal = np.full(len(duals), np.inf), np.zeros(len(duals))
         least, stale = np.full(len(duals), np.inf), np.zeros(len(duals))
         last: dict[int, IntArray] = {}
         live = list(range(len(duals)))
         while live and not deadline.over:
-            some, live = live[:together], live[together:]
+            group, live = live[:together], live[together:]
             sets = {}
-            for c in some:
+            for c in group:
                 up, down = duals[c].gradients(coef[:, c], responses[c])
                 violation[c] = duals[c].violation(up, down)
                 if c not in last:
@@ -518,14 +514,16 @@ class WorkingSet(RowsSolver[WorkingSetState]):
                 stale[c] = 0 if violation[c] < 0.99 * least[c] else stale[c] + 1
                 least[c] = min(least[c], violation[c])
                 if violation[c] > goal[c] and stale[c] <= (
-                    _PATIENCE // 10 if whole[c] else _PATIENCE
+                    _SETTINGS.patience // 10 if whole[c] else _SETTINGS.patience
                 ):
                     before = last.get(c, np.zeros(0, np.intp))
                     sets[c] = last[c] = duals[c].next_set(
                         coef[:, c], up, down, before, size, order
                     )
             if sets:
-                inner = np.maximum(0.5 * tol, np.where(whole, 0.0, _SETTLED * violation))
+                inner = np.maximum(
+                    0.5 * tol, np.where(whole, 0.0, _SETTINGS.settled * violation)
+                )
                 live = self._advance(state, duals, sets, inner) + live
         return violation
 
@@ -556,7 +554,7 @@ class WorkingSet(RowsSolver[WorkingSetState]):
         f = responses[outputs]
         add_rows(rows.buffer, slots[moved], change[moved], f)
         responses[outputs] = f
-        # where nothing moves rounding of float32 is the end
+        # rounding of float32 is the end if nothing moves
         return [c for c, part in zip(outputs, change.T, strict=True) if part.any()]
 
 
@@ -589,6 +587,6 @@ def _add(rows: KernelRows, coef: Float64Array, responses: Float64Array) -> None:
     index = np.flatnonzero(coef.any(axis=1))
     step = min(_SET_ROWS, max(_LEAST_ROWS, len(rows.buffer)))  # within the memory limit
     for a in range(0, len(index), step):
-        some = index[a : a + step]
-        slots = rows.load(some)  # may replace the buffer
-        add_rows(rows.buffer, slots, coef[some], responses)
+        part = index[a : a + step]
+        slots = rows.load(part)  # may replace the buffer
+        add_rows(rows.buffer, slots, coef[part], responses)

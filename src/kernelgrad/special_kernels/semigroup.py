@@ -22,8 +22,9 @@ from kernelgrad.params import number_or_rule, parameters
 from kernelgrad.types import Float64Array, Matrix
 from kernelgrad.validation import DataError
 
-MEDIAN_ROWS = 2000
-# Outside these bounds float32 weights, or their products with rows, overflow or vanish.
+MEDIAN_ROWS = 2000  # rows of the sample from which a rule computes the parameter
+# Bounds of parameters, beyond which float32 weights or their products with rows overflow or
+# vanish
 SMALLEST, LARGEST = 1e-12, 1e12
 
 
@@ -78,12 +79,10 @@ class SemigroupKernel(TiledKernel, ProjectionKernel):
 
     def diag(self, X: Matrix) -> Float64Array:
         X = float64_rows(X)
-        if sp.issparse(X):
-            terms = self._terms(X.data)
-            X = sp.csr_matrix((terms, X.indices, X.indptr), shape=X.shape)
-        else:
-            X = self._terms(X)
-        return np.exp(-row_sums(X))
+        if not sp.issparse(X):
+            return np.exp(-row_sums(self._terms(X)))
+        terms = self._terms(X.data), X.indices, X.indptr
+        return np.exp(-row_sums(sp.csr_matrix(terms, shape=X.shape)))
 
 
 @parameters

@@ -13,10 +13,8 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import is_classifier, is_regressor
 from sklearn.utils.validation import has_fit_parameter
-from tqdm import tqdm
 
-from kernelgrad.compute.caching import cache_folder
-from kernelgrad.compute.compiling import compiled_loops
+from kernelgrad.compute.compiling import watch
 from kernelgrad.estimators.classifier import KernelClassifier
 from kernelgrad.estimators.files import ESTIMATORS
 from kernelgrad.estimators.regressor import KernelRegressor
@@ -140,7 +138,11 @@ def warmup(names: Iterable[str] | None = None, *, progress: bool = False) -> War
     wanted: Iterable[str] = dict.fromkeys(("auto", *SOLVERS, *LINEAR_SOLVERS, *KERNELS))
     if names is not None:
         wanted = [check_name(name, wanted, "solver or kernel") for name in names]
-    loops, start = compiled_loops(), time.perf_counter()
+    from tqdm import tqdm
+
+    from kernelgrad.compute.caching import cache_folder
+
+    loops, start = watch.loops, time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # fits end early
         bar = tqdm(list(_cases(wanted)), "Compiling", disable=not progress, dynamic_ncols=True)
@@ -151,4 +153,4 @@ def warmup(names: Iterable[str] | None = None, *, progress: bool = False) -> War
                 for method in METHODS:
                     if hasattr(estimator, method):
                         getattr(estimator, method)(X[:20])
-    return WarmUp(compiled_loops() - loops, time.perf_counter() - start, cache_folder())
+    return WarmUp(watch.loops - loops, time.perf_counter() - start, cache_folder())

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit
 from kernelgrad.types import Float64Array, IntArray
 from kernelgrad.validation import DataError, check_real
 
@@ -44,37 +44,22 @@ class TwoClassLevel(NamedTuple):
     p_negative: Float64Array
 
 
-@njit(nogil=True, cache=True)
-def _fault(c: Any, weight: Any) -> int:
-    """0 for none, 1 for a response and 2 for a weight that cannot be used, 3 for no weight."""
-    bad = 0
-    for i in range(c.size):
-        bad += not abs(c[i]) < np.inf
-    if bad:
-        return 1
-    if weight is None:
-        return 0
-    positive = 0
-    for i in range(c.size):
-        bad += not 0.0 <= weight[i] < np.inf
-        positive += weight[i] > 0.0
-    return 2 if bad else (0 if positive else 3)
-
-
 def _check(c: Float64Array, weight: Float64Array | None, rows: str) -> None:
     if c.size == 0:
         raise ValueError(f"A slack level needs at least one of the {rows}, got none.")
-    if weight is not None and weight.shape != c.shape:
-        raise ValueError(f"weight must have the shape of c, {c.shape}, got {weight.shape}.")
-    fault = _fault(c, weight)
-    if fault == 1:
+    if not np.isfinite(c).all():
         raise DataError(
             f"The responses of the {rows} hold NaN or infinity; scale the data or shorten the "
             "steps."
         )
-    if fault:
-        what = ("must be finite and not negative", "are all zero; one must be positive")
-        raise ValueError(f"The weights of the {rows} {what[fault - 2]}.")
+    if weight is None:
+        return
+    if weight.shape != c.shape:
+        raise ValueError(f"weight must have the shape of c, {c.shape}, got {weight.shape}.")
+    if not 0.0 <= weight.min() <= weight.max() < math.inf:
+        raise ValueError(f"The weights of the {rows} must be finite and not negative.")
+    if not weight.any():
+        raise ValueError(f"The weights of the {rows} are all zero; one must be positive.")
 
 
 def _stride(n: int) -> int:

@@ -13,8 +13,8 @@ from kernelgrad.losses import Loss, SemiSupervised
 from kernelgrad.params import anything, boolean, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch
 from kernelgrad.solvers.dsg import DSG, DSGState
-from kernelgrad.solvers.pseudo_labels import semi_supervised
 from kernelgrad.solvers.schedules import check_ramp, iterations, ramp_share, slope_grows
+from kernelgrad.solvers.soft_labels import semi_supervised
 from kernelgrad.types import Float64Array
 from kernelgrad.validation import CapabilityError, check_real
 

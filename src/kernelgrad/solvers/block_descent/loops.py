@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.elementary import exp_flat, log2_flat
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses import scalar

@@ -410,7 +410,8 @@ class Shard:
         Previous steps get a `weight` in the momentum, or are dropped if it is None.
         """
         self._block, self._matrix, self._passes = block, None, 0
-        self._here = self._local = self._slots = np.empty(0, np.intp)
+        none: IntArray = np.empty(0, np.intp)
+        self._here, self._local, self._slots = none, none, none
         if block.index is not None:
             self._here = np.flatnonzero(
                 (block.index >= self.start) & (block.index < self.start + self.n)

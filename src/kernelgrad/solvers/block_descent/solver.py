@@ -32,7 +32,7 @@ from kernelgrad.solvers.block_descent.coordinates import (
 from kernelgrad.solvers.block_descent.newton import BlockSteps, Workspace
 from kernelgrad.solvers.block_descent.objective import Objective
 from kernelgrad.solvers.block_descent.shards import SHARD, TAG, Path, Shard, Team
-from kernelgrad.solvers.block_descent.state import CachedState
+from kernelgrad.solvers.block_descent.state import BlockDescentState
 from kernelgrad.solvers.contract import Audit, Problem, RowStore, StepInfo, Tracker, TrainBatch
 from kernelgrad.solvers.feature_blocks import build_stream
 from kernelgrad.solvers.support import MERGE_ROWS, exact_kernel
@@ -55,12 +55,12 @@ class BlockMove:
     update: Path
 
 
-class CachedTracker(Tracker):
+class ResponseTracker(Tracker):
     """Responses of fixed rows: a step costs one block of values on them."""
 
     kept = ("_f", "_p")
 
-    def __init__(self, solver: CachedBlockDescent, state: CachedState, X: Matrix) -> None:
+    def __init__(self, solver: BlockDescent, state: BlockDescentState, X: Matrix) -> None:
         self._solver, self._state, self._X = solver, state, X
         self._rows: Any = state.home.prepare(X)
         self._f = np.zeros((len(state.offset), X.shape[0]))
@@ -92,7 +92,7 @@ class CachedTracker(Tracker):
 
 
 @parameters
-class CachedBlockDescent(contract.Solver[CachedState]):
+class BlockDescent(contract.Solver[BlockDescentState]):
     r"""Block descent with cached responses: the responses of all rows are kept and updated.
 
     .. math:: \min_{f, b}\ \frac{1}{\sum_i w_i} \sum_i w_i\, l(y_i, f(x_i) + b)
@@ -173,8 +173,8 @@ class CachedBlockDescent(contract.Solver[CachedState]):
     used again).
     """
 
-    name: ClassVar[str] = "cached"
-    state_class: ClassVar[type[contract.State]] = CachedState
+    name: ClassVar[str] = "block_descent"
+    state_class: ClassVar[type[contract.State]] = BlockDescentState
     streams: ClassVar[bool] = False
     takes_stores: ClassVar[bool] = True
 
@@ -192,7 +192,7 @@ class CachedBlockDescent(contract.Solver[CachedState]):
         if not matches and loss.smoothness is None:
             assert isinstance(loss, SemiSupervised)
             raise CapabilityError(
-                f"solver 'cached' has no loss {loss.labelled.name!r} beside "
+                f"solver 'block_descent' has no loss {loss.labelled.name!r} beside "
                 f"{loss.unlabelled.name!r}: their kinks are smoothed together. Take 'hinge' "
                 "with 'symmetric_hinge' or 'ramp', 'squared_hinge' with "
                 "'squared_symmetric_hinge', or smooth losses; or the solver 'tsg'."
@@ -243,7 +243,7 @@ class CachedBlockDescent(contract.Solver[CachedState]):
             return int(self.block_size)
         return n if n <= WHOLE else 1024
 
-    def init(self, problem: Problem, batch: Rows) -> CachedState:
+    def init(self, problem: Problem, batch: Rows) -> BlockDescentState:
         """Resolve the kernel on the rows and start from the best constant."""
         self.check_problem(problem)
         C, n = problem.n_outputs, batch.n_rows
@@ -264,7 +264,7 @@ class CachedBlockDescent(contract.Solver[CachedState]):
             size = self._width(max(n, WHOLE + 1))
             stream = build_stream(problem, first, lambda planes: -(-size // planes))
         bias = np.zeros(C) if shifts else start
-        state = CachedState(
+        state = BlockDescentState(
             exact=exact,
             stream=stream,
             digest=_digest(problem, batch),
@@ -281,7 +281,7 @@ class CachedBlockDescent(contract.Solver[CachedState]):
         return state
 
     def _prepare(
-        self, problem: Problem, state: CachedState, batch: Rows, rows: Any
+        self, problem: Problem, state: BlockDescentState, batch: Rows, rows: Any
     ) -> Workspace:
         n, loss = batch.n_rows, problem.loss
         state.home.device = problem.resources.device  # a fit may go on elsewhere
@@ -358,7 +358,7 @@ class CachedBlockDescent(contract.Solver[CachedState]):
             for shard in local:
                 shard.buffer = buffer[shard.start * M : (shard.start + shard.n) * M]
 
-    def _attach(self, problem: Problem, state: CachedState, batch: Rows) -> Workspace:
+    def _attach(self, problem: Problem, state: BlockDescentState, batch: Rows) -> Workspace:
         if state.workspace is None:
             same = _digest(problem, batch) == state.digest and state.fits(batch.n_rows)
             contract.check_same_rows(self, same, "the responses", "'dsg'")
@@ -368,7 +368,7 @@ class CachedBlockDescent(contract.Solver[CachedState]):
                 self._refresh(state)
         return state.workspace
 
-    def step(self, problem: Problem, state: CachedState, batch: Rows) -> StepInfo:
+    def step(self, problem: Problem, state: BlockDescentState, batch: Rows) -> StepInfo:
         """Choose one block and apply Newton steps to it."""
         workspace, it = self._attach(problem, state, batch), state.iterate
         if it.alpha != problem.alpha:
@@ -404,7 +404,7 @@ class CachedBlockDescent(contract.Solver[CachedState]):
             converged=it.rejected >= patience or state.slow >= enough,
         )
 
-    def _draw(self, problem: Problem, state: CachedState) -> Block:
+    def _draw(self, problem: Problem, state: BlockDescentState) -> Block:
         """Return the next block: rows of large strength come first; see :meth:`Shard.draw`."""
         workspace, number = state.rows_workspace, state.iteration
         team, n_blocks, width = workspace.team, workspace.n_blocks, workspace.max_width
@@ -425,7 +425,7 @@ class CachedBlockDescent(contract.Solver[CachedState]):
         compiled = workspace.objective.n * len(index) >= FIT_COMPILED
         return SupportBlock(number, state.exact, centres, index, compiled=compiled)
 
-    def _descend(self, problem: Problem, state: CachedState, steps: BlockSteps) -> None:
+    def _descend(self, problem: Problem, state: BlockDescentState, steps: BlockSteps) -> None:
         n, M = steps.objective.n, steps.block.width
         auto = self.inner_steps == "auto"
         most = 10 if auto else int(self.inner_steps)
@@ -445,7 +445,7 @@ class CachedBlockDescent(contract.Solver[CachedState]):
                 break
 
     def _sample_requests(
-        self, problem: Problem, state: CachedState, steps: BlockSteps
+        self, problem: Problem, state: BlockDescentState, steps: BlockSteps
     ) -> list[tuple[Any]]:
         """Return the sampled rows of the Hessian that each shard must provide."""
         starts, n = steps.team.starts, steps.objective.n
@@ -462,7 +462,7 @@ class CachedBlockDescent(contract.Solver[CachedState]):
         begins = [0.0, *ends[:-1]]
         return [((mean, total, p - a),) for a, p in zip(begins, parts, strict=True)]
 
-    def finish(self, problem: Problem, state: CachedState, batch: Rows) -> dict[str, Any]:
+    def finish(self, problem: Problem, state: BlockDescentState, batch: Rows) -> dict[str, Any]:
         """Return the objective claimed and the one found in float64; see the class."""
         self._attach(problem, state, batch)
         it = state.iterate
@@ -474,7 +474,7 @@ class CachedBlockDescent(contract.Solver[CachedState]):
             it.objective = np.inf  # not what it claims: the best constant is the result
         return vars(Audit(it.constant, it.constant, 0.0, batch.n_rows))
 
-    def _audit(self, problem: Problem, state: CachedState) -> tuple[Audit, float]:
+    def _audit(self, problem: Problem, state: BlockDescentState) -> tuple[Audit, float]:
         """Return the audit and the standard error of its drift, which samples of rows have."""
         workspace, it = state.rows_workspace, state.iterate
         n, team, loss = workspace.objective.n, workspace.team, workspace.objective.loss
@@ -511,7 +511,7 @@ class CachedBlockDescent(contract.Solver[CachedState]):
         return Audit(it.objective, objective, drift, len(rows)), doubt
 
     def coefficients(
-        self, state: CachedState, which: str = "coef"
+        self, state: BlockDescentState, which: str = "coef"
     ) -> tuple[IntArray, Float64Array]:
         """Return the numbers of the centres and the coefficients (C, k) that are not zero.
 
@@ -524,7 +524,7 @@ class CachedBlockDescent(contract.Solver[CachedState]):
         return arrays["index"][used], arrays[which][:, used]
 
     def _whole(
-        self, state: CachedState, index: IntArray, coef: Float64Array
+        self, state: BlockDescentState, index: IntArray, coef: Float64Array
     ) -> list[tuple[Block, Float64Array]]:
         """Return blocks and coefficients (C, M) that make f."""
         workspace = state.rows_workspace
@@ -538,7 +538,7 @@ class CachedBlockDescent(contract.Solver[CachedState]):
         centres = _rows_at(workspace.team, index)
         return [(SupportBlock(0, state.exact, centres, index), coef)]
 
-    def _refresh(self, state: CachedState) -> None:
+    def _refresh(self, state: BlockDescentState) -> None:
         """Compute the responses again from the coefficients and drop the last step."""
         blocks = self._whole(state, *self.coefficients(state))
         state.rows_workspace.team.ask("refresh", blocks)
@@ -549,7 +549,7 @@ class CachedBlockDescent(contract.Solver[CachedState]):
         it.moving = False
 
     def function(
-        self, state: CachedState, intercept: Float64Array, which: str = "coef"
+        self, state: BlockDescentState, intercept: Float64Array, which: str = "coef"
     ) -> Expansion:
         """Return the function of :meth:`coefficients` as an expansion."""
         index, coef = self.coefficients(state, which)
@@ -566,8 +566,9 @@ class CachedBlockDescent(contract.Solver[CachedState]):
         return e
 
     def _supported(
-        self, state: CachedState, intercept: Float64Array, index: IntArray, coef: Float64Array
-    ) -> Expansion:
+        self, state: BlockDescentState, intercept: Float64Array, index: IntArray,
+        coef: Float64Array,
+    ) -> Expansion:  # fmt: skip
         """Return an expansion over training rows; of one row where there are none."""
         if not len(index):
             index, coef = np.zeros(1, np.intp), np.zeros((len(intercept), 1))
@@ -575,7 +576,7 @@ class CachedBlockDescent(contract.Solver[CachedState]):
         rows = _rows_at(state.rows_workspace.team, index)
         return SupportExpansion(state.exact, rows, coef.T, intercept)
 
-    def expansion(self, state: CachedState) -> Expansion:
+    def expansion(self, state: BlockDescentState) -> Expansion:
         it = state.iterate
         if not it.is_poor:
             return self.function(state, state.offset + it.result_bias)
@@ -584,8 +585,8 @@ class CachedBlockDescent(contract.Solver[CachedState]):
             return RandomFeatureExpansion(state.stream, len(intercept), intercept)
         return self._supported(state, intercept, np.empty(0, np.intp), np.empty((0, 0)))
 
-    def track(self, state: CachedState, X: Matrix) -> CachedTracker:
-        return CachedTracker(self, state, X)
+    def track(self, state: BlockDescentState, X: Matrix) -> ResponseTracker:
+        return ResponseTracker(self, state, X)
 
 
 def _first_rows(batch: Rows, most: int) -> TrainBatch:

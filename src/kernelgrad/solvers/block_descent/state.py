@@ -21,8 +21,8 @@ _KINDS = ("support", "features")
 
 
 @dataclass(kw_only=True)
-class CachedState(State):
-    """State of :class:`CachedBlockDescent`."""
+class BlockDescentState(State):
+    """State of :class:`BlockDescent`."""
 
     exact: ExactKernel | None  # prepares rows for functions over training rows
     stream: FeatureStream | None  # prepares rows for functions of random features
@@ -132,7 +132,7 @@ class CachedState(State):
 
 
 def _restored_shards(record: Record, arrays: dict[str, AnyArray]) -> dict[str, AnyArray]:
-    """Return the checked result of :meth:`CachedState.snapshot`."""
+    """Return the checked result of :meth:`BlockDescentState.snapshot`."""
     if not arrays:
         return {}
     part = Record({}, arrays, f"{record.place}, kept", record.sizes)

@@ -88,7 +88,7 @@ class AdditiveMap(FeatureMap):
         return sketches.AdditiveDraws(sketches.COORDINATES, TILE, W, where[None], run)
 
     def _runs(self, first: int, n: int) -> tuple[IntArray, IntArray]:
-        """Return ``where`` and ``run`` of features from `first` on (see `_sketches`)."""
+        """Return ``where`` and ``run`` of features from `first` on (see `sketches`)."""
         d, F = self.n_features_in, self.block_size
         k = np.arange(n)
         block = (first + k) // F
@@ -107,16 +107,11 @@ class AdditiveMap(FeatureMap):
     def _gain(self) -> Float32Array:
         """Return the amplitude of each feature of a block."""
         d, F = self.n_features_in, self.block_size
-        if self.form == "signs":
-            gain = np.full(F, 1.0 / np.sqrt(F))
-        elif self.form == "hashed":
-            gain = np.ones(F)
-        elif d > F:
-            gain = np.full(F, np.sqrt(d / F))
-        else:
+        if self.form == "coordinates" and d <= F:
             covered = np.bincount(np.arange(F) % d)
-            gain = (1.0 / np.sqrt(covered))[np.arange(F) % d]
-        return gain.astype(np.float32)
+            return (1.0 / np.sqrt(covered))[np.arange(F) % d].astype(np.float32)
+        gain = {"signs": 1.0 / np.sqrt(F), "hashed": 1.0}.get(self.form, np.sqrt(d / F))
+        return np.full(F, gain, np.float32)
 
     def _columns(self, X: Matrix) -> tuple[Matrix, int, IntArray]:
         """Drop empty columns of sparse rows, if each column needs its own random numbers."""

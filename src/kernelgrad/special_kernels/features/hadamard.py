@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.elementary import cos_phase_turns, cos_sin_turns
 from kernelgrad.compute.rows import Csr, Dense, as_rows, by_type
 from kernelgrad.compute.threads import over_tiles, sum_over_tiles

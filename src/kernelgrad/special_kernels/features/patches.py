@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.elementary import cos_sin_turns
 from kernelgrad.compute.threads import over_tiles
 from kernelgrad.types import Float32Array, IntArray

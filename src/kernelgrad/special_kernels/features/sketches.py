@@ -24,9 +24,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute import rng
+from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.elementary import cos_sin_turns
-from kernelgrad.compute.rng import cauchys, philox, sechs, split_seed
+from kernelgrad.compute.rng import philox, split_seed
 from kernelgrad.compute.rows import Csr, Dense, as_rows, by_type, column, entries, entry
 from kernelgrad.compute.threads import over_tiles, parallel_for, sum_over_tiles
 from kernelgrad.features.fused import ROWS, TILE, add_product
@@ -66,7 +67,7 @@ def _jensen_shannon(
     attempt = 0
     while left:
         philox(i0, group, TAG_ADDITIVE + (attempt << 9), k0, k1, words)
-        sechs(words, proposal, scratch)
+        rng.variates(rng.SECH, words, proposal, scratch)
         philox(i0, group, TAG_ADDITIVE + (attempt << 9) + 256, k0, k1, words)
         for h in range(4):
             for k in range(z.shape[1]):
@@ -89,9 +90,9 @@ def _variates(
     else:
         philox(i0, group, TAG_ADDITIVE, k0, k1, words)
         if law == SECH:
-            sechs(words, z, scratch)
+            rng.variates(rng.SECH, words, z, scratch)
         else:
-            cauchys(words, z, scratch)
+            rng.variates(rng.CAUCHY, words, z, scratch)
     scale = _PER_TURN / _f(2) if law == HALF_CAUCHY else _PER_TURN
     for h in range(4):
         _times(scale, z[h], z[h])

@@ -167,17 +167,11 @@ def _chi_of_normal(n: int) -> Chebyshev:
     return Chebyshev.interpolate(quantile, 8, domain=[-_TAIL, _TAIL])
 
 
-def _cauchy(u: FloatArray) -> FloatArray:
-    return np.asarray(np.tan(np.pi * (u - 0.5)))
-
-
-def _laplace(u: FloatArray) -> FloatArray:
-    return np.asarray(np.copysign(np.log1p(-2.0 * np.abs(u - 0.5)), u - 0.5))
-
-
 _QUANTILES: dict[int, Callable[[FloatArray], FloatArray]] = {
-    rng.NORMAL: ndtri, rng.CAUCHY: _cauchy, rng.LAPLACE: _laplace,
-}  # fmt: skip
+    rng.NORMAL: ndtri,
+    rng.CAUCHY: lambda u: np.tan(np.pi * (u - 0.5)),
+    rng.LAPLACE: lambda u: np.copysign(np.log1p(-2.0 * np.abs(u - 0.5)), u - 0.5),
+}
 
 
 class SobolMap(ProjectionMap):

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernelgrad.compute import rows as layouts
-from kernelgrad.compute.caching import njit
+from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.rows import as_rows, column, entries, entry, responses
 from kernelgrad.linear import base
 from kernelgrad.linear.loops import shrink

@@ -7,10 +7,10 @@ from typing import ClassVar
 import numpy as np
 
 from kernelgrad.losses.conjugate import conjugate_of
+from kernelgrad.papers.dual_ascent import BLOCK, DualAscent, DualState
 from kernelgrad.params import choice, integer, parameters, real
-from kernelgrad.solvers import dual_ascent
+from kernelgrad.solvers import support
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch
-from kernelgrad.solvers.dual_ascent import BLOCK, DualAscent, DualState
 from kernelgrad.solvers.support import RowsSolver, SupportUpdate
 from kernelgrad.types import Float64Array
 
@@ -84,7 +84,7 @@ class SDCA(RowsSolver[DualState]):
 
     def check_problem(self, problem: Problem) -> None:
         conjugate_of(problem.loss, problem.n_outputs)
-        dual_ascent.check_alpha(self.name, problem.alpha)
+        support.check_alpha(self.name, problem.alpha)
 
     def _ascent(self, problem: Problem, state: DualState, batch: TrainBatch) -> DualAscent:
         y = np.ascontiguousarray(batch.y.T, np.float64)
@@ -116,7 +116,7 @@ class SDCA(RowsSolver[DualState]):
             n_visits = ascent.climb(n_visits)
         else:
             seen = state.rows_seen
-            for order in dual_ascent.visit_order(problem.seed, seen, n_visits, live):
+            for order in support.visit_order(problem.seed, seen, n_visits, live):
                 ascent.visit(order, self.tol)
         state.iteration += 1
         state.rows_seen += n_visits

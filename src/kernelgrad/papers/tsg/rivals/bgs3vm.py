@@ -16,7 +16,7 @@ from kernelgrad.losses import SemiSupervised
 from kernelgrad.params import anything, choice, integer, parameters, real
 from kernelgrad.solvers import schedules
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized
-from kernelgrad.solvers.pseudo_labels import check_kinds, semi_supervised
+from kernelgrad.solvers.soft_labels import check_kinds, semi_supervised
 from kernelgrad.solvers.support import KernelSolver, SupportState, SupportUpdate, build_exact
 from kernelgrad.types import AnyArray, Float64Array, IntArray
 from kernelgrad.validation import CapabilityError

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from kernelgrad.papers.pseudo_labels import PseudoSolver, PseudoState, Subproblem
 from kernelgrad.params import boolean, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, TrainBatch
-from kernelgrad.solvers.pseudo_labels import PseudoSolver, PseudoState, Subproblem
 from kernelgrad.types import Float64Array
 from kernelgrad.validation import CapabilityError
 
@@ -116,7 +116,7 @@ class CCCPS3VM(PseudoSolver):
         start = state.primal.copy()
         if start_share == 0.0:
             # coefficients of unlabelled rows are 0 as yet: u = beta keeps them
-            unlabelled = np.flatnonzero(~sub.known)
+            unlabelled = np.flatnonzero(~sub.has_label)
             state.dual[:, unlabelled] = state.shift[:, unlabelled]
         sub.align()
         out = sub.solve(start, snapshot, among=among, certify=True)
@@ -132,4 +132,4 @@ def _mean(weight: Float64Array) -> Float64Array:
 def _tangents(sub: Subproblem) -> Float64Array:
     """Return beta: the slope of ``max(0, |r| - |s|)`` for unlabelled rows, (C, n)."""
     f = sub.responses
-    return np.where(sub.known | (np.abs(f) <= sub.knee), 0.0, np.sign(f))
+    return np.where(sub.has_label | (np.abs(f) <= sub.knee), 0.0, np.sign(f))

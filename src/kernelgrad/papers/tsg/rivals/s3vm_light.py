@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from kernelgrad.papers.pseudo_labels import PseudoSolver, Subproblem
 from kernelgrad.params import anything, integer, parameters, real
 from kernelgrad.solvers.contract import Problem
-from kernelgrad.solvers.pseudo_labels import PseudoSolver, Subproblem
 from kernelgrad.types import AnyArray, IntArray
 from kernelgrad.validation import check_real
 
@@ -116,9 +116,9 @@ class S3VMLight(PseudoSolver):
     def _guess(self, sub: Subproblem) -> None:
         """Give a label to the unlabelled rows of positive weight by their responses."""
         state = sub.state
-        rows = np.flatnonzero(~sub.known & (sub.p > 0.0))
-        weight = sub.p[sub.known]
-        labelled = weight @ (sub.labels[sub.known] > 0) / weight.sum()
+        rows = np.flatnonzero(~sub.has_label & (sub.p > 0.0))
+        weight = sub.p[sub.has_label]
+        labelled = weight @ (sub.labels[sub.has_label] > 0) / weight.sum()
         fraction = np.broadcast_to(self._fractions() or labelled, len(state.side))
         for c, part in enumerate(fraction):
             count = int(np.floor(part * len(rows) + 0.5))
@@ -150,7 +150,7 @@ class S3VMLight(PseudoSolver):
         side = sub.state.side[c]
         slack = 1.0 - side * sub.responses[c]
         gain = sub.weights * (slack - np.maximum(0.0, 2.0 - slack))
-        free = ~sub.known & (slack > 0.0) & (sub.weights > 0.0)
+        free = ~sub.has_label & (slack > 0.0) & (sub.weights > 0.0)
         positive, negative = (np.flatnonzero(free & (side == t)) for t in (1.0, -1.0))
         positive, negative = (
             rows[np.argsort(-gain[rows], kind="stable")] for rows in (positive, negative)

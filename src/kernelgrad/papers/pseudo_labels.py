@@ -8,43 +8,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad.losses import Hinge, SemiSupervised
+from kernelgrad.losses import Hinge
 from kernelgrad.losses.scalar import HINGE_OR_TUBE
+from kernelgrad.papers.dual_ascent import BLOCK, DualAscent, DualState
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized
-from kernelgrad.solvers.dual_ascent import BLOCK, DualAscent, DualState, check_alpha
-from kernelgrad.solvers.support import RowsSolver, SupportUpdate
+from kernelgrad.solvers.soft_labels import check_kinds, semi_supervised
+from kernelgrad.solvers.support import RowsSolver, SupportUpdate, check_alpha
 from kernelgrad.types import AnyArray, Float64Array, IntArray
-from kernelgrad.validation import CapabilityError, DataError
+from kernelgrad.validation import CapabilityError
 
 _TAG = 0x7333766D
-
-
-def semi_supervised(problem: Problem, name: str) -> SemiSupervised:
-    """Return the loss of `problem`; CapabilityError unless it has two parts."""
-    if not isinstance(problem.loss, SemiSupervised):
-        raise CapabilityError(
-            f"solver {name!r} needs labelled and unlabelled rows, which loss "
-            f"{problem.loss.name!r} does not tell apart; use a semi-supervised estimator, or a "
-            "solver for labelled rows such as 'sdca'."
-        )
-    return problem.loss
-
-
-def check_kinds(y: AnyArray, weight: AnyArray, name: str) -> None:
-    """Raise DataError unless labelled and unlabelled rows both have weight."""
-    known = np.asarray(y).any(axis=1)
-    n_labelled = int(np.count_nonzero(weight[known]))
-    n_others = int(np.count_nonzero(weight[~known]))
-    if n_labelled == 0 or n_others == 0:
-        missing = (
-            "mark rows without a label by -1, or use a solver for labelled rows such as 'sdca'"
-            if n_labelled
-            else "give the label of at least one row"
-        )
-        raise DataError(
-            f"solver {name!r} needs rows with a label and rows without one, of positive "
-            f"weight; got {n_labelled} and {n_others}: {missing}."
-        )
 
 
 @dataclass(kw_only=True)
@@ -62,8 +35,8 @@ class PseudoState(DualState):
     centre: Float64Array = sized("n")
     spread: Float64Array = sized("n")  # weights of the rows in that mean, 0 without centring
     mass: float = 0.0  # mean of `centre` over the unlabelled rows
-    share: float = 0.0  # of the unlabelled rows' full weight; 0 is the machine on labels
-    passes: int = 0  # of coordinate ascent so far
+    share: float = 0.0  # part of the unlabelled rows' full weight; 0 is the machine on labels
+    passes: int = 0  # passes of coordinate ascent so far
 
 
 class PseudoSolver(RowsSolver[PseudoState]):
@@ -162,13 +135,13 @@ class Subproblem(DualAscent):
         self.deadline = problem.resources.deadline
         self.n_solved = 0  # sub-problems that went through `solve`
         self.labels = batch.y
-        self.known: AnyArray = np.asarray(batch.y.any(axis=1))
+        self.has_label: AnyArray = np.asarray(batch.y.any(axis=1))
         self.ratio = float(loss.ratio)  # weight of the unlabelled loss
         self.knee = abs(float(getattr(loss.unlabelled, "s", 0.0)))  # |s| of the ramp, else 0
 
     @property
     def weights(self) -> Float64Array:
-        return np.where(self.known, self.p, self.state.share * self.ratio * self.p)
+        return np.where(self.has_label, self.p, self.state.share * self.ratio * self.p)
 
     def truth(self, loss: Any) -> tuple[float, float]:
         """Return the mean loss and the non-convex objective, summed over outputs."""
@@ -217,20 +190,20 @@ class Subproblem(DualAscent):
     def snapshot(self) -> dict[str, Float64Array]:
         return {name: getattr(self.state, name).copy() for name in _PER_ROW}
 
-    def restore(self, kept: dict[str, Float64Array], c: int) -> None:
+    def restore(self, snapshot: dict[str, Float64Array], c: int) -> None:
         """Go back to a snapshot in output `c`."""
-        for name, values in kept.items():
+        for name, values in snapshot.items():
             output = (slice(None), c) if name == "coef" else c
             getattr(self.state, name)[output] = values[output]
 
     def solve(
-        self, start: Float64Array, kept: dict[str, Float64Array] | None = None, *,
+        self, start: Float64Array, snapshot: dict[str, Float64Array] | None = None, *,
         among: AnyArray | None = None, certify: bool = False,
     ) -> AnyArray:  # fmt: skip
         """Ascend until each output is solved to the tolerance and no higher than `start` (C,).
 
         `among` selects the outputs to solve, by default all. An output that does not reach the
-        tolerance is reset to the snapshot `kept`. With `certify` it also stops when the dual
+        tolerance is reset to the `snapshot`. With `certify` it also stops when the dual
         shows that no function is lower than `start` by more than the tolerance. The end of the
         time is that of the passes, after the first. Returns 1 for solved, 0 for out of passes
         or not selected, -1 for stopped by `certify`.
@@ -248,18 +221,18 @@ class Subproblem(DualAscent):
                 stuck = active & (start - (s.primal - s.gap) <= tol * start)
                 out[stuck] = -1
                 active &= ~stuck
-            made = s.passes - first
-            if not active.any() or made == self.solver.max_passes:
+            n_passes = s.passes - first
+            if not active.any() or n_passes == self.solver.max_passes:
                 break
-            if made and self.deadline.over:
+            if n_passes and self.deadline.over:
                 break
-            self._ascend(active, made)
+            self._ascend(active, n_passes)
             self.measure()
         self.n_solved += 1
         out[active & (s.primal <= start)] = 1  # short of the tolerance, but lower
-        if kept is not None:
+        if snapshot is not None:
             for c in np.flatnonzero(asked & (out < 1)).tolist():
-                self.restore(kept, c)
+                self.restore(snapshot, c)
         return out
 
     def _ascend(self, active: AnyArray, number: int) -> None:
