@@ -18,6 +18,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,6 +31,7 @@ import kernelgrad
 from fuzz.references import REFERENCES
 from fuzz.runner import run
 from fuzz.target import Case, Finding, Target
+from kernelgrad.compute.threads import set_num_threads
 from kernelgrad.data import open_source
 from kernelgrad.estimators import ESTIMATORS
 from kernelgrad.functions.scaling import UNITS
@@ -172,125 +174,120 @@ def draw_estimator(rng: Generator) -> Any:
 # -- twins -----------------------------------------------------------------------------------
 
 
-def _outputs(model: Any, X: Any) -> dict[str, Any]:
-    return contract._outputs(model, X)
+class Twins(contract._Checks):
+    """The checks of the contract and more, on drawn rows."""
 
+    def __init__(self, estimator: Any, model: Any, rows: contract._Rows) -> None:
+        self.estimator, self.model, self.rows, self.random_state = estimator, model, rows, 0
+        self.weighted = has_fit_parameter(estimator, "sample_weight")
+        self.kernel = getattr(model, "kernel_", None)
 
-def check_sane(estimator: Any, model: Any, rows: contract._Rows) -> None:
-    """Ask for finite outputs, shares as probabilities, and labels that were seen."""
-    n = len(rows.new)
-    for name, value in _outputs(model, rows.new).items():
-        contract.require(len(value) == n, model, f"{name} has {len(value)} rows for {n}.")
-        if value.dtype.kind == "f":
-            contract.require(np.isfinite(value).all(), model, f"{name} is not finite.")
-        if name == "predict_proba":
-            total = value.sum(axis=1)
-            fine = (value >= 0).all() and np.abs(total - 1).max() < 1e-6
-            contract.require(fine, model, "probabilities are no shares.")
-        if name == "std":
-            contract.require((value >= 0).all(), model, "a standard deviation is below 0.")
-        if name == "predict" and is_classifier(estimator):
-            known = np.isin(value, model.classes_).all()
-            contract.require(known, model, "a label was never seen.")
+    def sane(self) -> None:
+        """Ask for finite outputs, shares as probabilities, and labels that were seen."""
+        require = partial(contract.require, subject=self.model)
+        n = len(self.rows.new)
+        for name, value in self.outputs(self.model).items():
+            require(len(value) == n, message=f"{name} has {len(value)} rows for {n}.")
+            if value.dtype.kind == "f":
+                require(np.isfinite(value).all(), message=f"{name} is not finite.")
+            if name == "predict_proba":
+                fine = (value >= 0).all() and np.abs(value.sum(axis=1) - 1).max() < 1e-6
+                require(fine, message="probabilities are no shares.")
+            if name == "std":
+                require((value >= 0).all(), message="a standard deviation is below 0.")
+            if name == "predict" and is_classifier(self.estimator):
+                seen = np.isin(value, self.model.classes_).all()
+                require(seen, message="a label was never seen.")
 
+    def order_and_weights(self) -> None:
+        """Leave out "balanced" classes, which count rows, and those of rows without weight."""
+        y, balanced = self.rows.y, getattr(self.estimator, "class_weight", None) is not None
+        lost = is_classifier(self.estimator) and set(y) != set(y[self.rows.weight > 0])
+        if not (balanced or lost):
+            super().order_and_weights()
 
-def check_weights(estimator: Any, model: Any, rows: contract._Rows) -> None:
-    """Repeat rows instead of weighting them; "balanced" classes count rows, as SVC does."""
-    balanced = getattr(estimator, "class_weight", None) is not None
-    lost = is_classifier(estimator) and set(rows.y) != set(rows.y[rows.weight > 0])
-    if lost:  # a class that only rows without weight have
-        return
-    if has_fit_parameter(estimator, "sample_weight") and not balanced:
-        again = rows.take(np.repeat(np.arange(len(rows.y)), rows.weight))
-        twin = again.fit(estimator, weighted=False)
-        contract._require_same(model, twin, rows, "repeating rows instead of weighting them")
+    def forms(self) -> None:
+        X = self.rows.X
+        forms = {
+            "Fortran order": np.asfortranarray(X), "strides": np.repeat(X, 2, axis=1)[:, ::2],
+            "byte order": X.astype(X.dtype.newbyteorder()),
+        }  # fmt: skip
+        for what, form in forms.items():
+            form.flags.writeable = False
+            self.same(dataclasses.replace(self.rows, X=form).fit(self.estimator), what)
 
+    def frames(self) -> None:
+        import pandas as pd
 
-def check_formats(estimator: Any, model: Any, rows: contract._Rows) -> None:
-    swapped = rows.X.astype(rows.X.dtype.newbyteorder())
-    wide = np.repeat(rows.X, 2, axis=1)[:, ::2]
-    for what, X in (("Fortran order", np.asfortranarray(rows.X)), ("byte order", swapped),
-                    ("strides", wide)):  # fmt: skip
-        X.flags.writeable = False
-        twin = dataclasses.replace(rows, X=X).fit(estimator)
-        contract._require_same(model, twin, rows, what)
+        frame = partial(pd.DataFrame, columns=[f"c{j}" for j in range(self.rows.X.shape[1])])
+        rows = self.rows.changed(frame)
+        outputs = contract._outputs(rows.fit(self.estimator), rows.new)
+        expected = self.outputs(self.model)
+        contract._require_same_bits(self.model, expected, outputs, "a data frame")
 
+    def csr(self) -> None:
+        estimator, model, rows = self.estimator, self.model, self.rows
+        scaled = getattr(estimator, "_standardize", "auto")
+        if hasattr(model, "transform") or scaled == "auto":
+            return  # other features of the same kernel; dense rows alone are scaled
+        if hasattr(model, "offset_") and len(rows.X) < _FEW_ROWS:
+            return  # the level is the score of one of the rows, on either side by rounding
+        if scaled == UNITS:  # dense rows alone
+            estimator = clone(estimator).set_params(standardize=False)
+            model = rows.fit(estimator)
+        rows = rows.changed(sp.csr_matrix)
+        outputs = contract._outputs(rows.fit(estimator), rows.new)
+        for name, value in self.outputs(model).items():
+            if value.dtype.kind == "f":
+                # steps at kinks may take another side for some rows
+                off = np.median(np.abs(value - outputs[name]))
+                close = off <= _ROUNDING * np.abs(value).max()
+                contract.require(close, model, f"CSR rows give another {name}.")
 
-def check_frames(estimator: Any, model: Any, rows: contract._Rows) -> None:
-    import pandas as pd
-
-    names = [f"c{j}" for j in range(rows.X.shape[1])]
-    twin = dataclasses.replace(rows, X=pd.DataFrame(rows.X, columns=names)).fit(estimator)
-    found = _outputs(twin, pd.DataFrame(rows.new, columns=names))
-    for name, value in _outputs(model, rows.new).items():
-        same = np.array_equal(value, found[name])
-        contract.require(same, model, f"a data frame changes the bits of {name}.")
-
-
-def check_csr(estimator: Any, model: Any, rows: contract._Rows) -> None:
-    scaled = getattr(estimator, "_standardize", "auto")
-    if hasattr(model, "transform") or scaled == "auto":
-        return  # other features of the same kernel; dense rows alone are scaled
-    if hasattr(model, "offset_") and len(rows.X) < _FEW_ROWS:
-        return  # the level is the score of one of the rows, which rounding puts on either side
-    if scaled == UNITS:  # of dense rows alone
-        estimator = clone(estimator).set_params(standardize=False)
-        model = rows.fit(estimator)
-    twin = dataclasses.replace(rows, X=sp.csr_matrix(rows.X)).fit(estimator)
-    found = _outputs(twin, sp.csr_matrix(rows.new))
-    for name, value in _outputs(model, rows.new).items():
-        if value.dtype.kind == "f":
-            # steps at kinks may take another side for some rows
-            close = np.median(np.abs(value - found[name])) <= _ROUNDING * np.abs(value).max()
-            contract.require(close, model, f"CSR rows give another {name}.")
-
-
-def check_threads(estimator: Any, model: Any, rows: contract._Rows) -> None:
-    with contract._threads(3):
-        twin = rows.fit(estimator)
-        contract._require_same(model, twin, rows, "three threads")
-
-
-def check_seen(estimator: Any, model: Any, rows: contract._Rows) -> None:
-    """Fit again: the first fit has neither written into its rows nor left anything behind."""
-    before = rows.X.copy(), rows.y.copy(), rows.weight.copy()
-    twin = rows.fit(estimator)
-    after = rows.X, rows.y, rows.weight
-    same = all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
-    contract.require(same, model, "a fit writes into its rows.")
-    contract._require_same(model, twin, rows, "a second fit")
-
-
-def check_files(estimator: Any, model: Any, rows: contract._Rows) -> None:
-    if not (is_classifier(estimator) or is_regressor(estimator)) or -1 in rows.y:
-        return
-    import pandas as pd
-
-    X = np.asarray(rows.X, np.float64)
-    names = [f"c{j}" for j in range(X.shape[1])]
-    frame = pd.DataFrame(X, columns=names).assign(target=rows.y)
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        frame.to_csv(place / "rows.csv", index=False)
-        frame.to_parquet(place / "rows.parquet")
-        np.savez(place / "rows.npz", X=X, y=rows.y)
-        files = {"rows.npz": "y", "rows.csv": "target", "rows.parquet": "target"}
-        sources = [open_source(place / name, target=target) for name, target in files.items()]
+    def threads(self) -> None:
+        set_num_threads(3)
         try:
-            first = clone(estimator).fit(sources[0])
-        except ValueError:  # not every solver takes files
+            self.same(self.rows.fit(self.estimator), "three threads")
+        finally:
+            set_num_threads(None)
+
+    def seen(self) -> None:
+        """Fit again: the first fit has neither written into its rows nor left anything."""
+        parts = self.rows.X, self.rows.y, self.rows.weight
+        before = [part.copy() for part in parts]
+        twin = self.rows.fit(self.estimator)
+        same = all(np.array_equal(a, b) for a, b in zip(before, parts, strict=True))
+        contract.require(same, self.model, "a fit writes into its rows.")
+        self.same(twin, "a second fit")
+
+    def sources(self) -> None:
+        estimator, y = self.estimator, self.rows.y
+        if not (is_classifier(estimator) or is_regressor(estimator)) or -1 in y:
             return
-        for source in sources[1:]:
-            twin = clone(estimator).fit(source)
-            contract._require_same(first, twin, rows, f"{type(source).__name__}")
+        import pandas as pd
+
+        X = np.asarray(self.rows.X, np.float64)
+        names = [f"c{j}" for j in range(X.shape[1])]
+        frame = pd.DataFrame(X, columns=names).assign(target=y)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder)
+            frame.to_csv(path / "rows.csv", index=False)
+            frame.to_parquet(path / "rows.parquet")
+            np.savez(path / "rows.npz", X=X, target=y)
+            files = [path / f"rows.{kind}" for kind in ("npz", "csv", "parquet")]
+            sources = [open_source(file, target="target") for file in files]
+            try:
+                first = clone(estimator).fit(sources[0])
+            except ValueError:  # not every solver takes files
+                return
+            for source in sources[1:]:
+                self.same(clone(estimator).fit(source), type(source).__name__, first)
 
 
-Check = Callable[[Any, Any, contract._Rows], None]
-CHECKS: tuple[Check, ...] = (
-    check_weights, check_formats, check_frames, check_csr, check_threads, check_seen,
-    check_files, contract._check_seed, contract._check_order, contract._check_chunks,
-    contract._check_classes, contract._check_pickle, contract._check_files,
-    contract._check_failure, contract._check_resuming,
+CHECKS: tuple[Callable[[Twins], None], ...] = (
+    Twins.order_and_weights, Twins.forms, Twins.frames, Twins.csr, Twins.threads, Twins.seen,
+    Twins.sources, Twins.seed, Twins.chunks, Twins.classes, Twins.pickle, Twins.files,
+    Twins.callbacks,
 )  # fmt: skip
 
 
@@ -316,9 +313,10 @@ def check_twins(rng: Generator) -> str:
             continue
     else:
         return "clear"
-    for check in (check_sane, *(CHECKS[i] for i in chosen)):
+    twins = Twins(estimator, model, rows)
+    for check in (Twins.sane, *(CHECKS[i] for i in chosen)):
         try:
-            check(estimator, model, rows)
+            check(twins)
         except Exception as error:
             if "diverged" in str(error):  # without the weights, or on the way on
                 return "clear"

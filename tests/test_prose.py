@@ -16,9 +16,8 @@ VAGUE = re.compile(r"_*(found|some|told|kept|given|place|known|said|held|made|ap
 FRAGMENT = re.compile(r"(of|whose|as|where|that)\b", re.I)
 PUBLIC, PRIVATE, DOCSTRING = 60, 80, 120  # lines of code of functions, lines of docstrings
 UNFINISHED = {
-    "calibration": 3, "callbacks": 17, "cluster": 30, "compute": 14, "data": 9, "encoder": 2,
-    "estimators": 112, "files": 16, "linear": 1, "params": 4, "search": 22, "solvers": 90,
-    "tables": 7, "tasks": 1, "training_rows": 6, "validation": 2, "version": 1,
+    "calibration": 3, "callbacks": 10, "estimators": 112, "files": 16, "linear": 1,
+    "search": 22, "solvers": 36, "tasks": 1, "training_rows": 6,
 }  # fmt: skip
 
 

@@ -41,11 +41,11 @@ class Unbounded(KernelRegressor):
 
 
 @pytest.mark.filterwarnings("ignore")
-@every(("cls", "told"), [(Restless, "check_seen.*second fit"), (Unbounded, "check_sane")])
+@every(("cls", "told"), [(Restless, "seen.*second fit"), (Unbounded, "sane")])
 def test_wrong_estimators_are_found(monkeypatch, cls, told):
     estimator = cls(gamma=0.5, alpha=1e-3, random_state=0)
     monkeypatch.setattr(soak, "draw_estimator", lambda rng: estimator)
-    monkeypatch.setattr(soak, "CHECKS", (soak.check_seen,) * 3)
+    monkeypatch.setattr(soak, "CHECKS", (soak.Twins.seen,) * 3)
     with pytest.raises(Finding, match=told):
         soak.check_twins(np.random.default_rng(0))
 

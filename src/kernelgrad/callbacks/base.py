@@ -78,6 +78,7 @@ class Progress:
         self._listener(seen / self._expected if is_expected else 1.0 - 0.5**seen)
 
     def next_iteration(self) -> None:
+        """Expect as many passes as the last iteration had, and count from 0 again."""
         self._expected = self._passes + (self._part > 0)
         self._passes, self._part = 0, 0.0
 
