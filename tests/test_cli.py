@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,7 @@ from kernelgrad.cli import main, options
 from kernelgrad.cli.demo import load_example
 from kernelgrad.cli.report import print_json
 from kernelgrad.losses import Quantile
+from kernelgrad.model import Model
 from kernelgrad.solvers import get_solver
 from kernelgrad.testing.warmup import WarmUp
 
@@ -98,7 +100,8 @@ def models(tmp_path_factory, data):
     ):
         assert main(["fit", str(data), "--model", str(folder / name), *arguments]) == 0
     bare = kernelgrad.load(folder / "hinge")
-    bare._calibration = None  # as in files from before there was any
+    fitted = bare._fitted  # as in files from before there was any calibration
+    bare._fitted = replace(fitted, model=replace(fitted.model, calibration=None))
     bare.save(folder / "hinge")
     return folder
 
@@ -470,7 +473,7 @@ def test_interrupts_leave_no_new_file(tmp_path, data, models, cli, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(kernelgrad.DSG, "step", interrupted)
-    monkeypatch.setattr(KernelClassifier, "_probabilities", interrupted)
+    monkeypatch.setattr(Model, "probabilities", interrupted)
     output = tmp_path / "p.csv"
     output.write_text("old")
     for command in (
