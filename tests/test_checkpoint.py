@@ -136,6 +136,13 @@ def test_a_crash_loses_at_most_an_interval(tmp_path):
     assert begun == [7]
 
 
+def test_nothing_is_written_before_a_resumed_fit_has_gone_on(tmp_path):
+    crashed(tmp_path, every="0.000001 s")
+    before = names(tmp_path)
+    crashed(tmp_path, at=int(before[-1][11:20]) + 1, every="0.000001 s")
+    assert "checkpoint-000000000.kgc" not in names(tmp_path)
+
+
 def test_a_finished_fit_is_not_run_again(tmp_path):
     tmp_path.joinpath(".kernelgrad-0123456789abcdef.tmp").write_bytes(b"a kill left it")
     fit(tmp_path, keep=3)

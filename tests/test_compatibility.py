@@ -16,6 +16,7 @@ import pytest
 from cases import every
 from kernelgrad import load
 from kernelgrad.exceptions import ModelFileError
+from kernelgrad.files.records import read_container, write_container
 from kernelgrad.solvers import dsg
 
 FOLDER = Path(__file__).parent / "data"
@@ -85,6 +86,16 @@ def test_fits_go_on(name, monkeypatch):
     assert_close(found, expected[f"{name}_next"], STEPS)
     moved = np.abs(expected[f"{name}_next"] - expected[name]).max() > 0
     assert moved or "cccp" in name  # which had converged
+
+
+def test_variances_of_0_1_0_are_of_scaled_targets(tmp_path):
+    name = FOLDER / "v0.1.0" / "gaussian_process.kgm"
+    header, arrays = read_container(name)
+    header["fitted"]["y_scale_"] = 2.0
+    write_container(tmp_path / "m.kgm", header, arrays)
+    once, twice = load(name), load(tmp_path / "m.kgm")
+    assert twice.noise_variance_ == 4.0 * once.noise_variance_
+    assert twice.signal_variance_ == 4.0 * once.signal_variance_
 
 
 def test_labels_of_the_classifier():

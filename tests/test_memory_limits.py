@@ -107,3 +107,4 @@ def test_row_groups_too_large_for_a_limit_are_not_read(tmp_path):
         model.fit(kg.open_source(path, target="y"))
     pq.write_table(table, path, row_group_size=1000)
     assert model.fit(kg.open_source(path, target="y")).n_iter_ == 1
+    assert model.expansion_.stream.cache_bytes == 1e8 / 4

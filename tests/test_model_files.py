@@ -351,6 +351,9 @@ def contents(tmp_path_factory):
         "sparse": fitted(rows=SPARSE),
         "table": fitted(rows=[[*row, "ab"[y]] for row, y in zip(X.tolist(), Y, strict=True)]),
         "resumable": fitted(solver="sdca", loss="logistic", warm_start=True),
+        "stream": kg.KernelClassifier(
+            "hinge", solver="dsg", gamma=1.0, probability=True, random_state=0
+        ).partial_fit(X, Y, classes=[0, 1]),
         "features": kg.RandomFeatures(n_components=8, gamma=1.0, random_state=0).fit(X),
     }.items():
         model.save(path, **{"resumable": True} if name == "resumable" else {})
@@ -425,6 +428,7 @@ GAMMA = ("expansion", "kernel", "params", "gamma", "value")
         ("resumable", array("state.dual", lambda a: a[:, :-1]), "'dual'"),
         ("resumable", value("state", "iteration", to="x"), "iteration"),
         ("resumable", value("state", "rows", to=1), "holds 'rows'"),
+        ("stream", cell("extra.latest.1", 2), "holds class 2"),
         ("features", value("fitted", "_n_features_out", to=2**40), "at most"),
         ("features", value("stream", "block_size", to=0), "block_size"),
     ],

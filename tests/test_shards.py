@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from kernelgrad import load, set_num_threads
+from kernelgrad.callbacks import Callback
 from kernelgrad.data import ArraySource, open_source
 from kernelgrad.exceptions import DataError
 from kernelgrad.kernels import Gaussian
@@ -89,7 +90,14 @@ def test_scratch_files_go_with_the_fit(tmp_path, monkeypatch):
     X, t = rows_of(400)
     source = ArraySource(X, t)
     settings = {"solver": BLOCKS[0], "max_iter": 2, "random_state": 0}
-    model = plain_regressor(memory_limit=1, **settings).fit(source)
+    seen = []
+
+    class Look(Callback):
+        def on_iteration(self, event):
+            seen.extend(tmp_path.iterdir())
+
+    model = plain_regressor(memory_limit=1, callbacks=Look(), **settings).fit(source)
+    assert seen
     assert list(tmp_path.iterdir()) == []
     model.set_params(warm_start=True).fit(source)
     assert model.n_iter_ == 4

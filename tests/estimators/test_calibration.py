@@ -182,3 +182,14 @@ def test_rows_that_were_not_fitted_tell(solver):
         assert model.score(X, y) > 0.8
     p = model.predict_proba(X)[:, 1]
     assert np.abs(p - 0.5).mean() < 0.2
+
+
+def test_a_stream_calibrates_on_its_latest_rows():
+    rng = np.random.default_rng(0)
+    model = plain_classifier("hinge", solver="dsg", gamma=0.3, alpha=1e-3, random_state=0)
+    for call in range(45):
+        X = rng.standard_normal((50, 2))
+        y = X[:, 0] > 0 if call >= 22 else rng.permutation(np.arange(50) % 2 == 0)
+        model.partial_fit(X, y, classes=[False, True])
+    X = rng.standard_normal((500, 2))
+    assert log_loss(X[:, 0] > 0, model.predict_proba(X)[:, 1]) < 0.2

@@ -65,6 +65,15 @@ def test_streams_with_classes_that_come_late():
     assert model.fit(X, X[:, 0] > 1).classes_.tolist() == [False, True]  # begins anew
 
 
+def test_streams_hold_no_rows_out(moons):
+    solver = DSG(block_size=16, batch_size=100)
+    models = [
+        plain_regressor(solver=solver, random_state=0, early_stopping=stops).partial_fit(*moons)
+        for stops in (False, True)
+    ]
+    np.testing.assert_array_equal(models[0].predict(moons[0]), models[1].predict(moons[0]))
+
+
 class Interrupt(Callback):
     def on_iteration(self, event):
         if event.iteration == 2:
@@ -184,6 +193,8 @@ def test_columns_of_a_source_are_matched_by_name(moons):
     for call in (model.predict, model.partial_fit):
         with pytest.raises(ValueError, match="Column 0 of the source is 'b'"):
             call(ArraySource(*moons, feature_names=["b", "a"]))
+        with pytest.raises(ValueError, match="has 3 features"):
+            call(ArraySource(np.c_[moons[0], moons[1]], moons[1]))
 
 
 def test_divergence_is_an_error_and_changes_nothing():
@@ -231,6 +242,12 @@ def test_warm_start_keeps_the_best_so_far(moons):
     model.set_params(solver=DSG(damping=0.02))
     with pytest.raises(ValueError, match="solver changed from"):
         model.fit(*moons)
+
+
+def test_a_warm_start_keeps_the_penalty_that_was_found(moons):
+    model = KernelRegressor(solver="dsg", max_iter=2, warm_start=True, random_state=0)
+    alpha = model.fit(*moons).alpha_
+    assert model.fit(*moons).alpha_ == alpha > 0
 
 
 @every(

@@ -111,6 +111,16 @@ def test_columns_are_encoded_as_documented():
     assert np.size(kg.LinearRegressor().fit(part(gap), Y).coef_) == np.size(weights) + 1
 
 
+def test_durations_are_seconds():
+    seconds, text = np.arange(60.0) / 7, ["a", "b"] * 30
+    frames = [
+        pd.DataFrame({"t": t, "c": text}) for t in (seconds, pd.to_timedelta(seconds, "s"))
+    ]
+    fits = [kg.KernelRegressor(**PLAIN).fit(frame, np.sin(seconds)) for frame in frames]
+    ours, numbers = (m.predict(f) for m, f in zip(fits, frames, strict=True))
+    np.testing.assert_allclose(ours, numbers, atol=1e-5)
+
+
 def test_rows_without_gaps_and_categories_are_plain():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(80, 3)), rng.normal(size=80)

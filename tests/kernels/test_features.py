@@ -423,7 +423,11 @@ def test_a_sum_puts_the_parts_side_by_side():
     kernel = SumKernel([Gaussian(0.5), Gaussian(0.5, form="phase"), Laplacian(0.2)], [4, 1, 9])
     features = kernel.feature_map(3, 7, 512)
     assert features.planes == 5
-    phi = features.transform(float32_rows(features.prepare(rows())), 1).reshape(24, 5, 512)
+    X = float32_rows(features.prepare(rows()))
+    phi, R = features.transform(X, 1), np.linspace(-1.0, 1.0, 24, dtype=np.float32)[:, None]
+    gradient = features.gradient(X, R, 1).reshape(-1, 1)
+    np.testing.assert_allclose(gradient, phi.T @ R, atol=1e-4 * np.abs(phi).max())
+    phi = phi.reshape(24, 5, 512)
     for planes, weight in ((phi[:, :2], 4), (phi[:, 3:], 9)):  # cos^2 + sin^2 = 1
         np.testing.assert_allclose(512 * (planes**2).sum(1), weight, rtol=1e-5)
     assert (512 * phi[:, 2] ** 2).max() == pytest.approx(2, rel=1e-3)

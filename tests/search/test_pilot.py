@@ -171,6 +171,7 @@ def test_an_array_scales_the_columns(solver):
     [
         ({"metric": "diag"}, "Unknown metric 'diag' .*: auto, diagonal, full, None, w"),
         ({"metric": [1.0, 2.0]}, "metric has 2 rows, but the rows have 7 columns"),
+        ({"metric": np.ones(8)}, "metric has 8 rows"),
         ({"metric": np.ones((3, 7))}, "metric has 3 rows"),
         ({"metric": np.ones((7, 7, 7))}, r"weights of the columns \(d,\) or a matrix"),
         ({"metric": [-1.0] + [1.0] * 6}, "give weights >= 0"),

@@ -109,7 +109,9 @@ def test_dot_product_series():
     X, Z = unit(20), unit(10, seed=1)
     t = 0.4 * X @ Z.T
     np.testing.assert_allclose(DotProduct(gamma=0.4)(X, Z), np.exp(t), rtol=1e-12)
-    np.testing.assert_allclose(DotProduct("vovk", 0.4)(X, Z), 1 / (1 - t), rtol=1e-12)
+    vovk = DotProduct("vovk", 0.4)
+    np.testing.assert_allclose(vovk(X, Z), 1 / (1 - t), rtol=1e-12)
+    np.testing.assert_allclose(vovk.diag(X), np.diag(vovk(X, X)), rtol=1e-12)
     given = [0.5, 0.0, 2.0, 1.0]
     for series in (given, tuple(given), np.array(given)):
         K = DotProduct(series, 0.4)
