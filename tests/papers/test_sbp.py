@@ -39,9 +39,12 @@ def solve(X, y, *, updates, m=1, seed=7, bias=False, kernel=None, alpha=1e-2, **
     )
     batch = TrainBatch(X, y[:, None].astype(np.float32), np.ones(len(y)))
     state = solver.init(problem, batch)
-    solver.step(problem, state, batch)
+    info = solver.step(problem, state, batch)
     assert state.updates == updates
-    return state.average[:, 0] * state.scale[0], float(state.intercept[0])
+    a, b = state.average[:, 0] * state.scale[0], float(state.intercept[0])
+    loss = hinge(y, kernel(X, X) @ a + b)
+    assert info.train_loss == pytest.approx(loss, rel=1e-3, abs=1e-4)
+    return a, b
 
 
 def model(**params):
