@@ -134,6 +134,7 @@ def test_the_direct_solution_is_that_of_the_bordered_system(n, alpha, fit_interc
     )
     state, (info,) = solve(DirectSolve(), posed, batch, 1)
     K = state.exact.gram(state.prepared, wide=alpha < 2e-6).astype(float)
+    np.testing.assert_array_equal(K, K.T)
     args = K, batch.y.astype(float), batch.sample_weight, alpha
     coef, intercept = oracles_direct.ridge(*args, fit_intercept)
     near = {"rtol": 0, "atol": 1e-7 * np.abs(coef).max() + 1e-14}

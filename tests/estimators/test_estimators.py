@@ -223,8 +223,8 @@ def test_sources_with_weights(moons):
     with pytest.raises(ValueError, match=r"class_weight of 0 is -1\.0"):
         plain_classifier(class_weight={0: -1.0, 1: 1.0}).fit(ArraySource(X, y))
     regression = plain_regressor(random_state=0, max_iter=5).fit(X, X)
-    theirs = regression.score(X, X, sample_weight=weight)
-    source = ArraySource(X, X, weight)
+    theirs = regression.score(X, X[::-1], sample_weight=weight)
+    source = ArraySource(X, X[::-1], weight)
     source.chunks = partial(source.chunks, 100)
     assert regression.score(source) == pytest.approx(theirs)
 
