@@ -34,6 +34,7 @@ from kernelgrad.files import records
 from kernelgrad.fit import fit
 from kernelgrad.model import Fit, Model
 from kernelgrad.params import anything, check_params, documented, integer, parameters, real
+from kernelgrad.solvers import History
 from kernelgrad.tasks import Targets
 from kernelgrad.types import AnyArray
 
@@ -58,8 +59,11 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         _fitted: ClassVar[Fit]
         expansion_: ClassVar[Any]
         feature_names_in_: ClassVar[AnyArray]
+        alpha_: ClassVar[float]
+        best_iteration_: ClassVar[int]
+        best_score_: ClassVar[float | None]
         fit_status_: ClassVar[str]
-        history_: ClassVar[Any]
+        history_: ClassVar[History]
         intercept_: ClassVar[Any]
         loss_: ClassVar[Any]
         n_features_in_: ClassVar[int]
