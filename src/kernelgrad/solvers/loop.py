@@ -24,7 +24,7 @@ from kernelgrad.files.records import Check, Record, check_number, check_text, or
 from kernelgrad.functions.expansions import Expansion, restored_expansion
 from kernelgrad.kernels import describe_kernel
 from kernelgrad.solvers import contract
-from kernelgrad.solvers.contract import Problem, Solver, State, Tracker, TrainBatch
+from kernelgrad.solvers.contract import Problem, Solver, State, StepInfo, Tracker, TrainBatch
 from kernelgrad.types import Contents, FloatArray, Matrix
 from kernelgrad.validation import check_int, check_name
 
@@ -413,6 +413,202 @@ def deferred_interrupt() -> Iterator[Callable[[], bool]]:
             signal.signal(number, signal.default_int_handler)
 
 
+@dataclass
+class _FitLoop:
+    """One run of the loop: what it was called with, and how far it has come.
+
+    Attributes
+    ----------
+    status : str
+        Reason why the loop ended; "max_iter" while it runs.
+    batch : TrainBatch or None
+        The batch of the last step.
+    tracker : Tracker or None
+        Responses of the rows for validation.
+    steps : int
+        Steps that this run has finished.
+    is_whole : bool
+        Whether no step is under way, so that the state is one that may be returned.
+    is_over : bool
+        Whether the fit that is resumed had ended and needs no further step.
+    """
+
+    solver: Solver[Any]
+    problem: Problem
+    course: Course
+    max_iter: int
+    state: State | None
+    validation: Validation | None
+    callbacks: CallbackList
+    on_iteration: Callable[[FitEvent, State], bool] | None
+    resumed: Resumed | None
+    status: str = "max_iter"
+    batch: TrainBatch | None = None
+    tracker: Tracker | None = None
+    steps: int = 0
+    is_whole: bool = True
+    is_over: bool = False
+
+    def __post_init__(self) -> None:
+        seconds, state = self.course.history["seconds"], self.state
+        self._seconds_before = seconds[-1] if seconds else 0.0
+        self._rows_before = 0 if state is None else state.rows_seen
+        self._is_new = state is None
+        self._first = 0 if state is None else state.iteration - self.course.done
+        progress = Progress(self._report)
+        resources = replace(self.problem.resources, progress=progress)
+        self.problem = replace(self.problem, resources=resources)
+        self._start = clock()
+
+    def _report(self, part: float) -> None:
+        """Pass on how much of the step under way is done."""
+        done = self._first + self.course.done + part
+        self.callbacks.on_progress(done, self._first + self.max_iter)
+
+    def iterate(self, batches: Iterator[tuple[TrainBatch, float]]) -> None:
+        """Take steps until one of the reasons to end holds, and note it as the status."""
+        course = self.course
+        with single_threaded_blas(), deferred_interrupt() as interrupted:
+            self._check_over()
+            while course.done < self.max_iter and not self.is_over:
+                item = next(batches, None)
+                if item is None:
+                    break
+                state, info = self._step(*item)
+                event = self._event(state, info, self._judge(state, info))
+                for key in HISTORY_KEYS:
+                    value = getattr(event, key) if hasattr(event, key) else getattr(info, key)
+                    course.history[key].append(value)
+                if self._ends(state, info, event):
+                    break
+                if interrupted():
+                    raise KeyboardInterrupt
+                if course.done < self.max_iter:
+                    describe = partial(course.describe, self.solver, state, self.tracker)
+                    self.callbacks.on_state(describe)
+            self.callbacks.interrupted = interrupted()  # too late to cut anything off
+
+    def _check_over(self) -> None:
+        """Determine whether a fit that had ended is over for this run, too."""
+        ended = None if self.resumed is None else self.resumed.status
+        if ended is None:
+            return
+        self.is_over = ended in _OVER or self.course.done >= self.max_iter
+        if ended == "stopped" and not self.is_over:  # would they stop again?
+            event = self.course.last_event(self._first + self.max_iter)
+            self.is_over = self.callbacks.on_iteration(event)
+        if self.is_over and ended not in _CUT:
+            self.status = ended
+
+    def _step(self, batch: TrainBatch, epoch: float) -> tuple[State, StepInfo]:
+        """Take one step; return the state, which the first one makes, and its report."""
+        solver, problem, state = self.solver, self.problem, self.state
+        if state is None:
+            state = self.state = solver.init(problem, batch)
+        if self.steps or self._is_new:  # a state that was released needs a step first
+            problem.resources.deadline.check()
+        self.batch, self.course.epoch = batch, epoch
+        if self.validation is not None and self.tracker is None:
+            with nullcontext() if self.resumed is None else self.resumed.reading():
+                self.tracker = solver.track(state, self.validation.X)
+                if self.resumed is not None:
+                    self.tracker.restore(self.resumed.tracker)
+        self.is_whole = False
+        try:
+            info = solver.step(problem, state, batch)
+        except (CapabilityError, DataError):
+            if self.steps or self.resumed is None or not problem.fixed_rows:
+                raise
+            with self.resumed.reading():  # the same rows were good before
+                raise
+        self.is_whole = True
+        problem.resources.progress.next_iteration()
+        self.steps += 1
+        self.course.done += 1
+        return state, info
+
+    def _judge(self, state: State, info: StepInfo) -> float | None:
+        """Return the validation score of an iterate; copy the function if it is the best."""
+        course, validation = self.course, self.validation
+        if self.tracker is None or validation is None:
+            return None
+        self.tracker.advance(info)
+        rank = validation.rank(self.tracker.raw_prediction())
+        if not validation.early_stopping:
+            course.best_rank, course.best_iteration = rank, state.iteration
+        elif course.judge(rank, validation.tol):
+            course.best_iteration = state.iteration
+            course.best = self.solver.expansion(state).copy()
+        return rank[0]
+
+    def _event(self, state: State, info: StepInfo, score: float | None) -> FitEvent:
+        seconds, to_do = clock() - self._start, self.max_iter - self.course.done
+        left, memory = self.problem.resources.deadline.left(), resident_bytes()
+        return FitEvent(
+            iteration=state.iteration,
+            max_iter=state.iteration + to_do,
+            epoch=self.course.epoch if info.epoch is None else info.epoch,
+            rows_seen=state.rows_seen,
+            seconds=self._seconds_before + seconds,
+            n_random_features=info.n_random_features,
+            train_loss=info.train_loss,
+            validation_score=score,
+            score_name=self.validation.name if self.validation else None,
+            rows_per_second=(state.rows_seen - self._rows_before) / max(seconds, 1e-9),
+            objective=info.objective,
+            seconds_left=min(left, to_do * seconds / self.steps),
+            memory_gb=None if memory is None else memory / 1e9,
+        )
+
+    def _ends(self, state: State, info: StepInfo, event: FitEvent) -> bool:
+        """Return whether callbacks, the solver or the patience end the fit, for the status."""
+        stop = self.callbacks.on_iteration(event)
+        if self.on_iteration is not None:
+            stop = self.on_iteration(event, state) or stop
+        patience = None if self.validation is None else self.validation.patience
+        stalled = patience is not None and self.course.stale >= patience
+        if stop:
+            self.status = "stopped"
+        elif info.converged or stalled:
+            self.status = "converged"
+        return self.status != "max_iter"
+
+    def result(self) -> FitResult:
+        """Return the result, after the solver's last look at it and the last checkpoint."""
+        course, state, audit = self.course, self.state, None
+        if state is None:
+            raise ValueError("There was no batch to learn from.")
+        if self.is_over and self.resumed is not None and self.resumed.function is not None:
+            expansion, audit = self.resumed.function, self.resumed.audit
+        else:
+            with single_threaded_blas(), deferred_interrupt() as interrupted:
+                if self.steps and self.batch is not None:  # a stream may bring no row
+                    audit = self.solver.finish(self.problem, state, self.batch)
+                best = course.best
+                expansion = best if best is not None else self.solver.expansion(state)
+                if self.steps and not self.problem.posterior:  # no file holds its factor
+                    entries = {"function": expansion, "status": self.status, "audit": audit}
+                    self.callbacks.on_state(
+                        partial(course.describe, self.solver, state, self.tracker, **entries),
+                        self.status,
+                    )
+                self.callbacks.interrupted |= interrupted()
+        history = course.history
+        if audit is not None:
+            history["audit"] = audit
+            history["objective"][-1] = audit["objective"]
+        at, validation = course.best_iteration, self.validation
+        return FitResult(
+            state=state,
+            expansion=expansion,
+            status=self.status,
+            history=history,
+            best_iteration=at or state.iteration,
+            best_score=float(course.best_rank[0]) if at else None,
+            beaten=validation.beaten(course.best_rank) if validation and course.best else None,
+        )
+
+
 def run(
     solver: Solver[Any],
     problem: Problem,
@@ -475,141 +671,22 @@ def run(
             course.best = validation.start
             course.best_rank = validation.rank(course.best.raw_prediction(validation.X))
             course.best_iteration = state.iteration
-    history = course.history
-    offset = history["seconds"][-1] if history["seconds"] else 0.0
-    status = "max_iter"
-    tracker: Tracker | None = None
-    steps, whole, fresh, over = 0, True, state is None, False
-    begun = 0 if state is None else state.iteration - course.done
-
-    def within(part: float) -> None:
-        callbacks.on_progress(begun + course.done + part, begun + max_iter)
-
-    resources = replace(problem.resources, progress=Progress(within))
-    problem = replace(problem, resources=resources)
-    rows_before = 0 if state is None else state.rows_seen
-    start = clock()
+    loop = _FitLoop(
+        solver, problem, course, max_iter, state, validation, callbacks, on_iteration, resumed
+    )
     callbacks.on_begin(solver)
     try:
-        with single_threaded_blas(), deferred_interrupt() as interrupted:
-            if resumed is not None and resumed.status is not None:
-                ended = resumed.status
-                over = ended in _OVER or course.done >= max_iter
-                if ended == "stopped" and not over:  # would they stop again?
-                    over = callbacks.on_iteration(course.last_event(begun + max_iter))
-                if over and ended not in _CUT:
-                    status = ended
-            while course.done < max_iter and not over:
-                item = next(batches, None)
-                if item is None:
-                    break
-                if state is None:
-                    state = solver.init(problem, item[0])
-                if steps or fresh:  # a state that was released needs a step first
-                    problem.resources.deadline.check()
-                batch, course.epoch = item
-                if validation is not None and tracker is None:
-                    with nullcontext() if resumed is None else resumed.reading():
-                        tracker = solver.track(state, validation.X)
-                        if resumed is not None:
-                            tracker.restore(resumed.tracker)
-                whole = False
-                try:
-                    info = solver.step(problem, state, batch)
-                except (CapabilityError, DataError):
-                    if steps or resumed is None or not problem.fixed_rows:
-                        raise
-                    with resumed.reading():  # the same rows were good before
-                        raise
-                whole = True
-                problem.resources.progress.next_iteration()
-                steps += 1
-                course.done += 1
-                score: float | None = None
-                if tracker is not None and validation is not None:
-                    tracker.advance(info)
-                    rank = validation.rank(tracker.raw_prediction())
-                    score = rank[0]
-                    if not validation.early_stopping:
-                        course.best_rank, course.best_iteration = rank, state.iteration
-                    elif course.judge(rank, validation.tol):
-                        course.best_iteration = state.iteration
-                        course.best = solver.expansion(state).copy()
-                seconds = clock() - start
-                to_do = max_iter - course.done
-                memory = resident_bytes()
-                event = FitEvent(
-                    iteration=state.iteration,
-                    max_iter=state.iteration + to_do,
-                    epoch=course.epoch if info.epoch is None else info.epoch,
-                    rows_seen=state.rows_seen,
-                    seconds=offset + seconds,
-                    n_random_features=info.n_random_features,
-                    train_loss=info.train_loss,
-                    validation_score=score,
-                    score_name=validation.name if validation else None,
-                    rows_per_second=(state.rows_seen - rows_before) / max(seconds, 1e-9),
-                    objective=info.objective,
-                    seconds_left=min(
-                        problem.resources.deadline.left(), to_do * seconds / steps
-                    ),
-                    memory_gb=None if memory is None else memory / 1e9,
-                )
-                for key in HISTORY_KEYS:
-                    value = getattr(event, key) if hasattr(event, key) else getattr(info, key)
-                    history[key].append(value)
-                stop = callbacks.on_iteration(event)
-                if on_iteration is not None:
-                    stop = on_iteration(event, state) or stop
-                if stop:
-                    status = "stopped"
-                    break
-                patience = None if validation is None else validation.patience
-                stalled = patience is not None and course.stale >= patience
-                if info.converged or stalled:
-                    status = "converged"
-                    break
-                if interrupted():
-                    raise KeyboardInterrupt
-                if to_do:
-                    callbacks.on_state(partial(course.describe, solver, state, tracker))
-            callbacks.interrupted = interrupted()  # too late to cut anything off
+        loop.iterate(batches)
     except TimeIsUp:
-        status = "time_limit"
+        loop.status = "time_limit"
     except KeyboardInterrupt:
-        status = "interrupted"
-        if steps == 0 or state is None or not whole:  # no half of a step is ever kept
+        loop.status = "interrupted"
+        if not (loop.steps and loop.is_whole):  # half of a step is never returned
             raise
         callbacks.interrupted = True
     except BaseException:
-        status = "error"
+        loop.status = "error"
         raise
     finally:
-        callbacks.on_end(status)
-    if state is None:
-        raise ValueError("There was no batch to learn from.")
-    if over and resumed is not None and resumed.function is not None:
-        expansion, audit = resumed.function, resumed.audit
-    else:
-        audit = None
-        with single_threaded_blas(), deferred_interrupt() as interrupted:
-            if steps:  # a stream may bring no row that counts
-                audit = solver.finish(problem, state, batch)
-            expansion = course.best if course.best is not None else solver.expansion(state)
-            if steps and not problem.posterior:  # whose factorisation is in no file
-                told: dict[str, Any] = {"function": expansion, "status": status, "audit": audit}
-                describe = partial(course.describe, solver, state, tracker, **told)
-                callbacks.on_state(describe, status)
-            callbacks.interrupted |= interrupted()
-    if audit is not None:
-        history["audit"] = audit
-        history["objective"][-1] = audit["objective"]
-    return FitResult(
-        state=state,
-        expansion=expansion,
-        status=status,
-        history=history,
-        best_iteration=course.best_iteration or state.iteration,
-        best_score=float(course.best_rank[0]) if course.best_iteration else None,
-        beaten=validation.beaten(course.best_rank) if validation and course.best else None,
-    )
+        callbacks.on_end(loop.status)
+    return loop.result()
