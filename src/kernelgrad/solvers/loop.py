@@ -61,7 +61,7 @@ class Validation:
         (score, loss), (best, least) = rank, self.rank(self.constant)
         loss, least = -loss, -least
         # a loss lower by less than a fiftieth is chance
-        if score >= best or loss <= least + 0.02 * abs(least):
+        if not (score < best and loss > least + 0.02 * abs(least)):
             return None
         return f"{self.name} {score:.4g} against {best:.4g}, loss {loss:.4g}, {least:.4g}"
 
@@ -200,9 +200,9 @@ class FitResult:
 def left_over(history: dict[str, Any]) -> float | None:
     """Return the relative distance of the objective from its minimum, or None.
 
-    It is the duality gap where there is one. Otherwise the decrease over the last quarter of the
-    iterations is extrapolated as a geometric series, with the ratio to the previous quarter;
-    with fewer than three iterations the result is infinity. None without an objective.
+    It is the duality gap where there is one. Otherwise the decrease over the last quarter of
+    the iterations is extrapolated as a geometric series, with the ratio to the previous
+    quarter; with fewer than three iterations the result is infinity. None without an objective.
     """
     gap, values = history["duality_gap"][-1], history["objective"]
     if gap is not None:
@@ -590,11 +590,11 @@ class _FitLoop:
                 best = course.best
                 expansion = best if best is not None else self.solver.expansion(state)
                 if self.steps and not self.problem.posterior:  # no file holds its factor
-                    entries = {"function": expansion, "status": self.status, "audit": audit}
-                    self.callbacks.on_state(
-                        partial(course.describe, self.solver, state, self.tracker, **entries),
-                        self.status,
-                    )
+                    describe = partial(
+                        course.describe, self.solver, state, self.tracker,
+                        function=expansion, status=self.status, audit=audit,
+                    )  # fmt: skip
+                    self.callbacks.on_state(describe, self.status)
                 self.callbacks.interrupted |= interrupted()
         history = course.history
         if audit is not None:

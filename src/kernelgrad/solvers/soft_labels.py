@@ -228,7 +228,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
     ) -> _Workspace:
         rows = self._attach(problem, state, batch).rows
         if state.memory is None:
-            size = 4 * batch.n_rows * len(state.centre)
+            size = 4.0 * batch.n_rows * len(state.centre)
             if problem.resources.memory_limit is not None:
                 size += problem.resources.copied_bytes + 2 * rows.nbytes
             keep = size <= problem.resources.limit(_STORE_BYTES)
