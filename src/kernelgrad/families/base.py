@@ -129,12 +129,9 @@ class Spec(ABC):
         self.owner, self.targets = owner, targets
         self.params = SimpleNamespace(**_DEFAULTS | dict(params))
         self.is_auto = is_auto(self.params.solver)
-        get_device(self.params.device)
         self.check()
         self.kernel = self.make_kernel()
         self.solver = self.make_solver(None)
-        if not self.is_auto:
-            self.solver.check_device(self.params.device, self.kernel)
 
     # -- parameters ----------------------------------------------------------------------
 
@@ -148,6 +145,12 @@ class Spec(ABC):
     @abstractmethod
     def make_solver(self, chosen: Solver[Any] | None) -> Solver[Any]:
         """Return the solver of the parameters, or the `chosen` one with their settings."""
+
+    def check_device(self) -> None:
+        """Raise CapabilityError if this machine or the solver cannot use the device."""
+        get_device(self.params.device)
+        if not self.is_auto:
+            self.solver.check_device(self.params.device, self.kernel)
 
     @property
     def memory_limit(self) -> int | None:
