@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from types import NoneType
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -94,7 +95,7 @@ class Problem:
     fixed_rows : bool
         Whether every batch holds the same rows, so that a solver may keep their responses.
     n_rows, max_iter : int or None
-        Rows of the training data and iterations that the fit may take, where they are known.
+        Training rows and iterations of the fit; None where they are not fixed.
     kind_weights : (float, float) or None
         Sums of the weights of labelled and of unlabelled rows, where there are both.
     keep_coefficients : bool
@@ -248,20 +249,13 @@ class _Array:
         return array
 
 
-def transient(
-    default: Any = None,
-    *,
-    default_factory: Callable[[], Any] | None = None,
-    released: bool = True,
-) -> Any:
+def transient(*, default_factory: Callable[[], Any] = NoneType, released: bool = True) -> Any:
     """Return a field of a :class:`State` that the next step can compute again from the rows.
 
-    It is not part of files or pickles, and `State.release` drops it unless `released` is False.
+    It is None at first unless there is a `default_factory`, and not part of files or pickles.
+    `State.release` drops it unless `released` is False.
     """
-    metadata = {_TRANSIENT: released}
-    if default_factory is not None:
-        return field(repr=False, metadata=metadata, default_factory=default_factory)
-    return field(repr=False, metadata=metadata, default=default)
+    return field(default_factory=default_factory, repr=False, metadata={_TRANSIENT: released})
 
 
 def sized(
@@ -303,9 +297,8 @@ class State:
         defaults = {}
         for each in dataclasses.fields(cls):
             if _TRANSIENT in each.metadata:
-                factory = each.default_factory
-                default = each.default if factory is dataclasses.MISSING else factory()
-                defaults[each.name] = default, each.metadata[_TRANSIENT]
+                make: Any = each.default_factory
+                defaults[each.name] = make(), each.metadata[_TRANSIENT]
         return defaults
 
     def copy(self) -> Self:
@@ -610,15 +603,15 @@ def check_same_rows(solver: Solver[Any], same: bool, what: str, others: str) -> 
 
 def check_capabilities(solver: Solver[Any], loss: Loss, kernel: Kernel) -> None:
     """Raise CapabilityError when `solver` needs what `loss` or `kernel` does not offer."""
-    offered = {"gradient", "exact_kernel"}
-    if kernel.has_random_features:
-        offered.add("random_features")
-    if loss.is_smooth:
-        offered.add("smooth_loss")
-    if not loss.adaptive_intercept:
-        offered.add("fixed_intercept")
-    offered.add(f"{loss.name}_loss")
-    missing = sorted(solver.requires - offered)
+    offered = {
+        "gradient": True,
+        "exact_kernel": True,
+        "random_features": kernel.has_random_features,
+        "smooth_loss": loss.is_smooth,
+        "fixed_intercept": not loss.adaptive_intercept,
+        f"{loss.name}_loss": True,
+    }
+    missing = sorted(name for name in solver.requires if not offered.get(name))
     if missing:
         raise CapabilityError(
             f"solver {solver.name!r} needs {', '.join(missing)}, which loss {loss.name!r} with "

@@ -221,13 +221,6 @@ def left_over(history: dict[str, Any]) -> float | None:
     return float(left / max(abs(three[2]), 1e-300))
 
 
-def new_history(score_name: str | None) -> dict[str, Any]:
-    """Return an empty history."""
-    history: dict[str, Any] = {key: [] for key in HISTORY_KEYS}
-    history["score_name"] = score_name
-    return history
-
-
 @dataclass
 class Course:
     """Progress of a fit besides the state of its solver: history, and the best model so far."""
@@ -420,20 +413,10 @@ def deferred_interrupt() -> Iterator[Callable[[], bool]]:
 class _FitLoop:
     """One run of the loop: what it was called with, and how far it has come.
 
-    Attributes
-    ----------
-    status : str
-        Reason why the loop ended; "max_iter" while it runs.
-    batch : TrainBatch or None
-        The batch of the last step.
-    tracker : Tracker or None
-        Responses of the rows for validation.
-    steps : int
-        Steps that this run has finished.
-    is_whole : bool
-        Whether no step is under way, so that the state is one that may be returned.
-    is_over : bool
-        Whether the fit that is resumed had ended and needs no further step.
+    ``status`` is the reason to end, "max_iter" while none has come up; ``steps`` counts the
+    finished steps of this run and ``batch`` is that of the last one; ``tracker`` follows the
+    rows for validation. ``is_whole`` says that no step is under way, so that the state may be
+    returned, and ``is_over`` that the fit that is resumed needs no further step.
     """
 
     solver: Solver[Any]
@@ -668,8 +651,10 @@ def run(
     if resumed is not None:
         course, state = resumed.course, resumed.state
     else:
-        named = new_history(validation.name if validation else None)
-        course = Course(named if history is None else history)
+        if history is None:
+            history = {key: [] for key in HISTORY_KEYS}
+            history["score_name"] = validation.name if validation else None
+        course = Course(history)
         if validation is not None and validation.start is not None and state is not None:
             course.best = validation.start
             course.best_rank = validation.rank(course.best.raw_prediction(validation.X))
