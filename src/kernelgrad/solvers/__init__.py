@@ -25,6 +25,7 @@ from kernelgrad.solvers.loop import History as History
 from kernelgrad.solvers.loop import Resumed as Resumed
 from kernelgrad.solvers.loop import Validation as Validation
 from kernelgrad.solvers.loop import check_history as check_history
+from kernelgrad.solvers.loop import new_history as new_history
 from kernelgrad.solvers.loop import restored_history as restored_history
 from kernelgrad.solvers.loop import run as run
 from kernelgrad.solvers.registry import LINEAR_SOLVERS as LINEAR_SOLVERS

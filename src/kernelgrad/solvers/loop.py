@@ -221,6 +221,11 @@ def left_over(history: dict[str, Any]) -> float | None:
     return float(left / max(abs(three[2]), 1e-300))
 
 
+def new_history(score_name: str | None) -> dict[str, Any]:
+    """Return a history without iterations."""
+    return {**{key: [] for key in HISTORY_KEYS}, "score_name": score_name}
+
+
 @dataclass
 class Course:
     """Progress of a fit besides the state of its solver: history, and the best model so far."""
@@ -651,10 +656,8 @@ def run(
     if resumed is not None:
         course, state = resumed.course, resumed.state
     else:
-        if history is None:
-            history = {key: [] for key in HISTORY_KEYS}
-            history["score_name"] = validation.name if validation else None
-        course = Course(history)
+        named = new_history(validation.name if validation else None)
+        course = Course(named if history is None else history)
         if validation is not None and validation.start is not None and state is not None:
             course.best = validation.start
             course.best_rank = validation.rank(course.best.raw_prediction(validation.X))
