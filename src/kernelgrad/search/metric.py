@@ -26,6 +26,7 @@ import numpy as np
 from scipy.linalg import get_lapack_funcs, lapack
 
 from kernelgrad.compute.rng import draws
+from kernelgrad.compute.threads import parallel_for
 from kernelgrad.kernels import Gaussian, Kernel, Matern
 from kernelgrad.kernels.profiles import MATERN, profile
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray
@@ -44,6 +45,17 @@ _GAIN = 1e-3  # gain of the objective that a smaller lambda must have
 SPREADS = (2.0, 0.5)
 
 SHAPES = (*MATERN, np.inf)  # smoothness nu
+
+
+def parallel_map(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    """Return the values of a function for some items, which the threads share."""
+    results: list[Any] = [None] * len(items)
+
+    def task(i: int) -> None:
+        results[i] = function(items[i])
+
+    parallel_for(len(items), task)
+    return results
 
 
 def smoothness(kernel: Kernel) -> float | None:
@@ -119,6 +131,13 @@ class Metric:
         grown = self.theta * factor if self.groups is None else self.theta + np.log(factor)
         return replace(self, theta=grown)
 
+    def with_gamma(self, gamma: float) -> Metric:
+        return self.times(np.sqrt(2 * gamma) / self.largest)
+
+    @property
+    def is_equal(self) -> bool:
+        return self.groups is not None and len(self.theta) == 1
+
     @property
     def largest(self) -> float:
         return float(np.linalg.norm(self.weights, np.inf if self.groups is not None else 2))
@@ -129,8 +148,8 @@ class Machine:
     """A ridge regression: its smoothness nu, its metric, and ``lambda`` in ``K + lambda I``.
 
     ``score`` is its objective on the last subsets (smaller is better), ``errors`` are the
-    squared leave-one-out errors of their rows, and ``spread`` is the standard deviation of the
-    prior of the weights.
+    squared leave-one-out errors of their rows, ``spread`` is the standard deviation of the
+    prior of the weights, and ``scaling`` the number of the scaling of its rows.
     """
 
     nu: float
@@ -139,6 +158,7 @@ class Machine:
     score: float = np.inf
     errors: Float64Array = field(default_factory=lambda: np.empty(0), repr=False)
     spread: float = SPREADS[0]
+    scaling: int = 0
 
     @property
     def gamma(self) -> float:
@@ -258,18 +278,20 @@ def coefficients(K: Float64Array, ridge: float, sample: Sample) -> Float64Array 
     return None if info else np.asarray(lapack.dpotrs(L, sample.Y, lower=True)[0])
 
 
-def squared_errors(cross: AnyArray, a: Float64Array | None, held: Sample) -> Float64Array:
-    """Return the squared errors (n,) on `held`, predicted by ``cross @ a`` from a (m, C)."""
+def squared_errors(cross: AnyArray, a: Float64Array | None, rows: Sample) -> Float64Array:
+    """Return the squared errors (n,) of ``cross @ a``, a (m, C), for other rows."""
     if a is None:
-        return np.full(held.n_rows, np.inf)
-    return np.asarray(((held.Y - cross @ a) ** 2).sum(axis=1))
+        return np.full(rows.n_rows, np.inf)
+    return np.asarray(((rows.Y - cross @ a) ** 2).sum(axis=1))
 
 
 @dataclass(frozen=True)
-class Schedule:
-    n_rows: int  # rows of a subset
-    n_steps: int
-    length: float = 0.1  # length of the first steps
+class Round:
+    """Steps of descent, each on another random subset of the rows."""
+
+    rows: int  # rows of a subset, if there are as many
+    steps: int  # number of steps
+    length: float = 0.1  # length of the first steps, in logarithms of weights and lambda
 
 
 def subsets(n: int, size: int, seed: Sequence[int]) -> Callable[[], IntArray]:
@@ -289,7 +311,7 @@ def subsets(n: int, size: int, seed: Sequence[int]) -> Callable[[], IntArray]:
 def descend(
     machine: Machine,
     sample: Sample,
-    schedule: Schedule,
+    plan: Round,
     seed: Sequence[int],
     *,
     alpha: float | None = None,
@@ -301,34 +323,34 @@ def descend(
     With `alpha` lambda is alpha times the rows of a subset, with `gamma` the largest weight is
     ``sqrt(2 gamma)``; `over` says whether time is up.
     """
-    size = min(schedule.n_rows, sample.n_rows)
+    size = min(plan.rows, sample.n_rows)
     draw = subsets(sample.n_rows, size, seed)
     matrix = machine.metric.groups is None
-    length = schedule.length * (machine.metric.largest if matrix else 1.0)
+    length = plan.length * (machine.metric.largest if matrix else 1.0)
     prior = 0.0 if matrix else 1.0 / (machine.spread**2 * sample.n_rows)
     mean, square = 0.0, 0.0
-    for t in range(1, schedule.n_steps + 1):
+    for t in range(1, plan.steps + 1):
         if over():
             break
         if alpha is not None:
             machine = replace(machine, ridge=float(np.clip(alpha * size, LEAST, MOST)))
-        found = gradient(machine, sample.take(draw()))
-        if found is None:  # nearly singular
+        slopes = gradient(machine, sample.take(draw()))
+        if slopes is None:  # nearly singular
             machine = replace(machine, ridge=min(machine.ridge * 4.0, MOST))
             continue
         theta = machine.metric.theta
-        by_theta = found[1] + prior * (theta - theta.mean())
-        g: Any = np.append(by_theta.ravel(), found[2])
+        by_theta = slopes[1] + prior * (theta - theta.mean())
+        g: Any = np.append(by_theta.ravel(), slopes[2])
         mean = _MEAN * mean + (1 - _MEAN) * g
         square = _SQUARE * square + (1 - _SQUARE) * g * g
         # full steps for 60 % of the way, then shorter ones
-        fade = min(1.0, (1.0 - (t - 1) / schedule.n_steps) / (1.0 - 0.6))
+        fade = min(1.0, (1.0 - (t - 1) / plan.steps) / (1.0 - 0.6))
         unit = (mean / (1 - _MEAN**t)) / (np.sqrt(square / (1 - _SQUARE**t)) + 1e-8)
         move = fade * length * unit
         metric = machine.metric.moved(move[:-1].reshape(theta.shape))
         if gamma is not None:
-            metric = metric.times(np.sqrt(2 * gamma) / metric.largest)
-        change = fade * schedule.length * unit[-1]
+            metric = metric.with_gamma(gamma)
+        change = fade * plan.length * unit[-1]
         ridge = float(np.clip(machine.ridge * np.exp(-change), LEAST, MOST))
         machine = replace(machine, metric=metric, ridge=ridge)
     return machine
@@ -336,8 +358,7 @@ def descend(
 
 def judged(machine: Machine, parts: Sequence[Sample]) -> Machine:
     """Return the machine with its score and its errors, computed on all rows of `parts`."""
-    found = [evaluate(machine, part) for part in parts]
-    errors = np.concatenate([e for _, e in found])
+    errors = np.concatenate([evaluate(machine, part)[1] for part in parts])
     weight = np.concatenate([part.weight for part in parts])
     total = sum(_variation(part) for part in parts)
     score = 0.5 * float(np.log(max(float(weight @ errors), 1e-300) / total))
