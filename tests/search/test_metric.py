@@ -134,11 +134,11 @@ def test_best_ridge_in_doubt_takes_the_larger_but_no_worse_one():
 
 
 def test_subsets_are_disjoint_and_start_anew():
-    draw = fit.subsets(103, 10, [1, 2])
-    first, second = (np.concatenate([draw() for _ in range(10)]) for _ in range(2))
+    subsets = fit.subsets(103, 10, [1, 2])
+    first, second = (np.concatenate([next(subsets) for _ in range(10)]) for _ in range(2))
     assert len(set(first)) == len(set(second)) == 100
     assert not np.array_equal(first, second)
-    np.testing.assert_array_equal(fit.subsets(7, 7, [0])(), np.arange(7))
+    np.testing.assert_array_equal(next(fit.subsets(7, 7, [0])), np.arange(7))
 
 
 def test_descent_finds_the_columns_and_keeps_what_is_given():

@@ -264,10 +264,10 @@ def has_rule(kernel: Kernel) -> bool:
 
 
 @dataclass(frozen=True)
-class Search:
-    """Rows in random order and the settings of the search.
+class EvidenceSearch:
+    """Rows X (n, d), targets y (n,) of mean about 0, and the settings of a search.
 
-    ``noise`` and ``signal`` are the variances, or None where they are free.
+    ``noise`` and ``signal`` are the variances, or None where they are searched.
     """
 
     X: Matrix
@@ -277,7 +277,10 @@ class Search:
     noise: float | None
     signal: float | None
     seed: int
-    deadline: Deadline
+    deadline: Deadline = FOREVER
+
+    def first(self, n: int) -> EvidenceSearch:
+        return replace(self, X=self.X[:n], y=self.y[:n], weight=self.weight[:n])
 
     def evidence(self, n: int) -> Evidence:
         return Evidence(self.y[:n], self.weight[:n], self.noise, self.signal)
@@ -379,67 +382,47 @@ class Search:
         _, signal = family.look(theta)
         lengths = family.units * np.exp(theta[: len(family.units)])
         noise = float(np.exp(family.log_ratio(theta))) * signal
-        bandwidths, gamma = lengths, 0.5
-        if not family.each:
-            bandwidths, gamma = None, 0.5 / float(lengths[0]) ** 2
+        bandwidths = lengths if family.each else None
+        gamma = 0.5 if family.each else 0.5 / float(lengths[0]) ** 2
         kernel, evidence = self.kernel._with_gamma(gamma), family.evidence
         return Hyperparameters(
             kernel, noise, signal, bandwidths, value, len(evidence.y), evidence.total
         )
 
+    def maximise(self, *, searched: bool, each: bool | None) -> list[Hyperparameters]:
+        """Return what maximises the marginal likelihood, followed by the other trials.
 
-def maximise(
-    X: Matrix,
-    y: Float64Array,
-    weight: Float64Array,
-    kernel: Kernel,
-    *,
-    noise: float | None,
-    signal: float | None,
-    searched: bool,
-    each: bool | None,
-    seed: int,
-    deadline: Deadline = FOREVER,
-) -> list[Hyperparameters]:
-    """Return what maximises the marginal likelihood, followed by the other trials.
-
-    Targets y (n,) have a mean about 0. Variances `noise` and `signal` that are None are
-    searched, and the bandwidth if it is `searched` and the kernel has a rule for it. `each` says
-    whether columns have bandwidths of their own; None takes the better by `merit`.
-    """
-    n = len(y)
-    order = draws(seed, 0x65766964).permutation(n)
-    X = X[order]
-    d = X.shape[1]
-    if sp.issparse(X) and d <= _MOST_COLUMNS:
-        X = X.toarray()
-    if not sp.issparse(X):
-        X = np.asarray(X, np.float64)
-        X = X - X.mean(axis=0) if kernel.is_stationary else X
-    many = min(n, NOISE_ROWS)
-    few = min(n, MOST_ROWS)
-    rows = Search(
-        X[:many], y[order][:many], weight[order][:many], kernel, noise, signal, seed, deadline
-    )
-    part = replace(rows, X=X[:few], y=rows.y[:few], weight=rows.weight[:few])
-    nu = smoothness(kernel)
-    if each is None and (d == 1 or d > min(_MOST_COLUMNS, few / 5)):
-        each = False
-    trials: list[Hyperparameters] = []
-    with single_threaded_blas(), suppress(TimeIsUp):
-        if searched and nu is not None:
-            part.radial(trials, nu, each)
-        elif searched and has_rule(kernel):
-            for factor in (0.25, 0.5, 1.0, 2.0, 4.0):
-                factor *= kernel.bandwidth_factor
-                candidate = kernel._replaced(bandwidth_factor=factor).resolve(X, seed)
-                trials.append(part.at(candidate, min(few, _LEVELS[-1])))
-            trials.sort(key=part.merit, reverse=True)
-        else:
-            trials.append(part.at(kernel.resolve(X, seed), few))
-        best = trials[0] if trials else None
-        if best is not None and best.n_rows < many:
-            # variances are searched once more on all rows that are cheap
-            near = float(np.log(best.noise_variance / best.signal_variance))
-            trials.insert(0, rows.at(best.kernel, many, best.bandwidths, near))
-    return trials
+        The bandwidth is searched if it is `searched` and the kernel has a rule for it. `each`
+        says whether columns have bandwidths of their own; None takes the better by `merit`.
+        """
+        kernel, seed, d = self.kernel, self.seed, self.X.shape[1]
+        order = draws(seed, 0x65766964).permutation(len(self.y))
+        X = self.X[order]
+        if sp.issparse(X) and d <= _MOST_COLUMNS:
+            X = X.toarray()
+        if not sp.issparse(X):
+            X = np.asarray(X, np.float64)
+            X = X - X.mean(axis=0) if kernel.is_stationary else X
+        mixed = replace(self, X=X, y=self.y[order], weight=self.weight[order])
+        rows, part = mixed.first(NOISE_ROWS), mixed.first(MOST_ROWS)
+        few = len(part.y)
+        nu = smoothness(kernel)
+        if each is None and (d == 1 or d > min(_MOST_COLUMNS, few / 5)):
+            each = False
+        trials: list[Hyperparameters] = []
+        with single_threaded_blas(), suppress(TimeIsUp):
+            if searched and nu is not None:
+                part.radial(trials, nu, each)
+            elif searched and has_rule(kernel):
+                for factor in (0.25, 0.5, 1.0, 2.0, 4.0):
+                    factor *= kernel.bandwidth_factor
+                    candidate = kernel._replaced(bandwidth_factor=factor).resolve(X, seed)
+                    trials.append(part.at(candidate, min(few, _LEVELS[-1])))
+                trials.sort(key=part.merit, reverse=True)
+            else:
+                trials.append(part.at(kernel.resolve(X, seed), few))
+            if trials and trials[0].n_rows < len(rows.y):
+                best = trials[0]  # its variances are searched once more on all rows
+                near = float(np.log(best.noise_variance / best.signal_variance))
+                trials.insert(0, rows.at(best.kernel, len(rows.y), best.bandwidths, near))
+        return trials

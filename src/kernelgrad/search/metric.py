@@ -18,7 +18,7 @@ needs as many for its held-out grid alone and ends at larger errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -199,11 +199,20 @@ def inverse(K: AnyArray, diagonal: AnyArray) -> AnyArray | None:
     return full
 
 
-def left_out(C: AnyArray, sample: Sample) -> tuple[Float64Array, Float64Array, float]:
-    """Return ``C y``, leave-one-out errors (m, C), and the weighted sum of their squares."""
+def left_out(
+    K: AnyArray, diagonal: AnyArray, sample: Sample
+) -> tuple[AnyArray, Float64Array, Float64Array, float] | None:
+    """Return C, ``a = C y``, leave-one-out errors (m, C), and the sum of their squares.
+
+    K is overwritten. The result is None if C is not positive definite or not finite.
+    """
+    C = inverse(K, diagonal)
+    if C is None:
+        return None
     a = np.asarray(C @ sample.Y.astype(C.dtype), np.float64)
     e = a / np.diag(C).astype(np.float64)[:, None]
-    return a, e, float(sample.weight @ (e**2).sum(axis=1))
+    total = float(sample.weight @ (e**2).sum(axis=1))
+    return (C, a, e, max(total, 1e-300)) if np.isfinite(total) else None
 
 
 def _variation(sample: Sample) -> float:
@@ -228,14 +237,11 @@ def ridge_errors(K: FloatArray, sample: Sample, ridge: float) -> tuple[float, Fl
     """Return the objective and the squared leave-one-out errors (m,); K is overwritten."""
     if K.dtype == np.float32:
         np.maximum(K, np.float32(_NOTHING), out=K)
-    C = inverse(K, ridge / sample.weight)
-    if C is None:
+    errors = left_out(K, ridge / sample.weight, sample)
+    if errors is None:
         return np.inf, np.full(sample.n_rows, np.inf)
-    _, e, total = left_out(C, sample)
-    if not np.isfinite(total):
-        return np.inf, np.full(sample.n_rows, np.inf)
-    value = 0.5 * float(np.log(max(total, 1e-300) / _variation(sample)))
-    return value, (e**2).sum(axis=1)
+    _, _, e, total = errors
+    return 0.5 * float(np.log(total / _variation(sample))), (e**2).sum(axis=1)
 
 
 def gradient(machine: Machine, sample: Sample) -> tuple[float, Float64Array, float] | None:
@@ -249,14 +255,10 @@ def gradient(machine: Machine, sample: Sample) -> tuple[float, Float64Array, flo
     k, slope = profile(squared_distances(Z), machine.nu)
     slope[k < _NOTHING] = 0.0
     np.maximum(k, k.dtype.type(_NOTHING), out=k)
-    diagonal = (machine.ridge / sample.weight).astype(k.dtype)
-    C = inverse(k, diagonal)
-    if C is None:
+    errors = left_out(k, (machine.ridge / sample.weight).astype(k.dtype), sample)
+    if errors is None:
         return None
-    a, e, total = left_out(C, sample)
-    if not np.isfinite(total):
-        return None
-    total = max(total, 1e-300)
+    C, a, e, total = errors
     c, v = np.diag(C).astype(np.float64), sample.weight
     u = C @ (v[:, None] * e / c[:, None]).astype(C.dtype)
     G = (C * (v * (e * a).sum(axis=1) / c**2).astype(C.dtype)) @ C
@@ -266,7 +268,7 @@ def gradient(machine: Machine, sample: Sample) -> tuple[float, Float64Array, flo
     by_ridge = machine.ridge * float((np.diag(G) / v).sum())
     np.fill_diagonal(G, 0.0)
     G *= slope
-    value = 0.5 * np.log(total / _variation(sample))
+    value = 0.5 * float(np.log(total / _variation(sample)))
     return value, machine.metric.slope(X, Z, G), by_ridge
 
 
@@ -294,18 +296,13 @@ class Round:
     length: float = 0.1  # length of the first steps, in logarithms of weights and lambda
 
 
-def subsets(n: int, size: int, seed: Sequence[int]) -> Callable[[], IntArray]:
-    """Return a function that returns disjoint random subsets of n rows, pass after pass."""
+def subsets(n: int, size: int, seed: Sequence[int]) -> Iterator[IntArray]:
+    """Yield disjoint random subsets of n rows, pass after pass."""
     rng = draws(*seed)
-    left: list[IntArray] = []
-
-    def draw() -> IntArray:
-        if not left:
-            mixed = rng.permutation(n)
-            left.extend(mixed[a : a + size] for a in range(0, n - size + 1, size))
-        return np.sort(left.pop())
-
-    return draw
+    while True:
+        mixed = rng.permutation(n)
+        for a in reversed(range(0, n - size + 1, size)):
+            yield np.sort(mixed[a : a + size])
 
 
 def descend(
@@ -324,7 +321,7 @@ def descend(
     ``sqrt(2 gamma)``; `over` says whether time is up.
     """
     size = min(plan.rows, sample.n_rows)
-    draw = subsets(sample.n_rows, size, seed)
+    rows = subsets(sample.n_rows, size, seed)
     matrix = machine.metric.groups is None
     length = plan.length * (machine.metric.largest if matrix else 1.0)
     prior = 0.0 if matrix else 1.0 / (machine.spread**2 * sample.n_rows)
@@ -334,7 +331,7 @@ def descend(
             break
         if alpha is not None:
             machine = replace(machine, ridge=float(np.clip(alpha * size, LEAST, MOST)))
-        slopes = gradient(machine, sample.take(draw()))
+        slopes = gradient(machine, sample.take(next(rows)))
         if slopes is None:  # nearly singular
             machine = replace(machine, ridge=min(machine.ridge * 4.0, MOST))
             continue

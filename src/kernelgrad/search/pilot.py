@@ -212,30 +212,16 @@ def targets_of(task: Task, y: AnyArray, weight: Float64Array) -> Float64Array:
     return np.asarray(np.where(spread > rounding, Y / np.where(spread > 0, spread, 1.0), 0.0))
 
 
-def study(
-    pool: Pool, space: SearchSpace, groups: IntArray | None, seed: int,
-    over: Callable[[], bool],
-) -> SearchResult:  # fmt: skip
-    """Return the machine with the smallest errors on rows that it was not trained on.
+class Study:
+    """A search for the machine with the smallest errors on rows that it was not trained on.
 
     Weights of columns are learned for several shapes beside machines with equal weights, on
     random subsets that grow while candidates get fewer (:mod:`kernelgrad.search.metric`).
     Weights stay only if they lower the errors by a standard error of the paired difference.
     With few rows the errors are those on thirds of the rows that the weights were not learned
     from; these thirds also choose the prior, and the mean of the targets must be worse as well.
+    ``run`` returns the result; each of the other methods is a step or a decision on the way.
     """
-    trials = _Study(pool, space, groups, seed, over)
-    start = trials.start()
-    isotropic = trials.train([replace(start, nu=nu) for nu in trials.ends], ISOTROPIC)
-    if why_not(space, pool) is None and trials.groups.any():
-        machine = trials.weighted(start, isotropic)
-    else:
-        machine = trials.unweighted(isotropic)
-    return trials.result(machine)
-
-
-class _Study:
-    """The samples of a study, the log of its rounds, and a method for each decision."""
 
     def __init__(
         self, pool: Pool, space: SearchSpace, groups: IntArray | None, seed: int,
@@ -255,6 +241,13 @@ class _Study:
         self.taught, self.judges = _split(self.samples, seed)
         self.ends = sorted({min(space.shapes), max(space.shapes)})
         self.rounds: list[dict[str, Any]] = []
+
+    def run(self) -> SearchResult:
+        start = self.start()
+        isotropic = self.train([replace(start, nu=nu) for nu in self.ends], ISOTROPIC)
+        if why_not(self.space, self.pool) is None and self.groups.any():
+            return self.result(self.weighted(start, isotropic))
+        return self.result(self.unweighted(isotropic))
 
     def start(self) -> Machine:
         """Return a machine of equal weights; its bandwidth is the median distance or fixed."""
@@ -447,15 +440,14 @@ class _Study:
         def least_error(pair: tuple[Contender, int]) -> float:
             contender, size = pair
             rows = self.taught[contender.scaling].take(np.sort(mixed[:size]))
-            K = contender.matrix(rows)
+            K, judges = contender.matrix(rows), self.judges[contender.scaling]
             ridges = [max(loo.LEAST, contender.ridge * factor) for factor in _LOWER]
             solutions = [loo.coefficients(K, ridge, rows) for ridge in ridges]
             errors = []
-            for judge in self.judges[contender.scaling]:
+            for judge in judges:
                 cross = contender.matrix(judge, rows)
-                errors.append(
-                    [judge.weight * loo.squared_errors(cross, a, judge) for a in solutions]
-                )
+                each = [loo.squared_errors(cross, a, judge) for a in solutions]
+                errors.append(judge.weight * each)
             return float(np.concatenate(errors, axis=1).mean(axis=1).min())
 
         pairs = [(contender, size) for contender in contenders for size in sizes]

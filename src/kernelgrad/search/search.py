@@ -50,7 +50,7 @@ def search(
     on_phase(f"search ({'metric, ' * (reason is None)}bandwidth, alpha)")
     if reason in (None, pilot.FIXED, pilot.EQUAL):
         groups = None if table is None else table.groups
-        result = pilot.study(pool, space, groups, seed, lambda: deadline.over)
+        result = pilot.Study(pool, space, groups, seed, lambda: deadline.over).run()
     else:
         result = plain_study(pool, space, seed)
     problem = replace(problem, kernel=result.kernel, scaling=result.scaling, alpha=result.alpha)
