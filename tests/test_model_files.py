@@ -61,7 +61,7 @@ LABELS = st.one_of(
         hnp.boolean_dtypes() | hnp.integer_dtypes() | hnp.floating_dtypes(endianness="?")
         | hnp.unsigned_integer_dtypes(endianness="?"), st.integers(0, 4),
     ),
-    hnp.arrays("<U3", 3, elements=st.text(st.characters(codec="utf-8"), max_size=3)),
+    hnp.arrays("<U3", 3, elements=st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=3)),
     st.lists(st.text(max_size=3), max_size=4).map(lambda v: np.array([*v, None], object)[:-1]),
 )  # fmt: skip
 VALUES = st.recursive(

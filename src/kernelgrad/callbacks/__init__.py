@@ -1,4 +1,4 @@
-"""Callbacks, which a fit calls once per iteration."""
+"""Callbacks: events of a fit come in; progress, files or its end go out."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from kernelgrad.callbacks.base import (
     Progress,
     TimeIsUp,
 )
-from kernelgrad.callbacks.checkpoint import Checkpoint, Session
+from kernelgrad.callbacks.checkpoint import Checkpoint
+from kernelgrad.callbacks.checkpoint import Session as Session
 from kernelgrad.callbacks.lists import Aside, CallbackList, TimeLimit, make_callbacks
 from kernelgrad.callbacks.progress import ProgressBar, ProgressLog
 
 __all__ = [
     "FOREVER", "SILENT", "Aside", "Callback", "CallbackList", "Checkpoint", "Deadline",
-    "FitEvent", "Progress", "ProgressBar", "ProgressLog", "Session", "TimeIsUp", "TimeLimit",
+    "FitEvent", "Progress", "ProgressBar", "ProgressLog", "TimeIsUp", "TimeLimit",
     "make_callbacks",
 ]  # fmt: skip

@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
@@ -32,13 +33,14 @@ from kernelgrad.families.base import Data, Run, Spec
 from kernelgrad.files import records
 from kernelgrad.fit import fit
 from kernelgrad.model import Fit, Model
-from kernelgrad.params import Documented, anything, check_params, integer, parameters, real
+from kernelgrad.params import anything, check_params, documented, integer, parameters, real
 from kernelgrad.tasks import Targets
 from kernelgrad.types import AnyArray
 
 
+@documented
 @parameters
-class BaseRowsEstimator(CallbackSupportMixin, Documented):
+class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
     """Parameters of all estimators; a specification of a family makes a fit of them."""
 
     solver: Any = anything(default="auto")
@@ -121,6 +123,7 @@ class BaseRowsEstimator(CallbackSupportMixin, Documented):
 
     def _fit(self, data: Data, validation: Data) -> Self:
         spec = self._spec()
+        spec.check_device()
         before = getattr(self, "_fitted", None) if spec.params.warm_start else None
         if before is not None:
             spec.check_continuation(before)
@@ -133,12 +136,14 @@ class BaseRowsEstimator(CallbackSupportMixin, Documented):
         with self._running(spec, before) as run, reported(self, *data[:3]):
             report = iteration_report(self, *data[:3], lambda it: self._attributes(spec, it))
             result = fit(spec, data, run, before, validation=validation, report=report)
-        return self._set(spec, _timed(result, before, start), run)
+            self._set(spec, _timed(result, before, start))  # the last callbacks use the model
+        return self._checked_end(run)
 
     def _partial_fit(
         self, X: Any, y: Any, sample_weight: Any, declared: AnyArray | None = None
     ) -> Self:
         spec, before = self._spec(), getattr(self, "_fitted", None)
+        spec.check_device()
         if isinstance(make_callbacks(self.callbacks, 0).session, Checkpoint):
             raise ValueError(
                 "A Checkpoint is a callback of fit; between calls of partial_fit take "
@@ -149,7 +154,8 @@ class BaseRowsEstimator(CallbackSupportMixin, Documented):
         start = compile_seconds()
         with self._running(spec, None, stream=True, declared=declared) as run:
             result = fit(spec, Data(X, y, sample_weight), run, before)
-        return self._set(spec, _timed(result, before, start), run)
+            self._set(spec, _timed(result, before, start))
+        return self._checked_end(run)
 
     @contextmanager
     def _running(self, spec: Spec, before: Fit | None, **options: Any) -> Iterator[Run]:
@@ -169,13 +175,16 @@ class BaseRowsEstimator(CallbackSupportMixin, Documented):
                 listeners.on_phase("")
                 session.end()
 
-    def _set(self, spec: Spec, result: Fit, run: Run | None = None) -> Self:
+    def _set(self, spec: Spec, result: Fit) -> None:
         """Set the fitted attributes, in place of those of a fit before."""
         own = self.__dict__
         for name in [n for n in own if n.endswith("_") and not n.startswith("_")]:
             del own[name]
         own.update(self._attributes(spec, result))
-        if run is not None and run.callbacks.interrupted:
+
+    def _checked_end(self, run: Run) -> Self:
+        """Return the estimator; raise again the interrupt that ended its fit."""
+        if run.callbacks.interrupted:
             raise KeyboardInterrupt(
                 f"The fit was interrupted; the model after {self.n_iter_} iterations is kept "
                 "and can be used, saved and fitted further."

@@ -8,8 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from kernelgrad.choice import Choice
-from kernelgrad.compute.backend import CPU
-from kernelgrad.families.base import Spec
 from kernelgrad.files import records
 from kernelgrad.files.records import (
     Record,
@@ -31,7 +29,7 @@ from kernelgrad.registry import Registry
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, Solver, restored_history
 from kernelgrad.tables import Table
 from kernelgrad.types import AnyArray, Contents
-from kernelgrad.validation import CapabilityError, ModelFileError, check_int
+from kernelgrad.validation import ModelFileError, check_int
 from kernelgrad.version import __version__
 
 if TYPE_CHECKING:
@@ -72,7 +70,7 @@ def contents_of(estimator: Any, *, resumable: bool = False) -> Contents:
         header |= {"fitted": estimator._file_attributes(), "stream": stream.describe()}
         return header, dict(stream.scaling.arrays())
     done: Fit = estimator._fitted
-    spec = _specification(estimator)  # a file with wrong parameters would not load
+    spec = estimator._spec()  # a file with wrong parameters would not load
     model, choice = done.model, done.choice
     values, tensors = model.function.describe()
     header |= {
@@ -159,19 +157,10 @@ def _without_removed(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Co
     return header | {"params": params}, tensors
 
 
-def _specification(estimator: Any) -> Spec:
-    """Return that of the parameters, perhaps of a fit on another machine with a device."""
-    try:
-        return estimator._spec()  # type: ignore[no-any-return]
-    except CapabilityError:
-        params = estimator.get_params(deep=False) | {"device": CPU}
-        return type(estimator)(**params)._spec()  # type: ignore[no-any-return]
-
-
 def _restore_fit(
     estimator: Any, record: Record, fitted: Record, inputs: Inputs, cache: int
 ) -> None:
-    spec, parts = _specification(estimator), {}
+    spec, parts = estimator._spec(), {}
     for name, cls in (("loss", Loss), ("solver", Solver)):
         parts[name] = unpack(record.take(name, anything))
         if not isinstance(parts[name], cls):

@@ -129,12 +129,9 @@ class Spec(ABC):
         self.owner, self.targets = owner, targets
         self.params = SimpleNamespace(**_DEFAULTS | dict(params))
         self.is_auto = is_auto(self.params.solver)
-        get_device(self.params.device)
         self.check()
         self.kernel = self.make_kernel()
         self.solver = self.make_solver(None)
-        if not self.is_auto:
-            self.solver.check_device(self.params.device, self.kernel)
 
     # -- parameters ----------------------------------------------------------------------
 
@@ -148,6 +145,12 @@ class Spec(ABC):
     @abstractmethod
     def make_solver(self, chosen: Solver[Any] | None) -> Solver[Any]:
         """Return the solver of the parameters, or the `chosen` one with their settings."""
+
+    def check_device(self) -> None:
+        """Raise CapabilityError if this machine or the solver cannot use the device."""
+        get_device(self.params.device)
+        if not self.is_auto:
+            self.solver.check_device(self.params.device, self.kernel)
 
     @property
     def memory_limit(self) -> int | None:
@@ -364,8 +367,7 @@ class Spec(ABC):
 
     def reads_in_pieces(self, rows: TrainingRows) -> bool:
         """Whether rows stay where they are: they or their responses do not fit in memory."""
-        n = sum(source.n_rows for source in rows.sources)
-        needed = memory.bytes_needed(n, rows.nbytes, rows.task.n_outputs)
+        needed = memory.bytes_needed(rows.n_rows, rows.nbytes, rows.task.n_outputs)
         return not rows.in_memory or needed > memory.usable_memory(self.memory_limit)
 
     def workers_for(self, source: BatchSource) -> DaskEngine | None:
@@ -413,7 +415,7 @@ class Spec(ABC):
 
     def problem(self, rows: TrainingRows, choice: Choice, run: Run) -> Problem:
         """Return the problem of rows and parameters; raise if memory does not do for it."""
-        solver, n, size = choice.solver, sum(s.n_rows for s in rows.sources), rows.nbytes
+        solver, n, size = choice.solver, rows.n_rows, rows.nbytes
         in_pieces = rows.reads_in_pieces and solver.takes_stores
         held_bytes = max(source.kept_bytes for source in rows.sources)
         copied = 0.0

@@ -709,7 +709,13 @@ class DirectSolve(ExactSolver):
 
         descent.solve(right, np.ones_like(right), most + 1, precondition)
         if best is None or least > solved:
-            return None
+            # rows that are all alike have K r = 0, where the inner product of K sees nothing
+            D = n * factor(right[0])[None]
+            best = np.stack([D, descent.product(D)])
+            mean = best[1] @ weight[:, None] / n if problem.fit_intercept else 0.0
+            left = right - alpha * D - weight / n * (best[1] - mean)
+            if not (np.linalg.norm(left * inverse_scale, axis=-1) / size).max() <= solved:
+                return None
         descent.alpha = np.full((1, 1, 1), problem.alpha)
         return descent._point(best[0], best[1], start[None])
 
