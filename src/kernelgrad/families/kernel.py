@@ -254,7 +254,7 @@ class SearchedSpec(KernelSpec):
                 names = {"auto", "median", *rules}
                 check_name(gamma, names, "rule for gamma", instead=", or give a number")
         kernel = self.named("median" if is_auto(gamma) else gamma)
-        self.wanted = self._wanted(kernel)
+        self.space = self._space(kernel)
         return kernel
 
     def named(self, gamma: Any) -> Kernel:
@@ -262,8 +262,8 @@ class SearchedSpec(KernelSpec):
         name = "rbf" if is_auto(p.kernel) else p.kernel
         return get_kernel(name, gamma=gamma, bandwidth_factor=p.bandwidth_factor)
 
-    def _wanted(self, kernel: Kernel) -> pilot.Wanted | None:
-        """Return what a search has to find; None if everything is a number or a rule."""
+    def _space(self, kernel: Kernel) -> pilot.SearchSpace | None:
+        """Return the parameters to search; None if everything is a number or a rule."""
         p, nu, rule = self.params, smoothness(kernel), self.scaling_rule()
         by_name, metric, free = isinstance(p.kernel, str), p.metric, is_auto(p.gamma)
         if free and by_name and nu is not None:
@@ -273,7 +273,7 @@ class SearchedSpec(KernelSpec):
             if is_auto(p.kernel):
                 candidates += (Matern(0.5, bandwidth_factor=width),)
             whole = is_auto(p.kernel) and (metric is None or is_auto(metric))
-            return pilot.Wanted(
+            return pilot.SearchSpace(
                 shapes, candidates, metric, None, None, rule, width, whole, True
             )
         if isinstance(metric, str) and metric != "auto":
@@ -284,11 +284,11 @@ class SearchedSpec(KernelSpec):
                     f".5, 1.5 or 2.5, with gamma a number or 'auto'; it got {kernel!r}. Change "
                     "one of them, or give metric=None."
                 )
-            return pilot.Wanted((nu,), (kernel,), metric, gamma, None, rule)
+            return pilot.SearchSpace((nu,), (kernel,), metric, gamma, None, rule)
         ruled = free and by_name and getattr(kernel, "gamma", 0) == "median"
         if not (ruled or self.searches_alpha):
             return None
-        return pilot.Wanted((), (kernel,), metric, None, None, rule, bandwidths=ruled)
+        return pilot.SearchSpace((), (kernel,), metric, None, None, rule, bandwidths=ruled)
 
     def scaling_rule(self) -> bool | str:
         p = self.params
@@ -318,7 +318,7 @@ class SearchedSpec(KernelSpec):
         return np.nan if self.searches_alpha else float(p.alpha)
 
     def search(self, rows: TrainingRows, problem: Problem, first: Choice, run: Run) -> Choice:
-        if self.wanted is None:
+        if self.space is None:
             return replace(first, alpha=problem.alpha)
         start = clock()
         # one thread of BLAS, as no bit may depend on threads
@@ -326,7 +326,7 @@ class SearchedSpec(KernelSpec):
             # on the CPU, so that the same parameters are found for all devices
             resources = replace(problem.resources, device=CPU)
             result, entries = search(
-                self.wanted, rows, replace(problem, resources=resources), first.solver,
+                self.space, rows, replace(problem, resources=resources), first.solver,
                 stream=run.stream, on_phase=run.callbacks.on_phase,
             )  # fmt: skip
         if self.memory_limit is not None:

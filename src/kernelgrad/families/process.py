@@ -21,7 +21,7 @@ from kernelgrad.functions.scaling import UNITS, InputScaling
 from kernelgrad.kernels import Kernel
 from kernelgrad.model import Fit
 from kernelgrad.posterior import Posterior
-from kernelgrad.search.evidence import NOISE_ROWS, has_rule, maximise
+from kernelgrad.search.evidence import NOISE_ROWS, EvidenceSearch, has_rule
 from kernelgrad.search.metric import smoothness
 from kernelgrad.solvers import DSG, DirectSolve, Problem, Solver
 from kernelgrad.solvers.exact import direct_bytes
@@ -155,19 +155,19 @@ class ProcessSpec(KernelSpec):
         standard = InputScaling.fit(X, self.kernel, standardize=rule, sample_weight=weight)
         each = {"auto": None, "diagonal": True}.get(self.params.metric, False)
         with at_most(max(1, int(limit / max(1, len(y)) ** 2))):  # each has matrices of its own
-            trials = maximise(
+            targets = rows.task.encode(y)[:, 0].astype(np.float64)
+            deadline = Deadline(problem.resources.deadline.left() / 2)  # the rest: the fit
+            evidence = EvidenceSearch(
                 standard.apply(X),
-                rows.task.encode(y)[:, 0].astype(np.float64),
+                targets,
                 weight,
                 self.kernel,
-                noise=fixed[0],
-                signal=fixed[1],
-                searched=searched,
-                each=each,
-                seed=seed,
-                deadline=Deadline(problem.resources.deadline.left() / 2),  # the rest: the fit
+                fixed[0],
+                fixed[1],
+                seed,
+                deadline,
             )
-        return trials, standard
+            return evidence.maximise(searched=searched, each=each), standard
 
     def problem(self, rows: TrainingRows, choice: Choice, run: Run) -> Problem:
         exact = isinstance(choice.solver, DirectSolve)
