@@ -271,10 +271,10 @@ def test_an_operator_of_more_features_than_the_mean_comes_back(problem, tmp_path
     X, y, Z = problem
     gp = KernelGaussianProcessRegressor(0.04, variance="operator", max_iter=3, random_state=0)
     gp.fit(X, y).save(tmp_path / "model")
-    for ours, theirs in zip(
+    for one, other in zip(
         *(m.predict(Z, True) for m in (gp, load(tmp_path / "model"))), strict=True
     ):
-        np.testing.assert_array_equal(ours, theirs)
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.slow
