@@ -32,7 +32,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
     _sibling: ClassVar[str] = "a regressor"  # remedy for continuous targets in messages
     if TYPE_CHECKING:  # what fits set
         classes_: ClassVar[AnyArray]
-        loss: Any
+        loss: Any = None
 
     def _targets(self) -> ClassTargets:
         by_pairs = getattr(self, "multi_class", None) == "ovo"

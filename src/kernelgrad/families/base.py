@@ -367,8 +367,7 @@ class Spec(ABC):
 
     def reads_in_pieces(self, rows: TrainingRows) -> bool:
         """Whether rows stay where they are: they or their responses do not fit in memory."""
-        n = sum(source.n_rows for source in rows.sources)
-        needed = memory.bytes_needed(n, rows.nbytes, rows.task.n_outputs)
+        needed = memory.bytes_needed(rows.n_rows, rows.nbytes, rows.task.n_outputs)
         return not rows.in_memory or needed > memory.usable_memory(self.memory_limit)
 
     def workers_for(self, source: BatchSource) -> DaskEngine | None:
@@ -416,7 +415,7 @@ class Spec(ABC):
 
     def problem(self, rows: TrainingRows, choice: Choice, run: Run) -> Problem:
         """Return the problem of rows and parameters; raise if memory does not do for it."""
-        solver, n, size = choice.solver, sum(s.n_rows for s in rows.sources), rows.nbytes
+        solver, n, size = choice.solver, rows.n_rows, rows.nbytes
         in_pieces = rows.reads_in_pieces and solver.takes_stores
         held_bytes = max(source.kept_bytes for source in rows.sources)
         copied = 0.0

@@ -115,7 +115,7 @@ class KernelSpec(Spec):
             rows.task.loss,
             self.kernel,
             rows=where,
-            n_rows=sum(source.n_rows for source in rows.sources),
+            n_rows=rows.n_rows,
             row_bytes=rows.nbytes if where == "memory" else 0.0,
             n_outputs=rows.task.n_outputs,
             memory=usable_memory(self.memory_limit),

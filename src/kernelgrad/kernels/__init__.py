@@ -1,4 +1,4 @@
-"""Kernels, with their exact values and their random features, and a registry of names."""
+"""Kernels: two sets of rows come in, values of all pairs go out."""
 
 from __future__ import annotations
 
