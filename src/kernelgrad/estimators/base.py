@@ -182,8 +182,9 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
     def _set(self, spec: Spec, result: Fit) -> None:
         """Set the fitted attributes, in place of those of a fit before."""
         own = self.__dict__
-        for name in [n for n in own if n.endswith("_") and not n.startswith("_")]:
-            del own[name]
+        before = {} if "_fitted" not in own else self._attributes(spec, self._fitted)
+        for name in before:  # a subclass may have set others
+            own.pop(name, None)
         own.update(self._attributes(spec, result))
 
     def _checked_end(self, run: Run) -> Self:

@@ -19,6 +19,7 @@ from kernelgrad.data import BatchSource
 from kernelgrad.data.memory import usable_memory
 from kernelgrad.families.base import Run, Spec, is_auto
 from kernelgrad.families.warnings import SPREAD_ROWS, warn_of_outliers, warn_of_scales
+from kernelgrad.files.records import Record
 from kernelgrad.functions.scaling import UNITS
 from kernelgrad.inputs import Inputs
 from kernelgrad.kernels import Kernel, Matern, PrecomputedKernel, get_kernel
@@ -342,6 +343,15 @@ class SearchedSpec(KernelSpec):
         n, C = rows.n_train, rows.task.n_outputs
         solver, reason = settled_solver((choice.solver, choice.reason), n, C, n * choice.alpha)
         return replace(choice, solver=solver, reason=reason)
+
+    def restore(self, fit: Fit, fitted: Record, extra: Record) -> Fit:
+        fit = super().restore(fit, fitted, extra)
+        if self.wanted is None:
+            return fit
+        # a continued fit calibrates with the kernel of the search
+        function: Any = fit.model.function
+        choice = replace(fit.choice, kernel=function.kernel, scaling=function.scaling)
+        return replace(fit, choice=choice)
 
     def attributes(self, fit: Fit) -> dict[str, Any]:
         return super().attributes(fit) | {"alpha_": fit.choice.alpha}
