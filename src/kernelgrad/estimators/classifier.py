@@ -229,8 +229,7 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
 
     See Also
     --------
-    KernelRegressor : The same for continuous targets.
-    SemiSupervisedKernelClassifier, LinearClassifier
+    KernelRegressor, SemiSupervisedKernelClassifier, LinearClassifier
 
     Examples
     --------
