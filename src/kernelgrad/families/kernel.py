@@ -337,7 +337,7 @@ class SearchedSpec(KernelSpec):
             entries=entries, seconds=clock() - start,
         )  # fmt: skip
 
-    def settled(self, choice: Choice, rows: TrainingRows) -> Choice:
+    def final_solver(self, choice: Choice, rows: TrainingRows) -> Choice:
         if not self.is_auto:
             return choice
         n, C = rows.n_train, rows.task.n_outputs
@@ -346,7 +346,7 @@ class SearchedSpec(KernelSpec):
 
     def restore(self, fit: Fit, fitted: Record, extra: Record) -> Fit:
         fit = super().restore(fit, fitted, extra)
-        if self.wanted is None:
+        if self.space is None:
             return fit
         # a continued fit calibrates with the kernel of the search
         function: Any = fit.model.function

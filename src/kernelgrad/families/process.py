@@ -96,9 +96,9 @@ class ProcessSpec(KernelSpec):
             return self.make_solver(DirectSolve()), why
         return self.make_solver(DSG()), why
 
-    def arranged(self, rows: TrainingRows, choice: Choice) -> TrainingRows:
+    def ordered_rows(self, rows: TrainingRows, choice: Choice) -> TrainingRows:
         """Return the rows in their order, with the task that they have in it."""
-        rows = super().arranged(rows, choice)
+        rows = super().ordered_rows(rows, choice)
         task = ScaledColumn.learn(rows.source.chunks(), self.params.normalize_y)
         return replace(rows, task=task)
 
@@ -173,7 +173,7 @@ class ProcessSpec(KernelSpec):
         exact = isinstance(choice.solver, DirectSolve)
         return replace(super().problem(rows, choice, run), posterior=exact)
 
-    def completed(self, fit: Fit, rows: TrainingRows, problem: Problem) -> Fit:
+    def with_extras(self, fit: Fit, rows: TrainingRows, problem: Problem) -> Fit:
         """Return the fit with its posterior and likelihood."""
         choice, state, function = fit.choice, fit.state, fit.model.function
         assert choice.variances is not None
