@@ -222,6 +222,15 @@ def site(monkeypatch):
     return importlib.import_module("_site")
 
 
+def test_the_files_to_read_first_have_these_lines():
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    rows = re.findall(r"^\| `([\w/]+\.py)` \| (\d+) \|", page, re.M)
+    assert len(rows) == 10
+    for name, lines in rows:
+        text = (ROOT / "src" / "kernelgrad" / name).read_text("utf-8")
+        assert abs(len(text.splitlines()) / int(lines) - 1) < 0.1, name
+
+
 def test_pictures_show_what_there_is(site):
     public = [kernelgrad, *map(importlib.import_module, PUBLIC)]
     registered = {*KERNELS, *LOSSES, *SOLVERS, "auto"}

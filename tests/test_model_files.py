@@ -42,6 +42,9 @@ def fitted(cls=kg.KernelClassifier, rows=X, **params):
 HEADER = {"loss": "huber", "delta": 0.1, "tol": -math.inf, "classes": np.array(["a", "bc"])}
 TENSORS = {"coef": np.arange(6.0).reshape(2, 3), "seed": np.array(7, dtype=np.uint64)}
 
+# NumPy strings end at a zero byte
+TEXT = st.characters(codec="utf-8", exclude_characters="\x00")
+
 
 def same(a, b):
     """Return whether two values are equal in value and in type, down to the sign of zero."""
@@ -61,7 +64,7 @@ LABELS = st.one_of(
         hnp.boolean_dtypes() | hnp.integer_dtypes() | hnp.floating_dtypes(endianness="?")
         | hnp.unsigned_integer_dtypes(endianness="?"), st.integers(0, 4),
     ),
-    hnp.arrays("<U3", 3, elements=st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=3)),
+    hnp.arrays("<U3", 3, elements=st.text(TEXT, max_size=3)),
     st.lists(st.text(max_size=3), max_size=4).map(lambda v: np.array([*v, None], object)[:-1]),
 )  # fmt: skip
 VALUES = st.recursive(

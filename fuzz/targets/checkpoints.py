@@ -52,7 +52,10 @@ def _fits() -> dict[str, tuple[Any, Any]]:
             found[name] = SemiSupervisedKernelClassifier(solver=name, **_GIVEN), marked
             continue
         loss = CLASSIFIES.get(name, "hinge")
-        early = {"probability": False, "early_stopping": name in ("dsg", "block_descent", "sdca")}
+        early = {
+            "probability": False,
+            "early_stopping": name in ("dsg", "block_descent", "sdca"),
+        }
         found[name] = KernelClassifier(loss, solver=name, **kernel, **early), _LABELS
     for name in LINEAR_SOLVERS:
         linear = LinearClassifier("logistic", solver=name, probability=False, **_GIVEN)

@@ -30,17 +30,20 @@ def fit(
     checkpoint = run.checkpoint
     seed = checkpoint.seed(spec.new_seed) if before is None else before.choice.seed
     rows = spec.read(data, run, seed, None if before is None else before.model)
-    rows = spec.placed(rows, validation, run, seed)
+    rows = spec.with_validation(rows, validation, run, seed)
     checkpoint.check_rows(rows.digest)
+    # what a resumed fit chose, else the solver alone, which decides how the rows are ordered
     saved = checkpoint.choice(partial(spec.restored_choice, rows))
     first = saved or spec.first_choice(rows, seed, run, before)
-    rows = rows if run.stream else spec.arranged(rows, first)
+    rows = rows if run.stream else spec.ordered_rows(rows, first)
     problem = spec.problem(rows, first, run)
     choice = saved or spec.choose(rows, problem, first, run, before)
     problem = choice.applied(problem)
     if not choice.is_complete:
         checkpoint.store(choice.describe)  # a search may take longer than what follows
-        choice = replace(spec.tried(choice, rows, problem, run, before), is_complete=True)
+        choice = replace(
+            spec.with_part_fits(choice, rows, problem, run, before), is_complete=True
+        )
     checkpoint.store(choice.describe)
     resumed = checkpoint.resumed(
         partial(Resumed.restore, choice.solver, problem, choice.max_iter)
@@ -61,7 +64,7 @@ def fit(
         def so_far() -> Fit:
             function = choice.solver.expansion(state).copy()
             result = FitResult(state, function, "max_iter", {}, event.iteration)
-            return finished(spec, rows, choice, function, result, run, before)
+            return make_fit(spec, rows, choice, function, result, run, before)
 
         return report is not None and report(event, so_far)
 
@@ -77,13 +80,13 @@ def fit(
     )  # fmt: skip
     result.state.release(brief=rows.reads_in_pieces and not spec.params.warm_start)
     result.expansion.compact()
-    ended = finished(spec, rows, choice, result.expansion, result, run, before)
-    ended = spec.completed(ended, rows, problem)
+    ended = make_fit(spec, rows, choice, result.expansion, result, run, before)
+    ended = spec.with_extras(ended, rows, problem)
     spec.warn(ended, rows, result, run)
     return ended
 
 
-def finished(
+def make_fit(
     spec: Spec, rows: TrainingRows, choice: Choice, function: Expansion, result: FitResult,
     run: Run, before: Fit | None,
 ) -> Fit:  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -216,8 +217,7 @@ class Inputs:
             if y is None:
                 return self, check_array(X, estimator=self.owner, **how), None
             return self, *check_X_y(X, y, estimator=self.owner, **how, **of_y)
-        # scikit-learn's checks read and set the attributes of an estimator
-        holder: Any = type(self.owner, (BaseEstimator,), {})()
+        holder = _holder_class(self.owner)()
         if not fresh or named:
             vars(holder).update(self.attributes())
         if how is None:
@@ -243,6 +243,12 @@ class Inputs:
                 "and the model saw no missing values in training; impute it."
             )
         return np.where(np.isnan(X), self.medians, X).astype(X.dtype)
+
+
+@cache
+def _holder_class(owner: str) -> Any:
+    """Return a class for scikit-learn's checks, which read and set attributes of estimators."""
+    return type(owner, (BaseEstimator,), {})
 
 
 def check_values(values: AnyArray, what: str, first: int = 0) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial, reduce
 from typing import Any
 
@@ -133,10 +133,6 @@ class Fit:
     best_score: float | None = None
     latest: Responses | None = None
     extras: dict[str, Any] = field(default_factory=dict)
-
-    def without_state(self) -> Fit:
-        """Return the fit without what only training needs, so that it can travel."""
-        return replace(self, state=None)
 
     def attributes(self) -> dict[str, Any]:
         """Return the fitted attributes that every estimator has."""

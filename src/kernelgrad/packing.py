@@ -45,7 +45,7 @@ def _scalar(value: Any) -> Any:
 
 
 def unpack(packed: Any) -> Any:
-    record = Record(packed, place="parameter")
+    record = Record(packed, subject="parameter")
     kind = next((k for k in ("pairs", "kernel", "part") if k in record), "value")
     value = record.take(kind, anything)
     if kind == "part":

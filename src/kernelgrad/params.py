@@ -169,23 +169,33 @@ def outside_values(obj: Any) -> Iterator[tuple[str, Any]]:
             yield each.name, value
 
 
-class Documented(BaseEstimator):
-    """An object with parameters whose HTML representation links to its page.
+def documented(cls: type[T]) -> type[T]:
+    """Class decorator: the HTML representation of an object links to its page.
 
     The environment variable ``KERNELGRAD_DOCS`` gives the location of the pages, such as the
-    ``file:`` URL of the folder that ``make docs`` wrote; without it there is no link.
+    ``file:`` URL of the folder that ``make docs`` wrote; without it there is no link. The
+    reference lists the class under its ``_manual_module``.
     """
+    own: Any = cls
 
-    _doc_link_module = "kernelgrad"
-    _manual_module: ClassVar[str] = "kernelgrad"  # the page of the reference that lists it
-
-    @property
-    def _doc_link_template(self) -> str:
+    def template(self: Any) -> str:
         base = os.environ.get("KERNELGRAD_DOCS")
         return f"{base.rstrip('/')}/api/generated/{{name}}.html" if base else ""
 
-    def _doc_link_url_param_generator(self) -> dict[str, str]:
+    def name(self: Any) -> dict[str, str]:
         return {"name": f"{self._manual_module}.{type(self).__name__}"}
+
+    own._doc_link_module = own._manual_module = "kernelgrad"
+    own._doc_link_template = property(template)
+    own._doc_link_url_param_generator = name
+    return cls
+
+
+@documented
+class Documented(BaseEstimator):
+    """An object with parameters that the manual lists."""
+
+    _manual_module: ClassVar[str]
 
 
 def parameter_texts(doc: str) -> dict[str, str]:

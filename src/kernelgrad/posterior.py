@@ -422,7 +422,7 @@ class Posterior:
         """Take back what :meth:`describe` gave."""
         self.ridge = record.take("ridge", or_none(partial(check_real, low=0.0)), None)
         if "n_blocks" in record:
-            theta = record.array("theta", "features", "features")
+            theta = record.array("theta", "operator", "operator")
             n_blocks = record.take("n_blocks", check_int)
             stream = self.function.stream
             if n_blocks * stream.planes * OPERATOR_BLOCK > len(theta):

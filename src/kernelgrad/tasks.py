@@ -461,10 +461,10 @@ class Regression(Task):
 
     def internal(self, y: AnyArray) -> AnyArray:
         y = np.asarray(y, np.float64)
-        most, place = extreme(y)
+        most, position = extreme(y)
         if most and not SMALLEST <= most <= 1.0 / SMALLEST:
             raise DataError(
-                f"The largest target, in row {place // max(1, y[:1].size)} (rows count from "
+                f"The largest target, in row {position // max(1, y[:1].size)} (rows count from "
                 f"0), has the size {most:.3g}, not within {SMALLEST:g} and {1 / SMALLEST:g}, "
                 "the range of float32; give the target in another unit."
             )

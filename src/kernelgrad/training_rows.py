@@ -16,7 +16,6 @@ import scipy.sparse as sp
 from kernelgrad.compute.linalg import dense, stacked
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches, split_rows
 from kernelgrad.data.base import index_batch
-from kernelgrad.data.memory import rows_nbytes
 from kernelgrad.data.sampling import EpochBatch
 from kernelgrad.inputs import Inputs
 from kernelgrad.solvers import RowStore, Solver, TrainBatch, Validation
@@ -109,7 +108,7 @@ class TrainingRows:
     def sources(self) -> tuple[BatchSource, ...]:
         return (self.source,)
 
-    @property
+    @cached_property
     def in_memory(self) -> bool:
         return all(source.in_memory for source in self.sources)
 
@@ -120,7 +119,12 @@ class TrainingRows:
     @cached_property
     def nbytes(self) -> float:
         """Approximate bytes of the rows in memory."""
-        return sum(map(rows_nbytes, self.sources))
+        return sum(source.nbytes for source in self.sources)
+
+    @cached_property
+    def n_rows(self) -> int:
+        """Number of rows of all sources."""
+        return sum(source.n_rows for source in self.sources)
 
     @property
     def copies(self) -> bool:

@@ -132,3 +132,8 @@ def test_samples_far_apart_stay_finite():
         estimate = model.predict([[-20.0], [20.0]])
         assert np.isfinite(estimate).all()
         assert estimate[0] > 1 > estimate[1]
+
+
+def test_a_continued_fit_keeps_the_names_of_its_samples():
+    model = ratio(max_iter=2, warm_start=True).fit(BOTH, SAMPLE + 5)
+    assert model.fit(P, denominator=Q).samples_.tolist() == [5, 6]

@@ -10,7 +10,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as theirs
 
 from cases import every
-from kernelgrad import DSG, KernelGaussianProcessRegressor
+from kernelgrad import DSG, KernelGaussianProcessRegressor, load
 from kernelgrad.kernels import Gaussian, Matern
 from kernelgrad.search.evidence import Evidence, Radial
 from kernelgrad.validation import CapabilityError
@@ -267,6 +267,16 @@ def test_the_operator_estimates_the_variance(problem):
     assert rms(np.full(40, variance.mean()), variance) > 0.15  # a constant is no rival
     with pytest.raises(CapabilityError, match="per_point"):
         gp.predict(Z, return_cov=True)
+
+
+def test_an_operator_of_more_features_than_the_mean_comes_back(problem, tmp_path):
+    X, y, Z = problem
+    gp = KernelGaussianProcessRegressor(0.04, variance="operator", max_iter=3, random_state=0)
+    gp.fit(X, y).save(tmp_path / "model")
+    for one, other in zip(
+        *(m.predict(Z, True) for m in (gp, load(tmp_path / "model"))), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.slow

@@ -209,7 +209,7 @@ def test_gamma_is_found_where_the_median_is_too_wide():
 def test_blocks_of_many_rows_are_tried_with_other_kernels(monkeypatch, kernel):
     """The kernel is that of the least loss on rows of which the blocks know nothing."""
     monkeypatch.setattr("kernelgrad.search.search.TRIAL_ROWS", 100)
-    monkeypatch.setattr("kernelgrad.search.trials._MANY_ROWS", 100)
+    monkeypatch.setattr("kernelgrad.search.search._MANY_ROWS", 100)
     rng = np.random.default_rng(0)
     X = rng.standard_normal((300, 3))
     y = np.sin(2 * X[:, 0]) + X[:, 1] * np.cos(X[:, 2]) + 0.05 * rng.standard_normal(300)

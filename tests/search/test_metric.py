@@ -9,7 +9,7 @@ from cases import every
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Gaussian, Laplacian, Matern
 from kernelgrad.search import metric as fit
-from kernelgrad.search.metric import LEAST, MOST, SHAPES, Machine, Metric, Sample, Schedule
+from kernelgrad.search.metric import LEAST, MOST, SHAPES, Machine, Metric, Round, Sample
 from oracles_metric import objective, slope
 
 GROUPS = np.array([0, 1, 1, 2])
@@ -134,11 +134,11 @@ def test_best_ridge_in_doubt_takes_the_larger_but_no_worse_one():
 
 
 def test_subsets_are_disjoint_and_start_anew():
-    draw = fit.subsets(103, 10, [1, 2])
-    first, second = (np.concatenate([draw() for _ in range(10)]) for _ in range(2))
+    subsets = fit.subsets(103, 10, [1, 2])
+    first, second = (np.concatenate([next(subsets) for _ in range(10)]) for _ in range(2))
     assert len(set(first)) == len(set(second)) == 100
     assert not np.array_equal(first, second)
-    np.testing.assert_array_equal(fit.subsets(7, 7, [0])(), np.arange(7))
+    np.testing.assert_array_equal(next(fit.subsets(7, 7, [0])), np.arange(7))
 
 
 def test_descent_finds_the_columns_and_keeps_what_is_given():
@@ -147,7 +147,7 @@ def test_descent_finds_the_columns_and_keeps_what_is_given():
     y = np.sin(2 * X[:, 0])[:, None]
     s = Sample(X, y - y.mean(), np.ones(200))
     start = Machine(np.inf, Metric(np.full(4, -0.7), np.arange(4)), 0.1)
-    schedule = Schedule(100, 60)
+    schedule = Round(100, 60)
     found = fit.descend(start, s, schedule, [0])
     weights = found.metric.weights
     assert weights[0] > 8 * weights[1:].max()
@@ -159,7 +159,7 @@ def test_descent_finds_the_columns_and_keeps_what_is_given():
     assert given.metric.weights[0] > 3 * given.metric.weights[1:].max()
     assert fit.descend(start, s, schedule, [0], over=lambda: True) == start
     matrix = fit.descend(
-        Machine(np.inf, start.metric.full(), 0.1), s, Schedule(100, 60, 0.03), [0]
+        Machine(np.inf, start.metric.full(), 0.1), s, Round(100, 60, 0.03), [0]
     )
     assert fit.evaluate(matrix, s)[0] < fit.evaluate(start, s)[0] - 0.5
 
@@ -177,12 +177,12 @@ def test_singular_matrices_end_in_numbers(ridge):
     X = np.zeros((60, 2))  # all rows equal
     s = Sample(X, np.random.default_rng(0).standard_normal((60, 1)), np.ones(60))
     metric = Metric(np.zeros(2), np.arange(2))
-    found = fit.descend(Machine(np.inf, metric, ridge), s, Schedule(30, 20), [0])
+    found = fit.descend(Machine(np.inf, metric, ridge), s, Round(30, 20), [0])
     assert LEAST <= found.ridge <= MOST
     assert np.isfinite(found.metric.theta).all()
     bad = Sample(np.full((60, 2), np.nan), s.Y, s.weight)
     assert fit.gradient(Machine(np.inf, metric, ridge), bad) is None
-    found = fit.descend(Machine(np.inf, metric, ridge), bad, Schedule(30, 20), [0])
+    found = fit.descend(Machine(np.inf, metric, ridge), bad, Round(30, 20), [0])
     assert found.ridge == MOST
     assert found.metric == metric
     assert fit.evaluate(Machine(np.inf, metric, ridge), bad)[0] == np.inf

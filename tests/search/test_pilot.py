@@ -11,7 +11,7 @@ from cases import every
 from kernelgrad import KernelClassifier, KernelRegressor
 from kernelgrad.kernels import Matern
 from kernelgrad.search import pilot as _pilot
-from kernelgrad.search import trials as _trials
+from kernelgrad.search import search as _search
 
 
 def function(X):
@@ -317,7 +317,7 @@ def test_the_laplacian_kernel_is_one_of_the_shapes(monkeypatch):
 
 def test_trials_of_bandwidths_go_on_after_a_small_rise_only():
     def chosen(*losses):
-        return _trials.narrowed(
+        return _search.narrowed(
             dict(zip((1.0, 2.0, 4.0, 8.0, 16.0), losses, strict=True)).get, 1.0
         )
 

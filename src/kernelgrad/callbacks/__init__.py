@@ -1,4 +1,4 @@
-"""Callbacks, which a fit calls once per iteration."""
+"""Callbacks: events of a fit come in; progress, files or its end go out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line."""
+"""The command line: arguments and files come in; models and reports go out."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from kernelgrad.cluster.engine import DaskEngine, DaskTeam
 from kernelgrad.cluster.source import DaskSource
 from kernelgrad.data import Batch, BatchSource
 from kernelgrad.data.base import index_batch
-from kernelgrad.data.memory import rows_nbytes
 from kernelgrad.solvers.block_descent import shards
 from kernelgrad.training_rows import EncodedSource, StoredRows, TrainingRows
 
@@ -60,7 +59,7 @@ class HeldRows(StoredRows):
 
     def _fits(self) -> bool:
         memory = self._engine.memory()
-        return 2.0 * rows_nbytes(self._rows.source) <= _ROWS_SHARE * memory
+        return 2.0 * self._rows.source.nbytes <= _ROWS_SHARE * memory
 
 
 class ShardTeam(DaskTeam):

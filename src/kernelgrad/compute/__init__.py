@@ -1,1 +1,1 @@
-"""Compiled loops on arrays and integers, independent of losses and kernels."""
+"""Plain arrays come in and go out: threads, random numbers, matrices, compilation."""

@@ -1,4 +1,4 @@
-"""Data sources in memory and on disk, and random batches from them."""
+"""Rows: arrays and files come in, batches in bounded memory go out."""
 
 from __future__ import annotations
 

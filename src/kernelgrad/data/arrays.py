@@ -90,6 +90,13 @@ class ArraySource(BatchSource):
         self.feature_names = None if feature_names is None else list(feature_names)
 
     @property
+    def nbytes(self) -> float:
+        X: Any = self._X
+        return float(
+            sum(a.nbytes for a in (X.data, X.indices, X.indptr)) if self.is_sparse else X.nbytes
+        )
+
+    @property
     def sample_weight(self) -> Float64Array:
         """The weight of every row; ones if none were given."""
         return np.ones(self.n_rows) if self._w is None else np.asarray(self._w, np.float64)
@@ -109,8 +116,11 @@ class ArraySource(BatchSource):
         assert self._y is not None
         for start in range(0, self.n_rows, 65536):
             y = self._y[start : start + 65536]
+            if self._checked:
+                yield y
+                continue
             with within(*(stamp.path for stamp in self._stamps)):
-                yield y if self._checked else base.checked_targets(y, start)
+                yield base.checked_targets(y, start)
 
     @classmethod
     def agree(cls, parts: Sequence[Any]) -> None:
@@ -170,5 +180,7 @@ class ArraySource(BatchSource):
                 None if self._w is None else self._w[index].astype(np.float64, copy=False),
                 rows,
             )
+            if self._checked:
+                return batch
             files.enter_context(within(*(stamp.path for stamp in self._stamps)))
-            return batch if self._checked else base.check_batch(batch, self.feature_names)
+            return base.check_batch(batch, self.feature_names)

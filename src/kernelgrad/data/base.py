@@ -94,6 +94,13 @@ class BatchSource(ABC):
         The arrays may be views of the data and must not be modified.
         """
 
+    @property
+    def nbytes(self) -> float:
+        """Approximate bytes of the rows in memory."""
+        X: Any = self.read(0, min(self.n_rows, 1000)).X
+        arrays = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+        return float(self.n_rows * sum(int(a.nbytes) for a in arrays) / max(1, X.shape[0]))
+
     @classmethod  # noqa: B027 (most classes have nothing to settle)
     def agree(cls, parts: Sequence[Any]) -> None:
         """Make the parts of a source, all of this class, return the same types, or raise."""

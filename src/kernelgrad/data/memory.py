@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import scipy.sparse as sp
-
 from kernelgrad.compute.memory import LEAST_LIMIT, system_bytes
 from kernelgrad.data.base import BatchSource
 from kernelgrad.exceptions import CapabilityError
@@ -16,13 +12,6 @@ def usable_memory(memory_limit: float | None) -> float:
     return 0.5 * system_bytes() if memory_limit is None else float(memory_limit)
 
 
-def rows_nbytes(source: BatchSource) -> float:
-    """Return the approximate number of bytes of a source's rows in memory."""
-    X: Any = source.read(0, min(source.n_rows, 1000)).X
-    arrays = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
-    return float(source.n_rows * sum(a.nbytes for a in arrays) / max(1, X.shape[0]))
-
-
 def bytes_needed(n_rows: int, row_bytes: float, n_outputs: int = 1) -> float:
     """Return the bytes of rows in memory, a copy of them and their responses (n, C)."""
     return 2.0 * row_bytes + 72.0 * n_rows * n_outputs  # responses, steps and coefficients
@@ -30,7 +19,7 @@ def bytes_needed(n_rows: int, row_bytes: float, n_outputs: int = 1) -> float:
 
 def fits_in_memory(source: BatchSource, memory_limit: float | None) -> bool:
     """Whether the rows of a source are in memory, or few enough to be read into it."""
-    needed = bytes_needed(source.n_rows, rows_nbytes(source))
+    needed = bytes_needed(source.n_rows, source.nbytes)
     return source.in_memory or needed <= usable_memory(memory_limit)
 
 

@@ -1,4 +1,4 @@
-"""Estimators with the scikit-learn API."""
+"""Estimators of scikit-learn: parameters and rows come in, attributes go out."""
 
 from typing import TYPE_CHECKING
 

@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
@@ -32,13 +33,15 @@ from kernelgrad.families.base import Data, Run, Spec
 from kernelgrad.files import records
 from kernelgrad.fit import fit
 from kernelgrad.model import Fit, Model
-from kernelgrad.params import Documented, anything, check_params, integer, parameters, real
+from kernelgrad.params import anything, check_params, documented, integer, parameters, real
+from kernelgrad.solvers import History
 from kernelgrad.tasks import Targets
 from kernelgrad.types import AnyArray
 
 
+@documented
 @parameters
-class BaseRowsEstimator(CallbackSupportMixin, Documented):
+class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
     """Parameters of all estimators; a specification of a family makes a fit of them."""
 
     solver: Any = anything(default="auto")
@@ -56,8 +59,11 @@ class BaseRowsEstimator(CallbackSupportMixin, Documented):
         _fitted: ClassVar[Fit]
         expansion_: ClassVar[Any]
         feature_names_in_: ClassVar[AnyArray]
+        alpha_: ClassVar[float]
+        best_iteration_: ClassVar[int]
+        best_score_: ClassVar[float | None]
         fit_status_: ClassVar[str]
-        history_: ClassVar[Any]
+        history_: ClassVar[History]
         intercept_: ClassVar[Any]
         loss_: ClassVar[Any]
         n_features_in_: ClassVar[int]
@@ -176,8 +182,9 @@ class BaseRowsEstimator(CallbackSupportMixin, Documented):
     def _set(self, spec: Spec, result: Fit) -> None:
         """Set the fitted attributes, in place of those of a fit before."""
         own = self.__dict__
-        for name in [n for n in own if n.endswith("_") and not n.startswith("_")]:
-            del own[name]
+        before = {} if "_fitted" not in own else self._attributes(spec, self._fitted)
+        for name in before:  # a subclass may have set others
+            own.pop(name, None)
         own.update(self._attributes(spec, result))
 
     def _checked_end(self, run: Run) -> Self:

@@ -32,7 +32,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
     _sibling: ClassVar[str] = "a regressor"  # remedy for continuous targets in messages
     if TYPE_CHECKING:  # what fits set
         classes_: ClassVar[AnyArray]
-        loss: Any
+        loss: Any = None
 
     def _targets(self) -> ClassTargets:
         by_pairs = getattr(self, "multi_class", None) == "ovo"
@@ -229,8 +229,7 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
 
     See Also
     --------
-    KernelRegressor : The same for continuous targets.
-    SemiSupervisedKernelClassifier, LinearClassifier
+    KernelRegressor, SemiSupervisedKernelClassifier, LinearClassifier
 
     Examples
     --------

@@ -29,7 +29,7 @@ class BaseKernelEstimator(BaseRowsEstimator):
     _spec_type = KernelSpec
 
     if TYPE_CHECKING:  # what fits set
-        kernel: Any
+        kernel: Any = None
         kernel_: ClassVar[Kernel]
         metric_: ClassVar[Float64Array | None]
         n_random_features_: ClassVar[int]

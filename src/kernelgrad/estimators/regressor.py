@@ -25,7 +25,7 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):
     _sibling: ClassVar[str] = "a classifier"  # remedy for text in messages
     if TYPE_CHECKING:  # what fits set
         n_outputs_: ClassVar[int]
-        loss: Any
+        loss: Any = None
 
     def _targets(self) -> NumberTargets:
         return NumberTargets(type(self).__name__, self.loss, self._sibling)

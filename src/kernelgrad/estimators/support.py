@@ -99,8 +99,12 @@ def available_if(check: Callable[[Any], object]) -> Callable[[F], F]:
 
 
 def can_stream(estimator: Any) -> None:
-    """Raise AttributeError if there is no partial_fit."""
-    estimator._spec().check_streams(getattr(estimator, "_fitted", None))
+    """Raise AttributeError if there is no partial_fit; wrong parameters are its own error."""
+    try:
+        spec = estimator._spec()
+    except (ValueError, TypeError):
+        return
+    spec.check_streams(getattr(estimator, "_fitted", None))
 
 
 def _task_info(estimator: Any, X: Any, y: Any, sample_weight: Any) -> dict[str, Any]:

@@ -101,7 +101,7 @@ class Spec(ABC):
     """Checked parameters of an estimator, and what its family of functions makes of them.
 
     The road of a fit (:func:`kernelgrad.fit.fit`) calls the methods in the order in which they
-    stand here. Nothing is set on a specification after it was made.
+    stand here. Nothing is set on a specification once it is made.
 
     Attributes
     ----------
@@ -292,7 +292,7 @@ class Spec(ABC):
             self.check_rows(inputs, X)
         return TrainingRows(ArraySource(X, y, weight, checked=True), task, True, inputs=inputs)
 
-    def placed(
+    def with_validation(
         self, rows: TrainingRows, validation: Data | None, run: Run, seed: int
     ) -> TrainingRows:
         """Return the rows with those that validate, and where they stay during the fit."""
@@ -367,8 +367,7 @@ class Spec(ABC):
 
     def reads_in_pieces(self, rows: TrainingRows) -> bool:
         """Whether rows stay where they are: they or their responses do not fit in memory."""
-        n = sum(source.n_rows for source in rows.sources)
-        needed = memory.bytes_needed(n, rows.nbytes, rows.task.n_outputs)
+        needed = memory.bytes_needed(rows.n_rows, rows.nbytes, rows.task.n_outputs)
         return not rows.in_memory or needed > memory.usable_memory(self.memory_limit)
 
     def workers_for(self, source: BatchSource) -> DaskEngine | None:
@@ -404,7 +403,7 @@ class Spec(ABC):
         same = isinstance(self.params.random_state, int | np.integer)
         return replace(choice, seed=self.new_seed()) if same else choice
 
-    def arranged(self, rows: TrainingRows, choice: Choice) -> TrainingRows:
+    def ordered_rows(self, rows: TrainingRows, choice: Choice) -> TrainingRows:
         """Return the rows in their order, of which some may be held out."""
         limit = choice.solver.resolve_batch_size(None) if self.orders_rows else None
         rows = rows.ordered(limit)
@@ -416,7 +415,7 @@ class Spec(ABC):
 
     def problem(self, rows: TrainingRows, choice: Choice, run: Run) -> Problem:
         """Return the problem of rows and parameters; raise if memory does not do for it."""
-        solver, n, size = choice.solver, sum(s.n_rows for s in rows.sources), rows.nbytes
+        solver, n, size = choice.solver, rows.n_rows, rows.nbytes
         in_pieces = rows.reads_in_pieces and solver.takes_stores
         held_bytes = max(source.kept_bytes for source in rows.sources)
         copied = 0.0
@@ -464,7 +463,7 @@ class Spec(ABC):
     ) -> Choice:
         """Return all that is decided before the first iteration."""
         if before is None:
-            choice = self.settled(self.search(rows, problem, first, run), rows)
+            choice = self.final_solver(self.search(rows, problem, first, run), rows)
         else:
             alpha = before.choice.alpha if np.isnan(problem.alpha) else problem.alpha
             choice = replace(
@@ -486,7 +485,7 @@ class Spec(ABC):
         """Return the choice with kernel, scaling and penalty."""
         return replace(first, alpha=problem.alpha)
 
-    def settled(self, choice: Choice, rows: TrainingRows) -> Choice:
+    def final_solver(self, choice: Choice, rows: TrainingRows) -> Choice:
         """Return the choice after the solver was chosen again, now that alpha is known."""
         return choice
 
@@ -498,7 +497,7 @@ class Spec(ABC):
             and not task.has_own_proba
         )
 
-    def tried(
+    def with_part_fits(
         self, choice: Choice, rows: TrainingRows, problem: Problem, run: Run, before: Fit | None
     ) -> Choice:
         """Return the choice with responses of a fit to a part of the rows, to calibrate on."""
@@ -560,7 +559,7 @@ class Spec(ABC):
         device = self.params.device
         return Model(rows.inputs, rows.task, function, calibration, device=device), latest
 
-    def completed(self, fit: Fit, rows: TrainingRows, problem: Problem) -> Fit:
+    def with_extras(self, fit: Fit, rows: TrainingRows, problem: Problem) -> Fit:
         """Return the fit with what only families have: a posterior, labels of all rows."""
         return fit
 

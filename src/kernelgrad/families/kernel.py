@@ -19,6 +19,7 @@ from kernelgrad.data import BatchSource
 from kernelgrad.data.memory import usable_memory
 from kernelgrad.families.base import Run, Spec, is_auto
 from kernelgrad.families.warnings import SPREAD_ROWS, warn_of_outliers, warn_of_scales
+from kernelgrad.files.records import Record
 from kernelgrad.functions.scaling import UNITS
 from kernelgrad.inputs import Inputs
 from kernelgrad.kernels import Kernel, Matern, PrecomputedKernel, get_kernel
@@ -114,7 +115,7 @@ class KernelSpec(Spec):
             rows.task.loss,
             self.kernel,
             rows=where,
-            n_rows=sum(source.n_rows for source in rows.sources),
+            n_rows=rows.n_rows,
             row_bytes=rows.nbytes if where == "memory" else 0.0,
             n_outputs=rows.task.n_outputs,
             memory=usable_memory(self.memory_limit),
@@ -254,7 +255,7 @@ class SearchedSpec(KernelSpec):
                 names = {"auto", "median", *rules}
                 check_name(gamma, names, "rule for gamma", instead=", or give a number")
         kernel = self.named("median" if is_auto(gamma) else gamma)
-        self.wanted = self._wanted(kernel)
+        self.space = self._space(kernel)
         return kernel
 
     def named(self, gamma: Any) -> Kernel:
@@ -262,8 +263,8 @@ class SearchedSpec(KernelSpec):
         name = "rbf" if is_auto(p.kernel) else p.kernel
         return get_kernel(name, gamma=gamma, bandwidth_factor=p.bandwidth_factor)
 
-    def _wanted(self, kernel: Kernel) -> pilot.Wanted | None:
-        """Return what a search has to find; None if everything is a number or a rule."""
+    def _space(self, kernel: Kernel) -> pilot.SearchSpace | None:
+        """Return the parameters to search; None if everything is a number or a rule."""
         p, nu, rule = self.params, smoothness(kernel), self.scaling_rule()
         by_name, metric, free = isinstance(p.kernel, str), p.metric, is_auto(p.gamma)
         if free and by_name and nu is not None:
@@ -273,7 +274,7 @@ class SearchedSpec(KernelSpec):
             if is_auto(p.kernel):
                 candidates += (Matern(0.5, bandwidth_factor=width),)
             whole = is_auto(p.kernel) and (metric is None or is_auto(metric))
-            return pilot.Wanted(
+            return pilot.SearchSpace(
                 shapes, candidates, metric, None, None, rule, width, whole, True
             )
         if isinstance(metric, str) and metric != "auto":
@@ -284,11 +285,11 @@ class SearchedSpec(KernelSpec):
                     f".5, 1.5 or 2.5, with gamma a number or 'auto'; it got {kernel!r}. Change "
                     "one of them, or give metric=None."
                 )
-            return pilot.Wanted((nu,), (kernel,), metric, gamma, None, rule)
+            return pilot.SearchSpace((nu,), (kernel,), metric, gamma, None, rule)
         ruled = free and by_name and getattr(kernel, "gamma", 0) == "median"
         if not (ruled or self.searches_alpha):
             return None
-        return pilot.Wanted((), (kernel,), metric, None, None, rule, bandwidths=ruled)
+        return pilot.SearchSpace((), (kernel,), metric, None, None, rule, bandwidths=ruled)
 
     def scaling_rule(self) -> bool | str:
         p = self.params
@@ -318,7 +319,7 @@ class SearchedSpec(KernelSpec):
         return np.nan if self.searches_alpha else float(p.alpha)
 
     def search(self, rows: TrainingRows, problem: Problem, first: Choice, run: Run) -> Choice:
-        if self.wanted is None:
+        if self.space is None:
             return replace(first, alpha=problem.alpha)
         start = clock()
         # one thread of BLAS, as no bit may depend on threads
@@ -326,7 +327,7 @@ class SearchedSpec(KernelSpec):
             # on the CPU, so that the same parameters are found for all devices
             resources = replace(problem.resources, device=CPU)
             result, entries = search(
-                self.wanted, rows, replace(problem, resources=resources), first.solver,
+                self.space, rows, replace(problem, resources=resources), first.solver,
                 stream=run.stream, on_phase=run.callbacks.on_phase,
             )  # fmt: skip
         if self.memory_limit is not None:
@@ -336,12 +337,21 @@ class SearchedSpec(KernelSpec):
             entries=entries, seconds=clock() - start,
         )  # fmt: skip
 
-    def settled(self, choice: Choice, rows: TrainingRows) -> Choice:
+    def final_solver(self, choice: Choice, rows: TrainingRows) -> Choice:
         if not self.is_auto:
             return choice
         n, C = rows.n_train, rows.task.n_outputs
         solver, reason = settled_solver((choice.solver, choice.reason), n, C, n * choice.alpha)
         return replace(choice, solver=solver, reason=reason)
+
+    def restore(self, fit: Fit, fitted: Record, extra: Record) -> Fit:
+        fit = super().restore(fit, fitted, extra)
+        if self.space is None:
+            return fit
+        # a continued fit calibrates with the kernel of the search
+        function: Any = fit.model.function
+        choice = replace(fit.choice, kernel=function.kernel, scaling=function.scaling)
+        return replace(fit, choice=choice)
 
     def attributes(self, fit: Fit) -> dict[str, Any]:
         return super().attributes(fit) | {"alpha_": fit.choice.alpha}

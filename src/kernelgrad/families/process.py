@@ -21,7 +21,7 @@ from kernelgrad.functions.scaling import UNITS, InputScaling
 from kernelgrad.kernels import Kernel
 from kernelgrad.model import Fit
 from kernelgrad.posterior import Posterior
-from kernelgrad.search.evidence import NOISE_ROWS, has_rule, maximise
+from kernelgrad.search.evidence import NOISE_ROWS, EvidenceSearch, has_rule
 from kernelgrad.search.metric import smoothness
 from kernelgrad.solvers import DSG, DirectSolve, Problem, Solver
 from kernelgrad.solvers.exact import direct_bytes
@@ -96,9 +96,9 @@ class ProcessSpec(KernelSpec):
             return self.make_solver(DirectSolve()), why
         return self.make_solver(DSG()), why
 
-    def arranged(self, rows: TrainingRows, choice: Choice) -> TrainingRows:
+    def ordered_rows(self, rows: TrainingRows, choice: Choice) -> TrainingRows:
         """Return the rows in their order, with the task that they have in it."""
-        rows = super().arranged(rows, choice)
+        rows = super().ordered_rows(rows, choice)
         task = ScaledColumn.learn(rows.source.chunks(), self.params.normalize_y)
         return replace(rows, task=task)
 
@@ -155,25 +155,25 @@ class ProcessSpec(KernelSpec):
         standard = InputScaling.fit(X, self.kernel, standardize=rule, sample_weight=weight)
         each = {"auto": None, "diagonal": True}.get(self.params.metric, False)
         with at_most(max(1, int(limit / max(1, len(y)) ** 2))):  # each has matrices of its own
-            trials = maximise(
+            targets = rows.task.encode(y)[:, 0].astype(np.float64)
+            deadline = Deadline(problem.resources.deadline.left() / 2)  # the rest: the fit
+            evidence = EvidenceSearch(
                 standard.apply(X),
-                rows.task.encode(y)[:, 0].astype(np.float64),
+                targets,
                 weight,
                 self.kernel,
-                noise=fixed[0],
-                signal=fixed[1],
-                searched=searched,
-                each=each,
-                seed=seed,
-                deadline=Deadline(problem.resources.deadline.left() / 2),  # the rest: the fit
+                fixed[0],
+                fixed[1],
+                seed,
+                deadline,
             )
-        return trials, standard
+            return evidence.maximise(searched=searched, each=each), standard
 
     def problem(self, rows: TrainingRows, choice: Choice, run: Run) -> Problem:
         exact = isinstance(choice.solver, DirectSolve)
         return replace(super().problem(rows, choice, run), posterior=exact)
 
-    def completed(self, fit: Fit, rows: TrainingRows, problem: Problem) -> Fit:
+    def with_extras(self, fit: Fit, rows: TrainingRows, problem: Problem) -> Fit:
         """Return the fit with its posterior and likelihood."""
         choice, state, function = fit.choice, fit.state, fit.model.function
         assert choice.variances is not None

@@ -190,7 +190,7 @@ class SemiSupervisedSpec(KernelSpec):
         self.check_rows(inputs, rows)
         return ArraySource(rows, checked=True)
 
-    def arranged(self, rows: TrainingRows, choice: Choice) -> TrainingRows:
+    def ordered_rows(self, rows: TrainingRows, choice: Choice) -> TrainingRows:
         """Return labelled and unlabelled rows in their order, with the weight of each kind."""
         limit = choice.solver.resolve_batch_size(None) if self.orders_rows else None
         rows = rows.ordered(limit)
@@ -278,7 +278,7 @@ class SemiSupervisedSpec(KernelSpec):
             )
         return choice
 
-    def tried(
+    def with_part_fits(
         self, choice: Choice, rows: TrainingRows, problem: Problem, run: Run, before: Fit | None
     ) -> Choice:
         """Return the choice with what cross-validation on the labels finds."""
@@ -355,7 +355,7 @@ class SemiSupervisedSpec(KernelSpec):
         calibration = None if coef is None or run.stream else Sigmoids(coef)
         return Model(rows.inputs, rows.task, function, calibration), None
 
-    def completed(self, fit: Fit, rows: TrainingRows, problem: Problem) -> Fit:
+    def with_extras(self, fit: Fit, rows: TrainingRows, problem: Problem) -> Fit:
         """Return the fit with a label for each row of arrays."""
         if fit.n_iter == fit.choice.max_iter < self.params.max_iter:
             fit = replace(fit, status="converged")  # max_iter was chosen on held-out rows

@@ -107,7 +107,8 @@ class RatioSpec(KernelSpec):
         inputs, p, q, values = self.two_sources(data, seed, before)
         task = self.targets.learn(p)
         assert isinstance(task, RatioSamples)
-        task = replace(task, samples=values)
+        samples = values if before is None else before.task.attributes()["samples_"]
+        task = replace(task, samples=samples)
         arrays = not isinstance(data.X, BatchSource)
         if arrays:
             for sample in (p, q):

@@ -1,4 +1,4 @@
-"""Random feature maps, whose blocks are pure functions of (seed, block)."""
+"""Random features: rows, a seed and a block come in, features go out."""
 
 from kernelgrad.features.base import FeatureMap, float32_rows
 from kernelgrad.features.projections import Projection, ProjectionMap

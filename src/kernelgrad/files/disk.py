@@ -170,8 +170,8 @@ def _remove_abandoned(own: Path) -> None:
 
 def _remove_if_abandoned(path: Path, new: os.stat_result) -> None:
     with suppress(OSError):
-        found = path.lstat()
-        if found.st_uid != new.st_uid or new.st_mtime - found.st_mtime < _ABANDONED:
+        old = path.lstat()
+        if old.st_uid != new.st_uid or new.st_mtime - old.st_mtime < _ABANDONED:
             return
         locks = _lock(path)
         if locks:
@@ -181,6 +181,6 @@ def _remove_if_abandoned(path: Path, new: os.stat_result) -> None:
 def _remove(path: Path, locks: list[int]) -> None:
     shutil.rmtree(path, ignore_errors=True)
     with suppress(OSError):
-        path.unlink()  # of a file
+        path.unlink()  # if it is a file
     for descriptor in locks:
         os.close(descriptor)

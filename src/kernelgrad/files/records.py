@@ -131,14 +131,14 @@ def _decode_labels(value: list[Any], dtype: str, room: int) -> AnyArray:
         labels = np.empty(len(items), dtype=object)
         labels[:] = items
         return labels
-    known = np.dtype(dtype)
+    kind = np.dtype(dtype)
     # numpy 1 lets sizes of text overflow: the name it then gives is another
-    strange = known.kind not in "biufU" or known.str != dtype
-    if strange or known.itemsize > (MOST_LABELS if known.kind == "U" else 8):
+    strange = kind.kind not in "biufU" or kind.str != dtype
+    if strange or kind.itemsize > (MOST_LABELS if kind.kind == "U" else 8):
         raise ValueError(f"A label array has the unknown dtype {dtype!r}.")
-    if known.itemsize * len(items) > MOST_LABELS:
+    if kind.itemsize * len(items) > MOST_LABELS:
         raise ValueError(f"A label array of {dtype!r} takes more than {MOST_LABELS} bytes.")
-    labels = np.array(items, dtype=known)
+    labels = np.array(items, dtype=kind)
     if labels.ndim != 1:
         raise ValueError("A label array holds lists.")
     return labels
@@ -314,10 +314,10 @@ def _damaged(path: Path, kind: str, why: object) -> ModelFileError:
 
 
 def _check_metadata(path: Path, kind: str, metadata: dict[str, str]) -> None:
-    found = metadata.get("format")
-    if found != FORMAT + kind:
+    form = metadata.get("format")
+    if form != FORMAT + kind:
         raise ModelFileError(
-            f"{str(path)!r} is a safetensors file of another kind (format {found!r}, not "
+            f"{str(path)!r} is a safetensors file of another kind (format {form!r}, not "
             f"{FORMAT + kind!r}); pass a {kind} that kernelgrad saved."
         )
     version = metadata.get("version", "")
@@ -342,9 +342,9 @@ def read_container(
     raised for a file that is foreign, truncated, altered or from a newer version.
     """
     path, secret = Path(path), check_key(key)
-    found = special(path)
-    if found is not None:
-        raise ModelFileError(f"{str(path)!r} is {found}, no {kind} file; check the path.")
+    other = special(path)
+    if other is not None:
+        raise ModelFileError(f"{str(path)!r} is {other}, no {kind} file; check the path.")
     try:
         with open(path, "rb") as file:
             layout = parse_head(*_read_head(file, path, kind))
@@ -378,14 +378,14 @@ def read_container(
 def _check_signature(
     path: Path, kind: str, metadata: dict[str, str], tensors: dict[str, AnyArray], key: bytes
 ) -> None:
-    found = metadata.get("signature")
-    if found is None:
+    signature = metadata.get("signature")
+    if signature is None:
         raise ModelFileError(
             f"{str(path)!r} is not signed; save the {kind} with key=, or load it without if "
             "you trust where it comes from."
         )
     wanted = _signature(kind, metadata["header"], tensors, key)
-    if not hmac.compare_digest(found.encode(errors="replace"), wanted.encode()):
+    if not hmac.compare_digest(signature.encode(errors="replace"), wanted.encode()):
         raise ModelFileError(
             f"{str(path)!r} was signed with another key, or altered; do not use it unless you "
             "know why."
@@ -418,9 +418,9 @@ def or_none(check: Check) -> Check:
     return lambda value, name: None if value is None else check(value, name)
 
 
-def one_of(known: Iterable[str]) -> Check:
+def one_of(names: Iterable[str]) -> Check:
     """Return a check of names."""
-    return lambda value, name: check_name(value, known, name)
+    return lambda value, name: check_name(value, names, name)
 
 
 def check_numbers(value: Any, name: str) -> None:
@@ -452,14 +452,14 @@ def anything(value: Any, name: str) -> None:
 
 def _outline(contents: Contents) -> dict[str, str]:
     """Return the text of each value, also of those in values, and the form of each array."""
-    told = {name: f"{a.shape} {a.dtype}" for name, a in contents[1].items()}
+    outline = {name: f"{a.shape} {a.dtype}" for name, a in contents[1].items()}
     values = list(contents[0].items())
-    for name, value in values:  # which grow
+    for name, value in values:  # the list grows
         if isinstance(value, dict):
             values += [(f"{name}.{k}", v) for k, v in value.items()]
         else:
-            told[name] = json.dumps(encode_value(value))
-    return told
+            outline[name] = json.dumps(encode_value(value))
+    return outline
 
 
 @contextmanager
@@ -501,22 +501,22 @@ class Record:
         Plain values by name.
     arrays : dict of ndarray
         Arrays by name; those of a part begin with its name and a full stop.
-    place : str
-        What messages call it.
+    subject : str
+        Name of the object in messages.
     sizes : dict of int, optional
-        Sizes that are known.
+        Sizes by name, which arrays must have.
     """
 
     def __init__(
         self,
         values: Any,
         arrays: dict[str, AnyArray] | None = None,
-        place: str = "file",
+        subject: str = "file",
         sizes: dict[str, int] | None = None,
     ) -> None:
         if not isinstance(values, dict):
-            raise ModelFileError(f"The {place} holds {values!r} where values have names.")
-        self.values, self.arrays, self.place = dict(values), dict(arrays or {}), place
+            raise ModelFileError(f"The {subject} holds {values!r} where values have names.")
+        self.values, self.arrays, self.subject = dict(values), dict(arrays or {}), subject
         self.sizes = {} if sizes is None else sizes
 
     def __contains__(self, name: str) -> bool:
@@ -524,17 +524,17 @@ class Record:
 
     def part(self, name: str, **sizes: int) -> Record:
         """Take the values and the arrays under a name, which may have sizes of its own."""
-        some = below(name, self.arrays)
-        for key in some:
+        arrays = below(name, self.arrays)
+        for key in arrays:
             del self.arrays[f"{name}.{key}"]
         values = self.values.pop(name, {})
-        return Record(values, some, f"{self.place}, {name}", sizes or self.sizes)
+        return Record(values, arrays, f"{self.subject}, {name}", sizes or self.sizes)
 
     def beside(self, name: str) -> Record:
         """Take the values under a name; their arrays are among those here."""
-        found = Record(self.values.pop(name, {}), {}, f"{self.place}, {name}", self.sizes)
-        found.arrays = self.arrays
-        return found
+        part = Record(self.values.pop(name, {}), {}, f"{self.subject}, {name}", self.sizes)
+        part.arrays = self.arrays
+        return part
 
     def take(self, name: str, check: Check, default: Any = _NO_DEFAULT) -> Any:
         """Take a value; without a default it must be there."""
@@ -585,12 +585,12 @@ class Record:
                 raise self.error(f"holds {strange} in the array {name!r}, {word} than {bound}")
         return a
 
-    def _fitted(self, found: tuple[int, ...], shape: tuple[str | int, ...]) -> Any:
+    def _fitted(self, lengths: tuple[int, ...], shape: tuple[str | int, ...]) -> Any:
         """Return the sizes with those of an array; None if it does not have the shape."""
-        if len(found) != len(shape):
+        if len(lengths) != len(shape):
             return None
         sizes = dict(self.sizes)
-        for n, wanted in zip(found, shape, strict=True):
+        for n, wanted in zip(lengths, shape, strict=True):
             if n != (wanted if isinstance(wanted, int) else sizes.setdefault(wanted, n)):
                 return None
         return sizes
@@ -616,19 +616,19 @@ class Record:
         """Return the remaining entries."""
         return dict(self.values), dict(self.arrays)
 
-    def check_same(self, given: Contents, described: Contents) -> None:
-        """Raise unless the object created from `given` has the same description.
+    def check_same(self, source: Contents, described: Contents) -> None:
+        """Raise unless the object created from `source` has the same description.
 
         For arrays only dtype and shape are compared, as their contents were used unchanged.
         """
-        before, after = _outline(given), _outline(described)
+        before, after = _outline(source), _outline(described)
         for name in {**before, **after}:
             if before.get(name) != after.get(name):
                 raise self.error(f"holds {name!r} in a way that this version does not write it")
 
     def error(self, what: str) -> ModelFileError:
-        """Return an error that names the place."""
-        return ModelFileError(f"The {self.place} {what}")
+        """Return an error that names the object."""
+        return ModelFileError(f"The {self.subject} {what}")
 
     def close(self) -> None:
         """Raise if entries remain that have not been read."""

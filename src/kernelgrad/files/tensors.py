@@ -66,10 +66,10 @@ def write_tensors(
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    unique = dict(pairs)
+    if len(unique) != len(pairs):
         raise ValueError("a name occurs twice in its head")
-    return found
+    return unique
 
 
 def parse_head(head: bytes, n_bytes: int) -> Layout:
@@ -80,12 +80,12 @@ def parse_head(head: bytes, n_bytes: int) -> Layout:
     """
     if len(head) > MOST_HEAD:
         raise ValueError(f"its head takes more than {MOST_HEAD} bytes")
-    found = json.loads(head, object_pairs_hook=_once)
-    metadata = found.pop("__metadata__", {})
+    entries = json.loads(head, object_pairs_hook=_once)
+    metadata = entries.pop("__metadata__", {})
     if not all(isinstance(text, str) for text in {**metadata}.values()):
         raise ValueError("its metadata are no texts")
     arrays, end = {}, 0
-    for name, entry in sorted(found.items(), key=lambda item: item[1]["data_offsets"]):
+    for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
         shape, (start, stop) = entry["shape"], entry["data_offsets"]
         if not all(type(size) is int and size >= 0 for size in (*shape, start, stop)):
             raise ValueError(f"{name!r} has the shape {shape!r}")

@@ -1,4 +1,4 @@
-"""Fitted functions: expansions in random features, kernel values or columns."""
+"""Fitted functions: rows come in, sums over features, rows or columns go out."""
 
 from kernelgrad.functions.exact import ExactKernel as ExactKernel
 from kernelgrad.functions.exact import KernelRows as KernelRows

@@ -1,4 +1,4 @@
-"""Kernels, with their exact values and their random features, and a registry of names."""
+"""Kernels: two sets of rows come in, values of all pairs go out."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def kernel_summary(kernel: Kernel) -> dict[str, Any]:
 
 def restore_kernel(description: dict[str, Any]) -> Kernel:
     """Return the kernel that :func:`describe_kernel` described."""
-    record = Record(description, place="kernel")
+    record = Record(description, subject="kernel")
     kernel: Kernel = registered_part(record, "kernel", KERNELS, _decode)
     return kernel
 
@@ -149,7 +149,7 @@ def _encode(value: Any) -> dict[str, Any]:
 
 
 def _decode(packed: Any) -> Any:
-    record = Record(packed, place="kernel")
+    record = Record(packed, subject="kernel")
     kind = next(iter(packed), "value")
     value = record.take(kind, anything)
     record.close()

@@ -1,4 +1,4 @@
-"""Losses: values, gradients and curvatures, and a registry of names."""
+"""Losses: targets and responses come in, values, slopes and curvatures go out."""
 
 from kernelgrad.losses.base import Loss as Loss
 from kernelgrad.losses.base import Task as Task

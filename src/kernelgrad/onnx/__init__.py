@@ -1,4 +1,4 @@
-"""Export of fitted functions as ONNX graphs, for programs without Python."""
+"""ONNX: a fitted model comes in, a graph for programs without Python goes out."""
 
 from kernelgrad.onnx.functions import add_function, add_scaling
 from kernelgrad.onnx.graph import IR_VERSION, ML_OPSET, OPSET, Graph

@@ -1,4 +1,4 @@
-"""Displays: learning curves, importances, intervals and maps.
+"""Displays: a fitted estimator and rows come in, curves and maps go out.
 
 They need matplotlib and follow the conventions of scikit-learn's displays: ``from_estimator``
 computes and draws, ``ax_`` and ``figure_`` are the axes and the figure, and ``plot`` draws

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,14 +12,7 @@ from kernelgrad.compute.memory import LEAST_LIMIT
 from kernelgrad.data.memory import bytes_needed
 from kernelgrad.kernels import Kernel, PrecomputedKernel
 from kernelgrad.losses import Loss
-from kernelgrad.solvers import (
-    DSG,
-    BlockDescent,
-    DirectSolve,
-    NewtonCG,
-    Solver,
-    WorkingSet,
-)
+from kernelgrad.solvers import DSG, BlockDescent, DirectSolve, NewtonCG, Solver, WorkingSet
 from kernelgrad.solvers.exact import direct_bytes, newton_bytes
 from kernelgrad.solvers.registry import get_solver
 from kernelgrad.solvers.support import least_bytes
@@ -26,7 +21,6 @@ from kernelgrad.validation import check_name
 GIVEN = "given as a parameter"
 
 _DIRECT_ROWS = 16_384  # rows beyond which their cube costs more than block descent
-_NARROW, _WIDE = 4, 16  # a product with one or two outputs costs as much as with four
 # A stream has no end, so each of its rows must cost the same; momentum would add up noise of
 # its small batches until the function diverges.
 _STREAM: dict[str, Any] = {"max_features": 2**14, "momentum": 0.0}
@@ -46,78 +40,59 @@ def choose_solver(
 ) -> tuple[Solver[Any], str]:
     """Return the solver that ``solver="auto"`` stands for, and the reason.
 
-    docs/solvers.md has the table of rules, of which the first that applies decides.
+    The first rule that applies decides; docs/solvers.md has the same table.
 
-    Rows fit where the memory holds a copy of them, the copy that the kernel works on, and 72
-    bytes for each of the n x C responses; for the exact solution also n x n values, float64 for
-    the solver "direct", float32 for "newton". That takes some hundred products with the kernel
-    matrix: ``n^2 C`` is small up to 1.6e9, where C counts as 4 if it is less than 3, and else
-    is rounded up to a multiple of 16, as products take that time. Large working sets take up
-    to 100,000 rows with ``n^2 (1 + B / 500)`` up to 6e10, for one class 6e9, B the bytes of a
-    row.
-
-    `row_bytes` are those of all rows as given, `n_outputs` outputs times values of alpha; with
-    `stops` held-out rows may end the fit before its optimum; `penalised` is False where alpha
-    is 0, which leaves the coefficients of a loss with kinks without bounds.
+    `row_bytes` are those of all rows as the user passes them, `n_outputs` outputs times values
+    of alpha; with `stops` held-out rows may end the fit before its optimum; `penalised` is
+    False where alpha is 0, which leaves the coefficients of a loss with kinks without bounds.
     """
     check_name(rows, ("memory", "disk", "stream"), "place of rows")
-    if loss.name == "perceptron":
-        return get_solver("perceptron"), "the loss is the perceptron's"
+    in_memory, stream = rows == "memory", rows == "stream"
     unlabelled = not loss.tasks & {"classification", "regression"}
-    dsg = DSG(**_STREAM) if rows == "stream" else DSG()
+    features = kernel.has_random_features
+    costly = features and _is_costly(kernel)
+    needed = bytes_needed(n_rows, row_bytes, n_outputs)
+    fits = in_memory and needed <= memory
+    # values of a user's functions and matrices may be no kernel's, which exact solvers refuse
+    smooth = fits and features and loss.is_smooth
+    exact = smooth and loss.name == "squared" and not stops and n_rows <= _DIRECT_ROWS
+    # products with one or two outputs cost as much as with 4, others as a multiple of 16
+    width = 4 if n_outputs < 3 else -(-n_outputs // 16) * 16
+    products = smooth and float(n_rows) ** 2 * width <= 1.6e9  # ten seconds on two cores
     # the one-class loss may ask for the paper's steps of the level
     kinked = penalised and loss.name in WorkingSet.losses
-    kinked = kinked and getattr(loss, "tau", "quantile") == "quantile" and rows == "memory"
-    # products of rows of 500 bytes cost as much as the rest of a kernel value
+    kinked = kinked and getattr(loss, "tau", "quantile") == "quantile" and in_memory
+    # products of rows of 500 bytes cost as much as the rest of a kernel value; 6e10 values take
+    # a minute, and for one class doubly stochastic gradients are sooner
     price = n_rows * (n_rows + row_bytes / 500.0)
-    sets = least_bytes(n_rows, n_outputs, row_bytes, WorkingSet.least_rows)
-    small = n_rows <= 100_000 and sets <= max(memory, LEAST_LIMIT)
-    # 6e10 kernel values take a minute; for one class doubly stochastic gradients are sooner
-    by_sets = kinked and price <= (6e9 if unlabelled else 6e10) and small
-    if unlabelled and kernel.has_random_features and (not by_sets or _is_costly(kernel)):
-        return dsg, "averaged random features regularise an estimate without labels"
-    if rows == "memory":
-        needed = bytes_needed(n_rows, row_bytes, n_outputs)
-        if needed <= memory:
-            if kernel.has_random_features and _is_costly(kernel):
-                return BlockDescent(
-                    blocks="features"
-                ), "rows and responses fit in memory, exact kernel values are costly"
-            # values of functions and given matrices may be no kernel's, which both refuse
-            smooth = kernel.has_random_features and loss.is_smooth
-            if (
-                loss.name == "squared"
-                and smooth
-                and not stops
-                and n_rows <= _DIRECT_ROWS
-                and direct_bytes(n_rows, n_outputs, row_bytes) <= memory
-            ):
-                return DirectSolve(), f"up to {_DIRECT_ROWS:,} rows are solved exactly"
-            width = _NARROW if n_outputs < 3 else -(-n_outputs // _WIDE) * _WIDE
-            if (
-                smooth
-                and float(n_rows) ** 2 * width <= 1.6e9  # ten seconds on two cores
-                and newton_bytes(n_rows, n_outputs, row_bytes) <= memory
-            ):
-                return (
-                    NewtonCG(),
-                    "the kernel matrix fits in memory, and the loss is smooth",
-                )
-            if by_sets:
-                return WorkingSet(), "the loss has kinks: exact by large working sets"
-            return BlockDescent(), "rows and responses fit in memory"
-        why = f"rows and responses need {needed:.3g} bytes, more than {memory:.3g}"
-    else:
-        why = "the rows are on disk"
-    if rows != "stream" and not unlabelled:
-        if kernel.has_random_features and _is_costly(kernel):
-            return BlockDescent(blocks="features"), f"{why}, kernel values are costly"
-        if not isinstance(kernel, PrecomputedKernel):
-            return BlockDescent(), why
-    why = "the rows are a stream" if rows == "stream" else why
-    if kernel.has_random_features or unlabelled:
-        return dsg, why
-    return get_solver("pegasos"), f"{why}, and the kernel has no random features"
+    least = least_bytes(n_rows, n_outputs, row_bytes, WorkingSet.least_rows)
+    sets = kinked and n_rows <= 100_000 and price <= (6e9 if unlabelled else 6e10)
+    sets = sets and least <= max(memory, LEAST_LIMIT)
+    blocks = not stream and not unlabelled
+    by_features = partial(BlockDescent, blocks="features")
+    dsg = partial(DSG, **_STREAM) if stream else DSG
+    why = f"rows and responses need {needed:.3g} bytes, more than {memory:.3g}"
+    if not in_memory:
+        why = "the rows are a stream" if stream else "the rows are on disk"
+    fit = "rows and responses fit in memory"
+    rules: list[tuple[bool, Callable[[], Solver[Any]], str]] = [
+        (loss.name == "perceptron", partial(get_solver, "perceptron"),
+         "the loss is the perceptron's"),
+        (unlabelled and features and (costly or not sets), dsg,
+         "averaged random features regularise an estimate without labels"),
+        (fits and costly, by_features, f"{fit}, exact kernel values are costly"),
+        (exact and direct_bytes(n_rows, n_outputs, row_bytes) <= memory, DirectSolve,
+         f"up to {_DIRECT_ROWS:,} rows are solved exactly"),
+        (products and newton_bytes(n_rows, n_outputs, row_bytes) <= memory, NewtonCG,
+         "the kernel matrix fits in memory, and the loss is smooth"),
+        (fits and sets, WorkingSet, "the loss has kinks: exact by large working sets"),
+        (fits, BlockDescent, fit),
+        (blocks and costly, by_features, f"{why}, kernel values are costly"),
+        (blocks and not isinstance(kernel, PrecomputedKernel), BlockDescent, why),
+        (features or unlabelled, dsg, why),
+        (True, partial(get_solver, "pegasos"), f"{why}, and the kernel has no random features"),
+    ]  # fmt: skip
+    return next((make(), reason) for applies, make, reason in rules if applies)
 
 
 def settled_solver(
@@ -128,7 +103,7 @@ def settled_solver(
     From 4,096 rows on, a large ridge needs few products with the kernel matrix, which then cost
     less than a factorisation. Products cost more with more outputs, a factorisation does not.
     """
-    large = ridge >= 0.1 * (1 if n_outputs < 3 else _WIDE / _NARROW)
+    large = ridge >= (0.1 if n_outputs < 3 else 0.4)
     if isinstance(chosen[0], DirectSolve) and n_rows > 4096 and large:
         return NewtonCG(), "the kernel matrix fits in memory, and the penalty is large"
     return chosen

@@ -28,12 +28,12 @@ from scipy.linalg import lapack
 from kernelgrad.callbacks import FOREVER, Deadline, TimeIsUp
 from kernelgrad.compute import linalg
 from kernelgrad.compute.rng import draws
-from kernelgrad.compute.threads import parallel_for, single_threaded_blas
+from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel
 from kernelgrad.kernels.profiles import profile
-from kernelgrad.search.metric import smoothness
+from kernelgrad.search.metric import parallel_map, smoothness
 from kernelgrad.types import Float64Array, Matrix
 
 MOST_ROWS = 2000  # rows of the last search, whose evaluation takes three factorisations
@@ -48,7 +48,7 @@ _RATIO = np.log(1e-8), np.log(1e4)
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """Hyperparameters found on `n_rows` rows; variances are in squared units of the targets."""
+    """Hyperparameters by `n_rows` rows; variances are in squared units of the targets."""
 
     kernel: Kernel  # without rules, of columns divided by `bandwidths` where there are any
     noise_variance: float
@@ -75,7 +75,7 @@ class Hyperparameters:
 class Evidence:
     """The marginal likelihood of n rows, as a function of K (n, n) and the ratio of variances.
 
-    ``noise`` and ``signal`` are the variances, or None where they are to be found.
+    ``noise`` and ``signal`` are the variances, or None where they are free.
     """
 
     def __init__(
@@ -106,9 +106,8 @@ class Evidence:
         return float(self.constant - 0.5 * value)
 
     def look(self, K: Float64Array, log_ratio: float) -> tuple[float, float]:
-        L, ratio = self._factor(K, log_ratio)
-        square = float(self.y @ _solved(L, self.y))
-        value = self.likelihood(square, 2.0 * float(np.log(L.diagonal()).sum()), ratio)
+        """Return the log likelihood and the signal variance."""
+        value, square, ratio, *_ = self._solved(K, log_ratio)
         return value, self.variance(square, ratio)
 
     def slope(self, K: Float64Array, log_ratio: float) -> tuple[float, float, Float64Array]:
@@ -117,10 +116,7 @@ class Evidence:
         Of the entries (i, j) and (j, i) of the latter (n, n) only the sum has a meaning. Its
         diagonal is 0, as the diagonal of a stationary K is constant.
         """
-        L, ratio = self._factor(K, log_ratio)
-        a = _solved(L, self.y)
-        square = float(self.y @ a)
-        value = self.likelihood(square, 2.0 * float(np.log(L.diagonal()).sum()), ratio)
+        value, square, ratio, L, a = self._solved(K, log_ratio)
         s2 = self.variance(square, ratio)
         inverse, _ = lapack.dpotri(L, lower=1, overwrite_c=1)
         by_ratio = 0.5 * float((a * a / s2 - inverse.diagonal()) @ (ratio / self.weight))
@@ -132,15 +128,16 @@ class Evidence:
             by_ratio -= 0.5 * (square / s2 - self.total)
         return value, by_ratio, A
 
-    def _factor(self, K: Float64Array, log_ratio: float) -> tuple[Float64Array, float]:
-        """Return the Cholesky factor of C, with zeros in the other triangle, and the ratio."""
+    def _solved(
+        self, K: Float64Array, log_ratio: float
+    ) -> tuple[float, float, float, Float64Array, Float64Array]:
+        """Return the log likelihood, ``y^T a``, the ratio, L and ``a = C^-1 y``."""
         ratio = float(np.exp(log_ratio))
-        return linalg.damped_cholesky(K, ridge=ratio / self.weight)[0], ratio
-
-
-def _solved(L: Float64Array, y: Float64Array) -> Float64Array:
-    found: Float64Array = lapack.dpotrs(L, y, lower=1)[0]
-    return found
+        L = linalg.damped_cholesky(K, ridge=ratio / self.weight)[0]  # zeros above the diagonal
+        a: Float64Array = lapack.dpotrs(L, self.y, lower=1)[0]
+        square = float(self.y @ a)
+        value = self.likelihood(square, 2.0 * float(np.log(L.diagonal()).sum()), ratio)
+        return value, square, ratio, L, a
 
 
 class Radial:
@@ -171,52 +168,52 @@ class Radial:
         columns = [(shortest, float(np.log(1e3)))] * len(self.units)
         return columns if self.fixed is not None else [*columns, _RATIO]
 
-    def _parts(self, theta: Float64Array) -> tuple[Any, Float64Array, float]:
-        """Return the scaled rows, u (n, n) and the log ratio."""
-        if self.fixed is None:
-            theta, log_ratio = theta[:-1], float(theta[-1])
-        else:
-            log_ratio = self.fixed
+    def log_ratio(self, theta: Float64Array) -> float:
+        return float(theta[-1]) if self.fixed is None else self.fixed
+
+    def _scaled(self, theta: Float64Array) -> tuple[Any, Float64Array]:
+        """Return the scaled rows and u (n, n)."""
         if self.half is not None:
-            return self.X, self.half * np.exp(-2.0 * theta[0]), log_ratio
-        Z = self.X * np.exp(-theta)
-        return Z, _half_squares(Z), log_ratio
+            return self.X, self.half * np.exp(-2.0 * theta[0])
+        Z = self.X * np.exp(-theta[: len(self.units)])
+        return Z, _half_squares(Z)
+
+    def look(self, theta: Float64Array) -> tuple[float, float]:
+        """Return the log likelihood and the signal variance."""
+        K = profile(2.0 * self._scaled(theta)[1], self.nu)[0]
+        return self.evidence.look(K, self.log_ratio(theta))
 
     def value(self, theta: Float64Array) -> float:
-        _, u, log_ratio = self._parts(theta)
-        return self.evidence.look(profile(2.0 * u, self.nu)[0], log_ratio)[0]
+        return self.look(theta)[0]
 
     def __call__(self, theta: Float64Array) -> tuple[float, Float64Array]:
-        Z, u, log_ratio = self._parts(theta)
+        Z, u = self._scaled(theta)
         K, W = profile(2.0 * u, self.nu)
-        value, by_ratio, A = self.evidence.slope(K, log_ratio)
+        value, by_ratio, A = self.evidence.slope(K, self.log_ratio(theta))
         W *= 2.0 * A
         if self.half is not None:
             by_columns = np.array([-2.0 * float(np.vdot(W, u))])
         else:
             squares = (W.sum(axis=0) + W.sum(axis=1)) @ (Z * Z)
             by_columns = 2.0 * (Z * (W @ Z)).sum(axis=0) - squares
-        if self.fixed is not None:
-            return value, by_columns
-        return value, np.append(by_columns, by_ratio)
+        return value, by_columns if self.fixed is not None else np.append(by_columns, by_ratio)
 
-    def starts(self, deadline: Deadline, known: Float64Array | None) -> list[Float64Array]:
+    def starts(self, deadline: Deadline, best: Float64Array | None) -> list[Float64Array]:
         """Return the best points of a coarse grid; raise TimeIsUp past the deadline.
 
-        `known` is the best point for fewer rows, if there is one: it is tried with shorter
+        `best` is the best point for fewer rows, if there is one: it is tried with shorter
         bandwidths too, because more rows resolve shorter ones.
         """
         d = len(self.units)
-        if known is None:
+        if best is None:
             ratios = (1e-4, 1e-2, 0.1, 1.0) if self.fixed is None else (1.0,)
             factors = (0.125, 0.25, 0.5, 1.0, 2.0)
             points = [np.log([*[f] * d, r]) for f in factors for r in ratios]
         else:
-            # a column that few rows found useless starts again with more
-            most = np.where(np.arange(len(known)) < d, np.log(10.0), _RATIO[1])
-            known = np.minimum(known, most)
-            shorter = np.append(np.full(d, np.log(0.5)), 0.0)[: len(known)]
-            points = [known, known + shorter, known + 2.0 * shorter]
+            # a column that was useless to few rows starts again with more
+            columns = np.arange(len(best)) < d
+            longest = np.minimum(best, np.where(columns, np.log(10.0), _RATIO[1]))
+            points = [longest + k * np.where(columns, np.log(0.5), 0.0) for k in range(3)]
 
         def value(point: Float64Array) -> float:
             deadline.check()
@@ -224,15 +221,13 @@ class Radial:
 
         ends = np.array(self.bounds()).T
         points = [np.clip(point[: ends.shape[1]], *ends) for point in points]
-        return sorted(points, key=value, reverse=True)[: 2 if known is None else 1]
+        return sorted(points, key=value, reverse=True)[: 2 if best is None else 1]
 
     def climb(
         self, start: Float64Array, tolerance: float, deadline: Deadline
     ) -> tuple[float, Float64Array]:
         """Return the largest log likelihood that L-BFGS finds in time, and its theta."""
-        scale = self.evidence.total
-
-        best = -np.inf, start
+        scale, best = self.evidence.total, (-np.inf, start)
 
         def negative(theta: Float64Array) -> tuple[float, Float64Array]:
             nonlocal best
@@ -269,10 +264,10 @@ def has_rule(kernel: Kernel) -> bool:
 
 
 @dataclass(frozen=True)
-class Search:
-    """Rows in random order and the settings of the search.
+class EvidenceSearch:
+    """Rows X (n, d), targets y (n,) of mean about 0, and the settings of a search.
 
-    ``noise`` and ``signal`` are the variances, or None where they are to be found.
+    ``noise`` and ``signal`` are the variances, or None where they are searched.
     """
 
     X: Matrix
@@ -282,7 +277,10 @@ class Search:
     noise: float | None
     signal: float | None
     seed: int
-    deadline: Deadline
+    deadline: Deadline = FOREVER
+
+    def first(self, n: int) -> EvidenceSearch:
+        return replace(self, X=self.X[:n], y=self.y[:n], weight=self.weight[:n])
 
     def evidence(self, n: int) -> Evidence:
         return Evidence(self.y[:n], self.weight[:n], self.noise, self.signal)
@@ -327,45 +325,24 @@ class Search:
     def radial(self, trials: list[Hyperparameters], nu: float, each: bool | None) -> None:
         """Insert trials on more and more rows; the first is the best one on the most rows."""
         gamma = self.kernel.resolve(self.X, self.seed).gamma_value
-        d = self.X.shape[1]
+        n, d = self.X.shape
         spread = np.ones(d) if sp.issparse(self.X) else self.X.std(axis=0)
         units = {
             False: np.array([1.0 / np.sqrt(2.0 * gamma)]),
             True: np.sqrt(2.0 * d) * np.where(spread > 0, spread, 1.0),
         }
-        n = len(self.y)
-        sizes = [size for size in _LEVELS if 1.5 * size < n] + [n]
         kinds = [False, True] if each is None else [each]
-        starts: dict[bool, Float64Array] = {}
-        for m in sizes:
+        best: dict[bool, tuple[float, Float64Array]] = {}
+        for m in [size for size in _LEVELS if 1.5 * size < n] + [n]:
             families = {
                 kind: Radial(self.X[:m], nu, self.evidence(m), units[kind], each=kind)
                 for kind in kinds
             }
-            tasks = [
-                (kind, start)
-                for kind in kinds
-                for start in families[kind].starts(self.deadline, starts.get(kind))
-            ]
-            climbs: list[Any] = [None] * len(tasks)
-
-            def task(
-                i: int, tasks: Any = tasks, families: Any = families, climbs: Any = climbs,
-                last: bool = m == n,
-            ) -> None:  # fmt: skip
-                kind, start = tasks[i]
-                tolerance = 1e-5 if last else 1e-4  # in the log likelihood of a row
-                climbs[i] = families[kind].climb(start, tolerance, self.deadline)
-
-            parallel_for(len(tasks), task)
-            level = []
-            for kind in kinds:
-                own = [climb for (k, _), climb in zip(tasks, climbs, strict=True) if k == kind]
-                value, theta = max(own, key=lambda climb: climb[0])
-                if value == -np.inf:
-                    return
-                starts[kind] = theta
-                level.append(self._trial(families[kind], value, theta))
+            # the tolerance is that of the log likelihood of a row
+            best = self._climbs(families, best, 1e-5 if m == n else 1e-4)
+            if any(value == -np.inf for value, _ in best.values()):
+                return
+            level = [self._trial(families[kind], *best[kind]) for kind in kinds]
             if len(level) > 1:
                 one, many = level
                 gain = many.log_marginal_likelihood - one.log_marginal_likelihood
@@ -377,6 +354,24 @@ class Search:
             level.sort(key=self.merit, reverse=True)
             trials[:0] = level
 
+    def _climbs(
+        self, families: dict[bool, Radial], before: dict[bool, tuple[float, Float64Array]],
+        tolerance: float,
+    ) -> dict[bool, tuple[float, Float64Array]]:  # fmt: skip
+        """Return the largest log likelihood of each family and its theta."""
+        tasks = [
+            (kind, start)
+            for kind, family in families.items()
+            for start in family.starts(self.deadline, before.get(kind, (0.0, None))[1])
+        ]
+        climbs = parallel_map(
+            lambda task: families[task[0]].climb(task[1], tolerance, self.deadline), tasks
+        )
+        best: dict[bool, tuple[float, Float64Array]] = {}
+        for (kind, _), climb in zip(tasks, climbs, strict=True):
+            best[kind] = max(best.get(kind, climb), climb, key=lambda pair: pair[0])
+        return best
+
     def merit(self, trial: Hyperparameters) -> float:
         """Return Schwarz's criterion: one more bandwidth must gain ``log(total) / 2``."""
         n_bandwidths = 1 if trial.bandwidths is None else len(trial.bandwidths)
@@ -384,70 +379,50 @@ class Search:
         return trial.log_marginal_likelihood - penalty
 
     def _trial(self, family: Radial, value: float, theta: Float64Array) -> Hyperparameters:
-        _, u, log_ratio = family._parts(theta)
-        _, signal = family.evidence.look(profile(2.0 * u, family.nu)[0], log_ratio)
-        found = family.units * np.exp(theta[: len(family.units)])
-        noise = float(np.exp(log_ratio)) * signal
-        bandwidths, gamma = (found, 0.5) if family.each else (None, 0.5 / float(found[0]) ** 2)
-        kernel = self.kernel._with_gamma(gamma)
+        _, signal = family.look(theta)
+        lengths = family.units * np.exp(theta[: len(family.units)])
+        noise = float(np.exp(family.log_ratio(theta))) * signal
+        bandwidths = lengths if family.each else None
+        gamma = 0.5 if family.each else 0.5 / float(lengths[0]) ** 2
+        kernel, evidence = self.kernel._with_gamma(gamma), family.evidence
         return Hyperparameters(
-            kernel, noise, signal, bandwidths, value, len(u), family.evidence.total
+            kernel, noise, signal, bandwidths, value, len(evidence.y), evidence.total
         )
 
+    def maximise(self, *, searched: bool, each: bool | None) -> list[Hyperparameters]:
+        """Return what maximises the marginal likelihood, followed by the other trials.
 
-def maximise(
-    X: Matrix,
-    y: Float64Array,
-    weight: Float64Array,
-    kernel: Kernel,
-    *,
-    noise: float | None,
-    signal: float | None,
-    searched: bool,
-    each: bool | None,
-    seed: int,
-    deadline: Deadline = FOREVER,
-) -> list[Hyperparameters]:
-    """Return what maximises the marginal likelihood, followed by the other trials.
-
-    Targets y (n,) have a mean about 0. Variances `noise` and `signal` that are None are found,
-    and the bandwidth if it is `searched` and the kernel has a rule for it. `each` says whether
-    columns have bandwidths of their own; None takes the better by `merit`.
-    """
-    n = len(y)
-    order = draws(seed, 0x65766964).permutation(n)
-    X = X[order]
-    d = X.shape[1]
-    if sp.issparse(X) and d <= _MOST_COLUMNS:
-        X = X.toarray()
-    if not sp.issparse(X):
-        X = np.asarray(X, np.float64)
-        X = X - X.mean(axis=0) if kernel.is_stationary else X
-    many = min(n, NOISE_ROWS)
-    some = min(n, MOST_ROWS)
-    rows = Search(
-        X[:many], y[order][:many], weight[order][:many], kernel, noise, signal, seed, deadline
-    )
-    part = replace(rows, X=X[:some], y=rows.y[:some], weight=rows.weight[:some])
-    nu = smoothness(kernel)
-    if each is None and (d == 1 or d > min(_MOST_COLUMNS, some / 5)):
-        each = False
-    trials: list[Hyperparameters] = []
-    with single_threaded_blas(), suppress(TimeIsUp):
-        if searched and nu is not None:
-            part.radial(trials, nu, each)
-        elif searched and has_rule(kernel):
-            few = min(some, _LEVELS[-1])
-            for factor in (0.25, 0.5, 1.0, 2.0, 4.0):
-                factor *= kernel.bandwidth_factor
-                candidate = kernel._replaced(bandwidth_factor=factor).resolve(X, seed)
-                trials.append(part.at(candidate, few))
-            trials.sort(key=part.merit, reverse=True)
-        else:
-            trials.append(part.at(kernel.resolve(X, seed), some))
-        best = trials[0] if trials else None
-        if best is not None and best.n_rows < many:
-            # variances are found once more on all rows that are cheap
-            near = float(np.log(best.noise_variance / best.signal_variance))
-            trials.insert(0, rows.at(best.kernel, many, best.bandwidths, near))
-    return trials
+        The bandwidth is searched if it is `searched` and the kernel has a rule for it. `each`
+        says whether columns have bandwidths of their own; None takes the better by `merit`.
+        """
+        kernel, seed, d = self.kernel, self.seed, self.X.shape[1]
+        order = draws(seed, 0x65766964).permutation(len(self.y))
+        X = self.X[order]
+        if sp.issparse(X) and d <= _MOST_COLUMNS:
+            X = X.toarray()
+        if not sp.issparse(X):
+            X = np.asarray(X, np.float64)
+            X = X - X.mean(axis=0) if kernel.is_stationary else X
+        mixed = replace(self, X=X, y=self.y[order], weight=self.weight[order])
+        rows, part = mixed.first(NOISE_ROWS), mixed.first(MOST_ROWS)
+        few = len(part.y)
+        nu = smoothness(kernel)
+        if each is None and (d == 1 or d > min(_MOST_COLUMNS, few / 5)):
+            each = False
+        trials: list[Hyperparameters] = []
+        with single_threaded_blas(), suppress(TimeIsUp):
+            if searched and nu is not None:
+                part.radial(trials, nu, each)
+            elif searched and has_rule(kernel):
+                for factor in (0.25, 0.5, 1.0, 2.0, 4.0):
+                    factor *= kernel.bandwidth_factor
+                    candidate = kernel._replaced(bandwidth_factor=factor).resolve(X, seed)
+                    trials.append(part.at(candidate, min(few, _LEVELS[-1])))
+                trials.sort(key=part.merit, reverse=True)
+            else:
+                trials.append(part.at(kernel.resolve(X, seed), few))
+            if trials and trials[0].n_rows < len(rows.y):
+                best = trials[0]  # its variances are searched once more on all rows
+                near = float(np.log(best.noise_variance / best.signal_variance))
+                trials.insert(0, rows.at(best.kernel, len(rows.y), best.bandwidths, near))
+        return trials

@@ -18,7 +18,7 @@ needs as many for its held-out grid alone and ends at larger errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,6 +26,7 @@ import numpy as np
 from scipy.linalg import get_lapack_funcs, lapack
 
 from kernelgrad.compute.rng import draws
+from kernelgrad.compute.threads import parallel_for
 from kernelgrad.kernels import Gaussian, Kernel, Matern
 from kernelgrad.kernels.profiles import MATERN, profile
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray
@@ -44,6 +45,17 @@ _GAIN = 1e-3  # gain of the objective that a smaller lambda must have
 SPREADS = (2.0, 0.5)
 
 SHAPES = (*MATERN, np.inf)  # smoothness nu
+
+
+def parallel_map(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    """Return the values of a function for some items, which the threads share."""
+    results: list[Any] = [None] * len(items)
+
+    def task(i: int) -> None:
+        results[i] = function(items[i])
+
+    parallel_for(len(items), task)
+    return results
 
 
 def smoothness(kernel: Kernel) -> float | None:
@@ -119,6 +131,13 @@ class Metric:
         grown = self.theta * factor if self.groups is None else self.theta + np.log(factor)
         return replace(self, theta=grown)
 
+    def with_gamma(self, gamma: float) -> Metric:
+        return self.times(np.sqrt(2 * gamma) / self.largest)
+
+    @property
+    def is_equal(self) -> bool:
+        return self.groups is not None and len(self.theta) == 1
+
     @property
     def largest(self) -> float:
         return float(np.linalg.norm(self.weights, np.inf if self.groups is not None else 2))
@@ -129,8 +148,8 @@ class Machine:
     """A ridge regression: its smoothness nu, its metric, and ``lambda`` in ``K + lambda I``.
 
     ``score`` is its objective on the last subsets (smaller is better), ``errors`` are the
-    squared leave-one-out errors of their rows, and ``spread`` is the standard deviation of the
-    prior of the weights.
+    squared leave-one-out errors of their rows, ``spread`` is the standard deviation of the
+    prior of the weights, and ``scaling`` the number of the scaling of its rows.
     """
 
     nu: float
@@ -139,6 +158,7 @@ class Machine:
     score: float = np.inf
     errors: Float64Array = field(default_factory=lambda: np.empty(0), repr=False)
     spread: float = SPREADS[0]
+    scaling: int = 0
 
     @property
     def gamma(self) -> float:
@@ -179,11 +199,20 @@ def inverse(K: AnyArray, diagonal: AnyArray) -> AnyArray | None:
     return full
 
 
-def left_out(C: AnyArray, sample: Sample) -> tuple[Float64Array, Float64Array, float]:
-    """Return ``C y``, leave-one-out errors (m, C), and the weighted sum of their squares."""
+def left_out(
+    K: AnyArray, diagonal: AnyArray, sample: Sample
+) -> tuple[AnyArray, Float64Array, Float64Array, float] | None:
+    """Return C, ``a = C y``, leave-one-out errors (m, C), and the sum of their squares.
+
+    K is overwritten. The result is None if C is not positive definite or not finite.
+    """
+    C = inverse(K, diagonal)
+    if C is None:
+        return None
     a = np.asarray(C @ sample.Y.astype(C.dtype), np.float64)
     e = a / np.diag(C).astype(np.float64)[:, None]
-    return a, e, float(sample.weight @ (e**2).sum(axis=1))
+    total = float(sample.weight @ (e**2).sum(axis=1))
+    return (C, a, e, max(total, 1e-300)) if np.isfinite(total) else None
 
 
 def _variation(sample: Sample) -> float:
@@ -208,14 +237,11 @@ def ridge_errors(K: FloatArray, sample: Sample, ridge: float) -> tuple[float, Fl
     """Return the objective and the squared leave-one-out errors (m,); K is overwritten."""
     if K.dtype == np.float32:
         np.maximum(K, np.float32(_NOTHING), out=K)
-    C = inverse(K, ridge / sample.weight)
-    if C is None:
+    errors = left_out(K, ridge / sample.weight, sample)
+    if errors is None:
         return np.inf, np.full(sample.n_rows, np.inf)
-    _, e, total = left_out(C, sample)
-    if not np.isfinite(total):
-        return np.inf, np.full(sample.n_rows, np.inf)
-    value = 0.5 * float(np.log(max(total, 1e-300) / _variation(sample)))
-    return value, (e**2).sum(axis=1)
+    _, _, e, total = errors
+    return 0.5 * float(np.log(total / _variation(sample))), (e**2).sum(axis=1)
 
 
 def gradient(machine: Machine, sample: Sample) -> tuple[float, Float64Array, float] | None:
@@ -229,14 +255,10 @@ def gradient(machine: Machine, sample: Sample) -> tuple[float, Float64Array, flo
     k, slope = profile(squared_distances(Z), machine.nu)
     slope[k < _NOTHING] = 0.0
     np.maximum(k, k.dtype.type(_NOTHING), out=k)
-    diagonal = (machine.ridge / sample.weight).astype(k.dtype)
-    C = inverse(k, diagonal)
-    if C is None:
+    errors = left_out(k, (machine.ridge / sample.weight).astype(k.dtype), sample)
+    if errors is None:
         return None
-    a, e, total = left_out(C, sample)
-    if not np.isfinite(total):
-        return None
-    total = max(total, 1e-300)
+    C, a, e, total = errors
     c, v = np.diag(C).astype(np.float64), sample.weight
     u = C @ (v[:, None] * e / c[:, None]).astype(C.dtype)
     G = (C * (v * (e * a).sum(axis=1) / c**2).astype(C.dtype)) @ C
@@ -246,7 +268,7 @@ def gradient(machine: Machine, sample: Sample) -> tuple[float, Float64Array, flo
     by_ridge = machine.ridge * float((np.diag(G) / v).sum())
     np.fill_diagonal(G, 0.0)
     G *= slope
-    value = 0.5 * np.log(total / _variation(sample))
+    value = 0.5 * float(np.log(total / _variation(sample)))
     return value, machine.metric.slope(X, Z, G), by_ridge
 
 
@@ -258,38 +280,35 @@ def coefficients(K: Float64Array, ridge: float, sample: Sample) -> Float64Array 
     return None if info else np.asarray(lapack.dpotrs(L, sample.Y, lower=True)[0])
 
 
-def squared_errors(cross: AnyArray, a: Float64Array | None, held: Sample) -> Float64Array:
-    """Return the squared errors (n,) on `held`, predicted by ``cross @ a`` from a (m, C)."""
+def squared_errors(cross: AnyArray, a: Float64Array | None, rows: Sample) -> Float64Array:
+    """Return the squared errors (n,) of ``cross @ a``, a (m, C), for other rows."""
     if a is None:
-        return np.full(held.n_rows, np.inf)
-    return np.asarray(((held.Y - cross @ a) ** 2).sum(axis=1))
+        return np.full(rows.n_rows, np.inf)
+    return np.asarray(((rows.Y - cross @ a) ** 2).sum(axis=1))
 
 
 @dataclass(frozen=True)
-class Schedule:
-    n_rows: int  # rows of a subset
-    n_steps: int
-    length: float = 0.1  # length of the first steps
+class Round:
+    """Steps of descent, each on another random subset of the rows."""
+
+    rows: int  # rows of a subset, if there are as many
+    steps: int  # number of steps
+    length: float = 0.1  # length of the first steps, in logarithms of weights and lambda
 
 
-def subsets(n: int, size: int, seed: Sequence[int]) -> Callable[[], IntArray]:
-    """Return a function that returns disjoint random subsets of n rows, pass after pass."""
+def subsets(n: int, size: int, seed: Sequence[int]) -> Iterator[IntArray]:
+    """Yield disjoint random subsets of n rows, pass after pass."""
     rng = draws(*seed)
-    left: list[IntArray] = []
-
-    def draw() -> IntArray:
-        if not left:
-            mixed = rng.permutation(n)
-            left.extend(mixed[a : a + size] for a in range(0, n - size + 1, size))
-        return np.sort(left.pop())
-
-    return draw
+    while True:
+        mixed = rng.permutation(n)
+        for a in reversed(range(0, n - size + 1, size)):
+            yield np.sort(mixed[a : a + size])
 
 
 def descend(
     machine: Machine,
     sample: Sample,
-    schedule: Schedule,
+    plan: Round,
     seed: Sequence[int],
     *,
     alpha: float | None = None,
@@ -301,34 +320,34 @@ def descend(
     With `alpha` lambda is alpha times the rows of a subset, with `gamma` the largest weight is
     ``sqrt(2 gamma)``; `over` says whether time is up.
     """
-    size = min(schedule.n_rows, sample.n_rows)
-    draw = subsets(sample.n_rows, size, seed)
+    size = min(plan.rows, sample.n_rows)
+    rows = subsets(sample.n_rows, size, seed)
     matrix = machine.metric.groups is None
-    length = schedule.length * (machine.metric.largest if matrix else 1.0)
+    length = plan.length * (machine.metric.largest if matrix else 1.0)
     prior = 0.0 if matrix else 1.0 / (machine.spread**2 * sample.n_rows)
     mean, square = 0.0, 0.0
-    for t in range(1, schedule.n_steps + 1):
+    for t in range(1, plan.steps + 1):
         if over():
             break
         if alpha is not None:
             machine = replace(machine, ridge=float(np.clip(alpha * size, LEAST, MOST)))
-        found = gradient(machine, sample.take(draw()))
-        if found is None:  # nearly singular
+        slopes = gradient(machine, sample.take(next(rows)))
+        if slopes is None:  # nearly singular
             machine = replace(machine, ridge=min(machine.ridge * 4.0, MOST))
             continue
         theta = machine.metric.theta
-        by_theta = found[1] + prior * (theta - theta.mean())
-        g: Any = np.append(by_theta.ravel(), found[2])
+        by_theta = slopes[1] + prior * (theta - theta.mean())
+        g: Any = np.append(by_theta.ravel(), slopes[2])
         mean = _MEAN * mean + (1 - _MEAN) * g
         square = _SQUARE * square + (1 - _SQUARE) * g * g
         # full steps for 60 % of the way, then shorter ones
-        fade = min(1.0, (1.0 - (t - 1) / schedule.n_steps) / (1.0 - 0.6))
+        fade = min(1.0, (1.0 - (t - 1) / plan.steps) / (1.0 - 0.6))
         unit = (mean / (1 - _MEAN**t)) / (np.sqrt(square / (1 - _SQUARE**t)) + 1e-8)
         move = fade * length * unit
         metric = machine.metric.moved(move[:-1].reshape(theta.shape))
         if gamma is not None:
-            metric = metric.times(np.sqrt(2 * gamma) / metric.largest)
-        change = fade * schedule.length * unit[-1]
+            metric = metric.with_gamma(gamma)
+        change = fade * plan.length * unit[-1]
         ridge = float(np.clip(machine.ridge * np.exp(-change), LEAST, MOST))
         machine = replace(machine, metric=metric, ridge=ridge)
     return machine
@@ -336,8 +355,7 @@ def descend(
 
 def judged(machine: Machine, parts: Sequence[Sample]) -> Machine:
     """Return the machine with its score and its errors, computed on all rows of `parts`."""
-    found = [evaluate(machine, part) for part in parts]
-    errors = np.concatenate([e for _, e in found])
+    errors = np.concatenate([evaluate(machine, part)[1] for part in parts])
     weight = np.concatenate([part.weight for part in parts])
     total = sum(_variation(part) for part in parts)
     score = 0.5 * float(np.log(max(float(weight @ errors), 1e-300) / total))

@@ -15,58 +15,53 @@ from scipy.spatial.distance import cdist
 from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.memory import LEAST_LIMIT
 from kernelgrad.compute.rng import draws
-from kernelgrad.compute.threads import parallel_for
 from kernelgrad.data import ArraySource
 from kernelgrad.functions.scaling import HEAVY, TAIL, InputScaling
 from kernelgrad.kernels import Gaussian, Kernel, Laplacian
 from kernelgrad.losses import SquaredError
 from kernelgrad.search import metric as loo
-from kernelgrad.search.metric import (
-    LEAST,
-    MOST,
-    SPREADS,
-    SURE,
-    Machine,
-    Metric,
-    Sample,
-    Schedule,
-)
+from kernelgrad.search.metric import Machine, Metric, Round, Sample, parallel_map
 from kernelgrad.tasks import Classification, Task
 from kernelgrad.training_rows import TrainingRows, no_rows
-from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
+from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
+
+# Subsets grow while candidates get fewer. Twice the steps changed no error by more than its
+# standard error.
+ISOTROPIC = Round(300, 12, 0.1)  # all columns have one weight
+WEIGHTED = Round(300, 20, 0.2)  # weights of columns, for several shapes and scalings
+NARROW = Round(1000, 20, 0.2)  # weights again, from narrow bandwidths
+FINALISTS = Round(500, 15, 0.15)  # the best machines, their rivals, and that of equal weights
+LAST = Round(1000, 12, 0.1)  # the chosen machine, for many rows
+MATRIX = Round(500, 40, 0.03)  # a matrix, from the chosen weights
 
 MOST_COLUMNS = 2000  # columns up to which rows are made dense and weights are learned
-LEAST_ROWS = 40  # rows from which weights are learned
 FULL_COLUMNS = 300  # columns up to which a matrix is learned
-# Rounds: rows of a subset, steps, and the length of a step. Subsets grow while candidates get
-# fewer. Twice the steps changed no error by more than its standard error.
-_EQUAL, _WEIGHTED, _FINAL = (300, 12, 0.1), (300, 20, 0.2), (500, 15, 0.15)
-_LAST, _MATRIX = (1000, 12, 0.1), (500, 40, 0.03)  # for many rows; for a matrix
-_MANY = 4000  # rows from which there is a last round
-# Fine structure in few columns shows from narrow bandwidths and more rows only. Weights are
-# learned once more from there if the best score is above the first number, which is nothing
-# explained, or with more than 32,000 rows above the second, a third of the variation.
-_NARROW, _UNEXPLAINED = (1000, 20, 0.2), (-0.05, -0.25)
+LEAST_ROWS = 40  # rows from which weights are learned
+_TURNS_ROWS = 1500  # rows up to which weights are learned in turns, to be sure of them
+_MANY = 4000  # rows from which there are the rounds NARROW and LAST
+_PRIOR_ROWS = 8000  # rows up to which a tight prior changes the weights
+_FEW, _MEDIUM = 500, 2000  # rows of the two samples from which lambda is extrapolated
+_FAR_ROWS = 32_000  # rows up to which errors and lambda are extrapolated
 _JUDGED = 500  # rows of a subset on which machines are compared
-_FEW, _SOME = 500, 2000  # two numbers of rows from which lambda is extrapolated
-RIDGE = 0.1  # lambda from which searches start
-_FOLDS = 3
+_FOLDS = 3  # number of parts of few rows that are left out in turn
+# Scores above which weights are learned from narrow bandwidths too: the first means that
+# nothing is explained, the second, for more than 32,000 rows, a third of the variation.
+_UNEXPLAINED = (-0.05, -0.25)
 _CLOSE = 0.3  # difference of scores that more rows may turn around
-_FAR_ROWS = 32_000  # rows up to which two sizes of hundreds and thousands tell
 # Gain of a rough kernel over a smooth one with each four times more rows, in logarithms of
 # squared errors, beyond what two small sizes tell: functions of tables are seldom smooth.
 _ROUGH = 0.04
-_LOWER = (1.0, 0.2)  # factors on lambda of which the better one counts on more rows
-_TURNS_ROWS = 1500  # rows up to which weights are learned in turns, to be sure of them
+_LOWER = (1.0, 0.2)  # factors on lambda, from which each contender takes the better one
+RIDGE = 0.1  # lambda from which searches start
 FALLBACK_ALPHA = 1e-6  # alpha if there is nothing to learn from
 STREAM_ROWS = 100_000  # rows that a stream of unknown length counts as
-AS_GIVEN = "the metric is given, or None"
+FIXED = "the metric is given, or None"
 EQUAL = "equal weights: no column to weigh against another, or too few rows"
 _TAG = 0x70696C6F
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SearchSpace:
     """Parameters of a search; a number or an array is fixed by the user and not searched."""
 
     shapes: tuple[float, ...]  # smoothnesses; empty if no metric can be learned
@@ -84,7 +79,7 @@ class Wanted:
         return isinstance(self.metric, str)
 
     @property
-    def given(self) -> Float64Array | None:
+    def fixed_metric(self) -> Float64Array | None:
         fixed = self.metric is not None and not self.learns
         return np.asarray(self.metric, np.float64) if fixed else None
 
@@ -93,7 +88,7 @@ class Wanted:
 class Pool:
     """The m rows drawn for a study: X (m, d), targets Y (m, C) and weights (m,) of mean 1.
 
-    `numbers` (m,) are their places in `rows`, which are in memory; `n_rows` counts all rows.
+    `numbers` (m,) are their numbers in `rows`, which are in memory; `n_rows` counts all rows.
     """
 
     rows: TrainingRows
@@ -109,7 +104,7 @@ class Pool:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """Result of a search; ``alpha`` is the penalty for the squared loss on all rows."""
 
     kernel: Kernel
@@ -139,6 +134,15 @@ class ScaledSample(Sample):
         return len(self.numbers)
 
 
+@dataclass(frozen=True)
+class Contender:
+    """A kernel with its lambda: ``matrix(A, B)`` are its values for rows of two samples."""
+
+    matrix: Callable[..., Float64Array]
+    ridge: float
+    scaling: int = 0  # number of the scaling of the rows
+
+
 def draw_pool(rows: TrainingRows, seed: int, memory_limit: float | None = None) -> Pool:
     """Return up to 50,000 random training rows, within a quarter of the memory limit."""
     limit = np.inf if memory_limit is None else max(LEAST_LIMIT, memory_limit)
@@ -166,18 +170,18 @@ def purpose_rng(seed: int, purpose: int) -> np.random.Generator:
     return draws(seed, _TAG, purpose)
 
 
-def why_not(wanted: Wanted, pool: Pool) -> str | None:
-    """Return why no metric is learned, or None; with AS_GIVEN or EQUAL a shape still is."""
+def why_not(space: SearchSpace, pool: Pool) -> str | None:
+    """Return why no metric is learned, or None; with FIXED or EQUAL a shape still is."""
     d = pool.X.shape[1]
-    if not wanted.shapes:
+    if not space.shapes:
         return "no metric is learned for this kernel, or gamma is given"
     if d > MOST_COLUMNS:
         return f"more than {MOST_COLUMNS:,} columns"
-    if not wanted.learns:
-        return AS_GIVEN
+    if not space.learns:
+        return FIXED
     if len(pool.Y) < LEAST_ROWS or d == 1:
         return EQUAL
-    if wanted.metric == "full" and d > FULL_COLUMNS:
+    if space.metric == "full" and d > FULL_COLUMNS:
         raise ValueError(
             f"metric='full' is for up to {FULL_COLUMNS} columns, and the rows have {d}; take "
             "'diagonal', or project the rows first."
@@ -208,143 +212,353 @@ def targets_of(task: Task, y: AnyArray, weight: Float64Array) -> Float64Array:
     return np.asarray(np.where(spread > rounding, Y / np.where(spread > 0, spread, 1.0), 0.0))
 
 
-def study(
-    pool: Pool,
-    wanted: Wanted,
-    groups: IntArray | None,
-    seed: int,
-    over: Callable[[], bool],
-) -> Found:
-    """Return the machine with the smallest errors on rows that it was not trained on.
+class Study:
+    """A search for the machine with the smallest errors on rows that it was not trained on.
 
     Weights of columns are learned for several shapes beside machines with equal weights, on
     random subsets that grow while candidates get fewer (:mod:`kernelgrad.search.metric`).
-    Weights are kept only if they lower the errors by a standard error of the paired difference.
+    Weights stay only if they lower the errors by a standard error of the paired difference.
     With few rows the errors are those on thirds of the rows that the weights were not learned
     from; these thirds also choose the prior, and the mean of the targets must be worse as well.
+    ``run`` returns the result; each of the other methods is a step or a decision on the way.
     """
-    X = dense(pool.X)
-    d = X.shape[1]
-    groups = np.arange(d) if groups is None else groups
-    scalings = _scalings(X, pool.weight, wanted, sparse=sp.issparse(pool.X))
-    samples: list[Sample] = [
-        ScaledSample(X, pool.Y, pool.weight, scaling, np.arange(len(X))) for scaling in scalings
-    ]
-    if len(X) <= _SOME + _FEW:
-        samples = [sample.take(np.arange(len(X))) for sample in samples]
-    given: dict[str, Any] = {"alpha": wanted.alpha, "gamma": wanted.gamma, "over": over}
-    rounds: list[dict[str, Any]] = []
-    taught, judges = _split(samples, seed)
 
-    def train(
-        machines: Sequence[tuple[int, Machine]], rows: int, steps: int, length: float = 0.1
-    ) -> list[tuple[int, Machine]]:
-        done: list[Any] = [None] * len(machines)
+    def __init__(
+        self, pool: Pool, space: SearchSpace, groups: IntArray | None, seed: int,
+        over: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        X = dense(pool.X)
+        self.pool, self.space, self.seed, self.over = pool, space, seed, over
+        self.n = len(X)
+        self.groups = np.arange(X.shape[1]) if groups is None else groups
+        self.scalings = _scalings(X, pool.weight, space, sparse=sp.issparse(pool.X))
+        every = np.arange(self.n)
+        self.samples: list[Sample] = [
+            ScaledSample(X, pool.Y, pool.weight, scaling, every) for scaling in self.scalings
+        ]
+        if self.n <= _MEDIUM + _FEW:
+            self.samples = [sample.take(every) for sample in self.samples]
+        self.taught, self.judges = _split(self.samples, seed)
+        self.ends = sorted({min(space.shapes), max(space.shapes)})
+        self.rounds: list[dict[str, Any]] = []
 
-        def task(i: int) -> None:
-            k, machine = machines[i]
-            schedule = Schedule(min(rows, taught[k].n_rows), steps, length)
-            machine = loo.descend(machine, taught[k], schedule, [seed, _TAG, rows], **given)
-            done[i] = k, loo.judged(machine, judges[k])
+    def run(self) -> SearchResult:
+        start = self.start()
+        isotropic = self.train([replace(start, nu=nu) for nu in self.ends], ISOTROPIC)
+        if why_not(self.space, self.pool) is None and self.groups.any():
+            return self.result(self.weighted(start, isotropic))
+        return self.result(self.unweighted(isotropic))
 
-        parallel_for(len(machines), task)
-        rounds.extend(_told(machine, scalings[k]) for k, machine in done)
-        return sorted(done, key=lambda item: item[1].score)
+    def start(self) -> Machine:
+        """Return a machine of equal weights; its bandwidth is the median distance or fixed."""
+        sample, gamma = self.judges[0][0], self.space.gamma
+        # a fixed metric is part of the scalings
+        width = self.scalings[0].width(self.pool.X.shape[1])
+        metric = Metric(np.zeros(1), np.zeros(width, np.intp))
+        pairs = loo.squared_distances(metric.apply(sample.X))[np.triu_indices(sample.n_rows, 1)]
+        pairs = pairs[pairs > 0]
+        median = float(np.sqrt(np.median(pairs))) if len(pairs) else 1.0
+        metric = metric.times(1.0 / median) if gamma is None else metric.with_gamma(gamma)
+        return Machine(self.ends[0], metric, RIDGE)
 
-    # a metric that is given is part of the scalings
-    equal = Metric(np.zeros(1), np.zeros(scalings[0].width(d), np.intp))
-    ends = sorted({min(wanted.shapes), max(wanted.shapes)})
-    isotropic = train([(0, _start(judges[0][0], nu, equal, wanted)) for nu in ends], *_EQUAL)
-    n_groups = int(groups.max()) + 1
-    if why_not(wanted, pool) is None and n_groups > 1:
-        start = {m.nu: _grouped(m, groups) for _, m in isotropic}
-        tried = {nu: start[nu] for nu in start} | {
-            nu: replace(start[max(ends)], nu=nu) for nu in wanted.shapes if nu == 1.5
+    def train(self, machines: Sequence[Machine], plan: Round) -> list[Machine]:
+        """Return the machines after a round, in the order of their scores."""
+
+        def trained(machine: Machine) -> Machine:
+            learned = self.descend(machine, self.taught[machine.scaling], plan, plan.rows)
+            return loo.judged(learned, self.judges[machine.scaling])
+
+        done = parallel_map(trained, machines)
+        self.rounds.extend(self.entry(machine) for machine in done)
+        return sorted(done, key=_score)
+
+    def descend(self, machine: Machine, rows: Sample, plan: Round, key: int) -> Machine:
+        space, seed = self.space, [self.seed, _TAG, key]
+        return loo.descend(
+            machine, rows, plan, seed, alpha=space.alpha, gamma=space.gamma, over=self.over
+        )
+
+    def entry(self, machine: Machine) -> dict[str, Any]:
+        """Return an entry of ``history_["metric"]``."""
+        metric = machine.metric
+        name = "matrix" if metric.groups is None else "weights"
+        return {
+            "round": "equal weights" if metric.is_equal else name,
+            "kernel": repr(loo.kernel_of(machine.nu, machine.gamma)),
+            "scaling": self.scalings[machine.scaling].name,
+            "bandwidth": float(1.0 / np.sqrt(2.0 * machine.gamma)),
+            "ridge": machine.ridge,
+            "score": machine.score,
+            "weights": (metric.weights / metric.largest).round(6).tolist(),
         }
-        own = [(0, machine) for machine in tried.values()]
-        own += [(k, start[isotropic[0][1].nu]) for k in range(1, len(samples))]
-        few = len(pool.Y) <= _TURNS_ROWS  # the same rows teach and judge
-        learned = train(own, *_WEIGHTED)
-        found = min(learned[0][1].score, isotropic[0][1].score)
-        hidden: list[tuple[int, Machine]] = []
-        little = found > _UNEXPLAINED[pool.n_rows > _FAR_ROWS]
-        if len(pool.Y) >= _MANY and wanted.gamma is None and little:
-            wide = [_grouped(_start(judges[0][0], nu, equal, wanted), groups) for nu in ends]
-            narrow = [replace(m, metric=m.metric.times(4.0)) for m in wide]
-            hidden = train([(0, machine) for machine in narrow], *_NARROW)
-        if not few and len(pool.Y) <= 8000:  # with more rows a tight prior changes nothing
-            k, machine = learned[0]
-            tighter = [replace(start[min(ends)], nu=machine.nu, spread=s) for s in SPREADS[1:]]
-            variants = [learned[0], *train([(k, each) for each in tighter], *_WEIGHTED)]
-            learned[0] = min(variants, key=lambda item: item[1].score)
-        best = [learned[0], *_rivals(learned, wanted.shapes), isotropic[0]]
-        # few rows would be seen again and again
-        ranked = train(best, *_FINAL) if len(pool.Y) > _FINAL[0] else [learned[0], best[-1]]
-        if hidden and not over():
-            more = train(hidden, *_NARROW)
-            ranked = sorted([*ranked, *more], key=lambda item: item[1].score)
-        k, machine = next(r for r in ranked if len(r[1].metric.theta) > 1)
-        rival_at, rival = next(r for r in ranked if len(r[1].metric.theta) == 1)
-        gain, errors = rival.score - machine.score, (rival.errors, machine.errors)
-        if few and over():
-            gain = -np.inf
-        elif few:
-            starts = [
-                replace(start[min(ends)], nu=machine.nu, spread=spread) for spread in SPREADS
-            ]
-            turns = [(rival_at, replace(isotropic[0][1], nu=rival.nu))]
-            turns += [(k, start) for start in starts]
-            constant = pool.weight * (pool.Y**2).sum(axis=1)
-            equal, *learnt = _errors_in_turns(turns, samples, seed, given)
-            which = int(np.argmin([each.mean() for each in learnt]))
-            errors = min(equal, constant, key=np.mean), learnt[which]
-            means = np.maximum([each.mean() for each in errors], 1e-300)
-            gain = 0.5 * float(np.log(means[0] / means[1]))
-            if which:
-                k, machine = train([(k, starts[which])], *_WEIGHTED)[0]
-                if len(pool.Y) > _FINAL[0]:
-                    k, machine = train([(k, machine)], *_FINAL)[0]
-                ranked = [(k, machine), (rival_at, rival)]
-        if wanted.metric == "auto" and not _pays(gain, *errors):
-            k, machine = rival_at, rival
-        alike = [r for r in ranked if len(r[1].metric.theta) == len(machine.metric.theta)]
-        if not over():
-            contenders = [(k, machine), *alike]
-            k, machine = _fit_for_many(contenders, taught, judges, seed, pool.n_rows)
-        if len(machine.metric.theta) > 1 and len(pool.Y) >= _MANY:
-            k, machine = train([(k, machine)], *_LAST)[0]
-        if wanted.metric == "full":
+
+    def unweighted(self, isotropic: list[Machine]) -> Machine:
+        """Return the best machine of equal weights, of all shapes and scalings."""
+        best = isotropic[0]
+        shapes = [replace(best, nu=nu) for nu in self.space.shapes if nu not in self.ends]
+        scaled = [replace(best, scaling=k) for k in range(1, len(self.samples))]
+        return self.train([*isotropic, *shapes, *scaled], FINALISTS)[0]
+
+    def weighted(self, start: Machine, isotropic: list[Machine]) -> Machine:
+        """Return the best machine with a metric, or the isotropic one if no metric pays."""
+        starts = {m.nu: _grouped(m, self.groups) for m in isotropic}
+        roughest, smoothest = starts[self.ends[0]], starts[self.ends[-1]]
+        scaled = [
+            replace(starts[isotropic[0].nu], scaling=k) for k in range(1, len(self.samples))
+        ]
+        if 1.5 in self.space.shapes:
+            starts[1.5] = replace(smoothest, nu=1.5)
+        learned = self.train([*starts.values(), *scaled], WEIGHTED)
+        narrow = self.narrow(start, min(learned[0].score, isotropic[0].score))
+        few = self.n <= _TURNS_ROWS  # the same rows teach and judge
+        if not few and self.n <= _PRIOR_ROWS:
+            learned[0] = self.better_prior(learned[0], roughest)
+        ranked = self.finalists(learned, isotropic[0], narrow)
+        if few:
+            ranked, pays = self.in_turns(ranked, isotropic[0], roughest)
+        else:
+            machine, equal = _best(ranked, equal=False), _best(ranked, equal=True)
+            pays = _pays(equal.score - machine.score, equal.errors, machine.errors)
+        machine = _best(ranked, equal=self.space.metric == "auto" and not pays)
+        if not self.over():
+            alike = [m for m in ranked if m.metric.is_equal == machine.metric.is_equal]
+            machine = self.best_for_many([machine, *alike])
+        if not machine.metric.is_equal and self.n >= _MANY:
+            machine = self.train([machine], LAST)[0]
+        if self.space.metric == "full":
             machine = replace(machine, metric=machine.metric.full())
-            k, machine = train([(k, machine)], *_MATRIX)[0]
-    else:
-        others = [nu for nu in wanted.shapes if nu not in ends]
-        more = [(0, replace(isotropic[0][1], nu=nu)) for nu in others]
-        more += [(k, isotropic[0][1]) for k in range(1, len(samples))]
-        k, machine = train([*isotropic, *more], *_FINAL)[0]
-    if wanted.gamma is None:
-        machine = replace(machine, metric=machine.metric.times(1 / wanted.bandwidth_factor))
-    kernel, scaling = _settled(machine, scalings[k])
-    ridge_start, matrix = machine.ridge, partial(loo.kernel_matrix, machine)
-    searched = wanted.alpha is None and wanted.gamma is None and not over()
-    # its values need a compiled loop, for which the fit of a few rows should not wait
-    if wanted.laplacian and searched and len(pool.Y) > _TURNS_ROWS:
-        score, width, ridge = _laplacian(judges[0])
-        duel = [(partial(_laplacian_matrix, width), ridge, taught[0], judges[0])]
-        duel.append((matrix, machine.ridge, taught[k], judges[k]))
-        close = score < machine.score + _CLOSE
-        if close and np.argmin(_duel(duel, seed, pool.n_rows)) == 0:
-            width /= wanted.bandwidth_factor
-            kernel, scaling, k, ridge_start = Laplacian(width), scalings[0], 0, ridge
-            matrix = partial(_laplacian_matrix, width)
-            rounds.append(_told(machine, scaling) | {
-                "round": "equal weights", "kernel": repr(kernel), "bandwidth": 1.0 / width,
-                "ridge": ridge, "score": score, "weights": [1.0] * d,
-            })  # fmt: skip
-    if wanted.alpha is not None:
-        return Found(kernel, scaling, wanted.alpha, rounds)
-    gamma = float(kernel.gamma_value)
-    alpha, trials = _penalty(samples[k], matrix, gamma, ridge_start, pool.n_rows, seed, over)
-    return Found(kernel, scaling, alpha, rounds, trials)
+            machine = self.train([machine], MATRIX)[0]
+        return machine
+
+    def narrow(self, start: Machine, score: float) -> list[Machine]:
+        """Return machines that learned from narrow bandwidths; none if the score is good.
+
+        Fine structure in few columns shows from narrow bandwidths and more rows only.
+        """
+        good = score <= _UNEXPLAINED[self.pool.n_rows > _FAR_ROWS]
+        if self.n < _MANY or self.space.gamma is not None or good:
+            return []
+        wide = _grouped(start, self.groups)
+        narrow = replace(wide, metric=wide.metric.times(4.0))
+        return self.train([replace(narrow, nu=nu) for nu in self.ends], NARROW)
+
+    def better_prior(self, machine: Machine, start: Machine) -> Machine:
+        """Return the machine, or the one that learned with a tighter prior, by their scores."""
+        start = replace(start, nu=machine.nu, scaling=machine.scaling)
+        tighter = [replace(start, spread=spread) for spread in loo.SPREADS[1:]]
+        return min([machine, *self.train(tighter, WEIGHTED)], key=_score)
+
+    def finalists(
+        self, learned: list[Machine], isotropic: Machine, narrow: list[Machine]
+    ) -> list[Machine]:
+        """Return the best machines and the isotropic one, after rounds on more rows."""
+        ranked = [learned[0], isotropic]
+        if self.n > FINALISTS.rows:  # few rows would be seen again and again
+            rivals = _rivals(learned, self.space.shapes)
+            ranked = self.train([learned[0], *rivals, isotropic], FINALISTS)
+        if narrow and not self.over():
+            ranked = sorted([*ranked, *self.train(narrow, NARROW)], key=_score)
+        return ranked
+
+    def in_turns(
+        self, ranked: list[Machine], isotropic: Machine, start: Machine
+    ) -> tuple[list[Machine], bool]:
+        """Return the machines with the better prior, and whether weights pay, for few rows.
+
+        Both are decided by errors on thirds of the rows that taught no weights.
+        """
+        if self.over():
+            return ranked, False
+        machine = _best(ranked, equal=False)
+        start = replace(start, nu=machine.nu, scaling=machine.scaling)
+        starts = [replace(start, spread=spread) for spread in loo.SPREADS]
+        equal, *learned = self.errors_in_turns([isotropic, *starts])
+        constant = self.pool.weight * (self.pool.Y**2).sum(axis=1)
+        which = int(np.argmin([errors.mean() for errors in learned]))
+        errors = min(equal, constant, key=np.mean), learned[which]
+        means = np.maximum([each.mean() for each in errors], 1e-300)
+        gain = 0.5 * float(np.log(means[0] / means[1]))
+        if which:
+            machine = self.train([starts[which]], WEIGHTED)[0]
+            if self.n > FINALISTS.rows:
+                machine = self.train([machine], FINALISTS)[0]
+            ranked = [machine, _best(ranked, equal=True)]
+        return ranked, _pays(gain, *errors)
+
+    def errors_in_turns(self, starts: Sequence[Machine]) -> Float64Array:
+        """Return weighted squared errors of all rows, predicted by machines of other rows.
+
+        Each start learns anew without each third of the rows.
+        """
+        mixed = purpose_rng(self.seed, 5).permutation(self.n)
+        errors = np.empty((len(starts), self.n))
+
+        def turn(pair: tuple[int, int]) -> None:
+            which, fold = pair
+            sample = self.samples[starts[which].scaling]
+            left_out = np.sort(mixed[fold::_FOLDS])
+            rows, others = sample.take(np.setdiff1d(mixed, left_out)), sample.take(left_out)
+            learned = self.descend(starts[which], rows, WEIGHTED, fold)
+            K, cross = (
+                loo.kernel_matrix(learned, rows),
+                loo.kernel_matrix(learned, others, rows),
+            )
+            solution = loo.coefficients(K, learned.ridge, rows)
+            errors[which, left_out] = loo.squared_errors(cross, solution, others)
+
+        parallel_map(turn, list(np.ndindex(len(starts), _FOLDS)))
+        return errors * self.samples[0].weight
+
+    def best_for_many(self, ranked: Sequence[Machine]) -> Machine:
+        """Return which of the best machines of each shape will do best on all rows."""
+        best: dict[float, Machine] = {}
+        for machine in ranked:
+            if machine.score < ranked[0].score + _CLOSE:
+                best.setdefault(machine.nu, machine)
+        n_rows = self.pool.n_rows
+        if n_rows <= _TURNS_ROWS or len(best) == 1:
+            return ranked[0]
+        further = max(0.0, _powers(_FEW, _MEDIUM, n_rows))
+        errors = self.duel([_contender(machine) for machine in best.values()])
+        expected = [
+            error - (_ROUGH * further if nu < 1 else 0.0)
+            for error, nu in zip(errors, best, strict=True)
+        ]
+        return list(best.values())[int(np.argmin(expected))]
+
+    def duel(self, contenders: Sequence[Contender]) -> list[float]:
+        """Return the logarithm of the error that each contender will have with all rows.
+
+        Kernels of different roughness gain differently from more rows: errors on the rows that
+        judge, predicted from 500 rows that teach and from 2,000, are carried on as a power of
+        the rows, to 32,000 at most. For each contender the best of two lambdas counts.
+        """
+        n_taught = self.taught[contenders[0].scaling].n_rows
+        sizes = sorted({min(size, n_taught) for size in (_FEW, _MEDIUM)})
+        mixed = purpose_rng(self.seed, 8).permutation(n_taught)
+
+        def least_error(pair: tuple[Contender, int]) -> float:
+            contender, size = pair
+            rows = self.taught[contender.scaling].take(np.sort(mixed[:size]))
+            K, judges = contender.matrix(rows), self.judges[contender.scaling]
+            ridges = [max(loo.LEAST, contender.ridge * factor) for factor in _LOWER]
+            solutions = [loo.coefficients(K, ridge, rows) for ridge in ridges]
+            errors = []
+            for judge in judges:
+                cross = contender.matrix(judge, rows)
+                each = [loo.squared_errors(cross, a, judge) for a in solutions]
+                errors.append(judge.weight * each)
+            return float(np.concatenate(errors, axis=1).mean(axis=1).min())
+
+        pairs = [(contender, size) for contender in contenders for size in sizes]
+        errors = np.reshape(parallel_map(least_error, pairs), (len(contenders), len(sizes)))
+        log = np.log(np.maximum(errors, 1e-300))
+        if len(sizes) == 1:
+            return [float(v) for v in log[:, 0]]
+        further = max(0.0, _powers(sizes[0], sizes[1], self.pool.n_rows))
+        ahead = log[:, 1] + further * np.minimum(log[:, 1] - log[:, 0], 0.0)
+        return [float(v) for v in ahead]
+
+    def result(self, machine: Machine) -> SearchResult:
+        """Return the result for the best machine, or for the Laplacian kernel if it wins."""
+        space = self.space
+        if space.gamma is None:
+            metric = machine.metric.times(1 / space.bandwidth_factor)
+            machine = replace(machine, metric=metric)
+        kernel, metric = loo.kernel_of(machine.nu, machine.gamma), machine.metric
+        scaling, contender = self.scalings[machine.scaling], _contender(machine)
+        if not metric.is_equal:  # the largest weight becomes 1
+            scaling = scaling.with_metric(metric.weights / metric.largest)
+        # its values need a compiled loop, for which the fit of a few rows should not wait
+        searched = space.alpha is None and space.gamma is None and self.n > _TURNS_ROWS
+        if space.laplacian and searched and not self.over():
+            laplacian = self.laplacian(machine, contender)
+            if laplacian is not None:
+                kernel, contender = laplacian
+                scaling = self.scalings[0]
+        if space.alpha is not None:
+            return SearchResult(kernel, scaling, space.alpha, self.rounds)
+        alpha, trials = self.penalty(contender, float(kernel.gamma_value))
+        return SearchResult(kernel, scaling, alpha, self.rounds, trials)
+
+    def laplacian(self, machine: Machine, rival: Contender) -> tuple[Kernel, Contender] | None:
+        """Return the Laplacian kernel of equal weights if it will do better than the machine.
+
+        Its distances are not functions of inner products, so that learning weights would cost d
+        times as much; on tables with many columns that are mostly 0 it may win without weights.
+        """
+        parts = self.judges[0]
+        D = [cdist(part.X, part.X, "cityblock") for part in parts]
+        median = float(np.median(D[0][D[0] > 0])) if (D[0] > 0).any() else 1.0
+
+        def value(factor: float) -> tuple[float, float, float]:
+            gamma = 1.0 / (factor * median)
+            ridge, tried = ridge_of([np.exp(-gamma * d) for d in D], parts, RIDGE)
+            return min(v for _, v in tried), gamma, ridge
+
+        score, gamma, ridge = best_factor(value)
+        duel = [Contender(partial(_laplacian_matrix, gamma), ridge), rival]
+        if score >= machine.score + _CLOSE or np.argmin(self.duel(duel)):
+            return None
+        gamma /= self.space.bandwidth_factor
+        kernel = Laplacian(gamma)
+        self.rounds.append({
+            "round": "equal weights", "kernel": repr(kernel), "scaling": self.scalings[0].name,
+            "bandwidth": 1.0 / gamma, "ridge": ridge, "score": score,
+            "weights": [1.0] * self.pool.X.shape[1],
+        })  # fmt: skip
+        return kernel, Contender(partial(_laplacian_matrix, gamma), ridge)
+
+    def penalty(self, contender: Contender, gamma: float) -> tuple[float, list[dict[str, Any]]]:
+        """Return alpha for all rows, and what was tried.
+
+        Lambda minimises the leave-one-out errors of up to 2,000 rows. For more rows it is
+        continued as a power of their number, fitted from 500 to 2,000 rows.
+        """
+        sample, n_rows = self.samples[contender.scaling], self.pool.n_rows
+        trials: list[dict[str, Any]] = []
+
+        def best(parts: list[Sample], start: float) -> float:
+            ridge, tried = ridge_of([contender.matrix(part) for part in parts], parts, start)
+            m = parts[0].n_rows
+            trials.extend(trial(r / m, gamma, v, m) for r, v in tried)
+            return ridge
+
+        if self.over():
+            return contender.ridge / n_rows, trials
+        whole = self.n <= _MEDIUM + _FEW
+        if whole and self.n == n_rows:
+            return best([sample], contender.ridge) / n_rows, trials
+        size = min(_FEW, self.n // 2)
+        few = best(_parts(sample, self.seed, size, 4), contender.ridge)
+        if self.over():
+            return few / n_rows, trials
+        many = [sample] if whole else _parts(sample, self.seed, _MEDIUM, 1)
+        ridge, rows = best(many, few), many[0].n_rows
+        return carried(few, ridge, rows / size, rows, n_rows), trials
+
+
+def _score(machine: Machine) -> float:
+    return machine.score
+
+
+def _best(ranked: Sequence[Machine], *, equal: bool) -> Machine:
+    """Return the first machine whose weights are equal, or are not."""
+    return next(machine for machine in ranked if machine.metric.is_equal == equal)
+
+
+def _contender(machine: Machine) -> Contender:
+    return Contender(partial(loo.kernel_matrix, machine), machine.ridge, machine.scaling)
+
+
+def _grouped(machine: Machine, groups: IntArray) -> Machine:
+    theta = np.full(int(groups.max()) + 1, machine.metric.theta[0])
+    return replace(machine, metric=Metric(theta, groups))
+
+
+def _powers(few: int, many: int, n_rows: int) -> float:
+    """Return how often rows grow as from `few` to `many` on the way from `many` to `n_rows`."""
+    return float(np.log(min(n_rows, _FAR_ROWS) / many) / np.log(many / few))
 
 
 def _laplacian_matrix(gamma: float, A: Sample, B: Sample | None = None) -> Float64Array:
@@ -353,82 +567,23 @@ def _laplacian_matrix(gamma: float, A: Sample, B: Sample | None = None) -> Float
     return np.asarray(np.exp(D, out=D))
 
 
-def _fit_for_many(
-    ranked: Sequence[tuple[int, Machine]],
-    taught: Sequence[Sample],
-    judges: Sequence[Sequence[Sample]],
-    seed: int,
-    n_rows: int,
-) -> tuple[int, Machine]:
-    """Return which of the best machines of each shape will do best on all rows."""
-    best: dict[float, tuple[int, Machine]] = {}
-    for k, machine in ranked:
-        if machine.score < ranked[0][1].score + _CLOSE:
-            best.setdefault(machine.nu, (k, machine))
-    if n_rows <= _TURNS_ROWS or len(best) == 1:
-        return ranked[0]
-    duel = [
-        (partial(loo.kernel_matrix, machine), machine.ridge, taught[k], judges[k])
-        for k, machine in best.values()
-    ]
-    further = max(0.0, float(np.log(min(n_rows, _FAR_ROWS) / _SOME) / np.log(_SOME / _FEW)))
-    expected = [
-        error - (_ROUGH * further if nu < 1 else 0.0)
-        for error, nu in zip(_duel(duel, seed, n_rows), best, strict=True)
-    ]
-    return list(best.values())[int(np.argmin(expected))]
-
-
-def _duel(contenders: Sequence[Any], seed: int, n_rows: int) -> list[float]:
-    """Return the logarithm of the error that each contender will have with `n_rows` rows.
-
-    Kernels of different roughness gain differently from more rows: errors on the rows that
-    judge, predicted from 500 rows that teach and from 2,000, are carried on as a power of the
-    rows, to 32,000 at most. Of each contender, which is (matrix, lambda, rows that teach, rows
-    that judge), the best of two lambdas counts.
-    """
-    sizes = sorted({min(size, contenders[0][2].n_rows) for size in (_FEW, _SOME)})
-    found = np.empty((len(contenders), len(sizes), len(_LOWER)))
-
-    def task(i: int) -> None:
-        which, at = divmod(i, len(sizes))
-        matrix, ridge, taught, judges = contenders[which]
-        mixed = purpose_rng(seed, 8).permutation(taught.n_rows)
-        rows = taught.take(np.sort(mixed[: sizes[at]]))
-        K = matrix(rows)
-        solved = [loo.coefficients(K, max(LEAST, ridge * factor), rows) for factor in _LOWER]
-        errors = []
-        for judge in judges:
-            cross = matrix(judge, rows)
-            errors.append([judge.weight * loo.squared_errors(cross, a, judge) for a in solved])
-        found[which, at] = np.concatenate(errors, axis=1).mean(axis=1)
-
-    parallel_for(len(contenders) * len(sizes), task)
-    log = np.log(np.maximum(found.min(axis=2), 1e-300))
-    if len(sizes) == 1:
-        return [float(v) for v in log[:, 0]]
-    further = np.log(min(n_rows, _FAR_ROWS) / sizes[1]) / np.log(sizes[1] / sizes[0])
-    ahead = log[:, 1] + max(0.0, float(further)) * np.minimum(log[:, 1] - log[:, 0], 0.0)
-    return [float(v) for v in ahead]
-
-
 def _scalings(
-    X: AnyArray, weight: Float64Array, wanted: Wanted, *, sparse: bool
+    X: AnyArray, weight: Float64Array, space: SearchSpace, *, sparse: bool
 ) -> list[InputScaling]:
     """Return the scalings to choose from; ranks are among them if a column has heavy tails."""
-    rule = wanted.scaled
+    rule, fixed = space.scaled, space.fixed_metric
     if sparse and rule in ("auto", False):  # a shift would fill the rows
-        return [InputScaling(metric=wanted.given)]
+        return [InputScaling(metric=fixed)]
     if rule != "auto":
         scaling = InputScaling.fit(X, Gaussian(), standardize=rule, sample_weight=weight)
-        return [scaling.with_metric(wanted.given)]
-    robust = InputScaling.robust(X, weight).with_metric(wanted.given)
+        return [scaling.with_metric(fixed)]
+    robust = InputScaling.robust(X, weight)
     assert robust.centre is not None
     columns = zip(X.T, robust.centre, np.asarray(robust.scale), strict=True)
+    scalings = [robust]
     if any((np.abs(x - centre) > HEAVY * s).mean() > TAIL for x, centre, s in columns):
-        ranks = InputScaling.robust(X, weight, ranks=True)
-        return [robust, ranks.with_metric(wanted.given)]
-    return [robust]
+        scalings.append(InputScaling.robust(X, weight, ranks=True))
+    return [scaling.with_metric(fixed) for scaling in scalings]
 
 
 def _split(samples: Sequence[Sample], seed: int) -> tuple[list[Sample], list[list[Sample]]]:
@@ -444,45 +599,24 @@ def _split(samples: Sequence[Sample], seed: int) -> tuple[list[Sample], list[lis
     return taught, [[sample.take(cut) for cut in cuts] for sample in samples]
 
 
-def _start(sample: Sample, nu: float, metric: Metric, wanted: Wanted) -> Machine:
-    Z = metric.apply(sample.X)
-    pairs = loo.squared_distances(Z)[np.triu_indices(len(Z), 1)]
-    pairs = pairs[pairs > 0]
-    median = float(np.sqrt(np.median(pairs))) if len(pairs) else 1.0
-    if wanted.gamma is None:
-        metric = metric.times(1.0 / median)
-    else:
-        metric = metric.times(np.sqrt(2 * wanted.gamma) / metric.largest)
-    return Machine(nu, metric, RIDGE)
-
-
-def _grouped(machine: Machine, groups: IntArray) -> Machine:
-    theta = np.full(int(groups.max()) + 1, machine.metric.theta[0])
-    return replace(machine, metric=Metric(theta, groups))
-
-
 def _parts(sample: Sample, seed: int, size: int, most: int = 2) -> list[Sample]:
     """Return disjoint random subsets of `size` rows, or all rows if there are too few."""
     n = sample.n_rows
     if n < min(most, 2) * size:
         return [sample]
     mixed = purpose_rng(seed, 7).permutation(n)
-    return [
-        sample.take(np.sort(mixed[a : a + size]))
-        for a in range(0, min(n - size + 1, most * size), size)
-    ]
+    starts = range(0, min(n - size + 1, most * size), size)
+    return [sample.take(np.sort(mixed[a : a + size])) for a in starts]
 
 
-def _rivals(
-    ranked: Sequence[tuple[int, Machine]], shapes: tuple[float, ...]
-) -> list[tuple[int, Machine]]:
+def _rivals(ranked: Sequence[Machine], shapes: tuple[float, ...]) -> list[Machine]:
     """Return what to try beside the best machine: the second, a rough one, Matern 5/2."""
-    k, best = ranked[0]
+    best = ranked[0]
     rivals = list(ranked[1:2])
-    if all(machine.nu > 1 for _, machine in (ranked[0], *rivals)):
-        rivals += [item for item in ranked if item[1].nu < 1][:1]
-    if best.nu > 1 and 2.5 in shapes and all(m.nu != 2.5 for _, m in (ranked[0], *rivals)):
-        rivals.append((k, replace(best, nu=2.5)))
+    if all(machine.nu > 1 for machine in (best, *rivals)):
+        rivals += [machine for machine in ranked if machine.nu < 1][:1]
+    if best.nu > 1 and 2.5 in shapes and all(m.nu != 2.5 for m in (best, *rivals)):
+        rivals.append(replace(best, nu=2.5))
     return rivals
 
 
@@ -492,72 +626,6 @@ def _pays(gain: float, equal: Float64Array, learned: Float64Array) -> bool:
     mean = float(equal.mean())
     error = float(difference.std()) / np.sqrt(len(difference)) / (2 * mean) if mean else 0.0
     return gain > error
-
-
-def _errors_in_turns(
-    starts: Sequence[tuple[int, Machine]],
-    samples: Sequence[Sample],
-    seed: int,
-    given: dict[str, Any],
-) -> Float64Array:
-    """Return squared errors of few rows, each predicted by machines that other rows taught.
-
-    `starts` holds scalings and machines, which learn anew without each third of the rows.
-    """
-    n = len(samples[0].Y)
-    mixed = purpose_rng(seed, 5).permutation(n)
-    errors = np.empty((len(starts), n))
-
-    def task(i: int) -> None:
-        which, fold = divmod(i, _FOLDS)
-        k, start = starts[which]
-        held = np.sort(mixed[fold::_FOLDS])
-        rest = np.setdiff1d(mixed, held)
-        rows = samples[k].take(rest)
-        schedule = Schedule(min(_WEIGHTED[0], len(rest)), *_WEIGHTED[1:])
-        learned = loo.descend(start, rows, schedule, [seed, _TAG, fold], **given)
-        others = samples[k].take(held)
-        K, cross = loo.kernel_matrix(learned, rows), loo.kernel_matrix(learned, others, rows)
-        solved = loo.coefficients(K, learned.ridge, rows)
-        errors[which, held] = loo.squared_errors(cross, solved, others)
-
-    parallel_for(len(starts) * _FOLDS, task)
-    return errors * samples[0].weight
-
-
-def _penalty(
-    sample: Sample,
-    matrix: Callable[[Sample], Float64Array],
-    gamma: float,
-    start: float,
-    n_rows: int,
-    seed: int,
-    over: Callable[[], bool],
-) -> tuple[float, list[dict[str, Any]]]:
-    """Return alpha for all rows and what was tried; `matrix` returns the kernel matrix of rows.
-
-    Lambda minimises the leave-one-out errors of up to 2,000 rows. For more rows it is continued
-    as a power of their number, fitted from 500 to 2,000 rows.
-    """
-
-    def best(parts: list[Sample], start: float) -> tuple[float, list[dict[str, Any]]]:
-        ridge, tried = ridge_of([matrix(part) for part in parts], parts, start)
-        m = parts[0].n_rows
-        return ridge, [trial(r / m, gamma, v, m) for r, v in tried]
-
-    n = sample.n_rows
-    if over():
-        return start / n_rows, []
-    many = [sample] if n <= _SOME + _FEW else _parts(sample, seed, _SOME, 1)
-    if n <= _SOME + _FEW and n == n_rows:
-        ridge, trials = best(many, start)
-        return ridge / n, trials
-    few, trials = best(_parts(sample, seed, min(_FEW, n // 2), 4), start)
-    if over():
-        return few / n_rows, trials
-    ridge, more = best(many, few)
-    growth = many[0].n_rows / min(_FEW, n // 2)
-    return carried(few, ridge, growth, many[0].n_rows, n_rows), [*trials, *more]
 
 
 def trial(
@@ -573,36 +641,17 @@ def ridge_of(
 ) -> tuple[float, list[tuple[float, float]]]:
     """Return the lambda with the smallest mean objective over `parts`, and all pairs tried."""
 
+    def value(pair: tuple[float, int]) -> float:
+        ridge, p = pair
+        K: Any = matrices[p].astype(np.float32 if ridge > loo.SURE else np.float64)
+        return loo.ridge_errors(K, parts[p], ridge)[0]
+
     def values(ridges: Sequence[float]) -> list[float]:
-        found = np.empty((len(ridges), len(parts)))
-
-        def task(i: int) -> None:
-            r, p = divmod(i, len(parts))
-            dtype: Any = np.float32 if ridges[r] > SURE else np.float64
-            K: FloatArray = matrices[p].astype(dtype)
-            found[r, p] = loo.ridge_errors(K, parts[p], ridges[r])[0]
-
-        parallel_for(found.size, task)
-        return [float(v) for v in found.mean(axis=1)]
+        pairs = [(ridge, p) for ridge in ridges for p in range(len(parts))]
+        each = np.reshape(parallel_map(value, pairs), (len(ridges), len(parts)))
+        return [float(v) for v in each.mean(axis=1)]
 
     return loo.best_ridge(values, start)
-
-
-def _laplacian(parts: Sequence[Sample]) -> tuple[float, float, float]:
-    """Return score, gamma and lambda of the Laplacian kernel with the best of four bandwidths.
-
-    Its distances are not functions of inner products, so that learning weights would cost d
-    times as much; on tables with many columns that are mostly 0 it may win without weights.
-    """
-    D = [cdist(part.X, part.X, "cityblock") for part in parts]
-    median = float(np.median(D[0][D[0] > 0])) if (D[0] > 0).any() else 1.0
-
-    def value(factor: float) -> tuple[float, float, float]:
-        gamma = 1.0 / (factor * median)
-        ridge, tried = ridge_of([np.exp(-gamma * d) for d in D], parts, RIDGE)
-        return min(v for _, v in tried), gamma, ridge
-
-    return best_factor(value)  # type: ignore[no-any-return]
 
 
 def best_factor(value: Callable[[float], Any]) -> Any:
@@ -610,43 +659,18 @@ def best_factor(value: Callable[[float], Any]) -> Any:
 
     The factors go from 1/4 to 2, and beyond while the smallest is at an end.
     """
-    found = {factor: value(factor) for factor in (0.25, 0.5, 1.0, 2.0)}
+    results = {factor: value(factor) for factor in (0.25, 0.5, 1.0, 2.0)}
     for _ in range(4):
-        best = min(found, key=lambda factor: found[factor][0])
-        if best not in (min(found), max(found)):
+        best = min(results, key=lambda factor: results[factor][0])
+        if best not in (min(results), max(results)):
             break
-        next_one = 2.0 * best if best == max(found) else 0.5 * best
-        found[next_one] = value(next_one)
-    return min(found.values(), key=lambda item: item[0])
+        further = 2.0 * best if best == max(results) else 0.5 * best
+        results[further] = value(further)
+    return min(results.values(), key=lambda item: item[0])
 
 
 def carried(few: float, many: float, growth: float, rows: int, n_rows: int) -> float:
     """Return alpha for `n_rows` from the best lambdas of `rows` and ``rows / growth`` rows."""
     power = float(np.clip(np.log(many / few) / np.log(growth), -0.5, 0.0))
-    ridge = float(np.clip(many * (min(n_rows, _FAR_ROWS) / rows) ** power, LEAST, MOST))
-    return ridge / n_rows
-
-
-def _settled(machine: Machine, scaling: InputScaling) -> tuple[Kernel, InputScaling]:
-    """Return the kernel and scaling of a machine; the largest learned weight becomes 1."""
-    kernel, metric = loo.kernel_of(machine.nu, machine.gamma), machine.metric
-    if metric.groups is not None and len(metric.theta) == 1:
-        return kernel, scaling
-    return kernel, scaling.with_metric(metric.weights / metric.largest)
-
-
-def _told(machine: Machine, scaling: InputScaling) -> dict[str, Any]:
-    metric = machine.metric
-    name = "matrix" if metric.groups is None else "weights"
-    if metric.groups is not None and len(metric.theta) == 1:
-        name = "equal weights"
-    kernel = loo.kernel_of(machine.nu, machine.gamma)
-    return {
-        "round": name,
-        "kernel": repr(kernel),
-        "scaling": scaling.name,
-        "bandwidth": float(1.0 / np.sqrt(2.0 * machine.gamma)),
-        "ridge": machine.ridge,
-        "score": machine.score,
-        "weights": (machine.metric.weights / machine.metric.largest).round(6).tolist(),
-    }
+    far = many * (min(n_rows, _FAR_ROWS) / rows) ** power
+    return float(np.clip(far, loo.LEAST, loo.MOST)) / n_rows

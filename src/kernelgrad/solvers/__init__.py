@@ -1,4 +1,4 @@
-"""Solvers: the contract, the loop, and the algorithms by name.
+"""Solvers: a problem and batches come in, a state and a function go out.
 
 The solvers of papers and of linear functions load when their names are first used.
 """

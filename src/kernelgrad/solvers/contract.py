@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from types import NoneType
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
@@ -31,7 +32,7 @@ from kernelgrad.validation import check_bool, check_int, check_real
 
 AUDIT_WORK, AUDIT_LEAST = 2 * 10**9, 64  # operations of an audit, and rows at least
 _DIGEST_BYTES = 16 * 2**20
-_TRANSIENT, _SHAPE = "transient", "shape"  # keys of a field's metadata
+_TRANSIENT, _ARRAY = "transient", "array"  # keys of a field's metadata
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class Problem:
     fixed_rows : bool
         Whether every batch holds the same rows, so that a solver may keep their responses.
     n_rows, max_iter : int or None
-        Rows of the training data and iterations that the fit may take, where they are known.
+        Training rows and iterations of the fit; None where they are not fixed.
     kind_weights : (float, float) or None
         Sums of the weights of labelled and of unlabelled rows, where there are both.
     keep_coefficients : bool
@@ -228,43 +229,50 @@ def first_constant(problem: Problem, batch: TrainBatch) -> Float64Array:
     return np.asarray(problem.loss.intercept(batch.y, batch.sample_weight), np.float64)
 
 
-def transient(
-    default: Any = None,
-    *,
-    default_factory: Callable[[], Any] | None = None,
-    released: bool = True,
-) -> Any:
+@dataclass(frozen=True)
+class _Array:
+    """The form of an array in files; see :func:`sized`."""
+
+    shape: tuple[str | int, ...]
+    into: str
+    empty: bool
+    limits: dict[str, Any]
+
+    def take(self, record: Record, name: str) -> AnyArray:
+        """Take the array from a record, checked."""
+        empty = self.empty and not record.arrays[name].size
+        shape = record.arrays[name].shape if empty else self.shape
+        array: AnyArray = record.array(name, *shape, **self.limits)
+        into = self.into
+        if into and array.size and not -1 <= array.min() <= array.max() < record.sizes[into]:
+            raise record.error(f"holds indices in {name!r} that are out of range")
+        return array
+
+
+def transient(*, default_factory: Callable[[], Any] = NoneType, released: bool = True) -> Any:
     """Return a field of a :class:`State` that the next step can compute again from the rows.
 
-    It is not part of files or pickles, and `State.release` drops it unless `released` is False.
+    It is None at first unless there is a `default_factory`, and not part of files or pickles.
+    `State.release` drops it unless `released` is False.
     """
-    given: dict[str, Any] = {"default": default}
-    if default_factory is not None:
-        given = {"default_factory": default_factory}
-    return dataclasses.field(repr=False, metadata={_TRANSIENT: released}, **given)
+    return field(default_factory=default_factory, repr=False, metadata={_TRANSIENT: released})
 
 
 def sized(
-    *shape: str | int,
-    kinds: str = "f",
-    into: str = "",
-    later: bool = False,
-    empty: bool = False,
-    finite: bool = True,
-    least: float = -np.inf,
-    most: float = np.inf,
+    *shape: str | int, into: str = "", later: bool = False, empty: bool = False, **limits: Any
 ) -> Any:
     """Return a field of a :class:`State` for an array, whose shape files must keep.
 
     Axes have a length or its name: "C" outputs, "d" columns, "n" training rows, or one that
-    arrays of the state share. Numbers are of the `kinds` of numpy, indices from -1 to below the
-    length of the axis `into`; they are between `least` and `most`, and finite unless `finite`
-    is False, where infinity or NaN says that one is not known yet. Arrays that are made `later`
+    arrays of the state share. Indices are from -1 to below the length of the axis `into`. The
+    other `limits` of the numbers are those of :meth:`Record.array`: with ``finite=False``,
+    infinity or NaN stands for a number that a later step computes. Arrays that are made `later`
     are empty until then, and those that may be `empty` also in files.
     """
-    given = {"default_factory": partial(np.zeros, (0,) * len(shape))} if later or empty else {}
-    metadata = {_SHAPE: (shape, kinds, into, finite, least, most, empty)}
-    return dataclasses.field(metadata=metadata, **given)  # type: ignore[call-overload]
+    metadata = {_ARRAY: _Array(shape, into, empty, limits)}
+    if later or empty:
+        return field(metadata=metadata, default_factory=partial(np.zeros, (0,) * len(shape)))
+    return field(metadata=metadata)
 
 
 @dataclass(kw_only=True)
@@ -286,13 +294,12 @@ class State:
     @classmethod
     def _transient(cls) -> dict[str, tuple[Any, bool]]:
         """Return the default of each transient field, and whether `release` sets it."""
-        found = {}
+        defaults = {}
         for each in dataclasses.fields(cls):
             if _TRANSIENT in each.metadata:
-                factory = each.default_factory
-                default = each.default if factory is dataclasses.MISSING else factory()
-                found[each.name] = default, each.metadata[_TRANSIENT]
-        return found
+                make: Any = each.default_factory
+                defaults[each.name] = make(), each.metadata[_TRANSIENT]
+        return defaults
 
     def copy(self) -> Self:
         """Return a state with its own arrays; what comes from the rows is shared."""
@@ -327,15 +334,12 @@ class State:
 
     def fits(self, n: int) -> bool:
         """Return whether the arrays of all training rows have `n` rows."""
-        return all(
-            n == size
-            for each in dataclasses.fields(self)
-            if _SHAPE in each.metadata
-            for name, size in zip(
-                each.metadata[_SHAPE][0], np.shape(getattr(self, each.name)), strict=False
-            )
-            if name == "n" and np.size(getattr(self, each.name))
-        )
+        for each in dataclasses.fields(self):
+            if _ARRAY in each.metadata and np.size(a := getattr(self, each.name)):
+                axes = zip(each.metadata[_ARRAY].shape, np.shape(a), strict=False)
+                if any(name == "n" and size != n for name, size in axes):
+                    return False
+        return True
 
     def describe(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
         """Return the state as plain values and arrays, for files."""
@@ -356,50 +360,39 @@ class State:
     @classmethod
     def restore(cls, problem: Problem, record: Record) -> Self:
         """Return the state that :meth:`describe` described."""
-        found = cls.restore_parts(problem, record)
+        parts = cls.restore_parts(problem, record)
         own = record.part(cls.nest) if cls.nest else record
-        found |= restored_fields(cls, own, found)
+        parts |= restored_fields(cls, own, parts)
         own.close()
-        return cls(**found)
+        return cls(**parts)
 
 
 def restored_fields(
-    cls: type[Any], record: Record, found: Iterable[str] = ()
+    cls: type[Any], record: Record, without: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Take what a record has of the fields of a class, beside those that are `found`."""
+    """Take the fields of a class that a record has, except those in `without`."""
     fields: dict[str, Any] = {}
     for each in dataclasses.fields(cls):
-        name = each.name
-        if name in found or _TRANSIENT in each.metadata:
+        name, form = each.name, each.metadata.get(_ARRAY)
+        if name in without or _TRANSIENT in each.metadata:
             continue
-        if name in record.arrays:  # steps write in place
-            dtype = _DTYPES.get(str(each.type))
-            fields[name] = np.array(_restored_array(record, each), dtype)
-        elif _SHAPE in each.metadata and not each.metadata[_SHAPE][-1]:
+        if name in record.arrays:
+            if form is None:
+                form = _Array(record.arrays[name].shape, "", True, {"kinds": "biuf"})
+            array = form.take(record, name)  # copied, since steps write in place
+            fields[name] = np.array(array, _DTYPES.get(str(each.type)))
+        elif form is not None and not form.empty:
             raise record.error(f"lacks the array {name!r}")
         elif name in record.values:
             value = record.take(name, _plain(each))
-            if each.type in ("bytes", bytes):
+            if value is None:  # infinity in files of 0.1.0
+                value = np.inf
+            elif each.type in ("bytes", bytes):
                 value = bytes.fromhex(value)
-            if each.type in ("float", float) and value is not None:
-                value = float(value)  # of any whole number
-            fields[name] = np.inf if value is None else value  # files of 0.1.0
+            elif each.type in ("float", float):
+                value = float(value)  # files may hold a whole number
+            fields[name] = value
     return fields
-
-
-def _restored_array(record: Record, each: dataclasses.Field[Any]) -> AnyArray:
-    shape, kinds, into, finite, least, most, empty = each.metadata.get(
-        _SHAPE, (None, "biuf", "", True, -np.inf, np.inf, True)
-    )
-    found = record.arrays[each.name]
-    if shape is None or (empty and not found.size):
-        shape = found.shape
-    array: AnyArray = record.array(
-        each.name, *shape, kinds=kinds, finite=finite, least=least, most=most
-    )
-    if into and array.size and not -1 <= array.min() <= array.max() < record.sizes[into]:
-        raise record.error(f"holds indices in {each.name!r} that are out of range")
-    return array
 
 
 def _plain(each: dataclasses.Field[Any]) -> Check:
@@ -459,12 +452,12 @@ class Audit:
 class Tracker(ABC):
     """Responses of fixed rows after each step.
 
-    ``kept`` names the attributes that hold responses from one step to the next: arrays, or
+    ``stored`` names the attributes that hold responses from one step to the next: arrays, or
     lists or dicts of arrays. Without them a resumed fit computes the responses again, with
     other rounding.
     """
 
-    kept: ClassVar[tuple[str, ...]] = ()
+    stored: ClassVar[tuple[str, ...]] = ()
     ahead = False  # whether the next step must make the responses of a state anew
 
     @abstractmethod
@@ -476,9 +469,9 @@ class Tracker(ABC):
         """Return f on the fixed rows, (n, C), of the function the solver would return."""
 
     def describe(self) -> dict[str, AnyArray]:
-        """Return the responses that are kept, for files."""
+        """Return the stored responses, for files."""
         arrays: dict[str, AnyArray] = {}
-        for name in self.kept:
+        for name in self.stored:
             value = getattr(self, name, None)
             if isinstance(value, np.ndarray):
                 arrays[name] = value
@@ -490,10 +483,10 @@ class Tracker(ABC):
     def restore(self, record: Record) -> None:
         """Restore the tracker from the result of :meth:`describe`."""
         for name, a in self.describe().items():
-            found = record.array(name, *a.shape, kinds=a.dtype.kind)
-            if found.dtype != a.dtype:
-                raise record.error(f"holds {name!r} as {found.dtype}, not as {a.dtype}")
-            a[...] = found
+            saved = record.array(name, *a.shape, kinds=a.dtype.kind)
+            if saved.dtype != a.dtype:
+                raise record.error(f"holds {name!r} as {saved.dtype}, not as {a.dtype}")
+            a[...] = saved
         record.close()
         self.ahead = False
 
@@ -505,7 +498,7 @@ class RecomputedTracker(Tracker):
         self._solver, self._state, self._X = solver, state, X
 
     def advance(self, info: StepInfo) -> None:
-        """Do nothing, as no response is kept."""
+        """Do nothing, since no response is stored."""
 
     def raw_prediction(self) -> FloatArray:
         return self._solver.expansion(self._state).raw_prediction(self._X)
@@ -610,15 +603,15 @@ def check_same_rows(solver: Solver[Any], same: bool, what: str, others: str) -> 
 
 def check_capabilities(solver: Solver[Any], loss: Loss, kernel: Kernel) -> None:
     """Raise CapabilityError when `solver` needs what `loss` or `kernel` does not offer."""
-    offered = {"gradient", "exact_kernel"}
-    if kernel.has_random_features:
-        offered.add("random_features")
-    if loss.is_smooth:
-        offered.add("smooth_loss")
-    if not loss.adaptive_intercept:
-        offered.add("fixed_intercept")
-    offered.add(f"{loss.name}_loss")
-    missing = sorted(solver.requires - offered)
+    offered = {
+        "gradient": True,
+        "exact_kernel": True,
+        "random_features": kernel.has_random_features,
+        "smooth_loss": loss.is_smooth,
+        "fixed_intercept": not loss.adaptive_intercept,
+        f"{loss.name}_loss": True,
+    }
+    missing = sorted(name for name in solver.requires if not offered.get(name))
     if missing:
         raise CapabilityError(
             f"solver {solver.name!r} needs {', '.join(missing)}, which loss {loss.name!r} with "

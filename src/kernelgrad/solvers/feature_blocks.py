@@ -101,7 +101,7 @@ class BlockTracker(Tracker):
     coefficients unless they are given.
     """
 
-    kept = ("responses",)
+    stored = ("responses",)
 
     def __init__(
         self, iterates: Iterates, rows: Matrix,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any, Self, TypedDict
+from typing import Any, NotRequired, Self, TypedDict
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,7 +24,7 @@ from kernelgrad.files.records import Check, Record, check_number, check_text, or
 from kernelgrad.functions.expansions import Expansion, restored_expansion
 from kernelgrad.kernels import describe_kernel
 from kernelgrad.solvers import contract
-from kernelgrad.solvers.contract import Problem, Solver, State, Tracker, TrainBatch
+from kernelgrad.solvers.contract import Problem, Solver, State, StepInfo, Tracker, TrainBatch
 from kernelgrad.types import Contents, FloatArray, Matrix
 from kernelgrad.validation import check_int, check_name
 
@@ -40,33 +40,34 @@ class Validation:
     Of equal scores the one with the smaller ``loss`` wins, which also counts as progress:
     accuracy on few or unbalanced rows stops changing long before the function does. ``start``
     is a function fitted before, which iterates must beat. Without ``early_stopping`` scores are
-    only reported: the last iterate is kept, and the fit ends as it would without validation.
+    only reported: the last iterate is the result, and the fit ends as it would without
+    validation. ``constant`` is the responses of the best constant, which a useful fit beats.
     """
 
     X: Matrix
     score: Callable[[FloatArray], float]
     name: str
-    patience: int | None  # None means no limit
+    patience: int | None  # steps without progress; None means no limit
     tol: float
     early_stopping: bool = True
     loss: Callable[[FloatArray], float] | None = None
     start: Expansion | None = None
-    constant: FloatArray | None = None  # responses of the best constant, the least to ask for
+    constant: FloatArray | None = None
 
     def beaten(self, rank: tuple[float, float]) -> str | None:
         """Return how the constant is better, or None where it is not, by score and by loss."""
         if self.constant is None:
             return None
-        mine, loss = self.rank(self.constant)
-        loss = -loss
+        (score, loss), (best, least) = rank, self.rank(self.constant)
+        loss, least = -loss, -least
         # a loss lower by less than a fiftieth is chance
-        if not (rank[0] < mine and -rank[1] > loss + 0.02 * abs(loss)):
+        if not (score < best and loss > least + 0.02 * abs(least)):
             return None
-        return f"{self.name} {rank[0]:.4g} against {mine:.4g}, loss {-rank[1]:.4g}, {loss:.4g}"
+        return f"{self.name} {score:.4g} against {best:.4g}, loss {loss:.4g}, {least:.4g}"
 
     def rank(self, raw: FloatArray) -> tuple[float, float]:
         """Return (score, negative loss); undefined scores rank last."""
-        if not np.isfinite(raw).all():  # of a fit that diverges
+        if not np.isfinite(raw).all():  # the fit diverges
             return -np.inf, -np.inf
         score = self.score(raw)
         loss = 0.0 if self.loss is None else self.loss(raw)
@@ -89,14 +90,7 @@ class _Iterations(TypedDict):
     validation_score: list[float | None]
 
 
-class _Told(_Iterations):
-    score_name: str | None
-    solver: str
-    solver_reason: str
-    compile_seconds: float
-
-
-class History(_Told, total=False):
+class History(_Iterations):
     """The type of ``history_``: lists with one entry per iteration, and further entries.
 
     Attributes
@@ -120,11 +114,15 @@ class History(_Told, total=False):
         Of semi-supervised fits with held-out labels.
     """
 
-    audit: dict[str, Any]
-    cv_accuracy: list[float]
-    metric: list[dict[str, Any]]
-    metric_reason: str
-    search: list[dict[str, Any]]
+    score_name: str | None
+    solver: str
+    solver_reason: str
+    compile_seconds: float
+    audit: NotRequired[dict[str, Any]]
+    cv_accuracy: NotRequired[list[float]]
+    metric: NotRequired[list[dict[str, Any]]]
+    metric_reason: NotRequired[str]
+    search: NotRequired[list[dict[str, Any]]]
 
 
 HISTORY_KEYS = tuple(_Iterations.__annotations__)
@@ -136,20 +134,20 @@ def check_entries(value: Any, name: str) -> None:
 
 
 def check_numbers(value: Any, name: str, n: int | None = None) -> None:
-    """Raise unless a value is a list of numbers, of `n` if that is given."""
-    if not isinstance(value, list) or len(value) != (len(value) if n is None else n):
+    """Raise unless a value is a list of numbers, `n` of them unless `n` is None."""
+    if not isinstance(value, list) or n not in (None, len(value)):
         raise TypeError(f"{name} must be a list of {n or ''} numbers, got {value!r}.")
     for it in value:
         check_number(it, name)
 
 
 def check_audit(value: Any, name: str) -> None:
-    """Raise TypeError unless a value is what a last look at a result found."""
+    """Raise TypeError unless a value is the result of :meth:`Solver.finish`."""
     check_entries([value], name)
     check_number(value.get("objective"), f"the objective of {name}")
 
 
-_TOLD_TOO: dict[str, Check] = {
+_ENTRIES: dict[str, Check] = {
     "score_name": or_none(check_text),
     "solver": check_text,
     "solver_reason": check_text,
@@ -166,24 +164,24 @@ def check_history(value: Any, name: str) -> None:
     """Raise unless the entries of a history besides the iterations are valid."""
     check_entries([value], name)
     for key, it in value.items():
-        _TOLD_TOO[check_name(key, _TOLD_TOO, f"an entry of {name}")](it, key)
+        _ENTRIES[check_name(key, _ENTRIES, f"an entry of {name}")](it, key)
 
 
 def restored_history(record: Record) -> dict[str, Any]:
     """Return the history in a record; columns that older files lack are filled with None."""
-    told, steps = record.values, record.values.get("iteration")
-    told.pop("monotonic", None)  # which 0.2.0 wrote
+    history, steps = record.values, record.values.get("iteration")
+    history.pop("monotonic", None)  # files of 0.2.0 have it
     if not isinstance(steps, list):
         raise record.error("lacks the iterations")
     for key in HISTORY_KEYS:
         may_lack = "None" in str(History.__annotations__[key])
-        column = told.setdefault(key, [None] * len(steps)) if may_lack else told.get(key)
+        column = history.setdefault(key, [None] * len(steps)) if may_lack else history.get(key)
         if not isinstance(column, list) or len(column) != len(steps):
             raise record.error(f"holds no entry of {key!r} for each iteration")
         for value in column:
             (or_none(check_number) if may_lack else check_number)(value, key)
-    check_history({key: told[key] for key in set(told) - set(HISTORY_KEYS)}, "history")
-    return told
+    check_history({key: history[key] for key in set(history) - set(HISTORY_KEYS)}, "history")
+    return history
 
 
 @dataclass
@@ -202,9 +200,9 @@ class FitResult:
 def left_over(history: dict[str, Any]) -> float | None:
     """Return the relative distance of the objective from its minimum, or None.
 
-    It is the duality gap if known. Otherwise the decrease over the last quarter of the
-    iterations is extrapolated as a geometric series, with the ratio to the previous quarter;
-    with fewer than three iterations the result is infinity. None without an objective.
+    It is the duality gap where there is one. Otherwise the decrease over the last quarter of
+    the iterations is extrapolated as a geometric series, with the ratio to the previous
+    quarter; with fewer than three iterations the result is infinity. None without an objective.
     """
     gap, values = history["duality_gap"][-1], history["objective"]
     if gap is not None:
@@ -213,21 +211,19 @@ def left_over(history: dict[str, Any]) -> float | None:
     if values[-1] is None:
         return None
     quarter = max(1, len(values) // 4)
-    known = values[-2 * quarter - 1 :: quarter]
-    if len(values) < 3 or None in known:
+    three = values[-2 * quarter - 1 :: quarter]
+    if len(values) < 3 or None in three:
         return math.inf
-    before, last = known[0] - known[1], known[1] - known[2]
+    before, last = three[0] - three[1], three[1] - three[2]
     if last <= 0:
         return 0.0
     left = last * last / (before - last) if before > last else math.inf
-    return float(left / max(abs(known[2]), 1e-300))
+    return float(left / max(abs(three[2]), 1e-300))
 
 
 def new_history(score_name: str | None) -> dict[str, Any]:
-    """Return an empty history."""
-    history: dict[str, Any] = {key: [] for key in HISTORY_KEYS}
-    history["score_name"] = score_name
-    return history
+    """Return a history without iterations."""
+    return {**{key: [] for key in HISTORY_KEYS}, "score_name": score_name}
 
 
 @dataclass
@@ -236,7 +232,7 @@ class Course:
 
     history: dict[str, Any]
     done: int = 0  # iterations of this fit
-    epoch: float = 0.0  # of the last batch
+    epoch: float = 0.0  # passes over the rows up to the last batch
     best: Expansion | None = None
     best_rank: tuple[float, float] = (-np.inf, -np.inf)
     best_iteration: int = 0
@@ -245,7 +241,7 @@ class Course:
     patience_loss: float = np.inf
 
     def judge(self, rank: tuple[float, float], tol: float) -> bool:
-        """Take notice of the rank of one more iterate; return whether it is the best."""
+        """Count an iterate with its rank; return whether it is the best so far."""
         better = self.best is None or rank > self.best_rank
         if better:
             self.best_rank = rank
@@ -263,39 +259,40 @@ class Course:
         state: State,
         tracker: Tracker | None,
         function: Expansion | None = None,
-        **told: Any,
+        **result: Any,
     ) -> Contents:
         """Return all that the next iteration needs as plain values and arrays.
 
-        At the end also the fitted `function`, and what else is `told` of it.
+        At the end of a fit these include the fitted `function`, the status and the audit.
         """
         own = {each.name: getattr(self, each.name) for each in fields(self)}
         values, arrays = solver.state_arrays(state)
-        values = {"course": own, "state": values, "result": told, "iteration": state.iteration}
+        parts = {"course": own, "state": values, "result": result}
         arrays = records.prefixed("state", arrays)
         if tracker is not None:
             arrays |= records.prefixed("tracker", tracker.describe())
-        for name, e, place in (("best", self.best, own), ("function", function, told)):
+        for part, name, e in (("course", "best", self.best), ("result", "function", function)):
             if e is not None:
                 e.compact()  # it only predicts
-                plain, some = e.describe()
-                place[name] = {"kind": e.kind, **plain}
-                part = "course" if place is own else "result"
-                arrays |= records.prefixed(f"{part}.{name}", some)
-        return values, arrays
+                plain, own_arrays = e.describe()
+                parts[part][name] = {"kind": e.kind, **plain}
+                arrays |= records.prefixed(f"{part}.{name}", own_arrays)
+        return parts | {"iteration": state.iteration}, arrays
 
     @classmethod
     def restore(cls, record: Record, problem: Problem, home: str | None) -> Self:
-        found: dict[str, Any] = {"best": _function("best", record, problem, home)}
-        found["history"] = restored_history(record.part("history"))
-        found["best_rank"] = record.take("best_rank", _check_rank)
-        found |= contract.restored_fields(cls, record, found)
+        parts: dict[str, Any] = {
+            "best": _function("best", record, problem, home),
+            "history": restored_history(record.part("history")),
+            "best_rank": record.take("best_rank", _check_rank),
+        }
+        parts |= contract.restored_fields(cls, record, parts)
         record.close()
-        return cls(**found)
+        return cls(**parts)
 
     def last_event(self, max_iter: int) -> FitEvent:
-        told = {each.name for each in fields(FitEvent)} & set(HISTORY_KEYS)
-        last = {key: self.history[key][-1] for key in told}
+        keys = {each.name for each in fields(FitEvent)} & set(HISTORY_KEYS)
+        last = {key: self.history[key][-1] for key in keys}
         name = self.history["score_name"]
         return FitEvent(**last, max_iter=max_iter, score_name=name, rows_per_second=0.0)
 
@@ -326,10 +323,10 @@ def _home(record: Record, owner: Any, problem: Problem) -> str | None:
     home = getattr(owner, "exact", None) or getattr(owner, "stream", None)
     if home is None:
         return None
-    found, wanted = describe_kernel(home.kernel), describe_kernel(problem.kernel)
+    own, wanted = describe_kernel(home.kernel), describe_kernel(problem.kernel)
     d = home.scaling.width(problem.n_features_in)
-    known = describe_kernel(problem.kernel.resolve(sp.csr_matrix((1, d)), 0)) == wanted
-    same = found == wanted if known else found["name"] == wanted["name"]
+    is_resolved = describe_kernel(problem.kernel.resolve(sp.csr_matrix((1, d)), 0)) == wanted
+    same = own == wanted if is_resolved else own["name"] == wanted["name"]
     if problem.scaling is not None:
         mine, other = (
             records.contents_digest(({}, s.arrays())) for s in (home.scaling, problem.scaling)
@@ -342,13 +339,17 @@ def _home(record: Record, owner: Any, problem: Problem) -> str | None:
 
 @dataclass
 class Resumed:
-    """The checked contents of a checkpoint, from which a fit is resumed."""
+    """The checked contents of a checkpoint, from which a fit is resumed.
+
+    ``tracker`` describes the responses of the rows for validation; errors in ``reading()`` name
+    the file. ``status``, ``audit`` and ``function`` are the result of a fit that had ended.
+    """
 
     course: Course
     state: State
-    tracker: Record  # of the responses to the rows for validation
-    reading: Callable[[], AbstractContextManager[None]]  # in which errors name the file
-    status: str | None = None  # of a fit that had ended
+    tracker: Record
+    reading: Callable[[], AbstractContextManager[None]]
+    status: str | None = None
     audit: dict[str, Any] | None = None
     function: Expansion | None = None
 
@@ -361,25 +362,25 @@ class Resumed:
         record: Record,
         reading: Callable[[], AbstractContextManager[None]],
     ) -> Self:
-        tracker, given = record.part("tracker"), record.contents()
-        part, result = record.part("state"), record.part("result")
+        tracker, source = record.part("tracker"), record.contents()
+        part, end = record.part("state"), record.part("result")
         state: State = solver.restore(problem, part.values, part.arrays)
         home = _home(part, state, problem)
         course = Course.restore(record.part("course"), problem, home)
-        told: Any = {}
-        if result.values:
-            told["status"] = result.take("status", records.one_of(STATUSES))
-            told["audit"] = result.take("audit", or_none(check_audit))
-            told["function"] = _function("function", result, problem, home)
-            if told["function"] is None:
-                raise result.error("lacks the function")
-        result.close()
+        result: dict[str, Any] = {}
+        if end.values:
+            result["status"] = end.take("status", records.one_of(STATUSES))
+            result["audit"] = end.take("audit", or_none(check_audit))
+            result["function"] = _function("function", end, problem, home)
+            if result["function"] is None:
+                raise end.error("lacks the function")
+        end.close()
         t, done = record.take("iteration", check_int), course.done
         if not 1 <= done <= min(max_iter, t) or [t] != course.history["iteration"][-1:]:
             raise record.error(f"holds iteration {t} of which {done} are of this fit")
         record.close()
-        record.check_same(given, course.describe(solver, state, None, **told))
-        return cls(course, state, tracker, reading, **told)
+        record.check_same(source, course.describe(solver, state, None, **result))
+        return cls(course, state, tracker, reading, **result)
 
 
 @contextmanager
@@ -413,6 +414,192 @@ def deferred_interrupt() -> Iterator[Callable[[], bool]]:
             signal.signal(number, signal.default_int_handler)
 
 
+@dataclass
+class _FitLoop:
+    """One run of the loop: what it was called with, and how far it has come.
+
+    ``status`` is the reason to end, "max_iter" while none has come up; ``steps`` counts the
+    finished steps of this run and ``batch`` is that of the last one; ``tracker`` follows the
+    rows for validation. ``is_whole`` says that no step is under way, so that the state may be
+    returned, and ``is_over`` that the fit that is resumed needs no further step.
+    """
+
+    solver: Solver[Any]
+    problem: Problem
+    course: Course
+    max_iter: int
+    state: State | None
+    validation: Validation | None
+    callbacks: CallbackList
+    on_iteration: Callable[[FitEvent, State], bool] | None
+    resumed: Resumed | None
+    status: str = "max_iter"
+    batch: TrainBatch | None = None
+    tracker: Tracker | None = None
+    steps: int = 0
+    is_whole: bool = True
+    is_over: bool = False
+
+    def __post_init__(self) -> None:
+        seconds, state = self.course.history["seconds"], self.state
+        self._seconds_before = seconds[-1] if seconds else 0.0
+        self._rows_before = 0 if state is None else state.rows_seen
+        self._is_new = state is None
+        self._first = 0 if state is None else state.iteration - self.course.done
+        progress = Progress(self._report)
+        resources = replace(self.problem.resources, progress=progress)
+        self.problem = replace(self.problem, resources=resources)
+        self._start = clock()
+
+    def _report(self, part: float) -> None:
+        """Pass on how much of the step under way is done."""
+        done = self._first + self.course.done + part
+        self.callbacks.on_progress(done, self._first + self.max_iter)
+
+    def iterate(self, batches: Iterator[tuple[TrainBatch, float]]) -> None:
+        """Take steps until one of the reasons to end holds, and note it as the status."""
+        course = self.course
+        with single_threaded_blas(), deferred_interrupt() as interrupted:
+            self._check_over()
+            while course.done < self.max_iter and not self.is_over:
+                item = next(batches, None)
+                if item is None:
+                    break
+                state, info = self._step(*item)
+                event = self._event(state, info, self._judge(state, info))
+                for key in HISTORY_KEYS:
+                    value = getattr(event, key) if hasattr(event, key) else getattr(info, key)
+                    course.history[key].append(value)
+                if self._ends(state, info, event):
+                    break
+                if interrupted():
+                    raise KeyboardInterrupt
+                if course.done < self.max_iter:
+                    describe = partial(course.describe, self.solver, state, self.tracker)
+                    self.callbacks.on_state(describe)
+            self.callbacks.interrupted = interrupted()  # too late to cut anything off
+
+    def _check_over(self) -> None:
+        """Determine whether a fit that had ended is over for this run, too."""
+        ended = None if self.resumed is None else self.resumed.status
+        if ended is None:
+            return
+        self.is_over = ended in _OVER or self.course.done >= self.max_iter
+        if ended == "stopped" and not self.is_over:  # would they stop again?
+            event = self.course.last_event(self._first + self.max_iter)
+            self.is_over = self.callbacks.on_iteration(event)
+        if self.is_over and ended not in _CUT:
+            self.status = ended
+
+    def _step(self, batch: TrainBatch, epoch: float) -> tuple[State, StepInfo]:
+        """Take one step; return the state, which the first one makes, and its report."""
+        solver, problem, state = self.solver, self.problem, self.state
+        if state is None:
+            state = self.state = solver.init(problem, batch)
+        if self.steps or self._is_new:  # a state that was released needs a step first
+            problem.resources.deadline.check()
+        self.batch, self.course.epoch = batch, epoch
+        if self.validation is not None and self.tracker is None:
+            with nullcontext() if self.resumed is None else self.resumed.reading():
+                self.tracker = solver.track(state, self.validation.X)
+                if self.resumed is not None:
+                    self.tracker.restore(self.resumed.tracker)
+        self.is_whole = False
+        try:
+            info = solver.step(problem, state, batch)
+        except (CapabilityError, DataError):
+            if self.steps or self.resumed is None or not problem.fixed_rows:
+                raise
+            with self.resumed.reading():  # the same rows were good before
+                raise
+        self.is_whole = True
+        problem.resources.progress.next_iteration()
+        self.steps += 1
+        self.course.done += 1
+        return state, info
+
+    def _judge(self, state: State, info: StepInfo) -> float | None:
+        """Return the validation score of an iterate; copy the function if it is the best."""
+        course, validation = self.course, self.validation
+        if self.tracker is None or validation is None:
+            return None
+        self.tracker.advance(info)
+        rank = validation.rank(self.tracker.raw_prediction())
+        if not validation.early_stopping:
+            course.best_rank, course.best_iteration = rank, state.iteration
+        elif course.judge(rank, validation.tol):
+            course.best_iteration = state.iteration
+            course.best = self.solver.expansion(state).copy()
+        return rank[0]
+
+    def _event(self, state: State, info: StepInfo, score: float | None) -> FitEvent:
+        seconds, to_do = clock() - self._start, self.max_iter - self.course.done
+        left, memory = self.problem.resources.deadline.left(), resident_bytes()
+        return FitEvent(
+            iteration=state.iteration,
+            max_iter=state.iteration + to_do,
+            epoch=self.course.epoch if info.epoch is None else info.epoch,
+            rows_seen=state.rows_seen,
+            seconds=self._seconds_before + seconds,
+            n_random_features=info.n_random_features,
+            train_loss=info.train_loss,
+            validation_score=score,
+            score_name=self.validation.name if self.validation else None,
+            rows_per_second=(state.rows_seen - self._rows_before) / max(seconds, 1e-9),
+            objective=info.objective,
+            seconds_left=min(left, to_do * seconds / self.steps),
+            memory_gb=None if memory is None else memory / 1e9,
+        )
+
+    def _ends(self, state: State, info: StepInfo, event: FitEvent) -> bool:
+        """Return whether callbacks, the solver or the patience end the fit, for the status."""
+        stop = self.callbacks.on_iteration(event)
+        if self.on_iteration is not None:
+            stop = self.on_iteration(event, state) or stop
+        patience = None if self.validation is None else self.validation.patience
+        stalled = patience is not None and self.course.stale >= patience
+        if stop:
+            self.status = "stopped"
+        elif info.converged or stalled:
+            self.status = "converged"
+        return self.status != "max_iter"
+
+    def result(self) -> FitResult:
+        """Return the result, after the solver's last look at it and the last checkpoint."""
+        course, state, audit = self.course, self.state, None
+        if state is None:
+            raise ValueError("There was no batch to learn from.")
+        if self.is_over and self.resumed is not None and self.resumed.function is not None:
+            expansion, audit = self.resumed.function, self.resumed.audit
+        else:
+            with single_threaded_blas(), deferred_interrupt() as interrupted:
+                if self.steps and self.batch is not None:  # a stream may bring no row
+                    audit = self.solver.finish(self.problem, state, self.batch)
+                best = course.best
+                expansion = best if best is not None else self.solver.expansion(state)
+                if self.steps and not self.problem.posterior:  # no file holds its factor
+                    describe = partial(
+                        course.describe, self.solver, state, self.tracker,
+                        function=expansion, status=self.status, audit=audit,
+                    )  # fmt: skip
+                    self.callbacks.on_state(describe, self.status)
+                self.callbacks.interrupted |= interrupted()
+        history = course.history
+        if audit is not None:
+            history["audit"] = audit
+            history["objective"][-1] = audit["objective"]
+        at, validation = course.best_iteration, self.validation
+        return FitResult(
+            state=state,
+            expansion=expansion,
+            status=self.status,
+            history=history,
+            best_iteration=at or state.iteration,
+            best_score=float(course.best_rank[0]) if at else None,
+            beaten=validation.beaten(course.best_rank) if validation and course.best else None,
+        )
+
+
 def run(
     solver: Solver[Any],
     problem: Problem,
@@ -432,7 +619,7 @@ def run(
     the score has not improved by ``tol`` for ``patience`` steps, and lets callbacks stop it.
     The deadline of the problem ends it with the model so far. If that happens before the first
     step of a new fit, the model is the solver's initial function, a constant; a continued fit
-    takes at least one step. Ctrl-C stops the loop too: the model fitted so far is kept, and
+    takes at least one step. Ctrl-C stops the loop too: it returns the model so far, and
     ``callbacks.interrupted`` is True so that the caller can raise the interrupt again. Before
     the first finished step the interrupt is raised at once.
 
@@ -475,141 +662,22 @@ def run(
             course.best = validation.start
             course.best_rank = validation.rank(course.best.raw_prediction(validation.X))
             course.best_iteration = state.iteration
-    history = course.history
-    offset = history["seconds"][-1] if history["seconds"] else 0.0
-    status = "max_iter"
-    tracker: Tracker | None = None
-    steps, whole, fresh, over = 0, True, state is None, False
-    begun = 0 if state is None else state.iteration - course.done
-
-    def within(part: float) -> None:
-        callbacks.on_progress(begun + course.done + part, begun + max_iter)
-
-    resources = replace(problem.resources, progress=Progress(within))
-    problem = replace(problem, resources=resources)
-    rows_before = 0 if state is None else state.rows_seen
-    start = clock()
+    loop = _FitLoop(
+        solver, problem, course, max_iter, state, validation, callbacks, on_iteration, resumed
+    )
     callbacks.on_begin(solver)
     try:
-        with single_threaded_blas(), deferred_interrupt() as interrupted:
-            if resumed is not None and resumed.status is not None:
-                ended = resumed.status
-                over = ended in _OVER or course.done >= max_iter
-                if ended == "stopped" and not over:  # would they stop again?
-                    over = callbacks.on_iteration(course.last_event(begun + max_iter))
-                if over and ended not in _CUT:
-                    status = ended
-            while course.done < max_iter and not over:
-                item = next(batches, None)
-                if item is None:
-                    break
-                if state is None:
-                    state = solver.init(problem, item[0])
-                if steps or fresh:  # a state that was released needs a step first
-                    problem.resources.deadline.check()
-                batch, course.epoch = item
-                if validation is not None and tracker is None:
-                    with nullcontext() if resumed is None else resumed.reading():
-                        tracker = solver.track(state, validation.X)
-                        if resumed is not None:
-                            tracker.restore(resumed.tracker)
-                whole = False
-                try:
-                    info = solver.step(problem, state, batch)
-                except (CapabilityError, DataError):
-                    if steps or resumed is None or not problem.fixed_rows:
-                        raise
-                    with resumed.reading():  # the same rows were good before
-                        raise
-                whole = True
-                problem.resources.progress.next_iteration()
-                steps += 1
-                course.done += 1
-                score: float | None = None
-                if tracker is not None and validation is not None:
-                    tracker.advance(info)
-                    rank = validation.rank(tracker.raw_prediction())
-                    score = rank[0]
-                    if not validation.early_stopping:
-                        course.best_rank, course.best_iteration = rank, state.iteration
-                    elif course.judge(rank, validation.tol):
-                        course.best_iteration = state.iteration
-                        course.best = solver.expansion(state).copy()
-                seconds = clock() - start
-                to_do = max_iter - course.done
-                memory = resident_bytes()
-                event = FitEvent(
-                    iteration=state.iteration,
-                    max_iter=state.iteration + to_do,
-                    epoch=course.epoch if info.epoch is None else info.epoch,
-                    rows_seen=state.rows_seen,
-                    seconds=offset + seconds,
-                    n_random_features=info.n_random_features,
-                    train_loss=info.train_loss,
-                    validation_score=score,
-                    score_name=validation.name if validation else None,
-                    rows_per_second=(state.rows_seen - rows_before) / max(seconds, 1e-9),
-                    objective=info.objective,
-                    seconds_left=min(
-                        problem.resources.deadline.left(), to_do * seconds / steps
-                    ),
-                    memory_gb=None if memory is None else memory / 1e9,
-                )
-                for key in HISTORY_KEYS:
-                    value = getattr(event, key) if hasattr(event, key) else getattr(info, key)
-                    history[key].append(value)
-                stop = callbacks.on_iteration(event)
-                if on_iteration is not None:
-                    stop = on_iteration(event, state) or stop
-                if stop:
-                    status = "stopped"
-                    break
-                patience = None if validation is None else validation.patience
-                stalled = patience is not None and course.stale >= patience
-                if info.converged or stalled:
-                    status = "converged"
-                    break
-                if interrupted():
-                    raise KeyboardInterrupt
-                if to_do:
-                    callbacks.on_state(partial(course.describe, solver, state, tracker))
-            callbacks.interrupted = interrupted()  # too late to cut anything off
+        loop.iterate(batches)
     except TimeIsUp:
-        status = "time_limit"
+        loop.status = "time_limit"
     except KeyboardInterrupt:
-        status = "interrupted"
-        if steps == 0 or state is None or not whole:  # no half of a step is ever kept
+        loop.status = "interrupted"
+        if not (loop.steps and loop.is_whole):  # half of a step is never returned
             raise
         callbacks.interrupted = True
     except BaseException:
-        status = "error"
+        loop.status = "error"
         raise
     finally:
-        callbacks.on_end(status)
-    if state is None:
-        raise ValueError("There was no batch to learn from.")
-    if over and resumed is not None and resumed.function is not None:
-        expansion, audit = resumed.function, resumed.audit
-    else:
-        audit = None
-        with single_threaded_blas(), deferred_interrupt() as interrupted:
-            if steps:  # a stream may bring no row that counts
-                audit = solver.finish(problem, state, batch)
-            expansion = course.best if course.best is not None else solver.expansion(state)
-            if steps and not problem.posterior:  # whose factorisation is in no file
-                told: dict[str, Any] = {"function": expansion, "status": status, "audit": audit}
-                describe = partial(course.describe, solver, state, tracker, **told)
-                callbacks.on_state(describe, status)
-            callbacks.interrupted |= interrupted()
-    if audit is not None:
-        history["audit"] = audit
-        history["objective"][-1] = audit["objective"]
-    return FitResult(
-        state=state,
-        expansion=expansion,
-        status=status,
-        history=history,
-        best_iteration=course.best_iteration or state.iteration,
-        best_score=float(course.best_rank[0]) if course.best_iteration else None,
-        beaten=validation.beaten(course.best_rank) if validation and course.best else None,
-    )
+        callbacks.on_end(loop.status)
+    return loop.result()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.linalg
 
 from kernelgrad.compute import linalg
 from kernelgrad.compute.threads import over_tiles, parallel_for
+from kernelgrad.files.records import Record
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import ExactRows
@@ -18,7 +19,7 @@ from kernelgrad.params import boolean, integer, parameters, real
 from kernelgrad.solvers.block_descent.solver import BlockDescent
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized, transient
 from kernelgrad.solvers.support import RowsSolver, RowsState, SupportUpdate
-from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray
+from kernelgrad.types import AnyArray, Contents, Float32Array, Float64Array, IntArray
 from kernelgrad.validation import CapabilityError, DataError, check_int
 
 _TAG = 0x736F6674
@@ -98,9 +99,18 @@ class SoftLabelsState(RowsState):
     fold: IntArray = sized("labelled", kinds="i", into="L")  # -1 for a row in no fold
     bias: Float64Array = sized("L", "C")
     student: Float64Array = sized("L", "M", "C")  # coefficients after the last round
-    kept: Float64Array = sized("L", "M", "C")  # and after round `rounds`
+    early: Float64Array = sized("L", "M", "C")  # and after round `rounds`
     choice: int = 0  # 0 the sum, 1 supervised, 2 student of the last round
     memory: _Workspace | None = transient()
+
+    def describe(self) -> Contents:
+        values, arrays = super().describe()
+        return values, arrays | {"kept": arrays.pop("early")}  # its name in files
+
+    @classmethod
+    def restore(cls, problem: Problem, record: Record) -> Self:
+        record.arrays["early"] = record.arrays.pop("kept")
+        return super().restore(problem, record)
 
 
 @parameters
@@ -193,7 +203,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         return self._new_state(
             problem, batch, responses=np.zeros((C, 0)), intercept=np.zeros(C),
             labelled=labelled, centre=centre, fold=fold, bias=np.zeros((lanes, C)),
-            supervised=np.zeros((lanes, len(labelled), C)), student=student, kept=student,
+            supervised=np.zeros((lanes, len(labelled), C)), student=student, early=student,
         )  # fmt: skip
 
     def least_bytes(
@@ -218,14 +228,10 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
     ) -> _Workspace:
         rows = self._attach(problem, state, batch).rows
         if state.memory is None:
-            size = 4 * batch.n_rows * len(state.centre)
-            limit = (
-                _STORE_BYTES
-                if problem.resources.memory_limit is None
-                else problem.resources.memory_limit
-            )
-            beside = problem.resources.copied_bytes + 2 * rows.nbytes
-            keep = size + (0 if problem.resources.memory_limit is None else beside) <= limit
+            size = 4.0 * batch.n_rows * len(state.centre)
+            if problem.resources.memory_limit is not None:
+                size += problem.resources.copied_bytes + 2 * rows.nbytes
+            keep = size <= problem.resources.limit(_STORE_BYTES)
             centres = rows.take(state.centre)
             state.memory = _Workspace(state.exact, rows, centres, [] if keep else None)
         return state.memory
@@ -251,7 +257,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         else:
             self._round(problem, state, batch, memory, weight, 2.0 * loss.ratio * C)
             if number == int(self.rounds):
-                state.kept = state.student.copy()
+                state.early = state.student.copy()
         done = number >= last or loss.ratio == 0
         if done and number >= last and len(state.bias) > 1:
             state.choice = self._choose(state, batch, weight)
@@ -274,7 +280,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
     ) -> None:  # fmt: skip
         """Fit the labels of each lane; rows that are held out keep coefficients of 0."""
         loss = semi_supervised(problem, self.name).labelled
-        labelled = state.exact.scaling.apply(batch.X[state.labelled])  # as the kernel sees it
+        labelled = state.exact.scaling.apply(batch.X[state.labelled])
         solver = BlockDescent(tol=_SUPERVISED_TOL)
         state.supervised, state.bias = state.supervised.copy(), state.bias.copy()
         for lane in range(len(state.bias)):
@@ -407,7 +413,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
                 rows, labelled, state.supervised[lane]
             )
             K = memory.exact.matrix(rows, memory.centres).astype(np.float64)
-            early, late = K @ state.kept[lane], K @ state.student[lane]
+            early, late = K @ state.early[lane], K @ state.student[lane]
             y = _sides(batch.y[at])
             wrong.append(np.stack([_sides(f) != y for f in (f0 + early, f0, late)]))
             weights.append(weight[at])
@@ -425,7 +431,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
     def _compose(self, state: SoftLabelsState, number: int) -> None:
         student = state.student[0]
         if number > int(self.rounds) and state.choice != 2:
-            student = state.kept[0]
+            student = state.early[0]
         state.coef = np.zeros_like(state.coef)
         if state.choice != 1:
             state.coef[state.centre] += student

@@ -280,7 +280,7 @@ class RowsSolver(KernelSolver[R], Generic[R]):
 class SupportTracker(Tracker):
     """Responses of fixed rows: a step costs the kernel rows that it moved."""
 
-    kept = ("_both",)  # responses, in a list; files of 0.2.0 hold them twice
+    stored = ("_both",)  # responses, in a list; files of 0.2.0 hold them twice
 
     def __init__(self, solver: KernelSolver[Any], state: Any, rows: ExactRows) -> None:
         self._solver, self._state, self._rows = solver, state, rows

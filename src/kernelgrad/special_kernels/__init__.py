@@ -1,4 +1,4 @@
-"""Kernels of histograms, inner products, images and half-lines, with their random features."""
+"""Kernels of histograms, images, inner products: rows come in, values go out."""
 
 from kernelgrad.special_kernels.additive import Chi2, Intersection, JensenShannon
 from kernelgrad.special_kernels.arc_cosine import ArcCosine

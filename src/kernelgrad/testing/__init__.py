@@ -1,4 +1,4 @@
-"""Checks for third-party parts: pass your object; a violation raises AssertionError."""
+"""Checks of parts: an object comes in; a violation is an AssertionError."""
 
 from kernelgrad.testing.estimator import (
     check_checkpoints,

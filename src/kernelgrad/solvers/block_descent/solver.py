@@ -58,7 +58,7 @@ class BlockMove:
 class ResponseTracker(Tracker):
     """Responses of fixed rows: a step costs one block of values on them."""
 
-    kept = ("_f", "_p")
+    stored = ("_f", "_p")
 
     def __init__(self, solver: BlockDescent, state: BlockDescentState, X: Matrix) -> None:
         self._solver, self._state, self._X = solver, state, X

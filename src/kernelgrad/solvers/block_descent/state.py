@@ -135,7 +135,7 @@ def _restored_shards(record: Record, arrays: dict[str, AnyArray]) -> dict[str, A
     """Return the checked result of :meth:`BlockDescentState.snapshot`."""
     if not arrays:
         return {}
-    part = Record({}, arrays, f"{record.place}, kept", record.sizes)
+    part = Record({}, arrays, f"{record.subject}, kept", record.sizes)
     checked: dict[str, AnyArray] = {
         **{name: part.array(name, "C", "n") for name in ("f", "p") if name in arrays},
         **{name: part.array(name, "centres", kinds="i", least=0) for name in ("index", "last")},
