@@ -288,6 +288,11 @@ def test_degenerate_rows(name, rule):
         np.testing.assert_allclose(k(X), 1, atol=1e-3)
 
 
+def test_a_rule_that_gives_zero_is_refused():
+    with np.errstate(over="ignore"), pytest.raises(DataError, match=r"'scale' gives .*0\.0"):
+        Gaussian("scale").resolve(1e163 * data(20, 3), 0)
+
+
 def test_median_of_many_rows_is_seeded_and_close():
     X = data(2600, 3)
     full = 1 / (2 * np.median(pdist(X)) ** 2)
