@@ -45,9 +45,8 @@ def fit(
             spec.with_part_fits(choice, rows, problem, run, before), is_complete=True
         )
     checkpoint.store(choice.describe)
-    resumed = checkpoint.resumed(
-        partial(Resumed.restore, choice.solver, problem, choice.max_iter)
-    )
+    restore = partial(Resumed.restore, choice.solver, problem, choice.max_iter)
+    resumed = checkpoint.resumed(restore)
     size = spec.batch_size(rows, choice)
     if run.stream:
         passes = 0.0 if before is None else max(before.history["epoch"], default=0.0)
@@ -55,8 +54,9 @@ def fit(
     else:
         start = 0 if before is None else before.n_iter
         if resumed is not None:
-            done = resumed.state.iteration, resumed.course.epoch
-            start = rows.drawn(choice.solver, *done, size)
+            start = rows.drawn(
+                choice.solver, resumed.state.iteration, resumed.course.epoch, size
+            )
         batches, fixed = rows.batches(choice.solver, seed, start, size)
     problem = replace(problem, fixed_rows=fixed)
 
@@ -93,8 +93,8 @@ def make_fit(
     """Return the fit of a result of the loop."""
     function = spec.function(function, rows, choice, before)
     model, latest = spec.model(rows, choice, function, before, run)
-    names = {"solver": choice.solver.name, "solver_reason": choice.reason}
-    history = result.history | names | choice.entries
+    entries = {"solver": choice.solver.name, "solver_reason": choice.reason} | choice.entries
+    history = result.history | entries
     if choice.seconds:
         history["seconds"] = [t + choice.seconds for t in history.get("seconds", [])]
     score = result.best_score if choice.best_score is None else choice.best_score
