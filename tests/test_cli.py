@@ -100,7 +100,7 @@ def models(tmp_path_factory, data):
     ):
         assert main(["fit", str(data), "--model", str(folder / name), *arguments]) == 0
     bare = kernelgrad.load(folder / "hinge")
-    fitted = bare._fitted  # as in files from before there was any calibration
+    fitted = bare._fitted  # files from before there was any calibration have none
     bare._fitted = replace(fitted, model=replace(fitted.model, calibration=None))
     bare.save(folder / "hinge")
     return folder

@@ -254,7 +254,7 @@ def test_conjugate_gradients_solve_independent_systems():
 
 
 def test_steps_are_shortened_until_they_gain():
-    curvature = np.array([1.0, 5.0, 1e30])  # of x^2 / 2 from x = 1 in direction -1
+    curvature = np.array([1.0, 5.0, 1e30])  # objectives x^2 / 2, from x = 1 in direction -1
     steps = linalg.backtracked(lambda s: s - curvature * s**2 / 2, np.ones(3), 0.1)
     np.testing.assert_array_equal(steps, [1.0, 0.25, 0.0])
 

@@ -83,8 +83,8 @@ def test_losses_and_their_derivatives_are_those_of_the_formulas(key, C, n, width
         slopes = w * oracles_losses.slope(name, y.T, f.T, number).T
     np.testing.assert_allclose(R, slopes, rtol=1e-5, atol=1e-5)
     curvatures = w * oracles_losses.curvature(name, y.T, f.T, number, width).T
-    # the weight of a narrow kink is one over a distance that float32 rounds, and the largest
-    # of 200,000 roundings of RATIO is 3e-6
+    # The weight of a narrow kink is one over a distance that float32 rounds. The largest error
+    # among 200,000 values of RATIO is 3e-6.
     np.testing.assert_allclose(W, curvatures, rtol=2e-3 if width < 0.5 else 5e-6, atol=1e-6)
     assert np.all(W >= 0)
     assert not np.any((R, W), axis=0)[:, w == 0].any()

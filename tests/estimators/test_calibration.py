@@ -98,7 +98,7 @@ def test_a_sigmoid_is_found():
     grid = np.linspace(-2, 2, 9)
     p = found.proba(np.column_stack([np.zeros_like(grid), grid]))[:, 1]
     np.testing.assert_allclose(p, expit(1.5 * grid - 0.7), atol=0.02)
-    # of few rows, too, the prior leaves the slope alone that the classes share
+    # the prior leaves the slope alone that the classes share, with few rows too
     f = np.linspace(-1, 1, 40)
     found = Calibration.fit(np.column_stack([np.zeros(40), f]), 1 * (f > 0), np.ones(40))
     assert found.slopes[0].min() > 4

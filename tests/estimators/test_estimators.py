@@ -103,7 +103,7 @@ def test_interrupt_in_the_last_iteration_is_not_swallowed(moons, monkeypatch):
         model.fit(*moons)
     assert model.fit_status_ == "converged"
     model = KernelClassifier("squared", solver="direct", gamma=1.0, alpha=1e-3)
-    with pytest.raises(KeyboardInterrupt, match=r"^$"):  # of the fit that calibrates
+    with pytest.raises(KeyboardInterrupt, match=r"^$"):  # the fit that calibrates
         model.fit(*moons)
     assert not hasattr(model, "fit_status_")
 

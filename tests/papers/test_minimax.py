@@ -143,7 +143,7 @@ def test_a_small_class_wholly_below():
 @pytest.mark.parametrize(("weighted", "volume"), [(False, 30.0), (True, 0.05), (True, 4e3)])
 def test_two_classes_of_many_rows(weighted, volume):
     rng, n = np.random.default_rng(0), 6_000
-    c = np.round(rng.normal(size=n), 3)  # with ties
+    c = np.round(rng.normal(size=n), 3)  # ties
     y = np.where(rng.random(n) < 0.3, 1.0, -1.0)
     w = rng.uniform(0, 2, n) * (np.arange(n) % 7 > 0) if weighted else np.ones(n)
     found = two_class_level(c, *classes(y), volume, w if weighted else None)

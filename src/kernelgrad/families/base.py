@@ -101,7 +101,7 @@ class Spec(ABC):
     """Checked parameters of an estimator, and what its family of functions makes of them.
 
     The road of a fit (:func:`kernelgrad.fit.fit`) calls the methods in the order in which they
-    stand here. Nothing is set on a specification once it is made.
+    stand here. A specification does not change once it is made.
 
     Attributes
     ----------

@@ -331,7 +331,7 @@ class SemiSupervisedSpec(KernelSpec):
             hits[len(path) :] += scores[-1]
             total += float(w.sum())
             if p.probability:
-                # with early stopping the best iteration is known in the end
+                # early stopping knows the best iteration in the end only
                 held_out.append((path if p.early_stopping else path[-1:], y, w))
         accuracies = (hits / total).tolist()
         if not p.probability:

@@ -34,8 +34,8 @@ from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray
 LEAST, MOST = 1e-7, 100.0  # lambda, of kernels with k(x, x) = 1
 SURE = 1e-2  # lambda above which float32 factorises as well
 _MEAN, _SQUARE = 0.9, 0.99  # decay of the two moments of Adam
-# Kernel values are raised to this: products of a few smaller ones would be subnormal numbers,
-# with which processors are up to ten times slower.
+# Kernel values are raised to this: products of a few smaller ones would be subnormal numbers.
+# Processors are up to ten times slower by these.
 _NOTHING = 1e-12
 _PANEL = 256  # rows of a matrix that are worked on at a time
 _FACTOR = 4.0  # ratio of values of lambda that are tried one after another

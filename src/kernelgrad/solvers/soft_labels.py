@@ -99,7 +99,7 @@ class SoftLabelsState(RowsState):
     fold: IntArray = sized("labelled", kinds="i", into="L")  # -1 for a row in no fold
     bias: Float64Array = sized("L", "C")
     student: Float64Array = sized("L", "M", "C")  # coefficients after the last round
-    early: Float64Array = sized("L", "M", "C")  # and after round `rounds`
+    early: Float64Array = sized("L", "M", "C")  # coefficients after round `rounds`
     choice: int = 0  # 0 the sum, 1 supervised, 2 student of the last round
     memory: _Workspace | None = transient()
 
