@@ -10,8 +10,10 @@ from typing import Any, Self
 from kernelgrad.files.records import Record, anything, check_text, or_none
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel, describe_kernel, restore_kernel
+from kernelgrad.losses import Loss
 from kernelgrad.packing import pack, unpack
 from kernelgrad.solvers import Problem, Solver, check_history
+from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import AnyArray, Contents
 from kernelgrad.validation import check_bool, check_int, check_real
 
@@ -33,6 +35,8 @@ class Choice:
         None is the kernel of the parameters.
     scaling : InputScaling or None
         None is learned from the first batch.
+    loss : Loss or None
+        Loss that a search chose; None is that of the parameters.
     alpha : float
         Weight of the penalty; NaN is not known yet.
     max_iter : int
@@ -56,6 +60,7 @@ class Choice:
     reason: str
     kernel: Kernel | None = None
     scaling: InputScaling | None = None
+    loss: Loss | None = None
     alpha: float = float("nan")
     max_iter: int = 0
     entries: dict[str, Any] = field(default_factory=dict)
@@ -69,7 +74,14 @@ class Choice:
         """Return the problem with the chosen kernel, scaling and penalty."""
         kernel = problem.kernel if self.kernel is None else self.kernel
         scaling = problem.scaling if self.scaling is None else self.scaling
-        return replace(problem, kernel=kernel, scaling=scaling, alpha=self.alpha)
+        loss = problem.loss if self.loss is None else self.loss
+        return replace(problem, kernel=kernel, scaling=scaling, alpha=self.alpha, loss=loss)
+
+    def scored(self, rows: TrainingRows) -> TrainingRows:
+        """Return the rows with the loss that was chosen."""
+        if self.loss is None:
+            return rows
+        return replace(rows, task=replace(rows.task, loss=self.loss))
 
     def describe(self) -> Contents:
         """Return the choice as plain values and arrays, for checkpoints."""
@@ -79,6 +91,7 @@ class Choice:
             "scaled": self.scaling is not None, "alpha": self.alpha,
             "max_iter": self.max_iter, "entries": self.entries, "seconds": self.seconds,
             "best_score": self.best_score, "is_complete": self.is_complete,
+            "loss": None if self.loss is None else pack(self.loss),
             "variances": None if self.variances is None else list(self.variances),
         }  # fmt: skip
         arrays = {f"of.{name}": array for name, array in self.arrays.items()}
@@ -102,6 +115,10 @@ class Choice:
             solver = unpack(packed)
             if not isinstance(solver, Solver):
                 raise record.error(f"holds {solver!r} as the solver")
+        loss = record.take("loss", anything, None)
+        loss = None if loss is None else unpack(loss)
+        if not isinstance(loss, Loss | None):
+            raise record.error(f"holds {loss!r} as the loss")
         number, variances = partial(check_real, low=0.0), record.take("variances", anything)
         if variances is not None:
             noise, signal = (number(value, "a variance") for value in variances)
@@ -116,6 +133,7 @@ class Choice:
             reason=record.take("reason", check_text),
             kernel=None if kernel is None else restore_kernel(kernel),
             scaling=scaling if record.take("scaled", check_bool) else None,
+            loss=loss,
             alpha=record.take("alpha", number),
             max_iter=record.take("max_iter", partial(check_int, low=1)),
             entries=record.take("entries", check_history),

@@ -38,7 +38,7 @@ def fit(
     rows = rows if run.stream else spec.ordered_rows(rows, first)
     problem = spec.problem(rows, first, run)
     choice = saved or spec.choose(rows, problem, first, run, before)
-    problem = choice.applied(problem)
+    problem, rows = choice.applied(problem), choice.scored(rows)
     if not choice.is_complete:
         checkpoint.store(choice.describe)  # a search may take longer than what follows
         choice = replace(

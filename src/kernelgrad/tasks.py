@@ -491,7 +491,7 @@ class Regression(Task):
         return y
 
     def encode(self, y: AnyArray) -> FloatArray:
-        columns: FloatArray = y.reshape(len(y), -1)
+        columns: FloatArray = self.loss.targets(y.reshape(len(y), -1))
         n = self.loss.n_outputs
         return columns if n is None else np.repeat(columns, n, axis=1)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any
@@ -194,3 +194,14 @@ def sum_over_tiles(
         parallel_for(len(used), one)
         for part in used:
             out += part
+
+
+def parallel_map(function: Callable[[Any], Any], items: Sequence[Any]) -> list[Any]:
+    """Return the values of a function for some items, which the threads share."""
+    results: list[Any] = [None] * len(items)
+
+    def task(i: int) -> None:
+        results[i] = function(items[i])
+
+    parallel_for(len(items), task)
+    return results

@@ -12,7 +12,7 @@ from kernelgrad.data import BatchSource
 from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
 from kernelgrad.estimators.support import available_if, by_blocks, can_stream
-from kernelgrad.families.base import Data
+from kernelgrad.families.base import Data, is_auto
 from kernelgrad.inputs import as_numpy
 from kernelgrad.losses import get_loss
 from kernelgrad.params import anything, boolean, choice, parameters
@@ -37,13 +37,14 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
     def _targets(self) -> ClassTargets:
         by_pairs = getattr(self, "multi_class", None) == "ovo"
         name = type(self).__name__
-        return ClassTargets(name, self.loss, self.class_weight, by_pairs, self._sibling)
+        loss = "squared" if is_auto(self.loss) else self.loss
+        return ClassTargets(name, loss, self.class_weight, by_pairs, self._sibling)
 
     def _check_proba(self) -> None:
         """Raise AttributeError if there are no probabilities, or will be none."""
         done = getattr(self, "_fitted", None)
         if done is None:
-            loss = get_loss(self.loss, task="classification", n_classes=2)
+            loss = get_loss(self._targets().loss, task="classification", n_classes=2)
             own = loss.has_proba and getattr(self, "multi_class", None) != "ovo"
             calibrated = False
         else:
@@ -127,9 +128,9 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
 
     Parameters
     ----------
-    loss : str or Loss, default="squared"
-        A name in docs/losses.md. ``"squared"`` is the cheapest, and on most tables no other has
-        smaller errors; ``"log_loss"`` (multinomial) needs no calibration of probabilities.
+    loss : str or Loss, default="auto"
+        A name in docs/losses.md. ``"auto"`` is ``"squared"`` with calibrated probabilities, or
+        ``"log_loss"`` where rows apart have a smaller log loss by it (docs/metric.md).
     kernel : str, Kernel, callable, or scikit-learn RBF / Matern, default="auto"
         A name in docs/kernels.md. ``"auto"`` chooses Gaussian, Matern or Laplacian with the
         bandwidth (Gaussian if gamma is given). ``"precomputed"`` takes kernel matrices as

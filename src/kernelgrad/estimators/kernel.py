@@ -65,7 +65,7 @@ class BaseKernelEstimator(BaseRowsEstimator):
 class BaseSearchedEstimator(BaseKernelEstimator):
     """Parameters that classifier and regressor share, which may be searched."""
 
-    loss: str | Loss = anything(default="squared", kw_only=False)
+    loss: str | Loss = anything(default="auto", kw_only=False)
     kernel: Any = anything(default="auto", kw_only=False)
     gamma: float | str = anything(default="auto")
     metric: Any = anything(default="auto")

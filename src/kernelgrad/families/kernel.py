@@ -25,9 +25,9 @@ from kernelgrad.inputs import Inputs
 from kernelgrad.kernels import Kernel, Matern, PrecomputedKernel, get_kernel
 from kernelgrad.model import Fit
 from kernelgrad.registry import room
-from kernelgrad.search import pilot
 from kernelgrad.search.auto import choose_solver, settled_solver
-from kernelgrad.search.metric import SHAPES, smoothness
+from kernelgrad.search.objective import SHAPES, smoothness
+from kernelgrad.search.pool import SearchSpace, study_tasks
 from kernelgrad.search.search import search
 from kernelgrad.solvers import DSG, BlockDescent, Problem, Solver, get_solver
 from kernelgrad.tasks import ClassTargets
@@ -244,6 +244,12 @@ class SearchedSpec(KernelSpec):
             )
 
     @property
+    def searches_task(self) -> bool:
+        """Whether the loss is searched: for numbers, and for classes with probabilities."""
+        p, classes = self.params, isinstance(self.targets, ClassTargets)
+        return is_auto(p.loss) and self.is_auto and (not classes or p.probability)
+
+    @property
     def searches_alpha(self) -> bool:  # type: ignore[override]
         return is_auto(self.params.alpha) and self.params.C is None
 
@@ -263,19 +269,20 @@ class SearchedSpec(KernelSpec):
         name = "rbf" if is_auto(p.kernel) else p.kernel
         return get_kernel(name, gamma=gamma, bandwidth_factor=p.bandwidth_factor)
 
-    def _space(self, kernel: Kernel) -> pilot.SearchSpace | None:
+    def _space(self, kernel: Kernel) -> SearchSpace | None:
         """Return the parameters to search; None if everything is a number or a rule."""
         p, nu, rule = self.params, smoothness(kernel), self.scaling_rule()
         by_name, metric, free = isinstance(p.kernel, str), p.metric, is_auto(p.gamma)
         if free and by_name and nu is not None:
-            shapes = SHAPES if is_auto(p.kernel) else (nu,)
+            sums = is_auto(p.kernel) and metric != "full"
+            shapes = (2.5,) if sums else SHAPES if is_auto(p.kernel) else (nu,)
             width = float(p.bandwidth_factor)
             candidates: tuple[Kernel, ...] = (kernel,)
             if is_auto(p.kernel):
                 candidates += (Matern(0.5, bandwidth_factor=width),)
-            whole = is_auto(p.kernel) and (metric is None or is_auto(metric))
-            return pilot.SearchSpace(
-                shapes, candidates, metric, None, None, rule, width, whole, True
+            return SearchSpace(
+                shapes, candidates, metric, None, None, rule, width, sums, self.searches_task,
+                True,
             )
         if isinstance(metric, str) and metric != "auto":
             gamma = getattr(kernel, "gamma", None)
@@ -285,11 +292,11 @@ class SearchedSpec(KernelSpec):
                     f".5, 1.5 or 2.5, with gamma a number or 'auto'; it got {kernel!r}. Change "
                     "one of them, or give metric=None."
                 )
-            return pilot.SearchSpace((nu,), (kernel,), metric, gamma, None, rule)
+            return SearchSpace((nu,), (kernel,), metric, gamma, None, rule)
         ruled = free and by_name and getattr(kernel, "gamma", 0) == "median"
         if not (ruled or self.searches_alpha):
             return None
-        return pilot.SearchSpace((), (kernel,), metric, None, None, rule, bandwidths=ruled)
+        return SearchSpace((), (kernel,), metric, None, None, rule, bandwidths=ruled)
 
     def scaling_rule(self) -> bool | str:
         p = self.params
@@ -323,7 +330,7 @@ class SearchedSpec(KernelSpec):
             return replace(first, alpha=problem.alpha)
         start = clock()
         # one thread of BLAS, as no bit may depend on threads
-        with single_threaded_blas(), at_most(pilot.study_tasks(self.memory_limit)):
+        with single_threaded_blas(), at_most(study_tasks(self.memory_limit)):
             # on the CPU, so that the same parameters are found for all devices
             resources = replace(problem.resources, device=CPU)
             result, entries = search(
@@ -332,14 +339,18 @@ class SearchedSpec(KernelSpec):
             )  # fmt: skip
         if self.memory_limit is not None:
             give_back()
+        loss = None if result.loss is problem.loss else result.loss
         return replace(
-            first, kernel=result.kernel, scaling=result.scaling, alpha=result.alpha,
+            first, kernel=result.kernel, scaling=result.scaling, alpha=result.alpha, loss=loss,
             entries=entries, seconds=clock() - start,
         )  # fmt: skip
 
     def final_solver(self, choice: Choice, rows: TrainingRows) -> Choice:
         if not self.is_auto:
             return choice
+        if choice.loss is not None:
+            solver, reason = self.automatic(choice.scored(rows), stream=False)
+            return replace(choice, solver=solver, reason=reason)
         n, C = rows.n_train, rows.task.n_outputs
         solver, reason = settled_solver((choice.solver, choice.reason), n, C, n * choice.alpha)
         return replace(choice, solver=solver, reason=reason)

@@ -43,8 +43,9 @@ class InputScaling:
     """Transformation of a row x before the kernel; parts that are None are left out.
 
     Each column becomes ``u = (x - centre) / scale`` and then ``u / sqrt(1 + (u / limit)^2)``,
-    which limits large values, or instead the normal score of x relative to `knots`. Then the
-    metric is applied, a weight for each column (d,) or a matrix (d, r).
+    which limits large values, or instead the normal score of x relative to `knots`. Next comes
+    the `warp`, a piecewise linear function that does not fall. Then the metric is applied, a
+    weight for each column (d,) or a matrix (d, r).
 
     Centring does not change stationary kernels, and small inputs keep the phase ``w . x``
     accurate in float32. Sparse rows are only divided and weighted.
@@ -55,6 +56,7 @@ class InputScaling:
     limit: Float64Array | None = None
     knots: Float64Array | None = None  # (257, d), increasing in each column
     metric: Float64Array | None = None
+    warp: Float64Array | None = None  # (2, b, d): increasing edges, and the values there
 
     @classmethod
     def fit(
@@ -179,7 +181,7 @@ class InputScaling:
     def apply(self, X: Matrix) -> Matrix:
         """Return scaled rows, dense or CSR."""
         if sp.issparse(X):
-            plain = self.metric is None or self.metric.ndim == 1
+            plain = (self.metric is None or self.metric.ndim == 1) and self.warp is None
             if plain and self.centre is None and self.knots is None:
                 for factor in (None if self.scale is None else 1.0 / self.scale, self.metric):
                     X = X if factor is None else sp.csr_matrix(X.multiply(factor))
@@ -200,6 +202,9 @@ class InputScaling:
             X = X / self.scale
         if self.limit is not None:
             X = X / np.hypot(1.0, X / self.limit)
+        if self.warp is not None:
+            columns = zip(X.T, *self.warp.transpose(0, 2, 1), strict=True)
+            X = np.stack([np.interp(x, *warp) for x, *warp in columns], axis=1)
         if self.metric is None:
             return X
         return X * self.metric if self.metric.ndim == 1 else X @ self.metric
@@ -244,9 +249,12 @@ class InputScaling:
         knots = record.array("knots", _KNOTS, d, optional=True)
         if knots is not None and not (knots[1:] >= knots[:-1]).all():
             raise record.error("holds knots that do not rise")
+        warp = record.array("warp", 2, "b", d, optional=True)
+        if warp is not None and not (warp[:, 1:] >= warp[:, :-1]).all():
+            raise record.error("holds a warp that falls")
         square = np.ndim(record.arrays.get("metric", ())) == 2
         metric = record.array("metric", d, *("r",) * square, optional=True)
-        return cls(centre, scale, limit, knots, metric)
+        return cls(centre, scale, limit, knots, metric, warp)
 
 
 class ScaledKernel:

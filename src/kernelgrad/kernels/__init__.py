@@ -21,6 +21,7 @@ from kernelgrad.kernels.stationary import Cauchy as Cauchy
 from kernelgrad.kernels.stationary import Gaussian as Gaussian
 from kernelgrad.kernels.stationary import Laplacian as Laplacian
 from kernelgrad.kernels.stationary import Matern as Matern
+from kernelgrad.kernels.stationary import RootLaplacian as RootLaplacian
 from kernelgrad.kernels.stationary import StationaryKernel as StationaryKernel
 from kernelgrad.registry import Registry, lazy_names
 from kernelgrad.validation import check_name
@@ -39,7 +40,7 @@ KERNELS: Registry[Kernel] = Registry(
     {name: f"special_kernels:{cls}" for name, cls in _SPECIAL.items()}
 )
 for _cls in (
-    Cauchy, Gaussian, Laplacian, Matern, PrecomputedKernel, ProductKernel, SumKernel,
+    Cauchy, Gaussian, Laplacian, Matern, PrecomputedKernel, ProductKernel, RootLaplacian, SumKernel,
 ):  # fmt: skip
     KERNELS.register(_cls)
 register_kernel = KERNELS.register

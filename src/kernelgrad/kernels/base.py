@@ -505,6 +505,20 @@ class SumKernel(CompositeKernel):
         pairs = zip(values, self.terms, strict=True)
         return functools.reduce(np.add, (K.dtype.type(w) * K for K, (_, w) in pairs))
 
+    def values(
+        self, A: ExactRows, B: ExactRows, dtype: Any = np.float32, *,
+        out: AnyArray | None = None, compiled: bool = False,
+    ) -> AnyArray:  # fmt: skip
+        total = np.empty((A.n_rows, B.n_rows), dtype) if out is None else out
+        part = np.empty(total.shape, total.dtype)  # each part is added while it is in cache
+        for i, (kernel, weight) in enumerate(self.terms):
+            K = total if i == 0 else part
+            kernel.values(A.parts[i], B.parts[i], dtype, out=K, compiled=compiled)
+            K *= K.dtype.type(weight)
+            if i:
+                total += part
+        return total
+
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> SumMap:
         pairs = zip(self.kernels, _part_seeds(seed, len(self.kernels)), strict=True)
         parts = [kernel.feature_map(n_features_in, s, block_size) for kernel, s in pairs]

@@ -25,6 +25,7 @@ becomes of the result t:
 finish                        value
 ============================  =================================================================
 RAW, EXP, EXP_MINUS, INVERSE  ``t``, ``exp(t)``, ``exp(-t)``, ``1 / t``
+EXP_ROOT                      ``exp(-sqrt(t))``
 POWER, POLE, SERIES           ``(t + c_0)^n``, ``1 / (1 - t)``, ``c_0 + c_1 t + c_2 t^2 + ...``
 HALF_SQUARE                   ``u = |a - b|^2 / 2``, from ``t = a . b`` and squared norms
 GAUSS                         ``exp(-u)``
@@ -48,8 +49,8 @@ import numpy as np
 from kernelgrad.types import AnyArray
 
 DOT, CHI2, LEAST, SHANNON, ABSOLUTE, ROOTS, LORENTZ, SUMS, COSH = range(9)
-RAW, EXP, EXP_MINUS, INVERSE, POWER, POLE, SERIES, ARC0, ARC1, ARC2 = range(10)
-HALF_SQUARE, GAUSS, MATERN1, MATERN3, MATERN5 = range(10, 15)
+RAW, EXP, EXP_MINUS, EXP_ROOT, INVERSE, POWER, POLE, SERIES, ARC0, ARC1, ARC2 = range(11)
+HALF_SQUARE, GAUSS, MATERN1, MATERN3, MATERN5 = range(11, 16)
 ARCS = ARC0, ARC1, ARC2
 PRODUCTS = LORENTZ, SUMS, COSH  # forms whose terms are multiplied
 
@@ -150,6 +151,8 @@ def values(
         return t
     if finish in (EXP, EXP_MINUS):
         return xp.exp(t if finish == EXP else -t)
+    if finish == EXP_ROOT:
+        return xp.exp(-xp.sqrt(t))
     if finish == INVERSE:
         return 1.0 / t
     if finish == POWER:

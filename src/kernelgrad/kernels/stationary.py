@@ -8,12 +8,13 @@ the kernel.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import gammaincinv, gammaln, kve
+from scipy.special import gammaincinv, gammaln, kve, ndtri
 from sklearn.utils.extmath import row_norms
 
 from kernelgrad.compute import rng
@@ -22,9 +23,10 @@ from kernelgrad.features.projections import Projection, ProjectionMap
 from kernelgrad.kernels import base, profiles
 from kernelgrad.kernels.base import ExactRows, TiledKernel
 from kernelgrad.kernels.projection import ProjectionKernel, form_of_cosines
-from kernelgrad.params import choice, number_or_rule, parameters, real
+from kernelgrad.params import anything, choice, number_or_rule, parameters, real
 from kernelgrad.registry import room
 from kernelgrad.types import AnyArray, Float64Array, Matrix
+from kernelgrad.validation import DataError
 
 MEDIAN_ROWS = 2000  # rows of the sample whose median distance is the bandwidth
 MAX_FACTOR = 2.0**16  # largest factor of a frequency of a Matérn kernel
@@ -241,6 +243,68 @@ class Laplacian(_ByColumns):
 
     def _gamma_from_scale(self, gamma: float) -> float:
         return gamma / self.bandwidth_factor
+
+
+@parameters
+class RootLaplacian(Laplacian):
+    r"""Root of the Laplacian kernel's exponent, ``exp(-sqrt(gamma sum_j v_j |x_j - z_j|))``.
+
+    It is the mixture of the Laplacian kernels of bandwidths ``gamma r`` with ``r = 1 / (2 u^2)``
+    for a standard normal u, the law with ``E exp(-r t) = exp(-sqrt(t))``. Functions of its space
+    may jump and have spikes, and rows far apart still resemble each other, as tables with
+    thresholds and categories need. Frequencies are Cauchy with scale ``gamma v_j r``, one r for
+    each.
+
+    Parameters
+    ----------
+    gamma, bandwidth_factor, form, sampling
+        As in :class:`Laplacian`.
+    column_weights : list of d floats >= 0 or None, default=None
+        Weights v of the columns; None weighs each by 1.
+    """
+
+    name: ClassVar[str] = "root_laplacian"
+    finish_code: ClassVar[int] = profiles.EXP_ROOT
+
+    column_weights: Sequence[float] | None = anything(default=None)
+
+    def check(self) -> None:
+        super().check()
+        if self.column_weights is None:
+            return
+        v = np.asarray(self.column_weights, np.float64)
+        if v.ndim != 1 or not np.isfinite(v).all() or (v < 0).any() or not v.any():
+            raise ValueError(
+                "column_weights must be numbers >= 0, one for each column and not all 0; got "
+                f"{self.column_weights!r}."
+            )
+
+    def embed(self, X: Matrix) -> Matrix:
+        """Return the rows with each column times its weight."""
+        if self.column_weights is None:
+            return X
+        v = np.asarray(self.column_weights, np.float64)
+        if len(v) != X.shape[1]:
+            raise DataError(
+                f"column_weights has {len(v)} numbers, but rows have {X.shape[1]} columns."
+            )
+        return sp.csr_matrix(X.multiply(v)) if sp.issparse(X) else X * v
+
+    def embedded(self, X: Matrix) -> Matrix:
+        return self.embed(X) * self.gamma_value
+
+    def needs_wide(self, X: Matrix) -> bool:
+        return base.large_norm(self.embedded(X)) > _FAR
+
+    def resolve(self, X: Matrix, seed: int) -> Self:
+        return super().resolve(self.embed(X) if isinstance(self.gamma, str) else X, seed)
+
+    def weights(self) -> Projection:
+        return replace(super().weights(), embed=self.embed)
+
+    def factor_quantile(self, u: Float64Array) -> Float64Array:
+        """Return the u-quantile of the law of r, limited to float32's phases."""
+        return np.asarray(np.minimum(0.5 / ndtri(0.5 * u) ** 2, MAX_FACTOR))
 
 
 class Cauchy(_ByColumns):

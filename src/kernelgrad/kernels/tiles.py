@@ -190,6 +190,9 @@ def _finish(
     right: AnyArray, out: AnyArray, compiled: bool,
 ) -> None:  # fmt: skip
     """Write the values of sums T (n, m), which are overwritten, to `out`."""
+    if finish == profiles.EXP_ROOT:
+        np.sqrt(T, out=T)
+        finish = profiles.EXP_MINUS
     if finish in (profiles.EXP, profiles.EXP_MINUS):
         _write_exp(T if finish == profiles.EXP else np.negative(T, out=T), out, compiled)
     elif finish == profiles.POWER:

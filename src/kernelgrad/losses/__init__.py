@@ -19,6 +19,7 @@ from kernelgrad.losses.regression import Absolute as Absolute
 from kernelgrad.losses.regression import EpsilonInsensitive as EpsilonInsensitive
 from kernelgrad.losses.regression import Gamma as Gamma
 from kernelgrad.losses.regression import Huber as Huber
+from kernelgrad.losses.regression import LogSquaredError as LogSquaredError
 from kernelgrad.losses.regression import Poisson as Poisson
 from kernelgrad.losses.regression import Quantile as Quantile
 from kernelgrad.losses.regression import SquaredError as SquaredError

@@ -156,6 +156,10 @@ class Loss(Documented, ABC):
         if is_dataclass(self):
             check_params(self)
 
+    def targets(self, y: FloatArray) -> FloatArray:
+        """Return what f is compared with for targets y (n, C): y itself, or its logarithm."""
+        return y
+
     def mean(self, f: FloatArray) -> FloatArray:
         """Return the prediction of a regressor whose function has the value `f`: f or exp f."""
         return f

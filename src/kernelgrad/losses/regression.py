@@ -60,6 +60,43 @@ class SquaredError(ResidualLoss):
 
 
 @parameters
+class LogSquaredError(SquaredError):
+    """Squared error of logarithms, ``(f - log(y + shift))^2 / 2``, for skewed targets.
+
+    The prediction is ``factor exp(f) - shift``, within `low` and `high`: the mean lies above
+    the exponential of the mean of logarithms.
+
+    Parameters
+    ----------
+    shift : float >= 0, default=0.0
+        Addition to the targets, in their unit; 1 suits amounts some of which are 0.
+    factor : float > 0, default=1.0
+        Factor on the exponential.
+    low, high : float or None, default=None
+        Bounds of predictions; None is none.
+    """
+
+    name: ClassVar[str] = "log_squared"
+    tasks: ClassVar[frozenset[Task]] = frozenset({"regression"})
+
+    shift: float = real(default=0.0, low=0)
+    factor: float = real(default=1.0, low=0, low_open=True)
+    low: float | None = real(default=None, words=(None,))
+    high: float | None = real(default=None, words=(None,))
+
+    @property
+    def lowest_target(self) -> float:  # type: ignore[override]
+        return float(np.finfo(np.float32).tiny) if self.shift == 0 else 0.0
+
+    def targets(self, y: FloatArray) -> FloatArray:
+        return np.asarray(np.log(np.asarray(y, np.float64) + self.shift))
+
+    def mean(self, f: FloatArray) -> FloatArray:
+        values = self.factor * np.exp(np.minimum(f, scalar.LARGEST_LOG)) - self.shift
+        return np.asarray(np.clip(values, self.low, self.high))
+
+
+@parameters
 class Huber(ResidualLoss):
     """Huber loss: quadratic near zero, linear beyond ``delta``.
 

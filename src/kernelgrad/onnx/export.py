@@ -11,7 +11,7 @@ import onnx
 from kernelgrad.calibration import KNOTS, LESS, Calibration
 from kernelgrad.inputs import Inputs
 from kernelgrad.losses import KLDensityRatio
-from kernelgrad.losses.regression import LogLinkLoss
+from kernelgrad.losses.regression import LogLinkLoss, LogSquaredError
 from kernelgrad.losses.scalar import LARGEST_LOG
 from kernelgrad.onnx import functions
 from kernelgrad.onnx import numerics as xp
@@ -87,6 +87,9 @@ def _numbers(model: Any, x: Value) -> Outputs:
     )
     if isinstance(loss, LogLinkLoss):
         f = _growth(f)
+    if isinstance(loss, LogSquaredError):
+        f = _growth(f) * loss.factor - loss.shift
+        f = xp.clip(f, loss.low, loss.high)
     if loss.n_outputs is not None:  # quantiles do not cross
         f = xp.ranked(f, C, largest=0)
     if model.task.ndim == 1:

@@ -11,7 +11,7 @@ import numpy as np
 from kernelgrad.compute.memory import LEAST_LIMIT
 from kernelgrad.data.memory import bytes_needed
 from kernelgrad.kernels import Kernel, PrecomputedKernel
-from kernelgrad.losses import Loss
+from kernelgrad.losses import Loss, scalar
 from kernelgrad.solvers import DSG, BlockDescent, DirectSolve, NewtonCG, Solver, WorkingSet
 from kernelgrad.solvers.exact import direct_bytes, newton_bytes
 from kernelgrad.solvers.registry import get_solver
@@ -55,7 +55,7 @@ def choose_solver(
     fits = in_memory and needed <= memory
     # values of a user's functions and matrices may be no kernel's, which exact solvers refuse
     smooth = fits and features and loss.is_smooth
-    exact = smooth and loss.name == "squared" and not stops and n_rows <= _DIRECT_ROWS
+    exact = smooth and loss.code == scalar.SQUARED and not stops and n_rows <= _DIRECT_ROWS
     # products with one or two outputs cost as much as with 4, others as a multiple of 16
     width = 4 if n_outputs < 3 else -(-n_outputs // 16) * 16
     products = smooth and float(n_rows) ** 2 * width <= 1.6e9  # ten seconds on two cores

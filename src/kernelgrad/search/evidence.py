@@ -28,12 +28,12 @@ from scipy.linalg import lapack
 from kernelgrad.callbacks import FOREVER, Deadline, TimeIsUp
 from kernelgrad.compute import linalg
 from kernelgrad.compute.rng import draws
-from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.compute.threads import parallel_map, single_threaded_blas
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel
 from kernelgrad.kernels.profiles import profile
-from kernelgrad.search.metric import parallel_map, smoothness
+from kernelgrad.search.objective import smoothness
 from kernelgrad.types import Float64Array, Matrix
 
 MOST_ROWS = 2000  # rows of the last search, whose evaluation takes three factorisations

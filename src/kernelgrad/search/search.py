@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,21 +11,37 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
 
+from kernelgrad.calibration import Calibration
 from kernelgrad.callbacks import Deadline
 from kernelgrad.functions.scaling import InputScaling
-from kernelgrad.kernels import Kernel, PrecomputedKernel
-from kernelgrad.losses import SquaredError
-from kernelgrad.search import metric as loo
-from kernelgrad.search import pilot
-from kernelgrad.search.pilot import Pool, SearchResult, SearchSpace
-from kernelgrad.solvers import BlockDescent, NewtonCG, Problem, Solver, WorkingSet
+from kernelgrad.kernels import Kernel, PrecomputedKernel, SumKernel
+from kernelgrad.losses import LogSquaredError, SquaredError, get_loss
+from kernelgrad.search import objective as loo
+from kernelgrad.search import penalty
+from kernelgrad.search import pool as pools
+from kernelgrad.search.pool import Pool, SearchResult, SearchSpace
+from kernelgrad.search.study import Study
+from kernelgrad.solvers import (
+    BlockDescent,
+    NewtonCG,
+    Problem,
+    Solver,
+    TrainBatch,
+    WorkingSet,
+)  # fmt: skip
+from kernelgrad.tasks import Classification
 from kernelgrad.training_rows import TrainingRows
+from kernelgrad.types import IntArray
 
 _PLAIN_ROWS = 1000  # rows on which kernels without a metric are compared
-_OWN_ROWS, _JUDGE_ROWS = 1000, 4000  # rows to fit and to compare the values of alpha
+_OWN_ROWS, _JUDGE_ROWS = 1500, 4000  # rows without folds, and those that compare alphas
+_LOG_ROWS = 2000  # rows that compare the log loss and the squared one
 _FOLDS = 3  # number of parts that are left out in turn if there are few rows
 TRIAL_ROWS = 30_000  # rows of trials of block descent, and rows from which there are any
 _TRIAL_FACTOR, _MOST_FACTOR = 2.0, 16.0  # factors on gamma: of a step, and the largest
+_LOG_PRICE = 1.6e9  # products of all pairs of rows up to which the log loss is tried
+_SKEWED = 1.0  # skewness from which logarithms of targets >= 0 are tried
+_LOGISTIC_OUTPUTS = 5  # outputs up to which the log loss learns a kernel
 _MANY_ROWS = 100_000  # rows whose fit takes many times the seconds of more trials
 
 
@@ -33,39 +49,135 @@ def search(
     space: SearchSpace, rows: TrainingRows, problem: Problem, solver: Solver[Any],
     *, stream: bool, on_phase: Callable[[str], None],
 ) -> tuple[Problem, dict[str, Any]]:  # fmt: skip
-    """Return the problem with the parameters that were "auto", and entries of the history."""
+    """Return the problem with what was "auto", and entries of the history."""
     seed = problem.seed
     alpha = None if np.isnan(problem.alpha) else problem.alpha
     space = replace(space, alpha=alpha)
-    pool = pilot.draw_pool(rows, seed, problem.resources.memory_limit)
+    pool = pools.draw_pool(rows, seed, problem.resources.memory_limit)
     if not pool.varies:
         why = "the targets are constant" if len(pool.Y) >= 3 else "too few rows"
-        alpha = pilot.FALLBACK_ALPHA if alpha is None else alpha
+        alpha = pools.FALLBACK_ALPHA if alpha is None else alpha
         return replace(problem, alpha=alpha), {"metric": [], "metric_reason": why}
-    reason = pilot.why_not(space, pool)
+    reason = pools.why_not(space, pool)
     if stream:  # its length is unknown
-        pool = replace(pool, n_rows=max(pool.n_rows, pilot.STREAM_ROWS))
+        pool = replace(pool, n_rows=max(pool.n_rows, pools.STREAM_ROWS))
     deadline = Deadline(problem.resources.deadline.left() / 2)  # the rest is for the fit
     table = rows.inputs.table
     on_phase(f"search ({'metric, ' * (reason is None)}bandwidth, alpha)")
-    if reason in (None, pilot.FIXED, pilot.EQUAL):
+    study = None
+    if reason in (None, pools.FIXED, pools.EQUAL):
         groups = None if table is None else table.groups
-        result = pilot.Study(pool, space, groups, seed, lambda: deadline.over).run()
+        study = Study(pool, space, groups, seed, lambda: deadline.over)
+        result = study.run()
     else:
         result = plain_study(pool, space, seed)
-    problem = replace(problem, kernel=result.kernel, scaling=result.scaling, alpha=result.alpha)
+    problem = result.applied(problem)
     trials = result.trials
     if alpha is None and not isinstance(problem.loss, SquaredError):
         on_phase(f"search (alpha for {problem.loss.name})")
-        ratio, more = own_ratio(pool, problem, seed, deadline)
+        ratio, _, more = own_ratio(pool, problem, seed, deadline)
         problem, trials = replace(problem, alpha=problem.alpha * ratio), trials + more
+    elif study is not None and alpha is None and space.tasks and not stream:
+        on_phase("search (loss)")
+        choose = best_loss if isinstance(rows.task, Classification) else best_scale
+        problem, more = choose(study, problem, deadline)
+        trials = trials + more
     narrows = isinstance(solver, BlockDescent) and solver.blocks == "support"
     if narrows and space.shapes and space.gamma is None and pool.n_rows >= TRIAL_ROWS:
         on_phase("search (kernel for block descent)")
-        kernel, more = descent_kernel(pool, problem, space.shapes, seed, deadline)
+        kernel, more = descent_kernel(pool, problem, seed, deadline)
         problem, trials = replace(problem, kernel=kernel), trials + more
     entries: dict[str, Any] = {"search": trials, "metric": result.rounds}
-    return problem, entries | ({} if reason is None else {"metric_reason": reason})
+    if reason is not None:
+        entries["metric_reason"] = reason
+    return problem, entries
+
+
+def best_loss(
+    study: Study, problem: Problem, deadline: Deadline
+) -> tuple[Problem, list[dict[str, Any]]]:
+    """Return the problem with the least log loss on rows apart, and the trials.
+
+    The squared loss with calibrated responses competes with the log loss, with the kernel that
+    either has learned.
+    """
+    pool, seed, task = study.pool, study.seed, study.pool.rows.task
+    n, C = pool.n_rows, problem.n_outputs
+    assert isinstance(task, Classification)
+    if n * float(n) * (4 if C < 3 else 16) > _LOG_PRICE:
+        return problem, []
+    loss = get_loss("log_loss", task="classification", n_classes=len(task.classes))
+    value = calibrated_loss(pool, problem, task, seed)
+    trials = [
+        trial(problem.alpha, gamma_of(problem.kernel), value, len(pool.Y), candidate="squared")
+    ]
+    other = replace(problem, loss=loss)
+    if C <= _LOGISTIC_OUTPUTS and not deadline.over:
+        other = study.logistic().applied(other)
+    pool = replace(pool, rows=replace(pool.rows, task=replace(task, loss=loss)))
+    ratio, log_value, more = own_ratio(pool, other, seed, deadline, _LOG_ROWS)
+    if log_value < value:
+        problem = replace(other, alpha=other.alpha * ratio)
+    return problem, trials + more
+
+
+def best_scale(
+    study: Study, problem: Problem, deadline: Deadline
+) -> tuple[Problem, list[dict[str, Any]]]:
+    """Return the problem for targets or, if they are skewed, for their logarithms.
+
+    Squared errors of rows that judge decide, in the unit of the targets. They are limited at
+    their 99 % quantile: otherwise some rows may make most of the sum.
+    """
+    pool = study.pool
+    y, weight = np.asarray(pool.y, np.float64).reshape(len(pool.y), -1), pool.weight
+    centred = y - np.average(y, axis=0, weights=weight)
+    skewness = np.average(centred**3, weights=weight, axis=0) / (
+        np.average(centred**2, weights=weight, axis=0) ** 1.5
+    )
+    if y.shape[1] > 1 or y.min() < 0 or skewness[0] <= _SKEWED or deadline.over:
+        return problem, []
+    low, high = float(y.min()), float(y.max())
+    loss = LogSquaredError(shift=0.0 if low > 0 else 1.0, low=low, high=high)
+    z = loss.targets(y)
+    centre, spread = np.average(z, weights=weight), np.sqrt(np.cov(z[:, 0], aweights=weight))
+    logs = study.of_targets((z - centre) / spread)
+    result = logs.run()
+    judges = study.judges
+    raw = (
+        study.best.outputs * np.sqrt(np.average(centred**2, weights=weight)) + (y - centred)[0]
+    )
+    f = logs.best.outputs * spread + centre
+    v = loss.mean(f)
+    # the mean is above the exponential of the mean of logarithms; the slope is shrunk to 1
+    slope = float((v * y[judges]).sum() / max((v * v).sum(), 1e-300))
+    loss = loss.set_params(factor=1.0 + 0.7 * (float(np.clip(slope, 0.85, 1.3)) - 1.0))
+    errors = [(raw - y[judges]) ** 2, (loss.mean(f) - y[judges]) ** 2]
+    limit = np.quantile(np.minimum(*errors), 0.99)
+    values = [
+        float(np.average(np.minimum(e, limit)[:, 0], weights=weight[judges])) for e in errors
+    ]
+    gamma, m = gamma_of(problem.kernel), len(pool.y)
+    trials = [
+        trial(problem.alpha, gamma, values[0], m, candidate="targets"),
+        trial(result.alpha, gamma_of(result.kernel), values[1], m, candidate="logarithms"),
+    ]
+    if values[1] < values[0]:
+        problem = replace(result.applied(problem), loss=loss)
+    return problem, trials
+
+
+def calibrated_loss(pool: Pool, problem: Problem, task: Classification, seed: int) -> float:
+    """Return the mean log loss of calibrated responses of the squared loss, on rows apart."""
+    losses = []
+    for batch, others in own_folds(pool, seed, _LOG_ROWS):
+        alpha = problem.alpha * pool.n_rows / batch.n_rows
+        X, y, weight, _ = pool.rows.usable(pool.rows.source.take(others))
+        _, (raw,) = NewtonCG().path(problem, batch, [alpha], X, 50)
+        z = task.class_responses(raw)
+        p = Calibration.fit(z, y, weight).proba(z)[np.arange(len(y)), y]
+        losses.append(float(np.average(-np.log(np.maximum(p, 1e-12)), weights=weight)))
+    return float(np.mean(losses))
 
 
 def plain_study(pool: Pool, space: SearchSpace, seed: int) -> SearchResult:
@@ -74,7 +186,7 @@ def plain_study(pool: Pool, space: SearchSpace, seed: int) -> SearchResult:
     This is for kernels without a metric to learn; rows are scaled for stationary kernels only.
     """
     kernels, alpha = space.kernels, space.alpha
-    index = np.sort(pilot.purpose_rng(seed, 3).permutation(len(pool.Y))[:_PLAIN_ROWS])
+    index = np.sort(pools.purpose_rng(seed, 3).permutation(len(pool.Y))[:_PLAIN_ROWS])
     X, weight, scaling = pool.X, pool.weight, None
     stationary = all(kernel.is_stationary for kernel in kernels)
     rule = space.scaled
@@ -102,15 +214,15 @@ def plain_study(pool: Pool, space: SearchSpace, seed: int) -> SearchResult:
         unit = max(float(np.diag(K).mean()), 1e-300)
         m, gamma = len(K), getattr(kernel, "gamma", None)
         if alpha is None:
-            ridge, tried = pilot.ridge_of([K / unit], [sample], pilot.RIDGE)
+            ridge, tried = penalty.ridge_of([K / unit], [sample], penalty.START)
         else:
             ridge = float(np.clip(alpha * m / unit, loo.LEAST, loo.MOST))
             tried = [(ridge, loo.ridge_errors(K / unit, sample, ridge)[0])]
-        trials.extend(pilot.trial(r * unit / m, gamma, v, m) for r, v in tried)
+        trials.extend(trial(r * unit / m, gamma, v, m) for r, v in tried)
         return min(v for _, v in tried), kernel, ridge * unit
 
     results = [
-        pilot.best_factor(partial(value, kernel)) if space.bandwidths else value(kernel, 1.0)
+        best_factor(partial(value, kernel)) if space.bandwidths else value(kernel, 1.0)
         for kernel in kernels
     ]
     _, kernel, ridge = min(results, key=lambda item: item[0])
@@ -118,10 +230,21 @@ def plain_study(pool: Pool, space: SearchSpace, seed: int) -> SearchResult:
     return SearchResult(kernel, scaling, alpha, [], trials)
 
 
+def own_folds(pool: Pool, seed: int, size: int) -> Iterator[tuple[TrainBatch, IntArray]]:
+    """Yield up to `size` rows that train, and the numbers of others; folds if rows are few."""
+    n = len(pool.Y)
+    order = pools.purpose_rng(seed, 4).permutation(n)
+    train = min(size, n - n // _FOLDS)
+    for fold in range(_FOLDS if n < _OWN_ROWS else 1):
+        mixed = np.roll(order, fold * (n // _FOLDS))
+        batch = pool.rows.take(np.sort(pool.numbers[mixed[:train]]))
+        yield batch, np.sort(pool.numbers[mixed[train : train + _JUDGE_ROWS]])
+
+
 def own_ratio(
-    pool: Pool, problem: Problem, seed: int, deadline: Deadline
-) -> tuple[float, list[dict[str, Any]]]:
-    """Return the ratio of the loss's best alpha to that of the squared loss, and the trials.
+    pool: Pool, problem: Problem, seed: int, deadline: Deadline, size: int = 1000
+) -> tuple[float, float, list[dict[str, Any]]]:
+    """Return the ratio of the loss's best alpha to that of the problem, its loss, and trials.
 
     Solutions for a part of the pool, for several ratios, are compared on other rows of it; if
     there are few rows, each fold is left out in turn. The ratio holds for all rows.
@@ -132,22 +255,17 @@ def own_ratio(
     elif problem.loss.name in WorkingSet.losses:
         solver = WorkingSet()
     else:
-        return 1.0, []
-    n = len(pool.Y)
-    if n < 2 * _FOLDS or deadline.over:
-        return 1.0, []
-    order = pilot.purpose_rng(seed, 4).permutation(n)
-    folds = _FOLDS if n < _OWN_ROWS * 3 // 2 else 1
-    train = min(_OWN_ROWS, n - n // _FOLDS)
+        return 1.0, np.inf, []
+    if len(pool.Y) < 2 * _FOLDS or deadline.over:
+        return 1.0, np.inf, []
+    folds = list(own_folds(pool, seed, size))
     losses: dict[float, list[float]] = {}
-    # the squared loss on as many rows would take this alpha
+    # the problem with as many rows would take this alpha
+    train = folds[0][0].n_rows
     base = problem.alpha * pool.n_rows / train
 
     def path(ratios: Sequence[float]) -> None:
-        for fold in range(folds):
-            mixed = np.roll(order, fold * (n // _FOLDS))
-            batch = pool.rows.take(np.sort(pool.numbers[mixed[:train]]))
-            others = np.sort(pool.numbers[mixed[train : train + _JUDGE_ROWS]])
+        for batch, others in folds:
             judge = pool.rows.validation(1, 0.0, rows=others)
             assert judge.loss is not None
             alphas = [base * ratio for ratio in ratios]
@@ -163,7 +281,15 @@ def own_ratio(
         path([best * 4.0, best * 16.0] if best == max(losses) else [best / 4, best / 16])
     mean = {ratio: float(np.mean(each)) for ratio, each in sorted(losses.items())}
     best = min(mean, key=mean.__getitem__)
-    return best, [pilot.trial(base * ratio, None, loss, train) for ratio, loss in mean.items()]
+    gamma, name = gamma_of(problem.kernel), problem.loss.name
+    return (
+        best,
+        mean[best],
+        [
+            trial(base * ratio, gamma, loss, train, candidate=name)
+            for ratio, loss in mean.items()
+        ],
+    )
 
 
 def _unit(pool: Pool, problem: Problem) -> float:
@@ -184,65 +310,45 @@ def _unit(pool: Pool, problem: Problem) -> float:
 
 
 def descent_kernel(
-    pool: Pool, problem: Problem, shapes: Sequence[float], seed: int, deadline: Deadline
+    pool: Pool, problem: Problem, seed: int, deadline: Deadline
 ) -> tuple[Kernel, list[dict[str, Any]]]:
     """Return the kernel with which block descent has the smallest loss, and the trials.
 
     Sums over few centres of many rows need a narrower kernel than an exact solution of a
     thousand rows. Blocks on the pool are compared on other rows, for gamma times powers of two,
-    up to a clear rise. From 100,000 rows on the next smoother and rougher of `shapes` are tried
-    too, and so on while they gain, and a gamma between the powers.
+    up to a clear rise. From 100,000 rows on a gamma between the powers is tried too.
     """
-    n, order = len(pool.Y), pilot.purpose_rng(seed, 5).permutation(len(pool.Y))
+    n, order = len(pool.Y), pools.purpose_rng(seed, 5).permutation(len(pool.Y))
     others = np.sort(pool.numbers[order[: min(n // 5, _JUDGE_ROWS)]])
     rows = pool.rows.take(np.sort(pool.numbers[order[n // 5 :][:TRIAL_ROWS]]))
     judge = pool.rows.validation(1, 0.0, rows=others)
     solver = BlockDescent(block_size=512, tol=0.0)
-    many, nu = pool.n_rows >= _MANY_ROWS, loo.smoothness(problem.kernel)
-    family: list[Any] = sorted(shapes) if many and nu in shapes else [nu]
-    losses: dict[tuple[int, float], float] = {}
+    losses: dict[float, float] = {}
 
-    def candidate(shape: int, factor: float) -> Kernel:
-        gamma = problem.kernel.get_params()["gamma"] * factor
-        if family[shape] != nu:
-            return loo.kernel_of(family[shape], gamma)
-        scaled: Kernel = clone(problem.kernel).set_params(gamma=gamma)
-        return scaled
-
-    def loss(shape: int, factor: float) -> float:
-        if (shape, factor) not in losses:
+    def loss(factor: float) -> float:
+        if factor not in losses:
             if deadline.over:
                 return np.inf
-            one = replace(problem, kernel=candidate(shape, factor), fixed_rows=True)
+            kernel = loo.narrowed(problem.kernel, factor)
+            one = replace(problem, kernel=kernel, fixed_rows=True)
             state = solver.init(one, rows)
             for _ in range(8):
                 solver.step(one, state, rows)
             assert judge.loss is not None
-            raw = solver.expansion(state).raw_prediction(judge.X)
-            losses[shape, factor] = judge.loss(raw)
-        return losses[shape, factor]
+            losses[factor] = judge.loss(solver.expansion(state).raw_prediction(judge.X))
+        return losses[factor]
 
-    at = family.index(nu)
-    factor = narrowed(partial(loss, at), 1.0)
-    for step in (1, -1):
-        first = at
-        while 0 <= at + step < len(family):
-            own = narrowed(partial(loss, at + step), factor)
-            if loss(at + step, own) >= loss(at, factor):
-                break
-            at, factor = at + step, own
-        if at != first:
-            break
-    if many and 1.0 < factor < _MOST_FACTOR:
-        low, mid, high = (loss(at, factor * f) for f in (1 / _TRIAL_FACTOR, 1.0, _TRIAL_FACTOR))
+    factor = narrowed(loss, 1.0)
+    if pool.n_rows >= _MANY_ROWS and 1.0 < factor < _MOST_FACTOR:
+        low, mid, high = (loss(factor * f) for f in (1 / _TRIAL_FACTOR, 1.0, _TRIAL_FACTOR))
         # the vertex of the parabola through three losses
         vertex = 0.5 * (low - high) / max(low - 2.0 * mid + high, 1e-300)
         between = factor * _TRIAL_FACTOR ** float(np.clip(vertex, -1.0, 1.0))
-        factor = min((factor, between), key=partial(loss, at))
-    tried = [(candidate(*key), value) for key, value in losses.items()]
-    return candidate(at, factor), [
-        pilot.trial(problem.alpha, k.get_params()["gamma"], v, rows.n_rows, kernel=repr(k))
-        for k, v in tried
+        factor = min((factor, between), key=loss)
+    kernels = {f: loo.narrowed(problem.kernel, f) for f in losses}
+    return loo.narrowed(problem.kernel, factor), [
+        trial(problem.alpha, gamma_of(kernels[f]), v, rows.n_rows, kernel=repr(kernels[f]))
+        for f, v in losses.items()
     ]
 
 
@@ -258,3 +364,32 @@ def narrowed(loss: Callable[[float], float], factor: float) -> float:
             break
         best = min((best, factor), key=loss)
     return best
+
+
+def gamma_of(kernel: Kernel) -> float | None:
+    """Return gamma of a kernel, or of the smooth part of a sum."""
+    first = kernel.kernels[0] if isinstance(kernel, SumKernel) else kernel
+    return getattr(first, "gamma", None)
+
+
+def trial(
+    alpha: float, gamma: float | None, value: float, rows: int, **more: Any
+) -> dict[str, Any]:
+    """Return an entry of ``history_["search"]``."""
+    entry = {"alpha": alpha, "gamma": gamma, "score": -value, "loss": value, "rows": rows}
+    return entry | more
+
+
+def best_factor(value: Callable[[float], Any]) -> Any:
+    """Return the result of `value` whose first item is smallest, over factors of a bandwidth.
+
+    The factors go from 1/4 to 2, and beyond while the smallest is at an end.
+    """
+    results = {factor: value(factor) for factor in (0.25, 0.5, 1.0, 2.0)}
+    for _ in range(4):
+        best = min(results, key=lambda factor: results[factor][0])
+        if best not in (min(results), max(results)):
+            break
+        further = 2.0 * best if best == max(results) else 0.5 * best
+        results[further] = value(further)
+    return min(results.values(), key=lambda item: item[0])

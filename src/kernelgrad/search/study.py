@@ -1,0 +1,338 @@
+"""A study of a sample of training rows learns their kernel and its penalty."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from kernelgrad.compute.linalg import dense
+from kernelgrad.compute.threads import parallel_map
+from kernelgrad.functions.scaling import InputScaling
+from kernelgrad.kernels import Gaussian
+from kernelgrad.search import penalty
+from kernelgrad.search.objective import (
+    Bins,
+    Machine,
+    Round,
+    Sample,
+    descend,
+    distances,
+    squared_distances,
+)
+from kernelgrad.search.pool import TAG, Pool, SearchResult, SearchSpace, purpose_rng, why_not
+from kernelgrad.tasks import Classification
+from kernelgrad.types import AnyArray, Float64Array, IntArray
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Settings of the study, chosen on development tables; sizes are in rows.
+
+    Attributes
+    ----------
+    first, last : tuple of Round
+        Descent of all machines, and of the best: few rows prefer kernels that are too wide.
+    matrix : tuple of Round
+        Descent of a matrix, from the weights.
+    logistic : tuple of Round
+        Descent by the log loss, from the best machine.
+    spreads : (float, float)
+        Deviations of the loose and the tight prior on logarithms of weights.
+    bins : int
+        Bins of a warp.
+    few : int
+        Rows up to which folds judge.
+    tight : int
+        Rows up to which the tight prior is tried too.
+    folds : int
+        Number of folds.
+    judges : int
+        Rows that judge if there are more.
+    solved : int
+        Rows of the machines that are judged.
+    wide : int
+        Columns from which machines without the rough part, which is dear there, compete.
+    work : float
+        Entries of the differences of rows, rows times rows times columns, of the last round.
+    """
+
+    first: tuple[Round, ...] = (Round(300, 25, 0.2), Round(600, 25, 0.12))
+    last: tuple[Round, ...] = (Round(1500, 8, 0.08),)
+    matrix: tuple[Round, ...] = (Round(500, 40, 0.3),)
+    logistic: tuple[Round, ...] = (Round(600, 12, 0.12), Round(1200, 6, 0.08))
+    spreads: tuple[float, float] = (1.0, 0.5)
+    bins: int = 10
+    few: int = 1500
+    tight: int = 600
+    folds: int = 3
+    judges: int = 1000
+    solved: int = 3000
+    wide: int = 100
+    work: float = 1e8
+
+
+RULES = Rules()
+_WARPED = 300  # columns up to which warps are learned
+
+
+@dataclass(frozen=True)
+class Fold:
+    """Rows that train, and the rows that judge what was learned from them."""
+
+    train: Sample
+    judges: Sample
+
+
+class Study:
+    """A search for the machine with the smallest errors on rows that it was not trained on.
+
+    Machines whose columns have equal weights compete with those that learn weights and warps,
+    by loose and tight priors. With few rows each fold is left out in turn, else some rows judge.
+    Weights stay if they lower the errors by a standard error of the paired difference.
+    """
+
+    def __init__(
+        self, pool: Pool, space: SearchSpace, groups: IntArray | None, seed: int,
+        over: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        X = dense(pool.X)
+        self.pool, self.space, self.seed, self.over = pool, space, seed, over
+        self.scaling = _scaling(X, pool.weight, space, sparse=sp.issparse(pool.X))
+        self.plain = sp.issparse(pool.X) or not space.sums  # first part only, without warps
+        X = np.asarray(self.scaling.apply(X), np.float64)
+        codes = pool.y if isinstance(pool.rows.task, Classification) else None
+        self.sample = Sample(X, pool.Y, pool.weight, codes)
+        width = X.shape[1]
+        self.groups = np.arange(width) if groups is None or len(groups) != width else groups
+        n = self.sample.n_rows
+        mixed = purpose_rng(seed, 7).permutation(n)
+        if n <= RULES.few:
+            cuts = [mixed[k :: RULES.folds] for k in range(RULES.folds)]
+        else:
+            cuts = [mixed[: min(RULES.judges, n // 5)]]
+        self.folds = [
+            Fold(self.sample.take(np.setdiff1d(mixed, cut)), self.sample.take(np.sort(cut)))
+            for cut in cuts
+        ]
+        self.judges = np.concatenate([np.sort(cut) for cut in cuts])  # their numbers
+        self.rounds: list[dict[str, Any]] = []
+        self.best: Machine
+
+    def run(self) -> SearchResult:
+        space = self.space
+        starts = [self.start(nu) for nu in space.shapes]
+        if starts[0].is_sum and len(self.groups) > RULES.wide:
+            starts.append(smooth_only(starts[0]))
+        machines = list(starts)
+        learns = why_not(space, self.pool) is None and bool(self.groups.any())
+        if learns:
+            loose = [self.grouped(machine) for machine in starts]
+            machines += loose
+            if self.sample.n_rows <= RULES.tight:
+                machines += [replace(m, spread=RULES.spreads[1]) for m in loose]
+            if loose[0].is_sum:
+                machines.append(replace(smooth_only(loose[0]), nu=np.inf))
+        n = self.sample.n_rows
+        if self.few:
+            trained = self.train(machines, RULES.first[:1], RULES.solved)
+        else:
+            trained = self.train(machines, RULES.first, RULES.solved // 2)
+        equal = next(m for m in trained if m.is_equal)
+        ranked = [m for m in trained if not m.is_equal] if learns else trained
+        best = ranked[0]
+        if self.few:  # the folds have judged; the machine of all rows goes on
+            plans = (*RULES.first[1:], *RULES.last)
+            best = replace(best, theta=self.descend(best, self.sample, plans).theta)
+            best = replace(best, factor=self.judged(best, [best] * RULES.folds, n).factor)
+        else:  # the best goes on, and one that is level with it
+            level = [m for m in ranked[1:2] if not _pays(m, best)]
+            best = self.train([best, *level], RULES.last, RULES.solved)[0]
+            equal = self.judged(equal, [equal], RULES.solved)
+        if learns and self.space.metric == "auto" and not _pays(equal, best):
+            best = equal
+        if best.is_sum and len(self.groups) > RULES.wide:
+            best = next((m for m in trained if not m.is_sum and not _pays(m, best)), best)
+        if space.metric == "full":
+            matrix = np.diag(best.weights("smooth", np.float64))
+            best = self.train([best.with_theta(matrix=matrix)], RULES.matrix, RULES.solved)[0]
+        self.best = best
+        return self.result(best)
+
+    def of_targets(self, Y: Float64Array) -> Study:
+        """Return the study of the same rows for other targets."""
+        pool = replace(self.pool, Y=Y)
+        return Study(pool, self.space, self.groups, self.seed, self.over)
+
+    def logistic(self) -> SearchResult:
+        """Return what the best machine becomes if it goes on by the log loss."""
+        machine = replace(self.best, is_logistic=True, factor=1.0).with_ridge(0.03)
+        rows = self.sample if self.few else self.folds[0].train
+        machine = self.descend(machine, rows, RULES.logistic)
+        return self.result(machine)
+
+    @property
+    def few(self) -> bool:
+        return len(self.folds) > 1
+
+    def start(self, nu: float) -> Machine:
+        """Return a machine of equal weights; its bandwidths are median distances, or fixed."""
+        X, gamma = self.sample.X[:500], self.space.gamma
+        pairs = np.triu_indices(len(X), 1)
+        theta = {"smooth": -np.log([np.sqrt(_median(squared_distances(X)[pairs]))])}
+        if not self.plain:
+            theta["rough"] = -np.log([_median(distances(X, X)[pairs])])
+            theta["mix"] = np.zeros(1)
+        theta["ridge"] = np.log([penalty.START])
+        machine = Machine(nu, np.zeros(X.shape[1], np.intp), theta)
+        if gamma is not None:
+            machine = machine.narrowed(np.sqrt(2.0 * gamma) / machine.largest)
+        return machine
+
+    def grouped(self, machine: Machine) -> Machine:
+        """Return the machine with a weight for each group of columns, and warps."""
+        g = int(self.groups.max()) + 1
+        theta = {
+            k: np.full(g, machine.theta[k]) for k in ("smooth", "rough") if k in machine.theta
+        }
+        machine = replace(
+            machine.with_theta(**theta), groups=self.groups, spread=RULES.spreads[0]
+        )
+        if self.plain or len(self.groups) > _WARPED:
+            return machine
+        bins = Bins.of(self.sample.X, RULES.bins)
+        return replace(machine.with_theta(warp=np.zeros(bins.low.shape)), bins=bins)
+
+    def train(
+        self, machines: Sequence[Machine], plans: Sequence[Round], size: int
+    ) -> list[Machine]:
+        """Return machines after some rounds, the best on the rows that judge first.
+
+        With few rows each fold has a machine of its own, which judges and is forgotten.
+        """
+        parts = [fold.train for fold in self.folds]
+        if self.few:
+            parts = [self.sample, *parts]
+        tasks = [(m, rows) for m in machines for rows in parts]
+        done = parallel_map(lambda task: self.descend(*task, plans), tasks)
+        trained = []
+        for i in range(0, len(done), len(parts)):
+            learned = done[i : i + len(parts)]
+            trained.append(self.judged(learned[0], learned[-len(self.folds) :], size))
+            self.rounds.append(self.entry(trained[-1]))
+        return sorted(trained, key=_score)
+
+    def descend(self, machine: Machine, rows: Sample, plans: Sequence[Round]) -> Machine:
+        most = int(np.sqrt(RULES.work / rows.X.shape[1])) if machine.is_sum else 1500
+        for plan in plans[:1] if machine.is_equal else plans:
+            if plan.rows > RULES.first[0].rows >= rows.n_rows:
+                break  # the rows would be the same again
+            key = [self.seed, TAG, plan.rows]
+            plan = replace(plan, rows=max(300, min(plan.rows, most)))
+            machine = descend(
+                machine, rows, plan, key, alpha=self.space.alpha, gamma=self.space.gamma,
+                over=self.over,
+            )  # fmt: skip
+        return machine
+
+    def judged(self, machine: Machine, learned: Sequence[Machine], size: int) -> Machine:
+        """Return the machine with its errors on the rows that judge, for the best penalty."""
+        parts = self.held(learned, size)
+        ridges = [part.ridge for part in learned]
+        if self.space.alpha is not None:
+            factor, outputs = 1.0, penalty.outputs(parts, ridges)
+        else:
+            factor, outputs = penalty.best_factor(parts, ridges)
+        errors = penalty.errors(parts, outputs)
+        score = 0.5 * float(np.log(max(errors.mean(), 1e-300) / self.variation))
+        return replace(machine, score=score, errors=errors, outputs=outputs, factor=factor)
+
+    def held(self, learned: Sequence[Machine], size: int) -> list[penalty.Held]:
+        """Return the kernel matrices of up to `size` rows of each fold, and of its judges."""
+        parts = []
+        for machine, fold in zip(learned, self.folds, strict=True):
+            rows = fold.train
+            if rows.n_rows > size:
+                mixed = purpose_rng(self.seed, 8).permutation(rows.n_rows)
+                rows = rows.take(np.sort(mixed[:size]))
+            cross = machine.matrix(fold.judges, rows)
+            parts.append(penalty.Held(machine.matrix(rows), cross, rows, fold.judges))
+        return parts
+
+    def ridge(self, machine: Machine) -> float:
+        """Return lambda for all rows, carried on from its growth from few rows to more."""
+        n, size = self.pool.n_rows, min(RULES.solved, self.folds[0].train.n_rows)
+        if self.few or n <= 1.5 * size or self.over():
+            return machine.ridge
+        few = (
+            machine.ridge
+            * penalty.best_factor(self.held([machine], size // 4), [machine.ridge])[0]
+        )
+        return penalty.carried(few, machine.ridge, 4.0, size, n)
+
+    @property
+    def variation(self) -> float:
+        judges = [fold.judges for fold in self.folds]
+        return float(np.concatenate([j.weight * (j.Y**2).sum(axis=1) for j in judges]).mean())
+
+    def entry(self, machine: Machine) -> dict[str, Any]:
+        """Return an entry of ``history_["metric"]``."""
+        kernel, metric, _ = machine.kernel()
+        name = "matrix" if metric is not None and metric.ndim == 2 else "weights"
+        return {
+            "round": "equal weights" if machine.is_equal else name,
+            "kernel": repr(kernel),
+            "scaling": self.scaling.name,
+            "bandwidth": 1.0 / machine.largest,
+            "ridge": machine.ridge * machine.factor,
+            "score": machine.score,
+            "weights": [1.0] * len(self.groups) if metric is None else metric.round(6).tolist(),
+        }
+
+    def result(self, machine: Machine) -> SearchResult:
+        space = self.space
+        if space.gamma is None:
+            machine = machine.narrowed(1.0 / space.bandwidth_factor)
+        kernel, metric, warp = machine.kernel()
+        scaling = self.scaling
+        if metric is not None:
+            scaling = replace(scaling, metric=metric, warp=warp)
+        if space.alpha is not None:
+            return SearchResult(kernel, scaling, space.alpha, self.rounds)
+        alpha = self.ridge(machine) / self.pool.n_rows
+        return SearchResult(kernel, scaling, alpha, self.rounds)
+
+
+def smooth_only(machine: Machine) -> Machine:
+    theta = {k: v for k, v in machine.theta.items() if k not in ("rough", "mix", "warp")}
+    return replace(machine, theta=theta, bins=None)
+
+
+def _score(machine: Machine) -> float:
+    return machine.score
+
+
+def _median(values: AnyArray) -> float:
+    positive = values[values > 0]
+    return float(np.median(positive)) if len(positive) else 1.0
+
+
+def _scaling(
+    X: AnyArray, weight: Float64Array, space: SearchSpace, *, sparse: bool
+) -> InputScaling:
+    rule, fixed = space.scaled, space.fixed_metric
+    if sparse and rule in ("auto", False):  # a shift would fill the rows
+        return InputScaling(metric=fixed)
+    if rule != "auto":
+        scaling = InputScaling.fit(X, Gaussian(), standardize=rule, sample_weight=weight)
+        return scaling.with_metric(fixed)
+    return InputScaling.robust(X, weight).with_metric(fixed)
+
+
+def _pays(equal: Machine, weighted: Machine) -> bool:
+    """Whether learned weights gain a standard error of the paired difference."""
+    difference = equal.errors - weighted.errors
+    return bool(difference.mean() > difference.std() / np.sqrt(len(difference)))
