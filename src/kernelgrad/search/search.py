@@ -31,7 +31,7 @@ from kernelgrad.solvers import (
 )  # fmt: skip
 from kernelgrad.tasks import Classification
 from kernelgrad.training_rows import TrainingRows
-from kernelgrad.types import IntArray
+from kernelgrad.types import Float64Array, IntArray
 
 _PLAIN_ROWS = 1000  # rows on which kernels without a metric are compared
 _OWN_ROWS, _JUDGE_ROWS = 1500, 4000  # rows without folds, and those that compare alphas
@@ -129,34 +129,27 @@ def best_scale(
     Squared errors of rows that judge decide, in the unit of the targets. They are limited at
     their 99 % quantile: otherwise some rows may make most of the sum.
     """
-    pool = study.pool
-    y, weight = np.asarray(pool.y, np.float64).reshape(len(pool.y), -1), pool.weight
-    centred = y - np.average(y, axis=0, weights=weight)
-    skewness = np.average(centred**3, weights=weight, axis=0) / (
-        np.average(centred**2, weights=weight, axis=0) ** 1.5
-    )
+    pool, judges = study.pool, study.judges
+    y, w = np.asarray(pool.y, np.float64).reshape(len(pool.y), -1), pool.weight / len(pool.y)
+    mean, deviation = _moments(y, w)
+    skewness = w @ ((y - mean) / deviation) ** 3
     if y.shape[1] > 1 or y.min() < 0 or skewness[0] <= _SKEWED or deadline.over:
         return problem, []
-    low, high = float(y.min()), float(y.max())
-    loss = LogSquaredError(shift=0.0 if low > 0 else 1.0, low=low, high=high)
+    low = float(y.min())
+    loss = LogSquaredError(shift=0.0 if low > 0 else 1.0, low=low, high=float(y.max()))
     z = loss.targets(y)
-    centre, spread = np.average(z, weights=weight), np.sqrt(np.cov(z[:, 0], aweights=weight))
+    centre, spread = _moments(z, w)
     logs = study.of_targets((z - centre) / spread)
     result = logs.run()
-    judges = study.judges
-    raw = (
-        study.best.outputs * np.sqrt(np.average(centred**2, weights=weight)) + (y - centred)[0]
-    )
     f = logs.best.outputs * spread + centre
     v = loss.mean(f)
     # the mean is above the exponential of the mean of logarithms; the slope is shrunk to 1
-    slope = float((v * y[judges]).sum() / max((v * v).sum(), 1e-300))
+    slope = float((v * y[judges]).sum() / max(float((v * v).sum()), 1e-300))
     loss = loss.set_params(factor=1.0 + 0.7 * (float(np.clip(slope, 0.85, 1.3)) - 1.0))
-    errors = [(raw - y[judges]) ** 2, (loss.mean(f) - y[judges]) ** 2]
+    outputs = study.best.outputs * deviation + mean, loss.mean(f)
+    errors = [((out - y[judges]) ** 2)[:, 0] for out in outputs]
     limit = np.quantile(np.minimum(*errors), 0.99)
-    values = [
-        float(np.average(np.minimum(e, limit)[:, 0], weights=weight[judges])) for e in errors
-    ]
+    values = [float(np.average(np.minimum(e, limit), weights=w[judges])) for e in errors]
     gamma, m = gamma_of(problem.kernel), len(pool.y)
     trials = [
         trial(problem.alpha, gamma, values[0], m, candidate="targets"),
@@ -165,6 +158,12 @@ def best_scale(
     if values[1] < values[0]:
         problem = replace(result.applied(problem), loss=loss)
     return problem, trials
+
+
+def _moments(y: Float64Array, w: Float64Array) -> tuple[Float64Array, Float64Array]:
+    """Return mean and standard deviation of columns with weights of sum 1."""
+    mean = w @ y
+    return mean, np.sqrt(w @ (y - mean) ** 2)
 
 
 def calibrated_loss(pool: Pool, problem: Problem, task: Classification, seed: int) -> float:

@@ -25,7 +25,7 @@ from kernelgrad.files.records import Check, Record, anything, check_number, chec
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel
-from kernelgrad.losses import Loss
+from kernelgrad.losses import Loss, scalar
 from kernelgrad.params import Documented, check_params
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.validation import check_bool, check_int, check_real
@@ -610,6 +610,7 @@ def check_capabilities(solver: Solver[Any], loss: Loss, kernel: Kernel) -> None:
         "smooth_loss": loss.is_smooth,
         "fixed_intercept": not loss.adaptive_intercept,
         f"{loss.name}_loss": True,
+        "squared_loss": loss.code == scalar.SQUARED,
     }
     missing = sorted(name for name in solver.requires if not offered.get(name))
     if missing:
