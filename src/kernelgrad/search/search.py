@@ -75,7 +75,7 @@ def search(
     trials = result.trials
     if alpha is None and not isinstance(problem.loss, SquaredError):
         on_phase(f"search (alpha for {problem.loss.name})")
-        ratio, _, more = own_ratio(pool, problem, seed, deadline)
+        ratio, more = own_ratio(pool, problem, seed, deadline)
         problem, trials = replace(problem, alpha=problem.alpha * ratio), trials + more
     elif study is not None and alpha is None and space.tasks and not stream:
         on_phase("search (loss)")
@@ -107,18 +107,25 @@ def best_loss(
     if n * float(n) * (4 if C < 3 else 16) > _LOG_PRICE:
         return problem, []
     loss = get_loss("log_loss", task="classification", n_classes=len(task.classes))
-    value = calibrated_loss(pool, problem, task, seed)
-    trials = [
-        trial(problem.alpha, gamma_of(problem.kernel), value, len(pool.Y), candidate="squared")
-    ]
     other = replace(problem, loss=loss)
     if C <= _LOGISTIC_OUTPUTS and not deadline.over:
         other = study.logistic().applied(other)
-    pool = replace(pool, rows=replace(pool.rows, task=replace(task, loss=loss)))
-    ratio, log_value, more = own_ratio(pool, other, seed, deadline, _LOG_ROWS)
-    if log_value < value:
-        problem = replace(other, alpha=other.alpha * ratio)
-    return problem, trials + more
+    logs = replace(pool, rows=replace(pool.rows, task=replace(task, loss=loss)))
+    ratio, trials = own_ratio(logs, other, seed, deadline, _LOG_ROWS)
+    other = replace(other, alpha=other.alpha * ratio)
+    losses = log_losses(pool, problem, task, seed), log_losses(logs, other, task, seed)
+    trials.append(
+        trial(
+            problem.alpha,
+            gamma_of(problem.kernel),
+            float(losses[0].mean()),
+            len(losses[0]),
+            candidate="squared",
+        )
+    )
+    if losses[1].mean() < losses[0].mean():
+        problem = other
+    return problem, trials
 
 
 def best_scale(
@@ -166,17 +173,25 @@ def _moments(y: Float64Array, w: Float64Array) -> tuple[Float64Array, Float64Arr
     return mean, np.sqrt(w @ (y - mean) ** 2)
 
 
-def calibrated_loss(pool: Pool, problem: Problem, task: Classification, seed: int) -> float:
-    """Return the mean log loss of calibrated responses of the squared loss, on rows apart."""
+def log_losses(pool: Pool, problem: Problem, task: Classification, seed: int) -> Float64Array:
+    """Return the log loss of each row apart, (m,), times its weight.
+
+    Responses of the squared loss are calibrated, each half of the rows by the other half.
+    """
     losses = []
     for batch, others in own_folds(pool, seed, _LOG_ROWS):
         alpha = problem.alpha * pool.n_rows / batch.n_rows
         X, y, weight, _ = pool.rows.usable(pool.rows.source.take(others))
         _, (raw,) = NewtonCG().path(problem, batch, [alpha], X, 50)
-        z = task.class_responses(raw)
-        p = Calibration.fit(z, y, weight).proba(z)[np.arange(len(y)), y]
-        losses.append(float(np.average(-np.log(np.maximum(p, 1e-12)), weights=weight)))
-    return float(np.mean(losses))
+        if problem.loss.has_proba:
+            p = np.asarray(problem.loss.predict_proba(raw), np.float64)
+        else:
+            z, half = task.class_responses(raw), np.arange(len(y)) % 2 == 0
+            p = np.empty(z.shape)
+            for own in (half, ~half):
+                p[own] = Calibration.fit(z[~own], y[~own], weight[~own]).proba(z[own])
+        losses.append(-weight * np.log(np.maximum(p[np.arange(len(y)), y], 1e-12)))
+    return np.concatenate(losses)
 
 
 def plain_study(pool: Pool, space: SearchSpace, seed: int) -> SearchResult:
@@ -242,8 +257,8 @@ def own_folds(pool: Pool, seed: int, size: int) -> Iterator[tuple[TrainBatch, In
 
 def own_ratio(
     pool: Pool, problem: Problem, seed: int, deadline: Deadline, size: int = 1000
-) -> tuple[float, float, list[dict[str, Any]]]:
-    """Return the ratio of the loss's best alpha to that of the problem, its loss, and trials.
+) -> tuple[float, list[dict[str, Any]]]:
+    """Return the ratio of the loss's best alpha to that of the problem, and the trials.
 
     Solutions for a part of the pool, for several ratios, are compared on other rows of it; if
     there are few rows, each fold is left out in turn. The ratio holds for all rows.
@@ -254,9 +269,9 @@ def own_ratio(
     elif problem.loss.name in WorkingSet.losses:
         solver = WorkingSet()
     else:
-        return 1.0, np.inf, []
+        return 1.0, []
     if len(pool.Y) < 2 * _FOLDS or deadline.over:
-        return 1.0, np.inf, []
+        return 1.0, []
     folds = list(own_folds(pool, seed, size))
     losses: dict[float, list[float]] = {}
     # the problem with as many rows would take this alpha
@@ -272,7 +287,10 @@ def own_ratio(
             for ratio, raw in zip(ratios, responses, strict=True):
                 losses.setdefault(ratio, []).append(judge.loss(raw))
 
-    path([ratio * _unit(pool, problem) for ratio in (16.0, 4.0, 1.0, 0.25)])
+    if problem.loss.has_proba:  # its scale is that of the penalty
+        path([4.0, 1.0, 0.25])
+    else:
+        path([ratio * _unit(pool, problem) for ratio in (16.0, 4.0, 1.0, 0.25)])
     for _ in range(3):  # no end of the path is taken unseen
         best = min(losses, key=lambda r: np.mean(losses[r]))
         if best not in (min(losses), max(losses)) or deadline.over:
@@ -281,14 +299,8 @@ def own_ratio(
     mean = {ratio: float(np.mean(each)) for ratio, each in sorted(losses.items())}
     best = min(mean, key=mean.__getitem__)
     gamma, name = gamma_of(problem.kernel), problem.loss.name
-    return (
-        best,
-        mean[best],
-        [
-            trial(base * ratio, gamma, loss, train, candidate=name)
-            for ratio, loss in mean.items()
-        ],
-    )
+    trials = [trial(base * r, gamma, v, train, candidate=name) for r, v in mean.items()]
+    return best, trials
 
 
 def _unit(pool: Pool, problem: Problem) -> float:

@@ -34,8 +34,9 @@ class Rules:
 
     Attributes
     ----------
-    first, last : tuple of Round
-        Descent of all machines, and of the best: few rows prefer kernels that are too wide.
+    rounds : tuple of Round
+        Descent: the first of all machines, the others of the best. Kernels learned from few rows
+        are too wide, so that the rounds grow.
     matrix : tuple of Round
         Descent of a matrix, from the weights.
     logistic : tuple of Round
@@ -60,8 +61,11 @@ class Rules:
         Entries of the differences of rows, rows times rows times columns, of the last round.
     """
 
-    first: tuple[Round, ...] = (Round(300, 25, 0.2), Round(600, 25, 0.12))
-    last: tuple[Round, ...] = (Round(1500, 8, 0.08),)
+    rounds: tuple[Round, ...] = (
+        Round(300, 25, 0.2),
+        Round(600, 25, 0.12),
+        Round(1500, 8, 0.08),
+    )
     matrix: tuple[Round, ...] = (Round(500, 40, 0.3),)
     logistic: tuple[Round, ...] = (Round(600, 12, 0.12), Round(1200, 6, 0.08))
     spreads: tuple[float, float] = (1.0, 0.5)
@@ -70,7 +74,7 @@ class Rules:
     tight: int = 600
     folds: int = 3
     judges: int = 1000
-    solved: int = 3000
+    solved: int = 2000
     wide: int = 100
     work: float = 1e8
 
@@ -136,21 +140,16 @@ class Study:
                 machines += [replace(m, spread=RULES.spreads[1]) for m in loose]
             if loose[0].is_sum:
                 machines.append(replace(smooth_only(loose[0]), nu=np.inf))
-        n = self.sample.n_rows
-        if self.few:
-            trained = self.train(machines, RULES.first[:1], RULES.solved)
-        else:
-            trained = self.train(machines, RULES.first, RULES.solved // 2)
+        trained = self.train(machines, RULES.rounds[:1], RULES.solved // 2)
         equal = next(m for m in trained if m.is_equal)
         ranked = [m for m in trained if not m.is_equal] if learns else trained
         best = ranked[0]
         if self.few:  # the folds have judged; the machine of all rows goes on
-            plans = (*RULES.first[1:], *RULES.last)
-            best = replace(best, theta=self.descend(best, self.sample, plans).theta)
-            best = replace(best, factor=self.judged(best, [best] * RULES.folds, n).factor)
+            best = replace(best, theta=self.descend(best, self.sample, RULES.rounds[1:]).theta)
+            best = self.judged(best, [best] * RULES.folds, RULES.solved, score=False)
         else:  # the best goes on, and one that is level with it
             level = [m for m in ranked[1:2] if not _pays(m, best)]
-            best = self.train([best, *level], RULES.last, RULES.solved)[0]
+            best = self.train([best, *level], RULES.rounds[1:], RULES.solved)[0]
             equal = self.judged(equal, [equal], RULES.solved)
         if learns and self.space.metric == "auto" and not _pays(equal, best):
             best = equal
@@ -227,8 +226,8 @@ class Study:
 
     def descend(self, machine: Machine, rows: Sample, plans: Sequence[Round]) -> Machine:
         most = int(np.sqrt(RULES.work / rows.X.shape[1])) if machine.is_sum else 1500
-        for plan in plans[:1] if machine.is_equal else plans:
-            if plan.rows > RULES.first[0].rows >= rows.n_rows:
+        for plan in plans:
+            if plan.rows > RULES.rounds[0].rows >= rows.n_rows:
                 break  # the rows would be the same again
             key = [self.seed, TAG, plan.rows]
             plan = replace(plan, rows=max(300, min(plan.rows, most)))
@@ -238,17 +237,24 @@ class Study:
             )  # fmt: skip
         return machine
 
-    def judged(self, machine: Machine, learned: Sequence[Machine], size: int) -> Machine:
-        """Return the machine with its errors on the rows that judge, for the best penalty."""
+    def judged(
+        self, machine: Machine, learned: Sequence[Machine], size: int, *, score: bool = True
+    ) -> Machine:
+        """Return the machine with its errors on the rows that judge, for the best penalty.
+
+        Without `score` it gets the penalty only: it has learned from these rows.
+        """
         parts = self.held(learned, size)
         ridges = [part.ridge for part in learned]
         if self.space.alpha is not None:
             factor, outputs = 1.0, penalty.outputs(parts, ridges)
         else:
             factor, outputs = penalty.best_factor(parts, ridges)
+        if not score:
+            return replace(machine, factor=factor)
         errors = penalty.errors(parts, outputs)
-        score = 0.5 * float(np.log(max(errors.mean(), 1e-300) / self.variation))
-        return replace(machine, score=score, errors=errors, outputs=outputs, factor=factor)
+        value = 0.5 * float(np.log(max(errors.mean(), 1e-300) / self.variation))
+        return replace(machine, score=value, errors=errors, outputs=outputs, factor=factor)
 
     def held(self, learned: Sequence[Machine], size: int) -> list[penalty.Held]:
         """Return the kernel matrices of up to `size` rows of each fold, and of its judges."""
