@@ -10,7 +10,6 @@ import scipy.sparse as sp
 from cases import every
 from kernelgrad import KernelClassifier, KernelRegressor
 from kernelgrad.kernels import Matern
-from kernelgrad.search import pilot as _pilot
 from kernelgrad.search import search as _search
 
 
@@ -49,12 +48,8 @@ def test_the_columns_that_count_are_found():
     assert error(model) < 0.7 * error(regressor(metric=None).fit(X, Y))
     told = model.history_["metric"]
     assert {"weights", "equal weights"} <= {each["round"] for each in told}
-    found = 1 / np.sqrt(2 * model.kernel_.gamma)
-    chosen = next(t for t in told if t["bandwidth"] == pytest.approx(found, rel=1e-9))
-    assert chosen["kernel"] == repr(model.kernel_)
-    np.testing.assert_allclose(chosen["weights"], weights, atol=1e-6)
     others = [t["score"] for t in told if t["round"] == "equal weights"]
-    assert chosen["score"] < min(others) - 0.05
+    assert min(t["score"] for t in told if t["round"] == "weights") < min(others) - 0.05
 
 
 @pytest.mark.slow
@@ -289,30 +284,6 @@ def test_kernels_without_a_metric_get_their_alpha(kernel):
     gammas = {t["gamma"] for t in trials}
     assert len(gammas) >= 4 if kernel == "laplacian" else len(gammas) == 1
     assert kernel != "laplacian" or model.kernel_.gamma == least["gamma"]
-
-
-def test_alpha_carried_to_more_rows():
-    assert _pilot.carried(0.1, 0.1, 4.0, 2000, 2000) == pytest.approx(0.1 / 2000)
-    # lambda falls by 2 from 500 to 2,000 rows, so by 2 again to 8,000
-    assert _pilot.carried(0.2, 0.1, 4.0, 2000, 8000) == pytest.approx(0.05 / 8000)
-    # it never grows, and is not taken for 0 where it falls fast
-    assert _pilot.carried(0.1, 0.2, 4.0, 2000, 8000) == pytest.approx(0.2 / 8000)
-    assert 0.1 / 16 < _pilot.carried(64.0, 0.1, 4.0, 2000, 32000) * 32000 < 0.1
-
-
-@pytest.mark.slow
-def test_the_laplacian_kernel_is_one_of_the_shapes(monkeypatch):
-    x, test = X[:, :6], TEST[:, :6]
-    steps, truth = np.sign(x).sum(axis=1), np.sign(test).sum(axis=1)
-    assert regressor().fit(x, steps).kernel_.name != "laplacian"  # few rows: nothing compiled
-    monkeypatch.setattr(_pilot, "_TURNS_ROWS", 200)
-    model = regressor().fit(x, steps)
-    assert model.kernel_.name == "laplacian"
-    assert model.history_["metric"][-1]["kernel"] == repr(model.kernel_)
-    smooth = regressor(metric="diagonal").fit(x, steps)
-    assert smooth.kernel_.name != "laplacian"
-    assert model.score(test, truth) > smooth.score(test, truth)
-    assert regressor().fit(x, np.sin(x[:, 0])).kernel_.name != "laplacian"
 
 
 def test_trials_of_bandwidths_go_on_after_a_small_rise_only():
