@@ -132,8 +132,9 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         A name in docs/losses.md. ``"auto"`` is ``"squared"`` with calibrated probabilities, or
         ``"log_loss"`` where rows apart have a smaller log loss by it (docs/metric.md).
     kernel : str, Kernel, callable, or scikit-learn RBF / Matern, default="auto"
-        A name in docs/kernels.md. ``"auto"`` chooses Gaussian, Matern or Laplacian with the
-        bandwidth (Gaussian if gamma is given). ``"precomputed"`` takes kernel matrices as
+        A name in docs/kernels.md. ``"auto"`` learns the sum of a Matern kernel and a
+        rough one, of warped columns, or takes a Gaussian one where it has smaller errors
+        (docs/metric.md; Gaussian if gamma is given). ``"precomputed"`` takes kernel matrices as
         X, (n, n) in fit and (m, n) in predict; a function is ``k(X, Z) -> (n, m)``.
     gamma : float > 0, "auto", "median" or "scale", default="auto"
         Inverse bandwidth as in scikit-learn, or a rule. ``"auto"`` has the least leave-one-out
@@ -151,8 +152,8 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         or ``"pegasos"`` for kernels without random features. An object has parameters:
         ``DSG(block_size=512)``.
     alpha : float >= 0 or "auto", default="auto"
-        Weight of the squared norm (the papers' nu). ``"auto"`` minimises leave-one-out errors,
-        and for losses other than the squared one the loss on held-out rows (docs/metric.md).
+        Weight of the squared norm (the papers' nu). ``"auto"`` minimises the loss on rows
+        that the function was not fitted to (docs/metric.md).
     C : float > 0 or None, default=None
         Cost of the loss as in SVC, in place of alpha: ``alpha = 1 / (C W)`` with W the sum of
         the weights of the training rows, which streams and sources with weights do not tell.

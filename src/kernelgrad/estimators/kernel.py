@@ -11,7 +11,7 @@ from kernelgrad.compute.backend import CPU
 from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.families.kernel import KernelSpec, SearchedSpec
 from kernelgrad.functions.scaling import SCALINGS
-from kernelgrad.kernels import Kernel, PrecomputedKernel
+from kernelgrad.kernels import Kernel, PrecomputedKernel, RootLaplacian, SumKernel
 from kernelgrad.losses import Loss
 from kernelgrad.params import anything, boolean, integer, parameters, real
 from kernelgrad.types import Float64Array
@@ -37,7 +37,11 @@ class BaseKernelEstimator(BaseRowsEstimator):
 
     @property
     def feature_importances_(self) -> Float64Array:
-        """Squared weights of the metric, summed over what a column was encoded as; sum 1."""
+        """Squared weights of the metric, summed over what a column was encoded as; sum 1.
+
+        In a sum of a smooth and a rough kernel each part has its own weights: their shares, in
+        squares and in themselves, count as the amplitudes of the parts.
+        """
         check_is_fitted(self, "expansion_")
         metric = self.metric_
         if metric is None:
@@ -47,6 +51,13 @@ class BaseKernelEstimator(BaseRowsEstimator):
                 "columns."
             )
         square = metric**2 if metric.ndim == 1 else (metric**2).sum(axis=1)
+        square /= square.sum()
+        parts = self.kernel_.kernels if isinstance(self.kernel_, SumKernel) else ()
+        if len(parts) == 2 and isinstance(parts[1], RootLaplacian) and metric.ndim == 1:
+            own = parts[1].column_weights
+            rough = metric if own is None else metric * np.asarray(own)
+            smooth, share = np.asarray(self.kernel_.weights) / np.sum(self.kernel_.weights)
+            square = smooth * square + share * rough / rough.sum()
         groups = self._fitted.model.inputs.groups
         total = np.bincount(groups, square, minlength=self.n_features_in_)
         return np.asarray(total / total.sum())

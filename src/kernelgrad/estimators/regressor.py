@@ -108,8 +108,9 @@ class KernelRegressor(BaseRegressor, BaseSearchedEstimator):
 
     Parameters
     ----------
-    loss : str or Loss, default="squared"
-        ``"squared"``, ``"huber"``, ``"epsilon_insensitive"``, ``"absolute"``, ``"quantile"``,
+    loss : str or Loss, default="auto"
+        ``"auto"`` is ``"squared"``, or ``"log_squared"`` where skewed targets >= 0 have smaller
+        errors on rows apart by their logarithms (docs/metric.md). ``"squared"``, ``"huber"``, ``"epsilon_insensitive"``, ``"absolute"``, ``"quantile"``,
         ``"poisson"`` or ``"gamma"``; an object sets a parameter, in the units of y:
         ``Huber(0.7)``. ``Quantile((0.1, 0.5, 0.9))`` fits several quantiles, one output each.
         ``"poisson"`` and ``"gamma"`` fit the logarithm f of the mean; `predict` returns exp f.

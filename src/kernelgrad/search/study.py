@@ -67,7 +67,7 @@ class Rules:
         Round(1500, 8, 0.08),
     )
     matrix: tuple[Round, ...] = (Round(500, 40, 0.3),)
-    logistic: tuple[Round, ...] = (Round(600, 12, 0.12), Round(1200, 6, 0.08))
+    logistic: tuple[Round, ...] = (Round(600, 16, 0.1),)
     spreads: tuple[float, float] = (1.0, 0.5)
     bins: int = 10
     few: int = 1500
