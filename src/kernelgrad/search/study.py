@@ -67,7 +67,7 @@ class Rules:
         Round(1500, 8, 0.08),
     )
     matrix: tuple[Round, ...] = (Round(500, 40, 0.3),)
-    logistic: tuple[Round, ...] = (Round(600, 16, 0.1),)
+    logistic: tuple[Round, ...] = (Round(600, 12, 0.12), Round(1200, 5, 0.08))
     spreads: tuple[float, float] = (1.0, 0.5)
     bins: int = 10
     few: int = 1500
@@ -139,7 +139,7 @@ class Study:
             if self.sample.n_rows <= RULES.tight:
                 machines += [replace(m, spread=RULES.spreads[1]) for m in loose]
             if loose[0].is_sum:
-                machines.append(replace(smooth_only(loose[0]), nu=np.inf))
+                machines += [replace(smooth_only(loose[0]), nu=nu) for nu in (2.5, np.inf)]
         trained = self.train(machines, RULES.rounds[:1], RULES.solved // 2)
         equal = next(m for m in trained if m.is_equal)
         ranked = [m for m in trained if not m.is_equal] if learns else trained
@@ -271,13 +271,11 @@ class Study:
     def ridge(self, machine: Machine) -> float:
         """Return lambda for all rows, carried on from its growth from few rows to more."""
         n, size = self.pool.n_rows, min(RULES.solved, self.folds[0].train.n_rows)
-        if self.few or n <= 1.5 * size or self.over():
-            return machine.ridge
-        few = (
-            machine.ridge
-            * penalty.best_factor(self.held([machine], size // 4), [machine.ridge])[0]
-        )
-        return penalty.carried(few, machine.ridge, 4.0, size, n)
+        ridge = machine.ridge * machine.factor
+        if self.few or machine.is_logistic or n <= 1.5 * size or self.over():
+            return ridge
+        few = ridge * penalty.best_factor(self.held([machine], size // 4), [ridge])[0]
+        return penalty.carried(few, ridge, 4.0, size, n)
 
     @property
     def variation(self) -> float:
