@@ -274,14 +274,22 @@ class SearchedSpec(KernelSpec):
         p, nu, rule = self.params, smoothness(kernel), self.scaling_rule()
         by_name, metric, free = isinstance(p.kernel, str), p.metric, is_auto(p.gamma)
         if free and by_name and nu is not None:
-            sums = is_auto(p.kernel) and metric != "full"
+            sums = is_auto(p.kernel) and not (isinstance(metric, str) and metric == "full")
             shapes = (2.5,) if sums else SHAPES if is_auto(p.kernel) else (nu,)
             width = float(p.bandwidth_factor)
             candidates: tuple[Kernel, ...] = (kernel,)
             if is_auto(p.kernel):
                 candidates += (Matern(0.5, bandwidth_factor=width),)
             return SearchSpace(
-                shapes, candidates, metric, None, None, rule, width, sums, self.searches_task,
+                shapes,
+                candidates,
+                metric,
+                None,
+                None,
+                rule,
+                width,
+                sums,
+                self.searches_task,
                 True,
             )
         if isinstance(metric, str) and metric != "auto":

@@ -144,7 +144,7 @@ def best_scale(
         return problem, []
     low = float(y.min())
     loss = LogSquaredError(shift=0.0 if low > 0 else 1.0, low=low, high=float(y.max()))
-    z = loss.targets(y)
+    z = np.asarray(loss.targets(y), np.float64)
     centre, spread = _moments(z, w)
     logs = study.of_targets((z - centre) / spread)
     result = logs.run()

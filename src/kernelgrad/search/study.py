@@ -35,8 +35,8 @@ class Rules:
     Attributes
     ----------
     rounds : tuple of Round
-        Descent: the first of all machines, the others of the best. Kernels learned from few rows
-        are too wide, so that the rounds grow.
+        Descent: the first of all machines, the others of the best. Kernels learned from few
+        rows are too wide, so that the rounds grow.
     matrix : tuple of Round
         Descent of a matrix, from the weights.
     logistic : tuple of Round
@@ -95,7 +95,8 @@ class Study:
     """A search for the machine with the smallest errors on rows that it was not trained on.
 
     Machines whose columns have equal weights compete with those that learn weights and warps,
-    by loose and tight priors. With few rows each fold is left out in turn, else some rows judge.
+    by loose and tight priors. With few rows each fold is left out in turn, else some rows
+    judge.
     Weights stay if they lower the errors by a standard error of the paired difference.
     """
 
@@ -216,7 +217,7 @@ class Study:
         if self.few:
             parts = [self.sample, *parts]
         tasks = [(m, rows) for m in machines for rows in parts]
-        done = parallel_map(lambda task: self.descend(*task, plans), tasks)
+        done = parallel_map(lambda task: self.descend(task[0], task[1], plans), tasks)
         trained = []
         for i in range(0, len(done), len(parts)):
             learned = done[i : i + len(parts)]
@@ -227,7 +228,7 @@ class Study:
     def descend(self, machine: Machine, rows: Sample, plans: Sequence[Round]) -> Machine:
         most = int(np.sqrt(RULES.work / rows.X.shape[1])) if machine.is_sum else 1500
         for plan in plans:
-            if plan.rows > RULES.rounds[0].rows >= rows.n_rows:
+            if plan in RULES.rounds[1:] and rows.n_rows <= RULES.rounds[0].rows:
                 break  # the rows would be the same again
             key = [self.seed, TAG, plan.rows]
             plan = replace(plan, rows=max(300, min(plan.rows, most)))
