@@ -66,7 +66,7 @@ class Task(ABC):
 
     def with_loss(self, loss: Loss) -> Self:
         """Return the same task with another loss."""
-        return replace(self, loss=loss)  # type: ignore[type-var]  (all are dataclasses)
+        return replace(self, loss=loss)  # type: ignore[type-var]
 
     def columns(self, y: AnyArray) -> Float64Array | None:
         """Return what internal targets tell encoders of categories, (n, outputs) or None."""

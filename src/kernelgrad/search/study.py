@@ -55,6 +55,8 @@ class Rules:
         Rows that judge if there are more.
     solved : int
         Rows of the machines that are judged.
+    least, cells : int, float
+        Rows of a study: as many as have so many entries, at least `least`.
     wide : int
         Columns from which machines without the rough part, which is dear there, compete.
     work : float
@@ -75,6 +77,8 @@ class Rules:
     folds: int = 3
     judges: int = 1000
     solved: int = 2000
+    least: int = 4000
+    cells: float = 1e6
     wide: int = 100
     work: float = 1e8
 
@@ -104,6 +108,7 @@ class Study:
         self, pool: Pool, space: SearchSpace, groups: IntArray | None, seed: int,
         over: Callable[[], bool],
     ) -> None:  # fmt: skip
+        pool = pool.some(max(RULES.least, int(RULES.cells / pool.X.shape[1])), seed)
         X = dense(pool.X)
         self.pool, self.space, self.seed, self.over = pool, space, seed, over
         self.scaling = _scaling(X, pool.weight, space, sparse=sp.issparse(pool.X))
