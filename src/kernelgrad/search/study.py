@@ -149,7 +149,9 @@ class Study:
         trained = self.train(machines, RULES.rounds[:1], RULES.solved // 2)
         equal = next(m for m in trained if m.is_equal)
         ranked = [m for m in trained if not m.is_equal] if learns else trained
-        best = ranked[0]
+        best = self.best = ranked[0]
+        if self.over():
+            return self.result(best)
         if self.few:  # the folds have judged; the machine of all rows goes on
             best = replace(best, theta=self.descend(best, self.sample, RULES.rounds[1:]).theta)
             best = self.judged(best, [best] * RULES.folds, RULES.solved, score=False)
