@@ -81,7 +81,7 @@ class Choice:
         """Return the rows with the loss that was chosen."""
         if self.loss is None:
             return rows
-        return replace(rows, task=replace(rows.task, loss=self.loss))
+        return replace(rows, task=rows.task.with_loss(self.loss))
 
     def describe(self) -> Contents:
         """Return the choice as plain values and arrays, for checkpoints."""

@@ -64,6 +64,10 @@ class Task(ABC):
     def encode(self, y: AnyArray) -> FloatArray:
         """Return internal targets as encoded ones, (n, C)."""
 
+    def with_loss(self, loss: Loss) -> Self:
+        """Return the same task with another loss."""
+        return replace(self, loss=loss)  # type: ignore[type-var]
+
     def columns(self, y: AnyArray) -> Float64Array | None:
         """Return what internal targets tell encoders of categories, (n, outputs) or None."""
         return np.asarray(y, np.float64).reshape(len(y), -1)

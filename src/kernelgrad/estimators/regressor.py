@@ -110,10 +110,11 @@ class KernelRegressor(BaseRegressor, BaseSearchedEstimator):
     ----------
     loss : str or Loss, default="auto"
         ``"auto"`` is ``"squared"``, or ``"log_squared"`` where skewed targets >= 0 have smaller
-        errors on rows apart by their logarithms (docs/metric.md). ``"squared"``, ``"huber"``, ``"epsilon_insensitive"``, ``"absolute"``, ``"quantile"``,
-        ``"poisson"`` or ``"gamma"``; an object sets a parameter, in the units of y:
-        ``Huber(0.7)``. ``Quantile((0.1, 0.5, 0.9))`` fits several quantiles, one output each.
-        ``"poisson"`` and ``"gamma"`` fit the logarithm f of the mean; `predict` returns exp f.
+        errors on rows apart by their logarithms (docs/metric.md). Others are ``"huber"``,
+        ``"epsilon_insensitive"``, ``"absolute"``, ``"quantile"``, ``"poisson"`` and
+        ``"gamma"``; an object sets a parameter, in the units of y: ``Huber(0.7)``.
+        ``Quantile((0.1, 0.5, 0.9))`` fits several quantiles, one output each. ``"poisson"`` and
+        ``"gamma"`` fit the logarithm f of the mean; `predict` returns exp f.
     kernel, gamma, metric, bandwidth_factor, solver, alpha, C, max_iter, tol, early_stopping,
     validation_fraction, n_iter_no_change, fit_intercept, standardize, categorical_features,
     device, memory_limit, time_limit, engine, warm_start, random_state, verbose, callbacks

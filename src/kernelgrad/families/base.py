@@ -463,7 +463,8 @@ class Spec(ABC):
     ) -> Choice:
         """Return all that is decided before the first iteration."""
         if before is None:
-            choice = self.final_solver(self.search(rows, problem, first, run), rows)
+            choice = self.search(rows, problem, first, run)
+            choice = self.final_solver(choice, rows, problem.resources.deadline.left())
         else:
             alpha = before.choice.alpha if np.isnan(problem.alpha) else problem.alpha
             choice = replace(
@@ -485,8 +486,8 @@ class Spec(ABC):
         """Return the choice with kernel, scaling and penalty."""
         return replace(first, alpha=problem.alpha)
 
-    def final_solver(self, choice: Choice, rows: TrainingRows) -> Choice:
-        """Return the choice after the solver was chosen again, now that alpha is known."""
+    def final_solver(self, choice: Choice, rows: TrainingRows, seconds: float) -> Choice:
+        """Return the choice of the solver now that alpha and the seconds left are known."""
         return choice
 
     def is_calibrated(self, task: Task) -> bool:

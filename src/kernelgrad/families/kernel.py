@@ -281,7 +281,15 @@ class SearchedSpec(KernelSpec):
             if is_auto(p.kernel):
                 candidates += (Matern(0.5, bandwidth_factor=width),)
             return SearchSpace(
-                shapes, candidates, metric, None, None, rule, width, sums, self.searches_task,
+                shapes,
+                candidates,
+                metric,
+                None,
+                None,
+                rule,
+                width,
+                sums,
+                self.searches_task,
                 True,
             )
         if isinstance(metric, str) and metric != "auto":
@@ -345,14 +353,14 @@ class SearchedSpec(KernelSpec):
             entries=entries, seconds=clock() - start,
         )  # fmt: skip
 
-    def final_solver(self, choice: Choice, rows: TrainingRows) -> Choice:
+    def final_solver(self, choice: Choice, rows: TrainingRows, seconds: float) -> Choice:
         if not self.is_auto:
             return choice
+        chosen = choice.solver, choice.reason
         if choice.loss is not None:
-            solver, reason = self.automatic(choice.scored(rows), stream=False)
-            return replace(choice, solver=solver, reason=reason)
+            chosen = self.automatic(choice.scored(rows), stream=False)
         n, C = rows.n_train, rows.task.n_outputs
-        solver, reason = settled_solver((choice.solver, choice.reason), n, C, n * choice.alpha)
+        solver, reason = settled_solver(chosen, n, C, n * choice.alpha, seconds)
         return replace(choice, solver=solver, reason=reason)
 
     def restore(self, fit: Fit, fitted: Record, extra: Record) -> Fit:

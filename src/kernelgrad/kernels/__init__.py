@@ -40,7 +40,8 @@ KERNELS: Registry[Kernel] = Registry(
     {name: f"special_kernels:{cls}" for name, cls in _SPECIAL.items()}
 )
 for _cls in (
-    Cauchy, Gaussian, Laplacian, Matern, PrecomputedKernel, ProductKernel, RootLaplacian, SumKernel,
+    Cauchy, Gaussian, Laplacian, Matern, PrecomputedKernel, ProductKernel, RootLaplacian,
+    SumKernel,
 ):  # fmt: skip
     KERNELS.register(_cls)
 register_kernel = KERNELS.register

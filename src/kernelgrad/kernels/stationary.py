@@ -249,11 +249,10 @@ class Laplacian(_ByColumns):
 class RootLaplacian(Laplacian):
     r"""Root of the Laplacian kernel's exponent, ``exp(-sqrt(gamma sum_j v_j |x_j - z_j|))``.
 
-    It is the mixture of the Laplacian kernels of bandwidths ``gamma r`` with ``r = 1 / (2 u^2)``
-    for a standard normal u, the law with ``E exp(-r t) = exp(-sqrt(t))``. Functions of its space
-    may jump and have spikes, and rows far apart still resemble each other, as tables with
-    thresholds and categories need. Frequencies are Cauchy with scale ``gamma v_j r``, one r for
-    each.
+    It is the mixture of Laplacian kernels with ``gamma r`` for ``r = 1 / (2 u^2)``, u standard
+    normal, the law with ``E exp(-r t) = exp(-sqrt(t))``. Functions of its space have steps and
+    spikes, and rows far apart still resemble each other, as tables with thresholds and
+    categories need. Frequencies are Cauchy with scale ``gamma v_j r``, one r for each.
 
     Parameters
     ----------

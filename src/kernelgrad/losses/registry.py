@@ -40,7 +40,8 @@ def register_loss(cls: LossClass) -> LossClass:
 
 
 for _loss in (
-    regression.SquaredError, regression.LogSquaredError, regression.Huber, regression.EpsilonInsensitive,
+    regression.SquaredError, regression.LogSquaredError, regression.Huber,
+    regression.EpsilonInsensitive,
     regression.Absolute, regression.Quantile, regression.Poisson, regression.Gamma,
     classification.Hinge, classification.SmoothedHinge, classification.SquaredHinge,
     classification.Logistic, classification.ModifiedLogistic, classification.Perceptron,

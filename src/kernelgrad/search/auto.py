@@ -20,6 +20,7 @@ from kernelgrad.validation import check_name
 
 GIVEN = "given as a parameter"
 
+_VALUE_SECONDS, _FLOP_SECONDS = 4e-8, 3e-11  # on a slow core: a kernel value, an operation
 _DIRECT_ROWS = 16_384  # rows beyond which their cube costs more than block descent
 # A stream has no end, so each of its rows must cost the same; momentum would add up noise of
 # its small batches until the function diverges.
@@ -96,13 +97,18 @@ def choose_solver(
 
 
 def settled_solver(
-    chosen: tuple[Solver[Any], str], n_rows: int, n_outputs: int, ridge: float
-) -> tuple[Solver[Any], str]:
-    """Return the solver for the squared loss once ``ridge = n alpha`` is known.
+    chosen: tuple[Solver[Any], str], n_rows: int, n_outputs: int, ridge: float,
+    seconds: float = np.inf,
+) -> tuple[Solver[Any], str]:  # fmt: skip
+    """Return the solver once ``ridge = n alpha`` and the `seconds` that are left are known.
 
-    From 4,096 rows on, a large ridge needs few products with the kernel matrix, which then cost
-    less than a factorisation. Products cost more with more outputs, a factorisation does not.
+    Block descent has a useful function soon, an exact solver has none before its end. From
+    4,096 rows on, a large ridge needs few products with the kernel matrix, which then cost less
+    than a factorisation. Products cost more with more outputs, a factorisation does not.
     """
+    exact = isinstance(chosen[0], DirectSolve | NewtonCG)
+    if exact and _VALUE_SECONDS * n_rows**2 + _FLOP_SECONDS * n_rows**3 / 3 > seconds:
+        return BlockDescent(), "time_limit is too short for an exact solution"
     large = ridge >= (0.1 if n_outputs < 3 else 0.4)
     if isinstance(chosen[0], DirectSolve) and n_rows > 4096 and large:
         return NewtonCG(), "the kernel matrix fits in memory, and the penalty is large"

@@ -19,9 +19,9 @@ that of the targets. The slope of ``sum_i h_i(e_i)`` by K is, with ``g = h'(e)``
     - \tfrac12 (b a^\top + a b^\top), \qquad b = C (g / \operatorname{diag} C) .
 
 Logistic regression is the ridge regression of its last Newton step: with probabilities p its
-weights are ``v p (1 - p)``, its targets ``z = f + (y - p) / (p (1 - p))``, so that ``z - e`` are
-outputs f without each row, and the objective is their mean log loss. Targets and weights are
-held fixed in its slope.
+weights are ``v p (1 - p)`` and its targets ``z = f + (y - p) / (p (1 - p))``. The outputs
+without each row are ``z - e``, and the objective is their mean log loss. Targets and weights
+are constant in its slope.
 """
 
 from __future__ import annotations
@@ -231,12 +231,12 @@ class Machine:
 
     def narrowed(self, factor: float) -> Machine:
         """Return the machine with all distances multiplied."""
-        logs = {
-            k: self.theta[k] + np.log(factor) for k in ("smooth", "rough") if k in self.theta
-        }
-        if "matrix" in self.theta:
-            logs["matrix"] = self.theta["matrix"] * factor
-        return self.with_theta(**logs)
+        theta = dict(self.theta)
+        for name in {"smooth", "rough"} & theta.keys():
+            theta[name] = theta[name] + np.log(factor)
+        if "matrix" in theta:
+            theta["matrix"] = theta["matrix"] * factor
+        return replace(self, theta=theta)
 
     def weights(self, part: str, dtype: Any) -> AnyArray:
         """Return the weights (d,) of the part "smooth" or "rough", or the matrix."""
@@ -265,7 +265,7 @@ class Machine:
         q = dtype(self.share)
         for a in range(0, len(K), _PANEL):  # in place: one array of this size, not five
             K[a : a + _PANEL] = profile(K[a : a + _PANEL], self.nu)[0]
-            if left[1] is not None:
+            if left[1] is not None and right[1] is not None:
                 S = distances(left[1][a : a + _PANEL], right[1])
                 K[a : a + _PANEL] *= 1 - q
                 K[a : a + _PANEL] += q * np.exp(-np.sqrt(S))
@@ -408,7 +408,7 @@ def _solution(
 
 
 def squared(K: AnyArray, ridge: float, sample: Sample) -> LeftOut | None:
-    """Return the squared objective; K is overwritten. The result is None if it is not finite."""
+    """Return the squared objective, or None if it is not finite; K is overwritten."""
     solution = _solution(K, ridge, sample.weight, sample.Y)
     if solution is None:
         return None

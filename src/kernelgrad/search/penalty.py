@@ -50,7 +50,8 @@ def errors(parts: Sequence[Held], outputs: Float64Array) -> Float64Array:
     """Return the weighted squared errors (m,) of the rows that judge; infinite without any."""
     Y = np.concatenate([part.judges.Y for part in parts])
     weight = np.concatenate([part.judges.weight for part in parts])
-    return np.nan_to_num(weight * ((Y - outputs) ** 2).sum(axis=1), nan=np.inf)
+    each = weight * ((Y - outputs) ** 2).sum(axis=1)
+    return np.asarray(np.nan_to_num(each, nan=np.inf))
 
 
 def best_factor(parts: Sequence[Held], ridges: Sequence[float]) -> tuple[float, Float64Array]:

@@ -69,6 +69,17 @@ class Pool:
     numbers: IntArray
     y: AnyArray  # internal targets (m,) or (m, C)
 
+    def some(self, most: int, seed: int) -> Pool:
+        """Return at most so many random rows of the pool."""
+        if len(self.y) <= most:
+            return self
+        at = np.sort(purpose_rng(seed, 9).permutation(len(self.y))[:most])
+        weight = self.weight[at] / self.weight[at].mean()
+        return replace(
+            self, X=self.X[at], Y=self.Y[at], weight=weight, numbers=self.numbers[at],
+            y=self.y[at],
+        )  # fmt: skip
+
     @property
     def varies(self) -> bool:
         return len(self.Y) >= 3 and bool((self.Y != 0).any())

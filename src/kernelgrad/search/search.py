@@ -104,7 +104,7 @@ def best_loss(
     pool, seed, task = study.pool, study.seed, study.pool.rows.task
     n, C = pool.n_rows, problem.n_outputs
     assert isinstance(task, Classification)
-    if n * float(n) * (4 if C < 3 else 16) > _LOG_PRICE:
+    if n * float(n) * (4 if C < 3 else 16) > _LOG_PRICE or deadline.over:
         return problem, []
     loss = get_loss("log_loss", task="classification", n_classes=len(task.classes))
     other = replace(problem, loss=loss)
@@ -144,7 +144,7 @@ def best_scale(
         return problem, []
     low = float(y.min())
     loss = LogSquaredError(shift=0.0 if low > 0 else 1.0, low=low, high=float(y.max()))
-    z = loss.targets(y)
+    z = np.asarray(loss.targets(y), np.float64)
     centre, spread = _moments(z, w)
     logs = study.of_targets((z - centre) / spread)
     result = logs.run()

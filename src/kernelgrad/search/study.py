@@ -35,8 +35,8 @@ class Rules:
     Attributes
     ----------
     rounds : tuple of Round
-        Descent: the first of all machines, the others of the best. Kernels learned from few rows
-        are too wide, so that the rounds grow.
+        Descent: the first of all machines, the others of the best. Kernels learned from few
+        rows are too wide, so that the rounds grow.
     matrix : tuple of Round
         Descent of a matrix, from the weights.
     logistic : tuple of Round
@@ -55,6 +55,8 @@ class Rules:
         Rows that judge if there are more.
     solved : int
         Rows of the machines that are judged.
+    least, cells : int, float
+        Rows of a study: as many as have so many entries, at least `least`.
     wide : int
         Columns from which machines without the rough part, which is dear there, compete.
     work : float
@@ -67,7 +69,7 @@ class Rules:
         Round(1500, 8, 0.08),
     )
     matrix: tuple[Round, ...] = (Round(500, 40, 0.3),)
-    logistic: tuple[Round, ...] = (Round(600, 16, 0.1),)
+    logistic: tuple[Round, ...] = (Round(600, 12, 0.12), Round(1200, 5, 0.08))
     spreads: tuple[float, float] = (1.0, 0.5)
     bins: int = 10
     few: int = 1500
@@ -75,6 +77,8 @@ class Rules:
     folds: int = 3
     judges: int = 1000
     solved: int = 2000
+    least: int = 4000
+    cells: float = 1e6
     wide: int = 100
     work: float = 1e8
 
@@ -95,7 +99,8 @@ class Study:
     """A search for the machine with the smallest errors on rows that it was not trained on.
 
     Machines whose columns have equal weights compete with those that learn weights and warps,
-    by loose and tight priors. With few rows each fold is left out in turn, else some rows judge.
+    by loose and tight priors. With few rows each fold is left out in turn, else some rows
+    judge.
     Weights stay if they lower the errors by a standard error of the paired difference.
     """
 
@@ -103,6 +108,7 @@ class Study:
         self, pool: Pool, space: SearchSpace, groups: IntArray | None, seed: int,
         over: Callable[[], bool],
     ) -> None:  # fmt: skip
+        pool = pool.some(max(RULES.least, int(RULES.cells / pool.X.shape[1])), seed)
         X = dense(pool.X)
         self.pool, self.space, self.seed, self.over = pool, space, seed, over
         self.scaling = _scaling(X, pool.weight, space, sparse=sp.issparse(pool.X))
@@ -139,11 +145,13 @@ class Study:
             if self.sample.n_rows <= RULES.tight:
                 machines += [replace(m, spread=RULES.spreads[1]) for m in loose]
             if loose[0].is_sum:
-                machines.append(replace(smooth_only(loose[0]), nu=np.inf))
+                machines += [replace(smooth_only(loose[0]), nu=nu) for nu in (2.5, np.inf)]
         trained = self.train(machines, RULES.rounds[:1], RULES.solved // 2)
         equal = next(m for m in trained if m.is_equal)
         ranked = [m for m in trained if not m.is_equal] if learns else trained
-        best = ranked[0]
+        best = self.best = ranked[0]
+        if self.over():
+            return self.result(best)
         if self.few:  # the folds have judged; the machine of all rows goes on
             best = replace(best, theta=self.descend(best, self.sample, RULES.rounds[1:]).theta)
             best = self.judged(best, [best] * RULES.folds, RULES.solved, score=False)
@@ -216,7 +224,7 @@ class Study:
         if self.few:
             parts = [self.sample, *parts]
         tasks = [(m, rows) for m in machines for rows in parts]
-        done = parallel_map(lambda task: self.descend(*task, plans), tasks)
+        done = parallel_map(lambda task: self.descend(task[0], task[1], plans), tasks)
         trained = []
         for i in range(0, len(done), len(parts)):
             learned = done[i : i + len(parts)]
@@ -227,7 +235,7 @@ class Study:
     def descend(self, machine: Machine, rows: Sample, plans: Sequence[Round]) -> Machine:
         most = int(np.sqrt(RULES.work / rows.X.shape[1])) if machine.is_sum else 1500
         for plan in plans:
-            if plan.rows > RULES.rounds[0].rows >= rows.n_rows:
+            if plan in RULES.rounds[1:] and rows.n_rows <= RULES.rounds[0].rows:
                 break  # the rows would be the same again
             key = [self.seed, TAG, plan.rows]
             plan = replace(plan, rows=max(300, min(plan.rows, most)))
@@ -271,13 +279,11 @@ class Study:
     def ridge(self, machine: Machine) -> float:
         """Return lambda for all rows, carried on from its growth from few rows to more."""
         n, size = self.pool.n_rows, min(RULES.solved, self.folds[0].train.n_rows)
-        if self.few or n <= 1.5 * size or self.over():
-            return machine.ridge
-        few = (
-            machine.ridge
-            * penalty.best_factor(self.held([machine], size // 4), [machine.ridge])[0]
-        )
-        return penalty.carried(few, machine.ridge, 4.0, size, n)
+        ridge = machine.ridge * machine.factor
+        if self.few or machine.is_logistic or n <= 1.5 * size or self.over():
+            return ridge
+        few = ridge * penalty.best_factor(self.held([machine], size // 4), [ridge])[0]
+        return penalty.carried(few, ridge, 4.0, size, n)
 
     @property
     def variation(self) -> float:
