@@ -21,6 +21,7 @@ from kernelgrad.losses import (
     KLRatio,
     LeastSquaresDensityRatio,
     Logistic,
+    LogSquaredError,
     Loss,
     ModifiedLogistic,
     Multinomial,
@@ -45,6 +46,7 @@ from kernelgrad.losses import (
 from kernelgrad.testing import check_loss, check_unlabelled_loss
 
 OTHERS = [
+    LogSquaredError(shift=1.0, factor=1.2, low=0.5, high=3.0),
     Huber(delta=0.05), Huber(delta=np.float64(20.0)), EpsilonInsensitive(epsilon=0.0),
     EpsilonInsensitive(epsilon=np.float64(1.5)), Quantile(quantile=0.05),
     Quantile(quantile=np.float64(0.9)), OneClass(nu=0.4), SmoothedHinge(width=0.3),
@@ -139,6 +141,17 @@ def test_curvatures_give_a_parabola_above_the_loss(loss):
     if loss.name in ("absolute", "quantile"):  # the default width follows the scale of rows
         scaled = loss.curvature(1000 * y, 1000 * f)
         np.testing.assert_allclose(scaled, loss.curvature(y, f) / 1000, rtol=1e-10)
+
+
+def test_logarithms_of_targets_and_back():
+    y = np.array([[0.0], [2.0], [50.0]])
+    loss = LogSquaredError(shift=1.0, factor=1.2, low=0.5, high=30.0)
+    f = loss.targets(y)
+    np.testing.assert_allclose(f, np.log1p(y))
+    np.testing.assert_allclose(loss.mean(f), [[0.5], [2.6], [30.0]])
+    assert np.isfinite(LogSquaredError().mean(np.array([[1e6]]))).all()
+    np.testing.assert_allclose(LogSquaredError().mean(LogSquaredError().targets(y[1:])), y[1:])
+    assert LogSquaredError().lowest_target > 0 == loss.lowest_target
 
 
 def test_curvatures_where_rows_sit_on_a_kink():

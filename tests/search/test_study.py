@@ -409,7 +409,7 @@ def test_the_log_loss_competes_with_the_squared_one(tmp_path):
 
 def test_weights_of_classes():
     x, z = labels(200, noise=1.0)
-    test, truth = labels(1000, seed=1, noise=1.0)
+    test, _ = labels(1000, seed=1, noise=1.0)
     shares = [
         KernelClassifier(random_state=0, class_weight=weight).fit(x, z > 0).predict(test).mean()
         for weight in ({False: 1.0, True: 5.0}, None, {False: 5.0, True: 1.0})
