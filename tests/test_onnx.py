@@ -235,18 +235,19 @@ def test_many_support_rows_are_exported_in_parts():
     require_same(kg.KernelRegressor(solver="direct", **ALPHA).fit(X, y), X[:20])
 
 
+def warp_of(X):
+    edges = np.quantile(X, [0, 0.2, 0.6, 1], axis=0)  # bins of columns of few values are empty
+    rises = np.diff(edges, axis=0) * np.array([0.5, 2.0, 0.1])[:, None]
+    return np.stack([edges, np.vstack([edges[:1], edges[0] + rises.cumsum(axis=0)])])
+
+
 SCALINGS = {
     "robust": InputScaling.robust,
     "ranks": lambda X, w: InputScaling.robust(X, w, ranks=True),
     "weights": lambda X, w: InputScaling.robust(X, w).with_metric(np.array([1.0, 0.5, 0.0])),
     "matrix": lambda X, w: InputScaling(X.mean(0), None).with_metric(X[:3, :2]),
     "none": lambda X, w: InputScaling(),
-    "warps": lambda X, w: InputScaling(
-        warp=np.stack(
-            [np.quantile(X, [0, 0.2, 0.6, 1], axis=0), [[0] * 3, [1] * 3, [5] * 3, [5.5] * 3]]
-        ),
-        metric=np.array([1.0, 0.5, 0.2]),
-    ),
+    "warps": lambda X, w: InputScaling(warp=warp_of(X), metric=np.array([1.0, 0.5, 0.2])),
 }
 
 
@@ -320,6 +321,28 @@ def test_tables_of_numbers_are_one_input():
     require_same(whole, new)  # medians of training rows
     named = kg.LinearRegressor().fit(pd.DataFrame(X, columns=list("abcd")), y)
     require_same(named, pd.DataFrame(new, columns=list("abcd")), {"X": new})
+
+
+@every("task", ["numbers", "skewed", "classes"])
+def test_default_fits_of_tables(task):
+    X, rng = frame(150).drop(columns=["code", "other"]), np.random.default_rng(1)
+    y = (
+        X["new"]
+        + X["size"].fillna(2.0)
+        + (X["city"] == "Graz")
+        + 0.1 * rng.standard_normal(150)
+    )
+    if task == "skewed":
+        y = np.exp(2.0 * y)
+    if task == "classes":
+        model = kg.KernelClassifier(random_state=0).fit(X, np.digitize(y, [1.0, 2.0]))
+    else:
+        model = kg.KernelRegressor(random_state=0).fit(X, y)
+    assert (model.loss_.name == "log_squared") == (task == "skewed")
+    assert model.expansion_.scaling.warp is not None
+    new = frame(100, seed=3)[list(X)]
+    new.loc[3, "city"], new.loc[5, "when"] = "Rom", None
+    require_same(model, new, feeds_of(new))
 
 
 def test_columns_named_as_outputs():

@@ -105,7 +105,8 @@ SLOW = [
     (Matern(2.5, "scale", bandwidth_factor=0.5), rows(), 400),
     *(
         (cls(suited(cls, d), form=form, sampling="qmc"), data(24, d), 400)
-        for cls in (Gaussian, Laplacian, RootLaplacian, Cauchy) for d in (3, 40, 100) for form in FORMS
+        for cls in (Gaussian, Laplacian, RootLaplacian, Cauchy)
+        for d in (3, 40, 100) for form in FORMS
     ),
     *(
         (Matern(1.5, 0.6 / d, form=form, sampling=sampling), data(24, d), 400)

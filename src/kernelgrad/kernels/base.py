@@ -512,9 +512,9 @@ class SumKernel(CompositeKernel):
         total = np.empty((A.n_rows, B.n_rows), dtype) if out is None else out
         part = np.empty(total.shape, total.dtype)  # each part is added while it is in cache
         for i, (kernel, weight) in enumerate(self.terms):
-            K = total if i == 0 else part
-            kernel.values(A.parts[i], B.parts[i], dtype, out=K, compiled=compiled)
-            K *= K.dtype.type(weight)
+            own = total if i == 0 else part
+            K = kernel.values(A.parts[i], B.parts[i], dtype, out=own, compiled=compiled)
+            np.multiply(K, own.dtype.type(weight), out=own)  # not all kernels write to `out`
             if i:
                 total += part
         return total
