@@ -10,9 +10,10 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from kernelgrad.compute.rows import Csr, Rows, as_rows, native
+from kernelgrad.compute.rows import Csr, Rows, as_rows
 from kernelgrad.functions.expansions import LinearExpansion
 from kernelgrad.linear import loops
+from kernelgrad.linear.rows import native
 from kernelgrad.losses import LOSSES, Loss, loss_code, scalar
 from kernelgrad.solvers import contract
 from kernelgrad.types import Float64Array, IntArray, Matrix

@@ -30,9 +30,10 @@ from scipy.linalg import lapack
 
 from kernelgrad.compute import linalg
 from kernelgrad.compute.compiling import njit
-from kernelgrad.compute.rows import Csr, Dense, Rows, native
+from kernelgrad.compute.rows import Csr, Dense, Rows
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.linear import base, loops
+from kernelgrad.linear.rows import native
 from kernelgrad.losses import scalar
 from kernelgrad.types import AnyArray, Float64Array, IntArray
 

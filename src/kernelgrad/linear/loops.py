@@ -12,7 +12,7 @@ The references r and their mean M reduce the variance: :class:`Table`, :class:`A
 takes the same step without penalty. On CSR rows only the columns of a mini-batch are touched:
 the others take all steps they have missed at once, in closed form, when they are next needed.
 
-Coefficients are in the native layout of :mod:`kernelgrad.compute.rows`.
+Coefficients are in the native layout of :mod:`kernelgrad.linear.rows`.
 """
 
 from __future__ import annotations
@@ -23,20 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernelgrad.compute.compiling import njit
-from kernelgrad.compute.rows import (
-    Csr,
-    Dense,
-    Rows,
-    add,
-    add_outer,
-    by_type,
-    column,
-    entries,
-    entry,
-    output,
-    responses,
-)
+from kernelgrad.compute.rows import Csr, Dense, Rows, by_type, column, entries, entry
 from kernelgrad.compute.threads import over_tiles, parallel_for
+from kernelgrad.linear.rows import add, add_outer, output, responses
 from kernelgrad.losses.scalar import MULTINOMIAL, curvature, slopes_of_row, value_of_row
 from kernelgrad.types import AnyArray, Float64Array, IntArray
 
