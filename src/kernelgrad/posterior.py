@@ -26,6 +26,7 @@ from kernelgrad.functions.features import FeatureStream
 from kernelgrad.losses import SquaredError
 from kernelgrad.search.evidence import Evidence
 from kernelgrad.solvers import DSG, Problem, Solver, TrainBatch
+from kernelgrad.solvers.feature_blocks import BlockCount
 from kernelgrad.solvers.kernel_matrix import KernelMatrix, kernel_matrix
 from kernelgrad.tasks import ScaledColumn
 from kernelgrad.training_rows import TrainingRows
@@ -64,7 +65,6 @@ def explained_covariance(
             loss=SquaredError(),
             n_outputs=members.stop - start,
             fit_intercept=False,
-            keep_coefficients=not problem.fixed_rows,
         )
         state = None
         last: tuple[Matrix, TrainBatch] | None = None
@@ -76,6 +76,8 @@ def explained_covariance(
             train = last[1]
             if state is None:
                 state = solver.start(one, train, stream)
+                if problem.fixed_rows:  # responses are all that is wanted
+                    state.iterates = BlockCount(*vars(state.iterates).values())
                 tracker = solver.track(state, X)
             tracker.advance(solver.step(one, state, train))
         if state is None:

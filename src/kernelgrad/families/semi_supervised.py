@@ -247,13 +247,13 @@ class SemiSupervisedSpec(KernelSpec):
         if unlabelled == 0 and not choice.solver.streams:
             # without a second kind of rows the labelled ones are all of the mean, not half
             alpha = 2.0 * problem.alpha
-            weights = labelled, unlabelled
-            return replace(problem, loss=task.loss, alpha=alpha, kind_weights=weights)
+            return replace(problem, loss=task.loss, alpha=alpha)
         loss = problem.loss
         assert isinstance(loss, losses.SemiSupervised)
         ratio = self.ratio(labelled, unlabelled)
         joint = losses.SemiSupervised(loss.labelled, loss.unlabelled, ratio)
-        return replace(problem, loss=joint, kind_weights=(labelled, unlabelled))
+        joint.kind_weights = labelled, unlabelled
+        return replace(problem, loss=joint)
 
     def choose(
         self, rows: TrainingRows, problem: Problem, first: Choice, run: Run, before: Fit | None

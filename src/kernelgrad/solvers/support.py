@@ -321,13 +321,11 @@ def build_exact(problem: Problem, batch: TrainBatch) -> tuple[ExactKernel, Exact
 
 def kernel_rows(problem: Problem, exact: ExactKernel, rows: ExactRows) -> KernelRows:
     """Return the rows with a cache for what the memory limit leaves of them."""
-    if problem.resources.memory_limit is None:
-        most = MOST_CACHE if problem.n_features_in >= DEAR_COLUMNS else CHEAP_CACHE
-        return KernelRows(exact, rows, min(most, system_bytes() // CACHE_PART))
+    most = MOST_CACHE if problem.n_features_in >= DEAR_COLUMNS else CHEAP_CACHE
     # rows as given and as prepared; current and mean responses, coefficients, work arrays
-    work = _WORK_BYTES + _WORK_ARRAYS * 8 * rows.n_rows * problem.n_outputs
-    work += 2 * rows.nbytes + int(problem.resources.copied_bytes)
-    return KernelRows(exact, rows, max(0, problem.resources.memory_limit - work))
+    work = _WORK_BYTES + _WORK_ARRAYS * 8 * rows.n_rows * problem.n_outputs + 2 * rows.nbytes
+    room = problem.resources.left(work, min(most, system_bytes() // CACHE_PART))
+    return KernelRows(exact, rows, max(0, int(room)))
 
 
 def check_alpha(name: str, alpha: float) -> None:

@@ -330,8 +330,7 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         if batch.team is not None:
             team: Team = batch.team(recipe, progress)
             return team
-        limit = problem.resources.memory_limit
-        most = 0.25 * system_bytes() if limit is None else limit
+        most = problem.resources.limit(0.25 * system_bytes())
         # a small limit is for the arrays alone, one that is a bound for all there is
         size = 4.0 * n * problem.n_features_in
         least = self.least_bytes(problem, n, size, stays=True)
@@ -347,12 +346,10 @@ class BlockDescent(contract.Solver[BlockDescentState]):
     def _share_buffer(self, problem: Problem, team: Team, n: int, M: int) -> None:
         """Allocate memory in the shards for the values of a block, if there is enough."""
         local = getattr(team, "shards", [])
-        limit, fixed = problem.resources.memory_limit, 0
-        if limit is not None:
-            row_bytes = sum(shard.nbytes for shard in local)
-            fixed = 2 * row_bytes + 64 * 2**20 + 72 * n * problem.n_outputs
-            fixed += int(problem.resources.copied_bytes)
-        fits = 4 * n * M + fixed <= (newton.STORE_BYTES if limit is None else limit)
+        fixed = (
+            2 * sum(shard.nbytes for shard in local) + 64 * 2**20 + 72 * n * problem.n_outputs
+        )
+        fits = 4 * n * M <= problem.resources.left(fixed, newton.STORE_BYTES)
         if local and fits and all(shard.store is None for shard in local):
             buffer = untouched(n, M).reshape(-1)
             for shard in local:
