@@ -9,6 +9,7 @@ from sklearn.base import clone
 import oracles_losses as oracles
 from cases import every
 from kernelgrad import CapabilityError
+from kernelgrad.linear import row_losses
 from kernelgrad.losses import (
     LOSSES,
     UNLABELLED_LOSSES,
@@ -38,7 +39,6 @@ from kernelgrad.losses import (
     encode_labels,
     get_loss,
     get_unlabelled_loss,
-    loss_code,
     register_loss,
     scalar,
 )  # fmt: skip
@@ -107,15 +107,15 @@ def test_methods_and_compiled_rows_agree_with_the_formulas(loss):
     f[0] = 0.0
     values, slopes = loss.value(y, f), loss.gradient(y, f)
     for compiled in (loss, own):
-        code, params = loss_code(compiled, y.shape[1])
+        code, params = row_losses.loss_code(compiled, y.shape[1])
         assert (code >= scalar.OWN) == (compiled is own)
         rows = list(zip(y, f, strict=True))
-        each, out = [scalar.value_of_row(code, params, *row) for row in rows], 0.0 * f
+        each, out = [row_losses.value_of_row(code, params, *row) for row in rows], 0.0 * f
         for row, slope in zip(rows, out, strict=True):
-            scalar.slopes_of_row(code, params, *row, slope)
+            row_losses.slopes_of_row(code, params, *row, slope)
         np.testing.assert_allclose(each, values, rtol=1e-12, atol=1e-15)
         np.testing.assert_allclose(out, slopes, rtol=1e-12, atol=1e-15)
-        total, all_slopes = scalar.losses(code, params, y, f, np.full(len(y), 0.5))
+        total, all_slopes = row_losses.losses(code, params, y, f, np.full(len(y), 0.5))
         assert total == pytest.approx(0.5 * values.sum(), rel=1e-12)
         np.testing.assert_array_equal(all_slopes, out)
 
@@ -180,7 +180,7 @@ def test_a_method_that_fails_gives_no_number_and_prints_why(monkeypatch):
 
     loss, out, seen = Failing(Hinge()), np.zeros(1), []
     monkeypatch.setattr(sys, "unraisablehook", lambda hook: seen.append(str(hook.exc_value)))
-    scalar.slopes_of_row(*loss_code(loss, 1), np.ones(1), np.zeros(1), out)
+    row_losses.slopes_of_row(*row_losses.loss_code(loss, 1), np.ones(1), np.zeros(1), out)
     assert np.isnan(out).all()
     assert seen == ["no slope"]
 

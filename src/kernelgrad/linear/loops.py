@@ -25,8 +25,9 @@ import numpy as np
 from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.rows import Csr, Dense, Rows, by_type, column, entries, entry
 from kernelgrad.compute.threads import over_tiles, parallel_for
+from kernelgrad.linear.row_losses import slopes_of_row, value_of_row
 from kernelgrad.linear.rows import add, add_outer, output, responses
-from kernelgrad.losses.scalar import MULTINOMIAL, curvature, slopes_of_row, value_of_row
+from kernelgrad.losses.scalar import MULTINOMIAL, curvature
 from kernelgrad.types import AnyArray, Float64Array, IntArray
 
 FOREVER = 2**62

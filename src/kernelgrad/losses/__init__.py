@@ -13,7 +13,6 @@ from kernelgrad.losses.classification import encode_labels as encode_labels
 from kernelgrad.losses.registry import ALIASES as ALIASES
 from kernelgrad.losses.registry import LOSSES as LOSSES
 from kernelgrad.losses.registry import get_loss as get_loss
-from kernelgrad.losses.registry import loss_code as loss_code
 from kernelgrad.losses.registry import register_loss as register_loss
 from kernelgrad.losses.regression import Absolute as Absolute
 from kernelgrad.losses.regression import EpsilonInsensitive as EpsilonInsensitive
