@@ -70,7 +70,7 @@ class Resources:
         return default if self.memory_limit is None else self.memory_limit
 
     def left(self, taken: float, default: float) -> float:
-        """Return the bytes of the limit beside `taken` and copied rows; `default` without one."""
+        """Return what the limit leaves beside `taken` and copied rows, or `default`."""
         return self.limit(default + taken + self.copied_bytes) - taken - self.copied_bytes
 
 
@@ -236,7 +236,6 @@ class _Array:
     limits: dict[str, Any]
 
     def take(self, record: Record, name: str) -> AnyArray:
-        """Take the array from a record, checked."""
         empty = self.empty and not record.arrays[name].size
         shape = record.arrays[name].shape if empty else self.shape
         array: AnyArray = record.array(name, *shape, **self.limits)

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.linalg
 
 from kernelgrad.compute import linalg
-from kernelgrad.compute.threads import over_tiles, parallel_for
+from kernelgrad.compute.threads import over_tiles, sum_over_tiles
 from kernelgrad.files.records import Record
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.expansions import SupportExpansion
@@ -454,11 +454,10 @@ def _by_parts(K: Float32Array, A: Float32Array, out: Float64Array) -> None:
 
 def _by_columns(K: Float32Array, s: Float32Array) -> Float64Array:
     """Return K^T s, summed over parts of the rows in order."""
-    parts = np.zeros((-(-len(K) // _PART), K.shape[1], s.shape[1]))
+    total = np.empty((K.shape[1], s.shape[1]))
 
-    def task(i: int) -> None:
-        part = slice(i * _PART, (i + 1) * _PART)
-        parts[i] = K[part].T @ s[part]
+    def task(a: int, z: int, part: Float64Array) -> None:
+        part[:] = K[a:z].T @ s[a:z]
 
-    parallel_for(len(parts), task)
-    return np.asarray(parts.sum(axis=0))
+    sum_over_tiles(len(K), _PART, _TILE // _PART, task, total)
+    return total
