@@ -546,10 +546,17 @@ def _among(
 
     def gather(k: int) -> None:
         i, a = tiles[k]
+        columns, m = sets[i][a:], len(sets[i])
         for t, slot in enumerate(slots[i][a : a + _GATHER_ROWS], a):
-            np.take(rows.buffer[slot], sets[i], out=K[i][t, : len(sets[i])], mode="clip")
+            np.take(rows.buffer[slot], columns, out=K[i][t, a:m], mode="clip")
+
+    def mirror(k: int) -> None:
+        i, a = tiles[k]
+        part = slice(a, min(len(sets[i]), a + _GATHER_ROWS))
+        K[i][part, :a] = K[i][:a, part].T
 
     parallel_for(len(tiles), gather)
+    parallel_for(len(tiles), mirror)
     return K
 
 
