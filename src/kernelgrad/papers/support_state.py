@@ -13,21 +13,20 @@ from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import ExactRows
 from kernelgrad.solvers import contract
-from kernelgrad.solvers.contract import Problem, State
+from kernelgrad.solvers.contract import Problem
+from kernelgrad.solvers.support import KernelState
 from kernelgrad.types import AnyArray, Float64Array, IntArray
 
 
 @dataclass(kw_only=True)
-class SupportState(State):
+class SupportState(KernelState):
     """State of a solver that keeps its S support rows, also in files."""
 
     nest: ClassVar[str] = "state"
 
-    exact: ExactKernel
     rows: Any
     numbers: IntArray = contract.sized("S", kinds="i")  # in the source, or -1
     diagonal: Float64Array = contract.sized("S")  # k(x_s, x_s)
-    kernel_evaluations: int = 0
 
     @property
     def prepared(self) -> ExactRows:

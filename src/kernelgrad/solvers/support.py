@@ -59,19 +59,30 @@ class SupportUpdate:
 
 
 @dataclass(kw_only=True)
-class RowsState(State):
+class KernelState(State):
+    """State of a solver whose function is a sum over rows."""
+
+    exact: ExactKernel
+    kernel_evaluations: int = 0
+
+    @property
+    def prepared(self) -> ExactRows:
+        """The rows of the function."""
+        raise NotImplementedError
+
+
+@dataclass(kw_only=True)
+class RowsState(KernelState):
     """State of a solver that keeps the responses of all training rows.
 
     ``responses`` are those of the current function, without intercept, in the solver's sign
     convention.
     """
 
-    exact: ExactKernel
     digest: bytes  # digest of the rows, which a continued fit must bring again
     coef: Float64Array = contract.sized("n", "C")  # coefficients of the current function
     responses: Float64Array = contract.sized("C", "n")
     intercept: Float64Array = contract.sized("C")
-    kernel_evaluations: int = 0
     rows: KernelRows | None = contract.transient()  # None after a release or a load
 
     def describe_parts(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
@@ -93,7 +104,7 @@ class RowsState(State):
         return self.rows.rows
 
 
-K = TypeVar("K", bound=State)
+K = TypeVar("K", bound=KernelState)
 R = TypeVar("R", bound=RowsState)
 
 
