@@ -83,7 +83,7 @@ class Loss(Documented, ABC):
         Code of the loss in the table of :mod:`kernelgrad.losses.scalar`, which all compiled
         loops use. None for a loss that is defined by its methods only; solvers that need only
         `value` and `gradient` get a temporary code from
-        :func:`kernelgrad.linear.row_losses.loss_code` and call the methods back.
+        :func:`~kernelgrad.losses.loss_code` and call the methods back.
     is_multinomial : bool
         Whether the outputs of a row are coupled and classes are encoded one-hot.
     has_proba : bool
