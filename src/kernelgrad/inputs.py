@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,6 +19,9 @@ from kernelgrad.data.base import all_finite
 from kernelgrad.tables import Column, Columns, Table
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad.validation import DataError, check_compressed
+
+if TYPE_CHECKING:
+    from kernelgrad.tasks import Task
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -113,9 +116,14 @@ class Inputs:
             owner, source.n_features, None if names is None else np.asarray(names, object)
         )
 
-    def fitted(self, codes: Matrix, Y: Float64Array | None, seed: int) -> Matrix:
-        """Return encoded rows; the encoding is fitted to their codes and targets Y."""
-        return codes if self.table is None else self.table.fit(codes, Y, seed)
+    def fitted(
+        self, codes: Matrix, y: AnyArray | None = None, task: Task | None = None, seed: int = 0
+    ) -> Matrix:
+        """Return encoded rows; the encoding is fitted to their codes and internal targets."""
+        if self.table is None:
+            return codes
+        Y = None if y is None or task is None else task.columns(y)
+        return self.table.fit(codes, Y, seed)
 
     # -- rows of a fitted model ----------------------------------------------------------
 

@@ -208,10 +208,6 @@ class SemiSupervisedRows(TrainingRows):
         return (self.source,) if self.unlabelled is None else (self.source, self.unlabelled)
 
     @property
-    def copies(self) -> bool:
-        return self.unlabelled is not None or super().copies
-
-    @property
     def n_unlabelled(self) -> int:
         return 0 if self.unlabelled is None else self.unlabelled.n_rows - len(self.marked)
 
@@ -291,9 +287,7 @@ class SemiSupervisedRows(TrainingRows):
             others = self.unlabelled.take(rows)
         return self.join(self.source.take(self.train), others)
 
-    def batches(
-        self, solver: Solver[Any], seed: int, start: int, size: int | None = None
-    ) -> tuple[Batches, bool]:
+    def batches(self, solver: Solver[Any], seed: int, start: int) -> tuple[Batches, bool]:
         """Return batches for ever, of each kind half as many rows as `solver` takes.
 
         They are drawn independently; an epoch is a pass over the unlabelled rows, or over the

@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import count
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,7 +16,8 @@ import scipy.sparse as sp
 from kernelgrad.compute.linalg import dense, stacked
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches, split_rows
 from kernelgrad.data.base import index_batch
-from kernelgrad.data.sampling import EpochBatch
+from kernelgrad.data.memory import bytes_needed
+from kernelgrad.data.sampling import BUFFER_ROWS, EpochBatch
 from kernelgrad.inputs import Inputs
 from kernelgrad.solvers import RowStore, Solver, TrainBatch, Validation
 from kernelgrad.solvers.contract import rows_digest
@@ -25,13 +26,10 @@ from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matri
 from kernelgrad.validation import DataError
 
 MAX_VALIDATION_ROWS = 20_000  # validation responses stay in memory, whatever the file size
+no_rows = partial(np.empty, 0, np.int64)
 _NO_WEIGHT = "All sample weights of a whole epoch are zero; at least one row must count."
 
 Batches = Iterator[tuple[Any, float]]  # TrainBatch, or RowStore for solvers that take it
-
-
-def no_rows() -> IntArray:
-    return np.empty(0, np.int64)
 
 
 def forever(batch: TrainBatch, start: int) -> Batches:
@@ -89,6 +87,8 @@ class TrainingRows:
         True if solvers that can take a store read the rows a piece at a time.
     store : callable or None
         Returns the store of rows that workers hold; None keeps them in this process.
+    batch_size : int or None
+        Number of rows of a batch; None leaves it to the solver.
     inputs : Inputs
         The columns of X.
     """
@@ -102,6 +102,7 @@ class TrainingRows:
     validation_rows: TrainingRows | None = None
     reads_in_pieces: bool = False
     store: Callable[[TrainingRows], RowStore] | None = None
+    batch_size: int | None = None
     inputs: Inputs = field(default_factory=partial(Inputs, "rows"))
 
     @property
@@ -110,7 +111,7 @@ class TrainingRows:
 
     @cached_property
     def in_memory(self) -> bool:
-        return all(source.in_memory for source in self.sources)
+        return all([source.in_memory for source in self.sources])
 
     @property
     def n_train(self) -> int:
@@ -119,16 +120,35 @@ class TrainingRows:
     @cached_property
     def nbytes(self) -> float:
         """Approximate bytes of the rows in memory."""
-        return sum(source.nbytes for source in self.sources)
+        return sum([source.nbytes for source in self.sources])
 
     @cached_property
     def n_rows(self) -> int:
         """Number of rows of all sources."""
-        return sum(source.n_rows for source in self.sources)
+        return sum([source.n_rows for source in self.sources])
 
-    @property
-    def copies(self) -> bool:
-        return not self.in_memory or len(self.held_out) > 0
+    def within(self, limit: float) -> Self:
+        """Return the rows, which stay where they are if memory does not do for a fit."""
+        needed = bytes_needed(self.n_rows, self.nbytes, self.task.n_outputs)
+        return replace(self, reads_in_pieces=not self.in_memory or needed > limit)
+
+    def bytes_of_fit(self, solver: Solver[Any], *, stream: bool) -> tuple[float, float, float]:
+        """Return the bytes of copies of the rows, of prepared rows, and of reading the rows."""
+        n, size, sources = self.n_rows, self.nbytes, self.sources
+        in_pieces = self.reads_in_pieces and solver.takes_stores
+        held = max([source.kept_bytes for source in sources])
+        reading = max([source.reading_bytes for source in sources]) - held
+        copied = 0.0
+        if not stream:
+            part = 0.0 if in_pieces or self.in_memory else min(1.0, BUFFER_ROWS / n)
+            if not in_pieces and solver.resolve_batch_size(n) >= n:
+                one = len(sources) == 1 and self.in_memory and not len(self.held_out)
+                part = 0.0 if one else 1.0
+            copied = size * (self.is_own_copy + part) + held
+        prepared = min(size, 4.0 * n * self.inputs.width)
+        if in_pieces:  # one piece is prepared beside another; pieces of a file have two forms
+            prepared *= 2 if self.in_memory else 4
+        return copied, prepared, reading
 
     @property
     def train(self) -> IntArray:
@@ -175,11 +195,9 @@ class TrainingRows:
                     digest.update(rows_digest(part if plain else part.astype(str)))
         return digest.hexdigest()
 
-    def drawn(
-        self, solver: Solver[Any], iteration: int, epoch: float, size: int | None = None
-    ) -> int:
+    def drawn(self, solver: Solver[Any], iteration: int, epoch: float) -> int:
         """Return the number of batches drawn up to an iteration, including zero-weight ones."""
-        size = solver.resolve_batch_size(self.n_train) if size is None else size
+        size = self.batch_size or solver.resolve_batch_size(self.n_train)
         if self.all_weigh or self.n_train <= size:
             return iteration
         return round(epoch * (self.n_train // size))
@@ -236,17 +254,12 @@ class TrainingRows:
             raise DataError(_NO_WEIGHT)
         return train
 
-    def batches(
-        self, solver: Solver[Any], seed: int, start: int, size: int | None = None
-    ) -> tuple[Batches, bool]:
-        """Return endless training batches from iteration `start`, and whether all are equal.
-
-        Batches have `size` rows, by default as many as `solver` takes.
-        """
+    def batches(self, solver: Solver[Any], seed: int, start: int) -> tuple[Batches, bool]:
+        """Return endless training batches from iteration `start`, and whether all are equal."""
         if self.reads_in_pieces and solver.takes_stores:
             store = StoredRows(self) if self.store is None else self.store(self)
             return ((store, float(t)) for t in count(start + 1)), True
-        size = solver.resolve_batch_size(self.n_train) if size is None else size
+        size = self.batch_size or solver.resolve_batch_size(self.n_train)
         if self.n_train <= size:
             return forever(self.take(self.train), start), True
         sampled = sample_batches(
@@ -332,9 +345,7 @@ class TwoSamples(TrainingRows):
         ours, other = super().ordered(half), self.denominator.ordered(half)
         return replace(self, source=ours.source, denominator=other)
 
-    def batches(
-        self, solver: Solver[Any], seed: int, start: int, size: int | None = None
-    ) -> tuple[Batches, bool]:
+    def batches(self, solver: Solver[Any], seed: int, start: int) -> tuple[Batches, bool]:
         """Return endless batches; half of each is drawn from each sample, independently."""
         halves = [max(1, solver.resolve_batch_size(2 * s.n_rows) // 2) for s in self.sources]
         pairs = list(zip(self.sources, halves, strict=True))

@@ -23,7 +23,6 @@ from kernelgrad.compute.memory import give_back
 from kernelgrad.compute.ranges import check_sizes
 from kernelgrad.data import ArraySource, BatchSource, memory
 from kernelgrad.data.base import is_collection
-from kernelgrad.data.sampling import BUFFER_ROWS
 from kernelgrad.families import classes, warnings
 from kernelgrad.files.records import Record
 from kernelgrad.functions.expansions import Expansion
@@ -39,7 +38,6 @@ from kernelgrad.solvers import (
     Resources,
     Solver,
     Validation,
-    check_capabilities,
 )
 from kernelgrad.solvers.block_descent.shards import SHARD
 from kernelgrad.solvers.contract import check_limit
@@ -80,17 +78,15 @@ class Run:
         True if rows come once, in order, and others may follow.
     declared : array or None
         All classes, where the caller named them.
+    checkpoint : Session
+        The files that hold the state of the fit, and that of a fit before it.
     """
 
     deadline: Deadline = FOREVER
     callbacks: CallbackList = field(default_factory=CallbackList)
     stream: bool = False
     declared: AnyArray | None = None
-
-    @property
-    def checkpoint(self) -> Session:
-        """The files that hold the state of the fit, and that of a fit before it."""
-        return self.callbacks.session
+    checkpoint: Session = field(default_factory=Session)
 
 
 def is_auto(value: Any) -> bool:
@@ -129,6 +125,8 @@ class Spec(ABC):
         self.owner, self.targets = owner, targets
         self.params = SimpleNamespace(**_DEFAULTS | dict(params))
         self.is_auto = is_auto(self.params.solver)
+        limit = self.params.memory_limit
+        self.memory_limit = None if limit is None else int(limit)
         self.check()
         self.kernel = self.make_kernel()
         self.solver = self.make_solver(None)
@@ -145,17 +143,6 @@ class Spec(ABC):
     @abstractmethod
     def make_solver(self, chosen: Solver[Any] | None) -> Solver[Any]:
         """Return the solver of the parameters, or the `chosen` one with their settings."""
-
-    def check_device(self) -> None:
-        """Raise CapabilityError if this machine or the solver cannot use the device."""
-        get_device(self.params.device)
-        if not self.is_auto:
-            self.solver.check_device(self.params.device, self.kernel)
-
-    @property
-    def memory_limit(self) -> int | None:
-        limit = self.params.memory_limit
-        return None if limit is None else int(limit)
 
     def check_streams(self, before: Fit | None) -> None:
         """Raise AttributeError if the solver needs all rows at once."""
@@ -174,8 +161,14 @@ class Spec(ABC):
                 f"no partial_fit; use fit, or a solver for streams such as {for_streams}."
             )
 
-    def check_continuation(self, before: Fit) -> None:
-        """Raise ValueError if a fit cannot go on with these parameters."""
+    def check_start(self, before: Fit | None) -> None:
+        """Raise if this machine lacks the device, or a fit `before` cannot go on like this."""
+        if self.params.device != CPU:
+            get_device(self.params.device)
+            if not self.is_auto:
+                self.solver.check_device(self.params.device, self.kernel)
+        if before is None:
+            return
         if before.state is None:
             raise ValueError(
                 "This model was loaded without the solver's state and cannot be continued; "
@@ -234,17 +227,14 @@ class Spec(ABC):
         if self.targets.numeric:
             _check_numbers(y, self.owner)
         if before is None:
-            inputs, codes, y = self.learned(X, y, run, named, **options)
+            inputs, codes, y = self.learned(X, y, named, stream=run.stream, **options)
         else:
             inputs = before.inputs
             codes, y = inputs.codes(X, y, source=named is not None, **options)
         y = self.targets.checked(np.zeros(codes.shape[0]) if y is None else y)
         task = self.targets.learn(y, run.declared) if before is None else before.task
         y = task.internal(y)
-        if before is None:
-            rows = inputs.fitted(codes, task.columns(y), seed)
-        else:
-            rows = inputs.encode(codes)
+        rows = inputs.fitted(codes, y, task, seed) if before is None else inputs.encode(codes)
         self.check_rows(inputs, rows)
         weight = checked_weights(weight, rows, task.class_factor(y))
         if on_disk:
@@ -259,12 +249,12 @@ class Spec(ABC):
         return TrainingRows(source, task, True, is_own_copy=is_own, inputs=inputs)
 
     def learned(
-        self, X: Any, y: Any, run: Run, named: Inputs | None = None, **of_y: Any
+        self, X: Any, y: Any, named: Inputs | None = None, *, stream: bool = False, **of_y: Any
     ) -> tuple[Inputs, Matrix, Any]:
         """Return the columns of X, their codes and y."""
         return Inputs.learn(
             X, y, owner=self.owner, pairwise=self.is_pairwise, source=named,
-            categorical=self.params.categorical_features, declared=run.stream,
+            categorical=self.params.categorical_features, declared=stream,
             targets=self.targets.encode_levels, **of_y,
         )  # fmt: skip
 
@@ -298,7 +288,7 @@ class Spec(ABC):
         """Return the rows with those that validate, and where they stay during the fit."""
         if run.stream:
             return rows
-        rows = replace(rows, reads_in_pieces=self.reads_in_pieces(rows))
+        rows = rows.within(memory.usable_memory(self.memory_limit))
         if validation is None or validation.X is None:
             return rows
         try:
@@ -321,6 +311,7 @@ class Spec(ABC):
         return data
 
     def inputs_of(self, source: BatchSource, before: Model | None) -> Inputs:
+        """Return the columns of a source, which must be those of the model `before`."""
         self._check_target(source)
         if before is None:
             return Inputs.of_source(source, self.owner)
@@ -346,9 +337,9 @@ class Spec(ABC):
             n = source.n_rows
             rng = np.random.default_rng(seed)
             sample = source.take(np.sort(rng.choice(n, min(n, 50_000), replace=False)))
-            inputs, codes, _ = self.learned(sample.X, None, Run(), inputs)
+            inputs, codes, _ = self.learned(sample.X, None, inputs)
             y = None if sample.y is None else task.internal(sample.y)
-            inputs.fitted(codes, None if y is None else task.columns(y), seed)
+            inputs.fitted(codes, y, task, seed)
         read = partial(inputs.read, source=True)
         return inputs, EncodedSource(source, read, inputs.width)
 
@@ -364,11 +355,6 @@ class Spec(ABC):
         if self.workers_for(source) is not None:
             return False
         return memory.fits_in_memory(source, self.memory_limit)
-
-    def reads_in_pieces(self, rows: TrainingRows) -> bool:
-        """Whether rows stay where they are: they or their responses do not fit in memory."""
-        needed = memory.bytes_needed(rows.n_rows, rows.nbytes, rows.task.n_outputs)
-        return not rows.in_memory or needed > memory.usable_memory(self.memory_limit)
 
     def workers_for(self, source: BatchSource) -> DaskEngine | None:
         """Return the engine whose workers hold the rows of a source; None for this process."""
@@ -415,23 +401,14 @@ class Spec(ABC):
 
     def problem(self, rows: TrainingRows, choice: Choice, run: Run) -> Problem:
         """Return the problem of rows and parameters; raise if memory does not do for it."""
-        solver, n, size = choice.solver, rows.n_rows, rows.nbytes
-        in_pieces = rows.reads_in_pieces and solver.takes_stores
-        held_bytes = max(source.kept_bytes for source in rows.sources)
-        copied = 0.0
-        if not run.stream:
-            whole = not in_pieces and solver.resolve_batch_size(n) >= n
-            part = 0.0 if in_pieces or rows.in_memory else min(1.0, BUFFER_ROWS / n)
-            copied = size * (rows.is_own_copy + (rows.copies if whole else part)) + held_bytes
+        solver = choice.solver
+        copied, prepared, reading = rows.bytes_of_fit(solver, stream=run.stream)
         problem = self.make_problem(
             rows.task, rows.inputs, choice.seed, self.alpha(rows, stream=run.stream),
             self.resources(run.deadline, copied),
         )  # fmt: skip
-        size = min(size, 4.0 * n * rows.inputs.width)  # bytes of the prepared rows
-        if in_pieces:  # one piece is prepared beside another; pieces of a file have two forms
-            size *= 2 if rows.in_memory else 4
-        least = solver.least_bytes(problem, n, size, stays=in_pieces)
-        reading = max(source.reading_bytes for source in rows.sources) - held_bytes
+        stays = rows.reads_in_pieces and solver.takes_stores
+        least = solver.least_bytes(problem, rows.n_rows, prepared, stays=stays)
         check_limit(solver, problem, max(least, reading))
         return problem
 
@@ -475,10 +452,6 @@ class Spec(ABC):
                 arrays={},
                 is_complete=False,
             )
-        problem = choice.applied(problem)
-        check_capabilities(choice.solver, problem.loss, problem.kernel)
-        choice.solver.check_device(problem.resources.device, problem.kernel)
-        choice.solver.check_problem(problem)
         return choice
 
     def search(self, rows: TrainingRows, problem: Problem, first: Choice, run: Run) -> Choice:
@@ -504,10 +477,8 @@ class Spec(ABC):
         if run.stream or len(rows.held_out) or not self.is_calibrated(rows.task):
             return choice
         n_iter = choice.max_iter + (0 if before is None else before.n_iter)
-        start, size = clock(), self.batch_size(rows, choice)
-        responses = classes.responses_of_part(
-            choice, rows, problem, n_iter, size, run.callbacks
-        )
+        start = clock()
+        responses = classes.responses_of_part(choice, rows, problem, n_iter, run.callbacks)
         seconds = choice.seconds + (clock() - start if before is None else 0.0)
         arrays = {} if responses is None else dict(zip("zyw", responses, strict=True))
         return replace(choice, arrays=arrays, seconds=seconds)
@@ -529,22 +500,6 @@ class Spec(ABC):
             return None
         start = before.model.function if before is not None and stops else None
         return rows.validation(p.n_iter_no_change, p.tol, start=start, early_stopping=stops)
-
-    def batch_size(self, rows: TrainingRows, choice: Choice) -> int | None:
-        """Return the rows of a batch; None leaves them to the solver."""
-        return None
-
-    def n_steps(self, rows: TrainingRows, choice: Choice, run: Run) -> int:
-        """Return the iterations of the run; of a stream each takes its own rows."""
-        if run.stream:
-            return -(-rows.n_train // choice.solver.resolve_batch_size(None))
-        return choice.max_iter
-
-    def function(
-        self, function: Expansion, rows: TrainingRows, choice: Choice, before: Fit | None
-    ) -> Expansion:
-        """Return the function to keep of what the solver found, from the rows it saw."""
-        return function
 
     def model(
         self, rows: TrainingRows, choice: Choice, function: Expansion, before: Fit | None,
@@ -635,5 +590,5 @@ def _check_numbers(y: Any, name: str) -> None:
 
 def _shared(X: Any, original: Any) -> bool:
     """Whether rows are the arrays of the caller, or views of them."""
-    a, b = (getattr(it, "data", None) if sp.issparse(it) else it for it in (X, original))
+    a, b = [getattr(it, "data", None) if sp.issparse(it) else it for it in (X, original)]
     return isinstance(b, np.ndarray) and bool(np.may_share_memory(a, b))

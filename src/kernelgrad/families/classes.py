@@ -35,9 +35,8 @@ def share(rows: TrainingRows) -> float:
 
 
 def responses_of_part(
-    choice: Choice, rows: TrainingRows, problem: Problem, n_iter: int, size: int | None,
-    callbacks: CallbackList,
-) -> Responses | None:  # fmt: skip
+    choice: Choice, rows: TrainingRows, problem: Problem, n_iter: int, callbacks: CallbackList
+) -> Responses | None:
     """Fit a part of the rows and return the responses to others.
 
     That takes about a tenth to a quarter of the time of the fit: a part of the rows in memory,
@@ -62,7 +61,7 @@ def responses_of_part(
         return None
     callbacks.on_phase("calibration")
     rows = replace(rows, held_out=held_out)
-    batches, fixed = rows.batches(solver, seed, 0, size)
+    batches, fixed = rows.batches(solver, seed, 0)
     left = problem.resources.deadline.left()
     if np.isfinite(left):
         resources = replace(problem.resources, deadline=Deadline(0.1 * left))

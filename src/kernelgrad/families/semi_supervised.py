@@ -150,8 +150,8 @@ class SemiSupervisedSpec(KernelSpec):
             filled = raw.copy()
             filled[~has_label] = raw[has_label][0] if has_label.any() else 0
         if before is None:
-            inputs, codes, filled = self.learned(X, filled, run)
-            rows = inputs.fitted(codes, None, seed)
+            inputs, codes, filled = self.learned(X, filled, stream=run.stream)
+            rows = inputs.fitted(codes)
         else:
             inputs = before.inputs
             codes, filled = inputs.codes(X, filled)

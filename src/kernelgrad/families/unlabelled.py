@@ -55,25 +55,31 @@ class NoveltySpec(KernelSpec):
             "momentum": 0.0, "average": None, "block_size": 256, "batch_size": 8192,
         }  # fmt: skip
 
-    def check_continuation(self, before: Fit) -> None:
-        loss = before.model.task.loss
-        assert isinstance(loss, OneClass)
-        if float(loss.nu) != float(self.params.nu):
+    def check_start(self, before: Fit | None) -> None:
+        loss: Any = None if before is None else before.model.task.loss
+        if loss is not None and float(loss.nu) != float(self.params.nu):
             raise ValueError(
                 f"nu changed from {loss.nu!r} to {self.params.nu!r} in the middle of a fit; "
                 "set it back, or fit a new estimator."
             )
-        super().check_continuation(before)
+        super().check_start(before)
 
     def alpha(self, rows: TrainingRows, *, stream: bool) -> float:
         # the objective's own scale: another alpha rescales f and tau
         return float(self.params.nu)
 
-    def function(
+    def model(
+        self, rows: TrainingRows, choice: Choice, function: Expansion, before: Fit | None,
+        run: Run,
+    ) -> tuple[Model, None]:  # fmt: skip
+        """Return the model whose level is the nu-quantile of f over the rows it saw."""
+        if self.params.tau != "steps":
+            function = self._with_level(function, rows, choice, before)
+        return Model(rows.inputs, rows.task, function, device=self.params.device), None
+
+    def _with_level(
         self, function: Expansion, rows: TrainingRows, choice: Choice, before: Fit | None
     ) -> Expansion:
-        if self.params.tau == "steps":
-            return function
         n, members = rows.source.n_rows, rows.train
         if n > MAX_VALIDATION_ROWS:
             rng = draws(choice.seed, 0x6C766C)
@@ -157,8 +163,8 @@ class RatioSpec(KernelSpec):
                 "requires y to be passed, but the target y is None: " + _NEEDS_BOTH + "."
             )
         if before is None:
-            inputs, codes, y = self.learned(X, y, Run())
-            X = inputs.fitted(codes, None, seed)
+            inputs, codes, y = self.learned(X, y)
+            X = inputs.fitted(codes)
         else:
             inputs = before.inputs
             codes, y = inputs.codes(X, y)
