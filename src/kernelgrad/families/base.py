@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight
 
-from kernelgrad.calibration import Calibration, Responses
+from kernelgrad.calibration import Calibration, Responses, restored_responses
 from kernelgrad.callbacks import FOREVER, CallbackList, Deadline, Session
 from kernelgrad.choice import GIVEN, Choice
 from kernelgrad.compute.backend import CPU, get_device
@@ -384,8 +384,7 @@ class Spec(ABC):
     def restored_choice(self, rows: TrainingRows, record: Record) -> Choice:
         """Return the choice of the checkpoint that is resumed."""
         solver = None if self.is_auto else self.solver
-        arrays = partial(self.restored_arrays, task=rows.task)
-        choice = Choice.restore(record, solver, rows.inputs.width, arrays)
+        choice = Choice.restore(record, solver, rows.inputs.width, rows.task)
         same = isinstance(self.params.random_state, int | np.integer)
         return replace(choice, seed=self.new_seed()) if same else choice
 
@@ -440,19 +439,12 @@ class Spec(ABC):
     ) -> Choice:
         """Return all that is decided before the first iteration."""
         if before is None:
-            choice = self.final_solver(self.search(rows, problem, first, run), rows)
-        else:
-            alpha = before.choice.alpha if np.isnan(problem.alpha) else problem.alpha
-            choice = replace(
-                first,
-                alpha=alpha,
-                max_iter=int(self.params.max_iter),
-                entries={},
-                seconds=0.0,
-                arrays={},
-                is_complete=False,
-            )
-        return choice
+            return self.final_solver(self.search(rows, problem, first, run), rows)
+        alpha = before.choice.alpha if np.isnan(problem.alpha) else problem.alpha
+        return replace(
+            first, alpha=alpha, max_iter=int(self.params.max_iter), entries={}, seconds=0.0,
+            calibration=None, is_complete=False,
+        )  # fmt: skip
 
     def search(self, rows: TrainingRows, problem: Problem, first: Choice, run: Run) -> Choice:
         """Return the choice with kernel, scaling and penalty."""
@@ -480,15 +472,7 @@ class Spec(ABC):
         start = clock()
         responses = classes.responses_of_part(choice, rows, problem, n_iter, run.callbacks)
         seconds = choice.seconds + (clock() - start if before is None else 0.0)
-        arrays = {} if responses is None else dict(zip("zyw", responses, strict=True))
-        return replace(choice, arrays=arrays, seconds=seconds)
-
-    def restored_arrays(self, record: Record, task: Task) -> dict[str, AnyArray]:
-        """Take the arrays of a choice from the record of a checkpoint."""
-        if not isinstance(task, Classification):
-            return {}
-        responses = classes.restored_responses(record, len(task.classes), "zyw")
-        return {} if responses is None else dict(zip("zyw", responses, strict=True))
+        return replace(choice, calibration=responses, seconds=seconds)
 
     # -- the run and the model -----------------------------------------------------------
 
@@ -552,7 +536,7 @@ class Spec(ABC):
             model = replace(fit.model, calibration=Calibration.restore(extra))
             fit = replace(fit, model=model)
         names = ("latest.0", "latest.1", "latest.2")
-        return replace(fit, latest=classes.restored_responses(extra, K, names))
+        return replace(fit, latest=restored_responses(extra, K, names))
 
 
 @as_numpy

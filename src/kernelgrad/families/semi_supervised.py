@@ -290,18 +290,13 @@ class SemiSupervisedSpec(KernelSpec):
         scores, coef = self.cross_validate(choice, problem, rows)
         choice = replace(choice, entries={"cv_accuracy": scores})
         if p.probability:
-            choice = replace(choice, arrays={"sigmoids": coef})
+            choice = replace(choice, calibration=Sigmoids(coef))
         if not stops:
             return choice
         return replace(choice, max_iter=1 + int(np.argmax(scores)), best_score=max(scores))
 
     def is_calibrated(self, task: Task) -> bool:
         return False  # its own cross-validation does
-
-    def restored_arrays(self, record: Record, task: Task) -> dict[str, AnyArray]:
-        if "sigmoids" not in record:
-            return {}
-        return {"sigmoids": record.array("sigmoids", task.n_outputs, 2)}
 
     def restored_choice(self, rows: TrainingRows, record: Record) -> Choice:
         choice = super().restored_choice(rows, record)
@@ -351,8 +346,8 @@ class SemiSupervisedSpec(KernelSpec):
         self, rows: TrainingRows, choice: Choice, function: Expansion, before: Fit | None,
         run: Run,
     ) -> tuple[Model, None]:  # fmt: skip
-        coef = choice.arrays.get("sigmoids")
-        calibration = None if coef is None or run.stream else Sigmoids(coef)
+        calibration = None if run.stream else choice.calibration
+        assert isinstance(calibration, Sigmoids | None)
         return Model(rows.inputs, rows.task, function, calibration), None
 
     def with_extras(self, fit: Fit, rows: TrainingRows, problem: Problem) -> Fit:
