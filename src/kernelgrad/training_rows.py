@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -136,15 +137,15 @@ class TrainingRows:
         """Return the bytes of copies of the rows, of prepared rows, and of reading the rows."""
         n, size, sources = self.n_rows, self.nbytes, self.sources
         in_pieces = self.reads_in_pieces and solver.takes_stores
-        held = max([source.kept_bytes for source in sources])
-        reading = max([source.reading_bytes for source in sources]) - held
+        resident = max([source.kept_bytes for source in sources])
+        reading = max([source.reading_bytes for source in sources]) - resident
         copied = 0.0
         if not stream:
             part = 0.0 if in_pieces or self.in_memory else min(1.0, BUFFER_ROWS / n)
             if not in_pieces and solver.resolve_batch_size(n) >= n:
                 one = len(sources) == 1 and self.in_memory and not len(self.held_out)
                 part = 0.0 if one else 1.0
-            copied = size * (self.is_own_copy + part) + held
+            copied = size * (self.is_own_copy + part) + resident
         prepared = min(size, 4.0 * n * self.inputs.width)
         if in_pieces:  # one piece is prepared beside another; pieces of a file have two forms
             prepared *= 2 if self.in_memory else 4
@@ -330,48 +331,88 @@ class TrainingRows:
 
 
 @dataclass(frozen=True)
-class TwoSamples(TrainingRows):
-    """Rows of the numerator, and of the denominator; half of each batch is of either."""
+class PairedRows(TrainingRows, ABC):
+    """Rows of two sources; half of each batch is of either, drawn independently.
+
+    Attributes
+    ----------
+    other : BatchSource or None
+        The second source.
+    left_out : int array
+        Increasing numbers of its rows that no batch has.
+    """
 
     all_weigh = True
-    denominator: TrainingRows = field(kw_only=True)
+    clock: ClassVar[int]  # the source, 0 or 1, a pass over which is an epoch
+    other: BatchSource | None = field(kw_only=True)
+    left_out: IntArray = field(default_factory=no_rows, kw_only=True)
 
     @property
     def sources(self) -> tuple[BatchSource, ...]:
-        return self.source, self.denominator.source
+        return (self.source,) if self.other is None else (self.source, self.other)
+
+    @property
+    def n_other(self) -> int:
+        return 0 if self.other is None else self.other.n_rows - len(self.left_out)
+
+    @abstractmethod
+    def join(self, one: Batch, two: Batch | None = None) -> TrainBatch:
+        """Return one batch, in which the weights of either source have the same sum."""
+
+    def whole(self) -> TrainBatch:
+        batches = [self.source.take(self.train)]
+        if self.other is not None:
+            rows = np.setdiff1d(np.arange(self.other.n_rows), self.left_out)
+            batches.append(self.other.take(rows))
+        return self.join(*batches)
+
+    def batches(self, solver: Solver[Any], seed: int, start: int) -> tuple[Batches, bool]:
+        """Return endless batches of as many rows of either source; few rows are in each."""
+        sizes = self.n_train, self.n_other
+        first, second = (max(1, solver.resolve_batch_size(2 * n or None) // 2) for n in sizes)
+        if (sizes[0] <= first and sizes[1] <= second) or not solver.streams:
+            return forever(self.whole(), start), not solver.streams or self.n_other > 0
+        draw = partial(sample_batches, start=start)
+        drawn = [draw(self.source, first, seed=seed, exclude=self.held_out)]
+        if self.other is not None and self.n_other > 0:
+            drawn.append(draw(self.other, second, seed=seed + 1, exclude=self.left_out))
+        return self._paired(drawn), False
+
+    def _paired(self, drawn: list[Iterator[EpochBatch]]) -> Batches:
+        timer = min(self.clock, len(drawn) - 1)
+        for items in zip(*drawn, strict=False):
+            yield self.join(*[item.batch for item in items]), items[timer].fraction
+
+
+@dataclass(frozen=True)
+class TwoSamples(PairedRows):
+    """Rows of the numerator, and `other` rows of the denominator."""
+
+    clock = 0
 
     def ordered(self, limit: int | None) -> TwoSamples:
         half = None if limit is None else max(1, limit // 2)
-        ours, other = super().ordered(half), self.denominator.ordered(half)
-        return replace(self, source=ours.source, denominator=other)
+        p, q = [
+            TrainingRows(source, self.task, self.is_encoded).ordered(half).source
+            for source in self.sources
+        ]
+        return replace(self, source=p, other=q)
 
-    def batches(self, solver: Solver[Any], seed: int, start: int) -> tuple[Batches, bool]:
-        """Return endless batches; half of each is drawn from each sample, independently."""
-        halves = [max(1, solver.resolve_batch_size(2 * s.n_rows) // 2) for s in self.sources]
-        pairs = list(zip(self.sources, halves, strict=True))
-        if all(s.n_rows <= half for s, half in pairs):
-            whole = [s.read(0, s.n_rows) for s in self.sources]
-            return forever(_joined(whole), start), True
-        p, q = (
-            sample_batches(source, half, seed=seed + i, start=start)
-            for i, (source, half) in enumerate(pairs)
-        )
-        both = zip(p, q, strict=False)
-        return ((_joined([a.batch, b.batch]), a.fraction) for a, b in both), False
-
-
-def _joined(batches: list[Batch]) -> TrainBatch:
-    X, weights = [], []
-    for batch in batches:
-        w = weights_of(batch)
-        keep = np.flatnonzero(w > 0)
-        if len(keep) == 0:
-            raise DataError("All weights of a batch are zero; drop such rows of the source.")
-        X.append(batch.X if len(keep) == len(w) else batch.X[keep])
-        weights.append(w[keep] / (2.0 * w.sum()))
-    sizes = [len(w) for w in weights]
-    y = np.repeat([1.0, -1.0], sizes)[:, None].astype(np.float32)
-    return TrainBatch(stacked(X), y, sum(sizes) * np.concatenate(weights))
+    def join(self, one: Batch, two: Batch | None = None) -> TrainBatch:
+        X, weights = [], []
+        for batch in (one, two):
+            assert batch is not None
+            w = weights_of(batch)
+            keep = np.flatnonzero(w > 0)
+            if len(keep) == 0:
+                raise DataError(
+                    "All weights of a batch are zero; drop such rows of the source."
+                )
+            X.append(batch.X if len(keep) == len(w) else batch.X[keep])
+            weights.append(w[keep] / (2.0 * w.sum()))
+        sizes = [len(w) for w in weights]
+        y = np.repeat([1.0, -1.0], sizes)[:, None].astype(np.float32)
+        return TrainBatch(stacked(X), y, sum(sizes) * np.concatenate(weights))
 
 
 class StoredRows(RowStore):

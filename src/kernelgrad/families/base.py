@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import check_random_state
+from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import _check_sample_weight
 
 from kernelgrad.calibration import Calibration, Responses, restored_responses
@@ -120,6 +120,7 @@ class Spec(ABC):
     is_pairwise: bool = False  # True if X holds values of a kernel
     shares_rows: bool = False  # True if the solver takes rows that workers hold
     searches_alpha: bool = False
+    marks_rows: bool = False  # True if y marks rows without a label, which may be gaps
 
     def __init__(self, owner: str, params: Mapping[str, Any], targets: Targets) -> None:
         self.owner, self.targets = owner, targets
@@ -226,11 +227,16 @@ class Spec(ABC):
         y = y if self.targets.required else None
         if self.targets.numeric:
             _check_numbers(y, self.owner)
+        marks = y if self.marks_rows else None
+        y = None if self.marks_rows else y
         if before is None:
             inputs, codes, y = self.learned(X, y, named, stream=run.stream, **options)
         else:
             inputs = before.inputs
             codes, y = inputs.codes(X, y, source=named is not None, **options)
+        if marks is not None:
+            check_consistent_length(codes, marks)
+            y = marks
         y = self.targets.checked(np.zeros(codes.shape[0]) if y is None else y)
         task = self.targets.learn(y, run.declared) if before is None else before.task
         y = task.internal(y)

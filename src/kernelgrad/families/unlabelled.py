@@ -119,8 +119,7 @@ class RatioSpec(KernelSpec):
         if arrays:
             for sample in (p, q):
                 self.check_rows(inputs, sample.read(0, sample.n_rows).X)
-        other = TrainingRows(q, task, arrays, inputs=inputs)
-        return TwoSamples(p, task, arrays, inputs=inputs, denominator=other)
+        return TwoSamples(p, task, arrays, inputs=inputs, other=q)
 
     def read_validation(
         self, data: Data, rows: TrainingRows, run: Run, seed: int
