@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import count
 from typing import Any, ClassVar, Self
 
@@ -110,23 +110,23 @@ class TrainingRows:
     def sources(self) -> tuple[BatchSource, ...]:
         return (self.source,)
 
-    @cached_property
+    @property
     def in_memory(self) -> bool:
-        return all([source.in_memory for source in self.sources])
+        return self.source.in_memory
 
     @property
     def n_train(self) -> int:
         return self.source.n_rows - len(self.held_out)
 
-    @cached_property
+    @property
     def nbytes(self) -> float:
         """Approximate bytes of the rows in memory."""
-        return sum([source.nbytes for source in self.sources])
+        return self.source.nbytes
 
-    @cached_property
+    @property
     def n_rows(self) -> int:
         """Number of rows of all sources."""
-        return sum([source.n_rows for source in self.sources])
+        return self.source.n_rows
 
     def within(self, limit: float) -> Self:
         """Return the rows, which stay where they are if memory does not do for a fit."""
@@ -137,8 +137,8 @@ class TrainingRows:
         """Return the bytes of copies of the rows, of prepared rows, and of reading the rows."""
         n, size, sources = self.n_rows, self.nbytes, self.sources
         in_pieces = self.reads_in_pieces and solver.takes_stores
-        resident = max([source.kept_bytes for source in sources])
-        reading = max([source.reading_bytes for source in sources]) - resident
+        resident = max(source.kept_bytes for source in sources)
+        reading = max(source.reading_bytes for source in sources) - resident
         copied = 0.0
         if not stream:
             part = 0.0 if in_pieces or self.in_memory else min(1.0, BUFFER_ROWS / n)
@@ -146,7 +146,7 @@ class TrainingRows:
                 one = len(sources) == 1 and self.in_memory and not len(self.held_out)
                 part = 0.0 if one else 1.0
             copied = size * (self.is_own_copy + part) + resident
-        prepared = min(size, 4.0 * n * self.inputs.width)
+        prepared = min(size, 4.0 * n * self.source.n_features)
         if in_pieces:  # one piece is prepared beside another; pieces of a file have two forms
             prepared *= 2 if self.in_memory else 4
         return copied, prepared, reading
@@ -352,6 +352,18 @@ class PairedRows(TrainingRows, ABC):
         return (self.source,) if self.other is None else (self.source, self.other)
 
     @property
+    def in_memory(self) -> bool:
+        return all(source.in_memory for source in self.sources)
+
+    @property
+    def nbytes(self) -> float:
+        return sum(source.nbytes for source in self.sources)
+
+    @property
+    def n_rows(self) -> int:
+        return sum(source.n_rows for source in self.sources)
+
+    @property
     def n_other(self) -> int:
         return 0 if self.other is None else self.other.n_rows - len(self.left_out)
 
@@ -392,10 +404,10 @@ class TwoSamples(PairedRows):
 
     def ordered(self, limit: int | None) -> TwoSamples:
         half = None if limit is None else max(1, limit // 2)
-        p, q = [
+        p, q = (
             TrainingRows(source, self.task, self.is_encoded).ordered(half).source
             for source in self.sources
-        ]
+        )
         return replace(self, source=p, other=q)
 
     def join(self, one: Batch, two: Batch | None = None) -> TrainBatch:

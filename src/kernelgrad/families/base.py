@@ -273,8 +273,7 @@ class Spec(ABC):
         inputs, task, named = rows.inputs, rows.task, isinstance(X, BatchSource)
         if named:
             self.check_source(X)
-            self._check_target(X)
-            inputs.check_source(X)
+            self.inputs_of(X, rows)
             rng = np.random.default_rng(seed)
             X, y, weight, _ = X.take(TrainingRows(X, task).sample(MAX_VALIDATION_ROWS, rng))
         if y is None:
@@ -316,19 +315,16 @@ class Spec(ABC):
             raise ValueError("A BatchSource carries its own y and weights; leave them out.")
         return data
 
-    def inputs_of(self, source: BatchSource, before: Model | None) -> Inputs:
-        """Return the columns of a source, which must be those of the model `before`."""
-        self._check_target(source)
-        if before is None:
-            return Inputs.of_source(source, self.owner)
-        before.inputs.check_source(source)
-        return before.inputs
-
-    def _check_target(self, source: BatchSource) -> None:
+    def inputs_of(self, source: BatchSource, before: Model | TrainingRows | None) -> Inputs:
+        """Return the columns of a source, which must be those of the model or rows `before`."""
         if self.targets.required and not source.has_target:
             raise DataError(
                 f"{type(source).__name__} has no target; name the target column to open it."
             )
+        if before is None:
+            return Inputs.of_source(source, self.owner)
+        before.inputs.check_source(source)
+        return before.inputs
 
     def encoded_source(
         self, source: BatchSource, inputs: Inputs, seed: int, task: Task | None

@@ -259,9 +259,6 @@ class SemiSupervisedSpec(KernelSpec):
             return choice
         return replace(choice, max_iter=1 + int(np.argmax(scores)), best_score=max(scores))
 
-    def is_calibrated(self, task: Task) -> bool:
-        return False  # its own cross-validation does
-
     def restored_choice(self, rows: TrainingRows, record: Record) -> Choice:
         choice = super().restored_choice(rows, record)
         if "cv_accuracy" in choice.entries:
