@@ -13,7 +13,7 @@ from kernelgrad.kernels import Kernel, describe_kernel, restore_kernel
 from kernelgrad.packing import pack, unpack
 from kernelgrad.solvers import Problem, Solver, check_history
 from kernelgrad.tasks import Classification, Task
-from kernelgrad.types import Contents
+from kernelgrad.types import AnyArray, Contents
 from kernelgrad.validation import check_bool, check_int, check_real
 
 GIVEN = "given as a parameter"
@@ -83,7 +83,9 @@ class Choice:
             "best_score": self.best_score, "is_complete": self.is_complete,
             "variances": None if self.variances is None else list(self.variances),
         }  # fmt: skip
-        arrays = {} if self.scaling is None else dict(self.scaling.arrays())
+        arrays: dict[str, AnyArray] = {}
+        if self.scaling is not None:
+            arrays |= self.scaling.arrays()
         if isinstance(self.calibration, Sigmoids):
             arrays["sigmoids"] = self.calibration.coef
         elif self.calibration is not None:

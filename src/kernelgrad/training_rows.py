@@ -27,7 +27,7 @@ from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matri
 from kernelgrad.validation import DataError
 
 MAX_VALIDATION_ROWS = 20_000  # validation responses stay in memory, whatever the file size
-no_rows = partial(np.empty, 0, np.int64)
+no_rows: Callable[[], Any] = partial(np.empty, 0, np.int64)
 _NO_WEIGHT = "All sample weights of a whole epoch are zero; at least one row must count."
 
 Batches = Iterator[tuple[Any, float]]  # TrainBatch, or RowStore for solvers that take it

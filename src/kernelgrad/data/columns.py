@@ -199,8 +199,8 @@ class ColumnSource(FileSource):
                 w[rows] = self._values(table, self._weight, row)
             at += table.num_rows
         features = stack_rows(frames) if X is None else X
-        y, rows = np.concatenate(ys) if ys else None, np.arange(first_row, first_row + n)
-        return Batch(features, y, w, rows)
+        y = np.concatenate(ys) if ys else None
+        return Batch(features, y, w, np.arange(first_row, first_row + n))
 
     def _labels(self, table: Any, first_row: int) -> AnyArray:
         y = self._values(table, self._target, first_row)
