@@ -289,12 +289,7 @@ class TrainingRows:
                 yield train, epochs + (int(batch.rows[-1]) + 1) / self.source.n_rows
 
     def validation(
-        self,
-        patience: int | None,
-        tol: float,
-        *,
-        rows: IntArray | None = None,
-        **options: Any,
+        self, patience: int | None, tol: float, *, rows: IntArray | None = None, **options: Any
     ) -> Validation:
         """Return how functions are scored on the rows apart or held out, or on `rows`.
 

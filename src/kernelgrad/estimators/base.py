@@ -209,11 +209,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
     # -- files -------------------------------------------------------------------------
 
     def save(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        resumable: bool = False,
-        key: bytes | None = None,
+        self, path: str | os.PathLike[str], *, resumable: bool = False, key: bytes | None = None
     ) -> None:
         """Write the fitted model to one file, atomically and without pickle.
 

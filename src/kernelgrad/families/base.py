@@ -31,14 +31,7 @@ from kernelgrad.inputs import Inputs, as_numpy
 from kernelgrad.kernels import Kernel
 from kernelgrad.model import Fit, Model
 from kernelgrad.registry import room
-from kernelgrad.solvers import (
-    SOLVERS,
-    FitResult,
-    Problem,
-    Resources,
-    Solver,
-    Validation,
-)
+from kernelgrad.solvers import SOLVERS, FitResult, Problem, Resources, Solver, Validation
 from kernelgrad.solvers.block_descent.shards import SHARD
 from kernelgrad.solvers.contract import check_limit
 from kernelgrad.tasks import Classification, Targets, Task
@@ -200,9 +193,8 @@ class Spec(ABC):
                     f"{self.owner}.fit, or a BatchSource with a target."
                 )
             return self.read_arrays(data, run, seed, before, None)
-        self.check_source(X)
-        memory.check_reading(X, self.memory_limit)
         inputs = self.inputs_of(X, before)
+        memory.check_reading(X, self.memory_limit)
         if not run.stream and self.loads(X):
             data = Data(*X.read(0, X.n_rows)[:3])
             if self.memory_limit is not None:
@@ -272,7 +264,6 @@ class Spec(ABC):
         X, y, weight = data[:3]
         inputs, task, named = rows.inputs, rows.task, isinstance(X, BatchSource)
         if named:
-            self.check_source(X)
             self.inputs_of(X, rows)
             rng = np.random.default_rng(seed)
             X, y, weight, _ = X.take(TrainingRows(X, task).sample(MAX_VALIDATION_ROWS, rng))
@@ -317,6 +308,11 @@ class Spec(ABC):
 
     def inputs_of(self, source: BatchSource, before: Model | TrainingRows | None) -> Inputs:
         """Return the columns of a source, which must be those of the model or rows `before`."""
+        if self.is_pairwise:
+            raise ValueError(
+                "kernel='precomputed' takes the kernel matrix as an array, not a "
+                f"{type(source).__name__}."
+            )
         if self.targets.required and not source.has_target:
             raise DataError(
                 f"{type(source).__name__} has no target; name the target column to open it."
@@ -348,9 +344,6 @@ class Spec(ABC):
     def check_rows(self, inputs: Inputs, X: Matrix) -> None:
         """Raise if the rows of an array, already checked as numbers, are not for this model."""
         check_sizes(X, scaled=False)
-
-    def check_source(self, source: BatchSource) -> None:  # noqa: B027 (most take all)
-        """Raise if `source` cannot be fitted, before it is read."""
 
     def loads(self, source: BatchSource) -> bool:
         """Whether a fit reads a source into memory, where it is as good as arrays."""
@@ -512,21 +505,18 @@ class Spec(ABC):
         """Return the fitted attributes that only estimators of the family have."""
         return {}
 
-    def file_attributes(self, fit: Fit) -> dict[str, Any]:
-        """Return what only the family writes among the attributes of a file."""
-        return {}
-
     def info(self, fit: Fit) -> dict[str, Any]:
         """Return the entries of ``model_info`` that only the family has."""
         return {}
 
     # -- files ---------------------------------------------------------------------------
 
-    def describe(self, fit: Fit) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        """Return the contents of a model file besides the function, as values and arrays."""
+    def describe(self, fit: Fit) -> tuple[dict[str, Any], dict[str, Any], dict[str, AnyArray]]:
+        """Return fitted attributes, values and arrays of a file that only the family has."""
         calibration = fit.model.calibration
         arrays = {} if calibration is None else calibration.arrays()
-        return {}, arrays | {f"latest.{i}": part for i, part in enumerate(fit.latest or ())}
+        arrays |= {f"latest.{i}": part for i, part in enumerate(fit.latest or ())}
+        return {}, {}, arrays
 
     def restore(self, fit: Fit, fitted: Record, extra: Record) -> Fit:
         """Return a fit with what :meth:`describe` described; `fitted` has older attributes."""
