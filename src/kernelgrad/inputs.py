@@ -23,6 +23,7 @@ from kernelgrad.validation import DataError, check_compressed
 if TYPE_CHECKING:
     from kernelgrad.tasks import Task
 
+_NUMBERS: dict[str, Any] = {"accept_sparse": "csr", "dtype": "numeric"}
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -102,9 +103,7 @@ class Inputs:
     def of_numbers(cls, X: Any, owner: str) -> tuple[Inputs, Matrix]:
         """Return the columns of rows of finite numbers, and the rows."""
         check_compressed(X)
-        how = {"accept_sparse": "csr", "dtype": "numeric"}
-        inputs, rows, _ = cls(owner)._by_scikit_learn(X, None, {}, True, False, how)
-        return inputs, rows
+        return cls(owner)._by_scikit_learn(X, None, {}, True, False, _NUMBERS)[:2]
 
     @classmethod
     def of_source(cls, source: BatchSource, owner: str) -> Inputs:
@@ -134,8 +133,7 @@ class Inputs:
     def numbers(self, X: Any) -> Matrix:
         """Return rows of finite numbers, checked."""
         check_compressed(X)
-        how = {"accept_sparse": "csr", "dtype": "numeric"}
-        return self._by_scikit_learn(X, None, {}, False, False, how)[1]
+        return self._by_scikit_learn(X, None, {}, False, False, _NUMBERS)[1]
 
     def encode(self, codes: Matrix) -> Matrix:
         return codes if self.table is None else self.table.encode(codes)
@@ -206,7 +204,7 @@ class Inputs:
         columns = None if self.pairwise else tables.columns_of(X)
         if columns is None or tables.all_numbers(columns):
             strict = sp.issparse(X) or self.pairwise
-            how = {"accept_sparse": "csr", "dtype": "numeric", "ensure_all_finite": strict}
+            how = _NUMBERS | {"ensure_all_finite": strict}
             inputs, rows, y = self._by_scikit_learn(X, y, of_y, fresh, named, how)
             # NumPy sums numbers of another byte order in another order
             rows = rows.astype(rows.dtype.newbyteorder("="), copy=False)

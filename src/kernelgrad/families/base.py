@@ -210,13 +210,14 @@ class Spec(ABC):
         return TrainingRows(source, task, store=store, inputs=inputs)
 
     def read_arrays(
-        self, data: Data, run: Run, seed: int, before: Model | None, named: Inputs | None
-    ) -> TrainingRows:
+        self, data: Data, run: Run, seed: int, before: Model | TrainingRows | None,
+        named: Inputs | None, *, validates: bool = False,
+    ) -> TrainingRows:  # fmt: skip
         """Return the rows of arrays; names of columns that are `named` are checked already."""
         X, y, weight = data[:3]
         on_disk = isinstance(X, np.memmap) and not self.loads(ArraySource(X, checked=True))
         options: dict[str, Any] = {"multi_output": True, "y_numeric": self.targets.numeric}
-        y = y if self.targets.required else None
+        y = y if self.targets.required or validates else None
         if self.targets.numeric:
             _check_numbers(y, self.owner)
         marks = y if self.marks_rows else None
@@ -231,9 +232,10 @@ class Spec(ABC):
             y = marks
         y = self.targets.checked(np.zeros(codes.shape[0]) if y is None else y)
         task = self.targets.learn(y, run.declared) if before is None else before.task
-        y = task.internal(y)
+        y = task.scored(y) if validates else task.internal(y)
         rows = inputs.fitted(codes, y, task, seed) if before is None else inputs.encode(codes)
-        self.check_rows(inputs, rows)
+        if not (validates and self.is_pairwise):  # the first rows of a kernel must be square
+            self.check_rows(inputs, rows)
         weight = checked_weights(weight, rows, task.class_factor(y))
         if on_disk:
             if inputs.table is not None:
@@ -260,23 +262,14 @@ class Spec(ABC):
         self, data: Data, rows: TrainingRows, run: Run, seed: int
     ) -> TrainingRows:
         """Return rows that only validate, read as the training rows are."""
-        data = self.lazy(data)
-        X, y, weight = data[:3]
-        inputs, task, named = rows.inputs, rows.task, isinstance(X, BatchSource)
-        if named:
-            self.inputs_of(X, rows)
-            rng = np.random.default_rng(seed)
-            X, y, weight, _ = X.take(TrainingRows(X, task).sample(MAX_VALIDATION_ROWS, rng))
-        if y is None:
-            raise ValueError(f"y_val is None; give {task.scored_by}.")
-        options: dict[str, Any] = {"multi_output": True, "y_numeric": self.targets.numeric}
-        codes, y = inputs.codes(X, y, source=named, **options)
-        y = task.scored(self.targets.checked(y))
-        weight = checked_weights(weight, codes, task.class_factor(y))
-        X = inputs.encode(codes)
-        if not self.is_pairwise:  # values of a kernel need not be square here
-            self.check_rows(inputs, X)
-        return TrainingRows(ArraySource(X, y, weight, checked=True), task, True, inputs=inputs)
+        data, named = self.lazy(data), None
+        if isinstance(data.X, BatchSource):
+            named, rng = self.inputs_of(data.X, rows), np.random.default_rng(seed)
+            sample = TrainingRows(data.X, rows.task).sample(MAX_VALIDATION_ROWS, rng)
+            data = Data(*data.X.take(sample)[:3])
+        if data.y is None:
+            raise ValueError(f"y_val is None; give {rows.task.scored_by}.")
+        return self.read_arrays(data, run, seed, rows, named, validates=True)
 
     def with_validation(
         self, rows: TrainingRows, validation: Data | None, run: Run, seed: int

@@ -44,6 +44,10 @@ class SemiSupervisedSpec(KernelSpec):
     """Kernel machines with a loss of labelled rows and one of the others."""
 
     marks_rows = True
+    streaming = (
+        ", with solver='tsg', 'fr_s3vm' or 'bgs3vm', or 'auto' where it begins with partial_fit",
+        "'tsg', 'fr_s3vm' or 'bgs3vm'",
+    )
 
     def check(self) -> None:
         p = self.params
@@ -75,19 +79,6 @@ class SemiSupervisedSpec(KernelSpec):
         # soft labels have no unlabelled loss
         asked = self.params.unlabelled_loss != "symmetric_hinge" and has_features
         return get_solver("tsg" if asked else "soft_labels"), "rows in memory"
-
-    def check_streams(self, before: Fit | None) -> None:
-        try:
-            super().check_streams(before)
-        except AttributeError:
-            solver = (
-                before.choice.solver if self.is_auto and before is not None else self.solver
-            )
-            raise AttributeError(
-                f"solver {solver.name!r} needs all rows at once and has no "
-                "partial_fit; for streams take a new estimator with solver='tsg', 'fr_s3vm' or "
-                "'bgs3vm', or begin with partial_fit where the solver is 'auto'."
-            ) from None
 
     # -- rows ----------------------------------------------------------------------------
 
@@ -129,12 +120,10 @@ class SemiSupervisedSpec(KernelSpec):
         few = ArraySource(batch.X, batch.y, batch.sample_weight, checked=True)
         return SemiSupervisedRows(few, task, other=source, left_out=labelled, **options)
 
-    def read_arrays(
-        self, data: Data, run: Run, seed: int, before: Model | None, named: Inputs | None
-    ) -> TrainingRows:
+    def read_arrays(self, data: Data, *args: Any, **options: Any) -> TrainingRows:
         if isinstance(data.X, np.memmap):  # rows of arrays are in memory
             data = data._replace(X=np.asarray(data.X))
-        return super().read_arrays(data, run, seed, before, named)
+        return super().read_arrays(data, *args, **options)
 
     def extra_rows(self, inputs: Inputs, extra: Any) -> BatchSource | None:
         """Return X_unlabelled, checked, as a source."""

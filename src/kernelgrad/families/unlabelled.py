@@ -171,7 +171,7 @@ class RatioSpec(KernelSpec):
         weight = checked_weights(sample_weight, X)
         if denominator is not None:
             Z = inputs.read(denominator)
-            return inputs, _source(X, weight), _source(Z, np.ones(Z.shape[0])), np.array([0, 1])
+            return inputs, *_sources(X, weight, Z, np.ones(Z.shape[0])), np.array([0, 1])
         y = np.asarray(y)
         values = np.unique(y[weight > 0])
         if before is not None:
@@ -188,13 +188,8 @@ class RatioSpec(KernelSpec):
                 f"y must have two distinct values, one per sample, got {len(values)} "
                 f"class(es): {values[:5]}."
             )
-        above, below = y == values[1], y != values[1]
-        return (
-            inputs,
-            _source(X[above], weight[above]),
-            _source(X[below], weight[below]),
-            values,
-        )
+        p, q = y == values[1], y != values[1]
+        return inputs, *_sources(X[p], weight[p], X[q], weight[q]), values
 
     def score(self, model: Model, data: Data) -> float:
         """Return the bound of the divergence of two samples under a model."""
@@ -215,5 +210,8 @@ class RatioSpec(KernelSpec):
         return float(loss.bound) - means[0] - means[1]
 
 
-def _source(X: Matrix, weight: Float64Array) -> ArraySource:
-    return ArraySource(X, np.zeros(X.shape[0]), weight, checked=True)
+def _sources(
+    X: Matrix, w: Float64Array, Z: Matrix, v: Float64Array
+) -> tuple[ArraySource, ArraySource]:
+    p, q = (ArraySource(R, np.zeros(len(u)), u, checked=True) for R, u in ((X, w), (Z, v)))
+    return p, q
