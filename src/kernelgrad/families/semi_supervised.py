@@ -45,7 +45,7 @@ class SemiSupervisedSpec(KernelSpec):
 
     marks_rows = True
     streaming = (
-        ", with solver='tsg', 'fr_s3vm' or 'bgs3vm', or 'auto' where it begins with partial_fit",
+        ", with solver='tsg', 'fr_s3vm' or 'bgs3vm', or 'auto' that begins with partial_fit",
         "'tsg', 'fr_s3vm' or 'bgs3vm'",
     )
 
