@@ -26,6 +26,8 @@ from kernelgrad.registry import Registry
 from kernelgrad.types import AnyArray, Float64Array
 from kernelgrad.validation import DataError
 
+__all__ = ["ColumnKind", "register_column_kind"]
+
 UNKNOWN = -1  # code of levels that training rows did not have
 _GAPS = ("NAType", "NaTType")  # types of pandas whose comparisons are no booleans
 _DATES = (nw.Date, nw.Datetime)
