@@ -28,6 +28,7 @@ from kernelgrad.kernels import KERNELS
 from kernelgrad.losses import LOSSES
 from kernelgrad.params import outside_values
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
+from kernelgrad.tables import KINDS
 
 ROOT = Path(__file__).parents[1]
 ROOMS = ("data", "kernels", "losses", "solvers", "callbacks", "plotting", "features.base")
@@ -54,7 +55,7 @@ def blocks(name, language):
 @pytest.fixture
 def registries():
     """Leave the registries as they were: documentation registers its own parts."""
-    saved = [(r, dict(r)) for r in (KERNELS, LOSSES, SOLVERS)]
+    saved = [(r, dict(r)) for r in (KERNELS, KINDS, LOSSES, SOLVERS)]
     yield
     for registry, before in saved:
         registry.clear()

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
 
+from kernelgrad.calibration import Responses, Sigmoids, restored_responses
 from kernelgrad.files.records import Record, anything, check_text, or_none
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel, describe_kernel, restore_kernel
 from kernelgrad.packing import pack, unpack
 from kernelgrad.solvers import Problem, Solver, check_history
+from kernelgrad.tasks import Classification, Task
 from kernelgrad.types import AnyArray, Contents
 from kernelgrad.validation import check_bool, check_int, check_real
 
 GIVEN = "given as a parameter"
+_RESPONSES = ("responses", "codes", "weights")  # names of the arrays in checkpoints
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,8 @@ class Choice:
         Score of cross-validation.
     variances : (float, float) or None
         Variances of noise and of the signal of a Gaussian process, in squared units of y.
-    arrays : dict of arrays
-        Responses ``z``, ``y``, ``w`` to calibrate on, or ``sigmoids`` (C, 2).
+    calibration : Responses, Sigmoids or None
+        Responses to calibrate on, or a calibration by cross-validation.
     """
 
     seed: int
@@ -63,7 +65,7 @@ class Choice:
     is_complete: bool = False
     best_score: float | None = None
     variances: tuple[float, float] | None = None
-    arrays: dict[str, AnyArray] = field(default_factory=dict)
+    calibration: Responses | Sigmoids | None = None
 
     def applied(self, problem: Problem) -> Problem:
         """Return the problem with the chosen kernel, scaling and penalty."""
@@ -81,21 +83,22 @@ class Choice:
             "best_score": self.best_score, "is_complete": self.is_complete,
             "variances": None if self.variances is None else list(self.variances),
         }  # fmt: skip
-        arrays = {f"of.{name}": array for name, array in self.arrays.items()}
-        return values, arrays | ({} if self.scaling is None else dict(self.scaling.arrays()))
+        arrays: dict[str, AnyArray] = {}
+        if self.scaling is not None:
+            arrays |= self.scaling.arrays()
+        if isinstance(self.calibration, Sigmoids):
+            arrays["sigmoids"] = self.calibration.coef
+        elif self.calibration is not None:
+            arrays |= zip(_RESPONSES, self.calibration, strict=True)
+        return values, arrays
 
     @classmethod
     def restore(
-        cls,
-        record: Record,
-        solver: Solver[Any] | None,
-        width: int,
-        arrays: Callable[[Record], dict[str, AnyArray]],
+        cls, record: Record, solver: Solver[Any] | None, width: int, task: Task
     ) -> Self:
         """Return the choice that :meth:`describe` described.
 
-        `solver` is the one of the parameters: objects of third parties need no name. The
-        function `arrays` takes the arrays of the family from their record.
+        `solver` is the one of the parameters: objects of third parties need no name.
         """
         packed, kernel = record.take("solver", anything), record.take("kernel", anything)
         if solver is None:
@@ -106,9 +109,11 @@ class Choice:
         if variances is not None:
             noise, signal = (number(value, "a variance") for value in variances)
             variances = noise, signal
-        part = record.part("of")
-        own = arrays(part)
-        part.close()
+        calibration: Responses | Sigmoids | None = None
+        if "sigmoids" in record:
+            calibration = Sigmoids(record.array("sigmoids", task.n_outputs, 2))
+        elif isinstance(task, Classification):
+            calibration = restored_responses(record, len(task.classes), _RESPONSES)
         scaling = InputScaling.restore(record, width)
         return cls(
             seed=record.take("seed", partial(check_int, high=2**32)),
@@ -123,5 +128,5 @@ class Choice:
             is_complete=record.take("is_complete", check_bool),
             best_score=record.take("best_score", or_none(check_real)),
             variances=variances,
-            arrays=own,
+            calibration=calibration,
         )
