@@ -30,7 +30,7 @@ from kernelgrad.compute.compiling import njit
 from kernelgrad.types import Float64Array, IntArray
 from kernelgrad.validation import DataError, check_real
 
-SAMPLE = 512  # rows of a first guess; at most so many are simply taken all
+SAMPLE = 512  # rows of either class that are sorted first
 
 
 class TwoClassLevel(NamedTuple):
@@ -60,11 +60,6 @@ def _check(c: Float64Array, weight: Float64Array | None, rows: str) -> None:
         raise ValueError(f"The weights of the {rows} must be finite and not negative.")
     if not weight.any():
         raise ValueError(f"The weights of the {rows} are all zero; one must be positive.")
-
-
-def _stride(n: int) -> int:
-    """Step through n rows that keeps n^(2/3) of them, at least SAMPLE."""
-    return max(1, n // max(SAMPLE, int(math.cbrt(n) ** 2)))
 
 
 # reassociation: plain sums, whose order the length fixes
@@ -136,21 +131,13 @@ def slack_level(
     weight : float64 array (n,) of numbers >= 0, or None
         None is 1 everywhere. Rows of weight 0 do not count; one must.
     start : float or None
-        A guess, such as the level of the step before: 2 or 3 passes where it is near. By
-        default the level of every k-th response, about n^(2/3) of them.
+        A guess, such as the level of the step before: 2 or 3 passes where it is near.
     """
     volume = check_real(volume, "volume", low=0.0)
     _check(c, weight, "rows")
     if volume == 0.0:
         return float(_lowest(c, weight)[0])
-    if start is None or not math.isfinite(start):
-        start = math.inf
-        step = _stride(c.size)
-        if step > 1:
-            few = c[::step].copy()
-            few_weight = None if weight is None else weight[::step].copy()
-            if few_weight is None or few_weight.any():
-                start = _rise(few, few_weight, volume * few.size / c.size, math.inf)[0]
+    start = math.inf if start is None or not math.isfinite(start) else start
     return float(_rise(c, weight, volume, start)[0])
 
 

@@ -90,21 +90,6 @@ def _levels_16_to_128(T: Any) -> None:
 
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
-def _levels_16_to_64(T: Any) -> None:
-    m = _WIDE
-    for g in range(T.size // (8 * m)):
-        t = T[8 * g * m : 8 * (g + 1) * m]
-        for k in range(m):
-            a, b, c, d = _four(t[k], t[k + m], t[k + 2 * m], t[k + 3 * m])
-            i = k + 4 * m
-            e, f, g_, h = _four(t[i], t[i + m], t[i + 2 * m], t[i + 3 * m])
-            t[k], t[i] = a + e, a - e
-            t[k + m], t[i + m] = b + f, b - f
-            t[k + 2 * m], t[i + 2 * m] = c + g_, c - g_
-            t[k + 3 * m], t[i + 3 * m] = d + h, d - h
-
-
-@njit(nogil=True, cache=True, fastmath=_FAST)
 def _two_levels(T: Any, m: int) -> None:
     for i in range(0, T.size, 4 * m):
         a, b = T[i : i + m], T[i + m : i + 2 * m]
@@ -126,11 +111,10 @@ def transform_lanes(T: Any, sign: Any) -> None:
     """Set T (n, LANES) to H diag(sign) T; n >= MIN_ORDER is a power of two."""
     t = T.reshape(T.size)
     _levels_1_to_8(t, sign)
-    if sign.size == MIN_ORDER:
-        _levels_16_to_64(t)
-        return
-    _levels_16_to_128(t)
-    m = 16 * _WIDE
+    m = _WIDE
+    if sign.size > MIN_ORDER:
+        _levels_16_to_128(t)
+        m *= 16
     while 4 * m <= t.size:
         _two_levels(t, m)
         m *= 4
