@@ -116,10 +116,7 @@ def float32_sin_cos(t):
     s = y * _horner(z, 6.283185005, -41.341629028, 81.588134766, -75.240341187)
     c = _horner(z, 1, -19.739208221, 64.939315796, -85.442855835, 59.220405579)
     quadrant = q.astype(np.int32) % 4
-    return (
-        np.choose(quadrant, [s, c, -s, -c]),
-        np.choose(quadrant, [c, -s, -c, s]),
-    )
+    return (np.choose(quadrant, [s, c, -s, -c]), np.choose(quadrant, [c, -s, -c, s]))
 
 
 def float32_variates(words, law):

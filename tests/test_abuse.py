@@ -1,7 +1,5 @@
 """Hostile numbers end in a clear error, or in a model that is as good as it can be or warns."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

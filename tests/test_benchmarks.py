@@ -1,7 +1,5 @@
 """Every benchmark runs; what the numbers are is for the benchmarks themselves."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import json

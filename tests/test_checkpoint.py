@@ -30,8 +30,6 @@ GIVEN = {"max_iter": 3, "random_state": 0}
 KERNEL = {**GIVEN, "alpha": 1e-3, "gamma": 0.5}
 
 
-# -- families ------------------------------------------------------------------------------
-
 FRAME = pd.DataFrame(X, columns=["a", "b", "c"]).assign(
     kind=pd.Categorical(np.where(X[:, 2] > 0, "u", "v"))
 )
@@ -72,9 +70,6 @@ def test_files_go_on_with_the_same_bits(tmp_path, kind):
     solver = kg.DSG(batch_size=1, block_size=8)
     model = kg.KernelRegressor(solver=solver, memory_limit=1000, **{**KERNEL, "max_iter": 12})
     assert check_checkpoints(model, source) == 12
-
-
-# -- interruptions -------------------------------------------------------------------------
 
 
 class CrashError(Exception):
@@ -233,9 +228,6 @@ def test_a_warm_start_goes_on(tmp_path):
         model.fit(X, signal_)
 
 
-# -- damage, full disks --------------------------------------------------------------------
-
-
 @every("damage", [
     lambda data: data[: len(data) // 2],
     lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
@@ -273,9 +265,6 @@ def test_a_full_disk_is_no_reason_to_stop(tmp_path, monkeypatch):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     monkeypatch.setattr(os, "fsync", fsync)
     same(fit(tmp_path))
-
-
-# -- refusals ------------------------------------------------------------------------------
 
 
 @every(
@@ -318,9 +307,6 @@ def test_only_fit_takes_a_checkpoint(tmp_path):
 def test_intervals_are_checked(tmp_path, every):
     with pytest.raises((ValueError, TypeError), match="every"):
         Checkpoint(tmp_path, every)
-
-
-# -- command line --------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -36,10 +36,7 @@ ALL = 2**32 - 1
 
 @pytest.mark.parametrize(
     ("word", "expected"),
-    [
-        (0, "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
-        (ALL, "408f276d 41c83b0e a20bc7c6 6d5451fd"),
-    ],
+    [(0, "6627e8d5 e169c58d bc57ac4c 9b00dbd8"), (ALL, "408f276d 41c83b0e a20bc7c6 6d5451fd")],
 )
 def test_philox_known_answers(word, expected):
     # counter words are (i mod 2^32, group, tag, i / 2^32)
@@ -405,8 +402,6 @@ print({library["num_threads"] for library in hashes if library["user_api"] == "b
     done = subprocess.run(run, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "{1}"
 
-
-# -- memory ----------------------------------------------------------------------------------
 
 FAULTS = """
 import resource

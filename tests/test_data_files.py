@@ -151,9 +151,6 @@ def test_npy(tmp_path, rows):
         open_source([path, path], target=str(tmp_path / "y.npy"))
 
 
-# -- partitions --------------------------------------------------------------------------
-
-
 def sorted_rows(frame):
     return frame.sort_by([("x", "ascending")]).to_pylist()
 
@@ -207,9 +204,6 @@ def test_targets_and_weights_in_names_of_folders(tmp_path):
             open_source(f"{tmp_path}/**/*.{suffix}", target="label").read(0, 1)
     source = open_source(f"{tmp_path}/**/*.csv", as_frame=True)
     assert source.read(1, 4).X.column("label").to_pylist() == [None, "no", "no"]
-
-
-# -- what differs between files ----------------------------------------------------------
 
 
 def test_types_that_go_together(tmp_path):
@@ -318,8 +312,6 @@ def test_files_that_cannot_be_found(tmp_path):
     with pytest.raises(DataError, match=r"None of 2 files such as .*0.csv has a data row"):
         open_source(empty)
 
-
-# -- text --------------------------------------------------------------------------------
 
 BIG = 60_000  # rows of a CSV file of more than 1 MiB
 
@@ -447,9 +439,6 @@ def test_damaged_compressed_text_is_named(tmp_path, rows, suffix):
             open_source(path)
 
 
-# -- files that change -------------------------------------------------------------------
-
-
 def appended(path):
     with path.open("ab") as stream:
         stream.write(b"\n")
@@ -508,9 +497,6 @@ def test_damage_within_parquet_is_named(tmp_path, rows):
         list(open_source(path, target="y").chunks())
 
 
-# -- work ahead --------------------------------------------------------------------------
-
-
 def names_of_threads():
     return [t.name for t in threading.enumerate() if t.name.startswith("kernelgrad-prefetch")]
 
@@ -538,9 +524,6 @@ def test_prefetched_works_one_item_ahead():
     with pytest.raises(DataError, match="row 7 is bad"):
         next(ahead)
     assert not names_of_threads()
-
-
-# -- how much is decoded -----------------------------------------------------------------
 
 
 def test_every_group_is_decoded_once(tmp_path, monkeypatch):

@@ -1,7 +1,5 @@
 """Every snippet and command of the documentation is run."""
 
-from __future__ import annotations
-
 import ast
 import builtins
 import dataclasses
@@ -116,9 +114,6 @@ def test_tables_name_what_is_registered(name, registry):
         assert registry[key].__name__ == cls
     elsewhere = {"precomputed", *SEMI_SUPERVISED}
     assert set(registry) - elsewhere == {key for key, _ in rows}
-
-
-# -- the site ------------------------------------------------------------------------------
 
 
 def slug(heading):

@@ -1,7 +1,5 @@
 """Every message of docs/errors.md is raised by what it is about."""
 
-from __future__ import annotations
-
 import pickle
 import re
 import signal

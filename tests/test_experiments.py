@@ -1,7 +1,5 @@
 """The machinery of experiments, and each of them in its quick size."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

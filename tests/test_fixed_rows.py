@@ -1,7 +1,5 @@
 """Responses of rows that come again are kept; the penalty uses the covariance's rows."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A memory limit is a bound: measured in processes of their own, above the data."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 import tracemalloc

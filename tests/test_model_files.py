@@ -37,8 +37,6 @@ def fitted(cls=kg.KernelClassifier, rows=X, **params):
     return cls(**{**options, "random_state": 0, **params}).fit(rows, Y)
 
 
-# -- values --------------------------------------------------------------------------------
-
 HEADER = {"loss": "huber", "delta": 0.1, "tol": -math.inf, "classes": np.array(["a", "bc"])}
 TENSORS = {"coef": np.arange(6.0).reshape(2, 3), "seed": np.array(7, dtype=np.uint64)}
 
@@ -104,9 +102,6 @@ def test_other_values_are_refused_by_place(value, words):
     with pytest.raises((TypeError, ValueError), match=words) as info:
         encode_value({"a": [0, value]}, "header")
     assert "header['a'][1]" in str(info.value)
-
-
-# -- containers ----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -184,9 +179,6 @@ def test_a_failed_write_leaves_the_old_file_alone(path, monkeypatch, error, call
             write_container(path, {"new": 1}, {})
     assert path.read_bytes() == before
     assert os.listdir(path.parent) == [path.name]
-
-
-# -- damage --------------------------------------------------------------------------------
 
 
 def refuses(path, content, words="truncated or altered"):
@@ -309,9 +301,6 @@ def test_other_texts_are_refused(tmp_path, changes, words):
     write_container(tmp_path / "m", HEADER, TENSORS)
     rewrite(tmp_path / "m", **changes)
     refuses(tmp_path / "m", (tmp_path / "m").read_bytes(), words)
-
-
-# -- models --------------------------------------------------------------------------------
 
 
 def models():

@@ -1,7 +1,5 @@
 """Names, sentences and lengths in the sources are those of a text to be read."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re

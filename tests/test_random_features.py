@@ -1,7 +1,5 @@
 """Doubly stochastic gradients against their formulas, closed forms and algorithms."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -304,9 +302,6 @@ def test_moments_are_of_every_so_many_rows(every, monkeypatch):
     np.testing.assert_allclose(np.tril(H), np.tril(S.T @ S), **close)
     np.testing.assert_allclose(penalty, S.T @ (root * f)[::every], **close)
     np.testing.assert_allclose(gradient, P.T @ (root * r), **close)
-
-
-# -- old blocks again ------------------------------------------------------------------------
 
 
 def test_allowed_steps_solve_the_inequality():

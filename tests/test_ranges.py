@@ -1,7 +1,5 @@
 """Values that would ruin a model silently: refused, or harmless."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

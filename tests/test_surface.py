@@ -1,7 +1,5 @@
 """What scikit-learn's meta-estimators ask of ours: callbacks, validation rows, routing."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -84,9 +82,6 @@ def test_callbacks_end_a_fit_and_end_with_one_that_fails(callback):
         model.fit(X, Y)
     assert watch.open == 0
     assert not any("callback_fit" in name for name in vars(model))
-
-
-# -- validation rows -----------------------------------------------------------------------
 
 
 PAIR = {"X_val": X_VAL, "y_val": Y_VAL}

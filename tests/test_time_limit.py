@@ -1,7 +1,5 @@
 """One budget of seconds for all that a fit does."""
 
-from __future__ import annotations
-
 import itertools
 from contextlib import nullcontext
 

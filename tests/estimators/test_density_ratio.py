@@ -1,7 +1,5 @@
 """Density ratios against exact minimisers, known laws and the bounds of divergences."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError

@@ -1,7 +1,5 @@
 """Estimators: scikit-learn's conventions, invariances, errors."""
 
-from __future__ import annotations
-
 import os
 import signal
 import warnings

@@ -1,7 +1,5 @@
 """Hyperparameters, posterior and likelihood of Gaussian processes against closed forms."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

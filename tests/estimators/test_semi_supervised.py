@@ -1,7 +1,5 @@
 """The semi-supervised classifier: objective, marks, sources, streams, choices and refusals."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import polars as pl
