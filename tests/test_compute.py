@@ -31,9 +31,6 @@ LAWS = ("normal", "cauchy", "laplace")
 ALL = 2**32 - 1
 
 
-# Random numbers
-
-
 @pytest.mark.parametrize(
     ("word", "expected"),
     [(0, "6627e8d5 e169c58d bc57ac4c 9b00dbd8"), (ALL, "408f276d 41c83b0e a20bc7c6 6d5451fd")],
@@ -155,9 +152,6 @@ def test_special_values():
         np.testing.assert_allclose(s, [np.nan, 1, 0], atol=1e-6)
 
 
-# Linear algebra
-
-
 @every("index_dtype", [np.int32, np.int64])
 def test_csr_times_tile_against_scipy(index_dtype):
     g = np.random.default_rng(0)
@@ -254,9 +248,6 @@ def test_steps_are_shortened_until_they_gain():
     curvature = np.array([1.0, 5.0, 1e30])  # objectives x^2 / 2, from x = 1 in direction -1
     steps = linalg.backtracked(lambda s: s - curvature * s**2 / 2, np.ones(3), 0.1)
     np.testing.assert_array_equal(steps, [1.0, 0.25, 0.0])
-
-
-# Threads
 
 
 @every("n_threads", [1, 2, 5])
