@@ -4,9 +4,7 @@ import functools
 import importlib
 import json
 import math
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -79,32 +77,8 @@ def test_absent_data_are_skipped_with_a_message(run, monkeypatch, tmp_path, caps
     assert "a9a skipped: there is no a9a.npz" in capsys.readouterr().out
 
 
-def test_a_forced_core_type_is_removed(tmp_path):
-    command = "import benchmarks, os; assert 'OPENBLAS_CORETYPE' not in os.environ"
-    environment = os.environ | {"OPENBLAS_CORETYPE": "Haswell"}
-    subprocess.run([sys.executable, "-c", command], cwd=ROOT, env=environment, check=True)
-
-
 def part(name):
     return importlib.import_module(f"benchmarks.objectives.{name}")
-
-
-def test_normal_equations_against_float64(monkeypatch):
-    nystroem = importlib.import_module("benchmarks.solvers.nystroem")
-    monkeypatch.setattr(nystroem, "TILE", 256)  # more than one tile, the last one short
-    rng = np.random.default_rng(0)
-    X = (rng.standard_normal((700, 3)) + 5).astype(np.float32)
-    y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(700) + 3
-    model = nystroem.NormalEquations(0.3, 10.0, 60, 0, classify=False).fit(X, y)
-    Z = model.Z.astype(float)
-
-    def gaussian(A, B):
-        return np.exp(-0.3 * ((A[:, None] - B[None]) ** 2).sum(axis=2))
-
-    K = gaussian(X - X.mean(axis=0), Z)
-    A = K.T @ K + gaussian(Z, Z) / 10.0
-    expected = K @ np.linalg.lstsq(A, K.T @ (y - y.mean()), rcond=1e-15)[0] + y.mean()
-    assert np.abs(model.predict(X) - expected).max() < 5e-3 * y.std()
 
 
 class Here:

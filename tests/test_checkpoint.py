@@ -131,12 +131,6 @@ def test_a_crash_loses_at_most_an_interval(tmp_path):
     assert begun == [7]
 
 
-@pytest.mark.parametrize("keep", [1, 3])
-def test_the_latest_files_are_kept(tmp_path, keep):
-    crashed(tmp_path, at=7, keep=keep)
-    assert len(names(tmp_path)) == keep
-
-
 def test_nothing_is_written_before_a_resumed_fit_has_gone_on(tmp_path):
     crashed(tmp_path, every="0.000001 s")
     before = names(tmp_path)

@@ -13,10 +13,10 @@ from kernelgrad.functions import features
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Hinge, Huber, Logistic, SquaredError
 from kernelgrad.papers.cdsg.cdsg import allowed_steps
-from kernelgrad.solvers import CDSG, DSG, UDSG, Problem, TrainBatch, dsg, get_solver, run
+from kernelgrad.solvers import CDSG, DSG, UDSG, Problem, TrainBatch, dsg, run
 from kernelgrad.solvers.contract import draws
 from kernelgrad.testing import check_solver
-from plain import plain_classifier, plain_regressor
+from plain import plain_regressor
 
 SLOPES = {
     "squared": lambda y, f: f - y,
@@ -278,15 +278,6 @@ def test_any_scale_of_targets_is_learned(loss):
     assert scores[1] == pytest.approx(scores[0], abs=0.02)
 
 
-def test_kernels_are_resolved_on_the_first_batch():
-    X, y = data()
-    p = Problem(SquaredError(), Gaussian("median"), 1e-6, 1, 3, 0)
-    state = DSG(block_size=16).init(p, batch(X, y))
-    D = np.linalg.norm(X[:, None] - X[None], axis=2)
-    median = np.median(D[np.triu_indices(300, 1)])
-    assert state.iterates.x.stream.kernel.gamma == pytest.approx(1 / (2 * median**2), rel=1e-6)
-
-
 @every("every", [1, 2, 4])
 def test_moments_are_of_every_so_many_rows(every, monkeypatch):
     """Also through tiles whose size is no multiple of the number."""
@@ -313,22 +304,6 @@ def test_allowed_steps_solve_the_inequality():
         expected = [oracles.quadratic_step(b, g, noise) for b in beta]
         np.testing.assert_allclose(ours, expected, atol=2e-4)
     np.testing.assert_array_equal(allowed_steps(np.ones((2, 1)), np.zeros(1), 0.0), 0)
-
-
-@every("name", ["udsg", "cdsg"])
-def test_fewer_features_learn_as_much(name):
-    rng = np.random.default_rng(1)
-    X = rng.standard_normal((9000, 4))
-    y = (X[:, 0] * X[:, 1] > 0).astype(int) + (X[:, 2] > 1)
-    small = {"block_size": 64, "batch_size": 600}
-    sparse, dense = (
-        plain_classifier(solver=solver, random_state=0, max_iter=30).fit(X, y)
-        for solver in (get_solver(name).set_params(**small), DSG(**small))
-    )
-    saved = sparse.history_["n_features_saved"]
-    assert saved[0] == 0 < saved[-1]
-    assert saved == sorted(saved)
-    assert sparse.score(X, y) > dense.score(X, y) - 0.03
 
 
 def test_dsg_saves_nothing_and_reuse_of_none_is_dsg():

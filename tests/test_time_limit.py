@@ -15,16 +15,8 @@ from kernelgrad.solvers import CCCPS3VM, DSG, BlockDescent, SoftLabels, WorkingS
 
 PLAIN = {"standardize": False, "metric": None, "gamma": "median", "alpha": 1e-6}  # no search
 slow = pytest.mark.slow
-CORE = (
-    "auto",
-    "block_descent",
-    "dsg",
-    "working_set",
-    "direct",
-    "newton",
-    "svrg",
-    "sgd",
-    "rbcd",
+CORE = set(
+    ["auto", "block_descent", "dsg", "working_set", "direct", "newton", "svrg", "sgd", "rbcd"]
 )
 
 
