@@ -426,13 +426,21 @@ def test_types_of_late_values(tmp_path, last, kind, value):
     assert table.column("a").to_pylist() == [first, value]
 
 
-@pytest.mark.parametrize("suffix", ["gz", "bz2", "zst"])
-def test_damaged_compressed_text_is_named(tmp_path, rows, suffix):
-    packed = PACK[suffix](text(*rows))
-    for content in (packed[: len(packed) // 2], b"plain text"):
-        path = file_of(tmp_path, content, f"d.csv.{suffix}")
-        with pytest.raises(DataError, match=r"d.csv.\w+ cannot be decompressed .*fetch it"):
-            open_source(path)
+@pytest.mark.parametrize("suffix", ["csv.gz", "csv.bz2", "csv.zst", "parquet"])
+def test_damage_is_named(tmp_path, rows, suffix):
+    path = tmp_path / f"d.{suffix}"
+    write(path, *rows)
+    whole = path.read_bytes()
+    if suffix == "parquet":
+        contents = [whole[:4] + bytes(1996) + whole[2000:]]
+        words = r"(?s)d.parquet cannot be decoded .*write it again"
+    else:
+        contents = [whole[: len(whole) // 2], b"plain text"]
+        words = r"d.csv.\w+ cannot be decompressed .*fetch it"
+    for content in contents:
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=words):
+            list(open_source(path, target="y").chunks())
 
 
 def appended(path):
@@ -481,16 +489,6 @@ def test_a_file_that_changes_is_noticed(tmp_path, rows, kind, change):
         with pytest.raises(DataError, match=named):
             call()
     source.read(0, N)  # the other file is as it was
-
-
-def test_damage_within_parquet_is_named(tmp_path, rows):
-    path = tmp_path / "d.parquet"
-    write(path, *rows)
-    content = bytearray(path.read_bytes())
-    content[4:2000] = bytes(1996)
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=r"(?s)d.parquet cannot be decoded .*write it again"):
-        list(open_source(path, target="y").chunks())
 
 
 def names_of_threads():

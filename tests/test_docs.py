@@ -100,12 +100,10 @@ def test_what_the_documentation_names_can_be_imported():
 @pytest.mark.parametrize(
     ("name", "registry"),
     [
-        ("docs/kernels.md", KERNELS),
-        ("docs/losses.md", LOSSES),
-        ("docs/solvers.md", SOLVERS),
-        ("docs/linear.md", LINEAR_SOLVERS),
+        ("docs/kernels.md", KERNELS), ("docs/losses.md", LOSSES),
+        ("docs/solvers.md", SOLVERS), ("docs/linear.md", LINEAR_SOLVERS),
     ],
-)
+)  # fmt: skip
 def test_tables_name_what_is_registered(name, registry):
     """First column: the name; second: the class. All of them but for other documents."""
     rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", text_of(name), re.M)
@@ -182,11 +180,7 @@ def test_the_reference_lists_every_public_name():
                 pages.append(f"{module}.{line.strip()}")
     assert [name for name, found in public_objects() if found not in listed] == []
     assert [name for name, found in zip(pages, listed, strict=True) if not found.__doc__] == []
-    own = [
-        (page, found)
-        for page, found in zip(pages, listed, strict=True)
-        if isinstance(found, type)
-    ]
+    own = [each for each in zip(pages, listed, strict=True) if isinstance(each[1], type)]
     assert [
         f"{page}.{name}"
         for page, found in own

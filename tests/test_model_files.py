@@ -78,7 +78,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(VALUES)
 def test_value_round_trip_is_exact(value):
     encoded = encode_value(value)
@@ -278,25 +278,17 @@ def array_of(dtype, value):
         *(
             ({"header": text}, "truncated or altered")
             for text in (
-                "[1]",
-                "{",
-                '{"a": NaN}',
+                "[1]", "{", '{"a": NaN}', '{"a": ' + "[" * 300 + "]" * 300 + "}",
                 '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}",
-                '{"a": ' + "[" * 300 + "]" * 300 + "}",
                 '{"a": {"$": "call", "value": "os.system"}}',
-                '{"a": {"$": "float", "value": "1.0"}}',
-                '{"a": {"$": "tuple", "value": 3}}',
-                '{"a": {"$": "array", "value": [1]}}',
-                array_of("V8", [1]),
-                array_of("O", [1]),
-                array_of("<U900000000", '["b"]'),
-                array_of("<f8", [[1]]),
-                array_of("u1", [300]),
-                array_of("<f16", [1]),
+                '{"a": {"$": "float", "value": "1.0"}}', '{"a": {"$": "tuple", "value": 3}}',
+                '{"a": {"$": "array", "value": [1]}}', array_of("V8", [1]), array_of("O", [1]),
+                array_of("<U900000000", '["b"]'), array_of("<f8", [[1]]),
+                array_of("u1", [300]), array_of("<f16", [1]),
             )
         ),
     ],
-)
+)  # fmt: skip
 def test_other_texts_are_refused(tmp_path, changes, words):
     write_container(tmp_path / "m", HEADER, TENSORS)
     rewrite(tmp_path / "m", **changes)

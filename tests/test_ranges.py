@@ -26,18 +26,6 @@ def rows(n=400):
     return X, X[:, 0] + 0.3 * X[:, 1]
 
 
-def test_one_outlier_does_not_ruin_a_model():
-    X, t = rows()
-    X[3, 1] = -1e8
-    others = np.arange(400) != 3
-    y = t > 0
-    for options in (PLAIN, {}):
-        model = kg.KernelClassifier(random_state=0, **options).fit(X, y)
-        assert model.score(X[others], y[others]) > 0.95
-        model = kg.KernelRegressor(random_state=0, **options).fit(X, t)
-        assert model.score(X[others], t[others]) > 0.9
-
-
 @every("solver", ["direct", "dsg"])
 @every("value", [1e8, 1e17])
 def test_a_row_far_away_moves_no_other(solver, value):
@@ -150,7 +138,7 @@ def test_weights_beyond_float32_are_refused(weight):
     for model in (
         kg.KernelRegressor(),
         kg.LinearRegressor(),
-        kg.KernelClassifier("hinge", C=1.0),
+        kg.KernelClassifier("hinge", C=1),
     ):
         y = t > 0 if isinstance(model, kg.KernelClassifier) else t
         with pytest.raises(ValueError, match=r"sum of the sample weights is .*e[+-]3"):

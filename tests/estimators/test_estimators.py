@@ -169,15 +169,6 @@ def test_attributes_of_a_subclass_survive_its_fit(moons):
         assert model.fit(moons[0][:100], moons[1][:100]).means_.shape == (2,)
 
 
-def test_a_loaded_model_goes_on_with_the_kernel_of_its_search(moons, tmp_path):
-    X, y = (part[:200] for part in moons)
-    model = KernelClassifier(random_state=0, max_iter=3, solver="dsg", warm_start=True)
-    model.fit(X, y).save(tmp_path / "model", resumable=True)
-    expected = model.fit(X, y).predict_proba(X)
-    loaded = kg.load(tmp_path / "model").fit(X, y)
-    np.testing.assert_allclose(loaded.predict_proba(X), expected, rtol=1e-12)
-
-
 def test_a_model_without_state_is_not_silently_replaced(moons, tmp_path):
     model = plain_regressor(solver="dsg", max_iter=2, random_state=0, warm_start=True)
     model.fit(*moons).save(tmp_path / "m")

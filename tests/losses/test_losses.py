@@ -202,21 +202,15 @@ def test_constants_by_hand():
     y = np.array([[1.0], [2.0], [10.0], [4.0]])
     signs = np.array([[1.0], [1.0], [1.0], [-1.0]])
     for loss, targets, weights, expected in [
-        (kl.SquaredError(), y, None, 4.25),
-        (kl.Absolute(), y, None, 3.0),
-        (kl.Absolute(), y, [0, 0, 1, 0], 10.0),
-        (kl.Quantile(0.9), y, None, 10.0),
-        (kl.Huber(1e6), y, None, 4.25),
-        (kl.Huber(), np.full((3, 1), 7.0), None, 7.0),
-        (kl.Hinge(), signs, None, 1.0),
-        (kl.Hinge(), signs, [1, 1, 1, 3], 0.0),
-        (kl.SquaredHinge(), signs, None, 0.5),
-        (kl.SmoothedHinge(3.0), signs, [1, 1, 1, 3], 0.0),
-        (kl.Logistic(), signs, None, np.log(3.0)),
+        (kl.SquaredError(), y, None, 4.25), (kl.Absolute(), y, None, 3.0),
+        (kl.Absolute(), y, [0, 0, 1, 0], 10.0), (kl.Quantile(0.9), y, None, 10.0),
+        (kl.Huber(1e6), y, None, 4.25), (kl.Huber(), np.full((3, 1), 7.0), None, 7.0),
+        (kl.Hinge(), signs, None, 1.0), (kl.Hinge(), signs, [1, 1, 1, 3], 0.0),
+        (kl.SquaredHinge(), signs, None, 0.5), (kl.Logistic(), signs, None, np.log(3.0)),
+        (kl.SmoothedHinge(3.0), signs, [1, 1, 1, 3], 0.0), (kl.Perceptron(), signs, None, 0.0),
         (kl.Logistic(), signs, [1, 1, 1, 0], np.log(6.0)),
         (kl.ModifiedLogistic(5.0), signs, [1, 1, 1, 3], 0.0),
-        (kl.Perceptron(), signs, None, 0.0),
-    ]:
+    ]:  # fmt: skip
         assert loss.intercept(targets, weights) == pytest.approx(expected, rel=1e-8), loss
         if "regression" not in loss.tasks:
             np.testing.assert_array_equal(
