@@ -102,11 +102,6 @@ def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     assert Coins.measured == 8
 
 
-def test_by_seed_takes_rows_of_a_seed_together():
-    rows = [{"seed": 1, "v": 3}, {"seed": 0, "v": 1}, {"seed": 1, "v": 4}]
-    assert by_seed(rows, lambda mine: sum(row["v"] for row in mine)) == [1, 7]
-
-
 def test_rho_and_delta_tend_to_their_limits_for_many_inner_iterations():
     """Equations (35) and (36) of Mu et al. for eta = 1 / (16 L) and m to infinity."""
     rho, delta = theorem3_1.rho_and_delta(2.0, 1e-3, 1 / 32, 10**12)

@@ -248,13 +248,8 @@ def test_a_warm_start_keeps_the_penalty_that_was_found(moons):
     ("model", "warns"),
     [
         (KernelClassifier("hinge", solver="sdca", max_iter=1, gamma=1.0, C=1e4), True),
-        (
-            KernelClassifier(
-                "log_loss", solver="block_descent", max_iter=1, gamma=1.0, alpha=1e-6
-            ),
-            True,
-        ),
-        (KernelClassifier("log_loss", solver="block_descent", gamma=1.0, max_iter=1), False),
+        (KernelClassifier(solver="block_descent", max_iter=1, gamma=1.0, alpha=1e-6), True),
+        (KernelClassifier(solver="block_descent", gamma=1.0, max_iter=1), False),
         (KernelClassifier("hinge", solver="dsg", gamma=1.0, alpha=1e-2, max_iter=1), False),
         (kg.LinearClassifier(solver="svrg", max_iter=1), True),
         (kg.LinearClassifier(), False),
