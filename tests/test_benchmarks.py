@@ -132,25 +132,6 @@ def test_every_registered_name_is_a_golden_case():
     assert {*SOLVERS, *LINEAR_SOLVERS, *KERNELS, *LOSSES} - words == {"one_class"}
 
 
-def test_peers_of_an_earlier_result_are_kept(tmp_path):
-    read, path = part("defaults").read, tmp_path / "old.json"
-    for name, error in ((path, 0.1), (tmp_path / "new.json", 0.2)):
-        rows = [
-            {"dataset": d, "method": m, "error": error}
-            for d in ("wine", "iris")
-            for m in ("kernelgrad", "LightGBM", str(error))
-        ]
-        result = {"options": {"rows": 500, "quick": False}, "tables": {"fits": rows}}
-        name.write_text(json.dumps(result))
-    found = read([str(path), str(name)], ["iris", "digits"], 500)
-    assert {row["method"]: row["error"] for row in found} == {
-        "LightGBM": 0.2, "0.1": 0.1, "0.2": 0.2,
-    }  # fmt: skip
-    assert {row["dataset"] for row in found} == {"iris"}
-    with pytest.raises(ValueError, match="give a result of --rows None"):
-        read([str(path)], ["iris"], None)
-
-
 def test_a_job_that_ends_its_process_is_one_failure(monkeypatch):
     defaults = part("defaults")
 

@@ -142,18 +142,6 @@ def test_links_lead_somewhere():
     assert broken == []
 
 
-def test_rows_of_tables_have_as_many_cells_as_their_headings():
-    wrong = []
-    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
-        cells = 0
-        for line in page.read_text(encoding="utf-8").splitlines():
-            bars = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else 0
-            if bars and cells and bars != cells:
-                wrong.append((page.name, line))
-            cells = cells or bars if bars else 0
-    assert wrong == []
-
-
 def public_objects():
     """Yield the full name and the object of each class and function of a public module."""
     pages = (ROOT / "docs" / "api").glob("*.rst")
