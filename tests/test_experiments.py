@@ -23,7 +23,7 @@ from experiments.s3gd import theorem3_1
 from cases import every
 
 FOUND = discover()
-LAST = {name.split(".")[0]: name for name in sorted(FOUND)}.values()
+QUICK = ("cdsg.theorem4", "tsg.theorem1_2")
 
 
 def claim(margins, error=np.nan):
@@ -113,8 +113,8 @@ def test_rho_and_delta_tend_to_their_limits_for_many_inner_iterations():
 
 
 @pytest.mark.parametrize(
-    "name",  # the last of each paper; the others in the slow run
-    [pytest.param(name, marks=[] if name in LAST else [pytest.mark.slow]) for name in FOUND],
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in FOUND],
 )
 def test_every_experiment_runs(name, tmp_path):
     experiment = FOUND[name]
