@@ -185,6 +185,9 @@ def test_solve_damped_against_numpy():
         np.testing.assert_allclose(solved, exact, rtol=1e-8, atol=1e-10)
     wrong = np.linalg.solve(H, G)
     assert np.abs(linalg.solve_damped(np.tril(H), 0.1, G) - wrong).max() > 0.01
+    floor = 1.0 / linalg.solve_damped(np.diag([1.0, 0.0]), 0.0, np.ones((2, 1)))[1, 0]
+    assert floor == pytest.approx(np.finfo(np.float32).eps)  # rounding of float32 products
+    assert np.isfinite(linalg.solve_damped(np.diag([1.0, -1e-5]), 0.0, np.ones((2, 1)))).all()
 
 
 def test_a_damped_factor_keeps_what_it_is_of():

@@ -113,8 +113,8 @@ def test_rho_and_delta_tend_to_their_limits_for_many_inner_iterations():
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in FOUND],
+    "name",  # the quickest; the others in the slow run
+    [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in FOUND],
 )
 def test_every_experiment_runs(name, tmp_path):
     experiment = FOUND[name]
