@@ -21,15 +21,10 @@ def found(*args, **options):
 
 
 # the defaults, a stream, dual variables, and linear functions
-@pytest.mark.parametrize(
-    "only",
-    [
-        "KernelClassifier squared auto",
-        "hinge sdca",
-        "squared dsg",
-        "LinearRegressor squared auto",
-    ],
-)
+CORE = "KernelClassifier squared auto,hinge sdca,squared dsg,LinearRegressor squared auto"
+
+
+@pytest.mark.parametrize("only", CORE.split(","))
 def test_a_share_of_the_fits(only):
     assert found(0, only, share=0.04) == []
 

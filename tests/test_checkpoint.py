@@ -9,7 +9,6 @@ import signal
 import numpy as np
 import pandas as pd
 import pytest
-import scipy.sparse as sp
 from sklearn.base import clone
 
 import kernelgrad as kg
@@ -43,7 +42,6 @@ FAMILIES = {  # the contract of estimators resumes every solver on arrays
             tol=0.1, random_state=0,
         ), X, signal_,
     ),
-    "sparse": (kg.KernelRegressor(solver="dsg", **KERNEL), sp.csr_matrix(X * (X > 0)), signal_),
     "folds": (
         kg.SemiSupervisedKernelClassifier(
             solver="tsg", early_stopping=True, probability=True, **GIVEN
@@ -52,9 +50,7 @@ FAMILIES = {  # the contract of estimators resumes every solver on arrays
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=slow if n == "sparse" else []) for n in FAMILIES]
-)
+@pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_family_goes_on_with_the_same_bits(name):
     assert check_checkpoints(*FAMILIES[name]) >= 1

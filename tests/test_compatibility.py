@@ -33,9 +33,8 @@ def loaded(name):
 
 
 def scores(model, X):
-    return (model.decision_function if hasattr(model, "decision_function") else model.predict)(
-        X
-    )
+    name = "decision_function" if hasattr(model, "decision_function") else "predict"
+    return getattr(model, name)(X)
 
 
 def assert_close(found, wanted, rtol):

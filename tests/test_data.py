@@ -128,16 +128,13 @@ def test_array_source(tmp_path):
 @every(
     ("y", "kind", "task"),
     [
-        (np.arange(20), "integer", "classification"),
-        (np.arange(21), "integer", "regression"),
-        (np.array([0.0, 1.0]), "float", "classification"),
-        (np.array([0.5, 1.0]), "float", "regression"),
-        (np.arange(5000.0), "float", "regression"),
+        (np.arange(20), "integer", "classification"), (np.arange(21), "integer", "regression"),
+        (np.r_[0.0, 1.0], "float", "classification"), (np.r_[0.5, 1.0], "float", "regression"),
+        (np.arange(5000.0), "float", "regression"), (np.ones((6, 2)), "float", "regression"),
         (np.array([True, False]), "integer", "classification"),
         (np.array(["a", "b"], dtype=object), "string", "classification"),
-        (np.ones((6, 2)), "float", "regression"),
     ],
-)
+)  # fmt: skip
 def test_infer_task(y, kind, task):
     summary = ArraySource(np.ones((len(y), 1)), y).summarize_target()
     assert (summary.kind, summary.infer_task()) == (kind, task)

@@ -33,18 +33,13 @@ def claim(margins, error=np.nan):
 @every(
     ("margins", "error", "verdict"),
     [
-        ([1.0, 1.1, 0.9], np.nan, AGREES),
-        ([-1.0, -1.1, -0.9], np.nan, DIFFERS),
-        ([1.0, -1.1, 0.3], np.nan, UNDECIDED),
+        ([1.0, 1.1, 0.9], np.nan, AGREES), ([-1.0, -1.1, -0.9], np.nan, DIFFERS),
+        ([1.0, -1.1, 0.3], np.nan, UNDECIDED), ([1.0, np.nan], np.nan, UNDECIDED),
+        ([1.0], 0.0, AGREES), ([0.0], 0.0, AGREES), ([-1.0], 0.0, DIFFERS),
+        ([1.0], 0.6, UNDECIDED), ([], np.nan, UNDECIDED),
         ([1.0], np.nan, UNDECIDED),  # nobody knows how far another seed is away
-        ([1.0], 0.0, AGREES),
-        ([0.0], 0.0, AGREES),
-        ([-1.0], 0.0, DIFFERS),
-        ([1.0], 0.6, UNDECIDED),
-        ([], np.nan, UNDECIDED),
-        ([1.0, np.nan], np.nan, UNDECIDED),
     ],
-)
+)  # fmt: skip
 def test_decisions(margins, error, verdict):
     assert claim(margins, error).decide([]).verdict == verdict
 
@@ -92,9 +87,8 @@ def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     assert runner.attempt(coins, tmp_path, quick=False, again=False) == AGREES
     assert Coins.measured == 4
     content = json.loads(path.read_text())
-    assert [run["cpu"] == "an earlier one" for run in content["cells"]] == [True] * 2 + [
-        False
-    ] * 2
+    earlier = [run["cpu"] == "an earlier one" for run in content["cells"]]
+    assert earlier == [True, True, False, False]
     assert content["claims"][0]["verdict"] == content["verdict"] == AGREES
     assert content["claims"][0]["n"] == 4
     assert {"cpu", "versions"} <= set(content["environment"])

@@ -89,15 +89,11 @@ def test_value_round_trip_is_exact(value):
 @every(
     ("value", "words"),
     [
-        (b"x", "bytes"),
-        (np.longdouble(1), "longdouble"),
-        ({3: "x"}, "the key 3"),
-        (np.zeros((2, 2)), r"shape \(2, 2\)"),
-        (np.array(["a", 1], dtype=object), "dtype object"),
-        (np.ma.masked_array([1], [True]), "masked"),
-        ("\ud800", "lone surrogates"),
+        (b"x", "bytes"), (np.longdouble(1), "longdouble"), ({3: "x"}, "the key 3"),
+        (np.zeros((2, 2)), r"shape \(2, 2\)"), ("\ud800", "lone surrogates"),
+        (np.array(["a", 1], object), "dtype object"), (np.ma.array([1], mask=[1]), "masked"),
     ],
-)
+)  # fmt: skip
 def test_other_values_are_refused_by_place(value, words):
     with pytest.raises((TypeError, ValueError), match=words) as info:
         encode_value({"a": [0, value]}, "header")
@@ -229,25 +225,16 @@ def headed(head):
         *(
             (headed(head), "truncated or altered")
             for head in (
-                {"a": A, "b": A},
-                {"a": {**A, "data_offsets": [8, 16]}},
-                {"a": {**A, "shape": [3]}},
-                {"a": {**A, "shape": [True, 2]}},
-                {"a": {**A, "shape": [-1, -2]}},
-                {"a": {**A, "shape": [2.0]}},
-                {"a": {**A, "dtype": "BF16"}},
-                {"a": {**A, "dtype": []}},
-                {"a": {**A, "data_offsets": [0]}},
-                {"a": {"dtype": "F32", "shape": [2]}},
-                {"__metadata__": {"a": 1}, "a": A},
-                {},
+                {"a": A, "b": A}, {"__metadata__": {"a": 1}, "a": A}, {}, "{}}",
+                *({"a": {**A, "shape": shape}} for shape in ([3], [True, 2], [-1, -2], [2.0])),
+                *({"a": {**A, "data_offsets": offsets}} for offsets in ([8, 16], [0])),
+                {"a": {**A, "dtype": "BF16"}}, {"a": {**A, "dtype": []}},
+                {"a": {"dtype": "F32", "shape": [2]}}, "{" + '"a":{' * 100_000 + "}",
                 '{"a": %s, "a": %s}' % (json.dumps(A), json.dumps(A)),  # noqa: UP031
-                "{" + '"a":{' * 100_000 + "}",
-                "{}}",
             )
         ),
     ],
-)
+)  # fmt: skip
 def test_foreign_bytes_are_refused(tmp_path, content, words):
     refuses(tmp_path / "m", content, words)
 
@@ -319,9 +306,8 @@ def test_every_part_comes_back_from_a_file(tmp_path):
         assert np.array_equal(again.predict(X), model.predict(X)), model
         first = read_container(tmp_path / "m.kgm")
         again.save(tmp_path / "m.kgm")
-        assert records.contents_digest(
-            read_container(tmp_path / "m.kgm")
-        ) == records.contents_digest(first)
+        files = (first, read_container(tmp_path / "m.kgm"))
+        assert len(set(map(records.contents_digest, files))) == 1
     assert seen >= len(KERNELS) - 1 + 12
 
 

@@ -100,17 +100,15 @@ def forever(b):
 def test_dsg_follows_its_formulas(loss, preconditioned, most):
     X, y = data()
     y = y if loss.name == "squared" else np.where(y > 0, 1.0, -1.0)
+    if preconditioned:
+        step, mu, beta, average, power = 0.7, DSG().damping, 0.6, "polynomial", 7.0
+    else:
+        step, mu, beta, average, power = 3.0, None, 0.0, "uniform", 0.0
     solver = DSG(
-        block_size=32,
-        preconditioned=preconditioned,
-        step_size=0.7 if preconditioned else 3.0,
-        decay=5.0,
-        momentum=0.6 if preconditioned else 0.0,
-        average="polynomial" if preconditioned else "uniform",
-        max_features=None if most is None else 64 * most + 63,
-    )
-    p = problem(loss, fit_intercept=False)
-    b = batch(X, y)
+        block_size=32, preconditioned=preconditioned, step_size=step, decay=5.0, momentum=beta,
+        average=average, max_features=None if most is None else 64 * most + 63,
+    )  # fmt: skip
+    p, b = problem(loss, fit_intercept=False), batch(X, y)
     state = solver.init(p, b)
     stream = state.iterates.x.stream
     T = 12
@@ -121,18 +119,11 @@ def test_dsg_follows_its_formulas(loss, preconditioned, most):
     assert max(order) < (most or T)
     rows = stream.prepare(X)
     blocks = [stream.transform(rows, j).astype(np.float64) for j in range(T)]
+    gammas = [step / (1 + t / decay) for t in range(T)]
     expected = oracles.dsg(
-        blocks,
-        y,
-        SLOPES[loss.name],
-        alpha=p.alpha,
-        gammas=[(0.7 if preconditioned else 3.0) / (1 + t / decay) for t in range(T)],
-        L=state.smoothness,
-        mu=solver.damping if preconditioned else None,
-        beta=0.6 if preconditioned else 0.0,
-        average_power=7.0 if preconditioned else 0.0,
-        order=order,
-    )
+        blocks, y, SLOPES[loss.name], alpha=p.alpha, gammas=gammas, L=state.smoothness,
+        mu=mu, beta=beta, average_power=power, order=order,
+    )  # fmt: skip
     f = sum(P @ c for P, c in zip(blocks, expected, strict=False))
     got = solver.expansion(state).raw_prediction(X)[:, 0]
     np.testing.assert_allclose(got, f, atol=2e-4 * np.abs(f).max())
@@ -141,12 +132,10 @@ def test_dsg_follows_its_formulas(loss, preconditioned, most):
 @every(
     ("solver", "options", "loss"),
     [
-        (UDSG, {}, "log_loss"),
-        (UDSG, {"new_blocks": 2, "reused_blocks": 3}, "squared"),
-        (CDSG, {}, "squared"),
-        (CDSG, {"max_step": 1.5}, "log_loss"),
+        (UDSG, {}, "log_loss"), (UDSG, {"new_blocks": 2, "reused_blocks": 3}, "squared"),
+        (CDSG, {}, "squared"), (CDSG, {"max_step": 1.5}, "log_loss"),
     ],
-)
+)  # fmt: skip
 def test_presets_are_algorithms_3_and_4_step_by_step(solver, options, loss):
     X, y = data(400)
     estimator, labels, slope = KernelRegressor, {}, SLOPES["squared"]
