@@ -269,6 +269,7 @@ def test_ratio_losses_are_minimal_at_the_ratio():
         slope = w * loss.gradient(y, np.r_[best, best][:, None])[:, 0]
         np.testing.assert_allclose(slope[:3] + slope[3:], 0, atol=1e-12)
         np.testing.assert_allclose(loss.ratio(best), p / q)
+    assert np.isfinite(kl.KLDensityRatio().ratio(np.array([1e4]))).all()  # no overflow
 
 
 def test_several_quantiles_are_one_loss_each():
