@@ -46,6 +46,8 @@ def test_standardized_columns_are_those_of_scikit_learn(sparse):
     model.fit(given, t)
     scaled = StandardScaler().fit_transform(X)  # also of CSR rows, which are not shifted
     assert model.kernel_.gamma == pytest.approx(1 / (5 * scaled.var()), rel=1e-9)
+    plain = kg.KernelRegressor(gamma="scale", alpha=1e-6, standardize=False, metric=None)
+    assert plain.fit(given, t).kernel_.gamma == pytest.approx(1 / (5 * X.var()), rel=1e-9)
     tiny = given @ sp.diags([1e-170, 1, 1, 1, 1]) if sparse else X * [1e-170, 1, 1, 1, 1]
     assert model.fit(tiny, t).score(tiny, t) > 0.99
 
