@@ -61,8 +61,9 @@ def registries():
 
 DOCS = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
 SLOW = {  # seconds each; the others run in the quick suite
-    "docs/data.md", "docs/distributed.md", "docs/extend.md", "docs/lightgbm.md",
-    "docs/losses.md", "docs/metric.md", "docs/semi_supervised.md", "docs/tutorial.md",
+    "docs/checkpoints.md", "docs/data.md", "docs/distributed.md", "docs/extend.md",
+    "docs/lightgbm.md", "docs/losses.md", "docs/metric.md", "docs/semi_supervised.md",
+    "docs/streams.md", "docs/tutorial.md",
 }  # fmt: skip
 
 
