@@ -1,7 +1,5 @@
 """Self-training against ridge regression written out, and their choices."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
