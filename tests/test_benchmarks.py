@@ -1,14 +1,10 @@
 """Every benchmark runs; what the numbers are is for the benchmarks themselves."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import json
 import math
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -81,32 +77,8 @@ def test_absent_data_are_skipped_with_a_message(run, monkeypatch, tmp_path, caps
     assert "a9a skipped: there is no a9a.npz" in capsys.readouterr().out
 
 
-def test_a_forced_core_type_is_removed(tmp_path):
-    command = "import benchmarks, os; assert 'OPENBLAS_CORETYPE' not in os.environ"
-    environment = os.environ | {"OPENBLAS_CORETYPE": "Haswell"}
-    subprocess.run([sys.executable, "-c", command], cwd=ROOT, env=environment, check=True)
-
-
 def part(name):
     return importlib.import_module(f"benchmarks.objectives.{name}")
-
-
-def test_normal_equations_against_float64(monkeypatch):
-    nystroem = importlib.import_module("benchmarks.solvers.nystroem")
-    monkeypatch.setattr(nystroem, "TILE", 256)  # more than one tile, the last one short
-    rng = np.random.default_rng(0)
-    X = (rng.standard_normal((700, 3)) + 5).astype(np.float32)
-    y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(700) + 3
-    model = nystroem.NormalEquations(0.3, 10.0, 60, 0, classify=False).fit(X, y)
-    Z = model.Z.astype(float)
-
-    def gaussian(A, B):
-        return np.exp(-0.3 * ((A[:, None] - B[None]) ** 2).sum(axis=2))
-
-    K = gaussian(X - X.mean(axis=0), Z)
-    A = K.T @ K + gaussian(Z, Z) / 10.0
-    expected = K @ np.linalg.lstsq(A, K.T @ (y - y.mean()), rcond=1e-15)[0] + y.mean()
-    assert np.abs(model.predict(X) - expected).max() < 5e-3 * y.std()
 
 
 class Here:
@@ -158,25 +130,6 @@ def test_every_registered_name_is_a_golden_case():
     table = part("_golden_cases")
     words = {table.renamed(word) for name in table.cases() for word in re.split("[/ ]", name)}
     assert {*SOLVERS, *LINEAR_SOLVERS, *KERNELS, *LOSSES} - words == {"one_class"}
-
-
-def test_peers_of_an_earlier_result_are_kept(tmp_path):
-    read, path = part("defaults").read, tmp_path / "old.json"
-    for name, error in ((path, 0.1), (tmp_path / "new.json", 0.2)):
-        rows = [
-            {"dataset": d, "method": m, "error": error}
-            for d in ("wine", "iris")
-            for m in ("kernelgrad", "LightGBM", str(error))
-        ]
-        result = {"options": {"rows": 500, "quick": False}, "tables": {"fits": rows}}
-        name.write_text(json.dumps(result))
-    found = read([str(path), str(name)], ["iris", "digits"], 500)
-    assert {row["method"]: row["error"] for row in found} == {
-        "LightGBM": 0.2, "0.1": 0.1, "0.2": 0.2,
-    }  # fmt: skip
-    assert {row["dataset"] for row in found} == {"iris"}
-    with pytest.raises(ValueError, match="give a result of --rows None"):
-        read([str(path)], ["iris"], None)
 
 
 def test_a_job_that_ends_its_process_is_one_failure(monkeypatch):
