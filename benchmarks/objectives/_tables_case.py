@@ -10,7 +10,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
@@ -18,27 +18,30 @@ import numpy as np
 from sklearn.metrics import log_loss, roc_auc_score
 
 from benchmarks.datasets.archives import data_folder, open_archive
+from benchmarks.environment import load_average
 from benchmarks.objectives._shared import serve
 from benchmarks.registry import Data, Row, SkipError
 
-ARCHIVES = {  # tasks of the sets that are no Parquet files
-    "protein": "regression", "flights13": "regression", "covtype20k": "multiclass",
-    "ijcnn1": "binary", "cod_rna": "binary",
-}  # fmt: skip
+ARCHIVES = {  # entries of the sets that are no Parquet files
+    "protein": {"task": "regression", "rows": 45_730},
+    "flights13": {"task": "regression", "rows": 273_853},
+    "covtype20k": {"task": "multiclass", "rows": 20_000},
+    "ijcnn1": {"task": "binary", "rows": 141_691},
+    "cod_rna": {"task": "binary", "rows": 59_535},
+}
 CLASSES = ("binary", "multiclass")
 TEST_SHARE, TEST_ROWS = 1 / 5, 5_000
 WARM_ROWS = 300
 LEVELS = 255  # of a category that HistGradientBoosting takes
 
 
-@cache
 def index() -> dict[str, Row]:
     """Return the entries of the index of Parquet files, and those of the archives."""
     path = data_folder() / "tables" / "index.json"
     entries = json.loads(path.read_text()) if path.exists() else {}
     return entries | {
-        name: {"task": task, "rows": len(target(name))}
-        for name, task in ARCHIVES.items()
+        name: entry
+        for name, entry in ARCHIVES.items()
         if (data_folder() / f"{name}.npz").exists()
     }
 
@@ -138,8 +141,11 @@ CODES = {
 METHODS = ["kernelgrad", *CODES]
 
 
-def model(method: str, classify: bool, X: Any) -> Any:
-    """Return an estimator with its defaults, or raise SkipError if it is not installed."""
+def model(method: str, classify: bool, X: Any) -> tuple[Any, str]:
+    """Return an estimator with its defaults and its library's version.
+
+    Raise SkipError if it is not installed.
+    """
     module, name, options = {
         "kernelgrad": ("kernelgrad", "Kernel{}", {}),
         "CatBoost": ("catboost", "CatBoost{}", {"verbose": 0, "allow_writing_files": False}),
@@ -153,9 +159,10 @@ def model(method: str, classify: bool, X: Any) -> Any:
         options["categorical_features"] = "from_dtype"
     try:
         cls = getattr(import_module(module), name.format(["Regressor", "Classifier"][classify]))
+        version = import_module(module.split(".")[0]).__version__
     except ImportError as missing:
         raise SkipError(f"{missing.name} is not installed") from None
-    return cls(random_state=0, **options)
+    return cls(random_state=0, **options), version
 
 
 def measure(method: str, classify: bool, data: Data) -> Row:
@@ -163,7 +170,7 @@ def measure(method: str, classify: bool, data: Data) -> Row:
     X, X_test = data.X_train, data.X_test
     if method in CODES:
         X, X_test = coded(data, CODES[method])
-    estimator = model(method, classify, X)
+    estimator, version = model(method, classify, X)
     wall, cpu = [time.perf_counter()], [time.process_time()]
     for step in (
         lambda: estimator.fit(X, data.y_train),
@@ -172,10 +179,10 @@ def measure(method: str, classify: bool, data: Data) -> Row:
         answer = step()
         wall.append(time.perf_counter())
         cpu.append(time.process_time())
-    seconds = dict(zip(("fit s", "predict s"), np.diff(wall), strict=True))
-    seconds |= zip(("fit CPU s", "predict CPU s"), np.diff(cpu), strict=True)
-    predicted = np.asarray(answer, float)
-    return seconds | (class_errors if classify else errors)(data.y_test, predicted)
+    row: Row = {"version": version, "load": (load_average() or [None])[0]}
+    row |= zip(("fit s", "predict s"), np.diff(wall), strict=True)
+    row |= zip(("fit CPU s", "predict CPU s"), np.diff(cpu), strict=True)
+    return row | (class_errors if classify else errors)(data.y_test, np.asarray(answer, float))
 
 
 def errors(y: Any, predicted: Any) -> Row:
