@@ -32,7 +32,7 @@ ARCHIVES = {  # entries of the sets that are no Parquet files
 CLASSES = ("binary", "multiclass")
 TEST_SHARE, TEST_ROWS = 1 / 5, 5_000
 WARM_ROWS = 300
-LEVELS = 255  # of a category that HistGradientBoosting takes
+LEVELS = 255  # the most that HistGradientBoosting takes of a category
 
 
 def index() -> dict[str, Row]:

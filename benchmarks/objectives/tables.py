@@ -23,7 +23,7 @@ QUICK_ROWS = 300
 SMALL = 2_000  # rows of a table that has all splits; larger ones have two
 MANY_CLASSES = 10
 WORSE = 1.15  # times the reference's error
-LEAST = 1e-4  # error rate, so that ratios exist
+LEAST = 1e-3  # log loss or error rate in ratios: no table that is solved outweighs all others
 LIMIT = 3_600.0
 KEY = ("dataset", "split", "method", "most rows")
 SECONDS = ("fit s", "predict s", "fit CPU s", "predict CPU s")
@@ -60,6 +60,12 @@ def means(rows: Sequence[Row]) -> Row:
     return {k: float(np.mean([row[k] for row in rows])) for k in keys if k in rows[0]}
 
 
+def ratio(mine: Row, theirs: Row, measure: str) -> float:
+    """Return the ratio of a measure; log losses and error rates count from `LEAST` on."""
+    least = 0.0 if measure == "RMSE" else LEAST
+    return float(max(mine[measure], least) / max(theirs[measure], least))
+
+
 def compared(rows: Sequence[Row], reference: str) -> Iterator[Row]:
     """Yield means over the splits that a method and the reference have in common."""
     fits = [row for row in rows if "fit s" in row]
@@ -76,10 +82,9 @@ def compared(rows: Sequence[Row], reference: str) -> Iterator[Row]:
             mine, theirs = (means(part) for part in zip(*pairs, strict=True))
             first = {k: pairs[0][0][k] for k in ("dataset", "rows", "columns", "measure")}
             row: Row = first | {"method": method, "splits": len(pairs)} | mine
-            row["ratio"] = mine[row["measure"]] / theirs[row["measure"]]
+            row["ratio"] = ratio(mine, theirs, row["measure"])
             if "error" in mine:
-                row["error ratio"] = max(mine["error"], LEAST) / max(theirs["error"], LEAST)
-            row["seconds ratio"] = mine["fit s"] / theirs["fit s"]
+                row["error ratio"] = ratio(mine, theirs, "error")
             yield row
 
 
@@ -120,10 +125,11 @@ class Tables(Objective):
     Peers get dates as seconds; CatBoost text, booleans and categories as its ``cat_features``
     (gaps are the text "nan"), LightGBM and xgboost pandas categories, HistGradientBoosting
     those of at most 255 levels and numbers of the levels of others. The ratio of a table is
-    that of mean errors over splits. Seconds are wall-clock and CPU seconds of a process that
-    has fitted a few rows before. Each fit is appended to the file ``--lines``, and a fit that
-    this file has is not done again. ``--python`` measures with another environment's
-    interpreter, which needs no kernelgrad for the peers.
+    that of mean errors over splits; log losses and error rates below 0.001 count as 0.001.
+    Seconds are wall-clock and CPU seconds of a process that has fitted a few rows before.
+    Each fit is appended to the file ``--lines``, and a fit that this file has is not done
+    again. ``--python`` measures with another environment's interpreter, which needs no
+    kernelgrad for the peers.
     """
 
     name: ClassVar[str] = "tables"
