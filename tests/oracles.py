@@ -151,6 +151,8 @@ def scalar_kernel(name, x, z, gamma, nu=1.5):
         return math.exp(-gamma * square)
     if name == "laplacian":
         return math.exp(-gamma * sum(delta))
+    if name == "root_laplacian":
+        return math.exp(-math.sqrt(gamma * sum(delta)))
     if name == "cauchy":
         return math.prod(1 / (1 + (gamma * t) ** 2) for t in delta)
     if name == "matern":

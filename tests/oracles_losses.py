@@ -17,6 +17,8 @@ NUMBERS = {
 
 def spec(loss):
     """Name and number of a loss object."""
+    if loss.name == "log_squared":
+        return "squared", 0.0
     if loss.name == "relative_novelty":
         return "kl_ratio", np.exp(-loss.rho)
     return loss.name, getattr(loss, NUMBERS.get(loss.name, ""), 0.0)

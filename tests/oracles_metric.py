@@ -1,4 +1,4 @@
-"""Errors of rows that ridge regression leaves out, by fitting it again without each."""
+"""Leave-one-out objectives of a learned kernel, by solving again without each row."""
 
 from __future__ import annotations
 
@@ -12,18 +12,58 @@ PROFILES = {
 }
 
 
-def objective(nu, M, X, Y, weight, ridge):
-    """Return the objective and the squared errors; M (d, r) multiplies the rows."""
-    Z = X @ M
+def kernel(nu, groups, edges, theta, X):
+    """Return K (m, m) of rows; edges (b + 1, d) of the bins of the warps, or None."""
+    if "warp" in theta:
+        rises = np.diff(edges, axis=0) * np.exp(theta["warp"])
+        values = np.vstack([edges[:1], edges[0] + np.cumsum(rises, axis=0)])
+        X = np.stack(
+            [np.interp(x, *e) for x, *e in zip(X.T, edges.T, values.T, strict=True)], 1
+        )
+    Z = X @ theta.get("matrix", np.diag(np.exp(theta["smooth"])[groups]))
     K = PROFILES[nu](np.sqrt(((Z[:, None] - Z) ** 2).sum(axis=2)))
-    errors = np.empty(len(Y))
+    if "rough" not in theta:
+        return K
+    q = 1 / (1 + np.exp(-theta["mix"][0]))
+    S = (np.abs(X[:, None] - X) * np.exp(theta["rough"])[groups]).sum(axis=2)
+    return (1 - q) * K + q * np.exp(-np.sqrt(S))
+
+
+def left_out(K, Y, weight, ridge):
+    """Return the outputs (m, C) of weighted ridge regressions without each row."""
+    out = np.empty(Y.shape)
     for i in range(len(Y)):
         rest = np.arange(len(Y)) != i
-        V = np.diag(weight[rest])
-        # gradient of sum v (y - K a)^2 + ridge a' K a
-        a = np.linalg.solve(V @ K[np.ix_(rest, rest)] + ridge * np.eye(V.shape[0]), V @ Y[rest])
-        errors[i] = ((Y[i] - K[i, rest] @ a) ** 2).sum()
+        a = np.linalg.solve(K[np.ix_(rest, rest)] + np.diag(ridge / weight[rest]), Y[rest])
+        out[i] = K[i, rest] @ a
+    return out
+
+
+def squared(K, Y, weight, ridge):
+    errors = ((Y - left_out(K, Y, weight, ridge)) ** 2).sum(axis=1)
     return 0.5 * np.log(weight @ errors / (weight @ (Y**2).sum(axis=1))), errors
+
+
+def newton(K, sign, weight, ridge, steps=5):
+    """Return targets and weights of the last of some Newton steps for y = 1, -1."""
+    f = np.zeros(len(K))
+    for step in range(steps):
+        p = 1 / (1 + np.exp(-f))
+        curve = np.maximum(p * (1 - p), 1e-3)
+        z = f + ((sign > 0) - p) / curve
+        if step < steps - 1:
+            new = K @ np.linalg.solve(K + np.diag(ridge / (weight * curve)), z)
+            f = f + np.clip(new - f, -4, 4)
+    return z, weight * curve
+
+
+def logistic(K, signs, weight, ridge, steps):
+    """Return the summed log losses of the outputs that the Newton steps (z, weights) give."""
+    total = 0.0
+    for sign, (z, own) in zip(signs.T, steps, strict=True):
+        f = left_out(K, z[:, None], own, ridge)[:, 0]
+        total += weight @ np.logaddexp(0, -sign * f) / len(K)
+    return total
 
 
 def slope(f, x, h=1e-5):

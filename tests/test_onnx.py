@@ -26,6 +26,7 @@ from kernelgrad.kernels import (
     Laplacian,
     Matern,
     Polynomial,
+    RootLaplacian,
 )
 from plain import kernel_of
 
@@ -114,6 +115,12 @@ FAMILIES = {
     "quantiles": lambda: kg.KernelRegressor(
         kg.losses.Quantile((0.2, 0.5, 0.8)), solver="block_descent", max_iter=3, **ALPHA
     ).fit(*table()),
+    "logarithms": lambda: kg.KernelRegressor("log_squared", **ALPHA).fit(
+        table()[0], np.exp(table()[1])
+    ),
+    "bounded logarithms": lambda: kg.KernelRegressor(
+        kg.losses.LogSquaredError(shift=1.0, factor=1.1, low=0.2, high=4.0), **ALPHA
+    ).fit(table()[0], np.exp(table()[1])),
     "linear": lambda: kg.LinearClassifier("hinge").fit(*classes(3)),
     "linear numbers": lambda: kg.LinearRegressor().fit(*table()),
     "few labels": lambda: kg.SemiSupervisedKernelClassifier(
@@ -164,6 +171,7 @@ KERNELS_OF_ROWS = [
     ),
     (Matern(0.5, 0.3), 5),
     (Matern(2.5, 0.3), 5),
+    (RootLaplacian(0.3, column_weights=[1.0, 0.2, 0.0, 2.0, 1.0]), 5),
     (DotProduct("exponential", gamma=0.1), 5),
     (DotProduct("vovk", gamma=0.01), 5),
     (ArcCosine(0, bias=1.0), 5),
@@ -233,6 +241,12 @@ SCALINGS = {
     "weights": lambda X, w: InputScaling.robust(X, w).with_metric(np.array([1.0, 0.5, 0.0])),
     "matrix": lambda X, w: InputScaling(X.mean(0), None).with_metric(X[:3, :2]),
     "none": lambda X, w: InputScaling(),
+    "warps": lambda X, w: InputScaling(
+        warp=np.stack(
+            [np.quantile(X, [0, 0.2, 0.6, 1], axis=0), [[0] * 3, [1] * 3, [5] * 3, [5.5] * 3]]
+        ),
+        metric=np.array([1.0, 0.5, 0.2]),
+    ),
 }
 
 

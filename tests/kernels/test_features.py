@@ -37,6 +37,7 @@ from kernelgrad.kernels import (
     Polynomial,
     ProductKernel,
     ReciprocalSemigroup,
+    RootLaplacian,
     SkewedChi2,
     SkewedIntersection,
     StationaryKernel,
@@ -51,7 +52,7 @@ from steps import expansion
 FORMS = ("pair", "phase")
 STATIONARY = [n for n, cls in KERNELS.items() if issubclass(cls, StationaryKernel)]
 SAMPLERS = [(cls, "orthogonal") for cls in (Gaussian, Matern)]
-SAMPLERS += [(cls, "qmc") for cls in (Gaussian, Matern, Laplacian, Cauchy)]
+SAMPLERS += [(cls, "qmc") for cls in (Gaussian, Matern, Laplacian, Cauchy, RootLaplacian)]
 WIDE = 100  # columns: transforms of order 128
 
 
@@ -82,13 +83,15 @@ def stream(kernel=None, d=5, block_size=64, seed=3, **options):
 
 def suited(cls, d):
     """Return the gamma for which standard normal rows of d columns are neither near nor far."""
-    return {Laplacian: 1 / d, Cauchy: 0.8 / np.sqrt(d)}.get(cls, 0.6 / d)
+    return {Laplacian: 1 / d, RootLaplacian: 1 / d, Cauchy: 0.8 / np.sqrt(d)}.get(cls, 0.6 / d)
 
 
 QUICK = [
     (Gaussian(0.7, form="phase"), rows(), 400),
     (Gaussian(0.2, sampling="orthogonal"), data(24, 3), 400),
     (Cauchy(0.5, sampling="qmc"), data(24, 3), 400),
+    (RootLaplacian(0.7, column_weights=[1.0, 0.3, 2.0]), rows(), 400),
+    (RootLaplacian(0.3, form="phase", sampling="qmc"), data(24, 3), 400),
     (Chi2("hashed"), histograms(50), 400),
     (Polynomial(3, "auto", 0.5), unit(), 400),
     (DotProduct("vovk", gamma=0.3, p=1.3), unit(), 400),
@@ -102,7 +105,7 @@ SLOW = [
     (Matern(2.5, "scale", bandwidth_factor=0.5), rows(), 400),
     *(
         (cls(suited(cls, d), form=form, sampling="qmc"), data(24, d), 400)
-        for cls in (Gaussian, Laplacian, Cauchy) for d in (3, 40, 100) for form in FORMS
+        for cls in (Gaussian, Laplacian, RootLaplacian, Cauchy) for d in (3, 40, 100) for form in FORMS
     ),
     *(
         (Matern(1.5, 0.6 / d, form=form, sampling=sampling), data(24, d), 400)
@@ -274,7 +277,7 @@ def test_orthogonal_frequencies_against_qr(d):
         np.testing.assert_allclose(W[:, s * d : (s + 1) * d], expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("cls", [Gaussian, Matern, Laplacian, Cauchy])
+@pytest.mark.parametrize("cls", [Gaussian, Matern, Laplacian, RootLaplacian, Cauchy])
 def test_sobol_frequencies_against_scipy(cls):
     d, seed, gamma = 5, 2**40 + 1, 0.3
     kernel = cls(gamma=gamma, sampling="qmc")
@@ -287,11 +290,14 @@ def test_sobol_frequencies_against_scipy(cls):
         Gaussian: (stats.norm, np.sqrt(2 * gamma)),
         Matern: (stats.norm, np.sqrt(2 * gamma)),
         Laplacian: (stats.cauchy, gamma),
+        RootLaplacian: (stats.cauchy, gamma),
         Cauchy: (stats.laplace, gamma),
     }[cls]
     expected = law.ppf(u[:, :d]).T * scale / (2 * np.pi)
     if cls is Matern:
         expected *= np.sqrt(3 / stats.chi2.ppf(u[:, d], 3))
+    if cls is RootLaplacian:  # the mixture of bandwidths has Lévy's law
+        expected *= np.minimum(0.5 / stats.norm.ppf(u[:, d] / 2) ** 2, 2.0**16)
     W = features.frequencies(0, 1, 256, np.arange(d))[0]
     np.testing.assert_allclose(W, expected, rtol=1e-5, atol=1e-6)
 

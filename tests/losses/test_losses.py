@@ -21,6 +21,7 @@ from kernelgrad.losses import (
 from kernelgrad.testing import check_loss, check_unlabelled_loss
 
 OTHERS = [
+    kl.LogSquaredError(shift=1.0, factor=1.2, low=0.5, high=3.0),
     kl.Huber(delta=0.05), kl.Huber(delta=np.float64(20.0)), kl.EpsilonInsensitive(epsilon=0.0),
     kl.EpsilonInsensitive(epsilon=np.float64(1.5)), kl.Quantile(quantile=0.05),
     kl.Quantile(quantile=np.float64(0.9)), kl.OneClass(nu=0.4), kl.SmoothedHinge(width=0.3),
@@ -112,6 +113,18 @@ def test_curvatures_give_a_parabola_above_the_loss(loss):
     if loss.name in ("absolute", "quantile"):  # the default width follows the scale of rows
         scaled = loss.curvature(1000 * y, 1000 * f)
         np.testing.assert_allclose(scaled, loss.curvature(y, f) / 1000, rtol=1e-10)
+
+
+def test_logarithms_of_targets_and_back():
+    y = np.array([[0.0], [2.0], [50.0]])
+    loss = kl.LogSquaredError(shift=1.0, factor=1.2, low=0.5, high=30.0)
+    f = loss.targets(y)
+    np.testing.assert_allclose(f, np.log1p(y))
+    np.testing.assert_allclose(loss.mean(f), [[0.5], [2.6], [30.0]])
+    plain = kl.LogSquaredError()
+    assert np.isfinite(plain.mean(np.array([[1e6]]))).all()
+    np.testing.assert_allclose(plain.mean(plain.targets(y[1:])), y[1:])
+    assert plain.lowest_target > 0 == loss.lowest_target
 
 
 def test_curvatures_where_rows_sit_on_a_kink():

@@ -34,10 +34,15 @@ def _with_bias(kernel: Any, x: Value) -> Value:
     return xp.concatenate([x, x.take([0]) * 0.0 + float(kernel.bias)], 1)
 
 
+def _weighted(kernel: Any, x: Value) -> Value:
+    return x if kernel.column_weights is None else x * np.asarray(kernel.column_weights)
+
+
 # What the methods of kernels do with rows; a subclass with a method of its own has no entry.
 _EMBED: dict[Any, Callable[[Any, Value], Value]] = {
     ProjectionKernel.embed: lambda kernel, x: x,
     SkewedKernel.embed: _log1p,
+    kernels.RootLaplacian.embed: _weighted,
     kernels.Hellinger.embed: lambda kernel, x: xp.sqrt(x),
     kernels.ArcCosine.embed: _with_bias,
 }
@@ -59,6 +64,7 @@ _TIMES = (
 )
 _EMBEDDED: dict[Any, Callable[[Any, Value], Value]] = {
     **dict.fromkeys(_TIMES, _times),
+    kernels.RootLaplacian.embedded: lambda k, x: _weighted(k, x) * k.gamma_value,
     kernels.Hellinger.embedded: lambda k, x: xp.sqrt(x),
     kernels.SkewedChi2.embedded: lambda k, x: xp.sqrt(x * (1.0 / float(k.c)) + 1.0) - 1.0,
     kernels.SkewedIntersection.embedded: lambda k, x: _log1p(k, x) * 0.5,

@@ -32,8 +32,8 @@ log, maximum, minimum, sigmoid = map(_operator, ("Log", "Max", "Min", "Sigmoid")
 sqrt, where = map(_operator, ("Sqrt", "Where"))
 
 
-def clip(x: Value, low: float, high: float | None) -> Value:
-    x = maximum(x, low)
+def clip(x: Value, low: float | None, high: float | None) -> Value:
+    x = x if low is None else maximum(x, low)
     return x if high is None else minimum(x, high)
 
 
