@@ -1,7 +1,5 @@
 """Cases of a test that run within one test."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Iterable

@@ -79,12 +79,8 @@ def philox4x32(counter, key):
     low, half = np.uint64(2**32 - 1), np.uint64(32)
     for _ in range(10):
         p, q = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
-        c0, c1, c2, c3 = (
-            (q >> half) ^ c1 ^ np.uint64(a),
-            q & low,
-            (p >> half) ^ c3 ^ np.uint64(b),
-            p & low,
-        )
+        c0, c2 = (q >> half) ^ c1 ^ np.uint64(a), (p >> half) ^ c3 ^ np.uint64(b)
+        c1, c3 = q & low, p & low
         a, b = (a + 0x9E3779B9) % 2**32, (b + 0xBB67AE85) % 2**32
     return np.stack([c0, c1, c2, c3]).astype(np.uint32)
 
@@ -116,10 +112,7 @@ def float32_sin_cos(t):
     s = y * _horner(z, 6.283185005, -41.341629028, 81.588134766, -75.240341187)
     c = _horner(z, 1, -19.739208221, 64.939315796, -85.442855835, 59.220405579)
     quadrant = q.astype(np.int32) % 4
-    return (
-        np.choose(quadrant, [s, c, -s, -c]),
-        np.choose(quadrant, [c, -s, -c, s]),
-    )
+    return (np.choose(quadrant, [s, c, -s, -c]), np.choose(quadrant, [c, -s, -c, s]))
 
 
 def float32_variates(words, law):

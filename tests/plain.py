@@ -1,7 +1,5 @@
 """Kernel machines with nothing left to search, for tests of everything else."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kernelgrad import KernelClassifier, KernelRegressor

@@ -1,7 +1,5 @@
 """Rows in files, for tests of estimators that read them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

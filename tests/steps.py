@@ -1,7 +1,5 @@
 """Solvers and functions driven by hand, below the estimators."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kernelgrad.compute import rng

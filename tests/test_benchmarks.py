@@ -1,14 +1,10 @@
 """Every benchmark runs; what the numbers are is for the benchmarks themselves."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import json
 import math
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -30,6 +26,7 @@ OBJECTIVES = registry.discover(objectives, registry.Objective)
 TINY = {
     "defaults": ["--method", "kernelgrad", "SVM tuned", "linear", "constant"],
     "golden": ["--only", "exact/direct/Regressor squared"],
+    "tables": ["--method", "kernelgrad", "LightGBM", "--reference", "LightGBM"],
     "time_to_error": ["--dataset", "digits", "--method", "SVC/SVR (LIBSVM)"],
 }
 
@@ -81,32 +78,8 @@ def test_absent_data_are_skipped_with_a_message(run, monkeypatch, tmp_path, caps
     assert "a9a skipped: there is no a9a.npz" in capsys.readouterr().out
 
 
-def test_a_forced_core_type_is_removed(tmp_path):
-    command = "import benchmarks, os; assert 'OPENBLAS_CORETYPE' not in os.environ"
-    environment = os.environ | {"OPENBLAS_CORETYPE": "Haswell"}
-    subprocess.run([sys.executable, "-c", command], cwd=ROOT, env=environment, check=True)
-
-
 def part(name):
     return importlib.import_module(f"benchmarks.objectives.{name}")
-
-
-def test_normal_equations_against_float64(monkeypatch):
-    nystroem = importlib.import_module("benchmarks.solvers.nystroem")
-    monkeypatch.setattr(nystroem, "TILE", 256)  # more than one tile, the last one short
-    rng = np.random.default_rng(0)
-    X = (rng.standard_normal((700, 3)) + 5).astype(np.float32)
-    y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.standard_normal(700) + 3
-    model = nystroem.NormalEquations(0.3, 10.0, 60, 0, classify=False).fit(X, y)
-    Z = model.Z.astype(float)
-
-    def gaussian(A, B):
-        return np.exp(-0.3 * ((A[:, None] - B[None]) ** 2).sum(axis=2))
-
-    K = gaussian(X - X.mean(axis=0), Z)
-    A = K.T @ K + gaussian(Z, Z) / 10.0
-    expected = K @ np.linalg.lstsq(A, K.T @ (y - y.mean()), rcond=1e-15)[0] + y.mean()
-    assert np.abs(model.predict(X) - expected).max() < 5e-3 * y.std()
 
 
 class Here:
@@ -160,25 +133,6 @@ def test_every_registered_name_is_a_golden_case():
     assert {*SOLVERS, *LINEAR_SOLVERS, *KERNELS, *LOSSES} - words == {"one_class"}
 
 
-def test_peers_of_an_earlier_result_are_kept(tmp_path):
-    read, path = part("defaults").read, tmp_path / "old.json"
-    for name, error in ((path, 0.1), (tmp_path / "new.json", 0.2)):
-        rows = [
-            {"dataset": d, "method": m, "error": error}
-            for d in ("wine", "iris")
-            for m in ("kernelgrad", "LightGBM", str(error))
-        ]
-        result = {"options": {"rows": 500, "quick": False}, "tables": {"fits": rows}}
-        name.write_text(json.dumps(result))
-    found = read([str(path), str(name)], ["iris", "digits"], 500)
-    assert {row["method"]: row["error"] for row in found} == {
-        "LightGBM": 0.2, "0.1": 0.1, "0.2": 0.2,
-    }  # fmt: skip
-    assert {row["dataset"] for row in found} == {"iris"}
-    with pytest.raises(ValueError, match="give a result of --rows None"):
-        read([str(path)], ["iris"], None)
-
-
 def test_a_job_that_ends_its_process_is_one_failure(monkeypatch):
     defaults = part("defaults")
 
@@ -194,3 +148,59 @@ def test_a_job_that_ends_its_process_is_one_failure(monkeypatch):
     found = list(defaults.together({}, jobs, 1.0))
     assert [row["dataset"] for row in found] == [name for name, _ in jobs]
     assert [row.get("failed") for row in found] == [None, "exit status 9"] * 2 + [None]
+
+
+def test_tables_are_measured_once_and_compared(run, monkeypatch, tmp_path):
+    pandas = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    rng, n = np.random.default_rng(0), 100
+    frame = pandas.DataFrame({
+        "text": rng.choice(["a", "b"], n), "number": rng.standard_normal(n),
+        "date": pandas.Timestamp(0) + pandas.to_timedelta(np.arange(n), unit="D"),
+        "class": np.where(rng.random(n) < 0.5, "yes", "no"), "value": rng.standard_normal(n),
+    })  # fmt: skip
+    frame.loc[3, "text"] = None
+    (tmp_path / "tables").mkdir()
+    index = {
+        name: {"task": task, "target": name, "rows": n}
+        for name, task in (("class", "binary"), ("value", "regression"))
+    }
+    (tmp_path / "tables" / "index.json").write_text(json.dumps(index))
+    for name in index:
+        frame.to_parquet(tmp_path / "tables" / f"{name}.parquet")
+    monkeypatch.setenv("KERNELGRAD_DATA", str(tmp_path))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    lines = tmp_path / "lines.jsonl"
+    options = ["--dataset", *index, "--method", "HistGradientBoosting", "--lines", str(lines)]
+    tables = run("tables", *options, "--reference", "HistGradientBoosting")["tables"]
+    first = lines.read_text()
+    assert [(r["dataset"], r["rows"]) for r in tables["fits"]] == [("class", 80), ("value", 80)]
+    assert {"log loss", "error", "AUC", "fit CPU s"} <= set(tables["fits"][0])
+    # errors of another method that are twice as large, and no new fit
+    others = [json.loads(line) | {"method": "CatBoost"} for line in first.splitlines()]
+    for row in others:
+        row[row["measure"]] *= 2
+    lines.write_text(first + "\n".join(map(json.dumps, others)) + "\n")
+    tables = run("tables", *options, "--reference", "HistGradientBoosting")["tables"]
+    assert len(lines.read_text().splitlines()) == 4
+    (row,) = (r for r in tables["summary"] if r["method"] == "CatBoost" and r["number"] == 2)
+    assert row["geometric mean"] == pytest.approx(2)
+    assert (row["median"], row["share ahead"], row["above 1.15"]) == (2, 0, 2)
+
+
+def test_peers_get_text_categories_and_seconds():
+    pandas = pytest.importorskip("pandas")
+    case = part("_tables_case")
+    train = pandas.DataFrame({
+        "text": ["a", None, "b"], "flag": [True, False, True],
+        "date": pandas.to_datetime(["1970-01-02", None, "1970-01-01"]), "x": [1, 2, 3],
+    })  # fmt: skip
+    test = train.assign(text=["a", "new", None])
+    data = registry.Data(train, None, test, None)
+    text, _ = case.coded(data, case.text)
+    assert text["x0"].tolist() == ["a", "nan", "b"]
+    assert text["x1"].tolist() == ["True", "False", "True"]
+    np.testing.assert_array_equal(text["x2"], [86400, np.nan, 0])
+    assert text.dtypes[["x0", "x1"]].tolist() == [object, object]
+    _, category = case.coded(data, case.category)
+    assert category["x0"].cat.codes.tolist() == [0, -1, -1]

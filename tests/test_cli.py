@@ -40,8 +40,9 @@ from kernelgrad.testing.warmup import WarmUp
 
 N = 300
 FAST = ("--max-iter", "6", "--seed", "0", "--quiet")
-CLASSES = ("--target", "label", "--drop", "value,weight", *FAST)
-NUMBERS = ("--target", "value", "--drop", "label", "--drop", "weight", *FAST)
+PLAIN = ("--gamma", "median", *FAST)  # nothing is searched
+CLASSES = ("--target", "label", "--drop", "value,weight", *PLAIN)
+NUMBERS = ("--target", "value", "--drop", "label", "--drop", "weight", *PLAIN)
 
 
 @pytest.fixture
@@ -146,8 +147,9 @@ def test_fit_reports_and_saves_the_model_the_api_would_fit(tmp_path, data, ok):
     result = ok("fit", data, "--model", path, *CLASSES, *flags)
     source = kernelgrad.open_source(data, target="label", drop=["value", "weight"])
     expected = KernelClassifier(
-        "log_loss", C=2, standardize=True, early_stopping=True, max_iter=6, random_state=0
-    ).fit(source)
+        "log_loss", C=2, standardize=True, early_stopping=True, max_iter=6, random_state=0,
+        gamma="median",
+    ).fit(source)  # fmt: skip
     values = kernelgrad.load(path).decision_function(source)
     np.testing.assert_array_equal(values, expected.decision_function(source))
     del result["seconds"], result["compile_seconds"]

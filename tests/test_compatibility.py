@@ -5,8 +5,6 @@ Each folder of ``data`` has files of one version, beside what its models predict
 the rows X and targets y; models of short fits have rows of their own for all of it).
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -35,9 +33,8 @@ def loaded(name):
 
 
 def scores(model, X):
-    return (model.decision_function if hasattr(model, "decision_function") else model.predict)(
-        X
-    )
+    name = "decision_function" if hasattr(model, "decision_function") else "predict"
+    return getattr(model, name)(X)
 
 
 def assert_close(found, wanted, rtol):

@@ -16,30 +16,18 @@ import threadpoolctl
 
 import oracles
 from cases import every
-from kernelgrad.compute import elementary, linalg, rng
+from kernelgrad.compute import elementary, linalg, rng, threads
 from kernelgrad.compute.memory import resident_bytes
-from kernelgrad.compute.threads import (
-    at_most,
-    get_num_threads,
-    parallel_for,
-    set_num_threads,
-    single_threaded_blas,
-)
+from kernelgrad.compute.threads import parallel_for, set_num_threads, single_threaded_blas
 from steps import draw
 
 LAWS = ("normal", "cauchy", "laplace")
 ALL = 2**32 - 1
 
 
-# Random numbers
-
-
 @pytest.mark.parametrize(
     ("word", "expected"),
-    [
-        (0, "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
-        (ALL, "408f276d 41c83b0e a20bc7c6 6d5451fd"),
-    ],
+    [(0, "6627e8d5 e169c58d bc57ac4c 9b00dbd8"), (ALL, "408f276d 41c83b0e a20bc7c6 6d5451fd")],
 )
 def test_philox_known_answers(word, expected):
     # counter words are (i mod 2^32, group, tag, i / 2^32)
@@ -115,9 +103,9 @@ def test_uniforms_use_52_bits_and_stay_inside():
         assert u[i] == (bits + 0.5) / 2**52
 
 
-def test_log_error_over_all_uniforms():
-    k = np.arange(2**23, dtype=np.uint32)
-    z, scratch = np.empty((2, 2**23), np.float32)
+def test_log_error_over_uniforms():
+    k = np.union1d(np.arange(0, 2**23, 7), np.arange(2**23 - 4096, 2**23)).astype(np.uint32)
+    z, scratch = np.empty((2, len(k)), np.float32)
     rng._log_uniform(k << np.uint32(9), z, scratch)
     exact = np.log((2.0 * k + 1) / 2**24)
     assert z.max() < 0  # a square root follows
@@ -147,18 +135,11 @@ def test_reduction_of_large_turns_is_exact():
         inside = np.abs(fraction) < 0.5  # at half a turn sin is 0 up to sign
         np.testing.assert_array_equal(s[inside], s0[inside])
         assert np.abs(s).max() <= 1 + 2.5e-7
-
-
-def test_special_values():
     for bad in (np.nan, np.inf, -np.inf):
         t = np.array([bad, 0.25, 0.0], np.float32)
         s = np.empty_like(t)
         elementary.cos_sin_turns(t, s)
-        np.testing.assert_allclose(t, [np.nan, 0, 1], atol=1e-6)
-        np.testing.assert_allclose(s, [np.nan, 1, 0], atol=1e-6)
-
-
-# Linear algebra
+        np.testing.assert_allclose([t, s], [[np.nan, 0, 1], [np.nan, 1, 0]], atol=1e-6)
 
 
 @every("index_dtype", [np.int32, np.int64])
@@ -204,15 +185,9 @@ def test_solve_damped_against_numpy():
         np.testing.assert_allclose(solved, exact, rtol=1e-8, atol=1e-10)
     wrong = np.linalg.solve(H, G)
     assert np.abs(linalg.solve_damped(np.tril(H), 0.1, G) - wrong).max() > 0.01
-
-
-def test_solve_damped_raises_the_damping_until_it_is_definite():
-    H = np.diag([1.0, 1.0, -1e-5])  # rounding leaves such values
-    solved = linalg.solve_damped(H.copy(), 1e-9, np.ones((3, 1)))
-    damping = 1 / solved[0, 0] - 1
-    np.testing.assert_allclose(solved[:, 0], 1 / (np.diag(H) + damping))
-    assert 1e-5 < damping < 1e-3
-    assert np.isfinite(linalg.solve_damped(np.zeros((2, 2)), 0.0, np.zeros((2, 1)))).all()
+    floor = 1.0 / linalg.solve_damped(np.diag([1.0, 0.0]), 0.0, np.ones((2, 1)))[1, 0]
+    assert floor == pytest.approx(np.finfo(np.float32).eps)  # rounding of float32 products
+    assert np.isfinite(linalg.solve_damped(np.diag([1.0, -1e-5]), 0.0, np.ones((2, 1)))).all()
 
 
 def test_a_damped_factor_keeps_what_it_is_of():
@@ -259,9 +234,6 @@ def test_steps_are_shortened_until_they_gain():
     np.testing.assert_array_equal(steps, [1.0, 0.25, 0.0])
 
 
-# Threads
-
-
 @every("n_threads", [1, 2, 5])
 def test_every_task_runs_once_and_exceptions_leave_the_pool_alive(n_threads):
     set_num_threads(n_threads)
@@ -291,14 +263,14 @@ def test_no_task_is_left_running_after_an_exception():
             raise ZeroDivisionError
         if name.endswith("_1"):
             running.append(i)
-            time.sleep(0.2)
+            time.sleep(0.05)
             running.remove(i)
 
     for _ in range(3):
         with pytest.raises(ZeroDivisionError):
             parallel_for(3, task)
         assert not running
-        time.sleep(0.25)
+        time.sleep(0.1)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -320,20 +292,20 @@ def test_parallel_for_inside_a_forked_child():
 
 def test_number_of_threads(monkeypatch):
     monkeypatch.delenv("KERNELGRAD_NUM_THREADS", raising=False)
-    default = get_num_threads()
+    default = threads.get_num_threads()
     assert 1 <= default <= os.cpu_count()
     monkeypatch.setenv("KERNELGRAD_NUM_THREADS", "7")
-    assert get_num_threads() == 7
+    assert threads.get_num_threads() == 7
     set_num_threads(3)
-    assert get_num_threads() == 3
-    with at_most(2), at_most(9):
-        assert get_num_threads() == 2
+    assert threads.get_num_threads() == 3
+    with threads.at_most(2), threads.at_most(9):
+        assert threads.get_num_threads() == 2
     set_num_threads(None)
-    assert get_num_threads() == 7
+    assert threads.get_num_threads() == 7
     for bad in ("0", "-1", "two", "1.5", ""):
         monkeypatch.setenv("KERNELGRAD_NUM_THREADS", bad)
         with pytest.raises(ValueError, match=f"KERNELGRAD_NUM_THREADS must be .*{bad!r}"):
-            get_num_threads()
+            threads.get_num_threads()
     for bad, error, message in ((0, ValueError, "at least 1"), (1.5, TypeError, "an integer")):
         with pytest.raises(error, match=f"n_threads must be {message}"):
             set_num_threads(bad)
@@ -405,8 +377,6 @@ print({library["num_threads"] for library in hashes if library["user_api"] == "b
     done = subprocess.run(run, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "{1}"
 
-
-# -- memory ----------------------------------------------------------------------------------
 
 FAULTS = """
 import resource

@@ -1,7 +1,5 @@
 """Every registered part keeps its contract; every contract can fail."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fuzz import estimators

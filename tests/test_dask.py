@@ -460,8 +460,7 @@ def test_workers_read_files_themselves(client, tmp_path, monkeypatch, share):
 
 
 def test_frames_with_text_and_classes(client):
-    labels = np.where(Y > 0, "much", "none")
-    table = frame()
+    labels, table = np.where(Y[:300] > 0, "much", "none"), frame()[:300]
     frames = dd.from_pandas(table.assign(y=labels), npartitions=3)
     rows = frames.drop(columns="y"), frames.y
     model = few_blocks(KernelClassifier, engine=DaskEngine(client)).fit(*rows)

@@ -1,7 +1,5 @@
 """Every message of docs/errors.md is raised by what it is about."""
 
-from __future__ import annotations
-
 import pickle
 import re
 import signal
@@ -105,50 +103,28 @@ def pickled(folder):
 
 # what raises, warns or prints each message, in the order of the page
 CASES = [
-    lambda _: fitted().predict(changed(3, 1, "much")),
-    lambda _: fitted(changed(3, 1, np.inf)),
-    lambda _: fitted(FRAME.assign(c=[[1, 2]] * 60)),
-    lambda _: fitted(FRAME * 1e-60),
+    lambda _: fitted().predict(changed(3, 1, "much")), lambda _: fitted(changed(3, 1, np.inf)),
+    lambda _: fitted(FRAME.assign(c=[[1, 2]] * 60)), lambda _: fitted(FRAME * 1e-60),
     lambda _: KernelRegressor().fit(FRAME, np.where(LABELS, "yes", "no")),
     lambda _: KernelClassifier().fit(FRAME, Y),
-    lambda _: KernelClassifier().fit(FRAME, np.ones(60)),
-    lambda _: fitted(X).predict(X[:, :1]),
+    lambda _: KernelClassifier().fit(FRAME, np.ones(60)), lambda _: fitted(X).predict(X[:, :1]),
     lambda _: fitted().predict(FRAME[["b", "a"]]),
-    lambda _: fitted(changed(3, 1, None)).predict(sp.csr_matrix(X)),
-    lambda _: wide(),
-    lambda _: fitted(kernel="gausian"),
-    lambda _: fitted(loss="hinge"),
-    lambda _: fitted(gamma=-1.0),
-    lambda _: fitted(max_iter=0),
-    lambda _: fitted(C=1.0),
+    lambda _: fitted(changed(3, 1, None)).predict(sp.csr_matrix(X)), lambda _: wide(),
+    lambda _: fitted(kernel="gausian"), lambda _: fitted(loss="hinge"),
+    lambda _: fitted(gamma=-1.0), lambda _: fitted(max_iter=0), lambda _: fitted(C=1.0),
     lambda _: KernelRegressor(C=1.0, gamma=0.5).partial_fit(X, Y),
-    lambda _: fitted(kernel="sigmoid"),
-    lambda _: fitted(X, kernel="precomputed"),
-    lambda _: fitted(X, kernel="intersection", metric="full"),
-    lambda _: fitted(solver="tsg"),
+    lambda _: fitted(kernel="sigmoid"), lambda _: fitted(X, kernel="precomputed"),
+    lambda _: fitted(X, kernel="intersection", metric="full"), lambda _: fitted(solver="tsg"),
     lambda _: fitted(solver="direct").partial_fit(X, Y),
     lambda _: KernelClassifier("hinge", probability=False).predict_proba,
-    lambda _: fitted().feature_importances_,
-    lambda _: interrupted(),
+    lambda _: fitted().feature_importances_, lambda _: interrupted(),
     lambda _: LinearClassifier(solver="svrg", max_iter=1, random_state=0).fit(X, LABELS),
-    lambda _: fitted(time_limit=1e-9),
-    lambda _: hold_out(),
+    lambda _: fitted(time_limit=1e-9), lambda _: hold_out(),
     lambda folder: open_source(folder / "none.csv"),
-    lambda folder: open_source(folder / "*.csv"),
-    empty_folder,
-    csv("a,b\n1,2\n", target="c"),
-    csv("a,,b\n1,2,3\n"),
-    csv("1,2\n3,4\n"),
-    csv(",a\n0,1\n"),
-    csv("a,a\n1,2\n"),
-    csv("a,b\n1,x\n"),
-    csv("a,b\n1,\n"),
-    csv("a,b\n1,2,3\n"),
-    lacking,
-    csv("a,b\n"),
-    rewritten,
-    lambda folder: kernelgrad.load(folder / "none.kgm"),
-    pickled,
+    lambda folder: open_source(folder / "*.csv"), empty_folder, csv("a,b\n1,2\n", target="c"),
+    csv("a,,b\n1,2,3\n"), csv("1,2\n3,4\n"), csv(",a\n0,1\n"), csv("a,a\n1,2\n"),
+    csv("a,b\n1,x\n"), csv("a,b\n1,\n"), csv("a,b\n1,2,3\n"), lacking, csv("a,b\n"), rewritten,
+    lambda folder: kernelgrad.load(folder / "none.kgm"), pickled,
     lambda folder: KernelRegressor().save(folder / "m.kgm"),
     lambda folder: kernelgrad.save(make_pipeline(KernelRegressor()), folder / "m.kgm"),
     lambda _: kernelgrad.load(Path(__file__).parent / "data" / "v0.2.0" / "pipeline.kgm"),
@@ -158,7 +134,7 @@ CASES = [
     cli("fit", "t.csv", "--model", "t.csv", "--target", "y"),
     cli("fit", "t.csv", "--model", "FOLDER/no/m.kgm", "--target", "y"),
     cli("demo", "--output-dir", "FOLDER"),
-]
+]  # fmt: skip
 
 
 def pattern(message):

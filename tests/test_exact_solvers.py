@@ -26,9 +26,9 @@ from kernelgrad.solvers import (
     Resources,
     TrainBatch,
     WorkingSet,
+    newton,
     run,
 )
-from kernelgrad.solvers import exact as exact_solvers
 from kernelgrad.solvers.exact import direct_bytes
 from kernelgrad.testing import check_checkpoints
 from oracles_cached import (
@@ -250,18 +250,18 @@ def test_help_changes_the_way_only(whole):
     batch = TrainBatch(X, np.where(y, 1.0, -1.0).astype(np.float32), np.ones(700))
     posed = problem("logistic", 1e-6, 1, n_features_in=2, kernel=Gaussian(8.0))
     with pytest.MonkeyPatch.context() as patch:
-        settings = replace(exact_solvers.SETTINGS, whole=2048 if whole else 0)
-        patch.setattr(exact_solvers, "SETTINGS", settings)
+        settings = replace(newton.SETTINGS, whole=2048 if whole else 0)
+        patch.setattr(newton, "SETTINGS", settings)
         state, (*_, info) = solve(NewtonCG(), posed, batch, 60)
         assert state.coarse
-        assert (state.descent.coarse is None) == whole
+        assert state.descent.whole == whole
         best, _ = minimum(
             "logistic", Gaussian(8.0)(X), batch.y.astype(float), np.ones(700), 1e-6
         )
         assert abs(info.objective - best) <= 1e-4 * best
         products = state.descent.n_products
         settings = replace(settings, patience=settings.inner_steps, short=0.0)  # no help comes
-        patch.setattr(exact_solvers, "SETTINGS", settings)
+        patch.setattr(newton, "SETTINGS", settings)
         alone, _ = solve(NewtonCG(), posed, batch, 60)
     assert not alone.coarse
     assert products < alone.descent.n_products

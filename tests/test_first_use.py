@@ -1,7 +1,5 @@
 """What a new user meets in the first hour, where no other test says it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.datasets import make_friedman3

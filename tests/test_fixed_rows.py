@@ -1,7 +1,5 @@
 """Responses of rows that come again are kept; the penalty uses the covariance's rows."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import replace
 
@@ -10,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from kernelgrad.kernels import Gaussian
-from kernelgrad.losses import LeastSquaresDensityRatio, SquaredError
+from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import CDSG, DSG, Problem, TrainBatch
 from kernelgrad.solvers.contract import rows_digest
 from plain import plain_regressor
@@ -67,29 +65,3 @@ def test_the_digest_knows_values_shapes_and_kinds():
     kinds = [X, X.astype(np.float32), X.reshape(3, 4), X + 1e-9, sp.csr_matrix(X)]
     assert len({rows_digest(A) for A in kinds}) == len(kinds)
     assert rows_digest(np.asfortranarray(X)) == rows_digest(X)
-
-
-@pytest.mark.slow
-def test_a_large_penalty_with_a_covariance_of_some_rows():
-    """The block covariance sees every other row; the penalty must see the same ones."""
-    rng = np.random.default_rng(0)
-    p, q = rng.normal(0.0, 1.0, (2200, 1)), rng.normal(0.5, 1.0, (2200, 1))
-    alpha, gamma = 1e-3, 0.5
-    order = rng.permutation(4400)
-    X, y = np.concatenate([p, q])[order], np.repeat([1.0, -1.0], 2200)[order, None]
-    W = rng.standard_normal((1, 1024)) * np.sqrt(2 * gamma)
-    Phi = np.c_[np.cos(X @ W), np.sin(X @ W)] / 32.0
-    P, Q = Phi[y[:, 0] > 0], Phi[y[:, 0] < 0]
-    w = np.linalg.solve(Q.T @ Q / 4400 + alpha * np.eye(2048), (P.sum(0) - Q.sum(0)) / 4400)
-    exact = 1.0 + Phi @ w  # minimises (E_q f^2 / 2 - E_p f) / 2 + alpha/2 |f - 1|^2
-    problem = Problem(
-        LeastSquaresDensityRatio(), Gaussian(gamma), alpha, 1, 1, 3, fixed_rows=True
-    )
-    batch = TrainBatch(X, y, np.ones(4400))
-    solver = DSG(block_size=512)
-    state = solver.init(problem, batch)
-    for _ in range(20):
-        solver.step(problem, state, batch)
-    f = solver.expansion(state).raw_prediction(X)[:, 0]
-    assert np.sqrt(np.mean((f - exact) ** 2)) < 0.02  # .19 with all rows in the penalty
-    assert np.std(exact) > 0.2

@@ -1,7 +1,5 @@
 """The attack of files: regressions and some hundred fresh inputs; and that it finds things."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from pathlib import Path

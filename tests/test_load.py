@@ -1,7 +1,5 @@
 """Loaded models under load: many threads at once, many models one after another."""
 
-from __future__ import annotations
-
 import gc
 import threading
 from concurrent.futures import ThreadPoolExecutor

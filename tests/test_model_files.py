@@ -37,8 +37,6 @@ def fitted(cls=kg.KernelClassifier, rows=X, **params):
     return cls(**{**options, "random_state": 0, **params}).fit(rows, Y)
 
 
-# -- values --------------------------------------------------------------------------------
-
 HEADER = {"loss": "huber", "delta": 0.1, "tol": -math.inf, "classes": np.array(["a", "bc"])}
 TENSORS = {"coef": np.arange(6.0).reshape(2, 3), "seed": np.array(7, dtype=np.uint64)}
 
@@ -80,7 +78,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(VALUES)
 def test_value_round_trip_is_exact(value):
     encoded = encode_value(value)
@@ -91,22 +89,15 @@ def test_value_round_trip_is_exact(value):
 @every(
     ("value", "words"),
     [
-        (b"x", "bytes"),
-        (np.longdouble(1), "longdouble"),
-        ({3: "x"}, "the key 3"),
-        (np.zeros((2, 2)), r"shape \(2, 2\)"),
-        (np.array(["a", 1], dtype=object), "dtype object"),
-        (np.ma.masked_array([1], [True]), "masked"),
-        ("\ud800", "lone surrogates"),
+        (b"x", "bytes"), (np.longdouble(1), "longdouble"), ({3: "x"}, "the key 3"),
+        (np.zeros((2, 2)), r"shape \(2, 2\)"), ("\ud800", "lone surrogates"),
+        (np.array(["a", 1], object), "dtype object"), (np.ma.array([1], mask=[1]), "masked"),
     ],
-)
+)  # fmt: skip
 def test_other_values_are_refused_by_place(value, words):
     with pytest.raises((TypeError, ValueError), match=words) as info:
         encode_value({"a": [0, value]}, "header")
     assert "header['a'][1]" in str(info.value)
-
-
-# -- containers ----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -186,9 +177,6 @@ def test_a_failed_write_leaves_the_old_file_alone(path, monkeypatch, error, call
     assert os.listdir(path.parent) == [path.name]
 
 
-# -- damage --------------------------------------------------------------------------------
-
-
 def refuses(path, content, words="truncated or altered"):
     path.write_bytes(content)
     with pytest.raises(ModelFileError, match=words):
@@ -237,25 +225,16 @@ def headed(head):
         *(
             (headed(head), "truncated or altered")
             for head in (
-                {"a": A, "b": A},
-                {"a": {**A, "data_offsets": [8, 16]}},
-                {"a": {**A, "shape": [3]}},
-                {"a": {**A, "shape": [True, 2]}},
-                {"a": {**A, "shape": [-1, -2]}},
-                {"a": {**A, "shape": [2.0]}},
-                {"a": {**A, "dtype": "BF16"}},
-                {"a": {**A, "dtype": []}},
-                {"a": {**A, "data_offsets": [0]}},
-                {"a": {"dtype": "F32", "shape": [2]}},
-                {"__metadata__": {"a": 1}, "a": A},
-                {},
+                {"a": A, "b": A}, {"__metadata__": {"a": 1}, "a": A}, {}, "{}}",
+                *({"a": {**A, "shape": shape}} for shape in ([3], [True, 2], [-1, -2], [2.0])),
+                *({"a": {**A, "data_offsets": offsets}} for offsets in ([8, 16], [0])),
+                {"a": {**A, "dtype": "BF16"}}, {"a": {**A, "dtype": []}},
+                {"a": {"dtype": "F32", "shape": [2]}}, "{" + '"a":{' * 100_000 + "}",
                 '{"a": %s, "a": %s}' % (json.dumps(A), json.dumps(A)),  # noqa: UP031
-                "{" + '"a":{' * 100_000 + "}",
-                "{}}",
             )
         ),
     ],
-)
+)  # fmt: skip
 def test_foreign_bytes_are_refused(tmp_path, content, words):
     refuses(tmp_path / "m", content, words)
 
@@ -286,32 +265,21 @@ def array_of(dtype, value):
         *(
             ({"header": text}, "truncated or altered")
             for text in (
-                "[1]",
-                "{",
-                '{"a": NaN}',
+                "[1]", "{", '{"a": NaN}', '{"a": ' + "[" * 300 + "]" * 300 + "}",
                 '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}",
-                '{"a": ' + "[" * 300 + "]" * 300 + "}",
                 '{"a": {"$": "call", "value": "os.system"}}',
-                '{"a": {"$": "float", "value": "1.0"}}',
-                '{"a": {"$": "tuple", "value": 3}}',
-                '{"a": {"$": "array", "value": [1]}}',
-                array_of("V8", [1]),
-                array_of("O", [1]),
-                array_of("<U900000000", '["b"]'),
-                array_of("<f8", [[1]]),
-                array_of("u1", [300]),
-                array_of("<f16", [1]),
+                '{"a": {"$": "float", "value": "1.0"}}', '{"a": {"$": "tuple", "value": 3}}',
+                '{"a": {"$": "array", "value": [1]}}', array_of("V8", [1]), array_of("O", [1]),
+                array_of("<U900000000", '["b"]'), array_of("<f8", [[1]]),
+                array_of("u1", [300]), array_of("<f16", [1]),
             )
         ),
     ],
-)
+)  # fmt: skip
 def test_other_texts_are_refused(tmp_path, changes, words):
     write_container(tmp_path / "m", HEADER, TENSORS)
     rewrite(tmp_path / "m", **changes)
     refuses(tmp_path / "m", (tmp_path / "m").read_bytes(), words)
-
-
-# -- models --------------------------------------------------------------------------------
 
 
 def models():
@@ -338,9 +306,8 @@ def test_every_part_comes_back_from_a_file(tmp_path):
         assert np.array_equal(again.predict(X), model.predict(X)), model
         first = read_container(tmp_path / "m.kgm")
         again.save(tmp_path / "m.kgm")
-        assert records.contents_digest(
-            read_container(tmp_path / "m.kgm")
-        ) == records.contents_digest(first)
+        files = (first, read_container(tmp_path / "m.kgm"))
+        assert len(set(map(records.contents_digest, files))) == 1
     assert seen >= len(KERNELS) - 1 + 12
 
 

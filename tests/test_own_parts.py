@@ -1,7 +1,5 @@
 """Losses that users write are used by their names in every solver that needs no more."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Names, sentences and lengths in the sources are those of a text to be read."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re
@@ -46,6 +44,7 @@ def violations(text):
     for line, comment in comments(text):
         if FRAGMENT.match(comment):
             yield line, f"comment {comment[:40]!r}"
+    source = text.splitlines()
     for node in ast.walk(ast.parse(text)):
         line, lines, most = getattr(node, "lineno", 1), 0, 0
         yield from ((line, f"name {it}") for it in names_of(node) if VAGUE.fullmatch(it))
@@ -56,7 +55,7 @@ def violations(text):
             yield line, f"docstring {prose[:40]!r}"
         if isinstance(node, ast.FunctionDef):
             most = PRIVATE if node.name.startswith("_") else PUBLIC
-            lines = code_lines(node, text.splitlines())
+            lines = code_lines(node, source)
         elif isinstance(node, ast.ClassDef):
             lines, most = len(prose.splitlines()), DOCSTRING
         if lines > most:

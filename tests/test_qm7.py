@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from benchmarks.datasets import archives
 from benchmarks.datasets import qm7 as dataset
-from benchmarks.objectives._curves import DATASETS
 from experiments.dsg import figure7_4 as experiment
 
 
@@ -62,16 +61,6 @@ def test_random_sorting_permutes_rows_and_columns_together():
     assert (dataset.random_sorting(C, 6, 5.0, seed=2) != X.reshape(12, -1)).any()
 
 
-def test_noise_decides_how_often_rows_change_places():
-    # norms 3 and 2: they change places when the difference of two errors exceeds 1
-    C = np.tile(np.diag([2.0, 3.0]), (4000, 1, 1))
-    for noise in (0.5, 1.0):
-        X = dataset.random_sorting(C, 1, noise, seed=0)
-        swapped = np.mean(X[:, 0] == 2.0)
-        expected = 0.5 * math.erfc(1 / (2 * noise))
-        assert abs(swapped - expected) < 5 * math.sqrt(expected / 4000)
-
-
 def test_without_noise_rows_are_sorted_as_in_the_archive(archive):
     C = dataset.coulomb_matrices(archive["Z_test"], archive["R_test"])
     X = dataset.random_sorting(C, 1, 0.0, seed=0)
@@ -81,36 +70,8 @@ def test_without_noise_rows_are_sorted_as_in_the_archive(archive):
     assert equal.mean() > 0.98
 
 
-def test_soft_steps():
-    x = np.array([[0.0, 2.0], [-1.0, 5.0]], np.float32)
-    t = math.tanh
-    expected = [
-        [t(-1), t(0), t(0), t(1), t(1), t(2)],
-        [t(-1.5), t(1.5), t(-0.5), t(2.5), t(0.5), t(3.5)],
-    ]
-    np.testing.assert_allclose(dataset.soft_steps(x, theta=2.0), expected, rtol=1e-6)
-
-
 def test_errors_are_of_mean_predictions_in_kcal():
     energies = experiment.Energies(SimpleNamespace(y=np.array([-100.0, -300.0])))
     test = SimpleNamespace(y=np.array([-90.0, -250.0]))
     # standardised by mean -200 and deviation 100: means are -150 and -250
     assert energies.error(np.array([0.0, 1.0, -1.0, 0.0]), test) == pytest.approx(30.0)
-
-
-@pytest.mark.slow
-def test_the_network_learns_until_its_seconds_are_spent():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(2000, 4)).astype(np.float32)
-    course = list(experiment.network(X, X[:, 0].astype(float), X, 1.0, 0))
-    assert course[-1][0] >= 1.0 > ([0.0] + [spent for spent, _, _ in course])[-2]
-    if len(course) > 4:  # a slow machine has no time for more
-        assert np.mean((course[-1][2] - X[:, 0]) ** 2) < 0.1
-    assert len(list(experiment.network(X, X[:, 0], X, 1e-9, 0))) == 1
-
-
-def test_the_data_set_is_offered_to_other_objectives(archive):
-    data = DATASETS["qm7"].load()
-    np.testing.assert_array_equal(data.X_train, archive["X_train"])
-    assert data.y_train.std() == pytest.approx(1.0)
-    assert data.y_scale == pytest.approx(float(archive["y_train"].astype(float).std()))

@@ -1,7 +1,5 @@
 """Values that would ruin a model silently: refused, or harmless."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np
@@ -28,18 +26,6 @@ def rows(n=400):
     return X, X[:, 0] + 0.3 * X[:, 1]
 
 
-def test_one_outlier_does_not_ruin_a_model():
-    X, t = rows()
-    X[3, 1] = -1e8
-    others = np.arange(400) != 3
-    y = t > 0
-    for options in (PLAIN, {}):
-        model = kg.KernelClassifier(random_state=0, **options).fit(X, y)
-        assert model.score(X[others], y[others]) > 0.95
-        model = kg.KernelRegressor(random_state=0, **options).fit(X, t)
-        assert model.score(X[others], t[others]) > 0.9
-
-
 @every("solver", ["direct", "dsg"])
 @every("value", [1e8, 1e17])
 def test_a_row_far_away_moves_no_other(solver, value):
@@ -60,6 +46,8 @@ def test_standardized_columns_are_those_of_scikit_learn(sparse):
     model.fit(given, t)
     scaled = StandardScaler().fit_transform(X)  # also of CSR rows, which are not shifted
     assert model.kernel_.gamma == pytest.approx(1 / (5 * scaled.var()), rel=1e-9)
+    plain = kg.KernelRegressor(gamma="scale", alpha=1e-6, standardize=False, metric=None)
+    assert plain.fit(given, t).kernel_.gamma == pytest.approx(1 / (5 * X.var()), rel=1e-9)
     tiny = given @ sp.diags([1e-170, 1, 1, 1, 1]) if sparse else X * [1e-170, 1, 1, 1, 1]
     assert model.fit(tiny, t).score(tiny, t) > 0.99
 
@@ -152,7 +140,7 @@ def test_weights_beyond_float32_are_refused(weight):
     for model in (
         kg.KernelRegressor(),
         kg.LinearRegressor(),
-        kg.KernelClassifier("hinge", C=1.0),
+        kg.KernelClassifier("hinge", C=1),
     ):
         y = t > 0 if isinstance(model, kg.KernelClassifier) else t
         with pytest.raises(ValueError, match=r"sum of the sample weights is .*e[+-]3"):
@@ -169,7 +157,7 @@ def test_weights_lost_beside_the_largest_are_none():
 @pytest.mark.parametrize("scale", [1e-12, 1e10])
 @pytest.mark.parametrize("loss", ["absolute", "huber"])
 def test_the_search_for_alpha_knows_no_unit(loss, scale):
-    X, t = rows(120)
+    X, t = rows(60)
     model = kg.KernelRegressor(loss, random_state=0).fit(X, t * scale)
     assert model.score(X, t * scale) > 0.99
 

@@ -1,7 +1,5 @@
 """What users get: the wheel, its types, and the workflows that check both."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

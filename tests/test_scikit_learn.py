@@ -1,7 +1,5 @@
 """scikit-learn's own checks: each estimator and kind of solver quickly, the others slowly."""
 
-from __future__ import annotations
-
 import pytest
 import sklearn
 from fuzz.estimators import every as every_estimator

@@ -1,7 +1,5 @@
 """Drawn fits beside references and twins: some hold, and what is wrong is found."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

@@ -13,6 +13,7 @@ from kernelgrad.callbacks import Callback, CallbackList, Deadline
 from kernelgrad.files.records import Record
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Absolute, Hinge, Logistic, SquaredError
+from kernelgrad.papers.tsg.ramp import check_ramp, iterations, ramp_share, slope_grows
 from kernelgrad.solvers import (
     DSG,
     Problem,
@@ -27,15 +28,7 @@ from kernelgrad.solvers import (
 )
 from kernelgrad.solvers.contract import batch_digest, transient
 from kernelgrad.solvers.loop import left_over
-from kernelgrad.solvers.schedules import (
-    averaging_weight,
-    check_ramp,
-    inverse_decay,
-    iterations,
-    ramp_share,
-    slope_grows,
-    smoothness,
-)
+from kernelgrad.solvers.schedules import averaging_weight, inverse_decay, smoothness
 from plain import plain_classifier
 
 

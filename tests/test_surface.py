@@ -1,7 +1,5 @@
 """What scikit-learn's meta-estimators ask of ours: callbacks, validation rows, routing."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -84,9 +82,6 @@ def test_callbacks_end_a_fit_and_end_with_one_that_fails(callback):
         model.fit(X, Y)
     assert watch.open == 0
     assert not any("callback_fit" in name for name in vars(model))
-
-
-# -- validation rows -----------------------------------------------------------------------
 
 
 PAIR = {"X_val": X_VAL, "y_val": Y_VAL}
@@ -224,10 +219,6 @@ def test_routing_to_the_end_of_a_pipeline():
 
 ARRAYS = """
 import array_api_strict as xp
-import os
-import subprocess
-import sys
-
 import numpy as np
 import sklearn
 from sklearn.datasets import make_moons
@@ -252,10 +243,6 @@ print("equal")
 @pytest.mark.slow
 def test_arrays_of_other_libraries_are_taken_as_numpys():
     pytest.importorskip("array_api_strict")
-    done = subprocess.run(
-        [sys.executable, "-c", ARRAYS],
-        env=os.environ | {"SCIPY_ARRAY_API": "1"},
-        capture_output=True,
-        text=True,
-    )
+    env, command = os.environ | {"SCIPY_ARRAY_API": "1"}, [sys.executable, "-c", ARRAYS]
+    done = subprocess.run(command, env=env, capture_output=True, text=True)
     assert done.stdout == "equal\n", done.stderr

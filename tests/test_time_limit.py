@@ -1,7 +1,5 @@
 """One budget of seconds for all that a fit does."""
 
-from __future__ import annotations
-
 import itertools
 from contextlib import nullcontext
 
@@ -12,22 +10,14 @@ from sklearn.exceptions import ConvergenceWarning
 
 import kernelgrad as kg
 from cases import every
-from kernelgrad.callbacks import Callback, Deadline, TimeIsUp
+from kernelgrad.callbacks import Callback
 from kernelgrad.solvers import CCCPS3VM, DSG, BlockDescent, SoftLabels, WorkingSet
 
 PLAIN = {"standardize": False, "metric": None, "gamma": "median", "alpha": 1e-6}  # no search
 slow = pytest.mark.slow
-CORE = (
-    "auto",
-    "block_descent",
-    "dsg",
-    "working_set",
-    "direct",
-    "newton",
-    "svrg",
-    "sgd",
-    "rbcd",
-)
+CORE = {
+    "auto", "block_descent", "dsg", "working_set", "direct", "newton", "svrg", "sgd", "rbcd",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -175,16 +165,6 @@ def test_a_kernel_matrix_ends_in_the_middle(monkeypatch):
     with pytest.warns(ConvergenceWarning, match="'direct': the model is a constant"):
         model.fit(X, X[:, 0])
     assert 3 < next(count) <= 4 + kg.get_num_threads()  # it ended at once
-
-
-def test_a_deadline_is_a_moment():
-    assert Deadline().left() == np.inf
-    assert 1e6 - 100 < Deadline(1e6).left() <= 1e6
-    past = Deadline(-1.0)
-    assert past.over
-    assert past.left() == 0.0
-    with pytest.raises(TimeIsUp):
-        past.check()
 
 
 class Phases(Callback):

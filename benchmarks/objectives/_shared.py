@@ -23,6 +23,7 @@ ROOT = Path(__file__).parents[2]
 BLAS_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 MIB = 2**20
 FOREVER = 1e6  # seconds
+RATIOS = [0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0]  # of errors
 T = TypeVar("T")
 
 
@@ -179,3 +180,34 @@ def draw(
         points = [(row[x], row[y]) for row in rows if row[by] == name and row[y] is not None]
         if points:
             ax.plot(*zip(*points, strict=True), fmt, color=f"C{i}", label=name)
+
+
+def draw_ratios(
+    path: Path, names: Sequence[str], ratios: dict[str, dict[str, float]], label: str
+) -> bool:
+    """Draw the ratios of each method, a line for each table; far ones at the edges."""
+    low, high = RATIOS[0], RATIOS[-1]
+    if not names:
+        return False
+    with picture(path, size=(7.0, 1.5 + 0.22 * len(names))) as axes:
+        ax = axes[0, 0]
+        for i, (method, values) in enumerate(ratios.items()):
+            points = [
+                (min(max(values[name], low), high), k)
+                for k, name in enumerate(names)
+                if math.isfinite(values.get(name, math.inf))
+            ]
+            if points:
+                ax.plot(
+                    *zip(*points, strict=True), "osD^v<>P*X"[i], label=method, ms=4,
+                    clip_on=False,
+                )  # fmt: skip
+        ax.axvline(1, color="k", lw=1)
+        ax.set_yticks(range(len(names)), names, fontsize=7)
+        ax.set(xscale="log", xlabel=label, xlim=(low, high))
+        ax.set_xticks(RATIOS, [f"{ratio:g}" for ratio in RATIOS], minor=False)
+        ax.set_xticks([], minor=True)
+        ax.invert_yaxis()
+        ax.grid(alpha=0.3)
+        ax.figure.legend(loc="outside upper center", ncols=5, fontsize=7)
+    return True

@@ -7,10 +7,10 @@ import json
 from collections.abc import Iterator, Sequence
 from math import inf, isfinite
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from benchmarks.objectives._defaults_case import METHODS, OURS, main
-from benchmarks.objectives._shared import distinct, picture, stream, where
+from benchmarks.objectives._shared import distinct, draw_ratios, stream, where
 from benchmarks.objectives._tables import TABLES
 from benchmarks.registry import Objective, Row, SkipError
 
@@ -26,7 +26,6 @@ SECONDS = [
     (60_000, 784, 60.0),
 ]  # fmt: skip
 LIMIT = 900.0
-RATIOS = [0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0]  # of errors
 LOADING = 60.0
 
 
@@ -51,18 +50,21 @@ def measured(jobs: Sequence[tuple[str, str]], args: argparse.Namespace) -> Itera
         yield from together(case, group, args.limit)
 
 
-def together(case: Row, jobs: Sequence[tuple[str, str]], limit: float) -> Iterator[Row]:
+def together(
+    case: Row, jobs: Sequence[Sequence[Any]], limit: float, module: str = "_defaults_case",
+    columns: Sequence[str] = ("dataset", "method"), **options: Any,
+) -> Iterator[Row]:  # fmt: skip
     """Yield the rows of one process; another one takes over after a job that ended it."""
     left = list(jobs)
     while left:
         todo = tuple(left)
-        course = stream("_defaults_case", case | {"jobs": todo}, limit=limit, loading=LOADING)
-        for name, method in todo:
+        course = stream(module, case | {"jobs": todo}, limit=limit, loading=LOADING, **options)
+        for job in todo:
             del left[0]
             try:
                 yield next(course)
             except StopIteration as end:
-                yield {"dataset": name, "method": method, "failed": end.value}
+                yield dict(zip(columns, job, strict=True)) | {"failed": end.value}
                 break
 
 
@@ -236,35 +238,16 @@ class Defaults(Objective):
 
     def plot(self, tables: dict[str, list[Row]], path: Path) -> bool:
         """Draw the peers' errors over ours, a line for each table; far ones at the edges."""
-        low, high = RATIOS[0], RATIOS[-1]
         rows = tables.get("fits", [])
         ours = errors(rows, OURS)
         names = [name for name in ours if 0 < ours[name] < inf]
-        if not names:
-            return False
-        with picture(path, size=(7.0, 1.5 + 0.22 * len(names))) as axes:
-            ax = axes[0, 0]
-            for i, method in enumerate(m for m in distinct(rows, "method") if m != OURS):
-                theirs = errors(rows, method)
-                points = [
-                    (min(max(theirs[name] / ours[name], low), high), k)
-                    for k, name in enumerate(names)
-                    if isfinite(theirs.get(name, inf))
-                ]
-                if points:
-                    ax.plot(
-                        *zip(*points, strict=True),
-                        "osD^v<>P*X"[i],
-                        label=method,
-                        ms=4,
-                        clip_on=False,
-                    )
-            ax.axvline(1, color="k", lw=1)
-            ax.set_yticks(range(len(names)), names, fontsize=7)
-            ax.set(xscale="log", xlabel=f"error over that of {OURS}", xlim=(low, high))
-            ax.set_xticks(RATIOS, [f"{ratio:g}" for ratio in RATIOS], minor=False)
-            ax.set_xticks([], minor=True)
-            ax.invert_yaxis()
-            ax.grid(alpha=0.3)
-            ax.figure.legend(loc="outside upper center", ncols=5, fontsize=7)
-        return True
+        ratios = {
+            method: {
+                name: error / ours[name]
+                for name, error in errors(rows, method).items()
+                if name in names
+            }
+            for method in distinct(rows, "method")
+            if method != OURS
+        }
+        return draw_ratios(path, names, ratios, f"error over that of {OURS}")

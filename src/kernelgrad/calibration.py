@@ -204,3 +204,14 @@ def keep_argmax(p: Float64Array, codes: AnyArray) -> Float64Array:
     changed[own] = level
     p[wrong] = changed
     return p
+
+
+def restored_responses(record: Record, K: int, names: tuple[str, str, str]) -> Responses | None:
+    """Take responses of K classes, codes and weights from a record; None without any."""
+    z, y, w = names
+    if z not in record:
+        return None
+    values, codes = record.array(z, "n", K), record.array(y, "n", kinds="iu", least=0)
+    if codes.size and codes.max() >= K:
+        raise record.error(f"holds class {codes.max()} in {y!r}, of {K}")
+    return values, codes, record.array(w, "n", least=0.0)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
 
+from kernelgrad.calibration import Responses, Sigmoids, restored_responses
 from kernelgrad.files.records import Record, anything, check_text, or_none
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel, describe_kernel, restore_kernel
 from kernelgrad.losses import Loss
 from kernelgrad.packing import pack, unpack
 from kernelgrad.solvers import Problem, Solver, check_history
-from kernelgrad.training_rows import TrainingRows
+from kernelgrad.tasks import Classification, Task
 from kernelgrad.types import AnyArray, Contents
 from kernelgrad.validation import check_bool, check_int, check_real
 
 GIVEN = "given as a parameter"
+_RESPONSES = ("responses", "codes", "weights")  # names of the arrays in checkpoints
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,8 @@ class Choice:
         Score of cross-validation.
     variances : (float, float) or None
         Variances of noise and of the signal of a Gaussian process, in squared units of y.
-    arrays : dict of arrays
-        Responses ``z``, ``y``, ``w`` to calibrate on, or ``sigmoids`` (C, 2).
+    calibration : Responses, Sigmoids or None
+        Responses to calibrate on, or a calibration by cross-validation.
     """
 
     seed: int
@@ -68,7 +69,7 @@ class Choice:
     is_complete: bool = False
     best_score: float | None = None
     variances: tuple[float, float] | None = None
-    arrays: dict[str, AnyArray] = field(default_factory=dict)
+    calibration: Responses | Sigmoids | None = None
 
     def applied(self, problem: Problem) -> Problem:
         """Return the problem with the chosen kernel, scaling and penalty."""
@@ -77,11 +78,9 @@ class Choice:
         loss = problem.loss if self.loss is None else self.loss
         return replace(problem, kernel=kernel, scaling=scaling, alpha=self.alpha, loss=loss)
 
-    def scored(self, rows: TrainingRows) -> TrainingRows:
-        """Return the rows with the loss that was chosen."""
-        if self.loss is None:
-            return rows
-        return replace(rows, task=rows.task.with_loss(self.loss))
+    def task(self, task: Task) -> Task:
+        """Return the task with the loss that was chosen."""
+        return task if self.loss is None else task.with_loss(self.loss)
 
     def describe(self) -> Contents:
         """Return the choice as plain values and arrays, for checkpoints."""
@@ -94,21 +93,22 @@ class Choice:
             "loss": None if self.loss is None else pack(self.loss),
             "variances": None if self.variances is None else list(self.variances),
         }  # fmt: skip
-        arrays = {f"of.{name}": array for name, array in self.arrays.items()}
-        return values, arrays | ({} if self.scaling is None else dict(self.scaling.arrays()))
+        arrays: dict[str, AnyArray] = {}
+        if self.scaling is not None:
+            arrays |= self.scaling.arrays()
+        if isinstance(self.calibration, Sigmoids):
+            arrays["sigmoids"] = self.calibration.coef
+        elif self.calibration is not None:
+            arrays |= zip(_RESPONSES, self.calibration, strict=True)
+        return values, arrays
 
     @classmethod
     def restore(
-        cls,
-        record: Record,
-        solver: Solver[Any] | None,
-        width: int,
-        arrays: Callable[[Record], dict[str, AnyArray]],
+        cls, record: Record, solver: Solver[Any] | None, width: int, task: Task
     ) -> Self:
         """Return the choice that :meth:`describe` described.
 
-        `solver` is the one of the parameters: objects of third parties need no name. The
-        function `arrays` takes the arrays of the family from their record.
+        `solver` is the one of the parameters: objects of third parties need no name.
         """
         packed, kernel = record.take("solver", anything), record.take("kernel", anything)
         if solver is None:
@@ -123,9 +123,11 @@ class Choice:
         if variances is not None:
             noise, signal = (number(value, "a variance") for value in variances)
             variances = noise, signal
-        part = record.part("of")
-        own = arrays(part)
-        part.close()
+        calibration: Responses | Sigmoids | None = None
+        if "sigmoids" in record:
+            calibration = Sigmoids(record.array("sigmoids", task.n_outputs, 2))
+        elif isinstance(task, Classification):
+            calibration = restored_responses(record, len(task.classes), _RESPONSES)
         scaling = InputScaling.restore(record, width)
         return cls(
             seed=record.take("seed", partial(check_int, high=2**32)),
@@ -141,5 +143,5 @@ class Choice:
             is_complete=record.take("is_complete", check_bool),
             best_score=record.take("best_score", or_none(check_real)),
             variances=variances,
-            arrays=own,
+            calibration=calibration,
         )

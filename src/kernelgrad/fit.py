@@ -16,7 +16,7 @@ from kernelgrad.choice import Choice
 from kernelgrad.families.base import Data, Run, Spec
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.model import Fit
-from kernelgrad.solvers import FitResult, Resumed, State, loop
+from kernelgrad.solvers import FitResult, Resumed, State, check_capabilities, loop
 from kernelgrad.training_rows import TrainingRows
 
 Report = Callable[[FitEvent, Callable[[], Fit]], bool]  # event, and the fit so far
@@ -38,39 +38,42 @@ def fit(
     rows = rows if run.stream else spec.ordered_rows(rows, first)
     problem = spec.problem(rows, first, run)
     choice = saved or spec.choose(rows, problem, first, run, before)
-    problem, rows = choice.applied(problem), choice.scored(rows)
+    problem, solver = choice.applied(problem), choice.solver
+    rows = replace(rows, task=choice.task(rows.task))
+    check_capabilities(solver, problem.loss, problem.kernel)
+    solver.check_device(problem.resources.device, problem.kernel)
+    solver.check_problem(problem)
     if not choice.is_complete:
         checkpoint.store(choice.describe)  # a search may take longer than what follows
         choice = replace(
             spec.with_part_fits(choice, rows, problem, run, before), is_complete=True
         )
     checkpoint.store(choice.describe)
-    restore = partial(Resumed.restore, choice.solver, problem, choice.max_iter)
+    restore = partial(Resumed.restore, solver, problem, choice.max_iter)
     resumed = checkpoint.resumed(restore)
-    size = spec.batch_size(rows, choice)
+    max_iter = choice.max_iter
     if run.stream:
+        size = solver.resolve_batch_size(None)
         passes = 0.0 if before is None else max(before.history["epoch"], default=0.0)
-        batches, fixed = rows.stream(choice.solver.resolve_batch_size(None), passes), False
+        batches, fixed, max_iter = rows.stream(size, passes), False, -(-rows.n_train // size)
     else:
         start = 0 if before is None else before.n_iter
         if resumed is not None:
-            start = rows.drawn(
-                choice.solver, resumed.state.iteration, resumed.course.epoch, size
-            )
-        batches, fixed = rows.batches(choice.solver, seed, start, size)
+            start = rows.drawn(solver, resumed.state.iteration, resumed.course.epoch)
+        batches, fixed = rows.batches(solver, seed, start)
     problem = replace(problem, fixed_rows=fixed)
 
     def at_iteration(event: FitEvent, state: State) -> bool:
         def so_far() -> Fit:
-            function = choice.solver.expansion(state).copy()
+            function = solver.expansion(state).copy()
             result = FitResult(state, function, "max_iter", {}, event.iteration)
             return make_fit(spec, rows, choice, function, result, run, before)
 
         return report is not None and report(event, so_far)
 
     result = loop.run(
-        choice.solver, problem, batches,
-        max_iter=spec.n_steps(rows, choice, run),
+        solver, problem, batches,
+        max_iter=max_iter,
         state=None if before is None or before.state is None else before.state.copy(),
         validation=None if run.stream else spec.validation(rows, before),
         callbacks=run.callbacks,
@@ -91,7 +94,6 @@ def make_fit(
     run: Run, before: Fit | None,
 ) -> Fit:  # fmt: skip
     """Return the fit of a result of the loop."""
-    function = spec.function(function, rows, choice, before)
     model, latest = spec.model(rows, choice, function, before, run)
     entries = {"solver": choice.solver.name, "solver_reason": choice.reason} | choice.entries
     history = result.history | entries

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,6 +20,10 @@ from kernelgrad.tables import Column, Columns, Table
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad.validation import DataError, check_compressed
 
+if TYPE_CHECKING:
+    from kernelgrad.tasks import Task
+
+_NUMBERS: dict[str, Any] = {"accept_sparse": "csr", "dtype": "numeric"}
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -99,9 +103,7 @@ class Inputs:
     def of_numbers(cls, X: Any, owner: str) -> tuple[Inputs, Matrix]:
         """Return the columns of rows of finite numbers, and the rows."""
         check_compressed(X)
-        how = {"accept_sparse": "csr", "dtype": "numeric"}
-        inputs, rows, _ = cls(owner)._by_scikit_learn(X, None, {}, True, False, how)
-        return inputs, rows
+        return cls(owner)._by_scikit_learn(X, None, {}, True, False, _NUMBERS)[:2]
 
     @classmethod
     def of_source(cls, source: BatchSource, owner: str) -> Inputs:
@@ -113,9 +115,14 @@ class Inputs:
             owner, source.n_features, None if names is None else np.asarray(names, object)
         )
 
-    def fitted(self, codes: Matrix, Y: Float64Array | None, seed: int) -> Matrix:
-        """Return encoded rows; the encoding is fitted to their codes and targets Y."""
-        return codes if self.table is None else self.table.fit(codes, Y, seed)
+    def fitted(
+        self, codes: Matrix, y: AnyArray | None = None, task: Task | None = None, seed: int = 0
+    ) -> Matrix:
+        """Return encoded rows; the encoding is fitted to their codes and internal targets."""
+        if self.table is None:
+            return codes
+        Y = None if y is None or task is None else task.columns(y)
+        return self.table.fit(codes, Y, seed)
 
     # -- rows of a fitted model ----------------------------------------------------------
 
@@ -126,8 +133,7 @@ class Inputs:
     def numbers(self, X: Any) -> Matrix:
         """Return rows of finite numbers, checked."""
         check_compressed(X)
-        how = {"accept_sparse": "csr", "dtype": "numeric"}
-        return self._by_scikit_learn(X, None, {}, False, False, how)[1]
+        return self._by_scikit_learn(X, None, {}, False, False, _NUMBERS)[1]
 
     def encode(self, codes: Matrix) -> Matrix:
         return codes if self.table is None else self.table.encode(codes)
@@ -198,7 +204,7 @@ class Inputs:
         columns = None if self.pairwise else tables.columns_of(X)
         if columns is None or tables.all_numbers(columns):
             strict = sp.issparse(X) or self.pairwise
-            how = {"accept_sparse": "csr", "dtype": "numeric", "ensure_all_finite": strict}
+            how = _NUMBERS | {"ensure_all_finite": strict}
             inputs, rows, y = self._by_scikit_learn(X, y, of_y, fresh, named, how)
             # NumPy sums numbers of another byte order in another order
             rows = rows.astype(rows.dtype.newbyteorder("="), copy=False)

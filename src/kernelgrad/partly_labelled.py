@@ -9,15 +9,14 @@ import numpy as np
 from sklearn.utils import check_array
 from sklearn.utils.validation import column_or_1d
 
-from kernelgrad import training_rows
 from kernelgrad.compute.linalg import stacked
-from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches
+from kernelgrad.data import ArraySource, Batch, BatchSource
 from kernelgrad.files.records import Record, check_number
 from kernelgrad.losses import Loss, Perceptron, encode_labels, get_loss
-from kernelgrad.solvers import Solver, TrainBatch
+from kernelgrad.solvers import TrainBatch
 from kernelgrad.tables import is_gap
 from kernelgrad.tasks import Classification, ClassTargets, decide, weights_of
-from kernelgrad.training_rows import Batches, TrainingRows, canonical_rows, forever
+from kernelgrad.training_rows import PairedRows, canonical_rows
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.validation import DataError
 
@@ -166,12 +165,26 @@ class MarkedTargets(ClassTargets):
             )
         return loss
 
+    def checked(self, y: AnyArray) -> AnyArray:
+        return labels_of(y)
+
     def learn(
         self, y: AnyArray | BatchSource, declared: AnyArray | None = None
     ) -> Classification:
-        if declared is not None and not isinstance(y, BatchSource) and not len(y):
-            y = declared[:0]
-        return super().learn(y, declared)
+        if isinstance(y, BatchSource):
+            return super().learn(y, declared)
+        signed = is_signed(y) if declared is None else -1 in np.asarray(declared).tolist()
+        labels = plain(y[is_labelled(y, signed)])
+        if declared is None and not len(labels):
+            raise DataError(
+                f"y has no label: all {len(y)} rows are marked as unlabelled (-1, None "
+                "or NaN); at least one row of each class must have its label."
+            )
+        try:
+            labels = super().checked(labels) if len(labels) else np.asarray(declared)[:0]
+            return super().learn(labels, declared)
+        except DataError as error:
+            raise _explained(error, y) from None
 
     def labels_of(
         self, source: BatchSource, declared: AnyArray | None
@@ -188,32 +201,17 @@ class MarkedTargets(ClassTargets):
 
 
 @dataclass(frozen=True)
-class SemiSupervisedRows(TrainingRows):
-    """A labelled source, and a source of unlabelled rows or None."""
+class SemiSupervisedRows(PairedRows):
+    """Labelled rows, and `other` rows, of which those with a label are left out."""
 
-    all_weigh = True
+    clock = 1
     task: MarkedClassification
-    unlabelled: BatchSource | None = field(kw_only=True)
-    # numbers of rows of `unlabelled` that have labels and belong to `source`
-    marked: IntArray = field(default_factory=training_rows.no_rows, kw_only=True)
     # all rows of arrays with their codes, in the order of the caller; `ordered` splits them
     whole_source: ArraySource | None = field(default=None, kw_only=True)
     # sums of the weights of labelled and of unlabelled rows
     kind_weights: tuple[float, float] = field(default=(0.0, 0.0), kw_only=True)
     # columns of labelled and of unlabelled rows in a kernel matrix
     columns: tuple[IntArray, IntArray] | None = field(default=None, kw_only=True)
-
-    @property
-    def sources(self) -> tuple[BatchSource, ...]:
-        return (self.source,) if self.unlabelled is None else (self.source, self.unlabelled)
-
-    @property
-    def copies(self) -> bool:
-        return self.unlabelled is not None or super().copies
-
-    @property
-    def n_unlabelled(self) -> int:
-        return 0 if self.unlabelled is None else self.unlabelled.n_rows - len(self.marked)
 
     def ordered(self, limit: int | None) -> SemiSupervisedRows:
         """Return labelled and unlabelled rows of arrays, in canonical order if there are few.
@@ -234,9 +232,7 @@ class SemiSupervisedRows(TrainingRows):
             ArraySource(X[i], codes[i], w[i], checked=True) for i in at if len(i)
         )
         columns, extra = at if limit is None else None, others[0] if others else None
-        return replace(
-            self, source=labelled, unlabelled=extra, columns=columns, is_own_copy=True
-        )
+        return replace(self, source=labelled, other=extra, columns=columns, is_own_copy=True)
 
     def class_weights(self) -> Float64Array:
         k = len(self.task.classes)
@@ -247,16 +243,16 @@ class SemiSupervisedRows(TrainingRows):
         return total
 
     def unlabelled_weight(self) -> float:
-        if self.unlabelled is None:
+        if self.other is None:
             return 0.0
         return sum(
-            float(weights_of(batch) @ ~np.isin(batch.rows, self.marked))
-            for batch in self.unlabelled.chunks()
+            float(weights_of(batch) @ ~np.isin(batch.rows, self.left_out))
+            for batch in self.other.chunks()
         )
 
-    def join(self, labelled: Batch, unlabelled: Batch | None) -> TrainBatch:
+    def join(self, one: Batch, two: Batch | None = None) -> TrainBatch:
         """Return one batch; each kind has the same sum of weights, and numbers of its own."""
-        X, codes, weight, numbers = self.usable(labelled)
+        X, codes, weight, numbers = self.usable(one)
         if len(codes) == 0:
             raise DataError(
                 "All labelled rows of a batch have weight zero; drop such rows, or raise the "
@@ -265,12 +261,12 @@ class SemiSupervisedRows(TrainingRows):
         y = self.task.encode(codes)
         parts: list[Matrix] = [X]
         weights, rows = [weight], [self._column(0, numbers)]
-        w = np.empty(0) if unlabelled is None else weights_of(unlabelled)
+        w = np.empty(0) if two is None else weights_of(two)
         keep = np.flatnonzero(w > 0)
-        if unlabelled is not None and len(keep):
-            parts.append(unlabelled.X[keep])
+        if two is not None and len(keep):
+            parts.append(two.X[keep])
             weights.append(w[keep])
-            rows.append(self._column(1, unlabelled.rows[keep]))
+            rows.append(self._column(1, two.rows[keep]))
             y = np.concatenate([y, np.zeros((len(keep), y.shape[1]), y.dtype)])
         share = len(y) / len(weights)
         return TrainBatch(
@@ -284,36 +280,6 @@ class SemiSupervisedRows(TrainingRows):
         """Return numbers of rows of a kind that no row of the other kind has."""
         return kind * _MOST_ROWS + rows if self.columns is None else self.columns[kind][rows]
 
-    def whole(self) -> TrainBatch:
-        others = None
-        if self.unlabelled is not None:
-            rows = np.setdiff1d(np.arange(self.unlabelled.n_rows), self.marked)
-            others = self.unlabelled.take(rows)
-        return self.join(self.source.take(self.train), others)
-
-    def batches(
-        self, solver: Solver[Any], seed: int, start: int, size: int | None = None
-    ) -> tuple[Batches, bool]:
-        """Return batches for ever, of each kind half as many rows as `solver` takes.
-
-        They are drawn independently; an epoch is a pass over the unlabelled rows, or over the
-        labelled ones where there are no others. Few rows are all in every batch.
-        """
-        half = max(1, solver.resolve_batch_size(None) // 2)
-        few = self.n_train <= half and self.n_unlabelled <= half
-        if few or not solver.streams:
-            return forever(self.whole(), start), not solver.streams or self.n_unlabelled > 0
-        labelled = sample_batches(
-            self.source, half, seed=seed, start=start, exclude=self.held_out
-        )
-        if self.unlabelled is None or self.n_unlabelled == 0:
-            return ((self.join(a.batch, None), a.fraction) for a in labelled), False
-        others = sample_batches(
-            self.unlabelled, half, seed=seed + 1, start=start, exclude=self.marked
-        )
-        both = zip(labelled, others, strict=False)
-        return ((self.join(a.batch, b.batch), b.fraction) for a, b in both), False
-
 
 def one_source(sources: list[BatchSource]) -> ArraySource:
     """Return rows of arrays with codes, and below them rows without a label."""
@@ -324,7 +290,7 @@ def one_source(sources: list[BatchSource]) -> ArraySource:
     return ArraySource(X, np.concatenate(codes), weight, checked=True)
 
 
-def explained(error: DataError, y: AnyArray) -> DataError:
+def _explained(error: DataError, y: AnyArray) -> DataError:
     """Return the error with what -1 means, where that is why there is one class."""
     minus = is_labelled(y, True) & ~is_labelled(y, False)
     if not minus.any():

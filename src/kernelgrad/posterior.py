@@ -2,7 +2,8 @@ r"""Posterior covariance of a Gaussian process by functional gradients (Dai et a
 
 With ``C`` the covariance operator of the training rows and ``alpha = sigma^2 / n``, the
 posterior covariance is ``k(x, z) - (A k(x, .))(z)`` for ``A = C (C + alpha)^-1`` (Eq. 10). The
-paper gives two ways, both here: one function ``A k(x*, .)`` per test row, and the operator.
+paper gives two ways: one function ``A k(x*, .)`` per test row, which is here, and the operator
+of :mod:`kernelgrad.papers.dsg.operator`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad.compute import linalg
 from kernelgrad.compute.threads import over_tiles, single_threaded_blas
 from kernelgrad.data import ArraySource
 from kernelgrad.exceptions import CapabilityError, ModelFileError
@@ -24,16 +24,18 @@ from kernelgrad.files.records import Record, or_none
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.losses import SquaredError
+from kernelgrad.registry import room
 from kernelgrad.search.evidence import Evidence
 from kernelgrad.solvers import DSG, Problem, Solver, TrainBatch
+from kernelgrad.solvers.feature_blocks import BlockCount
 from kernelgrad.solvers.kernel_matrix import KernelMatrix, kernel_matrix
 from kernelgrad.tasks import ScaledColumn
 from kernelgrad.training_rows import TrainingRows
-from kernelgrad.types import AnyArray, Contents, Float32Array, Float64Array, Matrix
+from kernelgrad.types import AnyArray, Contents, Float64Array, Matrix
 from kernelgrad.validation import check_int, check_real
 
-OPERATOR_BLOCK = 64  # Frequencies per block of the operator.
-_TEST_ROWS = 1024  # Rows of one group of variances by random features.
+_TEST_ROWS = 1024  # rows of one group of variances by random features
+_OPERATOR = "papers.dsg.operator"
 
 
 def explained_covariance(
@@ -64,7 +66,6 @@ def explained_covariance(
             loss=SquaredError(),
             n_outputs=members.stop - start,
             fit_intercept=False,
-            keep_coefficients=not problem.fixed_rows,
         )
         state = None
         last: tuple[Matrix, TrainBatch] | None = None
@@ -76,127 +77,14 @@ def explained_covariance(
             train = last[1]
             if state is None:
                 state = solver.start(one, train, stream)
+                if problem.fixed_rows:  # responses are all that is wanted
+                    state.iterates = BlockCount(*vars(state.iterates).values())
                 tracker = solver.track(state, X)
             tracker.advance(solver.step(one, state, train))
         if state is None:
             raise ValueError("There was no batch of training rows.")
         result[members] = tracker.raw_prediction().T
     return result
-
-
-class PosteriorOperator:
-    r"""The operator ``A = sum_ij Theta_ij phi_i (x) phi'_j`` of Appendix D, in blocks.
-
-    Two independent streams give ``phi`` and ``phi'``. Step t adds one block to each and moves
-
-    .. math:: A \leftarrow (1 - \gamma_t \alpha) A - \gamma_t (A \hat C_t - \hat C_t),
-
-    where ``C_t`` is the batch's covariance seen through the new blocks. With a damping mu the
-    step is multiplied from the right by ``(C + mu)^-1``, estimated on the new block, as DSG's
-    is: ``C_t`` becomes ``C_t (C_t + mu)^-1``, the shrinkage ``gamma_t alpha / mu``, and the
-    first ``C_t`` carries the factor ``1 - alpha / mu``. Memory is quadratic in the number of
-    features, no training row is needed afterwards, and estimates are noisy.
-
-    Parameters
-    ----------
-    left, right : FeatureStream
-        Streams of the same kernel, block size and scaling with different seeds.
-    n_blocks : int
-        Largest number of steps.
-    alpha : float
-        Weight of the squared norm.
-    step_size : float
-        ``gamma_0``; stable below twice the inverse top eigenvalue of C, with damping below 2.
-    decay : float
-        t0 of ``gamma_t = step_size / (1 + t / t0)``.
-    damping : float
-        mu in units of the mean diagonal entry of the block covariance (at least alpha is
-        used); 0 takes the paper's plain steps.
-    """
-
-    def __init__(
-        self,
-        left: FeatureStream,
-        right: FeatureStream,
-        n_blocks: int,
-        alpha: float,
-        step_size: float,
-        decay: float,
-        damping: float,
-    ) -> None:
-        self.left = left
-        self.right = right
-        self.alpha = alpha
-        self.step_size = step_size
-        self.decay = decay
-        self.damping = damping
-        self.n_blocks = 0
-        size = n_blocks * left.width
-        self.theta: Float32Array = np.zeros((size, size), np.float32)
-
-    @classmethod
-    def blank(
-        cls, stream: FeatureStream, n_blocks: int, alpha: float, seed: int
-    ) -> PosteriorOperator:
-        """Return an operator without blocks, for the kernel and scaling of a stream."""
-        left, right = (
-            FeatureStream(
-                stream.kernel, stream.n_features_in, int(one), OPERATOR_BLOCK, stream.scaling,
-                stream.cache_bytes,
-            )
-            for one in np.random.SeedSequence([seed, 0x6F7072]).generate_state(2)
-        )  # fmt: skip
-        return cls(left, right, n_blocks, alpha, 1.0, float(n_blocks), damping=1.0)
-
-    @classmethod
-    def fitted(
-        cls, stream: FeatureStream, batches: Iterator[TrainBatch], alpha: float, seed: int
-    ) -> PosteriorOperator:
-        """Return the operator after its steps on the first batches."""
-        # 4,096 features of each side have 64 MiB of coefficients
-        n_blocks = max(1, 4096 // (stream.planes * OPERATOR_BLOCK))
-        operator = cls.blank(stream, n_blocks, alpha, seed)
-        for batch in islice(batches, n_blocks):
-            operator.step(batch)
-        return operator
-
-    def step(self, batch: TrainBatch) -> None:
-        """Add one block to each side, from one batch of training rows."""
-        t, w = self.n_blocks, self.left.width
-        gamma = self.step_size / (1.0 + t / self.decay)
-        p = (batch.sample_weight / batch.sample_weight.sum()).astype(np.float32)[:, None]
-        rows = self.left.prepare(batch.X)
-        new = self.right.transform(rows, t)
-        weighted = p * new
-        keep, again = 1.0 - gamma * self.alpha, gamma
-        if self.damping > 0:
-            H = linalg.gram(np.sqrt(p) * new)
-            mu = max(self.damping * float(np.trace(H)) / w, self.alpha)
-            weighted = linalg.solve_damped(H, mu, weighted.T).T.astype(np.float32)
-            keep, again = 1.0 - gamma * self.alpha / mu, gamma * (1.0 - self.alpha / mu)
-        used, block = slice(0, t * w), slice(t * w, (t + 1) * w)
-        column = self.theta[used, block]
-        for j in range(t):  # A C_t, block of phi' by block
-            part = slice(j * w, (j + 1) * w)
-            column -= again * (
-                self.theta[used, part] @ (self.right.transform(rows, j).T @ weighted)
-            )
-        self.theta[used, used] *= np.float32(keep)
-        self.theta[block, block] = gamma * (self.left.transform(rows, t).T @ weighted)
-        self.n_blocks += 1
-
-    def explained_variance(self, X: Matrix) -> Float64Array:
-        """Return ``A(x, x)`` for the rows of `X`, shape (m,)."""
-        rows = self.left.prepare(X)
-        w = self.left.width
-        total = np.zeros(X.shape[0])
-        right = [self.right.transform(rows, j) for j in range(self.n_blocks)]
-        for i in range(self.n_blocks):
-            phi = self.left.transform(rows, i)
-            for j in range(i, self.n_blocks):
-                part = self.theta[i * w : (i + 1) * w, j * w : (j + 1) * w]
-                total += np.einsum("mw,mw->m", phi @ part, right[j])
-        return total
 
 
 @dataclass
@@ -227,7 +115,7 @@ class Posterior:
     problem: Problem
     n_steps: int
     rows: TrainingRows | None = None
-    operator: PosteriorOperator | None = None
+    operator: Any | None = None
     ridge: float | None = None
     factor: KernelMatrix | None = field(default=None, repr=False)
 
@@ -252,7 +140,7 @@ class Posterior:
         )
         if by_operator:
             with single_threaded_blas():
-                posterior.operator = PosteriorOperator.fitted(
+                posterior.operator = room(_OPERATOR).PosteriorOperator.fitted(
                     function.stream, posterior.batches(), problem.alpha, problem.seed
                 )
             posterior.rows = None
@@ -425,9 +313,9 @@ class Posterior:
             theta = record.array("theta", "operator", "operator")
             n_blocks = record.take("n_blocks", check_int)
             stream = self.function.stream
-            if n_blocks * stream.planes * OPERATOR_BLOCK > len(theta):
+            if n_blocks * stream.planes * room(_OPERATOR).BLOCK > len(theta):
                 raise record.error(f"holds less than {n_blocks} blocks of the operator")
-            self.operator = PosteriorOperator.blank(
+            self.operator = room(_OPERATOR).PosteriorOperator.blank(
                 stream, n_blocks, self.problem.alpha, self.problem.seed
             )
             self.operator.n_blocks = n_blocks

@@ -9,10 +9,11 @@ A table is plain arrays and texts.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -21,8 +22,11 @@ from narwhals.exceptions import DuplicateError
 from kernelgrad.data.base import all_finite
 from kernelgrad.encoder import MAX_LEVELS, Encoder
 from kernelgrad.files.records import Record
+from kernelgrad.registry import Registry
 from kernelgrad.types import AnyArray, Float64Array
 from kernelgrad.validation import DataError
+
+__all__ = ["ColumnKind", "register_column_kind"]
 
 UNKNOWN = -1  # code of levels that training rows did not have
 _GAPS = ("NAType", "NaTType")  # types of pandas whose comparisons are no booleans
@@ -92,17 +96,102 @@ def check_finite(X: AnyArray, name: Any) -> None:
         )
 
 
+class ColumnKind(ABC):
+    """Values of one kind, each of which becomes a number; see :func:`register_column_kind`.
+
+    Attributes
+    ----------
+    name : str
+        Name in files and messages.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def matches(self, value: Any) -> bool:
+        """Return whether a value that is not missing is of this kind."""
+
+    @abstractmethod
+    def number(self, value: Any) -> float:
+        """Return the number of a value; raise TypeError or ValueError for other kinds."""
+
+    def codes(self, column: Any, name: str) -> Float64Array:
+        """Return the numbers of an array or a narwhals series, NaN where a value is missing."""
+        values = _values(column)
+        out = np.empty(len(values))
+        for i, value in enumerate(values):
+            try:
+                out[i] = np.nan if _is_plain_gap(value) else self.number(value)
+            except (TypeError, ValueError):
+                raise DataError(
+                    f"Column {name} holds {value!r} in row {i} (rows count from 0), but it is "
+                    f"a column of {self.name}s; correct the value, or leave it missing."
+                ) from None
+        return out
+
+
+KINDS: Registry[ColumnKind] = Registry({})
+register_column_kind = KINDS.register
+
+
+@register_column_kind
+class Number(ColumnKind):
+    name = "number"
+
+    def matches(self, value: Any) -> bool:
+        try:
+            return not isinstance(value, str) and isinstance(float(value), float)
+        except (TypeError, ValueError):
+            return False
+
+    def number(self, value: Any) -> float:
+        return float(value)  # text may hold numbers
+
+    def codes(self, column: Any, name: str) -> Float64Array:
+        if isinstance(column, nw.Series):
+            if column.dtype == nw.Duration:
+                column = column.dt.total_microseconds().cast(nw.Float64) / 1e6
+            if column.dtype.is_integer():  # Arrow casts none beyond 2^53
+                return np.asarray(column.to_numpy(), np.float64)
+            if column.dtype.is_numeric() or column.dtype == nw.Boolean:
+                return np.asarray(column.cast(nw.Float64).to_numpy(), np.float64)
+        elif column.dtype.kind in "biuf":
+            return np.asarray(column, np.float64)
+        return super().codes(column, name)
+
+
+@register_column_kind
+class Date(ColumnKind):
+    """Seconds from 1970 on the clock of the column."""
+
+    name = "date"
+
+    def matches(self, value: Any) -> bool:
+        return hasattr(value, "isoformat") and hasattr(value, "year")
+
+    def number(self, value: Any) -> float:
+        if getattr(value, "tzinfo", None) is not None:
+            value = value.replace(tzinfo=None)
+        return float(np.datetime64(value, "us").astype(np.int64)) / 1e6
+
+    def codes(self, column: Any, name: str) -> Float64Array:
+        if not (isinstance(column, nw.Series) and column.dtype in _DATES):
+            return super().codes(column, name)
+        if getattr(column.dtype, "time_zone", None) is not None:
+            column = column.dt.replace_time_zone(None)
+        micros = column.cast(nw.Datetime("us")).dt.timestamp("us").cast(nw.Float64)
+        return np.asarray(micros.to_numpy(), np.float64) / 1e6
+
+
 @dataclass(frozen=True)
 class Column:
     name: str
-    kind: str  # "number", "date" or "level"
+    kind: str  # "level", or a name in KINDS
     levels: tuple[str | None, ...] = ()  # in the order of their codes; None is missing
 
     def codes(self, column: Any) -> Float64Array:
-        if self.kind == "date":
-            return _seconds(column, self.name)
-        if self.kind == "number":
-            return _numbers(column, self.name)
+        if self.kind != "level":
+            return KINDS[self.kind]().codes(column, self.name)
         numbers = {level: float(i) for i, level in enumerate(self.levels)}
         values = _values(column)
         code = {v: numbers.get(_level(v), float(UNKNOWN)) for v in _distinct(values, self.name)}
@@ -159,7 +248,7 @@ class Table(Encoder):
             levels = column.levels
             if not (
                 isinstance(column.name, str)
-                and column.kind in ("number", "date", "level")
+                and (column.kind == "level" or column.kind in KINDS)
                 and all(isinstance(level, str | None) for level in levels)
                 and len(set(levels)) == len(levels)
             ):
@@ -232,74 +321,20 @@ def _natural_kind(column: Any, name: str) -> str:
     present = [v for v in _values(column) if not _is_plain_gap(v)]
     if all(isinstance(v, str) for v in present):
         return "level" if present else "number"
-    try:
-        if all(hasattr(v, "isoformat") and hasattr(v, "year") for v in present):
-            return "date"
-        _numbers(np.array(present, object), name, text=False)
-        return "number"
-    except DataError:
-        types = sorted({type(v).__name__ for v in present})
-        if len(types) == 1:
-            raise _strange(name, present[0]) from None
-        raise DataError(
-            f"Column {name} mixes values of types {', '.join(types)}; make all of them numbers "
-            "or all of them text, for example by astype(str), or drop the column."
-        ) from None
+    for kind in reversed(list(KINDS)):  # the one registered last decides
+        if all(map(KINDS[kind]().matches, present)):
+            return kind
+    types = sorted({type(v).__name__ for v in present})
+    if len(types) == 1:
+        raise _strange(name, present[0])
+    raise DataError(
+        f"Column {name} mixes values of types {', '.join(types)}; make all of them numbers "
+        "or all of them text, for example by astype(str), or drop the column."
+    )
 
 
 def _is_plain_gap(value: Any) -> bool:
     return isinstance(value, Hashable) and not isinstance(value, tuple) and is_gap(value)
-
-
-def _numbers(column: Any, name: str, *, text: bool = True) -> Float64Array:
-    """Return a column as floats, NaN where a value is missing; `text` may hold numbers."""
-    if isinstance(column, nw.Series):
-        if column.dtype == nw.Duration:
-            column = column.dt.total_microseconds().cast(nw.Float64) / 1e6
-        if column.dtype.is_integer():  # Arrow casts none beyond 2^53
-            return np.asarray(column.to_numpy(), np.float64)
-        if column.dtype.is_numeric() or column.dtype == nw.Boolean:
-            return np.asarray(column.cast(nw.Float64).to_numpy(), np.float64)
-    elif column.dtype.kind in "biuf":
-        return np.asarray(column, np.float64)
-    values = _values(column)
-    out = np.empty(len(values))
-    for i, value in enumerate(values):
-        try:
-            if isinstance(value, str) and not text:
-                raise ValueError(value)
-            out[i] = np.nan if _is_plain_gap(value) else float(value)
-        except (TypeError, ValueError):
-            raise DataError(
-                f"Column {name} holds {value!r} in row {i} (rows count from 0), but it is a "
-                "column of numbers; correct the value, or leave it missing."
-            ) from None
-    return out
-
-
-def _seconds(column: Any, name: str) -> Float64Array:
-    """Return seconds from 1970 on the clock of the column, NaN where a date is missing."""
-    try:
-        if isinstance(column, nw.Series) and column.dtype in _DATES:
-            if getattr(column.dtype, "time_zone", None) is not None:
-                column = column.dt.replace_time_zone(None)
-            micros = column.cast(nw.Datetime("us")).dt.timestamp("us").cast(nw.Float64)
-            return np.asarray(micros.to_numpy(), np.float64) / 1e6
-        values = [
-            np.datetime64("NaT")
-            if _is_plain_gap(v)
-            else v.replace(tzinfo=None)
-            if getattr(v, "tzinfo", None) is not None
-            else v
-            for v in _values(column)
-        ]
-        stamps = np.array(values, "datetime64[us]")
-    except (TypeError, ValueError) as error:
-        raise DataError(
-            f"Column {name} is a column of dates, but holds something else ({error}); convert "
-            "it to dates, or leave the values missing."
-        ) from None
-    return np.where(np.isnat(stamps), np.nan, stamps.astype(np.int64) / 1e6)
 
 
 def _levels(

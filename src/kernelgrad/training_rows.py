@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import count
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,7 +17,8 @@ import scipy.sparse as sp
 from kernelgrad.compute.linalg import dense, stacked
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches, split_rows
 from kernelgrad.data.base import index_batch
-from kernelgrad.data.sampling import EpochBatch
+from kernelgrad.data.memory import bytes_needed
+from kernelgrad.data.sampling import BUFFER_ROWS, EpochBatch
 from kernelgrad.inputs import Inputs
 from kernelgrad.solvers import RowStore, Solver, TrainBatch, Validation
 from kernelgrad.solvers.contract import rows_digest
@@ -25,13 +27,10 @@ from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matri
 from kernelgrad.validation import DataError
 
 MAX_VALIDATION_ROWS = 20_000  # validation responses stay in memory, whatever the file size
+no_rows: Callable[[], Any] = partial(np.empty, 0, np.int64)
 _NO_WEIGHT = "All sample weights of a whole epoch are zero; at least one row must count."
 
 Batches = Iterator[tuple[Any, float]]  # TrainBatch, or RowStore for solvers that take it
-
-
-def no_rows() -> IntArray:
-    return np.empty(0, np.int64)
 
 
 def forever(batch: TrainBatch, start: int) -> Batches:
@@ -89,6 +88,8 @@ class TrainingRows:
         True if solvers that can take a store read the rows a piece at a time.
     store : callable or None
         Returns the store of rows that workers hold; None keeps them in this process.
+    batch_size : int or None
+        Number of rows of a batch; None leaves it to the solver.
     inputs : Inputs
         The columns of X.
     """
@@ -102,33 +103,53 @@ class TrainingRows:
     validation_rows: TrainingRows | None = None
     reads_in_pieces: bool = False
     store: Callable[[TrainingRows], RowStore] | None = None
+    batch_size: int | None = None
     inputs: Inputs = field(default_factory=partial(Inputs, "rows"))
 
     @property
     def sources(self) -> tuple[BatchSource, ...]:
         return (self.source,)
 
-    @cached_property
+    @property
     def in_memory(self) -> bool:
-        return all(source.in_memory for source in self.sources)
+        return self.source.in_memory
 
     @property
     def n_train(self) -> int:
         return self.source.n_rows - len(self.held_out)
 
-    @cached_property
+    @property
     def nbytes(self) -> float:
         """Approximate bytes of the rows in memory."""
-        return sum(source.nbytes for source in self.sources)
-
-    @cached_property
-    def n_rows(self) -> int:
-        """Number of rows of all sources."""
-        return sum(source.n_rows for source in self.sources)
+        return self.source.nbytes
 
     @property
-    def copies(self) -> bool:
-        return not self.in_memory or len(self.held_out) > 0
+    def n_rows(self) -> int:
+        """Number of rows of all sources."""
+        return self.source.n_rows
+
+    def within(self, limit: float) -> Self:
+        """Return the rows, which stay where they are if memory does not do for a fit."""
+        needed = bytes_needed(self.n_rows, self.nbytes, self.task.n_outputs)
+        return replace(self, reads_in_pieces=not self.in_memory or needed > limit)
+
+    def bytes_of_fit(self, solver: Solver[Any], *, stream: bool) -> tuple[float, float, float]:
+        """Return the bytes of copies of the rows, of prepared rows, and of reading the rows."""
+        n, size, sources = self.n_rows, self.nbytes, self.sources
+        in_pieces = self.reads_in_pieces and solver.takes_stores
+        resident = max(source.kept_bytes for source in sources)
+        reading = max(source.reading_bytes for source in sources) - resident
+        copied = 0.0
+        if not stream:
+            part = 0.0 if in_pieces or self.in_memory else min(1.0, BUFFER_ROWS / n)
+            if not in_pieces and solver.resolve_batch_size(n) >= n:
+                one = len(sources) == 1 and self.in_memory and not len(self.held_out)
+                part = 0.0 if one else 1.0
+            copied = size * (self.is_own_copy + part) + resident
+        prepared = min(size, 4.0 * n * self.source.n_features)
+        if in_pieces:  # one piece is prepared beside another; pieces of a file have two forms
+            prepared *= 2 if self.in_memory else 4
+        return copied, prepared, reading
 
     @property
     def train(self) -> IntArray:
@@ -175,11 +196,9 @@ class TrainingRows:
                     digest.update(rows_digest(part if plain else part.astype(str)))
         return digest.hexdigest()
 
-    def drawn(
-        self, solver: Solver[Any], iteration: int, epoch: float, size: int | None = None
-    ) -> int:
+    def drawn(self, solver: Solver[Any], iteration: int, epoch: float) -> int:
         """Return the number of batches drawn up to an iteration, including zero-weight ones."""
-        size = solver.resolve_batch_size(self.n_train) if size is None else size
+        size = self.batch_size or solver.resolve_batch_size(self.n_train)
         if self.all_weigh or self.n_train <= size:
             return iteration
         return round(epoch * (self.n_train // size))
@@ -236,17 +255,12 @@ class TrainingRows:
             raise DataError(_NO_WEIGHT)
         return train
 
-    def batches(
-        self, solver: Solver[Any], seed: int, start: int, size: int | None = None
-    ) -> tuple[Batches, bool]:
-        """Return endless training batches from iteration `start`, and whether all are equal.
-
-        Batches have `size` rows, by default as many as `solver` takes.
-        """
+    def batches(self, solver: Solver[Any], seed: int, start: int) -> tuple[Batches, bool]:
+        """Return endless training batches from iteration `start`, and whether all are equal."""
         if self.reads_in_pieces and solver.takes_stores:
             store = StoredRows(self) if self.store is None else self.store(self)
             return ((store, float(t)) for t in count(start + 1)), True
-        size = solver.resolve_batch_size(self.n_train) if size is None else size
+        size = self.batch_size or solver.resolve_batch_size(self.n_train)
         if self.n_train <= size:
             return forever(self.take(self.train), start), True
         sampled = sample_batches(
@@ -275,12 +289,7 @@ class TrainingRows:
                 yield train, epochs + (int(batch.rows[-1]) + 1) / self.source.n_rows
 
     def validation(
-        self,
-        patience: int | None,
-        tol: float,
-        *,
-        rows: IntArray | None = None,
-        **options: Any,
+        self, patience: int | None, tol: float, *, rows: IntArray | None = None, **options: Any
     ) -> Validation:
         """Return how functions are scored on the rows apart or held out, or on `rows`.
 
@@ -317,50 +326,100 @@ class TrainingRows:
 
 
 @dataclass(frozen=True)
-class TwoSamples(TrainingRows):
-    """Rows of the numerator, and of the denominator; half of each batch is of either."""
+class PairedRows(TrainingRows, ABC):
+    """Rows of two sources; half of each batch is of either, drawn independently.
+
+    Attributes
+    ----------
+    other : BatchSource or None
+        The second source.
+    left_out : int array
+        Increasing numbers of its rows that no batch has.
+    """
 
     all_weigh = True
-    denominator: TrainingRows = field(kw_only=True)
+    clock: ClassVar[int]  # the source, 0 or 1, a pass over which is an epoch
+    other: BatchSource | None = field(kw_only=True)
+    left_out: IntArray = field(default_factory=no_rows, kw_only=True)
 
     @property
     def sources(self) -> tuple[BatchSource, ...]:
-        return self.source, self.denominator.source
+        return (self.source,) if self.other is None else (self.source, self.other)
+
+    @property
+    def in_memory(self) -> bool:
+        return all(source.in_memory for source in self.sources)
+
+    @property
+    def nbytes(self) -> float:
+        return sum(source.nbytes for source in self.sources)
+
+    @property
+    def n_rows(self) -> int:
+        return sum(source.n_rows for source in self.sources)
+
+    @property
+    def n_other(self) -> int:
+        return 0 if self.other is None else self.other.n_rows - len(self.left_out)
+
+    @abstractmethod
+    def join(self, one: Batch, two: Batch | None = None) -> TrainBatch:
+        """Return one batch, in which the weights of either source have the same sum."""
+
+    def whole(self) -> TrainBatch:
+        batches = [self.source.take(self.train)]
+        if self.other is not None:
+            rows = np.setdiff1d(np.arange(self.other.n_rows), self.left_out)
+            batches.append(self.other.take(rows))
+        return self.join(*batches)
+
+    def batches(self, solver: Solver[Any], seed: int, start: int) -> tuple[Batches, bool]:
+        """Return endless batches of as many rows of either source; few rows are in each."""
+        sizes = self.n_train, self.n_other
+        first, second = (max(1, solver.resolve_batch_size(2 * n or None) // 2) for n in sizes)
+        if (sizes[0] <= first and sizes[1] <= second) or not solver.streams:
+            return forever(self.whole(), start), not solver.streams or self.n_other > 0
+        draw = partial(sample_batches, start=start)
+        drawn = [draw(self.source, first, seed=seed, exclude=self.held_out)]
+        if self.other is not None and self.n_other > 0:
+            drawn.append(draw(self.other, second, seed=seed + 1, exclude=self.left_out))
+        return self._paired(drawn), False
+
+    def _paired(self, drawn: list[Iterator[EpochBatch]]) -> Batches:
+        timer = min(self.clock, len(drawn) - 1)
+        for items in zip(*drawn, strict=False):
+            yield self.join(*[item.batch for item in items]), items[timer].fraction
+
+
+@dataclass(frozen=True)
+class TwoSamples(PairedRows):
+    """Rows of the numerator, and `other` rows of the denominator."""
+
+    clock = 0
 
     def ordered(self, limit: int | None) -> TwoSamples:
         half = None if limit is None else max(1, limit // 2)
-        ours, other = super().ordered(half), self.denominator.ordered(half)
-        return replace(self, source=ours.source, denominator=other)
-
-    def batches(
-        self, solver: Solver[Any], seed: int, start: int, size: int | None = None
-    ) -> tuple[Batches, bool]:
-        """Return endless batches; half of each is drawn from each sample, independently."""
-        halves = [max(1, solver.resolve_batch_size(2 * s.n_rows) // 2) for s in self.sources]
-        pairs = list(zip(self.sources, halves, strict=True))
-        if all(s.n_rows <= half for s, half in pairs):
-            whole = [s.read(0, s.n_rows) for s in self.sources]
-            return forever(_joined(whole), start), True
         p, q = (
-            sample_batches(source, half, seed=seed + i, start=start)
-            for i, (source, half) in enumerate(pairs)
+            TrainingRows(source, self.task, self.is_encoded).ordered(half).source
+            for source in self.sources
         )
-        both = zip(p, q, strict=False)
-        return ((_joined([a.batch, b.batch]), a.fraction) for a, b in both), False
+        return replace(self, source=p, other=q)
 
-
-def _joined(batches: list[Batch]) -> TrainBatch:
-    X, weights = [], []
-    for batch in batches:
-        w = weights_of(batch)
-        keep = np.flatnonzero(w > 0)
-        if len(keep) == 0:
-            raise DataError("All weights of a batch are zero; drop such rows of the source.")
-        X.append(batch.X if len(keep) == len(w) else batch.X[keep])
-        weights.append(w[keep] / (2.0 * w.sum()))
-    sizes = [len(w) for w in weights]
-    y = np.repeat([1.0, -1.0], sizes)[:, None].astype(np.float32)
-    return TrainBatch(stacked(X), y, sum(sizes) * np.concatenate(weights))
+    def join(self, one: Batch, two: Batch | None = None) -> TrainBatch:
+        X, weights = [], []
+        for batch in (one, two):
+            assert batch is not None
+            w = weights_of(batch)
+            keep = np.flatnonzero(w > 0)
+            if len(keep) == 0:
+                raise DataError(
+                    "All weights of a batch are zero; drop such rows of the source."
+                )
+            X.append(batch.X if len(keep) == len(w) else batch.X[keep])
+            weights.append(w[keep] / (2.0 * w.sum()))
+        sizes = [len(w) for w in weights]
+        y = np.repeat([1.0, -1.0], sizes)[:, None].astype(np.float32)
+        return TrainBatch(stacked(X), y, sum(sizes) * np.concatenate(weights))
 
 
 class StoredRows(RowStore):

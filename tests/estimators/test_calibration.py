@@ -1,7 +1,5 @@
 """Probabilities of losses that have none of their own."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Estimators: scikit-learn's conventions, invariances, errors."""
 
-from __future__ import annotations
-
 import os
 import signal
 import warnings
@@ -14,17 +12,9 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits, make_moons
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
+import kernelgrad as kg
 from cases import every
-from kernelgrad import (
-    DSG,
-    ArraySource,
-    DataError,
-    DirectSolve,
-    KernelClassifier,
-    KernelRegressor,
-    LinearClassifier,
-    load,
-)
+from kernelgrad import DSG, ArraySource, DataError, KernelClassifier, KernelRegressor
 from kernelgrad.callbacks import Callback
 from plain import plain_classifier, plain_regressor
 
@@ -91,13 +81,13 @@ def test_interrupt_keeps_the_model(moons):
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
 def test_interrupt_in_the_last_iteration_is_not_swallowed(moons, monkeypatch):
-    solve = DirectSolve.step
+    solve = kg.DirectSolve.step
 
     def interrupted(self, *args):
         signal.raise_signal(signal.SIGINT)
         return solve(self, *args)
 
-    monkeypatch.setattr(DirectSolve, "step", interrupted)
+    monkeypatch.setattr(kg.DirectSolve, "step", interrupted)
     model = KernelRegressor(solver="direct", gamma=1.0, alpha=1e-3)
     with pytest.raises(KeyboardInterrupt, match="after 1 iterations"):
         model.fit(*moons)
@@ -116,15 +106,10 @@ GOOD_Y = np.arange(12) % 2
     ("params", "message"),
     [
         ({"loss": "hing"}, r"Unknown loss 'hing' \(did you mean 'hinge'\?\).*: (?!absolute)"),
-        ({"loss": "huber"}, "huber.*classification"),
         ({"kernel": "gaus"}, r"'gaus' \(did you mean 'gaussian'\?\); .* arc_cosine, cauchy"),
-        ({"kernel": "sigmoid"}, "not positive semi-definite"),
         ({"kernel": 3}, "kernel must be a name"),
         ({"gamma": "best"}, "rule for gamma 'best'; choose one of: auto, median, scale"),
-        (
-            {"solver": "newtn"},
-            r"did you mean 'newton'\?\); choose one of: auto, block_descent, cdsg",
-        ),
+        ({"solver": "newtn"}, r"did you mean 'newton'\?\); choose one of: auto, block_desce"),
         ({"solver": "sgd"}, "Unknown solver 'sgd'"),
         ({"solver": DSG(batch_size=0)}, "batch_size must be at least 1"),
     ],
@@ -173,18 +158,6 @@ def test_wrong_calls(moons):
             call()
 
 
-def test_targets_may_be_far_from_zero():
-    X = np.random.default_rng(0).standard_normal((300, 1))
-    y = np.sin(2 * X[:, 0]) + 1e8
-    assert plain_regressor(random_state=0).fit(X, y).score(X, y) > 0.95
-
-
-def test_wrong_parameters_of_streams_are_errors_of_values(moons):
-    for params in ({"alpha": -1.0}, {"kernel": "foo"}, {"solver": "foo"}):
-        with pytest.raises(ValueError, match=r"-1\.0|foo"):
-            KernelClassifier(**params).partial_fit(*moons)
-
-
 def test_attributes_of_a_subclass_survive_its_fit(moons):
     class Own(KernelClassifier):
         def fit(self, X, y):
@@ -196,19 +169,10 @@ def test_attributes_of_a_subclass_survive_its_fit(moons):
         assert model.fit(moons[0][:100], moons[1][:100]).means_.shape == (2,)
 
 
-def test_a_loaded_model_goes_on_with_the_kernel_of_its_search(moons, tmp_path):
-    X, y = (part[:200] for part in moons)
-    model = KernelClassifier(random_state=0, max_iter=3, solver="dsg", warm_start=True)
-    model.fit(X, y).save(tmp_path / "model", resumable=True)
-    expected = model.fit(X, y).predict_proba(X)
-    loaded = load(tmp_path / "model").fit(X, y)
-    np.testing.assert_allclose(loaded.predict_proba(X), expected, rtol=1e-12)
-
-
 def test_a_model_without_state_is_not_silently_replaced(moons, tmp_path):
     model = plain_regressor(solver="dsg", max_iter=2, random_state=0, warm_start=True)
     model.fit(*moons).save(tmp_path / "m")
-    model = load(tmp_path / "m")
+    model = kg.load(tmp_path / "m")
     for call in (model.partial_fit, model.fit):
         with pytest.raises(ValueError, match="loaded without the solver's state"):
             call(*moons)
@@ -274,31 +238,27 @@ def test_warm_start_keeps_the_best_so_far(moons):
 
 
 def test_a_warm_start_keeps_the_penalty_that_was_found(moons):
+    X, y = (part[:200] for part in moons)
     model = KernelRegressor(solver="dsg", max_iter=2, warm_start=True, random_state=0)
-    alpha = model.fit(*moons).alpha_
-    assert model.fit(*moons).alpha_ == alpha > 0
+    alpha = model.fit(X, y).alpha_
+    assert model.fit(X[::-1], y).alpha_ == alpha > 0
 
 
 @every(
     ("model", "warns"),
     [
         (KernelClassifier("hinge", solver="sdca", max_iter=1, gamma=1.0, C=1e4), True),
-        (
-            KernelClassifier(
-                "log_loss", solver="block_descent", max_iter=1, gamma=1.0, alpha=1e-6
-            ),
-            True,
-        ),
-        (KernelClassifier("log_loss", solver="block_descent", gamma=1.0, max_iter=1), False),
+        (KernelClassifier(solver="block_descent", max_iter=1, gamma=1.0, alpha=1e-6), True),
+        (KernelClassifier(solver="block_descent", gamma=1.0, max_iter=1), False),
         (KernelClassifier("hinge", solver="dsg", gamma=1.0, alpha=1e-2, max_iter=1), False),
-        (LinearClassifier(solver="svrg", max_iter=1), True),
-        (LinearClassifier(), False),
+        (kg.LinearClassifier(solver="svrg", max_iter=1), True),
+        (kg.LinearClassifier(), False),
     ],
 )
 def test_warning_where_the_optimum_is_far(moons, model, warns):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        clone(model).set_params(random_state=0).fit(*moons)
+        clone(model).set_params(random_state=0).fit(*(part[:400] for part in moons))
     assert [w.category for w in told] == [ConvergenceWarning] * warns
     if warns:
         assert f"max_iter={model.max_iter} " in str(told[0].message)

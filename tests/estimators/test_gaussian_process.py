@@ -1,7 +1,5 @@
 """Hyperparameters, posterior and likelihood of Gaussian processes against closed forms."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np
@@ -61,7 +59,7 @@ def test_likelihood_and_its_slope(rows, nu, each, noise, signal):
     ratio = np.exp(theta[-1]) if radial.fixed is None else 0.1 / 2.0
     s2 = {(0.1, None): 0.1 / ratio}.get((noise, signal), signal)
     if s2 is None:  # the best of them
-        near = np.exp(np.linspace(-8, 8, 401))
+        near = np.exp(np.linspace(-8, 8, 201))
         tried = [oracle(X, y, weight, lengths, ratio * s, s, nu, Z)[0] for s in near]
         assert max(tried) <= value + 1e-9 <= max(tried) + 0.1
     else:
@@ -170,7 +168,7 @@ def test_pure_noise_is_noise():
 
 def test_what_the_solvers_take(rows):
     X, y, _, Z = rows
-    dsg = process(solver="dsg", max_iter=20).fit(X, y)
+    dsg = process(solver="dsg", max_iter=5).fit(X, y)
     exact = process().fit(X, y)
     assert dsg.log_marginal_likelihood_ is None
     assert dsg.noise_variance_ == exact.noise_variance_  # the search is the same
@@ -229,7 +227,7 @@ def problem():
 @pytest.fixture(scope="module")
 def fitted(problem):
     X, y, _ = problem
-    return sampled(0.04, gamma=GAMMA, random_state=0).fit(X, y)
+    return sampled(0.04, gamma=GAMMA, random_state=0, max_iter=20).fit(X, y)
 
 
 def rms(a, b):
@@ -261,7 +259,7 @@ def test_the_operator_estimates_the_variance(problem):
     X, y, Z = problem
     _, covariance = closed_form(X, y, Z, 0.04)
     variance = np.diag(covariance)
-    gp = sampled(0.04, gamma=GAMMA, variance="operator", random_state=0, max_iter=20).fit(X, y)
+    gp = sampled(0.04, gamma=GAMMA, variance="operator", random_state=0, max_iter=6).fit(X, y)
     std = gp.predict(Z, return_std=True)[1]
     assert rms(std**2, variance) < 0.05
     assert rms(np.full(40, variance.mean()), variance) > 0.15  # a constant is no rival
@@ -272,7 +270,7 @@ def test_the_operator_estimates_the_variance(problem):
 def test_an_operator_of_more_features_than_the_mean_comes_back(problem, tmp_path):
     X, y, Z = problem
     gp = KernelGaussianProcessRegressor(0.04, variance="operator", max_iter=3, random_state=0)
-    gp.fit(X, y).save(tmp_path / "model")
+    gp.fit(X[:150], y[:150]).save(tmp_path / "model")
     for one, other in zip(
         *(m.predict(Z, True) for m in (gp, load(tmp_path / "model"))), strict=True
     ):

@@ -1,7 +1,5 @@
 """Novelty detection against the exact optimum, the dual problem and scikit-learn's promises."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.datasets import load_wine

@@ -1,7 +1,5 @@
 """Losses with outputs of their own: several quantiles, logarithms of the mean."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import norm

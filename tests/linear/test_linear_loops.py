@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 import oracles_linear as oracles
 from cases import every
 from kernelgrad import losses
-from kernelgrad.compute import rows as accessor
+from kernelgrad.compute.rows import as_rows
 from kernelgrad.linear import loops
 from kernelgrad.linear.base import PreparedRows
+from kernelgrad.linear.rows import dot
 from kernelgrad.solvers.contract import TrainBatch
 from oracles_losses import spec
 from steps import linear_problem
@@ -45,8 +46,8 @@ def prepared(loss, X, Y, weights=None, l1=0.0, l2=0.0, fit_bias=True, **options)
 def test_rows_with_repeated_and_unsorted_entries():
     rows = sps.csr_matrix((np.arange(1.0, 6.0), [2, 0, 2, 3, 1], [0, 3, 3, 5]), (3, 4))
     before, W = rows.data.copy(), np.arange(4.0)
-    made, exact = accessor.as_rows(rows), rows.toarray()
-    found = [accessor.dot(made, i, W) for i in range(3)]
+    made, exact = as_rows(rows), rows.toarray()
+    found = [dot(made, i, W) for i in range(3)]
     np.testing.assert_array_equal(found, exact @ W)
     squares, stored, mean, spread = np.zeros(3), np.zeros(4, int), np.zeros(4), np.zeros(4)
     loops.row_squares(made, squares)

@@ -129,7 +129,11 @@ def test_reaches_the_optimum(name, loss, l1_ratio):
             assert case.excess(W, b) < 1e-8
 
 
-@pytest.mark.parametrize("name", NOISY)
+# the draws of rivals in papers have quick tests of their own below
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=pytest.mark.slow if n in ("ssgd", "scv") else []) for n in NOISY],
+)
 @every("loss", CASES)
 def test_comes_within_a_percent(name, loss):
     if name == "scv" and loss in KINKED:

@@ -6,59 +6,34 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
+import kernelgrad.losses as kl
 import oracles_losses as oracles
 from cases import every
 from kernelgrad import CapabilityError
+from kernelgrad.linear import row_losses
 from kernelgrad.losses import (
     LOSSES,
-    UNLABELLED_LOSSES,
-    Absolute,
-    EpsilonInsensitive,
-    GaussianBump,
-    Hinge,
-    Huber,
-    KLDensityRatio,
-    KLRatio,
-    LeastSquaresDensityRatio,
-    Logistic,
-    LogSquaredError,
     Loss,
-    ModifiedLogistic,
-    Multinomial,
-    OneClass,
-    Perceptron,
-    Quantile,
-    Ramp,
-    RelativeNovelty,
-    SemiSupervised,
-    SmoothedHinge,
-    SquaredError,
-    SquaredHinge,
-    SquaredSymmetricHinge,
-    SymmetricHinge,
     encode_labels,
     get_loss,
-    get_unlabelled_loss,
-    loss_code,
     register_loss,
-    scalar,
-)  # fmt: skip
+)
 from kernelgrad.testing import check_loss, check_unlabelled_loss
 
 OTHERS = [
-    LogSquaredError(shift=1.0, factor=1.2, low=0.5, high=3.0),
-    Huber(delta=0.05), Huber(delta=np.float64(20.0)), EpsilonInsensitive(epsilon=0.0),
-    EpsilonInsensitive(epsilon=np.float64(1.5)), Quantile(quantile=0.05),
-    Quantile(quantile=np.float64(0.9)), OneClass(nu=0.4), SmoothedHinge(width=0.3),
-    SmoothedHinge(width=np.float64(4.0)), ModifiedLogistic(beta=0.3),
-    ModifiedLogistic(beta=np.float64(40.0)), KLRatio(floor=0.3),
-    RelativeNovelty(rho=np.float64(2.0)),
+    kl.LogSquaredError(shift=1.0, factor=1.2, low=0.5, high=3.0),
+    kl.Huber(delta=0.05), kl.Huber(delta=np.float64(20.0)), kl.EpsilonInsensitive(epsilon=0.0),
+    kl.EpsilonInsensitive(epsilon=np.float64(1.5)), kl.Quantile(quantile=0.05),
+    kl.Quantile(quantile=np.float64(0.9)), kl.OneClass(nu=0.4), kl.SmoothedHinge(width=0.3),
+    kl.SmoothedHinge(width=np.float64(4.0)), kl.ModifiedLogistic(beta=0.3),
+    kl.ModifiedLogistic(beta=np.float64(40.0)), kl.KLRatio(floor=0.3),
+    kl.RelativeNovelty(rho=np.float64(2.0)),
 ]  # fmt: skip
 VARIANTS = [*(cls() for cls in LOSSES.values()), *OTHERS]
 MAJORISED = [
-    Absolute(), Quantile(0.8), EpsilonInsensitive(0.0), EpsilonInsensitive(0.4), Hinge(),
-    Perceptron(), SmoothedHinge(0.3), SmoothedHinge(), SmoothedHinge(2.5),
-    ModifiedLogistic(1.0), ModifiedLogistic(20.0), KLRatio(3.0),
+    kl.Absolute(), kl.Quantile(0.8), kl.EpsilonInsensitive(0.0), kl.EpsilonInsensitive(0.4),
+    kl.Hinge(), kl.Perceptron(), kl.SmoothedHinge(0.3), kl.SmoothedHinge(), kl.KLRatio(3.0),
+    kl.SmoothedHinge(2.5), kl.ModifiedLogistic(1.0), kl.ModifiedLogistic(20.0),
 ]  # fmt: skip
 
 
@@ -92,9 +67,6 @@ class ByMethods(Loss):
         return self.inner.gradient(y, f)
 
 
-# Values, derivatives and curvatures
-
-
 @every("loss", VARIANTS)
 def test_methods_and_compiled_rows_agree_with_the_formulas(loss):
     y, f = batch(loss, np.random.default_rng(3))
@@ -109,15 +81,15 @@ def test_methods_and_compiled_rows_agree_with_the_formulas(loss):
     f[0] = 0.0
     values, slopes = loss.value(y, f), loss.gradient(y, f)
     for compiled in (loss, own):
-        code, params = loss_code(compiled, y.shape[1])
-        assert (code >= scalar.OWN) == (compiled is own)
+        code, params = row_losses.loss_code(compiled, y.shape[1])
+        assert (code >= row_losses.OWN) == (compiled is own)
         rows = list(zip(y, f, strict=True))
-        each, out = [scalar.value_of_row(code, params, *row) for row in rows], 0.0 * f
+        each, out = [row_losses.value_of_row(code, params, *row) for row in rows], 0.0 * f
         for row, slope in zip(rows, out, strict=True):
-            scalar.slopes_of_row(code, params, *row, slope)
+            row_losses.slopes_of_row(code, params, *row, slope)
         np.testing.assert_allclose(each, values, rtol=1e-12, atol=1e-15)
         np.testing.assert_allclose(out, slopes, rtol=1e-12, atol=1e-15)
-        total, all_slopes = scalar.losses(code, params, y, f, np.full(len(y), 0.5))
+        total, all_slopes = row_losses.losses(code, params, y, f, np.full(len(y), 0.5))
         assert total == pytest.approx(0.5 * values.sum(), rel=1e-12)
         np.testing.assert_array_equal(all_slopes, out)
 
@@ -145,27 +117,28 @@ def test_curvatures_give_a_parabola_above_the_loss(loss):
 
 def test_logarithms_of_targets_and_back():
     y = np.array([[0.0], [2.0], [50.0]])
-    loss = LogSquaredError(shift=1.0, factor=1.2, low=0.5, high=30.0)
+    loss = kl.LogSquaredError(shift=1.0, factor=1.2, low=0.5, high=30.0)
     f = loss.targets(y)
     np.testing.assert_allclose(f, np.log1p(y))
     np.testing.assert_allclose(loss.mean(f), [[0.5], [2.6], [30.0]])
-    assert np.isfinite(LogSquaredError().mean(np.array([[1e6]]))).all()
-    np.testing.assert_allclose(LogSquaredError().mean(LogSquaredError().targets(y[1:])), y[1:])
-    assert LogSquaredError().lowest_target > 0 == loss.lowest_target
+    plain = kl.LogSquaredError()
+    assert np.isfinite(plain.mean(np.array([[1e6]]))).all()
+    np.testing.assert_allclose(plain.mean(plain.targets(y[1:])), y[1:])
+    assert plain.lowest_target > 0 == loss.lowest_target
 
 
 def test_curvatures_where_rows_sit_on_a_kink():
     y = np.zeros((5, 1), dtype=np.float32)
-    assert np.all(Absolute().curvature(y, y) == 1.0)
+    assert np.all(kl.Absolute().curvature(y, y) == 1.0)
     mostly = np.array([[0.0], [0.0], [0.0], [0.0], [5.0]], dtype=np.float32)
     expected = [10, 10, 10, 10, 0.2]
-    np.testing.assert_allclose(Absolute().curvature(y, mostly), expected, rtol=1e-6)
-    assert np.isfinite(Absolute().curvature(y, np.full_like(y, 1e-44))).all()
+    np.testing.assert_allclose(kl.Absolute().curvature(y, mostly), expected, rtol=1e-6)
+    assert np.isfinite(kl.Absolute().curvature(y, np.full_like(y, 1e-44))).all()
     # without a formula it is the jump of the slope over the width
     f = np.array([[0.05], [0.3]])
-    np.testing.assert_allclose(ByMethods(Absolute()).curvature(0 * f, f, 0.1), [10.0, 0.0])
-    weights = ByMethods(Logistic()).curvature(np.ones((2, 1)), f, 1e-4)
-    np.testing.assert_allclose(weights, Logistic().curvature(np.ones((2, 1)), f), rtol=1e-6)
+    np.testing.assert_allclose(ByMethods(kl.Absolute()).curvature(0 * f, f, 0.1), [10.0, 0.0])
+    weights = ByMethods(kl.Logistic()).curvature(np.ones((2, 1)), f, 1e-4)
+    np.testing.assert_allclose(weights, kl.Logistic().curvature(np.ones((2, 1)), f), rtol=1e-6)
 
 
 @every("name", ["hinge", "smoothed_hinge", "squared_hinge", "logistic", "modified_logistic"])
@@ -178,12 +151,9 @@ def test_margins_of_target_0_have_neither_slope_nor_curvature(name):
 
 
 def test_a_perceptron_that_does_not_decide_is_mistaken():
-    y = np.array([[1.0], [-1.0], [1.0], [-1.0], [1.0], [-1.0]])
-    f = np.array([[0.0], [0.0], [-0.0], [-0.0], [1e-30], [1e-30]])
-    np.testing.assert_array_equal(Perceptron().gradient(y, f), [[-1], [1], [-1], [1], [0], [1]])
-
-
-# Losses of users
+    y = np.resize([1.0, -1.0], 6)[:, None]
+    f = np.repeat([0.0, -0.0, 1e-30], 2)[:, None]
+    assert kl.Perceptron().gradient(y, f).ravel().tolist() == [-1, 1, -1, 1, 0, 1]
 
 
 def test_a_method_that_fails_gives_no_number_and_prints_why(monkeypatch):
@@ -191,23 +161,23 @@ def test_a_method_that_fails_gives_no_number_and_prints_why(monkeypatch):
         def gradient(self, y, f):
             raise RuntimeError("no slope")
 
-    loss, out, seen = Failing(Hinge()), np.zeros(1), []
+    loss, out, seen = Failing(kl.Hinge()), np.zeros(1), []
     monkeypatch.setattr(sys, "unraisablehook", lambda hook: seen.append(str(hook.exc_value)))
-    scalar.slopes_of_row(*loss_code(loss, 1), np.ones(1), np.zeros(1), out)
+    row_losses.slopes_of_row(*row_losses.loss_code(loss, 1), np.ones(1), np.zeros(1), out)
     assert np.isnan(out).all()
     assert seen == ["no slope"]
 
 
 def test_a_code_is_not_inherited_by_other_methods():
-    class Half(Huber):
+    class Half(kl.Huber):
         def value(self, y, f):
             return 0.5 * super().value(y, f)
 
     assert Half.code is None
-    assert type("Named", (Huber,), {}).code == Huber.code
+    assert type("Named", (kl.Huber,), {}).code == kl.Huber.code
     y, f = np.zeros((2, 1)), np.array([[0.5], [3.0]])
     np.testing.assert_allclose(Half().value(y, f), [0.0625, 1.25])
-    np.testing.assert_allclose(Half().curvature(y, f), Huber().curvature(y, f))
+    np.testing.assert_allclose(Half().curvature(y, f), kl.Huber().curvature(y, f))
 
 
 def broken(base, **methods):
@@ -215,7 +185,7 @@ def broken(base, **methods):
 
 
 def with_delta(self, delta=1.0):
-    Huber.__init__(self, 2.0 * delta)
+    kl.Huber.__init__(self, 2.0 * delta)
 
 
 def refuse(self):
@@ -224,56 +194,47 @@ def refuse(self):
 
 
 @every(
-    ("cls", "message"),
+    ("base", "message", "methods"),
     [
-        (broken(Huber, gradient=lambda s, y, f: -Huber.gradient(s, y, f)), "not between"),
-        (broken(Huber, check=refuse), "says only: no"),
-        (broken(Logistic, smoothness=0.1), "outside"),
-        (broken(Absolute, value=lambda s, y, f: np.abs(f - y).sum(1)), "float32"),
-        (broken(Hinge, intercept=lambda s, y, w=None: np.full(y.shape[1], 2.5)), "intercept"),
-        (broken(Logistic, value=lambda s, y, f: np.exp(-y.astype("f") * f).sum(1)), "overflow"),
-        (broken(Huber, __init__=with_delta), "clone|constructor"),
+        (kl.Huber, "not between", {"gradient": lambda s, y, f: -kl.Huber.gradient(s, y, f)}),
+        (kl.Huber, "says only: no", {"check": refuse}),
+        (kl.Logistic, "outside", {"smoothness": 0.1}),
+        (kl.Absolute, "float32", {"value": lambda s, y, f: np.abs(f - y).sum(1)}),
+        (kl.Hinge, "intercept", {"intercept": lambda s, y, w=None: np.full(y.shape[1], 2.5)}),
+        (kl.Logistic, "overflow", {"value": lambda s, y, f: np.exp(-y.astype("f") * f).sum(1)}),
+        (kl.Huber, "clone|constructor", {"__init__": with_delta}),
     ],
-)  # fmt: skip
-def test_contract_rejects_broken_losses(cls, message):
+)
+def test_contract_rejects_broken_losses(base, message, methods):
     with pytest.raises((AssertionError, RuntimeError), match=message):
-        check_loss(cls())
-
-
-# Constants and probabilities
+        check_loss(broken(base, **methods)())
 
 
 def test_constants_by_hand():
     y = np.array([[1.0], [2.0], [10.0], [4.0]])
     signs = np.array([[1.0], [1.0], [1.0], [-1.0]])
     for loss, targets, weights, expected in [
-        (SquaredError(), y, None, 4.25),
-        (Absolute(), y, None, 3.0),
-        (Absolute(), y, [0, 0, 1, 0], 10.0),
-        (Quantile(0.9), y, None, 10.0),
-        (Huber(1e6), y, None, 4.25),
-        (Huber(), np.full((3, 1), 7.0), None, 7.0),
-        (Hinge(), signs, None, 1.0),
-        (Hinge(), signs, [1, 1, 1, 3], 0.0),
-        (SquaredHinge(), signs, None, 0.5),
-        (SmoothedHinge(3.0), signs, [1, 1, 1, 3], 0.0),
-        (Logistic(), signs, None, np.log(3.0)),
-        (Logistic(), signs, [1, 1, 1, 0], np.log(6.0)),
-        (ModifiedLogistic(5.0), signs, [1, 1, 1, 3], 0.0),
-        (Perceptron(), signs, None, 0.0),
-    ]:
+        (kl.SquaredError(), y, None, 4.25), (kl.Absolute(), y, None, 3.0),
+        (kl.Absolute(), y, [0, 0, 1, 0], 10.0), (kl.Quantile(0.9), y, None, 10.0),
+        (kl.Huber(1e6), y, None, 4.25), (kl.Huber(), np.full((3, 1), 7.0), None, 7.0),
+        (kl.Hinge(), signs, None, 1.0), (kl.Hinge(), signs, [1, 1, 1, 3], 0.0),
+        (kl.SquaredHinge(), signs, None, 0.5), (kl.Logistic(), signs, None, np.log(3.0)),
+        (kl.SmoothedHinge(3.0), signs, [1, 1, 1, 3], 0.0), (kl.Perceptron(), signs, None, 0.0),
+        (kl.Logistic(), signs, [1, 1, 1, 0], np.log(6.0)),
+        (kl.ModifiedLogistic(5.0), signs, [1, 1, 1, 3], 0.0),
+    ]:  # fmt: skip
         assert loss.intercept(targets, weights) == pytest.approx(expected, rel=1e-8), loss
         if "regression" not in loss.tasks:
             np.testing.assert_array_equal(
                 loss.intercept(-targets, weights), -loss.intercept(targets, weights)
             )
-    one_hot = encode_labels(np.array([0, 0, 0, 1]), 3, Multinomial())
-    constant = Multinomial().intercept(one_hot)
+    one_hot = encode_labels(np.array([0, 0, 0, 1]), 3, kl.Multinomial())
+    constant = kl.Multinomial().intercept(one_hot)
     np.testing.assert_allclose(
-        Multinomial().predict_proba(constant[None]), [[3 / 4.5, 1 / 4.5, 0.5 / 4.5]]
+        kl.Multinomial().predict_proba(constant[None]), [[3 / 4.5, 1 / 4.5, 0.5 / 4.5]]
     )
     with pytest.raises(ValueError, match="both samples"):
-        KLDensityRatio().intercept(np.ones((4, 1)))
+        kl.KLDensityRatio().intercept(np.ones((4, 1)))
 
 
 class Exponential(Loss):
@@ -298,7 +259,7 @@ def test_default_constants_are_searched_beyond_the_targets():
 def test_the_level_of_one_class_is_a_weighted_quantile():
     f = np.random.default_rng(0).standard_normal((5000, 1))
     w = np.random.default_rng(1).integers(0, 3, 5000).astype(float)
-    loss = OneClass(0.2)
+    loss = kl.OneClass(0.2)
     tau = loss.level(f, w)
     assert w @ (f[:, 0] < tau) / w.sum() == pytest.approx(0.2, abs=1e-3)
     intercept, r = loss.best_intercept(f, w)
@@ -314,16 +275,18 @@ def test_the_level_of_one_class_is_a_weighted_quantile():
 def test_ratio_losses_are_minimal_at_the_ratio():
     p, q = np.array([0.2, 0.3, 0.5]), np.array([0.6, 0.3, 0.1])  # two laws on three points
     y, w = np.r_[np.ones(3), -np.ones(3)][:, None], np.r_[p, q]
-    for loss in (KLDensityRatio(), LeastSquaresDensityRatio(), KLRatio(), RelativeNovelty(9.0)):
-        best = np.log(p / q) if isinstance(loss, KLDensityRatio) else p / q
+    ratios = (kl.KLDensityRatio(), kl.LeastSquaresDensityRatio(), kl.KLRatio())
+    for loss in (*ratios, kl.RelativeNovelty(9.0)):
+        best = np.log(p / q) if loss.name == "kl" else p / q
         slope = w * loss.gradient(y, np.r_[best, best][:, None])[:, 0]
         np.testing.assert_allclose(slope[:3] + slope[3:], 0, atol=1e-12)
         np.testing.assert_allclose(loss.ratio(best), p / q)
+    assert np.isfinite(kl.KLDensityRatio().ratio(np.array([1e4]))).all()  # no overflow
 
 
 def test_several_quantiles_are_one_loss_each():
     rng = np.random.default_rng(5)
-    loss = Quantile((0.1, 0.5, 0.8))
+    loss = kl.Quantile((0.1, 0.5, 0.8))
     check_loss(loss)
     y, f = rng.standard_normal((2, 30, 3))
     parts = [loss.for_output(c) for c in range(3)]
@@ -345,18 +308,15 @@ def test_probabilities(dtype):
     s, sigmoids = 1.0 / (1.0 + np.exp(-2.0)), 1.0 / (1.0 + np.exp(-g[0]))
     powers, ends = np.exp(g[0]), [[1 / 3] * 3, [0.5, 0.5, 0]]
     for loss, raw, expected in [
-        (Logistic(), f, [[0.5, 0.5], [1 - s, s], [1, 0], [0, 1]]),
-        (Logistic(), g, [sigmoids / sigmoids.sum(), *ends]),
-        (Multinomial(), g, [powers / powers.sum(), *ends]),
+        (kl.Logistic(), f, [[0.5, 0.5], [1 - s, s], [1, 0], [0, 1]]),
+        (kl.Logistic(), g, [sigmoids / sigmoids.sum(), *ends]),
+        (kl.Multinomial(), g, [powers / powers.sum(), *ends]),
     ]:
         p = loss.predict_proba(raw)
         assert p.dtype == dtype
         np.testing.assert_allclose(p, expected, rtol=1e-5)
     with pytest.raises(CapabilityError, match="'hinge' does not model probabilities"):
-        Hinge().predict_proba(f)
-
-
-# Names and errors
+        kl.Hinge().predict_proba(f)
 
 
 def test_names():
@@ -364,14 +324,14 @@ def test_names():
         for task in cls.tasks:
             assert isinstance(get_loss(name, task=task, n_classes=3), cls)
     for name, cls in {
-        "mse": SquaredError, "squared_error": SquaredError, "mae": Absolute,
-        "absolute_error": Absolute, "pinball": Quantile,
+        "mse": kl.SquaredError, "squared_error": kl.SquaredError, "mae": kl.Absolute,
+        "absolute_error": kl.Absolute, "pinball": kl.Quantile,
     }.items():  # fmt: skip
         assert type(get_loss(name, task="regression")) is cls
-    for n, cls in ((2, Logistic), (3, Multinomial)):
+    for n, cls in ((2, kl.Logistic), (3, kl.Multinomial)):
         assert type(get_loss("log_loss", task="classification", n_classes=n)) is cls
-    assert type(get_loss(Multinomial(), task="classification", n_classes=2)) is Logistic
-    own = Huber(3.0)
+    assert type(get_loss(kl.Multinomial(), task="classification", n_classes=2)) is kl.Logistic
+    own = kl.Huber(3.0)
     assert get_loss(own, task="regression") is own
     assert clone(own).get_params() == {"delta": 3.0}
 
@@ -381,7 +341,7 @@ def of(spec, task="classification", **options):
 
 
 ONES, PAIRS, CODES = np.ones((3, 1)), np.zeros((3, 2)), np.array([0, 1, 1])
-OWN_MULTINOMIAL = type("OwnMultinomial", (Multinomial,), {})()
+OWN_MULTINOMIAL = type("OwnMultinomial", (kl.Multinomial,), {})()
 
 
 @every(
@@ -389,25 +349,18 @@ OWN_MULTINOMIAL = type("OwnMultinomial", (Multinomial,), {})()
     [
         (of("hing"), ValueError, r"Unknown loss 'hing' .*: .*hinge.*mse"),
         (of("hinge", "regression"), ValueError, r"'hinge' is not for regression; .*absolute"),
-        (of("log_loss", "regression"), ValueError, r"'log_loss' is not for regression"),
-        (of(Huber()), ValueError, r"'huber' is not for classification; .*hinge"),
+        (of(kl.Huber()), ValueError, r"'huber' is not for classification; .*hinge"),
         (of("log_loss"), ValueError, "give n_classes"),
         (of("log_loss", n_classes=1), ValueError, "n_classes must be at least 2, got 1"),
         (of(OWN_MULTINOMIAL, n_classes=2), ValueError, "for two classes give a loss"),
         (of("squared", "ranking"), ValueError, "Unknown task 'ranking'"),
-        (of(Huber, "regression"), TypeError, "instance of Loss"),
-        (of(SmoothedHinge(0.0)), ValueError, r"width must lie in \(0, inf\), got 0.0"),
-        (of(SmoothedHinge(np.nan)), ValueError, r"width must lie in \(0, inf\), got nan"),
-        (of(SmoothedHinge("1")), TypeError, "width must be a real number, got '1'"),
-        (of(Quantile((0.5, 0.5)), "regression"), ValueError, "increase"),
-        (of(Quantile((0.9, 0.1)), "regression"), ValueError, "increase"),
-        (of(Quantile(()), "regression"), ValueError, "number"),
-        (of(Quantile((0.5, 1.0)), "regression"), ValueError, "1"),
-        (lambda: Absolute().curvature(ONES, ONES, width=0), ValueError, "got 0"),
-        (lambda: Multinomial().value(ONES, ONES), ValueError, "one column per class, got 1"),
+        (of(kl.Huber, "regression"), TypeError, "instance of Loss"),
+        (of(kl.SmoothedHinge("1")), TypeError, "width must be a real number, got '1'"),
+        (lambda: kl.Absolute().curvature(ONES, ONES, width=0), ValueError, "got 0"),
+        (lambda: kl.Multinomial().value(ONES, ONES), ValueError, "one column per class, got 1"),
         *[
             case
-            for loss in (SquaredError(), Hinge(), Multinomial())
+            for loss in (kl.SquaredError(), kl.Hinge(), kl.Multinomial())
             for case in [
                 (lambda a=loss: a.value(PAIRS, ONES), ValueError, r"\(3, 2\) and \(3, 1\)"),
                 (lambda a=loss: a.gradient(PAIRS[:, 0], PAIRS[:, 0]), ValueError, "reshape"),
@@ -417,16 +370,16 @@ OWN_MULTINOMIAL = type("OwnMultinomial", (Multinomial,), {})()
         ],
         *[
             (lambda a=loss, w=w: a.intercept(ONES, w), ValueError, message)
-            for loss in (SquaredError(), Huber(), Hinge(), Perceptron())
+            for loss in (kl.SquaredError(), kl.Huber(), kl.Hinge(), kl.Perceptron())
             for w, message in [
                 ([1.0, 2.0], r"shape \(3,\), got \(2,\)"), ([1.0, -1.0, 1.0], "minimum -1"),
                 ([1.0, np.nan, 1.0], "nan"), ([0.0, 0.0, 0.0], "sums to 0"),
             ]
         ],
-        (lambda: encode_labels(np.array([0, 2]), 2, Hinge()), ValueError, r"0\.\.1, got 0"),
-        (lambda: encode_labels(CODES[:, None], 2, Hinge()), ValueError, "ravel"),
-        (lambda: encode_labels(CODES + 0.0, 2, Hinge()), TypeError, "float64"),
-        (lambda: encode_labels(CODES, 1, Hinge()), ValueError, "at least 2, got 1"),
+        (lambda: encode_labels(np.array([0, 2]), 2, kl.Hinge()), ValueError, r"0\.\.1, got 0"),
+        (lambda: encode_labels(CODES[:, None], 2, kl.Hinge()), ValueError, "ravel"),
+        (lambda: encode_labels(CODES + 0.0, 2, kl.Hinge()), TypeError, "float64"),
+        (lambda: encode_labels(CODES, 1, kl.Hinge()), ValueError, "at least 2, got 1"),
         (lambda: register_loss(int), TypeError, "subclass of Loss"),
         (lambda: register_loss(broken(Loss, name="mse")), ValueError, "'mse' is taken"),
         (lambda: register_loss(broken(Loss, name="")), ValueError, r"Broken\.name"),
@@ -452,16 +405,13 @@ def test_registered_losses_have_a_name(monkeypatch):
 
 
 def test_labels_as_targets():
-    binary = encode_labels(CODES, 2, Hinge())
+    binary = encode_labels(CODES, 2, kl.Hinge())
     assert binary.dtype == np.float32
     np.testing.assert_array_equal(binary, [[-1], [1], [1]])
-    signs = encode_labels(CODES, 3, Logistic())
+    signs = encode_labels(CODES, 3, kl.Logistic())
     np.testing.assert_array_equal(signs, [[1, -1, -1], [-1, 1, -1], [-1, 1, -1]])
-    one_hot = encode_labels(CODES, 2, Multinomial())
+    one_hot = encode_labels(CODES, 2, kl.Multinomial())
     np.testing.assert_array_equal(one_hot, [[1, 0], [0, 1], [0, 1]])
-
-
-# Rows without labels
 
 
 R = np.linspace(-2, 2, 400)[:, None]
@@ -477,10 +427,10 @@ def two_ramps(s):
 
 
 DEFINITIONS = [  # Table 2 of the paper, written out
-    (SymmetricHinge(), lambda r: np.maximum(0, 1 - np.abs(r))),
-    (SquaredSymmetricHinge(), lambda r: np.maximum(0, 1 - np.abs(r)) ** 2 / 2),
-    (GaussianBump(), lambda r: np.exp(-5 * r**2)),
-    *((Ramp(s), two_ramps(s)) for s in (-0.8, -0.3, 0.0)),
+    (kl.SymmetricHinge(), lambda r: np.maximum(0, 1 - np.abs(r))),
+    (kl.SquaredSymmetricHinge(), lambda r: np.maximum(0, 1 - np.abs(r)) ** 2 / 2),
+    (kl.GaussianBump(), lambda r: np.exp(-5 * r**2)),
+    *((kl.Ramp(s), two_ramps(s)) for s in (-0.8, -0.3, 0.0)),
 ]
 
 
@@ -497,31 +447,31 @@ def test_losses_are_their_definitions(loss, definition):
 
 
 def test_names_of_unlabelled_losses():
-    assert {type(loss) for loss, _ in DEFINITIONS} == set(UNLABELLED_LOSSES.values())
-    assert get_unlabelled_loss("ramp").s == -0.3
-    loss = Ramp(-0.5)
-    assert get_unlabelled_loss(loss) is loss
+    assert {type(loss) for loss, _ in DEFINITIONS} == set(kl.UNLABELLED_LOSSES.values())
+    assert kl.get_unlabelled_loss("ramp").s == -0.3
+    loss = kl.Ramp(-0.5)
+    assert kl.get_unlabelled_loss(loss) is loss
     with pytest.raises(ValueError, match="symmetric_hinge"):
-        get_unlabelled_loss("hinge")
+        kl.get_unlabelled_loss("hinge")
     with pytest.raises(TypeError, match="UnlabelledLoss"):
-        get_unlabelled_loss(3)
+        kl.get_unlabelled_loss(3)
     for s in (-1.0, 0.1, np.nan):
         with pytest.raises(ValueError, match="s "):
-            get_unlabelled_loss(Ramp(s))
+            kl.get_unlabelled_loss(kl.Ramp(s))
 
 
 def test_parts_of_the_joint_loss():
     rng = np.random.default_rng(0)
     y = rng.choice([-1.0, 0.0, 1.0], 30)[:, None]
     f, weight = 2 * rng.standard_normal((30, 1)), rng.random(30)
-    loss = SemiSupervised(Hinge(), Ramp(), 0.25)
+    loss = kl.SemiSupervised(kl.Hinge(), kl.Ramp(), 0.25)
     value = np.where(y == 0, 0.25 * two_ramps(-0.3)(f), np.maximum(0, 1 - y * f))
     np.testing.assert_allclose(loss.value(y, f), value[:, 0], atol=1e-12)
-    slope = np.where(y == 0, 0.25 * Ramp().gradient(f), Hinge().gradient(y, f))
+    slope = np.where(y == 0, 0.25 * kl.Ramp().gradient(f), kl.Hinge().gradient(y, f))
     np.testing.assert_allclose(loss.gradient(y, f), slope, atol=1e-12)
     labelled = y[:, 0] != 0
     mean = np.average(y[labelled], axis=0, weights=weight[labelled])
     np.testing.assert_allclose(loss.intercept(y, weight), mean)
     assert loss.intercept(np.zeros((3, 2))).tolist() == [0.0, 0.0]
     with pytest.raises(ValueError, match="ratio"):
-        SemiSupervised(Hinge(), Ramp(), -1.0).check()
+        kl.SemiSupervised(kl.Hinge(), kl.Ramp(), -1.0).check()

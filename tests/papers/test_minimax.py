@@ -164,47 +164,24 @@ def test_two_classes_of_many_rows(weighted, volume):
 C, PAIR = np.array([0.1, 0.2, 0.3]), (np.array([0]), np.array([1, 2]))
 
 
-@every(
-    ("call", "error", "words"),
-    [
-        (lambda: slack_level(C, -1.0), ValueError, "volume"),
-        (lambda: two_class_level(C, *PAIR, np.nan), ValueError, "volume"),
-        (lambda: slack_level(C[:0], 1.0), ValueError, "at least one of the rows"),
-        (
-            lambda: two_class_level(C, PAIR[1], PAIR[0][:0], 1.0),
-            ValueError,
-            "the negative rows",
-        ),
-        *(
-            (
-                lambda bad=bad: slack_level(np.array([0.1, bad]), 1.0),
-                DataError,
-                "NaN or infinity",
-            )
-            for bad in (np.nan, np.inf, -np.inf)
-        ),
-        (
-            lambda: two_class_level(np.array([np.inf, 0, 0]), *PAIR, 1.0),
-            DataError,
-            "positive rows",
-        ),
-        *(
-            (
-                lambda bad=bad: slack_level(C, 1.0, np.array([1.0, bad, 1.0])),
-                ValueError,
-                "finite",
-            )
-            for bad in (np.nan, np.inf, -1.0)
-        ),
-        (lambda: slack_level(C, 1.0, np.zeros(3)), ValueError, "all zero"),
-        (
-            lambda: two_class_level(C, *PAIR, 1.0, C - 0.1),
-            ValueError,
-            "positive rows are all zero",
-        ),
-        (lambda: slack_level(C, 1.0, np.ones(2)), ValueError, "shape of c"),
-    ],
-)
-def test_bad_input_is_named(call, error, words):
+ONE, NAN = np.ones(3), np.nan
+BAD = [
+    ("volume", (C, -1.0), ()),
+    ("volume", (C, NAN), PAIR),
+    ("at least one of the rows", (C[:0], 1.0), ()),
+    ("the negative rows", (C, 1.0), (PAIR[1], PAIR[0][:0])),
+    *(("NaN or infinity", (np.array([0.1, bad]), 1.0), ()) for bad in (NAN, np.inf, -np.inf)),
+    ("positive rows", (np.array([np.inf, 0, 0]), 1.0), PAIR),
+    *(("finite", (C, 1.0, np.array([1.0, bad, 1.0])), ()) for bad in (NAN, np.inf, -1.0)),
+    ("all zero", (C, 1.0, 0 * ONE), ()),
+    ("positive rows are all zero", (C, 1.0, C - 0.1), PAIR),
+    ("shape of c", (C, 1.0, ONE[:2]), ()),
+]
+
+
+@every(("words", "arguments", "pair"), BAD)
+def test_bad_input_is_named(words, arguments, pair):
+    c, *others = arguments
+    error = ValueError if np.isfinite(c).all() else DataError
     with pytest.raises(error, match=words):
-        call()
+        (two_class_level if pair else slack_level)(c, *pair, *others)

@@ -1,7 +1,5 @@
 """The first steps with an installed package, for environments that hold nothing else of it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -73,37 +73,20 @@ class Session:
 
 @dataclass
 class _Files:
-    """The files of a checkpoint, and their contents besides the state of the loop.
+    """The files of a checkpoint, and their contents besides the state of the loop."""
 
-    Attributes
-    ----------
-    good : list of Path
-        Readable files, the latest last.
-    spent : float
-        Seconds of the fit before it was resumed.
-    before, choice, loop : Record or None
-        Parts of the file that is resumed, taken as they are asked for: what must be the same,
-        what was chosen, and where to go on.
-    identity : dict
-        What must be the same, of this fit.
-    chosen : Contents or None
-        The choice of this fit.
-    begun, last : float
-        Seconds of the clock when the fit began and when a file was written.
-    steps : int
-        Iterations since a file was written.
-    """
-
-    good: list[Path] = field(default_factory=list)
-    spent: float = 0.0
+    good: list[Path] = field(default_factory=list)  # readable ones, the latest last
+    spent: float = 0.0  # seconds of the fit before it was resumed
+    # parts of the file that is resumed, taken as they are asked for: what must be the same,
+    # what was chosen, and where to go on
     before: Record | None = None
     choice: Record | None = None
     loop: Record | None = None
-    identity: dict[str, Any] = field(default_factory=dict)
-    chosen: Contents | None = None
-    begun: float = field(default_factory=lambda: time.monotonic())
-    last: float = field(default_factory=lambda: time.monotonic())
-    steps: int = 0
+    identity: dict[str, Any] = field(default_factory=dict)  # what must be the same, of this fit
+    chosen: Contents | None = None  # the choice of this fit
+    begun: float = field(default_factory=time.monotonic)  # seconds of the clock at its begin
+    last: float = field(default_factory=time.monotonic)  # and when a file was written
+    steps: int = 0  # iterations since then
 
 
 class Checkpoint(Callback, Session):
@@ -206,7 +189,6 @@ class Checkpoint(Callback, Session):
             self.check(part, value)
 
     def end(self) -> None:
-        """End the files of this fit; its files are kept."""
         self._files = None
 
     def check(self, part: str, value: Any) -> None:

@@ -24,7 +24,6 @@ def shows_bars() -> bool:
 
 
 def _quality(event: FitEvent) -> str:
-    """Return the speed and the quality of a fit as text."""
     from tqdm import tqdm
 
     texts = [f"{tqdm.format_sizeof(event.rows_per_second)} rows/s"]
@@ -205,7 +204,6 @@ class ProgressLog(Callback):
             self._write(f"fit ({type(estimator_or_solver).__name__})")
 
     def on_iteration(self, event: FitEvent) -> None:
-        """Log an iteration, unless one was logged less than a second ago."""
         self._latest = event
         if time.monotonic() >= self._next:
             self._write_event(event)

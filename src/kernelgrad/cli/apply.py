@@ -63,7 +63,7 @@ def predict(
             return
         with replacing(output) as stream:
             if suffix == ".npy":
-                _write_npy(stream, chunks, estimator, source.n_rows, parts[-1])
+                _write_npy(stream, chunks, estimator, parts[-1])
             else:
                 text = io.TextIOWrapper(stream, "utf-8", newline="", write_through=True)
                 _write_csv(text, chunks, estimator, parts)
@@ -226,25 +226,13 @@ def _write_csv(stream: IO[str], chunks: Chunks, estimator: Any, parts: list[str]
         writer.writerows(zip(*columns, strict=True))
 
 
-def _write_npy(
-    stream: IO[bytes], chunks: Chunks, estimator: Any, n_rows: int, part: str
-) -> None:
+def _write_npy(stream: IO[bytes], chunks: Chunks, estimator: Any, part: str) -> None:
     import numpy as np
 
-    dtype: Any = None
-    for _, predicted in chunks:
-        values = predicted[part]
-        if dtype is None:
-            dtype = values.dtype
-            if dtype.kind == "O":  # texts, which .npy holds as objects only by pickle
-                dtype = estimator.classes_.astype(str).dtype
-            header = {
-                "descr": np.lib.format.dtype_to_descr(dtype),
-                "fortran_order": False,
-                "shape": (n_rows, *values.shape[1:]),
-            }
-            np.lib.format.write_array_header_1_0(stream, header)
-        stream.write(np.ascontiguousarray(values, dtype).tobytes())
+    values = np.concatenate([predicted[part] for _, predicted in chunks])
+    if values.dtype.kind == "O":  # texts, which .npy holds as objects only by pickle
+        values = values.astype(estimator.classes_.astype(str).dtype)
+    np.save(stream, values)
 
 
 def _score_classes(estimator: Any, source: BatchSource, data: Path) -> dict[str, Any]:
@@ -268,9 +256,8 @@ def _score_classes(estimator: Any, source: BatchSource, data: Path) -> dict[str,
         n_unknown += int(np.sum(classes[codes] != y))
         n_right += int(np.sum(predicted["prediction"] == y))
         if "proba" in predicted:
-            chosen = predicted["proba"][np.arange(len(y)), codes].astype(np.float64)
-            smallest = np.finfo(predicted["proba"].dtype).tiny
-            total_loss -= float(np.log(np.maximum(chosen, smallest)).sum())
+            p = predicted["proba"][np.arange(len(y)), codes]
+            total_loss -= float(np.log(np.maximum(p, np.finfo(p.dtype).tiny)).sum(dtype=float))
     result: dict[str, Any] = {"rows": n, "accuracy": n_right / n, "error_rate": 1 - n_right / n}
     if n_unknown:
         report.note(
@@ -284,12 +271,11 @@ def _score_classes(estimator: Any, source: BatchSource, data: Path) -> dict[str,
 
 def _score_numbers(estimator: Any, source: BatchSource, data: Path) -> dict[str, Any]:
     import numpy as np
+    from sklearn import metrics
 
     from kernelgrad import DataError
 
-    n, n_outputs = 0, estimator.expansion_.n_outputs
-    center: Any = 0.0
-    sums: Any = 0.0  # sums of e^2, |e|, y - center and (y - center)^2 with the errors e
+    targets, predictions, n_outputs = [], [], estimator.expansion_.n_outputs
     for batch, predicted in _predictions(estimator, source):
         assert batch.y is not None
         if batch.y.dtype.kind not in "biuf":
@@ -303,17 +289,14 @@ def _score_numbers(estimator: Any, source: BatchSource, data: Path) -> dict[str,
                 f"{data}: the target has {y.shape[1]} columns, but the model predicts "
                 f"{n_outputs}; give data with the targets the model was made for."
             )
-        error = predicted["prediction"].reshape(y.shape).astype(np.float64) - y
-        center = center if n else y.mean(axis=0)
-        distance = y - center
-        sums = sums + np.sum([error**2, np.abs(error), distance, distance**2], axis=1)
-        n += len(y)
-    squares, absolutes, shift, spread = sums / n
-    with np.errstate(divide="ignore", invalid="ignore"):
-        r2 = float(np.mean(1.0 - squares / (spread - shift**2)))
+        targets.append(y)
+        predictions.append(predicted["prediction"].reshape(y.shape).astype(np.float64))
+    y, f = np.concatenate(targets), np.concatenate(predictions)
+    with np.errstate(all="ignore"):  # constant targets
+        r2 = metrics.r2_score(y, f, force_finite=False) if len(y) > 1 else math.nan
     return {
-        "rows": n,
-        "rmse": float(np.mean(np.sqrt(squares))),
-        "mae": float(np.mean(absolutes)),
+        "rows": len(y),
+        "rmse": metrics.root_mean_squared_error(y, f),
+        "mae": metrics.mean_absolute_error(y, f),
         "r2": r2 if math.isfinite(r2) else None,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ class ArraySource(BatchSource):
             )
         self.feature_names = None if feature_names is None else list(feature_names)
 
-    @property
+    @cached_property
     def nbytes(self) -> float:
         X: Any = self._X
         return float(
@@ -103,7 +104,7 @@ class ArraySource(BatchSource):
 
     def read(self, start: int, stop: int) -> Batch:
         start, stop = base.check_range(start, stop, self.n_rows)
-        return self._batch(slice(start, stop), base.numbers(start, stop - start))
+        return self._batch(slice(start, stop), np.arange(start, stop))
 
     def take(self, rows: IntArray) -> Batch:
         rows = base.check_rows(rows, self.n_rows)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -94,7 +96,7 @@ class BatchSource(ABC):
         The arrays may be views of the data and must not be modified.
         """
 
-    @property
+    @cached_property
     def nbytes(self) -> float:
         """Approximate bytes of the rows in memory."""
         X: Any = self.read(0, min(self.n_rows, 1000)).X
@@ -294,8 +296,8 @@ def check_rows(rows: IntArray, n_rows: int) -> IntArray:
 
 def check_range(start: int, stop: int, n_rows: int) -> tuple[int, int]:
     """Return `start` and `stop` after checking that 0 <= start <= stop <= n_rows."""
-    start, stop = check_int(start, "start"), check_int(stop, "stop")
-    if not start <= stop <= n_rows:
+    start, stop = operator.index(start), operator.index(stop)
+    if not 0 <= start <= stop <= n_rows:
         raise ValueError(
             f"Rows [{start}, {stop}) do not exist; give 0 <= start <= stop <= {n_rows}."
         )
@@ -372,12 +374,8 @@ def check_batch(batch: Batch, feature_names: Sequence[str] | None = None) -> Bat
 
 def checked_targets(y: AnyArray, first_row: int) -> AnyArray:
     """Return the targets of rows from `first_row` on after checking that none is missing."""
-    check_batch(Batch(np.empty((len(y), 0)), y, None, numbers(first_row, len(y))))
+    check_batch(Batch(np.empty((len(y), 0)), y, None, np.arange(first_row, first_row + len(y))))
     return y
-
-
-def numbers(first_row: int, n: int) -> IntArray:
-    return np.arange(first_row, first_row + n, dtype=np.int64)
 
 
 def feed(digest: Any, values: AnyArray) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad.data.base import Batch, numbers, stack_rows
+from kernelgrad.data.base import Batch, stack_rows
 from kernelgrad.data.paged import FileSource, decoding, import_pyarrow
 from kernelgrad.exceptions import DataError
 from kernelgrad.types import AnyArray
@@ -199,7 +199,8 @@ class ColumnSource(FileSource):
                 w[rows] = self._values(table, self._weight, row)
             at += table.num_rows
         features = stack_rows(frames) if X is None else X
-        return Batch(features, np.concatenate(ys) if ys else None, w, numbers(first_row, n))
+        y = np.concatenate(ys) if ys else None
+        return Batch(features, y, w, np.arange(first_row, first_row + n))
 
     def _labels(self, table: Any, first_row: int) -> AnyArray:
         y = self._values(table, self._target, first_row)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad.data.base import Batch, numbers, stack_rows
+from kernelgrad.data.base import Batch, stack_rows
 from kernelgrad.data.paged import import_pyarrow
 from kernelgrad.data.text import TextSource
 from kernelgrad.exceptions import DataError
@@ -107,7 +107,7 @@ class LibsvmSource(TextSource):
         if X.nnz and not 0 <= columns.min() <= columns.max() < self.n_features:
             raise self._stamp.changed()
         X = sp.csr_matrix((X.data, columns, X.indptr), (n, self.n_features))
-        return Batch(X, y, None, numbers(first_row, n))
+        return Batch(X, y, None, np.arange(first_row, first_row + n))
 
     def _labels(self, table: Any, first_row: int) -> AnyArray:
         return np.array(table.column("y"))

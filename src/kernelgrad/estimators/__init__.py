@@ -10,7 +10,6 @@ from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.estimators.novelty import KernelNoveltyDetector
 from kernelgrad.estimators.regressor import KernelRegressor
 from kernelgrad.estimators.semi_supervised import SemiSupervisedKernelClassifier
-from kernelgrad.posterior import PosteriorOperator
 from kernelgrad.registry import lazy_names
 
 if TYPE_CHECKING:
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
         RandomFeatures,
         competitor,
     )
+    from kernelgrad.papers.dsg.operator import PosteriorOperator
     from kernelgrad.testing.warmup import warmup
 
 for _cls in (
@@ -55,5 +55,10 @@ __all__ = [
 __getattr__, _ = lazy_names(
     __name__,
     ESTIMATORS,
-    paths={"COMPETITORS": "linear", "competitor": "linear", "warmup": "testing.warmup"},
+    paths={
+        "COMPETITORS": "linear",
+        "PosteriorOperator": "papers.dsg.operator",
+        "competitor": "linear",
+        "warmup": "testing.warmup",
+    },
 )

@@ -127,10 +127,8 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _fit(self, data: Data, validation: Data) -> Self:
         spec = self._spec()
-        spec.check_device()
         before = getattr(self, "_fitted", None) if spec.params.warm_start else None
-        if before is not None:
-            spec.check_continuation(before)
+        spec.check_start(before)
         for name, part in zip(
             ("y", "sample_weight", "denominator"), validation[1:], strict=True
         ):
@@ -147,14 +145,12 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         self, X: Any, y: Any, sample_weight: Any, declared: AnyArray | None = None
     ) -> Self:
         spec, before = self._spec(), getattr(self, "_fitted", None)
-        spec.check_device()
         if isinstance(make_callbacks(self.callbacks, 0).session, Checkpoint):
             raise ValueError(
                 "A Checkpoint is a callback of fit; between calls of partial_fit take "
                 "save(path, resumable=True)."
             )
-        if before is not None:
-            spec.check_continuation(before)
+        spec.check_start(before)
         start = compile_seconds()
         with self._running(spec, None, stream=True, declared=declared) as run:
             result = fit(spec, Data(X, y, sample_weight), run, before)
@@ -174,7 +170,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
                     session.begin(lambda: packing.identity(spec.owner, params, before))
                     if seconds is not None:
                         seconds = max(0.0, seconds - session.spent)
-                yield Run(Deadline(seconds), listeners, **options)
+                yield Run(Deadline(seconds), listeners, checkpoint=session, **options)
             finally:
                 listeners.on_phase("")
                 session.end()
@@ -213,11 +209,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
     # -- files -------------------------------------------------------------------------
 
     def save(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        resumable: bool = False,
-        key: bytes | None = None,
+        self, path: str | os.PathLike[str], *, resumable: bool = False, key: bytes | None = None
     ) -> None:
         """Write the fitted model to one file, atomically and without pickle.
 

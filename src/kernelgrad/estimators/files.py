@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kernelgrad.choice import Choice
 from kernelgrad.files import records
-from kernelgrad.files.records import (
-    Record,
-    anything,
-    check_number,
-    check_numbers,
-    check_text,
-    check_texts,
-    or_none,
-)
+from kernelgrad.files.records import Record, anything, check_number, check_text, or_none
 from kernelgrad.functions.expansions import restored_expansion
 from kernelgrad.functions.features import CACHE_BYTES, FeatureStream
 from kernelgrad.functions.scaling import MOST_COLUMNS
@@ -73,11 +65,12 @@ def contents_of(estimator: Any, *, resumable: bool = False) -> Contents:
     spec = estimator._spec()  # a file with wrong parameters would not load
     model, choice = done.model, done.choice
     values, tensors = model.function.describe()
+    own, more, extra = spec.describe(done)
     header |= {
         "fitted": {
             **{k: v for k, v in model.inputs.attributes().items() if v is not None},
             **model.task.attributes(),
-            **spec.file_attributes(done),
+            **own,
             "n_iter_": done.n_iter,
             "best_iteration_": done.best_iteration,
             "best_score_": done.best_score,
@@ -92,6 +85,7 @@ def contents_of(estimator: Any, *, resumable: bool = False) -> Contents:
         "history": done.history,
         "state": None,
         "table": None,
+        "extra": more,
     }
     header["info"]["resumable"] = resumable
     if resumable:
@@ -105,8 +99,7 @@ def contents_of(estimator: Any, *, resumable: bool = False) -> Contents:
     if model.inputs.table is not None:
         header["table"], arrays = model.inputs.table.describe()
         tensors |= records.prefixed("table", arrays)
-    header["extra"], arrays = spec.describe(done)
-    return header, tensors | records.prefixed("extra", arrays)
+    return header, tensors | records.prefixed("extra", extra)
 
 
 def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
@@ -124,8 +117,8 @@ def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
     limit = estimator.memory_limit
     cache = CACHE_BYTES if limit is None else int(limit) // 4
     n = fitted.take("n_features_in_", partial(check_int, low=1, high=MOST_COLUMNS))
-    names = fitted.take("feature_names_in_", or_none(check_texts), None)
-    medians = fitted.take("_medians", or_none(check_numbers), None)
+    names = fitted.take("feature_names_in_", or_none(records.check_texts), None)
+    medians = fitted.take("_medians", or_none(records.check_numbers), None)
     for what, values in (("feature_names_in_", names), ("_medians", medians)):
         if values is not None and len(values) != n:
             raise fitted.error(f"holds {len(values)} entries of {what} for {n} columns")

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import check_random_state
+from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import _check_sample_weight
 
-from kernelgrad.calibration import Calibration, Responses
+from kernelgrad.calibration import Calibration, Responses, restored_responses
 from kernelgrad.callbacks import FOREVER, CallbackList, Deadline, Session
 from kernelgrad.choice import GIVEN, Choice
 from kernelgrad.compute.backend import CPU, get_device
@@ -23,7 +23,6 @@ from kernelgrad.compute.memory import give_back
 from kernelgrad.compute.ranges import check_sizes
 from kernelgrad.data import ArraySource, BatchSource, memory
 from kernelgrad.data.base import is_collection
-from kernelgrad.data.sampling import BUFFER_ROWS
 from kernelgrad.families import classes, warnings
 from kernelgrad.files.records import Record
 from kernelgrad.functions.expansions import Expansion
@@ -32,15 +31,7 @@ from kernelgrad.inputs import Inputs, as_numpy
 from kernelgrad.kernels import Kernel
 from kernelgrad.model import Fit, Model
 from kernelgrad.registry import room
-from kernelgrad.solvers import (
-    SOLVERS,
-    FitResult,
-    Problem,
-    Resources,
-    Solver,
-    Validation,
-    check_capabilities,
-)
+from kernelgrad.solvers import SOLVERS, FitResult, Problem, Resources, Solver, Validation
 from kernelgrad.solvers.block_descent.shards import SHARD
 from kernelgrad.solvers.contract import check_limit
 from kernelgrad.tasks import Classification, Targets, Task
@@ -80,17 +71,15 @@ class Run:
         True if rows come once, in order, and others may follow.
     declared : array or None
         All classes, where the caller named them.
+    checkpoint : Session
+        The files that hold the state of the fit, and that of a fit before it.
     """
 
     deadline: Deadline = FOREVER
     callbacks: CallbackList = field(default_factory=CallbackList)
     stream: bool = False
     declared: AnyArray | None = None
-
-    @property
-    def checkpoint(self) -> Session:
-        """The files that hold the state of the fit, and that of a fit before it."""
-        return self.callbacks.session
+    checkpoint: Session = field(default_factory=Session)
 
 
 def is_auto(value: Any) -> bool:
@@ -124,11 +113,14 @@ class Spec(ABC):
     is_pairwise: bool = False  # True if X holds values of a kernel
     shares_rows: bool = False  # True if the solver takes rows that workers hold
     searches_alpha: bool = False
+    marks_rows: bool = False  # True if y marks rows without a label, which may be gaps
 
     def __init__(self, owner: str, params: Mapping[str, Any], targets: Targets) -> None:
         self.owner, self.targets = owner, targets
         self.params = SimpleNamespace(**_DEFAULTS | dict(params))
         self.is_auto = is_auto(self.params.solver)
+        limit = self.params.memory_limit
+        self.memory_limit = None if limit is None else int(limit)
         self.check()
         self.kernel = self.make_kernel()
         self.solver = self.make_solver(None)
@@ -145,17 +137,6 @@ class Spec(ABC):
     @abstractmethod
     def make_solver(self, chosen: Solver[Any] | None) -> Solver[Any]:
         """Return the solver of the parameters, or the `chosen` one with their settings."""
-
-    def check_device(self) -> None:
-        """Raise CapabilityError if this machine or the solver cannot use the device."""
-        get_device(self.params.device)
-        if not self.is_auto:
-            self.solver.check_device(self.params.device, self.kernel)
-
-    @property
-    def memory_limit(self) -> int | None:
-        limit = self.params.memory_limit
-        return None if limit is None else int(limit)
 
     def check_streams(self, before: Fit | None) -> None:
         """Raise AttributeError if the solver needs all rows at once."""
@@ -174,8 +155,14 @@ class Spec(ABC):
                 f"no partial_fit; use fit, or a solver for streams such as {for_streams}."
             )
 
-    def check_continuation(self, before: Fit) -> None:
-        """Raise ValueError if a fit cannot go on with these parameters."""
+    def check_start(self, before: Fit | None) -> None:
+        """Raise if this machine lacks the device, or a fit `before` cannot go on like this."""
+        if self.params.device != CPU:
+            get_device(self.params.device)
+            if not self.is_auto:
+                self.solver.check_device(self.params.device, self.kernel)
+        if before is None:
+            return
         if before.state is None:
             raise ValueError(
                 "This model was loaded without the solver's state and cannot be continued; "
@@ -206,9 +193,8 @@ class Spec(ABC):
                     f"{self.owner}.fit, or a BatchSource with a target."
                 )
             return self.read_arrays(data, run, seed, before, None)
-        self.check_source(X)
-        memory.check_reading(X, self.memory_limit)
         inputs = self.inputs_of(X, before)
+        memory.check_reading(X, self.memory_limit)
         if not run.stream and self.loads(X):
             data = Data(*X.read(0, X.n_rows)[:3])
             if self.memory_limit is not None:
@@ -224,28 +210,32 @@ class Spec(ABC):
         return TrainingRows(source, task, store=store, inputs=inputs)
 
     def read_arrays(
-        self, data: Data, run: Run, seed: int, before: Model | None, named: Inputs | None
-    ) -> TrainingRows:
+        self, data: Data, run: Run, seed: int, before: Model | TrainingRows | None,
+        named: Inputs | None, *, validates: bool = False,
+    ) -> TrainingRows:  # fmt: skip
         """Return the rows of arrays; names of columns that are `named` are checked already."""
         X, y, weight = data[:3]
         on_disk = isinstance(X, np.memmap) and not self.loads(ArraySource(X, checked=True))
         options: dict[str, Any] = {"multi_output": True, "y_numeric": self.targets.numeric}
-        y = y if self.targets.required else None
+        y = y if self.targets.required or validates else None
         if self.targets.numeric:
             _check_numbers(y, self.owner)
+        marks = y if self.marks_rows else None
+        y = None if self.marks_rows else y
         if before is None:
-            inputs, codes, y = self.learned(X, y, run, named, **options)
+            inputs, codes, y = self.learned(X, y, named, stream=run.stream, **options)
         else:
             inputs = before.inputs
             codes, y = inputs.codes(X, y, source=named is not None, **options)
+        if marks is not None:
+            check_consistent_length(codes, marks)
+            y = marks
         y = self.targets.checked(np.zeros(codes.shape[0]) if y is None else y)
         task = self.targets.learn(y, run.declared) if before is None else before.task
-        y = task.internal(y)
-        if before is None:
-            rows = inputs.fitted(codes, task.columns(y), seed)
-        else:
-            rows = inputs.encode(codes)
-        self.check_rows(inputs, rows)
+        y = task.scored(y) if validates else task.internal(y)
+        rows = inputs.fitted(codes, y, task, seed) if before is None else inputs.encode(codes)
+        if not (validates and self.is_pairwise):  # the first rows of a kernel must be square
+            self.check_rows(inputs, rows)
         weight = checked_weights(weight, rows, task.class_factor(y))
         if on_disk:
             if inputs.table is not None:
@@ -259,12 +249,12 @@ class Spec(ABC):
         return TrainingRows(source, task, True, is_own_copy=is_own, inputs=inputs)
 
     def learned(
-        self, X: Any, y: Any, run: Run, named: Inputs | None = None, **of_y: Any
+        self, X: Any, y: Any, named: Inputs | None = None, *, stream: bool = False, **of_y: Any
     ) -> tuple[Inputs, Matrix, Any]:
         """Return the columns of X, their codes and y."""
         return Inputs.learn(
             X, y, owner=self.owner, pairwise=self.is_pairwise, source=named,
-            categorical=self.params.categorical_features, declared=run.stream,
+            categorical=self.params.categorical_features, declared=stream,
             targets=self.targets.encode_levels, **of_y,
         )  # fmt: skip
 
@@ -272,25 +262,14 @@ class Spec(ABC):
         self, data: Data, rows: TrainingRows, run: Run, seed: int
     ) -> TrainingRows:
         """Return rows that only validate, read as the training rows are."""
-        data = self.lazy(data)
-        X, y, weight = data[:3]
-        inputs, task, named = rows.inputs, rows.task, isinstance(X, BatchSource)
-        if named:
-            self.check_source(X)
-            self._check_target(X)
-            inputs.check_source(X)
-            rng = np.random.default_rng(seed)
-            X, y, weight, _ = X.take(TrainingRows(X, task).sample(MAX_VALIDATION_ROWS, rng))
-        if y is None:
-            raise ValueError(f"y_val is None; give {task.scored_by}.")
-        options: dict[str, Any] = {"multi_output": True, "y_numeric": self.targets.numeric}
-        codes, y = inputs.codes(X, y, source=named, **options)
-        y = task.scored(self.targets.checked(y))
-        weight = checked_weights(weight, codes, task.class_factor(y))
-        X = inputs.encode(codes)
-        if not self.is_pairwise:  # values of a kernel need not be square here
-            self.check_rows(inputs, X)
-        return TrainingRows(ArraySource(X, y, weight, checked=True), task, True, inputs=inputs)
+        data, named = self.lazy(data), None
+        if isinstance(data.X, BatchSource):
+            named, rng = self.inputs_of(data.X, rows), np.random.default_rng(seed)
+            sample = TrainingRows(data.X, rows.task).sample(MAX_VALIDATION_ROWS, rng)
+            data = Data(*data.X.take(sample)[:3])
+        if data.y is None:
+            raise ValueError(f"y_val is None; give {rows.task.scored_by}.")
+        return self.read_arrays(data, run, seed, rows, named, validates=True)
 
     def with_validation(
         self, rows: TrainingRows, validation: Data | None, run: Run, seed: int
@@ -298,7 +277,7 @@ class Spec(ABC):
         """Return the rows with those that validate, and where they stay during the fit."""
         if run.stream:
             return rows
-        rows = replace(rows, reads_in_pieces=self.reads_in_pieces(rows))
+        rows = rows.within(memory.usable_memory(self.memory_limit))
         if validation is None or validation.X is None:
             return rows
         try:
@@ -320,18 +299,21 @@ class Spec(ABC):
             raise ValueError("A BatchSource carries its own y and weights; leave them out.")
         return data
 
-    def inputs_of(self, source: BatchSource, before: Model | None) -> Inputs:
-        self._check_target(source)
-        if before is None:
-            return Inputs.of_source(source, self.owner)
-        before.inputs.check_source(source)
-        return before.inputs
-
-    def _check_target(self, source: BatchSource) -> None:
+    def inputs_of(self, source: BatchSource, before: Model | TrainingRows | None) -> Inputs:
+        """Return the columns of a source, which must be those of the model or rows `before`."""
+        if self.is_pairwise:
+            raise ValueError(
+                "kernel='precomputed' takes the kernel matrix as an array, not a "
+                f"{type(source).__name__}."
+            )
         if self.targets.required and not source.has_target:
             raise DataError(
                 f"{type(source).__name__} has no target; name the target column to open it."
             )
+        if before is None:
+            return Inputs.of_source(source, self.owner)
+        before.inputs.check_source(source)
+        return before.inputs
 
     def encoded_source(
         self, source: BatchSource, inputs: Inputs, seed: int, task: Task | None
@@ -346,9 +328,9 @@ class Spec(ABC):
             n = source.n_rows
             rng = np.random.default_rng(seed)
             sample = source.take(np.sort(rng.choice(n, min(n, 50_000), replace=False)))
-            inputs, codes, _ = self.learned(sample.X, None, Run(), inputs)
+            inputs, codes, _ = self.learned(sample.X, None, inputs)
             y = None if sample.y is None else task.internal(sample.y)
-            inputs.fitted(codes, None if y is None else task.columns(y), seed)
+            inputs.fitted(codes, y, task, seed)
         read = partial(inputs.read, source=True)
         return inputs, EncodedSource(source, read, inputs.width)
 
@@ -356,19 +338,11 @@ class Spec(ABC):
         """Raise if the rows of an array, already checked as numbers, are not for this model."""
         check_sizes(X, scaled=False)
 
-    def check_source(self, source: BatchSource) -> None:  # noqa: B027 (most take all)
-        """Raise if `source` cannot be fitted, before it is read."""
-
     def loads(self, source: BatchSource) -> bool:
         """Whether a fit reads a source into memory, where it is as good as arrays."""
         if self.workers_for(source) is not None:
             return False
         return memory.fits_in_memory(source, self.memory_limit)
-
-    def reads_in_pieces(self, rows: TrainingRows) -> bool:
-        """Whether rows stay where they are: they or their responses do not fit in memory."""
-        needed = memory.bytes_needed(rows.n_rows, rows.nbytes, rows.task.n_outputs)
-        return not rows.in_memory or needed > memory.usable_memory(self.memory_limit)
 
     def workers_for(self, source: BatchSource) -> DaskEngine | None:
         """Return the engine whose workers hold the rows of a source; None for this process."""
@@ -398,8 +372,7 @@ class Spec(ABC):
     def restored_choice(self, rows: TrainingRows, record: Record) -> Choice:
         """Return the choice of the checkpoint that is resumed."""
         solver = None if self.is_auto else self.solver
-        arrays = partial(self.restored_arrays, task=rows.task)
-        choice = Choice.restore(record, solver, rows.inputs.width, arrays)
+        choice = Choice.restore(record, solver, rows.inputs.width, rows.task)
         same = isinstance(self.params.random_state, int | np.integer)
         return replace(choice, seed=self.new_seed()) if same else choice
 
@@ -415,23 +388,14 @@ class Spec(ABC):
 
     def problem(self, rows: TrainingRows, choice: Choice, run: Run) -> Problem:
         """Return the problem of rows and parameters; raise if memory does not do for it."""
-        solver, n, size = choice.solver, rows.n_rows, rows.nbytes
-        in_pieces = rows.reads_in_pieces and solver.takes_stores
-        held_bytes = max(source.kept_bytes for source in rows.sources)
-        copied = 0.0
-        if not run.stream:
-            whole = not in_pieces and solver.resolve_batch_size(n) >= n
-            part = 0.0 if in_pieces or rows.in_memory else min(1.0, BUFFER_ROWS / n)
-            copied = size * (rows.is_own_copy + (rows.copies if whole else part)) + held_bytes
+        solver = choice.solver
+        copied, prepared, reading = rows.bytes_of_fit(solver, stream=run.stream)
         problem = self.make_problem(
             rows.task, rows.inputs, choice.seed, self.alpha(rows, stream=run.stream),
             self.resources(run.deadline, copied),
         )  # fmt: skip
-        size = min(size, 4.0 * n * rows.inputs.width)  # bytes of the prepared rows
-        if in_pieces:  # one piece is prepared beside another; pieces of a file have two forms
-            size *= 2 if rows.in_memory else 4
-        least = solver.least_bytes(problem, n, size, stays=in_pieces)
-        reading = max(source.reading_bytes for source in rows.sources) - held_bytes
+        stays = rows.reads_in_pieces and solver.takes_stores
+        least = solver.least_bytes(problem, rows.n_rows, prepared, stays=stays)
         check_limit(solver, problem, max(least, reading))
         return problem
 
@@ -464,23 +428,12 @@ class Spec(ABC):
         """Return all that is decided before the first iteration."""
         if before is None:
             choice = self.search(rows, problem, first, run)
-            choice = self.final_solver(choice, rows, problem.resources.deadline.left())
-        else:
-            alpha = before.choice.alpha if np.isnan(problem.alpha) else problem.alpha
-            choice = replace(
-                first,
-                alpha=alpha,
-                max_iter=int(self.params.max_iter),
-                entries={},
-                seconds=0.0,
-                arrays={},
-                is_complete=False,
-            )
-        problem = choice.applied(problem)
-        check_capabilities(choice.solver, problem.loss, problem.kernel)
-        choice.solver.check_device(problem.resources.device, problem.kernel)
-        choice.solver.check_problem(problem)
-        return choice
+            return self.final_solver(choice, rows, problem.resources.deadline.left())
+        alpha = before.choice.alpha if np.isnan(problem.alpha) else problem.alpha
+        return replace(
+            first, alpha=alpha, max_iter=int(self.params.max_iter), entries={}, seconds=0.0,
+            calibration=None, is_complete=False,
+        )  # fmt: skip
 
     def search(self, rows: TrainingRows, problem: Problem, first: Choice, run: Run) -> Choice:
         """Return the choice with kernel, scaling and penalty."""
@@ -505,20 +458,10 @@ class Spec(ABC):
         if run.stream or len(rows.held_out) or not self.is_calibrated(rows.task):
             return choice
         n_iter = choice.max_iter + (0 if before is None else before.n_iter)
-        start, size = clock(), self.batch_size(rows, choice)
-        responses = classes.responses_of_part(
-            choice, rows, problem, n_iter, size, run.callbacks
-        )
+        start = clock()
+        responses = classes.responses_of_part(choice, rows, problem, n_iter, run.callbacks)
         seconds = choice.seconds + (clock() - start if before is None else 0.0)
-        arrays = {} if responses is None else dict(zip("zyw", responses, strict=True))
-        return replace(choice, arrays=arrays, seconds=seconds)
-
-    def restored_arrays(self, record: Record, task: Task) -> dict[str, AnyArray]:
-        """Take the arrays of a choice from the record of a checkpoint."""
-        if not isinstance(task, Classification):
-            return {}
-        responses = classes.restored_responses(record, len(task.classes), "zyw")
-        return {} if responses is None else dict(zip("zyw", responses, strict=True))
+        return replace(choice, calibration=responses, seconds=seconds)
 
     # -- the run and the model -----------------------------------------------------------
 
@@ -530,22 +473,6 @@ class Spec(ABC):
             return None
         start = before.model.function if before is not None and stops else None
         return rows.validation(p.n_iter_no_change, p.tol, start=start, early_stopping=stops)
-
-    def batch_size(self, rows: TrainingRows, choice: Choice) -> int | None:
-        """Return the rows of a batch; None leaves them to the solver."""
-        return None
-
-    def n_steps(self, rows: TrainingRows, choice: Choice, run: Run) -> int:
-        """Return the iterations of the run; of a stream each takes its own rows."""
-        if run.stream:
-            return -(-rows.n_train // choice.solver.resolve_batch_size(None))
-        return choice.max_iter
-
-    def function(
-        self, function: Expansion, rows: TrainingRows, choice: Choice, before: Fit | None
-    ) -> Expansion:
-        """Return the function to keep of what the solver found, from the rows it saw."""
-        return function
 
     def model(
         self, rows: TrainingRows, choice: Choice, function: Expansion, before: Fit | None,
@@ -572,21 +499,18 @@ class Spec(ABC):
         """Return the fitted attributes that only estimators of the family have."""
         return {}
 
-    def file_attributes(self, fit: Fit) -> dict[str, Any]:
-        """Return what only the family writes among the attributes of a file."""
-        return {}
-
     def info(self, fit: Fit) -> dict[str, Any]:
         """Return the entries of ``model_info`` that only the family has."""
         return {}
 
     # -- files ---------------------------------------------------------------------------
 
-    def describe(self, fit: Fit) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        """Return the contents of a model file besides the function, as values and arrays."""
+    def describe(self, fit: Fit) -> tuple[dict[str, Any], dict[str, Any], dict[str, AnyArray]]:
+        """Return fitted attributes, values and arrays of a file that only the family has."""
         calibration = fit.model.calibration
         arrays = {} if calibration is None else calibration.arrays()
-        return {}, arrays | {f"latest.{i}": part for i, part in enumerate(fit.latest or ())}
+        arrays |= {f"latest.{i}": part for i, part in enumerate(fit.latest or ())}
+        return {}, {}, arrays
 
     def restore(self, fit: Fit, fitted: Record, extra: Record) -> Fit:
         """Return a fit with what :meth:`describe` described; `fitted` has older attributes."""
@@ -598,7 +522,7 @@ class Spec(ABC):
             model = replace(fit.model, calibration=Calibration.restore(extra))
             fit = replace(fit, model=model)
         names = ("latest.0", "latest.1", "latest.2")
-        return replace(fit, latest=classes.restored_responses(extra, K, names))
+        return replace(fit, latest=restored_responses(extra, K, names))
 
 
 @as_numpy
@@ -636,5 +560,5 @@ def _check_numbers(y: Any, name: str) -> None:
 
 def _shared(X: Any, original: Any) -> bool:
     """Whether rows are the arrays of the caller, or views of them."""
-    a, b = (getattr(it, "data", None) if sp.issparse(it) else it for it in (X, original))
+    a, b = [getattr(it, "data", None) if sp.issparse(it) else it for it in (X, original)]
     return isinstance(b, np.ndarray) and bool(np.may_share_memory(a, b))

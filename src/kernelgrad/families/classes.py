@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,6 @@ from kernelgrad.callbacks import Aside, CallbackList, Deadline
 from kernelgrad.choice import Choice
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import split_rows
-from kernelgrad.files.records import Record
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.solvers import Problem, run
 from kernelgrad.solvers.support import KernelSolver
@@ -35,9 +33,8 @@ def share(rows: TrainingRows) -> float:
 
 
 def responses_of_part(
-    choice: Choice, rows: TrainingRows, problem: Problem, n_iter: int, size: int | None,
-    callbacks: CallbackList,
-) -> Responses | None:  # fmt: skip
+    choice: Choice, rows: TrainingRows, problem: Problem, n_iter: int, callbacks: CallbackList
+) -> Responses | None:
     """Fit a part of the rows and return the responses to others.
 
     That takes about a tenth to a quarter of the time of the fit: a part of the rows in memory,
@@ -62,7 +59,7 @@ def responses_of_part(
         return None
     callbacks.on_phase("calibration")
     rows = replace(rows, held_out=held_out)
-    batches, fixed = rows.batches(solver, seed, 0, size)
+    batches, fixed = rows.batches(solver, seed, 0)
     left = problem.resources.deadline.left()
     if np.isfinite(left):
         resources = replace(problem.resources, deadline=Deadline(0.1 * left))
@@ -103,8 +100,8 @@ def calibration(
             pairs = zip(before.latest, latest, strict=True)
             z, y, weight = (np.concatenate(pair)[-1000:] for pair in pairs)
             latest = z, y, weight
-    elif choice.arrays:
-        latest = choice.arrays["z"], choice.arrays["y"], choice.arrays["w"]
+    elif isinstance(choice.calibration, tuple):
+        latest = choice.calibration
     else:
         members = _thinned(rows.held_out) if len(rows.held_out) else _tenth(rows)
         latest = responses(function, rows, members)
@@ -115,17 +112,6 @@ def calibration(
         fitted = Calibration.fit(*latest, unit=unit, start=start)
     assert fitted is None or isinstance(fitted, Calibration)
     return fitted, latest if stream else None
-
-
-def restored_responses(record: Record, K: int, names: Sequence[str]) -> Responses | None:
-    """Take responses of K classes, codes and weights from a record; None without any."""
-    z, y, w = names
-    if z not in record:
-        return None
-    values, codes = record.array(z, "n", K), record.array(y, "n", kinds="iu", least=0)
-    if codes.size and codes.max() >= K:
-        raise record.error(f"holds class {codes.max()} in {y!r}, of {K}")
-    return values, codes, record.array(w, "n", least=0.0)
 
 
 def _thinned(rows: IntArray, most: int = MOST_ROWS) -> IntArray:

@@ -15,7 +15,6 @@ from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.memory import give_back
 from kernelgrad.compute.ranges import check_sizes
 from kernelgrad.compute.threads import at_most, single_threaded_blas
-from kernelgrad.data import BatchSource
 from kernelgrad.data.memory import usable_memory
 from kernelgrad.families.base import Run, Spec, is_auto
 from kernelgrad.families.warnings import SPREAD_ROWS, warn_of_outliers, warn_of_scales
@@ -158,13 +157,6 @@ class KernelSpec(Spec):
             raise ValueError(
                 "With kernel='precomputed' X must be the square kernel matrix of the training "
                 f"rows, got shape {X.shape}."
-            )
-
-    def check_source(self, source: BatchSource) -> None:
-        if self.is_pairwise:
-            raise ValueError(
-                "kernel='precomputed' takes the kernel matrix as an array, not a "
-                f"{type(source).__name__}."
             )
 
     def metric_array(self, inputs: Inputs) -> Float64Array | None:
@@ -358,7 +350,7 @@ class SearchedSpec(KernelSpec):
             return choice
         chosen = choice.solver, choice.reason
         if choice.loss is not None:
-            chosen = self.automatic(choice.scored(rows), stream=False)
+            chosen = self.automatic(replace(rows, task=choice.task(rows.task)), stream=False)
         n, C = rows.n_train, rows.task.n_outputs
         solver, reason = settled_solver(chosen, n, C, n * choice.alpha, seconds)
         return replace(choice, solver=solver, reason=reason)

@@ -192,14 +192,12 @@ class ProcessSpec(KernelSpec):
             own["noise_variance_"], own["signal_variance_"] = fit.choice.variances
         return super().attributes(fit) | own
 
-    def file_attributes(self, fit: Fit) -> dict[str, Any]:
+    def describe(self, fit: Fit) -> tuple[dict[str, Any], dict[str, Any], dict[str, AnyArray]]:
+        assert fit.model.posterior is not None
         assert fit.choice.variances is not None
         noise, signal = fit.choice.variances
-        return fit.extras | {"noise_variance_": noise, "signal_variance_": signal}
-
-    def describe(self, fit: Fit) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        assert fit.model.posterior is not None
-        return fit.model.posterior.describe()
+        own = fit.extras | {"noise_variance_": noise, "signal_variance_": signal}
+        return own, *fit.model.posterior.describe()
 
     def restore(self, fit: Fit, fitted: Record, extra: Record) -> Fit:
         task, number = fit.model.task, partial(check_real, low=0.0)

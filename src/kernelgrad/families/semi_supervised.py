@@ -13,7 +13,7 @@ from kernelgrad.calibration import Sigmoids, sigmoids
 from kernelgrad.choice import Choice
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
-from kernelgrad.families.base import Data, Run, checked_weights
+from kernelgrad.families.base import Data, Run
 from kernelgrad.families.kernel import KernelSpec
 from kernelgrad.families.warnings import warn_caller, warn_of_drift
 from kernelgrad.files.records import Record
@@ -42,6 +42,12 @@ _RATIO = 0.5  # C* over C
 
 class SemiSupervisedSpec(KernelSpec):
     """Kernel machines with a loss of labelled rows and one of the others."""
+
+    marks_rows = True
+    streaming = (
+        ", with solver='tsg', 'fr_s3vm' or 'bgs3vm', or 'auto' that begins with partial_fit",
+        "'tsg', 'fr_s3vm' or 'bgs3vm'",
+    )
 
     def check(self) -> None:
         p = self.params
@@ -74,19 +80,6 @@ class SemiSupervisedSpec(KernelSpec):
         asked = self.params.unlabelled_loss != "symmetric_hinge" and has_features
         return get_solver("tsg" if asked else "soft_labels"), "rows in memory"
 
-    def check_streams(self, before: Fit | None) -> None:
-        try:
-            super().check_streams(before)
-        except AttributeError:
-            solver = (
-                before.choice.solver if self.is_auto and before is not None else self.solver
-            )
-            raise AttributeError(
-                f"solver {solver.name!r} needs all rows at once and has no "
-                "partial_fit; for streams take a new estimator with solver='tsg', 'fr_s3vm' or "
-                "'bgs3vm', or begin with partial_fit where the solver is 'auto'."
-            ) from None
-
     # -- rows ----------------------------------------------------------------------------
 
     def loads(self, source: BatchSource) -> bool:
@@ -107,14 +100,12 @@ class SemiSupervisedSpec(KernelSpec):
         if rows.is_encoded and not isinstance(data.other, BatchSource):
             whole = partly_labelled.one_source([source] if extra is None else [source, extra])
             return SemiSupervisedRows(
-                whole, task, True, unlabelled=None, whole_source=whole, **options
+                whole, task, True, other=None, whole_source=whole, **options
             )
         codes = [y if rows.is_encoded else task.internal(y) for y in source.target_chunks()]
         labelled = np.flatnonzero(np.concatenate(codes) != NO_LABEL)
         if len(labelled) == source.n_rows:
-            return SemiSupervisedRows(
-                source, task, rows.is_encoded, unlabelled=extra, **options
-            )
+            return SemiSupervisedRows(source, task, rows.is_encoded, other=extra, **options)
         if rows.is_encoded:
             raise ValueError(
                 "y marks rows as unlabelled, and X_unlabelled is a source; put all "
@@ -127,50 +118,12 @@ class SemiSupervisedSpec(KernelSpec):
             )
         batch = source.take(labelled)
         few = ArraySource(batch.X, batch.y, batch.sample_weight, checked=True)
-        return SemiSupervisedRows(few, task, unlabelled=source, marked=labelled, **options)
+        return SemiSupervisedRows(few, task, other=source, left_out=labelled, **options)
 
-    def read_arrays(
-        self, data: Data, run: Run, seed: int, before: Model | None, named: Inputs | None
-    ) -> TrainingRows:
-        X, y, sample_weight = data[:3]
-        raw, declared = partly_labelled.labels_of(y), run.declared
-        if before is None and declared is None:
-            signed = partly_labelled.is_signed(raw)
-        else:
-            classes = declared if before is None else before.task.attributes()["classes_"]
-            signed = -1 in np.asarray(classes).tolist()
-        has_label = partly_labelled.is_labelled(raw, signed)
-        if before is None and declared is None and not has_label.any():
-            raise DataError(
-                f"y has no label: all {len(raw)} rows are marked as unlabelled (-1, None "
-                "or NaN); at least one row of each class must have its label."
-            )
-        filled = raw
-        if not has_label.all():
-            filled = raw.copy()
-            filled[~has_label] = raw[has_label][0] if has_label.any() else 0
-        if before is None:
-            inputs, codes, filled = self.learned(X, filled, run)
-            rows = inputs.fitted(codes, None, seed)
-        else:
-            inputs = before.inputs
-            codes, filled = inputs.codes(X, filled)
-            rows = inputs.encode(codes)
-        self.check_rows(inputs, rows)
-        labels = partly_labelled.plain(np.asarray(filled)[has_label])
-        try:
-            if len(labels):
-                labels = self.targets.checked(labels)
-            task = self.targets.learn(labels, declared) if before is None else before.task
-        except DataError as error:
-            raise partly_labelled.explained(error, raw) from None
-        assert isinstance(task, MarkedClassification)
-        y = np.full(len(raw), NO_LABEL)
-        if len(labels):
-            y[has_label] = task.codes(labels)
-        weight = checked_weights(sample_weight, rows, task.class_factor(y))
-        source = ArraySource(rows, y, weight, checked=True)
-        return TrainingRows(source, task, True, inputs=inputs)
+    def read_arrays(self, data: Data, *args: Any, **options: Any) -> TrainingRows:
+        if isinstance(data.X, np.memmap):  # rows of arrays are in memory
+            data = data._replace(X=np.asarray(data.X))
+        return super().read_arrays(data, *args, **options)
 
     def extra_rows(self, inputs: Inputs, extra: Any) -> BatchSource | None:
         """Return X_unlabelled, checked, as a source."""
@@ -205,7 +158,7 @@ class SemiSupervisedSpec(KernelSpec):
                 "There are no unlabelled rows: the fit is supervised. Mark rows by -1 or None "
                 "in y, or give X_unlabelled."
             )
-            return replace(rows, unlabelled=None, marked=no_rows())
+            return replace(rows, other=None, left_out=no_rows())
         return rows
 
     # -- the problem ---------------------------------------------------------------------
@@ -243,17 +196,17 @@ class SemiSupervisedSpec(KernelSpec):
         else:
             assert isinstance(rows, SemiSupervisedRows)
             labelled, unlabelled = rows.kind_weights
-            problem = replace(problem, n_rows=rows.n_train + rows.n_unlabelled)
+            problem = replace(problem, n_rows=rows.n_train + rows.n_other)
         if unlabelled == 0 and not choice.solver.streams:
             # without a second kind of rows the labelled ones are all of the mean, not half
             alpha = 2.0 * problem.alpha
-            weights = labelled, unlabelled
-            return replace(problem, loss=task.loss, alpha=alpha, kind_weights=weights)
+            return replace(problem, loss=task.loss, alpha=alpha)
         loss = problem.loss
         assert isinstance(loss, losses.SemiSupervised)
         ratio = self.ratio(labelled, unlabelled)
         joint = losses.SemiSupervised(loss.labelled, loss.unlabelled, ratio)
-        return replace(problem, loss=joint, kind_weights=(labelled, unlabelled))
+        joint.kind_weights = labelled, unlabelled
+        return replace(problem, loss=joint)
 
     def choose(
         self, rows: TrainingRows, problem: Problem, first: Choice, run: Run, before: Fit | None
@@ -290,18 +243,10 @@ class SemiSupervisedSpec(KernelSpec):
         scores, coef = self.cross_validate(choice, problem, rows)
         choice = replace(choice, entries={"cv_accuracy": scores})
         if p.probability:
-            choice = replace(choice, arrays={"sigmoids": coef})
+            choice = replace(choice, calibration=Sigmoids(coef))
         if not stops:
             return choice
         return replace(choice, max_iter=1 + int(np.argmax(scores)), best_score=max(scores))
-
-    def is_calibrated(self, task: Task) -> bool:
-        return False  # its own cross-validation does
-
-    def restored_arrays(self, record: Record, task: Task) -> dict[str, AnyArray]:
-        if "sigmoids" not in record:
-            return {}
-        return {"sigmoids": record.array("sigmoids", task.n_outputs, 2)}
 
     def restored_choice(self, rows: TrainingRows, record: Record) -> Choice:
         choice = super().restored_choice(rows, record)
@@ -351,8 +296,8 @@ class SemiSupervisedSpec(KernelSpec):
         self, rows: TrainingRows, choice: Choice, function: Expansion, before: Fit | None,
         run: Run,
     ) -> tuple[Model, None]:  # fmt: skip
-        coef = choice.arrays.get("sigmoids")
-        calibration = None if coef is None or run.stream else Sigmoids(coef)
+        calibration = None if run.stream else choice.calibration
+        assert isinstance(calibration, Sigmoids | None)
         return Model(rows.inputs, rows.task, function, calibration), None
 
     def with_extras(self, fit: Fit, rows: TrainingRows, problem: Problem) -> Fit:

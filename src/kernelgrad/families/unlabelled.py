@@ -55,25 +55,31 @@ class NoveltySpec(KernelSpec):
             "momentum": 0.0, "average": None, "block_size": 256, "batch_size": 8192,
         }  # fmt: skip
 
-    def check_continuation(self, before: Fit) -> None:
-        loss = before.model.task.loss
-        assert isinstance(loss, OneClass)
-        if float(loss.nu) != float(self.params.nu):
+    def check_start(self, before: Fit | None) -> None:
+        loss: Any = None if before is None else before.model.task.loss
+        if loss is not None and float(loss.nu) != float(self.params.nu):
             raise ValueError(
                 f"nu changed from {loss.nu!r} to {self.params.nu!r} in the middle of a fit; "
                 "set it back, or fit a new estimator."
             )
-        super().check_continuation(before)
+        super().check_start(before)
 
     def alpha(self, rows: TrainingRows, *, stream: bool) -> float:
         # the objective's own scale: another alpha rescales f and tau
         return float(self.params.nu)
 
-    def function(
+    def model(
+        self, rows: TrainingRows, choice: Choice, function: Expansion, before: Fit | None,
+        run: Run,
+    ) -> tuple[Model, None]:  # fmt: skip
+        """Return the model whose level is the nu-quantile of f over the rows it saw."""
+        if self.params.tau != "steps":
+            function = self._with_level(function, rows, choice, before)
+        return Model(rows.inputs, rows.task, function, device=self.params.device), None
+
+    def _with_level(
         self, function: Expansion, rows: TrainingRows, choice: Choice, before: Fit | None
     ) -> Expansion:
-        if self.params.tau == "steps":
-            return function
         n, members = rows.source.n_rows, rows.train
         if n > MAX_VALIDATION_ROWS:
             rng = draws(choice.seed, 0x6C766C)
@@ -113,8 +119,7 @@ class RatioSpec(KernelSpec):
         if arrays:
             for sample in (p, q):
                 self.check_rows(inputs, sample.read(0, sample.n_rows).X)
-        other = TrainingRows(q, task, arrays, inputs=inputs)
-        return TwoSamples(p, task, arrays, inputs=inputs, denominator=other)
+        return TwoSamples(p, task, arrays, inputs=inputs, other=q)
 
     def read_validation(
         self, data: Data, rows: TrainingRows, run: Run, seed: int
@@ -157,8 +162,8 @@ class RatioSpec(KernelSpec):
                 "requires y to be passed, but the target y is None: " + _NEEDS_BOTH + "."
             )
         if before is None:
-            inputs, codes, y = self.learned(X, y, Run())
-            X = inputs.fitted(codes, None, seed)
+            inputs, codes, y = self.learned(X, y)
+            X = inputs.fitted(codes)
         else:
             inputs = before.inputs
             codes, y = inputs.codes(X, y)
@@ -166,7 +171,7 @@ class RatioSpec(KernelSpec):
         weight = checked_weights(sample_weight, X)
         if denominator is not None:
             Z = inputs.read(denominator)
-            return inputs, _source(X, weight), _source(Z, np.ones(Z.shape[0])), np.array([0, 1])
+            return inputs, *_sources(X, weight, Z, np.ones(Z.shape[0])), np.array([0, 1])
         y = np.asarray(y)
         values = np.unique(y[weight > 0])
         if before is not None:
@@ -183,13 +188,8 @@ class RatioSpec(KernelSpec):
                 f"y must have two distinct values, one per sample, got {len(values)} "
                 f"class(es): {values[:5]}."
             )
-        above, below = y == values[1], y != values[1]
-        return (
-            inputs,
-            _source(X[above], weight[above]),
-            _source(X[below], weight[below]),
-            values,
-        )
+        p, q = y == values[1], y != values[1]
+        return inputs, *_sources(X[p], weight[p], X[q], weight[q]), values
 
     def score(self, model: Model, data: Data) -> float:
         """Return the bound of the divergence of two samples under a model."""
@@ -210,5 +210,8 @@ class RatioSpec(KernelSpec):
         return float(loss.bound) - means[0] - means[1]
 
 
-def _source(X: Matrix, weight: Float64Array) -> ArraySource:
-    return ArraySource(X, np.zeros(X.shape[0]), weight, checked=True)
+def _sources(
+    X: Matrix, w: Float64Array, Z: Matrix, v: Float64Array
+) -> tuple[ArraySource, ArraySource]:
+    p, q = (ArraySource(R, np.zeros(len(u)), u, checked=True) for R, u in ((X, w), (Z, v)))
+    return p, q

@@ -17,14 +17,7 @@ from kernelgrad.functions.scaling import InputScaling, ScaledKernel, restored_ke
 from kernelgrad.kernels import ExactRows, Kernel
 from kernelgrad.kernels.tiles import ALIKE
 from kernelgrad.registry import room
-from kernelgrad.types import (
-    AnyArray,
-    Float32Array,
-    Float64Array,
-    FloatArray,
-    IntArray,
-    Matrix,
-)
+from kernelgrad.types import AnyArray, Float32Array, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.validation import check_bool
 
 COLUMN_TILE = 1024  # columns of a block computed by one task

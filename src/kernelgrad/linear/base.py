@@ -10,10 +10,11 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from kernelgrad.compute.rows import Csr, Rows, as_rows, native
+from kernelgrad.compute.rows import Csr, Rows, as_rows
 from kernelgrad.functions.expansions import LinearExpansion
-from kernelgrad.linear import loops
-from kernelgrad.losses import LOSSES, Loss, loss_code, scalar
+from kernelgrad.linear import loops, row_losses
+from kernelgrad.linear.rows import native
+from kernelgrad.losses import LOSSES, Loss
 from kernelgrad.solvers import contract
 from kernelgrad.types import Float64Array, IntArray, Matrix
 from kernelgrad.validation import CapabilityError
@@ -95,7 +96,7 @@ class PreparedRows:
     @classmethod
     def build(cls, problem: contract.Problem, batch: contract.TrainBatch) -> PreparedRows:
         loss = problem.loss
-        code, numbers = loss_code(loss, problem.n_outputs)
+        code, numbers = row_losses.loss_code(loss, problem.n_outputs)
         weight = np.asarray(batch.sample_weight, np.float64)
         return cls(
             batch=batch,
@@ -157,7 +158,7 @@ class PreparedRows:
         if self.loss.code is None:  # a call for each row would be slow
             value = float(self.share @ self.loss.value(self.Y, U))
             return value, np.asarray(self.loss.gradient(self.Y, U))
-        return scalar.losses(self.code, self.numbers, self.Y, U, self.share)
+        return row_losses.losses(self.code, self.numbers, self.Y, U, self.share)
 
     def descend(
         self, problem: LinearProblem, W: Float64Array, b: Float64Array, order: IntArray,

@@ -30,9 +30,11 @@ from scipy.linalg import lapack
 
 from kernelgrad.compute import linalg
 from kernelgrad.compute.compiling import njit
-from kernelgrad.compute.rows import Csr, Dense, Rows, native
+from kernelgrad.compute.rows import Csr, Dense, Rows
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.linear import base, loops
+from kernelgrad.linear.row_losses import softmax_of_row
+from kernelgrad.linear.rows import native
 from kernelgrad.losses import scalar
 from kernelgrad.types import AnyArray, Float64Array, IntArray
 
@@ -107,7 +109,7 @@ def _move(
             if code != scalar.MULTINOMIAL:
                 v[c], g[c], h[c] = _point(code, loss.numbers[c], y[c], u[c])
         if code == scalar.MULTINOMIAL:
-            v[0] = scalar.softmax_of_row(u, g)
+            v[0] = softmax_of_row(u, g)
             for c in range(len(u)):
                 h[c] = max(2.0 * g[c] * (1.0 - g[c]), _LEAST)
                 g[c] -= y[c]

@@ -11,7 +11,7 @@ where the last term is a column of constants ``sqrt(kappa)`` whose coefficient i
 b_0. m may differ from 0 where t is 0: then ``<m, V>`` is one number, and a row of few stored
 entries stays one. A coordinate goes to the maximum of the dual, or with L1 of its quadratic
 bound from below (the conjugate of the penalty is ``1 / l2``-smooth):
-:func:`kernelgrad.losses.conjugate.dual_step` with the curvature ``r_i (|x_i - m|^2 + kappa)``.
+:func:`kernelgrad.linear.conjugate.dual_step` with the curvature ``r_i (|x_i - m|^2 + kappa)``.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ import numpy as np
 import scipy.optimize
 
 from kernelgrad.compute.compiling import njit
-from kernelgrad.compute.rows import FAST, add, column, dot, entries, entry
-from kernelgrad.losses.conjugate import dual_step, loss_and_gap
+from kernelgrad.compute.rows import column, entries, entry
+from kernelgrad.linear.conjugate import dual_step, loss_and_gap
+from kernelgrad.linear.rows import FAST, add, dot
 from kernelgrad.losses.scalar import slope
 from kernelgrad.types import Float64Array
 

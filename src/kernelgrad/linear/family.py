@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -122,11 +123,14 @@ class LinearSpec(Spec):
     def problem_options(self, inputs: Inputs) -> dict[str, Any]:
         return {"l1_ratio": self.l1_share, "tol": float(self.params.tol)}
 
-    def batch_size(self, rows: TrainingRows, choice: Choice) -> int | None:
+    def ordered_rows(self, rows: TrainingRows, choice: Choice) -> TrainingRows:
+        """Return the rows in their order, and the size of batches from disk."""
+        rows = super().ordered_rows(rows, choice)
         in_memory = rows.in_memory and not (self.is_auto and not self._fits(rows))
         if in_memory or not choice.solver.streams:
-            return None
-        return int(np.clip(_DISK_CELLS // max(1, rows.source.n_features), *_DISK_ROWS))
+            return rows
+        size = int(np.clip(_DISK_CELLS // max(1, rows.source.n_features), *_DISK_ROWS))
+        return replace(rows, batch_size=size)
 
     def warn(self, fit: Fit, rows: TrainingRows, result: FitResult, run: Run) -> None:
         super().warn(fit, rows, result, run)

@@ -7,38 +7,28 @@ a mini-batch, with shares s_k, is
           (l'(y_k, u_k) - r_k) x_k + M \bigr]\Bigr),
           \qquad R(W) = l_1 \|W\|_1 + \tfrac{l_2}{2} \|W\|^2.
 
-The references r and their mean M reduce the variance: :class:`Table`, :class:`Anchors` and
-:class:`GroupReferences` make them, and both are zero in plain stochastic gradients. The bias
+The references r and their mean M reduce the variance: :class:`Table` holds them, and both are
+zero in plain stochastic gradients. The bias
 takes the same step without penalty. On CSR rows only the columns of a mini-batch are touched:
 the others take all steps they have missed at once, in closed form, when they are next needed.
 
-Coefficients are in the native layout of :mod:`kernelgrad.compute.rows`.
+Coefficients are in the native layout of :mod:`kernelgrad.linear.rows`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernelgrad.compute.compiling import njit
-from kernelgrad.compute.rows import (
-    Csr,
-    Dense,
-    Rows,
-    add,
-    add_outer,
-    by_type,
-    column,
-    entries,
-    entry,
-    output,
-    responses,
-)
+from kernelgrad.compute.rows import Csr, Dense, Rows, by_type, column, entries, entry
 from kernelgrad.compute.threads import over_tiles, parallel_for
-from kernelgrad.losses.scalar import MULTINOMIAL, curvature, slopes_of_row, value_of_row
-from kernelgrad.types import AnyArray, Float64Array, IntArray
+from kernelgrad.linear.row_losses import slopes_of_row, value_of_row
+from kernelgrad.linear.rows import add_outer, responses
+from kernelgrad.types import Float64Array, IntArray
 
 FOREVER = 2**62
 _PARTS = 8  # largest number of partial sums, which must not depend on threads
@@ -248,21 +238,6 @@ _settle = by_type({Dense: _dense_settle, Csr: _csr_settle})
 _penalise = by_type({Dense: _dense_penalise, Csr: _csr_penalise})
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
-def bends_of_row(
-    code: int, numbers: Any, y: Any, u: Any, slope: Any, bend: Float64Array
-) -> None:
-    """Write the second derivatives of a row's loss, (C, C), next to the first, (C,)."""
-    slopes_of_row(code, numbers, y, u, slope)
-    for c in range(len(u)):
-        p = slope[c] + y[c]  # the probability
-        for e in range(len(u)):
-            bend[c, e] = -p * (slope[e] + y[e]) if code == MULTINOMIAL else 0.0
-        if code != MULTINOMIAL:
-            p = curvature(code, numbers[c], y[c], u[c], 1.0, 0.0)
-        bend[c, c] += p
-
-
 # -- references ----------------------------------------------------------------------------
 
 
@@ -275,147 +250,8 @@ class Table(NamedTuple):
     slopes: Float64Array  # r, (n, C), or (0, 0) for none
 
 
-class AnchorGraph(NamedTuple):
-    r"""Weights between rows and anchors, and the products that the full gradient needs.
-
-    The derivative of row i is approximated by
-    ``spread_i + sum_k gamma_ik l'(targets[code_i], u(z_k))`` (Equation (19)). Where
-    ``l'(y, u) = a(u) + b(y)`` (squared, logistic, multinomial) one target serves all rows and
-    ``spread = b(y) - b(target)``; otherwise there is one target for each label, or for each of
-    16 bins of a continuous target.
-
-    The product is ``sum_i p_i gamma_ia [code_i = v] x_i``, Equation (22); E is 1 where all
-    outputs share it, else C.
-    """
-
-    anchors: IntArray  # their rows, (m,)
-    near: IntArray  # (n, k)
-    gamma: Float64Array  # Gaussian weights (n, k), which sum to 1 in each row
-    code: AnyArray  # int8 (n, C)
-    targets: Float64Array  # (V, C)
-    product: Float64Array  # (V, E, m, d)
-    product_bias: Float64Array  # (V, E, m)
-    offset: Float64Array  # sum_i p_i spread_i x_i, (d, C)
-    offset_bias: Float64Array  # sum_i p_i spread_i, (C,)
-    spread: Float64Array  # (n, C)
-
-    def references(self, every: int, data: Any) -> Anchors:
-        """Return references for prepared rows, renewed every so many steps."""
-        offset, C = data.native(self.offset), len(self.offset_bias)
-        at = np.zeros((len(self.targets), len(self.anchors), C))
-        return Anchors(every, np.zeros_like(offset), np.zeros(C), self, offset, at)
-
-
-class Anchors(NamedTuple):
-    """References from a graph, its offset in the native layout.
-
-    ``at`` (V, m, C) has the derivatives at the m anchors, for each of V targets.
-    """
-
-    every: int
-    mean: Float64Array
-    mean_bias: Float64Array
-    graph: AnchorGraph
-    offset: Float64Array
-    at: Float64Array
-
-
-class Moments(NamedTuple):
-    """Shares (K,), centres (K, d), covariances (K, d, d) and targets (K, C) of groups."""
-
-    group: IntArray  # (n,)
-    part: Float64Array
-    centre: Float64Array
-    covariance: Float64Array
-    targets: Float64Array
-
-    def references(self, W: Float64Array, b: Float64Array) -> GroupReferences:
-        """Return references at coefficients, renewed in every step."""
-        (K, d), C = self.centre.shape, len(b)
-        shapes = (K, C), (K, C), (K, C, C), (C, d), (C, d)
-        room: Any = map(np.zeros, shapes)
-        return GroupReferences(1, np.zeros_like(W), np.zeros(C), self, *room)
-
-
-class GroupReferences(NamedTuple):
-    """References from the moments of K groups of rows, to first order in the responses."""
-
-    every: int
-    mean: Float64Array
-    mean_bias: Float64Array
-    moments: Moments
-    middle: Float64Array  # responses and derivatives at the centres, (K, C), (K, C), (K, C, C)
-    slope: Float64Array
-    bend: Float64Array
-    flat: Float64Array  # room for coefficients and mean, (C, d), not made in each renewal
-    total: Float64Array
-
-
 def _renew_table(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) -> None:
     """Recompute the mean of the references."""
-
-
-def _renew_anchors(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) -> None:
-    C, g = len(b), r.graph
-    u = np.zeros(C)
-    r.mean[:] = r.offset
-    r.mean_bias[:] = g.offset_bias
-    shared = g.product.shape[1] == 1  # by all outputs
-    for a in range(len(g.anchors)):
-        responses(rows, g.anchors[a], W, b, u)
-        for v in range(len(g.targets)):
-            slope = r.at[v, a]
-            slopes_of_row(code, numbers, g.targets[v], u, slope)
-            for c in range(C):
-                e = 0 if shared else c
-                r.mean_bias[c] += slope[c] * g.product_bias[v, e, a]
-                if not shared:
-                    mean, x = output(rows, r.mean, c), g.product[v, c, a]
-                    for j in range(len(x)):
-                        mean[j] += slope[c] * x[j]
-            if shared:
-                _add_everywhere(rows, g.product[v, 0, a], slope, r.mean)
-
-
-def _renew_groups(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) -> None:
-    part, covariance, centre = r.moments.part, r.moments.covariance, Dense(r.moments.centre)
-    middle, slope, bend, flat, total = r.middle, r.slope, r.bend, r.flat, r.total
-    C, d = flat.shape
-    r.mean_bias[:] = 0.0
-    for c in range(C):
-        w = output(rows, W, c)
-        for j in range(d):
-            flat[c, j] = w[j]
-            total[c, j] = 0.0
-    for g in range(len(part)):
-        responses(centre, g, flat, b, middle[g])
-        bends_of_row(code, numbers, r.moments.targets[g], middle[g], slope[g], bend[g])
-        for c in range(C):
-            r.mean_bias[c] += part[g] * slope[g, c]
-            add(centre, g, part[g] * slope[g, c], total[c])
-            for e in range(C):
-                for i in range(d):
-                    a = part[g] * bend[g, c, e] * flat[e, i]
-                    for j in range(d if a != 0.0 else 0):
-                        total[c, j] += a * covariance[g, i, j]
-    for c in range(C):
-        mean = output(rows, r.mean, c)
-        for j in range(d):
-            mean[j] = total[c, j]
-
-
-def _dense_add_everywhere(rows: Any, x: Any, v: Any, W: Any) -> None:
-    for c in range(len(v)):
-        w, a = W[c], v[c]
-        for j in range(len(x)):
-            w[j] += a * x[j]
-
-
-def _csr_add_everywhere(rows: Any, x: Any, v: Any, W: Any) -> None:
-    for j in range(len(x)):
-        if x[j] != 0.0:
-            for c in range(len(v)):
-                W[j, c] += x[j] * v[c]
 
 
 def _table_at(r: Any, i: int, u: Any, out: Any) -> None:
@@ -423,27 +259,10 @@ def _table_at(r: Any, i: int, u: Any, out: Any) -> None:
         out[c] = r.slopes[i, c] if len(r.slopes) else 0.0
 
 
-def _anchors_at(r: Any, i: int, u: Any, out: Any) -> None:
-    graph = r.graph
-    for c in range(len(out)):
-        out[c] = graph.spread[i, c]
-    for k in range(graph.near.shape[1]):
-        a, g = graph.near[i, k], graph.gamma[i, k]
-        for c in range(len(out)):
-            out[c] += g * r.at[graph.code[i, c], a, c]
-
-
-def _groups_at(r: Any, i: int, u: Any, out: Any) -> None:
-    g, slope, bend, middle = r.moments.group[i], r.slope, r.bend, r.middle
-    for c in range(len(out)):
-        out[c] = slope[g, c]
-        for e in range(len(out)):
-            out[c] += bend[g, c, e] * (u[e] - middle[g, e])
-
-
-_add_everywhere = by_type({Dense: _dense_add_everywhere, Csr: _csr_add_everywhere})
-_renew = by_type({Table: _renew_table, Anchors: _renew_anchors, GroupReferences: _renew_groups})
-_reference = by_type({Table: _table_at, Anchors: _anchors_at, GroupReferences: _groups_at})
+# A room that has other references adds its functions here.
+renewals: dict[type, Callable[..., Any]] = {Table: _renew_table}
+values: dict[type, Callable[..., Any]] = {Table: _table_at}
+_renew, _reference = by_type(renewals), by_type(values)
 
 
 # -- stochastic steps ----------------------------------------------------------------------

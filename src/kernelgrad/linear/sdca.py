@@ -9,9 +9,9 @@ import numpy as np
 
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.linear import base, dual
+from kernelgrad.linear.conjugate import conjugate_of
 from kernelgrad.linear.dual import View
 from kernelgrad.losses import Loss
-from kernelgrad.losses.conjugate import conjugate_of
 from kernelgrad.params import integer, parameters
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized, transient
 from kernelgrad.solvers.support import visit_order

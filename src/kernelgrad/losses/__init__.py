@@ -1,5 +1,7 @@
 """Losses: targets and responses come in, values, slopes and curvatures go out."""
 
+from typing import TYPE_CHECKING
+
 from kernelgrad.losses.base import Loss as Loss
 from kernelgrad.losses.base import Task as Task
 from kernelgrad.losses.classification import Hinge as Hinge
@@ -13,7 +15,6 @@ from kernelgrad.losses.classification import encode_labels as encode_labels
 from kernelgrad.losses.registry import ALIASES as ALIASES
 from kernelgrad.losses.registry import LOSSES as LOSSES
 from kernelgrad.losses.registry import get_loss as get_loss
-from kernelgrad.losses.registry import loss_code as loss_code
 from kernelgrad.losses.registry import register_loss as register_loss
 from kernelgrad.losses.regression import Absolute as Absolute
 from kernelgrad.losses.regression import EpsilonInsensitive as EpsilonInsensitive
@@ -37,3 +38,9 @@ from kernelgrad.losses.unsupervised import LeastSquaresDensityRatio as LeastSqua
 from kernelgrad.losses.unsupervised import OneClass as OneClass
 from kernelgrad.losses.unsupervised import RatioLoss as RatioLoss
 from kernelgrad.losses.unsupervised import RelativeNovelty as RelativeNovelty
+from kernelgrad.registry import lazy_names
+
+if TYPE_CHECKING:
+    from kernelgrad.linear.row_losses import loss_code as loss_code
+
+__getattr__, _ = lazy_names(__name__, paths={"loss_code": "linear.row_losses"})

@@ -6,9 +6,7 @@ from typing import TypeVar, get_args
 
 from kernelgrad.losses import classification, regression, unsupervised
 from kernelgrad.losses.base import Loss, Task
-from kernelgrad.losses.methods import lend
 from kernelgrad.registry import Registry
-from kernelgrad.types import Float64Array
 from kernelgrad.validation import check_int, check_name
 
 LossClass = TypeVar("LossClass", bound=type[Loss])
@@ -98,13 +96,3 @@ def get_loss(spec: str | Loss, *, task: Task, n_classes: int | None = None) -> L
         loss = classification.Logistic()
     loss.check()
     return loss
-
-
-def loss_code(loss: Loss, n_outputs: int) -> tuple[int, Float64Array]:
-    """Return the code of a loss in compiled loops, and its parameter for each output, (C,).
-
-    A loss without a code gets a temporary one, valid in this process while the object exists.
-    Loops that need curvatures or conjugates must reject ``loss.code is None``.
-    """
-    code = lend(loss) if loss.code is None else loss.code
-    return code, loss.params(n_outputs)

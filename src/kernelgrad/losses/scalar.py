@@ -41,23 +41,16 @@ SMOOTHED_HINGE and RATIO are majorising on their linear parts, that of MODIFIED 
 :func:`value`, :func:`slope` and :func:`curvature` are expressions without branches, which
 accept arrays as well as the numbers of compiled loops. Constants are in single precision, where
 they are exact, so results keep the precision of the arguments. MULTINOMIAL couples the outputs
-of a row: :func:`multinomial` takes arrays; :func:`slopes_of_row` and :func:`value_of_row` are
-for compiled loops and contiguous float64 rows, and accept all codes, also temporary ones
-(:func:`kernelgrad.losses.loss_code`).
+of a row: :func:`multinomial` takes arrays.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
-from kernelgrad.compute.compiling import njit, overload, usable_in_loops
-from kernelgrad.compute.threads import parallel_for
-from kernelgrad.losses.methods import FIRST as OWN
-from kernelgrad.losses.methods import slopes_by_method, value_by_method
-from kernelgrad.types import Float64Array
+from kernelgrad.compute.compiling import overload, usable_in_loops
 
 HINGE, SMOOTHED_HINGE, SQUARED_HINGE, LOGISTIC, PERCEPTRON = range(5)
 SQUARED, HUBER, EPSILON, QUANTILE = range(5, 9)
@@ -67,7 +60,6 @@ HINGE_OR_TUBE = 13  # dual only: HINGE for targets -1 and +1, EPSILON with p = 1
 
 KINKED = (HINGE, PERCEPTRON, EPSILON, QUANTILE, ONE_CLASS)
 
-ROWS = 1024  # rows of a tile in a pass over all rows
 _ZERO, _HALF, _ONE, _TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
 _LEAST = np.float32(1e-30)  # lower bound of divisors and of arguments of logarithms
 LINEAR_FROM = np.float32(30)  # e^30 is finite with room to spare in single precision
@@ -333,74 +325,3 @@ def multinomial(y: Any, f: Any, axis: int) -> tuple[Any, Any]:
     total = e.sum(axis=axis, keepdims=True, dtype=np.float64)
     chosen = (y * shifted).sum(axis=axis, dtype=np.float64)
     return np.log(total).squeeze(axis) - chosen, e / total.astype(f.dtype)
-
-
-@njit(nogil=True, cache=True)
-def softmax_of_row(u: Float64Array, out: Float64Array) -> float:
-    """Write ``softmax(u)`` to `out`; return ``log sum_c exp(u_c)``."""
-    top, total = u.max(), 0.0
-    for c in range(len(u)):
-        out[c] = math.exp(u[c] - top)
-        total += out[c]
-    for c in range(len(u)):
-        out[c] /= total
-    return float(math.log(total) + top)
-
-
-@njit(nogil=True, cache=True)
-def slopes_of_row(
-    code: int, params: Float64Array, y: Float64Array, u: Float64Array, out: Float64Array
-) -> None:
-    C = len(u)
-    if code >= OWN:
-        slopes_by_method(code, C, y.ctypes.data, u.ctypes.data, out.ctypes.data)
-        return
-    if code == MULTINOMIAL:
-        softmax_of_row(u, out)
-        for c in range(C):
-            out[c] -= y[c]
-        return
-    for c in range(C):
-        out[c] = slope(code, params[c], y[c], u[c])
-
-
-@njit(nogil=True, cache=True)
-def value_of_row(code: int, params: Float64Array, y: Float64Array, u: Float64Array) -> Any:
-    C = len(u)
-    if code >= OWN:
-        return value_by_method(code, C, y.ctypes.data, u.ctypes.data)
-    total = 0.0
-    if code == MULTINOMIAL:
-        top, chosen = u.max(), 0.0
-        for c in range(C):
-            total += math.exp(u[c] - top)
-            chosen += y[c] * u[c]
-        return math.log(total) + top - chosen
-    for c in range(C):
-        total += value(code, params[c], y[c], u[c])
-    return total
-
-
-@njit(nogil=True, cache=True)
-def _losses(code: int, params: Any, Y: Any, U: Any, share: Any, G: Any) -> float:
-    total = 0.0
-    for i in range(len(U)):
-        total += share[i] * value_of_row(code, params, Y[i], U[i])
-        slopes_of_row(code, params, Y[i], U[i], G[i])
-    return total
-
-
-def losses(
-    code: int, params: Float64Array, Y: Float64Array, U: Float64Array, share: Float64Array
-) -> tuple[float, Float64Array]:
-    """Return ``sum_i share_i l(y_i, u_i)`` and its derivatives (n, C)."""
-    n = len(U)
-    G = np.empty_like(U)
-    parts = np.zeros(-(-n // ROWS))
-
-    def task(t: int) -> None:
-        r = slice(t * ROWS, (t + 1) * ROWS)
-        parts[t] = _losses(code, params, Y[r], U[r], share[r], G[r])
-
-    parallel_for(len(parts), task)
-    return float(parts.sum()), G

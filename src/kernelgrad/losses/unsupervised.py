@@ -103,6 +103,20 @@ class RatioLoss(ScalarLoss):
     def ratio(self, f: FloatArray) -> FloatArray:
         """Return p/q from f; it is never negative."""
 
+    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
+        weights = row_weights(len(y), sample_weight)
+        numerator, denominator = weights @ (y > 0), weights @ (y <= 0)
+        if not (np.all(numerator > 0) and np.all(denominator > 0)):
+            raise ValueError(
+                "A density ratio needs rows of both samples with positive weight; got weights "
+                f"{numerator} (numerator) and {denominator} (denominator)."
+            )
+        return np.asarray(self._of_ratio(numerator / denominator), np.float64)
+
+    def _of_ratio(self, ratio: Float64Array) -> FloatArray:
+        """Return the f of a ratio."""
+        return ratio
+
     def feasible(self, f: FloatArray) -> FloatArray:
         """Return f projected to the domain of the variational form of the divergence."""
         return f
@@ -123,9 +137,8 @@ class KLDensityRatio(RatioLoss):
     typical_curvature: ClassVar[float | None] = 1.0
     bound: ClassVar[float] = 1.0
 
-    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        numerator, denominator = _two_weights(y, sample_weight)
-        return np.asarray(np.log(numerator / denominator), np.float64)
+    def _of_ratio(self, ratio: Float64Array) -> FloatArray:
+        return np.asarray(np.log(ratio))
 
     def ratio(self, f: FloatArray) -> FloatArray:
         """Return ``p/q = exp f``, or the largest float if that overflows."""
@@ -144,10 +157,6 @@ class LeastSquaresDensityRatio(RatioLoss):
     code: ClassVar[int] = scalar.LEAST_SQUARES
     smoothness: ClassVar[float | None] = 1.0
     bound: ClassVar[float] = -0.5
-
-    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        numerator, denominator = _two_weights(y, sample_weight)
-        return np.asarray(numerator / denominator, np.float64)
 
     def ratio(self, f: FloatArray) -> FloatArray:
         return np.maximum(f, 0.0)
@@ -169,9 +178,8 @@ class _Logarithmic(RatioLoss):
     def smoothness(self) -> float | None:  # type: ignore[override]  # follows the floor
         return float(self.floor**-2)
 
-    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        numerator, denominator = _two_weights(y, sample_weight)
-        return np.asarray(np.maximum(numerator / denominator, self.floor), np.float64)
+    def _of_ratio(self, ratio: Float64Array) -> FloatArray:
+        return np.maximum(ratio, self.floor)
 
     def ratio(self, f: FloatArray) -> FloatArray:
         return np.maximum(f, 0.0)
@@ -239,17 +247,3 @@ class RelativeNovelty(_Logarithmic):
     @property
     def bound(self) -> float:  # type: ignore[override]  # follows rho
         return 1.0 + float(self.rho)
-
-
-def _two_weights(
-    y: AnyArray, sample_weight: AnyArray | None
-) -> tuple[Float64Array, Float64Array]:
-    """Return the weights of p and of q per output; raise ValueError if one of them is zero."""
-    weights = row_weights(len(y), sample_weight)
-    numerator, denominator = weights @ (y > 0), weights @ (y <= 0)
-    if not (np.all(numerator > 0) and np.all(denominator > 0)):
-        raise ValueError(
-            "A density ratio needs rows of both samples with positive weight; got weights "
-            f"{numerator} (numerator) and {denominator} (denominator)."
-        )
-    return numerator, denominator

@@ -116,7 +116,9 @@ def _classes(model: Any, x: Value) -> Outputs:
     outputs: Outputs = {"label": (label, None)}
     outputs["decision"] = (_flat(decision), None) if width == 1 else (decision, width)
     # a semi-supervised one has none after partial_fit
-    if model.calibration is not None or (task.has_own_proba and not _is_marked(task)):
+    if model.calibration is not None or (
+        task.has_own_proba and not isinstance(task, MarkedClassification)
+    ):
         p = _probabilities(model, f, _responses(task, f))
         outputs["probabilities"] = _agreeing(p, code, K), K
     return outputs
@@ -206,10 +208,6 @@ def _flat(x: Value) -> Value:
 
 def _growth(f: Value) -> Value:
     return xp.exp(xp.minimum(f, LARGEST_LOG))
-
-
-def _is_marked(task: Classification) -> bool:
-    return isinstance(task, MarkedClassification)
 
 
 _OUTPUTS: tuple[tuple[type, Callable[..., Outputs]], ...] = (

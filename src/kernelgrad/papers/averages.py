@@ -9,7 +9,8 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from kernelgrad.kernels import ExactRows
-from kernelgrad.solvers.support import KernelSolver, RowsState, SupportState, SupportTracker
+from kernelgrad.papers.support_state import SupportState
+from kernelgrad.solvers.support import KernelSolver, RowsState, SupportTracker
 from kernelgrad.types import Float64Array, FloatArray, IntArray
 
 K = TypeVar("K", bound=RowsState | SupportState)

@@ -15,7 +15,7 @@ import numpy as np
 
 from kernelgrad.compute.compiling import njit
 from kernelgrad.functions.exact import KernelRows
-from kernelgrad.losses.conjugate import dual_step, loss_and_gap
+from kernelgrad.linear.conjugate import dual_step, loss_and_gap
 from kernelgrad.solvers.contract import sized
 from kernelgrad.solvers.support import RowsState, add_rows
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray
@@ -37,7 +37,7 @@ class DualState(RowsState):
 class DualAscent:
     """Coordinate ascent from dual variables, coefficients and responses of a state, in place.
 
-    `loss` is that of :func:`kernelgrad.losses.conjugate.conjugate_of`, `y` (C, n) are targets
+    `loss` is that of :func:`kernelgrad.linear.conjugate.conjugate_of`, `y` (C, n) are targets
     as the conjugate takes them, and the weights `p` (n,) of the rows sum to 1.
     """
 

@@ -14,9 +14,10 @@ from kernelgrad.compute.compiling import njit
 from kernelgrad.files.records import Record
 from kernelgrad.functions.exact import join_rows
 from kernelgrad.kernels import ExactRows
-from kernelgrad.losses import SemiSupervised, loss_code
-from kernelgrad.losses.scalar import slopes_of_row
+from kernelgrad.linear.row_losses import loss_code, slopes_of_row
+from kernelgrad.losses import SemiSupervised
 from kernelgrad.papers.averages import AveragedSolver, AverageUpdate
+from kernelgrad.papers.support_state import SupportState
 from kernelgrad.solvers import contract, support
 from kernelgrad.solvers.schedules import smoothness
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray
@@ -71,7 +72,7 @@ class RowTiles:
 
 
 @dataclass(kw_only=True)
-class OnlineState(support.SupportState):
+class OnlineState(SupportState):
     """State of an online solver; ``rows`` are :class:`RowTiles`. See :func:`_sweep`."""
 
     stamp: IntArray = contract.sized("S", kinds="i")

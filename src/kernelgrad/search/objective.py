@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
-from scipy.special import expit
+from scipy.special import expit, ndtri
 from sklearn.base import clone
 
 from kernelgrad.compute.compiling import njit
@@ -121,24 +121,40 @@ class Sample:
 
 @dataclass(frozen=True)
 class Bins:
-    """Bins of each column: lower edges and widths (b, d); unused ones have width 0."""
+    """Bins of each column: lower edges, widths and rises (b, d); unused ones have width 0.
+
+    A warp rises in each bin by `rise` before its slopes are learned.
+    """
 
     low: Float64Array
     width: Float64Array
+    rise: Float64Array
 
     @classmethod
-    def of(cls, X: AnyArray, most: int) -> Bins:
-        """Return up to `most` bins a column, between quantiles, or between all its values."""
+    def of(cls, X: AnyArray, most: int, *, scores: bool = False) -> Bins:
+        """Return up to `most` bins a column, between quantiles, or between all its values.
+
+        They rise by their widths or, with `scores`, the bins between quantiles by differences
+        of normal scores.
+        """
         levels = np.linspace(0.0, 1.0, most + 1)
         columns = []
         for x in X.T:
-            edges = np.unique(x)
+            edges = values = np.unique(x)
             if len(edges) > most + 1:
-                edges = np.unique(np.quantile(x, levels))
-            columns.append(edges)
-        b = max(1, max(len(edges) for edges in columns) - 1)
-        full = np.stack([np.pad(e, (0, b + 1 - len(e)), "edge") for e in columns], axis=1)
-        return cls(full[:-1], np.diff(full, axis=0))
+                edges = values = np.unique(np.quantile(x, levels))
+                if scores:
+                    places = [np.searchsorted(np.sort(x), edges, s) for s in ("left", "right")]
+                    values = ndtri(np.clip(np.mean(places, axis=0) / len(x), 0.02, 0.98))
+            columns.append((edges, values))
+        b = max(1, max(len(edges) for edges, _ in columns) - 1)
+        edges, values = (
+            np.stack([np.pad(c[k], (0, b + 1 - len(c[k])), "edge") for c in columns], axis=1)
+            for k in (0, 1)
+        )
+        width = np.diff(edges, axis=0)
+        rise = np.maximum(np.diff(values, axis=0), 1e-3 * (width > 0))
+        return cls(edges[:-1], width, rise)
 
     def shares(self, X: AnyArray) -> AnyArray:
         """Return the share of each bin that lies below the entries: (m, b, d)."""
@@ -149,7 +165,7 @@ class Bins:
 
     def warp(self, logs: Float64Array) -> Float64Array:
         """Return edges and values there, (2, b + 1, d), for logarithms of slopes (b, d)."""
-        rise = np.vstack([self.low[:1], self.width * np.exp(logs)])
+        rise = np.vstack([self.low[:1], self.rise * np.exp(logs)])
         edges = np.vstack([self.low, self.low[-1:] + self.width[-1:]])
         return np.stack([edges, np.cumsum(rise, axis=0)])
 
@@ -247,7 +263,7 @@ class Machine:
     def rises(self, dtype: Any) -> AnyArray:
         """Return by how much the warps rise in each bin: (b, d)."""
         assert self.bins is not None
-        return (self.bins.width * np.exp(self.theta["warp"])).astype(dtype)
+        return (self.bins.rise * np.exp(self.theta["warp"])).astype(dtype)
 
     def embed(self, X: AnyArray) -> tuple[AnyArray, AnyArray | None]:
         """Return the rows as the parts compare them: (m, r), and (m, d) or None."""

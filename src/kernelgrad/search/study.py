@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.threads import parallel_map
-from kernelgrad.functions.scaling import InputScaling
+from kernelgrad.functions.scaling import HEAVY_LIMIT, InputScaling
 from kernelgrad.kernels import Gaussian
 from kernelgrad.search import penalty
 from kernelgrad.search.objective import (
@@ -99,7 +99,7 @@ class Study:
     """A search for the machine with the smallest errors on rows that it was not trained on.
 
     Machines whose columns have equal weights compete with those that learn weights and warps,
-    by loose and tight priors. With few rows each fold is left out in turn, else some rows
+    and with smooth ones. With few rows each fold is left out in turn, else some rows
     judge.
     Weights stay if they lower the errors by a standard error of the paired difference.
     """
@@ -140,12 +140,14 @@ class Study:
         machines = list(starts)
         learns = why_not(space, self.pool) is None and bool(self.groups.any())
         if learns:
-            loose = [self.grouped(machine) for machine in starts]
-            machines += loose
+            weighted = [self.grouped(machine) for machine in starts]
+            machines += weighted
+            if weighted[0].bins is not None and self.is_heavy:
+                machines.append(self.grouped(starts[0], scores=True))
             if self.sample.n_rows <= RULES.tight:
-                machines += [replace(m, spread=RULES.spreads[1]) for m in loose]
-            if loose[0].is_sum:
-                machines += [replace(smooth_only(loose[0]), nu=nu) for nu in (2.5, np.inf)]
+                machines += [replace(m, spread=RULES.spreads[1], bend=0.1) for m in weighted]
+            if weighted[0].is_sum:
+                machines += [replace(smooth_only(weighted[0]), nu=nu) for nu in (2.5, np.inf)]
         trained = self.train(machines, RULES.rounds[:1], RULES.solved // 2)
         equal = next(m for m in trained if m.is_equal)
         ranked = [m for m in trained if not m.is_equal] if learns else trained
@@ -199,8 +201,17 @@ class Study:
             machine = machine.narrowed(np.sqrt(2.0 * gamma) / machine.largest)
         return machine
 
-    def grouped(self, machine: Machine) -> Machine:
-        """Return the machine with a weight for each group of columns, and warps."""
+    @property
+    def is_heavy(self) -> bool:
+        """Whether a column has heavy tails."""
+        limit = self.scaling.limit
+        return limit is not None and bool((limit <= HEAVY_LIMIT).any())
+
+    def grouped(self, machine: Machine, *, scores: bool = False) -> Machine:
+        """Return the machine with a weight for each group of columns, and warps.
+
+        The warps begin as the identity, or as normal scores, which suit heavy tails.
+        """
         g = int(self.groups.max()) + 1
         theta = {
             k: np.full(g, machine.theta[k]) for k in ("smooth", "rough") if k in machine.theta
@@ -210,7 +221,7 @@ class Study:
         )
         if self.plain or len(self.groups) > _WARPED:
             return machine
-        bins = Bins.of(self.sample.X, RULES.bins)
+        bins = Bins.of(self.sample.X, RULES.bins, scores=scores)
         return replace(machine.with_theta(warp=np.zeros(bins.low.shape)), bins=bins)
 
     def train(

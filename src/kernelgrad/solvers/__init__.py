@@ -67,7 +67,7 @@ __getattr__, _lazy = lazy_names(
     SOLVERS,
     LINEAR_SOLVERS,
     paths={"LinearProblem": "linear", "LinearSolver": "linear"},
-    renamed={"BlockDescent": "BlockDescent"},
+    renamed={"CachedBlockDescent": "BlockDescent"},
 )
 
 

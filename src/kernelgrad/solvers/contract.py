@@ -69,6 +69,10 @@ class Resources:
         """Return the memory limit in bytes, `default` where there is none."""
         return default if self.memory_limit is None else self.memory_limit
 
+    def left(self, taken: float, default: float) -> float:
+        """Return what the limit leaves beside `taken` and copied rows, or `default`."""
+        return self.limit(default + taken + self.copied_bytes) - taken - self.copied_bytes
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -96,11 +100,6 @@ class Problem:
         Whether every batch holds the same rows, so that a solver may keep their responses.
     n_rows, max_iter : int or None
         Training rows and iterations of the fit; None where they are not fixed.
-    kind_weights : (float, float) or None
-        Sums of the weights of labelled and of unlabelled rows, where there are both.
-    keep_coefficients : bool
-        False, with `fixed_rows`, when only responses are wanted: trackers then work, the
-        expansion does not.
     posterior : bool
         Whether a posterior is wanted too: an exact solution then takes kernel values in float64
         and keeps its factorisation.
@@ -119,10 +118,8 @@ class Problem:
     metric: Float64Array | None = None
     scaling: InputScaling | None = None
     fixed_rows: bool = False
-    keep_coefficients: bool = True
     n_rows: int | None = None
     max_iter: int | None = None
-    kind_weights: tuple[float, float] | None = None
     posterior: bool = False
     resources: Resources = field(default=Resources(), repr=False)
 
@@ -239,7 +236,6 @@ class _Array:
     limits: dict[str, Any]
 
     def take(self, record: Record, name: str) -> AnyArray:
-        """Take the array from a record, checked."""
         empty = self.empty and not record.arrays[name].size
         shape = record.arrays[name].shape if empty else self.shape
         array: AnyArray = record.array(name, *shape, **self.limits)

@@ -300,8 +300,6 @@ class DSG(Solver[DSGState]):
         momentum = self._momentum_of(problem, batch) > 0
         average = self.average is not None
         it = Iterates.zeros(stream, intercept, momentum=momentum, average=average)
-        if not problem.keep_coefficients:
-            it = feature_blocks.BlockCount(it.x, it.v, it.a)
         return DSGState(iterates=it, smoothness=L, gamma0=gamma0)
 
     def _every(self, n_rows: int, width: int) -> int:

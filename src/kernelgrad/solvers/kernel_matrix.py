@@ -78,16 +78,6 @@ class KernelMatrix:
         np.fill_diagonal(square, self.diagonal[a:b])
         return square
 
-    def wide(self) -> KernelMatrix:
-        """Return K in float64, read from above the diagonal, where no factor overwrites it."""
-
-        def tile(rows: slice, columns: slice) -> AnyArray:
-            if rows == columns:
-                return self._square(rows.start, rows.stop)
-            return self._array[rows, columns]
-
-        return KernelMatrix(self.n, tile, self._deadline)
-
     def rows(self, index: IntArray, dtype: Any) -> AnyArray:
         """Return K (r, n) for rows of an increasing index."""
         out = np.empty((len(index), self.n), dtype)

@@ -623,34 +623,10 @@ def run(
     ``callbacks.interrupted`` is True so that the caller can raise the interrupt again. Before
     the first finished step the interrupt is raised at once.
 
-    Parameters
-    ----------
-    solver : Solver
-        The solver.
-    problem : Problem
-        Loss, kernel, penalty and options.
-    batches : iterator of (TrainBatch, float)
-        Batches, and the number of epochs done after each.
-    max_iter : int
-        Number of further steps.
-    state : State or None, default=None
-        The state to continue from; None starts with `solver.init`.
-    validation : Validation or None, default=None
-        Validation rows and the rule for early stopping.
-    callbacks : CallbackList or None, default=None
-        Called after every step.
-    on_iteration : callable or None, default=None
-        Called like a callback with the event and the state; True ends the loop.
-    history : dict or None, default=None
-        A history to continue.
-    resumed : Resumed or None, default=None
-        The state from a checkpoint of a fit of the same solver and problem, from which the fit
-        continues; `batches` must be the following ones.
-
-    Returns
-    -------
-    FitResult
-        The model, the state, the history and the status.
+    Batches come with the number of epochs done after each. A `state` and a `history` are
+    continued; so is a fit of the same solver and problem that is `resumed` from a checkpoint,
+    whose batches must be the following ones. ``on_iteration`` is called like a callback, with
+    the event and the state; True ends the loop.
     """
     callbacks = callbacks if callbacks is not None else CallbackList([])
     if resumed is not None:

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.linalg
 
 from kernelgrad.compute import linalg
-from kernelgrad.compute.threads import over_tiles, parallel_for
+from kernelgrad.compute.threads import over_tiles, sum_over_tiles
 from kernelgrad.files.records import Record
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.expansions import SupportExpansion
@@ -179,11 +179,6 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
 
     def check_problem(self, problem: Problem) -> None:
         loss = semi_supervised(problem, self.name)
-        if problem.kind_weights is None:
-            raise CapabilityError(
-                f"solver {self.name!r} is for SemiSupervisedKernelClassifier, which knows the "
-                "weights of both kinds of rows."
-            )
         BlockDescent().check_problem(replace(problem, loss=loss.labelled))
 
     def init(self, problem: Problem, batch: TrainBatch) -> SoftLabelsState:
@@ -228,22 +223,20 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
     ) -> _Workspace:
         rows = self._attach(problem, state, batch).rows
         if state.memory is None:
-            size = 4.0 * batch.n_rows * len(state.centre)
-            if problem.resources.memory_limit is not None:
-                size += problem.resources.copied_bytes + 2 * rows.nbytes
-            keep = size <= problem.resources.limit(_STORE_BYTES)
+            room = problem.resources.left(2 * rows.nbytes, _STORE_BYTES)
+            keep = 4.0 * batch.n_rows * len(state.centre) <= room
             centres = rows.take(state.centre)
             state.memory = _Workspace(state.exact, rows, centres, [] if keep else None)
         return state.memory
 
     def _costs(self, problem: Problem, batch: TrainBatch) -> tuple[Float64Array, float]:
         """Return weights of rows as the user gave them, and C."""
-        assert problem.kind_weights is not None
+        totals = semi_supervised(problem, self.name).kind_weights
         has_label = batch.y.any(axis=1)
         weight = np.array(batch.sample_weight, np.float64)
-        for kind, total in zip((has_label, ~has_label), problem.kind_weights, strict=True):
+        for kind, total in zip((has_label, ~has_label), totals, strict=True):
             weight[kind] *= total / weight[kind].sum()
-        return weight, 1.0 / (2.0 * problem.alpha * problem.kind_weights[0])
+        return weight, 1.0 / (2.0 * problem.alpha * totals[0])
 
     def step(self, problem: Problem, state: SoftLabelsState, batch: TrainBatch) -> StepInfo:
         """Fit the labels in the first step; make one round of soft labels in the others."""
@@ -311,8 +304,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
     def _round_weights(
         self, problem: Problem, state: SoftLabelsState, weight: Float64Array, lane: int
     ) -> Float64Array:
-        assert problem.kind_weights is not None
-        labelled, others = problem.kind_weights
+        labelled, others = semi_supervised(problem, self.name).kind_weights
         w = weight.copy()
         w[state.labelled] *= _MASS * others / labelled
         left_out = state.labelled[self._held(state, lane)]
@@ -462,11 +454,10 @@ def _by_parts(K: Float32Array, A: Float32Array, out: Float64Array) -> None:
 
 def _by_columns(K: Float32Array, s: Float32Array) -> Float64Array:
     """Return K^T s, summed over parts of the rows in order."""
-    parts = np.zeros((-(-len(K) // _PART), K.shape[1], s.shape[1]))
+    total = np.empty((K.shape[1], s.shape[1]))
 
-    def task(i: int) -> None:
-        part = slice(i * _PART, (i + 1) * _PART)
-        parts[i] = K[part].T @ s[part]
+    def task(a: int, z: int, part: Float64Array) -> None:
+        part[:] = K[a:z].T @ s[a:z]
 
-    parallel_for(len(parts), task)
-    return np.asarray(parts.sum(axis=0))
+    sum_over_tiles(len(K), _PART, _TILE // _PART, task, total)
+    return total

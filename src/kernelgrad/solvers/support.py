@@ -59,19 +59,30 @@ class SupportUpdate:
 
 
 @dataclass(kw_only=True)
-class RowsState(State):
+class KernelState(State):
+    """State of a solver whose function is a sum over rows."""
+
+    exact: ExactKernel
+    kernel_evaluations: int = 0
+
+    @property
+    def prepared(self) -> ExactRows:
+        """The rows of the function."""
+        raise NotImplementedError
+
+
+@dataclass(kw_only=True)
+class RowsState(KernelState):
     """State of a solver that keeps the responses of all training rows.
 
     ``responses`` are those of the current function, without intercept, in the solver's sign
     convention.
     """
 
-    exact: ExactKernel
     digest: bytes  # digest of the rows, which a continued fit must bring again
     coef: Float64Array = contract.sized("n", "C")  # coefficients of the current function
     responses: Float64Array = contract.sized("C", "n")
     intercept: Float64Array = contract.sized("C")
-    kernel_evaluations: int = 0
     rows: KernelRows | None = contract.transient()  # None after a release or a load
 
     def describe_parts(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
@@ -93,72 +104,7 @@ class RowsState(State):
         return self.rows.rows
 
 
-@dataclass(kw_only=True)
-class SupportState(State):
-    """State of a solver that keeps its S support rows, also in files."""
-
-    nest: ClassVar[str] = "state"
-
-    exact: ExactKernel
-    rows: Any
-    numbers: IntArray = contract.sized("S", kinds="i")  # in the source, or -1
-    diagonal: Float64Array = contract.sized("S")  # k(x_s, x_s)
-    kernel_evaluations: int = 0
-
-    @property
-    def prepared(self) -> ExactRows:
-        rows: ExactRows = self.rows
-        return rows
-
-    def describe_parts(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        ones = np.ones((self.prepared.n_rows, 1))
-        support = SupportExpansion(self.exact, self.prepared, ones, np.zeros(1))
-        values, arrays = support.describe()
-        return {"support": values}, arrays
-
-    @classmethod
-    def restore_parts(cls, problem: Problem, record: Record) -> dict[str, Any]:
-        support = record.beside("support")
-        exact = ExactKernel.restore(support)
-        rows = exact.restore_rows(support)
-        support.array("coef", "S", 1)
-        support.array("intercept", 1)
-        return {"exact": exact, "rows": rows}
-
-    def find(self, rows: ExactRows, numbers: IntArray | None) -> IntArray:
-        """Return the place of each row in the support, or -1.
-
-        An entry of the same number with another row is of another source: it loses its number.
-        """
-        slot = np.full(rows.n_rows, -1, np.int64)
-        S = len(self.numbers)
-        if numbers is None or S == 0:
-            return slot
-        order = np.argsort(self.numbers, kind="stable")
-        entries = order[np.searchsorted(self.numbers, numbers, sorter=order).clip(0, S - 1)]
-        index = np.flatnonzero(self.numbers[entries] == numbers)
-        if len(index):
-            entry = entries[index]
-            distinct, back = np.unique(entry, return_inverse=True)
-            same = equal_rows(self.rows.take(distinct).take(back), rows.take(index))
-            slot[index[same]] = entry[same]
-            self.numbers[entry[~same]] = -1
-        return slot
-
-
-def equal_rows(A: ExactRows, B: ExactRows) -> AnyArray:
-    """Return which rows of A are those of B, shape (n,)."""
-    if sp.issparse(A.values) or sp.issparse(B.values):
-        different = sp.csr_matrix(A.values) != sp.csr_matrix(B.values)
-        equal: AnyArray = np.asarray(different.getnnz(axis=1) == 0)
-    else:
-        equal = (A.values == B.values).all(axis=1)
-    for a, b in zip(A.parts, B.parts, strict=True):
-        equal &= equal_rows(a, b)
-    return equal
-
-
-K = TypeVar("K", bound=RowsState | SupportState)
+K = TypeVar("K", bound=KernelState)
 R = TypeVar("R", bound=RowsState)
 
 
@@ -386,13 +332,11 @@ def build_exact(problem: Problem, batch: TrainBatch) -> tuple[ExactKernel, Exact
 
 def kernel_rows(problem: Problem, exact: ExactKernel, rows: ExactRows) -> KernelRows:
     """Return the rows with a cache for what the memory limit leaves of them."""
-    if problem.resources.memory_limit is None:
-        most = MOST_CACHE if problem.n_features_in >= DEAR_COLUMNS else CHEAP_CACHE
-        return KernelRows(exact, rows, min(most, system_bytes() // CACHE_PART))
+    most = MOST_CACHE if problem.n_features_in >= DEAR_COLUMNS else CHEAP_CACHE
     # rows as given and as prepared; current and mean responses, coefficients, work arrays
-    work = _WORK_BYTES + _WORK_ARRAYS * 8 * rows.n_rows * problem.n_outputs
-    work += 2 * rows.nbytes + int(problem.resources.copied_bytes)
-    return KernelRows(exact, rows, max(0, problem.resources.memory_limit - work))
+    work = _WORK_BYTES + _WORK_ARRAYS * 8 * rows.n_rows * problem.n_outputs + 2 * rows.nbytes
+    room = problem.resources.left(work, min(most, system_bytes() // CACHE_PART))
+    return KernelRows(exact, rows, max(0, int(room)))
 
 
 def check_alpha(name: str, alpha: float) -> None:

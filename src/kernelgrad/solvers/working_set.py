@@ -186,31 +186,6 @@ def _newton(
     beta[index] = x
 
 
-@njit(nogil=True, cache=True)
-def _gather(
-    rows: FloatArray, slots: AnyArray, columns: AnyArray, start: int, K: FloatArray
-) -> None:
-    """Set rows of K from `start` on, a task of them, to ``rows[slots][:, columns]``.
-
-    Only columns from `start` on are read: the others are in the rows before, of which
-    :func:`_mirror` takes them.
-    """
-    for a in range(start, min(slots.size, start + _GATHER_ROWS)):
-        row, out = rows[slots[a]], K[a]
-        for t in range(start, columns.size):
-            out[t] = row[columns[t]]
-
-
-@njit(nogil=True, cache=True)
-def _mirror(K: FloatArray, start: int, size: int) -> None:
-    """Copy what is above the diagonal tile of a task to below it, rows from `start` on."""
-    stop = min(size, start + _GATHER_ROWS)
-    for b in range(0, start, _GATHER_ROWS):
-        for i in range(start, stop):
-            for j in range(b, b + _GATHER_ROWS):
-                K[i, j] = K[j, i]
-
-
 @dataclass(kw_only=True)
 class WorkingSetState(RowsState):
     """State of :class:`WorkingSet`; ``responses`` are f on the rows without the intercept."""
@@ -571,11 +546,14 @@ def _among(
 
     def gather(k: int) -> None:
         i, a = tiles[k]
-        _gather(rows.buffer, slots[i], sets[i].astype(np.uint32), a, K[i])
+        columns, m = sets[i][a:], len(sets[i])
+        for t, slot in enumerate(slots[i][a : a + _GATHER_ROWS], a):
+            np.take(rows.buffer[slot], columns, out=K[i][t, a:m], mode="clip")
 
     def mirror(k: int) -> None:
         i, a = tiles[k]
-        _mirror(K[i], a, len(slots[i]))
+        part = slice(a, min(len(sets[i]), a + _GATHER_ROWS))
+        K[i][part, :a] = K[i][:a, part].T
 
     parallel_for(len(tiles), gather)
     parallel_for(len(tiles), mirror)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 import scipy.sparse as sp
+from sklearn.metrics.pairwise import euclidean_distances
 from threadpoolctl import threadpool_limits
 
 from kernelgrad.compute.linalg import dense
+from kernelgrad.compute.rows import Csr, Dense, by_type
 from kernelgrad.compute.threads import over_tiles, parallel_for
+from kernelgrad.linear import loops
 from kernelgrad.linear.base import LinearProblem, PreparedRows, weighted_draws
-from kernelgrad.linear.loops import AnchorGraph
+from kernelgrad.linear.row_losses import slopes_of_row
+from kernelgrad.linear.rows import output, responses
 from kernelgrad.losses import scalar
 from kernelgrad.solvers.contract import draws
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
@@ -21,14 +27,9 @@ _BINS = 16  # bins of targets, if derivatives do not split into response and tar
 _SPLIT = (scalar.SQUARED, scalar.LOGISTIC, scalar.MULTINOMIAL)
 
 
-def cluster_rows(
-    data: PreparedRows, n_clusters: int, seed: int
-) -> tuple[Float64Array, IntArray]:
-    """Return centres of k-means (k, d) and the nearest of them for every row (n,)."""
-    centres = find_centres(data, n_clusters, seed)
-    if len(centres) == 1:
-        return centres, np.zeros(data.n, np.int64)
-    return centres, nearest_points(data.batch.X, centres, 1)[0][:, 0]
+def cluster_rows(data: PreparedRows, n_clusters: int, seed: int) -> IntArray:
+    """Return the nearest centre of k-means for every row, (n,)."""
+    return nearest_points(data.batch.X, find_centres(data, n_clusters, seed), 1)[0][:, 0]
 
 
 def find_centres(data: PreparedRows, n_clusters: int, seed: int) -> Float64Array:
@@ -65,7 +66,7 @@ def nearest_points(X: Matrix, points: Float64Array, k: int) -> tuple[IntArray, F
     places, values = np.zeros((n, k), np.int64), np.zeros((n, k))
 
     def task(a: int, z: int) -> None:
-        D = np.maximum(_square_distances(X[a:z], points), 0.0)
+        D = _square_distances(X[a:z], points)
         near = np.argpartition(D, k - 1, axis=1)[:, :k]
         order = np.argsort(np.take_along_axis(D, near, axis=1), axis=1, kind="stable")
         places[a:z] = np.take_along_axis(near, order, axis=1)
@@ -76,16 +77,9 @@ def nearest_points(X: Matrix, points: Float64Array, k: int) -> tuple[IntArray, F
 
 
 def _square_distances(part: Matrix, points: Float64Array) -> Float64Array:
-    part = part.astype(np.float64, copy=False)  # differences of large numbers
-    if sp.issparse(part):
-        own = np.asarray(part.multiply(part).sum(axis=1)).reshape(-1, 1)
-    else:
-        own = np.einsum("ij,ij->i", part, part)[:, None]
-    D = np.asarray(part @ np.ascontiguousarray(points.T))
-    D *= -2.0
-    D += own
-    D += (points**2).sum(axis=1)
-    return D
+    # differences of large numbers need float64
+    D = euclidean_distances(part.astype(np.float64, copy=False), points, squared=True)
+    return np.asarray(D)
 
 
 def build_graph(
@@ -188,3 +182,104 @@ def check_points(
             f"{n_columns} columns, more than {limit:.3g}; ask for fewer of them (n_anchors of "
             "'s3gd', batch_size of 'ssgd'), raise memory_limit, or take solver 'svrg'."
         )
+
+
+# -- graphs as references of stochastic steps ---------------------------------------------
+
+
+class AnchorGraph(NamedTuple):
+    r"""Weights between rows and anchors, and the products that the full gradient needs.
+
+    The derivative of row i is approximated by
+    ``spread_i + sum_k gamma_ik l'(targets[code_i], u(z_k))`` (Equation (19)). Where
+    ``l'(y, u) = a(u) + b(y)`` (squared, logistic, multinomial) one target serves all rows and
+    ``spread = b(y) - b(target)``; otherwise there is one target for each label, or for each of
+    16 bins of a continuous target.
+
+    The product is ``sum_i p_i gamma_ia [code_i = v] x_i``, Equation (22); E is 1 where all
+    outputs share it, else C.
+    """
+
+    anchors: IntArray  # their rows, (m,)
+    near: IntArray  # (n, k)
+    gamma: Float64Array  # Gaussian weights (n, k), which sum to 1 in each row
+    code: AnyArray  # int8 (n, C)
+    targets: Float64Array  # (V, C)
+    product: Float64Array  # (V, E, m, d)
+    product_bias: Float64Array  # (V, E, m)
+    offset: Float64Array  # sum_i p_i spread_i x_i, (d, C)
+    offset_bias: Float64Array  # sum_i p_i spread_i, (C,)
+    spread: Float64Array  # (n, C)
+
+    def references(self, every: int, data: Any) -> Anchors:
+        """Return references for prepared rows, renewed every so many steps."""
+        offset, C = data.native(self.offset), len(self.offset_bias)
+        at = np.zeros((len(self.targets), len(self.anchors), C))
+        return Anchors(every, np.zeros_like(offset), np.zeros(C), self, offset, at)
+
+
+class Anchors(NamedTuple):
+    """References from a graph, its offset in the native layout.
+
+    ``at`` (V, m, C) has the derivatives at the m anchors, for each of V targets.
+    """
+
+    every: int
+    mean: Float64Array
+    mean_bias: Float64Array
+    graph: AnchorGraph
+    offset: Float64Array
+    at: Float64Array
+
+
+def _renew_anchors(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) -> None:
+    C, g = len(b), r.graph
+    u = np.zeros(C)
+    r.mean[:] = r.offset
+    r.mean_bias[:] = g.offset_bias
+    shared = g.product.shape[1] == 1  # by all outputs
+    for a in range(len(g.anchors)):
+        responses(rows, g.anchors[a], W, b, u)
+        for v in range(len(g.targets)):
+            slope = r.at[v, a]
+            slopes_of_row(code, numbers, g.targets[v], u, slope)
+            for c in range(C):
+                e = 0 if shared else c
+                r.mean_bias[c] += slope[c] * g.product_bias[v, e, a]
+                if not shared:
+                    mean, x = output(rows, r.mean, c), g.product[v, c, a]
+                    for j in range(len(x)):
+                        mean[j] += slope[c] * x[j]
+            if shared:
+                _add_everywhere(rows, g.product[v, 0, a], slope, r.mean)
+
+
+def _dense_add_everywhere(rows: Any, x: Any, v: Any, W: Any) -> None:
+    for c in range(len(v)):
+        w, a = W[c], v[c]
+        for j in range(len(x)):
+            w[j] += a * x[j]
+
+
+def _csr_add_everywhere(rows: Any, x: Any, v: Any, W: Any) -> None:
+    for j in range(len(x)):
+        if x[j] != 0.0:
+            for c in range(len(v)):
+                W[j, c] += x[j] * v[c]
+
+
+_add_everywhere = by_type({Dense: _dense_add_everywhere, Csr: _csr_add_everywhere})
+
+
+def _anchors_at(r: Any, i: int, u: Any, out: Any) -> None:
+    graph = r.graph
+    for c in range(len(out)):
+        out[c] = graph.spread[i, c]
+    for k in range(graph.near.shape[1]):
+        a, g = graph.near[i, k], graph.gamma[i, k]
+        for c in range(len(out)):
+            out[c] += g * r.at[graph.code[i, c], a, c]
+
+
+loops.renewals[Anchors] = _renew_anchors
+loops.values[Anchors] = _anchors_at

@@ -6,10 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from kernelgrad.linear import loops
 from kernelgrad.linear.base import LinearState, Round, StochasticSolver
 from kernelgrad.linear.svrg import snapshot
-from kernelgrad.papers.s3gd.anchors import build_graph
+from kernelgrad.papers.s3gd.anchors import AnchorGraph, build_graph
 from kernelgrad.params import boolean, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, transient
 from kernelgrad.types import Float64Array
@@ -24,7 +23,7 @@ class S3GDState(LinearState):
     switched: int = -1  # iteration after which gradients are exact; -1 before
     objective: float = math.inf  # after the last pass
     # kept from fit to fit on the same rows, so that a path of penalties builds it once
-    graph: loops.AnchorGraph | None = transient(released=False)
+    graph: AnchorGraph | None = transient(released=False)
 
 
 @parameters

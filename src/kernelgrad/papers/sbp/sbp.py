@@ -206,8 +206,9 @@ class _Round:
         self.negative = [np.flatnonzero(y <= 0) for y in self.y]
         self.n_drawn = 0
         self.step_size = 0.0
-        C = len(self.y)
+        C, n = self.y.shape
         self.levels: list[float | None] = [None] * C
+        self.n_below = [n // 8] * C  # rows of each class that the next level looks at first
         self.covered = np.ones(C)  # share of weight below the level, of the current iterate
         # w = scale * base;  weight_sum * average = mass * base - late
         self.base, self.late = state.coef, -state.weight_sum * state.average
@@ -295,9 +296,11 @@ class _Round:
         self, c: int, values: Float64Array, volume: float
     ) -> tuple[float, float, _Chances]:
         if self._has_bias(c):
+            classes = self.positive[c], self.negative[c]
             two = minimax.two_class_level(
-                values, self.positive[c], self.negative[c], volume, self.weight
+                values, *classes, volume, self.weight, start=self.n_below[c]
             )
+            self.n_below[c] = 3 * max(len(two.positive), len(two.negative)) // 2
             parts = [(two.positive, two.p_positive), (two.negative, two.p_negative)]
             return two.level, two.bias, parts
         level = minimax.slack_level(values, volume, self.weight, start=self.levels[c])
@@ -396,8 +399,9 @@ class _Round:
         """
         heights, p, margin = values, self.p, 1.0
         if self._has_bias(c):
-            rows = self.positive[c], self.negative[c]
-            heights, p = paired_heights(values, self.p, *rows)
+            classes = self.positive[c], self.negative[c]
+            lowest = [minimax.lowest_rows(values, rows, p, len(p)) for rows in classes]
+            heights, p, *_ = minimax.paired(values, p, *lowest)
             margin = 2.0
         s = best_scale(heights, p, self.problem.alpha * square, margin)
         if s <= 0:
@@ -449,28 +453,6 @@ def best_scale(c: Float64Array, p: Float64Array, penalty: float, margin: float =
         return 0.0
     k = int(np.argmax(penalty * kinks >= pulls[1:]))
     return min(float(kinks[k]), float(pulls[k]) / penalty if penalty > 0 else np.inf)
-
-
-def paired_heights(
-    c: Float64Array, p: Float64Array, positive: IntArray, negative: IntArray
-) -> tuple[Float64Array, Float64Array]:
-    """Return the sums of the k-th lowest responses of both classes, and their weights.
-
-    With unequal weights k counts weight: ``a(q) + b(q)`` on the pieces where both are constant.
-    """
-    if np.all(p == p[0]):
-        k = min(len(positive), len(negative))
-        lowest = [np.sort(c[rows])[:k] for rows in (positive, negative)]
-        return lowest[0] + lowest[1], np.full(k, p[0])
-    orders = [rows[np.argsort(c[rows], kind="stable")] for rows in (positive, negative)]
-    ends = [np.cumsum(p[rows]) for rows in orders]
-    whole = min(e[-1] for e in ends)
-    cuts = np.unique(np.concatenate(ends))
-    cuts = np.append(cuts[cuts < whole], whole)
-    heights = np.zeros(len(cuts))
-    for rows, e in zip(orders, ends, strict=True):
-        heights += c[rows[np.minimum(np.searchsorted(e, cuts, side="left"), len(rows) - 1)]]
-    return heights, np.diff(cuts, prepend=0.0)
 
 
 def _draw(rng: np.random.Generator, index: IntArray, p: Float64Array, size: int) -> IntArray:

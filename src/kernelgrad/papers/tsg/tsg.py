@@ -10,10 +10,10 @@ import numpy as np
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Loss, SemiSupervised
+from kernelgrad.papers.tsg.ramp import check_ramp, iterations, ramp_share, slope_grows
 from kernelgrad.params import anything, boolean, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch
 from kernelgrad.solvers.dsg import DSG, DSGState
-from kernelgrad.solvers.schedules import check_ramp, iterations, ramp_share, slope_grows
 from kernelgrad.solvers.soft_labels import semi_supervised
 from kernelgrad.types import Float64Array
 from kernelgrad.validation import CapabilityError, check_real

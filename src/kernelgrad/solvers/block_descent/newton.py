@@ -383,43 +383,37 @@ class BlockSteps:
         """
         curvature, M, gram = self._sample, self.block.width, self.block.gram
         assert curvature is not None
+        exact = curvature.sample.shape[0] >= self.objective.n
+        most, tol = (20, 1e-3) if exact else (5, 1e-2)  # steps, squared residual left
+        first = going = np.ones((len(right), 1))
 
-        def product(V: Float64Array) -> Float64Array:
+        def inner(a: Float64Array, b: Float64Array) -> Float64Array:
+            each = np.einsum("cm,cm->c", a, b)[:, None]
+            return np.full_like(each, each.sum()) if self.objective.joint else each
+
+        def product(V: Float64Array) -> tuple[Float64Array, Float64Array]:
+            nonlocal going
             out = curvature.product(V, self.fit_bias)
             with np.errstate(over="ignore"):
                 coef = V[:, :M].astype(np.float32)
             out[:, :M] += self._ridge * (coef if gram is None else coef @ gram)
             out[:, :M] += self._jitter * V[:, :M]
-            return out
+            bend = inner(V, out)
+            going = going * (bend > 0)
+            return out, bend
 
-        joint = self.objective.joint
+        def precondition(x: Any, r: Float64Array) -> tuple[Float64Array, Float64Array] | None:
+            nonlocal first, going
+            z = start if x is None else self._apply(r)
+            rz = inner(r, z)
+            first = rz if x is None else first
+            going = going * (rz > (0.0 if x is None else tol * first))
+            return (z, going * rz) if going.any() else None
 
-        def inner(a: Float64Array, b: Float64Array) -> Float64Array:
-            each = np.einsum("cm,cm->c", a, b)
-            return np.full(len(each), each.sum()) if joint else each
-
-        x, r, z = np.zeros_like(right), -right, start
-        p, rz = z.copy(), inner(-right, start)
-        first = rz
-        going = rz > 0
-        exact = curvature.sample.shape[0] >= self.objective.n
-        most, tol = (20, 1e-3) if exact else (5, 1e-2)  # steps, squared residual left
-        for _ in range(most):
-            hp = product(p)
-            bend = inner(p, hp)
-            going = going & (bend > 0)
-            if not going.any():
-                break
-            length = np.where(going, rz / np.where(going, bend, 1.0), 0.0)[:, None]
-            x = x + length * p
-            r = r - length * hp
-            z = self._apply(r)
-            old, rz = rz, inner(r, z)
-            going = going & (rz > tol * first)
-            p = np.where(
-                going[:, None], z + (rz / np.where(old > 0, old, 1.0))[:, None] * p, 0.0
-            )
-        good = np.isfinite(x).all(axis=1) & (inner(x, right) < 0)
+        x = linalg.conjugate_gradients(product, precondition, -right, most)
+        if x is None:
+            return start
+        good = np.isfinite(x).all(axis=1) & (inner(x, right)[:, 0] < 0)
         return np.where(good[:, None], x, start)
 
     def search(self) -> None:

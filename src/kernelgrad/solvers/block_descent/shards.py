@@ -136,13 +136,11 @@ class Path:
     def take(
         self, s: Float64Array, moved: Any, move: AnyArray, at: IntArray | slice = slice(None)
     ) -> None:
-        """Take a step as :func:`step_on`."""
         self.value, self.momentum = self.value.copy(), self.momentum.copy()
         self.total = None if self.total is None else self.total.copy()
         step_on(self.value, self.momentum, self.total, s, moved, move, at)
 
     def undo(self) -> None:
-        """Take the last step back and forget all momentum."""
         self.value = self.value - self.momentum
         self.momentum, self.total = np.zeros_like(self.momentum), None
 
@@ -279,7 +277,6 @@ class Shard:
             self._rows = self._read()
 
     def unload(self) -> None:
-        """Drop rows that can be read again."""
         if self.store is not None:
             self._rows = self._matrix = None
 
@@ -337,8 +334,6 @@ class Shard:
         return self._seen[name]
 
     def _raised(self, name: str, bias: Float64Array) -> Float32Array:
-        """Return responses with their constants."""
-
         def add() -> Float32Array:
             with np.errstate(over="ignore"):  # a step that long is refused afterwards
                 return np.asarray(self.arrays[name] + bias.astype(np.float32)[:, None])
@@ -550,7 +545,6 @@ class Shard:
     # -- the result --------------------------------------------------------------------
 
     def responses(self, index: Any) -> tuple[Float32Array, Float32Array, Float32Array]:
-        """Return the responses, targets and weights of rows."""
         a = self.arrays
         return a["f"][:, index], a["Y"][:, index], a["weight"][index]
 

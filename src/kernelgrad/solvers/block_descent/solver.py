@@ -84,7 +84,6 @@ class ResponseTracker(Tracker):
         self._f, self._p = K[:C], K[C:]
 
     def raw_prediction(self) -> Float64Array:
-        """Return the responses of the function that the solver would return now."""
         state, it = self._state, self._state.iterate
         if it.is_poor:
             return np.tile(state.offset + it.first_bias, (self._f.shape[1], 1))
@@ -203,14 +202,12 @@ class BlockDescent(contract.Solver[BlockDescentState]):
             )
 
     def check_device(self, device: str, kernel: Kernel) -> None:
-        """Raise CapabilityError unless the device can make the values of blocks."""
         if device != CPU:
             support = self.blocks == "support"
             check = "check_tiles" if support else "check_feature_kernel"
             getattr(room("device"), check)(kernel, device)
 
     def resolve_batch_size(self, n_rows: int | None) -> int:
-        """Return all rows; None asks up to how many duplicates are worth merging."""
         return MERGE_ROWS if n_rows is None else n_rows
 
     def least_bytes(
@@ -232,7 +229,6 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         return work + n * (row_bytes / n_rows + each * C + 24.0)
 
     def _sampled(self, M: int, many: bool) -> int:
-        """Return how many rows the sample for the Hessian of a block has."""
         if self.hessian_rows != "auto":
             return int(self.hessian_rows)
         # values too many to be kept allow one step: a better one costs little beside them
@@ -244,7 +240,6 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         return n if n <= WHOLE else 1024
 
     def init(self, problem: Problem, batch: Rows) -> BlockDescentState:
-        """Resolve the kernel on the rows and start from the best constant."""
         self.check_problem(problem)
         C, n = problem.n_outputs, batch.n_rows
         first = _first_rows(batch, _FIRST_ROWS)
@@ -330,8 +325,7 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         if batch.team is not None:
             team: Team = batch.team(recipe, progress)
             return team
-        limit = problem.resources.memory_limit
-        most = 0.25 * system_bytes() if limit is None else limit
+        most = problem.resources.limit(0.25 * system_bytes())
         # a small limit is for the arrays alone, one that is a bound for all there is
         size = 4.0 * n * problem.n_features_in
         least = self.least_bytes(problem, n, size, stays=True)
@@ -347,12 +341,10 @@ class BlockDescent(contract.Solver[BlockDescentState]):
     def _share_buffer(self, problem: Problem, team: Team, n: int, M: int) -> None:
         """Allocate memory in the shards for the values of a block, if there is enough."""
         local = getattr(team, "shards", [])
-        limit, fixed = problem.resources.memory_limit, 0
-        if limit is not None:
-            row_bytes = sum(shard.nbytes for shard in local)
-            fixed = 2 * row_bytes + 64 * 2**20 + 72 * n * problem.n_outputs
-            fixed += int(problem.resources.copied_bytes)
-        fits = 4 * n * M + fixed <= (newton.STORE_BYTES if limit is None else limit)
+        fixed = (
+            2 * sum(shard.nbytes for shard in local) + 64 * 2**20 + 72 * n * problem.n_outputs
+        )
+        fits = 4 * n * M <= problem.resources.left(fixed, newton.STORE_BYTES)
         if local and fits and all(shard.store is None for shard in local):
             buffer = untouched(n, M).reshape(-1)
             for shard in local:
@@ -369,7 +361,6 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         return state.workspace
 
     def step(self, problem: Problem, state: BlockDescentState, batch: Rows) -> StepInfo:
-        """Choose one block and apply Newton steps to it."""
         workspace, it = self._attach(problem, state, batch), state.iterate
         if it.alpha != problem.alpha:
             it.alpha, it.claim = problem.alpha, np.inf
@@ -515,10 +506,14 @@ class BlockDescent(contract.Solver[BlockDescentState]):
     ) -> tuple[IntArray, Float64Array]:
         """Return the numbers of the centres and the coefficients (C, k) that are not zero.
 
-        `which` is "coef" or "coef_momentum", those of the last step.
+        `which` is "coef" or "coef_momentum", those of the last step, or "" for those of 0.
         """
+        none: IntArray = np.empty(0, np.intp)
         if (own := state.features) is not None:
-            return np.empty(0, np.intp), own.value if which == "coef" else own.momentum
+            coef = own.value if which == "coef" else own.momentum
+            return none, coef if which else np.zeros_like(coef)
+        if not which:
+            return none, np.zeros((len(state.offset), 0))
         arrays = state.snapshot(brief=True)
         used = np.flatnonzero(arrays[which].any(axis=0))
         return arrays["index"][used], arrays[which][:, used]
@@ -554,7 +549,11 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         """Return the function of :meth:`coefficients` as an expansion."""
         index, coef = self.coefficients(state, which)
         if (stream := state.stream) is None:
-            return self._supported(state, intercept, index, coef)
+            assert state.exact is not None
+            if not len(index):  # an expansion has a row
+                index, coef = np.zeros(1, np.intp), np.zeros((len(intercept), 1))
+            rows = _rows_at(state.rows_workspace.team, index)
+            return SupportExpansion(state.exact, rows, coef.T, intercept)
         e = RandomFeatureExpansion(stream, len(intercept), intercept)
         C, J = len(coef), coef.shape[1] // stream.width
         coef = coef.reshape(C, J, stream.width)
@@ -565,25 +564,11 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         e.coef = np.ascontiguousarray(flat, np.float32)
         return e
 
-    def _supported(
-        self, state: BlockDescentState, intercept: Float64Array, index: IntArray,
-        coef: Float64Array,
-    ) -> Expansion:  # fmt: skip
-        """Return an expansion over training rows; of one row where there are none."""
-        if not len(index):
-            index, coef = np.zeros(1, np.intp), np.zeros((len(intercept), 1))
-        assert state.exact is not None
-        rows = _rows_at(state.rows_workspace.team, index)
-        return SupportExpansion(state.exact, rows, coef.T, intercept)
-
     def expansion(self, state: BlockDescentState) -> Expansion:
         it = state.iterate
-        if not it.is_poor:
-            return self.function(state, state.offset + it.result_bias)
-        intercept = state.offset + it.first_bias
-        if state.stream is not None:
-            return RandomFeatureExpansion(state.stream, len(intercept), intercept)
-        return self._supported(state, intercept, np.empty(0, np.intp), np.empty((0, 0)))
+        if it.is_poor:
+            return self.function(state, state.offset + it.first_bias, "")
+        return self.function(state, state.offset + it.result_bias)
 
     def track(self, state: BlockDescentState, X: Matrix) -> ResponseTracker:
         return ResponseTracker(self, state, X)

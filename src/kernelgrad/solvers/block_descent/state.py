@@ -39,14 +39,12 @@ class BlockDescentState(State):
 
     @property
     def home(self) -> Home:
-        """The kernel or the stream."""
         home = self.exact if self.exact is not None else self.stream
         assert home is not None
         return home
 
     @property
     def rows_workspace(self) -> Workspace:
-        """The workspace, where there is one."""
         assert self.workspace is not None
         return self.workspace
 
@@ -77,7 +75,6 @@ class BlockDescentState(State):
         return super().__getstate__() | {"shards": self.snapshot()}
 
     def describe_parts(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        """Return the kernel or the stream, and the function."""
         home = self.home
         arrays = {f"scaling.{k}": a for k, a in home.scaling.arrays().items()}
         arrays |= {f"kept.{k}": a for k, a in self.snapshot().items()}
@@ -94,12 +91,10 @@ class BlockDescentState(State):
         return {"kind": kind, "home": home.describe(), "iterate": plain}, arrays
 
     def fits(self, n: int) -> bool:
-        """Return whether the responses of the snapshot have `n` rows."""
         return "f" not in self.shards or self.shards["f"].shape[1] == n
 
     @classmethod
     def restore_parts(cls, problem: Problem, record: Record) -> dict[str, Any]:
-        """Return the fields that :meth:`describe_parts` described."""
         scaling, home = record.part("scaling"), record.part("home")
         exact, stream = None, None
         if record.take("kind", one_of(_KINDS)) == _KINDS[0]:

@@ -18,7 +18,7 @@ from numpy.polynomial import Chebyshev
 from scipy.special import gammainccinv, gammaincinv, ndtr, ndtri
 
 from kernelgrad.compute import rng
-from kernelgrad.compute.threads import parallel_for
+from kernelgrad.compute.threads import parallel_for, single_threaded_blas
 from kernelgrad.features.base import FeatureMap
 from kernelgrad.features.projections import Projection, ProjectionMap
 from kernelgrad.special_kernels.features import hadamard
@@ -60,9 +60,13 @@ class OrthogonalMap(ProjectionMap):
         Z = np.empty((-(-(first + n - start) // lanes), d, lanes), np.float32)
         law, turns = self.projection.law, self.projection.turns
         rng.fill_tiles(Z, np.arange(d), self.seed, start, law, turns)
-        parallel_for(len(Z), lambda a: hadamard.orthogonalize(Z[a]))
-        rows = Z.transpose(1, 0, 2).reshape(d, -1)[columns, first - start : first - start + n]
-        W = rows.reshape(len(columns), n_tiles, tile).transpose(1, 0, 2)
+        V = Z.transpose(0, 2, 1).reshape(-1, d, d).transpose(0, 2, 1).astype(np.float64)
+        with single_threaded_blas():
+            Q, R = np.linalg.qr(V)  # the process gives R a positive diagonal
+        signs = np.sign(np.diagonal(R, axis1=1, axis2=2))
+        V = Q * (signs * np.linalg.norm(V, axis=1))[:, None]
+        rows = V.transpose(1, 0, 2).reshape(d, -1)[columns, first - start : first - start + n]
+        W = rows.astype(np.float32).reshape(len(columns), n_tiles, tile).transpose(1, 0, 2)
         return np.ascontiguousarray(self._multiplied(W, first))
 
 

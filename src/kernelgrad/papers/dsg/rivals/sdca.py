@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from kernelgrad.losses.conjugate import conjugate_of
+from kernelgrad.linear.conjugate import conjugate_of
 from kernelgrad.papers.dual_ascent import BLOCK, DualAscent, DualState
 from kernelgrad.params import choice, integer, parameters, real
 from kernelgrad.solvers import support

@@ -4,23 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.linalg import dense
+from kernelgrad.compute.rows import Dense
 from kernelgrad.linear import base, loops
+from kernelgrad.linear.row_losses import slopes_of_row
+from kernelgrad.linear.rows import add, output, responses
+from kernelgrad.losses.scalar import MULTINOMIAL, curvature
 from kernelgrad.params import integer, parameters, real
 from kernelgrad.solvers.contract import Problem, TrainBatch, transient
-from kernelgrad.types import Float64Array
+from kernelgrad.types import Float64Array, IntArray
 from kernelgrad.validation import CapabilityError
 
 _CHUNK = 8192  # rows that are made dense at once
 
 
+class Moments(NamedTuple):
+    """Shares (K,), centres (K, d), covariances (K, d, d) and targets (K, C) of groups."""
+
+    group: IntArray  # (n,)
+    part: Float64Array
+    centre: Float64Array
+    covariance: Float64Array
+    targets: Float64Array
+
+    def references(self, W: Float64Array, b: Float64Array) -> GroupReferences:
+        """Return references at coefficients, renewed in every step."""
+        (K, d), C = self.centre.shape, len(b)
+        shapes = (K, C), (K, C), (K, C, C), (C, d), (C, d)
+        room: Any = map(np.zeros, shapes)
+        return GroupReferences(1, np.zeros_like(W), np.zeros(C), self, *room)
+
+
+class GroupReferences(NamedTuple):
+    """References from the moments of K groups of rows, to first order in the responses."""
+
+    every: int
+    mean: Float64Array
+    mean_bias: Float64Array
+    moments: Moments
+    middle: Float64Array  # responses and derivatives at the centres, (K, C), (K, C), (K, C, C)
+    slope: Float64Array
+    bend: Float64Array
+    flat: Float64Array  # room for coefficients and mean, (C, d), not made in each renewal
+    total: Float64Array
+
+
 @dataclass(kw_only=True)
 class SCVState(base.LinearState):
-    moments: loops.Moments | None = transient()
+    moments: Moments | None = transient()
 
 
 @parameters
@@ -92,7 +128,7 @@ class SCV(base.StochasticSolver[SCVState]):
         return r.state.moments.references(W, b)
 
 
-def group_moments(data: base.PreparedRows, by_class: bool) -> loops.Moments:
+def group_moments(data: base.PreparedRows, by_class: bool) -> Moments:
     X, Y, share = data.batch.X, data.Y, data.share
     n, d = X.shape
     if by_class:
@@ -112,6 +148,58 @@ def group_moments(data: base.PreparedRows, by_class: bool) -> loops.Moments:
         for cut in cuts:
             rows = dense(X[members[cut]], np.float64) - centre[g]
             covariance[g] += (rows * w[cut, None]).T @ rows
-    return loops.Moments(
-        group, part, centre, covariance, np.ascontiguousarray(targets, np.float64)
-    )
+    return Moments(group, part, centre, covariance, np.ascontiguousarray(targets, np.float64))
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def bends_of_row(
+    code: int, numbers: Any, y: Any, u: Any, slope: Any, bend: Float64Array
+) -> None:
+    """Write the second derivatives of a row's loss, (C, C), next to the first, (C,)."""
+    slopes_of_row(code, numbers, y, u, slope)
+    for c in range(len(u)):
+        p = slope[c] + y[c]  # the probability
+        for e in range(len(u)):
+            bend[c, e] = -p * (slope[e] + y[e]) if code == MULTINOMIAL else 0.0
+        if code != MULTINOMIAL:
+            p = curvature(code, numbers[c], y[c], u[c], 1.0, 0.0)
+        bend[c, c] += p
+
+
+def _renew_groups(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) -> None:
+    part, covariance, centre = r.moments.part, r.moments.covariance, Dense(r.moments.centre)
+    middle, slope, bend, flat, total = r.middle, r.slope, r.bend, r.flat, r.total
+    C, d = flat.shape
+    r.mean_bias[:] = 0.0
+    for c in range(C):
+        w = output(rows, W, c)
+        for j in range(d):
+            flat[c, j] = w[j]
+            total[c, j] = 0.0
+    for g in range(len(part)):
+        responses(centre, g, flat, b, middle[g])
+        bends_of_row(code, numbers, r.moments.targets[g], middle[g], slope[g], bend[g])
+        for c in range(C):
+            r.mean_bias[c] += part[g] * slope[g, c]
+            add(centre, g, part[g] * slope[g, c], total[c])
+            for e in range(C):
+                for i in range(d):
+                    a = part[g] * bend[g, c, e] * flat[e, i]
+                    for j in range(d if a != 0.0 else 0):
+                        total[c, j] += a * covariance[g, i, j]
+    for c in range(C):
+        mean = output(rows, r.mean, c)
+        for j in range(d):
+            mean[j] = total[c, j]
+
+
+def _groups_at(r: Any, i: int, u: Any, out: Any) -> None:
+    g, slope, bend, middle = r.moments.group[i], r.slope, r.bend, r.middle
+    for c in range(len(out)):
+        out[c] = slope[g, c]
+        for e in range(len(out)):
+            out[c] += bend[g, c, e] * (u[e] - middle[g, e])
+
+
+loops.renewals[GroupReferences] = _renew_groups
+loops.values[GroupReferences] = _groups_at

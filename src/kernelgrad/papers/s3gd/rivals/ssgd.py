@@ -64,7 +64,7 @@ class SSGD(SGD):
         data: base.PreparedRows = state.data
         k = min(self.batch_size, data.n)
         check_points(base.as_linear(problem), k, data.d, self.name)
-        _, state.stratum = cluster_rows(data, k, problem.seed)
+        state.stratum = cluster_rows(data, k, problem.seed)
         return state
 
     def _draw(self, r: base.Round[Any]) -> tuple[IntArray, Float64Array]:

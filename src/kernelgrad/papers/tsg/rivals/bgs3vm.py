@@ -13,11 +13,12 @@ from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.functions.exact import join_rows
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import SemiSupervised
+from kernelgrad.papers.support_state import SupportState
+from kernelgrad.papers.tsg import ramp as ramps
 from kernelgrad.params import anything, choice, integer, parameters, real
-from kernelgrad.solvers import schedules
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized
 from kernelgrad.solvers.soft_labels import check_kinds, semi_supervised
-from kernelgrad.solvers.support import KernelSolver, SupportState, SupportUpdate, build_exact
+from kernelgrad.solvers.support import KernelSolver, SupportUpdate, build_exact
 from kernelgrad.types import AnyArray, Float64Array, IntArray
 from kernelgrad.validation import CapabilityError
 
@@ -97,7 +98,7 @@ class BGS3VM(KernelSolver[BudgetState]):
 
     def check(self) -> None:
         super().check()
-        schedules.check_ramp(self.ramp)
+        ramps.check_ramp(self.ramp)
 
     def check_problem(self, problem: Problem) -> None:
         loss = semi_supervised(problem, self.name).labelled
@@ -122,7 +123,7 @@ class BGS3VM(KernelSolver[BudgetState]):
             kappa = float(np.einsum("n,n->", p, exact.kernel.exact_diag(rows)))
             first_step = 16.0 / max(kappa, 1e-30)
             labelled = semi_supervised(problem, self.name).labelled
-            if schedules.slope_grows(labelled):  # a bound of the curvature on these rows
+            if ramps.slope_grows(labelled):  # a bound of the curvature on these rows
                 root = np.sqrt(p)
                 top = np.linalg.eigvalsh(root[:, None] * exact.matrix(rows, rows) * root)[-1]
                 L = labelled.smoothness or 1.0
@@ -160,8 +161,8 @@ class BGS3VM(KernelSolver[BudgetState]):
                     f"The fit diverged before step {state.iteration + 1} (training loss "
                     f"{train_loss:g}); take smaller steps, raise alpha, or scale the data."
                 )
-            T = schedules.iterations(self.horizon, problem)
-            share = schedules.ramp_share(self.ramp, T, state.iteration)
+            T = ramps.iterations(self.horizon, problem)
+            share = ramps.ramp_share(self.ramp, T, state.iteration)
             now = SemiSupervised(loss.labelled, loss.unlabelled, share * loss.ratio)
             added = -gamma * p[:, None] * now.gradient(batch.y, f)
             pool = _Pool(state, keep)

@@ -19,9 +19,9 @@ import math
 from typing import Any
 
 from kernelgrad.compute.compiling import njit
-from kernelgrad.losses import scalar
+from kernelgrad.linear.row_losses import loss_code
+from kernelgrad.losses import LOSSES, scalar
 from kernelgrad.losses.base import Loss
-from kernelgrad.losses.registry import LOSSES, loss_code
 from kernelgrad.types import Float64Array
 from kernelgrad.validation import CapabilityError
 

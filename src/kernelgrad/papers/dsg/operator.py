@@ -1,0 +1,130 @@
+"""The operator of the posterior covariance, Appendix D of the paper."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+
+from kernelgrad.compute import linalg
+from kernelgrad.functions.features import FeatureStream
+from kernelgrad.solvers import TrainBatch
+from kernelgrad.types import Float32Array, Float64Array, Matrix
+
+BLOCK = 64  # frequencies of a block
+
+
+class PosteriorOperator:
+    r"""The operator ``A = sum_ij Theta_ij phi_i (x) phi'_j`` of Appendix D, in blocks.
+
+    Two independent streams give ``phi`` and ``phi'``. Step t adds one block to each and moves
+
+    .. math:: A \leftarrow (1 - \gamma_t \alpha) A - \gamma_t (A \hat C_t - \hat C_t),
+
+    where ``C_t`` is the batch's covariance seen through the new blocks. With a damping mu the
+    step is multiplied from the right by ``(C + mu)^-1``, estimated on the new block, as DSG's
+    is: ``C_t`` becomes ``C_t (C_t + mu)^-1``, the shrinkage ``gamma_t alpha / mu``, and the
+    first ``C_t`` carries the factor ``1 - alpha / mu``. Memory is quadratic in the number of
+    features, no training row is needed afterwards, and estimates are noisy.
+
+    Parameters
+    ----------
+    left, right : FeatureStream
+        Streams of the same kernel, block size and scaling with different seeds.
+    n_blocks : int
+        Largest number of steps.
+    alpha : float
+        Weight of the squared norm.
+    step_size : float
+        ``gamma_0``; stable below twice the inverse top eigenvalue of C, with damping below 2.
+    decay : float
+        t0 of ``gamma_t = step_size / (1 + t / t0)``.
+    damping : float
+        mu in units of the mean diagonal entry of the block covariance (at least alpha is
+        used); 0 takes the paper's plain steps.
+    """
+
+    def __init__(
+        self,
+        left: FeatureStream,
+        right: FeatureStream,
+        n_blocks: int,
+        alpha: float,
+        step_size: float,
+        decay: float,
+        damping: float,
+    ) -> None:
+        self.left = left
+        self.right = right
+        self.alpha = alpha
+        self.step_size = step_size
+        self.decay = decay
+        self.damping = damping
+        self.n_blocks = 0
+        size = n_blocks * left.width
+        self.theta: Float32Array = np.zeros((size, size), np.float32)
+
+    @classmethod
+    def blank(
+        cls, stream: FeatureStream, n_blocks: int, alpha: float, seed: int
+    ) -> PosteriorOperator:
+        """Return an operator without blocks, for the kernel and scaling of a stream."""
+        left, right = (
+            FeatureStream(
+                stream.kernel, stream.n_features_in, int(one), BLOCK, stream.scaling,
+                stream.cache_bytes,
+            )
+            for one in np.random.SeedSequence([seed, 0x6F7072]).generate_state(2)
+        )  # fmt: skip
+        return cls(left, right, n_blocks, alpha, 1.0, float(n_blocks), damping=1.0)
+
+    @classmethod
+    def fitted(
+        cls, stream: FeatureStream, batches: Iterator[TrainBatch], alpha: float, seed: int
+    ) -> PosteriorOperator:
+        """Return the operator after its steps on the first batches."""
+        # 4,096 features of each side have 64 MiB of coefficients
+        n_blocks = max(1, 4096 // (stream.planes * BLOCK))
+        operator = cls.blank(stream, n_blocks, alpha, seed)
+        for batch in islice(batches, n_blocks):
+            operator.step(batch)
+        return operator
+
+    def step(self, batch: TrainBatch) -> None:
+        """Add one block to each side, from one batch of training rows."""
+        t, w = self.n_blocks, self.left.width
+        gamma = self.step_size / (1.0 + t / self.decay)
+        p = (batch.sample_weight / batch.sample_weight.sum()).astype(np.float32)[:, None]
+        rows = self.left.prepare(batch.X)
+        new = self.right.transform(rows, t)
+        weighted = p * new
+        keep, again = 1.0 - gamma * self.alpha, gamma
+        if self.damping > 0:
+            H = linalg.gram(np.sqrt(p) * new)
+            mu = max(self.damping * float(np.trace(H)) / w, self.alpha)
+            weighted = linalg.solve_damped(H, mu, weighted.T).T.astype(np.float32)
+            keep, again = 1.0 - gamma * self.alpha / mu, gamma * (1.0 - self.alpha / mu)
+        used, block = slice(0, t * w), slice(t * w, (t + 1) * w)
+        column = self.theta[used, block]
+        for j in range(t):  # A C_t, block of phi' by block
+            part = slice(j * w, (j + 1) * w)
+            column -= again * (
+                self.theta[used, part] @ (self.right.transform(rows, j).T @ weighted)
+            )
+        self.theta[used, used] *= np.float32(keep)
+        self.theta[block, block] = gamma * (self.left.transform(rows, t).T @ weighted)
+        self.n_blocks += 1
+
+    def explained_variance(self, X: Matrix) -> Float64Array:
+        """Return ``A(x, x)`` for the rows of `X`, shape (m,)."""
+        rows = self.left.prepare(X)
+        w = self.left.width
+        total = np.zeros(X.shape[0])
+        right = [self.right.transform(rows, j) for j in range(self.n_blocks)]
+        for i in range(self.n_blocks):
+            phi = self.left.transform(rows, i)
+            for j in range(i, self.n_blocks):
+                part = self.theta[i * w : (i + 1) * w, j * w : (j + 1) * w]
+                total += np.einsum("mw,mw->m", phi @ part, right[j])
+        return total
