@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from kernelgrad.search.metric import Machine, Metric, Sample, inverse, kernel_matrix
 
 import kernelgrad as kg
 from kernelgrad import CapabilityError, KernelRegressor
 from kernelgrad.compute import memory
 from kernelgrad.compute.threads import one_thread
-from kernelgrad.search.metric import Machine, Metric, Sample, inverse, kernel_matrix
 from kernelgrad.solvers import DSG, BlockDescent
 from kernelgrad.solvers import contract as base
 

@@ -89,8 +89,7 @@ def _numbers(model: Any, x: Value) -> Outputs:
         f = _growth(f)
     if isinstance(loss, LogSquaredError):
         f = _growth(f) * loss.factor - loss.shift
-        f = f if loss.low is None else xp.maximum(f, loss.low)
-        f = f if loss.high is None else xp.minimum(f, loss.high)
+        f = xp.clip(f, loss.low, loss.high)
     if loss.n_outputs is not None:  # quantiles do not cross
         f = xp.ranked(f, C, largest=0)
     if model.task.ndim == 1:

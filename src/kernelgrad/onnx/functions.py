@@ -26,18 +26,20 @@ def add_scaling(scaling: InputScaling, x: Value) -> Value:
         u = x / scaling.limit
         x = x / xp.sqrt(1.0 + u * u)
     if scaling.warp is not None:
-        x = _warped(*scaling.warp, x)
+        x = _warped(scaling.warp, x)
     if scaling.metric is None:
         return x
     return x * scaling.metric if scaling.metric.ndim == 1 else x @ scaling.metric
 
 
-def _warped(edges: Any, values: Any, x: Value) -> Value:
-    """Return the piecewise linear functions of edges (k, d): the sum of what each bin adds."""
+def _warped(warp: Any, x: Value) -> Value:
+    """Return the warp of each column as the sum of what its bins add."""
+    edges, values = warp  # (k, d)
     low, width = edges[:-1].T, np.diff(edges, axis=0).T  # (d, k - 1)
     column = x.graph.op("Unsqueeze", x, np.array([2]))
     share = xp.clip((column - low) / np.where(width > 0, width, 1.0), 0.0, 1.0)
-    return (share * np.diff(values, axis=0).T).sum(2, keepdims=False) + values[0]
+    rise: Value = (share * np.diff(values, axis=0).T).sum(2, keepdims=False)
+    return rise + values[0]
 
 
 def _scores(knots: Any, x: Value) -> Value:
