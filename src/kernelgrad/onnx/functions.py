@@ -38,8 +38,8 @@ def _warped(warp: Any, x: Value) -> Value:
     low, width = edges[:-1].T, np.diff(edges, axis=0).T  # (d, k - 1)
     column = x.graph.op("Unsqueeze", x, np.array([2]))
     share = xp.clip((column - low) / np.where(width > 0, width, 1.0), 0.0, 1.0)
-    rise: Value = (share * np.diff(values, axis=0).T).sum(2, keepdims=False)
-    return rise + values[0]
+    warped: Value = (share * np.diff(values, axis=0).T).sum(2, keepdims=False) + values[0]
+    return warped
 
 
 def _scores(knots: Any, x: Value) -> Value:
