@@ -18,7 +18,6 @@ from kernelgrad.data.base import (
     all_finite,
     check_range,
     check_rows,
-    numbers,
 )
 from kernelgrad.exceptions import DataError
 from kernelgrad.types import AnyArray, Float64Array, IntArray
@@ -228,7 +227,7 @@ class DeformedImages(BatchSource):
     def read(self, start: int, stop: int) -> Batch:
         """Return rows `start` (included) to `stop` (excluded)."""
         start, stop = check_range(start, stop, self.n_rows)
-        return self.take(numbers(start, stop - start))
+        return self.take(np.arange(start, stop, dtype=np.int64))
 
     def take(self, rows: IntArray) -> Batch:
         """Return the given rows in the given order."""

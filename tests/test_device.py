@@ -176,6 +176,7 @@ RESOLVED = [
     kernels.Intersection(), kernels.JensenShannon(), kernels.Hellinger(),
     kernels.ExponentialSemigroup(0.1), kernels.ReciprocalSemigroup(40.0),
     kernels.SkewedChi2(), kernels.SkewedIntersection(), Matern(0.5, 0.1),
+    kernels.RootLaplacian(0.1), kernels.RootLaplacian(0.1, column_weights=[1, 0.5] * 4),
     Gaussian(0.1) * Laplacian(0.1), 0.5 * Gaussian(0.1) + 2.0 * Polynomial(2, 0.1),
 ]  # fmt: skip
 

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from kernelgrad.search.metric import Machine, Metric, Sample, inverse, kernel_matrix
 
 import kernelgrad as kg
 from kernelgrad import CapabilityError, KernelRegressor
 from kernelgrad.compute import memory
 from kernelgrad.compute.threads import one_thread
+from kernelgrad.search.objective import Machine, Sample, inverse
 from kernelgrad.solvers import DSG, BlockDescent
 from kernelgrad.solvers import contract as base
 
@@ -40,10 +40,11 @@ def test_a_limit_leaves_fewer_threads():
 def test_matrices_of_a_search_are_made_in_place():
     rng = np.random.default_rng(0)
     rows = Sample(rng.standard_normal((2000, 3)), rng.standard_normal((2000, 1)), np.ones(2000))
-    machine = Machine(2.5, Metric(np.zeros(1), np.zeros(3, np.intp)), 0.1)
+    theta = {"smooth": np.zeros(1), "ridge": np.log([1e-3])}  # in float64
+    machine = Machine(2.5, np.zeros(3, np.intp), theta)
     tracemalloc.start()
     try:
-        K = kernel_matrix(machine, rows)
+        K = machine.matrix(rows)
         assert tracemalloc.get_traced_memory()[1] < 2.0 * K.nbytes
         tracemalloc.reset_peak()
         C = inverse(K, np.full(2000, 0.1))
@@ -51,7 +52,7 @@ def test_matrices_of_a_search_are_made_in_place():
     finally:
         tracemalloc.stop()
     np.testing.assert_array_equal(C, C.T)
-    again = C @ kernel_matrix(machine, rows)[:, :3] + 0.1 * C[:, :3]
+    again = C @ machine.matrix(rows)[:, :3] + 0.1 * C[:, :3]
     np.testing.assert_allclose(again, np.eye(2000, 3), atol=1e-9)
 
 

@@ -339,7 +339,6 @@ def test_default_fits_of_tables(task):
     else:
         model = kg.KernelRegressor(random_state=0).fit(X, y)
     assert (model.loss_.name == "log_squared") == (task == "skewed")
-    assert model.expansion_.scaling.warp is not None
     new = frame(100, seed=3)[list(X)]
     new.loc[3, "city"], new.loc[5, "when"] = "Rom", None
     require_same(model, new, feeds_of(new))

@@ -41,6 +41,7 @@ LOSSES = {
     "Regressor": {
         "squared": "pair", "huber": "signal", "absolute": "signal", "quantile": "signal",
         "epsilon_insensitive": "signal", "poisson": "counts", "gamma": "amounts",
+        "log_squared": "amounts",
     },
 }  # fmt: skip
 STREAMS = ("dsg", "udsg", "cdsg", "pegasos", "norma", "perceptron", "sgd", "sbmd")
@@ -53,7 +54,7 @@ RATIOS = ["kl", "kl_ratio", "least_squares", "relative_novelty"]
 KERNELS = (
     "rbf", "laplacian", "cauchy", "matern", "polynomial", "linear", "hellinger", "chi2",
     "intersection", "jensen_shannon", "skewed_chi2", "skewed_intersection", "arc_cosine",
-    "exponential_semigroup", "reciprocal_semigroup",
+    "exponential_semigroup", "reciprocal_semigroup", "root_laplacian",
 )  # fmt: skip
 
 

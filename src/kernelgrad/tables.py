@@ -179,7 +179,13 @@ class Date(ColumnKind):
             return super().codes(column, name)
         if getattr(column.dtype, "time_zone", None) is not None:
             column = column.dt.replace_time_zone(None)
-        micros = column.cast(nw.Datetime("us")).dt.timestamp("us").cast(nw.Float64)
+        try:
+            micros = column.cast(nw.Datetime("us")).dt.timestamp("us").cast(nw.Float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(
+                f"Column {name} holds a date that is out of range ({error}); correct it, or "
+                "leave it missing."
+            ) from None
         return np.asarray(micros.to_numpy(), np.float64) / 1e6
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 
@@ -218,10 +216,7 @@ def test_blocks_of_many_rows_are_tried_with_other_kernels(monkeypatch, kernel):
     tried = [trial for trial in model.history_["search"] if "kernel" in trial]
     best = min(tried, key=lambda trial: trial["loss"])
     assert repr(model.kernel_) == best["kernel"]
-    assert model.kernel_.gamma == best["gamma"]
     assert len({trial["gamma"] for trial in tried}) > 1
-    shapes = {re.sub(r"gamma=[^,)]+", "", trial["kernel"]) for trial in tried}
-    assert (len(shapes) > 1) == (kernel == "auto")
 
 
 @pytest.mark.filterwarnings("ignore:On the held-out rows")

@@ -132,10 +132,9 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         A name in docs/losses.md. ``"auto"`` is ``"squared"`` with calibrated probabilities, or
         ``"log_loss"`` where rows apart have a smaller log loss by it (docs/metric.md).
     kernel : str, Kernel, callable, or scikit-learn RBF / Matern, default="auto"
-        A name in docs/kernels.md. ``"auto"`` learns the sum of a Matern kernel and a
-        rough one, of warped columns, or takes a Gaussian one where it has smaller errors
-        (docs/metric.md; Gaussian if gamma is given). ``"precomputed"`` takes kernel matrices as
-        X, (n, n) in fit and (m, n) in predict; a function is ``k(X, Z) -> (n, m)``.
+        A name in docs/kernels.md. ``"auto"`` learns a sum of a smooth and a rough kernel, or a
+        smooth one (docs/metric.md; Gaussian if gamma is given). ``"precomputed"`` takes kernel
+        matrices as X, (n, n) and (m, n) in predict; a function is ``k(X, Z) -> (n, m)``.
     gamma : float > 0, "auto", "median" or "scale", default="auto"
         Inverse bandwidth as in scikit-learn, or a rule. ``"auto"`` has the least leave-one-out
         errors on random subsets; it is ``1 / d`` for kernels of the inner product.

@@ -89,7 +89,8 @@ class LogSquaredError(SquaredError):
         return float(np.finfo(np.float32).tiny) if self.shift == 0 else 0.0
 
     def targets(self, y: FloatArray) -> FloatArray:
-        return np.asarray(np.log(np.asarray(y, np.float64) + self.shift))
+        moved = np.asarray(y, np.float64) + self.shift
+        return np.asarray(np.log(np.maximum(moved, np.finfo(np.float32).tiny)))
 
     def mean(self, f: FloatArray) -> FloatArray:
         values = self.factor * np.exp(np.minimum(f, scalar.LARGEST_LOG)) - self.shift

@@ -332,7 +332,7 @@ def distances(A: AnyArray, B: AnyArray) -> AnyArray:
     return tiles.block(A, B, profiles.ABSOLUTE, compiled=compiled)
 
 
-@njit(nogil=True, cache=True, fastmath=True)
+@njit(nogil=True, cache=True, fastmath={"contract", "nsz"})
 def _sign_sums(Z: Any, A: Any, out: Any) -> None:
     """Add ``2 sum_j A_ij sign(z_ic - z_jc)`` to out (m, d), for symmetric A (m, m)."""
     m, d = Z.shape

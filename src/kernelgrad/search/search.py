@@ -104,7 +104,8 @@ def best_loss(
     pool, seed, task = study.pool, study.seed, study.pool.rows.task
     n, C = pool.n_rows, problem.n_outputs
     assert isinstance(task, Classification)
-    if n * float(n) * (4 if C < 3 else 16) > _LOG_PRICE or deadline.over:
+    few = len(pool.y) < pools.LEAST_ROWS
+    if few or n * float(n) * (4 if C < 3 else 16) > _LOG_PRICE or deadline.over:
         return problem, []
     loss = get_loss("log_loss", task="classification", n_classes=len(task.classes))
     other = replace(problem, loss=loss)

@@ -356,6 +356,6 @@ def _scaling(
 
 
 def _pays(equal: Machine, weighted: Machine) -> bool:
-    """Whether learned weights gain a standard error of the paired difference."""
+    """Whether learned weights gain a quarter of a standard error of the paired difference."""
     difference = equal.errors - weighted.errors
-    return bool(difference.mean() > difference.std() / np.sqrt(len(difference)))
+    return bool(difference.mean() > 0.25 * difference.std() / np.sqrt(len(difference)))
