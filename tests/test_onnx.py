@@ -326,12 +326,8 @@ def test_tables_of_numbers_are_one_input():
 @every("task", ["numbers", "skewed", "classes"])
 def test_default_fits_of_tables(task):
     X, rng = frame(150).drop(columns=["code", "other"]), np.random.default_rng(1)
-    y = (
-        X["new"]
-        + X["size"].fillna(2.0)
-        + (X["city"] == "Graz")
-        + 0.1 * rng.standard_normal(150)
-    )
+    y = 2.0 * X["new"] + (X["size"].fillna(0.0) > 0.5) + (X["city"] == "Graz")
+    y += 0.1 * rng.standard_normal(150)
     if task == "skewed":
         y = np.exp(2.0 * y)
     if task == "classes":
@@ -339,6 +335,7 @@ def test_default_fits_of_tables(task):
     else:
         model = kg.KernelRegressor(random_state=0).fit(X, y)
     assert (model.loss_.name == "log_squared") == (task == "skewed")
+    assert task != "numbers" or model.expansion_.scaling.warp is not None
     new = frame(100, seed=3)[list(X)]
     new.loc[3, "city"], new.loc[5, "when"] = "Rom", None
     require_same(model, new, feeds_of(new))

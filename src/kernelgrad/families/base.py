@@ -428,7 +428,7 @@ class Spec(ABC):
         """Return all that is decided before the first iteration."""
         if before is None:
             choice = self.search(rows, problem, first, run)
-            return self.final_solver(choice, rows, problem.resources.deadline.left())
+            return self.final_solver(choice, rows, problem.resources.deadline)
         alpha = before.choice.alpha if np.isnan(problem.alpha) else problem.alpha
         return replace(
             first, alpha=alpha, max_iter=int(self.params.max_iter), entries={}, seconds=0.0,
@@ -439,8 +439,8 @@ class Spec(ABC):
         """Return the choice with kernel, scaling and penalty."""
         return replace(first, alpha=problem.alpha)
 
-    def final_solver(self, choice: Choice, rows: TrainingRows, seconds: float) -> Choice:
-        """Return the choice of the solver now that alpha and the seconds left are known."""
+    def final_solver(self, choice: Choice, rows: TrainingRows, deadline: Deadline) -> Choice:
+        """Return the choice of the solver now that alpha and the time left are known."""
         return choice
 
     def is_calibrated(self, task: Task) -> bool:

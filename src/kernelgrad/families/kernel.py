@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad import kernels
+from kernelgrad.callbacks import Deadline
 from kernelgrad.choice import Choice
 from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.compiling import clock
@@ -345,14 +346,14 @@ class SearchedSpec(KernelSpec):
             entries=entries, seconds=clock() - start,
         )  # fmt: skip
 
-    def final_solver(self, choice: Choice, rows: TrainingRows, seconds: float) -> Choice:
+    def final_solver(self, choice: Choice, rows: TrainingRows, deadline: Deadline) -> Choice:
         if not self.is_auto:
             return choice
         chosen = choice.solver, choice.reason
         if choice.loss is not None:
             chosen = self.automatic(replace(rows, task=choice.task(rows.task)), stream=False)
         n, C = rows.n_train, rows.task.n_outputs
-        solver, reason = settled_solver(chosen, n, C, n * choice.alpha, seconds)
+        solver, reason = settled_solver(chosen, n, C, n * choice.alpha, deadline.left())
         return replace(choice, solver=solver, reason=reason)
 
     def restore(self, fit: Fit, fitted: Record, extra: Record) -> Fit:
