@@ -41,7 +41,7 @@ TRIAL_ROWS = 30_000  # rows of trials of block descent, and rows from which ther
 _TRIAL_FACTOR, _MOST_FACTOR = 2.0, 16.0  # factors on gamma: of a step, and the largest
 _LOG_PRICE = 1.6e9  # products of all pairs of rows up to which the log loss is tried
 _SKEWED = 1.0  # skewness from which logarithms of targets >= 0 are tried
-_LOGISTIC_OUTPUTS = 5  # outputs up to which the log loss learns a kernel
+_LOGISTIC_OUTPUTS = 5  # outputs up to which the log loss is tried
 _MANY_ROWS = 100_000  # rows whose fit takes many times the seconds of more trials
 
 
@@ -98,19 +98,17 @@ def best_loss(
 ) -> tuple[Problem, list[dict[str, Any]]]:
     """Return the problem with the least log loss on rows apart, and the trials.
 
-    The squared loss with calibrated responses competes with the log loss, with the kernel that
-    either has learned.
+    The squared loss with calibrated responses competes with the log loss, each with the kernel
+    that it has learned.
     """
     pool, seed, task = study.pool, study.seed, study.pool.rows.task
     n, C = pool.n_rows, problem.n_outputs
     assert isinstance(task, Classification)
-    few = len(pool.y) < pools.LEAST_ROWS
-    if few or n * float(n) * (4 if C < 3 else 16) > _LOG_PRICE or deadline.over:
+    few, many = len(pool.y) < pools.LEAST_ROWS, C > _LOGISTIC_OUTPUTS
+    if few or many or n * float(n) * (4 if C < 3 else 16) > _LOG_PRICE or deadline.over:
         return problem, []
     loss = get_loss("log_loss", task="classification", n_classes=len(task.classes))
-    other = replace(problem, loss=loss)
-    if C <= _LOGISTIC_OUTPUTS and not deadline.over:
-        other = study.logistic().applied(other)
+    other = study.logistic().applied(replace(problem, loss=loss))
     logs = replace(pool, rows=replace(pool.rows, task=replace(task, loss=loss)))
     ratio, trials = own_ratio(logs, other, seed, deadline, _LOG_ROWS)
     other = replace(other, alpha=other.alpha * ratio)
