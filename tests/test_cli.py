@@ -95,8 +95,8 @@ def models(tmp_path_factory, data):
     """Files of a classifier, a regressor and a classifier without probabilities."""
     folder = tmp_path_factory.mktemp("models")
     for name, arguments in (
-        ("classifier", CLASSES),
-        ("regressor", NUMBERS),
+        ("classifier", (*CLASSES, "--loss", "auto")),
+        ("regressor", (*NUMBERS, "--loss", "auto")),
         ("hinge", (*CLASSES, "--loss", "hinge")),
     ):
         assert main(["fit", str(data), "--model", str(folder / name), *arguments]) == 0

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 BLAS_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 MIB = 2**20
 FOREVER = 1e6  # seconds
-RATIOS = [0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0]  # of errors
+RATIOS = [0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0]  # ratios of errors at ticks
 T = TypeVar("T")
 
 

@@ -85,7 +85,7 @@ class _Files:
     identity: dict[str, Any] = field(default_factory=dict)  # what must be the same, of this fit
     chosen: Contents | None = None  # the choice of this fit
     begun: float = field(default_factory=time.monotonic)  # seconds of the clock at its begin
-    last: float = field(default_factory=time.monotonic)  # and when a file was written
+    last: float = field(default_factory=time.monotonic)  # seconds of the clock at the last file
     steps: int = 0  # iterations since then
 
 

@@ -218,7 +218,7 @@ def _check_parameters(params: dict[str, Any]) -> None:
     tasks = {"classification", "regression"}
     losses = {name for name, loss in LOSSES.items() if loss.tasks & tasks}.union(ALIASES)
     try:
-        check_name(params.get("loss", "squared"), losses, "loss")
+        check_name(params.get("loss", "auto"), losses | {"auto"}, "loss")
         check_name(params.get("class_weight") or "balanced", ("balanced",), "class_weight")
         check_random_state(params.get("random_state"))
         others = {name: value for name, value in params.items() if name != "loss"}
