@@ -156,8 +156,9 @@ def parallel_for(n_tasks: int, task: Callable[[int], None]) -> None:
     counter = itertools.count()  # next() is atomic
 
     def work() -> None:
-        while (i := next(counter)) < n_tasks:
-            task(i)
+        with at_most(1):  # loops within a task would wait for its own thread
+            while (i := next(counter)) < n_tasks:
+                task(i)
 
     pool = _pool(n_threads)
     futures = [pool.submit(work) for _ in range(n_threads - 1)]

@@ -31,12 +31,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy.linalg import get_blas_funcs, get_lapack_funcs
+from scipy.linalg import get_lapack_funcs
 from scipy.special import expit, ndtri
 from sklearn.base import clone
 
 from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.rng import draws
+from kernelgrad.compute.threads import over_tiles, parallel_map
 from kernelgrad.kernels import (
     Gaussian,
     Kernel,
@@ -59,6 +60,7 @@ _MEAN, _SQUARE = 0.8, 0.95  # decay of the two moments of Adam
 _NOTHING = 1e-12
 _NEAR = 1e-4  # sum of the rough part below which its slope, which has no bound, is 0
 _PANEL = 256  # rows of a matrix that are worked on at a time
+_PANEL_ENTRIES = 1 << 16  # entries of a panel of pairs of rows
 _COMPILED = 4e6  # rows times rows times columns from which compiled loops sum columns
 _INTERCEPT = 4.0  # variance of the intercept of the logistic objective
 _FLAT = 1e-3  # least p (1 - p) of a Newton step
@@ -328,33 +330,137 @@ def squared_distances(A: AnyArray, B: AnyArray | None = None) -> AnyArray:
 
 def distances(A: AnyArray, B: AnyArray) -> AnyArray:
     """Return the sums (m, n) of absolute differences of rows A (m, d) and B (n, d)."""
-    compiled = len(A) * B.size > _COMPILED
+    compiled = len(B) * B.size > _COMPILED
     return tiles.block(A, B, profiles.ABSOLUTE, compiled=compiled)
 
 
 @njit(nogil=True, cache=True, fastmath={"contract", "nsz"})
-def _sign_sums(Z: Any, A: Any, out: Any) -> None:
-    """Add ``2 sum_j A_ij sign(z_ic - z_jc)`` to out (m, d), for symmetric A (m, m)."""
-    m, d = Z.shape
-    for i in range(m):
-        for j in range(i):
-            a = A[i, j] + A[i, j]
-            for c in range(d):
-                t = Z[i, c] - Z[j, c]
-                s = a if t > 0 else (-a if t < 0 else a - a)
-                out[i, c] += s
-                out[j, c] -= s
+def _sign_sums(R: Any, B: Any, first: Any, out: Any) -> None:
+    p, w = B.shape
+    for i in range(p):
+        for j in range(i + 1, w):
+            b = B[i, j]
+            for c in range(R.shape[1]):
+                t = R[first + i, c] - R[first + j, c]
+                s = b if t > 0 else (-b if t < 0 else b - b)
+                out[first + i, c] += s
+                out[first + j, c] -= s
 
 
-def distance_slope(Z: AnyArray, A: AnyArray) -> AnyArray:
-    """Return the slope (m, d) by Z of ``sum_ij A_ij |z_i - z_j|_1`` for symmetric A."""
-    out = np.zeros(Z.shape, Z.dtype)
-    if len(Z) * Z.size > _COMPILED:
-        _sign_sums(np.ascontiguousarray(Z), np.ascontiguousarray(A), out)
+def distance_slope(R: AnyArray, B: AnyArray, first: int = 0) -> AnyArray:
+    """Return the slope (m, d) by R of ``sum_ij B_ij |r_(first + i) - r_(first + j)|_1``.
+
+    B (p, w) has zeros where ``j <= i``. Equal entries count as different ones: their slopes
+    cancel wherever these rows move together.
+    """
+    (p, w), out = B.shape, np.zeros(R.shape, R.dtype)
+    if len(R) * R.size > _COMPILED:
+        _sign_sums(np.ascontiguousarray(R), np.ascontiguousarray(B), first, out)
         return out
-    for c, z in enumerate(Z.T):
-        out[:, c] = 2.0 * np.einsum("ij,ij->i", A, np.sign(z[:, None] - z))
+    whole: Any = np.int32 if R.dtype == np.float32 else np.int64
+    sign, ones = whole(np.iinfo(whole).min), np.ones(max(p, w), R.dtype)
+    T, bits = np.empty_like(B), B.view(whole)
+    for c, r in enumerate(np.ascontiguousarray(R[first:].T)):
+        np.subtract(r[:p, None], r, out=T)  # then B with the signs of the differences
+        np.bitwise_and(T.view(whole), sign, out=T.view(whole))
+        np.bitwise_xor(T.view(whole), bits, out=T.view(whole))
+        out[first : first + p, c] = T @ ones[:w]
+        out[first:, c] -= ones[:p] @ T
     return out
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Kernel values of all pairs of m rows, and what their slopes need.
+
+    Of all matrices (m, m) only the upper triangles have a meaning. They are made and used in
+    panels of rows that remain in the cache, which the threads share.
+
+    Attributes
+    ----------
+    Z, R : arrays (m, d)
+        Rows as the parts compare them; R is None without a rough part.
+    share : float
+        The share q of the rough part.
+    values, slope : arrays (m, m)
+        Kernel values, and the derivative of the first part by squared distances.
+    excess, root : arrays (m, m) or None
+        The second part minus the first one, and the derivative of the second one by distances.
+    """
+
+    Z: AnyArray
+    R: AnyArray | None
+    share: float
+    values: AnyArray
+    slope: AnyArray
+    excess: AnyArray | None
+    root: AnyArray | None
+
+    @classmethod
+    def of(cls, Z: AnyArray, R: AnyArray | None, nu: float, share: float) -> Pairs:
+        m, q = len(Z), Z.dtype.type(share)
+        matrices = [np.zeros((m, m), Z.dtype) for _ in range(2 if R is None else 4)]
+        half = 0.5 * np.einsum("ij,ij->i", Z, Z)
+        compiled = R is not None and m * R.size > _COMPILED
+
+        def panel(a: int, b: int) -> None:
+            D = Z[a:b] @ Z[a:].T
+            np.subtract(half[a:b, None], D, out=D)
+            D += half[a:]
+            D *= 2.0
+            np.maximum(D, 0.0, out=D)
+            np.fill_diagonal(D, 0.0)
+            k, slope = profile(D, nu)
+            slope *= k >= _NOTHING
+            np.maximum(k, Z.dtype.type(_NOTHING), out=k)
+            matrices[1][a:b, a:] = slope
+            if R is not None:
+                root = tiles.block(R[a:b], R[a:], profiles.ABSOLUTE, compiled=compiled)
+                far = root >= _NEAR
+                np.sqrt(root, out=root)
+                rough = np.exp(-root)
+                excess = np.subtract(rough, k, out=matrices[2][a:b, a:])
+                k += q * excess
+                np.maximum(root, 1e-30, out=root)
+                rough *= -0.5
+                rough *= far
+                np.divide(rough, root, out=matrices[3][a:b, a:])
+            matrices[0][a:b, a:] = k
+
+        over_tiles(m, _height(m), panel)
+        return cls(Z, R, share, *matrices, *[None] * (4 - len(matrices)))
+
+    def slopes(self, G: AnyArray) -> tuple[AnyArray, AnyArray, float]:
+        """Return the slopes by Z, R (m, d) and log ``q / (1 - q)``, from that by K (m, m)."""
+        Z, R, m = self.Z, self.R, len(G)
+        q, step = Z.dtype.type(self.share), _height(len(G))
+        above = np.triu(np.ones((step, step), Z.dtype), 1)
+
+        def panel(a: int) -> tuple[int, AnyArray, AnyArray, float]:
+            b, by_R, by_mix = min(m, a + step), np.zeros((0, 0), Z.dtype), 0.0
+            g = 2.0 * G[a:b, a:]
+            g[:, : b - a] *= above[: b - a, : b - a]
+            if R is not None:
+                assert self.excess is not None and self.root is not None
+                by_mix = float(np.einsum("ij,ij->", g, self.excess[a:b, a:]))
+                by_R = distance_slope(R, q * g * self.root[a:b, a:], a)[a:]
+            g *= self.slope[a:b, a:]
+            by_Z = g.sum(axis=0)[:, None] * Z[a:] - g.T @ Z[a:b]
+            by_Z[: b - a] += g.sum(axis=1)[:, None] * Z[a:b] - g @ Z[a:]
+            return a, by_Z, by_R, by_mix
+
+        by_Z, by_R = np.zeros(Z.shape), np.zeros(Z.shape if R is not None else (0, 0))
+        by_mix = 0.0
+        for a, z, r, mix in parallel_map(panel, range(0, m, step)):
+            by_Z[a:] += z
+            by_R[a:] += r
+            by_mix += mix
+        return 2.0 * (1.0 - self.share) * by_Z, by_R, self.share * (1.0 - self.share) * by_mix
+
+
+def _height(m: int) -> int:
+    """Return the rows of a panel of m columns."""
+    return min(m, max(8, _PANEL_ENTRIES // m))
 
 
 def inverse(K: AnyArray, diagonal: AnyArray) -> AnyArray | None:
@@ -386,19 +492,19 @@ class LeftOut:
     weight: Float64Array
 
     def by_matrix(self) -> AnyArray:
-        """Return the slope of the value by K, (m, m)."""
+        """Return the upper triangle of the slope of the value by K, (m, m)."""
         C, c = self.C, np.diag(self.C).astype(np.float64)
         u = (C @ (self.slopes / c[:, None]).astype(C.dtype)).astype(C.dtype)
         factor = (self.slopes * self.a).sum(axis=1) / c**2
-        if (factor >= 0).all():  # half the work
-            (syrk,) = get_blas_funcs(("syrk",), (C,))
-            root = C * np.sqrt(factor).astype(C.dtype)
-            G = _mirrored(syrk(1.0, root.T, trans=1, lower=1).T)
-        else:
-            G = (C * factor.astype(C.dtype)) @ C
-        outer = u @ self.a.T.astype(C.dtype)
-        G -= 0.5 * (outer + outer.T)
-        return np.asarray(G)
+        left, right = C * factor.astype(C.dtype), self.a.astype(C.dtype)
+        G, m = np.zeros_like(C), len(C)
+
+        def panel(a: int, b: int) -> None:
+            np.matmul(left[a:b], C[:, a:], out=G[a:b, a:])
+            G[a:b, a:] -= 0.5 * (u[a:b] @ right[a:].T + right[a:b] @ u[a:].T)
+
+        over_tiles(m, max(_PANEL, -(-m // 8)), panel)
+        return G
 
 
 def _mirrored(M: AnyArray) -> AnyArray:
@@ -407,7 +513,7 @@ def _mirrored(M: AnyArray) -> AnyArray:
         b = a + _PANEL
         M[b:, a:b] = M[a:b, b:].T
         corner = M[a:b, a:b]
-        corner[:] = np.triu(corner) + np.triu(corner, 1).T
+        np.copyto(corner, corner.T.copy(), where=np.tri(len(corner), k=-1, dtype=bool))
     return M
 
 
@@ -473,23 +579,17 @@ def variation(sample: Sample) -> float:
 def gradient(machine: Machine, sample: Sample) -> tuple[float, Theta] | None:
     """Return the objective and its derivatives by theta; None if it is not finite."""
     dtype = np.float32 if machine.ridge > _ROUGHLY else np.float64
-    X, theta, q = sample.X.astype(dtype, copy=False), machine.theta, dtype(machine.share)
+    X, theta = sample.X.astype(dtype, copy=False), machine.theta
     P = None if machine.bins is None else machine.bins.shares(X)
     U = X if P is None else np.einsum("mbd,bd->md", P, machine.rises(dtype))
     Z, R = _parts(machine, U)
-    k, slope = profile(squared_distances(Z), machine.nu)
-    slope[k < _NOTHING] = 0.0
-    np.maximum(k, dtype(_NOTHING), out=k)
-    K = k
-    if R is not None:
-        root = np.sqrt(distances(R, R))
-        rough = np.exp(-root)
-        K = (1 - q) * k + q * rough  # the parts are needed once more
+    pairs = Pairs.of(Z, R, machine.nu, machine.share)
     if machine.is_logistic:
-        parts = list(logistic(K, machine.ridge, sample))
+        parts = list(logistic(pairs.values, machine.ridge, sample))
     else:
-        parts = [squared(K.copy(), machine.ridge, sample)]
-    value, by_ridge, G = 0.0, 0.0, np.zeros_like(k)
+        parts = [squared(pairs.values, machine.ridge, sample)]
+    value, by_ridge = 0.0, 0.0
+    G = np.zeros_like(pairs.values)
     for part in parts:
         if part is None:
             return None
@@ -497,10 +597,8 @@ def gradient(machine: Machine, sample: Sample) -> tuple[float, Theta] | None:
         value += part.value
         by_ridge += machine.ridge * float((np.diag(G_part) / part.weight).sum())
         G += G_part
-    np.fill_diagonal(G, 0.0)
-    slopes: dict[str, Any] = {"ridge": [by_ridge]}
-    A = (1 - q) * G * slope
-    by_Z = 4.0 * (A.sum(axis=1)[:, None] * Z - A @ Z)
+    by_Z, by_R, by_mix = pairs.slopes(G)
+    slopes: dict[str, Any] = {"ridge": [by_ridge], "mix": [by_mix]}
     M = machine.weights("smooth", dtype)
     g = int(machine.groups.max()) + 1
     if M.ndim == 2:
@@ -509,10 +607,6 @@ def gradient(machine: Machine, sample: Sample) -> tuple[float, Theta] | None:
         slopes["smooth"] = np.bincount(machine.groups, (by_Z * Z).sum(axis=0), g)
         by_U = by_Z * M
     if R is not None:
-        slopes["mix"] = [float(q * (1 - q)) * float((G * (rough - k)).sum())]
-        near = root * root < _NEAR
-        B = np.where(near, 0.0, -0.5 * q * G * rough / np.where(near, 1.0, root)).astype(dtype)
-        by_R = distance_slope(R, B)
         slopes["rough"] = np.bincount(machine.groups, (by_R * R).sum(axis=0), g)
         by_U = by_U + by_R * machine.weights("rough", dtype)
     if P is not None:

@@ -84,6 +84,7 @@ class Rules:
 
 
 RULES = Rules()
+_BEHIND = 1.5  # standard errors behind the best after which a machine leaves the folds
 _WARPED = 300  # columns up to which warps are learned
 
 
@@ -154,10 +155,7 @@ class Study:
         best = self.best = ranked[0]
         if self.over():
             return self.result(best)
-        if self.few:  # the folds have judged; the machine of all rows goes on
-            best = replace(best, theta=self.descend(best, self.sample, RULES.rounds[1:]).theta)
-            best = self.judged(best, [best] * RULES.folds, RULES.solved, score=False)
-        else:  # the best goes on, and one that is level with it
+        if not self.few:  # the best goes on, and one that is level with it
             level = [m for m in ranked[1:2] if not _pays(m, best)]
             best = self.train([best, *level], RULES.rounds[1:], RULES.solved)[0]
             equal = self.judged(equal, [equal], RULES.solved)
@@ -165,9 +163,14 @@ class Study:
             best = equal
         if best.is_sum and len(self.groups) > RULES.wide:
             best = next((m for m in trained if not m.is_sum and not _pays(m, best)), best)
+        if self.few:
+            first, *others = RULES.rounds
+            more = self.sample.n_rows > first.rows and not best.is_equal
+            best = self.of_all_rows(best, others if more else [first])
         if space.metric == "full":
             matrix = np.diag(best.weights("smooth", np.float64))
             best = self.train([best.with_theta(matrix=matrix)], RULES.matrix, RULES.solved)[0]
+            best = self.of_all_rows(best, RULES.matrix) if self.few else best
         self.best = best
         return self.result(best)
 
@@ -229,19 +232,33 @@ class Study:
     ) -> list[Machine]:
         """Return machines after some rounds, the best on the rows that judge first.
 
-        With few rows each fold has a machine of its own, which judges and is forgotten.
+        With few rows each fold has a machine of its own. The machines that fall behind on the
+        judges of the first fold are not trained on the others.
         """
-        parts = [fold.train for fold in self.folds]
-        if self.few:
-            parts = [self.sample, *parts]
-        tasks = [(m, rows) for m in machines for rows in parts]
-        done = parallel_map(lambda task: self.descend(task[0], task[1], plans), tasks)
-        trained = []
-        for i in range(0, len(done), len(parts)):
-            learned = done[i : i + len(parts)]
-            trained.append(self.judged(learned[0], learned[-len(self.folds) :], size))
-            self.rounds.append(self.entry(trained[-1]))
+
+        def learned(task: tuple[Machine, Fold]) -> Machine:
+            return self.descend(task[0], task[1].train, plans)
+
+        first, *others = self.folds
+        pairs = [[m] for m in parallel_map(learned, [(m, first) for m in machines])]
+        trained = [self.judged(pair[0], pair, size) for pair in pairs]
+        if others:
+            best = min(trained, key=_score)
+            level = [
+                i for i, m in enumerate(trained) if m.is_equal or not _pays(m, best, _BEHIND)
+            ]
+            tasks = [(machines[i], fold) for i in level for fold in others]
+            done = iter(parallel_map(learned, tasks))
+            for i in level:
+                pairs[i] += [next(done) for _ in others]
+            trained = [self.judged(pairs[i][0], pairs[i], size) for i in level]
+        self.rounds += [self.entry(m) for m in trained]
         return sorted(trained, key=_score)
+
+    def of_all_rows(self, machine: Machine, plans: Sequence[Round]) -> Machine:
+        """Return a machine that the folds have judged after rounds on all rows."""
+        learned = self.descend(machine, self.sample, plans)
+        return self.judged(learned, [learned] * RULES.folds, RULES.solved, score=False)
 
     def descend(self, machine: Machine, rows: Sample, plans: Sequence[Round]) -> Machine:
         most = int(np.sqrt(RULES.work / rows.X.shape[1])) if machine.is_sum else 1500
@@ -278,7 +295,7 @@ class Study:
     def held(self, learned: Sequence[Machine], size: int) -> list[penalty.Held]:
         """Return the kernel matrices of up to `size` rows of each fold, and of its judges."""
         parts = []
-        for machine, fold in zip(learned, self.folds, strict=True):
+        for machine, fold in zip(learned, self.folds, strict=False):
             rows = fold.train
             if rows.n_rows > size:
                 mixed = purpose_rng(self.seed, 8).permutation(rows.n_rows)
@@ -355,7 +372,7 @@ def _scaling(
     return InputScaling.robust(X, weight).with_metric(fixed)
 
 
-def _pays(equal: Machine, weighted: Machine) -> bool:
-    """Whether learned weights gain a quarter of a standard error of the paired difference."""
-    difference = equal.errors - weighted.errors
-    return bool(difference.mean() > 0.25 * difference.std() / np.sqrt(len(difference)))
+def _pays(simple: Machine, other: Machine, least: float = 0.25) -> bool:
+    """Whether the other gains `least` standard errors of the paired difference."""
+    difference = simple.errors - other.errors
+    return bool(difference.mean() > least * difference.std() / np.sqrt(len(difference)))
