@@ -130,7 +130,7 @@ def test_compiled_slopes_of_distances(monkeypatch, dtype):
         monkeypatch.setattr(loo, "_COMPILED", limit)
         panel = np.zeros((40, 40))
         panel[a : a + 20] = B[a : a + 20]
-        expected = np.einsum("ij,ijc->ic", panel - panel.T, signs)
+        expected = np.einsum("ij,ijc->ic", panel + panel.T, signs)
         found = loo.distance_slope(Z, B[a : a + 20, a:], a)
         assert found.dtype == dtype
         for slope in (expected, found):

@@ -66,7 +66,7 @@ def best_factor(parts: Sequence[Held], ridges: Sequence[float]) -> tuple[float, 
         means = [max(errors(parts, seen[f]).mean(), 1e-300) for f in factors]
         return [0.5 * float(np.log(mean)) for mean in means]
 
-    low, high = LEAST / min(ridges), MOST / max(ridges)
+    low, high = min(1.0, LEAST / min(ridges)), max(1.0, MOST / max(ridges))
     best, _ = best_ridge(values, 1.0, low, high)
     return best, seen[min(seen, key=lambda f: abs(np.log(f / best)))]
 

@@ -84,7 +84,7 @@ class Rules:
 
 
 RULES = Rules()
-_BEHIND = 1.5  # standard errors behind the best after which a machine leaves the folds
+_BEHIND = 2.5  # standard errors behind the best after which a machine leaves the folds
 _WARPED = 300  # columns up to which warps are learned
 
 
