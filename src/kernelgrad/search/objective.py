@@ -198,6 +198,8 @@ class Machine:
         and of that on ``warp`` around 0.
     is_logistic : bool
         True if the objective is the log loss.
+    name : str
+        Name of the candidate in the history.
     score, factor : float
         Its error on rows that judge, smaller is better, and the factor on lambda for it.
     errors, outputs : float64 arrays (m,), (m, C)
@@ -211,6 +213,7 @@ class Machine:
     spread: float = 2.0
     bend: float = 0.25
     is_logistic: bool = False
+    name: str = "equal weights"
     score: float = np.inf
     factor: float = 1.0
     errors: Float64Array = field(default_factory=lambda: np.empty(0), repr=False)

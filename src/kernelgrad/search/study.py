@@ -107,8 +107,9 @@ class Study:
 
     def __init__(
         self, pool: Pool, space: SearchSpace, groups: IntArray | None, seed: int,
-        over: Callable[[], bool],
+        over: Callable[[], bool], only: str | None = None,
     ) -> None:  # fmt: skip
+        self.only = only  # name of the candidate if there is one only
         pool = pool.some(max(RULES.least, int(RULES.cells / pool.X.shape[1])), seed)
         X = dense(pool.X)
         self.pool, self.space, self.seed, self.over = pool, space, seed, over
@@ -133,25 +134,34 @@ class Study:
         self.rounds: list[dict[str, Any]] = []
         self.best: Machine
 
+    def candidates(self) -> list[Machine]:
+        """Return the machines that compete, before they learn."""
+        starts = [self.start(nu) for nu in self.space.shapes]
+        is_sum, wide = starts[0].is_sum, len(self.groups) > RULES.wide
+        if is_sum and wide:
+            starts.append(smooth_only(starts[0], "equal weights, smooth"))
+        if not self.learns:
+            return starts
+        weighted = [self.grouped(machine) for machine in starts]
+        machines = starts + weighted
+        if weighted[0].bins is not None and self.is_heavy:
+            machines.append(self.grouped(starts[0], scores=True))
+        if self.sample.n_rows <= RULES.tight:
+            machines += [
+                replace(m, spread=RULES.spreads[1], bend=0.1, name=f"{m.name}, tight prior")
+                for m in weighted
+            ]
+        if is_sum:
+            smooth = {"Matern": 2.5, "Gaussian": np.inf}
+            machines += [replace(smooth_only(weighted[0], k), nu=nu) for k, nu in smooth.items()]
+        return machines
+
     def run(self) -> SearchResult:
-        space = self.space
-        starts = [self.start(nu) for nu in space.shapes]
-        if starts[0].is_sum and len(self.groups) > RULES.wide:
-            starts.append(smooth_only(starts[0]))
-        machines = list(starts)
-        learns = why_not(space, self.pool) is None and bool(self.groups.any())
-        if learns:
-            weighted = [self.grouped(machine) for machine in starts]
-            machines += weighted
-            if weighted[0].bins is not None and self.is_heavy:
-                machines.append(self.grouped(starts[0], scores=True))
-            if self.sample.n_rows <= RULES.tight:
-                machines += [replace(m, spread=RULES.spreads[1], bend=0.1) for m in weighted]
-            if weighted[0].is_sum:
-                machines += [replace(smooth_only(weighted[0]), nu=nu) for nu in (2.5, np.inf)]
+        space, learns = self.space, self.learns
+        machines = [m for m in self.candidates() if self.only in (None, m.name)]
         trained = self.train(machines, RULES.rounds[:1], RULES.solved // 2)
-        equal = next(m for m in trained if m.is_equal)
-        ranked = [m for m in trained if not m.is_equal] if learns else trained
+        equal = next((m for m in trained if m.is_equal), trained[0])
+        ranked = [m for m in trained if not (learns and m.is_equal)] or trained
         best = self.best = ranked[0]
         if self.over():
             return self.result(best)
@@ -159,14 +169,12 @@ class Study:
             level = [m for m in ranked[1:2] if not _pays(m, best)]
             best = self.train([best, *level], RULES.rounds[1:], RULES.solved)[0]
             equal = self.judged(equal, [equal], RULES.solved)
-        if learns and self.space.metric == "auto" and not _pays(equal, best):
+        if learns and space.metric == "auto" and not self.only and not _pays(equal, best):
             best = equal
         if best.is_sum and len(self.groups) > RULES.wide:
             best = next((m for m in trained if not m.is_sum and not _pays(m, best)), best)
         if self.few:
-            first, *others = RULES.rounds
-            more = self.sample.n_rows > first.rows and not best.is_equal
-            best = self.of_all_rows(best, others if more else [first])
+            best = self.of_all_rows(best, [] if best.is_equal else RULES.rounds[1:])
         if space.metric == "full":
             matrix = np.diag(best.weights("smooth", np.float64))
             best = self.train([best.with_theta(matrix=matrix)], RULES.matrix, RULES.solved)[0]
@@ -175,9 +183,9 @@ class Study:
         return self.result(best)
 
     def of_targets(self, Y: Float64Array) -> Study:
-        """Return the study of the same rows for other targets."""
-        pool = replace(self.pool, Y=Y)
-        return Study(pool, self.space, self.groups, self.seed, self.over)
+        """Return the study of the best candidate and the same rows for other targets."""
+        pool, name = replace(self.pool, Y=Y), self.best.name
+        return Study(pool, self.space, self.groups, self.seed, self.over, name)
 
     def logistic(self) -> SearchResult:
         """Return what the best machine becomes if it goes on by the log loss."""
@@ -185,6 +193,11 @@ class Study:
         rows = self.sample if self.few else self.folds[0].train
         machine = self.descend(machine, rows, RULES.logistic)
         return self.result(machine)
+
+    @property
+    def learns(self) -> bool:
+        """Whether columns have weights to learn."""
+        return why_not(self.space, self.pool) is None and bool(self.groups.any())
 
     @property
     def few(self) -> bool:
@@ -220,8 +233,9 @@ class Study:
             k: np.full(g, machine.theta[k]) for k in ("smooth", "rough") if k in machine.theta
         }
         machine = replace(
-            machine.with_theta(**theta), groups=self.groups, spread=RULES.spreads[0]
-        )
+            machine.with_theta(**theta), groups=self.groups, spread=RULES.spreads[0],
+            name=machine.name.replace("equal weights", "normal scores" if scores else "weights"),
+        )  # fmt: skip
         if self.plain or len(self.groups) > _WARPED:
             return machine
         bins = Bins.of(self.sample.X, RULES.bins, scores=scores)
@@ -251,7 +265,7 @@ class Study:
             done = iter(parallel_map(learned, tasks))
             for i in level:
                 pairs[i] += [next(done) for _ in others]
-            trained = [self.judged(pairs[i][0], pairs[i], size) for i in level]
+            trained = [self.judged(_mean(pairs[i]), pairs[i], size) for i in level]
         self.rounds += [self.entry(m) for m in trained]
         return sorted(trained, key=_score)
 
@@ -346,9 +360,15 @@ class Study:
         return SearchResult(kernel, scaling, alpha, self.rounds)
 
 
-def smooth_only(machine: Machine) -> Machine:
+def smooth_only(machine: Machine, name: str) -> Machine:
     theta = {k: v for k, v in machine.theta.items() if k not in ("rough", "mix", "warp")}
-    return replace(machine, theta=theta, bins=None)
+    return replace(machine, theta=theta, bins=None, name=name)
+
+
+def _mean(machines: Sequence[Machine]) -> Machine:
+    """Return a machine with the mean parameters of machines of one candidate."""
+    thetas = [machine.theta for machine in machines]
+    return machines[0].with_theta(**{k: np.mean([t[k] for t in thetas], axis=0) for k in thetas[0]})
 
 
 def _score(machine: Machine) -> float:
