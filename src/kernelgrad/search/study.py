@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.threads import parallel_map
 from kernelgrad.functions.scaling import HEAVY_LIMIT, InputScaling
@@ -153,7 +154,9 @@ class Study:
             ]
         if is_sum:
             smooth = {"Matern": 2.5, "Gaussian": np.inf}
-            machines += [replace(smooth_only(weighted[0], k), nu=nu) for k, nu in smooth.items()]
+            machines += [
+                replace(smooth_only(weighted[0], k), nu=nu) for k, nu in smooth.items()
+            ]
         return machines
 
     def run(self) -> SearchResult:
@@ -276,6 +279,7 @@ class Study:
 
     def descend(self, machine: Machine, rows: Sample, plans: Sequence[Round]) -> Machine:
         most = int(np.sqrt(RULES.work / rows.X.shape[1])) if machine.is_sum else 1500
+        start = clock()
         for plan in plans:
             if plan in RULES.rounds[1:] and rows.n_rows <= RULES.rounds[0].rows:
                 break  # the rows would be the same again
@@ -285,7 +289,7 @@ class Study:
                 machine, rows, plan, key, alpha=self.space.alpha, gamma=self.space.gamma,
                 over=self.over,
             )  # fmt: skip
-        return machine
+        return replace(machine, seconds=machine.seconds + clock() - start)
 
     def judged(
         self, machine: Machine, learned: Sequence[Machine], size: int, *, score: bool = True
@@ -337,6 +341,8 @@ class Study:
         kernel, metric, _ = machine.kernel()
         name = "matrix" if metric is not None and metric.ndim == 2 else "weights"
         return {
+            "candidate": machine.name,
+            "seconds": machine.seconds,
             "round": "equal weights" if machine.is_equal else name,
             "kernel": repr(kernel),
             "scaling": self.scaling.name,
@@ -368,7 +374,9 @@ def smooth_only(machine: Machine, name: str) -> Machine:
 def _mean(machines: Sequence[Machine]) -> Machine:
     """Return a machine with the mean parameters of machines of one candidate."""
     thetas = [machine.theta for machine in machines]
-    return machines[0].with_theta(**{k: np.mean([t[k] for t in thetas], axis=0) for k in thetas[0]})
+    return machines[0].with_theta(
+        **{k: np.mean([t[k] for t in thetas], axis=0) for k in thetas[0]}
+    )
 
 
 def _score(machine: Machine) -> float:
