@@ -447,7 +447,8 @@ class Pairs:
             g = 2.0 * G[a:b, a:]
             g[:, : b - a] *= above[: b - a, : b - a]
             if R is not None:
-                assert self.excess is not None and self.root is not None
+                assert self.excess is not None
+                assert self.root is not None
                 by_mix = float(np.einsum("ij,ij->", g, self.excess[a:b, a:]))
                 by_R = distance_slope(R, q * g * self.root[a:b, a:], a)[a:]
             g *= self.slope[a:b, a:]

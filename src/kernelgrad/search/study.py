@@ -235,10 +235,9 @@ class Study:
         theta = {
             k: np.full(g, machine.theta[k]) for k in ("smooth", "rough") if k in machine.theta
         }
-        machine = replace(
-            machine.with_theta(**theta), groups=self.groups, spread=RULES.spreads[0],
-            name=machine.name.replace("equal weights", "normal scores" if scores else "weights"),
-        )  # fmt: skip
+        name = machine.name.replace("equal weights", "normal scores" if scores else "weights")
+        machine = machine.with_theta(**theta)
+        machine = replace(machine, groups=self.groups, spread=RULES.spreads[0], name=name)
         if self.plain or len(self.groups) > _WARPED:
             return machine
         bins = Bins.of(self.sample.X, RULES.bins, scores=scores)
