@@ -85,6 +85,7 @@ class Rules:
 
 
 RULES = Rules()
+_GAIN, _FEW_GAIN = 0.25, 1.0  # standard errors by which weights must gain; with few rows
 _BEHIND = 2.5  # standard errors behind the best after which a machine leaves the folds
 _WARPED = 300  # columns up to which warps are learned
 
@@ -103,7 +104,8 @@ class Study:
     Machines whose columns have equal weights compete with those that learn weights and warps,
     and with smooth ones. With few rows each fold is left out in turn, else some rows
     judge.
-    Weights stay if they lower the errors by a standard error of the paired difference.
+    Weights stay if they lower the errors by a quarter of a standard error of the paired
+    difference, with few rows by a whole one.
     """
 
     def __init__(
@@ -172,7 +174,8 @@ class Study:
             level = [m for m in ranked[1:2] if not _pays(m, best)]
             best = self.train([best, *level], RULES.rounds[1:], RULES.solved)[0]
             equal = self.judged(equal, [equal], RULES.solved)
-        if learns and space.metric == "auto" and not self.only and not _pays(equal, best):
+        gain = _FEW_GAIN if self.few else _GAIN
+        if learns and space.metric == "auto" and not self.only and not _pays(equal, best, gain):
             best = equal
         if best.is_sum and len(self.groups) > RULES.wide:
             best = next((m for m in trained if not m.is_sum and not _pays(m, best)), best)
@@ -399,7 +402,7 @@ def _scaling(
     return InputScaling.robust(X, weight).with_metric(fixed)
 
 
-def _pays(simple: Machine, other: Machine, least: float = 0.25) -> bool:
+def _pays(simple: Machine, other: Machine, least: float = _GAIN) -> bool:
     """Whether the other gains `least` standard errors of the paired difference."""
     difference = simple.errors - other.errors
     return bool(difference.mean() > least * difference.std() / np.sqrt(len(difference)))
