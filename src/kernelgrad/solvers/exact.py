@@ -22,7 +22,8 @@ from kernelgrad.solvers import contract, newton, support
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized, transient
 from kernelgrad.solvers.kernel_matrix import KernelMatrix, kernel_matrix
 from kernelgrad.solvers.newton import Descent, Pair, Point
-from kernelgrad.solvers.support import RowsSolver, RowsState, SupportUpdate
+from kernelgrad.solvers.support import RowsSolver, RowsState, support_update
+from kernelgrad.solvers.trackers import Update
 from kernelgrad.types import Float64Array, Matrix
 from kernelgrad.validation import DataError
 
@@ -92,7 +93,7 @@ class ExactSolver(RowsSolver[ExactState]):
 
     def _report(
         self, problem: Problem, state: ExactState, at: Point, n_rows: int,
-        update: SupportUpdate, **own: Any,
+        update: Update, **own: Any,
     ) -> StepInfo:  # fmt: skip
         """Note a point of one penalty in the state, and return the report of the step."""
         state.coef, state.responses = np.ascontiguousarray(at.a[0].T), at.f[0]
@@ -174,7 +175,7 @@ class DirectSolve(ExactSolver):
         state.alpha = K.ridge / n
         state.matrix = K if problem.posterior else None
         state.kernel_evaluations += K.n_values
-        update = SupportUpdate.of(rows, np.ascontiguousarray(at.a[0].T), 0.0)
+        update = support_update(state, rows, np.ascontiguousarray(at.a[0].T), 0.0)
         return self._report(problem, state, at, n, update, converged=True)
 
     @staticmethod
@@ -412,6 +413,6 @@ class NewtonCG(ExactSolver):
         change = np.ascontiguousarray(at.a[0].T) - before
         return self._report(
             problem, state, at, batch.n_rows,
-            SupportUpdate.of(state.prepared, change),
+            support_update(state, state.prepared, change),
             step_size=float(at.length.min()), converged=bool(at.done.all()),
         )  # fmt: skip
