@@ -16,8 +16,7 @@ import scipy.sparse as sp
 
 from kernelgrad.compute.linalg import dense, stacked
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches, split_rows
-from kernelgrad.data.base import index_batch
-from kernelgrad.data.memory import bytes_needed
+from kernelgrad.data.base import bytes_needed, index_batch
 from kernelgrad.data.sampling import BUFFER_ROWS, EpochBatch
 from kernelgrad.inputs import Inputs
 from kernelgrad.solvers import RowStore, Solver, TrainBatch, Validation

@@ -16,7 +16,6 @@ from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.memory import give_back
 from kernelgrad.compute.ranges import check_sizes
 from kernelgrad.compute.threads import at_most, single_threaded_blas
-from kernelgrad.data.memory import usable_memory
 from kernelgrad.families.base import Run, Spec, is_auto
 from kernelgrad.families.warnings import SPREAD_ROWS, warn_of_outliers, warn_of_scales
 from kernelgrad.files.records import Record
@@ -118,7 +117,7 @@ class KernelSpec(Spec):
             n_rows=rows.n_rows,
             row_bytes=rows.nbytes if where == "memory" else 0.0,
             n_outputs=rows.task.n_outputs,
-            memory=usable_memory(self.memory_limit),
+            memory=self.resources.usable,
             stops=bool(p.early_stopping),
             penalised=p.C is not None or getattr(p, "alpha", 1) != 0,
         )
@@ -331,14 +330,14 @@ class SearchedSpec(KernelSpec):
             return replace(first, alpha=problem.alpha)
         start = clock()
         # one thread of BLAS, as no bit may depend on threads
-        with single_threaded_blas(), at_most(study_tasks(self.memory_limit)):
+        with single_threaded_blas(), at_most(study_tasks(self.resources.memory_limit)):
             # on the CPU, so that the same parameters are found for all devices
             resources = replace(problem.resources, device=CPU)
             result, entries = search(
                 self.space, rows, replace(problem, resources=resources), first.solver,
                 stream=run.stream, on_phase=run.callbacks.on_phase,
             )  # fmt: skip
-        if self.memory_limit is not None:
+        if self.resources.memory_limit is not None:
             give_back()
         loss = None if result.loss is problem.loss else result.loss
         return replace(

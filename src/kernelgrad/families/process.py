@@ -13,7 +13,6 @@ from kernelgrad.choice import Choice
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import at_most
-from kernelgrad.data.memory import usable_memory
 from kernelgrad.families.base import Run, is_auto
 from kernelgrad.families.kernel import KernelSpec
 from kernelgrad.files.records import Record, check_number, or_none
@@ -89,7 +88,7 @@ class ProcessSpec(KernelSpec):
             why = "the rows are on disk"
         elif n > _DIRECT_ROWS:
             why = f"there are more than {_DIRECT_ROWS:,} rows"
-        elif direct_bytes(n, 1, rows.nbytes) > usable_memory(self.memory_limit):
+        elif direct_bytes(n, 1, rows.nbytes) > self.resources.usable:
             why = "the kernel matrix does not fit in memory"
         else:
             why = f"the posterior of up to {_DIRECT_ROWS:,} rows is a closed form"
@@ -145,7 +144,7 @@ class ProcessSpec(KernelSpec):
     ) -> tuple[list[Any], InputScaling]:
         """Return candidates by falling evidence of some rows, and the scaling of these rows."""
         n, seed = rows.source.n_rows, problem.seed
-        limit = usable_memory(self.memory_limit) / 48  # bytes of a pair of rows in the search
+        limit = self.resources.usable / 48  # bytes of a pair of rows in the search
         most = int(np.clip(np.sqrt(limit), 100, NOISE_ROWS))
         members = np.arange(n)
         if n > most:  # a source is read once, in its order
@@ -177,7 +176,7 @@ class ProcessSpec(KernelSpec):
         """Return the fit with its posterior and likelihood."""
         choice, state, function = fit.choice, fit.state, fit.model.function
         assert choice.variances is not None
-        problem = replace(choice.applied(problem), resources=self.resources())
+        problem = replace(choice.applied(problem), resources=self.resources)
         posterior = Posterior.fit(
             rows, problem, choice.solver, function, choice.variances, fit.n_iter, state,
             by_operator=self.params.variance == "operator",
@@ -211,7 +210,7 @@ class ProcessSpec(KernelSpec):
         value = fitted.take("log_marginal_likelihood_", or_none(check_number), None)
         choice, function, inputs = fit.choice, fit.model.function, fit.model.inputs
         choice = replace(choice, variances=(noise, signal))
-        problem = self.make_problem(task, inputs, choice.seed, choice.alpha, self.resources())
+        problem = self.make_problem(task, inputs, choice.seed, choice.alpha, self.resources)
         posterior = Posterior(function, noise, signal, choice.solver, problem, fit.n_iter)
         posterior.restore(extra, task, inputs.width)
         return replace(

@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from kernelgrad.callbacks import FOREVER, SILENT, Deadline, Progress
 from kernelgrad.compute.backend import CPU
-from kernelgrad.compute.memory import LEAST_LIMIT, available_bytes
+from kernelgrad.compute.memory import available_bytes, system_bytes
 from kernelgrad.compute.rng import draws as draws
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.exceptions import CapabilityError
@@ -73,6 +73,31 @@ class Resources:
     def left(self, taken: float, default: float) -> float:
         """Return what the limit leaves beside `taken` and copied rows, or `default`."""
         return self.limit(default + taken + self.copied_bytes) - taken - self.copied_bytes
+
+    @property
+    def usable(self) -> float:
+        """The memory limit in bytes; half of the system's memory, or 4 GiB, without one."""
+        return self.limit(0.5 * system_bytes())
+
+    def check(
+        self, subject: str, needed: float, remedy: str, *, most: float = np.inf,
+        bound: float = 0.0,
+    ) -> None:  # fmt: skip
+        """Raise CapabilityError if the `needed` bytes are more than the memory limit.
+
+        Without a limit there are `most`, and no more than are free. One below `bound` is none.
+        """
+        limit = self.limit(min(most, available_bytes()))
+        if needed <= limit or limit < bound:
+            return
+        room = f"memory_limit={limit:.3g}; raise it, or"
+        if self.memory_limit is None:
+            room = f"the {limit:.3g} that are free;"
+            if limit == most:
+                room = f"memory_limit (by default {most / 2**30:g} GiB); raise it, or"
+        raise CapabilityError(
+            f"{subject} needs at least {needed:.3g} bytes, more than {room} {remedy}."
+        )
 
 
 @dataclass(frozen=True)
@@ -175,22 +200,6 @@ class RowStore(ABC):
     def some(self, rows: IntArray) -> Matrix:
         """Return the values of some rows, in this order."""
         return self.take(rows).X
-
-
-def check_limit(solver: Solver[Any], problem: Problem, least: float) -> None:
-    """Raise CapabilityError if `least` bytes beside copied rows are more than there may be.
-
-    That is a memory limit that is a bound, or what is left of the machine's memory.
-    """
-    limit, least = problem.resources.memory_limit, least + problem.resources.copied_bytes
-    most = available_bytes() if limit is None else limit
-    if least <= most or most < LEAST_LIMIT:
-        return
-    room = "the {:.3g} that are free;" if limit is None else "memory_limit={:.3g}; raise it, or"
-    raise CapabilityError(
-        f"solver {solver.name!r} needs at least {least:.3g} bytes for these rows, outputs and "
-        f"parameters, more than {room.format(most)} {solver.instead}."
-    )
 
 
 def fit_scaling(problem: Problem, batch: TrainBatch) -> tuple[InputScaling, Kernel]:

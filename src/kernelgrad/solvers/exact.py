@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernelgrad.compute import linalg
+from kernelgrad.compute.memory import available_bytes
 from kernelgrad.functions.exact import GRAM_TILE
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import Kernel
@@ -88,8 +89,11 @@ class ExactSolver(RowsSolver[ExactState]):
         return self._new_state(problem, batch, alpha=problem.alpha)
 
     def _check_memory(self, problem: Problem, batch: TrainBatch) -> None:
-        bytes_of = type(self).bytes_of
-        support.check_matrix(self.name, problem, batch, bytes_of, MATRIX_BYTES)
+        n, C, size = batch.n_rows, problem.n_outputs, support.sizes(batch.X)
+        problem.resources.check(
+            f"the kernel matrix of {n} rows in solver {self.name!r}",
+            type(self).bytes_of(n, C, size), "take solver='block_descent'", most=MATRIX_BYTES,
+        )  # fmt: skip
 
     def _report(
         self, problem: Problem, state: ExactState, at: Point, n_rows: int,
@@ -376,7 +380,7 @@ class NewtonCG(ExactSolver):
         weight = np.asarray(batch.sample_weight, np.float64)
         n, deadline = batch.n_rows, problem.resources.deadline
         narrow = newton_bytes(n, problem.n_outputs, support.sizes(batch.X))
-        limit = support.matrix_limit(problem, MATRIX_BYTES)
+        limit = problem.resources.limit(min(MATRIX_BYTES, available_bytes()))
         wide = narrow + 4.0 * n**2 <= limit and state.exact.is_small(min(alphas), rows)
         dtype = np.float64 if wide else state.exact.dtype
         K = kernel_matrix(state.exact, rows, deadline, dtype, wide=wide)

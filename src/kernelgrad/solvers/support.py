@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar, cast
@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad.compute.compiling import njit
-from kernelgrad.compute.memory import available_bytes, system_bytes
+from kernelgrad.compute.memory import system_bytes
 from kernelgrad.compute.threads import over_tiles
 from kernelgrad.files.records import Record
 from kernelgrad.functions.exact import (
@@ -34,7 +34,6 @@ from kernelgrad.solvers.trackers import (
     UpdatedTracker,
 )
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
-from kernelgrad.validation import CapabilityError
 
 _WORK_BYTES = 32 * 2**20  # tiles of all threads and copies of arrays of n
 _WORK_ARRAYS = 12  # float64 arrays of (n, C) that live at once
@@ -251,25 +250,6 @@ def matrix_bytes(n_rows: int, n_outputs: int, row_bytes: float, dtype: Any) -> f
     """Return the bytes of a solver that holds the kernel matrix, rows in both forms too."""
     each = float(np.dtype(dtype).itemsize) * n_rows + 8.0 * _WORK_ARRAYS * n_outputs
     return each * n_rows + 2.0 * row_bytes + 2.0 * _WORK_BYTES
-
-
-def check_matrix(
-    name: str, problem: Problem, batch: TrainBatch, bytes_of: Callable[..., float], most: float
-) -> None:
-    """Raise CapabilityError if `bytes_of` (n, C, rows) exceed the memory limit, or `most`."""
-    limit = matrix_limit(problem, most)
-    needed = bytes_of(batch.n_rows, problem.n_outputs, sizes(batch.X))
-    if needed > limit:
-        raise CapabilityError(
-            f"solver {name!r} needs at least {needed:.3g} bytes for the kernel matrix of "
-            f"{batch.n_rows} rows, more than the {limit:.3g} of memory_limit (by default "
-            f"{most / 2**30:g} GiB or what is free); raise it, or take solver='block_descent'."
-        )
-
-
-def matrix_limit(problem: Problem, most: float) -> float:
-    """Return the memory limit, or `most` and no more than is free."""
-    return float(problem.resources.limit(min(most, available_bytes())))
 
 
 def sizes(X: Matrix) -> int:
