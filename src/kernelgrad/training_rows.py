@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import count
 from typing import Any, ClassVar, Self
 
@@ -109,23 +109,23 @@ class TrainingRows:
     def sources(self) -> tuple[BatchSource, ...]:
         return (self.source,)
 
-    @property
+    @cached_property
     def in_memory(self) -> bool:
-        return self.source.in_memory
+        return all(source.in_memory for source in self.sources)
 
     @property
     def n_train(self) -> int:
         return self.source.n_rows - len(self.held_out)
 
-    @property
+    @cached_property
     def nbytes(self) -> float:
         """Approximate bytes of the rows in memory."""
-        return self.source.nbytes
+        return sum(source.nbytes for source in self.sources)
 
-    @property
+    @cached_property
     def n_rows(self) -> int:
         """Number of rows of all sources."""
-        return self.source.n_rows
+        return sum(source.n_rows for source in self.sources)
 
     def within(self, limit: float) -> Self:
         """Return the rows, which stay where they are if memory does not do for a fit."""
@@ -344,18 +344,6 @@ class PairedRows(TrainingRows, ABC):
     @property
     def sources(self) -> tuple[BatchSource, ...]:
         return (self.source,) if self.other is None else (self.source, self.other)
-
-    @property
-    def in_memory(self) -> bool:
-        return all(source.in_memory for source in self.sources)
-
-    @property
-    def nbytes(self) -> float:
-        return sum(source.nbytes for source in self.sources)
-
-    @property
-    def n_rows(self) -> int:
-        return sum(source.n_rows for source in self.sources)
 
     @property
     def n_other(self) -> int:

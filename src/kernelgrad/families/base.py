@@ -81,10 +81,6 @@ class Run:
     checkpoint: Session = field(default_factory=Session)
 
 
-def is_auto(value: Any) -> bool:
-    return isinstance(value, str) and value == "auto"
-
-
 class Spec(ABC):
     """Checked parameters of an estimator, and what its family of functions makes of them.
 
@@ -97,6 +93,8 @@ class Spec(ABC):
         Name of the estimator in messages.
     params : namespace
         The parameters by name.
+    autos : set of str
+        The names of the parameters that are "auto".
     targets : Targets
         What the parameters say of targets.
     resources : Resources
@@ -119,7 +117,8 @@ class Spec(ABC):
     def __init__(self, owner: str, params: Mapping[str, Any], targets: Targets) -> None:
         self.owner, self.targets = owner, targets
         self.params = SimpleNamespace(**_DEFAULTS | dict(params))
-        self.is_auto = is_auto(self.params.solver)
+        self.autos = {k for k, v in params.items() if isinstance(v, str) and v == "auto"}
+        self.is_auto = "solver" in self.autos
         limit = self.params.memory_limit
         limit = None if limit is None else int(limit)
         cache = CACHE_BYTES if limit is None else limit // 4

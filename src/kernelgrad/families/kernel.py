@@ -16,7 +16,7 @@ from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.memory import give_back
 from kernelgrad.compute.ranges import check_sizes
 from kernelgrad.compute.threads import at_most, single_threaded_blas
-from kernelgrad.families.base import Run, Spec, is_auto
+from kernelgrad.families.base import Run, Spec
 from kernelgrad.families.warnings import SPREAD_ROWS, warn_of_outliers, warn_of_scales
 from kernelgrad.files.records import Record
 from kernelgrad.functions.scaling import UNITS
@@ -46,7 +46,8 @@ class KernelSpec(Spec):
     metric_words: ClassVar[tuple[str, ...]] = ()  # kinds of metric that can be learned
     # Scalings by which a few values far out make the others nearly alike.
     sees_outliers: ClassVar[tuple[bool | str, ...]] = (True,)
-    dsg_params: ClassVar[dict[str, Any]] = {}  # settings of solvers of the dsg family by name
+    # settings of solvers of the dsg family by name
+    dsg_params: dict[str, Any] = {}  # noqa: RUF012
 
     def check(self) -> None:
         kernel = self.params.kernel
@@ -85,12 +86,8 @@ class KernelSpec(Spec):
     def make_solver(self, chosen: Solver[Any] | None) -> Solver[Any]:
         solver = get_solver(self.params.solver if chosen is None else chosen, marks=False)
         if isinstance(self.params.solver, str) and isinstance(solver, DSG):
-            solver.set_params(**self.own_dsg_params())
+            solver.set_params(**self.dsg_params)
         return solver
-
-    def own_dsg_params(self) -> dict[str, Any]:
-        """Return the parameters that solvers of the dsg family have by name."""
-        return self.dsg_params
 
     def scaling_rule(self) -> bool | str:
         """Return how columns are scaled; "auto" is a choice by the data, "units" by units."""
@@ -239,11 +236,11 @@ class SearchedSpec(KernelSpec):
     def searches_task(self) -> bool:
         """Whether the loss is searched: for numbers, and for classes with probabilities."""
         p, classes = self.params, isinstance(self.targets, ClassTargets)
-        return is_auto(p.loss) and self.is_auto and (not classes or p.probability)
+        return {"loss", "solver"} <= self.autos and (not classes or p.probability)
 
     @property
     def searches_alpha(self) -> bool:  # type: ignore[override]
-        return is_auto(self.params.alpha) and self.params.C is None
+        return "alpha" in self.autos and self.params.C is None
 
     def make_kernel(self) -> Kernel:
         gamma = self.params.gamma
@@ -252,25 +249,25 @@ class SearchedSpec(KernelSpec):
             if rules:
                 names = {"auto", "median", *rules}
                 check_name(gamma, names, "rule for gamma", instead=", or give a number")
-        kernel = self.named("median" if is_auto(gamma) else gamma)
+        kernel = self.named("median" if "gamma" in self.autos else gamma)
         self.space = self._space(kernel)
         return kernel
 
     def named(self, gamma: Any) -> Kernel:
         p = self.params
-        name = "rbf" if is_auto(p.kernel) else p.kernel
+        name = "rbf" if "kernel" in self.autos else p.kernel
         return get_kernel(name, gamma=gamma, bandwidth_factor=p.bandwidth_factor)
 
     def _space(self, kernel: Kernel) -> SearchSpace | None:
         """Return the parameters to search; None if everything is a number or a rule."""
         p, nu, rule = self.params, smoothness(kernel), self.scaling_rule()
-        by_name, metric, free = isinstance(p.kernel, str), p.metric, is_auto(p.gamma)
+        by_name, metric, free = isinstance(p.kernel, str), p.metric, "gamma" in self.autos
         if free and by_name and nu is not None:
-            sums = is_auto(p.kernel) and not (isinstance(metric, str) and metric == "full")
-            shapes = (2.5,) if sums else SHAPES if is_auto(p.kernel) else (nu,)
+            sums = "kernel" in self.autos and not (isinstance(metric, str) and metric == "full")
+            shapes = (2.5,) if sums else SHAPES if "kernel" in self.autos else (nu,)
             width = float(p.bandwidth_factor)
             candidates: tuple[Kernel, ...] = (kernel,)
-            if is_auto(p.kernel):
+            if "kernel" in self.autos:
                 candidates += (Matern(0.5, bandwidth_factor=width),)
             return SearchSpace(
                 shapes,
@@ -302,7 +299,7 @@ class SearchedSpec(KernelSpec):
         p = self.params
         if p.standardize != "auto":
             return p.standardize  # type: ignore[no-any-return]
-        by_name = is_auto(p.gamma) and isinstance(p.kernel, str)
+        by_name = "gamma" in self.autos and isinstance(p.kernel, str)
         # only differences of the rows have no scale of their own
         return "auto" if by_name and self.named("median").is_stationary else False
 

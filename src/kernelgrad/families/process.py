@@ -13,7 +13,7 @@ from kernelgrad.choice import Choice
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import at_most
-from kernelgrad.families.base import Run, is_auto
+from kernelgrad.families.base import Run
 from kernelgrad.families.kernel import KernelSpec
 from kernelgrad.files.records import Record, check_number, or_none
 from kernelgrad.functions.scaling import UNITS, InputScaling
@@ -55,9 +55,9 @@ class ProcessSpec(KernelSpec):
 
     def make_kernel(self) -> Kernel:
         p = self.params
-        kernel = self.named("median" if is_auto(p.gamma) else p.gamma)
+        kernel = self.named("median" if "gamma" in self.autos else p.gamma)
         if p.metric == "diagonal" and (
-            not is_auto(p.gamma) or not has_rule(kernel) or smoothness(kernel) is None
+            "gamma" not in self.autos or not has_rule(kernel) or smoothness(kernel) is None
         ):
             raise ValueError(
                 "metric='diagonal' finds a bandwidth for each column: it needs gamma='auto' "
@@ -109,10 +109,10 @@ class ProcessSpec(KernelSpec):
         start, p, task = clock(), self.params, rows.task
         assert isinstance(task, ScaledColumn)
         fixed = [
-            None if is_auto(value) else float(value) / task.scale**2
-            for value in (p.noise_variance, p.signal_variance)
+            None if name in self.autos else float(getattr(p, name)) / task.scale**2
+            for name in ("noise_variance", "signal_variance")
         ]
-        searched = is_auto(p.gamma) and has_rule(self.kernel)
+        searched = "gamma" in self.autos and has_rule(self.kernel)
         trials: list[Any] = []
         ratio = 1e-8  # nothing to learn from targets that do not vary
         if (searched or None in fixed) and task.varies:

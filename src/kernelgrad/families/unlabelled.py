@@ -11,7 +11,7 @@ from kernelgrad.choice import Choice
 from kernelgrad.compute.linalg import stacked
 from kernelgrad.compute.rng import draws
 from kernelgrad.data import ArraySource, BatchSource
-from kernelgrad.families.base import Data, Run, checked_weights, is_auto
+from kernelgrad.families.base import Data, Run, checked_weights
 from kernelgrad.families.kernel import KernelSpec
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.inputs import Inputs
@@ -34,7 +34,7 @@ class NoveltySpec(KernelSpec):
     """One-class machines: the level is the nu-quantile of f, or the solver's own."""
 
     def named(self, gamma: Any) -> Kernel:
-        if not is_auto(gamma):
+        if gamma != "auto":
             return super().named(gamma)
         width = 0.5 * float(self.params.bandwidth_factor)
         return get_kernel(self.params.kernel, gamma="median", bandwidth_factor=width)
@@ -48,9 +48,10 @@ class NoveltySpec(KernelSpec):
             )
         return solver
 
-    def own_dsg_params(self) -> dict[str, Any]:
+    def check(self) -> None:
+        super().check()
         # Blocks of four times as many frequencies change no score and cost four times as much.
-        return {
+        self.dsg_params = {
             "preconditioned": False, "step_size": 1.0 / float(self.params.nu), "decay": 2.0,
             "momentum": 0.0, "average": None, "block_size": 256, "batch_size": 8192,
         }  # fmt: skip
