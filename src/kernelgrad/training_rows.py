@@ -353,29 +353,24 @@ class PairedRows(TrainingRows, ABC):
     def join(self, one: Batch, two: Batch | None = None) -> TrainBatch:
         """Return one batch, in which the weights of either source have the same sum."""
 
-    def whole(self) -> TrainBatch:
-        batches = [self.source.take(self.train)]
-        if self.other is not None:
-            rows = np.setdiff1d(np.arange(self.other.n_rows), self.left_out)
-            batches.append(self.other.take(rows))
-        return self.join(*batches)
-
     def batches(self, solver: Solver[Any], seed: int, start: int) -> tuple[Batches, bool]:
         """Return endless batches of as many rows of either source; few rows are in each."""
         sizes = self.n_train, self.n_other
         first, second = (max(1, solver.resolve_batch_size(2 * n or None) // 2) for n in sizes)
         if (sizes[0] <= first and sizes[1] <= second) or not solver.streams:
-            return forever(self.whole(), start), not solver.streams or self.n_other > 0
+            whole = [self.source.take(self.train)]
+            if self.other is not None:
+                numbers = np.setdiff1d(np.arange(self.other.n_rows), self.left_out)
+                whole.append(self.other.take(numbers))
+            return forever(self.join(*whole), start), not solver.streams or sizes[1] > 0
         draw = partial(sample_batches, start=start)
         drawn = [draw(self.source, first, seed=seed, exclude=self.held_out)]
-        if self.other is not None and self.n_other > 0:
+        if self.other is not None and sizes[1] > 0:
             drawn.append(draw(self.other, second, seed=seed + 1, exclude=self.left_out))
-        return self._paired(drawn), False
-
-    def _paired(self, drawn: list[Iterator[EpochBatch]]) -> Batches:
         timer = min(self.clock, len(drawn) - 1)
-        for items in zip(*drawn, strict=False):
-            yield self.join(*[item.batch for item in items]), items[timer].fraction
+        pairs = zip(*drawn, strict=False)
+        joined = ((self.join(*[i.batch for i in p]), p[timer].fraction) for p in pairs)
+        return joined, False
 
 
 @dataclass(frozen=True)

@@ -233,12 +233,6 @@ class SearchedSpec(KernelSpec):
             )
 
     @property
-    def searches_task(self) -> bool:
-        """Whether the loss is searched: for numbers, and for classes with probabilities."""
-        p, classes = self.params, isinstance(self.targets, ClassTargets)
-        return {"loss", "solver"} <= self.autos and (not classes or p.probability)
-
-    @property
     def searches_alpha(self) -> bool:  # type: ignore[override]
         return "alpha" in self.autos and self.params.C is None
 
@@ -266,6 +260,9 @@ class SearchedSpec(KernelSpec):
             sums = "kernel" in self.autos and not (isinstance(metric, str) and metric == "full")
             shapes = (2.5,) if sums else SHAPES if "kernel" in self.autos else (nu,)
             width = float(p.bandwidth_factor)
+            # the loss of numbers, and that of classes with probabilities
+            chosen = p.probability or not isinstance(self.targets, ClassTargets)
+            searches_loss = chosen and {"loss", "solver"} <= self.autos
             candidates: tuple[Kernel, ...] = (kernel,)
             if "kernel" in self.autos:
                 candidates += (Matern(0.5, bandwidth_factor=width),)
@@ -278,7 +275,7 @@ class SearchedSpec(KernelSpec):
                 rule,
                 width,
                 sums,
-                self.searches_task,
+                searches_loss,
                 True,
             )
         if isinstance(metric, str) and metric != "auto":

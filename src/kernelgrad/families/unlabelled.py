@@ -74,13 +74,9 @@ class NoveltySpec(KernelSpec):
         run: Run,
     ) -> tuple[Model, None]:  # fmt: skip
         """Return the model whose level is the nu-quantile of f over the rows it saw."""
-        if self.params.tau != "steps":
-            function = self._with_level(function, rows, choice, before)
-        return Model(rows.inputs, rows.task, function, device=self.params.device), None
-
-    def _with_level(
-        self, function: Expansion, rows: TrainingRows, choice: Choice, before: Fit | None
-    ) -> Expansion:
+        model = Model(rows.inputs, rows.task, function, device=self.params.device)
+        if self.params.tau == "steps":
+            return model, None
         n, members = rows.source.n_rows, rows.train
         if n > MAX_VALIDATION_ROWS:
             rng = draws(choice.seed, 0x6C766C)
@@ -94,7 +90,7 @@ class NoveltySpec(KernelSpec):
             function.intercept = -loss.level(function.raw_prediction(X), weight)
         elif before is not None:  # no row that counts: the level stays
             function.intercept = before.model.function.intercept
-        return function
+        return replace(model, function=function), None
 
     def attributes(self, fit: Fit) -> dict[str, Any]:
         offset = -float(fit.model.function.intercept[0])
