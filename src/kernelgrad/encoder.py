@@ -188,12 +188,12 @@ def _residuals(X: AnyArray, Y: Float64Array, folds: Any, seed: int) -> Float64Ar
         return Y
     out = np.empty(Y.shape)
     for others, fold in folds.split(X):
-        some = others[:: -(-len(others) // _FITTED)]
+        sample = others[:: -(-len(others) // _FITTED)]
         model = make_pipeline(
             StandardScaler(),
             Nystroem(gamma=0.25 / X.shape[1], n_components=_CENTRES, random_state=seed),
             Ridge(0.3),
-        ).fit(X[some], Y[some])
+        ).fit(X[sample], Y[sample])
         for start in range(0, len(fold), _CHUNK):
             part = fold[start : start + _CHUNK]
             out[part] = Y[part] - model.predict(X[part]).reshape(len(part), -1)
