@@ -131,10 +131,11 @@ def _equal_classes(rows: TrainingRows) -> TrainingRows:
     task = replace(rows.task, weights=None)
     if not rows.is_encoded:
         return replace(rows, task=task)
-    X, y, weight = rows.source.read(0, rows.source.n_rows)[:3]
-    factor = rows.task.class_factor(y)
+    whole = rows.source.read(0, rows.source.n_rows)
+    y, weight = rows.weighed(whole)
+    factor = np.asarray(rows.task.class_factor(y))
     weight = np.divide(weight, factor, out=np.zeros(len(y)), where=factor > 0)
-    return replace(rows, source=ArraySource(X, y, weight, checked=True), task=task)
+    return replace(rows, source=ArraySource(whole.X, y, weight, checked=True), task=task)
 
 
 def study_tasks(memory_limit: float | None) -> int:
