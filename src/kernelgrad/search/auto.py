@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernelgrad.compute.memory import LEAST_LIMIT
-from kernelgrad.data.memory import bytes_needed
+from kernelgrad.data.base import bytes_needed
 from kernelgrad.kernels import Kernel, PrecomputedKernel
 from kernelgrad.losses import Loss, scalar
 from kernelgrad.solvers import DSG, BlockDescent, DirectSolve, NewtonCG, Solver, WorkingSet
