@@ -16,10 +16,12 @@ from kernelgrad.files.records import Record
 from kernelgrad.types import AnyArray, Float64Array, IntArray
 
 MAX_LEVELS = 40
-"""Columns of more levels are encoded by means of the targets, not by indicators."""
+"""Columns of more levels are encoded by means of residuals, not by indicators."""
 
 PARTS = ("month", "weekday", "hour")
 _FOLDS = 5  # training rows get means over the rows of the other folds
+_CENTRES, _FITTED, _CHUNK = 200, 4000, 10_000  # centres, rows to fit them, rows at a time
+_LEAST = 2 * _CENTRES  # rows from which residuals take the place of targets
 _DAY, _PERIOD = 86_400.0, 146_097.0  # seconds of a day, days of 400 years
 _MARCH = 719_468.0  # days from March 1 of the year 0 to 1970
 
@@ -30,7 +32,8 @@ class Encoder:
     Encoded columns are, in this order: numbers and dates, whose gaps hold medians; marks of the
     gaps of columns that had some in training; the parts of dates that vary; an indicator of
     each level, for columns of at most :data:`MAX_LEVELS`; for the other columns the means of
-    the targets over the rows of a level, one output after another.
+    residuals over the rows of a level, one output after another. They are what the encoded
+    columns before them do not explain of the targets.
 
     Parameters
     ----------
@@ -71,16 +74,19 @@ class Encoder:
         self.means, self.mean = np.empty((0, 0)), np.empty(0)
         blocks = self.blocks(np, numbers, self._levels(codes))
         if len(self.many) and Y is not None:
-            blocks += self._fit_means(codes[:, self.many], Y, seed)
+            from sklearn.model_selection import KFold
+
+            folds = KFold(min(_FOLDS, len(codes)), shuffle=True, random_state=seed)
+            others = _joined(blocks) if blocks else np.empty((len(codes), 0))
+            Y = _residuals(others, Y, folds, seed)
+            blocks += self._fit_means(codes[:, self.many], Y, folds)
         return _joined(blocks)
 
-    def _fit_means(self, codes: AnyArray, Y: Float64Array, seed: int) -> list[AnyArray]:
-        from sklearn.model_selection import KFold
+    def _fit_means(self, codes: AnyArray, Y: Float64Array, folds: Any) -> list[AnyArray]:
         from sklearn.preprocessing import TargetEncoder
 
         levels = [np.arange(float(n)) for n in self.n_levels[self.many]]
         encoder = TargetEncoder(categories=levels, target_type="continuous")
-        folds = KFold(min(_FOLDS, len(codes)), shuffle=True, random_state=seed)
         means, overall, blocks = [], [], []
         for y in Y.T:
             block = np.empty(codes.shape)
@@ -169,6 +175,29 @@ class Encoder:
         self.parts = record.array("parts", len(self.dates), len(PARTS), kinds="b")
         self.means = record.array("means", "by means", int(self.n_levels[self.many].sum()))
         self.mean = record.array("mean", "by means")
+
+
+def _residuals(X: AnyArray, Y: Float64Array, folds: Any, seed: int) -> Float64Array:
+    """Return targets less the predictions of a small kernel machine of the other folds."""
+    from sklearn.kernel_approximation import Nystroem
+    from sklearn.linear_model import Ridge
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    if not X.shape[1] or len(X) < _LEAST:
+        return Y
+    out = np.empty(Y.shape)
+    for others, fold in folds.split(X):
+        sample = others[:: -(-len(others) // _FITTED)]
+        model = make_pipeline(
+            StandardScaler(),
+            Nystroem(gamma=0.25 / X.shape[1], n_components=_CENTRES, random_state=seed),
+            Ridge(0.3),
+        ).fit(X[sample], Y[sample])
+        for start in range(0, len(fold), _CHUNK):
+            part = fold[start : start + _CHUNK]
+            out[part] = Y[part] - model.predict(X[part]).reshape(len(part), -1)
+    return out
 
 
 def _joined(blocks: list[AnyArray]) -> AnyArray:

@@ -3,7 +3,7 @@
 Rows become numbers in two steps. *Codes* are one number for each column of the table: the
 value itself, the seconds of a date, the number of a level (-1 where it was not seen in
 training), NaN where a number or date is missing. *Encoded* rows are what functions are of:
-gaps filled and marked, levels as indicators or means of the targets, made by an `Encoder`.
+gaps filled and marked, levels as indicators or means of residuals, made by an `Encoder`.
 A table is plain arrays and texts.
 """
 

@@ -7,9 +7,12 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
+from sklearn.datasets import make_classification
+from sklearn.metrics import average_precision_score
 
 from cases import every
-from kernelgrad import KernelClassifier, KernelRegressor, load
+from conftest import DATA
+from kernelgrad import KernelClassifier, KernelRegressor, load, open_source
 from kernelgrad.kernels import Matern
 from kernelgrad.search import search as _search
 from kernelgrad.testing import check_checkpoints
@@ -417,6 +420,56 @@ def test_weights_of_classes():
         for weight in ({False: 1.0, True: 5.0}, None, {False: 5.0, True: 1.0})
     ]
     assert shares[0] > shares[1] + 0.1 > shares[2] + 0.2
+
+
+@every("in_memory", [True, False])
+def test_the_study_sees_no_weights_of_classes(in_memory, tmp_path):
+    x, z = labels(60, noise=1.0)
+    rare = (z > 1).astype(int)
+    np.savez(tmp_path / "rows.npz", X=x, y=rare)
+    source = (x, rare) if in_memory else (open_source(tmp_path / "rows.npz", target="y"),)
+    plain, weighted = (
+        classifier(class_weight=w).fit(*source) for w in (None, {0: 1.0, 1: 4.0})
+    )
+    np.testing.assert_array_equal(weighted.metric_, plain.metric_)
+    assert repr(weighted.kernel_) == repr(plain.kernel_)
+    share = rare.mean()
+    effective = (1 + 3 * share) ** 2 / (1 + 15 * share)  # share of the rows (Kish 1965)
+    assert weighted.alpha_ == pytest.approx(plain.alpha_ / effective)
+
+
+def unbalanced(name, n):
+    """Return rows and whether they are of the rare class, the first `n` for training."""
+    if name.startswith("made"):
+        seed, size = int(name[-1]), n + 3000
+        if seed == 5:
+            X = np.random.default_rng(5).normal(size=(size, 44))
+            f = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.5 * X[:, 3]
+            return X, f > np.quantile(f, 0.96)
+        return make_classification(
+            size, 20, n_informative=8, weights=[0.95], flip_y=0.01, random_state=seed
+        )
+    path = DATA / "tables" / f"{name}.parquet"
+    if not path.exists():
+        pytest.skip(f"needs {path}")
+    table = pd.read_parquet(path).sample(frac=1, random_state=0)
+    y = table.pop({"so_remote": "Remote", "lending_club": "Class"}.get(name, "ThryroidClass"))
+    return table, (y == y.value_counts().index[-1]).to_numpy()
+
+
+@pytest.mark.slow
+@every("name", ["made1", "made4", "made5", "so_remote", "lending_club", "thyroid"])
+def test_weights_of_classes_keep_the_order_of_rows(name):
+    n = 800
+    X, y = unbalanced(name, n)
+    plain, balanced = (
+        KernelClassifier(random_state=0, class_weight=weight)
+        .fit(X[:n], y[:n])
+        .decision_function(X[n:])
+        for weight in (None, "balanced")
+    )
+    plain, balanced = (average_precision_score(y[n:], f) for f in (plain, balanced))
+    assert balanced > plain - 0.05
 
 
 @pytest.mark.slow

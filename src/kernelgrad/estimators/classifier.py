@@ -171,7 +171,7 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     multi_class : {"auto", "ovo"}, default="auto"
         For more than two classes: an output for each, or for each pair as in SVC (docs/svc.md).
     class_weight : dict, "balanced" or None, default=None
-        As in scikit-learn; multiplies the sample weights.
+        As in scikit-learn; multiplies the sample weights, but not those of the search.
     probability : bool, default=True
         Calibrate `predict_proba` on rows that were not fitted, for all losses but the log
         losses (docs/choose.md). False saves that time, 10 to 30 % of a fit.

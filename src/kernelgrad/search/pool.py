@@ -59,6 +59,8 @@ class Pool:
     """The m rows drawn for a study: X (m, d), targets Y (m, C) and weights (m,) of mean 1.
 
     `numbers` (m,) are their numbers in `rows`, which are in memory; `n_rows` counts all rows.
+    Weights of classes are left out, because they would hide the columns that tell of few rows;
+    with them n rows count as ``n / unequal`` of equal weight (Kish 1965).
     """
 
     rows: TrainingRows
@@ -68,6 +70,7 @@ class Pool:
     n_rows: int
     numbers: IntArray
     y: AnyArray  # internal targets (m,) or (m, C)
+    unequal: float = 1.0
 
     def some(self, most: int, seed: int) -> Pool:
         """Return at most so many random rows of the pool."""
@@ -112,8 +115,27 @@ def draw_pool(rows: TrainingRows, seed: int, memory_limit: float | None = None) 
     X, y, weight, numbers = rows.usable(batch)
     if not len(y):
         return Pool(rows, X, np.empty((0, 1)), weight, n, numbers, y)
-    targets = targets_of(rows.task, y, weight)
-    return Pool(rows, X, targets, weight / weight.mean(), n, numbers, np.asarray(y))
+    factor, unequal = rows.task.class_factor(y), 1.0
+    if factor is not None:
+        weight = weight / factor
+        mean, square = (np.average(factor**power, weights=weight) for power in (1, 2))
+        unequal = float(square / mean**2)
+        rows = _equal_classes(rows)
+    targets, weight, y = targets_of(rows.task, y, weight), weight / weight.mean(), np.asarray(y)
+    return Pool(rows, X, targets, weight, n, numbers, y, unequal)
+
+
+def _equal_classes(rows: TrainingRows) -> TrainingRows:
+    """Return rows in memory without weights of classes."""
+    assert isinstance(rows.task, Classification)
+    task = replace(rows.task, weights=None)
+    if not rows.is_encoded:
+        return replace(rows, task=task)
+    whole = rows.source.read(0, rows.source.n_rows)
+    y, weight = rows.weighed(whole)
+    factor = np.asarray(rows.task.class_factor(y))
+    weight = np.divide(weight, factor, out=np.zeros(len(y)), where=factor > 0)
+    return replace(rows, source=ArraySource(whole.X, y, weight, checked=True), task=task)
 
 
 def study_tasks(memory_limit: float | None) -> int:

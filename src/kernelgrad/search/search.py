@@ -87,6 +87,8 @@ def search(
         on_phase("search (kernel for block descent)")
         kernel, more = descent_kernel(pool, problem, seed, deadline)
         problem, trials = replace(problem, kernel=kernel), trials + more
+    if alpha is None:
+        problem = replace(problem, alpha=problem.alpha * pool.unequal)
     entries: dict[str, Any] = {"search": trials, "metric": result.rounds}
     if reason is not None:
         entries["metric_reason"] = reason
