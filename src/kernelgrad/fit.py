@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from kernelgrad.callbacks import FitEvent
+from kernelgrad.callbacks import FitEvent, TimeIsUp
 from kernelgrad.choice import Choice
+from kernelgrad.families import classes
 from kernelgrad.families.base import Data, Run, Spec
+from kernelgrad.families.few import fit_few
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.model import Fit
-from kernelgrad.solvers import FitResult, Resumed, State, check_capabilities, loop
+from kernelgrad.solvers import FitResult, Problem, Resumed, State, check_capabilities, loop
 from kernelgrad.training_rows import TrainingRows
 
 Report = Callable[[FitEvent, Callable[[], Fit]], bool]  # event, and the fit so far
@@ -43,11 +46,13 @@ def fit(
     check_capabilities(solver, problem.loss, problem.kernel)
     solver.check_device(problem.resources.device, problem.kernel)
     solver.check_problem(problem)
+    is_new = saved is None and before is None and not run.stream
     if not choice.is_complete:
         checkpoint.store(choice.describe)  # a search may take longer than what follows
-        choice = replace(
-            spec.with_part_fits(choice, rows, problem, run, before), is_complete=True
-        )
+        if not (is_new and spec.is_hurried(choice, rows, problem)):
+            choice = spec.with_part_fits(choice, rows, problem, run, before)
+        choice = replace(choice, is_complete=True)
+    hurried = is_new and spec.is_hurried(choice, rows, problem)
     checkpoint.store(choice.describe)
     restore = partial(Resumed.restore, solver, problem, choice.max_iter)
     resumed = checkpoint.resumed(restore)
@@ -71,22 +76,44 @@ def fit(
 
         return report is not None and report(event, so_far)
 
-    result = loop.run(
-        solver, problem, batches,
-        max_iter=max_iter,
-        state=None if before is None or before.state is None else before.state.copy(),
-        validation=None if run.stream else spec.validation(rows, before),
-        callbacks=run.callbacks,
-        on_iteration=None if report is None else at_iteration,
-        history=None if before is None else dict(copy.deepcopy(before.history)),
-        resumed=resumed,
-    )  # fmt: skip
+    # a fit that ended before its first iteration begins anew
+    goes_on = before is not None and before.state is not None and before.n_iter > 0
+    result = None
+    with suppress(TimeIsUp):  # before there was a state
+        result = loop.run(
+            solver, problem, batches,
+            max_iter=0 if hurried else max_iter,
+            state=before.state.copy() if goes_on and before is not None else None,
+            validation=None if run.stream else spec.validation(rows, before),
+            callbacks=run.callbacks,
+            on_iteration=None if report is None else at_iteration,
+            history=None if before is None else dict(copy.deepcopy(before.history)),
+            resumed=resumed,
+        )  # fmt: skip
+    if result is None or (is_new and result.is_empty and spec.takes_few(choice, rows)):
+        choice, rows, problem, result = few_rows(spec, rows, choice, problem, run)
     result.state.release(brief=rows.reads_in_pieces and not spec.params.warm_start)
     result.expansion.compact()
     ended = make_fit(spec, rows, choice, result.expansion, result, run, before)
     ended = spec.with_extras(ended, rows, problem)
     spec.warn(ended, rows, result, run)
     return ended
+
+
+def few_rows(
+    spec: Spec, rows: TrainingRows, choice: Choice, problem: Problem, run: Run
+) -> tuple[Choice, TrainingRows, Problem, FitResult]:
+    """Return the fit of as many rows as the time allows, in place of one without a function."""
+    few = fit_few(rows, problem, run.deadline)
+    entries = choice.entries | {"rows_fitted": few.rows.n_train}
+    choice = replace(choice, entries=entries)
+    if spec.is_calibrated(rows.task) and len(few.others):
+        responses = classes.responses(few.function, rows, few.others[: classes.MOST_ROWS])
+        choice = replace(choice, calibration=responses)
+    result = FitResult(few.state, few.function, "time_limit", loop.new_history(None))
+    if problem.posterior:
+        rows, problem = few.rows, few.problem
+    return choice, rows, problem, result
 
 
 def make_fit(

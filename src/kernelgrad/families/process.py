@@ -30,6 +30,7 @@ from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import AnyArray
 from kernelgrad.validation import CapabilityError, check_name, check_real
 
+_FEATURE_SECONDS = 4.0  # Seconds below which the posterior of some rows is better.
 _DIRECT_ROWS = 8192  # Rows up to which a factorisation takes seconds and half a GiB.
 
 
@@ -95,6 +96,16 @@ class ProcessSpec(KernelSpec):
             why = f"the posterior of up to {_DIRECT_ROWS:,} rows is a closed form"
             return self.make_solver(DirectSolve()), why
         return self.make_solver(DSG()), why
+
+    def first_choice(
+        self, rows: TrainingRows, seed: int, run: Run, before: Fit | None
+    ) -> Choice:
+        choice, p = super().first_choice(rows, seed, run, before), self.params
+        short = self.is_auto and rows.in_memory and run.deadline.left() < _FEATURE_SECONDS
+        if not short or p.variance == "operator":
+            return choice
+        why = "time_limit is too short for random features"
+        return replace(choice, solver=self.make_solver(DirectSolve()), reason=why)
 
     def ordered_rows(self, rows: TrainingRows, choice: Choice) -> TrainingRows:
         """Return the rows in their order, with the task that they have in it."""

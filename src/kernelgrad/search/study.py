@@ -144,13 +144,15 @@ class Study:
             machines += weighted
             if weighted[0].bins is not None and self.is_heavy:
                 machines.append(self.grouped(starts[0], scores=True))
+            machines.insert(0, machines.pop(len(starts)))  # the first may be the only one
             if self.sample.n_rows <= RULES.tight:
                 machines += [replace(m, spread=RULES.spreads[1], bend=0.1) for m in weighted]
             if weighted[0].is_sum:
                 machines += [replace(smooth_only(weighted[0]), nu=nu) for nu in (2.5, np.inf)]
         trained = self.train(machines, RULES.rounds[:1], RULES.solved // 2)
-        equal = next(m for m in trained if m.is_equal)
+        equal = next((m for m in trained if m.is_equal), trained[0])
         ranked = [m for m in trained if not m.is_equal] if learns else trained
+        ranked = ranked or trained  # time was over before the others were judged
         best = self.best = ranked[0]
         if self.over():
             return self.result(best)
@@ -238,6 +240,8 @@ class Study:
         done = parallel_map(lambda task: self.descend(task[0], task[1], plans), tasks)
         trained = []
         for i in range(0, len(done), len(parts)):
+            if len(trained) > 1 and self.over():
+                break
             learned = done[i : i + len(parts)]
             trained.append(self.judged(learned[0], learned[-len(self.folds) :], size))
             self.rounds.append(self.entry(trained[-1]))
@@ -263,7 +267,7 @@ class Study:
 
         Without `score` it gets the penalty only: it has learned from these rows.
         """
-        parts = self.held(learned, size)
+        parts = self.held(learned, 300 if self.over() else size)
         ridges = [part.ridge for part in learned]
         if self.space.alpha is not None:
             factor, outputs = 1.0, penalty.outputs(parts, ridges)
