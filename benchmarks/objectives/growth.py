@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import ClassVar
 
 from benchmarks.objectives import _shared
 from benchmarks.registry import Objective, Row

@@ -22,7 +22,6 @@ from kernelgrad.types import IntArray
 
 LEAST_ROWS = 300  # rows that are fitted even after the deadline
 _MOST_ROWS = 16_384  # rows whose kernel matrix is the largest to be made
-_FILE_ROWS = 4096  # rows of a file that are read, in one pass
 _GROWTH = 4.0  # ratio of the rows of a machine to those of the one before, at most
 _STEPS = 30  # iterations of a machine, at most
 _TAG = 0x666577
@@ -58,8 +57,9 @@ def fit_few(rows: TrainingRows, problem: Problem, deadline: Deadline) -> Few:
     than that takes with the cube of the rows. The ridge, alpha times the rows, stays the same.
     """
     n, solver = rows.n_train, solver_of_few(problem)
-    most = _MOST_ROWS if rows.in_memory else _FILE_ROWS
-    most = min(most, WHOLE) if isinstance(solver, BlockDescent) else most
+    # a float64 matrix and a float32 factor
+    most = min(_MOST_ROWS, int(np.sqrt(problem.resources.limit(1e10) / 12)))
+    most = max(LEAST_ROWS, min(most, WHOLE) if isinstance(solver, BlockDescent) else most)
     drawn = rows.sample(most, draws(problem.seed, _TAG))
     X, y, weight, numbers = rows.usable(rows.source.take(drawn))
     mixed = draws(problem.seed, _TAG, 1).permutation(len(y))

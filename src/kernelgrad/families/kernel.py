@@ -25,7 +25,13 @@ from kernelgrad.inputs import Inputs
 from kernelgrad.kernels import Kernel, Matern, PrecomputedKernel, get_kernel
 from kernelgrad.model import Fit
 from kernelgrad.registry import room
-from kernelgrad.search.auto import choose_solver, first_seconds, settled_solver, slowness
+from kernelgrad.search.auto import (
+    READING_SECONDS,
+    choose_solver,
+    first_seconds,
+    settled_solver,
+    slowness,
+)
 from kernelgrad.search.objective import SHAPES, smoothness
 from kernelgrad.search.pool import SearchSpace, study_tasks
 from kernelgrad.search.search import search
@@ -129,10 +135,8 @@ class KernelSpec(Spec):
 
     def takes_few(self, choice: Choice, rows: TrainingRows) -> bool:
         solver = choice.solver
-        features = (
-            "random_features" in solver.requires
-            or isinstance(solver, BlockDescent)
-            and solver.blocks == "features"
+        features = "random_features" in solver.requires or (
+            isinstance(solver, BlockDescent) and solver.blocks == "features"
         )
         return type(rows) is TrainingRows and not features
 
@@ -141,7 +145,10 @@ class KernelSpec(Spec):
         if np.isinf(left) or not self.takes_few(choice, rows):
             return False
         n, C = rows.n_train, rows.task.n_outputs
-        return slowness() * first_seconds(choice.solver, problem.loss, n, C) > left
+        seconds = first_seconds(choice.solver, problem.loss, n, C)
+        if rows.reads_in_pieces:
+            seconds += READING_SECONDS * n * rows.source.n_features
+        return slowness() * seconds > left
 
     def check_streams(self, before: Fit | None) -> None:
         if self.is_pairwise:

@@ -15,6 +15,7 @@ from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import at_most
 from kernelgrad.data.memory import usable_memory
 from kernelgrad.families.base import Run, is_auto
+from kernelgrad.families.few import LEAST_ROWS
 from kernelgrad.families.kernel import KernelSpec
 from kernelgrad.files.records import Record, check_number, or_none
 from kernelgrad.functions.scaling import UNITS, InputScaling
@@ -31,6 +32,7 @@ from kernelgrad.types import AnyArray
 from kernelgrad.validation import CapabilityError, check_name, check_real
 
 _FEATURE_SECONDS = 4.0  # Seconds below which the posterior of some rows is better.
+_TRIAL_SECONDS = 1.5  # Seconds below which few rows are searched.
 _DIRECT_ROWS = 8192  # Rows up to which a factorisation takes seconds and half a GiB.
 
 
@@ -158,6 +160,8 @@ class ProcessSpec(KernelSpec):
         n, seed = rows.source.n_rows, problem.seed
         limit = usable_memory(self.memory_limit) / 48  # bytes of a pair of rows in the search
         most = int(np.clip(np.sqrt(limit), 100, NOISE_ROWS))
+        if problem.resources.deadline.left() < _TRIAL_SECONDS:
+            most = min(most, LEAST_ROWS)
         members = np.arange(n)
         if n > most:  # a source is read once, in its order
             members = np.sort(draws(seed, 0x726F7773).choice(n, most, False))

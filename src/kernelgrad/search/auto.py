@@ -22,9 +22,10 @@ from kernelgrad.validation import check_name
 
 GIVEN = "given as a parameter"
 
+READING_SECONDS = 2.5e-7  # seconds that a number of a file takes to read and to prepare
 _SEARCH_SECONDS = 2.0  # seconds of one core that a search takes, whatever the solver
 _LOADING_SECONDS = 1.0  # seconds that loading compiled loops takes
-_PRODUCT_SECONDS = 2e-3  # seconds of a product of 400 x 400 float32 matrices on one core
+_PRODUCT_SECONDS = 1.3e-3  # seconds of a product of 400 x 400 float32 matrices on one core
 _DEAR_BYTES = 4e9  # bytes of memory that make a second twice as dear
 _DIRECT_ROWS = 16_384  # rows beyond which their cube costs more than block descent
 # A stream has no end, so each of its rows must cost the same; momentum would add up noise of

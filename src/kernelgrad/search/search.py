@@ -72,8 +72,8 @@ def search(
     if reason in (None, pools.FIXED, pools.EQUAL):
         groups = None if table is None else table.groups
         # to scale all columns of many rows takes as long as some steps of descent
-        some = pool.some(RULES.least, seed) if deadline.left() < _PATH_SECONDS else pool
-        study = Study(some, space, groups, seed, lambda: study_deadline.over)
+        part = pool.some(RULES.least, seed) if deadline.left() < _PATH_SECONDS else pool
+        study = Study(part, space, groups, seed, lambda: study_deadline.over)
         result = study.run()
     else:
         result = plain_study(pool, space, seed)

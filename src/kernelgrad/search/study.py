@@ -238,7 +238,7 @@ class Study:
             parts = [self.sample, *parts]
         tasks = [(m, rows) for m in machines for rows in parts]
         done = parallel_map(lambda task: self.descend(task[0], task[1], plans), tasks)
-        trained = []
+        trained: list[Machine] = []
         for i in range(0, len(done), len(parts)):
             if len(trained) > 1 and self.over():
                 break
