@@ -173,6 +173,27 @@ def test_a_kernel_matrix_ends_in_the_middle(monkeypatch):
     assert 5 < next(count) <= 7 + kg.get_num_threads()  # it ended at once
 
 
+@every("seconds, fitted", [(1.5, 300), (8.0, 1600)])
+def test_a_function_of_some_rows_has_as_many_as_the_time_allows(seconds, fitted, monkeypatch):
+    count = itertools.count()
+    monkeypatch.setattr("kernelgrad.families.few.clock", lambda: float(next(count)))
+    monkeypatch.setattr("kernelgrad.callbacks.base.clock", lambda: 0.0)
+    monkeypatch.setattr("kernelgrad.families.kernel.slowness", lambda: 1e9)
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((2000, 2))
+    y = np.sin(X[:, 0]) + X[:, 1]
+    options = PLAIN | {"time_limit": seconds, "random_state": 0}
+    with pytest.warns(ConvergenceWarning, match=f"the model is of {fitted:,} rows"):
+        model = kg.KernelRegressor(**options).fit(X, y)
+    assert model.history_["rows_fitted"] == model.n_support_ == fitted
+    assert model.score(X, y) > 0.99
+    with pytest.warns(ConvergenceWarning, match="the model is of"):
+        model = kg.KernelClassifier(**options).fit(X, y > 0)
+    p = model.predict_proba(X)[:, 1]
+    assert np.mean((p > 0.5) == (y > 0)) > 0.95
+    assert p.min() < 0.1 < 0.9 < p.max()
+
+
 class Phases(Callback):
     def __init__(self, fails):
         self.names, self.fails = [], fails

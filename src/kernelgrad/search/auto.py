@@ -10,7 +10,7 @@ import numpy as np
 
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.memory import LEAST_LIMIT
-from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.compute.threads import get_num_threads, single_threaded_blas
 from kernelgrad.data.memory import bytes_needed
 from kernelgrad.kernels import Kernel, PrecomputedKernel
 from kernelgrad.losses import Loss, scalar
@@ -123,14 +123,15 @@ def _block_seconds(n_rows: int, n_outputs: int) -> float:
 
 
 def slowness() -> float:
-    """Return the seconds of a product of matrices over those where costs were measured."""
+    """Return the ratio of seconds here, on all threads, to those of one core when measured."""
     A, seconds = np.ones((400, 400), np.float32), []
     with single_threaded_blas():
         for _ in range(5):
             start = clock()
             A @ A
             seconds.append(clock() - start)
-    return max(0.2, float(np.median(seconds)) / _PRODUCT_SECONDS)
+    threads = max(1.0, 0.7 * get_num_threads())
+    return max(0.5, float(np.median(seconds)) / _PRODUCT_SECONDS) / threads
 
 
 def first_seconds(solver: Solver[Any], loss: Loss, n_rows: int, n_outputs: int) -> float:

@@ -1,4 +1,4 @@
-"""What ``growth`` measures: one fit in a process of its own, seconds, memory and error."""
+"""What ``anytime`` measures: one fit in a process of its own, seconds, memory and error."""
 
 from __future__ import annotations
 
@@ -54,9 +54,8 @@ def main(case: Row) -> Iterator[Row]:
     Z, f, z = rows(TEST_ROWS, case["noise"], 1)
     limit = case["time_limit"]
     few = np.arange(min(300, len(X)))
-    if case.get("warm"):  # libraries are imported and loops compiled
-        model, target = estimator(case["estimator"], max_iter=3)
-        model.fit(X[few], target(y[few]))
+    model, target = estimator(case["estimator"], max_iter=3)
+    model.fit(X[few], target(y[few]))  # imports libraries
     model, target = estimator(case["estimator"], time_limit=limit)
     base, start, cpu = lowered_peak(), time.perf_counter(), time.process_time()
     with warnings.catch_warnings(record=True) as caught:
