@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import count
 from typing import Any, ClassVar, Self
 
@@ -16,8 +16,7 @@ import scipy.sparse as sp
 
 from kernelgrad.compute.linalg import dense, stacked
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches, split_rows
-from kernelgrad.data.base import index_batch
-from kernelgrad.data.memory import bytes_needed
+from kernelgrad.data.base import bytes_needed, index_batch
 from kernelgrad.data.sampling import BUFFER_ROWS, EpochBatch
 from kernelgrad.inputs import Inputs
 from kernelgrad.solvers import RowStore, Solver, TrainBatch, Validation
@@ -110,23 +109,23 @@ class TrainingRows:
     def sources(self) -> tuple[BatchSource, ...]:
         return (self.source,)
 
-    @property
+    @cached_property
     def in_memory(self) -> bool:
-        return self.source.in_memory
+        return all(source.in_memory for source in self.sources)
 
     @property
     def n_train(self) -> int:
         return self.source.n_rows - len(self.held_out)
 
-    @property
+    @cached_property
     def nbytes(self) -> float:
         """Approximate bytes of the rows in memory."""
-        return self.source.nbytes
+        return sum(source.nbytes for source in self.sources)
 
-    @property
+    @cached_property
     def n_rows(self) -> int:
         """Number of rows of all sources."""
-        return self.source.n_rows
+        return sum(source.n_rows for source in self.sources)
 
     def within(self, limit: float) -> Self:
         """Return the rows, which stay where they are if memory does not do for a fit."""
@@ -347,18 +346,6 @@ class PairedRows(TrainingRows, ABC):
         return (self.source,) if self.other is None else (self.source, self.other)
 
     @property
-    def in_memory(self) -> bool:
-        return all(source.in_memory for source in self.sources)
-
-    @property
-    def nbytes(self) -> float:
-        return sum(source.nbytes for source in self.sources)
-
-    @property
-    def n_rows(self) -> int:
-        return sum(source.n_rows for source in self.sources)
-
-    @property
     def n_other(self) -> int:
         return 0 if self.other is None else self.other.n_rows - len(self.left_out)
 
@@ -366,29 +353,24 @@ class PairedRows(TrainingRows, ABC):
     def join(self, one: Batch, two: Batch | None = None) -> TrainBatch:
         """Return one batch, in which the weights of either source have the same sum."""
 
-    def whole(self) -> TrainBatch:
-        batches = [self.source.take(self.train)]
-        if self.other is not None:
-            rows = np.setdiff1d(np.arange(self.other.n_rows), self.left_out)
-            batches.append(self.other.take(rows))
-        return self.join(*batches)
-
     def batches(self, solver: Solver[Any], seed: int, start: int) -> tuple[Batches, bool]:
         """Return endless batches of as many rows of either source; few rows are in each."""
         sizes = self.n_train, self.n_other
         first, second = (max(1, solver.resolve_batch_size(2 * n or None) // 2) for n in sizes)
         if (sizes[0] <= first and sizes[1] <= second) or not solver.streams:
-            return forever(self.whole(), start), not solver.streams or self.n_other > 0
+            whole = [self.source.take(self.train)]
+            if self.other is not None:
+                numbers = np.setdiff1d(np.arange(self.other.n_rows), self.left_out)
+                whole.append(self.other.take(numbers))
+            return forever(self.join(*whole), start), not solver.streams or sizes[1] > 0
         draw = partial(sample_batches, start=start)
         drawn = [draw(self.source, first, seed=seed, exclude=self.held_out)]
-        if self.other is not None and self.n_other > 0:
+        if self.other is not None and sizes[1] > 0:
             drawn.append(draw(self.other, second, seed=seed + 1, exclude=self.left_out))
-        return self._paired(drawn), False
-
-    def _paired(self, drawn: list[Iterator[EpochBatch]]) -> Batches:
         timer = min(self.clock, len(drawn) - 1)
-        for items in zip(*drawn, strict=False):
-            yield self.join(*[item.batch for item in items]), items[timer].fraction
+        pairs = zip(*drawn, strict=False)
+        joined = ((self.join(*[i.batch for i in p]), p[timer].fraction) for p in pairs)
+        return joined, False
 
 
 @dataclass(frozen=True)

@@ -649,7 +649,7 @@ def test_one_block_of_a_direction():
     delta = np.random.default_rng(5).standard_normal((2, 64, 2)).astype(np.float32)
     before, after, added = np.zeros((3, len(X), 2), np.float32)
     f.add_prepared(X, before)
-    f.add_block_prepared(X, 1, delta, added)
+    f.stream.add_block(X, 1, delta, added)
     f.block(1)[:] += delta
     f.add_prepared(X, after)
     np.testing.assert_allclose(added, after - before, atol=2e-5)

@@ -23,6 +23,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # numbers of glibc's options
 _RETURNED = 2**23 + 2**12
 
 
+@functools.cache
 def system_bytes() -> int:
     """Return the memory of the system in bytes; 8 GiB where it does not tell."""
     total = 0

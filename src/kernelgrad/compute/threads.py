@@ -38,22 +38,18 @@ def get_num_threads() -> int:
     It is the last value given to :func:`set_num_threads`, otherwise the environment variable
     ``KERNELGRAD_NUM_THREADS``, otherwise the number of cores that this process may use.
     """
-    most: int | None = getattr(_local, "most", None)
-    return _wanted_threads() if most is None else min(most, _wanted_threads())
-
-
-def _wanted_threads() -> int:
-    if _requested is not None:
-        return _requested
-    env = os.environ.get("KERNELGRAD_NUM_THREADS")
-    if env is None:
+    wanted, env = _requested, os.environ.get("KERNELGRAD_NUM_THREADS")
+    if wanted is None and env is None:
         has_affinity = hasattr(os, "sched_getaffinity")  # on Linux
-        return len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
-    try:
-        return check_int(int(env), "KERNELGRAD_NUM_THREADS", low=1)
-    except ValueError as error:
-        message = f"KERNELGRAD_NUM_THREADS must be a positive integer, got {env!r}."
-        raise ValueError(message) from error
+        wanted = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or 1
+    elif wanted is None:
+        try:
+            wanted = check_int(int(str(env)), "KERNELGRAD_NUM_THREADS", low=1)
+        except ValueError as error:
+            message = f"KERNELGRAD_NUM_THREADS must be a positive integer, got {env!r}."
+            raise ValueError(message) from error
+    most: int | None = getattr(_local, "most", None)
+    return wanted if most is None else min(most, wanted)
 
 
 def set_num_threads(n_threads: int | None) -> None:
@@ -148,7 +144,7 @@ def parallel_for(n_tasks: int, task: Callable[[int], None]) -> None:
     Tasks are assigned one by one, so that a core used by another process delays only one task.
     A task must write only its own part of the output.
     """
-    n_threads = min(get_num_threads(), n_tasks)
+    n_threads = n_tasks if n_tasks <= 1 else min(get_num_threads(), n_tasks)
     if n_threads <= 1:
         for i in range(n_tasks):
             task(i)

@@ -325,6 +325,11 @@ def concat_batches(parts: Sequence[Batch]) -> Batch:
     return Batch(stack_rows(list(X)), y, w, rows)
 
 
+def bytes_needed(n_rows: int, row_bytes: float, n_outputs: int = 1) -> float:
+    """Return the bytes of rows in memory, a copy of them and their responses (n, C)."""
+    return 2.0 * row_bytes + 72.0 * n_rows * n_outputs  # responses, steps and coefficients
+
+
 def is_collection(X: Any) -> bool:
     """Return whether X is an array, frame or series of dask, without importing dask."""
     package = type(X).__module__.partition(".")[0]

@@ -139,7 +139,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
             report = iteration_report(self, *data[:3], lambda it: self._attributes(spec, it))
             result = fit(spec, data, run, before, validation=validation, report=report)
             self._set(spec, _timed(result, before, start))  # the last callbacks use the model
-        return self._checked_end(run)
+        return self
 
     def _partial_fit(
         self, X: Any, y: Any, sample_weight: Any, declared: AnyArray | None = None
@@ -155,11 +155,11 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         with self._running(spec, None, stream=True, declared=declared) as run:
             result = fit(spec, Data(X, y, sample_weight), run, before)
             self._set(spec, _timed(result, before, start))
-        return self._checked_end(run)
+        return self
 
     @contextmanager
     def _running(self, spec: Spec, before: Fit | None, **options: Any) -> Iterator[Run]:
-        """Context of a fit: its deadline, its callbacks, and what it resumes."""
+        """Context of a fit: deadline, callbacks, checkpoint, and the interrupt at its end."""
         stream = bool(options.get("stream"))
         listeners = make_callbacks(self.callbacks, self.verbose, stream=stream)
         session, seconds = listeners.session, self.time_limit
@@ -174,6 +174,11 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
             finally:
                 listeners.on_phase("")
                 session.end()
+        if listeners.interrupted:
+            raise KeyboardInterrupt(
+                f"The fit was interrupted; the model after {self.n_iter_} iterations is kept "
+                "and can be used, saved and fitted further."
+            )
 
     def _set(self, spec: Spec, result: Fit) -> None:
         """Set the fitted attributes, in place of those of a fit before."""
@@ -182,15 +187,6 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         for name in before:  # a subclass may have set others
             own.pop(name, None)
         own.update(self._attributes(spec, result))
-
-    def _checked_end(self, run: Run) -> Self:
-        """Return the estimator; raise again the interrupt that ended its fit."""
-        if run.callbacks.interrupted:
-            raise KeyboardInterrupt(
-                f"The fit was interrupted; the model after {self.n_iter_} iterations is kept "
-                "and can be used, saved and fitted further."
-            )
-        return self
 
     def _attributes(self, spec: Spec, result: Fit) -> dict[str, Any]:
         """Return the fitted attributes by name."""

@@ -12,7 +12,7 @@ from kernelgrad.data import BatchSource
 from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
 from kernelgrad.estimators.support import available_if, by_blocks, can_stream
-from kernelgrad.families.base import Data, is_auto
+from kernelgrad.families.base import Data
 from kernelgrad.inputs import as_numpy
 from kernelgrad.losses import get_loss
 from kernelgrad.params import anything, boolean, choice, parameters
@@ -37,7 +37,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
     def _targets(self) -> ClassTargets:
         by_pairs = getattr(self, "multi_class", None) == "ovo"
         name = type(self).__name__
-        loss = "squared" if is_auto(self.loss) else self.loss
+        loss = "squared" if self.loss == "auto" else self.loss
         return ClassTargets(name, loss, self.class_weight, by_pairs, self._sibling)
 
     def _check_proba(self) -> None:

@@ -181,7 +181,7 @@ def _restore_fit(
     )
     n_iter = fitted.take("n_iter_", check_int)
     if state is not None:
-        problem = spec.make_problem(task, inputs, seed, alpha, spec.resources())
+        problem = spec.make_problem(task, inputs, seed, alpha, spec.resources)
         state = solver.restore(problem, state, resumed.arrays)
         if state.iteration != n_iter:
             raise record.error(f"holds a state of {state.iteration} iterations, not {n_iter}")

@@ -11,7 +11,7 @@ from kernelgrad.data import BatchSource
 from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
 from kernelgrad.estimators.support import available_if, by_blocks, can_stream
-from kernelgrad.families.base import Data, is_auto
+from kernelgrad.families.base import Data
 from kernelgrad.inputs import as_numpy
 from kernelgrad.model import Model
 from kernelgrad.params import parameters
@@ -28,7 +28,7 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):
         loss: Any = None
 
     def _targets(self) -> NumberTargets:
-        loss = "squared" if is_auto(self.loss) else self.loss
+        loss = "squared" if self.loss == "auto" else self.loss
         return NumberTargets(type(self).__name__, loss, self._sibling)
 
     @available_if(can_stream)

@@ -19,10 +19,10 @@ from kernelgrad.callbacks import FOREVER, CallbackList, Deadline, Session
 from kernelgrad.choice import GIVEN, Choice
 from kernelgrad.compute.backend import CPU, get_device
 from kernelgrad.compute.compiling import clock
-from kernelgrad.compute.memory import give_back
+from kernelgrad.compute.memory import LEAST_LIMIT, give_back
 from kernelgrad.compute.ranges import check_sizes
-from kernelgrad.data import ArraySource, BatchSource, memory
-from kernelgrad.data.base import is_collection
+from kernelgrad.data import ArraySource, BatchSource
+from kernelgrad.data.base import bytes_needed, is_collection
 from kernelgrad.families import classes, warnings
 from kernelgrad.files.records import Record
 from kernelgrad.functions.expansions import Expansion
@@ -33,7 +33,6 @@ from kernelgrad.model import Fit, Model
 from kernelgrad.registry import room
 from kernelgrad.solvers import SOLVERS, FitResult, Problem, Resources, Solver, Validation
 from kernelgrad.solvers.block_descent.shards import SHARD
-from kernelgrad.solvers.contract import check_limit
 from kernelgrad.tasks import Classification, Targets, Task
 from kernelgrad.training_rows import MAX_VALIDATION_ROWS, EncodedSource, TrainingRows
 from kernelgrad.types import AnyArray, Float64Array, Matrix
@@ -82,10 +81,6 @@ class Run:
     checkpoint: Session = field(default_factory=Session)
 
 
-def is_auto(value: Any) -> bool:
-    return isinstance(value, str) and value == "auto"
-
-
 class Spec(ABC):
     """Checked parameters of an estimator, and what its family of functions makes of them.
 
@@ -98,8 +93,12 @@ class Spec(ABC):
         Name of the estimator in messages.
     params : namespace
         The parameters by name.
+    autos : set of str
+        The names of the parameters that are "auto".
     targets : Targets
         What the parameters say of targets.
+    resources : Resources
+        Memory and device.
     kernel : Kernel
         The kernel, perhaps with a rule for its bandwidth.
     solver : Solver
@@ -118,9 +117,12 @@ class Spec(ABC):
     def __init__(self, owner: str, params: Mapping[str, Any], targets: Targets) -> None:
         self.owner, self.targets = owner, targets
         self.params = SimpleNamespace(**_DEFAULTS | dict(params))
-        self.is_auto = is_auto(self.params.solver)
+        self.autos = {k for k, v in params.items() if isinstance(v, str) and v == "auto"}
+        self.is_auto = "solver" in self.autos
         limit = self.params.memory_limit
-        self.memory_limit = None if limit is None else int(limit)
+        limit = None if limit is None else int(limit)
+        cache = CACHE_BYTES if limit is None else limit // 4
+        self.resources = Resources(limit, cache_bytes=cache, device=self.params.device)
         self.check()
         self.kernel = self.make_kernel()
         self.solver = self.make_solver(None)
@@ -194,10 +196,14 @@ class Spec(ABC):
                 )
             return self.read_arrays(data, run, seed, before, None)
         inputs = self.inputs_of(X, before)
-        memory.check_reading(X, self.memory_limit)
+        self.resources.check(
+            f"a fit from this {type(X).__name__}",
+            X.reading_bytes + 64 * 2**20,  # the work of a fit
+            "write the rows as Parquet with smaller row groups", bound=LEAST_LIMIT,
+        )  # fmt: skip
         if not run.stream and self.loads(X):
             data = Data(*X.read(0, X.n_rows)[:3])
-            if self.memory_limit is not None:
+            if self.resources.memory_limit is not None:
                 give_back()  # memory of the parts that were read
             if before is None and data.y is not None:  # errors in words of sources
                 blank = np.zeros((len(data.y), 1))
@@ -277,7 +283,7 @@ class Spec(ABC):
         """Return the rows with those that validate, and where they stay during the fit."""
         if run.stream:
             return rows
-        rows = rows.within(memory.usable_memory(self.memory_limit))
+        rows = rows.within(self.resources.usable)
         if validation is None or validation.X is None:
             return rows
         try:
@@ -342,7 +348,8 @@ class Spec(ABC):
         """Whether a fit reads a source into memory, where it is as good as arrays."""
         if self.workers_for(source) is not None:
             return False
-        return memory.fits_in_memory(source, self.memory_limit)
+        needed = bytes_needed(source.n_rows, source.nbytes)
+        return source.in_memory or needed <= self.resources.usable
 
     def workers_for(self, source: BatchSource) -> DaskEngine | None:
         """Return the engine whose workers hold the rows of a source; None for this process."""
@@ -390,13 +397,15 @@ class Spec(ABC):
         """Return the problem of rows and parameters; raise if memory does not do for it."""
         solver = choice.solver
         copied, prepared, reading = rows.bytes_of_fit(solver, stream=run.stream)
-        problem = self.make_problem(
-            rows.task, rows.inputs, choice.seed, self.alpha(rows, stream=run.stream),
-            self.resources(run.deadline, copied),
-        )  # fmt: skip
+        resources = replace(self.resources, copied_bytes=copied, deadline=run.deadline)
+        alpha = self.alpha(rows, stream=run.stream)
+        problem = self.make_problem(rows.task, rows.inputs, choice.seed, alpha, resources)
         stays = rows.reads_in_pieces and solver.takes_stores
         least = solver.least_bytes(problem, rows.n_rows, prepared, stays=stays)
-        check_limit(solver, problem, max(least, reading))
+        resources.check(
+            f"solver {solver.name!r} with these rows, outputs and parameters",
+            max(least, reading) + copied, solver.instead, bound=LEAST_LIMIT,
+        )  # fmt: skip
         return problem
 
     def make_problem(
@@ -416,11 +425,6 @@ class Spec(ABC):
     @abstractmethod
     def alpha(self, rows: TrainingRows, *, stream: bool) -> float:
         """Return the weight of the penalty; NaN is searched."""
-
-    def resources(self, deadline: Deadline = FOREVER, copied: float = 0.0) -> Resources:
-        limit = self.memory_limit
-        cache = CACHE_BYTES if limit is None else limit // 4
-        return Resources(limit, copied, cache, deadline, device=self.params.device)
 
     def choose(
         self, rows: TrainingRows, problem: Problem, first: Choice, run: Run, before: Fit | None

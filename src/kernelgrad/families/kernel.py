@@ -16,8 +16,7 @@ from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.memory import give_back
 from kernelgrad.compute.ranges import check_sizes
 from kernelgrad.compute.threads import at_most, single_threaded_blas
-from kernelgrad.data.memory import usable_memory
-from kernelgrad.families.base import Run, Spec, is_auto
+from kernelgrad.families.base import Run, Spec
 from kernelgrad.families.warnings import SPREAD_ROWS, warn_of_outliers, warn_of_scales
 from kernelgrad.files.records import Record
 from kernelgrad.functions.scaling import UNITS
@@ -53,7 +52,8 @@ class KernelSpec(Spec):
     metric_words: ClassVar[tuple[str, ...]] = ()  # kinds of metric that can be learned
     # Scalings by which a few values far out make the others nearly alike.
     sees_outliers: ClassVar[tuple[bool | str, ...]] = (True,)
-    dsg_params: ClassVar[dict[str, Any]] = {}  # settings of solvers of the dsg family by name
+    # settings of solvers of the dsg family by name
+    dsg_params: dict[str, Any] = {}  # noqa: RUF012
 
     def check(self) -> None:
         kernel = self.params.kernel
@@ -92,12 +92,8 @@ class KernelSpec(Spec):
     def make_solver(self, chosen: Solver[Any] | None) -> Solver[Any]:
         solver = get_solver(self.params.solver if chosen is None else chosen, marks=False)
         if isinstance(self.params.solver, str) and isinstance(solver, DSG):
-            solver.set_params(**self.own_dsg_params())
+            solver.set_params(**self.dsg_params)
         return solver
-
-    def own_dsg_params(self) -> dict[str, Any]:
-        """Return the parameters that solvers of the dsg family have by name."""
-        return self.dsg_params
 
     def scaling_rule(self) -> bool | str:
         """Return how columns are scaled; "auto" is a choice by the data, "units" by units."""
@@ -124,7 +120,7 @@ class KernelSpec(Spec):
             n_rows=rows.n_rows,
             row_bytes=rows.nbytes if where == "memory" else 0.0,
             n_outputs=rows.task.n_outputs,
-            memory=usable_memory(self.memory_limit),
+            memory=self.resources.usable,
             stops=bool(p.early_stopping),
             penalised=p.C is not None or getattr(p, "alpha", 1) != 0,
         )
@@ -260,14 +256,8 @@ class SearchedSpec(KernelSpec):
             )
 
     @property
-    def searches_task(self) -> bool:
-        """Whether the loss is searched: for numbers, and for classes with probabilities."""
-        p, classes = self.params, isinstance(self.targets, ClassTargets)
-        return is_auto(p.loss) and self.is_auto and (not classes or p.probability)
-
-    @property
     def searches_alpha(self) -> bool:  # type: ignore[override]
-        return is_auto(self.params.alpha) and self.params.C is None
+        return "alpha" in self.autos and self.params.C is None
 
     def make_kernel(self) -> Kernel:
         gamma = self.params.gamma
@@ -276,25 +266,28 @@ class SearchedSpec(KernelSpec):
             if rules:
                 names = {"auto", "median", *rules}
                 check_name(gamma, names, "rule for gamma", instead=", or give a number")
-        kernel = self.named("median" if is_auto(gamma) else gamma)
+        kernel = self.named("median" if "gamma" in self.autos else gamma)
         self.space = self._space(kernel)
         return kernel
 
     def named(self, gamma: Any) -> Kernel:
         p = self.params
-        name = "rbf" if is_auto(p.kernel) else p.kernel
+        name = "rbf" if "kernel" in self.autos else p.kernel
         return get_kernel(name, gamma=gamma, bandwidth_factor=p.bandwidth_factor)
 
     def _space(self, kernel: Kernel) -> SearchSpace | None:
         """Return the parameters to search; None if everything is a number or a rule."""
         p, nu, rule = self.params, smoothness(kernel), self.scaling_rule()
-        by_name, metric, free = isinstance(p.kernel, str), p.metric, is_auto(p.gamma)
+        by_name, metric, free = isinstance(p.kernel, str), p.metric, "gamma" in self.autos
         if free and by_name and nu is not None:
-            sums = is_auto(p.kernel) and not (isinstance(metric, str) and metric == "full")
-            shapes = (2.5,) if sums else SHAPES if is_auto(p.kernel) else (nu,)
+            sums = "kernel" in self.autos and not (isinstance(metric, str) and metric == "full")
+            shapes = (2.5,) if sums else SHAPES if "kernel" in self.autos else (nu,)
             width = float(p.bandwidth_factor)
+            # the loss of numbers, and that of classes with probabilities
+            chosen = p.probability or not isinstance(self.targets, ClassTargets)
+            searches_loss = chosen and {"loss", "solver"} <= self.autos
             candidates: tuple[Kernel, ...] = (kernel,)
-            if is_auto(p.kernel):
+            if "kernel" in self.autos:
                 candidates += (Matern(0.5, bandwidth_factor=width),)
             return SearchSpace(
                 shapes,
@@ -305,7 +298,7 @@ class SearchedSpec(KernelSpec):
                 rule,
                 width,
                 sums,
-                self.searches_task,
+                searches_loss,
                 True,
             )
         if isinstance(metric, str) and metric != "auto":
@@ -326,7 +319,7 @@ class SearchedSpec(KernelSpec):
         p = self.params
         if p.standardize != "auto":
             return p.standardize  # type: ignore[no-any-return]
-        by_name = is_auto(p.gamma) and isinstance(p.kernel, str)
+        by_name = "gamma" in self.autos and isinstance(p.kernel, str)
         # only differences of the rows have no scale of their own
         return "auto" if by_name and self.named("median").is_stationary else False
 
@@ -354,14 +347,14 @@ class SearchedSpec(KernelSpec):
             return replace(first, alpha=problem.alpha)
         start = clock()
         # one thread of BLAS, as no bit may depend on threads
-        with single_threaded_blas(), at_most(study_tasks(self.memory_limit)):
+        with single_threaded_blas(), at_most(study_tasks(self.resources.memory_limit)):
             # on the CPU, so that the same parameters are found for all devices
             resources = replace(problem.resources, device=CPU)
             result, entries = search(
                 self.space, rows, replace(problem, resources=resources), first.solver,
                 stream=run.stream, on_phase=run.callbacks.on_phase,
             )  # fmt: skip
-        if self.memory_limit is not None:
+        if self.resources.memory_limit is not None:
             give_back()
         loss = None if result.loss is problem.loss else result.loss
         return replace(

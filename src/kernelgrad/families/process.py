@@ -13,8 +13,7 @@ from kernelgrad.choice import Choice
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import at_most
-from kernelgrad.data.memory import usable_memory
-from kernelgrad.families.base import Run, is_auto
+from kernelgrad.families.base import Run
 from kernelgrad.families.few import LEAST_ROWS
 from kernelgrad.families.kernel import KernelSpec
 from kernelgrad.files.records import Record, check_number, or_none
@@ -59,9 +58,9 @@ class ProcessSpec(KernelSpec):
 
     def make_kernel(self) -> Kernel:
         p = self.params
-        kernel = self.named("median" if is_auto(p.gamma) else p.gamma)
+        kernel = self.named("median" if "gamma" in self.autos else p.gamma)
         if p.metric == "diagonal" and (
-            not is_auto(p.gamma) or not has_rule(kernel) or smoothness(kernel) is None
+            "gamma" not in self.autos or not has_rule(kernel) or smoothness(kernel) is None
         ):
             raise ValueError(
                 "metric='diagonal' finds a bandwidth for each column: it needs gamma='auto' "
@@ -92,7 +91,7 @@ class ProcessSpec(KernelSpec):
             why = "the rows are on disk"
         elif n > _DIRECT_ROWS:
             why = f"there are more than {_DIRECT_ROWS:,} rows"
-        elif direct_bytes(n, 1, rows.nbytes) > usable_memory(self.memory_limit):
+        elif direct_bytes(n, 1, rows.nbytes) > self.resources.usable:
             why = "the kernel matrix does not fit in memory"
         else:
             why = f"the posterior of up to {_DIRECT_ROWS:,} rows is a closed form"
@@ -123,10 +122,10 @@ class ProcessSpec(KernelSpec):
         start, p, task = clock(), self.params, rows.task
         assert isinstance(task, ScaledColumn)
         fixed = [
-            None if is_auto(value) else float(value) / task.scale**2
-            for value in (p.noise_variance, p.signal_variance)
+            None if name in self.autos else float(getattr(p, name)) / task.scale**2
+            for name in ("noise_variance", "signal_variance")
         ]
-        searched = is_auto(p.gamma) and has_rule(self.kernel)
+        searched = "gamma" in self.autos and has_rule(self.kernel)
         trials: list[Any] = []
         ratio = 1e-8  # nothing to learn from targets that do not vary
         if (searched or None in fixed) and task.varies:
@@ -158,7 +157,7 @@ class ProcessSpec(KernelSpec):
     ) -> tuple[list[Any], InputScaling]:
         """Return candidates by falling evidence of some rows, and the scaling of these rows."""
         n, seed = rows.source.n_rows, problem.seed
-        limit = usable_memory(self.memory_limit) / 48  # bytes of a pair of rows in the search
+        limit = self.resources.usable / 48  # bytes of a pair of rows in the search
         most = int(np.clip(np.sqrt(limit), 100, NOISE_ROWS))
         if problem.resources.deadline.left() < _TRIAL_SECONDS:
             most = min(most, LEAST_ROWS)
@@ -192,7 +191,7 @@ class ProcessSpec(KernelSpec):
         """Return the fit with its posterior and likelihood."""
         choice, state, function = fit.choice, fit.state, fit.model.function
         assert choice.variances is not None
-        problem = replace(choice.applied(problem), resources=self.resources())
+        problem = replace(choice.applied(problem), resources=self.resources)
         posterior = Posterior.fit(
             rows, problem, choice.solver, function, choice.variances, fit.n_iter, state,
             by_operator=self.params.variance == "operator",
@@ -226,7 +225,7 @@ class ProcessSpec(KernelSpec):
         value = fitted.take("log_marginal_likelihood_", or_none(check_number), None)
         choice, function, inputs = fit.choice, fit.model.function, fit.model.inputs
         choice = replace(choice, variances=(noise, signal))
-        problem = self.make_problem(task, inputs, choice.seed, choice.alpha, self.resources())
+        problem = self.make_problem(task, inputs, choice.seed, choice.alpha, self.resources)
         posterior = Posterior(function, noise, signal, choice.solver, problem, fit.n_iter)
         posterior.restore(extra, task, inputs.width)
         return replace(

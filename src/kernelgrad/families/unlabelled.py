@@ -11,7 +11,7 @@ from kernelgrad.choice import Choice
 from kernelgrad.compute.linalg import stacked
 from kernelgrad.compute.rng import draws
 from kernelgrad.data import ArraySource, BatchSource
-from kernelgrad.families.base import Data, Run, checked_weights, is_auto
+from kernelgrad.families.base import Data, Run, checked_weights
 from kernelgrad.families.kernel import KernelSpec
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.inputs import Inputs
@@ -34,7 +34,7 @@ class NoveltySpec(KernelSpec):
     """One-class machines: the level is the nu-quantile of f, or the solver's own."""
 
     def named(self, gamma: Any) -> Kernel:
-        if not is_auto(gamma):
+        if gamma != "auto":
             return super().named(gamma)
         width = 0.5 * float(self.params.bandwidth_factor)
         return get_kernel(self.params.kernel, gamma="median", bandwidth_factor=width)
@@ -48,9 +48,10 @@ class NoveltySpec(KernelSpec):
             )
         return solver
 
-    def own_dsg_params(self) -> dict[str, Any]:
+    def check(self) -> None:
+        super().check()
         # Blocks of four times as many frequencies change no score and cost four times as much.
-        return {
+        self.dsg_params = {
             "preconditioned": False, "step_size": 1.0 / float(self.params.nu), "decay": 2.0,
             "momentum": 0.0, "average": None, "block_size": 256, "batch_size": 8192,
         }  # fmt: skip
@@ -73,13 +74,9 @@ class NoveltySpec(KernelSpec):
         run: Run,
     ) -> tuple[Model, None]:  # fmt: skip
         """Return the model whose level is the nu-quantile of f over the rows it saw."""
-        if self.params.tau != "steps":
-            function = self._with_level(function, rows, choice, before)
-        return Model(rows.inputs, rows.task, function, device=self.params.device), None
-
-    def _with_level(
-        self, function: Expansion, rows: TrainingRows, choice: Choice, before: Fit | None
-    ) -> Expansion:
+        model = Model(rows.inputs, rows.task, function, device=self.params.device)
+        if self.params.tau == "steps":
+            return model, None
         n, members = rows.source.n_rows, rows.train
         if n > MAX_VALIDATION_ROWS:
             rng = draws(choice.seed, 0x6C766C)
@@ -93,7 +90,7 @@ class NoveltySpec(KernelSpec):
             function.intercept = -loss.level(function.raw_prediction(X), weight)
         elif before is not None:  # no row that counts: the level stays
             function.intercept = before.model.function.intercept
-        return function
+        return replace(model, function=function), None
 
     def attributes(self, fit: Fit) -> dict[str, Any]:
         offset = -float(fit.model.function.intercept[0])

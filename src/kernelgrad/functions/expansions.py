@@ -13,12 +13,11 @@ from kernelgrad.compute.linalg import solve_damped
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.files.records import Record, one_of
 from kernelgrad.functions.exact import PREDICT_COMPILED, ExactKernel, rows_to_arrays
-from kernelgrad.functions.features import FeatureStream
+from kernelgrad.functions.features import PREDICT_ROWS, FeatureStream
 from kernelgrad.functions.scaling import InputScaling, ScaledKernel
 from kernelgrad.kernels import ExactRows, Kernel, get_kernel
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray, Matrix
 
-PREDICT_ROWS = 8192  # rows that the CPU predicts at once
 DEVICE_NUMBERS = 2**24  # entries of rows that a device predicts at once, if these are more rows
 _PROBES = 32  # support rows at which the rounding of float32 kernel values is measured
 _ROUNDING = 2e-6  # rounding, in units of the largest response, from which values are float64
@@ -212,18 +211,6 @@ class RandomFeatureExpansion(Expansion):
         """Add the sum over blocks for rows prepared by ``stream.prepare``."""
         if self.n_blocks:
             self.stream.predict(X, self._coef, self.n_blocks, out)
-
-    def add_block_prepared(
-        self, X: Matrix, j: int, delta: Float32Array, out: Float32Array
-    ) -> None:
-        """Add ``phi_j(X) delta`` for prepared rows and `delta` (planes, block_size, C)."""
-        flat = delta.reshape(self.stream.width, -1)
-        if self.stream.on_device is not None:
-            self.stream.on_device.add_block(X, flat, j, out)
-            return
-        for start in range(0, out.shape[0], PREDICT_ROWS):
-            rows = slice(start, start + PREDICT_ROWS)
-            out[rows] += self.stream.transform(X[rows], j) @ flat
 
 
 class SupportExpansion(Expansion):

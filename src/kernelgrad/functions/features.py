@@ -18,6 +18,7 @@ from kernelgrad.validation import check_int
 
 CACHE_BYTES = 64 * 2**20
 MOST_FEATURES = 2**24  # largest block accepted from a file; more frequencies would fill memory
+PREDICT_ROWS = 8192  # rows that the CPU predicts at once
 MOMENT_ROWS = 2048  # rows per step of a covariance: 16 MiB for twice as many features
 
 
@@ -127,6 +128,16 @@ class FeatureStream(ScaledKernel):
             self.on_device.predict(X, coef, n_blocks, out)
         else:
             self.map.predict(X, coef, n_blocks, out, self.cache_bytes)
+
+    def add_block(self, X: Matrix, block: int, delta: Float32Array, out: FloatArray) -> None:
+        """Add ``phi_block(X) delta`` for prepared rows and `delta` (planes, block_size, C)."""
+        flat = delta.reshape(self.width, -1)
+        if self.on_device is not None:
+            self.on_device.add_block(X, flat, block, out)
+            return
+        for start in range(0, out.shape[0], PREDICT_ROWS):
+            rows = slice(start, start + PREDICT_ROWS)
+            out[rows] += self.transform(X[rows], block) @ flat
 
     def describe(self) -> dict[str, Any]:
         return super().describe() | {"seed": self.seed, "block_size": self.block_size}

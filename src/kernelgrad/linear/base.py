@@ -15,7 +15,7 @@ from kernelgrad.functions.expansions import LinearExpansion
 from kernelgrad.linear import loops, row_losses
 from kernelgrad.linear.rows import native
 from kernelgrad.losses import LOSSES, Loss
-from kernelgrad.solvers import contract
+from kernelgrad.solvers import RecomputedTracker, Tracker, contract
 from kernelgrad.types import Float64Array, IntArray, Matrix
 from kernelgrad.validation import CapabilityError
 
@@ -473,8 +473,8 @@ class LinearSolver(contract.Solver[L], Generic[L]):
         coef, bias = self.solution(state)
         return LinearExpansion(coef.copy(), bias.copy())
 
-    def track(self, state: L, X: Matrix) -> contract.Tracker:
-        return contract.RecomputedTracker(self, state, X)
+    def track(self, state: L, X: Matrix) -> Tracker:
+        return RecomputedTracker(self, state, X)
 
 
 @dataclass

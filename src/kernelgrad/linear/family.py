@@ -9,7 +9,6 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from kernelgrad.choice import Choice
-from kernelgrad.data.memory import usable_memory
 from kernelgrad.families.base import Run, Spec
 from kernelgrad.families.kernel import alpha_of_cost, check_alpha
 from kernelgrad.families.warnings import warn_caller
@@ -114,7 +113,7 @@ class LinearSpec(Spec):
     def _fits(self, rows: TrainingRows) -> bool:
         responses = _RESPONSE_BYTES * rows.source.n_rows * rows.task.n_outputs
         needed = _COPIES * rows.nbytes + responses
-        return needed <= usable_memory(self.memory_limit)
+        return needed <= self.resources.usable
 
     def alpha(self, rows: TrainingRows, *, stream: bool) -> float:
         C = self.params.C

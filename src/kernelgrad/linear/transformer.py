@@ -20,8 +20,12 @@ from kernelgrad.data import ArraySource, BatchSource, sample_batches
 from kernelgrad.data.base import is_collection
 from kernelgrad.estimators import files, support
 from kernelgrad.files.records import Record, write_container
-from kernelgrad.functions.expansions import PREDICT_ROWS
-from kernelgrad.functions.features import CACHE_BYTES, MOST_FEATURES, FeatureStream
+from kernelgrad.functions.features import (
+    CACHE_BYTES,
+    MOST_FEATURES,
+    PREDICT_ROWS,
+    FeatureStream,
+)
 from kernelgrad.inputs import Inputs, as_numpy, check_values
 from kernelgrad.kernels import Kernel, get_kernel, kernel_summary
 from kernelgrad.losses import SquaredError

@@ -3,72 +3,53 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
+from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.kernels import ExactRows
 from kernelgrad.papers.support_state import SupportState
-from kernelgrad.solvers.support import KernelSolver, RowsState, SupportTracker
-from kernelgrad.types import Float64Array, FloatArray, IntArray
+from kernelgrad.solvers.support import KernelSolver, RowsState
+from kernelgrad.solvers.trackers import Responses, Update
+from kernelgrad.types import Float64Array, FloatArray
 
 K = TypeVar("K", bound=RowsState | SupportState)
 
 
-@dataclass(frozen=True)
-class AverageUpdate:
-    """The changes of the functions w (current) and v (average) on all rows in one step.
+def average_update(
+    exact: ExactKernel, rows: ExactRows, *, scale: Float64Array, moved: Float64Array,
+    keep: Float64Array, blend: Float64Array, drift: Float64Array,
+) -> Update:  # fmt: skip
+    """Return the update of the functions w (current) and v (average) in one step.
 
     ``w <- scale w + sum_i k(x_i, .) moved_i`` and
-    ``v <- keep v + blend w_before + sum_i k(x_i, .) drift_i`` over the rows x_i of ``rows``;
-    scale, keep and blend are (C,), moved and drift (m, C). Those rows are number ``index`` of
-    ``among``, or all of it.
+    ``v <- keep v + blend w_before + sum_i k(x_i, .) drift_i`` over the rows x_i; scale, keep
+    and blend are (C,), moved and drift (m, C).
     """
+    parts, C = np.concatenate([moved, drift], axis=1), len(scale)
 
-    among: ExactRows
-    scale: Float64Array
-    moved: Float64Array
-    keep: Float64Array
-    blend: Float64Array
-    drift: Float64Array
-    index: IntArray | None = None
+    def update(tracked: ExactRows, responses: Responses) -> Responses:
+        more = exact.products(tracked, rows, parts)
+        w, v = responses["x"], responses["a"]
+        return {"x": scale * w + more[:, :C], "a": keep * v + blend * w + more[:, C:]}
 
-    @property
-    def rows(self) -> ExactRows:
-        return self.among if self.index is None else self.among.take(self.index)
-
-
-class AverageTracker(SupportTracker):
-    """Responses of the current function and of the average."""
-
-    def functions(self) -> list[Float64Array]:
-        return list(self._solver.functions(self._state))
-
-    def _moved(self, update: Any) -> list[Float64Array]:
-        (w, v), C = self._both, len(update.scale)
-        parts = np.concatenate([update.moved, update.drift], axis=1)
-        more = self._state.exact.products(self._rows, update.rows, parts)
-        v = update.keep * v + update.blend * w + more[:, C:]
-        return [update.scale * w + more[:, :C], v]
-
-    def raw_prediction(self) -> FloatArray:
-        scale = self._solver.scale(self._state)
-        return np.asarray(scale * self._both[1] + self._solver.intercept(self._state))
+    return update
 
 
 class AveragedSolver(KernelSolver[K]):
     """Base of the solvers whose result is ``scale * average + intercept``."""
 
-    tracker: ClassVar[Any] = AverageTracker
-
     @abstractmethod
-    def functions(self, state: K) -> tuple[Float64Array, Float64Array]:
-        """Return the coefficients of the current function and of the average, (S, C) each."""
+    def functions(self, state: K) -> dict[str, Float64Array]:
+        """Return the coefficients of the iterate, "x", and of the average, "a", (S, C) each."""
 
     def scale(self, state: K) -> Float64Array:
         """Return the factor of the average in the result, (C,)."""
         return np.ones(len(self.intercept(state)))
 
     def coefficients(self, state: K) -> Float64Array:
-        return self.scale(state) * self.functions(state)[1]
+        return self.scale(state) * self.functions(state)["a"]
+
+    def _output(self, state: K, responses: Responses) -> FloatArray:
+        return np.asarray(self.scale(state) * responses["a"] + self.intercept(state))

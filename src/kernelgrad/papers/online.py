@@ -16,10 +16,11 @@ from kernelgrad.functions.exact import join_rows
 from kernelgrad.kernels import ExactRows
 from kernelgrad.linear.row_losses import loss_code, slopes_of_row
 from kernelgrad.losses import SemiSupervised
-from kernelgrad.papers.averages import AveragedSolver, AverageUpdate
+from kernelgrad.papers.averages import AveragedSolver, average_update
 from kernelgrad.papers.support_state import SupportState
 from kernelgrad.solvers import contract, support
 from kernelgrad.solvers.schedules import smoothness
+from kernelgrad.solvers.trackers import Update
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray
 from kernelgrad.validation import CapabilityError
 
@@ -253,9 +254,8 @@ class OnlineSolver(AveragedSolver[OnlineState]):
     def count_support(self, state: OnlineState) -> int:
         return state.n_support
 
-    def functions(self, state: OnlineState) -> Pair:
-        """Return the coefficients of the current function and of the result, (S, C) each."""
-        return state.current, state.average
+    def functions(self, state: OnlineState) -> dict[str, Float64Array]:
+        return {"x": state.current, "a": state.average}
 
 
 class _Visits:
@@ -369,7 +369,7 @@ class _Visits:
             for name in ("numbers", "stamp", "diagonal", "base", "late"):
                 setattr(state, name, getattr(state, name)[stays])
 
-    def finish(self) -> AverageUpdate:
+    def finish(self) -> Update:
         state = self.state
         keep, blend = np.zeros_like(self.product), self.product
         if state.weight_sum:
@@ -386,8 +386,8 @@ class _Visits:
         # an origin of -1 is the row of zeros
         w0, v0 = (_grown(a, 1, 0.0)[origin] for a in (self.w, self.v))
         w, v = (_grown(a[index], len(gone), 0.0) for a in (state.current, state.average))
-        return AverageUpdate(
-            among=join_rows(rows), scale=self.product, moved=w - self.product * w0,
+        return average_update(
+            state.exact, join_rows(rows), scale=self.product, moved=w - self.product * w0,
             keep=keep, blend=blend, drift=v - keep * v0 - blend * w0,
         )  # fmt: skip
 

@@ -13,7 +13,7 @@ from kernelgrad.losses.scalar import HINGE_OR_TUBE
 from kernelgrad.papers.dual_ascent import BLOCK, DualAscent, DualState
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized
 from kernelgrad.solvers.soft_labels import check_kinds, semi_supervised
-from kernelgrad.solvers.support import RowsSolver, SupportUpdate, check_alpha
+from kernelgrad.solvers.support import RowsSolver, check_alpha, support_update
 from kernelgrad.types import AnyArray, Float64Array, IntArray
 from kernelgrad.validation import CapabilityError
 
@@ -111,7 +111,7 @@ class PseudoSolver(RowsSolver[PseudoState]):
         return self._info(
             state,
             loss,
-            SupportUpdate.of(rows.rows, change),
+            support_update(state, rows.rows, change),
             epoch=float(state.passes),
             objective=objective,
             converged=bool(state.done.all()),

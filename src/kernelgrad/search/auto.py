@@ -11,7 +11,7 @@ import numpy as np
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.memory import LEAST_LIMIT
 from kernelgrad.compute.threads import get_num_threads, single_threaded_blas
-from kernelgrad.data.memory import bytes_needed
+from kernelgrad.data.base import bytes_needed
 from kernelgrad.kernels import Kernel, PrecomputedKernel
 from kernelgrad.losses import Loss, scalar
 from kernelgrad.solvers import DSG, BlockDescent, DirectSolve, NewtonCG, Solver, WorkingSet

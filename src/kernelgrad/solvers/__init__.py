@@ -13,7 +13,6 @@ from kernelgrad.solvers.contract import RowStore as RowStore
 from kernelgrad.solvers.contract import Solver as Solver
 from kernelgrad.solvers.contract import State as State
 from kernelgrad.solvers.contract import StepInfo as StepInfo
-from kernelgrad.solvers.contract import Tracker as Tracker
 from kernelgrad.solvers.contract import TrainBatch as TrainBatch
 from kernelgrad.solvers.contract import check_capabilities as check_capabilities
 from kernelgrad.solvers.dsg import DSG as DSG
@@ -35,6 +34,9 @@ from kernelgrad.solvers.registry import get_solver as get_solver
 from kernelgrad.solvers.registry import register_linear_solver as register_linear_solver
 from kernelgrad.solvers.registry import register_solver as register_solver
 from kernelgrad.solvers.soft_labels import SoftLabels as SoftLabels
+from kernelgrad.solvers.trackers import RecomputedTracker as RecomputedTracker
+from kernelgrad.solvers.trackers import Tracker as Tracker
+from kernelgrad.solvers.trackers import UpdatedTracker as UpdatedTracker
 from kernelgrad.solvers.working_set import WorkingSet as WorkingSet
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""The contract of a solver: problem, state, steps, trackers."""
+"""The contract of a solver: problem, state, steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from kernelgrad.callbacks import FOREVER, SILENT, Deadline, Progress
 from kernelgrad.compute.backend import CPU
-from kernelgrad.compute.memory import LEAST_LIMIT, available_bytes
+from kernelgrad.compute.memory import available_bytes, system_bytes
 from kernelgrad.compute.rng import draws as draws
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.exceptions import CapabilityError
@@ -27,6 +27,7 @@ from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import Loss, scalar
 from kernelgrad.params import Documented, check_params
+from kernelgrad.solvers.trackers import Tracker, Update
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.validation import check_bool, check_int, check_real
 
@@ -72,6 +73,31 @@ class Resources:
     def left(self, taken: float, default: float) -> float:
         """Return what the limit leaves beside `taken` and copied rows, or `default`."""
         return self.limit(default + taken + self.copied_bytes) - taken - self.copied_bytes
+
+    @property
+    def usable(self) -> float:
+        """The memory limit in bytes; half of the system's memory, or 4 GiB, without one."""
+        return self.limit(0.5 * system_bytes())
+
+    def check(
+        self, subject: str, needed: float, remedy: str, *, most: float = np.inf,
+        bound: float = 0.0,
+    ) -> None:  # fmt: skip
+        """Raise CapabilityError if the `needed` bytes are more than the memory limit.
+
+        Without a limit there are `most`, and no more than are free. One below `bound` is none.
+        """
+        limit = self.limit(min(most, available_bytes()))
+        if needed <= limit or limit < bound:
+            return
+        room = f"memory_limit={limit:.3g}; raise it, or"
+        if self.memory_limit is None:
+            room = f"the {limit:.3g} that are free;"
+            if limit == most:
+                room = f"memory_limit (by default {most / 2**30:g} GiB); raise it, or"
+        raise CapabilityError(
+            f"{subject} needs at least {needed:.3g} bytes, more than {room} {remedy}."
+        )
 
 
 @dataclass(frozen=True)
@@ -174,22 +200,6 @@ class RowStore(ABC):
     def some(self, rows: IntArray) -> Matrix:
         """Return the values of some rows, in this order."""
         return self.take(rows).X
-
-
-def check_limit(solver: Solver[Any], problem: Problem, least: float) -> None:
-    """Raise CapabilityError if `least` bytes beside copied rows are more than there may be.
-
-    That is a memory limit that is a bound, or what is left of the machine's memory.
-    """
-    limit, least = problem.resources.memory_limit, least + problem.resources.copied_bytes
-    most = available_bytes() if limit is None else limit
-    if least <= most or most < LEAST_LIMIT:
-        return
-    room = "the {:.3g} that are free;" if limit is None else "memory_limit={:.3g}; raise it, or"
-    raise CapabilityError(
-        f"solver {solver.name!r} needs at least {least:.3g} bytes for these rows, outputs and "
-        f"parameters, more than {room.format(most)} {solver.instead}."
-    )
 
 
 def fit_scaling(problem: Problem, batch: TrainBatch) -> tuple[InputScaling, Kernel]:
@@ -413,20 +423,21 @@ _PLAIN: dict[str, Check] = {
 
 @dataclass(frozen=True)
 class StepInfo:
-    """The report of a step to the loop; `update` is for the solver's own tracker.
+    """The report of a step to the loop.
 
-    ``n_features_saved`` counts the features that steps on old blocks did not add;
-    ``n_support`` and ``kernel_evaluations`` are of solvers on exact kernels, the latter counted
-    from the start of the fit. ``epoch`` replaces the loop's count of passes. ``objective`` is
-    that of the problem on all rows and ``duality_gap`` bounds how far it is from its minimum,
-    where the solver knows them; ``converged`` ends the fit.
+    ``update(rows, responses)`` returns the responses of prepared rows after the step, of those
+    before it, for :class:`UpdatedTracker`. ``n_features_saved`` counts the features that steps
+    on old blocks did not add; ``n_support`` and ``kernel_evaluations`` are of solvers on exact
+    kernels, the latter counted from the start of the fit. ``epoch`` replaces the loop's count
+    of passes. ``objective`` is that of the problem on all rows and ``duality_gap`` bounds how
+    far it is from its minimum, where the solver knows them; ``converged`` ends the fit.
     """
 
     train_loss: float
     step_size: float
     n_random_features: int
     n_features_saved: int = 0
-    update: Any = None
+    update: Update | None = None
     n_support: int = 0
     kernel_evaluations: int = 0
     epoch: float | None = None
@@ -443,61 +454,6 @@ class Audit:
     objective: float
     drift: float  # their difference, relative to the claim
     rows: int  # number of rows evaluated again: all, or a sample if that is expensive
-
-
-class Tracker(ABC):
-    """Responses of fixed rows after each step.
-
-    ``stored`` names the attributes that hold responses from one step to the next: arrays, or
-    lists or dicts of arrays. Without them a resumed fit computes the responses again, with
-    other rounding.
-    """
-
-    stored: ClassVar[tuple[str, ...]] = ()
-    ahead = False  # whether the next step must make the responses of a state anew
-
-    @abstractmethod
-    def advance(self, info: StepInfo) -> None:
-        """Apply one step."""
-
-    @abstractmethod
-    def raw_prediction(self) -> FloatArray:
-        """Return f on the fixed rows, (n, C), of the function the solver would return."""
-
-    def describe(self) -> dict[str, AnyArray]:
-        """Return the stored responses, for files."""
-        arrays: dict[str, AnyArray] = {}
-        for name in self.stored:
-            value = getattr(self, name, None)
-            if isinstance(value, np.ndarray):
-                arrays[name] = value
-            elif value is not None:
-                pairs = value.items() if isinstance(value, dict) else enumerate(value)
-                arrays |= {f"{name}.{key}": array for key, array in pairs}
-        return arrays
-
-    def restore(self, record: Record) -> None:
-        """Restore the tracker from the result of :meth:`describe`."""
-        for name, a in self.describe().items():
-            saved = record.array(name, *a.shape, kinds=a.dtype.kind)
-            if saved.dtype != a.dtype:
-                raise record.error(f"holds {name!r} as {saved.dtype}, not as {a.dtype}")
-            a[...] = saved
-        record.close()
-        self.ahead = False
-
-
-class RecomputedTracker(Tracker):
-    """Responses that are predicted again, if that costs no more than updating them."""
-
-    def __init__(self, solver: Solver[Any], state: State, X: Matrix) -> None:
-        self._solver, self._state, self._X = solver, state, X
-
-    def advance(self, info: StepInfo) -> None:
-        """Do nothing, since no response is stored."""
-
-    def raw_prediction(self) -> FloatArray:
-        return self._solver.expansion(self._state).raw_prediction(self._X)
 
 
 S = TypeVar("S", bound=State)

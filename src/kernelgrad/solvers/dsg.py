@@ -19,8 +19,9 @@ from kernelgrad.params import boolean, choice, integer, parameters, real
 from kernelgrad.registry import room
 from kernelgrad.solvers import contract, feature_blocks
 from kernelgrad.solvers.contract import Problem, Solver, State, StepInfo, TrainBatch, sized
-from kernelgrad.solvers.feature_blocks import BlockTracker, BlockUpdate, Iterates, RowMemory
+from kernelgrad.solvers.feature_blocks import BlockUpdate, Iterates, RowMemory
 from kernelgrad.solvers.schedules import averaging_weight, inverse_decay, smoothness
+from kernelgrad.solvers.trackers import UpdatedTracker
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, Matrix
 from kernelgrad.validation import check_real
 
@@ -48,7 +49,7 @@ class DSGState(State):
     n_reused: int = 0  # steps on blocks that existed already
     # CDSG: beta of every block and output, (n_blocks, C)
     beta: Float64Array = sized("blocks", "C", empty=True)
-    memory: RowMemory = field(default_factory=lambda: RowMemory(b"", None))
+    memory: RowMemory = field(default_factory=RowMemory)
     has_intercept: bool = True  # False until a stream brings the first label
 
     @property
@@ -75,7 +76,7 @@ class DSGState(State):
         for name, e in it.parts():
             e.coef = record.array(name, *shape)
         record.sizes["blocks"] = it.x.n_blocks
-        memory = RowMemory(b"", None)
+        memory = RowMemory()
         if "rows" in record:
             responses = {
                 name: record.array(f"response_{name}", "n", "C") for name, _ in it.parts()
@@ -374,12 +375,11 @@ class DSG(Solver[DSGState]):
         momentum = min(bound, (t + 1.0) / (t + 4.0))
         gamma = self._step(problem, state)
         stream.device = problem.resources.device  # a fit may go on elsewhere
-        tracker: BlockTracker | None = None
         if problem.fixed_rows:
-            tracker = state.memory.tracker(it, batch)
-            X, f = tracker.rows, tracker.lookahead(momentum)
+            X, responses = state.memory.load(it, batch)
+            f = feature_blocks.lookahead(responses, momentum)
         else:
-            state.memory = RowMemory(b"", None)  # this step makes its responses stale
+            state.memory = RowMemory()  # this step makes its responses stale
             X = stream.prepare(batch.X)
             f = np.zeros((batch.n_rows, problem.n_outputs), np.float32)
             it.lookahead(momentum).add_prepared(X, f)
@@ -404,21 +404,20 @@ class DSG(Solver[DSGState]):
                 "scale the data."
             )
         delta = delta.reshape(stream.planes, stream.block_size, problem.n_outputs)
-        update = BlockUpdate(block, delta, np.maximum(0.0, keep), momentum, weight)
+        update = BlockUpdate(stream, block, delta, np.maximum(0.0, keep), momentum, weight)
         it.apply(update)
         self._after_step(state, block, update.keep, gamma * proposal.mean_gradient)
         state.iteration += 1
         state.rows_seen += batch.n_rows
-        info = StepInfo(
+        if problem.fixed_rows:
+            state.memory.responses = update(X, responses)
+        return StepInfo(
             train_loss=train_loss,
             step_size=float(gamma.max()),
             n_random_features=it.x.n_random_features,
             n_features_saved=state.n_reused * stream.width,
             update=update,
         )
-        if tracker is not None:
-            tracker.advance(info)
-        return info
 
     def _slopes(
         self, problem: Problem, state: DSGState, batch: TrainBatch, f: FloatArray,
@@ -460,8 +459,9 @@ class DSG(Solver[DSGState]):
     def expansion(self, state: DSGState) -> RandomFeatureExpansion:
         return state.iterates.result
 
-    def track(self, state: DSGState, X: Matrix) -> BlockTracker:
-        return BlockTracker(state.iterates, state.iterates.x.stream.prepare(X))
+    def track(self, state: DSGState, X: Matrix) -> UpdatedTracker:
+        it = state.iterates
+        return UpdatedTracker(state.stream.prepare(X), it.responses, it.output)
 
 
 def uniform_block(problem: Problem, state: DSGState) -> int:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernelgrad.compute import linalg
+from kernelgrad.compute.memory import available_bytes
 from kernelgrad.functions.exact import GRAM_TILE
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import Kernel
@@ -22,7 +23,8 @@ from kernelgrad.solvers import contract, newton, support
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized, transient
 from kernelgrad.solvers.kernel_matrix import KernelMatrix, kernel_matrix
 from kernelgrad.solvers.newton import Descent, Pair, Point
-from kernelgrad.solvers.support import RowsSolver, RowsState, SupportUpdate
+from kernelgrad.solvers.support import RowsSolver, RowsState, support_update
+from kernelgrad.solvers.trackers import Update
 from kernelgrad.types import Float64Array, Matrix
 from kernelgrad.validation import DataError
 
@@ -87,12 +89,15 @@ class ExactSolver(RowsSolver[ExactState]):
         return self._new_state(problem, batch, alpha=problem.alpha)
 
     def _check_memory(self, problem: Problem, batch: TrainBatch) -> None:
-        bytes_of = type(self).bytes_of
-        support.check_matrix(self.name, problem, batch, bytes_of, MATRIX_BYTES)
+        n, C, size = batch.n_rows, problem.n_outputs, support.sizes(batch.X)
+        problem.resources.check(
+            f"the kernel matrix of {n} rows in solver {self.name!r}",
+            type(self).bytes_of(n, C, size), "take solver='block_descent'", most=MATRIX_BYTES,
+        )  # fmt: skip
 
     def _report(
         self, problem: Problem, state: ExactState, at: Point, n_rows: int,
-        update: SupportUpdate, **own: Any,
+        update: Update, **own: Any,
     ) -> StepInfo:  # fmt: skip
         """Note a point of one penalty in the state, and return the report of the step."""
         state.coef, state.responses = np.ascontiguousarray(at.a[0].T), at.f[0]
@@ -174,7 +179,7 @@ class DirectSolve(ExactSolver):
         state.alpha = K.ridge / n
         state.matrix = K if problem.posterior else None
         state.kernel_evaluations += K.n_values
-        update = SupportUpdate.of(rows, np.ascontiguousarray(at.a[0].T), 0.0)
+        update = support_update(state, rows, np.ascontiguousarray(at.a[0].T), 0.0)
         return self._report(problem, state, at, n, update, converged=True)
 
     @staticmethod
@@ -375,7 +380,7 @@ class NewtonCG(ExactSolver):
         weight = np.asarray(batch.sample_weight, np.float64)
         n, deadline = batch.n_rows, problem.resources.deadline
         narrow = newton_bytes(n, problem.n_outputs, support.sizes(batch.X))
-        limit = support.matrix_limit(problem, MATRIX_BYTES)
+        limit = problem.resources.limit(min(MATRIX_BYTES, available_bytes()))
         wide = narrow + 4.0 * n**2 <= limit and state.exact.is_small(min(alphas), rows)
         dtype = np.float64 if wide else state.exact.dtype
         K = kernel_matrix(state.exact, rows, deadline, dtype, wide=wide)
@@ -412,6 +417,6 @@ class NewtonCG(ExactSolver):
         change = np.ascontiguousarray(at.a[0].T) - before
         return self._report(
             problem, state, at, batch.n_rows,
-            SupportUpdate.of(state.prepared, change),
+            support_update(state, state.prepared, change),
             step_size=float(at.length.min()), converged=bool(at.done.all()),
         )  # fmt: skip

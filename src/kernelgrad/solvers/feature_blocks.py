@@ -1,4 +1,4 @@
-"""What all solvers over random-feature blocks share: iterates, updates, trackers."""
+"""What all solvers over random-feature blocks share: iterates, updates, responses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 from kernelgrad.functions.expansions import RandomFeatureExpansion
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.solvers import contract
-from kernelgrad.solvers.contract import Problem, StepInfo, Tracker, TrainBatch
+from kernelgrad.solvers.contract import Problem, TrainBatch
+from kernelgrad.solvers.trackers import Responses
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, FloatArray, Matrix
 
 
@@ -19,11 +20,24 @@ from kernelgrad.types import AnyArray, Float32Array, Float64Array, FloatArray, M
 class BlockUpdate:
     """``x <- keep (x + momentum v)``, plus delta on one block; then the average moves to x."""
 
+    stream: FeatureStream
     block: int
     delta: Float32Array  # (planes, block_size, C)
     keep: Float64Array  # (C,)
     momentum: float
     weight: float  # weight of the new x in the average
+
+    def __call__(self, rows: Matrix, responses: Responses) -> Responses:
+        """Return the responses of prepared rows, which follow the same recursion."""
+        with np.errstate(over="ignore", invalid="ignore"):  # the next step reports divergence
+            x = self.keep.astype(np.float32) * lookahead(responses, self.momentum)
+            self.stream.add_block(rows, self.block, self.delta, x)
+        moved: Responses = {"x": x}
+        if "v" in responses:
+            moved["v"] = x - responses["x"]
+        if "a" in responses:
+            moved["a"] = responses["a"] + np.float32(self.weight) * (x - responses["a"])
+        return moved
 
 
 @dataclass(eq=False)
@@ -85,60 +99,31 @@ class Iterates:
     def result(self) -> RandomFeatureExpansion:
         return self.a if self.a is not None else self.x
 
+    def responses(self, rows: Matrix) -> Responses:
+        """Return the responses of prepared rows without the intercept, (n, C) each."""
+        responses: Responses = {}
+        for name, e in self.parts():
+            responses[name] = np.zeros((rows.shape[0], e.n_outputs), np.float32)
+            e.add_prepared(rows, responses[name])
+        return responses
+
+    def output(self, responses: Responses) -> FloatArray:
+        return responses.get("a", responses["x"]) + self.result.intercept
+
 
 class BlockCount(Iterates):
-    """Iterates of which only the number of blocks is kept; trackers hold the responses."""
+    """Iterates of which only the number of blocks is kept; a tracker holds the responses."""
 
     def apply(self, update: BlockUpdate) -> None:
         for _, e in self.parts():
             e.n_blocks = max(e.n_blocks, update.block + 1)
 
 
-class BlockTracker(Tracker):
-    """Responses of fixed rows under the same recursion as the coefficients.
-
-    `rows` went through ``stream.prepare``; `responses` of x, v and a are predicted from the
-    coefficients unless they are given.
-    """
-
-    stored = ("responses",)
-
-    def __init__(
-        self, iterates: Iterates, rows: Matrix,
-        responses: dict[str, Float32Array] | None = None,
-    ) -> None:  # fmt: skip
-        self._iterates = iterates
-        self.rows = rows
-        if responses is None:
-            responses = {}
-            for name, e in iterates.parts():
-                out = np.zeros((rows.shape[0], e.n_outputs), np.float32)
-                e.add_prepared(rows, out)
-                responses[name] = out
-        self.responses = responses
-
-    def advance(self, info: StepInfo) -> None:
-        u: BlockUpdate = info.update
-        old = self.responses
-        with np.errstate(over="ignore", invalid="ignore"):  # the next step reports divergence
-            x = u.keep.astype(np.float32) * self.lookahead(u.momentum)
-            self._iterates.x.add_block_prepared(self.rows, u.block, u.delta, x)
-        new = {"x": x}
-        if "v" in old:
-            new["v"] = x - old["x"]
-        if "a" in old:
-            new["a"] = old["a"] + np.float32(u.weight) * (x - old["a"])
-        self.responses = new
-
-    def lookahead(self, momentum: float) -> Float32Array:
-        """Return the responses of ``x + momentum v``, without the intercept."""
-        if "v" not in self.responses:
-            return self.responses["x"]
-        return self.responses["x"] + np.float32(momentum) * self.responses["v"]
-
-    def raw_prediction(self) -> FloatArray:
-        f = self.responses.get("a", self.responses["x"])
-        return f + self._iterates.result.intercept
+def lookahead(responses: Responses, momentum: float) -> FloatArray:
+    """Return the responses of ``x + momentum v``, without the intercept."""
+    if "v" not in responses:
+        return responses["x"]
+    return responses["x"] + np.float32(momentum) * responses["v"]
 
 
 class RowMemory:
@@ -148,27 +133,22 @@ class RowMemory:
     on from the same bits. Copies and pickles hold responses and digest, not the rows.
     """
 
-    def __init__(self, digest: bytes, responses: dict[str, Float32Array] | None) -> None:
-        self.digest = digest
-        self._responses = responses
+    def __init__(self, digest: bytes = b"", responses: Responses | None = None) -> None:
+        self.digest, self.responses = digest, responses
+        self.rows: Matrix | None = None
         self._batch: TrainBatch | None = None
-        self._tracker: BlockTracker | None = None
 
-    def tracker(self, iterates: Iterates, batch: TrainBatch) -> BlockTracker:
-        """Return the tracker of the rows of `batch`, predicted afresh if they are new."""
-        if self._tracker is None or batch is not self._batch:
-            digest = contract.rows_digest(batch.X)
-            responses = self.responses if digest == self.digest else None
-            if responses and any(len(f) != batch.n_rows for f in responses.values()):
-                responses = None  # a file says so
-            rows = iterates.x.stream.prepare(batch.X)
-            self._tracker = BlockTracker(iterates, rows, responses)
-            self.digest, self._batch, self._responses = digest, batch, None
-        return self._tracker
-
-    @property
-    def responses(self) -> dict[str, Float32Array] | None:
-        return self._responses if self._tracker is None else self._tracker.responses
+    def load(self, iterates: Iterates, batch: TrainBatch) -> tuple[Matrix, Responses]:
+        """Return the rows of `batch`, prepared, and their responses, afresh if they are new."""
+        if self.rows is None or batch is not self._batch:
+            digest, responses = contract.rows_digest(batch.X), self.responses or {}
+            self.rows = iterates.x.stream.prepare(batch.X)
+            sizes = {len(f) for f in responses.values()}  # those of a file may be others
+            if digest != self.digest or sizes != {batch.n_rows}:
+                responses = iterates.responses(self.rows)
+            self.digest, self._batch, self.responses = digest, batch, responses
+        assert self.responses is not None
+        return self.rows, self.responses
 
     def copy(self) -> RowMemory:
         """Return a memory of its own; responses are replaced by steps, never changed."""

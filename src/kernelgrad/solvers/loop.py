@@ -24,7 +24,8 @@ from kernelgrad.files.records import Check, Record, check_number, check_text, or
 from kernelgrad.functions.expansions import Expansion, restored_expansion
 from kernelgrad.kernels import describe_kernel
 from kernelgrad.solvers import contract
-from kernelgrad.solvers.contract import Problem, Solver, State, StepInfo, Tracker, TrainBatch
+from kernelgrad.solvers.contract import Problem, Solver, State, StepInfo, TrainBatch
+from kernelgrad.solvers.trackers import Tracker
 from kernelgrad.types import Contents, FloatArray, Matrix
 from kernelgrad.validation import check_int, check_name
 

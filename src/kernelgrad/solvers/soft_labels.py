@@ -18,7 +18,7 @@ from kernelgrad.losses import SemiSupervised
 from kernelgrad.params import boolean, integer, parameters, real
 from kernelgrad.solvers.block_descent.solver import BlockDescent
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized, transient
-from kernelgrad.solvers.support import RowsSolver, RowsState, SupportUpdate
+from kernelgrad.solvers.support import RowsSolver, RowsState, support_update
 from kernelgrad.types import AnyArray, Contents, Float32Array, Float64Array, IntArray
 from kernelgrad.validation import CapabilityError, DataError, check_int
 
@@ -257,9 +257,8 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         self._compose(state, number)
         state.iteration += 1
         state.rows_seen += batch.n_rows
-        update = SupportUpdate.of(memory.rows, state.coef, 0.0)
-        labelled = memory.rows.take(state.labelled)
-        f = state.exact.products(labelled, update.rows, update.moved)
+        update = support_update(state, memory.rows, state.coef, 0.0)
+        f = update(memory.rows.take(state.labelled), {"x": np.zeros(1)})["x"]
         w = weight[state.labelled]
         values = loss.labelled.value(batch.y[state.labelled].astype(float), f + state.intercept)
         train_loss = float(w @ values / w.sum())

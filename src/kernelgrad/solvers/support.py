@@ -1,16 +1,17 @@
-"""Shared by all solvers with exact kernels: rows, coefficients, responses, trackers."""
+"""Shared by all solvers with exact kernels: rows, coefficients, responses."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad.compute.compiling import njit
-from kernelgrad.compute.memory import available_bytes, system_bytes
+from kernelgrad.compute.memory import system_bytes
 from kernelgrad.compute.threads import over_tiles
 from kernelgrad.files.records import Record
 from kernelgrad.functions.exact import (
@@ -24,38 +25,21 @@ from kernelgrad.functions.exact import (
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import ExactRows, Kernel
 from kernelgrad.solvers import contract
-from kernelgrad.solvers.contract import Problem, Solver, State, StepInfo, Tracker, TrainBatch
+from kernelgrad.solvers.contract import Problem, Solver, State, StepInfo, TrainBatch
+from kernelgrad.solvers.trackers import (
+    RecomputedTracker,
+    Responses,
+    Tracker,
+    Update,
+    UpdatedTracker,
+)
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
-from kernelgrad.validation import CapabilityError
 
 _WORK_BYTES = 32 * 2**20  # tiles of all threads and copies of arrays of n
 _WORK_ARRAYS = 12  # float64 arrays of (n, C) that live at once
 _ADD_TILE = 2048  # columns of a task that adds kernel rows: 16 KiB of float64
 _ORDER_TAG = 0x73646361
 MERGE_ROWS = 8192  # duplicates are merged where there are no more rows than this
-
-
-@dataclass(frozen=True)
-class SupportUpdate:
-    """A step ``f <- scale f + sum_i k(x_i, .) moved_i``, over rows number `index` of `among`.
-
-    ``moved`` is (m, C). Few who get an update need a copy of its rows.
-    """
-
-    among: ExactRows
-    moved: Float64Array
-    scale: float
-    index: IntArray
-
-    @property
-    def rows(self) -> ExactRows:
-        return self.among.take(self.index)
-
-    @classmethod
-    def of(cls, rows: ExactRows, change: Float64Array, scale: float = 1.0) -> SupportUpdate:
-        """Return the update of coefficients by `change`, (n, C) over `rows`."""
-        index = np.flatnonzero(change.any(axis=1))
-        return cls(rows, change[index], scale, index)
 
 
 @dataclass(kw_only=True)
@@ -69,6 +53,11 @@ class KernelState(State):
     def prepared(self) -> ExactRows:
         """The rows of the function."""
         raise NotImplementedError
+
+    @property
+    def is_released(self) -> bool:
+        """Whether the rows come with the next step only."""
+        return False
 
 
 @dataclass(kw_only=True)
@@ -103,6 +92,10 @@ class RowsState(KernelState):
         assert self.rows is not None
         return self.rows.rows
 
+    @property
+    def is_released(self) -> bool:
+        return self.rows is None
+
 
 K = TypeVar("K", bound=KernelState)
 R = TypeVar("R", bound=RowsState)
@@ -110,8 +103,6 @@ R = TypeVar("R", bound=RowsState)
 
 class KernelSolver(Solver[K], Generic[K]):
     """Base class of the solvers whose function is a sum over rows."""
-
-    tracker: ClassVar[Callable[..., Tracker]]
 
     def coefficients(self, state: K) -> Float64Array:
         """Return the coefficients of the result, (S, C)."""
@@ -131,7 +122,7 @@ class KernelSolver(Solver[K], Generic[K]):
         return int(np.count_nonzero(self.coefficients(state).any(axis=1)))
 
     def _info(
-        self, state: K, train_loss: float, update: Any, step_size: float = 1.0, **own: Any,
+        self, state: K, train_loss: float, update: Update, step_size: float = 1.0, **own: Any,
     ) -> StepInfo:  # fmt: skip
         """Return the report of a step; a step size of 1 is a full step."""
         return StepInfo(
@@ -144,8 +135,27 @@ class KernelSolver(Solver[K], Generic[K]):
             **own,
         )
 
+    def functions(self, state: K) -> dict[str, Float64Array]:
+        """Return the coefficients, (S, C), of each function that trackers follow."""
+        return {"x": self.coefficients(state)}
+
+    def _responses(self, state: K, tracked: ExactRows) -> Responses:
+        responses: Responses = {}
+        for name, coef in self.functions(state).items():
+            used = np.flatnonzero(coef.any(axis=1))
+            f = np.zeros((tracked.n_rows, coef.shape[1]))
+            if len(used) and not state.is_released:
+                f += state.exact.products(tracked, state.prepared.take(used), coef[used])
+            responses[name] = f
+        return responses
+
+    def _output(self, state: K, responses: Responses) -> FloatArray:
+        return np.asarray(responses["x"] + self.intercept(state))
+
     def track(self, state: K, X: Matrix) -> Tracker:
-        return self.tracker(self, state, state.exact.prepare(X))
+        rows, released = state.exact.prepare(X), state.is_released
+        predict, output = partial(self._responses, state), partial(self._output, state)
+        return UpdatedTracker(rows, predict, output, ahead=released)
 
 
 class RowsSolver(KernelSolver[R], Generic[R]):
@@ -211,7 +221,7 @@ class RowsSolver(KernelSolver[R], Generic[R]):
     def track(self, state: R, X: Matrix) -> Tracker:
         """Return the responses of the rows of `X`, incremental unless support is limited."""
         if self.max_support is not None:  # another function after every step
-            return contract.RecomputedTracker(self, state, X)
+            return RecomputedTracker(self, state, X)
         return super().track(state, X)
 
     def count_support(self, state: R) -> int:
@@ -223,76 +233,23 @@ class RowsSolver(KernelSolver[R], Generic[R]):
         return e if self.max_support is None else e.limited(self.max_support)
 
 
-class SupportTracker(Tracker):
-    """Responses of fixed rows: a step costs the kernel rows that it moved."""
+def support_update(
+    state: KernelState, rows: ExactRows, change: Float64Array, scale: float = 1.0
+) -> Update:
+    """Return the update ``f <- scale f + sum_i k(x_i, .) change_i`` over `rows` x_i."""
+    index = np.flatnonzero(change.any(axis=1))
+    moved, exact = change[index], state.exact
 
-    stored = ("_both",)  # responses, in a list; files of 0.2.0 hold them twice
+    def update(tracked: ExactRows, responses: Responses) -> Responses:
+        return {"x": scale * responses["x"] + exact.products(tracked, rows.take(index), moved)}
 
-    def __init__(self, solver: KernelSolver[Any], state: Any, rows: ExactRows) -> None:
-        self._solver, self._state, self._rows = solver, state, rows
-        self.ahead = state.rows is None  # a restored one has no rows before its next step
-        self._both = self._predict()
-
-    def functions(self) -> list[Float64Array]:
-        """Return the coefficients of each function that is followed, (S, C)."""
-        return [self._solver.coefficients(self._state)]
-
-    def _predict(self) -> list[Float64Array]:
-        state, responses = self._state, []
-        for coef in self.functions():
-            used = np.flatnonzero(coef.any(axis=1))
-            responses.append(np.zeros((self._rows.n_rows, coef.shape[1])))
-            if len(used) and not self.ahead:
-                rows = state.prepared.take(used)
-                responses[-1] += state.exact.products(self._rows, rows, coef[used])
-        return responses
-
-    def advance(self, info: StepInfo) -> None:
-        if self.ahead:
-            self.ahead = False
-            self._both = self._predict()
-        else:
-            self._both = self._moved(info.update)
-
-    def _moved(self, update: Any) -> list[Float64Array]:
-        more = self._state.exact.products(self._rows, update.rows, update.moved)
-        return [update.scale * self._both[0] + more]
-
-    def raw_prediction(self) -> FloatArray:
-        return np.asarray(self._both[-1] + self._solver.intercept(self._state))
-
-    def restore(self, record: Record) -> None:
-        if len(self._both) == 1 and "_both.1" in record:
-            record.array("_both.1", *self._both[0].shape)
-        super().restore(record)
-
-
-KernelSolver.tracker = SupportTracker
+    return update
 
 
 def matrix_bytes(n_rows: int, n_outputs: int, row_bytes: float, dtype: Any) -> float:
     """Return the bytes of a solver that holds the kernel matrix, rows in both forms too."""
     each = float(np.dtype(dtype).itemsize) * n_rows + 8.0 * _WORK_ARRAYS * n_outputs
     return each * n_rows + 2.0 * row_bytes + 2.0 * _WORK_BYTES
-
-
-def check_matrix(
-    name: str, problem: Problem, batch: TrainBatch, bytes_of: Callable[..., float], most: float
-) -> None:
-    """Raise CapabilityError if `bytes_of` (n, C, rows) exceed the memory limit, or `most`."""
-    limit = matrix_limit(problem, most)
-    needed = bytes_of(batch.n_rows, problem.n_outputs, sizes(batch.X))
-    if needed > limit:
-        raise CapabilityError(
-            f"solver {name!r} needs at least {needed:.3g} bytes for the kernel matrix of "
-            f"{batch.n_rows} rows, more than the {limit:.3g} of memory_limit (by default "
-            f"{most / 2**30:g} GiB or what is free); raise it, or take solver='block_descent'."
-        )
-
-
-def matrix_limit(problem: Problem, most: float) -> float:
-    """Return the memory limit, or `most` and no more than is free."""
-    return float(problem.resources.limit(min(most, available_bytes())))
 
 
 def sizes(X: Matrix) -> int:

@@ -20,9 +20,9 @@ from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized
 from kernelgrad.solvers.support import (
     RowsSolver,
     RowsState,
-    SupportUpdate,
     add_rows,
     check_alpha,
+    support_update,
 )
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray
 from kernelgrad.validation import CapabilityError
@@ -434,7 +434,7 @@ class WorkingSet(RowsSolver[WorkingSetState]):
         return self._info(
             state,
             loss,
-            SupportUpdate.of(rows.rows, state.coef - factor * before, factor),
+            support_update(state, rows.rows, state.coef - factor * before, factor),
             epoch=float(state.iteration),
             objective=objective,
             duality_gap=max(gap, 0.0),

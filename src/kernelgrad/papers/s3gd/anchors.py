@@ -19,7 +19,6 @@ from kernelgrad.linear.rows import output, responses
 from kernelgrad.losses import scalar
 from kernelgrad.solvers.contract import draws
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
-from kernelgrad.validation import CapabilityError
 
 _TAG = 0x616E63
 _TILE = 4096  # rows of a task
@@ -174,14 +173,11 @@ def check_points(
     problem: LinearProblem, n_points: int, n_columns: int, solver: str, more: int = 0
 ) -> None:
     needed = 8.0 * (5 + more) * n_points * n_columns  # five arrays of (m, d) live at once
-    limit = problem.resources.memory_limit
-    limit = 2 * 2**30 if limit is None else limit
-    if needed > limit:
-        raise CapabilityError(
-            f"solver {solver!r} needs {needed:.3g} bytes for {n_points} clusters of "
-            f"{n_columns} columns, more than {limit:.3g}; ask for fewer of them (n_anchors of "
-            "'s3gd', batch_size of 'ssgd'), raise memory_limit, or take solver 'svrg'."
-        )
+    problem.resources.check(
+        f"solver {solver!r} with {n_points} clusters of {n_columns} columns", needed,
+        "ask for fewer of them (n_anchors of 's3gd', batch_size of 'ssgd'), or take solver "
+        "'svrg'", most=2 * 2**30,
+    )  # fmt: skip
 
 
 # -- graphs as references of stochastic steps ---------------------------------------------

@@ -11,11 +11,12 @@ from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.kernels import Gaussian
-from kernelgrad.papers.averages import AveragedSolver, AverageUpdate
+from kernelgrad.papers.averages import AveragedSolver, average_update
 from kernelgrad.papers.sbp import minimax
 from kernelgrad.params import choice, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized
 from kernelgrad.solvers.support import RowsSolver, RowsState
+from kernelgrad.solvers.trackers import Update
 from kernelgrad.types import Float32Array, Float64Array, IntArray
 
 _TAG = 0x736270
@@ -180,9 +181,8 @@ class StochasticBatchPerceptron(AveragedSolver[SBPState], RowsSolver[SBPState]):
         loss = float((slack @ round_.p).sum())
         return self._info(state, loss, update, round_.step_size, epoch=state.rows_seen / n)
 
-    def functions(self, state: SBPState) -> tuple[Float64Array, Float64Array]:
-        """Return the coefficients of w and of the average."""
-        return state.coef, state.average
+    def functions(self, state: SBPState) -> dict[str, Float64Array]:
+        return {"x": state.coef, "a": state.average}
 
     def scale(self, state: SBPState) -> Float64Array:
         """Return the factor that gives a margin of 1."""
@@ -409,7 +409,7 @@ class _Round:
         slack = float(p @ np.maximum(0.0, margin - s * heights))
         return max(slack / (s * float(np.sqrt(square))), _LEAST_NU)
 
-    def finish(self) -> AverageUpdate:
+    def finish(self) -> Update:
         state, solver = self.state, self.solver
         self._settle()
         n = len(self.p)
@@ -430,8 +430,8 @@ class _Round:
         w0, v0, weight0 = self.start
         share = 0.0 if solver.average is None else weight0 / state.weight_sum
         keep = np.full(len(state.bias), share)
-        return AverageUpdate(
-            among=state.prepared, index=index, scale=self.shrunk,
+        return average_update(
+            state.exact, state.prepared.take(index), scale=self.shrunk,
             moved=state.coef[index] - self.shrunk * w0[index], keep=keep, blend=self.blended,
             drift=state.average[index] - keep * v0[index] - self.blended * w0[index],
         )  # fmt: skip

@@ -2,7 +2,7 @@ r"""Block descent with cached responses: exact gradients, Newton blocks, a searc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,15 +27,17 @@ from kernelgrad.solvers.block_descent.coordinates import (
     FeatureBlock,
     SupportBlock,
     join_prepared,
+    n_rows,
     take_rows,
 )
 from kernelgrad.solvers.block_descent.newton import BlockSteps, Workspace
 from kernelgrad.solvers.block_descent.objective import Objective
 from kernelgrad.solvers.block_descent.shards import SHARD, TAG, Path, Shard, Team
 from kernelgrad.solvers.block_descent.state import BlockDescentState
-from kernelgrad.solvers.contract import Audit, Problem, RowStore, StepInfo, Tracker, TrainBatch
+from kernelgrad.solvers.contract import Audit, Problem, RowStore, StepInfo, TrainBatch
 from kernelgrad.solvers.feature_blocks import build_stream
 from kernelgrad.solvers.support import MERGE_ROWS, exact_kernel
+from kernelgrad.solvers.trackers import Responses, UpdatedTracker
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad.validation import CapabilityError, DataError
 
@@ -45,49 +47,6 @@ _FIRST_ROWS = 2**18  # rows at most that scaling, bandwidth and the best constan
 _DIGEST_ROWS = 4096  # rows of a store in its digest
 
 Rows = TrainBatch | RowStore
-
-
-@dataclass(frozen=True)
-class BlockMove:
-    """One block, and f and the last step in terms of f, the last step and the block before."""
-
-    block: Block
-    update: Path
-
-
-class ResponseTracker(Tracker):
-    """Responses of fixed rows: a step costs one block of values on them."""
-
-    stored = ("_f", "_p")
-
-    def __init__(self, solver: BlockDescent, state: BlockDescentState, X: Matrix) -> None:
-        self._solver, self._state, self._X = solver, state, X
-        self._rows: Any = state.home.prepare(X)
-        self._f = np.zeros((len(state.offset), X.shape[0]))
-        self._p = np.zeros_like(self._f)
-        self.ahead = state.iteration > 0
-
-    def advance(self, info: StepInfo) -> None:
-        state = self._state
-        if self.ahead:
-            self.ahead = False
-            zero = np.zeros(len(state.offset))
-            self._f, self._p = (
-                self._solver.function(state, zero, which).raw_prediction(self._X).T
-                for which in ("coef", "coef_momentum")
-            )
-            return
-        move: BlockMove = info.update
-        pair, C = np.concatenate([move.update.value, move.update.momentum]), len(self._f)
-        K = move.block.products(self._rows, pair[:, 2:])
-        K += pair[:, :1] * np.tile(self._f, (2, 1)) + pair[:, 1:2] * np.tile(self._p, (2, 1))
-        self._f, self._p = K[:C], K[C:]
-
-    def raw_prediction(self) -> Float64Array:
-        state, it = self._state, self._state.iterate
-        if it.is_poor:
-            return np.tile(state.offset + it.first_bias, (self._f.shape[1], 1))
-        return self._f.T + (state.offset + it.result_bias)
 
 
 @parameters
@@ -388,7 +347,7 @@ class BlockDescent(contract.Solver[BlockDescentState]):
             train_loss=it.loss,
             step_size=steps.last_step,
             n_random_features=pace * block.width if state.stream else 0,
-            update=BlockMove(block, steps.update),
+            update=partial(_moved, block, steps.update),
             n_support=steps.n_centres if state.exact else 0,
             kernel_evaluations=state.kernel_evaluations,
             epoch=float(state.iteration),
@@ -571,8 +530,33 @@ class BlockDescent(contract.Solver[BlockDescentState]):
             return self.function(state, state.offset + it.first_bias, "")
         return self.function(state, state.offset + it.result_bias)
 
-    def track(self, state: BlockDescentState, X: Matrix) -> ResponseTracker:
-        return ResponseTracker(self, state, X)
+    def _responses(self, state: BlockDescentState, rows: Any) -> Responses:
+        responses: Responses = {}
+        for name, which in (("x", "coef"), ("v", "coef_momentum")):
+            responses[name] = np.zeros((len(state.offset), n_rows(rows)))
+            if state.workspace is not None:
+                for block, coef in self._whole(state, *self.coefficients(state, which)):
+                    responses[name] += block.products(rows, coef)
+        return responses
+
+    def track(self, state: BlockDescentState, X: Matrix) -> UpdatedTracker:
+        def output(responses: Responses) -> Float64Array:
+            it, f = state.iterate, responses["x"].T
+            if it.is_poor:
+                return np.tile(state.offset + it.first_bias, (len(f), 1))
+            return np.asarray(f + (state.offset + it.result_bias))
+
+        rows, ahead = state.home.prepare(X), state.workspace is None
+        return UpdatedTracker(rows, partial(self._responses, state), output, ahead=ahead)
+
+
+def _moved(block: Block, path: Path, rows: Any, responses: Responses) -> Responses:
+    """Return f and the last step, (C, n), in terms of both and of the block before a step."""
+    f, p = responses["x"], responses["v"]
+    pair, C = np.concatenate([path.value, path.momentum]), len(f)
+    K = block.products(rows, pair[:, 2:])
+    K += pair[:, :1] * np.tile(f, (2, 1)) + pair[:, 1:2] * np.tile(p, (2, 1))
+    return {"x": K[:C], "v": K[C:]}
 
 
 def _first_rows(batch: Rows, most: int) -> TrainBatch:

@@ -11,7 +11,7 @@ from kernelgrad.papers.dual_ascent import BLOCK, DualAscent, DualState
 from kernelgrad.params import choice, integer, parameters, real
 from kernelgrad.solvers import support
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch
-from kernelgrad.solvers.support import RowsSolver, SupportUpdate
+from kernelgrad.solvers.support import RowsSolver, support_update
 from kernelgrad.types import Float64Array
 
 
@@ -125,7 +125,7 @@ class SDCA(RowsSolver[DualState]):
         return self._info(
             state,
             float(loss.sum()),
-            SupportUpdate.of(rows.rows, state.coef - before, factor),
+            support_update(state, rows.rows, state.coef - before, factor),
             epoch=state.rows_seen / len(live),
             duality_gap=float(state.gap.sum()),
             converged=bool(np.all(state.gap <= self.tol * state.primal)),

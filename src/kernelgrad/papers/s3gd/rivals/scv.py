@@ -18,7 +18,6 @@ from kernelgrad.losses.scalar import MULTINOMIAL, curvature
 from kernelgrad.params import integer, parameters, real
 from kernelgrad.solvers.contract import Problem, TrainBatch, transient
 from kernelgrad.types import Float64Array, IntArray
-from kernelgrad.validation import CapabilityError
 
 _CHUNK = 8192  # rows that are made dense at once
 
@@ -104,14 +103,11 @@ class SCV(base.StochasticSolver[SCVState]):
     def init(self, problem: Problem, batch: TrainBatch) -> SCVState:
         grouped = "classification" in problem.loss.tasks
         classes = len(np.unique(batch.y, axis=0)) if grouped else 1
-        needed, limit = 8 * classes * problem.n_features_in**2, problem.resources.memory_limit
-        limit = 2**30 if limit is None else limit
-        if needed > limit:
-            raise CapabilityError(
-                f"solver 'scv' keeps the covariances of {classes} classes in "
-                f"{problem.n_features_in} columns, {needed:.3g} bytes, more than {limit:.3g}; "
-                "take fewer columns, raise memory_limit, or take solver 'svrg'."
-            )
+        d = problem.n_features_in
+        problem.resources.check(
+            f"solver 'scv' with the covariances of {classes} classes in {d} columns",
+            8 * classes * d**2, "take fewer columns, or take solver 'svrg'", most=2**30,
+        )  # fmt: skip
         return super().init(problem, batch)
 
     def _runs(self, r: base.Round[SCVState]) -> Iterator[tuple[int, int, float]]:

@@ -18,7 +18,7 @@ from kernelgrad.papers.tsg import ramp as ramps
 from kernelgrad.params import anything, choice, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized
 from kernelgrad.solvers.soft_labels import check_kinds, semi_supervised
-from kernelgrad.solvers.support import KernelSolver, SupportUpdate, build_exact
+from kernelgrad.solvers.support import KernelSolver, build_exact, support_update
 from kernelgrad.types import AnyArray, Float64Array, IntArray
 from kernelgrad.validation import CapabilityError
 
@@ -170,7 +170,7 @@ class BGS3VM(KernelSolver[BudgetState]):
             after = pool.coef.copy()
             self._limit(state, pool, pool.labelled, self.labelled_budget, after)
             self._limit(state, pool, ~pool.labelled, self.unlabelled_budget, after)
-        update = SupportUpdate.of(pool.rows, after - pool.before, keep)
+        update = support_update(state, pool.rows, after - pool.before, keep)
         support = np.flatnonzero(after.any(axis=1))
         state.rows, state.coef = pool.rows.take(support), after[support]
         state.numbers, state.labelled = pool.numbers[support], pool.labelled[support]
