@@ -14,6 +14,7 @@ from kernelgrad.callbacks import Callback
 from kernelgrad.solvers import CCCPS3VM, DSG, BlockDescent, SoftLabels, WorkingSet
 
 PLAIN = {"standardize": False, "metric": None, "gamma": "median", "alpha": 1e-6}  # no search
+EXACT = kg.KernelClassifier, kg.KernelRegressor, kg.KernelNoveltyDetector
 slow = pytest.mark.slow
 CORE = {
     "auto", "block_descent", "dsg", "working_set", "direct", "newton", "svrg", "sgd", "rbcd",
@@ -29,7 +30,9 @@ def rows():
 
 @pytest.mark.filterwarnings("ignore:Class . is .* of the labelled rows")
 @pytest.mark.parametrize("core", [True, pytest.param(False, marks=slow)])
-def test_no_time_at_all_gives_a_constant_that_says_so(core, rows, tmp_path):
+def test_no_time_at_all_gives_a_function_of_some_rows_or_a_constant_that_says_so(
+    core, rows, tmp_path
+):
     for estimator in estimators.every():
         params = estimator.get_params()
         if not hasattr(estimator, "time_limit") or (params["solver"] in CORE) != core:
@@ -40,13 +43,16 @@ def test_no_time_at_all_gives_a_constant_that_says_so(core, rows, tmp_path):
         if isinstance(estimator, kg.SemiSupervisedKernelClassifier):
             y = np.where(np.arange(len(y)) % 2 > 0, y, -1)
         estimator.set_params(time_limit=1e-9, random_state=0)
-        with pytest.warns(ConvergenceWarning, match="the model is a constant; raise time_lim"):
+        with pytest.warns(ConvergenceWarning, match="the model is .*; raise time_limit"):
             model = estimator.fit(X, y)
         assert (model.fit_status_, model.n_iter_) == ("time_limit", 0)
         f = model.expansion_.raw_prediction(X)
         assert np.isfinite(f).all()
-        assert (f == f[0]).all()
-        assert len(np.unique(model.predict(X))) == 1
+        fitted = model.history_.get("rows_fitted")
+        assert fitted in (None, 200)
+        assert (f == f[0]).all() == (fitted is None)
+        if isinstance(estimator, EXACT):
+            assert (fitted is None) == (model.n_support_ == 0), model
         model.save(tmp_path / "model.kgm")
         assert (kg.load(tmp_path / "model.kgm").predict(X) == model.predict(X)).all()
         if "warm_start" in params:
@@ -115,8 +121,8 @@ def test_each_call_of_partial_fit_has_its_time(rows, clock):
 @pytest.mark.parametrize(
     ("estimator", "looks", "n_iter"),
     [
-        (kg.KernelClassifier("hinge", solver=WorkingSet(set_size=20), **PLAIN), 3, 1),
-        (kg.KernelClassifier("log_loss", solver="newton", **PLAIN), 8, 3),
+        (kg.KernelClassifier("hinge", solver=WorkingSet(set_size=20), **PLAIN), 5, 1),
+        (kg.KernelClassifier("log_loss", solver="newton", **PLAIN), 10, 3),
     ],
     ids=repr,
 )
@@ -161,10 +167,31 @@ def test_a_kernel_matrix_ends_in_the_middle(monkeypatch):
     X = rng.standard_normal((1500, 2))
     count = itertools.count()
     monkeypatch.setattr("kernelgrad.callbacks.base.clock", lambda: float(next(count)))
-    model = kg.KernelRegressor(solver="direct", time_limit=2.5, **PLAIN)
-    with pytest.warns(ConvergenceWarning, match="'direct': the model is a constant"):
+    model = kg.KernelRegressor(solver="direct", time_limit=4.5, **PLAIN)
+    with pytest.warns(ConvergenceWarning, match="'direct': the model is of 300 rows"):
         model.fit(X, X[:, 0])
-    assert 3 < next(count) <= 4 + kg.get_num_threads()  # it ended at once
+    assert 5 < next(count) <= 7 + kg.get_num_threads()  # it ended at once
+
+
+@every("seconds, fitted", [(1.5, 300), (8.0, 1600)])
+def test_a_function_of_some_rows_has_as_many_as_the_time_allows(seconds, fitted, monkeypatch):
+    count = itertools.count()
+    monkeypatch.setattr("kernelgrad.families.few.clock", lambda: float(next(count)))
+    monkeypatch.setattr("kernelgrad.callbacks.base.clock", lambda: 0.0)
+    monkeypatch.setattr("kernelgrad.families.kernel.slowness", lambda: 1e9)
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((2000, 2))
+    y = np.sin(X[:, 0]) + X[:, 1]
+    options = PLAIN | {"time_limit": seconds, "random_state": 0}
+    with pytest.warns(ConvergenceWarning, match=f"the model is of {fitted:,} rows"):
+        model = kg.KernelRegressor(**options).fit(X, y)
+    assert model.history_["rows_fitted"] == model.n_support_ == fitted
+    assert model.score(X, y) > 0.99
+    with pytest.warns(ConvergenceWarning, match="the model is of"):
+        model = kg.KernelClassifier(**options).fit(X, y > 0)
+    p = model.predict_proba(X)[:, 1]
+    assert np.mean((p > 0.5) == (y > 0)) > 0.95
+    assert p.min() < 0.1 < 0.9 < p.max()
 
 
 class Phases(Callback):

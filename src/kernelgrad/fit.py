@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from kernelgrad.callbacks import FitEvent
+import numpy as np
+
+from kernelgrad.calibration import MOST_ROWS
+from kernelgrad.callbacks import Deadline, FitEvent, TimeIsUp
 from kernelgrad.choice import Choice
+from kernelgrad.families import classes
 from kernelgrad.families.base import Data, Run, Spec
+from kernelgrad.families.few import Few, fit_few
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.model import Fit
-from kernelgrad.solvers import FitResult, Resumed, State, check_capabilities, loop
-from kernelgrad.training_rows import TrainingRows
+from kernelgrad.solvers import FitResult, Problem, Resumed, State, check_capabilities, loop
+from kernelgrad.training_rows import Batches, TrainingRows
 
 Report = Callable[[FitEvent, Callable[[], Fit]], bool]  # event, and the fit so far
 
@@ -43,25 +49,21 @@ def fit(
     check_capabilities(solver, problem.loss, problem.kernel)
     solver.check_device(problem.resources.device, problem.kernel)
     solver.check_problem(problem)
+    is_new = saved is None and before is None and not run.stream
     if not choice.is_complete:
         checkpoint.store(choice.describe)  # a search may take longer than what follows
-        choice = replace(
-            spec.with_part_fits(choice, rows, problem, run, before), is_complete=True
-        )
+        if not (is_new and spec.is_hurried(choice, rows, problem)):
+            choice = spec.with_part_fits(choice, rows, problem, run, before)
+        choice = replace(choice, is_complete=True)
+    hurried = is_new and spec.is_hurried(choice, rows, problem)
     checkpoint.store(choice.describe)
     restore = partial(Resumed.restore, solver, problem, choice.max_iter)
     resumed = checkpoint.resumed(restore)
-    max_iter = choice.max_iter
-    if run.stream:
-        size = solver.resolve_batch_size(None)
-        passes = 0.0 if before is None else max(before.history["epoch"], default=0.0)
-        batches, fixed, max_iter = rows.stream(size, passes), False, -(-rows.n_train // size)
-    else:
-        start = 0 if before is None else before.n_iter
-        if resumed is not None:
-            start = rows.drawn(solver, resumed.state.iteration, resumed.course.epoch)
-        batches, fixed = rows.batches(solver, seed, start)
-    problem = replace(problem, fixed_rows=fixed)
+    batches, problem, max_iter = planned_batches(rows, problem, choice, run, before, resumed)
+    few = None
+    if is_new and not hurried and rows.reads_in_pieces and spec.takes_few(choice, rows):
+        left = run.deadline.left()  # to read all rows may take longer
+        few = fit_few(rows, problem, Deadline(0.1 * left)) if np.isfinite(left) else None
 
     def at_iteration(event: FitEvent, state: State) -> bool:
         def so_far() -> Fit:
@@ -71,22 +73,62 @@ def fit(
 
         return report is not None and report(event, so_far)
 
-    result = loop.run(
-        solver, problem, batches,
-        max_iter=max_iter,
-        state=None if before is None or before.state is None else before.state.copy(),
-        validation=None if run.stream else spec.validation(rows, before),
-        callbacks=run.callbacks,
-        on_iteration=None if report is None else at_iteration,
-        history=None if before is None else dict(copy.deepcopy(before.history)),
-        resumed=resumed,
-    )  # fmt: skip
+    # a fit that ended before its first iteration begins anew
+    state = before.state if before is not None and before.n_iter else None
+    result = None
+    with suppress(TimeIsUp):  # before there was a state
+        result = loop.run(
+            solver, problem, batches,
+            max_iter=0 if hurried else max_iter,
+            state=None if state is None else state.copy(),
+            validation=None if run.stream else spec.validation(rows, before),
+            callbacks=run.callbacks,
+            on_iteration=None if report is None else at_iteration,
+            history=None if before is None else dict(copy.deepcopy(before.history)),
+            resumed=resumed,
+        )  # fmt: skip
+    empty = result is not None and result.is_empty and not run.stream
+    if result is None or (empty and spec.takes_few(choice, rows)):
+        few = few or fit_few(rows, problem, run.deadline)
+        choice, result = few_rows(spec, rows, choice, few)
+        rows, problem = (few.rows, few.problem) if problem.posterior else (rows, problem)
     result.state.release(brief=rows.reads_in_pieces and not spec.params.warm_start)
     result.expansion.compact()
     ended = make_fit(spec, rows, choice, result.expansion, result, run, before)
     ended = spec.with_extras(ended, rows, problem)
     spec.warn(ended, rows, result, run)
     return ended
+
+
+def planned_batches(
+    rows: TrainingRows, problem: Problem, choice: Choice, run: Run, before: Fit | None,
+    resumed: Resumed | None,
+) -> tuple[Batches, Problem, int]:  # fmt: skip
+    """Return the batches, the problem that knows if all are equal, and the most iterations."""
+    solver = choice.solver
+    if run.stream:
+        size = solver.resolve_batch_size(None)
+        passes = 0.0 if before is None else max(before.history["epoch"], default=0.0)
+        problem = replace(problem, fixed_rows=False)
+        return rows.stream(size, passes), problem, -(-rows.n_train // size)
+    start = 0 if before is None else before.n_iter
+    if resumed is not None:
+        start = rows.drawn(solver, resumed.state.iteration, resumed.course.epoch)
+    batches, fixed = rows.batches(solver, choice.seed, start)
+    return batches, replace(problem, fixed_rows=fixed), choice.max_iter
+
+
+def few_rows(
+    spec: Spec, rows: TrainingRows, choice: Choice, few: Few
+) -> tuple[Choice, FitResult]:
+    """Return the choice and the result of a function of some rows."""
+    entries = choice.entries | {"rows_fitted": few.rows.n_train}
+    choice = replace(choice, entries=entries)
+    if spec.is_calibrated(rows.task) and len(few.others):
+        responses = classes.responses(few.function, rows, few.others[:MOST_ROWS])
+        choice = replace(choice, calibration=responses)
+    result = FitResult(few.state, few.function, "time_limit", loop.new_history(None))
+    return choice, result
 
 
 def make_fit(

@@ -108,6 +108,20 @@ def test_a_large_penalty_is_solved_by_few_products():
     assert settled(4096, 1, 0.1) == settled(4097, 1, 0.09) == settled(4097, 3, 0.39) == "direct"
 
 
+@pytest.mark.parametrize("n_outputs", [1, 4])
+@pytest.mark.parametrize("ridge", [1e-7, 1e-4, 1e-3, 1e-2, 0.1, 1.0, 100.0])
+def test_the_cost_of_the_solver_rises_evenly_with_the_rows(ridge, n_outputs):
+    before = None
+    for n in np.geomspace(1000, 100_000, 60).astype(int):
+        rows = {"rows": "memory", "n_rows": n, "n_outputs": n_outputs}
+        chosen = choose_solver(SquaredError(), Gaussian(), **rows, memory=16e9)
+        solver, _, costs = settled_solver(chosen, n, n_outputs, ridge)
+        seconds = 2.0 + costs[solver.name]  # the search takes some
+        if before is not None:
+            assert 2 / 3 <= seconds / before <= 1.5, (n, solver)
+        before = seconds
+
+
 def test_exact_solvers_take_what_they_solve_in_about_a_minute():
     def choice(n_rows, n_outputs):
         settings = {"rows": "memory", "n_rows": n_rows, "n_outputs": n_outputs}

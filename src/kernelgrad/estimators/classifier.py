@@ -190,7 +190,7 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         Bytes that a fit may take beside its data, libraries and compiled loops: kept from 1e8
         on, or CapabilityError names the least that would do (docs/solvers.md).
     time_limit : float > 0 or None, default=None
-        Seconds, without those of compilation, after which a fit ends with the model so far.
+        Seconds without compilation; then the model so far, or one of some rows, is the result.
     engine : DaskEngine or None, default=None
         Workers that hold the rows of block descent (docs/distributed.md).
     warm_start : bool, default=False

@@ -447,6 +447,14 @@ class Spec(ABC):
         """Return the choice of the solver now that alpha and the time left are known."""
         return choice
 
+    def takes_few(self, choice: Choice, rows: TrainingRows) -> bool:
+        """Whether a function of some rows may stand for that of the solver."""
+        return False
+
+    def is_hurried(self, choice: Choice, rows: TrainingRows, problem: Problem) -> bool:
+        """Whether the time left is too short for a useful function of all rows."""
+        return False
+
     def is_calibrated(self, task: Task) -> bool:
         """Whether probabilities come from responses to rows that were not fitted."""
         return bool(
@@ -463,7 +471,10 @@ class Spec(ABC):
             return choice
         n_iter = choice.max_iter + (0 if before is None else before.n_iter)
         start = clock()
-        responses = classes.responses_of_part(choice, rows, problem, n_iter, run.callbacks)
+        hurried = partial(self.is_hurried, choice, rows)
+        responses = classes.responses_of_part(
+            choice, rows, problem, n_iter, run.callbacks, hurried
+        )
         seconds = choice.seconds + (clock() - start if before is None else 0.0)
         return replace(choice, calibration=responses, seconds=seconds)
 

@@ -24,7 +24,13 @@ from kernelgrad.inputs import Inputs
 from kernelgrad.kernels import Kernel, Matern, PrecomputedKernel, get_kernel
 from kernelgrad.model import Fit
 from kernelgrad.registry import room
-from kernelgrad.search.auto import choose_solver, settled_solver
+from kernelgrad.search.auto import (
+    READING_SECONDS,
+    choose_solver,
+    first_seconds,
+    settled_solver,
+    slowness,
+)
 from kernelgrad.search.objective import SHAPES, smoothness
 from kernelgrad.search.pool import SearchSpace, study_tasks
 from kernelgrad.search.search import search
@@ -122,6 +128,23 @@ class KernelSpec(Spec):
             solver = BlockDescent()
             reason = f"device={p.device!r} is for block descent"
         return self.make_solver(solver), reason
+
+    def takes_few(self, choice: Choice, rows: TrainingRows) -> bool:
+        solver = choice.solver
+        features = "random_features" in solver.requires or (
+            isinstance(solver, BlockDescent) and solver.blocks == "features"
+        )
+        return type(rows) is TrainingRows and not features
+
+    def is_hurried(self, choice: Choice, rows: TrainingRows, problem: Problem) -> bool:
+        left = problem.resources.deadline.left()
+        if np.isinf(left) or not self.takes_few(choice, rows):
+            return False
+        n, C = rows.n_train, rows.task.n_outputs
+        seconds = first_seconds(choice.solver, problem.loss, n, C)
+        if rows.reads_in_pieces:
+            seconds += READING_SECONDS * n * rows.source.n_features
+        return slowness() * seconds > left
 
     def check_streams(self, before: Fit | None) -> None:
         if self.is_pairwise:
@@ -346,8 +369,10 @@ class SearchedSpec(KernelSpec):
         if choice.loss is not None:
             chosen = self.automatic(replace(rows, task=choice.task(rows.task)), stream=False)
         n, C = rows.n_train, rows.task.n_outputs
-        solver, reason = settled_solver(chosen, n, C, n * choice.alpha, deadline.left())
-        return replace(choice, solver=solver, reason=reason)
+        left = deadline.left() if np.isinf(deadline.left()) else deadline.left() / slowness()
+        solver, reason, costs = settled_solver(chosen, n, C, n * choice.alpha, left)
+        entries = choice.entries | ({"solver_costs": costs} if costs else {})
+        return replace(choice, solver=solver, reason=reason, entries=entries)
 
     def restore(self, fit: Fit, fitted: Record, extra: Record) -> Fit:
         fit = super().restore(fit, fitted, extra)

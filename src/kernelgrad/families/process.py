@@ -14,6 +14,7 @@ from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import at_most
 from kernelgrad.families.base import Run
+from kernelgrad.families.few import LEAST_ROWS
 from kernelgrad.families.kernel import KernelSpec
 from kernelgrad.files.records import Record, check_number, or_none
 from kernelgrad.functions.scaling import UNITS, InputScaling
@@ -29,6 +30,8 @@ from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import AnyArray
 from kernelgrad.validation import CapabilityError, check_name, check_real
 
+_FEATURE_SECONDS = 4.0  # Seconds below which the posterior of some rows is better.
+_TRIAL_SECONDS = 1.5  # Seconds below which few rows are searched.
 _DIRECT_ROWS = 8192  # Rows up to which a factorisation takes seconds and half a GiB.
 
 
@@ -95,6 +98,16 @@ class ProcessSpec(KernelSpec):
             return self.make_solver(DirectSolve()), why
         return self.make_solver(DSG()), why
 
+    def first_choice(
+        self, rows: TrainingRows, seed: int, run: Run, before: Fit | None
+    ) -> Choice:
+        choice, p = super().first_choice(rows, seed, run, before), self.params
+        short = self.is_auto and rows.in_memory and run.deadline.left() < _FEATURE_SECONDS
+        if not short or p.variance == "operator":
+            return choice
+        why = "time_limit is too short for random features"
+        return replace(choice, solver=self.make_solver(DirectSolve()), reason=why)
+
     def ordered_rows(self, rows: TrainingRows, choice: Choice) -> TrainingRows:
         """Return the rows in their order, with the task that they have in it."""
         rows = super().ordered_rows(rows, choice)
@@ -146,6 +159,8 @@ class ProcessSpec(KernelSpec):
         n, seed = rows.source.n_rows, problem.seed
         limit = self.resources.usable / 48  # bytes of a pair of rows in the search
         most = int(np.clip(np.sqrt(limit), 100, NOISE_ROWS))
+        if problem.resources.deadline.left() < _TRIAL_SECONDS:
+            most = min(most, LEAST_ROWS)
         members = np.arange(n)
         if n > most:  # a source is read once, in its order
             members = np.sort(draws(seed, 0x726F7773).choice(n, most, False))

@@ -54,9 +54,11 @@ def warn_of_fit(
             ConvergenceWarning,
         )
     if fit.status == "time_limit" and fit.n_iter == 0:
+        few = fit.history.get("rows_fitted")
+        what = "a constant" if few is None else f"of {few:,} rows"
         warn_caller(
             f"time_limit={spec.params.time_limit!r} seconds were over before the first "
-            f"iteration of solver {fit.choice.solver.name!r}: the model is a constant; raise "
+            f"iteration of solver {fit.choice.solver.name!r}: the model is {what}; raise "
             "time_limit, or fit fewer rows.",
             ConvergenceWarning,
         )

@@ -20,7 +20,7 @@ from kernelgrad.search import objective as loo
 from kernelgrad.search import penalty
 from kernelgrad.search import pool as pools
 from kernelgrad.search.pool import Pool, SearchResult, SearchSpace
-from kernelgrad.search.study import Study
+from kernelgrad.search.study import RULES, Study
 from kernelgrad.solvers import (
     BlockDescent,
     NewtonCG,
@@ -41,6 +41,7 @@ TRIAL_ROWS = 30_000  # rows of trials of block descent, and rows from which ther
 _TRIAL_FACTOR, _MOST_FACTOR = 2.0, 16.0  # factors on gamma: of a step, and the largest
 _LOG_PRICE = 1.6e9  # products of all pairs of rows up to which the log loss is tried
 _SKEWED = 1.0  # skewness from which logarithms of targets >= 0 are tried
+_PATH_SECONDS = 1.0  # seconds of a machine of 1,000 rows for some penalties
 _LOGISTIC_OUTPUTS = 5  # outputs up to which the log loss is tried
 _MANY_ROWS = 100_000  # rows whose fit takes many times the seconds of more trials
 
@@ -62,18 +63,23 @@ def search(
     if stream:  # its length is unknown
         pool = replace(pool, n_rows=max(pool.n_rows, pools.STREAM_ROWS))
     deadline = Deadline(problem.resources.deadline.left() / 2)  # the rest is for the fit
+    other = alpha is None and not isinstance(problem.loss, SquaredError)
+    # an alpha of its own takes as long as the kernel
+    study_deadline = Deadline(deadline.left() / 2) if other else deadline
     table = rows.inputs.table
     on_phase(f"search ({'metric, ' * (reason is None)}bandwidth, alpha)")
     study = None
     if reason in (None, pools.FIXED, pools.EQUAL):
         groups = None if table is None else table.groups
-        study = Study(pool, space, groups, seed, lambda: deadline.over)
+        # to scale all columns of many rows takes as long as some steps of descent
+        part = pool.some(RULES.least, seed) if deadline.left() < _PATH_SECONDS else pool
+        study = Study(part, space, groups, seed, lambda: study_deadline.over)
         result = study.run()
     else:
         result = plain_study(pool, space, seed)
     problem = result.applied(problem)
     trials = result.trials
-    if alpha is None and not isinstance(problem.loss, SquaredError):
+    if other:
         on_phase(f"search (alpha for {problem.loss.name})")
         ratio, more = own_ratio(pool, problem, seed, deadline)
         problem, trials = replace(problem, alpha=problem.alpha * ratio), trials + more
@@ -83,6 +89,7 @@ def search(
         problem, more = choose(study, problem, deadline)
         trials = trials + more
     narrows = isinstance(solver, BlockDescent) and solver.blocks == "support"
+    narrows = narrows and deadline.left() > 2.0 * _PATH_SECONDS
     if narrows and space.shapes and space.gamma is None and pool.n_rows >= TRIAL_ROWS:
         on_phase("search (kernel for block descent)")
         kernel, more = descent_kernel(pool, problem, seed, deadline)
@@ -107,7 +114,8 @@ def best_loss(
     n, C = pool.n_rows, problem.n_outputs
     assert isinstance(task, Classification)
     few, many = len(pool.y) < pools.LEAST_ROWS, C > _LOGISTIC_OUTPUTS
-    if few or many or n * float(n) * (4 if C < 3 else 16) > _LOG_PRICE or deadline.over:
+    late = deadline.left() < 3.0 * _PATH_SECONDS
+    if few or many or late or n * float(n) * (4 if C < 3 else 16) > _LOG_PRICE:
         return problem, []
     loss = get_loss("log_loss", task="classification", n_classes=len(task.classes))
     other = study.logistic().applied(replace(problem, loss=loss))
@@ -271,8 +279,10 @@ def own_ratio(
         solver = WorkingSet()
     else:
         return 1.0, []
-    if len(pool.Y) < 2 * _FOLDS or deadline.over:
+    if len(pool.Y) < 2 * _FOLDS:
         return 1.0, []
+    if deadline.left() < _PATH_SECONDS:
+        return _unit(pool, problem), []
     folds = list(own_folds(pool, seed, size))
     losses: dict[float, list[float]] = {}
     # the problem with as many rows would take this alpha

@@ -146,7 +146,7 @@ class Study:
         if not self.learns:
             return starts
         weighted = [self.grouped(machine) for machine in starts]
-        machines = starts + weighted
+        machines = [weighted[0], *starts, *weighted[1:]]  # the first may be the only one
         if weighted[0].bins is not None and self.is_heavy:
             machines.append(self.grouped(starts[0], scores=True))
         if self.sample.n_rows <= RULES.tight:
@@ -260,8 +260,11 @@ class Study:
 
         first, *others = self.folds
         pairs = [[m] for m in parallel_map(learned, [(m, first) for m in machines])]
-        trained = [self.judged(pair[0], pair, size) for pair in pairs]
-        if others:
+        trained: list[Machine] = []
+        for pair in pairs:
+            if len(trained) < 2 or not self.over():
+                trained.append(self.judged(pair[0], pair, size))
+        if others and not self.over():
             best = min(trained, key=_score)
             level = [
                 i for i, m in enumerate(trained) if m.is_equal or not _pays(m, best, _BEHIND)
@@ -300,7 +303,7 @@ class Study:
 
         Without `score` it gets the penalty only: it has learned from these rows.
         """
-        parts = self.held(learned, size)
+        parts = self.held(learned, 300 if self.over() else size)
         ridges = [part.ridge for part in learned]
         if self.space.alpha is not None:
             factor, outputs = 1.0, penalty.outputs(parts, ridges)

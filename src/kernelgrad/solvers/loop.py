@@ -109,6 +109,10 @@ class History(_Iterations):
         Results of solvers that check their result in float64.
     search, metric : list of dict
         The candidates tried for parameters that were ``"auto"``.
+    solver_costs : dict of float
+        Seconds of one core that each solver was predicted to take, where ``"auto"`` chose.
+    rows_fitted : int
+        Number of rows of the function, where time was over before the first iteration.
     metric_reason : str
         Why no weights of columns were learned.
     cv_accuracy : list of float
@@ -123,7 +127,9 @@ class History(_Iterations):
     cv_accuracy: NotRequired[list[float]]
     metric: NotRequired[list[dict[str, Any]]]
     metric_reason: NotRequired[str]
+    rows_fitted: NotRequired[int]
     search: NotRequired[list[dict[str, Any]]]
+    solver_costs: NotRequired[dict[str, float]]
 
 
 HISTORY_KEYS = tuple(_Iterations.__annotations__)
@@ -157,6 +163,8 @@ _ENTRIES: dict[str, Check] = {
     "search": check_entries,
     "metric": check_entries,
     "metric_reason": check_text,
+    "rows_fitted": check_number,
+    "solver_costs": lambda value, name: check_entries([value], name),
     "cv_accuracy": check_numbers,
 }
 
@@ -196,6 +204,11 @@ class FitResult:
     best_iteration: int = 0
     best_score: float | None = None
     beaten: str | None = None  # how a constant is better on the held-out rows
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether time was over before the first iteration."""
+        return self.status == "time_limit" and not self.state.iteration
 
 
 def left_over(history: dict[str, Any]) -> float | None:
@@ -462,6 +475,8 @@ class _FitLoop:
         course = self.course
         with single_threaded_blas(), deferred_interrupt() as interrupted:
             self._check_over()
+            if self.max_iter == 0:
+                raise TimeIsUp
             while course.done < self.max_iter and not self.is_over:
                 item = next(batches, None)
                 if item is None:
@@ -498,7 +513,9 @@ class _FitLoop:
         if state is None:
             state = self.state = solver.init(problem, batch)
         if self.steps or self._is_new:  # a state that was released needs a step first
-            problem.resources.deadline.check()
+            left, mean = problem.resources.deadline.left(), clock() - self._start
+            if left <= 0.5 * mean / max(1, self.steps) * (self.steps > 0):
+                raise TimeIsUp  # the next step would end too late
         self.batch, self.course.epoch = batch, epoch
         if self.validation is not None and self.tracker is None:
             with nullcontext() if self.resumed is None else self.resumed.reading():
@@ -619,8 +636,9 @@ def run(
     The loop records the history, keeps the best iterate by the validation score, stops when
     the score has not improved by ``tol`` for ``patience`` steps, and lets callbacks stop it.
     The deadline of the problem ends it with the model so far. If that happens before the first
-    step of a new fit, the model is the solver's initial function, a constant; a continued fit
-    takes at least one step. Ctrl-C stops the loop too: it returns the model so far, and
+    step of a new fit, the model is the solver's initial function, a constant, and before there
+    is a state TimeIsUp is raised, as it is where `max_iter` is 0; a continued fit takes at
+    least one step. Ctrl-C stops the loop too: it returns the model so far, and
     ``callbacks.interrupted`` is True so that the caller can raise the interrupt again. Before
     the first finished step the interrupt is raised at once.
 
@@ -647,6 +665,8 @@ def run(
         loop.iterate(batches)
     except TimeIsUp:
         loop.status = "time_limit"
+        if loop.state is None:
+            raise
     except KeyboardInterrupt:
         loop.status = "interrupted"
         if not (loop.steps and loop.is_whole):  # half of a step is never returned

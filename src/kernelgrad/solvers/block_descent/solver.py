@@ -292,6 +292,7 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         folder = ScratchFolder() if needed > most else None
         path, parts = None if folder is None else str(folder.path), []
         for number, a in enumerate(starts):
+            problem.resources.deadline.check()
             stop = min(n, a + SHARD)
             parts.append(shards.read_shard(recipe, number, a, stop, batch, path))
             progress(len(parts), len(starts))
