@@ -27,7 +27,8 @@ _SEARCH_SECONDS = 2.0  # seconds of one core that a search takes, whatever the s
 _LOADING_SECONDS = 1.0  # seconds that loading compiled loops takes
 _PRODUCT_SECONDS = 1.3e-3  # seconds of a product of 400 x 400 float32 matrices on one core
 _DEAR_BYTES = 4e9  # bytes of memory that make a second twice as dear
-_EXACT_PRICE = 4.0  # ratio of seconds that smaller errors of an exact solution are worth
+_TOL = 1e-3  # gain at which block descent stops
+_EXACT_PRICE = 1.5  # ratio of seconds that smaller errors of an exact solution are worth
 _DIRECT_ROWS = 16_384  # rows beyond which their cube costs more than block descent
 # A stream has no end, so each of its rows must cost the same; momentum would add up noise of
 # its small batches until the function diverges.
@@ -115,8 +116,17 @@ def predicted_costs(n_rows: int, n_outputs: int, ridge: float) -> dict[str, floa
     direct = (2.9e-8 * n**2 + 1.75e-12 * n**3) * (2.0 if ridge < 1e-5 else 1.0)
     newton = n**2 * (2e-8 + 2.5e-8 * outputs * (0.05 / max(ridge, 1e-12)) ** 0.7)
     blocks = 40.0 * min(1.0, max(ridge, 1e-12) / 1e-4, 0.1 / max(ridge, 1e-12)) ** 0.2
-    block = _block_seconds(n_rows, n_outputs)
+    block = _block_seconds(n_rows, n_outputs) * (_TOL / block_tol(n_rows, ridge)) ** 0.45
     return {"direct": direct, "newton": newton, "block_descent": max(8.0, blocks) * block}
+
+
+def block_tol(n_rows: int, ridge: float) -> float:
+    """Return the gain of the objective at which block descent stops.
+
+    With hardly any noise the error of the function is that of the optimisation, so that more
+    blocks pay while the rows are not too many.
+    """
+    return _TOL * (1.0 if ridge >= 1e-3 else float(np.clip(n_rows / 1e5, 0.1, 1.0)))
 
 
 def _block_seconds(n_rows: int, n_outputs: int) -> float:
@@ -154,7 +164,7 @@ def settled_solver(
     """Return the solver once ``ridge = n alpha`` and the `seconds` that are left are known.
 
     Block descent has a useful function soon, an exact solver has none before its end. Exact
-    solutions have smaller errors, for which they may cost four times as much, the search
+    solutions have smaller errors, for which they may cost half as much again, the search
     included. The predicted seconds of the alternatives come third.
     """
     costs = predicted_costs(n_rows, n_outputs, ridge)
@@ -175,7 +185,8 @@ def settled_solver(
         for key in (name, "block_descent")
     )
     if exact > _EXACT_PRICE * blocks:
-        return BlockDescent(), "an exact solution would cost much more", costs
+        tol = block_tol(n_rows, ridge)
+        return BlockDescent(tol=tol), "an exact solution would cost much more", costs
     return *chosen, costs
 
 

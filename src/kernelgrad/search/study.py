@@ -85,7 +85,7 @@ class Rules:
 
 
 RULES = Rules()
-_GAIN, _FEW_GAIN = 0.25, 1.0  # standard errors by which weights must gain; with few rows
+_GAIN, _FEW_GAIN = 0.25, 0.5  # standard errors by which weights must gain; with few rows
 _BEHIND = 2.5  # standard errors behind the best after which a machine leaves the folds
 _WARPED = 300  # columns up to which warps are learned
 
@@ -105,14 +105,14 @@ class Study:
     and with smooth ones. With few rows each fold is left out in turn, else some rows
     judge.
     Weights stay if they lower the errors by a quarter of a standard error of the paired
-    difference, with few rows by a whole one.
+    difference, with few rows by a half.
     """
 
     def __init__(
         self, pool: Pool, space: SearchSpace, groups: IntArray | None, seed: int,
-        over: Callable[[], bool], only: str | None = None,
+        over: Callable[[], bool], only: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
-        self.only = only  # name of the candidate if there is one only
+        self.only = only  # names of candidates; all compete without
         pool = pool.some(max(RULES.least, int(RULES.cells / pool.X.shape[1])), seed)
         X = dense(pool.X)
         self.pool, self.space, self.seed, self.over = pool, space, seed, over
@@ -163,7 +163,7 @@ class Study:
 
     def run(self) -> SearchResult:
         space, learns = self.space, self.learns
-        machines = [m for m in self.candidates() if self.only in (None, m.name)]
+        machines = [m for m in self.candidates() if not self.only or m.name in self.only]
         trained = self.train(machines, RULES.rounds[:1], RULES.solved // 2)
         equal = next((m for m in trained if m.is_equal), trained[0])
         ranked = [m for m in trained if not (learns and m.is_equal)] or trained
@@ -175,7 +175,7 @@ class Study:
             best = self.train([best, *level], RULES.rounds[1:], RULES.solved)[0]
             equal = self.judged(equal, [equal], RULES.solved)
         gain = _FEW_GAIN if self.few else _GAIN
-        if learns and space.metric == "auto" and not self.only and not _pays(equal, best, gain):
+        if learns and space.metric == "auto" and not _pays(equal, best, gain):
             best = equal
         if best.is_sum and len(self.groups) > RULES.wide:
             best = next((m for m in trained if not m.is_sum and not _pays(m, best)), best)
@@ -189,9 +189,9 @@ class Study:
         return self.result(best)
 
     def of_targets(self, Y: Float64Array) -> Study:
-        """Return the study of the best candidate and the same rows for other targets."""
-        pool, name = replace(self.pool, Y=Y), self.best.name
-        return Study(pool, self.space, self.groups, self.seed, self.over, name)
+        """Return the study of the same rows for other targets, with few candidates."""
+        pool, names = replace(self.pool, Y=Y), (self.best.name, "weights", "equal weights")
+        return Study(pool, self.space, self.groups, self.seed, self.over, names)
 
     def logistic(self) -> SearchResult:
         """Return what the best machine becomes if it goes on by the log loss."""
