@@ -126,7 +126,8 @@ def block_tol(n_rows: int, ridge: float) -> float:
     With hardly any noise the error of the function is that of the optimisation, so that more
     blocks pay while the rows are not too many.
     """
-    return _TOL * (1.0 if ridge >= 1e-3 else float(np.clip(n_rows / 1e5, 0.1, 1.0)))
+    quiet = float(np.clip(-0.4 * np.log10(max(ridge, 1e-12) / 1e-3), 0.0, 1.0))
+    return _TOL * float(np.clip(n_rows / 1e5, 0.1, 1.0)) ** quiet
 
 
 def _block_seconds(n_rows: int, n_outputs: int) -> float:
@@ -174,6 +175,9 @@ def settled_solver(
         and (costs["newton"] < costs["direct"])
     ):
         chosen = NewtonCG(), "the kernel matrix fits in memory, and the penalty is large"
+    blocks_of_rows = BlockDescent(tol=block_tol(n_rows, ridge))
+    if isinstance(chosen[0], BlockDescent) and chosen[0].blocks == "support":
+        return blocks_of_rows, chosen[1], costs
     if not isinstance(chosen[0], DirectSolve | NewtonCG):
         return *chosen, costs
     name = chosen[0].name
@@ -185,8 +189,7 @@ def settled_solver(
         for key in (name, "block_descent")
     )
     if exact > _EXACT_PRICE * blocks:
-        tol = block_tol(n_rows, ridge)
-        return BlockDescent(tol=tol), "an exact solution would cost much more", costs
+        return blocks_of_rows, "an exact solution would cost much more", costs
     return *chosen, costs
 
 
