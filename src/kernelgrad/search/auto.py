@@ -127,7 +127,7 @@ def block_tol(n_rows: int, ridge: float) -> float:
     blocks pay while the rows are not too many.
     """
     quiet = float(np.clip(-0.4 * np.log10(max(ridge, 1e-12) / 1e-3), 0.0, 1.0))
-    return _TOL * float(np.clip(n_rows / 1e5, 0.1, 1.0)) ** quiet
+    return _TOL * float(np.clip(n_rows / 1e5, 0.1, 1.0) ** quiet)
 
 
 def _block_seconds(n_rows: int, n_outputs: int) -> float:
