@@ -57,13 +57,9 @@ def fit(
         choice = replace(choice, is_complete=True)
     hurried = is_new and spec.is_hurried(choice, rows, problem)
     checkpoint.store(choice.describe)
-    restore = partial(Resumed.restore, solver, problem, choice.max_iter)
-    resumed = checkpoint.resumed(restore)
+    resumed = checkpoint.resumed(partial(Resumed.restore, solver, problem, choice.max_iter))
     batches, problem, max_iter = planned_batches(rows, problem, choice, run, before, resumed)
-    few = None
-    if is_new and not hurried and rows.reads_in_pieces and spec.takes_few(choice, rows):
-        left = run.deadline.left()  # to read all rows may take longer
-        few = fit_few(rows, problem, Deadline(0.1 * left)) if np.isfinite(left) else None
+    few = few_beforehand(spec, rows, problem, choice) if is_new and not hurried else None
 
     def at_iteration(event: FitEvent, state: State) -> bool:
         def so_far() -> Fit:
@@ -94,8 +90,8 @@ def fit(
         rows, problem = (few.rows, few.problem) if problem.posterior else (rows, problem)
     result.state.release(brief=rows.reads_in_pieces and not spec.params.warm_start)
     result.expansion.compact()
-    ended = make_fit(spec, rows, choice, result.expansion, result, run, before)
-    ended = spec.with_extras(ended, rows, problem)
+    model = make_fit(spec, rows, choice, result.expansion, result, run, before)
+    ended = spec.with_extras(model, rows, problem)
     spec.warn(ended, rows, result, run)
     return ended
 
@@ -116,6 +112,16 @@ def planned_batches(
         start = rows.drawn(solver, resumed.state.iteration, resumed.course.epoch)
     batches, fixed = rows.batches(solver, choice.seed, start)
     return batches, replace(problem, fixed_rows=fixed), choice.max_iter
+
+
+def few_beforehand(
+    spec: Spec, rows: TrainingRows, problem: Problem, choice: Choice
+) -> Few | None:
+    """Return a function of some rows where reading all of them may take too long."""
+    left = problem.resources.deadline.left()
+    if not (rows.reads_in_pieces and spec.takes_few(choice, rows) and np.isfinite(left)):
+        return None
+    return fit_few(rows, problem, Deadline(0.1 * left))
 
 
 def few_rows(
