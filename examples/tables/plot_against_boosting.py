@@ -2,9 +2,10 @@
 Kernels and boosted trees
 =========================
 
-The example has one task for each method. On a smooth function of ten columns, a kernel with
-learned weights has a smaller error than gradient boosting for the same time. On a function with
-steps, like tariffs, trees are better: the error of the kernel is larger for any time.
+The example has a task for each method. On a smooth function of ten columns a kernel with
+learned weights has a smaller error with 150 rows than gradient boosting with 500. On a function
+with steps, like tariffs, trees need fewer rows and seconds to the same error; with 500 rows the
+error of the kernel is smaller, but its fit takes more than ten times as long.
 """
 
 import time
