@@ -118,10 +118,10 @@ def few_beforehand(
     spec: Spec, rows: TrainingRows, problem: Problem, choice: Choice
 ) -> Few | None:
     """Return a function of some rows where reading all of them may take too long."""
-    left = problem.resources.deadline.left()
-    if not (rows.reads_in_pieces and spec.takes_few(choice, rows) and np.isfinite(left)):
+    if not (rows.reads_in_pieces and spec.takes_few(choice, rows)):
         return None
-    return fit_few(rows, problem, Deadline(0.1 * left))
+    left = problem.resources.deadline.left()
+    return fit_few(rows, problem, Deadline(0.1 * left)) if np.isfinite(left) else None
 
 
 def few_rows(
