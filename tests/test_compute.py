@@ -413,3 +413,9 @@ def test_resident_memory_grows_with_what_is_held():
         pytest.skip("the system does not tell")
     values = np.ones(2**23)
     assert 0.9 < (resident_bytes() - before) / values.nbytes < 1.1
+
+
+def test_loops_within_a_task_run_in_its_thread():
+    set_num_threads(2)
+    assert set(threads.parallel_map(lambda _: threads.get_num_threads(), range(8))) == {1}
+    assert threads.get_num_threads() == 2

@@ -25,6 +25,7 @@ from kernelgrad.losses import (
     SquaredError,
 )
 from kernelgrad.search.auto import choose_solver, settled_solver
+from kernelgrad.solvers import BlockDescent
 from kernelgrad.solvers.exact import direct_bytes, newton_bytes
 from plain import plain_classifier
 
@@ -120,6 +121,16 @@ def test_the_cost_of_the_solver_rises_evenly_with_the_rows(ridge, n_outputs):
         if before is not None:
             assert 2 / 3 <= seconds / before <= 1.5, (n, solver)
         before = seconds
+
+
+def test_block_descent_goes_on_where_there_is_hardly_any_noise():
+    def tol(n_rows, ridge):
+        chosen = choose_solver(SquaredError(), Gaussian(), rows="memory", n_rows=n_rows)
+        return settled_solver(chosen, n_rows, 1, ridge)[0].tol
+
+    assert tol(20_000, 1e-7) == pytest.approx(2e-4)
+    assert tol(50_000, 1e-7) == pytest.approx(5e-4)
+    assert tol(50_000, 1e-3) == tol(200_000, 1e-7) == BlockDescent().tol
 
 
 def test_exact_solvers_take_what_they_solve_in_about_a_minute():
