@@ -94,7 +94,7 @@ def run(code, **environment):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="folders of users are other ones elsewhere")
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX folders of users")
 def test_without_a_folder_to_write_loops_are_kept_in_a_temporary_one(tmp_path):
     package = tmp_path / "site" / "kernelgrad"
     no_caches = shutil.ignore_patterns("__pycache__")

@@ -273,7 +273,7 @@ def test_no_task_is_left_running_after_an_exception():
         time.sleep(0.1)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork, which Windows lacks")
 def test_parallel_for_inside_a_forked_child():
     set_num_threads(2)
     parallel_for(4, lambda i: time.sleep(0.001))  # the parent's pool has threads
@@ -320,7 +320,7 @@ def blas_threads():
 def test_single_threaded_blas_nests_and_restores():
     with threadpoolctl.threadpool_limits(2, user_api="blas"):
         if blas_threads() != {2}:
-            pytest.skip("this BLAS has one thread only")
+            pytest.skip("needs a BLAS of several threads; this one has one")
         with single_threaded_blas():
             assert blas_threads() == {1}
             with single_threaded_blas():
@@ -396,7 +396,7 @@ print(before, faults())
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="others are not asked")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs malloc of glibc")
 def test_freed_memory_is_kept_where_a_nanny_wants_it_back():
     environment = os.environ | {"MALLOC_TRIM_THRESHOLD_": "65536"}
     command = [sys.executable, "-c", FAULTS]
@@ -410,7 +410,7 @@ def test_resident_memory_grows_with_what_is_held():
     give_back()  # freed memory of other tests would hold the array
     before = resident_bytes()
     if before is None:
-        pytest.skip("the system does not tell")
+        pytest.skip("needs a system that tells the resident memory")
     values = np.ones(2**23)
     assert 0.9 < (resident_bytes() - before) / values.nbytes < 1.1
 

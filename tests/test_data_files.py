@@ -370,7 +370,7 @@ def test_a_converted_file_that_does_not_fit_is_made_anew(big):
     assert first_value(big) == 5
 
 
-@pytest.mark.skipif(os.name != "posix", reason="others have no modes of files")
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX modes of files")
 def test_a_converted_file_is_as_private_as_the_text(big):
     victim = file_of(big.parent, "mine", "victim")
     converted(big).symlink_to(victim)

@@ -35,7 +35,7 @@ def no_file(request, tmp_path):
     return path, request.param
 
 
-@pytest.mark.skipif(os.name != "posix", reason="others have no such files")
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX: pipes and devices as files")
 def test_what_is_no_file_is_refused_and_stays(no_file, model, capsys):
     path, kind = no_file
     before = path.stat()
@@ -54,7 +54,7 @@ def test_what_is_no_file_is_refused_and_stays(no_file, model, capsys):
     assert path.stat() == before
 
 
-@pytest.mark.skipif(os.name != "posix", reason="others have no locks that a kill releases")
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX locks, which a kill releases")
 def test_what_a_kill_left_is_removed_an_hour_later(tmp_path, monkeypatch):
     monkeypatch.setattr(_disk.tempfile, "tempdir", str(tmp_path))
     for use in (lambda: replacing(tmp_path / "new").__enter__(), ScratchFolder):

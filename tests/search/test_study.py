@@ -451,7 +451,7 @@ def unbalanced(name, n):
         )
     path = DATA / "tables" / f"{name}.parquet"
     if not path.exists():
-        pytest.skip(f"needs {path}")
+        pytest.skip(f"needs {path} (set KERNELGRAD_DATA to the folder)")
     table = pd.read_parquet(path).sample(frac=1, random_state=0)
     y = table.pop({"so_remote": "Remote", "lending_club": "Class"}.get(name, "ThryroidClass"))
     return table, (y == y.value_counts().index[-1]).to_numpy()

@@ -169,11 +169,8 @@ def settled_solver(
     included. The predicted seconds of the alternatives come third.
     """
     costs = predicted_costs(n_rows, n_outputs, ridge)
-    if (
-        isinstance(chosen[0], DirectSolve)
-        and n_rows > 4096
-        and (costs["newton"] < costs["direct"])
-    ):
+    cheaper = costs["newton"] < costs["direct"] and n_rows > 4096
+    if isinstance(chosen[0], DirectSolve) and cheaper:
         chosen = NewtonCG(), "the kernel matrix fits in memory, and the penalty is large"
     blocks_of_rows = BlockDescent(tol=block_tol(n_rows, ridge))
     if isinstance(chosen[0], BlockDescent) and chosen[0].blocks == "support":
