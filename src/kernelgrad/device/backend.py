@@ -28,7 +28,7 @@ import numpy as np
 from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.memory import system_bytes
-from kernelgrad.types import AnyArray, Float32Array, Float64Array, FloatArray, Matrix
+from kernelgrad.types import AnyArray, Float32Array, Float64Array, Matrix
 from kernelgrad.validation import CapabilityError
 
 SUB = 2048  # rows whose products are summed in float32
@@ -161,15 +161,8 @@ class TorchDevice:
         if whole < t:
             total += R[:, whole:] @ K[whole:]
 
-    def gram(self, P: FloatArray) -> Float64Array:
-        """Return ``P^T P`` (M, M) of P (t, M), summed in float64 beyond :data:`SUB` rows."""
-        with self.working():
-            total = self.zeros(P.shape[1], P.shape[1])
-            self.add_gram(self.put(P), total)
-            result: Float64Array = self.get(total)
-            return result
-
     def add_gram(self, P: Tensor, total: Tensor) -> None:
+        """Add ``P^T P`` (M, M) of P (t, M), summed in float64 beyond :data:`SUB` rows."""
         for a in range(0, len(P), SUB):
             part = P[a : a + SUB]
             total += part.T @ part
@@ -348,6 +341,18 @@ class DeviceBlockMatrix:
             for rows, K in self._pieces():
                 responses[:, rows] = moves @ K.T
             out[:] = device.get(responses)
+
+    def squares(self, root: Float32Array) -> Float64Array:
+        """Return ``P^T P`` of ``P = [root K, root]`` in float64, for root (n, 1)."""
+        device, torch = self._device, self._device.torch
+        with device.working():
+            roots = device.put(root).double()
+            total = device.zeros(self.width + 1, self.width + 1)
+            for rows, K in self._pieces():
+                part = roots[rows]
+                device.add_gram(torch.cat([K * part, part], 1), total)
+            result: Float64Array = device.get(total)
+            return result
 
     def all(self) -> Float32Array:
         """Return K, (n, M)."""
