@@ -28,7 +28,7 @@ import numpy as np
 from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.memory import system_bytes
-from kernelgrad.types import AnyArray, Float32Array, Float64Array, Matrix
+from kernelgrad.types import AnyArray, Float32Array, Float64Array, FloatArray, Matrix
 from kernelgrad.validation import CapabilityError
 
 SUB = 2048  # rows whose products are summed in float32
@@ -125,6 +125,8 @@ class TorchDevice:
 
     def get(self, t: Tensor) -> AnyArray:
         """Return a tensor as an array, after waiting for all queued work."""
+        if self._copies is not None:  # pinned memory takes copies at the full rate of the bus
+            t = self.torch.empty(t.shape, dtype=t.dtype, pin_memory=True).copy_(t)
         result: AnyArray = t.cpu().numpy()
         return result
 
@@ -150,13 +152,16 @@ class TorchDevice:
         """Return the number of rows of a tile of `width` columns, a multiple of :data:`SUB`."""
         return SUB * max(1, _TILE_BYTES[self.where.type] // (4 * SUB * max(1, width)))
 
-    def add_product(self, R: Tensor, K: Tensor, total: Tensor) -> None:
-        """Add ``R K`` to `total` (C, M) float64, for R (C, t) and K (t, M) float32."""
+    def add_product(self, R: Tensor, K: Tensor, total: Tensor, unit: int = SUB) -> None:
+        """Add ``R K`` to `total` (C, M) float64, for R (C, t) and K (t, M) float32.
+
+        Sums are in float32 within `unit` rows of K.
+        """
         C, t = R.shape
-        whole = t // SUB * SUB
+        whole = t // unit * unit
         if whole:
-            left = R[:, :whole].reshape(C, -1, SUB).transpose(0, 1)
-            parts = self.torch.bmm(left, K[:whole].reshape(-1, SUB, K.shape[1]))
+            left = R[:, :whole].reshape(C, -1, unit).transpose(0, 1)
+            parts = self.torch.bmm(left, K[:whole].reshape(-1, unit, K.shape[1]))
             total += parts.sum(0, dtype=total.dtype)
         if whole < t:
             total += R[:, whole:] @ K[whole:]
@@ -166,6 +171,20 @@ class TorchDevice:
         for a in range(0, len(P), SUB):
             part = P[a : a + SUB]
             total += part.T @ part
+
+    def solve(self, H: Float64Array, damping: float, G: FloatArray) -> Float64Array | None:
+        """Return ``(H + damping I)^-1 G``, or None if this matrix is not positive definite."""
+        linalg = self.torch.linalg
+        with self.working():
+            A = self.put(H).clone()  # H may be needed again
+            A.diagonal().add_(damping)
+            L, failed = linalg.cholesky_ex(A)
+            if self.get(failed):
+                return None
+            solution: Float64Array = self.get(
+                self.torch.cholesky_solve(self.put(G).to(A.dtype), L)
+            )
+            return solution
 
     def sent(self, arrays: Sequence[Matrix | None], rows: slice) -> tuple[list[Tensor], Any]:
         """Send some rows to the device; return them and an event that marks their arrival."""
