@@ -203,5 +203,6 @@ class Device(Objective):
                     }
             for name, row in rows.items():
                 fit, predict = (median(t) for t in zip(*times[name], strict=True))
-                spent = {"fit seconds": fit, "prediction seconds": predict}
+                spent = {"repeats": len(times[name]), "fit seconds": fit}
+                spent["prediction seconds"] = predict
                 yield "fits", {"fit": case, "rows": m, "device": name} | spent | row
