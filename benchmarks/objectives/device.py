@@ -57,7 +57,7 @@ class Device(Objective):
         parser.add_argument("--rows", type=int, default=131_072)
         parser.add_argument("--columns", type=int, nargs="+", default=[20, 200])
         parser.add_argument("--width", type=int, default=1024, help="of a block")
-        parser.add_argument("--outputs", type=int, nargs="+", default=[1, 10])
+        parser.add_argument("--outputs", type=int, nargs="*", default=[1, 10])
         parser.add_argument("--fits", nargs="*", default=["blocks", "dsg", "default"])
         parser.add_argument("--device", nargs="+", default=None, help="names; all by default")
 
