@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.objectives._shared import where
 from benchmarks.registry import Objective, Row
-from kernelgrad import KernelRegressor
+from kernelgrad import KernelRegressor, get_num_threads
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.device.backend import get_device
 from kernelgrad.exceptions import CapabilityError
@@ -203,6 +203,6 @@ class Device(Objective):
                     }
             for name, row in rows.items():
                 fit, predict = (median(t) for t in zip(*times[name], strict=True))
-                spent = {"repeats": len(times[name]), "fit seconds": fit}
-                spent["prediction seconds"] = predict
-                yield "fits", {"fit": case, "rows": m, "device": name} | spent | row
+                how = {"device": name, "threads": get_num_threads(), "repeats": args.repeat}
+                spent = {"fit seconds": fit, "prediction seconds": predict}
+                yield "fits", {"fit": case, "rows": m} | how | spent | row
