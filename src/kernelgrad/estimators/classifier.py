@@ -195,8 +195,8 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         Workers that hold the rows of block descent (docs/distributed.md).
     warm_start : bool, default=False
         Another fit continues with ``max_iter`` more iterations.
-    random_state : int, RandomState or None, default=None
-        Seed of all random numbers; with an integer the fit is reproducible.
+    random_state : int, RandomState or None, default=0
+        Seed of all random numbers; None draws one for each fit.
     verbose : int, default=0
         1 shows a progress bar, 2 writes lines for a log.
     callbacks : Callback, list of Callback or None, default=None
