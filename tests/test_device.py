@@ -274,6 +274,15 @@ def test_products_are_full_float32_and_settings_are_set_back(device, before):
         torch.set_float32_matmul_precision(at_first)
 
 
+@needs_torch
+def test_a_system_is_solved_if_it_is_positive_definite(device):
+    A = np.random.default_rng(0).normal(size=(40, 40))
+    H, G = A @ A.T, A[:, :2].astype(np.float32)
+    expected = np.linalg.solve(H + 0.1 * np.eye(40), G)
+    np.testing.assert_allclose(device.solve(H, 0.1, G), expected, rtol=1e-9, atol=1e-12)
+    assert device.solve(H - 9 * np.eye(40), 0.1, G) is None
+
+
 # Random features
 
 MAPS = [
