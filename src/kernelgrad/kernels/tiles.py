@@ -116,7 +116,7 @@ def _columns(form: int, A: Any, A2: Any, P: Any, P2: Any, T: Any) -> None:
 
 @njit(nogil=True, cache=True)
 def _absolute_columns(A: Any, P: Any, T: Any) -> None:
-    """Do as :func:`_columns` for ABSOLUTE, four columns a pass; default fits compile only this."""
+    """Do as :func:`_columns` for ABSOLUTE, which default fits need, four columns a pass."""
     d = P.shape[0]
     for i in range(A.shape[0]):
         for k in range(0, d - 3, 4):
