@@ -156,8 +156,7 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         Cost of the loss as in SVC, in place of alpha: ``alpha = 1 / (C W)`` with W the sum of
         all weights, which streams do not tell.
     max_iter : int >= 1, default=40
-        Largest number of iterations: Newton steps, rounds, blocks, or batches of ``"dsg"``,
-        whose time grows with the square of `max_iter`.
+        Largest number of iterations: Newton steps, rounds, blocks, or batches of ``"dsg"``.
     tol : float >= 0, default=1e-4
         Smallest gain of the validation score, or relative decrease of its loss, that counts.
     early_stopping : bool, default=False
