@@ -381,7 +381,8 @@ class NewtonCG(ExactSolver):
         n, deadline = batch.n_rows, problem.resources.deadline
         narrow = newton_bytes(n, problem.n_outputs, support.sizes(batch.X))
         limit = problem.resources.limit(min(MATRIX_BYTES, available_bytes()))
-        wide = narrow + 4.0 * n**2 <= limit and state.exact.is_small(min(alphas), rows)
+        small = state.exact.is_small(newton.SETTINGS.precise * min(alphas), rows)
+        wide = small and narrow + 4.0 * n**2 <= limit
         dtype = np.float64 if wide else state.exact.dtype
         K = kernel_matrix(state.exact, rows, deadline, dtype, wide=wide)
         state.kernel_evaluations += n**2

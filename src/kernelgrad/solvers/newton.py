@@ -38,6 +38,8 @@ class Settings:
     whole: int = 2048  # rows times outputs up to which systems are factored as they are
     negative: float = 1e-3  # largest part of a squared norm that rounding makes negative
     settled: float = 1e-14  # sum of slopes at the best constant, relative to their sizes
+    # factor on penalties below which float64 pays: float32 raises the objective by up to 1e-3
+    precise: float = 10.0
 
 
 SETTINGS = Settings()
@@ -110,12 +112,14 @@ class Descent:
         self, K: KernelMatrix, loss: Loss, y: AnyArray, weight: Float64Array,
         alphas: Float64Array, fit_intercept: bool, seed: int = 0, deadline: Deadline = FOREVER,
     ) -> None:  # fmt: skip
-        precise = float(alphas.min()) < small_alpha(K.diagonal)
+        precise = SETTINGS.precise * float(alphas.min()) < small_alpha(K.diagonal)
         self.K, self.dtype = K, np.float64 if precise else np.float32
         self.loss, self.alpha = MeanLoss(loss, y, weight), alphas[:, None, None]
         self.fit_intercept, self.seed, self.deadline = fit_intercept, seed, deadline
         # makes the preconditioner for the diagonal of a Hessian; None is the penalty alone
         self.helper: Callable[[Float64Array], Preconditioner] | None = None
+        # the inverse that preconditions a squared loss
+        self.inverse: Callable[[Float64Array], Float64Array] | None = None
         self.whole = False  # whether systems of single outputs are factored
         self.excess = np.ones((1, 1))  # ratio of the gain of a step to what its slope promised
         self.n_products = 0
@@ -236,6 +240,45 @@ class Descent:
         X, KX = linalg.conjugate_gradients(product, precondition, right, most)
         return X, KX, follow(loss.hessian(bend, KX))
 
+    def _least_squares(self, at: Point, tol: float) -> Point:
+        r"""Return the minimum of the squared loss, by conjugate gradients from a point.
+
+        They solve ``(S K S + alpha I) u = S (y - b)``, with the weights on the diagonal of
+        ``S^2`` and coefficients ``S u``. Half the square of the residual bounds how far the
+        objective is above its minimum: it is the duality gap.
+        """
+        weight, alpha = self.loss.weight, self.alpha
+        scale = np.sqrt(weight)
+        unscale = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
+        if self.inverse is None:
+            self.inverse = CoarseSpace(self, alpha.size * at.b.shape[1]).by_weights(scale)
+        inverse, right, own = self.inverse, -at.G * unscale, at.a * unscale
+        ones = inverse(np.broadcast_to(scale, (len(alpha), 1, len(scale))))
+
+        def precondition(x: Any, r: Float64Array) -> tuple[Any, Any] | None:
+            if self.fit_intercept:  # the constant follows
+                r = r - (r @ scale)[..., None] * scale
+            gap = 0.5 * self._sums(r * r)
+            if x is not None:
+                u = own + x
+                f = at.f * scale + (right - r - alpha * x)
+                value = 0.5 * self._sums((alpha * u + r) ** 2) + 0.5 * alpha * self._sums(u * f)
+                if (gap <= 0.5 * tol * value).all() or self.deadline.over:
+                    return None
+            z = inverse(r)
+            if self.fit_intercept:  # sums of coefficients stay 0
+                z -= ones * ((z @ scale) / (ones @ scale))[..., None]
+            return z, self._sums(r * z)
+
+        def product(p: Float64Array) -> Pair:
+            Ap = scale * self.product(scale * p) + alpha * p
+            return Ap, self._sums(p * Ap)
+
+        x = linalg.conjugate_gradients(product, precondition, right, SETTINGS.inner_steps)
+        new = self.point(at.a + scale * x, at.b)
+        gap = 0.5 * self._sums((new.G * unscale) ** 2)[..., 0]
+        return replace(new, gap=gap, done=gap <= tol * np.abs(new.objective))
+
     def advance(self, at: Point, tol: float) -> Point:
         """Take one Newton step, shortened where it overshoots."""
         terms = at.G * at.KG
@@ -245,6 +288,8 @@ class Descent:
                 "'newton' has no minimum. Use a positive semi-definite kernel, or "
                 "solver='block_descent'."
             )
+        if self.loss.quadratic and self.K.n > SETTINGS.whole:
+            return self._least_squares(at, tol)
         bend = self._bend(at)
         M = at.M or self._preconditioner(bend)
         forcing = SETTINGS.forcing * (0.1 if self.whole else 1.0) * (not self.loss.quadratic)
@@ -371,7 +416,8 @@ class CoarseSpace:
     """Centres I, whose functions carry the large eigenvalues of K.
 
     On the span of ``phi = L^-1 k_I``, orthonormal in the kernel's space, a system is solved by
-    Cholesky, with the diagonal of H; what is orthogonal to it is divided by alpha.
+    Cholesky, with the diagonal of H; what is orthogonal to it is divided by the mean eigenvalue
+    there: alpha, and what the centres leave of ``k(x, x)``.
     """
 
     def __init__(self, descent: Descent, columns: int) -> None:
@@ -385,6 +431,8 @@ class CoarseSpace:
         # L^-1 K_I, and a row of ones for the constant
         self.U = np.ones((r + descent.fit_intercept, n), dtype)
         self.U[:r] = self._solve_lower(np.eye(r)).astype(dtype) @ self.rows
+        squares = np.einsum("in,in->n", self.U[:r], self.U[:r])
+        self.left = np.maximum(K.diagonal - squares, 0.0)
 
     def _solve_lower(self, B: Float64Array, *, transposed: bool = False) -> Float64Array:
         """Return ``L^-1 B``, or ``L^-T B``."""
@@ -393,6 +441,7 @@ class CoarseSpace:
 
     def preconditioner(self, diagonal: Float64Array) -> Preconditioner:
         descent, (A, C, n), r = self.descent, diagonal.shape, len(self.index)
+        floor = descent.floor + (diagonal @ self.left / (n - r))[..., None]
         factors: list[Any] = [None] * (A * C)
 
         def task(i: int) -> None:
@@ -408,14 +457,14 @@ class CoarseSpace:
 
         def inverse(R: Float64Array, KR: Any = None) -> Pair:
             KR = descent.product(R) if KR is None else KR
-            Z, KZ = R / descent.floor, KR / descent.floor
+            Z, KZ = R / floor, KR / floor
             u = self._solve_lower(KR[:, :, self.index].reshape(-1, r).T)
             more = np.empty_like(u)
             for i, L in enumerate(factors):
                 right = np.zeros(len(self.U))  # nothing for the constant, which follows
                 right[:r] = u[:, i]
                 s = scipy.linalg.cho_solve((L, True), right, check_finite=False)
-                more[:, i] = s[:r] - u[:, i] / descent.floor[i // C, 0, 0]
+                more[:, i] = s[:r] - u[:, i] / floor[divmod(i, C)]
             change = self._solve_lower(more, transposed=True).T
             Z[:, :, self.index] += change.reshape(A, C, r)
             moved, spread = change.astype(descent.dtype), np.empty((A * C, n), descent.dtype)
@@ -425,5 +474,26 @@ class CoarseSpace:
 
             over_tiles(n, 4096, spread_tile)
             return Z, KZ + spread.reshape(A, C, n)
+
+        return inverse
+
+    def by_weights(self, scale: Float64Array) -> Callable[[Float64Array], Float64Array]:
+        r"""Return what stands for the inverses of ``S K S + alpha I``, S diagonal, one an alpha.
+
+        S K S is that of the centres, ``S U^T U S``, and the mean of the diagonal that is left.
+        """
+        r, alpha = len(self.index), self.descent.alpha
+        B = self.U[:r] * scale.astype(self.descent.dtype)
+        floor = alpha + scale**2 @ self.left / len(scale) + _EPS
+        squares = (B @ B.T).astype(np.float64)
+        factors = [linalg.damped_cholesky(squares, ridge=m)[0] for m in floor[:, 0, 0]]
+
+        def inverse(V: Float64Array) -> Float64Array:
+            out = np.empty_like(V)
+            for a, L in enumerate(factors):
+                u = (V[a].astype(B.dtype) @ B.T).T.astype(np.float64)
+                u = scipy.linalg.cho_solve((L, True), u, check_finite=False)
+                out[a] = (V[a] - u.T.astype(B.dtype) @ B) / floor[a]
+            return out
 
         return inverse
