@@ -28,7 +28,7 @@ _LOADING_SECONDS = 1.0  # seconds that loading compiled loops takes
 _PRODUCT_SECONDS = 1.3e-3  # seconds of a product of 400 x 400 float32 matrices on one core
 _DEAR_BYTES = 4e9  # bytes of memory that make a second twice as dear
 _TOL = 1e-3  # gain at which block descent stops
-_EXACT_PRICE = 1.5  # ratio of seconds that smaller errors of an exact solution are worth
+_EXACT_PRICE = 2.0  # ratio of seconds that smaller errors of an exact solution are worth
 _DIRECT_ROWS = 16_384  # rows beyond which their cube costs more than block descent
 # A stream has no end, so each of its rows must cost the same; momentum would add up noise of
 # its small batches until the function diverges.
@@ -116,9 +116,9 @@ def predicted_costs(n_rows: int, n_outputs: int, ridge: float) -> dict[str, floa
     """
     n, outputs = float(n_rows), 1.0 if n_outputs < 3 else 2.75 * -(-n_outputs // 16)
     direct = (1.5e-8 * n**2 + 1.75e-12 * n**3) * (2.0 if ridge < 1e-5 else 1.0)
-    products = min(300.0, 10.0 + 10.0 * (0.01 / max(ridge, 1e-12)) ** 0.35)
-    newton = n**2 * (8e-9 + 2.2e-10 * outputs * products)
-    newton *= 2.0 if ridge < 6e-6 * n**0.5 else 1.0  # float64
+    products = min(600.0, 10.0 + 10.0 * (0.01 / max(ridge, 1e-12)) ** 0.35)
+    newton = n**2 * (7e-9 + 1.1e-10 * outputs * products)
+    newton *= 1.5 if ridge < 2e-6 * n**0.5 else 1.0  # float64
     blocks = 40.0 * min(1.0, max(ridge, 1e-12) / 1e-4, 0.1 / max(ridge, 1e-12)) ** 0.2
     block = _block_seconds(n_rows, n_outputs) * (_TOL / block_tol(n_rows, ridge)) ** 0.45
     return {"direct": direct, "newton": newton, "block_descent": max(8.0, blocks) * block}

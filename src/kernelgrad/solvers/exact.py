@@ -59,8 +59,8 @@ def direct_bytes(n_rows: int, n_outputs: int, row_bytes: float) -> float:
 def newton_bytes(n_rows: int, n_outputs: int, row_bytes: float) -> float:
     """Return the bytes that :class:`NewtonCG` takes, rows in both forms included."""
     r = newton.coarse_rows(n_rows, n_outputs)  # their kernel rows in three forms, their squares
-    coarse = (12.0 * n_rows + 32.0 * r) * r
-    return support.matrix_bytes(n_rows, n_outputs, row_bytes, np.float32) + coarse
+    more = (12.0 * n_rows + 32.0 * r) * r - 2.0 * n_rows**2  # half of the matrix
+    return support.matrix_bytes(n_rows, n_outputs, row_bytes, np.float32) + more
 
 
 @dataclass(kw_only=True)
@@ -382,7 +382,7 @@ class NewtonCG(ExactSolver):
         narrow = newton_bytes(n, problem.n_outputs, support.sizes(batch.X))
         limit = problem.resources.limit(min(MATRIX_BYTES, available_bytes()))
         small = state.exact.is_small(newton.SETTINGS.precise * min(alphas), rows)
-        wide = small and narrow + 4.0 * n**2 <= limit
+        wide = small and narrow + 2.0 * n**2 <= limit
         dtype = np.float64 if wide else state.exact.dtype
         K = kernel_matrix(state.exact, rows, deadline, dtype, wide=wide)
         state.kernel_evaluations += n**2

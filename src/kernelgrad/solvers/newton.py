@@ -22,6 +22,7 @@ from kernelgrad.types import AnyArray, Float64Array, IntArray
 from kernelgrad.validation import DataError
 
 _CENTRES_TAG = 0x6E7774
+_TILE = 4096  # rows that a task takes
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -34,12 +35,13 @@ class Settings:
     inner_steps: int = 300  # steps of conjugate gradients on one Newton system
     patience: int = 32  # steps on one system after which a better preconditioner pays
     coarse_products: float = 16.0  # products that factors of the coarse space may cost
+    centres: float = 8.0  # centres for a squared loss, over the root of the number of rows
     short: float = 0.1  # part of a step below which systems are better solved more exactly
     whole: int = 2048  # rows times outputs up to which systems are factored as they are
     negative: float = 1e-3  # largest part of a squared norm that rounding makes negative
     settled: float = 1e-14  # sum of slopes at the best constant, relative to their sizes
     # factor on penalties below which float64 pays: float32 raises the objective by up to 1e-3
-    precise: float = 10.0
+    precise: float = 30.0
 
 
 SETTINGS = Settings()
@@ -132,6 +134,7 @@ class Descent:
     def only(self, at: Point, which: IntArray) -> Point:
         """Go on with the penalties of these numbers; return the point of these."""
         self.alpha, self.excess = self.alpha[which], self.excess[which]
+        self.inverse = None
         arrays = [getattr(at, each.name) for each in fields(at)][:-1]
         return Point(*(array[which] for array in arrays))
 
@@ -153,7 +156,7 @@ class Descent:
         if self.whole:
             self.helper = partial(self._factors, self.K.rows(np.arange(self.K.n), np.float64))
         else:
-            self.helper = CoarseSpace(self, columns).preconditioner
+            self.helper = CoarseSpace(self, coarse_rows(self.K.n, columns)).preconditioner
 
     def point(
         self, a: Float64Array, b: Float64Array, f: Float64Array | None = None, *,
@@ -251,7 +254,8 @@ class Descent:
         scale = np.sqrt(weight)
         unscale = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
         if self.inverse is None:
-            self.inverse = CoarseSpace(self, alpha.size * at.b.shape[1]).by_weights(scale)
+            centres = int(SETTINGS.centres * np.sqrt(self.K.n))
+            self.inverse = CoarseSpace(self, centres).by_weights(scale)
         inverse, right, own = self.inverse, -at.G * unscale, at.a * unscale
         ones = inverse(np.broadcast_to(scale, (len(alpha), 1, len(scale))))
 
@@ -276,8 +280,13 @@ class Descent:
 
         x = linalg.conjugate_gradients(product, precondition, right, SETTINGS.inner_steps)
         new = self.point(at.a + scale * x, at.b)
+        stuck = ~(new.objective < at.objective)  # rounding takes more than was gained
+        if stuck.any():
+            new = self.point(at.a + np.where(stuck[..., None], 0.0, scale * x), at.b)
         gap = 0.5 * self._sums((new.G * unscale) ** 2)[..., 0]
-        return replace(new, gap=gap, done=gap <= tol * np.abs(new.objective))
+        done = stuck | (gap <= tol * np.abs(new.objective))
+        self.excess = np.ones_like(gap)
+        return replace(new, gap=gap, length=np.ones_like(gap), done=done)
 
     def advance(self, at: Point, tol: float) -> Point:
         """Take one Newton step, shortened where it overshoots."""
@@ -420,9 +429,9 @@ class CoarseSpace:
     there: alpha, and what the centres leave of ``k(x, x)``.
     """
 
-    def __init__(self, descent: Descent, columns: int) -> None:
+    def __init__(self, descent: Descent, r: int) -> None:
         K, n, dtype = descent.K, descent.K.n, descent.dtype
-        self.descent, r = descent, coarse_rows(n, columns)
+        self.descent = descent
         self.index = np.sort(draws(descent.seed, _CENTRES_TAG, 0).choice(n, r, replace=False))
         self.rows = K.rows(self.index, dtype)  # K_I
         among = self.rows[:, self.index].astype(np.float64)
@@ -430,9 +439,14 @@ class CoarseSpace:
         self.L = linalg.damped_cholesky(among, rounding)[0]  # L L^T = K_II
         # L^-1 K_I, and a row of ones for the constant
         self.U = np.ones((r + descent.fit_intercept, n), dtype)
-        self.U[:r] = self._solve_lower(np.eye(r)).astype(dtype) @ self.rows
-        squares = np.einsum("in,in->n", self.U[:r], self.U[:r])
-        self.left = np.maximum(K.diagonal - squares, 0.0)
+        inverse, self.left = self._solve_lower(np.eye(r)).astype(dtype), np.empty(n)
+
+        def tile(a: int, z: int) -> None:
+            np.matmul(inverse, self.rows[:, a:z], out=self.U[:r, a:z])
+            squares = np.einsum("in,in->n", self.U[:r, a:z], self.U[:r, a:z])
+            self.left[a:z] = np.maximum(K.diagonal[a:z] - squares, 0.0)
+
+        over_tiles(n, _TILE, tile)
 
     def _solve_lower(self, B: Float64Array, *, transposed: bool = False) -> Float64Array:
         """Return ``L^-1 B``, or ``L^-T B``."""
@@ -472,7 +486,7 @@ class CoarseSpace:
             def spread_tile(a: int, z: int) -> None:
                 spread[:, a:z] = moved @ self.rows[:, a:z]
 
-            over_tiles(n, 4096, spread_tile)
+            over_tiles(n, _TILE, spread_tile)
             return Z, KZ + spread.reshape(A, C, n)
 
         return inverse
@@ -482,18 +496,32 @@ class CoarseSpace:
 
         S K S is that of the centres, ``S U^T U S``, and the mean of the diagonal that is left.
         """
-        r, alpha = len(self.index), self.descent.alpha
-        B = self.U[:r] * scale.astype(self.descent.dtype)
-        floor = alpha + scale**2 @ self.left / len(scale) + _EPS
-        squares = (B @ B.T).astype(np.float64)
+        n, alpha = len(scale), self.descent.alpha
+        B = self.U[: len(self.index)] * scale.astype(self.descent.dtype)
+        floor = alpha + scale**2 @ self.left / n + _EPS
+        squares = np.tril(linalg.gram(B.T))
+        squares += np.tril(squares, -1).T
         factors = [linalg.damped_cholesky(squares, ridge=m)[0] for m in floor[:, 0, 0]]
 
         def inverse(V: Float64Array) -> Float64Array:
-            out = np.empty_like(V)
-            for a, L in enumerate(factors):
-                u = (V[a].astype(B.dtype) @ B.T).T.astype(np.float64)
-                u = scipy.linalg.cho_solve((L, True), u, check_finite=False)
-                out[a] = (V[a] - u.T.astype(B.dtype) @ B) / floor[a]
-            return out
+            W = V.astype(B.dtype).reshape(-1, n)
+            parts, out = np.zeros((-(-n // _TILE), len(B), len(W))), np.empty(W.shape)
+
+            def into(a: int, z: int) -> None:
+                parts[a // _TILE] = B[:, a:z] @ W[:, a:z].T
+
+            over_tiles(n, _TILE, into)
+            u = parts.sum(axis=0).reshape(len(B), len(alpha), -1)
+            solved = [
+                scipy.linalg.cho_solve((L, True), u[:, a], check_finite=False)
+                for a, L in enumerate(factors)
+            ]
+            w = np.concatenate(solved, axis=1).T.astype(B.dtype)
+
+            def back(a: int, z: int) -> None:
+                out[:, a:z] = w @ B[:, a:z]
+
+            over_tiles(n, _TILE, back)
+            return np.asarray((V - out.reshape(V.shape)) / floor)
 
         return inverse
