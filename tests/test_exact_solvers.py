@@ -146,7 +146,8 @@ def test_the_direct_solution_is_that_of_the_bordered_system(n, alpha, fit_interc
     assert info.objective == pytest.approx(own, rel=1e-9, abs=1e-25)
 
 
-def test_the_gap_bounds_how_far_a_rough_solution_is():
+def test_the_gap_bounds_how_far_a_rough_solution_is(monkeypatch):
+    monkeypatch.setattr(newton, "SETTINGS", replace(newton.SETTINGS, all=0, centres=0.1))
     posed, batch = setting(200)
     best = solve(DirectSolve(), posed, batch, 1)[1][0].objective
     _, (*_, info) = solve(NewtonCG(tol=0.3), posed, batch, 9)

@@ -28,7 +28,7 @@ _LOADING_SECONDS = 1.0  # seconds that loading compiled loops takes
 _PRODUCT_SECONDS = 1.3e-3  # seconds of a product of 400 x 400 float32 matrices on one core
 _DEAR_BYTES = 4e9  # bytes of memory that make a second twice as dear
 _TOL = 1e-3  # gain at which block descent stops
-_EXACT_PRICE = 2.0  # ratio of seconds that smaller errors of an exact solution are worth
+_EXACT_PRICE = 1.5  # ratio of seconds that smaller errors of an exact solution are worth
 _DIRECT_ROWS = 16_384  # rows beyond which their cube costs more than block descent
 # A stream has no end, so each of its rows must cost the same; momentum would add up noise of
 # its small batches until the function diverges.
@@ -68,8 +68,9 @@ def choose_solver(
     # products with one or two outputs cost as much as with 4, others as a multiple of 16
     width = 4 if n_outputs < 3 else -(-n_outputs // 16) * 16
     # ten seconds on two cores; the squared loss takes one system, other losses some
-    most = 6.4e9 if loss.code == scalar.SQUARED and not stops else 1.6e9
-    products = smooth and float(n_rows) ** 2 * width <= most
+    squared = loss.code == scalar.SQUARED and not stops
+    times = max(width / 16, 1) if squared else width
+    products = smooth and float(n_rows) ** 2 * times <= 1.6e9
     # the one-class loss may ask for the paper's steps of the level
     kinked = penalised and loss.name in WorkingSet.losses
     kinked = kinked and getattr(loss, "tau", "quantile") == "quantile" and in_memory

@@ -105,6 +105,7 @@ class ExactSolver(RowsSolver[ExactState]):
         state.iteration += 1
         state.rows_seen += n_rows
         gap = 0.5 * max(0.0, float((at.G * at.KG).sum())) / (problem.alpha or 1.0)
+        gap = min(gap, float(at.gap.sum()))
         return self._info(
             state,
             state.objective - 0.5 * problem.alpha * float((at.a * at.f).sum()),

@@ -35,6 +35,7 @@ class Settings:
     inner_steps: int = 300  # steps of conjugate gradients on one Newton system
     patience: int = 32  # steps on one system after which a better preconditioner pays
     coarse_products: float = 16.0  # products that factors of the coarse space may cost
+    all: int = 1024  # rows up to which all are centres for a squared loss
     centres: float = 8.0  # centres for a squared loss, over the root of the number of rows
     short: float = 0.1  # part of a step below which systems are better solved more exactly
     whole: int = 2048  # rows times outputs up to which systems are factored as they are
@@ -254,7 +255,8 @@ class Descent:
         scale = np.sqrt(weight)
         unscale = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
         if self.inverse is None:
-            centres = int(SETTINGS.centres * np.sqrt(self.K.n))
+            n = self.K.n
+            centres = n if n <= SETTINGS.all else int(SETTINGS.centres * np.sqrt(n))
             self.inverse = CoarseSpace(self, centres).by_weights(scale)
         inverse, right, own = self.inverse, -at.G * unscale, at.a * unscale
         ones = inverse(np.broadcast_to(scale, (len(alpha), 1, len(scale))))
@@ -297,7 +299,7 @@ class Descent:
                 "'newton' has no minimum. Use a positive semi-definite kernel, or "
                 "solver='block_descent'."
             )
-        if self.loss.quadratic and self.K.n > SETTINGS.whole:
+        if self.loss.quadratic:
             return self._least_squares(at, tol)
         bend = self._bend(at)
         M = at.M or self._preconditioner(bend)
