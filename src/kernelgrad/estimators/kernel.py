@@ -10,10 +10,11 @@ from sklearn.utils.validation import check_is_fitted
 from kernelgrad.compute.backend import CPU
 from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.families.kernel import KernelSpec, SearchedSpec
-from kernelgrad.functions.scaling import SCALINGS
+from kernelgrad.functions.scaling import SCALINGS, InputScaling
 from kernelgrad.kernels import Kernel, PrecomputedKernel, RootLaplacian, SumKernel
 from kernelgrad.losses import Loss
-from kernelgrad.params import anything, boolean, integer, parameters, real
+from kernelgrad.params import anything, boolean, choice, integer, parameters, real
+from kernelgrad.search.pool import EFFORTS
 from kernelgrad.types import Float64Array
 
 
@@ -24,7 +25,9 @@ class BaseKernelEstimator(BaseRowsEstimator):
     gamma: float | str = anything(default="median")
     bandwidth_factor: float = anything(default=1.0)
     metric: Any = anything(default=None)
-    standardize: bool | str = boolean(default="auto", words=("auto", *SCALINGS))
+    standardize: bool | str | InputScaling = boolean(
+        default="auto", words=("auto", *SCALINGS), kind=InputScaling
+    )
 
     _spec_type = KernelSpec
 
@@ -83,6 +86,7 @@ class BaseSearchedEstimator(BaseKernelEstimator):
     engine: Any = anything(default=None)
     alpha: Any = anything(default="auto")
     device: str = anything(default=CPU)
+    effort: str = choice(EFFORTS, default="default")
     C: float | None = real(default=None, low=0, low_open=True, words=(None,))
     tol: float = real(default=1e-4, low=0)
     early_stopping: bool = boolean(default=False)
