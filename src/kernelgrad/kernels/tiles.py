@@ -101,26 +101,12 @@ def _column_shannon(a: Any, a2: Any, w: Any, w2: Any, t: Any, s: Any, logs: Any)
         t[j] += v if w[j] > _ZERO else _ZERO
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
-def _four_columns(a: Any, W: Any, t: Any) -> None:
-    """Add ``|a_k - w_k|`` of four columns to t in one pass, in the order of the columns."""
-    for j in range(t.size):
-        u = t[j] + abs(a[0] - W[0, j])
-        u += abs(a[1] - W[1, j])
-        u += abs(a[2] - W[2, j])
-        t[j] = u + abs(a[3] - W[3, j])
-
-
 @njit(nogil=True, cache=True, error_model="numpy")
 def _columns(form: int, A: Any, A2: Any, P: Any, P2: Any, T: Any) -> None:
     """Add the terms of rows A (n, d) and a panel P (d, m) to T (n, m)."""
     s, logs = np.empty(T.shape[1], np.float32), np.empty(T.shape[1], np.float32)
     for i in range(A.shape[0]):
-        first = 0
-        while form == profiles.ABSOLUTE and first + 4 <= P.shape[0]:
-            _four_columns(A[i, first : first + 4], P[first : first + 4], T[i])
-            first += 4
-        for k in range(first, P.shape[0]):
+        for k in range(P.shape[0]):
             a, a2 = A[i, k], A2[i, k]
             if form == profiles.SHANNON:
                 _column_shannon(a, a2, P[k], P2[k], T[i], s, logs)

@@ -107,6 +107,8 @@ class Descent:
     :class:`CoarseSpace`. Up to 2,048 rows, times outputs, the system of each output is factored
     instead.
 
+    The squared loss takes one symmetric system, see :meth:`_least_squares`.
+
     Weights (n,) sum to 1. The seed is that of the centres, the deadline ends a system with the
     step so far.
     """
@@ -494,7 +496,7 @@ class CoarseSpace:
         return inverse
 
     def by_weights(self, scale: Float64Array) -> Callable[[Float64Array], Float64Array]:
-        r"""Return what stands for the inverses of ``S K S + alpha I``, S diagonal, one an alpha.
+        r"""Return what stands for the inverse of ``S K S + alpha I`` of each alpha, S diagonal.
 
         S K S is that of the centres, ``S U^T U S``, and the mean of the diagonal that is left.
         """
