@@ -84,8 +84,7 @@ class ExactKernel(ScaledKernel):
 
         `first` is the number of the first row, for messages.
         """
-        n = X.shape[0]
-        parts: list[ExactRows | None] = [None] * max(1, -(-n // PREPARE_ROWS))
+        parts: list[ExactRows | None] = [None] * max(1, -(-X.shape[0] // PREPARE_ROWS))
 
         def task(i: int) -> None:  # keeps work arrays small
             start = i * PREPARE_ROWS
@@ -140,10 +139,11 @@ class ExactKernel(ScaledKernel):
             return out
         width = max(PREDICT_TILE, PREDICT_TILE**2 // max(1, A.n_rows))
         tiles = [slice(b, b + width) for b in range(0, B.n_rows, width)]
-        parts = [(B.take(t), coef[t]) for t in tiles]
+        parts = [(B.take(t), coef[t]) for t in tiles] if len(tiles) > 1 else [(B, coef)]
 
         def task(a: int, z: int) -> None:
-            rows, buffer = A.take(slice(a, z)), np.empty((z - a, min(width, B.n_rows)))
+            rows = A if z - a == A.n_rows else A.take(slice(a, z))
+            buffer = np.empty((z - a, min(width, B.n_rows)))
             for part, weights in parts:
                 K = buffer[:, : len(weights)]
                 self.values(rows, part, wide=wide, out=K, compiled=compiled)
@@ -293,14 +293,15 @@ class KernelRows:
         narrow = self.exact.n_features_in < DEAR_COLUMNS and len(index) < n
         step = ALIKE if narrow else _GROUP_ROWS
         parts = [slice(a, a + step) for a in range(0, len(index), step)]
-        groups = [self.rows.take(index[part]) for part in parts]
+        # a single row is loaded twice, for the bits of products of matrices
+        groups = [self.rows.take(np.resize(i, max(2, len(i)))) for i in map(index.__getitem__, parts)]
 
         def task(j: int) -> None:
             columns = slice(j * CACHE_TILE, (j + 1) * CACHE_TILE)
             tile = self.rows.take(columns)
             for part, rows in zip(parts, groups, strict=True):
                 values = self.exact.values(rows, tile, wide=self.wide, compiled=compiled)
-                self.buffer[slots[part], columns] = values
+                self.buffer[slots[part], columns] = values[: len(slots[part])]
 
         with single_threaded_blas():
             parallel_for(-(-n // CACHE_TILE), task)
