@@ -293,13 +293,13 @@ class KernelRows:
         narrow = self.exact.n_features_in < DEAR_COLUMNS and len(index) < n
         step = ALIKE if narrow else _GROUP_ROWS
         parts = [slice(a, a + step) for a in range(0, len(index), step)]
-        # a single row is loaded twice, for the bits of products of matrices
-        groups = [self.rows.take(np.resize(i, max(2, len(i)))) for i in map(index.__getitem__, parts)]
+        groups = [np.resize(index[part], max(2, len(index[part]))) for part in parts]
+        taken = [self.rows.take(group) for group in groups]  # one row twice, for its bits
 
         def task(j: int) -> None:
             columns = slice(j * CACHE_TILE, (j + 1) * CACHE_TILE)
             tile = self.rows.take(columns)
-            for part, rows in zip(parts, groups, strict=True):
+            for part, rows in zip(parts, taken, strict=True):
                 values = self.exact.values(rows, tile, wide=self.wide, compiled=compiled)
                 self.buffer[slots[part], columns] = values[: len(slots[part])]
 

@@ -1,0 +1,201 @@
+"""The same function of fewer support rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from kernelgrad.compute.linalg import damped_cholesky, untouched
+from kernelgrad.compute.threads import over_tiles, single_threaded_blas
+from kernelgrad.functions.exact import FIT_COMPILED, ExactKernel, join_rows
+from kernelgrad.functions.expansions import SupportExpansion
+from kernelgrad.kernels import ExactRows
+from kernelgrad.types import AnyArray, Float64Array, IntArray
+
+MOST_ROWS = 50_000  # rows from which centres come, and on which changes are measured
+_TILE = 1024
+_LEAST_BLOCK, _MOST_BLOCK = 32, 256  # centres chosen at once: a quarter of those before
+_CANDIDATES = 4  # rows for each centre of a block
+_SPANNED = 1e-10  # part of k(x, x) outside of the span, from which x is no new centre
+
+
+class _NewtonBasis:
+    """Functions of growing sets of centres, orthonormal in the kernel's space, at some rows.
+
+    Parameters
+    ----------
+    exact : ExactKernel
+    rows : ExactRows
+        The rows, ready for float64 values; the first of them may be centres.
+    f : float64 array (n_rows, C)
+        Values at the rows of a function in the space.
+    n_candidates, most : int
+        Numbers of rows that may be centres, and of centres.
+    """
+
+    def __init__(
+        self, exact: ExactKernel, rows: ExactRows, f: Float64Array, n_candidates: int, most: int
+    ) -> None:
+        self.exact, self.rows, self.most = exact, rows, most
+        self.n_candidates = n_candidates
+        self.values = untouched(most, rows.n_rows, wide=True)
+        self.centres: IntArray = np.empty(0, np.intp)
+        self.coef = np.empty((0, f.shape[1]))  # of the function's projection
+        self.residual = f.copy()  # the function minus its projection
+        diagonal = exact.kernel.exact_diag(rows)
+        self.outside = diagonal.copy()  # squared distances of k(x, .) from the span
+        self._least = _SPANNED * diagonal
+
+    def grow(self) -> bool:
+        """Add some centres at which the residual is large; return False if there are none."""
+        m, n = len(self.centres), self.n_candidates
+        size = min(max(_LEAST_BLOCK, min(m // 4, _MOST_BLOCK)), self.most - m)
+        usable = self.outside[:n] > self._least[:n]
+        score = np.where(usable, (self.residual[:n] ** 2).sum(axis=1), 0.0)
+        near = np.argsort(-score, kind="stable")[: _CANDIDATES * size]
+        some = self.rows.take(near)
+        K = self.exact.values(some, some, wide=True)
+        V = self.values[:m, near]
+        new, L = self._pivots(K - V.T @ V, near, size)
+        if not len(new):
+            return False
+        coef = solve_triangular(L, self.residual[new], lower=True)
+        before, centres = self.values[:m, new].T, self.rows.take(new)
+        compiled = len(self.residual) ** 2 >= FIT_COMPILED
+
+        def task(a: int, z: int) -> None:
+            tile = self.rows.take(slice(a, z))
+            K = self.exact.values(centres, tile, wide=True, compiled=compiled)
+            basis = solve_triangular(L, K - before @ self.values[:m, a:z], lower=True)
+            self.values[m : m + len(new), a:z] = basis
+            self.outside[a:z] -= (basis**2).sum(axis=0)
+            self.residual[a:z] -= basis.T @ coef
+
+        over_tiles(len(self.residual), _TILE, task)
+        self.outside[new] = 0.0
+        self.centres = np.concatenate([self.centres, new])
+        self.coef = np.concatenate([self.coef, coef])
+        return True
+
+    def _pivots(self, K: Float64Array, rows: IntArray, size: int) -> tuple[IntArray, AnyArray]:
+        """Return up to `size` of the rows, and their factor of the residual kernel K."""
+        left, f = K.diagonal().copy(), self.residual[rows]
+        V = np.zeros((size, len(K)))
+        chosen: list[int] = []
+        for j in range(size):
+            score = np.where(left > self._least[rows], (f**2).sum(axis=1), 0.0)
+            p = int(np.argmax(score))
+            if not score[p] > 0:
+                break
+            V[j] = (K[p] - V[:j, p] @ V[:j]) / np.sqrt(left[p])
+            f -= np.outer(V[j], f[p] / V[j, p])
+            left -= V[j] ** 2
+            left[p] = 0.0
+            chosen.append(p)
+        return rows[chosen], np.tril(V[: len(chosen), chosen].T)
+
+
+class _Squares:
+    """The least-squares coefficients of a basis, for each number of its functions.
+
+    The change of f at the rows is made small, not its norm, so that a function with spikes at
+    the support rows is not followed into each of them.
+    """
+
+    def __init__(self, basis: _NewtonBasis, f: Float64Array, judged: slice) -> None:
+        self.basis, self.f, self.judged = basis, f[judged], judged
+        self._gram: Any = untouched(basis.most, basis.most, wide=True)
+        self._right = np.empty((basis.most, f.shape[1]))
+        self._m = 0
+        self.factor, self._half = np.empty((0, 0)), np.empty((0, f.shape[1]))
+
+    def update(self) -> Float64Array:
+        """Take in new functions; return the sum of squared changes without and with each."""
+        m, n = self._m, len(self.basis.centres)
+        self._m = n
+        V = self.basis.values[:n, self.judged]
+        self._right[m:n] = V[m:] @ self.f
+
+        def task(a: int, z: int) -> None:
+            self._gram[a:z, m:n] = V[a:z] @ V[m:].T
+
+        over_tiles(n, _TILE // 4, task)  # the upper triangle, which is what is read
+        self.factor = damped_cholesky(self._gram[:n, :n])[0]
+        self._half = solve_triangular(self.factor, self._right[:n], lower=True)
+        gains = np.concatenate([[0.0], (self._half**2).sum(axis=1)])
+        return np.asarray((self.f**2).sum() - np.cumsum(gains))
+
+    def coef(self, m: int) -> Float64Array:
+        """Return the coefficients (m, C) of the first m functions."""
+        return np.asarray(
+            solve_triangular(self.factor[:m, :m], self._half[:m], trans="T", lower=True)
+        )
+
+
+def compressed(
+    function: SupportExpansion, *, max_rows: int, tol: float, usable: float,
+    judges: ExactRows | None = None,
+) -> tuple[SupportExpansion, dict[str, Any]]:  # fmt: skip
+    """Return a function of at most `max_rows` of the support rows, and how far it is from f.
+
+    Centres are chosen where the projection of f on the span of those before is worst, from the
+    support rows (evenly spread ones if there are very many). Their coefficients have the least
+    squared change at `judges`, by default at the same rows. Centres are added until its root
+    mean square is `tol` times the spread of f there. `usable` is the memory in bytes.
+    """
+    exact, n = function.exact, function.n_support
+    support = exact.kernel.widened(function.support)
+    with single_threaded_blas():
+        compiled = n**2 >= FIT_COMPILED
+        f = exact.products(support, support, function.coef, wide=True, compiled=compiled)
+        norm2 = np.einsum("nc,nc->c", function.coef, f)
+        index = _spread(n)
+        rows, f = (support, f) if len(index) == n else (support.take(index), f[index])
+        judged = slice(0, len(f))
+        if judges is not None:
+            new = exact.kernel.widened(judges.take(_spread(judges.n_rows)))
+            values = exact.products(new, support, function.coef, wide=True, compiled=compiled)
+            judged = slice(len(f), len(f) + len(values))
+            rows, f = join_rows([rows, new]), np.concatenate([f, values])
+        fits = int(usable / (8 * 2 * len(f)))
+        most = max(1, min(max_rows, fits, len(index)))
+        basis = _NewtonBasis(exact, rows, f, len(index), most)
+        squares = _Squares(basis, f, judged)
+        spread2 = float(((f[judged] - f[judged].mean(axis=0)) ** 2).sum())
+        m, reason = 0, "memory" if most < min(max_rows, len(index)) else "max_rows"
+        while reason != "tol" and m < most:
+            if not basis.grow():
+                reason = "rounding"
+                break
+            changes = squares.update()
+            m = len(basis.centres)
+            if changes[m] <= tol**2 * spread2:
+                m, reason = max(1, int(np.argmax(changes <= tol**2 * spread2))), "tol"
+        coef = squares.coef(m)
+        new_coef = solve_triangular(basis.values[:m, basis.centres[:m]], coef)
+    result = SupportExpansion(
+        exact, function.support.take(index[basis.centres[:m]]), new_coef, function.intercept
+    )
+    result.compact()
+    change = f[judged] - basis.values[:m, judged].T @ coef
+    off = norm2 - (basis.coef[:m] ** 2).sum(axis=0) + ((coef - basis.coef[:m]) ** 2).sum(axis=0)
+    error = np.sqrt(np.maximum(off, 0.0))
+    unit = float(np.sqrt(exact.kernel.exact_diag(rows).max()))
+    square = float((change**2).sum())
+    return result, {
+        "rows_before": n,
+        "rows": m,
+        "stopped_by": reason,
+        "norm_error": error.tolist(),
+        "bound": (unit * error).tolist(),
+        "largest_change": float(np.abs(change).max()),
+        "mean_square_change": square / change.size,
+        "relative_change": float(np.sqrt(square / spread2)) if spread2 > 0 else 0.0,
+    }
+
+
+def _spread(n: int) -> IntArray:
+    """Return the numbers of n rows, or of some that are evenly spread."""
+    return np.linspace(0, n - 1, min(n, MOST_ROWS)).astype(np.intp)
