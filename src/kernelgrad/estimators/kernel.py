@@ -77,8 +77,8 @@ class BaseKernelEstimator(BaseRowsEstimator):
 
         A prediction computes one kernel value for each of them. Rows are chosen where the
         projection of f is worst in the kernel's space, and their coefficients have the least
-        squared change of f at the support rows or at `X` (docs/serving.md). Calibration,
-        scaling and tables stay.
+        squared change of f at the support rows (docs/serving.md). Calibration, scaling and
+        tables stay.
 
         Parameters
         ----------
@@ -88,8 +88,8 @@ class BaseKernelEstimator(BaseRowsEstimator):
         tol : float > 0, default=0.01
             Root mean square of the change, in units of the spread of f, that is small enough.
         X : as in predict, or None
-            Rows without targets, like those to be predicted, at which the change is measured;
-            None are the support rows, at which rough functions change more.
+            New rows, without targets, at which changes are measured in place of the support
+            rows, where rough functions change two or three times as much.
 
         Returns
         -------

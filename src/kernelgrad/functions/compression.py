@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any
 
 import numpy as np
@@ -98,40 +99,41 @@ class _NewtonBasis:
 
 
 class _Squares:
-    """The least-squares coefficients of a basis, for each number of its functions.
+    """The least-squares coefficients of a basis at its candidates, and the changes elsewhere.
 
     The change of f at the rows is made small, not its norm, so that a function with spikes at
     the support rows is not followed into each of them.
     """
 
     def __init__(self, basis: _NewtonBasis, f: Float64Array, judged: slice) -> None:
-        self.basis, self.f, self.judged = basis, f[judged], judged
+        self.basis, self.judged, self._f = basis, judged, f
         self._gram: Any = untouched(basis.most, basis.most, wide=True)
         self._right = np.empty((basis.most, f.shape[1]))
         self._m = 0
-        self.factor, self._half = np.empty((0, 0)), np.empty((0, f.shape[1]))
 
-    def update(self) -> Float64Array:
-        """Take in new functions; return the sum of squared changes without and with each."""
+    def update(self) -> None:
+        """Take in the new functions of the basis."""
         m, n = self._m, len(self.basis.centres)
         self._m = n
-        V = self.basis.values[:n, self.judged]
-        self._right[m:n] = V[m:] @ self.f
+        V = self.basis.values[:n, : self.basis.n_candidates]
+        self._right[m:n] = V[m:] @ self._f[: self.basis.n_candidates]
 
         def task(a: int, z: int) -> None:
             self._gram[a:z, m:n] = V[a:z] @ V[m:].T
 
         over_tiles(n, _TILE // 4, task)  # the upper triangle, which is what is read
-        self.factor = damped_cholesky(self._gram[:n, :n])[0]
-        self._half = solve_triangular(self.factor, self._right[:n], lower=True)
-        gains = np.concatenate([[0.0], (self._half**2).sum(axis=1)])
-        return np.asarray((self.f**2).sum() - np.cumsum(gains))
+        self._factor = damped_cholesky(self._gram[:n, :n])[0]
+        self._half = solve_triangular(self._factor, self._right[:n], lower=True)
 
     def coef(self, m: int) -> Float64Array:
         """Return the coefficients (m, C) of the first m functions."""
-        return np.asarray(
-            solve_triangular(self.factor[:m, :m], self._half[:m], trans="T", lower=True)
-        )
+        factor = self._factor[:m, :m]
+        return np.asarray(solve_triangular(factor, self._half[:m], trans="T", lower=True))
+
+    def change(self, m: int) -> Float64Array:
+        """Return f minus the sum of the first m functions at the judged rows."""
+        values = self.basis.values[:m, self.judged]
+        return np.asarray(self._f[self.judged] - values.T @ self.coef(m))
 
 
 def compressed(
@@ -140,47 +142,50 @@ def compressed(
 ) -> tuple[SupportExpansion, dict[str, Any]]:  # fmt: skip
     """Return a function of at most `max_rows` of the support rows, and how far it is from f.
 
-    Centres are chosen where the projection of f on the span of those before is worst, from the
-    support rows (evenly spread ones if there are very many). Their coefficients have the least
-    squared change at `judges`, by default at the same rows. Centres are added until its root
-    mean square is `tol` times the spread of f there. `usable` is the memory in bytes.
+    Centres are chosen where the projection of f on the span of those before is worst, among the
+    support rows, evenly spread ones if there are very many. Their coefficients have the least
+    squared change at the same rows. Centres are added until the root mean square of the change
+    at `judges`, by default at these rows again, is `tol` times the spread of f there. `usable`
+    is the memory in bytes.
     """
     exact, n = function.exact, function.n_support
     support = exact.kernel.widened(function.support)
+    how = {"wide": True, "compiled": n**2 >= FIT_COMPILED}
     with single_threaded_blas():
-        compiled = n**2 >= FIT_COMPILED
-        f = exact.products(support, support, function.coef, wide=True, compiled=compiled)
+        f = exact.products(support, support, function.coef, **how)
         norm2 = np.einsum("nc,nc->c", function.coef, f)
         index = _spread(n)
-        rows, f = (support, f) if len(index) == n else (support.take(index), f[index])
-        judged = slice(0, len(f))
+        rows, f, judged = support.take(index), f[index], slice(0, len(index))
         if judges is not None:
             new = exact.kernel.widened(judges.take(_spread(judges.n_rows)))
-            values = exact.products(new, support, function.coef, wide=True, compiled=compiled)
-            judged = slice(len(f), len(f) + len(values))
-            rows, f = join_rows([rows, new]), np.concatenate([f, values])
-        fits = int(usable / (8 * 2 * len(f)))
-        most = max(1, min(max_rows, fits, len(index)))
+            rows, judged = join_rows([rows, new]), slice(len(index), None)
+            f = np.concatenate([f, exact.products(new, support, function.coef, **how)])
+        most = max(1, min(max_rows, len(index), int(usable / (16 * len(f)))))
+        reason = "max_rows" if most == min(max_rows, len(index)) else "memory"
         basis = _NewtonBasis(exact, rows, f, len(index), most)
         squares = _Squares(basis, f, judged)
         spread2 = float(((f[judged] - f[judged].mean(axis=0)) ** 2).sum())
-        m, reason = 0, "memory" if most < min(max_rows, len(index)) else "max_rows"
+
+        def near(m: int) -> bool:
+            return float((squares.change(m) ** 2).sum()) <= tol**2 * spread2
+
+        m = 0
         while reason != "tol" and m < most:
             if not basis.grow():
                 reason = "rounding"
                 break
-            changes = squares.update()
-            m = len(basis.centres)
-            if changes[m] <= tol**2 * spread2:
-                m, reason = max(1, int(np.argmax(changes <= tol**2 * spread2))), "tol"
-        coef = squares.coef(m)
+            squares.update()
+            before, m = m, len(basis.centres)
+            if near(m):
+                reason = "tol"
+                m = before + 1 + bisect_left(range(before + 1, m), True, key=near)
+        coef, change = squares.coef(m), squares.change(m)
         new_coef = solve_triangular(basis.values[:m, basis.centres[:m]], coef)
-    result = SupportExpansion(
-        exact, function.support.take(index[basis.centres[:m]]), new_coef, function.intercept
-    )
+    centres = function.support.take(index[basis.centres[:m]])
+    result = SupportExpansion(exact, centres, new_coef, function.intercept)
     result.compact()
-    change = f[judged] - basis.values[:m, judged].T @ coef
-    off = norm2 - (basis.coef[:m] ** 2).sum(axis=0) + ((coef - basis.coef[:m]) ** 2).sum(axis=0)
+    projected = basis.coef[:m]
+    off = norm2 - (projected**2).sum(axis=0) + ((coef - projected) ** 2).sum(axis=0)
     error = np.sqrt(np.maximum(off, 0.0))
     unit = float(np.sqrt(exact.kernel.exact_diag(rows).max()))
     square = float((change**2).sum())
