@@ -161,7 +161,7 @@ def compress(
     model: ModelFile, output: Path, max_rows: int | None = None, tol: float = 0.01,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Write a model with nearly the same function of fewer support rows."""
+    """Write a smaller model of nearly the same function."""
     with report.reporting(as_json):
         report.check_writable(output, "model", model)
         estimator = _loaded(model)
