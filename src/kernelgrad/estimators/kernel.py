@@ -13,9 +13,13 @@ from sklearn.utils.validation import check_is_fitted
 from kernelgrad.compute.backend import CPU
 from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.families.kernel import KernelSpec, SearchedSpec
+<<<<<<< HEAD
 from kernelgrad.functions.compression import compressed
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.functions.scaling import SCALINGS
+=======
+from kernelgrad.functions.scaling import SCALINGS, InputScaling
+>>>>>>> main
 from kernelgrad.kernels import Kernel, PrecomputedKernel, RootLaplacian, SumKernel
 from kernelgrad.losses import Loss
 from kernelgrad.model import Model
@@ -32,7 +36,9 @@ class BaseKernelEstimator(BaseRowsEstimator):
     gamma: float | str = anything(default="median")
     bandwidth_factor: float = anything(default=1.0)
     metric: Any = anything(default=None)
-    standardize: bool | str = boolean(default="auto", words=("auto", *SCALINGS))
+    standardize: bool | str | InputScaling = boolean(
+        default="auto", words=("auto", *SCALINGS), kind=InputScaling
+    )
 
     _spec_type = KernelSpec
 
