@@ -13,13 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 from kernelgrad.compute.backend import CPU
 from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.families.kernel import KernelSpec, SearchedSpec
-<<<<<<< HEAD
 from kernelgrad.functions.compression import compressed
 from kernelgrad.functions.expansions import SupportExpansion
-from kernelgrad.functions.scaling import SCALINGS
-=======
 from kernelgrad.functions.scaling import SCALINGS, InputScaling
->>>>>>> main
 from kernelgrad.kernels import Kernel, PrecomputedKernel, RootLaplacian, SumKernel
 from kernelgrad.losses import Loss
 from kernelgrad.model import Model

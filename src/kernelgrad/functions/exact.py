@@ -11,7 +11,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad.compute.linalg import untouched
-from kernelgrad.compute.threads import over_tiles, parallel_for, single_threaded_blas
+from kernelgrad.compute.threads import (
+    over_tiles,
+    parallel_for,
+    parallel_map,
+    single_threaded_blas,
+)
 from kernelgrad.files.records import Record
 from kernelgrad.functions.scaling import InputScaling, ScaledKernel, restored_kernel
 from kernelgrad.kernels import ExactRows, Kernel
@@ -84,16 +89,14 @@ class ExactKernel(ScaledKernel):
 
         `first` is the number of the first row, for messages.
         """
-        parts: list[ExactRows | None] = [None] * max(1, -(-X.shape[0] // PREPARE_ROWS))
 
-        def task(i: int) -> None:  # keeps work arrays small
-            start = i * PREPARE_ROWS
+        def part(start: int) -> ExactRows:  # keeps work arrays small
             scaled = self.scaled(X[start : start + PREPARE_ROWS], first=first + start)
-            parts[i] = self.kernel.exact_rows(scaled, wide=self.wide)
+            return self.kernel.exact_rows(scaled, wide=self.wide)
 
         with single_threaded_blas():
-            parallel_for(len(parts), task)
-        rows = join_rows([part for part in parts if part is not None])
+            starts = range(0, max(1, X.shape[0]), PREPARE_ROWS)
+            rows = join_rows(parallel_map(part, starts))
         return rows if ids is None else rows.numbered(ids)
 
     def _moved(self, device: Any) -> Any:
@@ -137,13 +140,16 @@ class ExactKernel(ScaledKernel):
         if self.on_device is not None:
             self.on_device.add_product(A, B, coef, out)
             return out
+        if A.n_rows == 1:  # without tiles, which take longer than its values
+            with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
+                out += self.values(A, B, wide=wide, compiled=compiled) @ coef
+            return out
         width = max(PREDICT_TILE, PREDICT_TILE**2 // max(1, A.n_rows))
         tiles = [slice(b, b + width) for b in range(0, B.n_rows, width)]
-        parts = [(B.take(t), coef[t]) for t in tiles] if len(tiles) > 1 else [(B, coef)]
+        parts = [(B.take(t), coef[t]) for t in tiles]
 
         def task(a: int, z: int) -> None:
-            rows = A if z - a == A.n_rows else A.take(slice(a, z))
-            buffer = np.empty((z - a, min(width, B.n_rows)))
+            rows, buffer = A.take(slice(a, z)), np.empty((z - a, min(width, B.n_rows)))
             for part, weights in parts:
                 K = buffer[:, : len(weights)]
                 self.values(rows, part, wide=wide, out=K, compiled=compiled)
