@@ -118,7 +118,7 @@ def compressed(task: str, data: Data, fractions: list[int]) -> Iterator[Row]:
         return [microseconds(lambda x=x: values(x)) for x in (model_rows, model_rows[:1])]
 
     before, n = speeds(model), model.n_support_
-    for limit, tol in ((n, 0.01), *((max(1, n // k), 1e-3) for k in fractions)):
+    for limit, tol in ((n // 2, 0.01), *((max(1, n // k), 1e-3) for k in fractions)):
         spent, small = timed(model.compress, limit, tol=tol)
         report, after = small.history_["compression"], speeds(small)
         change = np.sqrt(np.mean((small._model.values(model_rows) - f) ** 2, axis=0))

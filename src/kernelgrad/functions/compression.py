@@ -107,8 +107,9 @@ class _Squares:
 
     def __init__(self, basis: _NewtonBasis, f: Float64Array, judged: slice) -> None:
         self.basis, self.judged, self._f = basis, judged, f
-        self._gram: Any = untouched(basis.most, basis.most, wide=True)
-        self._right = np.empty((basis.most, f.shape[1]))
+        # Cholesky factor of the products of functions, and what it makes of those with f
+        self._factor: Any = untouched(basis.most, basis.most, wide=True)
+        self._half = np.empty((basis.most, f.shape[1]))
         self._m = 0
 
     def update(self) -> None:
@@ -116,14 +117,17 @@ class _Squares:
         m, n = self._m, len(self.basis.centres)
         self._m = n
         V = self.basis.values[:n, : self.basis.n_candidates]
-        self._right[m:n] = V[m:] @ self._f[: self.basis.n_candidates]
+        gram = np.empty((n, n - m))
 
         def task(a: int, z: int) -> None:
-            self._gram[a:z, m:n] = V[a:z] @ V[m:].T
+            gram[a:z] = V[a:z] @ V[m:].T
 
-        over_tiles(n, _TILE // 4, task)  # the upper triangle, which is what is read
-        self._factor = damped_cholesky(self._gram[:n, :n])[0]
-        self._half = solve_triangular(self._factor, self._right[:n], lower=True)
+        over_tiles(n, _TILE // 4, task)
+        cross = solve_triangular(self._factor[:m, :m], gram[:m], lower=True)
+        L = damped_cholesky(gram[m:] - cross.T @ cross)[0]
+        self._factor[m:n, :m], self._factor[m:n, m:n] = cross.T, L
+        right = V[m:] @ self._f[: V.shape[1]] - cross.T @ self._half[:m]
+        self._half[m:n] = solve_triangular(L, right, lower=True)
 
     def coef(self, m: int) -> Float64Array:
         """Return the coefficients (m, C) of the first m functions."""
