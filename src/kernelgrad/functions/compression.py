@@ -43,7 +43,7 @@ class _NewtonBasis:
         self.n_candidates = n_candidates
         self.values = untouched(most, rows.n_rows, wide=True)
         self.centres: IntArray = np.empty(0, np.intp)
-        self.coef = np.empty((0, f.shape[1]))  # of the function's projection
+        self.coef = np.empty((0, f.shape[1]))  # the projection's
         self.residual = f.copy()  # the function minus its projection
         diagonal = exact.kernel.exact_diag(rows)
         self.outside = diagonal.copy()  # squared distances of k(x, .) from the span
@@ -56,8 +56,8 @@ class _NewtonBasis:
         usable = self.outside[:n] > self._least[:n]
         score = np.where(usable, (self.residual[:n] ** 2).sum(axis=1), 0.0)
         near = np.argsort(-score, kind="stable")[: _CANDIDATES * size]
-        some = self.rows.take(near)
-        K = self.exact.values(some, some, wide=True)
+        candidates = self.rows.take(near)
+        K = self.exact.values(candidates, candidates, wide=True)
         V = self.values[:m, near]
         new, L = self._pivots(K - V.T @ V, near, size)
         if not len(new):
