@@ -21,6 +21,7 @@ from kernelgrad.losses import Loss
 from kernelgrad.model import Model
 from kernelgrad.params import anything, boolean, choice, integer, parameters, real
 from kernelgrad.search.pool import EFFORTS
+from kernelgrad.tasks import Novelty
 from kernelgrad.types import Float64Array
 from kernelgrad.validation import CapabilityError, check_int, check_real
 
@@ -79,8 +80,8 @@ class BaseKernelEstimator(BaseRowsEstimator):
 
         A prediction computes one kernel value for each of them. Rows are chosen where the
         projection of f is worst in the kernel's space, and their coefficients have the least
-        squared change of f at the support rows (docs/serving.md). Calibration, scaling and
-        tables stay.
+        squared change of f at the support rows and half of `X` (docs/serving.md). Calibration,
+        scaling and tables stay.
 
         Parameters
         ----------
@@ -90,8 +91,9 @@ class BaseKernelEstimator(BaseRowsEstimator):
         tol : float > 0, default=0.01
             Root mean square of the change, in units of the spread of f, that is small enough.
         X : as in predict, or None
-            New rows, without targets, at which changes are measured in place of the support
-            rows, where rough functions change two or three times as much.
+            Rows without targets. Changes are measured at half of them in place of the support
+            rows, where rough functions change two or three times as much as at new rows. A
+            novelty detector needs them: f is nearly constant at its support rows.
 
         Returns
         -------
@@ -114,6 +116,11 @@ class BaseKernelEstimator(BaseRowsEstimator):
         assert isinstance(function, SupportExpansion)
         most = max(1, n // 2) if max_rows is None else check_int(max_rows, "max_rows", low=1)
         check_real(tol, "tol", low=0, low_open=True)
+        if X is None and isinstance(model.task, Novelty):
+            raise ValueError(
+                "f is nearly constant at the support rows of a novelty detector; give X, rows "
+                "at which its change is measured."
+            )
         function.set_device(CPU)
         judges = None if X is None else function.exact.prepare(model.inputs.read(X))
         usable = self._spec().resources.usable

@@ -99,14 +99,16 @@ class _NewtonBasis:
 
 
 class _Squares:
-    """The least-squares coefficients of a basis at its candidates, and the changes elsewhere.
+    """The least-squares coefficients of a basis at the first rows, and the changes at others.
 
     The change of f at the rows is made small, not its norm, so that a function with spikes at
     the support rows is not followed into each of them.
     """
 
-    def __init__(self, basis: _NewtonBasis, f: Float64Array, judged: slice) -> None:
-        self.basis, self.judged, self._f = basis, judged, f
+    def __init__(
+        self, basis: _NewtonBasis, f: Float64Array, n_fitted: int, judged: slice
+    ) -> None:
+        self.basis, self.n_fitted, self.judged, self._f = basis, n_fitted, judged, f
         # Cholesky factor of the products of functions, and what it makes of those with f
         self._factor: Any = untouched(basis.most, basis.most, wide=True)
         self._half = np.empty((basis.most, f.shape[1]))
@@ -116,7 +118,7 @@ class _Squares:
         """Take in the new functions of the basis."""
         m, n = self._m, len(self.basis.centres)
         self._m = n
-        V = self.basis.values[:n, : self.basis.n_candidates]
+        V = self.basis.values[:n, : self.n_fitted]
         gram = np.empty((n, n - m))
 
         def task(a: int, z: int) -> None:
@@ -126,7 +128,7 @@ class _Squares:
         cross = solve_triangular(self._factor[:m, :m], gram[:m], lower=True)
         L = damped_cholesky(gram[m:] - cross.T @ cross)[0]
         self._factor[m:n, :m], self._factor[m:n, m:n] = cross.T, L
-        right = V[m:] @ self._f[: V.shape[1]] - cross.T @ self._half[:m]
+        right = V[m:] @ self._f[: self.n_fitted] - cross.T @ self._half[:m]
         self._half[m:n] = solve_triangular(L, right, lower=True)
 
     def coef(self, m: int) -> Float64Array:
@@ -149,8 +151,9 @@ def compressed(
     Centres are chosen where the projection of f on the span of those before is worst, among the
     support rows, evenly spread ones if there are very many. Their coefficients have the least
     squared change at the same rows. Centres are added until the root mean square of the change
-    at `judges`, by default at these rows again, is `tol` times the spread of f there. `usable`
-    is the memory in bytes.
+    there is `tol` times the spread of f. With `judges` every other one of these joins the rows
+    of the least squares, and the change is measured at the rest. `usable` is the memory in
+    bytes.
     """
     exact, n = function.exact, function.n_support
     support = exact.kernel.widened(function.support)
@@ -159,15 +162,19 @@ def compressed(
         f = exact.products(support, support, function.coef, **how)
         norm2 = np.einsum("nc,nc->c", function.coef, f)
         index = _spread(n)
-        rows, f, judged = support.take(index), f[index], slice(0, len(index))
+        rows, f, n_fitted, judged = support.take(index), f[index], len(index), slice(0, None)
         if judges is not None:
-            new = exact.kernel.widened(judges.take(_spread(judges.n_rows)))
-            rows, judged = join_rows([rows, new]), slice(len(index), None)
+            order = _spread(judges.n_rows)
+            order = np.concatenate([order[1::2], order[::2]])
+            new = exact.kernel.widened(judges.take(order))
+            rows = join_rows([rows, new])
             f = np.concatenate([f, exact.products(new, support, function.coef, **how)])
+            n_fitted += len(order) // 2
+            judged = slice(n_fitted, None)
         most = max(1, min(max_rows, len(index), int(usable / (16 * len(f)))))
         reason = "max_rows" if most == min(max_rows, len(index)) else "memory"
         basis = _NewtonBasis(exact, rows, f, len(index), most)
-        squares = _Squares(basis, f, judged)
+        squares = _Squares(basis, f, n_fitted, judged)
         spread2 = float(((f[judged] - f[judged].mean(axis=0)) ** 2).sum())
 
         def near(m: int) -> bool:

@@ -377,7 +377,7 @@ class _Checks:
             return
         before = self.outputs(model)
         try:
-            twin = model.compress(_ROWS, tol=_CLOSE)
+            twin = model.compress(_ROWS, tol=_CLOSE, X=self.rows.X)
         except CapabilityError:
             sums = model.n_support_ and not hasattr(model, "noise_variance_")
             require(not sums, model, "refuses to compress.")
