@@ -141,8 +141,8 @@ class ExactKernel(ScaledKernel):
             self.on_device.add_product(A, B, coef, out)
             return out
         if A.n_rows == 1:  # without tiles, which take longer than its values
-            with single_threaded_blas(), np.errstate(over="ignore", invalid="ignore"):
-                out += self.values(A, B, wide=wide, compiled=compiled) @ coef
+            with single_threaded_blas():
+                _add_sums(self.values(A, B, wide=wide, compiled=compiled), coef, out)
             return out
         width = max(PREDICT_TILE, PREDICT_TILE**2 // max(1, A.n_rows))
         tiles = [slice(b, b + width) for b in range(0, B.n_rows, width)]
@@ -153,12 +153,7 @@ class ExactKernel(ScaledKernel):
             for part, weights in parts:
                 K = buffer[:, : len(weights)]
                 self.values(rows, part, wide=wide, out=K, compiled=compiled)
-                with np.errstate(over="ignore", invalid="ignore"):  # callers check the sums
-                    if len(weights.T) > GEMV_OUTPUTS:
-                        out[a:z] += K @ weights
-                        continue
-                    for c, column in enumerate(weights.T):
-                        out[a:z, c] += K @ column
+                _add_sums(K, weights, out[a:z])
 
         with single_threaded_blas():
             over_tiles(A.n_rows, PREDICT_TILE, task)
@@ -333,6 +328,16 @@ class KernelRows:
 
         parallel_for(-(-n // COLUMN_TILE), task)
         return out
+
+
+def _add_sums(K: AnyArray, coef: Float64Array, out: Float64Array) -> None:
+    """Add ``K coef`` to `out`; callers check the sums."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if coef.shape[1] > GEMV_OUTPUTS:
+            out += K @ coef
+            return
+        for c, column in enumerate(coef.T):
+            out[:, c] += K @ column
 
 
 def join_rows(parts: Sequence[ExactRows]) -> ExactRows:
