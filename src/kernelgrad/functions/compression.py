@@ -195,15 +195,21 @@ def compressed(
     centres = function.support.take(index[basis.centres[:m]])
     result = SupportExpansion(exact, centres, new_coef, function.intercept)
     result.compact()
-    projected = basis.coef[:m]
+    report = {"rows_before": n, "rows": m, "stopped_by": reason}
+    return result, report | _changes(basis, coef, norm2, change, spread2)
+
+
+def _changes(
+    basis: _NewtonBasis, coef: Float64Array, norm2: Float64Array, change: Float64Array,
+    spread2: float,
+) -> dict[str, Any]:  # fmt: skip
+    """Return by how much functions of squared norms `norm2` and coefficients `coef` differ."""
+    projected = basis.coef[: len(coef)]
     off = norm2 - (projected**2).sum(axis=0) + ((coef - projected) ** 2).sum(axis=0)
     error = np.sqrt(np.maximum(off, 0.0))
-    unit = float(np.sqrt(exact.kernel.exact_diag(rows).max()))
+    unit = float(np.sqrt(basis.exact.kernel.exact_diag(basis.rows).max()))
     square = float((change**2).sum())
-    return result, {
-        "rows_before": n,
-        "rows": m,
-        "stopped_by": reason,
+    return {
         "norm_error": error.tolist(),
         "bound": (unit * error).tolist(),
         "largest_change": float(np.abs(change).max()),
