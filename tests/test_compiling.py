@@ -11,6 +11,7 @@ import textwrap
 import timeit
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ import pytest
 import kernelgrad
 from kernelgrad.callbacks import Callback
 from kernelgrad.compute import compiling
+from kernelgrad.compute.rows import by_type
 from plain import plain_classifier
 
 X = np.random.default_rng(0).random((40, 3))
@@ -95,6 +97,24 @@ def run(code, **environment):
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX folders of users")
+class First(NamedTuple):
+    x: float
+
+
+class Second(NamedTuple):
+    x: float
+
+
+def test_what_a_room_adds_after_a_loop_has_run_is_compiled_too():
+    table = {First: lambda pair: pair.x}
+    of_table = by_type(table)
+    loop = compiling.njit()(lambda pair: of_table(pair))
+    assert loop(First(1.0)) == 1.0
+    later = by_type({Second: lambda pair: -pair.x})
+    table[Second] = lambda pair: later(pair)
+    assert loop(Second(2.0)) == -2.0
+
+
 def test_without_a_folder_to_write_loops_are_kept_in_a_temporary_one(tmp_path):
     package = tmp_path / "site" / "kernelgrad"
     no_caches = shutil.ignore_patterns("__pycache__")
@@ -232,6 +252,7 @@ def test_predictions_by_kernel_rows_compile_nothing(tmp_path):
         import numpy as np
         import scipy.sparse as sp
         from kernelgrad.compute import compiling
+from kernelgrad.compute.rows import by_type
         from kernelgrad.functions import SupportExpansion
         from kernelgrad.functions.exact import ExactKernel
         from kernelgrad.kernels import Cauchy, Gaussian, Laplacian, Matern, Polynomial
