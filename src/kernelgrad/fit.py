@@ -22,7 +22,8 @@ from kernelgrad.families.base import Data, Run, Spec
 from kernelgrad.families.few import Few, fit_few
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.model import Fit
-from kernelgrad.solvers import FitResult, Problem, Resumed, State, check_capabilities, loop
+from kernelgrad.solvers import FitResult, Problem, Resumed, State, loop, new_history
+from kernelgrad.solvers.contract import check_solvable
 from kernelgrad.training_rows import Batches, TrainingRows
 
 Report = Callable[[FitEvent, Callable[[], Fit]], bool]  # event, and the fit so far
@@ -46,9 +47,7 @@ def fit(
     choice = saved or spec.choose(rows, problem, first, run, before)
     problem, solver = choice.applied(problem), choice.solver
     rows = replace(rows, task=choice.task(rows.task))
-    check_capabilities(solver, problem.loss, problem.kernel)
-    solver.check_device(problem.resources.device, problem.kernel)
-    solver.check_problem(problem)
+    check_solvable(solver, problem)
     is_new = saved is None and before is None and not run.stream
     if not choice.is_complete:
         checkpoint.store(choice.describe)  # a search may take longer than what follows
@@ -133,7 +132,7 @@ def few_rows(
     if spec.is_calibrated(rows.task) and len(few.others):
         responses = classes.responses(few.function, rows, few.others[:MOST_ROWS])
         choice = replace(choice, calibration=responses)
-    result = FitResult(few.state, few.function, "time_limit", loop.new_history(None))
+    result = FitResult(few.state, few.function, "time_limit", new_history(None))
     return choice, result
 
 

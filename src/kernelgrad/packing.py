@@ -87,7 +87,7 @@ def identity(owner: str, params: Mapping[str, Any], before: Fit | None) -> dict[
                 array = isinstance(it, np.ndarray) and it.dtype.kind in "biuf"
                 texts[name] = records.contents_digest(({}, {name: it})) if array else repr(it)
     start: Contents = {}, {}
-    if before is not None:
-        start = before.choice.solver.state_arrays(before.state)
+    if before is not None and before.state is not None:
+        start = before.state.describe()
     digest = records.contents_digest(start)
     return {"version": __version__, "estimator": owner, "parameters": texts, "start": digest}

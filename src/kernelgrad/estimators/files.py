@@ -94,7 +94,7 @@ def contents_of(estimator: Any, *, resumable: bool = False) -> Contents:
                 "This model was loaded from a file without the solver's state; save it with "
                 "resumable=False, or fit it again."
             )
-        header["state"], arrays = choice.solver.state_arrays(done.state)
+        header["state"], arrays = done.state.describe()
         tensors |= records.prefixed("state", arrays)
     if model.inputs.table is not None:
         header["table"], arrays = model.inputs.table.describe()

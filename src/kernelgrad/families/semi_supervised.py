@@ -30,7 +30,7 @@ from kernelgrad.solvers import (
     Validation,
     get_solver,
 )
-from kernelgrad.solvers.loop import check_numbers
+from kernelgrad.solvers.history import check_numbers
 from kernelgrad.solvers.soft_labels import stratified_folds
 from kernelgrad.tasks import Task, decide
 from kernelgrad.training_rows import Batches, TrainingRows, no_rows

@@ -22,7 +22,7 @@ from kernelgrad.linear.svrg import SVRG
 from kernelgrad.losses import Loss
 from kernelgrad.model import Fit
 from kernelgrad.solvers import LINEAR_SOLVERS, FitResult, Solver, get_linear_solver
-from kernelgrad.solvers.loop import left_over
+from kernelgrad.solvers.history import left_over
 from kernelgrad.training_rows import TrainingRows
 from kernelgrad.validation import check_name, check_real
 
