@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernelgrad.files import records
-from kernelgrad.files.records import Record, anything
+from kernelgrad.files import container
+from kernelgrad.files.records import Record, anything, registered_part
 from kernelgrad.kernels import Kernel, describe_kernel, get_kernel, restore_kernel
 from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
@@ -49,9 +49,7 @@ def unpack(packed: Any) -> Any:
     kind = next((k for k in ("pairs", "kernel", "part") if k in record), "value")
     value = record.take(kind, anything)
     if kind == "part":
-        return records.registered_part(
-            record, value, _PARTS[check_name(value, _PARTS, "part")], unpack
-        )
+        return registered_part(record, value, _PARTS[check_name(value, _PARTS, "part")], unpack)
     record.close()
     if kind == "pairs":
         return {k: v for k, v in value}
@@ -81,13 +79,13 @@ def identity(owner: str, params: Mapping[str, Any], before: Fit | None) -> dict[
     for name, value in packed_params(params).items():
         if name not in ("verbose", "time_limit"):
             try:
-                texts[name] = json.dumps(records.encode_value(value), sort_keys=True)
+                texts[name] = json.dumps(container.encode_value(value), sort_keys=True)
             except TypeError:  # not in files
                 it = value["value"]
                 array = isinstance(it, np.ndarray) and it.dtype.kind in "biuf"
-                texts[name] = records.contents_digest(({}, {name: it})) if array else repr(it)
+                texts[name] = container.contents_digest(({}, {name: it})) if array else repr(it)
     start: Contents = {}, {}
     if before is not None and before.state is not None:
         start = before.state.describe()
-    digest = records.contents_digest(start)
+    digest = container.contents_digest(start)
     return {"version": __version__, "estimator": owner, "parameters": texts, "start": digest}

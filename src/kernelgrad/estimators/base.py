@@ -30,7 +30,7 @@ from kernelgrad.estimators.support import (
     with_callbacks,
 )
 from kernelgrad.families.base import Data, Run, Spec
-from kernelgrad.files import records
+from kernelgrad.files import container
 from kernelgrad.fit import fit
 from kernelgrad.model import Fit, Model
 from kernelgrad.params import anything, check_params, documented, integer, parameters, real
@@ -229,7 +229,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
                 f"This {type(self).__name__} is not fitted; call fit before save."
             )
         files.check_registered(self)
-        records.write_container(path, *files.contents_of(self, resumable=resumable), key=key)
+        container.write_container(path, *files.contents_of(self, resumable=resumable), key=key)
 
     def to_onnx(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Return the fitted model as an ONNX model, for programs without Python.

@@ -19,7 +19,8 @@ from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource, sample_batches
 from kernelgrad.data.base import is_collection
 from kernelgrad.estimators import files, support
-from kernelgrad.files.records import Record, write_container
+from kernelgrad.files.container import write_container
+from kernelgrad.files.records import Record
 from kernelgrad.functions.features import (
     CACHE_BYTES,
     MOST_FEATURES,

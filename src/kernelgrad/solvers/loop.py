@@ -18,7 +18,7 @@ from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.memory import resident_bytes
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.exceptions import CapabilityError, DataError
-from kernelgrad.files import records
+from kernelgrad.files import container, records
 from kernelgrad.files.records import Record, or_none
 from kernelgrad.functions.expansions import Expansion, restored_expansion
 from kernelgrad.kernels import describe_kernel
@@ -137,15 +137,15 @@ class Course:
         own = {each.name: getattr(self, each.name) for each in fields(self)}
         values, arrays = state.describe()
         parts = {"course": own, "state": values, "result": result}
-        arrays = records.prefixed("state", arrays)
+        arrays = container.prefixed("state", arrays)
         if tracker is not None:
-            arrays |= records.prefixed("tracker", tracker.describe())
+            arrays |= container.prefixed("tracker", tracker.describe())
         for part, name, e in (("course", "best", self.best), ("result", "function", function)):
             if e is not None:
                 e.compact()  # it only predicts
                 plain, own_arrays = e.describe()
                 parts[part][name] = {"kind": e.kind, **plain}
-                arrays |= records.prefixed(f"{part}.{name}", own_arrays)
+                arrays |= container.prefixed(f"{part}.{name}", own_arrays)
         return parts | {"iteration": state.iteration}, arrays
 
     @classmethod
@@ -198,12 +198,12 @@ def _home(record: Record, owner: Any, problem: Problem) -> str | None:
     same = own == wanted if is_resolved else own["name"] == wanted["name"]
     if problem.scaling is not None:
         mine, other = (
-            records.contents_digest(({}, s.arrays())) for s in (home.scaling, problem.scaling)
+            container.contents_digest(({}, s.arrays())) for s in (home.scaling, problem.scaling)
         )
         same = same and mine == other
     if not same or getattr(home, "seed", problem.seed) != problem.seed:
         raise record.error(f"holds a function of {home.kernel!r} that is not of this fit")
-    return records.contents_digest((home.describe(), home.scaling.arrays()))
+    return container.contents_digest((home.describe(), home.scaling.arrays()))
 
 
 @dataclass
