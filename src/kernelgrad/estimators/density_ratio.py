@@ -13,8 +13,8 @@ from kernelgrad.families.base import Data
 from kernelgrad.families.unlabelled import RatioSpec
 from kernelgrad.losses import Loss
 from kernelgrad.params import anything, boolean, parameters, real
-from kernelgrad.tasks import RatioSamples, WithoutTargets
 from kernelgrad.types import AnyArray, Float64Array
+from kernelgrad.unlabelled import RatioSamples, WithoutTargets
 
 
 @parameters

@@ -13,8 +13,8 @@ from kernelgrad.families.base import Data
 from kernelgrad.families.unlabelled import NoveltySpec
 from kernelgrad.losses import OneClass
 from kernelgrad.params import anything, boolean, integer, parameters
-from kernelgrad.tasks import Novelty, WithoutTargets
 from kernelgrad.types import Float64Array, IntArray
+from kernelgrad.unlabelled import Novelty, WithoutTargets
 
 
 @parameters

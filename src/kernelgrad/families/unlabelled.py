@@ -19,9 +19,10 @@ from kernelgrad.kernels import Kernel, get_kernel
 from kernelgrad.losses import OneClass
 from kernelgrad.model import Fit, Model
 from kernelgrad.solvers import DSG, Solver
-from kernelgrad.tasks import RatioSamples, weights_of
-from kernelgrad.training_rows import MAX_VALIDATION_ROWS, TrainingRows, TwoSamples
+from kernelgrad.tasks import weights_of
+from kernelgrad.training_rows import MAX_VALIDATION_ROWS, TrainingRows
 from kernelgrad.types import Float64Array, Matrix
+from kernelgrad.unlabelled import RatioSamples, TwoSamples
 from kernelgrad.validation import CapabilityError, DataError
 
 _NEEDS_BOTH = (

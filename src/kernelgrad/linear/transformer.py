@@ -43,9 +43,10 @@ from kernelgrad.registry import room
 from kernelgrad.solvers import Problem, TrainBatch
 from kernelgrad.solvers.dsg import MAX_WIDTH, ROWS_PER_FEATURE
 from kernelgrad.solvers.feature_blocks import build_stream
-from kernelgrad.tasks import NoTargets, weights_of
+from kernelgrad.tasks import weights_of
 from kernelgrad.training_rows import TrainingRows, canonical_rows
 from kernelgrad.types import AnyArray, Float32Array, IntArray, Matrix
+from kernelgrad.unlabelled import NoTargets
 from kernelgrad.validation import CapabilityError, check_int
 
 # The first batch of the estimators, so that bandwidth and scaling are theirs.
