@@ -117,7 +117,8 @@ def test_options_of_fit_are_those_declared(tmp_path, data, ok, cli, monkeypatch)
         option = {"C": "--cost", "random_state": "--seed"}.get(name)
         option = option or f"--{name.replace('_', '-')}"
         entry = re.search(rf"{option} (/ --no\S+ )?(.+?)(?= --[a-z-]+ [<A-Z/]|$)", text)[2]
-        shown = {None: "", False: "[default: no]"}.get(default, f"[default: {default}]")
+        value = "no" if default is False else default
+        shown = "" if default is None else f"[default: {value}]"
         assert shown in entry
     with pytest.raises(ValueError, match="choose one of") as error:
         get_solver("", marks=False)

@@ -37,6 +37,7 @@ PARAMETERS = {
     "validation_fraction": "",
     "class_weight": "balanced weighs classes inversely to their frequency.",
     "standardize": "",
+    "effort": "",
     "time_limit": "",
     "random_state": "",
 }

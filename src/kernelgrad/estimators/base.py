@@ -48,7 +48,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
     max_iter: int = integer(default=40, low=1)
     memory_limit: float | None = real(default=None, low=0, words=(None,))
     time_limit: float | None = real(default=None, low=0, low_open=True, words=(None,))
-    random_state: Any = anything(default=None)
+    random_state: Any = anything(default=0)
     verbose: int = integer(default=0, words=(False, True))
     callbacks: Any = anything(default=None)
     categorical_features: Any = anything(default="from_dtype")

@@ -145,11 +145,9 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     bandwidth_factor : float > 0, default=1.0
         Factor on the bandwidth that a rule or a search finds.
     solver : str or Solver, default="auto"
-        One of auto, direct, newton, working_set, block_descent, dsg, udsg, cdsg, sbp, sdca,
-        pegasos, norma and perceptron (docs/solvers.md). ``"auto"`` solves exactly what takes
-        about a minute, and more rows by ``"block_descent"``; for `partial_fit` it is ``"dsg"``,
-        or ``"pegasos"`` for kernels without random features. An object has parameters:
-        ``DSG(block_size=512)``.
+        A name in docs/solvers.md, or an object with parameters: ``DSG(block_size=512)``.
+        ``"auto"`` solves some thousands of rows exactly, more by ``"block_descent"``; for
+        `partial_fit` it is ``"dsg"``, or ``"pegasos"`` without random features.
     alpha : float >= 0 or "auto", default="auto"
         Weight of the squared norm (the papers' nu). ``"auto"`` minimises the loss on rows
         that the function was not fitted to (docs/metric.md).
@@ -186,6 +184,8 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         categorical types in frames. docs/data.md says how tables become numbers.
     device : {"cpu", "cuda", "cuda:N", "torch"}, default="cpu"
         Where block descent, the dsg family and predictions compute (docs/devices.md).
+    effort : {"fast", "default", "best"}, default="default"
+        Seconds that a fit spends on what is "auto", in exchange for errors (docs/choose.md).
     memory_limit : float or None, default=None
         Bytes that a fit may take beside its data, libraries and compiled loops: kept from 1e8
         on, or CapabilityError names the least that would do (docs/solvers.md).
@@ -195,8 +195,8 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         Workers that hold the rows of block descent (docs/distributed.md).
     warm_start : bool, default=False
         Another fit continues with ``max_iter`` more iterations.
-    random_state : int, RandomState or None, default=None
-        Seed of all random numbers; with an integer the fit is reproducible.
+    random_state : int, RandomState or None, default=0
+        Seed of all random numbers; None draws one for each fit.
     verbose : int, default=0
         1 shows a progress bar, 2 writes lines for a log.
     callbacks : Callback, list of Callback or None, default=None

@@ -13,7 +13,8 @@ from kernelgrad.families.kernel import KernelSpec, SearchedSpec
 from kernelgrad.functions.scaling import SCALINGS
 from kernelgrad.kernels import Kernel, PrecomputedKernel, RootLaplacian, SumKernel
 from kernelgrad.losses import Loss
-from kernelgrad.params import anything, boolean, integer, parameters, real
+from kernelgrad.params import anything, boolean, choice, integer, parameters, real
+from kernelgrad.search.pool import EFFORTS
 from kernelgrad.types import Float64Array
 
 
@@ -83,6 +84,7 @@ class BaseSearchedEstimator(BaseKernelEstimator):
     engine: Any = anything(default=None)
     alpha: Any = anything(default="auto")
     device: str = anything(default=CPU)
+    effort: str = choice(EFFORTS, default="default")
     C: float | None = real(default=None, low=0, low_open=True, words=(None,))
     tol: float = real(default=1e-4, low=0)
     early_stopping: bool = boolean(default=False)

@@ -117,7 +117,8 @@ class KernelRegressor(BaseRegressor, BaseSearchedEstimator):
         ``"gamma"`` fit the logarithm f of the mean; `predict` returns exp f.
     kernel, gamma, metric, bandwidth_factor, solver, alpha, C, max_iter, tol, early_stopping,
     validation_fraction, n_iter_no_change, fit_intercept, standardize, categorical_features,
-    device, memory_limit, time_limit, engine, warm_start, random_state, verbose, callbacks
+    device, effort, memory_limit, time_limit, engine, warm_start, random_state, verbose,
+    callbacks
         As in :class:`KernelClassifier`. The validation score is R^2 for the squared loss,
         else the negative mean loss.
 

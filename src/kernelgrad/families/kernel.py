@@ -290,17 +290,9 @@ class SearchedSpec(KernelSpec):
             if "kernel" in self.autos:
                 candidates += (Matern(0.5, bandwidth_factor=width),)
             return SearchSpace(
-                shapes,
-                candidates,
-                metric,
-                None,
-                None,
-                rule,
-                width,
-                sums,
-                searches_loss,
-                True,
-            )
+                shapes, candidates, metric, None, None, rule, width, sums, searches_loss, True,
+                p.effort,
+            )  # fmt: skip
         if isinstance(metric, str) and metric != "auto":
             gamma = getattr(kernel, "gamma", None)
             if nu is None or isinstance(gamma, str):
@@ -309,7 +301,7 @@ class SearchedSpec(KernelSpec):
                     f".5, 1.5 or 2.5, with gamma a number or 'auto'; it got {kernel!r}. Change "
                     "one of them, or give metric=None."
                 )
-            return SearchSpace((nu,), (kernel,), metric, gamma, None, rule)
+            return SearchSpace((nu,), (kernel,), metric, gamma, None, rule, effort=p.effort)
         ruled = free and by_name and getattr(kernel, "gamma", 0) == "median"
         if not (ruled or self.searches_alpha):
             return None

@@ -169,8 +169,8 @@ class RandomFeatures(
         Bytes that a transform may use beside its input, its output and the weights of one block
         (256 MiB when None): rows are transformed in chunks that fit, of at least 512 rows.
         Weights are drawn again in each transform, so that a model holds only a seed.
-    random_state : int, RandomState or None, default=None
-        Seed of the features.
+    random_state : int, RandomState or None, default=0
+        Seed of the features; None draws one.
 
     Attributes
     ----------
@@ -215,7 +215,7 @@ class RandomFeatures(
     block_size: int | str = integer(default="auto", low=1, words=("auto",))
     standardize: bool = boolean(default=False)
     memory_limit: float | None = real(default=None, low=0, words=(None,))
-    random_state: Any = anything(default=None)
+    random_state: Any = anything(default=0)
 
     if TYPE_CHECKING:  # what fits set, and scikit-learn's mixin gives
         _map: ClassVar[FeatureMap]

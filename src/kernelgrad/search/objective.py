@@ -283,17 +283,25 @@ class Machine:
         """Return the kernel values (m, n) of the rows of A with those of B, or of A."""
         single = self.ridge > SURE
         dtype = np.float32 if single else np.float64
-        left = self.embed(A.X.astype(dtype, copy=False))
-        right = left if B is None else self.embed(B.X.astype(dtype, copy=False))
-        K = squared_distances(left[0], None if B is None else right[0])
-        q = dtype(self.share)
-        for a in range(0, len(K), _PANEL):  # in place: one array of this size, not five
-            K[a : a + _PANEL] = profile(K[a : a + _PANEL], self.nu)[0]
-            if left[1] is not None and right[1] is not None:
-                S = distances(left[1][a : a + _PANEL], right[1])
-                K[a : a + _PANEL] *= 1 - q
-                K[a : a + _PANEL] += q * np.exp(-np.sqrt(S))
-        return np.asarray(K, np.float64)
+        Z, R = self.embed(A.X.astype(dtype, copy=False))
+        others = (Z, R) if B is None else self.embed(B.X.astype(dtype, copy=False))
+        K, q = np.empty((len(Z), len(others[0]))), dtype(self.share)
+
+        def panel(a: int, b: int) -> None:
+            first = a if B is None else 0
+            D = squared_distances(Z[a:b], others[0][first:])
+            if B is None:
+                np.fill_diagonal(D, 0.0)
+            k = profile(D, self.nu)[0]
+            if R is not None and others[1] is not None:
+                k *= 1 - q
+                k += q * np.exp(-np.sqrt(distances(R[a:b], others[1][first:])))
+            K[a:b, first:] = k
+            if B is None:
+                K[b:, a:b] = k[:, b - a :].T
+
+        over_tiles(len(K), _PANEL, panel)
+        return K
 
     def kernel(self) -> tuple[Kernel, Float64Array | None, Float64Array | None]:
         """Return the kernel of warped and weighted rows, the metric, and the warp.

@@ -27,6 +27,7 @@ STREAM_ROWS = 100_000  # rows that a stream of unknown length counts as
 FIXED = "the metric is given, or None"
 EQUAL = "equal weights: no column to weigh against another, or too few rows"
 TAG = 0x70696C6F
+EFFORTS = ("fast", "default", "best")  # names of the settings of a study
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class SearchSpace:
     sums: bool = False  # True if the kernel has a rough part beside a smooth one
     tasks: bool = False  # True if the loss, or the scale of the targets, is searched too
     bandwidths: bool = False  # True if `kernels` have a bandwidth to search
+    effort: str = "default"
 
     @property
     def learns(self) -> bool:

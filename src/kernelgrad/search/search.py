@@ -72,7 +72,8 @@ def search(
     if reason in (None, pools.FIXED, pools.EQUAL):
         groups = None if table is None else table.groups
         # to scale all columns of many rows takes as long as some steps of descent
-        part = pool.some(RULES.least, seed) if deadline.left() < _PATH_SECONDS else pool
+        least = 2 * RULES[space.effort].solved
+        part = pool.some(least, seed) if deadline.left() < _PATH_SECONDS else pool
         study = Study(part, space, groups, seed, lambda: study_deadline.over)
         result = study.run()
     else:
@@ -114,6 +115,7 @@ def best_loss(
     n, C = pool.n_rows, problem.n_outputs
     assert isinstance(task, Classification)
     few, many = len(pool.y) < pools.LEAST_ROWS, C > _LOGISTIC_OUTPUTS
+    few = few or not study.rules.logistic
     late = deadline.left() < 3.0 * _PATH_SECONDS
     if few or many or late or n * float(n) * (4 if C < 3 else 16) > _LOG_PRICE:
         return problem, []

@@ -41,25 +41,18 @@ class Rules:
     matrix : tuple of Round
         Descent of a matrix, from the weights.
     logistic : tuple of Round
-        Descent by the log loss, from the best machine.
+        Descent by the log loss, from the best machine; without any no log loss is tried.
+    names : tuple of str
+        Names of the candidates; empty for all.
     spreads : (float, float)
         Deviations of the loose and the tight prior on logarithms of weights.
     bins : int
         Bins of a warp.
-    few : int
-        Rows up to which folds judge.
-    tight : int
-        Rows up to which the tight prior is tried too.
-    folds : int
-        Number of folds.
-    judges : int
-        Rows that judge if there are more.
+    few, folds : int
+        Rows up to which folds judge, and their number.
     solved : int
-        Rows of the machines that are judged.
-    least, cells : int, float
-        Rows of a study: as many as have so many entries, at least `least`.
-    wide : int
-        Columns from which machines without the rough part, which is dear there, compete.
+        Rows of the machines that are judged, on half as many others. A study sees twice as
+        many rows, or more if it takes as many differences of rows and columns.
     work : float
         Entries of the differences of rows, rows times rows times columns, of the last round.
     """
@@ -71,22 +64,40 @@ class Rules:
     )
     matrix: tuple[Round, ...] = (Round(500, 40, 0.3),)
     logistic: tuple[Round, ...] = (Round(600, 12, 0.12), Round(1200, 5, 0.08))
+    names: tuple[str, ...] = ()
     spreads: tuple[float, float] = (1.0, 0.5)
     bins: int = 10
     few: int = 1500
-    tight: int = 600
     folds: int = 3
-    judges: int = 1000
     solved: int = 2000
-    least: int = 4000
-    cells: float = 1e6
-    wide: int = 100
     work: float = 1e8
 
+    def sample_rows(self, columns: int) -> int:
+        """Return the rows of a study."""
+        return max(2 * self.solved, int(0.01 * self.work / columns))
 
-RULES = Rules()
+
+RULES: dict[str, Rules] = {
+    "fast": Rules(
+        rounds=(Round(300, 15, 0.2), Round(600, 5, 0.12)),
+        logistic=(),
+        names=("weights", "equal weights"),
+        few=600,
+    ),
+    "default": Rules(),
+    "best": Rules(
+        rounds=(
+            Round(300, 25, 0.2), Round(600, 40, 0.12), Round(1500, 20, 0.08),
+            Round(3000, 8, 0.05),
+        ),
+        logistic=(Round(600, 12, 0.12), Round(1200, 10, 0.08), Round(2400, 5, 0.05)),
+        solved=3000,
+        work=4e8,
+    ),
+}  # fmt: skip
 _GAIN, _FEW_GAIN = 0.25, 0.5  # standard errors by which weights must gain; with few rows
 _BEHIND = 2.5  # standard errors behind the best after which a machine leaves the folds
+_WIDE = 100  # columns from which machines without the rough part, which is dear there, compete
 _WARPED = 300  # columns up to which warps are learned
 
 
@@ -112,8 +123,9 @@ class Study:
         self, pool: Pool, space: SearchSpace, groups: IntArray | None, seed: int,
         over: Callable[[], bool], only: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
-        self.only = only  # names of candidates; all compete without
-        pool = pool.some(max(RULES.least, int(RULES.cells / pool.X.shape[1])), seed)
+        self.rules = rules = RULES[space.effort]
+        self.only = only or rules.names
+        pool = pool.some(rules.sample_rows(pool.X.shape[1]), seed)
         X = dense(pool.X)
         self.pool, self.space, self.seed, self.over = pool, space, seed, over
         self.scaling = _scaling(X, pool.weight, space, sparse=sp.issparse(pool.X))
@@ -125,10 +137,10 @@ class Study:
         self.groups = np.arange(width) if groups is None or len(groups) != width else groups
         n = self.sample.n_rows
         mixed = purpose_rng(seed, 7).permutation(n)
-        if n <= RULES.few:
-            cuts = [mixed[k :: RULES.folds] for k in range(RULES.folds)]
+        if n <= rules.few:
+            cuts = [mixed[k :: rules.folds] for k in range(rules.folds)]
         else:
-            cuts = [mixed[: min(RULES.judges, n // 5)]]
+            cuts = [mixed[: min(rules.solved // 2, n // 5)]]
         self.folds = [
             Fold(self.sample.take(np.setdiff1d(mixed, cut)), self.sample.take(np.sort(cut)))
             for cut in cuts
@@ -140,7 +152,7 @@ class Study:
     def candidates(self) -> list[Machine]:
         """Return the machines that compete, before they learn."""
         starts = [self.start(nu) for nu in self.space.shapes]
-        is_sum, wide = starts[0].is_sum, len(self.groups) > RULES.wide
+        is_sum, wide = starts[0].is_sum, len(self.groups) > _WIDE
         if is_sum and wide:
             starts.append(smooth_only(starts[0], "equal weights, smooth"))
         if not self.learns:
@@ -149,9 +161,11 @@ class Study:
         machines = [weighted[0], *starts, *weighted[1:]]  # the first may be the only one
         if weighted[0].bins is not None and self.is_heavy:
             machines.append(self.grouped(starts[0], scores=True))
-        if self.sample.n_rows <= RULES.tight:
+        if self.sample.n_rows <= self.rules.rounds[1].rows:
             machines += [
-                replace(m, spread=RULES.spreads[1], bend=0.1, name=f"{m.name}, tight prior")
+                replace(
+                    m, spread=self.rules.spreads[1], bend=0.1, name=f"{m.name}, tight prior"
+                )
                 for m in weighted
             ]
         if is_sum:
@@ -164,7 +178,7 @@ class Study:
     def run(self) -> SearchResult:
         space, learns = self.space, self.learns
         machines = [m for m in self.candidates() if not self.only or m.name in self.only]
-        trained = self.train(machines, RULES.rounds[:1], RULES.solved // 2)
+        trained = self.train(machines, self.rules.rounds[:1], self.rules.solved // 2)
         equal = next((m for m in trained if m.is_equal), trained[0])
         ranked = [m for m in trained if not (learns and m.is_equal)] or trained
         best = self.best = ranked[0]
@@ -172,19 +186,22 @@ class Study:
             return self.result(best)
         if not self.few:  # the best goes on, and one that is level with it
             level = [m for m in ranked[1:2] if not _pays(m, best)]
-            best = self.train([best, *level], RULES.rounds[1:], RULES.solved)[0]
-            equal = self.judged(equal, [equal], RULES.solved)
+            sure = _pays(equal, best, 2.0 * _BEHIND)
+            best = self.train([best, *level], self.rules.rounds[1:], self.rules.solved)[0]
+            equal = equal if sure else self.judged(equal, [equal], self.rules.solved)
         gain = _FEW_GAIN if self.few else _GAIN
         if learns and space.metric == "auto" and not _pays(equal, best, gain):
             best = equal
-        if best.is_sum and len(self.groups) > RULES.wide:
+        if best.is_sum and len(self.groups) > _WIDE:
             best = next((m for m in trained if not m.is_sum and not _pays(m, best)), best)
         if self.few:
-            best = self.of_all_rows(best, [] if best.is_equal else RULES.rounds[1:])
+            best = self.of_all_rows(best, [] if best.is_equal else self.rules.rounds[1:])
         if space.metric == "full":
             matrix = np.diag(best.weights("smooth", np.float64))
-            best = self.train([best.with_theta(matrix=matrix)], RULES.matrix, RULES.solved)[0]
-            best = self.of_all_rows(best, RULES.matrix) if self.few else best
+            best = self.train(
+                [best.with_theta(matrix=matrix)], self.rules.matrix, self.rules.solved
+            )[0]
+            best = self.of_all_rows(best, self.rules.matrix) if self.few else best
         self.best = best
         return self.result(best)
 
@@ -197,7 +214,7 @@ class Study:
         """Return what the best machine becomes if it goes on by the log loss."""
         machine = replace(self.best, is_logistic=True, factor=1.0).with_ridge(0.03)
         rows = self.sample if self.few else self.folds[0].train
-        machine = self.descend(machine, rows, RULES.logistic)
+        machine = self.descend(machine, rows, self.rules.logistic)
         return self.result(machine)
 
     @property
@@ -240,10 +257,10 @@ class Study:
         }
         name = machine.name.replace("equal weights", "normal scores" if scores else "weights")
         machine = machine.with_theta(**theta)
-        machine = replace(machine, groups=self.groups, spread=RULES.spreads[0], name=name)
+        machine = replace(machine, groups=self.groups, spread=self.rules.spreads[0], name=name)
         if self.plain or len(self.groups) > _WARPED:
             return machine
-        bins = Bins.of(self.sample.X, RULES.bins, scores=scores)
+        bins = Bins.of(self.sample.X, self.rules.bins, scores=scores)
         return replace(machine.with_theta(warp=np.zeros(bins.low.shape)), bins=bins)
 
     def train(
@@ -280,13 +297,15 @@ class Study:
     def of_all_rows(self, machine: Machine, plans: Sequence[Round]) -> Machine:
         """Return a machine that the folds have judged after rounds on all rows."""
         learned = self.descend(machine, self.sample, plans)
-        return self.judged(learned, [learned] * RULES.folds, RULES.solved, score=False)
+        return self.judged(
+            learned, [learned] * self.rules.folds, self.rules.solved, score=False
+        )
 
     def descend(self, machine: Machine, rows: Sample, plans: Sequence[Round]) -> Machine:
-        most = int(np.sqrt(RULES.work / rows.X.shape[1])) if machine.is_sum else 1500
+        most = int(np.sqrt(self.rules.work / rows.X.shape[1])) if machine.is_sum else 1500
         start = clock()
         for plan in plans:
-            if plan in RULES.rounds[1:] and rows.n_rows <= RULES.rounds[0].rows:
+            if plan in self.rules.rounds[1:] and rows.n_rows <= self.rules.rounds[0].rows:
                 break  # the rows would be the same again
             key = [self.seed, TAG, plan.rows]
             plan = replace(plan, rows=max(300, min(plan.rows, most)))
@@ -329,7 +348,7 @@ class Study:
 
     def ridge(self, machine: Machine) -> float:
         """Return lambda for all rows, carried on from its growth from few rows to more."""
-        n, size = self.pool.n_rows, min(RULES.solved, self.folds[0].train.n_rows)
+        n, size = self.pool.n_rows, min(self.rules.solved, self.folds[0].train.n_rows)
         ridge = machine.ridge * machine.factor
         if self.few or machine.is_logistic or n <= 1.5 * size or self.over():
             return ridge
