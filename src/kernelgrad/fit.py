@@ -18,8 +18,9 @@ from kernelgrad.calibration import MOST_ROWS
 from kernelgrad.callbacks import Deadline, FitEvent, TimeIsUp
 from kernelgrad.choice import Choice
 from kernelgrad.families import classes
-from kernelgrad.families.base import Data, Run, Spec
+from kernelgrad.families.base import Spec
 from kernelgrad.families.few import Few, fit_few
+from kernelgrad.families.reading import Data, Run
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.model import Fit
 from kernelgrad.solvers import FitResult, Problem, Resumed, State, loop, new_history
@@ -36,8 +37,8 @@ def fit(
     """Return the fit of a specification to data, or the one `before` with more iterations."""
     checkpoint = run.checkpoint
     seed = checkpoint.seed(spec.new_seed) if before is None else before.choice.seed
-    rows = spec.read(data, run, seed, None if before is None else before.model)
-    rows = spec.with_validation(rows, validation, run, seed)
+    rows = spec.reader.read(data, run, seed, None if before is None else before.model)
+    rows = spec.reader.with_validation(rows, validation, run, seed)
     checkpoint.check_rows(rows.digest)
     # what a resumed fit chose, else the solver alone, which decides how the rows are ordered
     saved = checkpoint.choice(partial(spec.restored_choice, rows))

@@ -29,7 +29,8 @@ from kernelgrad.estimators.support import (
     reported,
     with_callbacks,
 )
-from kernelgrad.families.base import Data, Run, Spec
+from kernelgrad.families.base import Spec
+from kernelgrad.families.reading import Data, Run
 from kernelgrad.files import container
 from kernelgrad.fit import fit
 from kernelgrad.model import Fit, Model

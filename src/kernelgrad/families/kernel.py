@@ -16,7 +16,8 @@ from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.memory import give_back
 from kernelgrad.compute.ranges import check_sizes
 from kernelgrad.compute.threads import at_most, single_threaded_blas
-from kernelgrad.families.base import Run, Spec
+from kernelgrad.families.base import Spec
+from kernelgrad.families.reading import Run
 from kernelgrad.families.warnings import SPREAD_ROWS, warn_of_outliers, warn_of_scales
 from kernelgrad.files.records import Record
 from kernelgrad.functions.scaling import UNITS

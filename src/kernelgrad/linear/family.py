@@ -9,8 +9,9 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from kernelgrad.choice import Choice
-from kernelgrad.families.base import Run, Spec
+from kernelgrad.families.base import Spec
 from kernelgrad.families.kernel import alpha_of_cost, check_alpha
+from kernelgrad.families.reading import Run
 from kernelgrad.families.warnings import warn_caller
 from kernelgrad.inputs import Inputs
 from kernelgrad.kernels import Kernel, Polynomial
