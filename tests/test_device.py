@@ -1,6 +1,6 @@
-"""A second device by torch, on torch's CPU: bounds, sums, fits, predictions, errors.
+"""A second device by torch: bounds, sums, fits, predictions, errors.
 
-What needs torch is skipped where it is not installed.
+What needs torch is skipped where it is not installed; with a GPU it is tested there, too.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ except ImportError:
 if torch is not None:
     torch.set_num_threads(1)  # more would fight with this package for the same cores
 needs_torch = pytest.mark.skipif(torch is None, reason="torch is not installed")
+HERE = ["torch", "cuda"] if torch is not None and torch.cuda.is_available() else ["torch"]
 U = 2.0**-24  # unit roundoff of float32
 OPTIONS = {"gamma": 0.3, "alpha": 1e-4, "random_state": 0}
 
@@ -50,10 +51,15 @@ def regression(n=2000, d=4):
     return X, np.sin(2 * X[:, 0] + X[:, 1]) + 0.1 * np.random.default_rng(1).normal(size=n)
 
 
+@pytest.fixture(params=HERE)
+def name(request):
+    return request.param
+
+
 @pytest.fixture
-def torch_cpu(monkeypatch):
+def device(name, monkeypatch):
     """The device, with a budget of its own for each test."""
-    device = get_device("torch")
+    device = get_device(name)
     monkeypatch.setattr(device, "memory", None)
     return device
 
@@ -66,12 +72,12 @@ def torch_is(monkeypatch):
     return lambda fake: monkeypatch.setitem(sys.modules, "torch", fake)
 
 
-def values_of(kernel, X, Z, wide=False):
-    """Return the values on the CPU and by torch, and the rows prepared for the CPU."""
+def values_of(name, kernel, X, Z, wide=False):
+    """Return the values on the CPU and on a device, and the rows prepared for the CPU."""
     found = []
-    for name in ("cpu", "torch"):
+    for where in ("cpu", name):
         exact = ExactKernel(kernel, X.shape[1], wide=wide)
-        exact.device = name
+        exact.device = where
         A, B = exact.prepare(X), exact.prepare(Z)
         found.append(exact.products(A, B, np.eye(len(Z))))
     return *found, A, B
@@ -80,10 +86,10 @@ def values_of(kernel, X, Z, wide=False):
 # Names and errors
 
 
-@every("name", ["gpu", "cuda:", "cuda:x", "torch:1", "CPU", ""])
-def test_unknown_names_are_refused(name):
+@every("unknown", ["gpu", "cuda:", "cuda:x", "torch:1", "CPU", ""])
+def test_unknown_names_are_refused(unknown):
     with pytest.raises(ValueError, match=r"Unknown device .*choose 'cpu', 'cuda'"):
-        get_device(name)
+        get_device(unknown)
 
 
 def test_the_default_is_numpy_and_imports_no_torch():
@@ -97,18 +103,18 @@ def test_the_default_is_numpy_and_imports_no_torch():
 
 
 @pytest.mark.parametrize(
-    ("name", "gpus", "message"),
+    ("gpu", "gpus", "message"),
     [
         ("cuda", None, r"install kernelgrad\[torch\]"),
         ("cuda", 0, "needs a GPU that torch can use"),
         ("cuda:3", 2, r"finds 2 GPU\(s\)"),
     ],
 )
-def test_without_torch_or_the_gpu_the_error_says_so(torch_is, name, gpus, message):
+def test_without_torch_or_the_gpu_the_error_says_so(torch_is, gpu, gpus, message):
     cuda = types.SimpleNamespace(is_available=lambda: gpus > 0, device_count=lambda: gpus)
     torch_is(None if gpus is None else types.SimpleNamespace(cuda=cuda, __version__="0"))
     with pytest.raises(CapabilityError, match=message):
-        KernelClassifier(device=name).fit(rows_of(9, 2), [0, 1, 1] * 3)
+        KernelClassifier(device=gpu).fit(rows_of(9, 2), [0, 1, 1] * 3)
 
 
 @needs_torch
@@ -125,8 +131,8 @@ def test_without_torch_or_the_gpu_the_error_says_so(torch_is, name, gpus, messag
         ({"solver": "dsg", "kernel": Gaussian(1.0) + Laplacian(1.0)}, "of the sum kernel"),
     ],
 )
-def test_what_a_device_cannot_do_is_refused(params, message):
-    model, X = KernelClassifier(device="torch", **params), rows_of(30, 2)
+def test_what_a_device_cannot_do_is_refused(name, params, message):
+    model, X = KernelClassifier(device=name, **params), rows_of(30, 2)
     with pytest.MonkeyPatch.context() as patch:
         if "solver" in params:  # before any work
             target = "kernelgrad.estimators.base.fit"
@@ -160,10 +166,10 @@ BOUNDS = [
 @needs_torch
 @every("d", [1, 7, 130])
 @every(("kernel", "bound"), BOUNDS)
-def test_values_keep_the_bounds_of_the_documentation(d, kernel, bound):
+def test_values_keep_the_bounds_of_the_documentation(name, d, kernel, bound):
     X, Z = rows_of(300, d), rows_of(90, d, 1)
     Z[:40] = X[:40]
-    K, values, A, B = values_of(kernel(d), X, Z)
+    K, values, A, B = values_of(name, kernel(d), X, Z)
     largest = bound(d, K, A, B)
     assert (np.abs(K - values) <= largest).all()
     assert np.max(largest) < 1e-3 * np.abs(K).max()  # says something
@@ -183,14 +189,14 @@ RESOLVED = [
 
 @needs_torch
 @every("kernel", RESOLVED)
-def test_values_of_all_other_forms(kernel):
+def test_values_of_all_other_forms(name, kernel):
     X, Z = rows_of(150, 8), rows_of(40, 8, 1)
     X[::3, 2] = Z[::2, 5] = 0.0
     wide = kernel.needs_wide(X)
-    K, values, *_ = values_of(kernel, X, Z, wide)
+    K, values, *_ = values_of(name, kernel, X, Z, wide)
     # eight columns in float32, in another order
     np.testing.assert_allclose(values, K, rtol=2e-6, atol=2e-6)
-    other = values_of(kernel, X, Z, not wide)[1]  # float64 rows or float32 ones
+    other = values_of(name, kernel, X, Z, not wide)[1]  # float64 rows or float32 ones
     np.testing.assert_allclose(other, K, rtol=1e-5, atol=2e-3)
 
 
@@ -204,9 +210,9 @@ def test_no_kernel_is_forgotten():
 
 
 @needs_torch
-def test_sums_over_many_rows_are_float64(torch_cpu):
+def test_sums_over_many_rows_are_float64(device):
     n = 40 * SUB
-    ones = DeviceRows(torch_cpu, [np.ones((n, 1), np.float32)])
+    ones = DeviceRows(device, [np.ones((n, 1), np.float32)])
     matrix = DeviceBlockMatrix(ones, 1, lambda tensors: tensors[0])
     R = np.full((1, n), np.float32(0.1))
     R[0, 0] = 2.0**40  # beside it sums over SUB rows are lost in float32
@@ -215,16 +221,16 @@ def test_sums_over_many_rows_are_float64(torch_cpu):
 
 
 @needs_torch
-def test_what_stays_or_is_sent_in_chunks_changes_no_bit(torch_cpu, monkeypatch):
+def test_what_stays_or_is_sent_in_chunks_changes_no_bit(device, monkeypatch):
     n, width, d = 9 * SUB + 11, 40, 6
-    monkeypatch.setattr(devices, "_TILE_BYTES", {"cpu": 4 * SUB * width})
+    monkeypatch.setitem(devices._TILE_BYTES, device.where.type, 4 * SUB * width)
     monkeypatch.setattr(devices, "_CHUNK_BYTES", 4 * d * 2 * SUB)
     X = np.random.default_rng(3).normal(size=(n, d)).astype(np.float32)
     R = np.random.default_rng(0).normal(size=(2, n)).astype(np.float32)
-    Z, results = torch_cpu.put(X[:width]), []
+    Z, results = device.put(X[:width]), []
     for memory in (10**9, 4 * n * d, 0):  # all stays; rows do; nothing does
-        torch_cpu.memory = memory
-        rows = DeviceRows(torch_cpu, [X])
+        device.memory = memory
+        rows = DeviceRows(device, [X])
         matrix = DeviceBlockMatrix(rows, width, lambda tensors: (tensors[0] @ Z.T).cos())
         out = np.empty((2, n), np.float32)
         first = matrix.product(R)
@@ -241,7 +247,7 @@ def test_what_stays_or_is_sent_in_chunks_changes_no_bit(torch_cpu, monkeypatch):
 
 @needs_torch
 @every("before", ["highest", "medium"])
-def test_products_are_full_float32_and_settings_are_set_back(torch_cpu, before):
+def test_products_are_full_float32_and_settings_are_set_back(device, before):
     parts = (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul)
 
     def settings():
@@ -252,19 +258,29 @@ def test_products_are_full_float32_and_settings_are_set_back(torch_cpu, before):
     try:
         torch.set_float32_matmul_precision(before)
         outside = settings()
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            with torch_cpu.working():
-                with torch_cpu.working():
+        kind = device.where.type
+        with torch.autocast(kind, dtype=torch.bfloat16):
+            with device.working():
+                with device.working():
                     pass
-                a = torch.full((64, 64), 1 + 2.0**-20)
-                assert (a @ torch.eye(64) == a).all()  # no bit is lost
+                a = torch.full((64, 64), 1 + 2.0**-20, device=device.where)
+                assert (a @ torch.eye(64, device=device.where) == a).all()  # no bit is lost
                 assert {*settings()[:2]} <= {"ieee", None}
                 assert settings()[0] or settings()[2] == "highest"  # torch before 2.9
                 assert not settings()[3]
-            assert torch.is_autocast_enabled("cpu")
+            assert torch.is_autocast_enabled(kind)
         assert settings() == outside
     finally:
         torch.set_float32_matmul_precision(at_first)
+
+
+@needs_torch
+def test_a_system_is_solved_if_it_is_positive_definite(device):
+    A = np.random.default_rng(0).normal(size=(40, 40))
+    H, G = A @ A.T, A[:, :2].astype(np.float32)
+    expected = np.linalg.solve(H + 0.1 * np.eye(40), G)
+    np.testing.assert_allclose(device.solve(H, 0.1, G), expected, rtol=1e-9, atol=1e-12)
+    assert device.solve(H - 9 * np.eye(40), 0.1, G) is None
 
 
 # Random features
@@ -277,9 +293,9 @@ MAPS = [
 ]  # fmt: skip
 
 
-def both_streams(*args):
+def both_streams(name, *args):
     streams = [FeatureStream(*args) for _ in range(2)]
-    streams[1].device = "torch"
+    streams[1].device = name
     return streams
 
 
@@ -298,9 +314,9 @@ def moments(streams, X, *args):
 
 @needs_torch
 @every("kernel", MAPS)
-def test_features_and_their_sums(kernel):
+def test_features_and_their_sums(name, kernel):
     n, d, size = 700, 5, 96
-    streams = both_streams(kernel, d, 7, size)
+    streams = both_streams(name, kernel, d, 7, size)
     X, rng = streams[0].prepare(rows_of(n, d)), np.random.default_rng(0)
     R = rng.normal(size=(n, 2)).astype(np.float32)
     root = rng.uniform(0.01, 0.05, size=(n, 1)).astype(np.float32)
@@ -319,10 +335,10 @@ def test_features_and_their_sums(kernel):
 
 
 @needs_torch
-def test_rows_of_the_covariance_are_counted_through_all_tiles(monkeypatch):
-    monkeypatch.setattr(devices, "_TILE_BYTES", {"cpu": 0})
+def test_rows_of_the_covariance_are_counted_through_all_tiles(device, monkeypatch):
+    monkeypatch.setitem(devices._TILE_BYTES, device.where.type, 0)
     n, stride = 2 * SUB + 50, 5
-    streams = both_streams(Gaussian(0.1), 3, 7, 32)
+    streams = both_streams(device.name, Gaussian(0.1), 3, 7, 32)
     root = np.full((n, 1), n**-0.5, np.float32)
     root[stride * 400 :: stride] *= 9  # rows that a tile of SUB rows, no multiple, would miss
     X = streams[0].prepare(rows_of(n, 3))
@@ -344,27 +360,27 @@ FEATURES = BlockDescent(blocks="features", block_size=128)
         ("hinge", FEATURES, 2e-4),
     ],
 )
-def test_features_give_the_same_model(loss, solver, close):
+def test_features_give_the_same_model(name, loss, solver, close):
     X, y = regression()
     cls = KernelClassifier if loss == "hinge" else KernelRegressor
     y = np.digitize(y, [-0.5, 0.5]) if loss == "hinge" else y
     f, g = (
-        cls(loss=loss, device=name, solver=solver, max_iter=6, **OPTIONS)
+        cls(loss=loss, device=where, solver=solver, max_iter=6, **OPTIONS)
         .fit(X, y)
         .expansion_.raw_prediction(X)
-        for name in ("cpu", "torch")
+        for where in ("cpu", name)
     )
     assert 0 < np.abs(f - g).max() < close * f.std()
 
 
 @needs_torch
-def test_blocks_of_rows_reach_the_same_minimum():
+def test_blocks_of_rows_reach_the_same_minimum(name):
     """Half the mean square of f1 - f2 is at most twice the sum of their gaps."""
     X, y = regression(600)
     exact = KernelRegressor(solver="direct", **OPTIONS).fit(X, y)
-    model = KernelRegressor(device="torch", max_iter=30, **OPTIONS).fit(X, y)
+    model = KernelRegressor(device=name, max_iter=30, **OPTIONS).fit(X, y)
     assert model.solver_.name == "block_descent"
-    assert "device='torch'" in model.history_["solver_reason"]
+    assert f"device={name!r}" in model.history_["solver_reason"]
     residual = exact.predict(X) - y
     e = exact.expansion_
     f = e.exact.products(e.support, e.support, e.coef)
@@ -376,16 +392,24 @@ def test_blocks_of_rows_reach_the_same_minimum():
 
 
 @needs_torch
+@every("solver", ["block_descent", "dsg"])
+def test_a_repeated_fit_gives_the_same_bits(name, solver):
+    X, y = regression(3000)
+    model = KernelRegressor(solver=solver, device=name, max_iter=6, **OPTIONS)
+    np.testing.assert_array_equal(model.fit(X, y).predict(X), model.fit(X, y).predict(X))
+
+
+@needs_torch
 @every("solver", ["newton", "dsg"])
-def test_a_fitted_model_predicts_anywhere(solver, tmp_path):
+def test_a_fitted_model_predicts_anywhere(name, solver, tmp_path):
     X, y = regression(500)
     model = KernelRegressor(solver=solver, max_iter=9, **OPTIONS)
     expected = model.fit(X, y).predict(X)
-    there = model.set_params(device="torch").predict(X)
+    there = model.set_params(device=name).predict(X)
     assert 0 < np.abs(there - expected).max() < 1e-5
     model.save(tmp_path / "model")
     loaded = kernelgrad.load(tmp_path / "model")
-    assert loaded.device == "torch"
+    assert loaded.device == name
     np.testing.assert_array_equal(loaded.predict(X), there)
     np.testing.assert_array_equal(model.set_params(device="cpu").predict(X), expected)
 

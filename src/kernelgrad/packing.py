@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kernelgrad.exceptions import ModelFileError
 from kernelgrad.files import container
 from kernelgrad.files.records import Record, anything, registered_part
+from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel, describe_kernel, get_kernel, restore_kernel
 from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
-from kernelgrad.types import Contents
+from kernelgrad.types import AnyArray, Contents
 from kernelgrad.validation import check_name
 from kernelgrad.version import __version__
 
@@ -35,6 +37,10 @@ def pack(value: Any) -> Any:
     if getattr(value, "part", None) in _PARTS:
         params = {k: pack(v) for k, v in value.get_params(deep=False).items()}
         return {"part": value.part, "name": value.name, "params": params}
+    if isinstance(value, InputScaling):
+        return {"scaling": {name: pack(array) for name, array in value.arrays().items()}}
+    if isinstance(value, np.ndarray) and value.ndim > 1:
+        return {"array": value.ravel(), "shape": list(value.shape)}
     if isinstance(value, dict):  # class weights: keys may be any label
         return {"pairs": [[_scalar(k), _scalar(v)] for k, v in value.items()]}
     return {"value": value}
@@ -46,14 +52,41 @@ def _scalar(value: Any) -> Any:
 
 def unpack(packed: Any) -> Any:
     record = Record(packed, subject="parameter")
-    kind = next((k for k in ("pairs", "kernel", "part") if k in record), "value")
+    kinds = ("pairs", "kernel", "part", "scaling", "array")
+    kind = next((k for k in kinds if k in record), "value")
     value = record.take(kind, anything)
+    if kind == "array":
+        value = _shaped(value, record.take("shape", anything))
     if kind == "part":
         return registered_part(record, value, _PARTS[check_name(value, _PARTS, "part")], unpack)
     record.close()
     if kind == "pairs":
         return {k: v for k, v in value}
+    if kind == "scaling":
+        return _restored_scaling(value)
     return restore_kernel(value) if kind == "kernel" else value
+
+
+def _shaped(values: Any, shape: Any) -> AnyArray:
+    try:
+        return np.asarray(values, np.float64).reshape(tuple(shape))
+    except (TypeError, ValueError) as error:
+        raise ModelFileError(
+            f"The file holds an array of the shape {shape!r}: {error}"
+        ) from None
+
+
+def _restored_scaling(value: Any) -> InputScaling:
+    arrays: dict[str, Any] = {"": None}
+    if isinstance(value, dict):
+        arrays = {name: unpack(array) for name, array in value.items()}
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+        raise ModelFileError(f"The file holds {value!r} where a scaling has arrays.")
+    widths = [len(a) if name == "metric" else a.shape[-1] for name, a in arrays.items()]
+    record = Record({}, arrays, "scaling")
+    scaling = InputScaling.restore(record, max(widths, default=0))
+    record.close()
+    return scaling
 
 
 def packed_params(params: Mapping[str, Any]) -> dict[str, Any]:

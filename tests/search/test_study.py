@@ -13,7 +13,10 @@ from sklearn.metrics import average_precision_score
 from cases import every
 from conftest import DATA
 from kernelgrad import KernelClassifier, KernelRegressor, load, open_source
+from kernelgrad.exceptions import ModelFileError
+from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Matern
+from kernelgrad.packing import pack, unpack
 from kernelgrad.search import search as _search
 from kernelgrad.testing import check_checkpoints
 
@@ -485,3 +488,51 @@ def test_the_penalty_is_the_one_that_the_rows_that_judge_chose():
     ridges = [e["ridge"] for e in model.history_["metric"] if e["kernel"] == kernel]
     assert 1600 * model.alpha_ == pytest.approx(ridges[-1], rel=1e-9)
     assert len(ridges) == 1
+
+
+def test_what_was_found_is_given_back(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(X, columns=list("abcdefg")).assign(h=rng.choice(["u", "v"], len(X)))
+    for model, y in ((regressor(), Y), (KernelClassifier(), Y > 0), (regressor(C=1.0), Y)):
+        model.fit(frame, y)
+        twin = clone(model).set_params(**model.best_params_).fit(frame, y)
+        assert np.array_equal(twin.predict(frame), model.predict(frame))
+        assert "metric" not in twin.history_
+        twin.save(tmp_path / "m")
+        assert np.array_equal(load(tmp_path / "m").predict(frame), twin.predict(frame))
+    assert np.array_equal(model.refit(frame, Y).predict(frame), twin.predict(frame))
+    with pytest.raises(ValueError, match="give that kernel as an object"):
+        regressor(standardize=model.best_params_["standardize"]).fit(frame, Y)
+    with pytest.raises(ValueError, match="scaling of 9 columns, but the rows have 3"):
+        clone(twin).set_params(metric=None).fit(X[:, :3], Y)
+
+
+def test_a_scaling_in_a_file_is_checked(tmp_path):
+    scaling = InputScaling(np.zeros(2), np.ones(2), warp=np.ones((2, 3, 2)))
+    packed = pack(scaling)
+    assert all(
+        np.array_equal(a, unpack(packed).arrays()[k]) for k, a in scaling.arrays().items()
+    )
+    for wrong in (
+        {"scale": pack(-np.ones(2))},
+        {"scale": None},
+        None,
+        {"warp": packed["scaling"]["scale"]},
+    ):
+        with pytest.raises(ModelFileError):
+            unpack({"scaling": wrong})
+    with pytest.raises(ModelFileError, match="shape"):
+        unpack({"array": np.ones(5), "shape": [2, 3]})
+
+
+def test_effort_sets_the_study_only():
+    fits = {e: regressor(effort=e).fit(X, Y) for e in ("fast", "default", "best")}
+    names = {e: [r["candidate"] for r in m.history_["metric"]] for e, m in fits.items()}
+    assert names["fast"] == ["weights", "equal weights"]
+    assert len(names["best"]) >= len(names["default"]) > 2
+    given = [
+        regressor(effort=e, kernel="rbf", gamma=0.1, alpha=1e-3).fit(X, Y).predict(TEST)
+        for e in fits
+    ]
+    assert np.array_equal(given[0], given[1])
+    assert np.array_equal(given[0], given[2])

@@ -104,14 +104,18 @@ def damped_cholesky(
     raise FloatingPointError("A matrix to factor is far from positive semi-definite.")
 
 
-def solve_damped(H: Float64Array, damping: float, G: FloatArray) -> Float64Array:
-    """Return ``(H + damping I)^-1 G`` by Cholesky in float64.
+def solve_damped(
+    H: Float64Array, damping: float, G: FloatArray, device: Any = None
+) -> Float64Array:
+    """Return ``(H + damping I)^-1 G`` by Cholesky in float64, on a `device` if there is one.
 
     The lower triangle of H is read, and its memory used for the factor. As its entries have
     float32 rounding errors, the damping is at least as large as these.
     """
     top = max(float(H.diagonal().max(initial=0.0)), 1e-30)
     damping = max(float(damping), float(np.finfo(np.float32).eps) * top)
+    if device is not None and (solution := device.solve(H, damping, G)) is not None:
+        return np.asarray(solution)
     L, _ = damped_cholesky(H, damping, in_place=True)
     return np.asarray(lapack.dpotrs(L, G, lower=1)[0])
 

@@ -125,6 +125,8 @@ class TorchDevice:
 
     def get(self, t: Tensor) -> AnyArray:
         """Return a tensor as an array, after waiting for all queued work."""
+        if self._copies is not None:  # pinned memory takes copies at the full rate of the bus
+            t = self.torch.empty(t.shape, dtype=t.dtype, pin_memory=True).copy_(t)
         result: AnyArray = t.cpu().numpy()
         return result
 
@@ -150,29 +152,39 @@ class TorchDevice:
         """Return the number of rows of a tile of `width` columns, a multiple of :data:`SUB`."""
         return SUB * max(1, _TILE_BYTES[self.where.type] // (4 * SUB * max(1, width)))
 
-    def add_product(self, R: Tensor, K: Tensor, total: Tensor) -> None:
-        """Add ``R K`` to `total` (C, M) float64, for R (C, t) and K (t, M) float32."""
+    def add_product(self, R: Tensor, K: Tensor, total: Tensor, unit: int = SUB) -> None:
+        """Add ``R K`` to `total` (C, M) float64, for R (C, t) and K (t, M) float32.
+
+        Sums are in float32 within `unit` rows of K.
+        """
         C, t = R.shape
-        whole = t // SUB * SUB
+        whole = t // unit * unit
         if whole:
-            left = R[:, :whole].reshape(C, -1, SUB).transpose(0, 1)
-            parts = self.torch.bmm(left, K[:whole].reshape(-1, SUB, K.shape[1]))
+            left = R[:, :whole].reshape(C, -1, unit).transpose(0, 1)
+            parts = self.torch.bmm(left, K[:whole].reshape(-1, unit, K.shape[1]))
             total += parts.sum(0, dtype=total.dtype)
         if whole < t:
             total += R[:, whole:] @ K[whole:]
 
-    def gram(self, P: FloatArray) -> Float64Array:
-        """Return ``P^T P`` (M, M) of P (t, M), summed in float64 beyond :data:`SUB` rows."""
-        with self.working():
-            total = self.zeros(P.shape[1], P.shape[1])
-            self.add_gram(self.put(P), total)
-            result: Float64Array = self.get(total)
-            return result
-
     def add_gram(self, P: Tensor, total: Tensor) -> None:
+        """Add ``P^T P`` (M, M) of P (t, M), summed in float64 beyond :data:`SUB` rows."""
         for a in range(0, len(P), SUB):
             part = P[a : a + SUB]
             total += part.T @ part
+
+    def solve(self, H: Float64Array, damping: float, G: FloatArray) -> Float64Array | None:
+        """Return ``(H + damping I)^-1 G``, or None if this matrix is not positive definite."""
+        linalg = self.torch.linalg
+        with self.working():
+            A = self.put(H).clone()  # H may be needed again
+            A.diagonal().add_(damping)
+            L, failed = linalg.cholesky_ex(A)
+            if self.get(failed):
+                return None
+            solution: Float64Array = self.get(
+                self.torch.cholesky_solve(self.put(G).to(A.dtype), L)
+            )
+            return solution
 
     def sent(self, arrays: Sequence[Matrix | None], rows: slice) -> tuple[list[Tensor], Any]:
         """Send some rows to the device; return them and an event that marks their arrival."""
@@ -348,6 +360,18 @@ class DeviceBlockMatrix:
             for rows, K in self._pieces():
                 responses[:, rows] = moves @ K.T
             out[:] = device.get(responses)
+
+    def squares(self, root: Float32Array) -> Float64Array:
+        """Return ``P^T P`` of ``P = [root K, root]`` in float64, for root (n, 1)."""
+        device, torch = self._device, self._device.torch
+        with device.working():
+            roots = device.put(root).double()
+            total = device.zeros(self.width + 1, self.width + 1)
+            for rows, K in self._pieces():
+                part = roots[rows]
+                device.add_gram(torch.cat([K * part, part], 1), total)
+            result: Float64Array = device.get(total)
+            return result
 
     def all(self) -> Float32Array:
         """Return K, (n, M)."""

@@ -145,16 +145,8 @@ class DeviceFeatures:
                 A = device.put(coef[:, a : a + n])
                 for tile, (x,) in rows.tiles(device.height(n * self.map.planes)):
                     for plane, part in zip(self._planes(x, weights), A, strict=True):
-                        total[tile] += self._sum(plane, part)
+                        device.add_product(part.T, plane.T, total[tile].T, unit)
             out += device.get(total * self.map._scale)
-
-    def _sum(self, plane: Tensor, A: Tensor) -> Tensor:
-        """Return ``plane A``, summed in float64 over tiles of features."""
-        unit = projections.TILE
-        total = self.device.zeros(len(plane), A.shape[1])
-        for a in range(0, len(A), unit):
-            total += plane[:, a : a + unit] @ A[a : a + unit]
-        return total
 
     def moments(
         self, X: Matrix, block: int, root: Float32Array, every: int,

@@ -38,6 +38,9 @@ from kernelgrad.validation import CapabilityError
 
 _ROWS = 16384  # rows of a prediction tile of _SUPPORT columns
 _SUPPORT = 1024
+# Columns from which torch.cdist is faster than a loop over columns: on an H100 it takes six
+# times as long with 20 columns, and less with 200
+_CDIST = {"cpu": 1, "cuda": 128}
 
 
 def check_tiles(kernel: Kernel, device: str) -> None:
@@ -147,7 +150,7 @@ def _accumulated(torch: Any, form: int, a: Tensor, b: Tensor) -> Tensor:
     """Return the form accumulated over all columns, (n_a, n_b)."""
     if form == profiles.DOT:
         return a @ b.T
-    if form == profiles.ABSOLUTE:
+    if form == profiles.ABSOLUTE and a.shape[1] >= _CDIST[a.device.type]:
         return torch.cdist(a, b, p=1.0)
     product = form in profiles.PRODUCTS
     T = torch.full((len(a), len(b)), float(product), dtype=a.dtype, device=a.device)

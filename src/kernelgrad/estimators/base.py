@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
@@ -202,6 +202,25 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         tags.input_tags.sparse = True
         tags.input_tags.allow_nan = True
         return tags
+
+    @property
+    def best_params_(self) -> dict[str, Any]:
+        """Parameters with which the same rows give the same model, without a search.
+
+        The models are equal to the bit if `random_state` is a number. They are `solver` and, as
+        far as the estimator has them, `alpha`, `loss` and what was searched: `kernel`, `metric`
+        and `standardize`, the scaling of the columns with their warps.
+        """
+        check_is_fitted(self, "expansion_")
+        return self._spec().best_params(self._fitted)
+
+    def refit(self, *args: Any, **kwargs: Any) -> Self:
+        """Return a new estimator with `best_params_`, fitted to other rows.
+
+        The arguments are those of `fit`. The rows have the columns of the first fit.
+        """
+        new: Self = clone(self).set_params(**self.best_params_)
+        return new.fit(*args, **kwargs)
 
     # -- files -------------------------------------------------------------------------
 

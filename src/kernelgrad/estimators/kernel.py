@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 from kernelgrad.compute.backend import CPU
 from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.families.kernel import KernelSpec, SearchedSpec
-from kernelgrad.functions.scaling import SCALINGS
+from kernelgrad.functions.scaling import SCALINGS, InputScaling
 from kernelgrad.kernels import Kernel, PrecomputedKernel, RootLaplacian, SumKernel
 from kernelgrad.losses import Loss
 from kernelgrad.params import anything, boolean, choice, integer, parameters, real
@@ -25,7 +25,9 @@ class BaseKernelEstimator(BaseRowsEstimator):
     gamma: float | str = anything(default="median")
     bandwidth_factor: float = anything(default=1.0)
     metric: Any = anything(default=None)
-    standardize: bool | str = boolean(default="auto", words=("auto", *SCALINGS))
+    standardize: bool | str | InputScaling = boolean(
+        default="auto", words=("auto", *SCALINGS), kind=InputScaling
+    )
 
     _spec_type = KernelSpec
 

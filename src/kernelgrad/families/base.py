@@ -242,6 +242,10 @@ class Spec(ABC):
         """Return the choice of the solver now that alpha and the time left are known."""
         return choice
 
+    def best_params(self, fit: Fit) -> dict[str, Any]:
+        """Return the parameters that a fit has used in place of rules and searches."""
+        return {"solver": fit.choice.solver}
+
     def takes_few(self, choice: Choice, rows: TrainingRows) -> bool:
         """Whether a function of some rows may stand for that of the solver."""
         return False

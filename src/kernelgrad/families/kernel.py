@@ -20,7 +20,7 @@ from kernelgrad.families.base import Spec
 from kernelgrad.families.reading import Run
 from kernelgrad.families.warnings import SPREAD_ROWS, warn_of_outliers, warn_of_scales
 from kernelgrad.files.records import Record
-from kernelgrad.functions.scaling import UNITS
+from kernelgrad.functions.scaling import UNITS, InputScaling
 from kernelgrad.inputs import Inputs
 from kernelgrad.kernels import Kernel, Matern, PrecomputedKernel, get_kernel
 from kernelgrad.model import Fit
@@ -63,6 +63,14 @@ class KernelSpec(Spec):
         )
         self.orders_rows = not self.is_pairwise  # columns of a kernel matrix stand for its rows
         self.check_metric()
+
+        if isinstance(self.params.standardize, InputScaling) and not isinstance(
+            self.params.kernel, Kernel
+        ):
+            raise ValueError(
+                "standardize is a scaling that belongs to a kernel; give that kernel as an "
+                "object too, as best_params_ does."
+            )
 
     def check_metric(self) -> None:
         metric = self.params.metric
@@ -208,6 +216,14 @@ class KernelSpec(Spec):
             "kernel_": function.kernel,
             "metric_": function.scaling.metric,
         }
+
+    def best_params(self, fit: Fit) -> dict[str, Any]:
+        function: Any = fit.model.function
+        scaling = function.scaling
+        return super().best_params(fit) | {
+            "kernel": function.kernel, "standardize": replace(scaling, metric=None),
+            "metric": scaling.metric,
+        }  # fmt: skip
 
     def info(self, fit: Fit) -> dict[str, Any]:
         kernel: Kernel = fit.model.function.kernel
@@ -375,6 +391,12 @@ class SearchedSpec(KernelSpec):
         function: Any = fit.model.function
         choice = replace(fit.choice, kernel=function.kernel, scaling=function.scaling)
         return replace(fit, choice=choice)
+
+    def best_params(self, fit: Fit) -> dict[str, Any]:
+        own = {"loss": fit.model.task.loss, "alpha": fit.choice.alpha, "C": None}
+        # parts of the rows, which calibrate, have other numbers by a rule
+        searched = super().best_params(fit) if self.space else {"solver": fit.choice.solver}
+        return searched | own
 
     def attributes(self, fit: Fit) -> dict[str, Any]:
         return super().attributes(fit) | {"alpha_": fit.choice.alpha}

@@ -206,6 +206,15 @@ class ProcessSpec(KernelSpec):
             own["noise_variance_"], own["signal_variance_"] = fit.choice.variances
         return super().attributes(fit) | own
 
+    def best_params(self, fit: Fit) -> dict[str, Any]:
+        assert fit.choice.variances is not None
+        noise, signal = fit.choice.variances
+        function: Any = fit.model.function
+        return super().best_params(fit) | {
+            "standardize": function.scaling, "metric": None,
+            "noise_variance": noise, "signal_variance": signal,
+        }  # fmt: skip
+
     def describe(self, fit: Fit) -> tuple[dict[str, Any], dict[str, Any], dict[str, AnyArray]]:
         assert fit.model.posterior is not None
         assert fit.choice.variances is not None

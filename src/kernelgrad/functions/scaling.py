@@ -64,7 +64,7 @@ class InputScaling:
         X: Matrix,
         kernel: Kernel,
         *,
-        standardize: bool | str,
+        standardize: bool | str | InputScaling,
         sample_weight: Float64Array,
         metric: Float64Array | None = None,
     ) -> InputScaling:
@@ -72,8 +72,12 @@ class InputScaling:
 
         For stationary kernels dense rows are centred at their mean, or at their median if
         outliers have moved the mean. With `standardize` columns are divided by their standard
-        deviation (by 1 if it is zero); for "robust" and "ranks" see :meth:`robust`.
+        deviation (by 1 if it is zero); for "robust" and "ranks" see :meth:`robust`. A scaling
+        stays as it is.
         """
+        if isinstance(standardize, InputScaling):
+            scaling = standardize.checked(X.shape[1])
+            return scaling if metric is None else scaling.with_metric(metric)
         if metric is not None:
             plain = cls.fit(X, kernel, standardize=standardize, sample_weight=sample_weight)
             return plain.with_metric(metric)
@@ -173,6 +177,17 @@ class InputScaling:
         if ranks:
             return cls(knots=knots)
         return cls(knots[_KNOTS // 2].copy(), scale, limit)
+
+    def checked(self, d: int) -> InputScaling:
+        """Return this scaling; raise ValueError if it is not of rows with d columns."""
+        for name, array in self.arrays().items():
+            columns = len(array) if name == "metric" else array.shape[-1]
+            if columns != d:
+                raise ValueError(
+                    f"standardize is a scaling of {columns} columns, but the rows have {d}; "
+                    "fit without it, or give rows with the columns that it was learned from."
+                )
+        return self
 
     def with_metric(self, metric: Float64Array | None) -> InputScaling:
         """Return this scaling, followed by a metric."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -82,7 +82,7 @@ def search(
     trials = result.trials
     if other:
         on_phase(f"search (alpha for {problem.loss.name})")
-        ratio, more = own_ratio(pool, problem, seed, deadline)
+        ratio, more = own_ratio(pool, list(own_folds(pool, problem, seed)), deadline)
         problem, trials = replace(problem, alpha=problem.alpha * ratio), trials + more
     elif study is not None and alpha is None and space.tasks and not stream:
         on_phase("search (loss)")
@@ -111,7 +111,7 @@ def best_loss(
     The squared loss with calibrated responses competes with the log loss, each with the kernel
     that it has learned.
     """
-    pool, seed, task = study.pool, study.seed, study.pool.rows.task
+    pool, task = study.pool, study.pool.rows.task
     n, C = pool.n_rows, problem.n_outputs
     assert isinstance(task, Classification)
     few, many = len(pool.y) < pools.LEAST_ROWS, C > _LOGISTIC_OUTPUTS
@@ -122,9 +122,12 @@ def best_loss(
     loss = get_loss("log_loss", task="classification", n_classes=len(task.classes))
     other = study.logistic().applied(replace(problem, loss=loss))
     logs = replace(pool, rows=replace(pool.rows, task=replace(task, loss=loss)))
-    ratio, trials = own_ratio(logs, other, seed, deadline, _LOG_ROWS)
+    folds = folds_of(study, logs, other, logistic=True)
+    ratio, trials = own_ratio(logs, folds, deadline)
     other = replace(other, alpha=other.alpha * ratio)
-    losses = log_losses(pool, problem, task, seed), log_losses(logs, other, task, seed)
+    folds = [fold.times(ratio) for fold in folds]
+    squares = folds_of(study, pool, problem, logistic=False)
+    losses = log_losses(pool, squares, task), log_losses(logs, folds, task)
     trials.append(
         trial(
             problem.alpha,
@@ -184,15 +187,48 @@ def _moments(y: Float64Array, w: Float64Array) -> tuple[Float64Array, Float64Arr
     return mean, np.sqrt(w @ (y - mean) ** 2)
 
 
-def log_losses(pool: Pool, problem: Problem, task: Classification, seed: int) -> Float64Array:
+@dataclass(frozen=True)
+class Apart:
+    """A problem, the rows that solve it, and the numbers of others that judge the solution."""
+
+    problem: Problem
+    train: TrainBatch
+    judges: IntArray
+
+    def times(self, ratio: float) -> Apart:
+        """Return the same with alpha times a ratio."""
+        return replace(self, problem=replace(self.problem, alpha=self.problem.alpha * ratio))
+
+
+def folds_of(study: Study, pool: Pool, problem: Problem, *, logistic: bool) -> list[Apart]:
+    """Return the folds of a study, each with the kernel that its rows have learned.
+
+    All have the alpha of the problem. With many rows the kernel has seen few of them, and the
+    problem's own serves.
+    """
+    results, at = study.of_folds(logistic=logistic), pool.numbers
+    if not results:
+        return list(own_folds(pool, problem, study.seed, _LOG_ROWS))
+    return [
+        Apart(
+            replace(problem, kernel=result.kernel, scaling=result.scaling),
+            pool.rows.take(np.sort(at[train])),
+            np.sort(at[cut]),
+        )
+        for result, train, cut in results
+    ]
+
+
+def log_losses(pool: Pool, folds: Sequence[Apart], task: Classification) -> Float64Array:
     """Return the log loss of each row apart, (m,), times its weight.
 
     Responses of the squared loss are calibrated, each half of the rows by the other half.
     """
     losses = []
-    for batch, others in own_folds(pool, seed, _LOG_ROWS):
+    for fold in folds:
+        problem, batch = fold.problem, fold.train
         alpha = problem.alpha * pool.n_rows / batch.n_rows
-        X, y, weight, _ = pool.rows.usable(pool.rows.source.take(others))
+        X, y, weight, _ = pool.rows.usable(pool.rows.source.take(fold.judges))
         _, (raw,) = NewtonCG().path(problem, batch, [alpha], X, 50)
         if problem.loss.has_proba:
             p = np.asarray(problem.loss.predict_proba(raw), np.float64)
@@ -255,7 +291,7 @@ def plain_study(pool: Pool, space: SearchSpace, seed: int) -> SearchResult:
     return SearchResult(kernel, scaling, alpha, [], trials)
 
 
-def own_folds(pool: Pool, seed: int, size: int) -> Iterator[tuple[TrainBatch, IntArray]]:
+def own_folds(pool: Pool, problem: Problem, seed: int, size: int = 1000) -> Iterator[Apart]:
     """Yield up to `size` rows that train, and the numbers of others; folds if rows are few."""
     n = len(pool.Y)
     order = pools.purpose_rng(seed, 4).permutation(n)
@@ -263,11 +299,12 @@ def own_folds(pool: Pool, seed: int, size: int) -> Iterator[tuple[TrainBatch, In
     for fold in range(_FOLDS if n < _OWN_ROWS else 1):
         mixed = np.roll(order, fold * (n // _FOLDS))
         batch = pool.rows.take(np.sort(pool.numbers[mixed[:train]]))
-        yield batch, np.sort(pool.numbers[mixed[train : train + _JUDGE_ROWS]])
+        judges = np.sort(pool.numbers[mixed[train : train + _JUDGE_ROWS]])
+        yield Apart(problem, batch, judges)
 
 
 def own_ratio(
-    pool: Pool, problem: Problem, seed: int, deadline: Deadline, size: int = 1000
+    pool: Pool, folds: Sequence[Apart], deadline: Deadline
 ) -> tuple[float, list[dict[str, Any]]]:
     """Return the ratio of the loss's best alpha to that of the problem, and the trials.
 
@@ -275,6 +312,7 @@ def own_ratio(
     there are few rows, each fold is left out in turn. The ratio holds for all rows.
     """
     solver: NewtonCG | WorkingSet
+    problem = folds[0].problem
     if problem.loss.is_smooth and problem.kernel.has_random_features:
         solver = NewtonCG()
     elif problem.loss.name in WorkingSet.losses:
@@ -285,18 +323,17 @@ def own_ratio(
         return 1.0, []
     if deadline.left() < _PATH_SECONDS:
         return _unit(pool, problem), []
-    folds = list(own_folds(pool, seed, size))
     losses: dict[float, list[float]] = {}
     # the problem with as many rows would take this alpha
-    train = folds[0][0].n_rows
+    train = folds[0].train.n_rows
     base = problem.alpha * pool.n_rows / train
 
     def path(ratios: Sequence[float]) -> None:
-        for batch, others in folds:
-            judge = pool.rows.validation(1, 0.0, rows=others)
+        for fold in folds:
+            judge = pool.rows.validation(1, 0.0, rows=fold.judges)
             assert judge.loss is not None
             alphas = [base * ratio for ratio in ratios]
-            _, responses = solver.path(problem, batch, alphas, judge.X, 50)
+            _, responses = solver.path(fold.problem, fold.train, alphas, judge.X, 50)
             for ratio, raw in zip(ratios, responses, strict=True):
                 losses.setdefault(ratio, []).append(judge.loss(raw))
 

@@ -97,6 +97,7 @@ RULES: dict[str, Rules] = {
 }  # fmt: skip
 _GAIN, _FEW_GAIN = 0.25, 0.5  # standard errors by which weights must gain; with few rows
 _BEHIND = 2.5  # standard errors behind the best after which a machine leaves the folds
+_LOGISTIC_RIDGE = 0.03  # lambda from which the descent by the log loss starts
 _WIDE = 100  # columns from which machines without the rough part, which is dear there, compete
 _WARPED = 300  # columns up to which warps are learned
 
@@ -146,6 +147,7 @@ class Study:
             for cut in cuts
         ]
         self.judges = np.concatenate([np.sort(cut) for cut in cuts])  # their numbers
+        self.parts: dict[str, list[Machine]] = {}  # machines of the folds, by candidate
         self.rounds: list[dict[str, Any]] = []
         self.best: Machine
 
@@ -212,10 +214,32 @@ class Study:
 
     def logistic(self) -> SearchResult:
         """Return what the best machine becomes if it goes on by the log loss."""
-        machine = replace(self.best, is_logistic=True, factor=1.0).with_ridge(0.03)
         rows = self.sample if self.few else self.folds[0].train
-        machine = self.descend(machine, rows, self.rules.logistic)
-        return self.result(machine)
+        return self.result(self.descend(_logistic(self.best), rows, self.rules.logistic))
+
+    def of_folds(self, *, logistic: bool) -> list[tuple[SearchResult, IntArray, IntArray]]:
+        """Return the results of the folds' machines of the best candidate, if rows are few.
+
+        The numbers in the pool of the rows that trained each, and of those that judge it,
+        follow. With `logistic` the machines go on by the log loss.
+        """
+        parts = self.parts[self.best.name]
+        if not self.few or len(parts) < len(self.folds):
+            return []
+        machines = [replace(part, factor=self.best.factor) for part in parts]
+        if logistic:
+            machines = parallel_map(
+                lambda pair: self.descend(
+                    _logistic(pair[0]), pair[1].train, self.rules.logistic
+                ),
+                list(zip(machines, self.folds, strict=True)),
+            )
+        cuts = np.split(self.judges, np.cumsum([f.judges.n_rows for f in self.folds])[:-1])
+        all_rows = np.arange(self.sample.n_rows)
+        return [
+            (self.result(m), np.setdiff1d(all_rows, cut), cut)
+            for m, cut in zip(machines, cuts, strict=True)
+        ]
 
     @property
     def learns(self) -> bool:
@@ -291,6 +315,7 @@ class Study:
             for i in level:
                 pairs[i] += [next(done) for _ in others]
             trained = [self.judged(_mean(pairs[i]), pairs[i], size) for i in level]
+        self.parts |= {pair[0].name: pair for pair in pairs}
         self.rounds += [self.entry(m) for m in trained]
         return sorted(trained, key=_score)
 
@@ -388,6 +413,10 @@ class Study:
             return SearchResult(kernel, scaling, space.alpha, self.rounds)
         alpha = self.ridge(machine) / self.pool.n_rows
         return SearchResult(kernel, scaling, alpha, self.rounds)
+
+
+def _logistic(machine: Machine) -> Machine:
+    return replace(machine, is_logistic=True, factor=1.0).with_ridge(_LOGISTIC_RIDGE)
 
 
 def smooth_only(machine: Machine, name: str) -> Machine:

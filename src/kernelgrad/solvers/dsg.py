@@ -454,7 +454,8 @@ class DSG(Solver[DSGState]):
         mu = max(self.damping * float(np.trace(H)) / len(H), problem.alpha / float(L.min()))
         # the penalty's part needs the rows of H: (H + mu)^-1 H f / mu goes with f / mu
         right = gradient - problem.alpha / (mu * share) * penalty / L
-        return linalg.solve_damped(H, mu, right), 1.0 - gamma * problem.alpha / (L * mu)
+        there = stream.on_device and stream.on_device.device
+        return linalg.solve_damped(H, mu, right, there), 1.0 - gamma * problem.alpha / (L * mu)
 
     def expansion(self, state: DSGState) -> RandomFeatureExpansion:
         return state.iterates.result

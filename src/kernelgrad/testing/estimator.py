@@ -134,11 +134,11 @@ def check_estimator_contract(estimator: Any, *, random_state: int = 0) -> None:
     """Check on small data the promises that every estimator of this package makes.
 
     Same bits
-        for the same ``random_state``, whatever the state of NumPy's global generator; for one,
-        two and three threads; for reordered rows; for integer ``sample_weight`` and rows
-        repeated as often, if `fit` takes weights; after pickling, and after ``save`` and
-        ``load``, also of further training (``partial_fit``, ``warm_start`` with
-        ``resumable=True``); and after resuming from any checkpoint (see
+        for the same ``random_state``, whatever the state of NumPy's global generator; for the
+        parameters of ``best_params_``; for one, two and three threads; for reordered rows; for
+        integer ``sample_weight`` and rows repeated as often, if `fit` takes weights; after
+        pickling, and after ``save`` and ``load``, also of further training (``partial_fit``,
+        ``warm_start`` with ``resumable=True``); and after resuming from any checkpoint (see
         :func:`check_checkpoints`). Order and repeats do not matter as long as all rows, repeats
         included, fit into one batch of the solver: here up to 300 rows.
     Same values up to rounding
@@ -167,8 +167,9 @@ def check_estimator_contract(estimator: Any, *, random_state: int = 0) -> None:
     check_parameters(estimator, lambda wrong: wrong.fit(object(), object()))
     checks = _Checks(estimator, random_state)
     for check in (
-        checks.seed, checks.order_and_weights, checks.light_rows, checks.chunks, checks.csr,
-        checks.classes, checks.pickle, checks.files, checks.callbacks, checks.threads,
+        checks.seed, checks.best_params, checks.order_and_weights, checks.light_rows,
+        checks.chunks, checks.csr, checks.classes, checks.pickle, checks.files,
+        checks.callbacks, checks.threads,
     ):  # fmt: skip
         check()
 
@@ -246,6 +247,11 @@ class _Checks:
         first = self.rows.fit(self.estimator)
         np.random.seed(2)  # noqa: NPY002
         self.same(self.rows.fit(self.estimator), "NumPy's global generator", first)
+
+    def best_params(self) -> None:
+        if hasattr(self.model, "best_params_"):
+            used = clone(self.estimator).set_params(**self.model.best_params_)
+            self.same(self.rows.fit(used), "best_params_ in place of a search")
 
     def threads(self) -> None:
         rows, outputs = _make_rows(self.estimator, _MANY_ROWS, self.random_state), []

@@ -16,12 +16,13 @@ from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import ExactKernel, join_rows
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import ExactRows
-from kernelgrad.types import Float32Array, Float64Array, FloatArray, IntArray, Matrix
+from kernelgrad.types import Float32Array, Float64Array, IntArray, Matrix
 
 TILE = 2048  # rows that one task takes
 EPSILON = 6e-8  # rounding of float32
 _SUB = 256  # rows of a tile whose kernel values stay in the second cache
 _PROBES = 64  # centres that tell the rounding of kernel values
+PART_BYTES = 2**23 + 2**13  # bytes of kernel values whose squares are summed at once
 _PARTS = 64  # partial sums of a product over all rows
 
 
@@ -124,12 +125,26 @@ class Block(ABC):
         parallel_for(-(-len(out) // _SUB), task)
         return out
 
-    def add_squares(self, values: FloatArray, out: Float64Array) -> None:
-        """Add the lower triangle of ``V^T V`` to `out`, for values made by this block."""
-        if self.on_device is None:
-            linalg.gram(values, out)
-        else:
-            out += self.on_device.device.gram(values)
+    def squares(
+        self, rows: Any, root: Float32Array, values: Float32Array | None = None
+    ) -> Float64Array:
+        """Return the lower triangle of ``P^T P``, ``P = [root K, root]``, summed in float64.
+
+        `root` (m, 1) are factors of the rows, `values` their K (m, M) if they are there.
+        """
+        if self.on_device is not None:
+            squares: Float64Array = self.there(rows).squares(root)
+            return squares
+        M = self.width
+        out, size = np.zeros((M + 1, M + 1)), max(1, PART_BYTES // (8 * (M + 1)))
+        for a in range(0, len(root), size):  # so few at a time that they take little room
+            part = slice(a, a + size)
+            K = self.sample(take_rows(rows, part)) if values is None else values[part]
+            both = np.empty((len(K), M + 1))
+            np.multiply(K, root[part], out=both[:, :M])
+            both[:, M:] = root[part]
+            linalg.gram(both, out)
+        return out
 
     def matrix(self, rows: Any, buffer: Float32Array | None) -> BlockValues:
         """Return the values on many prepared rows, kept in `buffer` if there is one."""

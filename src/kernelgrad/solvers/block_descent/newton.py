@@ -12,7 +12,7 @@ from scipy.special import softmax
 from kernelgrad.compute import linalg
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses import scalar
-from kernelgrad.solvers.block_descent.coordinates import EPSILON, Block, take_rows
+from kernelgrad.solvers.block_descent.coordinates import EPSILON, Block
 from kernelgrad.solvers.block_descent.loops import MOMENTUM, SCALE, STEP
 from kernelgrad.solvers.block_descent.objective import Objective, Search, minimise_on_span
 from kernelgrad.solvers.block_descent.shards import (
@@ -27,7 +27,6 @@ from kernelgrad.solvers.contract import sized
 from kernelgrad.types import Float32Array, Float64Array
 
 STORE_BYTES = 2 * 2**30  # bytes of stored block values unless a memory limit is given
-PART_BYTES = 2**23 + 2**13  # bytes of kernel values whose squares are summed at once
 MOMENTUM_WEIGHT = 0.7  # weight of the earlier momentum in that of the next block
 DAMPING = 1e-2  # damping of the first step, in units of the block's mean curvature
 _MOST_DAMPING = 1e3  # largest damping, in the same unit
@@ -267,18 +266,7 @@ class BlockSteps:
         if self.objective.C > 1 and self.objective.code != scalar.SQUARED:
             values = self.block.sample(sample.rows) if values is None else values
             self._sample = _Curvature(values, sample, W, self.objective)
-        self.H = np.zeros((M + 1, M + 1))
-        rows = max(1, PART_BYTES // (8 * (M + 1)))
-        for a in range(0, m, rows):
-            part = slice(a, a + rows)
-            both = np.empty((len(root[part]), M + 1))
-            if values is None:  # so few at a time that they take little room
-                K = self.block.sample(take_rows(sample.rows, part))
-            else:
-                K = values[part]
-            np.multiply(K, root[part], out=both[:, :M])
-            both[:, M:] = root[part]
-            self.block.add_squares(both, self.H)
+        self.H = self.block.squares(sample.rows, root, values)
         self.H /= m
         self._diagonal = self.H.diagonal().copy()
         self.level = float(self._diagonal[:M].mean())

@@ -22,6 +22,7 @@ from kernelgrad.registry import room
 from kernelgrad.solvers import contract
 from kernelgrad.solvers.block_descent import newton, shards
 from kernelgrad.solvers.block_descent.coordinates import (
+    PART_BYTES,
     TILE,
     Block,
     FeatureBlock,
@@ -182,7 +183,7 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         work = 18e6 + 12.0 * M**2 + 4.0 * TILE * M  # Hessian, gram, a tile
         if C > 1 and problem.loss.code != scalar.SQUARED and n_rows > M:
             m = min(n_rows, self._sampled(M, 4 * n_rows * M > newton.STORE_BYTES))
-            work += max(0.0, 4.0 * M * m - newton.PART_BYTES)
+            work += max(0.0, 4.0 * M * m - PART_BYTES)
         # bytes of a response and what belongs to it
         n, each = (min(n_rows, SHARD), 40.0) if stays else (n_rows, 48.0)
         return work + n * (row_bytes / n_rows + each * C + 24.0)
