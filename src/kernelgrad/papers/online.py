@@ -518,8 +518,7 @@ def _sweep(
             bias_sum[c] += omega[i] * bias[c]
         if not moved:
             continue
-        if stamp[k] < 0:
-            count += 1
+        count += stamp[k] < 0
         stamp[k] = first + i
         if count > limit:
             while stamp[old[oldest]] != before[oldest]:
