@@ -97,8 +97,6 @@ def run(code, **environment):
     return json.loads(done.stdout), done.stderr
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="needs POSIX folders of users")
 class First(NamedTuple):
     x: float
 
@@ -117,6 +115,8 @@ def test_what_a_room_adds_after_a_loop_has_run_is_compiled_too():
     assert loop(Second(2.0)) == -2.0
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX folders of users")
 def test_without_a_folder_to_write_loops_are_kept_in_a_temporary_one(tmp_path):
     package = tmp_path / "site" / "kernelgrad"
     no_caches = shutil.ignore_patterns("__pycache__")
@@ -254,9 +254,6 @@ def test_predictions_by_kernel_rows_compile_nothing(tmp_path):
         import numpy as np
         import scipy.sparse as sp
         from kernelgrad.compute import compiling
-from kernelgrad.compute.rows import by_type
-from kernelgrad.losses import scalar
-from kernelgrad.solvers.block_descent.loops import _loop_of
         from kernelgrad.functions import SupportExpansion
         from kernelgrad.functions.exact import ExactKernel
         from kernelgrad.kernels import Cauchy, Gaussian, Laplacian, Matern, Polynomial

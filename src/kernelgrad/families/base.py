@@ -19,7 +19,7 @@ from kernelgrad.compute.backend import CPU, get_device
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.memory import LEAST_LIMIT
 from kernelgrad.compute.ranges import check_sizes
-from kernelgrad.families import classes, warnings
+from kernelgrad.families import classes, few, warnings
 from kernelgrad.families.reading import Reader, Run
 from kernelgrad.files.records import Record
 from kernelgrad.functions.expansions import Expansion
@@ -77,6 +77,7 @@ class Spec(ABC):
     is_pairwise: bool = False  # True if X holds values of a kernel
     shares_rows: bool = False  # True if the solver takes rows that workers hold
     searches_alpha: bool = False
+    takes_few: bool = False  # True if a function of some rows may stand for that of all
     marks_rows: bool = False  # True if y marks rows without a label, which may be gaps
 
     def __init__(self, owner: str, params: Mapping[str, Any], targets: Targets) -> None:
@@ -182,7 +183,7 @@ class Spec(ABC):
         """Return the rows in their order, of which some may be held out."""
         limit = choice.solver.resolve_batch_size(None) if self.orders_rows else None
         rows = rows.ordered(limit)
-        if self.is_calibrated(rows.task) and rows.n_train >= classes.MANY_ROWS:
+        if classes.are_calibrated(self, rows.task) and rows.n_train >= classes.MANY_ROWS:
             rows = rows.hold_out(classes.share(rows), choice.seed, stratify=False)
         if self.params.early_stopping and rows.validation_rows is None:
             rows = rows.hold_out(self.params.validation_fraction, choice.seed)
@@ -246,31 +247,15 @@ class Spec(ABC):
         """Return the parameters that a fit has used in place of rules and searches."""
         return {"solver": fit.choice.solver}
 
-    def takes_few(self, choice: Choice, rows: TrainingRows) -> bool:
-        """Whether a function of some rows may stand for that of the solver."""
-        return False
-
-    def is_hurried(self, choice: Choice, rows: TrainingRows, problem: Problem) -> bool:
-        """Whether the time left is too short for a useful function of all rows."""
-        return False
-
-    def is_calibrated(self, task: Task) -> bool:
-        """Whether probabilities come from responses to rows that were not fitted."""
-        return bool(
-            self.params.probability
-            and isinstance(task, Classification)
-            and not task.has_own_proba
-        )
-
     def with_part_fits(
         self, choice: Choice, rows: TrainingRows, problem: Problem, run: Run, before: Fit | None
     ) -> Choice:
         """Return the choice with responses of a fit to a part of the rows, to calibrate on."""
-        if run.stream or len(rows.held_out) or not self.is_calibrated(rows.task):
+        if run.stream or len(rows.held_out) or not classes.are_calibrated(self, rows.task):
             return choice
         n_iter = choice.max_iter + (0 if before is None else before.n_iter)
         start = clock()
-        hurried = partial(self.is_hurried, choice, rows)
+        hurried = partial(few.is_hurried, self, choice, rows)
         responses = classes.responses_of_part(
             choice, rows, problem, n_iter, run.callbacks, hurried
         )
@@ -294,7 +279,7 @@ class Spec(ABC):
     ) -> tuple[Model, Responses | None]:  # fmt: skip
         """Return the model, and responses that the next rows of a stream calibrate with."""
         calibration, latest = None, None
-        if self.is_calibrated(rows.task):
+        if classes.are_calibrated(self, rows.task):
             calibration, latest = classes.calibration(
                 rows, choice, function, before, run.stream
             )
