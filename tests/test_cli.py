@@ -33,6 +33,7 @@ from kernelgrad.cli import main, options
 from kernelgrad.cli.report import print_json
 from kernelgrad.losses import Quantile
 from kernelgrad.model import Model
+from kernelgrad.solvers import get_solver
 from kernelgrad.testing.warmup import WarmUp
 
 N = 300
@@ -91,7 +92,9 @@ def test_options_of_fit_are_those_declared(tmp_path, data, ok, cli, monkeypatch)
         value = "no" if default is False else default
         shown = "" if default is None else f"[default: {value}]"
         assert shown in entry
-    assert "such as newton, block_descent or dsg. [default: auto]" in text
+    with pytest.raises(ValueError, match="choose one of") as error:
+        get_solver("", marks=False)
+    assert all(name in text for name in str(error.value).split(": ")[1][:-1].split(", "))
     assert "float > 0, auto, median or scale. [default: auto]" in text
     assert "auto, diagonal, full or none. [default: auto]" in text
     monkeypatch.setitem(options.PARAMETERS, "tol", "")  # a name is all that an option needs

@@ -29,7 +29,7 @@ PARAMETERS = {
     "gamma": "",
     "metric": "",
     "bandwidth_factor": "",
-    "solver": "A name in docs/solvers.md, such as newton, block_descent or dsg.",
+    "solver": "",
     "alpha": "",
     "C": "",
     "max_iter": "",
