@@ -157,7 +157,10 @@ def test_bins_and_warps():
     for j in range(3):  # constant beyond the rows
         own = np.interp(grid[:, j], warp[0, :, j], warp[1, :, j])
         np.testing.assert_allclose(shares[:, j] + bins.low[0, j], own, atol=1e-12)
-    np.testing.assert_allclose(InputScaling(warp=warp).apply(grid), shares + bins.low[0])
+    scaled = InputScaling(warp=warp).apply(grid)
+    np.testing.assert_allclose(scaled, shares + bins.low[0])
+    alone = [InputScaling(warp=warp).apply(row[None])[0] for row in grid]
+    np.testing.assert_array_equal(alone, scaled)
     same = bins.warp(np.zeros((5, 3)))
     np.testing.assert_allclose(same[1], same[0], atol=1e-12)
 

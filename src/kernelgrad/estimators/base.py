@@ -83,8 +83,10 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
 
     @property
     def _model(self) -> Model:
-        check_is_fitted(self, "expansion_")
-        return replace(self._fitted.model, device=getattr(self, "device", CPU))
+        if "_fitted" not in self.__dict__:
+            check_is_fitted(self, "expansion_")
+        model, device = self._fitted.model, getattr(self, "device", CPU)
+        return model if model.device == device else replace(model, device=device)
 
     @abstractmethod
     def predict(self, X: Any) -> AnyArray:

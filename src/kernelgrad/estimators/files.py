@@ -91,8 +91,8 @@ def contents_of(estimator: Any, *, resumable: bool = False) -> Contents:
     if resumable:
         if done.state is None:
             raise ValueError(
-                "This model was loaded from a file without the solver's state; save it with "
-                "resumable=False, or fit it again."
+                "This model was loaded from a file without the solver's state, or compressed; "
+                "save it with resumable=False, or fit it again."
             )
         header["state"], arrays = done.state.describe()
         tensors |= container.prefixed("state", arrays)

@@ -134,8 +134,8 @@ class Spec(ABC):
             return
         if before.state is None:
             raise ValueError(
-                "This model was loaded without the solver's state and cannot be continued; "
-                "save it with resumable=True, or fit a new estimator."
+                "This model was loaded without the solver's state, or compressed, and cannot "
+                "be continued; save it with resumable=True, or fit a new estimator."
             )
         if self.is_auto and before.choice.reason != GIVEN:
             return

@@ -121,6 +121,10 @@ class Kernel(Documented, ABC):
         """
         return self.pairwise(A.values, B.values).astype(dtype, copy=False)
 
+    def widened(self, rows: ExactRows) -> ExactRows:
+        """Return prepared rows, as they were rounded, ready for float64 values."""
+        return rows
+
     def exact_diag(self, rows: ExactRows) -> Float64Array:
         """Return ``k(x_i, x_i)`` of prepared rows, shape (n,), from :meth:`values`."""
         return diagonal(rows.n_rows, lambda i: self.values(rows.take(i), rows.take(i)))
@@ -263,13 +267,12 @@ class TiledKernel(Kernel):
         out: AnyArray | None = None, compiled: bool = False,
     ) -> AnyArray:  # fmt: skip
         if dtype == np.float64:
-            A, B = self._widened(A), self._widened(B)
+            A, B = self.widened(A), self.widened(B)
         how = self.finish() | {"dtype": dtype, "out": out, "compiled": compiled}
         how |= {"left": A.square, "right": B.square}
         return tiles.block(A.values, B.values, self.form_code, **how)
 
-    def _widened(self, rows: ExactRows) -> ExactRows:
-        """Return prepared rows, as they were rounded, in float64; squared norms are anew."""
+    def widened(self, rows: ExactRows) -> ExactRows:
         if rows.values.dtype == np.float64:
             return rows
         values, square = rows.values.astype(np.float64), rows.square
@@ -404,6 +407,10 @@ class CompositeKernel(Kernel):
     def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
         parts = tuple(kernel.exact_rows(X, wide=wide) for kernel in self.kernels)
         return ExactRows(np.empty((X.shape[0], 0), np.float32), parts=parts)
+
+    def widened(self, rows: ExactRows) -> ExactRows:
+        pairs = zip(self.kernels, rows.parts, strict=True)
+        return replace(rows, parts=tuple(kernel.widened(part) for kernel, part in pairs))
 
     def needs_wide(self, X: Matrix) -> bool:
         return any(kernel.needs_wide(X) for kernel in self.kernels)

@@ -311,7 +311,7 @@ class Machine:
             if B is None:
                 K[b:, a:b] = k[:, b - a :].T
 
-        over_tiles(len(K), _PANEL, panel)
+        over_tiles(len(K), _height(K.shape[1]), panel)
         return K
 
     def kernel(self) -> tuple[Kernel, Float64Array | None, Float64Array | None]:

@@ -49,6 +49,8 @@ class History(_Iterations):
         Number of rows of the function, where time was over before the first iteration.
     metric_reason : str
         Why no weights of columns were learned.
+    compression : dict
+        What :meth:`~kernelgrad.KernelClassifier.compress` changed.
     cv_accuracy : list of float
         Of semi-supervised fits with held-out labels.
     """
@@ -58,6 +60,7 @@ class History(_Iterations):
     solver_reason: str
     compile_seconds: float
     audit: NotRequired[dict[str, Any]]
+    compression: NotRequired[dict[str, Any]]
     cv_accuracy: NotRequired[list[float]]
     metric: NotRequired[list[dict[str, Any]]]
     metric_reason: NotRequired[str]
@@ -94,6 +97,7 @@ _ENTRIES: dict[str, Check] = {
     "solver_reason": check_text,
     "compile_seconds": check_number,
     "audit": check_audit,
+    "compression": lambda value, name: check_entries([value], name),
     "search": check_entries,
     "metric": check_entries,
     "metric_reason": check_text,

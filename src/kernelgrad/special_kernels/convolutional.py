@@ -211,7 +211,7 @@ class ConvolutionKernel(TiledKernel):
     ) -> AnyArray:  # fmt: skip
         """Return ``k(A_i, B_j)``, computed in tiles of images whose patches fit the cache."""
         if dtype == np.float64:
-            A, B = self._widened(A), self._widened(B)
+            A, B = self.widened(A), self.widened(B)
         grid = self.grid()
         side = max(1, _SIDE // int(np.diff(grid.starts).max()))
         K = np.empty((A.n_rows, B.n_rows), A.values.dtype)
