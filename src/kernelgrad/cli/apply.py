@@ -109,7 +109,7 @@ def score(
 def inspect(model: ModelFile, latency: bool = False, as_json: AsJson = False) -> None:
     """Show what a model file holds; nothing in it is executed."""
     with report.reporting(as_json):
-        from kernelgrad.files.records import read_container
+        from kernelgrad.files.container import read_container
 
         key = report.signing_key()
         summary = read_container(model, key=key)[0].get("info")

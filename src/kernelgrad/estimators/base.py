@@ -29,8 +29,9 @@ from kernelgrad.estimators.support import (
     reported,
     with_callbacks,
 )
-from kernelgrad.families.base import Data, Run, Spec
-from kernelgrad.files import records
+from kernelgrad.families.base import Spec
+from kernelgrad.families.reading import Data, Run
+from kernelgrad.files import container
 from kernelgrad.fit import fit
 from kernelgrad.model import Fit, Model
 from kernelgrad.params import anything, check_params, documented, integer, parameters, real
@@ -250,7 +251,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
                 f"This {type(self).__name__} is not fitted; call fit before save."
             )
         files.check_registered(self)
-        records.write_container(path, *files.contents_of(self, resumable=resumable), key=key)
+        container.write_container(path, *files.contents_of(self, resumable=resumable), key=key)
 
     def to_onnx(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Return the fitted model as an ONNX model, for programs without Python.

@@ -21,8 +21,8 @@ from kernelgrad.losses import Loss
 from kernelgrad.model import Model
 from kernelgrad.params import anything, boolean, choice, integer, parameters, real
 from kernelgrad.search.pool import EFFORTS
-from kernelgrad.tasks import Novelty
 from kernelgrad.types import Float64Array
+from kernelgrad.unlabelled import Novelty
 from kernelgrad.validation import CapabilityError, check_int, check_real
 
 

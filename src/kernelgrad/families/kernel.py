@@ -16,7 +16,8 @@ from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.memory import give_back
 from kernelgrad.compute.ranges import check_sizes
 from kernelgrad.compute.threads import at_most, single_threaded_blas
-from kernelgrad.families.base import Run, Spec
+from kernelgrad.families.base import Spec
+from kernelgrad.families.reading import Run
 from kernelgrad.families.warnings import SPREAD_ROWS, warn_of_outliers, warn_of_scales
 from kernelgrad.files.records import Record
 from kernelgrad.functions.scaling import UNITS, InputScaling
@@ -25,9 +26,7 @@ from kernelgrad.kernels import Kernel, Matern, PrecomputedKernel, get_kernel
 from kernelgrad.model import Fit
 from kernelgrad.registry import room
 from kernelgrad.search.auto import (
-    READING_SECONDS,
     choose_solver,
-    first_seconds,
     settled_solver,
     slowness,
 )
@@ -49,6 +48,7 @@ class KernelSpec(Spec):
         "begins with fit",
         "'dsg', 'norma' or 'perceptron'",
     )
+    takes_few = True
     metric_words: ClassVar[tuple[str, ...]] = ()  # kinds of metric that can be learned
     # Scalings by which a few values far out make the others nearly alike.
     sees_outliers: ClassVar[tuple[bool | str, ...]] = (True,)
@@ -136,23 +136,6 @@ class KernelSpec(Spec):
             solver = BlockDescent()
             reason = f"device={p.device!r} is for block descent"
         return self.make_solver(solver), reason
-
-    def takes_few(self, choice: Choice, rows: TrainingRows) -> bool:
-        solver = choice.solver
-        features = "random_features" in solver.requires or (
-            isinstance(solver, BlockDescent) and solver.blocks == "features"
-        )
-        return type(rows) is TrainingRows and not features
-
-    def is_hurried(self, choice: Choice, rows: TrainingRows, problem: Problem) -> bool:
-        left = problem.resources.deadline.left()
-        if np.isinf(left) or not self.takes_few(choice, rows):
-            return False
-        n, C = rows.n_train, rows.task.n_outputs
-        seconds = first_seconds(choice.solver, problem.loss, n, C)
-        if rows.reads_in_pieces:
-            seconds += READING_SECONDS * n * rows.source.n_features
-        return slowness() * seconds > left
 
     def check_streams(self, before: Fit | None) -> None:
         if self.is_pairwise:

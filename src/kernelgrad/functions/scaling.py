@@ -15,7 +15,7 @@ from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.ranges import check_range
 from kernelgrad.files.records import Record, anything
 from kernelgrad.kernels import Kernel, describe_kernel, restore_kernel
-from kernelgrad.kernels.base import steady_centre
+from kernelgrad.kernels.rows import steady_centre
 from kernelgrad.types import AnyArray, Float64Array, Matrix
 from kernelgrad.validation import check_int
 

@@ -18,7 +18,8 @@ from sklearn.utils.extmath import row_norms
 from kernelgrad.compute import rng
 from kernelgrad.compute.linalg import dense
 from kernelgrad.kernels import profiles, tiles
-from kernelgrad.kernels.base import ExactRows, TiledKernel, median_distance
+from kernelgrad.kernels.base import ExactRows, TiledKernel
+from kernelgrad.kernels.rows import median_distance
 from kernelgrad.params import boolean, integer, number_or_rule, parameters, real
 from kernelgrad.special_kernels.features.convolutional import ConvolutionMap, PatchGrid
 from kernelgrad.types import AnyArray, Float64Array, Matrix

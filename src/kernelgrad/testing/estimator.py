@@ -19,7 +19,7 @@ from sklearn.utils.validation import has_fit_parameter
 from kernelgrad.callbacks import Callback, Checkpoint, FitEvent
 from kernelgrad.compute.threads import set_num_threads
 from kernelgrad.estimators import load
-from kernelgrad.files.records import contents_digest, prefixed, read_container
+from kernelgrad.files.container import contents_digest, prefixed, read_container
 from kernelgrad.functions.scaling import UNITS
 from kernelgrad.testing.parameters import check_parameters, pickled, require
 from kernelgrad.testing.warmup import METHODS

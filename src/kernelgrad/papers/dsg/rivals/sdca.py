@@ -12,7 +12,6 @@ from kernelgrad.params import choice, integer, parameters, real
 from kernelgrad.solvers import support
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch
 from kernelgrad.solvers.support import RowsSolver, support_update
-from kernelgrad.types import Float64Array
 
 
 @parameters
@@ -130,7 +129,3 @@ class SDCA(RowsSolver[DualState]):
             duality_gap=float(state.gap.sum()),
             converged=bool(np.all(state.gap <= self.tol * state.primal)),
         )
-
-    def duality_gap(self, state: DualState) -> Float64Array:
-        """Return, for each output, a bound on objective minus minimum, shape (C,)."""
-        return state.gap.copy()
