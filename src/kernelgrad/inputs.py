@@ -177,6 +177,11 @@ class Inputs:
                 )
 
     @property
+    def layout(self) -> list[Any]:
+        """What decides how each column of a table is encoded, apart from numbers."""
+        return [None] * self.n_features if self.table is None else self.table.layout
+
+    @property
     def width(self) -> int:
         """Number of columns of encoded rows."""
         return self.n_features if self.table is None else self.table.width

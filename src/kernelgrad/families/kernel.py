@@ -39,6 +39,8 @@ from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import Float64Array, Matrix
 from kernelgrad.validation import CapabilityError, check_name, check_real
 
+_BEST_BYTES = 1e9  # memory limit from which effort="best" has its larger matrices
+
 
 class KernelSpec(Spec):
     """A kernel whose bandwidth is a number or a rule, and a solver of kernel machines."""
@@ -203,8 +205,8 @@ class KernelSpec(Spec):
         function: Any = fit.model.function
         scaling = function.scaling
         return super().best_params(fit) | {
-            "kernel": function.kernel, "standardize": replace(scaling, metric=None),
-            "metric": scaling.metric,
+            "kernel": function.kernel, "metric": scaling.metric,
+            "standardize": not self.is_pairwise and replace(scaling, metric=None),
         }  # fmt: skip
 
     def info(self, fit: Fit) -> dict[str, Any]:
@@ -277,6 +279,9 @@ class SearchedSpec(KernelSpec):
     def _space(self, kernel: Kernel) -> SearchSpace | None:
         """Return the parameters to search; None if everything is a number or a rule."""
         p, nu, rule = self.params, smoothness(kernel), self.scaling_rule()
+        memory, effort = p.memory_limit, p.effort
+        if effort == "best" and memory is not None and memory < _BEST_BYTES:
+            effort = "default"
         by_name, metric, free = isinstance(p.kernel, str), p.metric, "gamma" in self.autos
         if free and by_name and nu is not None:
             sums = "kernel" in self.autos and not (isinstance(metric, str) and metric == "full")
@@ -290,7 +295,7 @@ class SearchedSpec(KernelSpec):
                 candidates += (Matern(0.5, bandwidth_factor=width),)
             return SearchSpace(
                 shapes, candidates, metric, None, None, rule, width, sums, searches_loss, True,
-                p.effort,
+                effort,
             )  # fmt: skip
         if isinstance(metric, str) and metric != "auto":
             gamma = getattr(kernel, "gamma", None)
@@ -300,7 +305,7 @@ class SearchedSpec(KernelSpec):
                     f".5, 1.5 or 2.5, with gamma a number or 'auto'; it got {kernel!r}. Change "
                     "one of them, or give metric=None."
                 )
-            return SearchSpace((nu,), (kernel,), metric, gamma, None, rule, effort=p.effort)
+            return SearchSpace((nu,), (kernel,), metric, gamma, None, rule, effort=effort)
         ruled = free and by_name and getattr(kernel, "gamma", 0) == "median"
         if not (ruled or self.searches_alpha):
             return None
