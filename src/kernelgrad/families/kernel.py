@@ -30,7 +30,7 @@ from kernelgrad.search.auto import (
     settled_solver,
     slowness,
 )
-from kernelgrad.search.objective import SHAPES, smoothness
+from kernelgrad.search.machine import SHAPES, smoothness
 from kernelgrad.search.pool import SearchSpace, study_tasks
 from kernelgrad.search.search import search
 from kernelgrad.solvers import DSG, BlockDescent, Problem, Solver, get_solver

@@ -22,7 +22,7 @@ from kernelgrad.kernels import Kernel
 from kernelgrad.model import Fit
 from kernelgrad.posterior import Posterior
 from kernelgrad.search.evidence import NOISE_ROWS, EvidenceSearch, has_rule
-from kernelgrad.search.objective import smoothness
+from kernelgrad.search.machine import smoothness
 from kernelgrad.solvers import DSG, DirectSolve, Problem, Solver
 from kernelgrad.solvers.exact import direct_bytes
 from kernelgrad.tasks import ScaledColumn

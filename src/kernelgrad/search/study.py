@@ -15,15 +15,8 @@ from kernelgrad.compute.threads import parallel_map
 from kernelgrad.functions.scaling import HEAVY_LIMIT, InputScaling
 from kernelgrad.kernels import Gaussian
 from kernelgrad.search import penalty
-from kernelgrad.search.objective import (
-    Bins,
-    Machine,
-    Round,
-    Sample,
-    descend,
-    distances,
-    squared_distances,
-)
+from kernelgrad.search.machine import Bins, Machine, Sample, distances, squared_distances
+from kernelgrad.search.objective import Round, descend
 from kernelgrad.search.pool import TAG, Pool, SearchResult, SearchSpace, purpose_rng, why_not
 from kernelgrad.tasks import Classification
 from kernelgrad.types import AnyArray, Float64Array, IntArray
