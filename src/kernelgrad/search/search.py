@@ -31,6 +31,7 @@ from kernelgrad.solvers import (
     TrainBatch,
     WorkingSet,
 )  # fmt: skip
+from kernelgrad.solvers.exact import newton_bytes
 from kernelgrad.tasks import Classification
 from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import Float64Array, IntArray
@@ -116,9 +117,12 @@ def best_loss(
     n, C = pool.n_rows, problem.n_outputs
     assert isinstance(task, Classification)
     few, many = len(pool.y) < pools.LEAST_ROWS, C > _LOGISTIC_OUTPUTS
-    few = few or not study.rules.logistic
     late = deadline.left() < 3.0 * _PATH_SECONDS
-    if few or many or late or n * float(n) * (4 if C < 3 else 16) > _LOG_PRICE:
+    dear = n * float(n) * (4 if C < 3 else 16) > _LOG_PRICE
+    # a matrix of the rows that compare the losses
+    most = newton_bytes(min(study.rules.solved, len(pool.y)), C, 0.0)
+    large = most > problem.resources.limit(np.inf)
+    if few or many or late or dear or large:
         return problem, []
     loss = get_loss("log_loss", task="classification", n_classes=len(task.classes))
     other = study.logistic().applied(replace(problem, loss=loss))
