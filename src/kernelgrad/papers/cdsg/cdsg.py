@@ -38,8 +38,8 @@ class CDSG(DSG):
         sigma of Eq. (9), the spread of a feature's product over rows; 1 bounds that of cosine
         features. It matters for small batches only; with larger values blocks are reused less
         often.
-    block_size, batch_size, preconditioned, step_size, decay, damping, momentum, average,
-    max_blocks, max_features
+    block_size, batch_size, preconditioned, decoupled, step_size, decay, damping, momentum,
+    average, max_blocks, max_features
         As in :class:`DSG`.
 
     References
