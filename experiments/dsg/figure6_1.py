@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from experiments.dsg._rivals import (
+    BATCHES,
     FULL,
     OURS,
     ExactKernel,
@@ -52,14 +53,18 @@ class Figure6Panel1(Rivals):
     penalty = 0.01
     sizes = (64, 32)
     claims: ClassVar = (
-        claim(
+        *claim(
             "One pass gives an error of 15.3 %, within half a point", "15.3 %",
             lambda e: 15.8 - e[OURS],
         ),
-        claim(
+        *claim(
             "The best rate is that of NORMA and k-SDCA, and doubly SGD is comparable: at most "
             "0.3 + 0.5 points above the better one", "15.3 against 15 %",
             lambda e: 0.8 + min(e[m] for m in FULL) - e[OURS],
+        ),
+        *claim(
+            "The same with NORMA on the batches of doubly SGD, as the paper has it (Section 7)",
+            "15.3 against 15 %", lambda e: 0.8 + e[BATCHES] - e[OURS],
         ),
     )  # fmt: skip
 

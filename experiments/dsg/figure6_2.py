@@ -32,11 +32,11 @@ class Figure6Panel2(Rivals):
     sizes = (1024, 256)
     more = 8
     claims: ClassVar = (
-        claim(
+        *claim(
             "Doubly SGD has the least error of all", "0.26 %",
             lambda e: min(e[m] for m in e if m != OURS) - e[OURS],
         ),
-        claim(
+        *claim(
             "Its error is 0.26 %, within 0.3 points", "0.26 %", lambda e: 0.56 - e[OURS]
         ),
     )  # fmt: skip
