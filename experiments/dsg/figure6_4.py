@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from experiments.dsg._rivals import CLOCK, claim
 from experiments.dsg.figure6_1 import Figure6Panel1
@@ -28,7 +28,3 @@ class Figure6Panel4(Figure6Panel1):
             "similar", lambda e: 2 - max(e.values()) + min(e.values()),
         ),
     )  # fmt: skip
-
-    def others(self, n: int, gamma: float, step: float, seed: int) -> dict[str, Any]:
-        """Return nothing: Figure 6(1) has them."""
-        return {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from experiments.dsg._rivals import CLOCK, OURS, claim
 from experiments.dsg.figure6_3 import Figure6Panel3
@@ -21,14 +21,9 @@ class Figure6Panel6(Figure6Panel3):
     and 15 steps of doubly SGD, whose errors differ by points between seeds.
     """
     one_pass = False
-    seeds = 10
     claims: ClassVar = (
         *claim(
             "In the same time doubly SGD is better than all but NORMA", "all but NORMA",
             lambda e: min(e[m] for m in e if m not in (OURS, "NORMA")) - e[OURS],
         ),
     )  # fmt: skip
-
-    def others(self, n: int, gamma: float, step: float, seed: int) -> dict[str, Any]:
-        """Return nothing: Figure 6(3) has them."""
-        return {}
