@@ -224,6 +224,7 @@ def claim(
 class Rivals(Experiment):
     """A data set, a criterion and what the paper says of them."""
 
+    cause = "setting"
     load: ClassVar[Callable[[int, int], tuple[Any, ...]]]
     one_pass: ClassVar[bool]
     rows: ClassVar[int]

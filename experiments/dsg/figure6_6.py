@@ -21,6 +21,7 @@ class Figure6Panel6(Figure6Panel3):
     and 15 steps of doubly SGD, whose errors differ by points between seeds.
     """
     one_pass = False
+    seeds = 10
     claims: ClassVar = (
         *claim(
             "In the same time doubly SGD is better than all but NORMA", "all but NORMA",

@@ -80,6 +80,7 @@ def _memory(text: str, printed: int, names: tuple[str, ...]) -> Claim:
         lambda rows: f"d^{np.median(powers(rows)):.2f}",
         lambda rows: [0.1 - abs(found - printed) for found in powers(rows)],
         error=0.0,
+        cause="the paper's",
     )
 
 
@@ -92,6 +93,7 @@ class Totals(Experiment):
     """
 
     label = "Table 2"
+    kind = "rate"
     departures = """
     A machine is measured, operations are not counted: the paper's powers are upper bounds, and
     where overheads count they are smaller. Fixed features are made before the first step, as
