@@ -53,7 +53,7 @@ def test_features_estimate_the_gaussian_kernel_and_fit():
 
 
 def published_steps(X, y, phi, nu, damping):
-    """Return the responses on X of the authors' program: all rows in each step, squared loss."""
+    """Return the responses on X of the authors' program, squared loss, all rows a step."""
     coef, phis = [], []
     for t in range(6):
         gamma = 1 / (1 + 1e-4 * t)
