@@ -113,8 +113,9 @@ class TSG(DSG):
             n_l.
         **solver
             Of the solver: ``block_size`` is the paper's m, by default ``ceil(sqrt(n))``,
-            `batch_size` 256, of which ``redraw=True`` draws labelled rows with replacement, and ``step_size="theorem"`` with `theta` the step of Theorems 1
-            and 2 in place of ``1 / eta``.
+            `batch_size` 256, of which ``redraw=True`` draws labelled rows with replacement,
+            and ``step_size="theorem"`` with `theta` the step of Theorems 1 and 2 in place of
+            ``1 / eta``.
         """
         for name, value in (("C", C), ("sigma", sigma), ("n_labelled", n_labelled)):
             check_real(value, name, low=0, low_open=True)
