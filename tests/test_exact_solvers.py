@@ -17,6 +17,7 @@ from kernelgrad import (
     KernelNoveltyDetector,
     KernelRegressor,
 )
+from kernelgrad.compute.threads import set_num_threads
 from kernelgrad.kernels import Gaussian, Polynomial
 from kernelgrad.losses import Huber, get_loss
 from kernelgrad.solvers import (
@@ -146,7 +147,30 @@ def test_the_direct_solution_is_that_of_the_bordered_system(n, alpha, fit_interc
     assert info.objective == pytest.approx(own, rel=1e-9, abs=1e-25)
 
 
-def test_the_gap_bounds_how_far_a_rough_solution_is():
+@every(("alpha", "fit_intercept"), [(1e-5, True), (1e-4, False), (0.1, True)])
+def test_few_centres_lead_to_the_bordered_system(monkeypatch, alpha, fit_intercept):
+    monkeypatch.setattr(newton, "SETTINGS", replace(newton.SETTINGS, all=0))
+    posed, batch = setting(800, alpha=alpha, outputs=3, fit_intercept=fit_intercept)
+    results = []
+    for n_threads in (1, 2):
+        set_num_threads(n_threads)
+        state, (info,) = solve(NewtonCG(tol=1e-5), posed, batch, 1)
+        results.append(state.coef)
+    set_num_threads(None)
+    np.testing.assert_array_equal(*results)
+    K = state.exact.gram(state.prepared).astype(float)
+    args = K, batch.y.astype(float), batch.sample_weight, alpha
+    best = oracles_direct.objective(*args, *oracles_direct.ridge(*args, fit_intercept))
+    own = oracles_direct.objective(*args, state.coef, state.intercept)
+    assert info.converged
+    error = 1e-5 * best  # of float32 values
+    assert -error <= info.objective - best <= info.duality_gap + error < 3 * error
+    assert info.objective == pytest.approx(own, rel=1e-5)
+    assert state.descent.n_products <= {1e-5: 45, 1e-4: 20, 0.1: 7}[alpha]
+
+
+def test_the_gap_bounds_how_far_a_rough_solution_is(monkeypatch):
+    monkeypatch.setattr(newton, "SETTINGS", replace(newton.SETTINGS, all=0, centres=0.1))
     posed, batch = setting(200)
     best = solve(DirectSolve(), posed, batch, 1)[1][0].objective
     _, (*_, info) = solve(NewtonCG(tol=0.3), posed, batch, 9)

@@ -145,7 +145,8 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     bandwidth_factor : float > 0, default=1.0
         Factor on the bandwidth that a rule or a search finds.
     solver : str or Solver, default="auto"
-        A name in docs/solvers.md, or an object with parameters: ``DSG(block_size=512)``.
+        One of auto, direct, newton, working_set, block_descent, dsg, udsg, cdsg, sbp, sdca,
+        pegasos, norma and perceptron (docs/solvers.md), or an object: ``DSG(block_size=512)``.
         ``"auto"`` solves some thousands of rows exactly, more by ``"block_descent"``; for
         `partial_fit` it is ``"dsg"``, or ``"pegasos"`` without random features.
     alpha : float >= 0 or "auto", default="auto"
@@ -153,10 +154,9 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         that the function was not fitted to (docs/metric.md).
     C : float > 0 or None, default=None
         Cost of the loss as in SVC, in place of alpha: ``alpha = 1 / (C W)`` with W the sum of
-        the weights of the training rows, which streams and sources with weights do not tell.
+        all weights, which streams do not tell.
     max_iter : int >= 1, default=40
-        Largest number of iterations: Newton steps, rounds, blocks, or batches of ``"dsg"``,
-        whose time grows with the square of `max_iter`.
+        Largest number of iterations: Newton steps, rounds, blocks, or batches of ``"dsg"``.
     tol : float >= 0, default=1e-4
         Smallest gain of the validation score, or relative decrease of its loss, that counts.
     early_stopping : bool, default=False

@@ -67,7 +67,10 @@ def choose_solver(
     exact = smooth and loss.code == scalar.SQUARED and not stops and n_rows <= _DIRECT_ROWS
     # products with one or two outputs cost as much as with 4, others as a multiple of 16
     width = 4 if n_outputs < 3 else -(-n_outputs // 16) * 16
-    products = smooth and float(n_rows) ** 2 * width <= 1.6e9  # ten seconds on two cores
+    # ten seconds on two cores; the squared loss takes one system, other losses some
+    squared = loss.code == scalar.SQUARED and not stops
+    times = max(width / 16, 1) if squared else width
+    products = smooth and float(n_rows) ** 2 * times <= 1.6e9
     # the one-class loss may ask for the paper's steps of the level
     kinked = penalised and loss.name in WorkingSet.losses
     kinked = kinked and getattr(loss, "tau", "quantile") == "quantile" and in_memory
@@ -113,8 +116,10 @@ def predicted_costs(n_rows: int, n_outputs: int, ridge: float) -> dict[str, floa
     ends sooner where there is hardly any noise, or nearly nothing else.
     """
     n, outputs = float(n_rows), 1.0 if n_outputs < 3 else 2.75 * -(-n_outputs // 16)
-    direct = (2.9e-8 * n**2 + 1.75e-12 * n**3) * (2.0 if ridge < 1e-5 else 1.0)
-    newton = n**2 * (2e-8 + 2.5e-8 * outputs * (0.05 / max(ridge, 1e-12)) ** 0.7)
+    direct = (1.5e-8 * n**2 + 1.75e-12 * n**3) * (2.0 if ridge < 1e-5 else 1.0)
+    products = min(600.0, 10.0 + 10.0 * (0.01 / max(ridge, 1e-12)) ** 0.35)
+    newton = n**2 * (7e-9 + 1.1e-10 * outputs * products)
+    newton *= 1.5 if ridge < 2e-6 * n**0.5 else 1.0  # float64
     blocks = 40.0 * min(1.0, max(ridge, 1e-12) / 1e-4, 0.1 / max(ridge, 1e-12)) ** 0.2
     block = _block_seconds(n_rows, n_outputs) * (_TOL / block_tol(n_rows, ridge)) ** 0.45
     return {"direct": direct, "newton": newton, "block_descent": max(8.0, blocks) * block}
@@ -180,7 +185,7 @@ def settled_solver(
     name = chosen[0].name
     if costs[name] > seconds:
         return BlockDescent(), "time_limit is too short for an exact solution", costs
-    memory = {"direct": 8.0 * n_rows**2, "newton": 4.0 * n_rows**2, "block_descent": 4e8}
+    memory = {"direct": 8.0 * n_rows**2, "newton": 2.0 * n_rows**2, "block_descent": 4e8}
     exact, blocks = (
         (_SEARCH_SECONDS + costs[key]) * (1.0 + memory[key] / _DEAR_BYTES)
         for key in (name, "block_descent")

@@ -262,6 +262,17 @@ class Machine:
             theta["matrix"] = theta["matrix"] * factor
         return replace(self, theta=theta)
 
+    def raised(self, ratio: float) -> Machine:
+        """Return the machine with weights half way up to the largest over `ratio`, on the logs.
+
+        Few rows may have hidden a column, whose slope vanishes with its weight.
+        """
+        theta = dict(self.theta)
+        for name in {"smooth", "rough"} & theta.keys():
+            floor = theta[name].max() - np.log(ratio)
+            theta[name] = np.maximum(theta[name], 0.5 * (theta[name] + floor))
+        return replace(self, theta=theta)
+
     def weights(self, part: str, dtype: Any) -> AnyArray:
         """Return the weights (d,) of the part "smooth" or "rough", or the matrix."""
         if part == "smooth" and "matrix" in self.theta:

@@ -37,7 +37,7 @@ _PLAIN_ROWS = 1000  # rows on which kernels without a metric are compared
 _OWN_ROWS, _JUDGE_ROWS = 1500, 4000  # rows without folds, and those that compare alphas
 _LOG_ROWS = 2000  # rows that compare the log loss and the squared one
 _FOLDS = 3  # number of parts that are left out in turn if there are few rows
-TRIAL_ROWS = 30_000  # rows of trials of block descent, and rows from which there are any
+TRIAL_ROWS = 30_000  # rows from which there are trials of block descent, on half of them
 _TRIAL_FACTOR, _MOST_FACTOR = 2.0, 16.0  # factors on gamma: of a step, and the largest
 _LOG_PRICE = 1.6e9  # products of all pairs of rows up to which the log loss is tried
 _SKEWED = 1.0  # skewness from which logarithms of targets >= 0 are tried
@@ -381,7 +381,8 @@ def descent_kernel(
     """
     n, order = len(pool.Y), pools.purpose_rng(seed, 5).permutation(len(pool.Y))
     others = np.sort(pool.numbers[order[: min(n // 5, _JUDGE_ROWS)]])
-    rows = pool.rows.take(np.sort(pool.numbers[order[n // 5 :][:TRIAL_ROWS]]))
+    own = order[n // 5 :][: TRIAL_ROWS // 2]
+    rows = pool.rows.take(np.sort(pool.numbers[own]))
     judge = pool.rows.validation(1, 0.0, rows=others)
     solver = BlockDescent(block_size=512, tol=0.0)
     losses: dict[float, float] = {}

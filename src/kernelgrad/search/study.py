@@ -97,6 +97,7 @@ RULES: dict[str, Rules] = {
 }  # fmt: skip
 _GAIN, _FEW_GAIN = 0.25, 0.5  # standard errors by which weights must gain; with few rows
 _BEHIND = 2.5  # standard errors behind the best after which a machine leaves the folds
+_RAISED = 8.0  # ratio of the largest weight to what small ones rise to before the second round
 _LOGISTIC_RIDGE = 0.03  # lambda from which the descent by the log loss starts
 _WIDE = 100  # columns from which machines without the rough part, which is dear there, compete
 _WARPED = 300  # columns up to which warps are learned
@@ -332,6 +333,8 @@ class Study:
         for plan in plans:
             if plan in self.rules.rounds[1:] and rows.n_rows <= self.rules.rounds[0].rows:
                 break  # the rows would be the same again
+            if plan == self.rules.rounds[1]:
+                machine = machine.raised(_RAISED)
             key = [self.seed, TAG, plan.rows]
             plan = replace(plan, rows=max(300, min(plan.rows, most)))
             machine = descend(

@@ -9,8 +9,9 @@ import numpy as np
 import scipy.linalg
 
 from kernelgrad.callbacks import FOREVER, Deadline
+from kernelgrad.compute.linalg import untouched
 from kernelgrad.compute.threads import over_tiles, parallel_for, single_threaded_blas
-from kernelgrad.functions.exact import GRAM_TILE, ExactKernel
+from kernelgrad.functions.exact import FIT_COMPILED, GRAM_TILE, ExactKernel
 from kernelgrad.kernels import ExactRows
 from kernelgrad.types import AnyArray, Float64Array, IntArray
 
@@ -27,8 +28,9 @@ def kernel_matrix(
     """Return K (n, n) of the rows, of values in float64 if `wide`."""
 
     def tile(i: slice, j: slice) -> AnyArray:
-        return exact.values(rows.take(i), rows.take(j), wide=wide)
+        return exact.values(rows.take(i), rows.take(j), wide=wide, compiled=compiled)
 
+    compiled = rows.n_rows**2 >= FIT_COMPILED
     return KernelMatrix(rows.n_rows, tile, deadline, dtype)
 
 
@@ -51,7 +53,7 @@ class KernelMatrix:
         dtype: Any = np.float64,
     ) -> None:  # fmt: skip
         self.n, self._deadline, self.dtype = n, deadline, dtype
-        self._array = self._lower = np.empty((n, n), dtype)
+        self._array = self._lower = untouched(n, n, wide=dtype == np.float64)
         self._inverses: list[AnyArray] = []
         self._factored = False  # whether L has overwritten what is below the diagonal
         starts = range(0, n, GRAM_TILE)

@@ -22,6 +22,7 @@ from kernelgrad.types import AnyArray, Float64Array, IntArray
 from kernelgrad.validation import DataError
 
 _CENTRES_TAG = 0x6E7774
+_TILE = 4096  # rows that a task takes
 _EPS = float(np.finfo(np.float64).eps)
 
 
@@ -34,10 +35,14 @@ class Settings:
     inner_steps: int = 300  # steps of conjugate gradients on one Newton system
     patience: int = 32  # steps on one system after which a better preconditioner pays
     coarse_products: float = 16.0  # products that factors of the coarse space may cost
+    all: int = 1024  # rows up to which all are centres for a squared loss
+    centres: float = 8.0  # centres for a squared loss, over the root of the number of rows
     short: float = 0.1  # part of a step below which systems are better solved more exactly
     whole: int = 2048  # rows times outputs up to which systems are factored as they are
     negative: float = 1e-3  # largest part of a squared norm that rounding makes negative
     settled: float = 1e-14  # sum of slopes at the best constant, relative to their sizes
+    # factor on penalties below which float64 pays: float32 raises the objective by up to 1e-3
+    precise: float = 30.0
 
 
 SETTINGS = Settings()
@@ -102,6 +107,8 @@ class Descent:
     :class:`CoarseSpace`. Up to 2,048 rows, times outputs, the system of each output is factored
     instead.
 
+    The squared loss takes one symmetric system, see :meth:`_least_squares`.
+
     Weights (n,) sum to 1. The seed is that of the centres, the deadline ends a system with the
     step so far.
     """
@@ -110,12 +117,14 @@ class Descent:
         self, K: KernelMatrix, loss: Loss, y: AnyArray, weight: Float64Array,
         alphas: Float64Array, fit_intercept: bool, seed: int = 0, deadline: Deadline = FOREVER,
     ) -> None:  # fmt: skip
-        precise = float(alphas.min()) < small_alpha(K.diagonal)
+        precise = SETTINGS.precise * float(alphas.min()) < small_alpha(K.diagonal)
         self.K, self.dtype = K, np.float64 if precise else np.float32
         self.loss, self.alpha = MeanLoss(loss, y, weight), alphas[:, None, None]
         self.fit_intercept, self.seed, self.deadline = fit_intercept, seed, deadline
         # makes the preconditioner for the diagonal of a Hessian; None is the penalty alone
         self.helper: Callable[[Float64Array], Preconditioner] | None = None
+        # the inverse that preconditions a squared loss
+        self.inverse: Callable[[Float64Array], Float64Array] | None = None
         self.whole = False  # whether systems of single outputs are factored
         self.excess = np.ones((1, 1))  # ratio of the gain of a step to what its slope promised
         self.n_products = 0
@@ -128,6 +137,7 @@ class Descent:
     def only(self, at: Point, which: IntArray) -> Point:
         """Go on with the penalties of these numbers; return the point of these."""
         self.alpha, self.excess = self.alpha[which], self.excess[which]
+        self.inverse = None
         arrays = [getattr(at, each.name) for each in fields(at)][:-1]
         return Point(*(array[which] for array in arrays))
 
@@ -149,7 +159,7 @@ class Descent:
         if self.whole:
             self.helper = partial(self._factors, self.K.rows(np.arange(self.K.n), np.float64))
         else:
-            self.helper = CoarseSpace(self, columns).preconditioner
+            self.helper = CoarseSpace(self, coarse_rows(self.K.n, columns)).preconditioner
 
     def point(
         self, a: Float64Array, b: Float64Array, f: Float64Array | None = None, *,
@@ -236,6 +246,52 @@ class Descent:
         X, KX = linalg.conjugate_gradients(product, precondition, right, most)
         return X, KX, follow(loss.hessian(bend, KX))
 
+    def _least_squares(self, at: Point, tol: float) -> Point:
+        r"""Return the minimum of the squared loss, by conjugate gradients from a point.
+
+        They solve ``(S K S + alpha I) u = S (y - b)``, with the weights on the diagonal of
+        ``S^2`` and coefficients ``S u``. Half the square of the residual bounds how far the
+        objective is above its minimum: it is the duality gap.
+        """
+        weight, alpha = self.loss.weight, self.alpha
+        scale = np.sqrt(weight)
+        unscale = np.divide(1.0, scale, out=np.zeros_like(scale), where=scale > 0)
+        if self.inverse is None:
+            n = self.K.n
+            centres = n if n <= SETTINGS.all else int(SETTINGS.centres * np.sqrt(n))
+            self.inverse = CoarseSpace(self, centres).by_weights(scale)
+        inverse, right, own = self.inverse, -at.G * unscale, at.a * unscale
+        ones = inverse(np.broadcast_to(scale, (len(alpha), 1, len(scale))))
+
+        def precondition(x: Any, r: Float64Array) -> tuple[Any, Any] | None:
+            if self.fit_intercept:  # the constant follows
+                r = r - (r @ scale)[..., None] * scale
+            gap = 0.5 * self._sums(r * r)
+            if x is not None:
+                u = own + x
+                f = at.f * scale + (right - r - alpha * x)
+                value = 0.5 * self._sums((alpha * u + r) ** 2) + 0.5 * alpha * self._sums(u * f)
+                if (gap <= 0.5 * tol * value).all() or self.deadline.over:
+                    return None
+            z = inverse(r)
+            if self.fit_intercept:  # sums of coefficients stay 0
+                z -= ones * ((z @ scale) / (ones @ scale))[..., None]
+            return z, self._sums(r * z)
+
+        def product(p: Float64Array) -> Pair:
+            Ap = scale * self.product(scale * p) + alpha * p
+            return Ap, self._sums(p * Ap)
+
+        x = linalg.conjugate_gradients(product, precondition, right, SETTINGS.inner_steps)
+        new = self.point(at.a + scale * x, at.b)
+        stuck = ~(new.objective < at.objective)  # rounding takes more than was gained
+        if stuck.any():
+            new = self.point(at.a + np.where(stuck[..., None], 0.0, scale * x), at.b)
+        gap = 0.5 * self._sums((new.G * unscale) ** 2)[..., 0]
+        done = stuck | (gap <= tol * np.abs(new.objective))
+        self.excess = np.ones_like(gap)
+        return replace(new, gap=gap, length=np.ones_like(gap), done=done)
+
     def advance(self, at: Point, tol: float) -> Point:
         """Take one Newton step, shortened where it overshoots."""
         terms = at.G * at.KG
@@ -245,6 +301,8 @@ class Descent:
                 "'newton' has no minimum. Use a positive semi-definite kernel, or "
                 "solver='block_descent'."
             )
+        if self.loss.quadratic:
+            return self._least_squares(at, tol)
         bend = self._bend(at)
         M = at.M or self._preconditioner(bend)
         forcing = SETTINGS.forcing * (0.1 if self.whole else 1.0) * (not self.loss.quadratic)
@@ -371,12 +429,13 @@ class CoarseSpace:
     """Centres I, whose functions carry the large eigenvalues of K.
 
     On the span of ``phi = L^-1 k_I``, orthonormal in the kernel's space, a system is solved by
-    Cholesky, with the diagonal of H; what is orthogonal to it is divided by alpha.
+    Cholesky, with the diagonal of H; what is orthogonal to it is divided by the mean eigenvalue
+    there: alpha, and what the centres leave of ``k(x, x)``.
     """
 
-    def __init__(self, descent: Descent, columns: int) -> None:
+    def __init__(self, descent: Descent, r: int) -> None:
         K, n, dtype = descent.K, descent.K.n, descent.dtype
-        self.descent, r = descent, coarse_rows(n, columns)
+        self.descent = descent
         self.index = np.sort(draws(descent.seed, _CENTRES_TAG, 0).choice(n, r, replace=False))
         self.rows = K.rows(self.index, dtype)  # K_I
         among = self.rows[:, self.index].astype(np.float64)
@@ -384,7 +443,14 @@ class CoarseSpace:
         self.L = linalg.damped_cholesky(among, rounding)[0]  # L L^T = K_II
         # L^-1 K_I, and a row of ones for the constant
         self.U = np.ones((r + descent.fit_intercept, n), dtype)
-        self.U[:r] = self._solve_lower(np.eye(r)).astype(dtype) @ self.rows
+        inverse, self.left = self._solve_lower(np.eye(r)).astype(dtype), np.empty(n)
+
+        def tile(a: int, z: int) -> None:
+            np.matmul(inverse, self.rows[:, a:z], out=self.U[:r, a:z])
+            squares = np.einsum("in,in->n", self.U[:r, a:z], self.U[:r, a:z])
+            self.left[a:z] = np.maximum(K.diagonal[a:z] - squares, 0.0)
+
+        over_tiles(n, _TILE, tile)
 
     def _solve_lower(self, B: Float64Array, *, transposed: bool = False) -> Float64Array:
         """Return ``L^-1 B``, or ``L^-T B``."""
@@ -393,6 +459,7 @@ class CoarseSpace:
 
     def preconditioner(self, diagonal: Float64Array) -> Preconditioner:
         descent, (A, C, n), r = self.descent, diagonal.shape, len(self.index)
+        floor = descent.floor + (diagonal @ self.left / (n - r))[..., None]
         factors: list[Any] = [None] * (A * C)
 
         def task(i: int) -> None:
@@ -408,14 +475,14 @@ class CoarseSpace:
 
         def inverse(R: Float64Array, KR: Any = None) -> Pair:
             KR = descent.product(R) if KR is None else KR
-            Z, KZ = R / descent.floor, KR / descent.floor
+            Z, KZ = R / floor, KR / floor
             u = self._solve_lower(KR[:, :, self.index].reshape(-1, r).T)
             more = np.empty_like(u)
             for i, L in enumerate(factors):
                 right = np.zeros(len(self.U))  # nothing for the constant, which follows
                 right[:r] = u[:, i]
                 s = scipy.linalg.cho_solve((L, True), right, check_finite=False)
-                more[:, i] = s[:r] - u[:, i] / descent.floor[i // C, 0, 0]
+                more[:, i] = s[:r] - u[:, i] / floor[divmod(i, C)]
             change = self._solve_lower(more, transposed=True).T
             Z[:, :, self.index] += change.reshape(A, C, r)
             moved, spread = change.astype(descent.dtype), np.empty((A * C, n), descent.dtype)
@@ -423,7 +490,42 @@ class CoarseSpace:
             def spread_tile(a: int, z: int) -> None:
                 spread[:, a:z] = moved @ self.rows[:, a:z]
 
-            over_tiles(n, 4096, spread_tile)
+            over_tiles(n, _TILE, spread_tile)
             return Z, KZ + spread.reshape(A, C, n)
+
+        return inverse
+
+    def by_weights(self, scale: Float64Array) -> Callable[[Float64Array], Float64Array]:
+        r"""Return what stands for the inverse of ``S K S + alpha I`` of each alpha, S diagonal.
+
+        S K S is that of the centres, ``S U^T U S``, and the mean of the diagonal that is left.
+        """
+        n, alpha = len(scale), self.descent.alpha
+        B = self.U[: len(self.index)] * scale.astype(self.descent.dtype)
+        floor = alpha + scale**2 @ self.left / n + _EPS
+        squares = np.tril(linalg.gram(B.T))
+        squares += np.tril(squares, -1).T
+        factors = [linalg.damped_cholesky(squares, ridge=m)[0] for m in floor[:, 0, 0]]
+
+        def inverse(V: Float64Array) -> Float64Array:
+            W = V.astype(B.dtype).reshape(-1, n)
+            parts, out = np.zeros((-(-n // _TILE), len(B), len(W))), np.empty(W.shape)
+
+            def into(a: int, z: int) -> None:
+                parts[a // _TILE] = B[:, a:z] @ W[:, a:z].T
+
+            over_tiles(n, _TILE, into)
+            u = parts.sum(axis=0).reshape(len(B), len(alpha), -1)
+            solved = [
+                scipy.linalg.cho_solve((L, True), u[:, a], check_finite=False)
+                for a, L in enumerate(factors)
+            ]
+            w = np.concatenate(solved, axis=1).T.astype(B.dtype)
+
+            def back(a: int, z: int) -> None:
+                out[:, a:z] = w @ B[:, a:z]
+
+            over_tiles(n, _TILE, back)
+            return np.asarray((V - out.reshape(V.shape)) / floor)
 
         return inverse
