@@ -52,8 +52,7 @@ def _slope(rows: list[Row], x: str, y: str, **which: Any) -> float:
 def _largest(rows: list[Row], y: str, names: tuple[str, ...]) -> list[float]:
     """Return by seed the largest power of n among the methods."""
     return by_seed(
-        rows,
-        lambda mine: max(_slope(mine, "n", y, method=m, d=COLUMNS[-1]) for m in names),
+        rows, lambda mine: max(_slope(mine, "n", y, method=m, d=COLUMNS[-1]) for m in names)
     )
 
 

@@ -289,9 +289,9 @@ class DSG(Solver[DSGState]):
             As :meth:`paper`.
         """
         decay = 1e4
-        chosen = {"form": "pair", "theta": decay, "offset": decay - 1.0} | parameters
-        covariance = {"preconditioned": True, "decoupled": True, "damping": damping}
-        return cls.paper(nu=nu, **covariance | chosen)
+        chosen: dict[str, Any] = {"form": "pair", "theta": decay, "offset": decay - 1.0}
+        chosen |= {"preconditioned": True, "decoupled": True, "damping": damping}
+        return cls.paper(nu=nu, **chosen | parameters)
 
     def _most_blocks(self, width: int) -> float:
         by_features = None if self.max_features is None else max(1, self.max_features // width)
@@ -490,7 +490,7 @@ class DSG(Solver[DSGState]):
         H, penalty, gradient = stream.moments(X, block, _root(p), every, f, slopes)
         H /= share
         mu = self.damping * float(np.trace(H)) / len(H)
-        shrinkage = problem.alpha
+        shrinkage = np.full(len(L), problem.alpha)
         if not self.decoupled:
             mu = max(mu, problem.alpha / float(L.min()))
             shrinkage = problem.alpha / (L * mu)
