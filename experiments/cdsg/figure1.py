@@ -96,7 +96,7 @@ class Objectives(Experiment):
         rows, iterations = (2000, 4) if quick else (30_000, 32)
         return [
             {"seed": seed, "data": name, "rows": rows, "iterations": iterations}
-            for seed in range(1 if quick else 5)
+            for seed in range(1 if quick else 3)
             for name in names
         ]
 
