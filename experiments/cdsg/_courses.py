@@ -46,7 +46,7 @@ PROGRAM: dict[str, tuple[type[DSG], dict[str, Any]]] = {
     f"CDSG{COVARIANCE}": (CDSG, {"max_step": 1.0}),  # 2 is the limit of preconditioned steps
 }
 STEPS = """
-The paper does not tell its steps: each method has the best of eight by itself, on a trial of
+The paper does not tell its steps: each method has the best of a grid by itself, on a trial of
 one and a half times the iterations, of the form theta / (100 + t). CDSG bounds the line search
 by 2, as the paper advises without a number; "no bound" is its Algorithm 4 as printed. The
 steps with the covariance begin at 1, damping 1, untuned. The

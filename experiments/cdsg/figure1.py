@@ -13,9 +13,7 @@ from benchmarks.registry import Row
 
 from experiments.base import Cell, Claim, Experiment
 from experiments.cdsg._courses import (
-    COVARIANCE,
     METHODS,
-    PROGRAM,
     STEPS,
     Size,
     Task,
@@ -34,8 +32,7 @@ def _prepared(name: str, rows: int, iterations: int) -> tuple[Task, Size, dict[s
     """Return a data set, the sizes and the tuned steps, which all seeds share."""
     task = archive(name, rows, seen=min(5000, rows))
     size = Size(32, 256, iterations) if rows < 4096 else Size(256, 4096, iterations)
-    steps = tune(task, PENALTY, size, list(METHODS))
-    return task, size, steps | dict.fromkeys(PROGRAM, 1.0)
+    return task, size, tune(task, PENALTY, size, list(METHODS))
 
 
 def _claim(name: str, text: str, theirs: str, better: str, *worse: str) -> Claim:
@@ -64,7 +61,8 @@ class Objectives(Experiment):
     departures = f"""
     MNIST (30,000 rows), a9a and protein in place of CIFAR-10, Epsilon and Year, which are not
     among the data; batches of 4,096 rows and blocks of 256 frequencies, 32 iterations of DSG.
-    {" ".join(STEPS.split())}
+    {" ".join(STEPS.split())} These results are of a grid that begins at twice that step, where
+    CDSG diverges on protein.
     """
     claims: ClassVar = tuple(
         _claim(name, *parts)
@@ -73,19 +71,12 @@ class Objectives(Experiment):
                 "With 4F features SVRG converges to unsatisfactory results: its objective is "
                 "above that of DSG at the same time", "above", "DSG", "SVRG",
             ),
-            *(
-                (
-                    f"UDSG generally outperforms DSG: a lower objective at the same time{kind}",
-                    "2 of 3 data sets", f"UDSG{kind}", f"DSG{kind}",
-                )
-                for kind in ("", COVARIANCE)
+            (
+                "UDSG generally outperforms DSG: a lower objective at the same time",
+                "2 of 3 data sets", "UDSG", "DSG",
             ),
-            *(
-                (
-                    f"CDSG outperforms both DSG and UDSG{kind}", "3 of 3 data sets",
-                    f"CDSG{kind}", f"DSG{kind}", f"UDSG{kind}",
-                )
-                for kind in ("", COVARIANCE)
+            (
+                "CDSG outperforms both DSG and UDSG", "3 of 3 data sets", "CDSG", "DSG", "UDSG",
             ),
         )
         for name in NAMES

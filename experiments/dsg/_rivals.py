@@ -27,7 +27,8 @@ from kernelgrad.solvers.schedules import inverse_decay
 
 OURS, FULL = "doubly SGD", ("NORMA", "k-SDCA")
 COVARIANCE, BATCHES = "doubly SGD with the covariance", "NORMA in batches"
-AVERAGED = "averaged k-SDCA"
+AVERAGED, DECAYED = "averaged k-SDCA", f"{COVARIANCE} and decaying steps"
+DECAY = 20.0  # steps 1 / (1 + t / DECAY), the library's
 LINEAR = ("r-pegasos", "n-pegasos", "r-sdca", "n-sdca")
 FEATURES, MANY = 2**8, 1000  # MANY iterations, where time is the limit
 OFFSET, STEPS = 100.0, (0.3, 1.0, 3.0, 10.0, 30.0)  # first steps on trial
@@ -131,17 +132,21 @@ def makers(
 
         return make
 
-    covariance = DSG.program(
-        nu=penalty, sigma=(2 * gamma) ** -0.5, batch_size=min(n, sizes[0]), block_size=sizes[1]
-    )
+    def program(**steps: float) -> tuple[Callable[[int, list[Any]], Any], int]:
+        chosen = DSG.program(
+            nu=penalty, sigma=(2 * gamma) ** -0.5, batch_size=min(n, sizes[0]),
+            block_size=sizes[1], **steps,
+        )  # fmt: skip
+        make = kernel(chosen["solver"])
+        pairs = chosen["kernel"]
+        return lambda *arguments: make(*arguments).set_params(kernel=pairs), max(
+            1, n // sizes[0]
+        )
+
     return {
         OURS: (kernel(chosen["solver"]), max(1, n // sizes[0])),
-        COVARIANCE: (
-            lambda most, callbacks: kernel(covariance["solver"])(most, callbacks).set_params(
-                kernel=covariance["kernel"]
-            ),
-            max(1, n // sizes[0]),
-        ),
+        COVARIANCE: program(),
+        DECAYED: program(theta=DECAY, offset=DECAY - 1.0),
         "NORMA": (kernel(NORMA()), 20),  # 20 iterations of a twentieth of the rows
         "k-SDCA": (kernel(SDCA(tol=0.0)), 1),
         AVERAGED: (kernel(SDCA(tol=0.0, average="second_half")), 1),
@@ -199,14 +204,16 @@ def errors(mine: list[Row]) -> dict[str, float]:
 
 def claim(
     text: str, theirs: str, value: Callable[[dict[str, float]], float],
-    *, without: str = AVERAGED, **more: Any,
-) -> tuple[Claim, Claim]:  # fmt: skip
-    """Return a claim of a margin in percent of one seed's errors, for both algorithms."""
+    *, without: str = AVERAGED, decayed: bool = True, **more: Any,
+) -> list[Claim]:  # fmt: skip
+    """Return a claim of a margin in percent of one seed's errors, for each algorithm."""
 
     def of(name: str) -> Callable[[list[Row]], float]:
         def margin(mine: list[Row]) -> float:
             e = errors(mine) | {OURS: errors(mine)[name]}
-            return value({m: x for m, x in e.items() if m not in (COVARIANCE, without)})
+            return value(
+                {m: x for m, x in e.items() if m not in (COVARIANCE, DECAYED, without)}
+            )
 
         return margin
 
@@ -217,11 +224,12 @@ def claim(
         )
 
     kinds = {OURS: "Algorithm 1 as printed", COVARIANCE: "with the covariance of Section 4"}
-    first, second = (
+    if decayed:
+        kinds[DECAYED] = f"with that covariance and steps 1 / (1 + t / {DECAY:g})"
+    return [
         Claim(f"{text} ({kind})", theirs, shown, each_seed(of(name)), **more)
         for name, kind in kinds.items()
-    )
-    return first, second
+    ]
 
 
 class Rivals(Experiment):
@@ -242,7 +250,8 @@ class Rivals(Experiment):
             {"seed": seed, "rows": rows} for seed in range(1 if quick else self.seeds)
         ]
         second = [cell | {"covariance": True} for cell in cells]
-        return cells + second if self.one_pass else second
+        third = [cell | {"decay": DECAY} for cell in cells]
+        return cells + second + third if self.one_pass else second
 
     def measure(self, cell: Cell) -> Iterator[Row]:
         """Fit all methods in turn."""
@@ -255,12 +264,15 @@ class Rivals(Experiment):
             warnings.simplefilter("ignore", ConvergenceWarning)  # one pass is no optimum
             for make, _ in makers(200, penalty, sizes, gamma, 1.0, 0).values():
                 make(1, []).fit(X[:200], y[:200])  # compiles
-            step = tuned(X, y, penalty, sizes, gamma)
+            third = "decay" in cell
+            step = 1.0 if third else tuned(X, y, penalty, sizes, gamma)
             found = makers(n, penalty, sizes, gamma, step, seed)
             second = cell.get("covariance", False)
             if self.one_pass:
                 names = (COVARIANCE, AVERAGED) if second else (OURS, *FULL, *LINEAR)
-                found = {name: found[name] for name in names}
+                found = {name: found[name] for name in ((DECAYED,) if third else names)}
+            else:
+                del found[DECAYED]
             budget = np.inf
             for name, (make, most) in found.items():
                 free = self.one_pass or name == OURS
@@ -271,7 +283,7 @@ class Rivals(Experiment):
                 budget = seconds if name == OURS else budget
                 error = 100 * (1 - model.score(Z, z))
                 yield {"method": name, "seconds": seconds, "error": error, "step": step}
-            controlled = seed < CONTROLLED and not second
+            controlled = seed < CONTROLLED and not (second or third)
             others = self.others(n, gamma, step, seed) if controlled else {}
             if self.one_pass and second:
                 others = {BATCHES: ExactKernel(preset(n, penalty, sizes, gamma, step), seed)}

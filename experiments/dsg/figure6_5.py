@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments.dsg._rivals import CLOCK
-from experiments.dsg.figure6_2 import Figure6Panel2
+from experiments.dsg.figure6_2 import Figure6Panel2, claims_of
 
 
 class Figure6Panel5(Figure6Panel2):
@@ -20,4 +20,5 @@ class Figure6Panel5(Figure6Panel2):
     1.6 million rows are some 1,600 steps.
     """
     one_pass = False
+    claims = claims_of(decayed=False)
     more = 1

@@ -26,5 +26,6 @@ class Figure6Panel6(Figure6Panel3):
         *claim(
             "In the same time doubly SGD is better than all but NORMA", "all but NORMA",
             lambda e: min(e[m] for m in e if m not in (OURS, "NORMA")) - e[OURS],
+            decayed=False,
         ),
     )  # fmt: skip
