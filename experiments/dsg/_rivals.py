@@ -242,7 +242,6 @@ class Rivals(Experiment):
     penalty: ClassVar[float]  # times the number of rows
     sizes: ClassVar[tuple[int, int]]  # rows of a batch, features of a block
     seeds: ClassVar[int] = 5
-    more: ClassVar[int] = 1  # times as many rows, which tell what few of them cost
 
     def cells(self, quick: bool) -> list[Cell]:
         rows = 300 if quick else self.rows
@@ -290,15 +289,6 @@ class Rivals(Experiment):
             for name, model in others.items():
                 seconds = fit(model, X, y, ProcessorLimit(np.inf))
                 error = 100 * (1 - model.score(Z, z))
-                yield {"method": name, "seconds": seconds, "error": error, "step": step}
-            if self.more > 1 and controlled:
-                X, y, Z, z = type(self).load(self.more * cell["rows"], seed)
-                n, penalty = len(y), self.penalty / len(y)
-                make, most = makers(n, penalty, sizes, gamma, step, seed)[OURS]
-                model, limit = make(most, []), ProcessorLimit(np.inf)
-                seconds = fit(model, X, y, limit)
-                error = 100 * (1 - model.score(Z, z))
-                name = f"{OURS}, {self.more} times the rows"
                 yield {"method": name, "seconds": seconds, "error": error, "step": step}
 
     def others(self, n: int, gamma: float, step: float, seed: int) -> dict[str, Any]:

@@ -2,28 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from experiments.dsg._rivals import (
-    BATCHES,
-    FULL,
-    OURS,
-    ExactKernel,
-    Rivals,
-    adult,
-    claim,
-    makers,
-    preset,
-)
-
-FEATURES, PASSES = 8, 100  # times those of the panel
-
-
-def longer(found: dict[str, Any]) -> dict[str, Any]:
-    """Return SDCA on fixed features with as many passes as it needs."""
-    return {
-        f"{name}, {PASSES} passes": found[name][0](PASSES, []) for name in ("r-sdca", "n-sdca")
-    }
+from experiments.dsg._rivals import BATCHES, FULL, OURS, Rivals, adult, claim
 
 
 class Figure6Panel1(Rivals):
@@ -67,13 +48,3 @@ class Figure6Panel1(Rivals):
             "15.3 against 15 %", lambda e: 0.8 + e[BATCHES] - e[OURS],
         ),
     )  # fmt: skip
-
-    def others(self, n: int, gamma: float, step: float, seed: int) -> dict[str, Any]:
-        """Return doubly SGD with more features and with the kernel itself, and longer SDCA."""
-        penalty, (rows, block) = self.penalty / n, self.sizes
-        wide = makers(n, penalty, (rows, FEATURES * block), gamma, step, seed)
-        make, most = wide[OURS]
-        out = {f"{OURS}, {FEATURES} times the features": make(most, [])}
-        exact = preset(n, penalty, self.sizes, gamma, step)
-        out[f"{OURS}, exact kernel"] = ExactKernel(exact, seed)
-        return out | longer(wide)

@@ -44,5 +44,4 @@ class Figure6Panel2(Rivals):
     rows = 32_768
     penalty = 1.0
     sizes = (1024, 256)
-    more = 8
     claims: ClassVar = claims_of()

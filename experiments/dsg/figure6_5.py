@@ -21,4 +21,3 @@ class Figure6Panel5(Figure6Panel2):
     """
     one_pass = False
     claims = claims_of(decayed=False)
-    more = 1
