@@ -169,6 +169,18 @@ def test_few_centres_lead_to_the_bordered_system(monkeypatch, alpha, fit_interce
     assert state.descent.n_products <= {1e-5: 45, 1e-4: 20, 0.1: 7}[alpha]
 
 
+def test_the_inverse_of_a_small_penalty_is_one():
+    """In float32 the largest eigenvalues would hide it."""
+    posed, batch = setting(800, alpha=1e-7, outputs=1)
+    state, _ = solve(NewtonCG(), replace(posed, kernel=Gaussian(0.1)), batch, 1)
+    descent = state.descent
+    assert descent.dtype == np.float32
+    scale, space = np.sqrt(descent.loss.weight), newton.CoarseSpace(descent, 100)
+    B, floor = space.U[:100].astype(float) * scale, 1e-7 + scale**2 @ space.left / 800
+    v = np.random.default_rng(0).standard_normal((1, 1, 800))
+    np.testing.assert_allclose(space.by_weights(scale)(v @ B.T @ B + floor * v), v, atol=1e-3)
+
+
 def test_the_gap_bounds_how_far_a_rough_solution_is(monkeypatch):
     monkeypatch.setattr(newton, "SETTINGS", replace(newton.SETTINGS, all=0, centres=0.1))
     posed, batch = setting(200)

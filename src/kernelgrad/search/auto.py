@@ -117,7 +117,7 @@ def predicted_costs(n_rows: int, n_outputs: int, ridge: float) -> dict[str, floa
     """
     n, outputs = float(n_rows), 1.0 if n_outputs < 3 else 2.75 * -(-n_outputs // 16)
     direct = (1.5e-8 * n**2 + 1.75e-12 * n**3) * (2.0 if ridge < 1e-5 else 1.0)
-    products = min(600.0, 10.0 + 10.0 * (0.01 / max(ridge, 1e-12)) ** 0.35)
+    products = min(1000.0, 10.0 + 10.0 * (0.01 / max(ridge, 1e-12)) ** 0.4)
     newton = n**2 * (7e-9 + 1.1e-10 * outputs * products)
     newton *= 1.5 if ridge < 2e-6 * n**0.5 else 1.0  # float64
     blocks = 40.0 * min(1.0, max(ridge, 1e-12) / 1e-4, 0.1 / max(ridge, 1e-12)) ** 0.2

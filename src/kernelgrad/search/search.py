@@ -35,7 +35,6 @@ from kernelgrad.types import Float64Array, IntArray
 
 _PLAIN_ROWS = 1000  # rows on which kernels without a metric are compared
 _OWN_ROWS, _JUDGE_ROWS = 1500, 4000  # rows without folds, and those that compare alphas
-_LOG_ROWS = 2000  # rows that compare the log loss and the squared one
 _FOLDS = 3  # number of parts that are left out in turn if there are few rows
 TRIAL_ROWS = 30_000  # rows from which there are trials of block descent, on half of them
 _TRIAL_FACTOR, _MOST_FACTOR = 2.0, 16.0  # factors on gamma: of a step, and the largest
@@ -208,7 +207,7 @@ def folds_of(study: Study, pool: Pool, problem: Problem, *, logistic: bool) -> l
     """
     results, at = study.of_folds(logistic=logistic), pool.numbers
     if not results:
-        return list(own_folds(pool, problem, study.seed, _LOG_ROWS))
+        return list(own_folds(pool, problem, study.seed, study.rules.solved))
     return [
         Apart(
             replace(problem, kernel=result.kernel, scaling=result.scaling),

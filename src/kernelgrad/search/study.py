@@ -79,10 +79,11 @@ class Rules:
 
 RULES: dict[str, Rules] = {
     "fast": Rules(
-        rounds=(Round(300, 15, 0.2), Round(600, 5, 0.12)),
-        logistic=(),
+        rounds=(Round(300, 15, 0.2), Round(600, 8, 0.15)),
+        logistic=(Round(300, 8, 0.12),),
         names=("weights", "equal weights"),
         few=600,
+        solved=1000,
     ),
     "default": Rules(),
     "best": Rules(
@@ -334,7 +335,8 @@ class Study:
             if plan in self.rules.rounds[1:] and rows.n_rows <= self.rules.rounds[0].rows:
                 break  # the rows would be the same again
             if plan == self.rules.rounds[1]:
-                machine = machine.raised(_RAISED)
+                many = np.sqrt(len(machine.theta["smooth"]) / 10.0)
+                machine = machine.raised(_RAISED * max(1.0, float(many)))
             key = [self.seed, TAG, plan.rows]
             plan = replace(plan, rows=max(300, min(plan.rows, most)))
             machine = descend(

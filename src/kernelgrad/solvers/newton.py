@@ -43,6 +43,7 @@ class Settings:
     settled: float = 1e-14  # sum of slopes at the best constant, relative to their sizes
     # factor on penalties below which float64 pays: float32 raises the objective by up to 1e-3
     precise: float = 30.0
+    sharp: float = 1e-6  # penalty over the trace below which preconditioners are float64
 
 
 SETTINGS = Settings()
@@ -288,7 +289,10 @@ class Descent:
         if stuck.any():
             new = self.point(at.a + np.where(stuck[..., None], 0.0, scale * x), at.b)
         gap = 0.5 * self._sums((new.G * unscale) ** 2)[..., 0]
-        done = stuck | (gap <= tol * np.abs(new.objective))
+        aim = tol * np.abs(new.objective)
+        if self.dtype == np.float32 and (stuck & (gap > 100 * aim)).any():
+            self.dtype, self.inverse, stuck = np.float64, None, np.zeros_like(stuck)
+        done = stuck | (gap <= aim)
         self.excess = np.ones_like(gap)
         return replace(new, gap=gap, length=np.ones_like(gap), done=done)
 
@@ -305,7 +309,7 @@ class Descent:
             return self._least_squares(at, tol)
         bend = self._bend(at)
         M = at.M or self._preconditioner(bend)
-        forcing = SETTINGS.forcing * (0.1 if self.whole else 1.0) * (not self.loss.quadratic)
+        forcing = SETTINGS.forcing * (0.1 if self.whole else 1.0)
         least = SETTINGS.sure * tol * np.abs(at.objective)[..., None]
         squares: list[Float64Array] = []  # squared norms of the residuals
 
@@ -501,8 +505,12 @@ class CoarseSpace:
         S K S is that of the centres, ``S U^T U S``, and the mean of the diagonal that is left.
         """
         n, alpha = len(scale), self.descent.alpha
-        B = self.U[: len(self.index)] * scale.astype(self.descent.dtype)
         floor = alpha + scale**2 @ self.left / n + _EPS
+        # float32 takes 1.2e-7 of the largest eigenvalue for the floor
+        total, dtype = float(scale**2 @ self.descent.K.diagonal), self.descent.dtype
+        if floor.min() < SETTINGS.sharp * total:
+            dtype = np.float64
+        B = self.U[: len(self.index)] * scale.astype(dtype)
         squares = np.tril(linalg.gram(B.T))
         squares += np.tril(squares, -1).T
         factors = [linalg.damped_cholesky(squares, ridge=m)[0] for m in floor[:, 0, 0]]
