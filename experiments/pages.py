@@ -163,8 +163,8 @@ def write(*, draw: bool = True) -> None:
     """Decide all verdicts anew, draw if asked, and write the pages."""
     for experiment in discover().values():
         result = Result(experiment, PAGES)
-        if result.content["cells"] and draw:
-            finish(result)
+        if result.content["cells"]:
+            finish(result, draw=draw)
     PAGES.mkdir(parents=True, exist_ok=True)
     for path, text in files().items():
         path.write_text(text)

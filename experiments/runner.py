@@ -104,10 +104,6 @@ class Result:
             claims.append(texts | reason | numbers)
         return {"verdict": whole, "claims": claims, "missing": missing}
 
-    def decide(self, *, quick: bool = False) -> None:
-        """Set the verdict."""
-        self.content |= self.decided(quick=quick)
-
     def write(self) -> None:
         """Write the file by renaming, one line for each cell's parts."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -133,10 +129,12 @@ def run(experiment: Experiment, folder: Path, *, quick: bool, again: bool = Fals
     return result
 
 
-def finish(result: Result, *, quick: bool = False) -> None:
+def finish(result: Result, *, quick: bool = False, draw: bool = True) -> None:
     """Decide, write and draw what has been measured."""
-    result.decide(quick=quick)
+    result.content |= result.decided(quick=quick)
     result.write()
+    if not draw:
+        return
     import matplotlib
 
     matplotlib.use("Agg")

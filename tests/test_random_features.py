@@ -181,7 +181,7 @@ def test_presets_are_algorithms_3_and_4_step_by_step(solver, options, loss):
     assert model.expansion_.intercept == 0
     for j, a in enumerate(A):
         got = model.expansion_.block(j).ravel()
-        np.testing.assert_allclose(got, a, atol=1e-4 * np.abs(a).max())
+        np.testing.assert_allclose(got, a, atol=1e-6 * np.abs(a).max())
 
 
 def udsg_blocks(seed, used):

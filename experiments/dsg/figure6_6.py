@@ -18,7 +18,8 @@ class Figure6Panel6(Figure6Panel3):
     departures = Figure6Panel3.departures + CLOCK
     explanation = """
     Figure 6(3) measures what few rows cost: a penalty that hides what the full kernel can do,
-    and 15 steps of doubly SGD, whose errors differ by points between seeds.
+    and 15 steps of doubly SGD as printed, whose errors differ by points between seeds. With the
+    covariance they do not, and are 0.3 points above the best rival.
     """
     one_pass = False
     seeds = 10
