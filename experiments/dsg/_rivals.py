@@ -300,7 +300,7 @@ class Rivals(Experiment):
             ax = axes[0][0]
             for i, name in enumerate(distinct(rows, "method")):
                 mine = where(rows, method=name)
-                marks = "*" if OURS in name else "os^vDPXph<>8d"[i - 1]
+                marks = "*" if OURS in name else "os^vDPXph<>8d"[(i - 1) % 13]
                 ax.scatter(
                     [r["seconds"] for r in mine], [r["error"] for r in mine], marker=marks,
                     color=f"C{i}", s=60 if OURS in name else 20, label=name,
