@@ -1,3 +1,4 @@
+import json
 import os
 import signal
 from pathlib import Path
@@ -7,6 +8,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from kernelgrad import set_num_threads
+from kernelgrad.cli import main
 
 # a run in the background begins with the signal ignored
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -43,3 +45,29 @@ def real_data():
         return np.load(path)
 
     return load
+
+
+@pytest.fixture
+def cli(capsys):
+    """Run the command line in this process; return code, stdout and stderr."""
+
+    def run(*args):
+        capsys.readouterr()
+        code = main([str(a) for a in args])
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return code, out, err
+
+    return run
+
+
+@pytest.fixture
+def ok(cli):
+    """Run a command with --json that must succeed; return the object."""
+
+    def run(*args):
+        code, out, err = cli(*args, "--json")
+        assert code == 0, out + err
+        return json.loads(out)
+
+    return run

@@ -445,19 +445,6 @@ def test_long_runs_at_rounding_stay_true():
     assert best * (1 - 1e-5) <= claim <= best * (1 + slack(case, False))
 
 
-def test_a_copied_state_remembers_its_own_centres():
-    X, t = signal(120, seed=3)
-    problem = Problem(SquaredError(), Gaussian(GAMMA), 1e-3, 1, X.shape[1], 0)
-    batch, solver = TrainBatch(X, t[:, None], even(120)), cached(block_size=20)
-    state = solver.init(problem, batch)
-    twin = state.copy()
-    for _ in range(3):
-        solver.step(problem, twin, batch)
-    last = twin.snapshot()["last"]
-    assert np.count_nonzero(last == 3) == np.count_nonzero(last == 2) == 20
-    assert not len(state.snapshot()["last"])
-
-
 @pytest.mark.parametrize("blocks", ["support", "features"])
 def test_the_momentum_is_the_way_of_several_blocks(blocks):
     X, t = signal(150, seed=3)

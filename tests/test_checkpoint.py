@@ -15,7 +15,7 @@ import kernelgrad as kg
 from cases import every
 from kernelgrad.callbacks import Callback, Checkpoint
 from kernelgrad.cli import main
-from kernelgrad.files.records import read_container, write_container
+from kernelgrad.files.container import read_container, write_container
 from kernelgrad.testing import check_checkpoints
 from sources import opened
 

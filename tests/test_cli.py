@@ -1,6 +1,5 @@
 """The command line, end to end on files."""
 
-import base64
 import errno
 import inspect
 import io
@@ -31,44 +30,18 @@ from kernelgrad import (
 )
 from kernelgrad.callbacks import progress
 from kernelgrad.cli import main, options
-from kernelgrad.cli.demo import load_example
 from kernelgrad.cli.report import print_json
 from kernelgrad.losses import Quantile
 from kernelgrad.model import Model
 from kernelgrad.solvers import get_solver
 from kernelgrad.testing.warmup import WarmUp
+from plain import plain_regressor
 
 N = 300
 FAST = ("--max-iter", "6", "--seed", "0", "--quiet")
 PLAIN = ("--gamma", "median", *FAST)  # nothing is searched
 CLASSES = ("--target", "label", "--drop", "value,weight", *PLAIN)
 NUMBERS = ("--target", "value", "--drop", "label", "--drop", "weight", *PLAIN)
-
-
-@pytest.fixture
-def cli(capsys):
-    """Run the command line in this process; return code, stdout and stderr."""
-
-    def run(*args):
-        capsys.readouterr()
-        code = main([str(a) for a in args])
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return code, out, err
-
-    return run
-
-
-@pytest.fixture
-def ok(cli):
-    """Run a command with --json that must succeed; return the object."""
-
-    def run(*args):
-        code, out, err = cli(*args, "--json")
-        assert code == 0, out + err
-        return json.loads(out)
-
-    return run
 
 
 rng = np.random.default_rng(0)
@@ -359,6 +332,18 @@ def test_inspect(models, cli, ok, monkeypatch):
     assert ok("inspect", path) == info  # which needs no estimator
 
 
+def test_compress(tmp_path, cli, ok):
+    small = tmp_path / "small.kgm"
+    exact = plain_regressor(kernel="rbf", solver="direct").fit(X, VALUE)
+    exact.save(tmp_path / "exact.kgm")
+    result = ok("compress", tmp_path / "exact.kgm", "--output", small, "--max-rows", "20")
+    assert result["rows"] == kernelgrad.load(small).n_support_ == 20
+    assert kernelgrad.load(small).get_params() == exact.get_params()
+    kernelgrad.LinearRegressor().fit(X, VALUE).save(tmp_path / "line.kgm")
+    code, _, err = cli("compress", tmp_path / "line.kgm", "--output", small)
+    assert (code, "a linear model, which has no support rows" in err) == (1, True)
+
+
 def test_json_has_no_nan(capsys):
     print_json({"a": [np.nan, np.float32(1)], "b": -np.inf, "c": np.arange(2)})
     assert json.loads(capsys.readouterr().out) == {"a": [None, 1.0], "b": None, "c": [0, 1]}
@@ -588,88 +573,3 @@ def test_a_reader_that_has_gone_ends_quietly(data, models, monkeypatch, capfd):
     with pytest.raises(SystemExit, match="1"):
         main(["predict", str(models / "classifier"), str(data), "--output", "-"])
     assert capfd.readouterr().err == ""
-
-
-# -- demo --------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def example(monkeypatch):
-    """The example with its quickest study alone."""
-    pytest.importorskip("matplotlib")
-    example = load_example()
-    monkeypatch.setattr(example, "STUDIES", example.STUDIES[-1:])
-    return example
-
-
-def check_demo(result, names):
-    page = Path(result["page"])
-    text = page.read_text()
-    assert list(result["studies"]) == names
-    assert "http" not in text
-    assert "<script" not in text
-    for name, found in result["studies"].items():
-        assert found["identical_after_load"]
-        assert kernelgrad.load(page.parent / f"{name}.kgm").random_state == 0
-        ours, *rivals = found["results"]
-        assert ours["verdict"] == ""
-        for rival in rivals:
-            better = ours["test_error"] < rival["test_error"]
-            assert rival["verdict"] in ("even", "won" if better else "lost")
-            assert rival["name"] in text
-        pictures = sorted(page.parent.glob(f"{name}_*.png"))
-        assert pictures
-        assert all(base64.b64encode(each.read_bytes()).decode() in text for each in pictures)
-
-
-def test_demo(tmp_path, example, cli, ok, monkeypatch):
-    check_demo(ok("demo", "--quick", "--output-dir", tmp_path), ["process"])
-    load = kernelgrad.load
-
-    def altered(path):
-        model = load(path)
-        model.expansion_.coef[:] *= -1.5
-        return model
-
-    monkeypatch.setattr(f"{example.Work.__module__}.load", altered)
-    code, out, err = cli("demo", "--quick", "--output-dir", tmp_path)
-    assert code == 1
-    assert "KernelGaussianProcessRegressor" in out
-    assert "DIFFERENT" in (tmp_path / "demo.html").read_text()
-    assert "Error: a loaded model" in err
-
-
-@pytest.mark.slow
-def test_the_whole_demo(tmp_path, ok):
-    result = ok("demo", "--quick", "--output-dir", tmp_path)
-    check_demo(result, ["table", "digits", "stream", "labels", "process"])
-    stream = result["studies"]["stream"]["results"]
-    assert stream[0]["test_error"] < stream[1]["test_error"]
-
-
-def test_verdicts_are_those_of_the_losses(example):
-    ours, work = rng.random(1000), sys.modules[example.Work.__module__]
-    others = {"won": ours + 0.1, "lost": 0.8 * ours, "even": ours + rng.normal(0, 0.1, 1000)}
-    results = [work.Result(name, losses, []) for name, losses in {"": ours, **others}.items()]
-    assert work.Study("", "", "", results, {}, None, None).verdicts() == ["", *others]
-
-
-def test_the_demo_is_never_silent(tmp_path, example, capsys, monkeypatch):
-    module = example.Work.__module__
-    monkeypatch.setattr(f"{module}.SILENCE", 0.01)
-    monkeypatch.setattr(progress.compiling.watch, "name", "some_loop")
-    with example.Work(tmp_path, quick=True) as work:
-        work.say("fitting")
-        deadline, printed = time.monotonic() + 30, ""
-        while "compiling some_loop" not in printed and time.monotonic() < deadline:
-            time.sleep(0.02)
-            printed += capsys.readouterr().err
-    assert "fitting: 0 s, compiling some_loop (once per machine)" in printed
-
-
-def test_a_wheel_without_the_demo_says_so(tmp_path, cli, monkeypatch):
-    monkeypatch.delitem(sys.modules, "kernelgrad_demo", raising=False)
-    monkeypatch.setattr("kernelgrad.cli.demo._FOLDERS", (tmp_path / "_demo",))
-    code, _, err = cli("demo", "--output-dir", tmp_path)
-    assert code == 1
-    assert f"no folder {tmp_path / '_demo'}" in err

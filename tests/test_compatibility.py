@@ -14,7 +14,7 @@ import pytest
 from cases import every
 from kernelgrad import load
 from kernelgrad.exceptions import ModelFileError
-from kernelgrad.files.records import read_container, write_container
+from kernelgrad.files.container import read_container, write_container
 from kernelgrad.solvers import dsg
 
 FOLDER = Path(__file__).parent / "data"

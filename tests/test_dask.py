@@ -23,7 +23,7 @@ from kernelgrad import DaskEngine, DataError, KernelClassifier, KernelRegressor
 from kernelgrad.callbacks import Callback, Checkpoint
 from kernelgrad.cluster import DaskSource, DaskTeam
 from kernelgrad.cluster import shards as held
-from kernelgrad.families import base as families
+from kernelgrad.families import reading
 from kernelgrad.solvers.block_descent import shards, solver
 
 dask = pytest.importorskip("dask")
@@ -325,7 +325,7 @@ def test_errors_name_the_piece(client, tmp_path):
 
 @pytest.fixture(autouse=True)
 def _small_shards(monkeypatch):
-    for module in (families, shards, solver):
+    for module in (reading, shards, solver):
         monkeypatch.setattr(module, "SHARD", 400)
 
 
@@ -377,7 +377,7 @@ def test_any_number_of_workers_makes_the_same_model(local, n_workers):
 
 @slow
 def test_bytes_do_not_grow_with_rows(processes, monkeypatch):
-    for module in (families, shards, solver):
+    for module in (reading, shards, solver):
         monkeypatch.setattr(module, "SHARD", 100)  # 12 shards, 8 bundles
     y = np.digitize(Y, np.quantile(Y, np.arange(0.1, 1, 0.1)))
     C, M, blocks, sampled = 10, 100, 4, 400

@@ -30,14 +30,14 @@ def test_responses_are_made_anew_where_their_drift_is_sure(drift, lasts):
     problem = Problem(SquaredError(), Gaussian(0.5), 1e-4, 1, 3, 7)
     solver = BlockDescent(block_size=50, tol=0.0)
     state, _ = solve(solver, problem, batch, 3)
-    values, arrays = solver.state_arrays(state)
+    values, arrays = state.describe()
     (name,) = (name for name in arrays if name.endswith(".f"))  # the responses without a bias
     wrong = arrays[name] + np.float32(drift) * np.where(np.arange(300) % 2, 1, -1)
     state = solver.restore(problem, values, arrays | {name: wrong.astype(np.float32)})
     state, _ = solve(solver, problem, batch, 20, state)
     f, responses = (
         solver.expansion(state).raw_prediction(X),
-        solver.state_arrays(state)[1][name],
+        state.describe()[1][name],
     )
     off = np.std(responses.T - f)
     assert (off > 0.5 * drift) == lasts

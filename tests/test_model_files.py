@@ -19,8 +19,13 @@ from safetensors.numpy import load_file, save, save_file
 import kernelgrad as kg
 from cases import every
 from kernelgrad.exceptions import DataError, ModelFileError
-from kernelgrad.files import records, tensors
-from kernelgrad.files.records import decode_value, encode_value, read_container, write_container
+from kernelgrad.files import container, tensors
+from kernelgrad.files.container import (
+    decode_value,
+    encode_value,
+    read_container,
+    write_container,
+)
 from kernelgrad.kernels import KERNELS
 from kernelgrad.testing.warmup import small_fits
 from plain import kernel_of
@@ -138,8 +143,8 @@ def test_arrays_survive_in_any_order_of_memory(tmp_path, dtype):
 def test_what_could_not_be_read_is_not_written(
     tmp_path, header, arrays, error, words, monkeypatch
 ):
-    monkeypatch.setattr(records, "MOST_NESTED", 80)
-    monkeypatch.setattr(records.decode_value, "__defaults__", (80,))
+    monkeypatch.setattr(container, "MOST_NESTED", 80)
+    monkeypatch.setattr(container.decode_value, "__defaults__", (80,))
     monkeypatch.setattr(tensors, "MOST_HEAD", 1000)
     with pytest.raises(error, match=words):
         write_container(tmp_path / "m", header, arrays)
@@ -245,7 +250,7 @@ def rewrite(path, **changes):
         texts = file.metadata() | changes
     arrays = load_file(path)
     if "header" in changes and changes["header"] is not None:
-        texts["checksum"] = records._checksum(texts["header"], arrays)
+        texts["checksum"] = container._checksum(texts["header"], arrays)
     save_file(arrays, path, {k: v for k, v in texts.items() if v is not None})
 
 
@@ -307,7 +312,7 @@ def test_every_part_comes_back_from_a_file(tmp_path):
         first = read_container(tmp_path / "m.kgm")
         again.save(tmp_path / "m.kgm")
         files = (first, read_container(tmp_path / "m.kgm"))
-        assert len(set(map(records.contents_digest, files))) == 1
+        assert len(set(map(container.contents_digest, files))) == 1
     assert seen >= len(KERNELS) - 1 + 12
 
 
@@ -464,7 +469,7 @@ def test_signed_files_are_known_by_their_key(tmp_path):
     with pytest.raises(ModelFileError, match="is not signed"):
         kg.load(path, key=KEY)
     write_container(path, {}, {}, "checkpoint", key=KEY)  # a signature is of one kind of file
-    rewrite(path, format=records.FORMAT + "model")
+    rewrite(path, format=container.FORMAT + "model")
     with pytest.raises(ModelFileError, match="another key"):
         read_container(path, key=KEY)
 

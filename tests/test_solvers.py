@@ -27,7 +27,7 @@ from kernelgrad.solvers import (
     run,
 )
 from kernelgrad.solvers.contract import batch_digest, transient
-from kernelgrad.solvers.loop import left_over
+from kernelgrad.solvers.history import left_over
 from kernelgrad.solvers.schedules import averaging_weight, inverse_decay, smoothness
 from plain import plain_classifier
 

@@ -13,9 +13,19 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_sco
 
 import kernelgrad
 from cases import every
+from kernelgrad.functions import compression
+from kernelgrad.functions.compression import compressed
 from kernelgrad.functions.exact import ExactKernel, KernelRows
 from kernelgrad.functions.expansions import SupportExpansion
-from kernelgrad.kernels import ArcCosine, DotProduct, Gaussian, Laplacian, Polynomial
+from kernelgrad.kernels import (
+    ArcCosine,
+    DotProduct,
+    Gaussian,
+    Laplacian,
+    Matern,
+    Polynomial,
+    RootLaplacian,
+)
 from kernelgrad.solvers import StochasticBatchPerceptron
 from kernelgrad.training_rows import canonical_rows
 from kernelgrad.validation import CapabilityError, DataError
@@ -102,6 +112,80 @@ def test_limited_is_the_projection():
     np.testing.assert_array_equal(e.limited(200).coef, e.coef)
     twice = expansion(Gaussian(gamma=0.3), np.repeat(rows(30), 2, axis=0)).limited(40)
     assert np.abs(twice.raw_prediction(S)).max() < 1e3
+
+
+@every("kernel", [*KERNELS, 0.6 * Matern(2.5, 0.2) + 0.4 * RootLaplacian(0.3)])
+@every("n_judges", [0, 60])
+def test_compressed_is_least_squares_on_centres(kernel, n_judges, monkeypatch):
+    monkeypatch.setattr(compression, "_LEAST_BLOCK", 8)
+    S, X = rows(300), rows(60, seed=7)
+    e = expansion(kernel, S)
+    e.coef *= np.exp(-S[:, :1])  # few of the rows matter
+    judges, J = (e.exact.prepare(X), X[::2]) if n_judges else (None, S)
+    fitted = np.vstack([S, X[1::2]]) if n_judges else S
+    few, report = compressed(e, max_rows=40, tol=1e-9, usable=1e9, judges=judges)
+    rank = 10 if isinstance(kernel, Polynomial) else 40
+    assert report["rows"] == few.n_support == rank
+    assert (report["stopped_by"] == "max_rows") == (rank == 40)
+    before, after = (
+        np.hstack([p.values for p in (r.parts or (r,))]) for r in (e.support, few.support)
+    )
+    centres = [int(np.flatnonzero((before == row).all(axis=1))[0]) for row in after]
+    K = kernel(S, S)
+    f, basis = kernel(fitted, S) @ e.coef, kernel(fitted, S[centres])
+    best = np.linalg.lstsq(basis, f)[0]
+    off, least = (((f - basis @ b) ** 2).sum() for b in (few.coef, best))
+    assert off <= 1.0001 * least + 1e-9 * (f**2).sum()
+    f = kernel(J, S) @ e.coef
+    change = f - kernel(J, S[centres]) @ few.coef
+    square = (change**2).mean()
+    np.testing.assert_allclose(report["mean_square_change"], square, rtol=1e-3, atol=1e-9)
+    np.testing.assert_allclose(
+        report["largest_change"], np.abs(change).max(), rtol=1e-3, atol=1e-4
+    )
+    b = e.coef.copy()
+    b[centres] -= few.coef
+    error = np.sqrt(np.einsum("nc,nm,mc->c", b, K, b))
+    np.testing.assert_allclose(report["norm_error"], error, rtol=1e-3, atol=1e-4)
+    new = kernel(rows(500, seed=9), S) @ b
+    if kernel.is_stationary:
+        assert (np.abs(new) <= np.multiply(report["bound"], 1 + 1e-6)).all()
+    few, report = compressed(e, max_rows=300, tol=0.05, usable=1e9, judges=judges)
+    off = ((f - few.raw_prediction(J) + few.intercept) ** 2).sum()
+    assert off <= 1.001 * 0.05**2 * ((f - f.mean(axis=0)) ** 2).sum()
+    assert report["stopped_by"] == "tol"
+    assert compressed(e, max_rows=300, tol=1e-9, usable=16 * 400 * 30)[1]["rows"] < 45
+
+
+def test_a_compressed_estimator():
+    X = rows(400)
+    fitted = plain_classifier("squared", gamma=0.3, alpha=1e-3).fit(X, three(X))
+    small = fitted.compress(100)
+    assert type(small) is type(fitted)
+    assert small.get_params() == fitted.get_params()
+    assert small.n_support_ <= 100 < fitted.n_support_
+    first, second = (each.predict_proba(X) for each in (fitted, small))
+    assert np.abs(first - second).mean() < 0.01
+    judged = fitted.compress(100, X=X[:100]).history_["compression"]
+    assert judged["mean_square_change"] != small.history_["compression"]["mean_square_change"]
+    with pytest.raises(ValueError, match="compressed, and cannot be continued"):
+        small.set_params(warm_start=True).fit(X, three(X))
+    with pytest.warns(
+        UserWarning, match="of 400 support rows change f by .* more than tol=1e-12"
+    ):
+        fitted.compress(tol=1e-12)
+    with pytest.raises(ValueError, match="max_rows must be at least 1"):
+        fitted.compress(0)
+    features = plain_classifier(solver="dsg", max_iter=2).fit(X, labels(X))
+    matrix = plain_classifier("squared", kernel="precomputed", alpha=1e-3)
+    process = kernelgrad.KernelGaussianProcessRegressor(gamma=0.3).fit(X[:50], X[:50, 0])
+    for each, why in (
+        (features, "random features"),
+        (matrix.fit(gaussian(X, X), three(X)), "precomputed kernel"),
+        (process, "a variance that needs all rows"),
+    ):
+        with pytest.raises(CapabilityError, match=f"compress is for sums .* {why}"):
+            each.compress()
 
 
 @every("kernel", ["rbf", "polynomial", "precomputed", rbf_kernel])

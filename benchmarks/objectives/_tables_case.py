@@ -139,6 +139,7 @@ CODES = {
     "xgboost": category,
 }  # fmt: skip
 METHODS = ["kernelgrad", *CODES]
+EFFORTS = ["kernelgrad fast", "kernelgrad best"]
 
 
 def model(method: str, classify: bool, X: Any) -> tuple[Any, str]:
@@ -148,6 +149,8 @@ def model(method: str, classify: bool, X: Any) -> tuple[Any, str]:
     """
     module, name, options = {
         "kernelgrad": ("kernelgrad", "Kernel{}", {}),
+        "kernelgrad fast": ("kernelgrad", "Kernel{}", {"effort": "fast"}),
+        "kernelgrad best": ("kernelgrad", "Kernel{}", {"effort": "best"}),
         "CatBoost": ("catboost", "CatBoost{}", {"verbose": 0, "allow_writing_files": False}),
         "LightGBM": ("lightgbm", "LGBM{}", {"verbose": -1}),
         "HistGradientBoosting": ("sklearn.ensemble", "HistGradientBoosting{}", {}),

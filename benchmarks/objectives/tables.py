@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from benchmarks.objectives._shared import ROOT, distinct, draw_ratios, where
-from benchmarks.objectives._tables_case import METHODS, index, target
+from benchmarks.objectives._tables_case import EFFORTS, METHODS, index, target
 from benchmarks.objectives.defaults import together
 from benchmarks.registry import Objective, Row, SkipError
 
@@ -128,7 +128,8 @@ class Tables(Objective):
     that of mean errors over splits; log losses and error rates below 0.001 count as 0.001.
     Seconds are wall-clock and CPU seconds of a process that has fitted a few rows before.
     Each fit is appended to the file ``--lines``, and a fit that this file has is not done
-    again. ``--python`` measures with another environment's interpreter, which needs no
+    again. ``kernelgrad fast`` and ``kernelgrad best`` are the other values of `effort`.
+    ``--python`` measures with another environment's interpreter, which needs no
     kernelgrad for the peers.
     """
 
@@ -137,12 +138,12 @@ class Tables(Objective):
 
     def arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--dataset", nargs="+", metavar="NAME")
-        parser.add_argument("--method", nargs="*", choices=METHODS, default=METHODS)
+        parser.add_argument("--method", nargs="*", choices=METHODS + EFFORTS, default=METHODS)
         parser.add_argument("--rows", type=int, default=12_000, help="most training rows")
         parser.add_argument("--limit", type=float, default=LIMIT, help="seconds of a fit")
         parser.add_argument("--python", default=sys.executable, help="interpreter of the fits")
         parser.add_argument("--lines", type=Path, help="file of fits, one JSON object a line")
-        parser.add_argument("--reference", choices=METHODS, default="CatBoost")
+        parser.add_argument("--reference", choices=METHODS + EFFORTS, default="CatBoost")
 
     def run(self, args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
         """Yield the fits of the file and new ones, means over splits and the summary."""

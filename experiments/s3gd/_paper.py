@@ -18,7 +18,8 @@ from experiments.base import Cell
 from experiments.s3gd import _linear as linear
 from kernelgrad import set_num_threads
 from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.linear.base import PreparedRows, draw_batches, evaluate
+from kernelgrad.linear.base import PreparedRows, evaluate
+from kernelgrad.linear.stochastic import draw_batches
 from kernelgrad.papers.s3gd.anchors import build_graph
 from kernelgrad.solvers import S3GD, SCV, SGD, SSGD, SVRG, LinearProblem, TrainBatch
 from kernelgrad.validation import CapabilityError

@@ -30,7 +30,7 @@ from kernelgrad import (
 )
 from kernelgrad.callbacks import Checkpoint
 from kernelgrad.exceptions import DataError, ModelFileError
-from kernelgrad.files.records import contents_digest
+from kernelgrad.files.container import contents_digest
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
 from kernelgrad.testing.estimator import timeless
 

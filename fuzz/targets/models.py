@@ -19,7 +19,7 @@ from fuzz.mutate import mutate_bytes, mutate_text
 from fuzz.target import Finding, Target
 from kernelgrad import ModelFileError, load
 from kernelgrad.exceptions import KernelGradError
-from kernelgrad.files.records import _checksum
+from kernelgrad.files.container import _checksum
 
 OLD = Path(__file__).parents[2] / "tests" / "data" / "v0.1.0"
 KEY = b"known to nobody but to this file"

@@ -18,11 +18,13 @@ from kernelgrad.calibration import MOST_ROWS
 from kernelgrad.callbacks import Deadline, FitEvent, TimeIsUp
 from kernelgrad.choice import Choice
 from kernelgrad.families import classes
-from kernelgrad.families.base import Data, Run, Spec
-from kernelgrad.families.few import Few, fit_few
+from kernelgrad.families.base import Spec
+from kernelgrad.families.few import Few, fit_few, is_hurried, may_serve
+from kernelgrad.families.reading import Data, Run
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.model import Fit
-from kernelgrad.solvers import FitResult, Problem, Resumed, State, check_capabilities, loop
+from kernelgrad.solvers import FitResult, Problem, Resumed, State, loop, new_history
+from kernelgrad.solvers.contract import check_solvable
 from kernelgrad.training_rows import Batches, TrainingRows
 
 Report = Callable[[FitEvent, Callable[[], Fit]], bool]  # event, and the fit so far
@@ -35,8 +37,8 @@ def fit(
     """Return the fit of a specification to data, or the one `before` with more iterations."""
     checkpoint = run.checkpoint
     seed = checkpoint.seed(spec.new_seed) if before is None else before.choice.seed
-    rows = spec.read(data, run, seed, None if before is None else before.model)
-    rows = spec.with_validation(rows, validation, run, seed)
+    rows = spec.reader.read(data, run, seed, None if before is None else before.model)
+    rows = spec.reader.with_validation(rows, validation, run, seed)
     checkpoint.check_rows(rows.digest)
     # what a resumed fit chose, else the solver alone, which decides how the rows are ordered
     saved = checkpoint.choice(partial(spec.restored_choice, rows))
@@ -46,16 +48,14 @@ def fit(
     choice = saved or spec.choose(rows, problem, first, run, before)
     problem, solver = choice.applied(problem), choice.solver
     rows = replace(rows, task=choice.task(rows.task))
-    check_capabilities(solver, problem.loss, problem.kernel)
-    solver.check_device(problem.resources.device, problem.kernel)
-    solver.check_problem(problem)
+    check_solvable(solver, problem)
     is_new = saved is None and before is None and not run.stream
     if not choice.is_complete:
         checkpoint.store(choice.describe)  # a search may take longer than what follows
-        if not (is_new and spec.is_hurried(choice, rows, problem)):
+        if not (is_new and is_hurried(spec, choice, rows, problem)):
             choice = spec.with_part_fits(choice, rows, problem, run, before)
         choice = replace(choice, is_complete=True)
-    hurried = is_new and spec.is_hurried(choice, rows, problem)
+    hurried = is_new and is_hurried(spec, choice, rows, problem)
     checkpoint.store(choice.describe)
     resumed = checkpoint.resumed(partial(Resumed.restore, solver, problem, choice.max_iter))
     batches, problem, max_iter = planned_batches(rows, problem, choice, run, before, resumed)
@@ -84,7 +84,7 @@ def fit(
             resumed=resumed,
         )  # fmt: skip
     empty = result is not None and result.is_empty and not run.stream
-    if result is None or (empty and spec.takes_few(choice, rows)):
+    if result is None or (empty and may_serve(spec, choice, rows)):
         few = few or fit_few(rows, problem, run.deadline)
         choice, result = few_rows(spec, rows, choice, few)
         rows, problem = (few.rows, few.problem) if problem.posterior else (rows, problem)
@@ -118,7 +118,7 @@ def few_beforehand(
     spec: Spec, rows: TrainingRows, problem: Problem, choice: Choice
 ) -> Few | None:
     """Return a function of some rows where reading all of them may take too long."""
-    if not (rows.reads_in_pieces and spec.takes_few(choice, rows)):
+    if not (rows.reads_in_pieces and may_serve(spec, choice, rows)):
         return None
     left = problem.resources.deadline.left()
     return fit_few(rows, problem, Deadline(0.1 * left)) if np.isfinite(left) else None
@@ -130,10 +130,10 @@ def few_rows(
     """Return the choice and the result of a function of some rows."""
     entries = choice.entries | {"rows_fitted": few.rows.n_train}
     choice = replace(choice, entries=entries)
-    if spec.is_calibrated(rows.task) and len(few.others):
+    if classes.are_calibrated(spec, rows.task) and len(few.others):
         responses = classes.responses(few.function, rows, few.others[:MOST_ROWS])
         choice = replace(choice, calibration=responses)
-    result = FitResult(few.state, few.function, "time_limit", loop.new_history(None))
+    result = FitResult(few.state, few.function, "time_limit", new_history(None))
     return choice, result
 
 

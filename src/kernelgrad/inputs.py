@@ -23,6 +23,7 @@ from kernelgrad.validation import DataError, check_compressed
 if TYPE_CHECKING:
     from kernelgrad.tasks import Task
 
+_PLAIN = (np.dtype(np.float64), np.dtype(np.float32))
 _NUMBERS: dict[str, Any] = {"accept_sparse": "csr", "dtype": "numeric"}
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -142,6 +143,8 @@ class Inputs:
         self, X: Any, y: Any = None, *, source: bool = False, **of_y: Any
     ) -> tuple[Matrix, Any]:
         """Return checked rows (n, n_features), as codes where they are a table, and y."""
+        if y is None and not source and self._are_plain(X):
+            return X, None
         _, rows, columns, y = self._checked(X, y, of_y, fresh=False, named=source)
         if sp.issparse(rows) or self.pairwise:
             if self.table is not None:
@@ -174,6 +177,11 @@ class Inputs:
                 )
 
     @property
+    def layout(self) -> list[Any]:
+        """What decides how each column of a table is encoded, apart from numbers."""
+        return [None] * self.n_features if self.table is None else self.table.layout
+
+    @property
     def width(self) -> int:
         """Number of columns of encoded rows."""
         return self.n_features if self.table is None else self.table.width
@@ -194,6 +202,20 @@ class Inputs:
         return {"n_features_in_": self.n_features} | named
 
     # -- checks --------------------------------------------------------------------------
+
+    def _are_plain(self, X: Any) -> bool:
+        """Whether all checks would return X: they take longer than a row's prediction."""
+        return (
+            type(X) is np.ndarray
+            and X.dtype in _PLAIN
+            and X.ndim == 2
+            and X.shape[1] == self.n_features
+            and len(X) > 0
+            and self.names is None
+            and self.table is None
+            and not self.pairwise
+            and all_finite(X)
+        )
 
     @as_numpy
     def _checked(

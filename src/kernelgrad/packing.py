@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernelgrad.exceptions import ModelFileError
-from kernelgrad.files import records
-from kernelgrad.files.records import Record, anything
+from kernelgrad.files import container
+from kernelgrad.files.records import Record, anything, registered_part
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel, describe_kernel, get_kernel, restore_kernel
 from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES
@@ -58,9 +58,7 @@ def unpack(packed: Any) -> Any:
     if kind == "array":
         value = _shaped(value, record.take("shape", anything))
     if kind == "part":
-        return records.registered_part(
-            record, value, _PARTS[check_name(value, _PARTS, "part")], unpack
-        )
+        return registered_part(record, value, _PARTS[check_name(value, _PARTS, "part")], unpack)
     record.close()
     if kind == "pairs":
         return {k: v for k, v in value}
@@ -114,13 +112,13 @@ def identity(owner: str, params: Mapping[str, Any], before: Fit | None) -> dict[
     for name, value in packed_params(params).items():
         if name not in ("verbose", "time_limit"):
             try:
-                texts[name] = json.dumps(records.encode_value(value), sort_keys=True)
+                texts[name] = json.dumps(container.encode_value(value), sort_keys=True)
             except TypeError:  # not in files
                 it = value["value"]
                 array = isinstance(it, np.ndarray) and it.dtype.kind in "biuf"
-                texts[name] = records.contents_digest(({}, {name: it})) if array else repr(it)
+                texts[name] = container.contents_digest(({}, {name: it})) if array else repr(it)
     start: Contents = {}, {}
-    if before is not None:
-        start = before.choice.solver.state_arrays(before.state)
-    digest = records.contents_digest(start)
+    if before is not None and before.state is not None:
+        start = before.state.describe()
+    digest = container.contents_digest(start)
     return {"version": __version__, "estimator": owner, "parameters": texts, "start": digest}

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad.compute.linalg import dense, stacked
+from kernelgrad.compute.linalg import dense
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches, split_rows
 from kernelgrad.data.base import bytes_needed, index_batch
 from kernelgrad.data.sampling import BUFFER_ROWS, EpochBatch
@@ -371,37 +371,6 @@ class PairedRows(TrainingRows, ABC):
         pairs = zip(*drawn, strict=False)
         joined = ((self.join(*[i.batch for i in p]), p[timer].fraction) for p in pairs)
         return joined, False
-
-
-@dataclass(frozen=True)
-class TwoSamples(PairedRows):
-    """Rows of the numerator, and `other` rows of the denominator."""
-
-    clock = 0
-
-    def ordered(self, limit: int | None) -> TwoSamples:
-        half = None if limit is None else max(1, limit // 2)
-        p, q = (
-            TrainingRows(source, self.task, self.is_encoded).ordered(half).source
-            for source in self.sources
-        )
-        return replace(self, source=p, other=q)
-
-    def join(self, one: Batch, two: Batch | None = None) -> TrainBatch:
-        X, weights = [], []
-        for batch in (one, two):
-            assert batch is not None
-            w = weights_of(batch)
-            keep = np.flatnonzero(w > 0)
-            if len(keep) == 0:
-                raise DataError(
-                    "All weights of a batch are zero; drop such rows of the source."
-                )
-            X.append(batch.X if len(keep) == len(w) else batch.X[keep])
-            weights.append(w[keep] / (2.0 * w.sum()))
-        sizes = [len(w) for w in weights]
-        y = np.repeat([1.0, -1.0], sizes)[:, None].astype(np.float32)
-        return TrainBatch(stacked(X), y, sum(sizes) * np.concatenate(weights))
 
 
 class StoredRows(RowStore):

@@ -149,3 +149,13 @@ def test_a_batch_whose_rows_do_not_count_leaves_the_level():
     detector.partial_fit(ArraySource(X, None, np.zeros(100)))
     assert detector.offset_ == level != 0
     np.testing.assert_array_equal(detector.score_samples(X), f)
+
+
+def test_compress_needs_rows():
+    X = np.random.default_rng(0).standard_normal((600, 3))
+    detector = KernelNoveltyDetector(nu=0.2).fit(X)
+    with pytest.raises(ValueError, match="nearly constant at the support rows"):
+        detector.compress()
+    small = detector.compress(40, X=X)
+    assert small.n_support_ <= 40 < detector.n_support_
+    assert (small.predict(X) == detector.predict(X)).mean() > 0.95

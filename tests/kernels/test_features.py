@@ -13,13 +13,7 @@ from cases import every
 from kernelgrad.compute import rng
 from kernelgrad.exceptions import CapabilityError
 from kernelgrad.features import ProjectionMap, float32_rows
-from kernelgrad.functions import ExactKernel, FeatureStream, InputScaling
-from kernelgrad.functions.expansions import (
-    PREDICT_ROWS,
-    LinearExpansion,
-    RandomFeatureExpansion,
-    SupportExpansion,
-)  # fmt: skip
+from kernelgrad.functions import FeatureStream, InputScaling
 from kernelgrad.kernels import (
     KERNELS,
     ArcCosine,
@@ -471,20 +465,6 @@ def test_stationary_products_add_frequencies():
     assert abs((W**2).mean() - 1.0) > 5 * error
 
 
-@pytest.mark.parametrize("storage", [np.asarray, sp.csr_matrix, sp.csr_array])
-def test_rows_are_prepared_once_for_all_parts(storage):
-    X = storage(rows())
-    tensor = (Gaussian(0.5) + Laplacian(0.1)) * Gaussian(0.2)
-    assert tensor.feature_map(3, 0, 8).prepare(X) is X
-    kernel = Gaussian(0.5) + SkewedChi2() + Laplacian(0.1) + SkewedChi2(2.0)
-    both = kernel.feature_map(3, 0, 8).prepare(X)
-    assert both.shape == (24, 9)
-    assert sp.issparse(both) == sp.issparse(X)
-    values = both.toarray() if sp.issparse(both) else both
-    np.testing.assert_allclose(values[:, 3:6], np.log1p(rows()))
-    assert SumKernel([SkewedChi2()]).feature_map(3, 0, 8).prepare(X).shape == (24, 3)
-
-
 class OnlyAsAWhole(Chi2):
     """A kernel whose single features are biased, without another form of them."""
 
@@ -599,35 +579,6 @@ def test_only_columns_in_different_units_are_divided_by_their_deviations():
 # Expansions
 
 
-def test_expansion_starts_at_its_intercept():
-    f = RandomFeatureExpansion(stream(), 2, [1.5, -2.0])
-    np.testing.assert_array_equal(f.raw_prediction(data()), np.tile([1.5, -2.0], (40, 1)))
-    assert f.n_random_features == f.n_blocks == 0
-    assert f.n_outputs == 2
-    f.add_block()
-    np.testing.assert_array_equal(f.raw_prediction(data()), np.tile([1.5, -2.0], (40, 1)))
-
-
-def test_growth_keeps_coefficients():
-    X, g = data(), np.random.default_rng(0)
-    f = RandomFeatureExpansion(stream(block_size=100), 1)
-    values = []
-    for j in range(20):
-        assert f.add_block() == j
-        assert not f.block(j).any()
-        values.append(g.standard_normal((2, 100, 1)).astype(np.float32))
-        f.block(j)[:] = values[-1]
-    assert f.n_random_features == 20 * 200
-    whole = np.concatenate(values, axis=1)
-    np.testing.assert_array_equal(f.coef, whole)
-    other = RandomFeatureExpansion(f.stream, 1)
-    other.coef = whole
-    np.testing.assert_array_equal(other.raw_prediction(X), f.raw_prediction(X))
-    whole[:] = 0  # the setter copied
-    assert other.coef.any()
-    assert f.nbytes == 4 * 2 * 2000 + 8
-
-
 def test_average_towards():
     features = stream()
     a, b = expansion(features, 2), expansion(features, 5, seed=2)
@@ -641,50 +592,3 @@ def test_average_towards():
     np.testing.assert_array_equal(a.coef, b.coef)
     a.average_towards(expansion(features, 5, seed=9), 0.0)
     np.testing.assert_array_equal(a.coef, b.coef)
-
-
-def test_one_block_of_a_direction():
-    f = expansion(stream())
-    X = f.stream.prepare(data(PREDICT_ROWS + 50))
-    delta = np.random.default_rng(5).standard_normal((2, 64, 2)).astype(np.float32)
-    before, after, added = np.zeros((3, len(X), 2), np.float32)
-    f.add_prepared(X, before)
-    f.stream.add_block(X, 1, delta, added)
-    f.block(1)[:] += delta
-    f.add_prepared(X, after)
-    np.testing.assert_allclose(added, after - before, atol=2e-5)
-
-
-def check_subsets(X, predict, rounding):
-    """BLAS adds up the same numbers in another order if a row is alone or among fewer."""
-    whole, n = predict(X), X.shape[0]
-    for part in (slice(0, 1), slice(3, 300), np.random.default_rng(1).permutation(n)[:130]):
-        error = np.abs(predict(X[part]) - whole[part]).max(initial=0.0)
-        assert error <= rounding * np.abs(whole).max()
-
-
-@every("sparse", [False, True])
-@every(
-    "kernel",
-    [
-        Gaussian(0.05),
-        Gaussian(0.05, sampling="orthogonal"),
-        ArcCosine(1),
-        Chi2("hashed"),
-        Polynomial(3, 0.05),
-        Gaussian(0.05) * Chi2() + Laplacian(0.05),
-    ],
-)
-def test_rows_alone_agree_with_rows_among_others(kernel, sparse):
-    rng = np.random.default_rng(0)
-    X = rng.random((600, 20))
-    X = sp.csr_matrix(np.where(rng.random(X.shape) < 0.05, X, 0)) if sparse else X
-    for F, C in ((64, 1), (256, 20)):
-        f = RandomFeatureExpansion(FeatureStream(kernel, 20, 1, F), C)
-        f.coef = rng.standard_normal((f.stream.planes, 2 * F, C)).astype(np.float32)
-        check_subsets(X, f.raw_prediction, 2e-6)  # up to 2,048 float32 products
-    exact = ExactKernel(kernel, 20)
-    coef, zero = rng.standard_normal((300, 3)), np.zeros(3)
-    expansion = SupportExpansion(exact, exact.prepare(X[:300]), coef, zero)
-    check_subsets(X, expansion.raw_prediction, 2e-6)  # kernel values in float32
-    check_subsets(X, LinearExpansion(data(20, 3), zero).raw_prediction, 1e-13)

@@ -10,8 +10,9 @@ import scipy.sparse as sp
 
 import oracles_linear as oracles
 from cases import every
-from kernelgrad.linear.base import PreparedRows, draw_batches
+from kernelgrad.linear.base import PreparedRows
 from kernelgrad.linear.rbcd import RBCD
+from kernelgrad.linear.stochastic import draw_batches
 from kernelgrad.losses import (
     Absolute,
     Hinge,

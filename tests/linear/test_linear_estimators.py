@@ -255,17 +255,6 @@ def test_a_path_of_penalties(solver, cancer):
         assert model.alpha_ == alpha
 
 
-def test_a_path_builds_the_graph_of_anchors_once(cancer):
-    X, y = cancer
-    model = LinearClassifier(
-        solver=S3GD(n_anchors=20, switch=False), warm_start=True, max_iter=2, random_state=0
-    ).fit(X, y)
-    graph = model._fitted.state.graph
-    model.set_params(alpha=1e-2).fit(X, y)
-    assert graph is not None
-    assert model._fitted.state.graph is graph
-
-
 def test_a_warm_start_wants_the_same_rows_and_solver(cancer):
     X, y = cancer
     model = LinearClassifier(solver="svrg", warm_start=True, max_iter=2).fit(X, y)

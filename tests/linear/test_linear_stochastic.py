@@ -382,22 +382,6 @@ def test_a_penalty_that_leaves_nothing_converges_at_once(solver, alpha):
     assert not state.coef.any()
 
 
-def test_steps_on_a_stream_do_not_depend_on_its_chunks():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((600, 3))
-    y = X @ [1.0, 2.0, 3.0] + 0.1 * rng.standard_normal(600)
-    for size in (2, 10, 100, 300):
-        solver = SGD()
-        problem, state, _ = drive(
-            solver, X[:size], y[:size], losses.SquaredError(), 1, fixed_rows=False
-        )
-        for start in range(size, 600, size):
-            part = slice(start, start + size)
-            solver.step(problem, state, TrainBatch(X[part], y[part, None], np.ones(size)))
-        coef = solver.solution(state)[0][:, 0]
-        assert 1 - np.mean((y - X @ coef) ** 2) / np.var(y) > 0.99
-
-
 @every("X", [np.ones((50, 3)), np.ones((1, 3)), np.zeros((20, 3))])
 @every("solver", [S3GD(switch=False), S3GD(n_neighbors=1), SSGD()])
 def test_anchors_of_rows_that_are_no_different(X, solver):

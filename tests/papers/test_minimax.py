@@ -63,15 +63,6 @@ def test_volume_nothing_is_the_lowest_response():
     assert slack_level(np.full(10, 0.1), 1e-30) == 0.1
 
 
-def test_rows_of_weight_zero_do_not_exist():
-    c = np.array([-5.0, 0.1, 0.4, -7.0])
-    weight = np.array([0.0, 2.0, 1.0, 0.0])
-    level = slack_level(c, 0.1, weight)
-    assert level == slack_level(c[1:3], 0.1, weight[1:3]) == pytest.approx(0.15)
-    for start in (-6.0, -9.0):
-        assert slack_level(c, 0.1, weight, start=start) == level
-
-
 def test_responses_of_very_different_sizes():
     c = np.array([0.25, 1e300, 0.75, 1e17, -1.0])
     assert slack_level(c, 4.0) == 4.0 / 3.0
@@ -94,28 +85,6 @@ def test_two_classes_solve_the_linear_program():
         ]  # fmt: skip
         assert np.abs(off).max() < EXACT
         assert (p >= 0).all()
-
-
-def test_integer_weights_are_repeated_rows():
-    for c, y, volume, _, _ in problems(100, seed=5):
-        weight = np.random.default_rng(c.size).integers(0, 4, c.size)
-        weight[:2] = 1, 2
-        copies = np.repeat(np.arange(c.size), weight)
-        w = weight.astype(float)
-        for start in (None, 0.0):
-            level = slack_level(c, volume, w, start=start)
-            assert abs(level - slack_level(c[copies], volume)) < EXACT
-        one = two_class_level(c, *classes(y), volume, w)
-        many_rows = two_class_level(c[copies], *classes(y[copies]), volume)
-        assert abs(one.level - many_rows.level) < EXACT
-        assert abs(one.bias - many_rows.bias) < EXACT
-        # the same probability on every response of a class; which of the tied rows is free
-        for sign in (-1, 1):
-            for value in np.unique(c):
-                here = (c == value) & (y == sign)
-                p = dense(one, c.size)[here].sum()
-                q = dense(many_rows, copies.size)[here[copies]].sum()
-                assert abs(p - q) < EXACT
 
 
 def test_no_volume_takes_the_lowest_row_of_each_class():

@@ -112,7 +112,7 @@ def test_the_gap_bounds_the_distance_to_the_minimum(loss):
         value, penalty = objective(problem, batch, state)
         assert value == pytest.approx(state.primal[0], rel=1e-7)
         assert info.train_loss == pytest.approx(value - penalty, rel=1e-6)
-        assert info.duality_gap == solver.duality_gap(state)[0]
+        assert info.duality_gap == state.gap[0]
         above.append(value - minimum)
         gaps.append(info.duality_gap)
         duals.append(state.primal[0] - state.gap[0])

@@ -179,7 +179,7 @@ def test_the_first_label_of_a_stream_sets_the_constant():
     state = solver.init(one, TrainBatch(X[LABELLED:], y[LABELLED:], np.ones(N - LABELLED)))
     solver.step(one, state, TrainBatch(X[LABELLED:], y[LABELLED:], np.ones(N - LABELLED)))
     assert solver.expansion(state).intercept == 0.0
-    state = solver.restore(one, *solver.state_arrays(state))
+    state = solver.restore(one, *state.describe())
     y[:5] = 1.0
     solver.step(one, state, TrainBatch(X, y, np.ones(N)))
     assert solver.expansion(state).intercept == pytest.approx(y[:LABELLED].mean())

@@ -11,9 +11,11 @@ import oracles_metric as oracle
 from cases import every
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Gaussian, Laplacian, Matern, RootLaplacian, SumKernel
+from kernelgrad.search import machine as family
 from kernelgrad.search import objective as loo
 from kernelgrad.search import penalty
-from kernelgrad.search.objective import LEAST, MOST, SHAPES, Bins, Machine, Round, Sample
+from kernelgrad.search.machine import LEAST, MOST, SHAPES, Bins, Machine, Sample
+from kernelgrad.search.objective import Round
 
 GROUPS = np.array([0, 1, 1, 2])
 WEIGHTS = np.array([0.7, 0.3, 0.3, 0.2])
@@ -127,7 +129,8 @@ def test_compiled_slopes_of_distances(monkeypatch, dtype):
     between = np.abs(Z[:, None] - Z[:9]).sum(axis=2)
     rtol = 1e-12 if dtype == np.float64 else 1e-4
     for limit, a in itertools.product((np.inf, 0.0), (0, 3)):
-        monkeypatch.setattr(loo, "_COMPILED", limit)
+        for module in (loo, family):
+            monkeypatch.setattr(module, "COMPILED", limit)
         panel = np.zeros((40, 40))
         panel[a : a + 20] = B[a : a + 20]
         expected = np.einsum("ij,ijc->ic", panel + panel.T, signs)
@@ -137,7 +140,7 @@ def test_compiled_slopes_of_distances(monkeypatch, dtype):
             slope[5] += slope[6]
             slope[6] = 0.0
         np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol * 10)
-        np.testing.assert_allclose(loo.distances(Z, Z[:9]), between, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(family.distances(Z, Z[:9]), between, rtol=1e-5, atol=1e-6)
 
 
 def test_bins_and_warps():
@@ -157,7 +160,10 @@ def test_bins_and_warps():
     for j in range(3):  # constant beyond the rows
         own = np.interp(grid[:, j], warp[0, :, j], warp[1, :, j])
         np.testing.assert_allclose(shares[:, j] + bins.low[0, j], own, atol=1e-12)
-    np.testing.assert_allclose(InputScaling(warp=warp).apply(grid), shares + bins.low[0])
+    scaled = InputScaling(warp=warp).apply(grid)
+    np.testing.assert_allclose(scaled, shares + bins.low[0])
+    alone = [InputScaling(warp=warp).apply(row[None])[0] for row in grid]
+    np.testing.assert_array_equal(alone, scaled)
     same = bins.warp(np.zeros((5, 3)))
     np.testing.assert_allclose(same[1], same[0], atol=1e-12)
 
@@ -185,7 +191,7 @@ def test_the_kernel_and_the_scaling_of_a_machine(nu, parts):
         return
     # gamma times 4 is half the bandwidth of both parts
     np.testing.assert_allclose(
-        loo.narrowed(kernel, 4.0).pairwise(A, B), kernel.pairwise(2 * A, 2 * B), rtol=1e-5
+        family.narrowed(kernel, 4.0).pairwise(A, B), kernel.pairwise(2 * A, 2 * B), rtol=1e-5
     )
 
 
@@ -202,10 +208,10 @@ def test_equal_weights_need_no_metric():
 
 def test_kernels_with_a_metric_to_learn():
     kernels = [Matern(0.5), Matern(1.5), Matern(2.5), Gaussian()]
-    assert tuple(loo.smoothness(kernel) for kernel in kernels) == SHAPES
-    assert loo.smoothness(Matern(1.0)) is loo.smoothness(Laplacian()) is None
+    assert tuple(family.smoothness(kernel) for kernel in kernels) == SHAPES
+    assert family.smoothness(Matern(1.0)) is family.smoothness(Laplacian()) is None
     for nu in SHAPES:
-        assert loo.smoothness(loo.smooth_kernel(nu, 0.3)) == nu
+        assert family.smoothness(family.smooth_kernel(nu, 0.3)) == nu
 
 
 @every("least", [2e-3, 0.9, 5.0, LEAST / 50, MOST * 50])

@@ -203,20 +203,6 @@ def test_kernels_of_images_against_loops(kernel):
     assert np.abs(kernel(X, Z) - loops(1.2 * kernel.gamma)).max() > 1e-3
 
 
-def test_a_pattern_may_move_inside_a_cell():
-    kernel = ConvolutionKernel((12, 12), 3, pool_size=10, gamma=0.3)
-    x = np.zeros((12, 12))
-    x[4:7, 4:7] = images(ConvolutionKernel((3, 3), 1), 1).reshape(3, 3)
-    x, z = x.ravel(), images(kernel, 1)[0]
-    pair = np.stack([x, np.roll(x.reshape(12, 12), (2, -2), (0, 1)).ravel()])
-    K = kernel(pair, z[None])
-    assert K[0] == pytest.approx(K[1], rel=1e-12)
-    phi = kernel.feature_map(144, 0, 64).transform(pair.astype(np.float32), 0)
-    np.testing.assert_allclose(phi[0], phi[1], atol=1e-6)
-    small = ConvolutionKernel((12, 12), 3, pool_size=2, gamma=0.3)(pair, z[None])
-    assert abs(small[0] - small[1]) > 1e-4
-
-
 def test_normalised_patches_see_contrast_only():
     kernel = IMAGES[1]
     X = images(kernel)
@@ -378,29 +364,6 @@ def test_rows_that_are_no_images():
 # Draws
 
 
-def test_draws_are_pure_functions_of_their_numbers():
-    every_column, columns = np.arange(3000), np.array([0, 5, 6, 1023, 1024, 2999])
-    for law in (sketches.SECH, sketches.HALF_CAUCHY, sketches.JENSEN_SHANNON):
-        W = sketches.feature_frequencies(every_column[:20], 5, 0, 700, law)
-        part = sketches.feature_frequencies(columns[:3], 5, 300, 400, law)
-        np.testing.assert_array_equal(part, W[columns[:3], 300:])
-        other = sketches.feature_frequencies(every_column[:20], 6, 0, 700, law)
-        assert np.mean(other == W) < 0.01
-        B, bucket = sketches.block_frequencies(every_column, 5, 0, 4, 32, law)
-        part, buckets = sketches.block_frequencies(columns, 5, 2, 2, 32, law)
-        np.testing.assert_array_equal(part, B[2:, columns])
-        np.testing.assert_array_equal(buckets, bucket[2:, columns])
-    bucket, sign = sketches.hashes(every_column, 9, 0, 6, 24)
-    part = sketches.hashes(columns, 9, 4, 2, 24)
-    np.testing.assert_array_equal(part[0], bucket[4:, columns])
-    np.testing.assert_array_equal(part[1], sign[4:, columns])
-    assert (bucket.min(), bucket.max(), *np.unique(sign)) == (0, 23, -1.0, 1.0)
-    W = sketches.rademacher(every_column[:300], np.arange(64), 7, 640, 64, 2)
-    columns, features = np.array([0, 31, 32, 127, 128, 299]), np.array([50, 3, 17])
-    part = sketches.rademacher(columns, features, 7, 640, 64, 2)
-    np.testing.assert_array_equal(part, W[columns][:, features])
-
-
 @pytest.mark.parametrize("block_size", [5, 20, 128, 1000])
 def test_blocks_see_as_many_cells_as_they_can(block_size):
     features = ConvolutionKernel((28, 28), gamma=0.3).feature_map(784, 3, block_size)
@@ -505,20 +468,6 @@ def test_fused_tiles_against_float64(d, kind, density):
             sizes = (np.abs(Phi) @ np.abs(coef[0]), np.abs(Phi).T @ np.abs(R))
             for result, product, size in zip(results, products, sizes, strict=True):
                 assert (np.abs(result - product) < 1e-5 * (1 + size)).all()
-
-
-@every("sparse_rows", [False, True])
-@every("kind", KINDS)
-def test_nan_stays_in_its_row(kind, sparse_rows):
-    X, W, coef, _ = problem(40, 5, 2, kind)
-    clean = run("predict", X, W, kind, coef)
-    X[17, 3] = np.nan
-    X = sp.csr_matrix(X) if sparse_rows else X
-    out, Phi = run("predict", X, W, kind, coef), run("transform", X, W, kind, 1.0)
-    assert np.isnan(Phi[17]).all()
-    assert np.isnan(out[17]).all()
-    others = np.arange(40) != 17
-    np.testing.assert_allclose(out[others], clean[others], atol=1e-4)
 
 
 def test_exponential_error_at_all_magnitudes():

@@ -16,17 +16,9 @@ from typing import Any, TypeVar
 
 from kernelgrad.callbacks.base import Callback
 from kernelgrad.exceptions import ModelFileError, NewerFileError
+from kernelgrad.files.container import prefixed, read_container, write_container
 from kernelgrad.files.disk import replacing
-from kernelgrad.files.records import (
-    Record,
-    anything,
-    check_text,
-    or_none,
-    prefixed,
-    read_container,
-    restoring,
-    write_container,
-)
+from kernelgrad.files.records import Record, anything, check_text, or_none, restoring
 from kernelgrad.types import Contents
 from kernelgrad.validation import check_bool, check_int, check_real
 

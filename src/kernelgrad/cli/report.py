@@ -149,7 +149,7 @@ def reporting(as_json: bool) -> Iterator[Callable[[], int]]:
 
 def signing_key() -> bytes | None:
     """Return the secret that models are signed with: the file of KERNELGRAD_KEY_FILE."""
-    from kernelgrad.files.records import check_key
+    from kernelgrad.files.container import check_key
 
     name = os.environ.get("KERNELGRAD_KEY_FILE")
     return check_key(Path(name).read_bytes()) if name else None

@@ -3,8 +3,8 @@
 from kernelgrad.cluster.blocks import mapped
 from kernelgrad.cluster.engine import DaskEngine, DaskTeam, current_engine
 from kernelgrad.cluster.shards import HeldRows
-from kernelgrad.cluster.source import DaskSource, as_source
+from kernelgrad.cluster.source import DaskSource
 
 __all__ = [
-    "DaskEngine", "DaskSource", "DaskTeam", "HeldRows", "as_source", "current_engine", "mapped",
+    "DaskEngine", "DaskSource", "DaskTeam", "HeldRows", "current_engine", "mapped",
 ]  # fmt: skip

@@ -18,15 +18,6 @@ from kernelgrad.types import AnyArray, IntArray
 _GATHERED = 1 << 20  # number of targets gathered at once
 
 
-def as_source(
-    X: Any, y: Any = None, sample_weight: Any = None, client: Any = None
-) -> tuple[Any, Any, Any]:
-    """Return the source of a collection and its targets; return other data unchanged."""
-    if is_collection(X):
-        return DaskSource(X, y, sample_weight, client=client), None, None
-    return X, y, sample_weight
-
-
 class DaskSource(BatchSource):
     """Rows of a dask array or frame; only requested rows are transferred.
 

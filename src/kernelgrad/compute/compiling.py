@@ -31,16 +31,17 @@ class Loop:
         self._dispatcher: Any = None
 
     def __call__(self, *args: Any) -> Any:
-        return (self._dispatcher or self.dispatcher)(*args)
+        ready = None if _preparations else self._dispatcher
+        return (ready or self.dispatcher)(*args)
 
     @property
     def dispatcher(self) -> Any:
         """The dispatcher that numba makes of the function."""
         with _lock:
+            caching = _import_caching()
+            while _preparations:
+                _preparations.pop(0)()
             if self._dispatcher is None:
-                caching = _import_caching()
-                while _preparations:
-                    _preparations.pop(0)()
                 self._dispatcher = caching.dispatcher(self.py_func, self._cache, self.options)
         return self._dispatcher
 

@@ -23,6 +23,7 @@ from kernelgrad.validation import check_int
 
 T = TypeVar("T")
 MAX_CLASSES = 1000  # more distinct values of a target are not counted
+_FEW = 4096  # values whose own check is faster than that of their sum
 
 
 class Batch(NamedTuple):
@@ -405,6 +406,8 @@ def missing_targets(y: AnyArray) -> AnyArray:
 def all_finite(values: AnyArray) -> bool:
     if values.dtype.kind != "f":
         return True
+    if values.size < _FEW:
+        return bool(np.isfinite(values).all())
     with np.errstate(all="ignore"):  # a finite sum proves that every term is finite
         total = values.sum()
     return bool(np.isfinite(total)) or bool(np.isfinite(values).all())

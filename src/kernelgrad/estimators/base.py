@@ -29,9 +29,11 @@ from kernelgrad.estimators.support import (
     reported,
     with_callbacks,
 )
-from kernelgrad.families.base import Data, Run, Spec
-from kernelgrad.files import records
+from kernelgrad.families.base import Spec
+from kernelgrad.families.reading import Data, Run
+from kernelgrad.files import container
 from kernelgrad.fit import fit
+from kernelgrad.losses import LogSquaredError
 from kernelgrad.model import Fit, Model
 from kernelgrad.params import anything, check_params, documented, integer, parameters, real
 from kernelgrad.solvers import History
@@ -56,6 +58,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
     _spec_type: ClassVar[type[Spec]]
     _fixed: ClassVar[dict[str, Any]] = {}  # values of parameters that the class does not have
     if TYPE_CHECKING:  # what fits set
+        _best_params: ClassVar[dict[str, Any]]
         _fitted: ClassVar[Fit]
         expansion_: ClassVar[Any]
         feature_names_in_: ClassVar[AnyArray]
@@ -82,8 +85,10 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
 
     @property
     def _model(self) -> Model:
-        check_is_fitted(self, "expansion_")
-        return replace(self._fitted.model, device=getattr(self, "device", CPU))
+        if "_fitted" not in self.__dict__:
+            check_is_fitted(self, "expansion_")
+        model, device = self._fitted.model, getattr(self, "device", CPU)
+        return model if model.device == device else replace(model, device=device)
 
     @abstractmethod
     def predict(self, X: Any) -> AnyArray:
@@ -191,7 +196,8 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
     def _attributes(self, spec: Spec, result: Fit) -> dict[str, Any]:
         """Return the fitted attributes by name."""
         public = result.attributes() | spec.attributes(result)
-        return {"_fitted": result} | {k: v for k, v in public.items() if not k.startswith("_")}
+        own = {"_fitted": result, "_best_params": spec.best_params(result)}
+        return own | {k: v for k, v in public.items() if not k.startswith("_")}
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_fitted")
@@ -211,15 +217,26 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         and `standardize`, the scaling of the columns with their warps.
         """
         check_is_fitted(self, "expansion_")
-        return self._spec().best_params(self._fitted)
+        return dict(self._best_params)
 
-    def refit(self, *args: Any, **kwargs: Any) -> Self:
+    def refit(self, X: Any, y: Any = None, *args: Any, **kwargs: Any) -> Self:
         """Return a new estimator with `best_params_`, fitted to other rows.
 
-        The arguments are those of `fit`. The rows have the columns of the first fit.
+        The arguments are those of `fit`. A solver that is "auto" is chosen for these rows, and
+        predictions by ``"log_squared"`` lie within the range of these targets. Raise ValueError
+        if the columns of a table have other categories, or gaps, than those of the first fit.
         """
-        new: Self = clone(self).set_params(**self.best_params_)
-        return new.fit(*args, **kwargs)
+        params = self.best_params_
+        if isinstance(self.solver, str) and self.solver == "auto":
+            del params["solver"]
+        loss = params.get("loss")
+        if isinstance(loss, LogSquaredError) and y is not None:
+            low, high = float(np.min(y)), float(np.max(y))
+            params["loss"] = clone(loss).set_params(low=low, high=high)
+        new: Self = clone(self).set_params(**params)
+        if "kernel" in params:
+            new._spec().reader.check_columns(X, self._fitted.model.inputs)
+        return new.fit(X, y, *args, **kwargs)
 
     # -- files -------------------------------------------------------------------------
 
@@ -248,7 +265,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
                 f"This {type(self).__name__} is not fitted; call fit before save."
             )
         files.check_registered(self)
-        records.write_container(path, *files.contents_of(self, resumable=resumable), key=key)
+        container.write_container(path, *files.contents_of(self, resumable=resumable), key=key)
 
     def to_onnx(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Return the fitted model as an ONNX model, for programs without Python.

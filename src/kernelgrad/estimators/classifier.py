@@ -12,7 +12,7 @@ from kernelgrad.data import BatchSource
 from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
 from kernelgrad.estimators.support import available_if, by_blocks, can_stream
-from kernelgrad.families.base import Data
+from kernelgrad.families.reading import Data
 from kernelgrad.inputs import as_numpy
 from kernelgrad.losses import get_loss
 from kernelgrad.params import anything, boolean, choice, parameters
@@ -109,7 +109,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy on arrays or collections, or on a source with its targets."""
         model = self._model
-        X, y, sample_weight, _ = self._spec().lazy(Data(X, y, sample_weight))
+        X, y, sample_weight, _ = self._spec().reader.lazy(Data(X, y, sample_weight))
         if not isinstance(X, BatchSource):
             from sklearn.metrics import accuracy_score
 

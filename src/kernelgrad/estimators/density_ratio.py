@@ -9,12 +9,12 @@ from sklearn.utils import ClassifierTags
 from kernelgrad.compute.backend import CPU
 from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.estimators.support import by_blocks, with_callbacks
-from kernelgrad.families.base import Data
+from kernelgrad.families.reading import Data
 from kernelgrad.families.unlabelled import RatioSpec
 from kernelgrad.losses import Loss
 from kernelgrad.params import anything, boolean, parameters, real
-from kernelgrad.tasks import RatioSamples, WithoutTargets
 from kernelgrad.types import AnyArray, Float64Array
+from kernelgrad.unlabelled import RatioSamples, WithoutTargets
 
 
 @parameters

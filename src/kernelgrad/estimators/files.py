@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from kernelgrad.choice import Choice
-from kernelgrad.files import records
+from kernelgrad.files import container, records
 from kernelgrad.files.records import Record, anything, check_number, check_text, or_none
 from kernelgrad.functions.expansions import restored_expansion
 from kernelgrad.functions.features import CACHE_BYTES, FeatureStream
@@ -91,15 +91,15 @@ def contents_of(estimator: Any, *, resumable: bool = False) -> Contents:
     if resumable:
         if done.state is None:
             raise ValueError(
-                "This model was loaded from a file without the solver's state; save it with "
-                "resumable=False, or fit it again."
+                "This model was loaded from a file without the solver's state, or compressed; "
+                "save it with resumable=False, or fit it again."
             )
-        header["state"], arrays = choice.solver.state_arrays(done.state)
-        tensors |= records.prefixed("state", arrays)
+        header["state"], arrays = done.state.describe()
+        tensors |= container.prefixed("state", arrays)
     if model.inputs.table is not None:
         header["table"], arrays = model.inputs.table.describe()
-        tensors |= records.prefixed("table", arrays)
-    return header, tensors | records.prefixed("extra", extra)
+        tensors |= container.prefixed("table", arrays)
+    return header, tensors | container.prefixed("extra", extra)
 
 
 def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
@@ -255,7 +255,7 @@ def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> BaseRowsE
         The file is foreign, truncated, altered, of a newer version, not signed under the key,
         or uses a loss, kernel or solver that is not registered.
     """
-    header, arrays = records.read_container(path, key=key)
+    header, arrays = container.read_container(path, key=key)
     with records.restoring(path):
         if "object" in header:
             raise ModelFileError(

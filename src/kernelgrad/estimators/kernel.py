@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+import warnings
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from kernelgrad.compute.backend import CPU
 from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.families.kernel import KernelSpec, SearchedSpec
+from kernelgrad.functions.compression import compressed
+from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.functions.scaling import SCALINGS, InputScaling
 from kernelgrad.kernels import Kernel, PrecomputedKernel, RootLaplacian, SumKernel
 from kernelgrad.losses import Loss
+from kernelgrad.model import Model
 from kernelgrad.params import anything, boolean, choice, integer, parameters, real
 from kernelgrad.search.pool import EFFORTS
 from kernelgrad.types import Float64Array
+from kernelgrad.unlabelled import Novelty
+from kernelgrad.validation import CapabilityError, check_int, check_real
 
 
 @parameters
@@ -65,6 +73,73 @@ class BaseKernelEstimator(BaseRowsEstimator):
         total = np.bincount(groups, square, minlength=self.n_features_in_)
         return np.asarray(total / total.sum())
 
+    def compress(
+        self, max_rows: int | None = None, *, tol: float = 0.01, X: Any = None
+    ) -> Self:
+        """Return the fitted estimator with nearly the same function of fewer support rows.
+
+        A prediction computes one kernel value for each of them. Rows are chosen where the
+        projection of f is worst in the kernel's space, and their coefficients have the least
+        squared change of f at the support rows and half of `X` (docs/serving.md). Calibration,
+        scaling and tables stay.
+
+        Parameters
+        ----------
+        max_rows : int >= 1 or None, default=None
+            Most support rows of the result; None is half of them, with a warning if these are
+            too few.
+        tol : float > 0, default=0.01
+            Root mean square of the change, in units of the spread of f, that is small enough.
+        X : as in predict, or None
+            Rows without targets. Changes are measured at half of them in place of the support
+            rows, where rough functions change two or three times as much as at new rows. A
+            novelty detector needs them: f is nearly constant at its support rows.
+
+        Returns
+        -------
+        estimator of the same class
+            It cannot be fitted further. ``history_["compression"]`` has ``rows_before`` and
+            ``rows``; ``stopped_by``, one of "tol", "max_rows", "memory" and "rounding"; the
+            ``norm_error`` of each output in the kernel's space, and the ``bound`` on changes
+            that follows wherever k(x, x) is no larger than at the rows; and the
+            ``largest_change``, ``mean_square_change`` and ``relative_change`` at the rows.
+
+        Raises
+        ------
+        CapabilityError
+            The function is no sum over support rows, or has a variance that needs all of them.
+        """
+        model, done = self._model, self._fitted
+        function, n = model.function, model.function.n_support
+        if not n or model.inputs.pairwise or model.posterior is not None:
+            raise CapabilityError(_incompressible(model, type(self).__name__))
+        assert isinstance(function, SupportExpansion)
+        most = max(1, n // 2) if max_rows is None else check_int(max_rows, "max_rows", low=1)
+        check_real(tol, "tol", low=0, low_open=True)
+        if X is None and isinstance(model.task, Novelty):
+            raise ValueError(
+                "f is nearly constant at the support rows of a novelty detector; give X, rows "
+                "at which its change is measured."
+            )
+        function.set_device(CPU)
+        judges = None if X is None else function.exact.prepare(model.inputs.read(X))
+        usable = self._spec().resources.usable
+        smaller, result = compressed(
+            function, max_rows=most, tol=tol, usable=usable, judges=judges
+        )
+        if max_rows is None and result["stopped_by"] != "tol":
+            warnings.warn(
+                f"{result['rows']} of {n} support rows change f by "
+                f"{result['relative_change']:.2g} of its spread, more than tol={tol:g}; give "
+                "max_rows if that is small enough.",
+                stacklevel=2,
+            )
+        twin: Self = clone(self)
+        history = done.history | {"compression": result}
+        model = replace(done.model, function=smaller)
+        twin._set(twin._spec(), replace(done, model=model, state=None, history=history))
+        return twin
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         pairwise = isinstance(self.kernel, PrecomputedKernel) or (
@@ -73,6 +148,18 @@ class BaseKernelEstimator(BaseRowsEstimator):
         tags.input_tags.pairwise = pairwise
         tags.input_tags.allow_nan = not pairwise
         return tags
+
+
+def _incompressible(model: Model, owner: str) -> str:
+    """Return why a function cannot be compressed, and what to do."""
+    why = "is a constant"
+    if model.inputs.pairwise:
+        why = "has a precomputed kernel and no rows; fit it with the kernel as a function"
+    elif model.posterior is not None:
+        why = "has a variance that needs all rows; fit a KernelRegressor for the mean alone"
+    elif model.function.n_random_features:
+        why = "has random features, whose cost is that of any number of rows; fit fewer"
+    return f"compress is for sums over support rows, but this {owner} {why}."
 
 
 @parameters

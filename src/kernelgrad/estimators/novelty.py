@@ -9,12 +9,12 @@ from sklearn.base import OutlierMixin
 from kernelgrad.compute.backend import CPU
 from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.estimators.support import available_if, by_blocks, can_stream
-from kernelgrad.families.base import Data
+from kernelgrad.families.reading import Data
 from kernelgrad.families.unlabelled import NoveltySpec
 from kernelgrad.losses import OneClass
 from kernelgrad.params import anything, boolean, integer, parameters
-from kernelgrad.tasks import Novelty, WithoutTargets
 from kernelgrad.types import Float64Array, IntArray
+from kernelgrad.unlabelled import Novelty, WithoutTargets
 
 
 @parameters

@@ -11,7 +11,7 @@ from kernelgrad.data import BatchSource
 from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
 from kernelgrad.estimators.support import available_if, by_blocks, can_stream
-from kernelgrad.families.base import Data
+from kernelgrad.families.reading import Data
 from kernelgrad.inputs import as_numpy
 from kernelgrad.model import Model
 from kernelgrad.params import parameters
@@ -56,7 +56,7 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):
         the share of the loss that the model explains.
         """
         model = self._model
-        X, y, sample_weight, _ = self._spec().lazy(Data(X, y, sample_weight))
+        X, y, sample_weight, _ = self._spec().reader.lazy(Data(X, y, sample_weight))
         if isinstance(X, BatchSource):
             return _streamed_r2(model, X)
         f = model.predict(X)

@@ -13,7 +13,7 @@ from kernelgrad.data import BatchSource
 from kernelgrad.estimators.classifier import BaseClassifier, can_tell_proba
 from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.estimators.support import available_if, can_stream, with_callbacks
-from kernelgrad.families.base import Data
+from kernelgrad.families.reading import Data
 from kernelgrad.families.semi_supervised import SemiSupervisedSpec
 from kernelgrad.inputs import as_numpy
 from kernelgrad.losses import Loss, UnlabelledLoss
@@ -200,7 +200,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy on rows that have a label, of arrays or of a BatchSource."""
         model = self._model
-        X, y, sample_weight, _ = self._spec().lazy(Data(X, y, sample_weight))
+        X, y, sample_weight, _ = self._spec().reader.lazy(Data(X, y, sample_weight))
         no_label = DataError("No row has a label to score against: all of y are marks.")
         if isinstance(X, BatchSource):
             hits, total = model.summed(X, MarkedClassification.hits)

@@ -18,12 +18,13 @@ from kernelgrad.families.few import fit_few
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.solvers import Problem, run
 from kernelgrad.solvers.support import KernelSolver
-from kernelgrad.tasks import Classification
+from kernelgrad.tasks import Classification, Task
 from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import IntArray
 from kernelgrad.validation import DataError
 
 if TYPE_CHECKING:
+    from kernelgrad.families.base import Spec
     from kernelgrad.model import Fit
 
 MANY_ROWS = 100_000  # Rows from which the fit itself holds some out to calibrate on.
@@ -32,6 +33,13 @@ MANY_ROWS = 100_000  # Rows from which the fit itself holds some out to calibrat
 def share(rows: TrainingRows) -> float:
     """Return the share of many rows that is held out to calibrate on."""
     return MOST_ROWS / rows.n_train
+
+
+def are_calibrated(spec: Spec, task: Task) -> bool:
+    """Return whether probabilities come from responses to rows that were not fitted."""
+    return bool(
+        spec.params.probability and isinstance(task, Classification) and not task.has_own_proba
+    )
 
 
 def responses_of_part(

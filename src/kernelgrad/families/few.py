@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kernelgrad.callbacks import FOREVER, SILENT, Deadline
+from kernelgrad.choice import Choice
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.losses import scalar
+from kernelgrad.search.auto import READING_SECONDS, first_seconds, slowness
 from kernelgrad.solvers import BlockDescent, DirectSolve, NewtonCG, Problem, Solver, WorkingSet
 from kernelgrad.solvers.block_descent.solver import WHOLE
 from kernelgrad.solvers.contract import State
 from kernelgrad.training_rows import TrainingRows, no_rows
 from kernelgrad.types import IntArray
+
+if TYPE_CHECKING:
+    from kernelgrad.families.base import Spec
 
 LEAST_ROWS = 300  # rows that are fitted even after the deadline
 _MOST_ROWS = 16_384  # rows whose kernel matrix is the largest to be made
@@ -36,6 +41,27 @@ class Few:
     problem: Problem
     state: State
     function: Expansion
+
+
+def may_serve(spec: Spec, choice: Choice, rows: TrainingRows) -> bool:
+    """Return whether a function of some rows may stand for that of the solver."""
+    solver = choice.solver
+    features = "random_features" in solver.requires or (
+        isinstance(solver, BlockDescent) and solver.blocks == "features"
+    )
+    return spec.takes_few and type(rows) is TrainingRows and not features
+
+
+def is_hurried(spec: Spec, choice: Choice, rows: TrainingRows, problem: Problem) -> bool:
+    """Return whether the time left is too short for a useful function of all rows."""
+    left = problem.resources.deadline.left()
+    if np.isinf(left) or not may_serve(spec, choice, rows):
+        return False
+    n, C = rows.n_train, rows.task.n_outputs
+    seconds = first_seconds(choice.solver, problem.loss, n, C)
+    if rows.reads_in_pieces:
+        seconds += READING_SECONDS * n * rows.source.n_features
+    return slowness() * seconds > left
 
 
 def solver_of_few(problem: Problem) -> Solver[Any]:

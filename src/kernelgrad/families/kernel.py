@@ -16,7 +16,8 @@ from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.memory import give_back
 from kernelgrad.compute.ranges import check_sizes
 from kernelgrad.compute.threads import at_most, single_threaded_blas
-from kernelgrad.families.base import Run, Spec
+from kernelgrad.families.base import Spec
+from kernelgrad.families.reading import Run
 from kernelgrad.families.warnings import SPREAD_ROWS, warn_of_outliers, warn_of_scales
 from kernelgrad.files.records import Record
 from kernelgrad.functions.scaling import UNITS, InputScaling
@@ -25,13 +26,11 @@ from kernelgrad.kernels import Kernel, Matern, PrecomputedKernel, get_kernel
 from kernelgrad.model import Fit
 from kernelgrad.registry import room
 from kernelgrad.search.auto import (
-    READING_SECONDS,
     choose_solver,
-    first_seconds,
     settled_solver,
     slowness,
 )
-from kernelgrad.search.objective import SHAPES, smoothness
+from kernelgrad.search.machine import SHAPES, smoothness
 from kernelgrad.search.pool import SearchSpace, study_tasks
 from kernelgrad.search.search import search
 from kernelgrad.solvers import DSG, BlockDescent, Problem, Solver, get_solver
@@ -39,6 +38,8 @@ from kernelgrad.tasks import ClassTargets
 from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import Float64Array, Matrix
 from kernelgrad.validation import CapabilityError, check_name, check_real
+
+_BEST_BYTES = 1e9  # memory limit from which effort="best" has its larger matrices
 
 
 class KernelSpec(Spec):
@@ -49,6 +50,7 @@ class KernelSpec(Spec):
         "begins with fit",
         "'dsg', 'norma' or 'perceptron'",
     )
+    takes_few = True
     metric_words: ClassVar[tuple[str, ...]] = ()  # kinds of metric that can be learned
     # Scalings by which a few values far out make the others nearly alike.
     sees_outliers: ClassVar[tuple[bool | str, ...]] = (True,)
@@ -137,23 +139,6 @@ class KernelSpec(Spec):
             reason = f"device={p.device!r} is for block descent"
         return self.make_solver(solver), reason
 
-    def takes_few(self, choice: Choice, rows: TrainingRows) -> bool:
-        solver = choice.solver
-        features = "random_features" in solver.requires or (
-            isinstance(solver, BlockDescent) and solver.blocks == "features"
-        )
-        return type(rows) is TrainingRows and not features
-
-    def is_hurried(self, choice: Choice, rows: TrainingRows, problem: Problem) -> bool:
-        left = problem.resources.deadline.left()
-        if np.isinf(left) or not self.takes_few(choice, rows):
-            return False
-        n, C = rows.n_train, rows.task.n_outputs
-        seconds = first_seconds(choice.solver, problem.loss, n, C)
-        if rows.reads_in_pieces:
-            seconds += READING_SECONDS * n * rows.source.n_features
-        return slowness() * seconds > left
-
     def check_streams(self, before: Fit | None) -> None:
         if self.is_pairwise:
             raise AttributeError(
@@ -220,8 +205,8 @@ class KernelSpec(Spec):
         function: Any = fit.model.function
         scaling = function.scaling
         return super().best_params(fit) | {
-            "kernel": function.kernel, "standardize": replace(scaling, metric=None),
-            "metric": scaling.metric,
+            "kernel": function.kernel, "metric": scaling.metric,
+            "standardize": not self.is_pairwise and replace(scaling, metric=None),
         }  # fmt: skip
 
     def info(self, fit: Fit) -> dict[str, Any]:
@@ -294,6 +279,9 @@ class SearchedSpec(KernelSpec):
     def _space(self, kernel: Kernel) -> SearchSpace | None:
         """Return the parameters to search; None if everything is a number or a rule."""
         p, nu, rule = self.params, smoothness(kernel), self.scaling_rule()
+        memory, effort = p.memory_limit, p.effort
+        if effort == "best" and memory is not None and memory < _BEST_BYTES:
+            effort = "default"
         by_name, metric, free = isinstance(p.kernel, str), p.metric, "gamma" in self.autos
         if free and by_name and nu is not None:
             sums = "kernel" in self.autos and not (isinstance(metric, str) and metric == "full")
@@ -307,7 +295,7 @@ class SearchedSpec(KernelSpec):
                 candidates += (Matern(0.5, bandwidth_factor=width),)
             return SearchSpace(
                 shapes, candidates, metric, None, None, rule, width, sums, searches_loss, True,
-                p.effort,
+                effort,
             )  # fmt: skip
         if isinstance(metric, str) and metric != "auto":
             gamma = getattr(kernel, "gamma", None)
@@ -317,7 +305,7 @@ class SearchedSpec(KernelSpec):
                     f".5, 1.5 or 2.5, with gamma a number or 'auto'; it got {kernel!r}. Change "
                     "one of them, or give metric=None."
                 )
-            return SearchSpace((nu,), (kernel,), metric, gamma, None, rule, effort=p.effort)
+            return SearchSpace((nu,), (kernel,), metric, gamma, None, rule, effort=effort)
         ruled = free and by_name and getattr(kernel, "gamma", 0) == "median"
         if not (ruled or self.searches_alpha):
             return None

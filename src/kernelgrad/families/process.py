@@ -13,16 +13,16 @@ from kernelgrad.choice import Choice
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import at_most
-from kernelgrad.families.base import Run
 from kernelgrad.families.few import LEAST_ROWS
 from kernelgrad.families.kernel import KernelSpec
+from kernelgrad.families.reading import Run
 from kernelgrad.files.records import Record, check_number, or_none
 from kernelgrad.functions.scaling import UNITS, InputScaling
 from kernelgrad.kernels import Kernel
 from kernelgrad.model import Fit
 from kernelgrad.posterior import Posterior
 from kernelgrad.search.evidence import NOISE_ROWS, EvidenceSearch, has_rule
-from kernelgrad.search.objective import smoothness
+from kernelgrad.search.machine import smoothness
 from kernelgrad.solvers import DSG, DirectSolve, Problem, Solver
 from kernelgrad.solvers.exact import direct_bytes
 from kernelgrad.tasks import ScaledColumn

@@ -13,8 +13,8 @@ from kernelgrad.calibration import Sigmoids, sigmoids
 from kernelgrad.choice import Choice
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
-from kernelgrad.families.base import Data, Run
 from kernelgrad.families.kernel import KernelSpec
+from kernelgrad.families.reading import Data, Reader, Run
 from kernelgrad.families.warnings import warn_caller, warn_of_drift
 from kernelgrad.files.records import Record
 from kernelgrad.functions.expansions import Expansion
@@ -30,7 +30,7 @@ from kernelgrad.solvers import (
     Validation,
     get_solver,
 )
-from kernelgrad.solvers.loop import check_numbers
+from kernelgrad.solvers.history import check_numbers
 from kernelgrad.solvers.soft_labels import stratified_folds
 from kernelgrad.tasks import Task, decide
 from kernelgrad.training_rows import Batches, TrainingRows, no_rows
@@ -40,47 +40,8 @@ from kernelgrad.validation import DataError, check_name, check_real
 _RATIO = 0.5  # C* over C
 
 
-class SemiSupervisedSpec(KernelSpec):
-    """Kernel machines with a loss of labelled rows and one of the others."""
-
-    marks_rows = True
-    streaming = (
-        ", with solver='tsg', 'fr_s3vm' or 'bgs3vm', or 'auto' that begins with partial_fit",
-        "'tsg', 'fr_s3vm' or 'bgs3vm'",
-    )
-
-    def check(self) -> None:
-        p = self.params
-        if isinstance(p.C_star, str):
-            check_name(p.C_star, ("auto", "paper"), "rule for C_star")
-        else:
-            check_real(p.C_star, "C_star", low=0)
-        losses.get_unlabelled_loss(p.unlabelled_loss)
-        super().check()
-
-    def make_solver(self, chosen: Solver[Any] | None) -> Solver[Any]:
-        if self.is_auto:
-            return get_solver("soft_labels")
-        solver = get_solver(self.params.solver)
-        if isinstance(solver, DSG) and not solver.marks:
-            raise ValueError(
-                f"solver {solver.name!r} does not tell labelled rows from others; take "
-                "'tsg', which makes the same steps on batches of either kind."
-            )
-        return solver
-
-    def automatic(self, rows: TrainingRows, *, stream: bool) -> tuple[Solver[Any], str]:
-        has_features = self.kernel.has_random_features
-        if stream or not rows.in_memory:
-            why = "a stream" if stream else "rows on disk"
-            if has_features:
-                return get_solver("tsg"), why
-            return get_solver("bgs3vm"), f"{why}, a kernel without random features"
-        # soft labels have no unlabelled loss
-        asked = self.params.unlabelled_loss != "symmetric_hinge" and has_features
-        return get_solver("tsg" if asked else "soft_labels"), "rows in memory"
-
-    # -- rows ----------------------------------------------------------------------------
+class SemiSupervisedReader(Reader):
+    """Reads rows with and without labels, which may come apart."""
 
     def loads(self, source: BatchSource) -> bool:
         return False  # rows of one kind may be of a source, those of the other of arrays
@@ -129,7 +90,7 @@ class SemiSupervisedSpec(KernelSpec):
         """Return X_unlabelled, checked, as a source."""
         if extra is None:
             return None
-        if self.is_pairwise:
+        if self.spec.is_pairwise:
             raise ValueError(
                 "kernel='precomputed' takes one kernel matrix of all rows; mark rows without a "
                 "label in y, and leave X_unlabelled out."
@@ -140,8 +101,50 @@ class SemiSupervisedSpec(KernelSpec):
                 raise DataError("X_unlabelled has no rows.")
             return self.encoded_source(extra, inputs, 0, None)[1]
         rows = inputs.read(extra)
-        self.check_rows(inputs, rows)
+        self.spec.check_rows(inputs, rows)
         return ArraySource(rows, checked=True)
+
+
+class SemiSupervisedSpec(KernelSpec):
+    """Kernel machines with a loss of labelled rows and one of the others."""
+
+    marks_rows = True
+    reader_type = SemiSupervisedReader
+    streaming = (
+        ", with solver='tsg', 'fr_s3vm' or 'bgs3vm', or 'auto' that begins with partial_fit",
+        "'tsg', 'fr_s3vm' or 'bgs3vm'",
+    )
+
+    def check(self) -> None:
+        p = self.params
+        if isinstance(p.C_star, str):
+            check_name(p.C_star, ("auto", "paper"), "rule for C_star")
+        else:
+            check_real(p.C_star, "C_star", low=0)
+        losses.get_unlabelled_loss(p.unlabelled_loss)
+        super().check()
+
+    def make_solver(self, chosen: Solver[Any] | None) -> Solver[Any]:
+        if self.is_auto:
+            return get_solver("soft_labels")
+        solver = get_solver(self.params.solver)
+        if isinstance(solver, DSG) and not solver.marks:
+            raise ValueError(
+                f"solver {solver.name!r} does not tell labelled rows from others; take "
+                "'tsg', which makes the same steps on batches of either kind."
+            )
+        return solver
+
+    def automatic(self, rows: TrainingRows, *, stream: bool) -> tuple[Solver[Any], str]:
+        has_features = self.kernel.has_random_features
+        if stream or not rows.in_memory:
+            why = "a stream" if stream else "rows on disk"
+            if has_features:
+                return get_solver("tsg"), why
+            return get_solver("bgs3vm"), f"{why}, a kernel without random features"
+        # soft labels have no unlabelled loss
+        asked = self.params.unlabelled_loss != "symmetric_hinge" and has_features
+        return get_solver("tsg" if asked else "soft_labels"), "rows in memory"
 
     def ordered_rows(self, rows: TrainingRows, choice: Choice) -> TrainingRows:
         """Return labelled and unlabelled rows in their order, with the weight of each kind."""

@@ -11,17 +11,18 @@ from kernelgrad.choice import Choice
 from kernelgrad.compute.linalg import stacked
 from kernelgrad.compute.rng import draws
 from kernelgrad.data import ArraySource, BatchSource
-from kernelgrad.families.base import Data, Run, checked_weights
 from kernelgrad.families.kernel import KernelSpec
+from kernelgrad.families.reading import Data, Reader, Run, checked_weights
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.inputs import Inputs
 from kernelgrad.kernels import Kernel, get_kernel
 from kernelgrad.losses import OneClass
 from kernelgrad.model import Fit, Model
 from kernelgrad.solvers import DSG, Solver
-from kernelgrad.tasks import RatioSamples, weights_of
-from kernelgrad.training_rows import MAX_VALIDATION_ROWS, TrainingRows, TwoSamples
+from kernelgrad.tasks import weights_of
+from kernelgrad.training_rows import MAX_VALIDATION_ROWS, TrainingRows
 from kernelgrad.types import Float64Array, Matrix
+from kernelgrad.unlabelled import RatioSamples, TwoSamples
 from kernelgrad.validation import CapabilityError, DataError
 
 _NEEDS_BOTH = (
@@ -97,25 +98,19 @@ class NoveltySpec(KernelSpec):
         return super().attributes(fit) | {"offset_": offset}
 
 
-class RatioSpec(KernelSpec):
-    """The ratio of the densities of two samples."""
-
-    # Blocks of 1,024 frequencies were no more accurate and cost twelve times as much.
-    dsg_params = {"block_size": 256, "batch_size": 8192}  # noqa: RUF012
-
-    def alpha(self, rows: TrainingRows, *, stream: bool) -> float:
-        return float(self.params.alpha)
+class RatioReader(Reader):
+    """Reads two samples, of two sources or told apart by y."""
 
     def read(self, data: Data, run: Run, seed: int, before: Model | None) -> TwoSamples:
         inputs, p, q, values = self.two_sources(data, seed, before)
-        task = self.targets.learn(p)
+        task = self.spec.targets.learn(p)
         assert isinstance(task, RatioSamples)
         samples = values if before is None else before.task.attributes()["samples_"]
         task = replace(task, samples=samples)
         arrays = not isinstance(data.X, BatchSource)
         if arrays:
             for sample in (p, q):
-                self.check_rows(inputs, sample.read(0, sample.n_rows).X)
+                self.spec.check_rows(inputs, sample.read(0, sample.n_rows).X)
         return TwoSamples(p, task, arrays, inputs=inputs, other=q)
 
     def read_validation(
@@ -129,8 +124,8 @@ class RatioSpec(KernelSpec):
             for source in self.two_sources(data, seed, model)[1:3]
         ]
         X, w = stacked([s.X for s in samples]), np.concatenate([weights_of(s) for s in samples])
-        if not self.is_pairwise:
-            self.check_rows(inputs, X)
+        if not self.spec.is_pairwise:
+            self.spec.check_rows(inputs, X)
         y = np.repeat([1.0, -1.0], [len(s.rows) for s in samples])
         return TrainingRows(ArraySource(X, y, w, checked=True), task, True, inputs=inputs)
 
@@ -150,7 +145,7 @@ class RatioSpec(KernelSpec):
                 raise ValueError("A BatchSource carries its own weights; leave them out.")
             inputs = self.inputs_of(X, before)
             inputs.check_source(denominator)
-            task = self.targets.learn(X) if before is None else None
+            task = self.spec.targets.learn(X) if before is None else None
             inputs, p = self.encoded_source(X, inputs, seed, task)
             _, q = self.encoded_source(denominator, inputs, seed, None)
             return inputs, p, q, np.array([0, 1])
@@ -188,12 +183,23 @@ class RatioSpec(KernelSpec):
         p, q = y == values[1], y != values[1]
         return inputs, *_sources(X[p], weight[p], X[q], weight[q]), values
 
+
+class RatioSpec(KernelSpec):
+    """The ratio of the densities of two samples."""
+
+    reader_type = RatioReader
+    # Blocks of 1,024 frequencies were no more accurate and cost twelve times as much.
+    dsg_params = {"block_size": 256, "batch_size": 8192}  # noqa: RUF012
+
+    def alpha(self, rows: TrainingRows, *, stream: bool) -> float:
+        return float(self.params.alpha)
+
     def score(self, model: Model, data: Data) -> float:
         """Return the bound of the divergence of two samples under a model."""
         task = model.task
         assert isinstance(task, RatioSamples)
         loss, means = task.loss, []
-        sources = self.two_sources(data, 0, model)[1:3]
+        sources = RatioReader(self).two_sources(data, 0, model)[1:3]
         for sign, source in zip((1.0, -1.0), sources, strict=True):
             total, weight = 0.0, 0.0
             for batch in source.chunks():

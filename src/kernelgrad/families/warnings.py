@@ -11,7 +11,8 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from kernelgrad.compute.linalg import dense
-from kernelgrad.solvers.loop import FitResult, left_over
+from kernelgrad.solvers.history import left_over
+from kernelgrad.solvers.loop import FitResult
 from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import AnyArray, Float64Array, Matrix
 

@@ -11,7 +11,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad.compute.linalg import untouched
-from kernelgrad.compute.threads import over_tiles, parallel_for, single_threaded_blas
+from kernelgrad.compute.threads import (
+    over_tiles,
+    parallel_for,
+    parallel_map,
+    single_threaded_blas,
+)
 from kernelgrad.files.records import Record
 from kernelgrad.functions.scaling import InputScaling, ScaledKernel, restored_kernel
 from kernelgrad.kernels import ExactRows, Kernel
@@ -84,17 +89,14 @@ class ExactKernel(ScaledKernel):
 
         `first` is the number of the first row, for messages.
         """
-        n = X.shape[0]
-        parts: list[ExactRows | None] = [None] * max(1, -(-n // PREPARE_ROWS))
 
-        def task(i: int) -> None:  # keeps work arrays small
-            start = i * PREPARE_ROWS
+        def part(start: int) -> ExactRows:  # keeps work arrays small
             scaled = self.scaled(X[start : start + PREPARE_ROWS], first=first + start)
-            parts[i] = self.kernel.exact_rows(scaled, wide=self.wide)
+            return self.kernel.exact_rows(scaled, wide=self.wide)
 
         with single_threaded_blas():
-            parallel_for(len(parts), task)
-        rows = join_rows([part for part in parts if part is not None])
+            starts = range(0, max(1, X.shape[0]), PREPARE_ROWS)
+            rows = join_rows(parallel_map(part, starts))
         return rows if ids is None else rows.numbered(ids)
 
     def _moved(self, device: Any) -> Any:
@@ -138,6 +140,10 @@ class ExactKernel(ScaledKernel):
         if self.on_device is not None:
             self.on_device.add_product(A, B, coef, out)
             return out
+        if A.n_rows == 1:  # without tiles, which take longer than its values
+            with single_threaded_blas():
+                _add_sums(self.values(A, B, wide=wide, compiled=compiled), coef, out)
+            return out
         width = max(PREDICT_TILE, PREDICT_TILE**2 // max(1, A.n_rows))
         tiles = [slice(b, b + width) for b in range(0, B.n_rows, width)]
         parts = [(B.take(t), coef[t]) for t in tiles]
@@ -147,12 +153,7 @@ class ExactKernel(ScaledKernel):
             for part, weights in parts:
                 K = buffer[:, : len(weights)]
                 self.values(rows, part, wide=wide, out=K, compiled=compiled)
-                with np.errstate(over="ignore", invalid="ignore"):  # callers check the sums
-                    if len(weights.T) > GEMV_OUTPUTS:
-                        out[a:z] += K @ weights
-                        continue
-                    for c, column in enumerate(weights.T):
-                        out[a:z, c] += K @ column
+                _add_sums(K, weights, out[a:z])
 
         with single_threaded_blas():
             over_tiles(A.n_rows, PREDICT_TILE, task)
@@ -293,14 +294,15 @@ class KernelRows:
         narrow = self.exact.n_features_in < DEAR_COLUMNS and len(index) < n
         step = ALIKE if narrow else _GROUP_ROWS
         parts = [slice(a, a + step) for a in range(0, len(index), step)]
-        groups = [self.rows.take(index[part]) for part in parts]
+        groups = [np.resize(index[part], max(2, len(index[part]))) for part in parts]
+        taken = [self.rows.take(group) for group in groups]  # one row twice, for its bits
 
         def task(j: int) -> None:
             columns = slice(j * CACHE_TILE, (j + 1) * CACHE_TILE)
             tile = self.rows.take(columns)
-            for part, rows in zip(parts, groups, strict=True):
+            for part, rows in zip(parts, taken, strict=True):
                 values = self.exact.values(rows, tile, wide=self.wide, compiled=compiled)
-                self.buffer[slots[part], columns] = values
+                self.buffer[slots[part], columns] = values[: len(slots[part])]
 
         with single_threaded_blas():
             parallel_for(-(-n // CACHE_TILE), task)
@@ -326,6 +328,16 @@ class KernelRows:
 
         parallel_for(-(-n // COLUMN_TILE), task)
         return out
+
+
+def _add_sums(K: AnyArray, coef: Float64Array, out: Float64Array) -> None:
+    """Add ``K coef`` to `out`; callers check the sums."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if coef.shape[1] > GEMV_OUTPUTS:
+            out += K @ coef
+            return
+        for c, column in enumerate(coef.T):
+            out[:, c] += K @ column
 
 
 def join_rows(parts: Sequence[ExactRows]) -> ExactRows:

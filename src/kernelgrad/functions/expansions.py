@@ -19,6 +19,7 @@ from kernelgrad.kernels import ExactRows, Kernel, get_kernel
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray, Matrix
 
 DEVICE_NUMBERS = 2**24  # entries of rows that a device predicts at once, if these are more rows
+WIDENED_BYTES = 2**26  # size of support rows up to which they stay in float64 too
 _PROBES = 32  # support rows at which the rounding of float32 kernel values is measured
 _ROUNDING = 2e-6  # rounding, in units of the largest response, from which values are float64
 
@@ -233,6 +234,7 @@ class SupportExpansion(Expansion):
     kind: ClassVar[str] = "support"
     # precision of kernel values: float64 if True, and as _needs_wide finds if None
     _wide: bool | None = False
+    _widened: ExactRows | None = None  # the support rows for float64 values
 
     def __init__(
         self,
@@ -267,6 +269,9 @@ class SupportExpansion(Expansion):
             )
             return bool(np.abs(narrow - exact).max() > _ROUNDING * np.abs(exact).max())
 
+    def __getstate__(self) -> dict[str, object]:
+        return self.__dict__ | {"_widened": None}
+
     @property
     def basis(self) -> ExactKernel:
         return self.exact
@@ -298,14 +303,18 @@ class SupportExpansion(Expansion):
 
     def raw_prediction(self, X: Matrix) -> Float64Array:
         n, step = X.shape[0], _rows_at_once(X, self.exact.device)
-        out = np.tile(self.intercept, (n, 1))
+        out = np.full((n, self.n_outputs), self.intercept)
         if self._wide is None:
             self._wide = self._needs_wide()
+        if self._wide and self._widened is None and self.support.nbytes <= WIDENED_BYTES:
+            self._widened = self.kernel.widened(self.support)
+        support = self.support if self._widened is None else self._widened
         how = {"wide": self._wide, "compiled": n * self.n_support >= PREDICT_COMPILED}
-        for start in range(0, n, step):
-            rows = slice(start, min(n, start + step))
-            prepared = self.exact.prepare(X[rows], first=start)
-            out[rows] += self.exact.products(prepared, self.support, self.coef, **how)
+        with single_threaded_blas():
+            for start in range(0, n, step):
+                rows = slice(start, min(n, start + step))
+                prepared = self.exact.prepare(X[rows], first=start)
+                out[rows] += self.exact.products(prepared, support, self.coef, **how)
         return out
 
     def compact(self) -> None:
@@ -313,7 +322,7 @@ class SupportExpansion(Expansion):
 
         Predictions then take the precision that they need; in a fit float32 is enough.
         """
-        self._wide = None
+        self._wide = self._widened = None
         if self.support.ids is not None and self.kernel.name == "precomputed":
             self.support = ExactRows(
                 np.empty((self.n_support, 0), np.float32), ids=self.support.ids

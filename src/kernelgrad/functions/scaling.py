@@ -15,7 +15,7 @@ from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.ranges import check_range
 from kernelgrad.files.records import Record, anything
 from kernelgrad.kernels import Kernel, describe_kernel, restore_kernel
-from kernelgrad.kernels.base import steady_centre
+from kernelgrad.kernels.rows import steady_centre
 from kernelgrad.types import AnyArray, Float64Array, Matrix
 from kernelgrad.validation import check_int
 
@@ -217,7 +217,9 @@ class InputScaling:
             X = X / self.scale
         if self.limit is not None:
             X = X / np.hypot(1.0, X / self.limit)
-        if self.warp is not None:
+        if self.warp is not None and len(X) == 1:
+            X = _bent(X, *self.warp)
+        elif self.warp is not None:
             columns = zip(X.T, *self.warp.transpose(0, 2, 1), strict=True)
             X = np.stack([np.interp(x, *warp) for x, *warp in columns], axis=1)
         if self.metric is None:
@@ -347,6 +349,18 @@ def restored_kernel(record: Record, scaling: Record | None) -> tuple[Kernel, int
     if describe_kernel(resolved) != describe_kernel(kernel):
         raise record.error(f"holds the kernel {kernel!r}, of which a parameter is no number")
     return kernel, d, transformation
+
+
+def _bent(row: AnyArray, edges: Float64Array, heights: Float64Array) -> Float64Array:
+    """Return a row (1, d) after the warp, as np.interp does it for one column after another."""
+    x = np.clip(row, edges[0], edges[-1])
+    last, d = len(edges) - 1, edges.shape[1]
+    low = (edges <= x).sum(axis=0) - 1
+    left, right = (np.minimum(j, last) * d + np.arange(d) for j in (low, low + 1))
+    x0, y0 = edges.take(left), heights.take(left)
+    width, height = edges.take(right) - x0, heights.take(right) - y0
+    slope = np.divide(height, width, out=np.zeros(d), where=width > 0)
+    return np.asarray(slope * (x - x0) + y0)
 
 
 def _middle(values: Float64Array) -> float:

@@ -13,7 +13,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.utils.extmath import row_norms
 
 from kernelgrad.compute import rng
 from kernelgrad.compute.threads import over_tiles, single_threaded_blas
@@ -27,7 +26,6 @@ from kernelgrad.validation import CapabilityError, DataError, check_real
 
 TAG_PART = 13  # tag of the random numbers that give parts their seeds
 _DIAGONAL_ROWS = 64  # rows of a block of which only the diagonal is needed
-_OUTLYING = 1e3  # distance of mean and median, in median norms, that only outliers explain
 _TASK_ROWS = 128  # rows of a kernel matrix computed by one task
 
 
@@ -122,6 +120,10 @@ class Kernel(Documented, ABC):
         With `compiled` loops may be compiled to make them faster.
         """
         return self.pairwise(A.values, B.values).astype(dtype, copy=False)
+
+    def widened(self, rows: ExactRows) -> ExactRows:
+        """Return prepared rows, as they were rounded, ready for float64 values."""
+        return rows
 
     def exact_diag(self, rows: ExactRows) -> Float64Array:
         """Return ``k(x_i, x_i)`` of prepared rows, shape (n,), from :meth:`values`."""
@@ -265,13 +267,12 @@ class TiledKernel(Kernel):
         out: AnyArray | None = None, compiled: bool = False,
     ) -> AnyArray:  # fmt: skip
         if dtype == np.float64:
-            A, B = self._widened(A), self._widened(B)
+            A, B = self.widened(A), self.widened(B)
         how = self.finish() | {"dtype": dtype, "out": out, "compiled": compiled}
         how |= {"left": A.square, "right": B.square}
         return tiles.block(A.values, B.values, self.form_code, **how)
 
-    def _widened(self, rows: ExactRows) -> ExactRows:
-        """Return prepared rows, as they were rounded, in float64; squared norms are anew."""
+    def widened(self, rows: ExactRows) -> ExactRows:
         if rows.values.dtype == np.float64:
             return rows
         values, square = rows.values.astype(np.float64), rows.square
@@ -306,26 +307,6 @@ def diagonal(n: int, block: Callable[[slice], AnyArray]) -> Float64Array:
     return k
 
 
-def row_sums(X: Matrix) -> Float64Array:
-    """Return the sums of rows, dense or CSR, in float64."""
-    return np.asarray(float64_rows(X).sum(axis=1), np.float64).ravel()
-
-
-def large_norm(X: Matrix) -> float:
-    """Return the 99.9 % quantile of ``|x|`` over rows, a maximum that ignores outliers."""
-    return float(np.quantile(row_norms(X), 0.999)) if X.shape[0] else 0.0
-
-
-def steady_centre(X: Float64Array, mean: Float64Array) -> Float64Array:
-    """Return the mean of rows like `X`, or their median if outliers have moved the mean.
-
-    A centre far from most rows would cost their distances precision.
-    """
-    median: Float64Array = np.median(X, axis=0)
-    near = np.linalg.norm(mean - median) <= _OUTLYING * np.median(row_norms(X - median))
-    return mean if near else median
-
-
 def check_least(kernel: Kernel, X: Matrix, low: float = 0.0, *, strict: bool = False) -> None:
     """Raise DataError if an entry of `X` is below `low` (at or below it if `strict`)."""
     values = X.data if sp.issparse(X) else X
@@ -338,19 +319,6 @@ def check_least(kernel: Kernel, X: Matrix, low: float = 0.0, *, strict: bool = F
             f"The {kernel.name} kernel is defined for x {sign} {low:g}, but the rows hold "
             f"{least:g}; shift or clip the columns, or choose another kernel."
         )
-
-
-def median_distance(D: Float64Array, sizes: Float64Array) -> float:
-    """Return the median positive distance in D (n, n), for rows of norms `sizes` (n,).
-
-    Distances within the rounding error of the norms belong to equal rows and are left out. If
-    no others remain the result is 1.
-    """
-    pairs = np.concatenate([D[:0].ravel(), *(D[i, i + 1 :] for i in range(len(D)))])
-    if pairs.min(initial=np.inf) <= 1e-7 * sizes.max(initial=0.0):
-        own = [np.maximum(sizes[i], sizes[i + 1 :]) for i in range(len(D))]
-        pairs = pairs[1e-7 * np.concatenate([sizes[:0], *own]) < pairs]
-    return float(np.median(pairs, overwrite_input=True)) if pairs.size else 1.0
 
 
 # Sums and products. The features of a product are elementwise products of the parts' features.
@@ -439,6 +407,10 @@ class CompositeKernel(Kernel):
     def exact_rows(self, X: Matrix, *, wide: bool = False) -> ExactRows:
         parts = tuple(kernel.exact_rows(X, wide=wide) for kernel in self.kernels)
         return ExactRows(np.empty((X.shape[0], 0), np.float32), parts=parts)
+
+    def widened(self, rows: ExactRows) -> ExactRows:
+        pairs = zip(self.kernels, rows.parts, strict=True)
+        return replace(rows, parts=tuple(kernel.widened(part) for kernel, part in pairs))
 
     def needs_wide(self, X: Matrix) -> bool:
         return any(kernel.needs_wide(X) for kernel in self.kernels)

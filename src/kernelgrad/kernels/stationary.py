@@ -20,7 +20,7 @@ from sklearn.utils.extmath import row_norms
 from kernelgrad.compute import rng
 from kernelgrad.features.base import FeatureMap, float64_rows
 from kernelgrad.features.projections import Projection, ProjectionMap
-from kernelgrad.kernels import base, profiles
+from kernelgrad.kernels import profiles, rows
 from kernelgrad.kernels.base import ExactRows, TiledKernel
 from kernelgrad.kernels.projection import ProjectionKernel, form_of_cosines
 from kernelgrad.params import anything, choice, number_or_rule, parameters, real
@@ -40,7 +40,7 @@ Sampling = Literal["iid", "orthogonal", "qmc"]
 
 def _centred(X: Float64Array) -> Float64Array:
     """Return the centred rows, with differences within rounding error set to 0."""
-    centre = base.steady_centre(X, X.mean(axis=0))
+    centre = rows.steady_centre(X, X.mean(axis=0))
     C: Float64Array = X - centre
     C[np.abs(C) <= 4 * np.finfo(float).eps * np.maximum(np.abs(X), np.abs(centre))] = 0.0
     return C
@@ -134,10 +134,10 @@ class StationaryKernel(ProjectionKernel):
         else:
             n = X.shape[0]
             if n > MEDIAN_ROWS:
-                rows = rng.draws(seed, 0x6D656469).choice(n, MEDIAN_ROWS, replace=False)
-                X = X[np.sort(rows)]
+                chosen = rng.draws(seed, 0x6D656469).choice(n, MEDIAN_ROWS, replace=False)
+                X = X[np.sort(chosen)]
             X = X if sp.issparse(X) else _centred(X)
-            median = base.median_distance(self._distances(X), row_norms(X))
+            median = rows.median_distance(self._distances(X), row_norms(X))
             gamma = self._gamma_from_bandwidth(median * self.bandwidth_factor)
         return self._with_gamma(gamma)
 
@@ -178,7 +178,7 @@ class _ByColumns(TiledKernel, StationaryKernel):
         return X * self.gamma_value
 
     def needs_wide(self, X: Matrix) -> bool:
-        return self.gamma_value * base.large_norm(X) > _FAR
+        return self.gamma_value * rows.large_norm(X) > _FAR
 
     def _gamma_from_bandwidth(self, bandwidth: float) -> float:
         return 1.0 / bandwidth
@@ -214,7 +214,7 @@ class Gaussian(_Isotropic):
         return X * float(np.sqrt(2 * self.gamma_value))
 
     def needs_wide(self, X: Matrix) -> bool:
-        return self.gamma_value * base.large_norm(X) ** 2 > _FAR_SQUARED
+        return self.gamma_value * rows.large_norm(X) ** 2 > _FAR_SQUARED
 
 
 class Laplacian(_ByColumns):
@@ -293,7 +293,7 @@ class RootLaplacian(Laplacian):
         return self.embed(X) * self.gamma_value
 
     def needs_wide(self, X: Matrix) -> bool:
-        return base.large_norm(self.embedded(X)) > _FAR
+        return rows.large_norm(self.embedded(X)) > _FAR
 
     def resolve(self, X: Matrix, seed: int) -> Self:
         return super().resolve(self.embed(X) if isinstance(self.gamma, str) else X, seed)
@@ -405,7 +405,7 @@ class Matern(_Isotropic):
         Near zero ``1 - k`` grows like the distance to the power ``2 nu``; for nu < 1 this
         amplifies the rounding error of a squared distance.
         """
-        far = 2 * self.nu * self.gamma_value * base.large_norm(X) ** 2
+        far = 2 * self.nu * self.gamma_value * rows.large_norm(X) ** 2
         return bool(self.nu < 1 or far > _FAR_SQUARED)
 
 

@@ -4,7 +4,7 @@ BLAS multiplies dense rows and SciPy sparse ones, and NumPy does the rest, so th
 nothing, nor do ABSOLUTE and LORENTZ, unless many values are asked for; the other forms are
 compiled loops. BLAS chooses the order of its sums, and with it the rounding, by the shape of a
 product: the bits of an entry may depend on the rows beside its own. Callers that must always
-get the same bits ask for tiles of a fixed grid, or for up to ALIKE rows at once.
+get the same bits ask for tiles of a fixed grid, or for two to ALIKE rows at once.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from kernelgrad.kernels import profiles
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
 
 WIDTH = 512  # columns of a tile of many rows
+_FEW = 2**14  # entries of the other rows up to which one row is not treated apart
 ALIKE = 8  # a product of so many rows treats all of them alike (OpenBLAS up to AVX2)
 _ENTRIES = 512 * WIDTH  # largest number of entries of a tile, unless it has more rows
 _ENDS = 64  # rows from which norms are columns of a product: copies cost less than passes
@@ -299,9 +300,12 @@ def _second(form: int, values: AnyArray) -> AnyArray:
 
 
 def _products(A: AnyArray, B: AnyArray, T: AnyArray) -> None:
-    """Write ``A B^T`` to T; fewer than ALIKE rows are multiplied as so many."""
+    """Write ``A B^T`` to T; fewer than ALIKE rows are multiplied as so many.
+
+    One row is a vector where that takes a fifth of the time: its last bits may be others.
+    """
     n = len(A)
-    if n >= ALIKE:
+    if n >= ALIKE or (n == 1 and B.size > _FEW):
         np.matmul(A, B.T, out=T)
         return
     rows = np.zeros((ALIKE, A.shape[1]), A.dtype)
@@ -311,6 +315,11 @@ def _products(A: AnyArray, B: AnyArray, T: AnyArray) -> None:
 
 def _dense(form: int, A: AnyArray, P: AnyArray, T: AnyArray, *, compiled: bool) -> None:
     """Write the sums of dense rows A and a panel P (d, m) to T (n, m), for any form but DOT."""
+    if form == profiles.ABSOLUTE and not compiled and len(A) <= ALIKE and P.size > _FEW:
+        for row, sums in zip(A, T, strict=True):
+            differences = P - row[:, None]
+            np.abs(differences, out=differences).sum(axis=0, out=sums)
+        return
     if form == profiles.ABSOLUTE and not compiled:
         T[:] = cdist(*(np.array(rows, np.float64, order="C") for rows in (A, P.T)), "cityblock")
         return

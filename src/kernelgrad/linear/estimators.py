@@ -11,7 +11,7 @@ import numpy as np
 from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.estimators.classifier import BaseClassifier
 from kernelgrad.estimators.regressor import BaseRegressor
-from kernelgrad.families.base import Run
+from kernelgrad.families.reading import Run
 from kernelgrad.linear.family import LinearSpec
 from kernelgrad.losses import Loss
 from kernelgrad.params import anything, boolean, choice, integer, parameters, real

@@ -9,8 +9,9 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from kernelgrad.choice import Choice
-from kernelgrad.families.base import Run, Spec
+from kernelgrad.families.base import Spec
 from kernelgrad.families.kernel import alpha_of_cost, check_alpha
+from kernelgrad.families.reading import Run
 from kernelgrad.families.warnings import warn_caller
 from kernelgrad.inputs import Inputs
 from kernelgrad.kernels import Kernel, Polynomial
@@ -22,7 +23,7 @@ from kernelgrad.linear.svrg import SVRG
 from kernelgrad.losses import Loss
 from kernelgrad.model import Fit
 from kernelgrad.solvers import LINEAR_SOLVERS, FitResult, Solver, get_linear_solver
-from kernelgrad.solvers.loop import left_over
+from kernelgrad.solvers.history import left_over
 from kernelgrad.training_rows import TrainingRows
 from kernelgrad.validation import check_name, check_real
 

@@ -161,10 +161,6 @@ class LinearSDCA(base.LinearSolver[LinearSDCAState]):
             converged=bool(np.all(state.gap <= own.tol * state.primal)),
         )
 
-    def duality_gap(self, state: LinearSDCAState) -> Float64Array:
-        """Return, for each output, a bound on objective minus minimum, shape (C,)."""
-        return state.gap.copy()
-
 
 def _measure(
     problem: base.LinearProblem, state: LinearSDCAState, data: base.PreparedRows

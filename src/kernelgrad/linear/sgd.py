@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernelgrad.linear import base
-from kernelgrad.linear.base import LinearState, Round, StochasticSolver
+from kernelgrad.linear.base import LinearState
+from kernelgrad.linear.stochastic import RENEWALS, Round, StochasticSolver, falling_runs
 from kernelgrad.params import boolean, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized
 from kernelgrad.types import Float64Array
@@ -131,5 +132,5 @@ class SGD(AveragingSolver):
         first = 1.0 / self._smoothness(r)
         # a run costs as much as all coefficients: no more of them than the rows are worth
         worth = T * p * r.data.row_size / max(1, state.coef.size)
-        most = int(np.clip(worth, 1, base.RENEWALS))
-        yield from base.falling_runs(T, p, first, state.rows_seen, state.pass_rows, most)
+        most = int(np.clip(worth, 1, RENEWALS))
+        yield from falling_runs(T, p, first, state.rows_seen, state.pass_rows, most)

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from kernelgrad.linear import loops
-from kernelgrad.linear.base import LinearState, Round, StochasticSolver, evaluate
+from kernelgrad.linear.base import LinearState, evaluate
+from kernelgrad.linear.stochastic import Round, StochasticSolver
 from kernelgrad.params import integer, parameters, real
 from kernelgrad.types import Float64Array
 

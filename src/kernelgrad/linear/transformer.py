@@ -19,7 +19,8 @@ from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource, sample_batches
 from kernelgrad.data.base import is_collection
 from kernelgrad.estimators import files, support
-from kernelgrad.files.records import Record, write_container
+from kernelgrad.files.container import write_container
+from kernelgrad.files.records import Record
 from kernelgrad.functions.features import (
     CACHE_BYTES,
     MOST_FEATURES,
@@ -42,9 +43,10 @@ from kernelgrad.registry import room
 from kernelgrad.solvers import Problem, TrainBatch
 from kernelgrad.solvers.dsg import MAX_WIDTH, ROWS_PER_FEATURE
 from kernelgrad.solvers.feature_blocks import build_stream
-from kernelgrad.tasks import NoTargets, weights_of
+from kernelgrad.tasks import weights_of
 from kernelgrad.training_rows import TrainingRows, canonical_rows
 from kernelgrad.types import AnyArray, Float32Array, IntArray, Matrix
+from kernelgrad.unlabelled import NoTargets
 from kernelgrad.validation import CapabilityError, check_int
 
 # The first batch of the estimators, so that bandwidth and scaling are theirs.

@@ -19,7 +19,8 @@ from kernelgrad.onnx.graph import Graph, Value, joined
 from kernelgrad.onnx.kernels import ExactForm
 from kernelgrad.partly_labelled import MarkedClassification
 from kernelgrad.tables import UNKNOWN
-from kernelgrad.tasks import Classification, Novelty, RatioSamples, Regression, ScaledColumn
+from kernelgrad.tasks import Classification, Regression, ScaledColumn
+from kernelgrad.unlabelled import Novelty, RatioSamples
 from kernelgrad.validation import CapabilityError
 
 Outputs = dict[str, tuple[Value, int | None]]  # values and their number of columns, if any

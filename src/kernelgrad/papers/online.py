@@ -400,6 +400,38 @@ def _grown(values: Any, m: int, added: Any) -> Any:
 
 
 @njit(nogil=True, cache=True)
+def _write_step(
+    code: int, params: Any, y: Any, f: Any, eta: Any, weight: float, bend: float, u: Any,
+    g: Any, out: Any,
+) -> None:  # fmt: skip
+    """Write the step (C,) of a row to `out`; u and g (C,) are scratch.
+
+    A step of many times the mean weight would go far beyond where the row is content: it is
+    made in parts, each where the last one led, which moved the response by `bend` times it.
+    """
+    parts = min(max(1, math.ceil(weight - _EVEN)), _MOST_PARTS)
+    out[:] = 0.0
+    for _ in range(parts):
+        for c in range(len(f)):
+            u[c] = f[c] + out[c] * bend
+        slopes_of_row(code, params, y, u, g)
+        for c in range(len(f)):
+            out[c] -= eta[c] * (weight / parts) * g[c]
+
+
+@njit(nogil=True, cache=True)
+def _take_in(s: float, mass: float, base: Any, late: Any, before: Any, after: Any) -> None:
+    """Multiply what one output adds up by its lazy factor s, which begins anew at 1."""
+    for j in range(len(base)):
+        late[j] -= mass * base[j]
+        base[j] *= s
+    for j in range(len(before)):
+        before[j] *= s
+    for j in range(len(after)):
+        after[j] *= s
+
+
+@njit(nogil=True, cache=True)
 def _sweep(
     group: Any, function: Any, code: int, params: Any, learn_bias: bool, square_radius: float,
     first: int, count: int, limit: int,
@@ -452,15 +484,8 @@ def _sweep(
             for j in range(i):
                 total += K[i, j] * D[j, c]
             f[i, c] = scale[c] * total + bias[c]
-        # a step of many times the mean weight would go far beyond where the row is content
-        parts = min(max(1, math.ceil(weight[i] - _EVEN)), _MOST_PARTS)
-        total_step[:] = 0.0
-        for _ in range(parts):
-            for c in range(C):
-                u[c] = f[i, c] + total_step[c] * (K[i, i] + learn_bias)
-            slopes_of_row(code, params, y[i], u, g)
-            for c in range(C):
-                total_step[c] -= eta[i, c] * (weight[i] / parts) * g[c]
+        bend = K[i, i] + learn_bias
+        _write_step(code, params, y[i], f[i], eta[i], weight[i], bend, u, g, total_step)
         moved = False
         k = slot[i]
         for c in range(C):
@@ -468,15 +493,8 @@ def _sweep(
             factor = keep[i, c]
             s = scale[c] * factor
             if s < _LEAST:
-                for j in range(base.shape[0]):
-                    late[j, c] -= mass[c] * base[j, c]
-                    base[j, c] *= s
-                for j in range(i):
-                    D[j, c] *= s
-                for j in range(i + 1, m):
-                    R[j, c] *= s
-                mass[c] = 0.0
-                s = 1.0
+                _take_in(s, mass[c], base[:, c], late[:, c], D[:i, c], R[i + 1 :, c])
+                mass[c], s = 0.0, 1.0
             if step != 0.0:
                 moved = True
                 D[i, c] = step / s
@@ -500,8 +518,7 @@ def _sweep(
             bias_sum[c] += omega[i] * bias[c]
         if not moved:
             continue
-        if stamp[k] < 0:
-            count += 1
+        count += stamp[k] < 0
         stamp[k] = first + i
         if count > limit:
             while stamp[old[oldest]] != before[oldest]:

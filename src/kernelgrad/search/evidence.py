@@ -33,7 +33,7 @@ from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel
 from kernelgrad.kernels.profiles import profile
-from kernelgrad.search.objective import smoothness
+from kernelgrad.search.machine import smoothness
 from kernelgrad.types import Float64Array, Matrix
 
 MOST_ROWS = 2000  # rows of the last search, whose evaluation takes three factorisations

@@ -10,7 +10,8 @@ import numpy as np
 from scipy.linalg import lapack
 
 from kernelgrad.compute.threads import parallel_map
-from kernelgrad.search.objective import LEAST, MOST, SURE, Sample, ridge_errors
+from kernelgrad.search.machine import LEAST, MOST, SURE, Sample
+from kernelgrad.search.objective import ridge_errors
 from kernelgrad.types import AnyArray, Float64Array
 
 START = 0.1  # lambda from which searches start

@@ -16,9 +16,11 @@ from kernelgrad.callbacks import Deadline
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel, PrecomputedKernel, SumKernel
 from kernelgrad.losses import LogSquaredError, SquaredError, get_loss
-from kernelgrad.search import objective as loo
 from kernelgrad.search import penalty
 from kernelgrad.search import pool as pools
+from kernelgrad.search.machine import LEAST, MOST, Sample
+from kernelgrad.search.machine import narrowed as narrowed_kernel
+from kernelgrad.search.objective import ridge_errors
 from kernelgrad.search.pool import Pool, SearchResult, SearchSpace
 from kernelgrad.search.study import RULES, Study
 from kernelgrad.solvers import (
@@ -260,7 +262,7 @@ def plain_study(pool: Pool, space: SearchSpace, seed: int) -> SearchResult:
     X, weight = X[index], weight[index]
     if not scaling and stationary:
         X = InputScaling.fit(X, kernels[0], standardize=False, sample_weight=weight).apply(X)
-    sample = loo.Sample(np.empty((len(index), 0)), pool.Y[index], weight)
+    sample = Sample(np.empty((len(index), 0)), pool.Y[index], weight)
     trials: list[dict[str, Any]] = []
 
     def value(kernel: Kernel, factor: float) -> tuple[float, Kernel, float]:
@@ -276,8 +278,8 @@ def plain_study(pool: Pool, space: SearchSpace, seed: int) -> SearchResult:
         if alpha is None:
             ridge, tried = penalty.ridge_of([K / unit], [sample], penalty.START)
         else:
-            ridge = float(np.clip(alpha * m / unit, loo.LEAST, loo.MOST))
-            tried = [(ridge, loo.ridge_errors(K / unit, sample, ridge)[0])]
+            ridge = float(np.clip(alpha * m / unit, LEAST, MOST))
+            tried = [(ridge, ridge_errors(K / unit, sample, ridge)[0])]
         trials.extend(trial(r * unit / m, gamma, v, m) for r, v in tried)
         return min(v for _, v in tried), kernel, ridge * unit
 
@@ -390,7 +392,7 @@ def descent_kernel(
         if factor not in losses:
             if deadline.over:
                 return np.inf
-            kernel = loo.narrowed(problem.kernel, factor)
+            kernel = narrowed_kernel(problem.kernel, factor)
             one = replace(problem, kernel=kernel, fixed_rows=True)
             state = solver.init(one, rows)
             for _ in range(8):
@@ -406,8 +408,8 @@ def descent_kernel(
         vertex = 0.5 * (low - high) / max(low - 2.0 * mid + high, 1e-300)
         between = factor * _TRIAL_FACTOR ** float(np.clip(vertex, -1.0, 1.0))
         factor = min((factor, between), key=loss)
-    kernels = {f: loo.narrowed(problem.kernel, f) for f in losses}
-    return loo.narrowed(problem.kernel, factor), [
+    kernels = {f: narrowed_kernel(problem.kernel, f) for f in losses}
+    return narrowed_kernel(problem.kernel, factor), [
         trial(problem.alpha, gamma_of(kernels[f]), v, rows.n_rows, kernel=repr(kernels[f]))
         for f, v in losses.items()
     ]

@@ -15,15 +15,8 @@ from kernelgrad.compute.threads import parallel_map
 from kernelgrad.functions.scaling import HEAVY_LIMIT, InputScaling
 from kernelgrad.kernels import Gaussian
 from kernelgrad.search import penalty
-from kernelgrad.search.objective import (
-    Bins,
-    Machine,
-    Round,
-    Sample,
-    descend,
-    distances,
-    squared_distances,
-)
+from kernelgrad.search.machine import Bins, Machine, Sample, distances, squared_distances
+from kernelgrad.search.objective import Round, descend
 from kernelgrad.search.pool import TAG, Pool, SearchResult, SearchSpace, purpose_rng, why_not
 from kernelgrad.tasks import Classification
 from kernelgrad.types import AnyArray, Float64Array, IntArray
@@ -81,7 +74,7 @@ RULES: dict[str, Rules] = {
     "fast": Rules(
         rounds=(Round(300, 15, 0.2), Round(600, 8, 0.15)),
         logistic=(Round(300, 8, 0.12),),
-        names=("weights", "equal weights"),
+        names=("weights", "weights, smooth", "equal weights", "equal weights, smooth"),
         few=600,
         solved=1000,
     ),
@@ -200,7 +193,7 @@ class Study:
             best = next((m for m in trained if not m.is_sum and not _pays(m, best)), best)
         if self.few:
             best = self.of_all_rows(best, [] if best.is_equal else self.rules.rounds[1:])
-        if space.metric == "full":
+        if learns and space.metric == "full":
             matrix = np.diag(best.weights("smooth", np.float64))
             best = self.train(
                 [best.with_theta(matrix=matrix)], self.rules.matrix, self.rules.solved
@@ -228,19 +221,18 @@ class Study:
         parts = self.parts[self.best.name]
         if not self.few or len(parts) < len(self.folds):
             return []
-        machines = [replace(part, factor=self.best.factor) for part in parts]
         if logistic:
-            machines = parallel_map(
+            parts = parallel_map(
                 lambda pair: self.descend(
                     _logistic(pair[0]), pair[1].train, self.rules.logistic
                 ),
-                list(zip(machines, self.folds, strict=True)),
+                list(zip(parts, self.folds, strict=True)),
             )
         cuts = np.split(self.judges, np.cumsum([f.judges.n_rows for f in self.folds])[:-1])
         all_rows = np.arange(self.sample.n_rows)
         return [
             (self.result(m), np.setdiff1d(all_rows, cut), cut)
-            for m, cut in zip(machines, cuts, strict=True)
+            for m, cut in zip(parts, cuts, strict=True)
         ]
 
     @property
@@ -334,7 +326,7 @@ class Study:
         for plan in plans:
             if plan in self.rules.rounds[1:] and rows.n_rows <= self.rules.rounds[0].rows:
                 break  # the rows would be the same again
-            if plan == self.rules.rounds[1]:
+            if plan == self.rules.rounds[1] and not self.over():
                 many = np.sqrt(len(machine.theta["smooth"]) / 10.0)
                 machine = machine.raised(_RAISED * max(1.0, float(many)))
             key = [self.seed, TAG, plan.rows]

@@ -528,14 +528,10 @@ class Solver(Documented, ABC, Generic[S]):
     def track(self, state: S, X: Matrix) -> Tracker:
         """Return a tracker of the fitted function on the rows of `X`."""
 
-    def state_arrays(self, state: S) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        """Return the state as plain values and arrays, for files."""
-        return state.describe()
-
     def restore(
         self, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
     ) -> S:
-        """Return the state that :meth:`state_arrays` described."""
+        """Return the state that its `describe` described."""
         sizes = {"C": problem.n_outputs, "d": problem.n_features_in}
         record = Record(values, arrays, f"state of solver {self.name!r}", sizes)
         state: S = self.state_class.restore(problem, record)
@@ -570,6 +566,13 @@ def check_capabilities(solver: Solver[Any], loss: Loss, kernel: Kernel) -> None:
             f"solver {solver.name!r} needs {', '.join(missing)}, which loss {loss.name!r} with "
             f"kernel {kernel.name!r} does not offer; choose another solver, loss or kernel."
         )
+
+
+def check_solvable(solver: Solver[Any], problem: Problem) -> None:
+    """Raise unless a solver can solve a problem, before any row is read."""
+    check_capabilities(solver, problem.loss, problem.kernel)
+    solver.check_device(problem.resources.device, problem.kernel)
+    solver.check_problem(problem)
 
 
 def rows_digest(X: Matrix) -> bytes:

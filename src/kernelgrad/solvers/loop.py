@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any, NotRequired, Self, TypedDict
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,15 +18,22 @@ from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.memory import resident_bytes
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.exceptions import CapabilityError, DataError
-from kernelgrad.files import records
-from kernelgrad.files.records import Check, Record, check_number, check_text, or_none
+from kernelgrad.files import container, records
+from kernelgrad.files.records import Record, or_none
 from kernelgrad.functions.expansions import Expansion, restored_expansion
 from kernelgrad.kernels import describe_kernel
 from kernelgrad.solvers import contract
 from kernelgrad.solvers.contract import Problem, Solver, State, StepInfo, TrainBatch
+from kernelgrad.solvers.history import (
+    HISTORY_KEYS,
+    check_audit,
+    check_numbers,
+    new_history,
+    restored_history,
+)
 from kernelgrad.solvers.trackers import Tracker
 from kernelgrad.types import Contents, FloatArray, Matrix
-from kernelgrad.validation import check_int, check_name
+from kernelgrad.validation import check_int
 
 _OVER = ("converged", "max_iter")
 _CUT = ("time_limit", "interrupted")  # what further iterations may follow
@@ -75,124 +81,6 @@ class Validation:
         return (score if np.isfinite(score) else -np.inf, -loss)
 
 
-class _Iterations(TypedDict):
-    iteration: list[int]
-    epoch: list[float]
-    seconds: list[float]
-    rows_seen: list[int]
-    n_random_features: list[int]
-    n_features_saved: list[int]
-    n_support: list[int]
-    kernel_evaluations: list[int]
-    step_size: list[float]
-    train_loss: list[float]
-    objective: list[float | None]
-    duality_gap: list[float | None]
-    validation_score: list[float | None]
-
-
-class History(_Iterations):
-    """The type of ``history_``: lists with one entry per iteration, and further entries.
-
-    Attributes
-    ----------
-    iteration, epoch, seconds, rows_seen, n_random_features, n_features_saved, n_support,
-    kernel_evaluations, step_size, train_loss, objective, duality_gap, validation_score : list
-        Numbers, or None if a solver does not compute them; see
-        :class:`~kernelgrad.KernelClassifier`.
-    score_name : str or None
-        Name of the measure in ``validation_score``.
-    solver, solver_reason : str
-    compile_seconds : float
-        Time spent compiling loops, which is not part of ``seconds``.
-    audit : dict
-        Results of solvers that check their result in float64.
-    search, metric : list of dict
-        The candidates tried for parameters that were ``"auto"``.
-    solver_costs : dict of float
-        Seconds of one core that each solver was predicted to take, where ``"auto"`` chose.
-    rows_fitted : int
-        Number of rows of the function, where time was over before the first iteration.
-    metric_reason : str
-        Why no weights of columns were learned.
-    cv_accuracy : list of float
-        Of semi-supervised fits with held-out labels.
-    """
-
-    score_name: str | None
-    solver: str
-    solver_reason: str
-    compile_seconds: float
-    audit: NotRequired[dict[str, Any]]
-    cv_accuracy: NotRequired[list[float]]
-    metric: NotRequired[list[dict[str, Any]]]
-    metric_reason: NotRequired[str]
-    rows_fitted: NotRequired[int]
-    search: NotRequired[list[dict[str, Any]]]
-    solver_costs: NotRequired[dict[str, float]]
-
-
-HISTORY_KEYS = tuple(_Iterations.__annotations__)
-
-
-def check_entries(value: Any, name: str) -> None:
-    if not (isinstance(value, list) and all(isinstance(entry, dict) for entry in value)):
-        raise TypeError(f"{name} must be a list of entries, got {value!r}.")
-
-
-def check_numbers(value: Any, name: str, n: int | None = None) -> None:
-    """Raise unless a value is a list of numbers, `n` of them unless `n` is None."""
-    if not isinstance(value, list) or n not in (None, len(value)):
-        raise TypeError(f"{name} must be a list of {n or ''} numbers, got {value!r}.")
-    for it in value:
-        check_number(it, name)
-
-
-def check_audit(value: Any, name: str) -> None:
-    """Raise TypeError unless a value is the result of :meth:`Solver.finish`."""
-    check_entries([value], name)
-    check_number(value.get("objective"), f"the objective of {name}")
-
-
-_ENTRIES: dict[str, Check] = {
-    "score_name": or_none(check_text),
-    "solver": check_text,
-    "solver_reason": check_text,
-    "compile_seconds": check_number,
-    "audit": check_audit,
-    "search": check_entries,
-    "metric": check_entries,
-    "metric_reason": check_text,
-    "rows_fitted": check_number,
-    "solver_costs": lambda value, name: check_entries([value], name),
-    "cv_accuracy": check_numbers,
-}
-
-
-def check_history(value: Any, name: str) -> None:
-    """Raise unless the entries of a history besides the iterations are valid."""
-    check_entries([value], name)
-    for key, it in value.items():
-        _ENTRIES[check_name(key, _ENTRIES, f"an entry of {name}")](it, key)
-
-
-def restored_history(record: Record) -> dict[str, Any]:
-    """Return the history in a record; columns that older files lack are filled with None."""
-    history, steps = record.values, record.values.get("iteration")
-    history.pop("monotonic", None)  # files of 0.2.0 have it
-    if not isinstance(steps, list):
-        raise record.error("lacks the iterations")
-    for key in HISTORY_KEYS:
-        may_lack = "None" in str(History.__annotations__[key])
-        column = history.setdefault(key, [None] * len(steps)) if may_lack else history.get(key)
-        if not isinstance(column, list) or len(column) != len(steps):
-            raise record.error(f"holds no entry of {key!r} for each iteration")
-        for value in column:
-            (or_none(check_number) if may_lack else check_number)(value, key)
-    check_history({key: history[key] for key in set(history) - set(HISTORY_KEYS)}, "history")
-    return history
-
-
 @dataclass
 class FitResult:
     """The result of the loop."""
@@ -209,35 +97,6 @@ class FitResult:
     def is_empty(self) -> bool:
         """Whether time was over before the first iteration."""
         return self.status == "time_limit" and not self.state.iteration
-
-
-def left_over(history: dict[str, Any]) -> float | None:
-    """Return the relative distance of the objective from its minimum, or None.
-
-    It is the duality gap where there is one. Otherwise the decrease over the last quarter of
-    the iterations is extrapolated as a geometric series, with the ratio to the previous
-    quarter; with fewer than three iterations the result is infinity. None without an objective.
-    """
-    gap, values = history["duality_gap"][-1], history["objective"]
-    if gap is not None:
-        size = history["train_loss"][-1] if values[-1] is None else values[-1]
-        return float(gap / max(abs(size), 1e-300))
-    if values[-1] is None:
-        return None
-    quarter = max(1, len(values) // 4)
-    three = values[-2 * quarter - 1 :: quarter]
-    if len(values) < 3 or None in three:
-        return math.inf
-    before, last = three[0] - three[1], three[1] - three[2]
-    if last <= 0:
-        return 0.0
-    left = last * last / (before - last) if before > last else math.inf
-    return float(left / max(abs(three[2]), 1e-300))
-
-
-def new_history(score_name: str | None) -> dict[str, Any]:
-    """Return a history without iterations."""
-    return {**{key: [] for key in HISTORY_KEYS}, "score_name": score_name}
 
 
 @dataclass
@@ -268,29 +127,25 @@ class Course:
         return better
 
     def describe(
-        self,
-        solver: Solver[Any],
-        state: State,
-        tracker: Tracker | None,
-        function: Expansion | None = None,
+        self, state: State, tracker: Tracker | None, function: Expansion | None = None,
         **result: Any,
-    ) -> Contents:
+    ) -> Contents:  # fmt: skip
         """Return all that the next iteration needs as plain values and arrays.
 
         At the end of a fit these include the fitted `function`, the status and the audit.
         """
         own = {each.name: getattr(self, each.name) for each in fields(self)}
-        values, arrays = solver.state_arrays(state)
+        values, arrays = state.describe()
         parts = {"course": own, "state": values, "result": result}
-        arrays = records.prefixed("state", arrays)
+        arrays = container.prefixed("state", arrays)
         if tracker is not None:
-            arrays |= records.prefixed("tracker", tracker.describe())
+            arrays |= container.prefixed("tracker", tracker.describe())
         for part, name, e in (("course", "best", self.best), ("result", "function", function)):
             if e is not None:
                 e.compact()  # it only predicts
                 plain, own_arrays = e.describe()
                 parts[part][name] = {"kind": e.kind, **plain}
-                arrays |= records.prefixed(f"{part}.{name}", own_arrays)
+                arrays |= container.prefixed(f"{part}.{name}", own_arrays)
         return parts | {"iteration": state.iteration}, arrays
 
     @classmethod
@@ -343,12 +198,12 @@ def _home(record: Record, owner: Any, problem: Problem) -> str | None:
     same = own == wanted if is_resolved else own["name"] == wanted["name"]
     if problem.scaling is not None:
         mine, other = (
-            records.contents_digest(({}, s.arrays())) for s in (home.scaling, problem.scaling)
+            container.contents_digest(({}, s.arrays())) for s in (home.scaling, problem.scaling)
         )
         same = same and mine == other
     if not same or getattr(home, "seed", problem.seed) != problem.seed:
         raise record.error(f"holds a function of {home.kernel!r} that is not of this fit")
-    return records.contents_digest((home.describe(), home.scaling.arrays()))
+    return container.contents_digest((home.describe(), home.scaling.arrays()))
 
 
 @dataclass
@@ -393,7 +248,7 @@ class Resumed:
         if not 1 <= done <= min(max_iter, t) or [t] != course.history["iteration"][-1:]:
             raise record.error(f"holds iteration {t} of which {done} are of this fit")
         record.close()
-        record.check_same(source, course.describe(solver, state, None, **result))
+        record.check_same(source, course.describe(state, None, **result))
         return cls(course, state, tracker, reading, **result)
 
 
@@ -491,7 +346,7 @@ class _FitLoop:
                 if interrupted():
                     raise KeyboardInterrupt
                 if course.done < self.max_iter:
-                    describe = partial(course.describe, self.solver, state, self.tracker)
+                    describe = partial(course.describe, state, self.tracker)
                     self.callbacks.on_state(describe)
             self.callbacks.interrupted = interrupted()  # too late to cut anything off
 
@@ -597,7 +452,7 @@ class _FitLoop:
                 expansion = best if best is not None else self.solver.expansion(state)
                 if self.steps and not self.problem.posterior:  # no file holds its factor
                     describe = partial(
-                        course.describe, self.solver, state, self.tracker,
+                        course.describe, state, self.tracker,
                         function=expansion, status=self.status, audit=audit,
                     )  # fmt: skip
                     self.callbacks.on_state(describe, self.status)

@@ -11,7 +11,8 @@ from typing import ClassVar
 
 from kernelgrad.features.base import FeatureMap
 from kernelgrad.kernels import profiles
-from kernelgrad.kernels.base import TiledKernel, row_sums
+from kernelgrad.kernels.base import TiledKernel
+from kernelgrad.kernels.rows import row_sums
 from kernelgrad.params import choice, parameters
 from kernelgrad.special_kernels.features import sketches
 from kernelgrad.special_kernels.features.additive import AdditiveMap, Form

@@ -18,7 +18,8 @@ from sklearn.utils.extmath import row_norms
 from kernelgrad.compute import rng
 from kernelgrad.compute.linalg import dense
 from kernelgrad.kernels import profiles, tiles
-from kernelgrad.kernels.base import ExactRows, TiledKernel, median_distance
+from kernelgrad.kernels.base import ExactRows, TiledKernel
+from kernelgrad.kernels.rows import median_distance
 from kernelgrad.params import boolean, integer, number_or_rule, parameters, real
 from kernelgrad.special_kernels.features.convolutional import ConvolutionMap, PatchGrid
 from kernelgrad.types import AnyArray, Float64Array, Matrix
@@ -210,7 +211,7 @@ class ConvolutionKernel(TiledKernel):
     ) -> AnyArray:  # fmt: skip
         """Return ``k(A_i, B_j)``, computed in tiles of images whose patches fit the cache."""
         if dtype == np.float64:
-            A, B = self._widened(A), self._widened(B)
+            A, B = self.widened(A), self.widened(B)
         grid = self.grid()
         side = max(1, _SIDE // int(np.diff(grid.starts).max()))
         K = np.empty((A.n_rows, B.n_rows), A.values.dtype)

@@ -10,8 +10,9 @@ import scipy.sparse as sp
 from kernelgrad.compute import rng
 from kernelgrad.features import fused as projections
 from kernelgrad.features.base import float64_rows
-from kernelgrad.kernels.base import TiledKernel, row_sums
+from kernelgrad.kernels.base import TiledKernel
 from kernelgrad.kernels.projection import ProjectionKernel
+from kernelgrad.kernels.rows import row_sums
 from kernelgrad.types import Float64Array, Matrix
 
 

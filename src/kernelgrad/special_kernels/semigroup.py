@@ -16,8 +16,9 @@ from kernelgrad.compute import rng
 from kernelgrad.features import fused as projections
 from kernelgrad.features.base import float64_rows
 from kernelgrad.kernels import profiles
-from kernelgrad.kernels.base import TiledKernel, row_sums
+from kernelgrad.kernels.base import TiledKernel
 from kernelgrad.kernels.projection import ProjectionKernel
+from kernelgrad.kernels.rows import row_sums
 from kernelgrad.params import number_or_rule, parameters
 from kernelgrad.types import Float64Array, Matrix
 from kernelgrad.validation import DataError

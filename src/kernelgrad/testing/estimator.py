@@ -19,11 +19,12 @@ from sklearn.utils.validation import has_fit_parameter
 from kernelgrad.callbacks import Callback, Checkpoint, FitEvent
 from kernelgrad.compute.threads import set_num_threads
 from kernelgrad.estimators import load
-from kernelgrad.files.records import contents_digest, prefixed, read_container
+from kernelgrad.files.container import contents_digest, prefixed, read_container
 from kernelgrad.functions.scaling import UNITS
 from kernelgrad.testing.parameters import check_parameters, pickled, require
 from kernelgrad.testing.warmup import METHODS
 from kernelgrad.types import AnyArray, Contents, FloatArray, IntArray, Matrix
+from kernelgrad.validation import CapabilityError
 
 _ROWS, _MANY_ROWS, _NEW_ROWS, _COLUMNS = 120, 1100, 40, 4
 # Differences relative to the largest output: sums of some 1e3 float32 products in another
@@ -144,6 +145,9 @@ def check_estimator_contract(estimator: Any, *, random_state: int = 0) -> None:
     Same values up to rounding
         for predictions of rows one by one, in chunks or all at once; for CSR rows in
         prediction, and in `fit` unless ``standardize="auto"`` scales the columns.
+    Same values up to the tolerance
+        of the estimator that ``compress`` returns, where the function is a sum over support
+        rows; it is refused elsewhere.
     Unchanged by a failure
         A callback that raises in the middle of a fit leaves all attributes as they were.
     Errors
@@ -169,7 +173,7 @@ def check_estimator_contract(estimator: Any, *, random_state: int = 0) -> None:
     for check in (
         checks.seed, checks.best_params, checks.order_and_weights, checks.light_rows,
         checks.chunks, checks.csr, checks.classes, checks.pickle, checks.files,
-        checks.callbacks, checks.threads,
+        checks.compressed, checks.callbacks, checks.threads,
     ):  # fmt: skip
         check()
 
@@ -366,6 +370,28 @@ class _Checks:
         goes_on, twin = (self.rows.refit(each) for each in warm)
         require(goes_on.n_iter_ >= model.n_iter_, model, "warm_start begins anew.")
         self.same(twin, "a file before a warm start", goes_on)
+
+    def compressed(self) -> None:
+        model = self.model
+        if not hasattr(model, "compress"):
+            return
+        before = self.outputs(model)
+        try:
+            twin = model.compress(_ROWS, tol=_CLOSE, X=self.rows.X)
+        except CapabilityError:
+            sums = model.n_support_ and not hasattr(model, "noise_variance_")
+            require(not sums, model, "refuses to compress.")
+            return
+        _require_same_bits(model, before, self.outputs(model), "compress")
+        numbers = {k: v for k, v in before.items() if k != "predict" or is_regressor(model)}
+        _require_close(model, numbers, self.outputs(twin), "compress", 10 * _CLOSE)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.kgm"
+            twin.save(path)
+            self.same(load(path), "a file of a compressed model", twin)
+        report = twin.history_["compression"]
+        rows = report["rows"]
+        require(twin.n_support_ == rows <= report["rows_before"], model, f"has {rows} rows.")
 
     def callbacks(self) -> None:
         rows, model = self.rows, self.model

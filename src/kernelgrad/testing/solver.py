@@ -111,7 +111,7 @@ def _check_steps(solver: Solver[Any], problem: Problem, batch: TrainBatch) -> No
     require(fell, solver, f"the training loss did not fall {case}: {before:g} to {after:g}.")
     close = np.abs(tracker.raw_prediction() - f).max() <= _TRACKER_ERROR * (1 + np.abs(f).max())
     require(close, solver, f"the tracker drifts from the expansion {case}.")
-    values, arrays = solver.state_arrays(state)  # these may be views
+    values, arrays = state.describe()  # these may be views
     arrays = {name: array.copy() for name, array in arrays.items()}
     twins = {
         "a copied": state.copy(),

@@ -13,9 +13,10 @@ from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.rows import Csr, Dense, by_type
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.linear import loops
-from kernelgrad.linear.base import LinearProblem, PreparedRows, weighted_draws
+from kernelgrad.linear.base import LinearProblem, PreparedRows
 from kernelgrad.linear.row_losses import slopes_of_row
 from kernelgrad.linear.rows import output, responses
+from kernelgrad.linear.stochastic import weighted_draws
 from kernelgrad.losses import scalar
 from kernelgrad.solvers.contract import draws
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix

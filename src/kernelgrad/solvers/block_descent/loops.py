@@ -120,7 +120,7 @@ def _softmax(E: Any, Y: Any, rows: Any, value: Any, T: Any) -> None:
             E[c, j] *= top[j]
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@njit(nogil=True, cache=True, fastmath=_FAST, forceinline=True)
 def _add_derivatives(
     w: Any, slope: Any, curvature: Any, A: Any, directions: int, sums: Any
 ) -> None:

@@ -17,6 +17,7 @@ from kernelgrad.linear.loops import shrink
 from kernelgrad.linear.row_losses import slopes_of_row, value_of_row
 from kernelgrad.linear.rows import responses
 from kernelgrad.linear.sgd import AveragingSolver, SGDState
+from kernelgrad.linear.stochastic import draw_batches, falling_runs
 from kernelgrad.params import integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized
 from kernelgrad.types import Float64Array, IntArray
@@ -150,7 +151,7 @@ class SBMD(AveragingSolver):
         p = min(self.batch_size, data.n)
         T = -(-data.n // p)
         rng = draws(own.seed, self.tag, state.iteration)
-        order, share = base.draw_batches(data, T, p, rng)
+        order, share = draw_batches(data, T, p, rng)
         first = self.cuts(data.d)
         chosen = rng.integers(0, len(first) - 1, T)
         eta, eta_bias = self.first_steps(state, data, p, len(first) - 1)
@@ -159,7 +160,7 @@ class SBMD(AveragingSolver):
         least = 0 if own.fixed_rows else base.STREAM_ROWS
         state.pass_rows = max(state.pass_rows, T * p, least)
         seen, fall = 0.0, 1.0
-        for start, stop, fall in base.falling_runs(T, p, 1.0, state.n_drawn, state.pass_rows):
+        for start, stop, fall in falling_runs(T, p, 1.0, state.n_drawn, state.pass_rows):
             now = slice(start, stop)
             seen += descend_on_blocks(
                 data.code, data.numbers, data.rows, data.Y, W, b, order[now], share[now],

@@ -12,7 +12,6 @@ from kernelgrad.params import choice, integer, parameters, real
 from kernelgrad.solvers import support
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch
 from kernelgrad.solvers.support import RowsSolver, support_update
-from kernelgrad.types import Float64Array
 
 
 @parameters
@@ -154,7 +153,3 @@ class SDCA(RowsSolver[DualState]):
 
     def coefficients(self, state: DualState) -> Float64Array:
         return state.averaged if self.average else state.coef
-
-    def duality_gap(self, state: DualState) -> Float64Array:
-        """Return, for each output, a bound on objective minus minimum, shape (C,)."""
-        return state.gap.copy()

@@ -14,6 +14,7 @@ from kernelgrad.compute.rows import Dense
 from kernelgrad.linear import base, loops
 from kernelgrad.linear.row_losses import slopes_of_row
 from kernelgrad.linear.rows import add, output, responses
+from kernelgrad.linear.stochastic import Round, StochasticSolver, falling_runs
 from kernelgrad.losses.scalar import MULTINOMIAL, curvature
 from kernelgrad.params import integer, parameters, real
 from kernelgrad.solvers.contract import Problem, TrainBatch, transient
@@ -59,7 +60,7 @@ class SCVState(base.LinearState):
 
 
 @parameters
-class SCV(base.StochasticSolver[SCVState]):
+class SCV(StochasticSolver[SCVState]):
     r"""Stochastic gradients with control variates made of the moments of classes.
 
     The reference of a row is the derivative at the mean of its class, with the first-order
@@ -110,14 +111,12 @@ class SCV(base.StochasticSolver[SCVState]):
         )  # fmt: skip
         return super().init(problem, batch)
 
-    def _runs(self, r: base.Round[SCVState]) -> Iterator[tuple[int, int, float]]:
+    def _runs(self, r: Round[SCVState]) -> Iterator[tuple[int, int, float]]:
         if self.step_size != "auto":
             return super()._runs(r)
-        return base.falling_runs(
-            r.n_steps, r.p, self._first_step(r), r.state.rows_seen, r.data.n
-        )
+        return falling_runs(r.n_steps, r.p, self._first_step(r), r.state.rows_seen, r.data.n)
 
-    def _reference(self, r: base.Round[SCVState], W: Float64Array, b: Float64Array) -> Any:
+    def _reference(self, r: Round[SCVState], W: Float64Array, b: Float64Array) -> Any:
         if r.state.moments is None:
             classes = "classification" in r.problem.loss.tasks
             r.state.moments = group_moments(r.data, classes)

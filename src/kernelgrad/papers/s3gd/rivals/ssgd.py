@@ -9,6 +9,7 @@ import numpy as np
 
 from kernelgrad.linear import base
 from kernelgrad.linear.sgd import SGD, SGDState
+from kernelgrad.linear.stochastic import Round, weighted_draws
 from kernelgrad.papers.s3gd.anchors import check_points, cluster_rows
 from kernelgrad.params import parameters
 from kernelgrad.solvers.contract import Problem, TrainBatch, draws, sized, transient
@@ -67,12 +68,12 @@ class SSGD(SGD):
         state.stratum = cluster_rows(data, k, problem.seed)
         return state
 
-    def _draw(self, r: base.Round[Any]) -> tuple[IntArray, Float64Array]:
+    def _draw(self, r: Round[Any]) -> tuple[IntArray, Float64Array]:
         T, rng = r.n_steps, draws(r.problem.seed, self.tag, r.state.iteration)
         order, share = np.empty((T, r.p), np.int64), np.zeros((T, r.p))
         strata = self._members(r.state, r.data)
         for s, (members, cumulative) in enumerate(strata):
-            order[:, s] = members[base.weighted_draws(cumulative, T, rng)]
+            order[:, s] = members[weighted_draws(cumulative, T, rng)]
             share[:, s] = cumulative[-1]
         order[:, len(strata) :] = order[:, :1]  # fewer strata than rows: the rest is nothing
         return order, share
@@ -89,6 +90,6 @@ class SSGD(SGD):
                     state.members.append((rows, cumulative))
         return state.members
 
-    def _smoothness(self, r: base.Round[Any]) -> float:
+    def _smoothness(self, r: Round[Any]) -> float:
         largest = max(float(c[-1]) for _, c in self._members(r.state, r.data))
         return super()._smoothness(replace(r, p=max(1, int(1.0 / largest))))

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad.linear.base import Round
 from kernelgrad.linear.sgd import AveragingSolver
+from kernelgrad.linear.stochastic import Round
 from kernelgrad.params import boolean, integer, parameters, real
 from kernelgrad.types import Float64Array
 

@@ -1,0 +1,296 @@
+"""How families read data: arrays and sources come in, training rows go out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import check_consistent_length
+from sklearn.utils.validation import _check_sample_weight
+
+from kernelgrad.callbacks import FOREVER, CallbackList, Deadline, Session
+from kernelgrad.compute.memory import LEAST_LIMIT, give_back
+from kernelgrad.data import ArraySource, BatchSource
+from kernelgrad.data.base import bytes_needed, is_collection
+from kernelgrad.inputs import Inputs, as_numpy
+from kernelgrad.registry import room
+from kernelgrad.solvers.block_descent.shards import SHARD
+from kernelgrad.tasks import Task
+from kernelgrad.training_rows import MAX_VALIDATION_ROWS, EncodedSource, TrainingRows
+from kernelgrad.types import AnyArray, Float64Array, Matrix
+from kernelgrad.validation import DataError
+
+if TYPE_CHECKING:
+    from kernelgrad.cluster import DaskEngine
+    from kernelgrad.families.base import Spec
+    from kernelgrad.model import Model
+
+
+class Data(NamedTuple):
+    """Rows as a caller gives them; `other` has no labels, or is the denominator's."""
+
+    X: Any
+    y: Any = None
+    sample_weight: Any = None
+    other: Any = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a fit runs: until when, who listens, where rows are, and what may follow.
+
+    Attributes
+    ----------
+    deadline : Deadline
+    callbacks : CallbackList
+    stream : bool
+        True if rows come once, in order, and others may follow.
+    declared : array or None
+        All classes, where the caller named them.
+    checkpoint : Session
+        The files that hold the state of the fit, and that of a fit before it.
+    """
+
+    deadline: Deadline = FOREVER
+    callbacks: CallbackList = field(default_factory=CallbackList)
+    stream: bool = False
+    declared: AnyArray | None = None
+    checkpoint: Session = field(default_factory=Session)
+
+
+class Reader:
+    """Reads data as a specification says; `read` gives the rows of a fit."""
+
+    def __init__(self, spec: Spec) -> None:
+        self.spec = spec
+
+    def read(self, data: Data, run: Run, seed: int, before: Model | None) -> TrainingRows:
+        """Return the rows; without a model `before` their columns and task are learned."""
+        data = self.lazy(data)
+        X = data.X
+        if not isinstance(X, BatchSource):
+            if data.y is None and self.spec.targets.required:
+                raise ValueError(
+                    "requires y to be passed, but the target y is None: give y to "
+                    f"{self.spec.owner}.fit, or a BatchSource with a target."
+                )
+            return self.read_arrays(data, run, seed, before, None)
+        inputs = self.inputs_of(X, before)
+        self.spec.resources.check(
+            f"a fit from this {type(X).__name__}",
+            X.reading_bytes + 64 * 2**20,  # the work of a fit
+            "write the rows as Parquet with smaller row groups", bound=LEAST_LIMIT,
+        )  # fmt: skip
+        if not run.stream and self.loads(X):
+            data = Data(*X.read(0, X.n_rows)[:3])
+            if self.spec.resources.memory_limit is not None:
+                give_back()  # memory of the parts that were read
+            if before is None and data.y is not None:  # errors in words of sources
+                blank = np.zeros((len(data.y), 1))
+                self.spec.targets.learn(ArraySource(blank, data.y), run.declared)
+            return self.read_arrays(data, run, seed, before, inputs)
+        task = self.spec.targets.learn(X, run.declared) if before is None else before.task
+        inputs, source = self.encoded_source(X, inputs, seed, task if before is None else None)
+        engine = self.workers_for(X)
+        store = None if engine is None else partial(room("cluster").HeldRows, engine=engine)
+        return TrainingRows(source, task, store=store, inputs=inputs)
+
+    def read_arrays(
+        self, data: Data, run: Run, seed: int, before: Model | TrainingRows | None,
+        named: Inputs | None, *, validates: bool = False,
+    ) -> TrainingRows:  # fmt: skip
+        """Return the rows of arrays; names of columns that are `named` are checked already."""
+        X, y, weight = data[:3]
+        on_disk = isinstance(X, np.memmap) and not self.loads(ArraySource(X, checked=True))
+        options: dict[str, Any] = {"multi_output": True, "y_numeric": self.spec.targets.numeric}
+        y = y if self.spec.targets.required or validates else None
+        if self.spec.targets.numeric:
+            _check_numbers(y, self.spec.owner)
+        marks = y if self.spec.marks_rows else None
+        y = None if self.spec.marks_rows else y
+        if before is None:
+            inputs, codes, y = self.learned(X, y, named, stream=run.stream, **options)
+        else:
+            inputs = before.inputs
+            codes, y = inputs.codes(X, y, source=named is not None, **options)
+        if marks is not None:
+            check_consistent_length(codes, marks)
+            y = marks
+        y = self.spec.targets.checked(np.zeros(codes.shape[0]) if y is None else y)
+        task = self.spec.targets.learn(y, run.declared) if before is None else before.task
+        y = task.scored(y) if validates else task.internal(y)
+        rows = inputs.fitted(codes, y, task, seed) if before is None else inputs.encode(codes)
+        if not (validates and self.spec.is_pairwise):  # in a fit they are square
+            self.spec.check_rows(inputs, rows)
+        weight = checked_weights(weight, rows, task.class_factor(y))
+        if on_disk:
+            if inputs.table is not None:
+                raise DataError(
+                    "The memory map has missing values or categories and does not fit in "
+                    "memory; impute or encode it, raise memory_limit, or write it as Parquet."
+                )
+            rows = X
+        source = ArraySource(rows, y, weight, checked=True)
+        is_own = named is not None or not _shared(rows, X)
+        return TrainingRows(source, task, True, is_own_copy=is_own, inputs=inputs)
+
+    def learned(
+        self, X: Any, y: Any, named: Inputs | None = None, *, stream: bool = False, **of_y: Any
+    ) -> tuple[Inputs, Matrix, Any]:
+        """Return the columns of X, their codes and y."""
+        return Inputs.learn(
+            X, y, owner=self.spec.owner, pairwise=self.spec.is_pairwise, source=named,
+            categorical=self.spec.params.categorical_features, declared=stream,
+            targets=self.spec.targets.encode_levels, **of_y,
+        )  # fmt: skip
+
+    def check_columns(self, X: Any, inputs: Inputs) -> None:
+        """Raise ValueError if a table would be encoded by other columns than `inputs` has."""
+        if isinstance(X, BatchSource) or is_collection(X) or self.spec.is_pairwise:
+            return
+        new, codes, _ = self.learned(X, None)
+        if new.n_features != inputs.n_features:
+            raise ValueError(
+                f"X has {new.n_features} features, but the first fit had {inputs.n_features}."
+            )
+        new.fitted(codes)
+        for j, (mine, theirs) in enumerate(zip(new.layout, inputs.layout, strict=True)):
+            if mine != theirs:
+                raise ValueError(
+                    f"Column {new.name(j)!r} has other categories, gaps or dates than in the "
+                    "first fit, so that the kernel would weigh other columns; fit a new "
+                    "estimator."
+                )
+
+    def read_validation(
+        self, data: Data, rows: TrainingRows, run: Run, seed: int
+    ) -> TrainingRows:
+        """Return rows that only validate, read as the training rows are."""
+        data, named = self.lazy(data), None
+        if isinstance(data.X, BatchSource):
+            named, rng = self.inputs_of(data.X, rows), np.random.default_rng(seed)
+            sample = TrainingRows(data.X, rows.task).sample(MAX_VALIDATION_ROWS, rng)
+            data = Data(*data.X.take(sample)[:3])
+        if data.y is None:
+            raise ValueError(f"y_val is None; give {rows.task.scored_by}.")
+        return self.read_arrays(data, run, seed, rows, named, validates=True)
+
+    def with_validation(
+        self, rows: TrainingRows, validation: Data | None, run: Run, seed: int
+    ) -> TrainingRows:
+        """Return the rows with those that validate, and where they stay during the fit."""
+        if run.stream:
+            return rows
+        rows = rows.within(self.spec.resources.usable)
+        if validation is None or validation.X is None:
+            return rows
+        try:
+            others = self.read_validation(validation, rows, run, seed)
+        except (TypeError, ValueError) as error:
+            name = "The rows for validation, X_val and y_val"
+            raise type(error)(f"{name}: {error}") from error
+        return replace(rows, validation_rows=others)
+
+    def lazy(self, data: Data) -> Data:
+        """Return a source in place of a collection of dask; all others as they are."""
+        X, y, weight = data[:3]
+        if is_collection(X):
+            engine = self.spec.params.engine
+            client = None if engine is None else engine.resolved()
+            source = room("cluster").DaskSource(X, y, weight, client=client)
+            return Data(source, None, None, data.other)
+        if isinstance(X, BatchSource) and not (y is None and weight is None):
+            raise ValueError("A BatchSource carries its own y and weights; leave them out.")
+        return data
+
+    def inputs_of(self, source: BatchSource, before: Model | TrainingRows | None) -> Inputs:
+        """Return the columns of a source, which must be those of the model or rows `before`."""
+        if self.spec.is_pairwise:
+            raise ValueError(
+                "kernel='precomputed' takes the kernel matrix as an array, not a "
+                f"{type(source).__name__}."
+            )
+        if self.spec.targets.required and not source.has_target:
+            raise DataError(
+                f"{type(source).__name__} has no target; name the target column to open it."
+            )
+        if before is None:
+            return Inputs.of_source(source, self.spec.owner)
+        before.inputs.check_source(source)
+        return before.inputs
+
+    def encoded_source(
+        self, source: BatchSource, inputs: Inputs, seed: int, task: Task | None
+    ) -> tuple[Inputs, BatchSource]:
+        """Return the columns and a source of rows as functions take them.
+
+        With the `task` of a new fit a table is learned from a random sample.
+        """
+        if not source.as_frame and inputs.table is None:
+            return inputs, source
+        if task is not None:
+            n = source.n_rows
+            rng = np.random.default_rng(seed)
+            sample = source.take(np.sort(rng.choice(n, min(n, 50_000), replace=False)))
+            inputs, codes, _ = self.learned(sample.X, None, inputs)
+            y = None if sample.y is None else task.internal(sample.y)
+            inputs.fitted(codes, y, task, seed)
+        read = partial(inputs.read, source=True)
+        return inputs, EncodedSource(source, read, inputs.width)
+
+    def loads(self, source: BatchSource) -> bool:
+        """Whether a fit reads a source into memory, where it is as good as arrays."""
+        if self.workers_for(source) is not None:
+            return False
+        needed = bytes_needed(source.n_rows, source.nbytes)
+        return source.in_memory or needed <= self.spec.resources.usable
+
+    def workers_for(self, source: BatchSource) -> DaskEngine | None:
+        """Return the engine whose workers hold the rows of a source; None for this process."""
+        if not self.spec.shares_rows or source.n_rows <= SHARD:  # one has all
+            return None
+        if self.spec.params.engine is None and source.on_workers:
+            return room("cluster").current_engine()  # type: ignore[no-any-return]
+        return self.spec.params.engine  # type: ignore[no-any-return]
+
+
+@as_numpy
+def checked_weights(
+    sample_weight: Any, X: Matrix, factor: Float64Array | None = None
+) -> Float64Array:
+    """Return weights times the factor of each row; at least one row must count."""
+    weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    weight = weight if factor is None else weight * factor
+    with np.errstate(over="ignore"):
+        total = float(weight.sum())
+    if not total > 0:
+        raise ValueError("All sample weights are zero; at least one row must count.")
+    if not 1e-30 <= total <= 1e30:
+        raise ValueError(
+            f"The sum of the sample weights is {total:.3g}, not within 1e-30 and 1e30; divide "
+            "them by their mean."
+        )
+    # a weight that is lost in every sum of float64 would overflow as a divisor
+    return np.where(weight < 1e-30 * weight.max(), 0.0, weight)
+
+
+def _check_numbers(y: Any, name: str) -> None:
+    """Raise for targets of an estimator of numbers, its `name`, that are text."""
+    values = np.asarray(y)
+    for value in values.flat if values.dtype.kind in "OU" else ():
+        try:
+            float(value if isinstance(value, str) else 0)
+        except ValueError:
+            raise DataError(
+                f"y holds {str(value)!r}, but {name} predicts numbers; give numbers, or take a "
+                "classifier for labels."
+            ) from None
+
+
+def _shared(X: Any, original: Any) -> bool:
+    """Whether rows are the arrays of the caller, or views of them."""
+    a, b = [getattr(it, "data", None) if sp.issparse(it) else it for it in (X, original)]
+    return isinstance(b, np.ndarray) and bool(np.may_share_memory(a, b))
