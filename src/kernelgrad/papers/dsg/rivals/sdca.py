@@ -12,6 +12,7 @@ from kernelgrad.params import choice, integer, parameters, real
 from kernelgrad.solvers import support
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch
 from kernelgrad.solvers.support import RowsSolver, support_update
+from kernelgrad.types import Float64Array
 
 
 @parameters
