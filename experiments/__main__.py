@@ -1,4 +1,4 @@
-"""``python -m experiments list | run NAME... | run --all [--quick] | report``."""
+"""``python -m experiments list | run NAME... | run --all [--quick] | report | check``."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--again", action="store_true", help="measure finished cells again")
     run.add_argument("--output", type=Path, default=None, help="where results go")
     commands.add_parser("report", help="decide, draw and write all pages again")
+    commands.add_parser("check", help="recompute all verdicts; fail where a page differs")
     return parser
 
 
@@ -49,6 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             verdict = runner.Result(experiment, runner.PAGES).content.get("verdict", "not run")
             print(f"{name:28} {experiment.label:18} {verdict}")
         return 0
+    if args.command == "check":
+        wrong = pages.check()
+        print("\n".join(wrong) or "Results and pages say what the rows say.")
+        return int(bool(wrong))
     if args.command == "report":
         pages.write()
         return 0

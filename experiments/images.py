@@ -12,13 +12,7 @@ import numpy as np
 from kernelgrad.compute import rng
 from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.threads import over_tiles
-from kernelgrad.data.base import (
-    Batch,
-    BatchSource,
-    all_finite,
-    check_range,
-    check_rows,
-)
+from kernelgrad.data.base import Batch, BatchSource, all_finite, check_range, check_rows
 from kernelgrad.exceptions import DataError
 from kernelgrad.types import AnyArray, Float64Array, IntArray
 from kernelgrad.validation import check_int, check_real

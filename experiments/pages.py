@@ -6,21 +6,51 @@ import importlib
 import inspect
 import re
 from pathlib import Path
+from typing import Any
 
-from experiments.base import AGREES, DIFFERS, PAPERS, UNDECIDED, Experiment, discover
+import numpy as np
+
+from experiments.base import (
+    AGREES,
+    CAUSES,
+    DIFFERS,
+    PAPERS,
+    PAPERS_OWN,
+    UNDECIDED,
+    Experiment,
+    discover,
+)
 from experiments.runner import PAGES, ROOT, Result, finish
 
 README = ROOT / "README.md"
 HOW = (
-    "`python -m experiments report` writes this page from the results beside it. The margin is "
-    "by how much a claim holds: its median over repeats, and the standard error of its mean. A "
-    "claim is decided where the mean is two standard errors from 0."
+    "`python -m experiments report` writes this page from the results beside it, and "
+    "`python -m experiments check` fails where it says something else. The margin is by how "
+    "much a claim holds: its median over repeats, and half the 95 % interval of its mean by "
+    "Student's t. A claim is decided where this interval leaves out 0. A claim that differs "
+    "has a cause: *the "
+    "paper's* (an error there, see [misprints](misprints.md)), *setting* (what is smaller or "
+    "other here), or *open*. Claims are levels, orderings or rates."
 )
+BUT = "agrees but for the paper's errors"
 START, END = "<!-- verdicts -->", "<!-- end of verdicts -->"
 
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _verdict(claim: dict[str, Any]) -> str:
+    cause = claim.get("cause")
+    return f"{DIFFERS}: {cause}" if cause else str(claim["verdict"])
+
+
+def _figure(content: dict[str, Any]) -> str:
+    """Return the verdict of a figure, "agrees but for the paper's" where none else differs."""
+    verdicts = {_verdict(claim) for claim in content.get("claims", [])}
+    if verdicts - {AGREES} == {f"{DIFFERS}: {PAPERS_OWN}"}:
+        return BUT
+    return str(content.get("verdict", "not run"))
 
 
 def _section(experiment: Experiment, result: Result) -> list[str]:
@@ -32,14 +62,16 @@ def _section(experiment: Experiment, result: Result) -> list[str]:
     content = result.content
     if not content["cells"]:
         return [*lines, "Not run yet.", ""]
-    lines += [f"**{content['verdict']}**", "", "| claim | paper | here | margin | verdict |"]
-    lines += ["|---|---|---|---|---|"]
+    lines += [f"**{_figure(content)}**", ""]
+    if content["missing"]:
+        lines += [f"{content['missing']} cells are not measured: nothing can agree yet.", ""]
+    lines += ["| claim | kind | paper | here | margin | verdict |", "|---|---|---|---|---|---|"]
     for claim in content["claims"]:
-        shown = [claim["text"], claim["theirs"], claim["ours"]]
-        error = claim["standard_error"]
+        shown = [claim[key] for key in ("text", "kind", "theirs", "ours")]
+        half = claim["half_width"]
         margin = "-" if claim["median"] is None else f"{claim['median']:.3g}"
-        margin += "" if error is None else f" ± {error:.2g}"
-        shown += [f"{margin} (n = {claim['n']})", claim["verdict"]]
+        margin += "" if half is None else f" ± {half:.2g}"
+        shown += [f"{margin} (n = {claim['n']})", _verdict(claim)]
         lines.append("| " + " | ".join(map(_cell, shown)) + " |")
     picture = result.path.with_suffix(".png")
     if picture.exists():
@@ -82,20 +114,27 @@ def page(paper: str) -> str:
 
 
 def table() -> str:
-    """Return the table of verdicts."""
-    kinds = (AGREES, DIFFERS, UNDECIDED)
-    lines = [
-        f"| paper | {' | '.join(kinds)} | not run | no data |",
-        "|---|---|---|---|---|---|",
-    ]
-    for paper in PAPERS:
-        package = importlib.import_module(f"experiments.{paper}")
-        found = [r.content.get("verdict", "not run") for _, r in _results(paper)]
-        counts = [found.count(kind) for kind in (*kinds, "not run")]
-        link = f"[{package.TITLE}](docs/reproduction/{paper}.md)"
-        counts.append(len(package.WITHOUT_DATA))
-        lines.append(f"| {link} | {' | '.join(map(str, counts))} |")
-    return "\n".join(lines)
+    """Return the counts of claims and of figures."""
+    kinds = (AGREES, *(f"{DIFFERS}: {cause}" for cause in CAUSES), UNDECIDED)
+    figures = (AGREES, BUT, DIFFERS, UNDECIDED, "not run")
+    lines = []
+    for unit, columns in (("claims", kinds), ("figures and tables", figures)):
+        more = ("no data",) * (unit != "claims")
+        heads = (f"{unit} of", *columns, *more)
+        lines += ["", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+        total = np.zeros(len(heads) - 1, int)
+        for paper in PAPERS:
+            package = importlib.import_module(f"experiments.{paper}")
+            contents = [r.content for _, r in _results(paper)]
+            each = [_verdict(c) for content in contents for c in content.get("claims", [])]
+            verdicts = each if unit == "claims" else [_figure(c) for c in contents]
+            counts = [verdicts.count(column) for column in columns]
+            counts += [len(package.WITHOUT_DATA)] * len(more)
+            total += counts
+            link = f"[{package.TITLE}](docs/reproduction/{paper}.md)"
+            lines.append(f"| {link} | {' | '.join(map(str, counts))} |")
+        lines.append(f"| all | {' | '.join(map(str, total))} |")
+    return "\n".join(lines[1:])
 
 
 def files() -> dict[Path, str]:
@@ -106,12 +145,26 @@ def files() -> dict[Path, str]:
     return out | {README: between.sub(lambda _: f"{START}\n{table()}\n{END}", text)}
 
 
+def check() -> list[str]:
+    """Return what results and pages say that the measured rows do not."""
+    wrong = []
+    for name, experiment in discover().items():
+        result = Result(experiment, PAGES)
+        content, cells = result.content, experiment.cells(quick=False)
+        if any(run["cell"] not in cells for run in content["cells"]):
+            wrong.append(f"{name}: cells that are not of this experiment")
+        elif content["cells"] and content != content | result.decided():
+            wrong.append(f"{name}: its verdicts do not follow from its rows")
+    stale = [path for path, text in files().items() if path.read_text() != text]
+    return wrong + [f"{path.name}: run `python -m experiments report`" for path in stale]
+
+
 def write(*, draw: bool = True) -> None:
     """Decide all verdicts anew, draw if asked, and write the pages."""
     for experiment in discover().values():
         result = Result(experiment, PAGES)
-        if result.content["cells"] and draw:
-            finish(result)
+        if result.content["cells"]:
+            finish(result, draw=draw)
     PAGES.mkdir(parents=True, exist_ok=True)
     for path, text in files().items():
         path.write_text(text)

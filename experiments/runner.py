@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks import environment
 from benchmarks.registry import Row, SkipError
 
-from experiments.base import Cell, Experiment
+from experiments.base import DIFFERS, Cell, Experiment
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "reproduction"
@@ -89,16 +89,20 @@ class Result:
         self.content["environment"] = described
         self.write()
 
-    def decide(self) -> str:
-        """Set and return the verdict."""
-        whole, decisions = self.experiment.verdict(self.rows)
-        claims = [
-            {"text": claim.text, "theirs": claim.theirs, "ours": claim.ours(self.rows)}
-            | {key: _short(value) for key, value in asdict(decision).items()}
-            for claim, decision in zip(self.experiment.claims, decisions, strict=True)
-        ]
-        self.content |= {"verdict": whole, "claims": claims}
-        return whole
+    def decided(self, *, quick: bool = False) -> dict[str, Any]:
+        """Return the verdict and the claims as the measured rows have them now."""
+        missing = sum(not self.has(cell) for cell in self.experiment.cells(quick))
+        whole, decisions = self.experiment.verdict(self.rows, whole=not missing)
+        claims = []
+        for claim, decision in zip(self.experiment.claims, decisions, strict=True):
+            shown = claim.ours(self.rows) if decision.n or not missing else "-"
+            texts = {"text": claim.text, "theirs": claim.theirs, "ours": shown}
+            reason = {"kind": claim.kind or self.experiment.kind}
+            if decision.verdict == DIFFERS:
+                reason["cause"] = claim.cause or self.experiment.cause
+            numbers = {key: _short(value) for key, value in asdict(decision).items()}
+            claims.append(texts | reason | numbers)
+        return {"verdict": whole, "claims": claims, "missing": missing}
 
     def write(self) -> None:
         """Write the file by renaming, one line for each cell's parts."""
@@ -121,14 +125,16 @@ def run(experiment: Experiment, folder: Path, *, quick: bool, again: bool = Fals
         seconds = time.perf_counter() - start
         result.add(cell, rows, seconds)
         print(f"{experiment.name} {number}/{len(cells)} {seconds:.1f} s: {cell}", flush=True)
-    finish(result)
+    finish(result, quick=quick)
     return result
 
 
-def finish(result: Result) -> None:
+def finish(result: Result, *, quick: bool = False, draw: bool = True) -> None:
     """Decide, write and draw what has been measured."""
-    result.decide()
+    result.content |= result.decided(quick=quick)
     result.write()
+    if not draw:
+        return
     import matplotlib
 
     matplotlib.use("Agg")

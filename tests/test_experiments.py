@@ -38,6 +38,9 @@ def claim(margins, error=np.nan):
         ([1.0], 0.0, AGREES), ([0.0], 0.0, AGREES), ([-1.0], 0.0, DIFFERS),
         ([1.0], 0.6, UNDECIDED), ([], np.nan, UNDECIDED),
         ([1.0], np.nan, UNDECIDED),  # nobody knows how far another seed is away
+        # two seeds: 12.7 standard errors, three: 4.3
+        ([1.0, 1.15], np.nan, AGREES), ([1.0, 1.2], np.nan, UNDECIDED),
+        ([-1.0, -2.0, -1.5], np.nan, DIFFERS), ([-1.0, -2.5, -1.5], np.nan, UNDECIDED),
     ],
 )  # fmt: skip
 def test_decisions(margins, error, verdict):
@@ -133,8 +136,44 @@ def test_results_and_pages_are_of_these_experiments():
         if content["cells"]:
             claims = [claim.text for claim in FOUND[name].claims]
             assert [c["text"] for c in content["claims"]] == claims
-    for path, text in pages.files().items():
-        assert path.read_text() == text, "run `python -m experiments report`"
+    assert pages.check() == []
+
+
+def test_what_is_absent_does_not_agree(tmp_path, monkeypatch):
+    coins, columns = Coins(), Claim("y", "1", str, lambda rows: [row["other"] for row in rows])
+    monkeypatch.setattr(Coins, "claims", (*Coins.claims, columns))
+    result = runner.Result(coins, tmp_path)
+    for cell in coins.cells(quick=False)[:3]:
+        result.add(cell, list(coins.measure(cell)), 0.0)
+    decided = result.decided()
+    assert [claim["verdict"] for claim in decided["claims"]] == [UNDECIDED] * 2
+    assert (decided["verdict"], decided["missing"]) == (UNDECIDED, 1)
+    result.add(coins.cells(quick=False)[3], [{"mean": 0.5}], 0.0)
+    with pytest.raises(KeyError):  # a claim without its rows is an error once all are there
+        result.decided()
+
+
+def test_a_result_that_its_rows_do_not_bear_out_is_reported(tmp_path, monkeypatch):
+    coins = Coins()
+    monkeypatch.setattr(Coins, "cause", "setting")
+    runner.run(coins, tmp_path, quick=False)
+    monkeypatch.setattr(pages, "PAGES", tmp_path)
+    monkeypatch.setattr(pages, "discover", lambda: {coins.name: coins})
+    monkeypatch.setattr(pages, "files", dict)
+    assert pages.check() == []
+    path = next(tmp_path.rglob("*.json"))
+    right = path.read_text()
+    path.write_text(right.replace('"mean": 0.', '"mean": 1.'))
+    assert pages.check() == [f"{coins.name}: its verdicts do not follow from its rows"]
+    runner.finish(runner.Result(coins, tmp_path))
+    assert pages.check() == []
+    content = json.loads(path.read_text())
+    assert (content["claims"][0]["verdict"], content["claims"][0]["cause"]) == (
+        DIFFERS,
+        "setting",
+    )
+    path.write_text(right.replace('"n": 100', '"n": 99'))
+    assert "cells" in pages.check()[0]
 
 
 def test_each_paper_is_cited_by_its_title():

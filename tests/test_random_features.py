@@ -162,7 +162,8 @@ def test_presets_are_algorithms_3_and_4_step_by_step(solver, options, loss):
         eta = [0.0]
         for b in B:
             roots = np.roots([2 * (g**2 + spread**2), 4 * b * g, b**2 - g**2])
-            eta.append(-roots.min() if np.isreal(roots).all() else 0.0)
+            allowed = np.isreal(roots).all() and -roots.max() <= most
+            eta.append(-roots.min() if allowed else 0.0)
         best = int(np.argmax(eta))
         return (len(A), 1.0) if eta[best] <= 1 else (best - 1, min(eta[best], most))
 
@@ -180,7 +181,7 @@ def test_presets_are_algorithms_3_and_4_step_by_step(solver, options, loss):
     assert model.expansion_.intercept == 0
     for j, a in enumerate(A):
         got = model.expansion_.block(j).ravel()
-        np.testing.assert_allclose(got, a, atol=1e-4 * np.abs(a).max())
+        np.testing.assert_allclose(got, a, atol=1e-6 * np.abs(a).max())
 
 
 def udsg_blocks(seed, used):
@@ -292,6 +293,10 @@ def test_allowed_steps_solve_the_inequality():
         expected = [oracles.quadratic_step(b, g, noise) for b in beta]
         np.testing.assert_allclose(ours, expected, atol=2e-4)
     np.testing.assert_array_equal(allowed_steps(np.ones((2, 1)), np.zeros(1), 0.0), 0)
+    # 2 (5 - s)^2 <= 5^2 + 1 for steps s from 1.39 to 8.61, none of them up to 1
+    beta, g, most = np.array([[5.0]]), np.ones(1), 5 + 13**0.5
+    for bound, step in ((np.inf, most), (2.0, most), (1.0, 0.0)):
+        assert allowed_steps(beta, g, 0.0, bound)[0] == pytest.approx(step)
 
 
 def test_dsg_saves_nothing_and_reuse_of_none_is_dsg():

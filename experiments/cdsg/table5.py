@@ -17,6 +17,7 @@ class Table5(Networks):
     """
 
     label = "Table 5"
+    cause = "setting"
     converged = False
     explanation = """
     Too few iterations and too large a penalty, together, are the cause. On the features of the

@@ -17,6 +17,7 @@ class Table6(Networks):
     """
 
     label = "Table 6"
+    cause = "setting"
     converged = True
     explanation = """
     Too few iterations and too large a penalty, together, are the cause. On the features of the

@@ -39,6 +39,7 @@ def _converges(method: str) -> Claim:
         "converges",
         lambda rows: f"{np.median(parts(rows)):.3f}",
         lambda rows: [CONVERGED - part for part in parts(rows)],
+        kind="level",
     )
 
 
@@ -68,6 +69,7 @@ def norma(
 class Posterior(Experiment):
     """What both panels share: settings, claims and picture."""
 
+    kind = "level"
     iterations: ClassVar[int]
     points: ClassVar[int]
     what: ClassVar[str]

@@ -24,6 +24,7 @@ class Surface(Experiment):
     """
 
     label = "Figure 4(1)"
+    kind = "level"
     claims: ClassVar = (
         Claim(
             "The outputs span [-1, 1.3] (Table 4), to half of the last printed digits",

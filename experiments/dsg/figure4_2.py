@@ -37,6 +37,7 @@ class Rate(Experiment):
     """
 
     label = "Figure 4(2)"
+    kind = "rate"
     departures = """
     The paper does not say which steps it took. These are theta / (offset + t) with
     theta = 2000 and offset = 99: on another seed 5000 and 99 end at 1.3 times the error, with

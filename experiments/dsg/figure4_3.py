@@ -59,8 +59,7 @@ def _ratios(rows: list[Row], column: str) -> list[float]:
 
 def _worse(rows: list[Row]) -> list[float]:
     return by_seed(
-        rows,
-        lambda mine: min(_of(mine, "error", m) for m in LINEAR) / _of(mine, "error", OURS),
+        rows, lambda mine: min(_of(mine, "error", m) for m in LINEAR) / _of(mine, "error", OURS)
     )
 
 

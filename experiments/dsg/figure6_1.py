@@ -2,27 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from experiments.dsg._rivals import (
-    FULL,
-    OURS,
-    ExactKernel,
-    Rivals,
-    adult,
-    claim,
-    makers,
-    preset,
-)
-
-FEATURES, PASSES = 8, 100  # times those of the panel
-
-
-def longer(found: dict[str, Any]) -> dict[str, Any]:
-    """Return SDCA on fixed features with as many passes as it needs."""
-    return {
-        f"{name}, {PASSES} passes": found[name][0](PASSES, []) for name in ("r-sdca", "n-sdca")
-    }
+from experiments.dsg._rivals import BATCHES, FULL, OURS, Rivals, adult, claim
 
 
 class Figure6Panel1(Rivals):
@@ -40,11 +22,11 @@ class Figure6Panel1(Rivals):
     thread, without Nystroem's landmarks.
     """
     explanation = """
-    A block has too few features. On the same steps 8 times as many take the error of doubly SGD
-    from 16.25 to 15.35 %, and the kernel itself in place of features to 15.23 %, the paper's
-    15.3 % and within the claims: neither rows nor steps are too few. What is left to NORMA,
-    which moves row by row and returns an average, is not of the features. SDCA needs more
-    passes at this nu: after 100 r-sdca has 15.31 and n-sdca 15.29 %.
+    The paper does not say whether it takes the covariance that its Section 4 allows. With it
+    and steps 1 / (1 + t / 20) the same 32 frequencies a block end at 15.37 %, as printed at
+    16.25 %. The steps of the authors' program, 1 / (1 + 1e-4 t), hardly decay and end at
+    16.90 %: its batches are 4 to 16 times as large as a block is wide, here as large. NORMA on
+    the same batches has 15.23 %; row by row, with an average, it has 14.75 %.
     """
     load = staticmethod(adult)
     one_pass = True
@@ -52,23 +34,17 @@ class Figure6Panel1(Rivals):
     penalty = 0.01
     sizes = (64, 32)
     claims: ClassVar = (
-        claim(
+        *claim(
             "One pass gives an error of 15.3 %, within half a point", "15.3 %",
-            lambda e: 15.8 - e[OURS],
+            lambda e: 15.8 - e[OURS], kind="level",
         ),
-        claim(
+        *claim(
             "The best rate is that of NORMA and k-SDCA, and doubly SGD is comparable: at most "
             "0.3 + 0.5 points above the better one", "15.3 against 15 %",
             lambda e: 0.8 + min(e[m] for m in FULL) - e[OURS],
         ),
+        *claim(
+            "The same with NORMA on the batches of doubly SGD, as the paper has it (Section 7)",
+            "15.3 against 15 %", lambda e: 0.8 + e[BATCHES] - e[OURS],
+        ),
     )  # fmt: skip
-
-    def others(self, n: int, gamma: float, step: float, seed: int) -> dict[str, Any]:
-        """Return doubly SGD with more features and with the kernel itself, and longer SDCA."""
-        penalty, (rows, block) = self.penalty / n, self.sizes
-        wide = makers(n, penalty, (rows, FEATURES * block), gamma, step, seed)
-        make, most = wide[OURS]
-        out = {f"{OURS}, {FEATURES} times the features": make(most, [])}
-        exact = preset(n, penalty, self.sizes, gamma, step)
-        out[f"{OURS}, exact kernel"] = ExactKernel(exact, seed)
-        return out | longer(wide)

@@ -38,11 +38,11 @@ class Figure6Panel3(Rivals):
     penalty = 1.0
     sizes = (1024, 256)
     claims: ClassVar = (
-        claim(
+        *claim(
             "NORMA and k-SDCA have the least errors", "10 %",
             lambda e: min(e[m] for m in (OURS, *LINEAR)) - max(e[m] for m in FULL),
         ),
-        claim(
+        *claim(
             "Doubly SGD is much better than Pegasos and SDCA with 2^8 features: by a point",
             "15 %", lambda e: min(e[m] for m in LINEAR) - e[OURS] - 1,
         ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments.dsg._rivals import CLOCK
-from experiments.dsg.figure6_2 import Figure6Panel2
+from experiments.dsg.figure6_2 import Figure6Panel2, claims_of
 
 
 class Figure6Panel5(Figure6Panel2):
@@ -15,9 +15,8 @@ class Figure6Panel5(Figure6Panel2):
     label = "Figure 6(5)"
     departures = Figure6Panel2.departures + CLOCK
     explanation = """
-    32,768 rows are 32 steps. With eight times the rows, 256 steps, the error falls to less than
-    half (Figure 6(2) measures it); the paper's
-    1.6 million rows are some 1,600 steps.
+    As in Figure 6(2) the covariance takes the error from 1.86 to 0.41 %. 32,768 rows are few:
+    NORMA and k-SDCA have 0.36 % in the same time, and the paper's 1.6 million make them slow.
     """
     one_pass = False
-    more = 1
+    claims = claims_of(decayed=False)

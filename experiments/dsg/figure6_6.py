@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from experiments.dsg._rivals import CLOCK, OURS, claim
 from experiments.dsg.figure6_3 import Figure6Panel3
@@ -18,16 +18,15 @@ class Figure6Panel6(Figure6Panel3):
     departures = Figure6Panel3.departures + CLOCK
     explanation = """
     Figure 6(3) measures what few rows cost: a penalty that hides what the full kernel can do,
-    and 15 steps of doubly SGD, whose errors differ by points between seeds.
+    and 15 steps of doubly SGD as printed, whose errors differ by points between seeds. With the
+    covariance they do not, and are 0.3 points above the best rival.
     """
     one_pass = False
+    seeds = 10
     claims: ClassVar = (
-        claim(
+        *claim(
             "In the same time doubly SGD is better than all but NORMA", "all but NORMA",
             lambda e: min(e[m] for m in e if m not in (OURS, "NORMA")) - e[OURS],
+            decayed=False,
         ),
     )  # fmt: skip
-
-    def others(self, n: int, gamma: float, step: float, seed: int) -> dict[str, Any]:
-        """Return nothing: Figure 6(3) has them."""
-        return {}

@@ -115,6 +115,8 @@ class Molecule(Experiment):
     """
 
     label = "Figure 7(4)"
+    cause = "setting"
+    kind = "level"
     departures = """
     5 matrices of each training and of each test molecule, not 40 and 20. The paper's binary
     predicates are left out: raw entries and a Laplacian kernel of four times the median

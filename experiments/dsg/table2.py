@@ -52,8 +52,7 @@ def _slope(rows: list[Row], x: str, y: str, **which: Any) -> float:
 def _largest(rows: list[Row], y: str, names: tuple[str, ...]) -> list[float]:
     """Return by seed the largest power of n among the methods."""
     return by_seed(
-        rows,
-        lambda mine: max(_slope(mine, "n", y, method=m, d=COLUMNS[-1]) for m in names),
+        rows, lambda mine: max(_slope(mine, "n", y, method=m, d=COLUMNS[-1]) for m in names)
     )
 
 
@@ -80,6 +79,7 @@ def _memory(text: str, printed: int, names: tuple[str, ...]) -> Claim:
         lambda rows: f"d^{np.median(powers(rows)):.2f}",
         lambda rows: [0.1 - abs(found - printed) for found in powers(rows)],
         error=0.0,
+        cause="the paper's",
     )
 
 
@@ -92,6 +92,7 @@ class Totals(Experiment):
     """
 
     label = "Table 2"
+    kind = "rate"
     departures = """
     A machine is measured, operations are not counted: the paper's powers are upper bounds, and
     where overheads count they are smaller. Fixed features are made before the first step, as

@@ -50,6 +50,7 @@ class TheoremRate(Experiment):
     """
 
     label = "Theorem 4"
+    kind = "rate"
     departures = """
     The paper proves this rate and draws that of averages under other steps (Figure 4(2)). The
     rows are a fixed set in seeded shuffles, as the paper allows, so that the solution is known.

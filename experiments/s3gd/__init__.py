@@ -8,5 +8,5 @@ REFERENCE = (
 WITHOUT_DATA = {
     "Figures 2 to 9 on WebSpam, CIFAR10, Kaggle-Face, MED11, KDD04_bio and KDD04_phy": (
         "No data at hand; other sets stand in."
-    ),
+    )
 }

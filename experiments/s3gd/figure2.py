@@ -60,6 +60,7 @@ class Steps(Experiment):
     """
 
     label = "Figure 2"
+    cause = "setting"
     departures = (
         "MNIST's first 10,000 rows stand for CIFAR10, the largest digit class against the rest "
         "with the weights of Equation (46); standardised pixels and a column of ones, rows of "

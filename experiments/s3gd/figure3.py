@@ -40,6 +40,7 @@ class Times(Experiment):
     """
 
     label = "Figure 3"
+    cause = "setting"
     departures = f"{paper.DATA} {paper.CLOCK}"
     explanation = """
     Rows of 20newsgroups have 148 entries out of 38,871, and all methods but S3GD touch no

@@ -57,6 +57,7 @@ class Training(Experiment):
     """
 
     label = "Figure 4"
+    cause = "setting"
     departures = (
         f"{paper.DATA} {paper.CLOCK} The preparation (clusters, graph, covariances) is not "
         "on the clock, as Table I lists it apart. 20,000 iterations instead of 40,000, three "

@@ -81,6 +81,7 @@ class Testing(Experiment):
     """
 
     label = "Figure 5"
+    cause = "setting"
     departures = f"As of Figure 4, whose runs these are. At most {paper.TEST_ROWS:,} test rows."
     explanation = """
     The steps are the cause. Equation (47) leaves SGD the step 0.1: with 1 its last iterations

@@ -70,6 +70,7 @@ class Correlations(Experiment):
     """
 
     label = "Figure 6"
+    cause = "setting"
     explanation = (
         "The one that is ahead of S3GD is SCV: its references are of the current iterate, with "
         "the exact second moments of each class, those of S3GD of an iterate up to 20 "

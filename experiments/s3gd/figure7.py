@@ -66,6 +66,7 @@ class Anchors(Experiment):
     """
 
     label = "Figure 7"
+    cause = "setting"
     departures = (
         "MNIST's first 10,000 rows and 20newsgroups stand for CIFAR10 and MED11, scaled as in "
         "Figures 2 and 4. The paper does not tell its numbers of anchors apart from 20 and 100."

@@ -37,6 +37,7 @@ class AnchorTimes(Experiment):
     """
 
     label = "Figure 8"
+    kind = "rate"
     departures = f"Four of the sets of Figure 4, and MNIST's first 10,000 rows. {paper.CLOCK}"
     claims = (
         Claim(

@@ -37,6 +37,7 @@ class InnerIterations(Experiment):
     """
 
     label = "Figure 9"
+    kind = "level"
     departures = (
         "MNIST's first 10,000 rows stand for CIFAR10, as in Figure 2; 5,000 iterations. "
         "The paper does not tell the step. " + paper.CLOCK

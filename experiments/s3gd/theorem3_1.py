@@ -70,6 +70,7 @@ class Theorem(Experiment):
     """
 
     label = "Theorem 3.1"
+    kind = "level"
     departures = (
         "Delta_{H,P} is the largest difference on 20 rays in the ball that holds all w with "
         "F(w) <= F(0): over all w the difference may grow without a bound. Equation (19) is "

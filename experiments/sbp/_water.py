@@ -44,6 +44,7 @@ def _claim(key: str, text: str) -> Claim:
 class Water(Experiment):
     """Responses and slack of one problem."""
 
+    kind = "level"
     bias: ClassVar[bool]
     claims: ClassVar = (
         _claim("level gap", "The water level is the optimum of the linear program"),

@@ -17,6 +17,7 @@ class Adult(Panel):
     """
 
     label = "Figure 2, Adult"
+    cause = "setting"
     data = "adult"
     rows = 8000
     perceptron_epochs = 40

@@ -15,6 +15,7 @@ class Mnist(Panel):
     """
 
     label = "Figure 2, MNIST"
+    cause = "setting"
     data = "mnist"
     rows = 8000
     departures = """

@@ -39,6 +39,7 @@ class Rescaled(Experiment):
     """
 
     label = "Lemma 2.1"
+    kind = "level"
     departures = "1,000 random rows of Adult; the paper quotes the lemma and draws nothing."
     claims: ClassVar = (_claim("norm", "The norm"), _claim("loss", "The mean hinge loss"))
 

@@ -58,6 +58,7 @@ class Average(Experiment):
     """
 
     label = "Lemma 3.2"
+    kind = "rate"
     departures = "1,000 random rows of each set; the paper proves the lemma and draws nothing."
     claims: ClassVar = tuple(claim for name in SETS for claim in _claims(name))
 

@@ -73,6 +73,8 @@ class Timings(Experiment):
     """
 
     label = "Section 5"
+    cause = "setting"
+    kind = "level"
     departures = """
     All rows of the a9a file for Adult, 10,000 random rows of 60,000 of MNIST. Seconds are
     those of the processor, not of a clock: the machine was busy. LIBSVM, which draws nothing,

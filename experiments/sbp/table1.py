@@ -72,6 +72,7 @@ class Bounds(Experiment):
     """
 
     label = "Table 1"
+    kind = "rate"
     departures = """
     The table holds upper bounds; this measures how evaluations grow, in its second column
     (epsilon = Omega(L(u)), here L(u) = 0). Iterations are looked at in steps of a factor

@@ -85,6 +85,7 @@ class Slack(Experiment):
     """
 
     label = "Table 2"
+    kind = "level"
     departures = """
     Adult is the a9a file of 32,561 rows; the paper's has 31,562. Reuters and forest are not
     at hand.

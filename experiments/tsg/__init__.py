@@ -7,5 +7,5 @@ REFERENCE = (
 )
 WITHOUT_DATA = {
     "Figures 2 to 4, panels b and d to h": "W6a, SUSY, Skin, Higgs, Dota2, HEPMASS: no data at "
-    "hand. Figure 2 has two moons of a million rows in their place.",
+    "hand. Figure 2 has two moons of a million rows in their place."
 }

@@ -56,6 +56,7 @@ class Times(Experiment):
     """
 
     label = "Figure 2"
+    cause = "setting"
     departures = (
         "Seconds are those of one core's work, which other programs do not lengthen. Two of "
         "the eight sets are at hand; two moons (noise .3) stand for those of a million rows. "

@@ -59,6 +59,7 @@ class Errors(Experiment):
     """
 
     label = "Figure 3"
+    cause = "setting"
     departures = SPLIT + (
         " Three draws of ten, each with one of its five folds. Of the eight sets two are at "
         "hand, beside which a9a and MNIST 8 v 6 stand. BLS3VM and S3VMlight are this "

@@ -50,6 +50,8 @@ class Curves(Experiment):
     """
 
     label = "Figure 4"
+    cause = "setting"
+    kind = "level"
     departures = SPLIT + (
         " Three draws. Of the eight sets two are at hand, beside which a9a and MNIST 8 v 6 "
         "stand."

@@ -112,6 +112,8 @@ class Derivatives(Experiment):
     """
 
     label = "Table 2"
+    cause = "the paper's"
+    kind = "level"
     departures = (
         "The paper has no two moons; they are here to tell what a misprint would do: C = 100, "
         "C* = C / 2, sigma = 5, eta = 100, 200 iterations."

@@ -129,6 +129,7 @@ class Rates(Experiment):
     """
 
     label = "Theorem 1 and Theorem 2"
+    kind = "rate"
     departures = (
         "The paper has no plot of them. Expectations are means of the rows and of three "
         "seeds; a slope is fitted to each of ten such groups. Theorem 2 is for losses with a "

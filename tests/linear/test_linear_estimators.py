@@ -74,11 +74,13 @@ class TestPapers:
         eta, lam = 0.7, 1e-3
         for options, m, p, k, k_in in (
             ({"round_size": 60}, 100, 10, 10, 20),
+            ({}, 100, 10, 10, 20),  # rounds of whole inner loops, 60 steps for 569 rows
             ({"inner_steps": 7, "n_anchors": 9, "n_neighbors": 3, "batch_size": 4}, 9, 4, 3, 7),
         ):
             paper = S3GD.paper(eta=eta, lam=lam, balanced=balanced, **options)
-            model = LinearClassifier("logistic", max_iter=1, random_state=0, **paper).fit(X, y)
-            [(*rows, anchors, order)] = seen
+            model = LinearClassifier("logistic", max_iter=2, random_state=0, **paper).fit(X, y)
+            *rows, anchors, _ = seen[0]
+            order = np.concatenate([orders for *_, orders in seen])
             assert len(anchors) <= m
             assert order.shape[1] == p
             w = oracles.s3gd_paper(*rows, anchors, k, order, eta, lam, balanced, k_in)

@@ -80,6 +80,24 @@ def test_a_pass_is_that_of_one_row_at_a_time(loss, block_size):
     assert state.intercept[0] == b
 
 
+@every("steps", [1, 3])
+def test_the_average_is_that_of_the_second_half_of_all_visits(steps):
+    problem, batch = setting(losses.Hinge(), n=41, alpha=1e-2, max_iter=steps)
+    solver, state, _ = fit(problem, batch, steps, tol=0.0, average="second_half")
+    K, y, iterates = gram(problem, batch.X), batch.y[:, 0].astype(float), []
+    a, most = np.zeros(41), 1 / (41 * problem.alpha)
+    for order in visit_order(problem.seed, 0, 41 * steps, np.arange(41)):
+        for i in order:
+            a[i] = y[i] * np.clip(y[i] * a[i] + (1 - y[i] * (K[i] @ a)) / K[i, i], 0, most)
+            iterates.append(a.copy())
+    expected = np.mean(iterates[len(iterates) // 2 :], axis=0)
+    np.testing.assert_allclose(solver.coefficients(state)[:, 0], expected, atol=1e-6 * most)
+    np.testing.assert_allclose(state.coef[:, 0], a, atol=1e-6 * most)
+    assert np.abs(expected - a).max() > 0.1 * np.abs(a).max()
+    with pytest.raises(ValueError, match="order"):
+        SDCA(average="second_half", order="greedy").check()
+
+
 @each_loss
 def test_the_gap_bounds_the_distance_to_the_minimum(loss):
     problem, batch = setting(loss, alpha=1e-2, weighted=True, fit_intercept=True)

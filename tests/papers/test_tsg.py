@@ -120,7 +120,33 @@ def test_the_preset_is_the_algorithm_of_the_paper(cls, steps):
         cost, [cost * LABELLED / (N - LABELLED)] * T, lambda t, f: -t * (t * f < 1),
         lambda f: -np.sign(f) * (np.abs(f) < 1),
     )  # fmt: skip
-    np.testing.assert_allclose(found, expected, atol=2e-5 * np.abs(expected).max())
+    np.testing.assert_allclose(found, expected, atol=1e-6 * np.abs(expected).max())
+
+
+def test_labelled_rows_are_drawn_with_replacement(monkeypatch):
+    X, y = rows(seed=1)
+    cost, T, own, picks = 30.0, 9, TSG._shares, []
+
+    def shares(self, batch):
+        at = [int(np.flatnonzero((row == X).all(axis=1))[0]) for row in batch.X]
+        times = np.where(batch.y[:, 0] == 0, 0, batch.sample_weight).astype(int)
+        picks.append((np.repeat(at, times), np.arange(LABELLED, N)))
+        return own(self, batch)
+
+    monkeypatch.setattr(TSG, "_shares", shares)
+    marked = np.where(y[:, 0] == 0, -1, y[:, 0] > 0).astype(int)
+    given = TSG.paper(C=cost, sigma=0.4, eta=4.0, n_labelled=LABELLED, redraw=True)
+    model = SemiSupervisedKernelClassifier(**given, max_iter=T, random_state=3).fit(X, marked)
+    assert [len(labelled) for labelled, _ in picks] == [256] * T  # the paper's B
+    assert len({labelled.sum() for labelled, _ in picks}) > 1
+    stream = model.expansion_.stream
+    Phi = [stream.transform(stream.prepare(X), t).astype(float) for t in range(T)]
+    expected = tsg_oracle(
+        Phi, y.astype(float), picks, [0.25] * T, cost, [cost * LABELLED / (N - LABELLED)] * T,
+        lambda t, f: -t * (t * f < 1), lambda f: -np.sign(f) * (np.abs(f) < 1),
+    )  # fmt: skip
+    found = model.expansion_.raw_prediction(X)
+    np.testing.assert_allclose(found, expected, atol=1e-6 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("wrong", [{"C": 0.0}, {"sigma": -1.0}, {"eta": 0.5}])

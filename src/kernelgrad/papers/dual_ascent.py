@@ -32,6 +32,7 @@ class DualState(RowsState):
     dual: Float64Array = sized("C", "n")  # u
     primal: Float64Array = sized("C")  # objective of each output
     gap: Float64Array = sized("C", finite=False)  # duality gap of each output
+    averaged: Float64Array = sized("n", "C", empty=True)  # coefficients of the average
 
 
 class DualAscent:

@@ -122,6 +122,11 @@ class DSG(Solver[DSGState]):
         covariance is well estimated.
     preconditioned : bool, default=True
         Whether to multiply by the inverse block covariance.
+    decoupled : bool, default=False
+        Whether preconditioned steps are those of the authors' program: the covariance, of all
+        rows of the batch, divides the loss's part alone, without L, and older coefficients
+        shrink by ``1 - gamma alpha``. The same alpha is then a far weaker penalty. Plain steps
+        are the same with both.
     step_size : float > 0 or "auto", default="auto"
         First step. ``"auto"`` is 1 when preconditioned (the operator already carries the
         curvature L), else ``1 / (L lambda_max)`` of the first block's covariance.
@@ -165,6 +170,7 @@ class DSG(Solver[DSGState]):
     block_size: int | str = integer(default="auto", low=1, words=("auto",))
     batch_size: int | str = integer(default="auto", low=1, words=("auto",))
     preconditioned: bool = boolean(default=True)
+    decoupled: bool = boolean(default=False)
     step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
     decay: float = real(default=20.0, low=0, low_open=True, words=(np.inf,))
     damping: float = real(default=1.0, low=0, low_open=True)
@@ -258,6 +264,35 @@ class DSG(Solver[DSGState]):
             "metric": None,
         }
 
+    @classmethod
+    def program(cls, *, nu: float, damping: float = 1.0, **parameters: Any) -> dict[str, Any]:
+        """Return the parameters of an estimator that make it the authors' published program.
+
+        Each step is multiplied by the inverse covariance of the new block on the batch, which
+        Section 4 of Dai et al. allows; older coefficients shrink by ``1 - gamma nu``, and
+        ``gamma_t = 1 / (1 + 1e-4 t)`` for t = 0, 1, ..., with pairs of cos and sin.
+
+        Parameters
+        ----------
+        nu : float > 0
+            As in :meth:`paper`; it penalises less here, see `decoupled`.
+        damping : float > 0, default=1.0
+            Ridge of the covariance in units of its mean diagonal entry. The program's is
+            absolute, 1e-7 to 5e-4, which needs at least 4 rows in the batch for each feature of
+            the block.
+        **parameters
+            Others of :meth:`paper`.
+
+        Returns
+        -------
+        dict
+            As :meth:`paper`.
+        """
+        decay = 1e4
+        chosen: dict[str, Any] = {"form": "pair", "theta": decay, "offset": decay - 1.0}
+        chosen |= {"preconditioned": True, "decoupled": True, "damping": damping}
+        return cls.paper(nu=nu, **chosen | parameters)
+
     def _most_blocks(self, width: int) -> float:
         by_features = None if self.max_features is None else max(1, self.max_features // width)
         return min((m for m in (self.max_blocks, by_features) if m is not None), default=np.inf)
@@ -305,6 +340,8 @@ class DSG(Solver[DSGState]):
 
     def _every(self, n_rows: int, width: int) -> int:
         """Return which rows of a batch the covariance of a block is estimated on."""
+        if self.decoupled:
+            return 1
         per_feature = CURVATURE_ROWS / min(1.0, self.damping)
         return max(1, int(n_rows // max(per_feature * width, MIN_CURVATURE_ROWS)))
 
@@ -446,16 +483,21 @@ class DSG(Solver[DSGState]):
         if not self.preconditioned:
             G: FloatArray = stream.gradient(X, (p[:, None] * r).astype(np.float32), block)
             return G, 1.0 - gamma * problem.alpha
-        L, every = state.smoothness, self._every(len(p), stream.width)
+        every = self._every(len(p), stream.width)
+        L = np.ones(problem.n_outputs) if self.decoupled else state.smoothness
         share = p[::every].sum()
         slopes = (r / L).astype(np.float32)
         H, penalty, gradient = stream.moments(X, block, _root(p), every, f, slopes)
         H /= share
-        mu = max(self.damping * float(np.trace(H)) / len(H), problem.alpha / float(L.min()))
-        # the penalty's part needs the rows of H: (H + mu)^-1 H f / mu goes with f / mu
-        right = gradient - problem.alpha / (mu * share) * penalty / L
+        mu = self.damping * float(np.trace(H)) / len(H)
+        shrinkage = np.full(len(L), problem.alpha)
+        if not self.decoupled:
+            mu = max(mu, problem.alpha / float(L.min()))
+            shrinkage = problem.alpha / (L * mu)
+            # the penalty's part needs the rows of H: (H + mu)^-1 H f / mu goes with f / mu
+            gradient = gradient - problem.alpha / (mu * share) * penalty / L
         there = stream.on_device and stream.on_device.device
-        return linalg.solve_damped(H, mu, right, there), 1.0 - gamma * problem.alpha / (L * mu)
+        return linalg.solve_damped(H, mu, gradient, there), 1.0 - gamma * shrinkage
 
     def expansion(self, state: DSGState) -> RandomFeatureExpansion:
         return state.iterates.result

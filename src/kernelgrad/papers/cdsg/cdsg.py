@@ -38,8 +38,8 @@ class CDSG(DSG):
         sigma of Eq. (9), the spread of a feature's product over rows; 1 bounds that of cosine
         features. It matters for small batches only; with larger values blocks are reused less
         often.
-    block_size, batch_size, preconditioned, step_size, decay, damping, momentum, average,
-    max_blocks, max_features
+    block_size, batch_size, preconditioned, decoupled, step_size, decay, damping, momentum,
+    average, max_blocks, max_features
         As in :class:`DSG`.
 
     References
@@ -64,7 +64,7 @@ class CDSG(DSG):
         g = proposal.step * proposal.mean_gradient
         noise = proposal.step * proposal.largest_gradient * self.spread / proposal.n_rows
         # eta_1, ..., eta_m by Equation (9), and the largest
-        eta = allowed_steps(state.beta, g, float(noise @ noise))
+        eta = allowed_steps(state.beta, g, float(noise @ noise), float(self.max_step))
         best = int(np.argmax(eta))
         if eta[best] <= 1.0:  # |eta_k| <= gamma_t: alpha_{m+1}, beta_{m+1}
             return n, 1.0
@@ -80,8 +80,10 @@ class CDSG(DSG):
         state.beta[block] -= move
 
 
-def allowed_steps(beta: Float64Array, g: Float64Array, noise: float) -> Float64Array:
-    """Return the largest step of every block that Eq. (9) allows, 0 where it allows none.
+def allowed_steps(
+    beta: Float64Array, g: Float64Array, noise: float, bound: float = np.inf
+) -> Float64Array:
+    """Return the largest step of every block that Eq. (9) allows, 0 if none up to `bound`.
 
     `g` is the step times the mean derivative of every output, so steps are in units of gamma;
     `noise` is ``|gamma M sigma / B|^2``. The result is ``-eta`` for the smaller root eta of
@@ -93,6 +95,7 @@ def allowed_steps(beta: Float64Array, g: Float64Array, noise: float) -> Float64A
     discriminant = b * b - 4.0 * a * c
     if a == 0.0:
         return np.zeros(len(beta))
-    root = (b + np.sqrt(np.maximum(discriminant, 0.0))) / (2.0 * a)
-    result: Float64Array = np.where(discriminant >= 0.0, np.maximum(root, 0.0), 0.0)
+    half = np.sqrt(np.maximum(discriminant, 0.0))
+    allowed = (discriminant >= 0.0) & ((b - half) / (2.0 * a) <= bound)
+    result: Float64Array = np.where(allowed, np.maximum((b + half) / (2.0 * a), 0.0), 0.0)
     return result

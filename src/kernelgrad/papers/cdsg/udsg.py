@@ -25,8 +25,8 @@ class UDSG(DSG):
         G, steps on new blocks per cycle. ``G = U = 1`` is the paper's setting.
     reused_blocks : int, default=1
         U, steps on old blocks per cycle; 0 is DSG.
-    block_size, batch_size, preconditioned, step_size, decay, damping, momentum, average,
-    max_blocks, max_features
+    block_size, batch_size, preconditioned, decoupled, step_size, decay, damping, momentum,
+    average, max_blocks, max_features
         As in :class:`DSG`.
 
     References

@@ -59,7 +59,7 @@ class S3GD(StochasticSolver[S3GDState]):
         ``"auto"`` is ``1 / (2 L(p))`` with the expected smoothness L(p) of a mini-batch.
     round_size : int >= 1 or "auto", default="auto"
         Steps of one iteration of the loop, a multiple of `inner_steps`; "auto" is one pass
-        over the rows.
+        over the rows, without `switch` rounded up to whole inner loops.
     switch : bool, default=True
         False stays with the anchors, as the paper's algorithm does, and keeps their noise.
 
@@ -139,7 +139,9 @@ class S3GD(StochasticSolver[S3GDState]):
             state.graph = build_graph(r.problem, r.data, self.n_anchors, self.n_neighbors)
         T = super()._n_steps(r)
         inner = 1 if state.switched >= 0 else self._inner(r)
-        return T if self.round_size == "auto" else max(1, T // inner) * inner
+        if self.round_size != "auto":
+            return max(1, T // inner) * inner
+        return T if self.switch else -(-T // inner) * inner
 
     def _reference(self, r: Round[S3GDState], W: Float64Array, b: Float64Array) -> Any:
         if r.state.switched >= 0:

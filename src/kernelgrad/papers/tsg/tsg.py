@@ -3,6 +3,7 @@ r"""Triply stochastic gradients for semi-supervised SVMs (Geng et al. 2019, Algo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,11 +13,13 @@ from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Loss, SemiSupervised
 from kernelgrad.papers.tsg.ramp import check_ramp, iterations, ramp_share, slope_grows
 from kernelgrad.params import anything, boolean, integer, parameters, real
-from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch
+from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws
 from kernelgrad.solvers.dsg import DSG, DSGState
 from kernelgrad.solvers.soft_labels import semi_supervised
 from kernelgrad.types import Float64Array
 from kernelgrad.validation import CapabilityError, check_real
+
+_REDRAW = 0x747367
 
 
 @parameters
@@ -59,7 +62,10 @@ class TSG(DSG):
         T, iterations of the whole fit; ``"auto"`` is its ``max_iter``, and 100 on streams.
     preconditioned : bool, default=False
         See :class:`~kernelgrad.solvers.DSG`; it helped on images and hurt elsewhere.
-    damping, momentum, average, max_blocks, max_features
+    redraw : bool, default=False
+        Whether each iteration draws `batch_size` labelled rows with replacement, as the paper
+        does, where there are fewer. By default it takes each of them once.
+    decoupled, damping, momentum, average, max_blocks, max_features
         As in :class:`~kernelgrad.solvers.DSG`. The paper's function is the last iterate,
         ``average=None``.
 
@@ -81,6 +87,7 @@ class TSG(DSG):
     ramp: Sequence[float] = anything(default=(0.3, 0.6))
     horizon: int | str = integer(default="auto", low=1, words=("auto",))
     preconditioned: bool = boolean(default=False)
+    redraw: bool = boolean(default=False)
 
     @classmethod
     def paper(  # type: ignore[override]  # by the symbols of another paper
@@ -106,8 +113,9 @@ class TSG(DSG):
             n_l.
         **solver
             Of the solver: ``block_size`` is the paper's m, by default ``ceil(sqrt(n))``,
-            `batch_size` 256, and ``step_size="theorem"`` with `theta` the step of Theorems 1
-            and 2 in place of ``1 / eta``.
+            `batch_size` 256, of which ``redraw=True`` draws labelled rows with replacement,
+            and ``step_size="theorem"`` with `theta` the step of Theorems 1 and 2 in place of
+            ``1 / eta``.
         """
         for name, value in (("C", C), ("sigma", sigma), ("n_labelled", n_labelled)):
             check_real(value, name, low=0, low_open=True)
@@ -172,6 +180,13 @@ class TSG(DSG):
         return state
 
     def step(self, problem: Problem, state: DSGState, batch: TrainBatch) -> StepInfo:
+        labelled = np.flatnonzero(batch.y.any(axis=1))
+        if self.redraw and 0 < len(labelled) < self.batch_size:
+            weight = batch.sample_weight.astype(np.float64)
+            rng = draws(problem.seed, _REDRAW, state.iteration)
+            share = weight[labelled] / weight[labelled].sum()
+            weight[labelled] = rng.multinomial(self.batch_size, share)
+            batch = replace(batch, sample_weight=weight)
         if not state.has_intercept and batch.y.any():
             intercept = problem.loss.intercept(batch.y, batch.sample_weight)
             state.iterates.set_intercept(intercept)

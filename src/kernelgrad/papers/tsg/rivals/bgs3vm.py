@@ -36,6 +36,9 @@ class BudgetState(SupportState):
 class BGS3VM(KernelSolver[BudgetState]):
     r"""Stochastic gradient on the exact kernel with a budget for each kind of support row.
 
+    This is the rival that Geng et al. (2019) describe under this name. The machine of Le et al.
+    (2016) is another one: it adds to the hinge loss a smoothness over a spectral graph.
+
     Step t = 0, 1, ... on a batch of labelled and unlabelled rows is
 
     .. math:: w \leftarrow (1 - \gamma_t \alpha) w
@@ -77,8 +80,9 @@ class BGS3VM(KernelSolver[BudgetState]):
 
     References
     ----------
-    Le, Duong, Dinh, Nguyen, Nguyen and Phung (2016), "Budgeted Semi-supervised Support Vector
-    Machine".
+    Geng, Gu, Li, Shi, Zheng and Huang (2019), "Scalable Semi-Supervised SVM via Triply
+    Stochastic Gradients", Sections 2 and 6.1; Le, Duong, Dinh, Nguyen, Nguyen and Phung (2016),
+    "Budgeted Semi-supervised Support Vector Machine", for the budget.
     """
 
     marks: ClassVar[bool] = True
