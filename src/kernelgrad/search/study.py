@@ -34,7 +34,7 @@ class Rules:
     matrix : tuple of Round
         Descent of a matrix, from the weights.
     logistic : tuple of Round
-        Descent by the log loss, from the best machine; without any no log loss is tried.
+        Descent by the log loss, from the best machine.
     names : tuple of str
         Names of the candidates; empty for all.
     spreads : (float, float)
@@ -173,7 +173,7 @@ class Study:
         return machines
 
     def run(self) -> SearchResult:
-        space, learns = self.space, self.learns
+        space, learns, wide = self.space, self.learns, len(self.groups) > _WIDE
         machines = [m for m in self.candidates() if not self.only or m.name in self.only]
         trained = self.train(machines, self.rules.rounds[:1], self.rules.solved // 2)
         equal = next((m for m in trained if m.is_equal), trained[0])
@@ -183,13 +183,17 @@ class Study:
             return self.result(best)
         if not self.few:  # the best goes on, and one that is level with it
             level = [m for m in ranked[1:2] if not _pays(m, best)]
+            if wide:  # few rows say little of the rough part
+                level = [m for m in ranked if m.is_sum != best.is_sum][:1]
             sure = _pays(equal, best, 2.0 * _BEHIND)
-            best = self.train([best, *level], self.rules.rounds[1:], self.rules.solved)[0]
+            machines = [best, *level]
+            trained = self.train(machines, self.rules.rounds[1:], self.rules.solved) + trained
+            best = trained[0]
             equal = equal if sure else self.judged(equal, [equal], self.rules.solved)
         gain = _FEW_GAIN if self.few else _GAIN
         if learns and space.metric == "auto" and not _pays(equal, best, gain):
             best = equal
-        if best.is_sum and len(self.groups) > _WIDE:
+        if best.is_sum and wide:
             best = next((m for m in trained if not m.is_sum and not _pays(m, best)), best)
         if self.few:
             best = self.of_all_rows(best, [] if best.is_equal else self.rules.rounds[1:])
