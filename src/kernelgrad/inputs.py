@@ -209,6 +209,7 @@ class Inputs:
             type(X) is np.ndarray
             and X.dtype in _PLAIN
             and X.ndim == 2
+            and X.flags.c_contiguous
             and X.shape[1] == self.n_features
             and len(X) > 0
             and self.names is None

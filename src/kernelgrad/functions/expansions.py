@@ -7,6 +7,7 @@ from copy import copy
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy.sparse as sp
 
 from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.linalg import solve_damped
@@ -377,7 +378,9 @@ class LinearExpansion(Expansion):
         with single_threaded_blas():
             for start in range(0, len(out), PREDICT_ROWS):
                 rows = slice(start, min(len(out), start + PREDICT_ROWS))
-                out[rows] = X[rows] @ self.coef + self.intercept
+                # the order of a product's sums depends on the layout of its rows
+                part = X[rows] if sp.issparse(X) else np.ascontiguousarray(X[rows])
+                out[rows] = part @ self.coef + self.intercept
         return out
 
 
