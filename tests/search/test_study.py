@@ -572,3 +572,16 @@ def test_what_was_found_is_that_of_the_fit():
     model = regressor().fit(X, Y)
     before = model.best_params_["kernel"]
     assert model.set_params(kernel="rbf", gamma=1.0).best_params_["kernel"] is before
+
+
+def test_rows_that_compare_the_log_loss_have_not_trained_the_kernel(monkeypatch):
+    folds, ratio = [], _search.own_ratio
+    monkeypatch.setattr(
+        _search,
+        "own_ratio",
+        lambda pool, parts, *rest: folds.extend(parts) or ratio(pool, parts, *rest),
+    )
+    KernelClassifier().fit(X, Y > 0)
+    assert np.array_equal(np.sort(np.concatenate([f.judges for f in folds])), np.arange(len(X)))
+    assert all(f.train.n_rows + len(f.judges) == len(X) for f in folds)
+    assert len({repr(f.problem.kernel) for f in folds}) == 3
