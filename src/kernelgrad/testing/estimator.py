@@ -551,7 +551,8 @@ def timeless(model: Any, path: Path) -> Contents:
     """Return the contents of a model file without times and counts of work."""
     model.save(path, resumable="warm_start" in model.get_params(deep=False))
     header, arrays = read_container(path)
-    parts: list[dict[str, Any]] = [header["history"], header["state"] or {}]
+    machines = header["history"].get("metric", [])
+    parts: list[dict[str, Any]] = [header["history"], header["state"] or {}, *machines]
     for values in parts:
         values = values.get("state", values)  # a few solvers nest their state
         for name in ("seconds", "compile_seconds", "kernel_evaluations"):
