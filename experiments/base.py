@@ -31,7 +31,7 @@ class Decision:
 
     verdict: str
     median: float
-    half_width: float  # of the interval by Student's t
+    half_width: float  # Student's t interval has this half width
     n: int
 
 

@@ -290,7 +290,7 @@ def test_sums_that_may_be_reordered_exist_once():
     callees = set().union(*called.values())
     reordered = {f for f in loops if "reassoc" in f.options.get("fastmath", set())}
     while callers := {f for f in loops - reordered if called[f] & reordered}:
-        reordered |= callers  # which have these sums in their own code
+        reordered |= callers  # callers have these sums in their own code
     assert len(reordered) >= 8
     assert len(loops & callees) >= 20
     assert not [f for f in reordered & callees if not f.options.get("forceinline")]

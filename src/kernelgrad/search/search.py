@@ -193,19 +193,21 @@ def _moments(y: Float64Array, w: Float64Array) -> tuple[Float64Array, Float64Arr
 
 
 @dataclass(frozen=True)
-class Apart:
+class FoldProblem:
     """A problem, the rows that solve it, and the numbers of others that judge the solution."""
 
     problem: Problem
     train: TrainBatch
     judges: IntArray
 
-    def times(self, ratio: float) -> Apart:
+    def times(self, ratio: float) -> FoldProblem:
         """Return the same with alpha times a ratio."""
         return replace(self, problem=replace(self.problem, alpha=self.problem.alpha * ratio))
 
 
-def folds_of(study: Study, pool: Pool, problem: Problem, *, logistic: bool) -> list[Apart]:
+def folds_of(
+    study: Study, pool: Pool, problem: Problem, *, logistic: bool
+) -> list[FoldProblem]:
     """Return the folds of a study, each with the kernel that its rows have learned.
 
     All have the alpha of the problem. With many rows the kernel has seen few of them, and the
@@ -215,7 +217,7 @@ def folds_of(study: Study, pool: Pool, problem: Problem, *, logistic: bool) -> l
     if not results:
         return list(own_folds(pool, problem, study.seed, study.rules.solved))
     return [
-        Apart(
+        FoldProblem(
             replace(problem, kernel=result.kernel, scaling=result.scaling),
             pool.rows.take(np.sort(at[train])),
             np.sort(at[cut]),
@@ -224,7 +226,7 @@ def folds_of(study: Study, pool: Pool, problem: Problem, *, logistic: bool) -> l
     ]
 
 
-def log_losses(pool: Pool, folds: Sequence[Apart], task: Classification) -> Float64Array:
+def log_losses(pool: Pool, folds: Sequence[FoldProblem], task: Classification) -> Float64Array:
     """Return the log loss of each row apart, (m,), times its weight.
 
     Responses of the squared loss are calibrated, each half of the rows by the other half.
@@ -296,7 +298,9 @@ def plain_study(pool: Pool, space: SearchSpace, seed: int) -> SearchResult:
     return SearchResult(kernel, scaling, alpha, [], trials)
 
 
-def own_folds(pool: Pool, problem: Problem, seed: int, size: int = 1000) -> Iterator[Apart]:
+def own_folds(
+    pool: Pool, problem: Problem, seed: int, size: int = 1000
+) -> Iterator[FoldProblem]:
     """Yield up to `size` rows that train, and the numbers of others; folds if rows are few."""
     n = len(pool.Y)
     order = pools.purpose_rng(seed, 4).permutation(n)
@@ -305,11 +309,11 @@ def own_folds(pool: Pool, problem: Problem, seed: int, size: int = 1000) -> Iter
         mixed = np.roll(order, fold * (n // _FOLDS))
         batch = pool.rows.take(np.sort(pool.numbers[mixed[:train]]))
         judges = np.sort(pool.numbers[mixed[train : train + _JUDGE_ROWS]])
-        yield Apart(problem, batch, judges)
+        yield FoldProblem(problem, batch, judges)
 
 
 def own_ratio(
-    pool: Pool, folds: Sequence[Apart], deadline: Deadline
+    pool: Pool, folds: Sequence[FoldProblem], deadline: Deadline
 ) -> tuple[float, list[dict[str, Any]]]:
     """Return the ratio of the loss's best alpha to that of the problem, and the trials.
 
