@@ -57,7 +57,7 @@ class Rate(Experiment):
     def cells(self, quick: bool) -> list[Cell]:
         size, T = (2**6, 2**5) if quick else (2**10, 2**10)
         return [
-            {"seed": seed, "size": size, "iterations": T} for seed in range(2 if quick else 3)
+            {"seed": seed, "size": size, "iterations": T} for seed in range(2 if quick else 5)
         ]
 
     def measure(self, cell: Cell) -> Iterator[Row]:

@@ -109,7 +109,7 @@ class Competitors(Experiment):
 
     def cells(self, quick: bool) -> list[Cell]:
         sizes = [2**10] if quick else [2**k for k in range(12, 17)]
-        return [{"seed": s, "rows": n} for s in range(2 if quick else 3) for n in sizes]
+        return [{"seed": s, "rows": n} for s in range(2 if quick else 5) for n in sizes]
 
     def measure(self, cell: Cell) -> Iterator[Row]:
         """Fit all methods in turn."""

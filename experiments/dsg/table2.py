@@ -116,7 +116,7 @@ class Totals(Experiment):
         sizes = [2**6, 2**7] if quick else [2**k for k in range(8, 12)]
         return [
             {"seed": seed, "d": d, "n": n}
-            for seed in range(1 if quick else 3)
+            for seed in range(1 if quick else 5)
             for d in COLUMNS
             for n in sizes
         ]

@@ -27,6 +27,8 @@ from kernelgrad.validation import CapabilityError
 SETS = tuple(linear.SETS)
 IMAGES = "mnist 10000"  # the first rows, in place of CIFAR10
 BY = " by "  # before the number of principal components
+UNIT = " of unit norm"  # behind the name of a set with columns from 0 to 1, rows of norm 1
+SCALED = "; columns from 0 to 1, rows of norm 1"
 METHODS = {"SGD": SGD, "SSGD": SSGD, "SVRG": SVRG, "SCV": SCV, "S3GD": S3GD}
 COLOURS = {name: f"C{i}" for i, name in enumerate(METHODS)}
 ETAS = (0.1, 1.0, 5.0, 10.0)
@@ -88,9 +90,10 @@ def load(name: str, quick: bool) -> Task:
     Such as ``"mnist 10000"``, and ``"mnist 10000 by 20"`` components of it.
     """
     set_num_threads(1)
-    some, _, components = name.partition(BY)
+    some, _, components = name.removesuffix(UNIT).partition(BY)
+    unit = name.endswith(UNIT)
     archive, _, rows = some.partition(" ")
-    case = linear.load(archive, quick=quick, rows=int(rows) if rows else None)
+    case = linear.load(archive, quick=quick, rows=int(rows) if rows else None, unit=unit)
     if components:
         case = principal(case, int(components))
 
@@ -205,11 +208,21 @@ def runs(data: str, seed: int, quick: bool, iterations: int, every: bool = False
     return rows
 
 
-def cells(quick: bool, sets: Sequence[str] = SETS, seeds: int = 3, **values: Any) -> list[Cell]:
+def cells(quick: bool, sets: Sequence[str] = SETS, seeds: int = 5, **values: Any) -> list[Cell]:
     """Return a cell for each set and draw; quick ones have 1,500 rows of a smaller set."""
     some = ("covtype20k",) if quick else sets
     drawn = range(1 if quick else seeds)
     return [{"data": s, "seed": k, "quick": quick} | values for k in drawn for s in some]
+
+
+def both(plain: list[Cell]) -> list[Cell]:
+    """Return the cells, and those of the same sets with columns from 0 to 1."""
+    return plain + [cell | {"data": cell["data"] + UNIT} for cell in plain]
+
+
+def scaled(rows: list[Row], unit: bool = False) -> list[Row]:
+    """Return the rows of standardised columns, or those of columns from 0 to 1."""
+    return [row for row in rows if row["data"].endswith(UNIT) == unit]
 
 
 def stable(rows: list[Row]) -> list[Row]:

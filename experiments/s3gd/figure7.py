@@ -110,7 +110,7 @@ class Anchors(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        few = paper.cells(quick, SETS[:1], neighbors=FEW)
+        few = paper.cells(quick, SETS[:1], seeds=3, neighbors=FEW)
         shuffled = [] if quick else paper.cells(quick, SETS[:1], seeds=1, shuffled=True)
         return [*paper.cells(quick, SETS), *few, *shuffled]
 

@@ -132,7 +132,7 @@ class Panel(Experiment):
     data: ClassVar[str]
     rows: ClassVar[int]
     perceptron_epochs: ClassVar[int] = 10
-    seeds: ClassVar[int] = 3
+    seeds: ClassVar[int]
 
     def cells(self, quick: bool) -> list[Cell]:
         rows = 200 if quick else self.rows
