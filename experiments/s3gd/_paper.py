@@ -18,6 +18,7 @@ from experiments.base import Cell
 from experiments.s3gd import _linear as linear
 from kernelgrad import set_num_threads
 from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.linear import loops
 from kernelgrad.linear.base import PreparedRows, evaluate
 from kernelgrad.linear.stochastic import draw_batches
 from kernelgrad.papers.s3gd.anchors import build_graph
@@ -304,7 +305,10 @@ def correlations(
             old = W.copy()
             if name in ("SVRG", "S3GD"):
                 if t % one.inner_steps == 0:
-                    reference = data.table(W, b, near_slopes(problem, data, graph, W, b))
+                    slopes = near_slopes(problem, data, graph, W, b)
+                    part = slopes * data.share[:, None]
+                    means = data.gradient(part), part.sum(axis=0)
+                    reference = loops.Table(loops.FOREVER, *means, slopes)
                 order, share = draw_batches(data, 1, one.batch_size, rng)
                 data.descend(problem, W, b, order, share, step, reference)
             else:

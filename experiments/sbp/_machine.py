@@ -84,7 +84,8 @@ class Machine:
         for start, end in pairwise([0, *ends]):
             solver.round_size = end - start
             solver.step(problem, state, batch)
-            yield end, solver.functions(state)["a"][:, 0]
+            functions = solver.functions(state)
+            yield end, functions.get("a", functions["x"])[:, 0]
 
     def singly(
         self, solver: Any, loss: Any, alpha: float, order: Any, ends: Sequence[int]
