@@ -110,10 +110,10 @@ class Setting:
 Machine = Callable[[Split, Setting], dict[str, Any]]
 
 
-def _features(cls: type[TSG], passes: int) -> Machine:
+def _features(cls: type[TSG], passes: int, **solver: Any) -> Machine:
     def params(rows: Split, at: Setting) -> dict[str, Any]:
         iterations = max(1, passes * rows.others // BATCH)
-        made = cls.paper(C=at.C, sigma=at.sigma, eta=at.eta, n_labelled=rows.labels)
+        made = cls.paper(C=at.C, sigma=at.sigma, eta=at.eta, n_labelled=rows.labels, **solver)
         return made | {"max_iter": iterations}
 
     return params
@@ -142,12 +142,14 @@ METHODS: dict[str, Machine] = {
     "BLS3VM": _exact("cccp_s3vm"),
     "S3VMlight": _exact("s3vm_light"),
 }
+FEW_FEATURES = "TSGS3VM, m = 4"
+MACHINES = METHODS | {FEW_FEATURES: _features(TSG, 1, block_size=4)}
 STEPPING = ("TSGS3VM", "FRS3VM", "BGS3VM")
 
 
 def fit(method: str, rows: Split, at: Setting, seed: int, **more: Any) -> Any:
     """Return a fitted estimator."""
-    params = METHODS[method](rows, at) | more
+    params = MACHINES[method](rows, at) | more
     if at.ratio is not None:
         params["C_star"] = at.ratio * params["C"]
     with warnings.catch_warnings():
