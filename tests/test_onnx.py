@@ -181,9 +181,6 @@ KERNELS_OF_ROWS = [
 ]
 WITH_FEATURES = [
     (Gaussian(0.3, form="phase"), 5),
-    (Gaussian(0.3, sampling="qmc"), 5),
-    (Matern(0.5, 0.3, sampling="orthogonal"), 5),
-    (Gaussian(0.01, sampling="orthogonal", form="phase"), 70),
     (Laplacian(0.3) * Gaussian(0.2) * Polynomial(2, gamma=0.2), 5),
     (0.3 * Gaussian(0.3, form="phase") + Chi2(), 5),
     (Polynomial(3, gamma=0.01, coef0=0.0), 120),

@@ -30,8 +30,7 @@ def no_features(name: str, device: str) -> CapabilityError:
     return CapabilityError(
         f"The random features of the {name} kernel have no form for device={device!r}; random "
         "projections have: rbf, laplacian, cauchy, matern, products of these, arc_cosine, "
-        "semigroup and skewed kernels, but for sampling='orthogonal' above 64 columns. Take "
-        "one of them, or device='cpu'."
+        "semigroup and skewed kernels. Take one of them, or device='cpu'."
     )
 
 

@@ -60,8 +60,7 @@ def check_tiles(kernel: Kernel, device: str) -> None:
 def check_feature_kernel(kernel: Kernel, device: str) -> None:
     """Raise CapabilityError unless a device can compute random features of `kernel`.
 
-    The bandwidth may still be a rule. The number of columns is not known yet; orthogonal
-    features of wide rows are rejected when they are created.
+    The bandwidth may still be a rule.
     """
     product = isinstance(kernel, base.ProductKernel)
     parts = kernel.kernels if isinstance(kernel, base.ProductKernel) else [kernel]

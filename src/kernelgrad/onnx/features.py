@@ -15,11 +15,9 @@ from kernelgrad.features.projections import ProjectionMap
 from kernelgrad.onnx import numerics as xp
 from kernelgrad.onnx.graph import Value, joined, multiplied, summed
 from kernelgrad.onnx.kernels import contrast, embed
-from kernelgrad.special_kernels.features import dot_product, sketches
-from kernelgrad.special_kernels.features import hadamard as transforms
+from kernelgrad.special_kernels.features import dot_product
 from kernelgrad.special_kernels.features.additive import AdditiveMap
 from kernelgrad.special_kernels.features.convolutional import ConvolutionMap
-from kernelgrad.special_kernels.features.structured import HadamardMap
 from kernelgrad.types import AnyArray, Float32Array
 from kernelgrad.validation import CapabilityError
 
@@ -74,26 +72,8 @@ def _(features: ProjectionMap, rows: Value, first: int, n: int) -> list[Plane]:
 
 def _weights(features: ProjectionMap, first: int, n: int, d: int) -> Float32Array:
     F = features.block_size
-    if isinstance(features, HadamardMap):
-        return _products(features, first * F, n * F)
     W = features.frequencies(first * F, n, F, np.arange(d))
     return np.ascontiguousarray(W.transpose(1, 0, 2).reshape(d, n * F))
-
-
-def _products(features: HadamardMap, first: int, n: int) -> Float32Array:
-    """Return products of Hadamard and sign matrices as plain weights, (d, n)."""
-    order, d, lanes = features.order, features.n_features_in, transforms.LANES
-    start = first // order
-    stacks = features.stacks(start, -(-(first + n) // order) - start)
-    W = np.empty((d, len(stacks) * order), np.float32)
-    for s, stack in enumerate(stacks):
-        for a in range(0, d, lanes):
-            b = min(d, a + lanes)
-            T = np.eye(order, lanes, -a, np.float32)
-            for sign in stack[:3]:
-                transforms.transform_lanes(T, sign)
-            W[a:b, s * order : (s + 1) * order] = T[:, : b - a].T * stack[3]
-    return np.ascontiguousarray(W[:, first - start * order :][:, :n])
 
 
 def _reduced(turns: Value) -> Value:
@@ -108,20 +88,19 @@ def _cos_sin(turns: Value) -> list[Value]:
 
 @prepare.register
 def _(features: dot_product.InnerProductMap, x: Value) -> Value:
-    return (x * features._root).astype(np.float32)
+    return (x * features.root).astype(np.float32)
 
 
 @planes.register
 def _(features: dot_product.TensorSketch, rows: Value, first: int, n: int) -> list[Plane]:
     op, F, d = rows.graph.op, features.block_size, features.n_features_in
-    constant = rows.take([0]) * 0.0 + float(features._constant)
-    columns = xp.concatenate([rows, constant], 1)
     blocks = []
     for block in range(first, first + n):
         spectra = []
-        for bucket, sign in zip(*features._draw(block, np.arange(d)), strict=True):
+        for S, bucket, constant in features.draw(block, np.arange(d)):
+            columns = xp.concatenate([rows * S.data, rows.take([0]) * 0.0 + float(constant)], 1)
             # in float32 transforms whose length is no power of two are off by 1e-4
-            sketch = _bucket_sums(columns * sign, bucket, F).astype(np.float64)
+            sketch = _bucket_sums(columns, np.append(S.indices, bucket), F).astype(np.float64)
             spectrum = op("DFT", sketch.reshape(0, F, 1), axis=1)
             spectra.append([spectrum.take([i], axis=2) for i in (0, 1)])
         both = functools.reduce(
@@ -152,14 +131,11 @@ def _(features: dot_product.RandomMaclaurin, rows: Value, first: int, n: int) ->
     graph, F = rows.graph, features.block_size
     blocks, scales = [], []
     for block in range(first, first + n):
-        draws = features._draw(block, np.arange(features.n_features_in))
+        draws = features.draw(block, np.arange(features.n_features_in))
         factors = [rows.take(np.zeros(F)) * 0.0 + 1.0]
-        for (
-            m,
-            W,
-        ) in draws.levels:  # the first m features have this degree, the others a lower one
-            signs = graph.constant(np.ascontiguousarray(W[:, :m]).astype(np.int8))
-            behind = np.array([0, 0, 0, F - m])
+        for W in draws.levels:  # the other features have lower degrees
+            signs = graph.constant(np.ascontiguousarray(W).astype(np.int8))
+            behind = np.array([0, 0, 0, F - W.shape[1]])
             factors.append(graph.op("Pad", rows @ signs.astype(np.float32), behind, 1.0))
         blocks.append(multiplied(factors).take(draws.position))
         scales.append(draws.amplitude[draws.position])
@@ -175,29 +151,22 @@ def _(features: AdditiveMap, x: Value) -> tuple[Value, Value]:
 
 @planes.register
 def _(features: AdditiveMap, rows: tuple[Value, Value], first: int, n: int) -> list[Plane]:
-    F, d = features.block_size, features.n_features_in
     root, log = rows
-    draws = features._draw(first * F, n * F, np.arange(d))
-    gain = np.tile(features._gain(), n)
-    if draws.kind == sketches.COORDINATES:
-        where = draws.where[0] % d
-        amplitude = root.take(where)
-        result = [part * amplitude for part in _cos_sin(log.take(where) * draws.W[0])]
-    elif draws.kind == sketches.HASHED:
-        result = _hashed(root, log, draws.W, draws.where, F)
-    else:
-        result = _signed(root, log, draws.W)
-    return [(plane, gain) for plane in result]
-
-
-def _hashed(root: Value, log: Value, W: AnyArray, bucket: AnyArray, F: int) -> list[Value]:
-    """Return signed sums over the coordinates of each bucket, block after block."""
-    blocks = []
-    for w, own in zip(W, bucket, strict=True):
-        amplitude = root * np.copysign(1.0, w)
-        terms = [part * amplitude for part in _cos_sin(log * np.abs(w))]
-        blocks.append([_bucket_sums(part, own, F) for part in terms])
-    return [joined(plane) for plane in zip(*blocks, strict=True)]
+    F, blocks = features.block_size, []
+    for block in range(first, first + n):
+        W, where = features.draw(block)
+        if features.form == "coordinates":
+            amplitude = root.take(where)
+            parts = [part * amplitude for part in _cos_sin(log.take(where) * W)]
+        elif features.form == "hashed":
+            amplitude = root * np.copysign(1.0, W)
+            terms = [part * amplitude for part in _cos_sin(log * np.abs(W))]
+            parts = [_bucket_sums(part, where, F) for part in terms]
+        else:
+            parts = _signed(root, log, W)
+        blocks.append(parts)
+    gain = np.tile(features.gain(), n)
+    return [(joined(plane), gain) for plane in zip(*blocks, strict=True)]
 
 
 def _signed(root: Value, log: Value, W: AnyArray) -> list[Value]:
