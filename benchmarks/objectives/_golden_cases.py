@@ -103,7 +103,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "dsg": SEARCHED | {"solver": "dsg", "metric": "auto"},
     "diagonal": SEARCHED | {"metric": "diagonal"},
     "early": {"early_stopping": True, "solver": "dsg"},
-    "feature blocks": {"solver": solver("cached", blocks="features", block_size=64)},
     "limited features": {"solver": solver("dsg", max_features=64)},
     "monotone": {"monotonic_cst": [0, 1, 0, 0, 0, 0]},
     "no constant": {"fit_intercept": False},

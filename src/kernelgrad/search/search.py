@@ -91,7 +91,7 @@ def search(
         choose = best_loss if isinstance(rows.task, Classification) else best_scale
         problem, more = choose(study, problem, deadline)
         trials = trials + more
-    narrows = isinstance(solver, BlockDescent) and solver.blocks == "support"
+    narrows = isinstance(solver, BlockDescent)
     narrows = narrows and deadline.left() > 2.0 * _PATH_SECONDS
     if narrows and space.shapes and space.gamma is None and pool.n_rows >= TRIAL_ROWS:
         on_phase("search (kernel for block descent)")
