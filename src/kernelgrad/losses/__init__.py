@@ -1,7 +1,5 @@
 """Losses: targets and responses come in, values, slopes and curvatures go out."""
 
-from typing import TYPE_CHECKING
-
 from kernelgrad.losses.base import Loss as Loss
 from kernelgrad.losses.base import Task as Task
 from kernelgrad.losses.classification import Hinge as Hinge
@@ -38,9 +36,3 @@ from kernelgrad.losses.unsupervised import LeastSquaresDensityRatio as LeastSqua
 from kernelgrad.losses.unsupervised import OneClass as OneClass
 from kernelgrad.losses.unsupervised import RatioLoss as RatioLoss
 from kernelgrad.losses.unsupervised import RelativeNovelty as RelativeNovelty
-from kernelgrad.registry import lazy_names
-
-if TYPE_CHECKING:
-    from kernelgrad.linear.row_losses import loss_code as loss_code
-
-__getattr__, _ = lazy_names(__name__, paths={"loss_code": "linear.row_losses"})
