@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from benchmarks.objectives._scale_case import Messages
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from threadpoolctl import threadpool_info
@@ -373,35 +372,6 @@ def test_any_number_of_workers_makes_the_same_model(local, n_workers):
         distributed.Client(cluster),  # which is current
     ):
         same(few_blocks().fit(array(X), array(Y)), local)
-
-
-@slow
-def test_bytes_do_not_grow_with_rows(processes, monkeypatch):
-    for module in (reading, shards, solver):
-        monkeypatch.setattr(module, "SHARD", 100)  # 12 shards, 8 bundles
-    y = np.digitize(Y, np.quantile(Y, np.arange(0.1, 1, 0.1)))
-    C, M, blocks, sampled = 10, 100, 4, 400
-    descent = kg.BlockDescent(block_size=M, inner_steps=1, hessian_rows=sampled)
-    with Messages() as watch:
-        KernelClassifier(
-            solver=descent, max_iter=blocks, gamma=0.5, alpha=1e-5, random_state=0,
-            memory_limit=1e4, probability=False, engine=DaskEngine(processes), callbacks=watch,
-        ).fit(array(X), array(y))  # fmt: skip
-    row = 4 * D + 8  # and its square
-    most = {  # to each worker, and to and from shards
-        "draw": (200, 8 * 16 * M),
-        "enter": (M * row + 3000, 8 * C * M),
-        # responses, curvature, weight, share, place; products; values at centres
-        "products": (0, sampled * (row + 4 * C + 20) + 8 * C * M + 4 * C * M),
-        "respond": (4 * C * M, 8 * C * M + 12 * 36 * C),  # values, and sums of each shard
-        "take": (1000, 0),
-        "snapshot": (0, blocks * M * (16 * C + 12)),  # coefficients, not responses
-    }
-    for method, bounds in most.items():
-        calls, _, once, *parts, _ = watch.sent[method]
-        for size, bound in zip((once, sum(parts)), bounds, strict=True):
-            assert 1e6 * size / calls <= 1.1 * bound + 250 * 12, method
-    assert watch.per_block()[0] < 14
 
 
 class At(Callback):
