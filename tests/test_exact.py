@@ -100,7 +100,7 @@ CASES = [
     (histograms, SumKernel([Gaussian(2.0), Chi2(), ArcCosine(1, bias=1.0)], [0.5, 2, 1])),
     (histograms, ProductKernel([Laplacian(0.3), SumKernel([Chi2(), Hellinger()])])),
     (images, ConvolutionKernel((6, 6), 3, pool_size=2, gamma=0.3)),
-    (images, ConvolutionKernel((6, 6), 3, stride=2, gamma=0.3, normalize=True)),
+    (images, ConvolutionKernel((6, 6), 3, stride=2, gamma=0.3)),
 ]
 every_case = every(("rows", "kernel"), CASES)
 

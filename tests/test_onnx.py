@@ -20,7 +20,6 @@ from kernelgrad.kernels import (
     ArcCosine,
     CallableKernel,
     Chi2,
-    ConvolutionKernel,
     DotProduct,
     Gaussian,
     Laplacian,
@@ -165,11 +164,7 @@ def test_the_families_are_all_estimators():
 
 
 KERNELS_OF_ROWS = [
-    *(
-        (kernel_of(name), 9 if name == "convolutional" else 5)
-        for name in KERNELS
-        if name != "precomputed"
-    ),
+    *((kernel_of(name), 5) for name in KERNELS if name not in ("convolutional", "precomputed")),
     (Matern(0.5, 0.3), 5),
     (Matern(2.5, 0.3), 5),
     (RootLaplacian(0.3, column_weights=[1.0, 0.2, 0.0, 2.0, 1.0]), 5),
@@ -178,7 +173,6 @@ KERNELS_OF_ROWS = [
     (ArcCosine(0, bias=1.0), 5),
     (ArcCosine(2), 5),
     (0.3 * Chi2() + Gaussian(0.3) * Laplacian(0.2), 5),
-    (ConvolutionKernel((4, 5), patch_size=2, pool_size=2, gamma=0.5, normalize=True), 20),
 ]
 WITH_FEATURES = [
     (Gaussian(0.3, form="phase"), 5),

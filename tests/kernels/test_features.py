@@ -104,7 +104,7 @@ SLOW = [
     # without a bias features of order 0 do not see lengths, and the control could not fail
     (ArcCosine(0, bias=2.0), data(24, 3, 7), 4000),
     *((ArcCosine(n, scale=0.5, bias=1.0), data(24, 3, 7), 4000) for n in (1, 2)),
-    (ConvolutionKernel((8, 6), 3, gamma=0.3, normalize=True), rows(d=48) / 2, 400),
+    (ConvolutionKernel((8, 6), 3, gamma=0.3), rows(d=48) / 2, 400),
     (ConvolutionKernel((4, 5, 3), 2, pool_size=2), rows(d=60) / 2, 400),
     (ConvolutionKernel((6, 6), 3) * ConvolutionKernel((6, 6), 3), rows(d=36) / 2, 400),
     *(

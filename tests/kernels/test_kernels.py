@@ -252,7 +252,7 @@ def test_get_kernel_errors():
     [
         0.3 * Gaussian(bandwidth_factor=0.5) + Chi2() * Laplacian() + Chi2() * Chi2(),
         SumKernel((Gaussian(0.5, form="phase"), Matern(1.5, 0.4)), np.array([2.0, 0.5])),
-        ConvolutionKernel((8, 6), 3, gamma=0.3, normalize=True) * Gaussian(0.02),
+        ConvolutionKernel((8, 6), 3, gamma=0.3) * Gaussian(0.02),
         DotProduct([0.5, 0.0, 1.0]),
     ],
 )
