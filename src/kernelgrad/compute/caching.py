@@ -1,22 +1,18 @@
-"""The cache of compiled loops on disk, which tolerates damaged files and read-only folders.
+"""The cache of compiled loops on disk, which tolerates read-only folders.
 
-numba trusts the files of its cache. Here every file ends with its SHA-256 and names its
-contents. A file damaged by a full disk, a kill or a bad sector counts as missing, and its loop
-is compiled and written again. If no folder is writable, loops are compiled anew in every
-process, with a warning. This is the only module that imports numba when it is imported.
+If no folder is writable, loops are compiled anew in every process, with a warning. This is the
+only module that imports numba when it is imported.
 """
 
 from __future__ import annotations
 
 import functools
-import io
 import os
 import stat
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from hashlib import sha256
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,43 +22,7 @@ from numba.core import event
 from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 from numba.extending import overload as overload
 
-_DIGEST = sha256().digest_size
-
-
-class _Files(IndexDataCacheFile):
-    """The index of a loop and its machine code; incomplete files count as missing."""
-
-    def save(self, key: Any, data: Any) -> None:
-        # a kill between the two files, or a race, must not return code for other types
-        super().save(key, (key, self._source_stamp, data))
-
-    def load(self, key: Any) -> Any:
-        *stamp, code = super().load(key) or (None,)
-        return code if stamp == [key, self._source_stamp] else None
-
-    def _load_index(self) -> Any:
-        try:
-            _check_whole(self._index_path)
-            return super()._load_index()
-        except OSError:
-            return {}
-
-    def _load_data(self, name: str) -> Any:
-        _check_whole(self._data_path(name))  # an OSError tells numba that the file is missing
-        return super()._load_data(name)
-
-    @contextmanager
-    def _open_for_write(self, filepath: str) -> Iterator[io.BytesIO]:
-        content = io.BytesIO()
-        yield content
-        with super()._open_for_write(filepath) as file:
-            file.write(content.getvalue() + sha256(content.getvalue()).digest())
-
-
-def _check_whole(path: str) -> None:
-    content = Path(path).read_bytes()  # unpickling stops before the digest
-    if sha256(content[:-_DIGEST]).digest() != content[-_DIGEST:]:
-        raise OSError(f"{path} is damaged")
+from kernelgrad.version import __version__
 
 
 class _Cache(FunctionCache):
@@ -70,8 +30,9 @@ class _Cache(FunctionCache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        stamp = self._impl.locator.get_source_stamp()
-        self._cache_file = _Files(self._cache_path, self._impl.filename_base, stamp)
+        # loops contain others, whose files may change with the version
+        stamp = self._impl.locator.get_source_stamp(), __version__
+        self._cache_file = IndexDataCacheFile(self._cache_path, self._impl.filename_base, stamp)
 
     def save_overload(self, sig: Any, data: Any) -> None:
         try:
