@@ -75,13 +75,6 @@ def test_all_that_had_begun_end_even_when_one_raises():
     assert log[-2:] == [("a", "end", "done"), ("b", "end", "done")]
 
 
-def test_a_time_limit_stops_after_its_seconds():
-    limit = hooks.TimeLimit(1)
-    assert [limit.on_iteration(event(seconds=s)) for s in (0.99, 1.0)] == [False, True]
-    with pytest.raises(ValueError, match=r"seconds must lie in \(0, inf\), got 0"):
-        hooks.TimeLimit(0)
-
-
 def draw(events, encoding="utf-8"):
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding, newline="")
@@ -261,7 +254,7 @@ def test_a_bar_goes_to_stderr_where_somebody_looks(watched, capsys, monkeypatch)
 
 
 def test_verbose_adds_a_bar_or_a_log():
-    limit, bar = hooks.TimeLimit(5), hooks.ProgressBar()
+    limit, bar = hooks.Callback(), hooks.ProgressBar()
     assert hooks.make_callbacks(None, 0).callbacks == []
     assert hooks.make_callbacks(limit, False).callbacks == [limit]
     assert hooks.make_callbacks((limit, bar), 1).callbacks == [limit, bar]
@@ -270,7 +263,7 @@ def test_verbose_adds_a_bar_or_a_log():
     assert hooks.make_callbacks([limit], 2, stream=True).callbacks[0].stream
 
 
-@every("wrong", ["bar", 3, hooks.TimeLimit, [hooks.TimeLimit(1), print]])
+@every("wrong", ["bar", 3, hooks.Callback, [hooks.Callback(), print]])
 def test_wrong_arguments_are_named(wrong):
     with pytest.raises(TypeError, match=r"got .*; pass an instance"):
         hooks.make_callbacks(wrong, 0)

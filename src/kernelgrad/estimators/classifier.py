@@ -131,7 +131,7 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     loss : str or Loss, default="auto"
         A name in docs/losses.md. ``"auto"`` is ``"squared"`` with calibrated probabilities, or
         ``"log_loss"`` where rows apart have a smaller log loss by it (docs/metric.md).
-    kernel : str, Kernel, callable, or scikit-learn RBF / Matern, default="auto"
+    kernel : str, Kernel or callable, default="auto"
         A name in docs/kernels.md. ``"auto"`` learns a sum of a smooth and a rough kernel, or a
         smooth one (docs/metric.md; Gaussian if gamma is given). ``"precomputed"`` takes kernel
         matrices as X, (n, n) and (m, n) in predict; a function is ``k(X, Z) -> (n, m)``.

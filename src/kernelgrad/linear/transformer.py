@@ -149,7 +149,7 @@ class RandomFeatures(
 
     Parameters
     ----------
-    kernel : str, Kernel, or scikit-learn RBF / Matern, default="rbf"
+    kernel : str or Kernel, default="rbf"
         As in :class:`KernelClassifier`.
     n_components : int, default=1024
         Columns of the output. The standard deviation of an entry of ``Z Z^T`` falls as
