@@ -8,7 +8,6 @@ added up in the order of the shards, so the model does not depend on where shard
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ import numpy as np
 
 from kernelgrad.compute.backend import BlockValues
 from kernelgrad.compute.linalg import first_of_equals, row_hashes
-from kernelgrad.files.disk import ROOM, ScratchFolder, named
+from kernelgrad.files.disk import Scratch, ScratchFolder
 from kernelgrad.functions.exact import ExactKernel, join_rows
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import Loss, scalar
@@ -145,40 +144,6 @@ class Path:
     def leave(self) -> None:
         if self.total is not None:
             self.momentum, self.total = self.total, None
-
-
-class Scratch(MutableMapping[str, Any]):
-    """Arrays in files of a folder; each access maps one, and none stays mapped."""
-
-    def __init__(self, folder: str, prefix: str) -> None:
-        self._folder, self._prefix = folder, prefix
-        self._shapes: dict[str, tuple[int, ...]] = {}
-
-    def _path(self, name: str) -> str:
-        return os.path.join(self._folder, f"{self._prefix}.{name}")
-
-    def __getitem__(self, name: str) -> Any:
-        shape = self._shapes[name]
-        return np.memmap(self._path(name), np.float32, "r+", shape=shape).view(np.ndarray)
-
-    def __setitem__(self, name: str, value: AnyArray) -> None:
-        # a new file: arrays that were mapped before keep what they show
-        path = self._path(name)
-        plain = np.ascontiguousarray(value, np.float32).reshape(-1).view(np.uint8)
-        with named(path, ROOM), open(f"{path}.new", "wb") as file:
-            file.write(plain.data)
-        os.replace(f"{path}.new", path)
-        self._shapes[name] = value.shape
-
-    def __delitem__(self, name: str) -> None:
-        del self._shapes[name]
-        os.unlink(self._path(name))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._shapes)
-
-    def __len__(self) -> int:
-        return len(self._shapes)
 
 
 class Recipe(NamedTuple):
