@@ -167,21 +167,3 @@ def test_kinks_that_do_not_match_are_refused(unlabelled):
     with pytest.raises(CapabilityError, match="squared_hinge"):
         BlockDescent().check_problem(one)
     assert SemiSupervised(Hinge(), get_unlabelled_loss("gaussian")).pseudo_factor is None
-
-
-@every(("seed", "ratio"), [(0, 0.0), (0, 1.0), (1, 0.5), (2, 0.5)])
-def test_claims_are_those_of_the_exact_kernel(seed, ratio):
-    """Directions without curvature have float32 norms below 0, along which f once fell."""
-    X = np.random.default_rng(seed).standard_normal((150, 2)).astype(np.float32)
-    y = np.where(X[:, :1] > 0, 1.0, -1.0)
-    y[8:] = 0.0
-    weight = np.where(np.arange(150) < 8, 1 / 8, 1 / 142)
-    one = Problem(
-        loss=joint("hinge", "symmetric_hinge", ratio), kernel=Gaussian(gamma=GAMMA),
-        alpha=1 / 16, n_outputs=1, n_features_in=2, seed=seed, fixed_rows=True,
-    )  # fmt: skip
-    batch = TrainBatch(X, y.astype(np.float32), weight, np.arange(150))
-    solver, state, _ = descend(one, batch, steps=100)
-    computed = computed_objective(one, batch, solver, state)
-    assert solver.finish(one, state, batch)["objective"] == pytest.approx(computed, rel=1e-4)
-    assert np.abs(coefficients(solver, state, 150)).max() < 1e3

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from cases import every
-from kernelgrad import KernelRegressor
 from kernelgrad import callbacks as hooks
 from kernelgrad.callbacks import progress
 
@@ -216,23 +215,6 @@ def test_a_log_has_a_line_a_second_and_the_last_iteration():
         "search", "fit (CallbackList)",
         "iteration 3 of at most 10: 12.3k rows/s, train loss=0.25", "converged",
     ]  # fmt: skip
-
-
-@every("cls", [hooks.ProgressBar, hooks.ProgressLog])
-def test_streams_take_a_line_of_a_bar_and_a_line_of_a_log_for_each_call(cls):
-    X, file = np.random.default_rng(0).random((40, 2)), io.StringIO()
-    model = KernelRegressor(solver="dsg", gamma=1.0, alpha=1e-3, random_state=0)
-    model.set_params(callbacks=cls(file, stream=True))
-    for _ in range(3):
-        model.partial_fit(X, X[:, 0])
-    shown = file.getvalue()
-    if cls is hooks.ProgressBar:
-        assert "partial_fit (DSG): 100%" in shown
-        assert "3/3" in shown
-        assert "\n" not in shown
-    else:
-        lines = [line.split(":")[0] for line in logged(file)]
-        assert lines == ["iteration 1", "iteration 2", "iteration 3"]
 
 
 @every("watched", [False, True])

@@ -8,13 +8,11 @@ import os
 import signal
 import time
 
-import joblib
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.model_selection import GridSearchCV
 from threadpoolctl import threadpool_info
 
 import kernelgrad as kg
@@ -364,16 +362,6 @@ def test_workers_make_the_same_model(client, local, chunks):
     assert all_free(client)
 
 
-@slow
-@pytest.mark.parametrize("n_workers", [1, 4])
-def test_any_number_of_workers_makes_the_same_model(local, n_workers):
-    with (
-        distributed.LocalCluster(n_workers=n_workers, processes=False, **LOCAL) as cluster,
-        distributed.Client(cluster),  # which is current
-    ):
-        same(few_blocks().fit(array(X), array(Y)), local)
-
-
 class At(Callback):
     """Do something once, after the second block."""
 
@@ -439,12 +427,3 @@ def test_frames_with_text_and_classes(client):
     assert model.classes_.tolist() == ["much", "none"]
     same(model, local, table)
     np.testing.assert_array_equal(model.predict_proba(table), local.predict_proba(table))
-
-
-@slow
-def test_searches_run_on_workers(processes):
-    model = KernelRegressor(solver="dsg", max_iter=2, alpha=1e-5, random_state=0)
-    search = GridSearchCV(model, {"gamma": [0.1, 1.0]}, cv=2)
-    with processes.as_current(), joblib.parallel_config(backend="dask"):
-        there = search.fit(X, Y).cv_results_["mean_test_score"]
-    np.testing.assert_array_equal(there, search.fit(X, Y).cv_results_["mean_test_score"])

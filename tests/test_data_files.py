@@ -482,23 +482,6 @@ def test_every_group_is_decoded_once(tmp_path, monkeypatch):
     assert len(opened) == 48
 
 
-@pytest.mark.parametrize(("n_files", "group"), [(1, 400_000), (40, 10_000)])
-def test_little_is_decoded_at_a_time(tmp_path, n_files, group):
-    X = np.random.default_rng(0).normal(size=(400_000, 8)).astype(np.float32)
-    for i, part in enumerate(np.split(X, n_files)):
-        table = pa.table(dict(zip("abcdefgh", part.T, strict=True)))
-        path = tmp_path / f"{i:02}.parquet"
-        pq.write_table(table, path, use_dictionary=False, row_group_size=group)
-    del table
-    source, before, most = open_source(tmp_path), pa.total_allocated_bytes(), 0
-    step = 50_000 if n_files == 1 else group  # all rows, or a few of every file
-    for at in range(0, len(X), step):
-        batch = source.read(at, at + (step if n_files == 1 else 99))
-        np.testing.assert_array_equal(batch.X, X[batch.rows])
-        most = max(most, pa.total_allocated_bytes() - before)
-    assert 0 < most < X.nbytes / 2
-
-
 @pytest.mark.parametrize("kind", ["parquet", "csv.gz", "svm"])
 def test_one_thread_reads_at_a_time(tmp_path, rows, kind):
     for i in range(3):

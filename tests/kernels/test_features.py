@@ -136,18 +136,6 @@ def test_features_of_all_forms_average_to_the_kernel(kernel, X, n_blocks):
     check_kernel(kernel, X=X, random_state=1, n_blocks=n_blocks)
 
 
-@pytest.mark.slow
-def test_features_of_order_zero_without_bias():
-    X, products = data(10, 4).astype(np.float32).astype(float), []
-    features = ArcCosine(0).feature_map(4, 3, 256)
-    for j in range(400):
-        P = features.transform(float32_rows(X), j).astype(float)
-        products.append(P @ P.T)
-    error = np.std(products, axis=0) / np.sqrt(400) + 1e-6
-    z, wrong = (np.mean(products, axis=0) - ArcCosine(0)(X * [s, 1, 1, 1]) for s in (1.0, 1.25))
-    assert np.abs(z / error).max() < 5 < np.abs(wrong / error).max()
-
-
 # Frequencies
 
 
@@ -311,20 +299,6 @@ def test_scaling_fit_against_numpy(mean, sparse):
     assert plain.scale is None
     np.testing.assert_allclose(plain.centre, centre)
     assert InputScaling().apply(X) is X
-
-
-def test_wide_sparse_rows_equal_dense_rows():
-    X = sp.random(20, 5_000, 2e-3, format="csr", random_state=0) * 3
-    features, R = (
-        stream(Gaussian(0.05), 5_000, block_size=256),
-        data(20, 2, 1).astype(np.float32),
-    )
-    assert X.nnz <= 2_500  # only touched columns are drawn
-    rows, dense = features.prepare(X), X.toarray().astype(np.float32)
-    assert sp.issparse(rows)
-    pairs = ((features.transform(Z, 1), features.gradient(Z, R, 1)) for Z in (rows, dense))
-    for found, expected in zip(*pairs, strict=True):
-        np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_only_columns_in_different_units_are_divided_by_their_deviations():

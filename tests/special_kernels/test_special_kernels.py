@@ -8,7 +8,6 @@ import pytest
 import scipy.sparse as sp
 import scipy.stats
 from scipy.signal import correlate
-from scipy.spatial.distance import pdist
 from sklearn.metrics.pairwise import polynomial_kernel
 
 import oracles_special as oracles
@@ -156,22 +155,6 @@ def test_arc_cosine_at_small_and_straight_angles(order, sparse_rows):
         np.testing.assert_allclose(1 - K, angles / np.pi, rtol=1e-9, atol=3e-16)
 
 
-@pytest.mark.parametrize("order", [0, 1, 2])
-def test_arc_cosine_of_zero_rows_is_zero_like_its_features(order):
-    X = np.vstack([np.zeros((2, 4)), normal(3, 4)])
-    kernel = ArcCosine(order)
-    K = kernel(X)
-    assert (K[:2] == 0).all()
-    assert (K[:, :2] == 0).all()
-    assert (kernel.diag(X)[:2] == 0).all()
-    assert (np.diag(K)[2:] > 0).all()
-    features = kernel.feature_map(4, 0, 64)
-    for rows in (X, sp.csr_matrix(X)):
-        Phi = features.transform(float32_rows(features.prepare(rows)), 0)
-        assert (Phi[:2] == 0).all()
-        assert np.abs(Phi[2:]).max() > 0
-
-
 @pytest.mark.parametrize("cls", SKEWED)
 def test_skewed_kernels_at_the_ends_of_their_domain(cls):
     k = cls(0.9)
@@ -292,47 +275,6 @@ def test_median_rules_of_degenerate_rows(cls):
             cls().resolve(size * (1 + positive()), 0)
 
 
-def all_patches(kernel, X):
-    grid = kernel.grid()
-    return X[:, grid.origins[:, None] + grid.within].reshape(-1, len(grid.within))
-
-
-@pytest.mark.parametrize("kernel", IMAGES[:3], ids=range(3))
-def test_median_rule_against_pdist(kernel):
-    kernel = kernel.__class__(**{**kernel.get_params(), "gamma": "median"})
-    X = images(kernel, 30)
-    X[X < 0.4] = 0.0
-    expected = 1 / (2 * np.median(pdist(all_patches(kernel, X))) ** 2)
-    gammas = [kernel.resolve(X, seed).gamma for seed in (0, 0, 1)]
-    assert gammas[0] == gammas[1] != gammas[2]
-    np.testing.assert_allclose(gammas, expected, rtol=0.05)
-    assert kernel.resolve(sp.csr_array(X), 0).gamma == gammas[0]
-    assert kernel.resolve(8.0 * X, 0).gamma == pytest.approx(gammas[0] / 64, rel=1e-9)
-    wide = kernel.set_params(bandwidth_factor=3.0).resolve(X, 0)
-    assert wide.gamma == pytest.approx(gammas[0] / 9, rel=1e-12)
-    assert (wide.bandwidth_factor, kernel.gamma) == (1.0, "median")
-    assert wide.resolve(X, 0) is wide
-
-
-def test_parameters_outside_their_domain():
-    for shape in ((28,), (1, 2, 3, 4), 28, "28x28"):
-        with pytest.raises(ValueError, match=r"image_shape must be \(height, width\)"):
-            ConvolutionKernel(shape).check()
-    with pytest.raises(ValueError, match="image_shape must be at least 1"):
-        ConvolutionKernel((28, 0)).check()
-    with pytest.raises(TypeError, match="image_shape must be an integer"):
-        ConvolutionKernel((28.0, 28)).check()
-    with pytest.raises(ValueError, match=r"patch_size=9 is larger .*\(8, 12\).* at most 8"):
-        ConvolutionKernel((8, 12), 9).check()
-    with pytest.raises(ValueError, match=r"Unknown rule for gamma 'scale'.*median"):
-        ConvolutionKernel((8, 8), gamma="scale").check()
-    X = images(IMAGES[0])
-    unresolved = ConvolutionKernel((8, 6), 3)
-    for use in (lambda k: k(X), lambda k: k.diag(X), lambda k: k.feature_map(48, 0, 8)):
-        with pytest.raises(ValueError, match=r"call resolve\(X, seed\) first"):
-            use(unresolved)
-
-
 def test_rows_that_are_no_images():
     kernel = ConvolutionKernel((8, 6, 3), 3, gamma=0.3)
     X = np.zeros((5, 48))
@@ -348,17 +290,6 @@ def test_rows_that_are_no_images():
 
 
 # Draws
-
-
-@pytest.mark.parametrize("block_size", [5, 20, 128, 1000])
-def test_blocks_see_as_many_cells_as_they_can(block_size):
-    features = ConvolutionKernel((28, 28), gamma=0.3).feature_map(784, 3, block_size)
-    cells = [features.cells(j) for j in range(50)]
-    for drawn in cells:
-        counts = np.bincount(drawn, minlength=64)
-        assert len(drawn) == features.n_groups
-        assert counts.max() - counts.min() <= 1
-    assert len({tuple(drawn) for drawn in cells}) >= (50 if features.n_groups > 1 else 20)
 
 
 @pytest.mark.parametrize("series", ["vovk", [0.0, 2.0, 0.0, 1.0, 3.0]])
