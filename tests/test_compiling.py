@@ -4,7 +4,6 @@ import importlib.util
 import json
 import os
 import pkgutil
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -115,34 +114,21 @@ def test_what_a_room_adds_after_a_loop_has_run_is_compiled_too():
     assert loop(Second(2.0)) == -2.0
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX folders of users")
-def test_without_a_folder_to_write_loops_are_kept_in_a_temporary_one(tmp_path):
-    package = tmp_path / "site" / "kernelgrad"
-    no_caches = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(Path(kernelgrad.__file__).parent, package, ignore=no_caches)
-    for folder in [package, *(p for p in package.rglob("*") if p.is_dir())]:
-        (folder / "__pycache__").touch()  # a file: no folder of that name, not even for root
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
-    code = """
-        import json
-        import numpy as np
-        from kernelgrad.compute import caching, compiling, elementary
-        elementary.log2_flat(np.ones(3, np.float32), np.ones(3, np.float32))
-        print(json.dumps([compiling.watch.loops, str(caching.cache_folder())]))
+def test_without_a_folder_to_write_loops_are_compiled_with_a_warning(tmp_path):
+    (tmp_path / "loops.py").write_text(DOUBLE)
+    (tmp_path / "__pycache__").touch()  # a file: no folder of that name, not even for root
+    code = f"""
+        import json, sys
+        sys.path.insert(0, {str(tmp_path)!r})
+        from loops import double
+        print(json.dumps(double(2)))
     """
-    where = {"HOME": "/dev/null", "TMPDIR": str(temporary), "PYTHONPATH": str(package.parent)}
-    where |= {"XDG_CACHE_HOME": "/dev/null"}
-    (loops, folder), stderr = run(code, **where)
-    assert loops > 0
-    assert Path(folder).parent == temporary
+    nowhere = {"HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null"}
+    doubled, stderr = run(code, PYTHONDONTWRITEBYTECODE="1", **nowhere)
+    assert doubled == 4
     assert stderr.count("UserWarning") == 1
-    assert folder in stderr
     assert "NUMBA_CACHE_DIR" in stderr
-    assert run(code, **where)[0] == [0, folder]  # the next process finds them
-    Path(folder).chmod(0o777)  # others could put there what we would run
-    assert run(code, **where)[0][1] != folder
 
 
 DOUBLE = """

@@ -7,12 +7,8 @@ only module that imports numba when it is imported.
 from __future__ import annotations
 
 import functools
-import os
-import stat
-import tempfile
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +55,7 @@ class Listener(event.Listener):
 
 
 def dispatcher(function: Callable[..., Any], cache: bool, options: dict[str, Any]) -> Any:
-    """Return numba's dispatcher of a function, with a cache that tolerates damage."""
+    """Return numba's dispatcher of a function, with a cache that tolerates failures."""
     loop: Any = numba.njit(**options)(function)
     if cache and hasattr(loop, "enable_caching"):  # a plain function if numba is disabled
         loop._cache = _cache_of(function)
@@ -67,45 +63,25 @@ def dispatcher(function: Callable[..., Any], cache: bool, options: dict[str, Any
 
 
 def _cache_of(function: Callable[..., Any]) -> Any:
-    """Return the cache of a loop, in a temporary folder if numba finds no other."""
-    with suppress(RuntimeError):
+    """Return the cache of a loop; one that keeps nothing if no folder can be written."""
+    try:
         return _Cache(function)
-    if _make_folder():
-        with suppress(RuntimeError):
-            return _Cache(function)
-    return NullCache()
+    except RuntimeError:
+        _warn_once()
+        return NullCache()
 
 
 @functools.cache
-def _make_folder() -> bool:
-    """Use a temporary folder for the cache from now on; return whether this succeeded."""
-    where, succeeded = "in no folder: every process compiles them anew", False
-    with suppress(OSError):
-        os.environ["NUMBA_CACHE_DIR"] = _private_folder()  # for child processes too
-        config.reload_config()
-        where, succeeded = f"in the temporary folder {config.CACHE_DIR}", True
+def _warn_once() -> None:
     _warn(
-        f"Compiled loops are kept {where}, as neither the folder of kernelgrad nor that of the "
-        "user can be written"
+        "Every process compiles loops anew, as neither the folder of kernelgrad nor that of "
+        "the user can be written"
     )
-    return succeeded
 
 
 def _warn(what: str) -> None:
     message = f"{what}; set NUMBA_CACHE_DIR to a folder that stays and can be written."
     warnings.warn(message, UserWarning, stacklevel=3)
-
-
-def _private_folder() -> str:
-    """Return a temporary folder that only this user can write, as its files are executed."""
-    if hasattr(os, "getuid"):  # one folder for all processes; elsewhere each has its own
-        path = Path(tempfile.gettempdir()) / f"kernelgrad-numba-{os.getuid()}"
-        with suppress(FileExistsError):
-            path.mkdir(mode=0o700)
-        state = path.lstat()
-        if state.st_mode == stat.S_IFDIR | 0o700 and state.st_uid == os.getuid():
-            return str(path)
-    return tempfile.mkdtemp(prefix="kernelgrad-numba-")
 
 
 def cache_folder() -> Path | None:
