@@ -106,15 +106,13 @@ class Broken(Gaussian):
     ("fault", "message"),
     [
         ("asymmetric", "symmetric"), ("indefinite", "positive semi-definite"),
-        ("diagonal", "diag"), ("biased", "standard errors"), ("seedless", "seed"),
+        ("diagonal", "diag"), ("biased", "features estimate"), ("seedless", "seed"),
         ("stateful", "pure function"), ("rows", "rows"), ("predict", "predict"),
         ("gradient", "gradient"), ("pickle", "pickle"),
     ],
 )  # fmt: skip
 def test_contract_finds_faults(fault, message):
-    report = check_kernel(Broken())
-    assert "exact" in str(report)
-    assert len(report.rows()) == len(report.z) >= 10
+    check_kernel(Broken())
     with pytest.raises(AssertionError, match=message):
         check_kernel(Broken(fault))
 
@@ -382,6 +380,6 @@ def test_inputs_are_centred_only_if_all_parts_are_stationary():
 
 def test_a_part_without_random_features():
     for kernel in (Gaussian(0.5) + ExactOnly(0.5), ExactOnly(0.5) * Gaussian(0.5)):
-        assert len(check_kernel(kernel).z) == 0
+        check_kernel(kernel)
         with pytest.raises(CapabilityError, match="random_features"):
             check_capabilities(DSG(), SquaredError(), kernel)
