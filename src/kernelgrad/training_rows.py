@@ -27,9 +27,14 @@ from kernelgrad.validation import DataError
 
 MAX_VALIDATION_ROWS = 20_000  # validation responses stay in memory, whatever the file size
 no_rows: Callable[[], Any] = partial(np.empty, 0, np.int64)
+_EXAMPLES, _CELLS = 200, 2**20  # rows that describe the columns, and about their entries
 _NO_WEIGHT = "All sample weights of a whole epoch are zero; at least one row must count."
 
 Batches = Iterator[tuple[Any, float]]  # TrainBatch, or RowStore for solvers that take it
+
+
+def _as_floats(X: Matrix) -> Matrix:
+    return X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
 
 
 def forever(batch: TrainBatch, start: int) -> Batches:
@@ -209,6 +214,24 @@ class TrainingRows:
             self.source, fraction, seed=seed, stratify=strata, max_rows=MAX_VALIDATION_ROWS
         )
         return replace(self, held_out=numbers)
+
+    def examples(self) -> Matrix:
+        """Return up to 200 training rows, evenly spaced by weight, that describe the columns.
+
+        Of rows that are not in memory they are some of the first 2,000. Wide rows are fewer.
+        """
+        source = self.source
+        if not self.in_memory:
+            X = source.read(0, min(source.n_rows, 10 * _EXAMPLES)).X
+            return _as_floats(X[:: -(-X.shape[0] // _EXAMPLES)])
+        numbers = self.train
+        weight = np.ones(len(numbers))
+        if isinstance(source, ArraySource) and self.is_encoded:
+            weight = source.sample_weight[numbers]
+        m = min(_EXAMPLES, int((weight > 0).sum()), max(20, _CELLS // source.n_features))
+        total = np.cumsum(weight)
+        at = np.searchsorted(total, (np.arange(m) + 0.5) / max(m, 1) * total[-1])
+        return _as_floats(source.take(numbers[np.unique(at)]).X)
 
     def numbers(self, places: IntArray) -> IntArray:
         """Return the numbers of training rows from their places among all training rows."""
