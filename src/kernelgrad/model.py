@@ -26,6 +26,7 @@ from kernelgrad.functions.expansions import Expansion
 from kernelgrad.inputs import Inputs, check_values
 from kernelgrad.posterior import Posterior
 from kernelgrad.solvers import State
+from kernelgrad.solvers.history import Entries
 from kernelgrad.tasks import Classification, ScaledColumn, Task
 from kernelgrad.types import AnyArray, Float64Array, Matrix
 from kernelgrad.validation import CapabilityError, DataError
@@ -238,7 +239,7 @@ class Fit:
             "intercept_": model.function.intercept,
             "loss_": model.task.loss,
             "solver_": self.choice.solver,
-            "history_": self.history,
+            "history_": Entries(self.history),
             "n_iter_": self.n_iter,
             "best_iteration_": self.best_iteration,
             "best_score_": self.best_score,

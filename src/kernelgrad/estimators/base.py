@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import warnings
 from abc import abstractmethod
@@ -21,7 +22,7 @@ from kernelgrad.callbacks import Checkpoint, Deadline, make_callbacks
 from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.compiling import compile_seconds
 from kernelgrad.compute.memory import within
-from kernelgrad.estimators import files
+from kernelgrad.estimators import files, summary
 from kernelgrad.estimators.support import (
     CallbackSupportMixin,
     exported,
@@ -342,6 +343,25 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         if latency:
             info["row_seconds"] = self._row_seconds()
         return info
+
+    def summary(self) -> str:
+        """Return what a notebook shows of the fitted model.
+
+        These are the data, what was chosen and why, the quality, importances and seconds.
+        """
+        check_is_fitted(self, "expansion_")
+        return summary.summary(self)
+
+    def _repr_html_inner(self) -> str:
+        page: str = super()._repr_html_inner()
+        fitted = self.__sklearn_is_fitted__()
+        return f"<pre>{html.escape(self.summary())}</pre>{page}" if fitted else page
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        output: dict[str, str] = super()._repr_mimebundle_(**options)
+        if "text/html" in output:
+            output["text/html"] = self._repr_html_inner()
+        return output
 
     def _row_seconds(self) -> float:
         model = self._model

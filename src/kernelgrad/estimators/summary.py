@@ -1,0 +1,93 @@
+"""What a fitted model says of itself on one screen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from kernelgrad.kernels import Kernel, ProductKernel, SumKernel
+from kernelgrad.model import Fit
+
+_SHOWN = 6  # columns that are named
+
+
+def kernel_text(kernel: Kernel) -> str:
+    """Return a kernel in a few words: names and shares, without weights of columns."""
+    if isinstance(kernel, SumKernel):
+        return " + ".join(f"{weight:.3g} {kernel_text(part)}" for part, weight in kernel.terms)
+    if isinstance(kernel, ProductKernel):
+        return " * ".join(map(kernel_text, kernel.kernels))
+    numbers = {
+        name: value
+        for name, value in kernel.get_params(deep=False).items()
+        if name in ("nu", "degree", "gamma") and isinstance(value, int | float)
+    }
+    inner = ", ".join(f"{name}={value:.3g}" for name, value in numbers.items())
+    return f"{kernel.name}({inner})"
+
+
+def _columns(done: Fit) -> str:
+    inputs = done.model.inputs
+    if inputs.table is None:
+        return f"{inputs.n_features} columns of numbers"
+    kinds = Counter(column.kind for column in inputs.table.columns)
+    names = {"level": "category"}
+    listed = ", ".join(f"{n} {names.get(kind, kind)}" for kind, n in kinds.items())
+    gaps = int(inputs.table.has_gaps.sum())
+    return f"{inputs.n_features} columns ({listed}{f'; gaps in {gaps}' if gaps else ''})"
+
+
+def _importances(estimator: Any) -> str:
+    shares = getattr(estimator, "feature_importances_", None)
+    if shares is None:
+        return ""
+    names = getattr(estimator, "feature_names_in_", [f"x{j}" for j in range(len(shares))])
+    first = np.argsort(-shares, kind="stable")[:_SHOWN]
+    listed = ", ".join(f"{names[j]} {shares[j]:.2f}" for j in first if shares[j] > 0)
+    return f"{listed or 'none'} (shares of the variance of f)"
+
+
+def _quality(estimator: Any, done: Fit) -> str:
+    parts = []
+    score = getattr(estimator, "validation_score_", None)
+    if score is not None:
+        parts.append(f"validation score {score}")
+    if done.best_score is not None:
+        name = done.history.get("score_name") or "score"
+        parts.append(f"{name} {done.best_score:.4g} on rows that were not fitted")
+    return ", ".join(parts)
+
+
+def summary(estimator: Any) -> str:
+    """Return the text of ``BaseRowsEstimator.summary``; parts that are empty are left out."""
+    done: Fit = estimator._fitted
+    history, function = done.history, done.model.function
+    seen, passes = (history[key][-1] if history[key] else 0 for key in ("rows_seen", "epoch"))
+    rows = round(seen / passes) if passes else seen
+    size = f"{function.n_support:,} support rows" if function.n_support else ""
+    if function.n_random_features:
+        size = f"{function.n_random_features:,} random features"
+    seconds = history["seconds"][-1] if history["seconds"] else 0.0
+    searched = done.choice.seconds  # 0 in models of files
+    times = {"search": searched} if searched else {}
+    times |= {"fit": seconds - searched, "compilation": history.get("compile_seconds", 0.0)}
+    alpha = done.choice.alpha
+    lines = {
+        "data": f"{rows:,} rows, {_columns(done)}",
+        "kernel": "" if function.basis is None else kernel_text(function.kernel),
+        "loss": done.model.task.loss.name,
+        "penalty": "" if np.isnan(alpha) else f"alpha {alpha:.3g}",
+        "scaling": "" if function.basis is None else function.scaling.name,
+        "columns": history.get("metric_reason", ""),
+        "solver": f"{history['solver']} ({history['solver_reason']})",
+        "function": size,
+        "quality": _quality(estimator, done),
+        "importances": _importances(estimator),
+        "end": f"{done.status} after {done.n_iter} iterations",
+        "seconds": ", ".join(f"{name} {value:.2f}" for name, value in times.items()),
+    }
+    width = max(map(len, lines)) + 2
+    texts = [f"{name:<{width}}{text}" for name, text in lines.items() if text]
+    return "\n".join([type(estimator).__name__, *texts])
