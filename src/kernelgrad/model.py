@@ -114,14 +114,11 @@ class Model:
         others = self.background(background)
         values, base, error = shapley_values(self.function, rows, others, *columns)
         scale, centre = self._units
-        names = range(inputs.n_features) if inputs.names is None else inputs.names
-        return Explanation(
-            _of_outputs(scale * values),
-            _of_outputs(np.tile(centre + scale * base, (len(values), 1))),
-            X.toarray() if sp.issparse(X) else np.asarray(X),
-            [f"x{j}" if inputs.names is None else str(j) for j in names],
-            scale * error,
-        )
+        bases = _of_outputs(np.tile(centre + scale * base, (len(values), 1)))
+        names = [f"x{j}" for j in range(inputs.n_features)]
+        names = names if inputs.names is None else [str(name) for name in inputs.names]
+        data = X.toarray() if sp.issparse(X) else np.asarray(X)
+        return Explanation(_of_outputs(scale * values), bases, data, names, scale * error)
 
     def gradient(self, X: Any) -> Float64Array:
         codes = self.inputs.codes(X)[0]

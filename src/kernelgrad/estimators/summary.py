@@ -14,18 +14,14 @@ _SHOWN = 6  # columns that are named
 
 
 def kernel_text(kernel: Kernel) -> str:
-    """Return a kernel in a few words: names and shares, without weights of columns."""
+    """Return the names and shares of a kernel and its parts."""
     if isinstance(kernel, SumKernel):
         return " + ".join(f"{weight:.3g} {kernel_text(part)}" for part, weight in kernel.terms)
     if isinstance(kernel, ProductKernel):
         return " * ".join(map(kernel_text, kernel.kernels))
-    numbers = {
-        name: value
-        for name, value in kernel.get_params(deep=False).items()
-        if name in ("nu", "degree", "gamma") and isinstance(value, int | float)
-    }
-    inner = ", ".join(f"{name}={value:.3g}" for name, value in numbers.items())
-    return f"{kernel.name}({inner})"
+    numbers = {k: getattr(kernel, k, None) for k in ("nu", "gamma")}
+    shown = (f"{k} {v:.3g}" for k, v in numbers.items() if isinstance(v, int | float))
+    return " ".join([kernel.name, *shown])
 
 
 def _columns(done: Fit) -> str:
@@ -50,14 +46,11 @@ def _importances(estimator: Any) -> str:
 
 
 def _quality(estimator: Any, done: Fit) -> str:
-    parts = []
     score = getattr(estimator, "validation_score_", None)
     if score is not None:
-        parts.append(f"validation score {score}")
-    if done.best_score is not None:
-        name = done.history.get("score_name") or "score"
-        parts.append(f"{name} {done.best_score:.4g} on rows that were not fitted")
-    return ", ".join(parts)
+        return f"validation score {score}"
+    best, name = done.best_score, done.history.get("score_name") or "score"
+    return "" if best is None else f"{name} {best:.4g} on rows that were not fitted"
 
 
 def summary(estimator: Any) -> str:

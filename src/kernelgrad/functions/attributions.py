@@ -13,7 +13,6 @@ the integral of a polynomial, which Gauss-Legendre quadrature gives exactly.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -22,23 +21,13 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln
 
+from kernelgrad import kernels
 from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.elementary import exp_wide
 from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.threads import parallel_for, sum_over_tiles
 from kernelgrad.functions.expansions import Expansion, LinearExpansion, SupportExpansion
-from kernelgrad.kernels import (
-    Cauchy,
-    ExactRows,
-    Gaussian,
-    Kernel,
-    Laplacian,
-    Matern,
-    ProductKernel,
-    RootLaplacian,
-    SumKernel,
-    profiles,
-)  # fmt: skip
+from kernelgrad.kernels import ExactRows, Kernel, profiles
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad.validation import CapabilityError
 
@@ -81,14 +70,14 @@ class Term(NamedTuple):
 
 def terms_of(kernel: Kernel, *rows: ExactRows) -> list[Term]:
     """Return the mixtures whose sum a kernel is, with prepared rows."""
-    if isinstance(kernel, SumKernel):
+    if isinstance(kernel, kernels.SumKernel):
         parts = zip(kernel.terms, *(r.parts for r in rows), strict=True)
         return [
             term._replace(weights=weight * term.weights)
             for (part, weight), *own in parts
             for term in terms_of(part, *own)
         ]
-    if isinstance(kernel, ProductKernel):
+    if isinstance(kernel, kernels.ProductKernel):
         pieces = zip(kernel.kernels, *(r.parts for r in rows), strict=True)
         factors = [term for part, *own in pieces for term in terms_of(part, *own)]
         if len(factors) == len(kernel.kernels) and all(len(t.rates) == 1 for t in factors):
@@ -98,9 +87,11 @@ def terms_of(kernel: Kernel, *rows: ExactRows) -> list[Term]:
             weight = np.prod([t.weights for t in factors], axis=0)
             return [Term(np.ones(1), weight, forms, joined)]
     rates, weights = np.ones(1), np.ones(1)
-    if isinstance(kernel, Matern | RootLaplacian):
-        rates, weights = scale_mixture(0.5 if isinstance(kernel, RootLaplacian) else kernel.nu)
-    elif not isinstance(kernel, Gaussian | Laplacian | Cauchy):
+    if isinstance(kernel, kernels.RootLaplacian):
+        rates, weights = scale_mixture(0.5)
+    elif isinstance(kernel, kernels.Matern):
+        rates, weights = scale_mixture(kernel.nu)
+    elif not isinstance(kernel, kernels.Gaussian | kernels.Laplacian | kernels.Cauchy):
         raise CapabilityError(
             f"{kernel!r} is no sum of product kernels; explain, gradient and "
             "partial_dependence are for 'rbf', 'laplacian', 'root_laplacian', 'cauchy', "
@@ -110,8 +101,19 @@ def terms_of(kernel: Kernel, *rows: ExactRows) -> list[Term]:
     return [Term(rates, weights, np.full(arrays[0].shape[1], kernel.form_code), arrays)]
 
 
-def support_terms(function: Expansion, *rows: Matrix) -> tuple[list[Term], SupportExpansion]:
-    """Return the terms of a function of support rows: these come first, then encoded rows."""
+def support_terms(
+    function: Expansion, *rows: Matrix, mixed: bool = False
+) -> tuple[list[Term], SupportExpansion]:
+    """Return the terms of a function of support rows: these come first, then encoded rows.
+
+    With `mixed` a metric may mix columns.
+    """
+    metric = function.scaling.metric
+    if metric is not None and metric.ndim == 2 and not mixed:
+        raise CapabilityError(
+            "The metric is a matrix, so that no factor of the kernel is of one column; fit "
+            "with metric='diagonal' or None, or explain the method predict by the package shap."
+        )
     if not isinstance(function, SupportExpansion) or function.kernel.name == "precomputed":
         raise CapabilityError(
             "explain, gradient and partial_dependence are for sums over support rows, and this "
@@ -121,17 +123,6 @@ def support_terms(function: Expansion, *rows: Matrix) -> tuple[list[Term], Suppo
     # rounded like the support rows: a cusp shows the rounding of a row that is one of them
     prepared = [function.exact.prepare(X) for X in rows]
     return terms_of(function.kernel, function.support, *prepared), function
-
-
-def check_columns(function: Expansion) -> None:
-    """Raise CapabilityError if columns are mixed before the kernel."""
-    metric = function.scaling.metric
-    if metric is not None and metric.ndim == 2:
-        raise CapabilityError(
-            "The metric is a matrix, which mixes columns before the kernel, so that no factor "
-            "belongs to one column; fit with metric='diagonal' or None, or explain "
-            "the method predict by the package shap."
-        )
 
 
 @njit(nogil=True, cache=True)
@@ -266,12 +257,10 @@ def shapley_values(
     `groups` has the player of each encoded column. Values and base add up to f: what rounding
     and :func:`scale_mixture` leave is shared in proportion to the sizes of the values.
     """
-    check_columns(function)
     if n_players > MOST_PLAYERS:
         raise CapabilityError(
             f"Shapley values are for up to {MOST_PLAYERS} columns, and the rows have "
-            f"{n_players}; their time grows with the square. Take feature_importances_, or fit "
-            "to fewer columns."
+            f"{n_players}; their time grows with the square. Take feature_importances_."
         )
     terms, own = support_terms(function, X, background)
     f, C = function.raw_prediction(X), function.n_outputs
@@ -311,7 +300,7 @@ def gradients(function: Expansion, X: Matrix) -> Float64Array:
     scaling = function.scaling
     d, columnwise = X.shape[1], replace(scaling, metric=None)
     ones = np.ones((1, scaling.width(d)))
-    terms, own = support_terms(function, X)
+    terms, own = support_terms(function, X, mixed=True)
     scales = terms_of(function.kernel, function.kernel.exact_rows(ones, wide=True))
     out = np.zeros((len(X), ones.shape[1], function.n_outputs))
 
@@ -339,11 +328,7 @@ def gradients(function: Expansion, X: Matrix) -> Float64Array:
 def partial_dependence(
     function: Expansion, X: Matrix, background: Matrix, own: AnyArray
 ) -> Float64Array:
-    """Return the mean of f, (m, C), over background rows with the columns `own` of each row.
-
-    The factors of all other columns are averaged over the background once.
-    """
-    check_columns(function)
+    """Return the mean of f, (m, C), over background rows with the columns `own` of each row."""
     terms, support = support_terms(function, X, background)
     out = np.tile(function.intercept, (X.shape[0], 1))
     for term in terms:
@@ -412,38 +397,19 @@ def _add_squares(
 
 @dataclass(frozen=True)
 class Explanation:
-    """Shapley values of the columns for some rows; ``base_values + values.sum(1)`` is f.
+    """Shapley values of the columns for some rows; ``base_values + values.sum(1)`` is f."""
 
-    Its attributes are those of ``shap.Explanation``, which :meth:`to_shap` returns.
-
-    Attributes
-    ----------
-    values : float64 array (n, d) or (n, d, C)
-    base_values : float64 array (n,) or (n, C)
-        The mean of f over rows whose columns are drawn independently.
-    data : array (n, d)
-        The rows.
-    feature_names : list of str
-    error : float
-        The largest difference of f and the sum before it was shared among the columns: what
-        rounding and the quadrature of kernels that are no products leave.
-    """
-
-    values: Float64Array
-    base_values: Float64Array
-    data: AnyArray
+    values: Float64Array  # (n, d) or (n, d, C)
+    base_values: Float64Array  # (n,) or (n, C): f of rows with columns drawn independently
+    data: AnyArray  # the rows (n, d)
     feature_names: list[str]
-    error: float = 0.0
+    error: float = 0.0  # largest difference of f and the sum, before columns shared it
 
     def __len__(self) -> int:
         return len(self.values)
 
     def to_shap(self) -> Any:
         """Return the values as ``shap.Explanation``, for the plots of the package shap."""
-        import shap  # type: ignore[import-not-found]
+        from shap import Explanation as Shap
 
-        named: Callable[..., Any] = shap.Explanation
-        return named(
-            values=self.values, base_values=self.base_values, data=self.data,
-            feature_names=self.feature_names,
-        )  # fmt: skip
+        return Shap(self.values, self.base_values, self.data, feature_names=self.feature_names)
