@@ -18,7 +18,6 @@ from kernelgrad.functions import ExactKernel, InputScaling, SupportExpansion, at
 from kernelgrad.kernels import Cauchy, Gaussian, Laplacian, Matern, RootLaplacian
 from plain import plain_classifier, plain_regressor
 
-RNG = np.random.default_rng(0)
 KERNELS = [
     Gaussian(0.3), Laplacian(0.3), Cauchy(0.5), Matern(0.7, 0.3), Matern(2.5, 0.3),
     0.6 * Matern(2.5, 0.2) + 0.4 * RootLaplacian(0.5, column_weights=[1.0, 0.5, 2.0, 1.0]),
@@ -30,6 +29,10 @@ SCALING = InputScaling(
     warp=np.stack([np.tile([[-2.0], [0.4], [2.0]], 4), np.tile([[-1.0], [0.0], [2.0]], 4)]),
 )  # fmt: skip
 GROUPS = np.array([0, 1, 0, 2])
+
+
+def normals(n, d=4):
+    return np.random.default_rng(0).standard_normal((n, d))
 
 
 def function(kernel, scaling=SCALING, d=4):
@@ -61,7 +64,7 @@ def shapley(f, x, background, groups):
 
 @every("kernel", KERNELS)
 def test_values_are_those_of_all_coalitions(kernel):
-    f, X, background = function(kernel), RNG.standard_normal((2, 4)), RNG.random((3, 4))
+    f, (X, background) = function(kernel), np.split(normals(5), [2])
     for groups in (np.arange(4), GROUPS):
         P = groups.max() + 1
         values, base, error = attributions.shapley_values(f, X, background, groups, P)
@@ -75,7 +78,7 @@ def test_values_are_those_of_all_coalitions(kernel):
 
 def test_values_of_many_columns():
     f = function(0.5 * Gaussian(0.1) + 0.5 * Laplacian(0.1), InputScaling(), 8)
-    X, background = RNG.standard_normal((1, 8)), RNG.standard_normal((2, 8))
+    X, background = np.split(normals(3, 8), [1])
     values, _, error = attributions.shapley_values(f, X, background, np.arange(8), 8)
     expected = shapley(f.raw_prediction, X[0], background, np.arange(8))[0]
     np.testing.assert_allclose(values[0], expected, atol=1e-12)
@@ -94,9 +97,9 @@ def test_a_matern_kernel_is_a_mixture_of_gaussians(nu):
 @every("kernel", KERNELS)
 def test_gradients_are_limits_of_differences(kernel):
     matrix = np.array([[1.0, 0.2], [0.0, 0.5], [0.3, 0.0], [0.1, 0.1]])
-    ranks = InputScaling(knots=np.sort(RNG.standard_normal((257, 4)), axis=0))
+    ranks = InputScaling(knots=np.sort(normals(257), axis=0))
     for scaling in (SCALING, InputScaling(), ranks):
-        f, X, h = function(kernel, scaling), 0.7 * RNG.standard_normal((3, 4)), 1e-5
+        f, X, h = function(kernel, scaling), 0.7 * normals(3), 1e-5
         slopes = attributions.gradients(f, X)
         for j in range(4):
             step = h * (np.arange(4) == j)
@@ -111,7 +114,7 @@ def test_gradients_are_limits_of_differences(kernel):
 
 @every("kernel", KERNELS)
 def test_dependence_is_a_mean_over_the_background(kernel):
-    f, X, background = function(kernel), RNG.random((3, 4)), RNG.standard_normal((5, 4))
+    f, (X, background) = function(kernel), np.split(normals(8), [3])
     values = attributions.partial_dependence(f, X, background, GROUPS == 0)
     for x, own in zip(X, values, strict=True):
         rows = np.where(GROUPS == 0, x, background)
@@ -148,6 +151,8 @@ def test_tables_are_explained_in_their_own_columns(tabular):
     np.testing.assert_allclose(same.values, 0.0, atol=1e-4)
     slopes = tabular.gradient(FRAME[:7])
     assert np.isnan(slopes).sum(axis=0).tolist() == [1, 0, 7, 0]
+    ends = [tabular.predict(FRAME[1:7].assign(bmi=FRAME["bmi"] + s)) for s in (-2e-3, 2e-3)]
+    np.testing.assert_allclose(slopes[1:, 1], (ends[1] - ends[0]) / 4e-3, rtol=0.1)
     curve = tabular.partial_dependence(FRAME[:3], "town", background=FRAME)
     rows = [FRAME.assign(town=level) for level in "abc"]
     expected = [tabular.predict(row).mean() for row in rows]
@@ -202,7 +207,7 @@ def test_what_cannot_be_explained():
 
 def test_shares_of_the_variance(tmp_path):
     """Columns that are independent and add up have the shares of their own variances."""
-    x = RNG.standard_normal((2000, 3))
+    x = normals(2000, 3)
     y = x[:, 0] + 2 * x[:, 1]
     models = [
         kg.LinearRegressor(alpha=1e-9), kg.KernelRegressor(effort="fast"),
@@ -218,7 +223,7 @@ def test_shares_of_the_variance(tmp_path):
         plain_regressor().fit(x[:50], np.ones(50)).feature_importances_, np.zeros(3)
     )
     sparse = sp.random(300, 2000, 0.01, format="csr", random_state=0)
-    y = sparse[:, 3].toarray().ravel() + 0.01 * RNG.standard_normal(300)
+    y = sparse[:, 3].toarray().ravel() + 0.01 * normals(300, 1).ravel()
     wide = plain_regressor(kernel="rbf", gamma=0.1).fit(sparse, y)
     assert np.argmax(wide.feature_importances_) == 3
 
@@ -231,16 +236,6 @@ def test_importances_of_any_fit_select_columns():
         assert kept.sum() < 6
     rest = RFE(kg.KernelRegressor(effort="fast"), n_features_to_select=8).fit(X[:150], Y[:150])
     assert rest.support_[[2, 8]].all()
-
-
-def test_a_row_of_weight_two_is_two_rows():
-    w = 1.0 + (np.arange(120) % 2)
-    weighed = plain_regressor(random_state=0).fit(X[:120], Y[:120], sample_weight=w)
-    twice = np.repeat(np.arange(120), w.astype(int))
-    repeated = plain_regressor(random_state=0).fit(X[twice], Y[twice])
-    np.testing.assert_allclose(
-        weighed.feature_importances_, repeated.feature_importances_, rtol=1e-4
-    )
 
 
 def test_a_summary_and_a_short_history(tabular):

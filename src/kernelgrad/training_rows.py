@@ -33,10 +33,6 @@ _NO_WEIGHT = "All sample weights of a whole epoch are zero; at least one row mus
 Batches = Iterator[tuple[Any, float]]  # TrainBatch, or RowStore for solvers that take it
 
 
-def _as_floats(X: Matrix) -> Matrix:
-    return X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
-
-
 def forever(batch: TrainBatch, start: int) -> Batches:
     """Yield the batch of all rows endlessly, one pass each time."""
     return ((batch, float(t)) for t in count(start + 1))
@@ -216,22 +212,17 @@ class TrainingRows:
         return replace(self, held_out=numbers)
 
     def examples(self) -> Matrix:
-        """Return up to 200 training rows, evenly spaced by weight, that describe the columns.
+        """Return up to 200 training rows, evenly spaced, that describe the columns.
 
         Of rows that are not in memory they are some of the first 2,000. Wide rows are fewer.
         """
-        source = self.source
+        source, numbers = self.source, self.train
         if not self.in_memory:
-            X = source.read(0, min(source.n_rows, 10 * _EXAMPLES)).X
-            return _as_floats(X[:: -(-X.shape[0] // _EXAMPLES)])
-        numbers = self.train
-        weight = np.ones(len(numbers))
-        if isinstance(source, ArraySource) and self.is_encoded:
-            weight = source.sample_weight[numbers]
-        m = min(_EXAMPLES, int((weight > 0).sum()), max(20, _CELLS // source.n_features))
-        total = np.cumsum(weight)
-        at = np.searchsorted(total, (np.arange(m) + 0.5) / max(m, 1) * total[-1])
-        return _as_floats(source.take(numbers[np.unique(at)]).X)
+            numbers = np.arange(min(source.n_rows, 10 * _EXAMPLES))
+            source = ArraySource(source.read(0, len(numbers)).X, checked=True)
+        m = min(len(numbers), _EXAMPLES, max(20, _CELLS // source.n_features))
+        X = source.take(numbers[np.arange(m) * len(numbers) // m]).X
+        return X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
 
     def numbers(self, places: IntArray) -> IntArray:
         """Return the numbers of training rows from their places among all training rows."""
