@@ -249,3 +249,28 @@ def test_a_summary_and_a_short_history(tabular):
     assert len(repr(history).splitlines()) == len(history)
     assert history == dict(history)
     assert "'iteration': [1, last 1]" in repr(history)
+
+
+def test_displays_draw_what_was_explained(tabular):
+    pytest.importorskip("matplotlib").use("Agg")
+    from kernelgrad.plotting import ExplanationDisplay
+
+    told = tabular.explain(FRAME[:40])
+    bars = ExplanationDisplay(explanation=told, kind="waterfall", max_features=2).plot()
+    widths = [bar.get_width() for bar in bars.artists_]
+    assert len(widths) == 3
+    assert sum(widths) == pytest.approx(told.values[0].sum())
+    assert bars.ax_.get_yticklabels()[-1].get_text() == "all others (2)"
+    swarm = ExplanationDisplay.from_estimator(tabular, FRAME[:40])
+    assert swarm.ax_.get_yticklabels()[0].get_text() in FRAME
+    assert all(len(points.get_offsets()) == 40 for points in swarm.artists_)
+    heights = swarm.artists_[0].get_offsets()[:, 1]
+    assert np.abs(heights).max() <= 0.4
+    town = ExplanationDisplay(explanation=told, feature="town").plot()
+    x, y = town.artists_[0].get_offsets().T
+    np.testing.assert_array_equal(y, told.values[:, 2])
+    np.testing.assert_array_equal(np.round(x), np.arange(40) % 3)
+    with pytest.raises(ValueError, match="needs a feature"):
+        ExplanationDisplay(explanation=told, kind="dependence")
+    matplotlib = pytest.importorskip("matplotlib.pyplot")
+    matplotlib.close("all")
