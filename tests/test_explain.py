@@ -164,6 +164,8 @@ def test_tables_are_explained_in_their_own_columns(tabular):
 
 def test_the_same_dependence_as_that_of_scikit_learn():
     model = kg.KernelGaussianProcessRegressor(gamma=1.0).fit(X, Y)
+    told = model.explain(X[:3])
+    np.testing.assert_allclose(told.values.sum(1) + told.base_values, model.predict(X[:3]))
     assert model.gradient(X[:2]).shape == (2, 10)
     brute = brute_dependence(model, X[:50], [2], kind="average", method="brute")
     grid = np.zeros((len(brute["grid_values"][0]), 10))
@@ -219,13 +221,17 @@ def test_shares_of_the_variance(tmp_path):
         model.save(tmp_path / "m.kgm")
         kept = kg.load(tmp_path / "m.kgm").feature_importances_
         np.testing.assert_array_equal(kept, shares)
-    np.testing.assert_array_equal(
-        plain_regressor().fit(x[:50], np.ones(50)).feature_importances_, np.zeros(3)
-    )
+    constant = plain_regressor().fit(x[:50], np.ones(50))
+    assert not constant.feature_importances_.any()
+    assert not constant.explain(x[:2]).values.any()
     sparse = sp.random(300, 2000, 0.01, format="csr", random_state=0)
     y = sparse[:, 3].toarray().ravel() + 0.01 * normals(300, 1).ravel()
     wide = plain_regressor(kernel="rbf", gamma=0.1).fit(sparse, y)
     assert np.argmax(wide.feature_importances_) == 3
+    linear = kg.LinearRegressor(alpha=1e-6).fit(sparse, y)
+    dense = kg.LinearRegressor(alpha=1e-6).fit(sparse.toarray(), y)
+    shares = [m.feature_importances_ for m in (linear, dense)]
+    np.testing.assert_allclose(*shares, rtol=1e-4, atol=1e-6)
 
 
 def test_importances_of_any_fit_select_columns():

@@ -11,6 +11,7 @@ from kernelgrad.kernels import Kernel, ProductKernel, SumKernel
 from kernelgrad.model import Fit
 
 _SHOWN = 6  # columns that are named
+_DEAR = 1e6  # entries of support rows from which importances take seconds
 
 
 def kernel_text(kernel: Kernel) -> str:
@@ -35,10 +36,13 @@ def _columns(done: Fit) -> str:
     return f"{inputs.n_features} columns ({listed}{f'; gaps in {gaps}' if gaps else ''})"
 
 
-def _importances(estimator: Any) -> str:
-    shares = getattr(estimator, "feature_importances_", None)
+def _importances(estimator: Any, done: Fit) -> str:
+    function = done.model.function
+    work = (function.n_support + function.n_random_features) * done.model.inputs.width
+    dear = work > _DEAR and "importances" not in vars(done.model)
+    shares = None if dear else getattr(estimator, "feature_importances_", None)
     if shares is None:
-        return ""
+        return "see feature_importances_" if dear else ""
     names = getattr(estimator, "feature_names_in_", [f"x{j}" for j in range(len(shares))])
     first = np.argsort(-shares, kind="stable")[:_SHOWN]
     listed = ", ".join(f"{names[j]} {shares[j]:.2f}" for j in first if shares[j] > 0)
@@ -77,7 +81,7 @@ def summary(estimator: Any) -> str:
         "solver": f"{history['solver']} ({history['solver_reason']})",
         "function": size,
         "quality": _quality(estimator, done),
-        "importances": _importances(estimator),
+        "importances": _importances(estimator, done),
         "end": f"{done.status} after {done.n_iter} iterations",
         "seconds": ", ".join(f"{name} {value:.2f}" for name, value in times.items()),
     }

@@ -25,7 +25,7 @@ from kernelgrad import kernels
 from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.elementary import exp_wide
 from kernelgrad.compute.linalg import dense
-from kernelgrad.compute.threads import parallel_for, sum_over_tiles
+from kernelgrad.compute.threads import parallel_for, single_threaded_blas, sum_over_tiles
 from kernelgrad.functions.expansions import Expansion, LinearExpansion, SupportExpansion
 from kernelgrad.kernels import ExactRows, Kernel, profiles
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
@@ -40,6 +40,7 @@ _TINY = 1e-13  # product of factors below which a term counts for nothing
 _TAIL = 1e-7  # weight of the narrowest parts of a mixture, which are taken together
 _PREDICTIONS = 10_000  # predictions from which shares of the variance are estimated
 _LEAST, _MOST = 20, 2000  # pairs of rows for them
+_ENTRIES, _SPARSE_ROWS = 2**22, 4096  # sizes of rows that are predicted at once
 _STEP = 1e-5  # step, in spreads of a column, of the derivatives of its scaling
 
 
@@ -312,7 +313,8 @@ def gradients(function: Expansion, X: Matrix) -> Float64Array:
             change = (slope * unit.rows[0]).T @ (falls[:, None] * own.coef)
             out[r] += change.reshape(-1, *out.shape[1:]).sum(axis=0)
 
-    parallel_for(len(X), task)
+    with single_threaded_blas():
+        parallel_for(len(X), task)
     M = scaling.metric
     if M is not None:
         out = np.einsum("mrc,dr->mdc", out, M) if M.ndim == 2 else out * M[:, None]
@@ -338,9 +340,10 @@ def partial_dependence(
             np.array([_differences(term.forms[k], e, Z[:, k])[0].sum(axis=1) for e in A[:, k]])
             for A, k in ((E, mine), (B, ~mine))
         )
-        for rate, weight in zip(term.rates, term.weights, strict=True):
-            mean = weight * np.exp(-rate * there).mean(axis=0)
-            out += np.exp(-rate * here) @ (mean[:, None] * support.coef)
+        with single_threaded_blas():
+            for rate, weight in zip(term.rates, term.weights, strict=True):
+                mean = weight * np.exp(-rate * there).mean(axis=0)
+                out += np.exp(-rate * here) @ (mean[:, None] * support.coef)
     return out
 
 
@@ -352,47 +355,45 @@ def variance_shares(
     It is the total index of Sobol', ``E (f(x) - f(x'))^2 / 2`` for rows x' that have the value
     of another row in this column (Jansen 1999), over the sum for all columns; outputs add up.
     """
-    total = np.zeros(n_columns)
+    d, total = X.shape[1], np.zeros(n_columns)
+    members = sp.csr_matrix((np.ones(d), (np.arange(d), groups)), (d, n_columns))
     if isinstance(function, LinearExpansion):
-        X = np.asarray(dense(X), np.float64)
-        for j in np.unique(groups[function.coef.any(axis=1)]):
-            own = groups == j
-            total[j] = np.var(X[:, own] @ function.coef[own], axis=0).sum()
+        for c in function.coef.T:
+            parts = (X.multiply(c).tocsr() if sp.issparse(X) else X * c) @ members
+            total += _variances(parts)
     else:
-        n = X.shape[0]
-        order = np.random.default_rng(0).permutation(n)
-        X, f = X[order], function.raw_prediction(X[order])
-        other = X[np.roll(np.arange(n), 1)]
-        changed = max(1.0, (other != X).sum() / max(1, n))
-        pairs = int(np.clip(_PREDICTIONS // changed, _LEAST, _MOST))
+        X = X[np.random.default_rng(0).permutation(X.shape[0])]
+        n, f = X.shape[0], function.raw_prediction(X)
+        changed = (X[np.arange(n) - 1] != X).sum() / max(1, n)
+        pairs = int(np.clip(_PREDICTIONS // max(1.0, changed), _LEAST, _MOST))
+        rows = np.arange(min(n, pairs))
         for lag in range(1, min(n - 1, -(-pairs // n)) + 1):
-            rows = np.arange(min(n, pairs))
-            _add_squares(function, X, f, rows, (rows + lag) % n, groups, total)
+            _add_squares(function, X[rows], X[(rows + lag) % n], f[rows], members, total)
     return np.asarray(total / total.sum() if total.sum() > 0 else total)
 
 
+def _variances(X: Matrix) -> Float64Array:
+    if not sp.issparse(X):
+        return np.asarray(np.var(X, axis=0))
+    mean, square = (np.asarray(A.mean(axis=0)).ravel() for A in (X, X.multiply(X)))
+    return np.asarray(np.maximum(square - mean**2, 0.0))
+
+
 def _add_squares(
-    function: Expansion, X: Matrix, f: Float64Array, rows: IntArray, others: IntArray,
-    groups: IntArray, total: Float64Array,
-) -> None:  # fmt: skip
-    """Add the squared changes of f that the columns of other rows make."""
-    for part in np.array_split(rows, -(-len(rows) // _LEAST)):
-        A, B = X[part], X[others[part]]
-        if sp.issparse(A):
-            change = sp.coo_matrix(B - A)
-            numbers = np.arange(change.nnz)
-            at = (numbers, change.col)
-            moved = A[change.row] + sp.csr_matrix((change.data, at), (len(numbers), X.shape[1]))
-            at_row, at_column = change.row, groups[change.col]
+    function: Expansion, A: Matrix, B: Matrix, f: Float64Array, members: Any, total: AnyArray
+) -> None:
+    """Add the squared changes of f by the columns of B in place of those of rows A."""
+    sparse, d = sp.issparse(A), A.shape[1]
+    change = sp.coo_matrix(B - A if sparse else ((A != B) @ members) > 0)
+    step = _SPARSE_ROWS if sparse else max(1, _ENTRIES // d)
+    for a in range(0, change.nnz, step):
+        r, j, value = (v[a : a + step] for v in (change.row, change.col, change.data))
+        if sparse:  # which no tables are
+            moved = A[r] + sp.csr_matrix((value, (np.arange(len(r)), j)), (len(r), d))
         else:
-            differs = np.zeros((len(part), len(total)), bool)
-            for k, j in enumerate(groups):
-                differs[:, j] |= A[:, k] != B[:, k]
-            at_row, at_column = np.nonzero(differs)
-            moved = np.where(groups == at_column[:, None], B[at_row], A[at_row])
-        if len(at_row):
-            square = ((function.raw_prediction(moved) - f[part][at_row]) ** 2).sum(axis=1)
-            total += np.bincount(at_column, square, minlength=len(total))
+            moved = np.where(members.indices == j[:, None], B[r], A[r])
+        square = ((function.raw_prediction(moved) - f[r]) ** 2).sum(axis=1)
+        total += np.bincount(j, square, minlength=len(total))
 
 
 @dataclass(frozen=True)
