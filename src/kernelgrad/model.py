@@ -115,10 +115,10 @@ class Model:
         values, base, error = shapley_values(self.function, rows, others, *columns)
         scale, centre = self._units
         bases = _of_outputs(np.tile(centre + scale * base, (len(values), 1)))
-        names = [f"x{j}" for j in range(inputs.n_features)]
-        names = names if inputs.names is None else [str(name) for name in inputs.names]
+        numbers = [f"x{j}" for j in range(inputs.n_features)]
         data = X.toarray() if sp.issparse(X) else np.asarray(X)
-        return Explanation(_of_outputs(scale * values), bases, data, names, scale * error)
+        named = numbers if inputs.names is None else [str(name) for name in inputs.names]
+        return Explanation(_of_outputs(scale * values), bases, data, named, scale * error)
 
     def gradient(self, X: Any) -> Float64Array:
         codes = self.inputs.codes(X)[0]

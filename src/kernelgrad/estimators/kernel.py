@@ -49,23 +49,13 @@ class BaseKernelEstimator(BaseRowsEstimator):
         """Return Shapley values of the columns, which sum to f(x) less a base value.
 
         f is what the loss is of: with ``"log_squared"``, ``"poisson"`` and ``"gamma"`` the
-        logarithm of the prediction, of classes the responses before calibration. In the game a
-        column outside a coalition is drawn from the background independently of all others
-        (docs/explain.md). Values are exact for Gaussian, Laplacian and Cauchy kernels, and to
-        2e-7 of the sum of the coefficients' sizes for Matérn and root Laplacian ones.
-
-        Parameters
-        ----------
-        X : array-like or DataFrame (n, d)
-        background : as X, or None
-            Rows that a column is drawn from; None is up to 200 rows of the fit. The time grows
-            with their number.
-
-        Raises
-        ------
-        CapabilityError
-            The function has random features, a metric that is a matrix, or a kernel that is no
-            sum of products over columns; or there are more than 1,000 columns.
+        logarithm of the prediction, of classes the responses before calibration. A column
+        outside a coalition is drawn from the `background`, by default up to 200 rows of the
+        fit, independently of all others (docs/explain.md). Values are exact for Gaussian,
+        Laplacian and Cauchy kernels, and to 2e-7 of the sum of the coefficients' sizes for
+        Matérn and root Laplacian ones. CapabilityError is raised for random features, for a
+        metric that is a matrix, for kernels that are no sums of products over columns, and for
+        more than 1,000 columns.
         """
         return self._model.explain(X, background)
 
@@ -85,9 +75,8 @@ class BaseKernelEstimator(BaseRowsEstimator):
     ) -> Float64Array:
         """Return the mean of f over the background with one column as in each row of X.
 
-        It is that of scikit-learn's ``partial_dependence(method="brute")`` for f, but each
-        factor of the other columns is averaged once. `background` and errors are as in
-        `explain`; `feature` is the name or the number of the column.
+        It is scikit-learn's ``partial_dependence(method="brute")`` of f. `feature` is the name
+        or the number of the column; `background` and errors are as in `explain`.
         """
         return self._model.partial_dependence(X, feature, background)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad.kernels import Kernel, ProductKernel, SumKernel
+from kernelgrad.kernels import Kernel, SumKernel
 from kernelgrad.model import Fit
 
 _SHOWN = 6  # columns that are named
@@ -18,8 +18,6 @@ def kernel_text(kernel: Kernel) -> str:
     """Return the names and shares of a kernel and its parts."""
     if isinstance(kernel, SumKernel):
         return " + ".join(f"{weight:.3g} {kernel_text(part)}" for part, weight in kernel.terms)
-    if isinstance(kernel, ProductKernel):
-        return " * ".join(map(kernel_text, kernel.kernels))
     numbers = {k: getattr(kernel, k, None) for k in ("nu", "gamma")}
     shown = (f"{k} {v:.3g}" for k, v in numbers.items() if isinstance(v, int | float))
     return " ".join([kernel.name, *shown])
@@ -30,8 +28,7 @@ def _columns(done: Fit) -> str:
     if inputs.table is None:
         return f"{inputs.n_features} columns of numbers"
     kinds = Counter(column.kind for column in inputs.table.columns)
-    names = {"level": "category"}
-    listed = ", ".join(f"{n} {names.get(kind, kind)}" for kind, n in kinds.items())
+    listed = ", ".join(f"{n} {k.replace('level', 'category')}" for k, n in kinds.items())
     gaps = int(inputs.table.has_gaps.sum())
     return f"{inputs.n_features} columns ({listed}{f'; gaps in {gaps}' if gaps else ''})"
 
