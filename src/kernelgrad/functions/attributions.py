@@ -37,6 +37,7 @@ _PARTS = 8  # sums of tasks that exist at once
 _SUM_ENTRIES = 2**20  # entries of such a sum
 _LOWEST = 37.0  # exp(-37) is 1e-16
 _TINY = 1e-13  # product of factors below which a term counts for nothing
+_FAST = {"contract", "nsz", "arcp", "reassoc"}
 _TAIL = 1e-7  # weight of the narrowest parts of a mixture, which are taken together
 _PREDICTIONS = 10_000  # predictions from which shares of the variance are estimated
 _LEAST, _MOST = 20, 2000  # pairs of rows for them
@@ -165,7 +166,7 @@ def _means(
             M[q, p] = total / n
 
 
-@njit(nogil=True, cache=True, fastmath={"contract", "nsz", "arcp", "reassoc"})
+@njit(nogil=True, cache=True, forceinline=True, fastmath=_FAST, error_model="numpy")
 def _integrals(u: Any, m: Any, nodes: Any, shares: Any, F: Any, full: Any, out: Any) -> None:
     """Write ``(u_j - m_j) int prod_{l != j} (m_l + t (u_l - m_l)) dt`` to out (P,).
 
