@@ -82,10 +82,8 @@ class Model:
             return self.inputs.read(X)
         if self.sample is None:
             raise CapabilityError(
-                "The columns of a precomputed kernel are rows, which have no importances."
-                if self.inputs.pairwise
-                else "The model is from a file of an earlier version, which has no sample of "
-                "the training rows; give background, or fit it again."
+                "The model has no sample of training rows: its kernel is precomputed, or its "
+                "file is of an earlier version; fit it again, to rows."
             )
         return self.sample
 

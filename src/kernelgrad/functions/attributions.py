@@ -3,12 +3,10 @@
 A kernel ``sum_q w_q exp(-c_q D(x, z))`` whose D is a sum over columns is a mixture of product
 kernels. In the game of a row x each column outside a coalition S is drawn from background rows,
 independently of all others: ``v(S) = b + sum_i a_i sum_q w_q prod_{j in S} u_ijq
-prod_{j not in S} m_ijq`` with factors ``u = exp(-c D_j(x, z_i))`` and m, the mean of the same
-over the background. With ``f = m + t (u - m)`` the Shapley value of column j is
-
-``sum_i a_i sum_q w_q (u_ijq - m_ijq) int_0^1 prod_{l != j} f_ilq(t) dt``,
-
-the integral of a polynomial, which Gauss-Legendre quadrature gives exactly.
+prod_{j not in S} m_ijq`` with factors ``u = exp(-c D_j(x, z_i))`` and m, their mean over the
+background. The Shapley value of column j is ``sum_i a_i sum_q w_q (u_ijq - m_ijq)`` times the
+integral of ``prod_{l != j} (m_ilq + t (u_ilq - m_ilq))`` over t from 0 to 1, a polynomial,
+which Gauss-Legendre quadrature integrates exactly.
 """
 
 from __future__ import annotations

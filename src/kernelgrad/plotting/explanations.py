@@ -78,8 +78,7 @@ class ExplanationDisplay(Display):
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the values."""
-        draw = {"waterfall": self._waterfall, "beeswarm": self._beeswarm}
-        draw.get(self.kind, self._dependence)(ax)
+        getattr(self, f"_{self.kind}")(ax)
         return self
 
     def _rows(self, ax: Any, title: str, x: str, names: list[str]) -> Any:
