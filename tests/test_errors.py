@@ -117,7 +117,7 @@ CASES = [
     lambda _: fitted(X, kernel="intersection", metric="full"), lambda _: fitted(solver="tsg"),
     lambda _: fitted(solver="direct").partial_fit(X, Y),
     lambda _: KernelClassifier("hinge", probability=False).predict_proba,
-    lambda _: fitted().feature_importances_, lambda _: interrupted(),
+    lambda _: fitted(X, solver="dsg", max_iter=1).explain(X), lambda _: interrupted(),
     lambda _: LinearClassifier(solver="svrg", max_iter=1, random_state=0).fit(X, LABELS),
     lambda _: fitted(time_limit=1e-9), lambda _: hold_out(),
     lambda folder: open_source(folder / "none.csv"),

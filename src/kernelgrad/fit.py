@@ -92,6 +92,10 @@ def fit(
     result.expansion.compact()
     model = make_fit(spec, rows, choice, result.expansion, result, run, before)
     ended = spec.with_extras(model, rows, problem)
+    if not spec.is_pairwise:
+        sample = None if before is None else before.model.sample
+        sample = rows.examples() if sample is None else sample
+        ended = replace(ended, model=replace(ended.model, sample=sample))
     spec.warn(ended, rows, result, run)
     return ended
 

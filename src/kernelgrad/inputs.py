@@ -18,7 +18,7 @@ from kernelgrad.data import BatchSource
 from kernelgrad.data.base import all_finite
 from kernelgrad.tables import Column, Columns, Table
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
-from kernelgrad.validation import DataError, check_compressed
+from kernelgrad.validation import DataError, check_compressed, check_int, check_name
 
 if TYPE_CHECKING:
     from kernelgrad.tasks import Task
@@ -195,6 +195,12 @@ class Inputs:
         """Return what messages call the column of X that an encoded column comes from."""
         own = self.groups[column]
         return own if self.names is None else repr(self.names[own])
+
+    def number(self, feature: Any) -> int:
+        """Return the number of a column of X from its name or number."""
+        if self.names is not None and isinstance(feature, str):
+            return list(self.names).index(check_name(feature, list(self.names), "column"))
+        return check_int(feature, "feature", low=0, high=self.n_features - 1)
 
     def attributes(self) -> dict[str, Any]:
         """Return the fitted attributes of an estimator that describe the columns."""

@@ -27,6 +27,7 @@ from kernelgrad.validation import DataError
 
 MAX_VALIDATION_ROWS = 20_000  # validation responses stay in memory, whatever the file size
 no_rows: Callable[[], Any] = partial(np.empty, 0, np.int64)
+_EXAMPLES, _CELLS = 200, 2**20  # rows that describe the columns, and about their entries
 _NO_WEIGHT = "All sample weights of a whole epoch are zero; at least one row must count."
 
 Batches = Iterator[tuple[Any, float]]  # TrainBatch, or RowStore for solvers that take it
@@ -209,6 +210,19 @@ class TrainingRows:
             self.source, fraction, seed=seed, stratify=strata, max_rows=MAX_VALIDATION_ROWS
         )
         return replace(self, held_out=numbers)
+
+    def examples(self) -> Matrix:
+        """Return up to 200 training rows, evenly spaced, that describe the columns.
+
+        Of rows that are not in memory they are some of the first 2,000. Wide rows are fewer.
+        """
+        source, numbers = self.source, self.train
+        if not self.in_memory:
+            numbers = np.arange(min(source.n_rows, 10 * _EXAMPLES))
+            source = ArraySource(source.read(0, len(numbers)).X, checked=True)
+        m = min(len(numbers), _EXAMPLES, max(20, _CELLS // source.n_features))
+        X = source.take(numbers[np.arange(m) * len(numbers) // m]).X
+        return X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
 
     def numbers(self, places: IntArray) -> IntArray:
         """Return the numbers of training rows from their places among all training rows."""

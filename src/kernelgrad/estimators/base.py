@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import warnings
 from abc import abstractmethod
@@ -21,7 +22,7 @@ from kernelgrad.callbacks import Checkpoint, Deadline, make_callbacks
 from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.compiling import compile_seconds
 from kernelgrad.compute.memory import within
-from kernelgrad.estimators import files
+from kernelgrad.estimators import files, summary
 from kernelgrad.estimators.support import (
     CallbackSupportMixin,
     exported,
@@ -38,7 +39,8 @@ from kernelgrad.model import Fit, Model
 from kernelgrad.params import anything, check_params, documented, integer, parameters, real
 from kernelgrad.solvers import History
 from kernelgrad.tasks import Targets
-from kernelgrad.types import AnyArray
+from kernelgrad.types import AnyArray, Float64Array
+from kernelgrad.validation import CapabilityError
 
 
 @documented
@@ -219,6 +221,20 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         check_is_fitted(self, "expansion_")
         return dict(self._best_params)
 
+    @property
+    def feature_importances_(self) -> Float64Array:
+        """Shares of the columns of X in the variance of f, with sum 1; 0 if f is constant.
+
+        The share of a column is its total index of Sobol': half the mean squared change of f,
+        summed over outputs, when rows take its value from other rows, over the sum for all
+        columns. Up to 200 training rows and 2,000 pairs of them are compared at first access.
+        """
+        check_is_fitted(self, "expansion_")
+        try:
+            return self._fitted.model.importances.copy()
+        except CapabilityError as error:
+            raise AttributeError(str(error)) from None
+
     def refit(self, X: Any, y: Any = None, *args: Any, **kwargs: Any) -> Self:
         """Return a new estimator with `best_params_`, fitted to other rows.
 
@@ -327,6 +343,25 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         if latency:
             info["row_seconds"] = self._row_seconds()
         return info
+
+    def summary(self) -> str:
+        """Return what a notebook shows of the fitted model.
+
+        These are the data, what was chosen and why, the quality, importances and seconds.
+        """
+        check_is_fitted(self, "expansion_")
+        return summary.summary(self)
+
+    def _repr_html_inner(self) -> str:
+        page: str = super()._repr_html_inner()
+        fitted = self.__sklearn_is_fitted__()
+        return f"<pre>{html.escape(self.summary())}</pre>{page}" if fitted else page
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        output: dict[str, str] = super()._repr_mimebundle_(**options)
+        if "text/html" in output:
+            output["text/html"] = self._repr_html_inner()
+        return output
 
     def _row_seconds(self) -> float:
         model = self._model

@@ -214,7 +214,7 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     metric_ : float64 array (d,) or (d, r), or None
         Weights of the encoded and scaled columns, the largest 1; None if all are equal.
     feature_importances_ : float64 array (``n_features_in_``,)
-        Squared weights, summed over the encoded columns of each column, with sum 1.
+        Shares of the columns in the variance of f, with sum 1 (docs/explain.md).
     n_random_features_, n_support_ : int
         Number of random features, or of training rows, in the sum; the other number is 0.
     alpha_ : float

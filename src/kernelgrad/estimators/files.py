@@ -99,6 +99,7 @@ def contents_of(estimator: Any, *, resumable: bool = False) -> Contents:
     if model.inputs.table is not None:
         header["table"], arrays = model.inputs.table.describe()
         tensors |= container.prefixed("table", arrays)
+    tensors |= container.prefixed("sample", model.describe_sample())
     return header, tensors | container.prefixed("extra", extra)
 
 
@@ -163,7 +164,9 @@ def _restore_fit(
     if loss.n_outputs not in (None, task.n_outputs):
         raise ValueError(f"{loss!r} does not have {task.n_outputs} outputs.")
     columns, state = (record.take(name, anything, None) for name in ("table", "state"))
-    arrays, resumed, extra = (record.part(name) for name in ("table", "state", "extra"))
+    arrays, resumed, extra, sample = (
+        record.part(name) for name in ("table", "state", "extra", "sample")
+    )
     if columns is not None:
         inputs = replace(inputs, table=Table.restore(columns, arrays, inputs.n_features))
     arrays.close()
@@ -188,7 +191,7 @@ def _restore_fit(
     elif resumed.arrays:
         raise record.error("holds arrays of a state that it does not have")
     done = Fit(
-        Model(inputs, task, function), choice, state, history,
+        Model(inputs, task, function).with_sample(sample), choice, state, history,
         fitted.take("fit_status_", check_text), n_iter,
         fitted.take("best_iteration_", check_int),
         fitted.take("best_score_", or_none(check_number)),

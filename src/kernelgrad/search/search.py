@@ -100,8 +100,13 @@ def search(
     if alpha is None:
         problem = replace(problem, alpha=problem.alpha * pool.unequal)
     entries: dict[str, Any] = {"search": trials, "metric": result.rounds}
-    if reason is not None:
-        entries["metric_reason"] = reason
+    if reason is None:
+        learned = problem.scaling is not None and problem.scaling.metric is not None
+        reason = "weights of columns lower" if learned else "equal weights do not raise"
+        reason += " the errors on rows that were not fitted"
+        if space.metric != "auto":
+            reason = f"metric={space.metric!r} asks for weights"
+    entries["metric_reason"] = reason
     return problem, entries
 
 
