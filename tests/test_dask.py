@@ -333,7 +333,7 @@ def few_blocks(cls=KernelRegressor, **more):
     """Return a model of three small blocks, which leaves its rows where they are."""
     blocks = kg.BlockDescent(block_size=48, inner_steps=2)
     options = {"solver": blocks, "max_iter": 3, "gamma": 0.5, "alpha": 1e-5, "random_state": 0}
-    return cls(**options, memory_limit=1e4, **more)
+    return cls(**options, memory_limit="10kB", **more)
 
 
 def same(model, other, rows=X):
@@ -385,7 +385,8 @@ def test_bytes_do_not_grow_with_rows(processes, monkeypatch):
     with Messages() as watch:
         KernelClassifier(
             solver=descent, max_iter=blocks, gamma=0.5, alpha=1e-5, random_state=0,
-            memory_limit=1e4, probability=False, engine=DaskEngine(processes), callbacks=watch,
+            memory_limit="10kB", probability=False, engine=DaskEngine(processes),
+            callbacks=watch,
         ).fit(array(X), array(y))  # fmt: skip
     row = 4 * D + 8  # and its square
     most = {  # to each worker, and to and from shards

@@ -16,19 +16,28 @@ A field with ``kw_only=False`` may also be given by position.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from functools import partial
+from functools import partial, wraps
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from sklearn.base import BaseEstimator
 
-from kernelgrad.validation import check_bool, check_int, check_name, check_real
+from kernelgrad.validation import (
+    bytes_of,
+    check_bool,
+    check_int,
+    check_name,
+    check_real,
+    unexpected,
+)
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 Check = Callable[[Any, str], object]
 
 _CHECK, _OUTSIDE = "check", "outside"  # keys of a field's metadata
@@ -124,6 +133,11 @@ def choice(
     return _field(default, check, words, kw_only, (_STRANGE,))
 
 
+def size(*, default: Any) -> Any:
+    """Return a field for numbers of bytes, texts such as "2 GB", or None."""
+    return _field(default, bytes_of, (None,), True, (math.nan, -1.0, 100, _STRANGE))
+
+
 def anything(*, default: Any, kw_only: bool = True) -> Any:
     """Return a field that the class itself checks."""
     return dataclasses.field(default=default, kw_only=kw_only)
@@ -133,7 +147,7 @@ def anything(*, default: Any, kw_only: bool = True) -> Any:
     kw_only_default=True,
     eq_default=False,
     field_specifiers=(
-        integer, real, number_or_rule, boolean, choice, anything, dataclasses.field,
+        integer, real, number_or_rule, boolean, choice, size, anything, dataclasses.field,
     ),
 )  # fmt: skip
 def parameters(cls: type[T]) -> type[T]:
@@ -153,7 +167,27 @@ def parameters(cls: type[T]) -> type[T]:
         if each is not last[name] and name not in cls.__annotations__:
             cls.__annotations__[name] = each.type
             setattr(cls, name, copy(each))
-    return dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
+    result: Any = dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
+    result.__init__ = explaining(result.__init__)
+    return result  # type: ignore[no-any-return]
+
+
+def explaining(method: F) -> F:
+    """Return a method that says what to give in place of an argument that it does not have.
+
+    Classes have remedies for names of other libraries in ``_instead``.
+    """
+    names = inspect.signature(method).parameters
+
+    @wraps(method)
+    def checked(self: Any, *args: Any, **arguments: Any) -> Any:
+        for name in arguments:
+            if name not in names:
+                owner = f"{type(self).__name__}.{method.__name__}"
+                raise unexpected(owner, name, names, getattr(self, "_instead", {}))
+        return method(self, *args, **arguments)
+
+    return checked  # type: ignore[return-value]
 
 
 def check_params(obj: Any) -> None:

@@ -29,6 +29,12 @@ from kernelgrad.losses.classification import MarginLoss
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, FloatArray
 from kernelgrad.validation import DataError, check_bool, check_int, check_real
 
+
+
+class OneClassError(DataError):
+    """There is one class only."""
+
+
 Score = Callable[[AnyArray, FloatArray, Float64Array], float]
 
 
@@ -297,7 +303,7 @@ class ClassTargets(Targets):
         # the first batch of a stream may lack some of the declared classes
         classes = labels if declared is None else declared
         if len(classes) < 2:
-            raise DataError(
+            raise OneClassError(
                 f"{self.owner} needs at least two classes; the data have only one "
                 f"class: {classes.tolist()!r}."
             )

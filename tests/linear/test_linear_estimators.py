@@ -197,7 +197,7 @@ def test_table_of_choices(loss, rows, d, n, l2, expected):
 
 def test_the_choice_is_recorded(cancer, line):
     X, y = cancer
-    model = LinearClassifier(max_iter=2, memory_limit=1000, random_state=0).fit(X, y)
+    model = LinearClassifier(max_iter=2, memory_limit="1kB", random_state=0).fit(X, y)
     assert model.history_["solver"] == "sgd"
     assert "memory" in model.history_["solver_reason"]
     for penalty, solver in (("l1", "sgd"), (None, "sgd"), ("elasticnet", "sdca")):
@@ -295,7 +295,7 @@ def test_a_file_is_the_array(cancer, tmp_path):
         tmp_path / "rows.csv", index=False, float_format="%.17g"
     )
     source = open_source(tmp_path / "rows.csv", target="y")
-    large = LinearClassifier(alpha=0.01, memory_limit=1).fit(source)
+    large = LinearClassifier(alpha=0.01, memory_limit="1B").fit(source)
     assert large.history_["solver"] == "sgd"
     assert large.classes_.tolist() == ["benign", "malignant"]
     assert large.score(source) > 0.97

@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -211,23 +212,14 @@ def _check_outputs(estimator: Any, *, proba: bool, decision: bool) -> None:
 
 def _predictions(estimator: Any, source: BatchSource) -> Chunks:
     """Yield consecutive rows with all predictions that one evaluation of f gives."""
-    from kernelgrad.data import ArraySource
-    from kernelgrad.data.base import is_frame
-
-    for batch in source.chunks(prefetch=True):
-        # columns are matched by now, and a source needs no names
-        rows = batch.X if is_frame(batch.X) else ArraySource(batch.X, checked=True)
-        if hasattr(estimator, "classes_"):
-            model = estimator._model
-            raw, task = model.raw(rows), model.task
-            parts = {"prediction": task.predict(raw), "decision": task.decision(raw)}
-            if hasattr(estimator, "predict_proba"):
-                parts["proba"] = model.probabilities(raw)
-        else:
-            parts = {"prediction": estimator.predict(rows)}
-            if hasattr(estimator, "decision_function"):
-                parts["decision"] = estimator.decision_function(rows)
+    model, unseen = estimator._model, Counter[int]()
+    for batch in source.chunks(prefetch=True):  # columns are matched by now
+        raw = model.values(model.inputs.read(batch.X, source=True, unseen=unseen))
+        parts = {"prediction": model.task.predict(raw), "decision": model.task.decision(raw)}
+        if hasattr(estimator, "predict_proba"):
+            parts["proba"] = model.probabilities(raw)
         yield batch, parts
+    model.inputs.warn_of(unseen)
 
 
 def _write_csv(stream: IO[str], chunks: Chunks, estimator: Any, parts: list[str]) -> None:

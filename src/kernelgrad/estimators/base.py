@@ -35,10 +35,34 @@ from kernelgrad.files import container
 from kernelgrad.fit import fit
 from kernelgrad.losses import LogSquaredError
 from kernelgrad.model import Fit, Model
-from kernelgrad.params import anything, check_params, documented, integer, parameters, real
+from kernelgrad.params import (
+    anything,
+    check_params,
+    documented,
+    integer,
+    parameters,
+    real,
+    size,
+)
 from kernelgrad.solvers import History
 from kernelgrad.tasks import Targets
 from kernelgrad.types import AnyArray
+from kernelgrad.validation import bytes_of
+
+_PART = "it belongs to a part, as in "
+INSTEAD = {
+    "n_jobs": "the number of threads is that of kernelgrad.set_num_threads",
+    "n_estimators": "the number of iterations is max_iter",
+    "eval_set": "give rows for validation as X_val and y_val",
+    "decision_function_shape": "pairs of classes are multi_class='ovo'",
+    "cache_size": "bytes that a fit may take are memory_limit",
+    "reg_lambda": "the weight of the penalty is alpha",
+    "degree": f"{_PART}kernel=kernelgrad.kernels.Polynomial(degree=3)",
+    "nu": f"{_PART}kernel=kernelgrad.kernels.Matern(nu=1.5)",
+    "epsilon": f"{_PART}loss=kernelgrad.losses.EpsilonInsensitive(0.1)",
+    "quantile": f"{_PART}loss=kernelgrad.losses.Quantile(0.9)",
+}
+"""What to give in place of arguments of other libraries."""
 
 
 @documented
@@ -48,7 +72,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
 
     solver: Any = anything(default="auto")
     max_iter: int = integer(default=40, low=1)
-    memory_limit: float | None = real(default=None, low=0, words=(None,))
+    memory_limit: float | str | None = size(default=None)
     time_limit: float | None = real(default=None, low=0, low_open=True, words=(None,))
     random_state: Any = anything(default=0)
     verbose: int = integer(default=0, words=(False, True))
@@ -56,6 +80,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
     categorical_features: Any = anything(default="from_dtype")
 
     _spec_type: ClassVar[type[Spec]]
+    _instead: ClassVar[dict[str, str]] = INSTEAD
     _fixed: ClassVar[dict[str, Any]] = {}  # values of parameters that the class does not have
     if TYPE_CHECKING:  # what fits set
         _best_params: ClassVar[dict[str, Any]]
@@ -168,7 +193,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         stream = bool(options.get("stream"))
         listeners = make_callbacks(self.callbacks, self.verbose, stream=stream)
         session, seconds = listeners.session, self.time_limit
-        with within(self.memory_limit):
+        with within(bytes_of(self.memory_limit)):
             try:
                 if not stream:
                     params = self.get_params(deep=False)

@@ -16,8 +16,9 @@ from kernelgrad.families.reading import Data
 from kernelgrad.inputs import as_numpy
 from kernelgrad.losses import get_loss
 from kernelgrad.params import anything, boolean, choice, parameters
-from kernelgrad.tasks import Classification, ClassTargets
+from kernelgrad.tasks import Classification, ClassTargets, OneClassError
 from kernelgrad.types import AnyArray, Float64Array
+from kernelgrad.validation import DataError
 
 can_tell_proba = methodcaller("_check_proba")
 
@@ -69,7 +70,11 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
         of :meth:`fit`.
         """
         if classes is None:
-            return self._partial_fit(X, y, sample_weight)
+            try:
+                return self._partial_fit(X, y, sample_weight)
+            except OneClassError as error:
+                remedy = "name all classes in the first call: partial_fit(X, y, classes=[...])."
+                raise DataError(f"{error} Here {remedy}") from None
         declared = np.unique(np.asarray(classes))
         if hasattr(self, "_fitted") and not np.array_equal(declared, self.classes_):
             raise ValueError(

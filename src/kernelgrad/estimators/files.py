@@ -21,7 +21,7 @@ from kernelgrad.registry import Registry
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, Solver, restored_history
 from kernelgrad.tables import Table
 from kernelgrad.types import AnyArray, Contents
-from kernelgrad.validation import ModelFileError, check_int
+from kernelgrad.validation import ModelFileError, bytes_of, check_int
 from kernelgrad.version import __version__
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
     estimator = ESTIMATORS[name](**{k: unpack(v) for k, v in params.values.items()})
     record.part("info")
     fitted = record.part("fitted")
-    limit = estimator.memory_limit
+    limit = bytes_of(estimator.memory_limit)
     cache = CACHE_BYTES if limit is None else int(limit) // 4
     n = fitted.take("n_features_in_", partial(check_int, low=1, high=MOST_COLUMNS))
     names = fitted.take("feature_names_in_", or_none(records.check_texts), None)

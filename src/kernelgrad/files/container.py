@@ -283,6 +283,8 @@ def _read_head(file: BufferedReader, path: Path, kind: str) -> tuple[bytes, int]
         raise ModelFileError(f"{str(path)!r} is empty; save the {kind} again.")
     if size < 9 or head[:1] != b"{":
         seen = [what for mark, what in _FOREIGN_STARTS.items() if start.startswith(mark)]
+        if not seen and "".join(start.decode("ascii", "replace").split()).isprintable():
+            seen = ["text, such as a CSV file"]
         what = f"; it looks like {seen[0]}" if seen else ""
         raise ModelFileError(
             f"{str(path)!r} is not a kernelgrad {kind} file, or only its first bytes{what}. "

@@ -172,8 +172,9 @@ def _from_other(kernel: Any) -> Kernel:
         return CallableKernel(kernel)
     if not isinstance(kernel, gp.RBF | gp.Matern):
         raise TypeError(
-            f"kernel must be a name ({', '.join(sorted(KERNELS))}), a kernelgrad kernel, a "
-            f"function, or scikit-learn's RBF or Matern; got {kernel!r}."
+            f"kernel must be a name ({', '.join(sorted({*KERNELS, *_ALIASES, 'linear'}))}), a "
+            "kernelgrad kernel such as a SumKernel of others, a function, or scikit-learn's "
+            f"RBF or Matern; got {kernel!r}."
         )
     if np.size(kernel.length_scale) != 1:
         raise ValueError(

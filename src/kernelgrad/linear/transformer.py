@@ -37,7 +37,7 @@ from kernelgrad.params import (
     check_params,
     integer,
     parameters,
-    real,
+    size,
 )
 from kernelgrad.registry import room
 from kernelgrad.solvers import Problem, TrainBatch
@@ -47,7 +47,7 @@ from kernelgrad.tasks import weights_of
 from kernelgrad.training_rows import TrainingRows, canonical_rows
 from kernelgrad.types import AnyArray, Float32Array, IntArray, Matrix
 from kernelgrad.unlabelled import NoTargets
-from kernelgrad.validation import CapabilityError, check_int
+from kernelgrad.validation import CapabilityError, bytes_of, check_int
 
 # The first batch of the estimators, so that bandwidth and scaling are theirs.
 SAMPLE_ROWS = ROWS_PER_FEATURE * MAX_WIDTH
@@ -214,7 +214,7 @@ class RandomFeatures(
     bandwidth_factor: float = anything(default=1.0)
     block_size: int | str = integer(default="auto", low=1, words=("auto",))
     standardize: bool = boolean(default=False)
-    memory_limit: float | None = real(default=None, low=0, words=(None,))
+    memory_limit: float | str | None = size(default=None)
     random_state: Any = anything(default=0)
 
     if TYPE_CHECKING:  # what fits set, and scikit-learn's mixin gives
@@ -349,7 +349,7 @@ class RandomFeatures(
             values, rows outside the kernel's domain, or features beyond float32.
         """
         check_is_fitted(self, "stream_")
-        limit = _MEMORY if self.memory_limit is None else float(self.memory_limit)
+        limit = bytes_of(self.memory_limit) or _MEMORY
         features = replace(self._map, chunk_bytes=limit)
         return support.by_blocks(features.apply, X)  # type: ignore[no-any-return]
 
