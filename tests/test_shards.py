@@ -66,7 +66,7 @@ def test_a_file_gives_the_model_of_the_array(monkeypatch, tmp_path, descent, wei
     source = saved(tmp_path, X, t, weight)
     settings = {"solver": descent, "max_iter": 4, "random_state": 0, "gamma": 0.3}
     whole = plain_regressor(**settings).fit(X, t, weight)
-    for threads, limit in ((None, None), (1, 1)):
+    for threads, limit in ((None, None), (1, "1B")):
         set_num_threads(threads)
         same(whole, plain_regressor(memory_limit=limit, **settings).fit(source))
 

@@ -226,6 +226,19 @@ class Inputs:
         return [None] * self.n_features if self.table is None else self.table.layout
 
     @property
+    def types(self) -> list[str] | None:
+        """What each column of a table holds, for people; None for numbers without gaps."""
+        if self.table is None:
+            return None
+        gaps = self.table.numbers[self.table.has_gaps]
+        return [
+            f"{len(c.levels)} categories"
+            if c.kind == "level"
+            else c.kind + ", gaps" * (j in gaps)
+            for j, c in enumerate(self.table.columns)
+        ]
+
+    @property
     def width(self) -> int:
         """Number of columns of encoded rows."""
         return self.n_features if self.table is None else self.table.width

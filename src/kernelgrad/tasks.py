@@ -29,13 +29,11 @@ from kernelgrad.losses.classification import MarginLoss
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, FloatArray
 from kernelgrad.validation import DataError, check_bool, check_int, check_real
 
+Score = Callable[[AnyArray, FloatArray, Float64Array], float]
 
 
 class OneClassError(DataError):
     """There is one class only."""
-
-
-Score = Callable[[AnyArray, FloatArray, Float64Array], float]
 
 
 def weights_of(batch: Batch) -> Float64Array:

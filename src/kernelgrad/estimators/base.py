@@ -339,6 +339,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
             "alpha": done.choice.alpha,
             "n_features_in": int(self.n_features_in_),
             "feature_names": None if names is None else [str(c) for c in names],
+            "feature_types": done.model.inputs.types,
             "n_outputs": function.n_outputs,
             **function.summary(),
             "bytes": int(function.nbytes),

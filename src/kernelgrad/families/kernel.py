@@ -13,7 +13,6 @@ from kernelgrad.callbacks import Deadline
 from kernelgrad.choice import Choice
 from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.compiling import clock
-from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.memory import give_back
 from kernelgrad.compute.ranges import check_sizes
 from kernelgrad.compute.threads import at_most, single_threaded_blas
@@ -153,9 +152,9 @@ class KernelSpec(Spec):
         super().check_streams(before)
 
     def check_rows(self, inputs: Inputs, X: Matrix) -> None:
-        rule, few = self.scaling_rule(), min(X.shape[0], SIGN_ROWS)
+        rule = self.scaling_rule()
         if isinstance(self.kernel, CallableKernel) and not rule:
-            warn_of_sign(self.kernel.pairwise(X[:few], X[:few]))
+            warn_of_sign(self.kernel.pairwise(X[:SIGN_ROWS], X[:SIGN_ROWS]))
         if not rule:
             self.kernel.check_domain(X)
         if not self.is_pairwise:
@@ -179,7 +178,6 @@ class KernelSpec(Spec):
                 "With kernel='precomputed' X must be the square kernel matrix of the training "
                 f"rows, got shape {X.shape}."
             )
-        warn_of_sign(dense(X[:few])[:, :few].astype(np.float64))
 
     def metric_array(self, inputs: Inputs) -> Float64Array | None:
         """Return the metric where it is an array, checked against the columns."""
