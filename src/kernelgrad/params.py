@@ -20,7 +20,9 @@ import inspect
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from functools import partial, wraps
 from typing import Any, ClassVar, TypeVar, dataclass_transform
@@ -168,16 +170,25 @@ def parameters(cls: type[T]) -> type[T]:
             cls.__annotations__[name] = each.type
             setattr(cls, name, copy(each))
     result: Any = dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
-    result.__init__ = explaining(result.__init__)
+    names = [name for names, _ in entries(result.__doc__)[1] for name in names]
+    result.__init__ = explaining(result.__init__, names)
+    _DECLARED[cls.__name__] = result
+    result.__doc__ = whole(result)
     return result  # type: ignore[no-any-return]
 
 
-def explaining(method: F) -> F:
+def explaining(method: F, order: Sequence[str] = ()) -> F:
     """Return a method that says what to give in place of an argument that it does not have.
 
-    Classes have remedies for names of other libraries in ``_instead``.
+    Classes have remedies for names of other libraries in ``_instead``. The signature of the
+    result has keywords in an `order`, which is that of the documentation.
     """
-    names = inspect.signature(method).parameters
+    signature = inspect.signature(method)
+    names = signature.parameters
+    ranks = {name: rank for rank, name in enumerate(order)}
+
+    def place_of(p: inspect.Parameter) -> tuple[int, int]:
+        return p.kind, ranks.get(p.name, len(ranks)) if p.kind is p.KEYWORD_ONLY else 0
 
     @wraps(method)
     def checked(self: Any, *args: Any, **arguments: Any) -> Any:
@@ -187,6 +198,7 @@ def explaining(method: F) -> F:
                 raise unexpected(owner, name, names, getattr(self, "_instead", {}))
         return method(self, *args, **arguments)
 
+    checked.__signature__ = signature.replace(parameters=sorted(names.values(), key=place_of))  # type: ignore[attr-defined]
     return checked  # type: ignore[return-value]
 
 
@@ -239,9 +251,71 @@ class Documented(BaseEstimator):
 
     _manual_module: ClassVar[str]
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.__doc__ = cls.__doc__ and whole(cls)
+
+
+Entry = tuple[list[str], str]  # names, and all lines of the entry
+_AS_IN = re.compile(r"\s*As in :class:`~?(?:\w+\.)*(\w+)`(.*)", re.S)
+_DECLARED: dict[str, type] = {}  # all classes with parameters
+
+
+def entries(doc: str | None, section: str = "Parameters") -> tuple[str, list[Entry]]:
+    """Return the text of a section of a docstring, and its entries."""
+    match = re.search(rf"{section}\n-+\n(.+?)(?=\n\n\S|\Z)", inspect.cleandoc(doc or ""), re.S)
+    text = match[1] if match else ""
+    parts = re.split(r"(?<!,)\n(?=\S)", text) if text else []
+    return text, [(re.split(r",\s+", re.split(" : |\n    ", p)[0]), p) for p in parts]
+
 
 def parameter_texts(doc: str) -> dict[str, str]:
     """Return the entries of the section on parameters of a docstring, by name."""
-    section = re.search(r"Parameters\n-+\n(.+?)(?=\n\n\S|\Z)", doc, re.S)
-    texts = re.split(r"\n(?=\S)", section[1]) if section else []
-    return {name: text for text in texts for name in text.split(" : ")[0].split(", ")}
+    return {name: text for names, text in entries(doc)[1] for name in names}
+
+
+def whole(cls: type) -> str:
+    """Return the docstring of a class with the entries that are "As in" another class.
+
+    What such an entry says besides is a note, and defaults are those of the class.
+    """
+    doc, remarks = inspect.cleandoc(cls.__doc__ or ""), []
+    for section in ("Parameters", "Attributes"):
+        text, parts = entries(doc, section)
+        result: list[str] = []
+        for names, part in parts:
+            head, _, body = part.partition("\n    ")
+            match = _AS_IN.fullmatch(body)
+            near = vars(sys.modules[cls.__module__]) | _DECLARED
+            other = near.get(match[1]) if match else None
+            if match is None or other is None:
+                result.append(part)
+                continue
+            for own, lines in entries(whole(other), section)[1]:
+                if shared := [name for name in own if name in names]:
+                    first, _, rest = lines.partition("\n    ")
+                    of_type = head if " : " in head else first
+                    of_type = ", ".join(shared) + of_type[len(of_type.split(" : ")[0]) :]
+                    result.append(f"{_with_default(cls, shared[0], of_type)}\n    {rest}")
+            more = " ".join(match[2].split())
+            if more.strip("."):
+                quoted = ", ".join(f"`{name}`" for name in names)
+                remarks.append(more[2:] if more[0] == "." else f"{quoted}: as there{more}")
+        doc = doc.replace(text, "\n".join(result), 1) if text else doc
+    if remarks:
+        notes = "\n\n".join(textwrap.fill(each, 90) for each in remarks)
+        title = "Notes\n-----\n"
+        before, _, after = doc.partition(title)
+        if after:
+            return f"{before}{title}{notes}\n\n{after}"
+        before, examples, after = doc.partition("\n\nExamples\n")
+        return f"{before}\n\n{title}{notes}{examples}{after}"
+    return doc
+
+
+def _with_default(cls: Any, name: str, head: str) -> str:
+    field = getattr(cls, "__dataclass_fields__", {}).get(name)
+    if field is None:
+        return head
+    value = f'"{field.default}"' if isinstance(field.default, str) else repr(field.default)
+    return re.sub("default=.*", lambda _: f"default={value}", head)

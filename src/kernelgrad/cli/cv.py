@@ -36,9 +36,9 @@ def cv(
     as_json: AsJson = False,
     **parameters: Any,
 ) -> None:
-    """Score models of a data file on rows that they were not fitted to.
+    """Score fits to a data file by cross-validation.
 
-    Each fit is to all folds of a cross-validation but one, whose predictions are scored.
+    Each fit is to all folds but one, whose predictions are scored.
     Prints the mean of each score with its standard error, the deviation over the folds divided
     by the root of their number. Rows are shuffled with the seed 0, classes are divided evenly.
     """

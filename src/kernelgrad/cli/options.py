@@ -117,7 +117,7 @@ def parsed(parameters: dict[str, Any]) -> dict[str, Any]:
         part, _, settings = str(result[name]).partition(":")
         if settings:
             result[name] = _part_with(name, part, settings)
-            if name == "kernel":  # of an object the columns would stay as they are
+            if name == "kernel":  # the columns would stay as they are
                 result.setdefault("standardize", True)
     return result
 

@@ -140,6 +140,12 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         A name in docs/kernels.md. ``"auto"`` learns a sum of a smooth and a rough kernel, or a
         smooth one (docs/metric.md; Gaussian if gamma is given). ``"precomputed"`` takes kernel
         matrices as X, (n, n) and (m, n) in predict; a function is ``k(X, Z) -> (n, m)``.
+    C : float > 0 or None, default=None
+        Cost of the loss as in SVC, in place of alpha: ``alpha = 1 / (C W)`` with W the sum of
+        all weights, which streams do not tell.
+    alpha : float >= 0 or "auto", default="auto"
+        Weight of the squared norm (the papers' nu). ``"auto"`` minimises the loss on rows
+        that the function was not fitted to (docs/metric.md).
     gamma : float > 0, "auto", "median" or "scale", default="auto"
         Inverse bandwidth as in scikit-learn, or a rule. ``"auto"`` has the least leave-one-out
         errors on random subsets; it is ``1 / d`` for kernels of the inner product.
@@ -147,6 +153,10 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         Weights of the scaled columns (d,), or a matrix (d, r) by which they are multiplied.
         ``"diagonal"`` and ``"full"`` learn them (Gaussian and Matern kernels); ``"auto"`` takes
         learned weights if they are better by a standard error (docs/metric.md).
+    standardize : "auto", bool, "robust" or "ranks", default="auto"
+        Scaling of the columns: by quartiles with a bend at three deviations, by normal scores
+        of the ranks, or (True) by standard deviations. ``"auto"`` leaves the columns as they
+        are if gamma is given, and else is robust, or ranks if these do better (docs/metric.md).
     bandwidth_factor : float > 0, default=1.0
         Factor on the bandwidth that a rule or a search finds.
     solver : str or Solver, default="auto"
@@ -154,12 +164,6 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         pegasos, norma and perceptron (docs/solvers.md), or an object: ``DSG(block_size=512)``.
         ``"auto"`` solves some thousands of rows exactly, more by ``"block_descent"``; for
         `partial_fit` it is ``"dsg"``, or ``"pegasos"`` without random features.
-    alpha : float >= 0 or "auto", default="auto"
-        Weight of the squared norm (the papers' nu). ``"auto"`` minimises the loss on rows
-        that the function was not fitted to (docs/metric.md).
-    C : float > 0 or None, default=None
-        Cost of the loss as in SVC, in place of alpha: ``alpha = 1 / (C W)`` with W the sum of
-        all weights, which streams do not tell.
     max_iter : int >= 1, default=40
         Largest number of iterations: Newton steps, rounds, blocks, or batches of ``"dsg"``.
     tol : float >= 0, default=1e-4
@@ -180,10 +184,6 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         losses (docs/choose.md). False saves that time, 10 to 30 % of a fit.
     fit_intercept : bool, default=True
         Start from the best constant instead of zero; ``"sbp"`` fits an unpenalised bias.
-    standardize : "auto", bool, "robust" or "ranks", default="auto"
-        Scaling of the columns: by quartiles with a bend at three deviations, by normal scores
-        of the ranks, or (True) by standard deviations. ``"auto"`` leaves the columns as they
-        are if gamma is given, and else is robust, or ranks if these do better (docs/metric.md).
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
         Columns that are categories: names, numbers or a mask; ``"from_dtype"`` takes text and
         categorical types in frames. docs/data.md says how tables become numbers.
@@ -191,8 +191,8 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         Where block descent, the dsg family and predictions compute (docs/devices.md).
     effort : {"fast", "default", "best"}, default="default"
         Seconds that a fit spends on what is "auto", in exchange for errors (docs/choose.md).
-    memory_limit : float or None, default=None
-        Bytes that a fit may take beside its data, libraries and compiled loops: kept from 1e8
+    memory_limit : float, str or None, default=None
+        Bytes, or ``"2 GB"``, that a fit may take beside its data and libraries: kept from 1e8
         on, or CapabilityError names the least that would do (docs/solvers.md).
     time_limit : float > 0 or None, default=None
         Seconds without compilation; then the model so far, or one of some rows, is the result.
@@ -225,7 +225,7 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     alpha_ : float
         The weight of the squared norm that was used: given, found, or computed from C.
     n_iter_, best_iteration_ : int
-        Their number, and the iteration of the kept function.
+        Number of iterations, and the one of the kept function.
     best_score_ : float or None
         Validation accuracy of the kept iterate.
     history_ : History

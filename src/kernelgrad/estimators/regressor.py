@@ -115,8 +115,8 @@ class KernelRegressor(BaseRegressor, BaseSearchedEstimator):
         ``"gamma"``; an object sets a parameter, in the units of y: ``Huber(0.7)``.
         ``Quantile((0.1, 0.5, 0.9))`` fits several quantiles, one output each. ``"poisson"`` and
         ``"gamma"`` fit the logarithm f of the mean; `predict` returns exp f.
-    kernel, gamma, metric, bandwidth_factor, solver, alpha, C, max_iter, tol, early_stopping,
-    validation_fraction, n_iter_no_change, fit_intercept, standardize, categorical_features,
+    kernel, C, alpha, gamma, metric, standardize, bandwidth_factor, solver, max_iter, tol,
+    early_stopping, validation_fraction, n_iter_no_change, fit_intercept, categorical_features,
     device, effort, memory_limit, time_limit, engine, warm_start, random_state, verbose,
     callbacks
         As in :class:`KernelClassifier`. The validation score is R^2 for the squared loss,

@@ -104,9 +104,9 @@ class LinearClassifier(BaseClassifier, BaseLinearEstimator):
         ``alpha = 2 lambda / K``.
     categorical_features
         As in :class:`KernelClassifier`.
-    memory_limit : float or None, default=None
-        Bytes that ``solver="auto"`` may count on (half of the system's memory when None), and
-        the bound of the covariances of ``"scv"``.
+    memory_limit : float, str or None, default=None
+        Bytes, or "2 GB", that ``solver="auto"`` may count on (half of the system's memory when
+        None), and the bound of the covariances of ``"scv"``.
     time_limit : float > 0 or None, default=None
         As in :class:`KernelClassifier`.
     warm_start : bool, default=False

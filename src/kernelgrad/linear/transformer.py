@@ -165,10 +165,10 @@ class RandomFeatures(
         parameter of that name.
     standardize : bool, default=False
         Divide columns by their standard deviation over the sample.
-    memory_limit : float or None, default=None
-        Bytes that a transform may use beside its input, its output and the weights of one block
-        (256 MiB when None): rows are transformed in chunks that fit, of at least 512 rows.
-        Weights are drawn again in each transform, so that a model holds only a seed.
+    memory_limit : float, str or None, default=None
+        Bytes, or "2 GB", that a transform may use beside its input, its output and the weights
+        of one block (256 MiB when None): rows are transformed in chunks that fit, of at least
+        512 rows. Weights are drawn again in each transform, so that a model holds only a seed.
     random_state : int, RandomState or None, default=0
         Seed of the features; None draws one.
 
