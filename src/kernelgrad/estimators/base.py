@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -17,7 +17,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from kernelgrad import packing
-from kernelgrad.callbacks import Checkpoint, Deadline, make_callbacks
+from kernelgrad.callbacks import Callback, Checkpoint, Deadline, make_callbacks
 from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.compiling import compile_seconds
 from kernelgrad.compute.memory import within
@@ -44,9 +44,9 @@ from kernelgrad.params import (
     real,
     size,
 )
-from kernelgrad.solvers import History
+from kernelgrad.solvers import History, Solver
 from kernelgrad.tasks import Targets
-from kernelgrad.types import AnyArray
+from kernelgrad.types import AnyArray, Rows, Values
 from kernelgrad.validation import bytes_of
 
 _PART = "it belongs to a part, as in "
@@ -70,14 +70,14 @@ INSTEAD = {
 class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
     """Parameters of all estimators; a specification of a family makes a fit of them."""
 
-    solver: Any = anything(default="auto")
+    solver: str | Solver[Any] = anything(default="auto")
     max_iter: int = integer(default=40, low=1)
     memory_limit: float | str | None = size(default=None)
     time_limit: float | None = real(default=None, low=0, low_open=True, words=(None,))
-    random_state: Any = anything(default=0)
+    random_state: int | np.random.RandomState | None = anything(default=0)
     verbose: int = integer(default=0, words=(False, True))
-    callbacks: Any = anything(default=None)
-    categorical_features: Any = anything(default="from_dtype")
+    callbacks: Callback | Sequence[Callback] | None = anything(default=None)
+    categorical_features: Literal["from_dtype"] | Values = anything(default="from_dtype")
 
     _spec_type: ClassVar[type[Spec]]
     _instead: ClassVar[dict[str, str]] = INSTEAD
@@ -116,7 +116,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         return model if model.device == device else replace(model, device=device)
 
     @abstractmethod
-    def predict(self, X: Any) -> AnyArray:
+    def predict(self, X: Rows) -> AnyArray:
         """Return what the model says of every row."""
 
     # -- fitting -----------------------------------------------------------------------
@@ -124,13 +124,13 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
     @with_callbacks
     def fit(
         self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
+        X: Rows,
+        y: Values = None,
+        sample_weight: Values = None,
         *,
-        X_val: Any = None,
-        y_val: Any = None,
-        sample_weight_val: Any = None,
+        X_val: Rows | None = None,
+        y_val: Values = None,
+        sample_weight_val: Values = None,
     ) -> Self:
         """Fit the model.
 
@@ -244,7 +244,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         check_is_fitted(self, "expansion_")
         return dict(self._best_params)
 
-    def refit(self, X: Any, y: Any = None, *args: Any, **kwargs: Any) -> Self:
+    def refit(self, X: Rows, y: Values = None, *args: Any, **kwargs: Any) -> Self:
         """Return a new estimator with `best_params_`, fitted to other rows.
 
         The arguments are those of `fit`. A solver that is "auto" is chosen for these rows, and
@@ -256,7 +256,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
             del params["solver"]
         loss = params.get("loss")
         if isinstance(loss, LogSquaredError) and y is not None:
-            low, high = float(np.min(y)), float(np.max(y))
+            low, high = float(np.min(np.asarray(y))), float(np.max(np.asarray(y)))
             params["loss"] = clone(loss).set_params(low=low, high=high)
         new: Self = clone(self).set_params(**params)
         if "kernel" in params:

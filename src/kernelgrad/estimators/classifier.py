@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
@@ -17,7 +18,7 @@ from kernelgrad.inputs import as_numpy
 from kernelgrad.losses import get_loss
 from kernelgrad.params import anything, boolean, choice, parameters
 from kernelgrad.tasks import Classification, ClassTargets, OneClassError
-from kernelgrad.types import AnyArray, Float64Array
+from kernelgrad.types import AnyArray, Float64Array, Rows, Values
 from kernelgrad.validation import DataError
 
 can_tell_proba = methodcaller("_check_proba")
@@ -27,7 +28,7 @@ can_tell_proba = methodcaller("_check_proba")
 class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
     """Predictions and scores of a classifier."""
 
-    class_weight: Any = anything(default=None)
+    class_weight: Mapping[Any, float] | Literal["balanced"] | None = anything(default=None)
     probability: bool = boolean(default=True)
 
     _sibling: ClassVar[str] = "a regressor"  # remedy for continuous targets in messages
@@ -83,7 +84,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
             )
         return self._partial_fit(X, y, sample_weight, declared=declared)
 
-    def decision_function(self, X: Any) -> Float64Array:
+    def decision_function(self, X: Rows) -> Float64Array:
         """Return f(X): (n,) for two classes (positive favours ``classes_[1]``), else (n, K).
 
         With ``multi_class="ovo"`` these are the votes of the pairs plus less than half a vote
@@ -91,12 +92,12 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
         """
         return by_blocks(self._model.decision, X)  # type: ignore[no-any-return]
 
-    def predict(self, X: Any) -> AnyArray:
+    def predict(self, X: Rows) -> AnyArray:
         """Return the predicted class of every row, shape (n,)."""
         return by_blocks(self._model.predict, X)  # type: ignore[no-any-return]
 
     @available_if(can_tell_proba)
-    def predict_proba(self, X: Any) -> Float64Array:
+    def predict_proba(self, X: Rows) -> Float64Array:
         """Return class probabilities, shape (n, n_classes), in the order of ``classes_``.
 
         They come from the log losses, normalised to sum 1 if one-vs-rest, and for other losses
@@ -106,12 +107,12 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
         return by_blocks(self._model.proba, X)  # type: ignore[no-any-return]
 
     @available_if(can_tell_proba)
-    def predict_log_proba(self, X: Any) -> Float64Array:
+    def predict_log_proba(self, X: Rows) -> Float64Array:
         """Return the logarithm of :meth:`predict_proba`."""
         return by_blocks(self._model.log_proba, X)  # type: ignore[no-any-return]
 
     @as_numpy
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: Rows, y: Values = None, sample_weight: Values = None) -> float:
         """Return the accuracy on arrays or collections, or on a source with its targets."""
         model = self._model
         X, y, sample_weight, _ = self._spec().reader.lazy(Data(X, y, sample_weight))
@@ -247,6 +248,6 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     True
     """
 
-    multi_class: str = choice(("auto", "ovo"), default="auto")
+    multi_class: Literal["auto", "ovo"] = choice(("auto", "ovo"), default="auto")
 
     _sibling = "KernelRegressor"

@@ -25,7 +25,11 @@ from kernelgrad.validation import ModelFileError, bytes_of, check_int
 from kernelgrad.version import __version__
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from kernelgrad.estimators.base import BaseRowsEstimator
+
+    E = TypeVar("E", bound=BaseRowsEstimator, default=BaseRowsEstimator)
 
 ESTIMATORS: Registry[Any] = Registry(
     {
@@ -230,7 +234,9 @@ def save(model: Any, path: str | os.PathLike[str], *, key: bytes | None = None) 
     model.save(path, key=key)
 
 
-def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> BaseRowsEstimator:
+def load(
+    path: str | os.PathLike[str], *, key: bytes | None = None, kind: type[E] | None = None
+) -> E:
     """Load a model that ``save`` wrote; never executes code from the file.
 
     Names, types, shapes, ranges and indices are checked before they are used. A valid file is
@@ -243,6 +249,8 @@ def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> BaseRowsE
     key : bytes or None, default=None
         The secret with which the file must be signed, by ``save(path, key=key)``; with None
         signatures are ignored.
+    kind : class or None, default=None
+        The estimator that the file must hold, for type checkers too.
 
     Returns
     -------
@@ -262,4 +270,9 @@ def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> BaseRowsE
                 "The file holds a pipeline of scikit-learn, which only kernelgrad 0.2 reads; "
                 "load it there, and write it with skops instead."
             )
-        return cast("BaseRowsEstimator", restored(header, arrays))
+        estimator = restored(header, arrays)
+    if kind is not None and not isinstance(estimator, kind):
+        raise ModelFileError(
+            f"{str(path)!r} holds a {type(estimator).__name__}, not a {kind.__name__}."
+        )
+    return cast("E", estimator)

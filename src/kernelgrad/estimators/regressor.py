@@ -16,7 +16,7 @@ from kernelgrad.inputs import as_numpy
 from kernelgrad.model import Model
 from kernelgrad.params import parameters
 from kernelgrad.tasks import NumberTargets, Regression
-from kernelgrad.types import AnyArray, Float64Array
+from kernelgrad.types import AnyArray, Float64Array, Rows, Values
 
 
 class BaseRegressor(RegressorMixin, BaseRowsEstimator):
@@ -32,7 +32,7 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):
         return NumberTargets(type(self).__name__, loss, self._sibling)
 
     @available_if(can_stream)
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def partial_fit(self, X: Rows, y: Values = None, sample_weight: Values = None) -> Self:
         """Take further steps, one for every ``batch_size`` rows of `X`, in the order given.
 
         What is estimated from rows once, such as the first intercept and the bandwidth of a
@@ -41,7 +41,7 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):
         """
         return self._partial_fit(X, y, sample_weight)
 
-    def predict(self, X: Any) -> Float64Array:
+    def predict(self, X: Rows) -> Float64Array:
         """Return f(X), shape (n,) or (n, n_outputs) as y was; quantiles in increasing order.
 
         Of the losses "poisson" and "gamma" this is the mean, exp f(X).
@@ -49,7 +49,7 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):
         return by_blocks(self._model.predict, X)  # type: ignore[no-any-return]
 
     @as_numpy
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: Rows, y: Values = None, sample_weight: Values = None) -> float:
         """Return R^2 on arrays or collections, or on a BatchSource with its own targets.
 
         For several quantiles: 1 minus their mean pinball loss over that of the best constants,

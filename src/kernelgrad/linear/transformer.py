@@ -45,7 +45,7 @@ from kernelgrad.solvers.dsg import MAX_WIDTH, ROWS_PER_FEATURE
 from kernelgrad.solvers.feature_blocks import build_stream
 from kernelgrad.tasks import weights_of
 from kernelgrad.training_rows import TrainingRows, canonical_rows
-from kernelgrad.types import AnyArray, Float32Array, IntArray, Matrix
+from kernelgrad.types import AnyArray, Float32Array, IntArray, Matrix, Rows, Values
 from kernelgrad.unlabelled import NoTargets
 from kernelgrad.validation import CapabilityError, bytes_of, check_int
 
@@ -87,7 +87,7 @@ class FeatureMap:
         before = self.n_blocks - 1
         return _choice(self.stream, before, self.n_features - before * self.stream.width)
 
-    def apply(self, X: Any) -> Float32Array:
+    def apply(self, X: Rows) -> Float32Array:
         """Return the features (n, n_features) of rows or of a source."""
         if not isinstance(X, BatchSource):
             rows = self.inputs.numbers(X)
@@ -222,7 +222,7 @@ class RandomFeatures(
         n_features_in_: ClassVar[int]
         feature_names_in_: ClassVar[AnyArray]
 
-        def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Float32Array:
+        def fit_transform(self, X: Rows, y: Values = None, **fit_params: Any) -> Float32Array:
             """Fit to the rows and return their features."""
 
     def _check_parameters(self) -> Kernel:
@@ -238,7 +238,7 @@ class RandomFeatures(
         return kernel
 
     @support.with_callbacks
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Rows, y: Values = None) -> Self:
         """Fix the seed, and the bandwidth and input scaling from a sample of the rows.
 
         Parameters
@@ -330,7 +330,7 @@ class RandomFeatures(
         return -(-n // (blocks * planes))
 
     @as_numpy
-    def transform(self, X: Any) -> Float32Array:
+    def transform(self, X: Rows) -> Float32Array:
         """Return the random features.
 
         Parameters
