@@ -76,7 +76,7 @@ CHOICES: dict[str, list[tuple[str, str]]] = {
     "3. The kernel": [
         ("Are rows counts or histograms?", '"chi2"'),
         ("Are rows small images?", '"convolutional"'),
-        ("Are rows something other than numbers?", '"precomputed", or a function'),
+        ("Are rows something other than numbers?", '"precomputed"'),
         ("Anything else", '"auto"'),
     ],
     "4. The solver": [

@@ -44,7 +44,7 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):
     def predict(self, X: Rows) -> Float64Array:
         """Return f(X), shape (n,) or (n, n_outputs) as y was; quantiles in increasing order.
 
-        Of the losses "poisson" and "gamma" this is the mean, exp f(X).
+        Of the losses "poisson", "gamma" and "tweedie" this is the mean, exp f(X).
         """
         return by_blocks(self._model.predict, X)  # type: ignore[no-any-return]
 
@@ -111,10 +111,10 @@ class KernelRegressor(BaseRegressor, BaseSearchedEstimator):
     loss : str or Loss, default="auto"
         ``"auto"`` is ``"squared"``, or ``"log_squared"`` where skewed targets >= 0 have smaller
         errors on rows apart by their logarithms (docs/metric.md). Others are ``"huber"``,
-        ``"epsilon_insensitive"``, ``"absolute"``, ``"quantile"``, ``"poisson"`` and
-        ``"gamma"``; an object sets a parameter, in the units of y: ``Huber(0.7)``.
-        ``Quantile((0.1, 0.5, 0.9))`` fits several quantiles, one output each. ``"poisson"`` and
-        ``"gamma"`` fit the logarithm f of the mean; `predict` returns exp f.
+        ``"epsilon_insensitive"``, ``"absolute"``, ``"quantile"``, and for counts and amounts
+        ``"poisson"``, ``"gamma"`` and ``"tweedie"``, which fit the logarithm f of the mean;
+        `predict` returns exp f. An object sets a parameter, in the units of y: ``Huber(0.7)``.
+        ``Quantile((0.1, 0.5, 0.9))`` fits several quantiles, one output each.
     kernel, C, alpha, gamma, metric, standardize, bandwidth_factor, solver, max_iter, tol,
     early_stopping, validation_fraction, n_iter_no_change, fit_intercept, categorical_features,
     device, effort, memory_limit, time_limit, engine, warm_start, random_state, verbose,
