@@ -14,12 +14,14 @@ import sys
 import types
 from collections import defaultdict
 from pathlib import Path
+from typing import get_args
 from urllib.parse import unquote
 
 import pytest
 
 import kernelgrad
 from cases import every
+from kernelgrad import types
 from kernelgrad.cli import main
 from kernelgrad.cli.app import app
 from kernelgrad.kernels import KERNELS
@@ -315,6 +317,17 @@ def test_docstrings_describe_every_parameter_in_its_order():
     for cls in (kernelgrad.KernelClassifier, kernelgrad.KernelRegressor):
         first = ["loss", "kernel", "C", "alpha", "gamma", "metric", "standardize"]
         assert list(inspect.signature(cls).parameters)[:7] == first
+
+
+def test_names_that_editors_complete_are_those_registered():
+    names = {n for n in KERNELS if n not in ("product", "sum")} | {"gaussian", "linear", "poly"}
+    assert set(get_args(types.KernelName)) == names | {"auto"}
+    tasks = {"classification", "regression"}
+    assert set(get_args(types.LossName)) == {
+        "auto", *(name for name, loss in LOSSES.items() if loss.tasks & tasks)
+    }  # fmt: skip
+    listed = {name for name, solver in SOLVERS.items() if not solver.marks}
+    assert set(get_args(types.SolverName)) == listed | {"auto"}
 
 
 @every("cls", [*(getattr(kernelgrad, name) for name in CLASSES), *REGISTERED])

@@ -26,6 +26,8 @@ from numba.core import event
 from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 from numba.extending import overload as overload
 
+from kernelgrad.version import __version__
+
 _DIGEST = sha256().digest_size
 
 
@@ -70,7 +72,8 @@ class _Cache(FunctionCache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        stamp = self._impl.locator.get_source_stamp()
+        # functions of other modules that a loop calls may differ between versions
+        stamp = (self._impl.locator.get_source_stamp(), __version__)
         self._cache_file = _Files(self._cache_path, self._impl.filename_base, stamp)
 
     def save_overload(self, sig: Any, data: Any) -> None:
