@@ -21,7 +21,7 @@ import pytest
 
 import kernelgrad
 from cases import every
-from kernelgrad import types
+from kernelgrad import types as names_of_types
 from kernelgrad.cli import main
 from kernelgrad.cli.app import app
 from kernelgrad.kernels import KERNELS
@@ -321,13 +321,13 @@ def test_docstrings_describe_every_parameter_in_its_order():
 
 def test_names_that_editors_complete_are_those_registered():
     names = {n for n in KERNELS if n not in ("product", "sum")} | {"gaussian", "linear", "poly"}
-    assert set(get_args(types.KernelName)) == names | {"auto"}
+    assert set(get_args(names_of_types.KernelName)) == names | {"auto"}
     tasks = {"classification", "regression"}
-    assert set(get_args(types.LossName)) == {
+    assert set(get_args(names_of_types.LossName)) == {
         "auto", *(name for name, loss in LOSSES.items() if loss.tasks & tasks)
     }  # fmt: skip
     listed = {name for name, solver in SOLVERS.items() if not solver.marks}
-    assert set(get_args(types.SolverName)) == listed | {"auto"}
+    assert set(get_args(names_of_types.SolverName)) == listed | {"auto"}
 
 
 @every("cls", [*(getattr(kernelgrad, name) for name in CLASSES), *REGISTERED])

@@ -1,6 +1,7 @@
 """Model files: exact round trips, and refusal of whatever a model did not write."""
 
 import copy
+import io
 import json
 import math
 import os
@@ -488,3 +489,18 @@ def test_sparse_rows_beyond_their_arrays_are_refused_before_they_are_read(format
         ):  # fmt: skip
             with pytest.raises(DataError, match=words):
                 use(wrong)
+
+
+def test_streams_hold_what_files_hold(tmp_path):
+    X = np.random.default_rng(0).random((30, 2))
+    model, stream = kg.KernelRegressor(gamma=1.0, alpha=1e-2).fit(X, X[:, 0]), io.BytesIO()
+    model.save(stream, key=b"sixteen bytes...")
+    model.save(tmp_path / "m.kgm", key=b"sixteen bytes...")
+    assert stream.getvalue() == (tmp_path / "m.kgm").read_bytes()
+    stream.seek(0)
+    again = kg.load(stream, key=b"sixteen bytes...", kind=kg.KernelRegressor)
+    assert np.array_equal(again.predict(X), model.predict(X))
+    with pytest.raises(ModelFileError, match="'stream' is truncated"):
+        kg.load(io.BytesIO(stream.getvalue()[:90]))
+    with pytest.raises(ModelFileError, match="holds a KernelRegressor, not a LinearClassifier"):
+        kg.load(tmp_path / "m.kgm", kind=kg.LinearClassifier)

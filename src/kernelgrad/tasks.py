@@ -393,8 +393,8 @@ class Regression(Task):
             wanted = ">= 0" if lowest == 0 else "> 0"
             raise DataError(
                 f"The loss {self.loss.name!r} takes targets {wanted}, "
-                f"but row {row} (rows count from 0) has {np.min(y[row]):g}; mend or drop such "
-                "rows, or take the loss 'squared'."
+                f"but row {row} (rows count from 0) has {np.min(y[row]):g}; correct or drop "
+                "such rows, or take the loss 'squared'."
             )
         outputs = _count_outputs(y, self.loss)
         if outputs != self.n_outputs:

@@ -26,7 +26,7 @@ from numba.core import event
 from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 from numba.extending import overload as overload
 
-from kernelgrad.version import __version__
+import kernelgrad
 
 _DIGEST = sha256().digest_size
 
@@ -73,7 +73,7 @@ class _Cache(FunctionCache):
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
         # functions of other modules that a loop calls may differ between versions
-        stamp = (self._impl.locator.get_source_stamp(), __version__)
+        stamp = (self._impl.locator.get_source_stamp(), kernelgrad.__version__)
         self._cache_file = _Files(self._cache_path, self._impl.filename_base, stamp)
 
     def save_overload(self, sig: Any, data: Any) -> None:

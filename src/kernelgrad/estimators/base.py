@@ -266,13 +266,13 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
     # -- files -------------------------------------------------------------------------
 
     def save(
-        self, path: str | os.PathLike[str], *, resumable: bool = False, key: bytes | None = None
+        self, path: container.Place, *, resumable: bool = False, key: bytes | None = None
     ) -> None:
         """Write the fitted model to one file, atomically and without pickle.
 
         Parameters
         ----------
-        path : str or path-like
+        path : str, path-like, or an open binary file such as ``BytesIO``
         resumable : bool, default=False
             Also write the solver's state, so that ``partial_fit`` and ``warm_start`` go on
             exactly where they were (up to three times the size; see docs/serving.md).

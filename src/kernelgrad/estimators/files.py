@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -203,7 +202,7 @@ def _restore_fit(
     estimator._set(spec, done)
 
 
-def save(model: Any, path: str | os.PathLike[str], *, key: bytes | None = None) -> None:
+def save(model: Any, path: container.Place, *, key: bytes | None = None) -> None:
     """Write a fitted estimator of this package to a model file, as its ``save`` does.
 
     Parameters
@@ -234,9 +233,7 @@ def save(model: Any, path: str | os.PathLike[str], *, key: bytes | None = None) 
     model.save(path, key=key)
 
 
-def load(
-    path: str | os.PathLike[str], *, key: bytes | None = None, kind: type[E] | None = None
-) -> E:
+def load(path: container.Place, *, key: bytes | None = None, kind: type[E] | None = None) -> E:
     """Load a model that ``save`` wrote; never executes code from the file.
 
     Names, types, shapes, ranges and indices are checked before they are used. A valid file is
@@ -245,7 +242,7 @@ def load(
 
     Parameters
     ----------
-    path : str or path-like
+    path : str, path-like, or an open binary file such as ``BytesIO``
     key : bytes or None, default=None
         The secret with which the file must be signed, by ``save(path, key=key)``; with None
         signatures are ignored.

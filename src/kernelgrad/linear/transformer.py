@@ -19,7 +19,7 @@ from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource, sample_batches
 from kernelgrad.data.base import is_collection
 from kernelgrad.estimators import files, support
-from kernelgrad.files.container import write_container
+from kernelgrad.files.container import Place, write_container
 from kernelgrad.files.records import Record
 from kernelgrad.functions.features import (
     CACHE_BYTES,
@@ -364,7 +364,7 @@ class RandomFeatures(
         check_is_fitted(self, "stream_")
         return support.exported(self._map, path)
 
-    def save(self, path: str | os.PathLike[str], *, key: bytes | None = None) -> None:
+    def save(self, path: Place, *, key: bytes | None = None) -> None:
         """Write the fitted transformer to one file, as :meth:`KernelClassifier.save`."""
         check_is_fitted(self, "stream_")
         files.check_registered(self)
