@@ -24,19 +24,13 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
+from difflib import get_close_matches
 from functools import partial, wraps
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from sklearn.base import BaseEstimator
 
-from kernelgrad.validation import (
-    bytes_of,
-    check_bool,
-    check_int,
-    check_name,
-    check_real,
-    unexpected,
-)
+from kernelgrad.validation import bytes_of, check_bool, check_int, check_name, check_real
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -187,18 +181,22 @@ def explaining(method: F, order: Sequence[str] = ()) -> F:
     names = signature.parameters
     ranks = {name: rank for rank, name in enumerate(order)}
 
-    def place_of(p: inspect.Parameter) -> tuple[int, int]:
-        return p.kind, ranks.get(p.name, len(ranks)) if p.kind is p.KEYWORD_ONLY else 0
-
     @wraps(method)
     def checked(self: Any, *args: Any, **arguments: Any) -> Any:
-        for name in arguments:
-            if name not in names:
-                owner = f"{type(self).__name__}.{method.__name__}"
-                raise unexpected(owner, name, names, getattr(self, "_instead", {}))
+        for name in arguments.keys() - names.keys():
+            near = get_close_matches(name, sorted(names), n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            if name in getattr(self, "_instead", {}):
+                hint = f"; {self._instead[name]}"
+            owner = f"{type(self).__name__}.{method.__name__}"
+            raise TypeError(f"{owner}() got an unexpected keyword argument {name!r}{hint}")
         return method(self, *args, **arguments)
 
-    checked.__signature__ = signature.replace(parameters=sorted(names.values(), key=place_of))  # type: ignore[attr-defined]
+    def rank(p: inspect.Parameter) -> tuple[int, int]:
+        return p.kind, ranks.get(p.name, len(ranks)) if p.kind is p.KEYWORD_ONLY else 0
+
+    ordered = signature.replace(parameters=sorted(names.values(), key=rank))
+    checked.__signature__ = ordered  # type: ignore[attr-defined]
     return checked  # type: ignore[return-value]
 
 

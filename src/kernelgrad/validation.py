@@ -98,20 +98,6 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
-def unexpected(
-    owner: str, name: str, names: Iterable[str], instead: Mapping[str, str]
-) -> TypeError:
-    """Return the error for an argument that a method does not have, with what to give.
-
-    `instead` has remedies by name, for names that other libraries have.
-    """
-    near = get_close_matches(name, sorted(names), n=1)
-    hint = instead.get(name) or (f"did you mean {near[0]!r}?" if near else "")
-    return TypeError(
-        f"{owner}() got an unexpected keyword argument {name!r}{'; ' * bool(hint)}{hint}"
-    )
-
-
 def check_form(X: Any) -> None:
     """Raise DataError for rows that are no table of numbers or columns, or damaged."""
     if isinstance(X, list) and X:

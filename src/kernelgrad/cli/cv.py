@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +10,7 @@ import typer
 
 from kernelgrad.cli import report
 from kernelgrad.cli.apply import predictions_of
-from kernelgrad.cli.fit import Task, check_parameters, decide_task, open_labelled
+from kernelgrad.cli.fit import Task, check_parameters, opened
 from kernelgrad.cli.options import AsJson, DataFile, options, parsed
 
 if TYPE_CHECKING:
@@ -50,16 +49,12 @@ def cv(
 
         params = parsed(parameters)
         check_parameters(params)
-        dropped = [name for names in csv.reader(drop or ()) for name in names]
-        source = open_labelled(path, target, weight=weight, drop=dropped, as_frame=True)
-        kind = decide_task(source, task, data, params)
-        classes = kind == "classification"
-        cls = KernelClassifier if classes else KernelRegressor
-        rows = np.arange(source.n_rows)
-        splits: Any = StratifiedKFold if classes else KFold
-        splits = splits(folds, shuffle=True, random_state=0)
-        scores = []
-        for others, fold in splits.split(rows, source.read(0, len(rows)).y):
+        source, kind = opened(path, data, params, target, task, weight, drop)
+        parts = (KernelRegressor, KFold), (KernelClassifier, StratifiedKFold)
+        cls, splits = parts[kind == "classification"]
+        rows, scores = np.arange(source.n_rows), []
+        divided = splits(folds, shuffle=True, random_state=0)
+        for others, fold in divided.split(rows, source.read(0, len(rows)).y):
             batch = source.take(others)
             model = cls(**params).fit(batch.X, batch.y, batch.sample_weight)
             scores.append(scores_of(model, source.take(fold)))
@@ -70,10 +65,9 @@ def cv(
         shown_as = {}
         for name in scores[0]:
             values = np.array([each[name] for each in scores])
-            error = float(values.std(ddof=1)) / math.sqrt(folds)
-            result[name] = {"mean": float(values.mean()), "standard_error": error}
-            result[name]["folds"] = values.tolist()
-            shown_as[name] = f"{values.mean():.6g} +- {error:.2g}"
+            mean, error = values.mean(), values.std(ddof=1) / math.sqrt(folds)
+            result[name] = {"mean": mean, "standard_error": error, "folds": values}
+            shown_as[name] = f"{mean:.6g} +- {error:.2g}"
         report.print_result(result, as_json, **shown_as)
 
 

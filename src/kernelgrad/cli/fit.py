@@ -73,9 +73,7 @@ def fit(
         key = report.signing_key()
         if learning_curve is not None:
             _check_plot(learning_curve, data, model)
-        dropped = [name for names in csv.reader(drop or ()) for name in names]
-        source = open_labelled(path, target, weight=weight, drop=dropped, as_frame=True)
-        kind = decide_task(source, task, data, params)
+        source, kind = opened(path, data, params, target, task, weight, drop)
         others = None
         if validation is not None:
             names, d = getattr(source, "feature_names", None), source.n_features
@@ -235,7 +233,20 @@ def check_parameters(params: dict[str, Any]) -> None:
         raise typer.BadParameter(str(error)) from None
 
 
-def decide_task(source: BatchSource, task: Task, data: Path, params: dict[str, Any]) -> Task:
+def opened(
+    path: Path, data: Path, params: dict[str, Any], target: str | None, task: Task,
+    weight: str | None, drop: list[str] | None,
+) -> tuple[BatchSource, Task]:  # fmt: skip
+    """Return the rows of a file, which messages call `data`, and what to learn from them."""
+    dropped = [name for names in csv.reader(drop or ()) for name in names]
+    source = open_labelled(path, target, weight=weight, drop=dropped, as_frame=True)
+    kind = _decide_task(source, task, data)
+    if "class_weight" in params and kind == "regression":
+        raise typer.BadParameter("--class-weight is for classification; leave it out.")
+    return source, kind
+
+
+def _decide_task(source: BatchSource, task: Task, data: Path) -> Task:
     from kernelgrad import DataError
 
     summary = source.summarize_target()
@@ -255,8 +266,6 @@ def decide_task(source: BatchSource, task: Task, data: Path, params: dict[str, A
         raise DataError(
             f"{data}: the target is continuous; use --task regression, or write it as classes."
         )
-    if "class_weight" in params and chosen == "regression":
-        raise typer.BadParameter("--class-weight is for classification; leave it out.")
     return chosen
 
 
