@@ -14,8 +14,6 @@ import kernelgrad as kg
 from cases import every
 from kernelgrad.encoder import Encoder
 
-pytestmark = pytest.mark.filterwarnings("ignore:Rows have gaps or categories that are new")
-
 N = 240
 FAST = {"random_state": 0, "standardize": True, "gamma": 0.1, "alpha": 1e-3}
 PLAIN = {**FAST, "standardize": False}
