@@ -454,7 +454,7 @@ USAGE_ERRORS = {
     f"{FIT} --colour red": "--colour",
     "fit none.csv": "--model",
     f"{FIT} --loss zero_one": "'zero_one'; choose one of: ",
-    f"{FIT} --loss huber:dela=2": "'dela' (did you mean 'delta'?)",
+    f"{FIT} --loss huber:dela=2": "'dela'; did you mean 'delta'?",
     f"{FIT} --kernel matern:nu=-1": "nu must",
     f"{FIT} --memory-limit 500": "give a unit, as in '500 MB'",
     f"{FIT} --gamma big": "'big'; choose one of: auto, median, scale, or give",

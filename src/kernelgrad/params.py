@@ -21,7 +21,6 @@ import math
 import os
 import re
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from difflib import get_close_matches
@@ -255,7 +254,7 @@ class Documented(BaseEstimator):
 
 
 Entry = tuple[list[str], str]  # names, and all lines of the entry
-_AS_IN = re.compile(r"\s*As in :class:`~?(?:\w+\.)*(\w+)`(.*)", re.S)
+_AS_IN = re.compile(r"\n    As in :class:`~?(?:\w+\.)*(\w+)`\.$")
 _DECLARED: dict[str, type] = {}  # all classes with parameters
 
 
@@ -275,39 +274,26 @@ def parameter_texts(doc: str) -> dict[str, str]:
 def whole(cls: type) -> str:
     """Return the docstring of a class with the entries that are "As in" another class.
 
-    What such an entry says besides is a note, and defaults are those of the class.
+    Defaults are those of the class.
     """
-    doc, remarks = inspect.cleandoc(cls.__doc__ or ""), []
+    doc, near = inspect.cleandoc(cls.__doc__ or ""), vars(sys.modules[cls.__module__])
     for section in ("Parameters", "Attributes"):
         text, parts = entries(doc, section)
         result: list[str] = []
         for names, part in parts:
-            head, _, body = part.partition("\n    ")
-            match = _AS_IN.fullmatch(body)
-            near = vars(sys.modules[cls.__module__]) | _DECLARED
-            other = near.get(match[1]) if match else None
+            match = _AS_IN.search(part)
+            other = (near | _DECLARED).get(match[1]) if match else None
             if match is None or other is None:
                 result.append(part)
                 continue
+            head = part[: match.start()]
             for own, lines in entries(whole(other), section)[1]:
                 if shared := [name for name in own if name in names]:
                     first, _, rest = lines.partition("\n    ")
-                    of_type = head if " : " in head else first
-                    of_type = ", ".join(shared) + of_type[len(of_type.split(" : ")[0]) :]
+                    kind = (head if " : " in head else first).partition(" : ")
+                    of_type = "".join((", ".join(shared), *kind[1:]))
                     result.append(f"{_with_default(cls, shared[0], of_type)}\n    {rest}")
-            more = " ".join(match[2].split())
-            if more.strip("."):
-                quoted = ", ".join(f"`{name}`" for name in names)
-                remarks.append(more[2:] if more[0] == "." else f"{quoted}: as there{more}")
         doc = doc.replace(text, "\n".join(result), 1) if text else doc
-    if remarks:
-        notes = "\n\n".join(textwrap.fill(each, 90) for each in remarks)
-        title = "Notes\n-----\n"
-        before, _, after = doc.partition(title)
-        if after:
-            return f"{before}{title}{notes}\n\n{after}"
-        before, examples, after = doc.partition("\n\nExamples\n")
-        return f"{before}\n\n{title}{notes}{examples}{after}"
     return doc
 
 

@@ -124,21 +124,16 @@ def parsed(parameters: dict[str, Any]) -> dict[str, Any]:
 
 def _part_with(kind: str, name: str, settings: str) -> Any:
     """Return a loss, kernel or solver whose parameters are texts such as "delta=2,nu=1"."""
-    from kernelgrad.kernels import get_kernel
-    from kernelgrad.losses import ALIASES, LOSSES
-    from kernelgrad.solvers import get_solver
+    from kernelgrad.kernels import KERNELS
+    from kernelgrad.losses import LOSSES
+    from kernelgrad.solvers import SOLVERS
     from kernelgrad.validation import check_name
 
+    registry: Any = {"loss": LOSSES, "kernel": KERNELS, "solver": SOLVERS}[kind]
     pairs = [each.partition("=") for each in settings.split(",")]
     try:
-        if kind == "loss":
-            check_name(name, {*LOSSES, *ALIASES}, "loss")
-            part: Any = LOSSES[ALIASES.get(name, name)]()
-        else:
-            part = get_kernel(name) if kind == "kernel" else get_solver(name, marks=False)
-        for key, _, _ in pairs:
-            check_name(key, part.get_params(), f"parameter of {kind} {name}")
-        part.set_params(**{key: parse(value) for key, _, value in pairs})
+        part = registry[check_name(name, registry, kind)]
+        part = part(**{key: parse(value) for key, _, value in pairs})
         part.check()
     except (ValueError, TypeError) as error:
         raise typer.BadParameter(str(error)) from None

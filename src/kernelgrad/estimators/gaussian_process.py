@@ -70,8 +70,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         With random features, blocks of the mean and of each variance function. Below 5 a
         variance may be estimated as zero.
     standardize
-        As in :class:`KernelNoveltyDetector`. With a bandwidth for each column `standardize`
-        only changes where the search starts.
+        As in :class:`KernelNoveltyDetector`.
     categorical_features, memory_limit, time_limit, random_state, verbose, callbacks
         As in :class:`KernelRegressor`.
 
@@ -104,7 +103,8 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
     Notes
     -----
     With weights w the noise of a row has the variance ``sigma^2 / w``, and the likelihood is
-    that of w equal observations.
+    that of w equal observations. Where each column has a bandwidth, `standardize` only changes
+    where the search starts.
 
     Examples
     --------

@@ -104,7 +104,8 @@ class KernelRegressor(BaseRegressor, BaseSearchedEstimator):
 
     Minimises ``mean_i w_i loss(y_i, f(x_i)) / mean_i w_i + (alpha / 2) ||f - b||^2_H`` over the
     kernel's function space, with an unpenalised constant b. With the squared loss
-    (``(f - y)^2 / 2``) alpha is the ridge of kernel ridge regression divided by n.
+    (``(f - y)^2 / 2``) alpha is the ridge of kernel ridge regression divided by n, and the
+    validation score is R^2; of other losses it is the negative mean loss.
 
     Parameters
     ----------
@@ -119,8 +120,7 @@ class KernelRegressor(BaseRegressor, BaseSearchedEstimator):
     early_stopping, validation_fraction, n_iter_no_change, fit_intercept, categorical_features,
     device, effort, memory_limit, time_limit, engine, warm_start, random_state, verbose,
     callbacks
-        As in :class:`KernelClassifier`. The validation score is R^2 for the squared loss,
-        else the negative mean loss.
+        As in :class:`KernelClassifier`.
 
     See Also
     --------

@@ -47,9 +47,11 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         ``"symmetric_hinge"``, ``"squared_symmetric_hinge"``, ``"ramp"`` or ``"gaussian"``
         (Table 2; the last is its differentiable approximation). An object sets further
         parameters: ``Ramp(s=-0.5)``.
-    kernel, gamma, bandwidth_factor
-        As in :class:`KernelClassifier`, without ``gamma="auto"``. Rules for the bandwidth use
-        labelled and unlabelled rows.
+    kernel : str or Kernel, default="rbf"
+    gamma : float > 0, "median" or "scale", default="median"
+        Inverse bandwidth, or a rule for it, which uses labelled and unlabelled rows.
+    bandwidth_factor
+        As in :class:`KernelClassifier`.
     solver : str or Solver, default="auto"
         ``"auto"`` is ``"soft_labels"`` for rows in memory: ridge regression to the labels that
         a supervised machine gives all rows, without `unlabelled_loss`. It is ``"tsg"``, the
@@ -94,10 +96,11 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         Slopes and intercepts of the sigmoids, with ``probability=True``.
     labelled_weight_ : float
         W_l, of all rows that have been fitted.
+    best_score_ : float or None
+        Accuracy on the `X_val` of `fit`, or of cross-validation.
     expansion_, kernel_, intercept_, n_random_features_, n_support_, n_iter_, history_,
-    fit_status_, best_score_, n_features_in_, feature_names_in_
-        As in :class:`KernelClassifier`; ``best_score_`` is that on the `X_val` of `fit`, or of
-        cross-validation.
+    fit_status_, n_features_in_, feature_names_in_
+        As in :class:`KernelClassifier`.
 
     See Also
     --------
