@@ -74,7 +74,8 @@ def columns_of(X: Any) -> Columns | None:
     try:
         frame = nw.from_native(X, eager_only=True, pass_through=True)
     except DuplicateError:
-        twice = next(name for name, n in Counter(X.columns).items() if n > 1)
+        names = getattr(X, "column_names", X.columns)
+        twice = next(name for name, n in Counter(names).items() if n > 1)
         raise DataError(f"X has two columns named {twice!r}; rename one of them.") from None
     return Columns(frame, frame.columns) if isinstance(frame, nw.DataFrame) else None
 
@@ -93,10 +94,16 @@ def columns_of_dicts(X: Any, names: AnyArray) -> Columns | None:
     if absent:
         more = "".join(absent[:5])
         raise ValueError(f"{_NAMES}Feature names seen at fit time, yet now missing:\n{more}")
-    values = [np.atleast_1d(np.array(X[name], object)) for name in names]
+    values = [np.atleast_1d(_objects(X[name])) for name in names]
     if len({len(each) for each in values}) > 1:
         raise DataError("X is a dict of lists of different lengths; give one for each row.")
     return Columns(np.stack(values, axis=1), names)
+
+
+def _objects(values: Any) -> AnyArray:
+    if getattr(getattr(values, "dtype", None), "kind", "") == "M":  # else NumPy gives integers
+        values = np.asarray(values).astype("datetime64[us]")
+    return np.array(values, object)
 
 
 def counted(marks: AnyArray) -> dict[int, int]:

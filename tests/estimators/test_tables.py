@@ -67,6 +67,8 @@ def test_columns_are_chosen_by_name(make):
     np.testing.assert_array_equal(model.predict(rows), f)
     np.testing.assert_allclose(model.predict(rows[7]), f[7:8], rtol=1e-6)
     np.testing.assert_array_equal(model.predict(NEW), f)
+    arrays = NEW | {"when": np.array(NEW["when"], "datetime64[ns]")}
+    np.testing.assert_array_equal(model.predict(arrays), f)
     absent = [{k: v for k, v in row.items() if k != "count"} for row in rows]
     with pytest.raises(ValueError, match="now missing:\n- count"):
         model.predict(absent)
