@@ -19,6 +19,7 @@ from safetensors.numpy import load_file, save, save_file
 
 import kernelgrad as kg
 from cases import every
+from kernelgrad.estimators import files
 from kernelgrad.exceptions import DataError, ModelFileError
 from kernelgrad.files import container, tensors
 from kernelgrad.files.container import (
@@ -489,6 +490,15 @@ def test_sparse_rows_beyond_their_arrays_are_refused_before_they_are_read(format
         ):  # fmt: skip
             with pytest.raises(DataError, match=words):
                 use(wrong)
+
+
+def test_small_limits_of_old_files_have_a_unit_now():
+    model = kg.LinearRegressor(memory_limit="1kB").fit([[0.0], [1.0]], [0.0, 1.0])
+    header, arrays = files.contents_of(model)
+    header["params"]["memory_limit"] = {"value": 1000}
+    again = files.restored(header, arrays)
+    assert again.memory_limit == "1000B"
+    assert again.predict([[2.0]]) == model.predict([[2.0]])
 
 
 def test_streams_hold_what_files_hold(tmp_path):

@@ -144,6 +144,9 @@ def _without_removed(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Co
     params = {k: v for k, v in header["params"].items() if k != "monotonic_cst"}
     if params.get("solver") == {"value": "cached"}:
         params["solver"] = {"value": SOLVERS.renamed["cached"]}
+    limit = params.get("memory_limit", {}).get("value")
+    if isinstance(limit, int | float) and limit < 1e6:  # later versions ask for a unit
+        params["memory_limit"] = {"value": f"{limit}B"}
     solver = REPLACED.get(header.get("solver", {}).get("name"))
     if solver is not None:
         instead = LINEAR_SOLVERS[solver]()
