@@ -108,8 +108,8 @@ class Reader:
         on_disk = isinstance(X, np.memmap) and not self.loads(ArraySource(X, checked=True))
         options: dict[str, Any] = {"multi_output": True, "y_numeric": self.spec.targets.numeric}
         y = y if self.spec.targets.required or validates else None
-        if y is not None and not self.spec.marks_rows:
-            _check_targets(y, self.spec.targets.numeric, self.spec.owner)
+        if y is not None:
+            _check_targets(y, self.spec)
         marks = y if self.spec.marks_rows else None
         y = None if self.spec.marks_rows else y
         if before is None:
@@ -278,13 +278,15 @@ def checked_weights(
     return np.where(weight < 1e-30 * weight.max(), 0.0, weight)
 
 
-def _check_targets(y: Any, numeric: bool, owner: str) -> None:
+def _check_targets(y: Any, spec: Spec) -> None:
     """Raise for targets with gaps, labels of two types, and dates or text for numbers."""
     values = np.asarray(y)
     rows = values.reshape(len(values), -1) if values.ndim else values.reshape(0, 0)
-    kind = rows.dtype.kind
-    missing = ~np.isfinite(rows) if kind == "f" else np.zeros(rows.shape, bool)
-    if kind == "O":
+    kind, owner, marks = rows.dtype.kind, spec.owner, spec.marks_rows
+    missing = np.zeros(rows.shape, bool)
+    if kind == "f":
+        missing = np.isinf(rows) if marks else ~np.isfinite(rows)
+    elif kind == "O" and not marks:
         missing = np.reshape([is_gap(value) for value in rows.flat], rows.shape)
     if missing.any():
         row, column = np.argwhere(missing)[0]
@@ -292,9 +294,9 @@ def _check_targets(y: Any, numeric: bool, owner: str) -> None:
             f"y holds {rows[row, column]} in row {row} (rows count from 0), and no row can be "
             "fitted without its target; correct it, or drop such rows."
         )
-    if kind not in "OUmM":
+    if kind not in "OUmM" or marks:
         return
-    if not numeric:
+    if not spec.targets.numeric:
         types = {type(value).__name__ for value in rows.flat}
         if len(types) > 1 and "str" in types:
             raise DataError(
