@@ -330,7 +330,7 @@ def few_blocks(cls=KernelRegressor, **more):
     """Return a model of three small blocks, which leaves its rows where they are."""
     blocks = kg.BlockDescent(block_size=48, inner_steps=2)
     options = {"solver": blocks, "max_iter": 3, "gamma": 0.5, "alpha": 1e-5, "random_state": 0}
-    return cls(**options, memory_limit=1e4, **more)
+    return cls(**options, memory_limit="10kB", **more)
 
 
 def same(model, other, rows=X):

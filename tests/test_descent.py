@@ -21,8 +21,10 @@ KINDS = {
     "quantile": losses.Quantile(0.2), "one_class": losses.OneClass(),
     "kl": losses.KLDensityRatio(), "least_squares": losses.LeastSquaresDensityRatio(),
     "ratio": losses.KLRatio(0.3), "poisson": losses.Poisson(), "gamma": losses.Gamma(),
+    "tweedie": losses.Tweedie(),
 }  # fmt: skip
 REGRESSION = ["squared", "huber", "epsilon", "absolute", "quantile", "poisson", "gamma"]
+REGRESSION += ["tweedie"]
 SHAPES = [(1, 1), (1, 700), (3, 1500), (10, 20_003)]
 each_kind = every("key", KINDS)
 

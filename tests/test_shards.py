@@ -68,7 +68,7 @@ def test_a_file_gives_the_model_of_the_array(monkeypatch, tmp_path, weighted):
         "gamma": 0.3,
     }
     whole = plain_regressor(**settings).fit(X, t, weight)
-    for threads, limit in ((None, None), (1, 1)):
+    for threads, limit in ((None, None), (1, "1B")):
         set_num_threads(threads)
         same(whole, plain_regressor(memory_limit=limit, **settings).fit(source))
 
@@ -98,7 +98,7 @@ def test_scratch_files_go_with_the_fit(tmp_path, monkeypatch):
         def on_iteration(self, event):
             seen.extend(tmp_path.iterdir())
 
-    model = plain_regressor(memory_limit=1, callbacks=Look(), **settings).fit(source)
+    model = plain_regressor(memory_limit="1B", callbacks=Look(), **settings).fit(source)
     assert seen
     assert list(tmp_path.iterdir()) == []
     model.set_params(warm_start=True).fit(source)
@@ -108,7 +108,7 @@ def test_scratch_files_go_with_the_fit(tmp_path, monkeypatch):
 def test_a_fit_from_a_file_goes_on(small_shards, tmp_path):
     X, t = rows_of(1000)
     source = saved(tmp_path, X, t)
-    settings = {"solver": BLOCKS, "random_state": 0, "gamma": 0.3, "memory_limit": 1}
+    settings = {"solver": BLOCKS, "random_state": 0, "gamma": 0.3, "memory_limit": "1B"}
     whole = plain_regressor(max_iter=6, **settings).fit(source)
     part = plain_regressor(max_iter=3, warm_start=True, **settings).fit(source).fit(source)
     np.testing.assert_array_equal(whole.expansion_.coef, part.expansion_.coef)

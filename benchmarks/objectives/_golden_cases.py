@@ -41,7 +41,7 @@ LOSSES = {
     "Regressor": {
         "squared": "pair", "huber": "signal", "absolute": "signal", "quantile": "signal",
         "epsilon_insensitive": "signal", "poisson": "counts", "gamma": "amounts",
-        "log_squared": "amounts",
+        "log_squared": "amounts", "tweedie": "counts",
     },
 }  # fmt: skip
 STREAMS = ("dsg", "udsg", "cdsg", "pegasos", "norma", "perceptron", "sgd", "sbmd")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial, reduce
@@ -58,8 +59,10 @@ class Model:
             yield self.values(self.inputs.read(X))
             return
         self.inputs.check_source(X)
+        unseen: Counter[int] = Counter()
         for batch in X.chunks(prefetch=not X.in_memory):
-            yield self.values(self.inputs.read(batch.X, source=True))
+            yield self.values(self.inputs.read(batch.X, source=True, unseen=unseen))
+        self.inputs.warn_of(unseen)
 
     def values(self, rows: Matrix) -> Float64Array:
         """Return f, (n, C), of rows as functions take them."""

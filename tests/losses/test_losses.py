@@ -25,7 +25,7 @@ OTHERS = [
     kl.Quantile(quantile=np.float64(0.9)), kl.OneClass(nu=0.4), kl.SmoothedHinge(width=0.3),
     kl.SmoothedHinge(width=np.float64(4.0)), kl.ModifiedLogistic(beta=0.3),
     kl.ModifiedLogistic(beta=np.float64(40.0)), kl.KLRatio(floor=0.3),
-    kl.RelativeNovelty(rho=np.float64(2.0)),
+    kl.RelativeNovelty(rho=np.float64(2.0)), kl.Tweedie(power=1.1), kl.Tweedie(power=1.9),
 ]  # fmt: skip
 VARIANTS = [*(cls() for cls in LOSSES.values()), *OTHERS]
 MAJORISED = [

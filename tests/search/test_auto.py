@@ -179,7 +179,7 @@ def test_the_choice_and_its_reason_are_kept(tmp_path):
     given = plain_classifier(solver="dsg", C=1.0, **fast).fit(X, y)
     assert given.history_["solver_reason"] == "given as a parameter"
     assert given.alpha_ == 1 / len(y)
-    little = plain_classifier(memory_limit=1000, **fast).fit(X, y)
+    little = plain_classifier(memory_limit="1kB", **fast).fit(X, y)
     assert little.history_["solver"] == "block_descent"
     assert "more than" in little.model_info()["solver_reason"]
     assert KernelNoveltyDetector(**fast).fit(X).history_["solver"] == "working_set"
@@ -194,7 +194,7 @@ def test_rows_on_disk_and_streams(tmp_path):
     disk = open_source(tmp_path / "d.npz", target="y")
     for rows in (disk, ArraySource(X, y)):
         assert plain_classifier(**fast).fit(rows).history_["solver"] == "newton"
-    model = plain_classifier(memory_limit=1, **fast).fit(disk)
+    model = plain_classifier(memory_limit="1B", **fast).fit(disk)
     assert model.history_["solver"] == "block_descent"
     assert model.history_["solver_reason"] == "the rows are on disk"
 

@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -80,8 +81,9 @@ def score(
 ) -> None:
     """Compare the predictions of a model with the truth.
 
-    For classes it prints accuracy, error rate and, where the model has probabilities, log loss;
-    for numbers RMSE, MAE and R2, averaged over the outputs.
+    For classes it prints accuracy, error rate, the log loss where the model has probabilities,
+    and the area under the ROC curve (AUC) of two classes; for numbers RMSE, MAE and R2,
+    averaged over the outputs.
     """
     with report.reporting(as_json), report.data_file(data) as path:
         from sklearn.base import is_regressor
@@ -123,6 +125,11 @@ def inspect(model: ModelFile, latency: bool = False, as_json: AsJson = False) ->
         shown: dict[str, Any] = {"file": f"{model} ({report.size_text(n_bytes)})"}
         if latency:
             shown["row_seconds"] = f"{1e6 * summary['row_seconds']:.0f} microseconds"
+        types = summary.get("feature_types")
+        if types:
+            pairs = zip(summary["feature_names"] or range(len(types)), types, strict=True)
+            shown["feature_names"] = [f"{name} ({kind})" for name, kind in pairs]
+            shown["feature_types"] = None
         for name in ("loss_params", "kernel_params"):
             shown[name] = [f"{k}={v}" for k, v in summary.get(name, {}).items()] or None
         info = {"file": str(model), "file_bytes": n_bytes, **summary}
@@ -211,23 +218,20 @@ def _check_outputs(estimator: Any, *, proba: bool, decision: bool) -> None:
 
 def _predictions(estimator: Any, source: BatchSource) -> Chunks:
     """Yield consecutive rows with all predictions that one evaluation of f gives."""
-    from kernelgrad.data import ArraySource
-    from kernelgrad.data.base import is_frame
-
+    unseen: Counter[int] = Counter()
     for batch in source.chunks(prefetch=True):
-        # columns are matched by now, and a source needs no names
-        rows = batch.X if is_frame(batch.X) else ArraySource(batch.X, checked=True)
-        if hasattr(estimator, "classes_"):
-            model = estimator._model
-            raw, task = model.raw(rows), model.task
-            parts = {"prediction": task.predict(raw), "decision": task.decision(raw)}
-            if hasattr(estimator, "predict_proba"):
-                parts["proba"] = model.probabilities(raw)
-        else:
-            parts = {"prediction": estimator.predict(rows)}
-            if hasattr(estimator, "decision_function"):
-                parts["decision"] = estimator.decision_function(rows)
-        yield batch, parts
+        yield batch, predictions_of(estimator, batch.X, unseen)
+    estimator._model.inputs.warn_of(unseen)
+
+
+def predictions_of(estimator: Any, X: Any, unseen: Counter[int]) -> dict[str, AnyArray]:
+    """Return the predictions of rows, whose columns are matched by now, by name."""
+    model = estimator._model
+    raw = model.values(model.inputs.read(X, source=True, unseen=unseen))
+    parts = {"prediction": model.task.predict(raw), "decision": model.task.decision(raw)}
+    if hasattr(estimator, "predict_proba"):
+        parts["proba"] = model.probabilities(raw)
+    return parts
 
 
 def _write_csv(stream: IO[str], chunks: Chunks, estimator: Any, parts: list[str]) -> None:
@@ -262,7 +266,7 @@ def _score_classes(estimator: Any, source: BatchSource, data: Path) -> dict[str,
 
     classes = estimator.classes_
     n = n_right = n_unknown = 0
-    total_loss = 0.0
+    total_loss, sides = 0.0, []  # the decisions and labels of two classes
     for batch, predicted in _predictions(estimator, source):
         y = batch.y
         assert y is not None
@@ -275,6 +279,8 @@ def _score_classes(estimator: Any, source: BatchSource, data: Path) -> dict[str,
         n += len(y)
         n_unknown += int(np.sum(classes[codes] != y))
         n_right += int(np.sum(predicted["prediction"] == y))
+        if len(classes) == 2:
+            sides.append((y == classes[1], predicted["decision"]))
         if "proba" in predicted:
             p = predicted["proba"][np.arange(len(y)), codes]
             total_loss -= float(np.log(np.maximum(p, np.finfo(p.dtype).tiny)).sum(dtype=float))
@@ -286,6 +292,12 @@ def _score_classes(estimator: Any, source: BatchSource, data: Path) -> dict[str,
         result["unknown_labels"] = n_unknown
     elif hasattr(estimator, "predict_proba"):
         result["log_loss"] = total_loss / n
+    if sides and not n_unknown:
+        from sklearn.metrics import roc_auc_score
+
+        positive, decision = (np.concatenate(part) for part in zip(*sides, strict=True))
+        if positive.any() and not positive.all():
+            result["auc"] = float(roc_auc_score(positive, decision))
     return result
 
 

@@ -35,6 +35,9 @@ def missing_column(name: str, names: Sequence[str], what: str, path: Path) -> Da
     hint = f"did you mean {' or '.join(map(repr, close))}?"
     if not close:
         hint = f"choose one of: {_listed(names)}."
+    number = next(filter(is_number, names), None)
+    if number is not None and len(names) > 1:
+        hint += f" If the first line, with {number}, holds values, write a header above it."
     return DataError(f"{path} has no {what} {name!r}; {hint}")
 
 

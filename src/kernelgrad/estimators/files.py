@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -21,11 +20,15 @@ from kernelgrad.registry import Registry
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, Solver, restored_history
 from kernelgrad.tables import Table
 from kernelgrad.types import AnyArray, Contents
-from kernelgrad.validation import ModelFileError, check_int
+from kernelgrad.validation import ModelFileError, bytes_of, check_int
 from kernelgrad.version import __version__
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from kernelgrad.estimators.base import BaseRowsEstimator
+
+    E = TypeVar("E", bound=BaseRowsEstimator, default=BaseRowsEstimator)
 
 ESTIMATORS: Registry[Any] = Registry(
     {
@@ -115,7 +118,7 @@ def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
     estimator = ESTIMATORS[name](**{k: unpack(v) for k, v in params.values.items()})
     record.part("info")
     fitted = record.part("fitted")
-    limit = estimator.memory_limit
+    limit = bytes_of(estimator.memory_limit)
     cache = CACHE_BYTES if limit is None else int(limit) // 4
     n = fitted.take("n_features_in_", partial(check_int, low=1, high=MOST_COLUMNS))
     names = fitted.take("feature_names_in_", or_none(records.check_texts), None)
@@ -142,6 +145,9 @@ def _without_removed(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Co
     params = {k: v for k, v in header["params"].items() if k != "monotonic_cst"}
     if params.get("solver") == {"value": "cached"}:
         params["solver"] = {"value": SOLVERS.renamed["cached"]}
+    limit = params.get("memory_limit", {}).get("value")
+    if isinstance(limit, int | float) and limit < 1e6:  # later versions ask for a unit
+        params["memory_limit"] = {"value": f"{limit}B"}
     solver = REPLACED.get(header.get("solver", {}).get("name"))
     if solver is not None:
         instead = LINEAR_SOLVERS[solver]()
@@ -202,7 +208,7 @@ def _restore_fit(
     estimator._set(spec, done)
 
 
-def save(model: Any, path: str | os.PathLike[str], *, key: bytes | None = None) -> None:
+def save(model: Any, path: container.Place, *, key: bytes | None = None) -> None:
     """Write a fitted estimator of this package to a model file, as its ``save`` does.
 
     Parameters
@@ -233,7 +239,7 @@ def save(model: Any, path: str | os.PathLike[str], *, key: bytes | None = None) 
     model.save(path, key=key)
 
 
-def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> BaseRowsEstimator:
+def load(path: container.Place, *, key: bytes | None = None, kind: type[E] | None = None) -> E:
     """Load a model that ``save`` wrote; never executes code from the file.
 
     Names, types, shapes, ranges and indices are checked before they are used. A valid file is
@@ -242,10 +248,12 @@ def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> BaseRowsE
 
     Parameters
     ----------
-    path : str or path-like
+    path : str, path-like, or an open binary file such as ``BytesIO``
     key : bytes or None, default=None
         The secret with which the file must be signed, by ``save(path, key=key)``; with None
         signatures are ignored.
+    kind : class or None, default=None
+        The estimator that the file must hold, for type checkers too.
 
     Returns
     -------
@@ -265,4 +273,9 @@ def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> BaseRowsE
                 "The file holds a pipeline of scikit-learn, which only kernelgrad 0.2 reads; "
                 "load it there, and write it with skops instead."
             )
-        return cast("BaseRowsEstimator", restored(header, arrays))
+        estimator = restored(header, arrays)
+    if kind is not None and not isinstance(estimator, kind):
+        raise ModelFileError(
+            f"{str(path)!r} holds a {type(estimator).__name__}, not a {kind.__name__}."
+        )
+    return cast("E", estimator)

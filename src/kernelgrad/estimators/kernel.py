@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 from sklearn.base import clone
 
@@ -20,26 +20,40 @@ from kernelgrad.losses import Loss
 from kernelgrad.model import Model
 from kernelgrad.params import anything, boolean, choice, integer, parameters, real
 from kernelgrad.search.pool import EFFORTS
-from kernelgrad.types import Float64Array
+from kernelgrad.solvers import Solver
+from kernelgrad.types import (
+    Float64Array,
+    Function,
+    Gamma,
+    KernelName,
+    LossName,
+    Metric,
+    SolverName,
+)
 from kernelgrad.unlabelled import Novelty
 from kernelgrad.validation import CapabilityError, check_int, check_real
+
+if TYPE_CHECKING:
+    from kernelgrad.cluster import DaskEngine
+
+AnyKernel: TypeAlias = KernelName | str | Kernel | Function
 
 
 @parameters
 class BaseKernelEstimator(BaseRowsEstimator):
     """Parameters of all kernel estimators."""
 
-    gamma: float | str = anything(default="median")
+    solver: SolverName | str | Solver[Any] = anything(default="auto")
+    gamma: Gamma = anything(default="median")
     bandwidth_factor: float = anything(default=1.0)
-    metric: Any = anything(default=None)
-    standardize: bool | str | InputScaling = boolean(
+    metric: Metric = anything(default=None)
+    standardize: bool | Literal["auto", "robust", "ranks"] | InputScaling = boolean(
         default="auto", words=("auto", *SCALINGS), kind=InputScaling
     )
 
     _spec_type = KernelSpec
 
     if TYPE_CHECKING:  # what fits set
-        kernel: Any = None
         kernel_: ClassVar[Kernel]
         metric_: ClassVar[Float64Array | None]
         n_random_features_: ClassVar[int]
@@ -149,8 +163,9 @@ class BaseKernelEstimator(BaseRowsEstimator):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        pairwise = isinstance(self.kernel, PrecomputedKernel) or (
-            isinstance(self.kernel, str) and self.kernel == PrecomputedKernel.name
+        kernel = self.get_params(deep=False)["kernel"]
+        pairwise = isinstance(kernel, PrecomputedKernel) or (
+            isinstance(kernel, str) and kernel == PrecomputedKernel.name
         )
         tags.input_tags.pairwise = pairwise
         tags.input_tags.allow_nan = not pairwise
@@ -173,14 +188,14 @@ def _incompressible(model: Model, owner: str) -> str:
 class BaseSearchedEstimator(BaseKernelEstimator):
     """Parameters that classifier and regressor share, which may be searched."""
 
-    loss: str | Loss = anything(default="auto", kw_only=False)
-    kernel: Any = anything(default="auto", kw_only=False)
-    gamma: float | str = anything(default="auto")
-    metric: Any = anything(default="auto")
-    engine: Any = anything(default=None)
-    alpha: Any = anything(default="auto")
+    loss: LossName | str | Loss = anything(default="auto", kw_only=False)
+    kernel: AnyKernel = anything(default="auto", kw_only=False)
+    gamma: Gamma = anything(default="auto")
+    metric: Metric = anything(default="auto")
+    engine: DaskEngine | None = anything(default=None)
+    alpha: float | Literal["auto"] = anything(default="auto")
     device: str = anything(default=CPU)
-    effort: str = choice(EFFORTS, default="default")
+    effort: Literal["fast", "default", "best"] = choice(EFFORTS, default="default")
     C: float | None = real(default=None, low=0, low_open=True, words=(None,))
     tol: float = real(default=1e-4, low=0)
     early_stopping: bool = boolean(default=False)

@@ -22,6 +22,7 @@ from kernelgrad.losses.regression import LogSquaredError as LogSquaredError
 from kernelgrad.losses.regression import Poisson as Poisson
 from kernelgrad.losses.regression import Quantile as Quantile
 from kernelgrad.losses.regression import SquaredError as SquaredError
+from kernelgrad.losses.regression import Tweedie as Tweedie
 from kernelgrad.losses.unlabelled import UNLABELLED_LOSSES as UNLABELLED_LOSSES
 from kernelgrad.losses.unlabelled import GaussianBump as GaussianBump
 from kernelgrad.losses.unlabelled import Ramp as Ramp

@@ -62,9 +62,9 @@ class BlockDescent(contract.Solver[BlockDescentState]):
     and H is estimated on a sample S of rows. The Newton step ``-H^{-1} g`` of the block, the
     previous steps (momentum) and f itself (scale) span up to three directions. The exact
     objective is minimised over this span, for each output separately where the loss allows it.
-    H is summed in float64 and gets a multiple of the identity, 1e-11 of its mean diagonal or
-    more: as much as keeps what float32 kernel values lose by rounding, times the coefficients,
-    below 1e-4 of the objective.
+    H is summed in float64, and a small constant is added to its diagonal (1e-11 of the mean
+    diagonal or more), so that coefficients stay small enough for float32 kernel values: their
+    rounding then changes the objective by less than 1e-4 of it.
     With ``fit_intercept=True`` the unpenalised constant b belongs to every block. A block gets
     further steps while they gain as much for their cost as a new block. Where outputs are
     coupled or their curvatures differ, the Newton step is refined by conjugate gradients on the
