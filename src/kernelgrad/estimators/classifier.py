@@ -10,6 +10,7 @@ from sklearn.base import ClassifierMixin
 
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators.base import BaseRowsEstimator
+from kernelgrad.estimators.judged import JudgedClassifier
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
 from kernelgrad.estimators.support import available_if, by_blocks, can_stream
 from kernelgrad.families.reading import Data
@@ -23,7 +24,7 @@ can_tell_proba = methodcaller("_check_proba")
 
 
 @parameters
-class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
+class BaseClassifier(JudgedClassifier, ClassifierMixin, BaseRowsEstimator):
     """Predictions and scores of a classifier."""
 
     class_weight: Any = anything(default=None)

@@ -17,6 +17,7 @@ from kernelgrad.inputs import Inputs
 from kernelgrad.losses import Loss, get_loss
 from kernelgrad.model import Fit, Model
 from kernelgrad.packing import pack, packed_params, unpack
+from kernelgrad.quality import Judges, Seen
 from kernelgrad.registry import Registry
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, Solver, restored_history
 from kernelgrad.tables import Table
@@ -36,6 +37,7 @@ ESTIMATORS: Registry[Any] = Registry(
 )
 register_estimator = ESTIMATORS.register
 REPLACED = {"saga": "svrg", "simba": "sdca"}  # linear solvers of 0.1 and 0.2 that are gone
+_JUDGES = ("judges", "seen", "left_out")  # fields of a fit that tell of its quality
 
 
 def check_registered(estimator: Any) -> None:
@@ -99,6 +101,11 @@ def contents_of(estimator: Any, *, resumable: bool = False) -> Contents:
     if model.inputs.table is not None:
         header["table"], arrays = model.inputs.table.describe()
         tensors |= container.prefixed("table", arrays)
+    for name in _JUDGES:
+        part = vars(done).get(name)  # leave-one-out only where it was computed
+        if part is not None:
+            header[name], arrays = part.describe()
+            tensors |= container.prefixed(name, arrays)
     return header, tensors | container.prefixed("extra", extra)
 
 
@@ -153,17 +160,18 @@ def _without_removed(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Co
 def _restore_fit(
     estimator: Any, record: Record, fitted: Record, inputs: Inputs, cache: int
 ) -> None:
-    spec, parts = estimator._spec(), {}
+    spec, objects = estimator._spec(), {}
     for name, cls in (("loss", Loss), ("solver", Solver)):
-        parts[name] = unpack(record.take(name, anything))
-        if not isinstance(parts[name], cls):
-            raise record.error(f"holds {parts[name]!r} as its {name}")
-    task = spec.targets.task_type.restore(fitted, parts["loss"], inputs.owner)
+        objects[name] = unpack(record.take(name, anything))
+        if not isinstance(objects[name], cls):
+            raise record.error(f"holds {objects[name]!r} as its {name}")
+    task = spec.targets.task_type.restore(fitted, objects["loss"], inputs.owner)
     loss = get_loss(task.loss, task=spec.targets.kind)
     if loss.n_outputs not in (None, task.n_outputs):
         raise ValueError(f"{loss!r} does not have {task.n_outputs} outputs.")
     columns, state = (record.take(name, anything, None) for name in ("table", "state"))
     arrays, resumed, extra = (record.part(name) for name in ("table", "state", "extra"))
+    parts = {name: record.part(name, C=task.n_outputs) for name in _JUDGES}
     if columns is not None:
         inputs = replace(inputs, table=Table.restore(columns, arrays, inputs.n_features))
     arrays.close()
@@ -171,7 +179,7 @@ def _restore_fit(
     record.sizes |= {"C": task.n_outputs, "d": inputs.width}
     function = restored_expansion(record.beside("expansion"), cache)
     history = restored_history(record.part("history"))
-    solver = parts["solver"]
+    solver = objects["solver"]
     history = {"solver": solver.name, "solver_reason": "not in the file"} | history
     alpha = fitted.take("_fitted_alpha", check_number)
     fitted.take("alpha_", check_number, None)  # files of 0.2 hold it twice
@@ -193,7 +201,15 @@ def _restore_fit(
         fitted.take("best_iteration_", check_int),
         fitted.take("best_score_", or_none(check_number)),
     )  # fmt: skip
+    n = getattr(function, "n_support", 0)
+    judges = Judges.restore(parts["judges"], task)
+    done = replace(done, judges=judges, seen=Seen.restore(parts["seen"], task, n))
     done = spec.restore(done, fitted, extra)
+    left_out = Judges.restore(parts["left_out"], task)
+    if left_out is not None:
+        vars(done)["left_out"] = left_out
+    for part in parts.values():
+        part.close()
     fitted.close()
     extra.close()
     estimator._set(spec, done)

@@ -1,0 +1,141 @@
+"""Conformal intervals and sets from rows that a function has not seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.base import clone
+
+from kernelgrad.losses import LogSquaredError
+from kernelgrad.quality import Judges
+from kernelgrad.tasks import Task
+from kernelgrad.types import AnyArray, Float64Array
+from kernelgrad.validation import check_real
+
+_NEAR = 100  # rows of the nearest predictions, whose mean residual is the scale
+_PRIOR = 20.0  # rows of the mean of all residuals that are added to them
+
+
+def quantile(scores: Float64Array, weight: Float64Array, coverage: float) -> float:
+    """Return the least score that holds for a share `coverage` of rows and one new row.
+
+    Raise ValueError if the rows are too few for any score to.
+    """
+    check_real(coverage, "coverage", low=0.0, high=1.0, low_open=True, high_open=True)
+    order = np.argsort(scores)
+    total = np.cumsum(weight[order]) / weight.mean()
+    at = int(np.searchsorted(total, coverage * (total[-1] + 1.0) * (1.0 - 1e-12)))
+    if at == len(scores):
+        least = int(np.ceil(coverage / (1.0 - coverage)))
+        raise ValueError(
+            f"coverage={coverage:g} needs {least} rows that were not fitted, and there are "
+            f"{len(scores)}; give more to calibrate_coverage."
+        )
+    return float(scores[order[at]])
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Mean residuals of the rows with the nearest predictions.
+
+    Attributes
+    ----------
+    at : float64 array (m,)
+        Predictions in increasing order.
+    sums : float64 array (m + 1,)
+        Sums of the first residuals.
+    """
+
+    at: Float64Array
+    sums: Float64Array
+
+    @classmethod
+    def of(cls, predicted: Float64Array, residual: Float64Array) -> Scale:
+        order = np.argsort(predicted, kind="stable")
+        return cls(predicted[order], np.append(0.0, np.cumsum(residual[order])))
+
+    def __call__(
+        self, predicted: Float64Array, own: Float64Array | None = None
+    ) -> Float64Array:
+        """Return the scale at predictions; residuals that are their `own` do not count."""
+        m = len(self.at)
+        near = min(_NEAR, m)
+        first = np.clip(np.searchsorted(self.at, predicted) - near // 2, 0, m - near)
+        total, count = self.sums[first + near] - self.sums[first], float(near)
+        if own is not None:
+            total, count = total - own, near - 1.0
+        mean = max(self.sums[-1] / m, 1e-300)
+        return np.asarray((np.maximum(total, 0.0) + _PRIOR * mean) / (count + _PRIOR))
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Intervals of one output: residuals of rows held out, over their scale.
+
+    Quantiles have the interval between the outermost ones, and no scale.
+    """
+
+    scores: Float64Array
+    weight: Float64Array
+    scale: Scale | None
+
+    @classmethod
+    def of(
+        cls, low: Float64Array, high: Float64Array, y: Float64Array, w: AnyArray
+    ) -> Intervals:
+        residual = np.maximum(low - y, y - high)
+        if (residual < 0).any():
+            return cls(residual, w, None)
+        scale = Scale.of(low, residual)
+        return cls(residual / scale(low, residual), w, scale)
+
+    def widened(self, low: AnyArray, high: AnyArray, coverage: float) -> AnyArray:
+        """Return the bounds (n, 2)."""
+        more = quantile(self.scores, self.weight, coverage)
+        width = more if self.scale is None else more * self.scale(low)
+        return np.stack([low - width, high + width], axis=1)
+
+
+def _bounds(task: Task, raw: Float64Array) -> tuple[Float64Array, Float64Array]:
+    """Return what intervals are around, (n, outputs) twice: predictions, or logarithms."""
+    if isinstance(task.loss, LogSquaredError):
+        return raw, raw
+    values = np.asarray(task.predict(raw), np.float64).reshape(len(raw), -1)
+    if task.loss.n_outputs is not None:
+        return values[:, :1], values[:, -1:]
+    return values, values
+
+
+def intervals(judges: Judges, task: Task) -> list[Intervals]:
+    """Return the intervals of each output."""
+    low, high = _bounds(task, judges.values)
+    y = np.asarray(judges.y, np.float64).reshape(len(low), -1)
+    if isinstance(task.loss, LogSquaredError):
+        y = np.asarray(task.loss.targets(y), np.float64)
+    return [Intervals.of(*each, judges.weight) for each in zip(low.T, high.T, y.T, strict=True)]
+
+
+def predicted(
+    parts: list[Intervals], task: Task, raw: Float64Array, coverage: float
+) -> Float64Array:
+    """Return the bounds (n, 2), or (n, 2, outputs) of several outputs, from responses f."""
+    low, high = _bounds(task, raw)
+    pairs = zip(parts, low.T, high.T, strict=True)
+    bounds = np.stack([part.widened(a, b, coverage) for part, a, b in pairs], axis=2)
+    if isinstance(task.loss, LogSquaredError):
+        plain = clone(task.loss).set_params(factor=1.0, low=None, high=None)
+        bounds = plain.mean(bounds)
+    return bounds[:, :, 0] if getattr(task, "ndim", 1) == 1 else bounds
+
+
+def likely(judges: Judges, p: Float64Array, coverage: float) -> AnyArray:
+    """Return which classes are in the set of each row, (n, K), from probabilities p.
+
+    They are those at least as probable as all but a share of the rows held out found their own
+    class, and the most probable one (Sadinle, Lei and Wasserman 2019).
+    """
+    own = judges.values[np.arange(len(judges.y)), judges.y].astype(np.float64)
+    members = p >= -quantile(-own, judges.weight, coverage)
+    members[np.arange(len(p)), np.argmax(p, axis=1)] = True
+    return members

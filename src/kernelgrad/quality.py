@@ -1,0 +1,275 @@
+"""Rows that a function has not seen, and what they tell of its errors on new rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from kernelgrad.calibration import Responses, crossed
+from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.files.records import Record, check_text
+from kernelgrad.functions.expansions import SupportExpansion
+from kernelgrad.solvers.kernel_matrix import KernelMatrix, kernel_matrix
+from kernelgrad.solvers.mean_loss import MeanLoss
+from kernelgrad.tasks import Classification, Task
+from kernelgrad.types import AnyArray, Contents, Float64Array
+from kernelgrad.validation import check_bool, check_real
+
+LOO_ROWS = 5000  # rows up to which leave-one-out takes seconds
+_LEAST = 1e-8  # least curvature of a row in units of the mean weight
+LOO = "all rows, each predicted without itself"
+CALIBRATION = "rows that calibrate, predicted from others"
+
+
+class Measure(NamedTuple):
+    """A measure of errors on new rows, with its standard error."""
+
+    name: str
+    value: float
+    standard_error: float
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.value:.4g} +- {self.standard_error:.2g}"
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What a fitted model is estimated to be worth on new rows.
+
+    Attributes
+    ----------
+    measures : tuple of Measure
+        R2 and RMSE, in the unit of the targets; for quantiles their mean loss; for classes log
+        loss, where there are probabilities, and error rate.
+    n_rows : int
+        Rows that judged.
+    source : str
+        How rows came to be predicted by a function that had not seen them.
+    """
+
+    measures: tuple[Measure, ...]
+    n_rows: int
+    source: str
+
+    @property
+    def name(self) -> str:
+        """Name of the first measure."""
+        return self.measures[0].name
+
+    @property
+    def score(self) -> float:
+        """Value of the first measure."""
+        return self.measures[0].value
+
+    @property
+    def standard_error(self) -> float:
+        """Standard error of the first measure."""
+        return self.measures[0].standard_error
+
+    def __str__(self) -> str:
+        each = ", ".join(map(str, self.measures))
+        return f"{each} ({self.n_rows:,} rows: {self.source})"
+
+
+@dataclass(frozen=True)
+class Judges:
+    """Rows, and responses to them by functions that had not seen them.
+
+    Attributes
+    ----------
+    values : array (m, C)
+        Responses f; of classes their probabilities (m, K), or 0 and 1 where there are none.
+    y : array (m,) or (m, C)
+        Internal targets.
+    weight : float64 array (m,)
+        Weights without those of classes.
+    source : str
+    is_final : bool
+        True if the fitted function itself responded.
+    order : int array or None
+        Number in `y` of each row as it came, -1 for weight 0; None is the same.
+    """
+
+    values: AnyArray
+    y: AnyArray
+    weight: Float64Array
+    source: str
+    is_final: bool = False
+    order: AnyArray | None = None
+
+    def describe(self) -> Contents:
+        values = {"source": self.source, "is_final": self.is_final}
+        return values, _present(vars(self), "values", "y", "weight", "order")
+
+    @classmethod
+    def restore(cls, record: Record, task: Task) -> Self | None:
+        """Take what :meth:`describe` gave; None without it."""
+        if "source" not in record:
+            return None
+        y, K = _restored_targets(record, task)
+        return cls(
+            record.array("values", "judges", K), y, record.array("weight", "judges", least=0.0),
+            record.take("source", check_text), record.take("is_final", check_bool),
+            _restored_order(record),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Targets and weights of the rows of an exact fit, which leave-one-out needs.
+
+    Attributes
+    ----------
+    y : array (n,) or (n, C)
+        Internal targets, in the order of the support rows.
+    weight : float64 array (n,)
+    alpha : float
+        The penalty that was solved for.
+    has_intercept : bool
+        Whether the constant was fitted.
+    order : int array or None
+        As that of :class:`Judges`.
+    """
+
+    y: AnyArray
+    weight: Float64Array
+    alpha: float
+    has_intercept: bool
+    order: AnyArray | None
+
+    def describe(self) -> Contents:
+        values = {"alpha": self.alpha, "has_intercept": self.has_intercept}
+        return values, _present(vars(self), "y", "weight", "order")
+
+    @classmethod
+    def restore(cls, record: Record, task: Task, n: int) -> Self | None:
+        """Take what :meth:`describe` gave of n rows; None without it."""
+        if "alpha" not in record:
+            return None
+        record.sizes["judges"] = n
+        return cls(
+            _restored_targets(record, task)[0], record.array("weight", "judges", least=0.0),
+            record.take("alpha", lambda v, name: check_real(v, name, low=0.0)),
+            record.take("has_intercept", check_bool), _restored_order(record),
+        )  # fmt: skip
+
+
+def _restored_targets(record: Record, task: Task) -> tuple[AnyArray, int]:
+    """Take internal targets, and return the columns of responses to them too."""
+    if isinstance(task, Classification):
+        K = len(task.classes)
+        return record.array("y", "judges", kinds="iu", least=0, most=K - 1), K
+    shape = ("judges",) if record.arrays["y"].ndim == 1 else ("judges", task.n_outputs)
+    return record.array("y", *shape, kinds="biuf"), task.n_outputs
+
+
+def _present(values: dict[str, Any], *names: str) -> dict[str, AnyArray]:
+    return {name: values[name] for name in names if values[name] is not None}
+
+
+def _restored_order(record: Record) -> AnyArray | None:
+    most = record.sizes["judges"] - 1
+    order: AnyArray | None = record.array(
+        "order", "given", kinds="i", least=-1, most=most, optional=True
+    )
+    return order
+
+
+def leave_one_out(function: SupportExpansion, task: Task, seen: Seen) -> Float64Array:
+    r"""Return the responses (n, C) to each row of functions fitted to all others.
+
+    With ``C = (K + alpha diag(1 / D))^-1``, D the weights of mean 1 / n times the curvatures of
+    the loss, and coefficients a, the response without row i is ``f_i - a_i v_i``, where
+    ``v_i = 1 / C_ii - alpha / D_i`` is what the other rows leave of k(x_i, x_i). This is exact
+    for the squared loss, else one Newton step from the fit to all rows; it takes the outputs of
+    the multinomial loss one by one.
+    """
+    y = np.asarray(task.encode(seen.y), np.float64)
+    mean = MeanLoss(task.loss, y, seen.weight / seen.weight.sum())
+    with single_threaded_blas():
+        K = kernel_matrix(function.exact, function.support, wide=True)
+        a = np.ascontiguousarray(function.coef.T)
+        f = K.product(a) + function.intercept[:, None]
+        D = mean.diagonal(mean.bend(f[None], mean.slope(f[None])))[0]
+        D = np.maximum(D[:1] if mean.quadratic else D, _LEAST / K.n)
+        left = np.stack([_left(K, d, seen) for d in D])
+    return np.asarray((f - a * left).T)
+
+
+def _left(K: KernelMatrix, D: Float64Array, seen: Seen) -> Float64Array:
+    """Return what the other rows leave of each k(x, x), (n,)."""
+    scale = np.sqrt(D)
+    K.factor(scale, seen.alpha)
+    inverse = K.inverse_diagonal()
+    if seen.has_intercept:
+        z = K.solve(scale[:, None])[:, 0]
+        inverse = inverse - z**2 / (scale @ z)
+    return np.asarray((1.0 / inverse - seen.alpha) / D)
+
+
+def from_calibration(responses: Responses, task: Classification) -> Judges:
+    """Return probabilities of the rows that calibrate, each half of them by the other half."""
+    z, y, weight = responses
+    unit = None if task.loss.name == "perceptron" else 1.0
+    p = crossed(z, y, weight, unit=unit)
+    return without_classes(Judges(p, y, weight, CALIBRATION), task)
+
+
+def without_classes(judges: Judges, task: Task) -> Judges:
+    """Return the rows without the weights of classes."""
+    factor = task.class_factor(judges.y)
+    return judges if factor is None else replace(judges, weight=judges.weight / factor)
+
+
+def quality(judges: Judges, task: Task, other: Judges | None = None) -> Quality:
+    """Return the quality on rows held out; `other` rows are of functions of fewer rows.
+
+    The first estimate knows a kernel that was chosen with the same rows, the other one does
+    not: their distance is a part of the standard error.
+    """
+    measures = _measures(judges, task)
+    if other is not None:
+        pairs = zip(measures, _measures(other, task), strict=False)
+        measures = [
+            m._replace(standard_error=float(np.hypot(m.standard_error, m.value - o.value)))
+            for m, o in pairs
+        ]
+    return Quality(tuple(measures), len(judges.y), judges.source)
+
+
+def _measures(judges: Judges, task: Task) -> list[Measure]:
+    w = judges.weight / judges.weight.sum()
+
+    def mean(name: str, each: Float64Array) -> Measure:
+        return Measure(name, float(w @ each), _error(w, each - w @ each))
+
+    if isinstance(task, Classification):
+        wrong = (np.argmax(judges.values, axis=1) != judges.y).astype(np.float64)
+        p = judges.values[np.arange(len(judges.y)), judges.y].astype(np.float64)
+        rate = mean("error rate", wrong)
+        if not (judges.values % 1.0).any():
+            return [rate]
+        return [mean("log loss", -np.log(np.maximum(p, 1e-15))), rate]
+    if task.loss.n_outputs is not None:
+        return [
+            mean("mean loss", np.asarray(task.loss.value(task.encode(judges.y), judges.values)))
+        ]
+    y = np.asarray(judges.y, np.float64).reshape(len(w), -1)
+    square = (y - task.predict(judges.values).reshape(y.shape)) ** 2
+    deviation = (y - w @ y) ** 2
+    error, variance = w @ square, np.maximum(w @ deviation, 1e-300)
+    ratio, root = error / variance, np.sqrt(np.maximum(error, 1e-300))
+    r2 = _error(w, ((square - ratio * deviation) / variance).mean(axis=1))
+    rmse = _error(w, ((square - error) / (2.0 * root)).mean(axis=1))
+    return [
+        Measure("R2", float(1.0 - ratio.mean()), r2),
+        Measure("RMSE", float(root.mean()), rmse),
+    ]
+
+
+def _error(w: Float64Array, deviations: Float64Array) -> float:
+    """Return the standard error of a mean with weights of sum 1."""
+    n = len(w)
+    return float(np.sqrt(w**2 @ deviations**2 * (n / max(1, n - 1))))
