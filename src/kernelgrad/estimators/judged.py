@@ -73,8 +73,8 @@ class Judged:
         """
         spec, done = self._spec(), self._fitted
         task, data = done.model.task, Data(X, y, sample_weight)
-        known = TrainingRows(None, task, inputs=done.model.inputs)  # type: ignore[arg-type]
-        rows = spec.reader.read_validation(data, known, Run(), done.choice.seed)
+        like = TrainingRows(None, task, inputs=done.model.inputs)  # type: ignore[arg-type]
+        rows = spec.reader.read_validation(data, like, Run(), done.choice.seed)
         X, y, weight, _ = rows.usable(rows.source.read(0, rows.source.n_rows))
         values = self._model.outcome(self._model.values(X))
         judges = Judges(values, y, weight, "rows of calibrate_coverage", is_final=True)

@@ -113,7 +113,7 @@ def search(
 
 def best_loss(
     study: Study, problem: Problem, deadline: Deadline
-) -> tuple[Problem, list[dict[str, Any]], Judges | None]:
+) -> tuple[Problem, list[dict[str, Any]], Judges]:
     """Return the problem with the least log loss on rows apart, the trials, and these rows.
 
     The squared loss with calibrated responses competes with the log loss, each with the kernel
@@ -129,7 +129,7 @@ def best_loss(
     most = newton_bytes(min(study.rules.solved, len(pool.y)), C, 0.0)
     large = most > problem.resources.limit(np.inf)
     if few or many or late or dear or large:
-        return problem, [], None
+        return problem, [], class_judges(study, task)
     loss = get_loss("log_loss", task="classification", n_classes=len(task.classes))
     other = study.logistic().applied(replace(problem, loss=loss))
     logs = replace(pool, rows=replace(pool.rows, task=replace(task, loss=loss)))
@@ -153,6 +153,16 @@ def best_loss(
     return other if better else problem, trials, rows[int(better)]
 
 
+def class_judges(study: Study, task: Classification) -> Judges:
+    """Return the rows that judge a study of classes, with calibrated probabilities."""
+    pool, at, K = study.pool, study.judges, len(task.classes)
+    share = np.average(np.eye(K)[pool.y], axis=0, weights=pool.weight)
+    f = 2.0 * (study.best.outputs + (share if K > 2 else share[1])) - 1.0
+    z = f if K > 2 else np.column_stack([np.zeros(len(f)), f])
+    y, weight = pool.y[at], pool.weight[at]
+    return Judges(crossed(z, y, weight), y, weight, study.source)
+
+
 def best_scale(
     study: Study, problem: Problem, deadline: Deadline
 ) -> tuple[Problem, list[dict[str, Any]], Judges]:
@@ -165,9 +175,8 @@ def best_scale(
     y, w = np.asarray(pool.y, np.float64).reshape(len(pool.y), -1), pool.weight / len(pool.y)
     mean, deviation = _moments(y, w)
     skewness = w @ ((y - mean) / deviation) ** 3
-    source = f"rows that the search held out, predicted from {study.n_trained:,} others"
     outputs = study.best.outputs * deviation + mean
-    unseen = Judges(outputs, pool.y[judges], pool.weight[judges], source)
+    unseen = Judges(outputs, pool.y[judges], pool.weight[judges], study.source)
     if y.shape[1] > 1 or y.min() < 0 or skewness[0] <= _SKEWED or deadline.over:
         return problem, [], unseen
     low = float(y.min())

@@ -250,6 +250,11 @@ class Study:
         return min(self.rules.solved, self.folds[0].train.n_rows)
 
     @property
+    def source(self) -> str:
+        """How the rows that judge are predicted."""
+        return f"rows that the search held out, predicted from {self.n_trained:,} others"
+
+    @property
     def few(self) -> bool:
         return len(self.folds) > 1
 
