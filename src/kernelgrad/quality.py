@@ -15,7 +15,7 @@ from kernelgrad.solvers.kernel_matrix import KernelMatrix, kernel_matrix
 from kernelgrad.solvers.mean_loss import MeanLoss
 from kernelgrad.tasks import Classification, Task
 from kernelgrad.types import AnyArray, Contents, Float64Array
-from kernelgrad.validation import check_bool, check_real
+from kernelgrad.validation import check_bool
 
 LOO_ROWS = 5000  # rows up to which leave-one-out takes seconds
 _LEAST = 1e-8  # least curvature of a row in units of the mean weight
@@ -68,6 +68,12 @@ class Quality:
         """Standard error of the first measure."""
         return self.measures[0].standard_error
 
+    def describe(self) -> dict[str, Any]:
+        """Return plain values by name."""
+        errors = {f"{m.name} standard error": m.standard_error for m in self.measures}
+        values = {m.name: m.value for m in self.measures}
+        return values | errors | {"rows": self.n_rows, "source": self.source}
+
     def __str__(self) -> str:
         each = ", ".join(map(str, self.measures))
         return f"{each} ({self.n_rows:,} rows: {self.source})"
@@ -83,7 +89,7 @@ class Judges:
         Responses f; of classes their probabilities (m, K), or 0 and 1 where there are none.
     y : array (m,) or (m, C)
         Internal targets.
-    weight : float64 array (m,)
+    weight : array (m,)
         Weights without those of classes.
     source : str
     is_final : bool
@@ -94,25 +100,42 @@ class Judges:
 
     values: AnyArray
     y: AnyArray
-    weight: Float64Array
+    weight: AnyArray
     source: str
     is_final: bool = False
     order: AnyArray | None = None
 
+    def compact(self) -> Self:
+        """Return the rows with numbers in float32 where rounding is far below errors."""
+        values = self.values.astype(np.float32)
+        if np.abs(values - self.values).max() > 1e-6 * self.values.std():
+            values = self.values
+        order = None if self.order is None else self.order.astype(np.int32)
+        return replace(self, values=values, weight=self.weight.astype(np.float32), order=order)
+
     def describe(self) -> Contents:
         values = {"source": self.source, "is_final": self.is_final}
-        return values, _present(vars(self), "values", "y", "weight", "order")
+        names = ("values", "y", "weight", "order")
+        return values, {k: a for k, a in vars(self).items() if k in names and a is not None}
 
     @classmethod
     def restore(cls, record: Record, task: Task) -> Self | None:
         """Take what :meth:`describe` gave; None without it."""
         if "source" not in record:
             return None
-        y, K = _restored_targets(record, task)
+        K, kinds, least, most = task.n_outputs, "biuf", -np.inf, np.inf
+        if isinstance(task, Classification):
+            K = len(task.classes)
+            kinds, least, most = "iu", 0, K - 1
+        values = record.array("values", "m", K)
+        shape = ("m", K)[: getattr(record.arrays.get("y"), "ndim", 1)]
         return cls(
-            record.array("values", "judges", K), y, record.array("weight", "judges", least=0.0),
-            record.take("source", check_text), record.take("is_final", check_bool),
-            _restored_order(record),
+            values, record.array("y", *shape, kinds=kinds, least=least, most=most),
+            record.array("weight", "m", least=0.0), record.take("source", check_text),
+            record.take("is_final", check_bool),
+            record.array(
+                "order", "n", kinds="i", least=-1, most=len(values) - 1, optional=True
+            ),
         )  # fmt: skip
 
 
@@ -138,43 +161,6 @@ class Seen:
     alpha: float
     has_intercept: bool
     order: AnyArray | None
-
-    def describe(self) -> Contents:
-        values = {"alpha": self.alpha, "has_intercept": self.has_intercept}
-        return values, _present(vars(self), "y", "weight", "order")
-
-    @classmethod
-    def restore(cls, record: Record, task: Task, n: int) -> Self | None:
-        """Take what :meth:`describe` gave of n rows; None without it."""
-        if "alpha" not in record:
-            return None
-        record.sizes["judges"] = n
-        return cls(
-            _restored_targets(record, task)[0], record.array("weight", "judges", least=0.0),
-            record.take("alpha", lambda v, name: check_real(v, name, low=0.0)),
-            record.take("has_intercept", check_bool), _restored_order(record),
-        )  # fmt: skip
-
-
-def _restored_targets(record: Record, task: Task) -> tuple[AnyArray, int]:
-    """Take internal targets, and return the columns of responses to them too."""
-    if isinstance(task, Classification):
-        K = len(task.classes)
-        return record.array("y", "judges", kinds="iu", least=0, most=K - 1), K
-    shape = ("judges",) if record.arrays["y"].ndim == 1 else ("judges", task.n_outputs)
-    return record.array("y", *shape, kinds="biuf"), task.n_outputs
-
-
-def _present(values: dict[str, Any], *names: str) -> dict[str, AnyArray]:
-    return {name: values[name] for name in names if values[name] is not None}
-
-
-def _restored_order(record: Record) -> AnyArray | None:
-    most = record.sizes["judges"] - 1
-    order: AnyArray | None = record.array(
-        "order", "given", kinds="i", least=-1, most=most, optional=True
-    )
-    return order
 
 
 def leave_one_out(function: SupportExpansion, task: Task, seen: Seen) -> Float64Array:
@@ -218,9 +204,10 @@ def from_calibration(responses: Responses, task: Classification) -> Judges:
 
 
 def without_classes(judges: Judges, task: Task) -> Judges:
-    """Return the rows without the weights of classes."""
+    """Return the rows without the weights of classes, compact."""
     factor = task.class_factor(judges.y)
-    return judges if factor is None else replace(judges, weight=judges.weight / factor)
+    judges = judges if factor is None else replace(judges, weight=judges.weight / factor)
+    return judges.compact()
 
 
 def quality(judges: Judges, task: Task, other: Judges | None = None) -> Quality:
@@ -240,7 +227,8 @@ def quality(judges: Judges, task: Task, other: Judges | None = None) -> Quality:
 
 
 def _measures(judges: Judges, task: Task) -> list[Measure]:
-    w = judges.weight / judges.weight.sum()
+    w = np.asarray(judges.weight, np.float64)
+    w = w / w.sum()
 
     def mean(name: str, each: Float64Array) -> Measure:
         return Measure(name, float(w @ each), _error(w, each - w @ each))

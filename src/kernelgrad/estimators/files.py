@@ -17,7 +17,7 @@ from kernelgrad.inputs import Inputs
 from kernelgrad.losses import Loss, get_loss
 from kernelgrad.model import Fit, Model
 from kernelgrad.packing import pack, packed_params, unpack
-from kernelgrad.quality import Judges, Seen
+from kernelgrad.quality import Judges
 from kernelgrad.registry import Registry
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, Solver, restored_history
 from kernelgrad.tables import Table
@@ -37,7 +37,7 @@ ESTIMATORS: Registry[Any] = Registry(
 )
 register_estimator = ESTIMATORS.register
 REPLACED = {"saga": "svrg", "simba": "sdca"}  # linear solvers of 0.1 and 0.2 that are gone
-_JUDGES = ("judges", "seen", "left_out")  # fields of a fit that tell of its quality
+_JUDGES = ("judges", "left_out")  # rows of a fit that tell of its quality
 
 
 def check_registered(estimator: Any) -> None:
@@ -102,7 +102,7 @@ def contents_of(estimator: Any, *, resumable: bool = False) -> Contents:
         header["table"], arrays = model.inputs.table.describe()
         tensors |= container.prefixed("table", arrays)
     for name in _JUDGES:
-        part = vars(done).get(name)  # leave-one-out only where it was computed
+        part = getattr(done, name)
         if part is not None:
             header[name], arrays = part.describe()
             tensors |= container.prefixed(name, arrays)
@@ -171,7 +171,7 @@ def _restore_fit(
         raise ValueError(f"{loss!r} does not have {task.n_outputs} outputs.")
     columns, state = (record.take(name, anything, None) for name in ("table", "state"))
     arrays, resumed, extra = (record.part(name) for name in ("table", "state", "extra"))
-    parts = {name: record.part(name, C=task.n_outputs) for name in _JUDGES}
+    parts = [record.part(name, C=task.n_outputs) for name in _JUDGES]
     if columns is not None:
         inputs = replace(inputs, table=Table.restore(columns, arrays, inputs.n_features))
     arrays.close()
@@ -201,14 +201,10 @@ def _restore_fit(
         fitted.take("best_iteration_", check_int),
         fitted.take("best_score_", or_none(check_number)),
     )  # fmt: skip
-    n = getattr(function, "n_support", 0)
-    judges = Judges.restore(parts["judges"], task)
-    done = replace(done, judges=judges, seen=Seen.restore(parts["seen"], task, n))
-    done = spec.restore(done, fitted, extra)
-    left_out = Judges.restore(parts["left_out"], task)
-    if left_out is not None:
-        vars(done)["left_out"] = left_out
-    for part in parts.values():
+    judges, left_out = (Judges.restore(part, task) for part in parts)
+    done = spec.restore(replace(done, judges=judges), fitted, extra)
+    vars(done)["left_out"] = left_out
+    for part in parts:
         part.close()
     fitted.close()
     extra.close()

@@ -34,5 +34,6 @@ def with_judges(fit: Fit, rows: TrainingRows, problem: Problem) -> Fit:
         _, y, weight, _ = rows.usable(rows.source.read(0, n))
         alpha = fit.history.get("audit", {}).get("alpha", choice.alpha)
         seen = Seen(y.copy(), weight.copy(), alpha, problem.fit_intercept, rows.order)
+    judges = None if judges is None else judges.compact()
     fit = replace(fit, judges=judges, seen=seen)
     return replace(fit, history=fit.history | {"judges": fit.judged_by})
