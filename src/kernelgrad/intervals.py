@@ -126,7 +126,8 @@ def predicted(
     if isinstance(task.loss, LogSquaredError):
         plain = clone(task.loss).set_params(factor=1.0, low=None, high=None)
         bounds = plain.mean(bounds)
-    return bounds[:, :, 0] if getattr(task, "ndim", 1) == 1 else bounds
+    single = getattr(task, "ndim", 1) == 1 or task.loss.n_outputs is not None
+    return bounds[:, :, 0] if single else bounds
 
 
 def likely(judges: Judges, p: Float64Array, coverage: float) -> AnyArray:

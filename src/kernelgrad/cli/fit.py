@@ -126,6 +126,7 @@ def _print_fit(
         "support_rows": estimator.n_support_,
         "score_name": score,
         "validation_score": estimator.best_score_,
+        "quality": estimator.model_info()["quality"],
         "model": str(model),
         "bytes": n_bytes,
         "learning_curve": None if curve is None else str(curve),
@@ -141,6 +142,7 @@ def _print_fit(
         random_features=estimator.n_random_features_ or None,
         support_rows=estimator.n_support_ or None,
         validation_score=f"{estimator.best_score_:.6g} ({score})" if score else None,
+        quality=report.quality_text(result["quality"]),
         model=f"{model} ({report.size_text(n_bytes)})",
     )
 
