@@ -229,6 +229,11 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     fit_status_ : {"converged", "max_iter", "stopped", "time_limit", "interrupted"}
         What ended the fit: a callback if ``"stopped"``, Ctrl-C if ``"interrupted"``.
 
+    validation_score_ : Quality or None
+        Errors on new rows, without a second fit; None without rows that were not fitted.
+    loo_predictions_ : float64 array (n, n_classes)
+        Predictions of each row from all others, after exact fits.
+
     See Also
     --------
     KernelRegressor, SemiSupervisedKernelClassifier, LinearClassifier

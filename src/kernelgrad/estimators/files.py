@@ -101,8 +101,8 @@ def contents_of(estimator: Any, *, resumable: bool = False) -> Contents:
     if model.inputs.table is not None:
         header["table"], arrays = model.inputs.table.describe()
         tensors |= container.prefixed("table", arrays)
-    for name in _JUDGES:
-        part = getattr(done, name)
+    judges = done.unseen if done.left_out is None else done.judges
+    for name, part in zip(_JUDGES, (judges, done.left_out), strict=True):
         if part is not None:
             header[name], arrays = part.describe()
             tensors |= container.prefixed(name, arrays)

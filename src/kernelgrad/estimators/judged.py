@@ -98,7 +98,7 @@ class JudgedRegressor(Judged):
         Residuals of the rows of `validation_score_` are divided by their mean near the same
         prediction, so that intervals are wider where errors were larger. The quantile of these,
         with the correction for finitely many rows, times that mean, is the half width
-        (docs/guide.md). Several quantiles have their outermost ones moved.
+        (docs/quality.md). Several quantiles have their outermost ones moved.
 
         Parameters
         ----------

@@ -140,7 +140,7 @@ class KernelRegressor(BaseRegressor, BaseSearchedEstimator):
     n_outputs_ : int
     alpha_, metric_, feature_importances_, n_features_in_, feature_names_in_, expansion_,
     kernel_, n_random_features_, n_support_, n_iter_, best_iteration_, best_score_, history_,
-    fit_status_
+    fit_status_, validation_score_, loo_predictions_
         As in :class:`KernelClassifier`.
 
     Examples

@@ -155,7 +155,8 @@ def best_loss(
 
 def class_judges(study: Study, task: Classification) -> Judges:
     """Return the rows that judge a study of classes, with calibrated probabilities."""
-    pool, at, K = study.pool, study.judges, len(task.classes)
+    pool, K = study.pool, len(task.classes)
+    at = study.judges[: len(study.best.outputs)]  # of the first fold only if time is short
     share = np.average(np.eye(K)[pool.y], axis=0, weights=pool.weight)
     f = 2.0 * (study.best.outputs + (share if K > 2 else share[1])) - 1.0
     z = f if K > 2 else np.column_stack([np.zeros(len(f)), f])
@@ -176,7 +177,8 @@ def best_scale(
     mean, deviation = _moments(y, w)
     skewness = w @ ((y - mean) / deviation) ** 3
     outputs = study.best.outputs * deviation + mean
-    unseen = Judges(outputs, pool.y[judges], pool.weight[judges], study.source)
+    at = judges[: len(outputs)]
+    unseen = Judges(outputs, pool.y[at], pool.weight[at], study.source)
     if y.shape[1] > 1 or y.min() < 0 or skewness[0] <= _SKEWED or deadline.over:
         return problem, [], unseen
     low = float(y.min())
