@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 from sklearn.base import clone
@@ -36,64 +37,39 @@ def quantile(scores: Float64Array, weight: Float64Array, coverage: float) -> flo
 
 
 @dataclass(frozen=True)
-class Scale:
-    """Mean residuals of the rows with the nearest predictions.
-
-    Attributes
-    ----------
-    at : float64 array (m,)
-        Predictions in increasing order.
-    sums : float64 array (m + 1,)
-        Sums of the first residuals.
-    """
-
-    at: Float64Array
-    sums: Float64Array
-
-    @classmethod
-    def of(cls, predicted: Float64Array, residual: Float64Array) -> Scale:
-        order = np.argsort(predicted, kind="stable")
-        return cls(predicted[order], np.append(0.0, np.cumsum(residual[order])))
-
-    def __call__(
-        self, predicted: Float64Array, own: Float64Array | None = None
-    ) -> Float64Array:
-        """Return the scale at predictions; residuals that are their `own` do not count."""
-        m = len(self.at)
-        near = min(_NEAR, m)
-        first = np.clip(np.searchsorted(self.at, predicted) - near // 2, 0, m - near)
-        total, count = self.sums[first + near] - self.sums[first], float(near)
-        if own is not None:
-            total, count = total - own, near - 1.0
-        mean = max(self.sums[-1] / m, 1e-300)
-        return np.asarray((np.maximum(total, 0.0) + _PRIOR * mean) / (count + _PRIOR))
-
-
-@dataclass(frozen=True)
 class Intervals:
-    """Intervals of one output: residuals of rows held out, over their scale.
+    """Intervals of one output: residuals of rows that judge, over their scale.
 
-    Quantiles have the interval between the outermost ones, and no scale.
+    The scale at a prediction is the mean residual of the rows with the nearest ones. Quantiles
+    have the interval between the outermost ones, and no scale.
     """
 
     scores: Float64Array
-    weight: Float64Array
-    scale: Scale | None
+    weight: AnyArray
+    at: Float64Array  # increasing predictions (m,)
+    sums: Float64Array  # sums of the first residuals (m + 1,)
 
     @classmethod
-    def of(
-        cls, low: Float64Array, high: Float64Array, y: Float64Array, w: AnyArray
-    ) -> Intervals:
-        residual = np.maximum(low - y, y - high)
+    def of(cls, low: Float64Array, high: Float64Array, y: Float64Array, w: AnyArray) -> Self:
+        residual, order = np.maximum(low - y, y - high), np.argsort(low, kind="stable")
+        sums = np.append(0.0, np.cumsum(residual[order]))
+        intervals = cls(residual, w, low[order], sums)
         if (residual < 0).any():
-            return cls(residual, w, None)
-        scale = Scale.of(low, residual)
-        return cls(residual / scale(low, residual), w, scale)
+            return intervals
+        return replace(intervals, scores=residual / intervals.scale(low, residual))
+
+    def scale(self, low: Float64Array, own: Float64Array | float = 0.0) -> Float64Array:
+        """Return the scale at predictions, without residuals that are their `own`."""
+        m = len(self.at)
+        near, mean = min(_NEAR, m), self.sums[-1] / m
+        first = np.clip(np.searchsorted(self.at, low) - near // 2, 0, m - near)
+        total = np.maximum(self.sums[first + near] - self.sums[first] - own, 0.0)
+        return np.asarray((total + _PRIOR * max(mean, 1e-300)) / (near + _PRIOR))
 
     def widened(self, low: AnyArray, high: AnyArray, coverage: float) -> AnyArray:
         """Return the bounds (n, 2)."""
         more = quantile(self.scores, self.weight, coverage)
-        width = more if self.scale is None else more * self.scale(low)
+        width = more if (self.scores < 0).any() else more * self.scale(low)
         return np.stack([low - width, high + width], axis=1)
 
 
@@ -136,7 +112,6 @@ def likely(judges: Judges, p: Float64Array, coverage: float) -> AnyArray:
     They are those at least as probable as all but a share of the rows held out found their own
     class, and the most probable one (Sadinle, Lei and Wasserman 2019).
     """
-    own = judges.values[np.arange(len(judges.y)), judges.y].astype(np.float64)
-    members = p >= -quantile(-own, judges.weight, coverage)
+    members = p >= -quantile(-judges.own, judges.weight, coverage)
     members[np.arange(len(p)), np.argmax(p, axis=1)] = True
     return members

@@ -136,7 +136,6 @@ class Fit:
     judges : Judges or None
         Rows that the fit held out.
     seen : Seen or None
-        The rows of an exact fit.
     """
 
     model: Model
@@ -151,18 +150,6 @@ class Fit:
     extras: dict[str, Any] = field(default_factory=dict)
     judges: Judges | None = None
     seen: Seen | None = None
-
-    @property
-    def judged_by(self) -> str:
-        """Which rows tell of errors on new ones, or that there are none."""
-        judges = self.judges
-        if self.seen is not None and not (judges is not None and judges.is_final):
-            return quality.LOO
-        if judges is not None:
-            return judges.source
-        if isinstance(self.choice.calibration, tuple):
-            return quality.CALIBRATION
-        return "none: no rows were held out, and leave-one-out is for exact fits of few rows"
 
     @cached_property
     def left_out(self) -> Judges | None:

@@ -36,43 +36,24 @@ class Measure(NamedTuple):
 
 @dataclass(frozen=True)
 class Quality:
-    """What a fitted model is estimated to be worth on new rows.
+    """What a fitted model is worth on new rows: measures, and which rows they come from.
 
-    Attributes
-    ----------
-    measures : tuple of Measure
-        R2 and RMSE, in the unit of the targets; for quantiles their mean loss; for classes log
-        loss, where there are probabilities, and error rate.
-    n_rows : int
-        Rows that judged.
-    source : str
-        How rows came to be predicted by a function that had not seen them.
+    They are R2 and RMSE, for quantiles the mean loss, and for classes log loss and error rate.
+    `name`, `score` and `standard_error` are those of the first.
     """
 
     measures: tuple[Measure, ...]
     n_rows: int
     source: str
 
-    @property
-    def name(self) -> str:
-        """Name of the first measure."""
-        return self.measures[0].name
-
-    @property
-    def score(self) -> float:
-        """Value of the first measure."""
-        return self.measures[0].value
-
-    @property
-    def standard_error(self) -> float:
-        """Standard error of the first measure."""
-        return self.measures[0].standard_error
+    name = property(lambda self: self.measures[0].name)
+    score = property(lambda self: self.measures[0].value)
+    standard_error = property(lambda self: self.measures[0].standard_error)
 
     def describe(self) -> dict[str, Any]:
         """Return plain values by name."""
-        errors = {f"{m.name} standard error": m.standard_error for m in self.measures}
-        values = {m.name: m.value for m in self.measures}
-        return values | errors | {"rows": self.n_rows, "source": self.source}
+        measures = {m.name: [m.value, m.standard_error] for m in self.measures}
+        return measures | {"rows": self.n_rows, "source": self.source, "text": str(self)}
 
     def __str__(self) -> str:
         each = ", ".join(map(str, self.measures))
@@ -83,27 +64,20 @@ class Quality:
 class Judges:
     """Rows, and responses to them by functions that had not seen them.
 
-    Attributes
-    ----------
-    values : array (m, C)
-        Responses f; of classes their probabilities (m, K), or 0 and 1 where there are none.
-    y : array (m,) or (m, C)
-        Internal targets.
-    weight : array (m,)
-        Weights without those of classes.
-    source : str
-    is_final : bool
-        True if the fitted function itself responded.
-    order : int array or None
-        Number in `y` of each row as it came, -1 for weight 0; None is the same.
+    Of classes the values are probabilities (m, K), or 0 and 1 where there are none.
     """
 
-    values: AnyArray
-    y: AnyArray
-    weight: AnyArray
+    values: AnyArray  # responses f (m, C)
+    y: AnyArray  # internal targets
+    weight: AnyArray  # without weights of classes
     source: str
-    is_final: bool = False
-    order: AnyArray | None = None
+    is_final: bool = False  # whether the fitted function itself responded
+    order: AnyArray | None = None  # number of each row as it came, -1 for weight 0
+
+    @property
+    def own(self) -> Float64Array:
+        """Probability of each row's class."""
+        return self.values[np.arange(len(self.y)), self.y].astype(np.float64)
 
     def compact(self) -> Self:
         """Return the rows with numbers in float32 where rounding is far below errors."""
@@ -128,39 +102,24 @@ class Judges:
             K = len(task.classes)
             kinds, least, most = "iu", 0, K - 1
         values = record.array("values", "m", K)
-        shape = ("m", K)[: getattr(record.arrays.get("y"), "ndim", 1)]
+        shape, last = ("m", K)[: getattr(record.arrays.get("y"), "ndim", 1)], len(values) - 1
         return cls(
             values, record.array("y", *shape, kinds=kinds, least=least, most=most),
             record.array("weight", "m", least=0.0), record.take("source", check_text),
             record.take("is_final", check_bool),
-            record.array(
-                "order", "n", kinds="i", least=-1, most=len(values) - 1, optional=True
-            ),
+            record.array("order", "n", kinds="i", least=-1, most=last, optional=True),
         )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Seen:
-    """Targets and weights of the rows of an exact fit, which leave-one-out needs.
+    """What leave-one-out needs of the rows of an exact fit, in the order of support rows."""
 
-    Attributes
-    ----------
-    y : array (n,) or (n, C)
-        Internal targets, in the order of the support rows.
-    weight : float64 array (n,)
-    alpha : float
-        The penalty that was solved for.
-    has_intercept : bool
-        Whether the constant was fitted.
-    order : int array or None
-        As that of :class:`Judges`.
-    """
-
-    y: AnyArray
+    y: AnyArray  # internal targets
     weight: Float64Array
-    alpha: float
-    has_intercept: bool
-    order: AnyArray | None
+    alpha: float  # the penalty that was solved for
+    has_intercept: bool  # whether the constant was fitted
+    order: AnyArray | None  # as that of Judges
 
 
 def leave_one_out(function: SupportExpansion, task: Task, seen: Seen) -> Float64Array:
@@ -192,7 +151,7 @@ def _left(K: KernelMatrix, D: Float64Array, seen: Seen) -> Float64Array:
     if seen.has_intercept:
         z = K.solve(scale[:, None])[:, 0]
         inverse = inverse - z**2 / (scale @ z)
-    return np.asarray((1.0 / inverse - seen.alpha) / D)
+    return np.asarray(np.maximum(1.0 / inverse - seen.alpha, 0.0) / D)
 
 
 def from_calibration(responses: Responses, task: Classification) -> Judges:
@@ -234,16 +193,13 @@ def _measures(judges: Judges, task: Task) -> list[Measure]:
         return Measure(name, float(w @ each), _error(w, each - w @ each))
 
     if isinstance(task, Classification):
-        wrong = (np.argmax(judges.values, axis=1) != judges.y).astype(np.float64)
-        p = judges.values[np.arange(len(judges.y)), judges.y].astype(np.float64)
-        rate = mean("error rate", wrong)
-        if not (judges.values % 1.0).any():
-            return [rate]
-        return [mean("log loss", -np.log(np.maximum(p, 1e-15))), rate]
+        wrong = np.argmax(judges.values, axis=1) != judges.y
+        losses = -np.log(np.maximum(judges.own, 1e-15))
+        measures = [mean("log loss", losses), mean("error rate", wrong.astype(np.float64))]
+        return measures if (judges.values % 1.0).any() else measures[1:]
     if task.loss.n_outputs is not None:
-        return [
-            mean("mean loss", np.asarray(task.loss.value(task.encode(judges.y), judges.values)))
-        ]
+        losses = np.asarray(task.loss.value(task.encode(judges.y), judges.values))
+        return [mean("mean loss", losses)]
     y = np.asarray(judges.y, np.float64).reshape(len(w), -1)
     square = (y - task.predict(judges.values).reshape(y.shape)) ** 2
     deviation = (y - w @ y) ** 2

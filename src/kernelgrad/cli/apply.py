@@ -139,7 +139,7 @@ def inspect(model: ModelFile, latency: bool = False, as_json: AsJson = False) ->
             shown["row_seconds"] = f"{1e6 * summary['row_seconds']:.0f} microseconds"
         for name in ("loss_params", "kernel_params"):
             shown[name] = [f"{k}={v}" for k, v in summary.get(name, {}).items()] or None
-        shown["quality"] = report.quality_text(summary.get("quality"))
+        shown["quality"] = (summary.get("quality") or {}).get("text")
         info = {"file": str(model), "file_bytes": n_bytes, **summary}
         report.print_result(info, as_json, file_bytes=None, bytes=None, **shown)
 

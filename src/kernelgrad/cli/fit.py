@@ -142,7 +142,7 @@ def _print_fit(
         random_features=estimator.n_random_features_ or None,
         support_rows=estimator.n_support_ or None,
         validation_score=f"{estimator.best_score_:.6g} ({score})" if score else None,
-        quality=report.quality_text(result["quality"]),
+        quality=(result["quality"] or {}).get("text"),
         model=f"{model} ({report.size_text(n_bytes)})",
     )
 

@@ -81,15 +81,6 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def quality_text(quality: dict[str, Any] | None) -> str | None:
-    """Return a quality, as ``model_info`` describes it, in one line."""
-    if quality is None:
-        return None
-    names = [name for name in quality if f"{name} standard error" in quality]
-    each = [f"{n} {quality[n]:.4g} +- {quality[f'{n} standard error']:.2g}" for n in names]
-    return f"{', '.join(each)} ({quality['rows']:,} rows: {quality['source']})"
-
-
 def size_text(n_bytes: int) -> str:
     power = min(3, (len(str(n_bytes)) - 1) // 3)
     unit = ("bytes", "kB", "MB", "GB")[power]

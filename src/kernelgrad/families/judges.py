@@ -7,7 +7,7 @@ from dataclasses import replace
 from kernelgrad.calibration import MOST_ROWS
 from kernelgrad.families.classes import thinned
 from kernelgrad.model import Fit
-from kernelgrad.quality import LOO_ROWS, Judges, Seen, without_classes
+from kernelgrad.quality import CALIBRATION, LOO, LOO_ROWS, Judges, Seen, without_classes
 from kernelgrad.solvers import Problem
 from kernelgrad.training_rows import TrainingRows
 
@@ -34,6 +34,11 @@ def with_judges(fit: Fit, rows: TrainingRows, problem: Problem) -> Fit:
         _, y, weight, _ = rows.usable(rows.source.read(0, n))
         alpha = fit.history.get("audit", {}).get("alpha", choice.alpha)
         seen = Seen(y.copy(), weight.copy(), alpha, problem.fit_intercept, rows.order)
-    judges = None if judges is None else judges.compact()
-    fit = replace(fit, judges=judges, seen=seen)
-    return replace(fit, history=fit.history | {"judges": fit.judged_by})
+    source = "none: no rows were held out, and leave-one-out is for exact fits of few rows"
+    if isinstance(choice.calibration, tuple):
+        source = CALIBRATION
+    if judges is not None:
+        judges, source = judges.compact(), judges.source
+    if seen is not None and not (judges is not None and judges.is_final):
+        source = LOO
+    return replace(fit, judges=judges, seen=seen, history=fit.history | {"judges": source})

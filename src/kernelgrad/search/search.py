@@ -247,8 +247,7 @@ def folds_of(
 
 def log_losses(unseen: Judges) -> Float64Array:
     """Return the log loss of each row, (m,), times its weight."""
-    p = unseen.values[np.arange(len(unseen.y)), unseen.y]
-    return np.asarray(-unseen.weight * np.log(np.maximum(p, 1e-12)))
+    return np.asarray(-unseen.weight * np.log(np.maximum(unseen.own, 1e-12)))
 
 
 def probabilities(pool: Pool, folds: Sequence[FoldProblem], task: Classification) -> Judges:
