@@ -17,6 +17,8 @@ from kernelgrad.tasks import Classification, Task
 from kernelgrad.types import AnyArray, Contents, Float64Array
 from kernelgrad.validation import check_bool
 
+__all__ = ["Measure", "Quality"]  # what the manual lists
+
 LOO_ROWS = 5000  # rows up to which leave-one-out takes seconds
 _LEAST = 1e-8  # least curvature of a row in units of the mean weight
 LOO = "all rows, each predicted without itself"
@@ -119,7 +121,7 @@ class Seen:
     weight: Float64Array
     alpha: float  # the penalty that was solved for
     has_intercept: bool  # whether the constant was fitted
-    order: AnyArray | None  # as that of Judges
+    order: AnyArray | None  # see Judges
 
 
 def leave_one_out(function: SupportExpansion, task: Task, seen: Seen) -> Float64Array:

@@ -220,19 +220,14 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         Number of random features, or of training rows, in the sum; the other number is 0.
     alpha_ : float
         The weight of the squared norm that was used: given, found, or computed from C.
-    n_iter_, best_iteration_ : int
-        Their number, and the iteration of the kept function.
-    best_score_ : float or None
-        Validation accuracy of the kept iterate.
+    n_iter_, best_iteration_, best_score_
+        Number of iterations, that of the kept function, and its validation accuracy.
     history_ : History
         Iterations, the solver and its reason, and what searches tried (docs/choose.md).
     fit_status_ : {"converged", "max_iter", "stopped", "time_limit", "interrupted"}
         What ended the fit: a callback if ``"stopped"``, Ctrl-C if ``"interrupted"``.
-
-    validation_score_ : Quality or None
-        Errors on new rows, without a second fit; None without rows that were not fitted.
-    loo_predictions_ : float64 array (n, n_classes)
-        Predictions of each row from all others, after exact fits.
+    validation_score_, loo_predictions_
+        Errors on new rows, and probabilities of each row by the others (docs/quality.md).
 
     See Also
     --------

@@ -156,7 +156,7 @@ def best_loss(
 def class_judges(study: Study, task: Classification) -> Judges:
     """Return the rows that judge a study of classes, with calibrated probabilities."""
     pool, K = study.pool, len(task.classes)
-    at = study.judges[: len(study.best.outputs)]  # of the first fold only if time is short
+    at = study.judges[: len(study.best.outputs)]  # if time is short, one fold has judged
     share = np.average(np.eye(K)[pool.y], axis=0, weights=pool.weight)
     f = 2.0 * (study.best.outputs + (share if K > 2 else share[1])) - 1.0
     z = f if K > 2 else np.column_stack([np.zeros(len(f)), f])
