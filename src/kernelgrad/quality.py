@@ -179,10 +179,11 @@ def quality(judges: Judges, task: Task, other: Judges | None = None) -> Quality:
     """
     measures = _measures(judges, task)
     if other is not None:
-        pairs = zip(measures, _measures(other, task), strict=False)
+        values = {m.name: m.value for m in _measures(other, task)}
+        distances = [m.value - values.get(m.name, m.value) for m in measures]
         measures = [
-            m._replace(standard_error=float(np.hypot(m.standard_error, m.value - o.value)))
-            for m, o in pairs
+            m._replace(standard_error=float(np.hypot(m.standard_error, d)))
+            for m, d in zip(measures, distances, strict=True)
         ]
     return Quality(tuple(measures), len(judges.y), judges.source)
 

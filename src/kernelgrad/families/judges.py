@@ -28,8 +28,8 @@ def with_judges(fit: Fit, rows: TrainingRows, problem: Problem) -> Fit:
             values = model.outcome(model.values(X))
             judges = Judges(values, y, weight, "rows that were not fitted", is_final=True)
             judges = without_classes(judges, rows.task)
-    exact = choice.solver.name in ("direct", "newton") and n <= LOO_ROWS
-    small = 16.0 * n**2 <= problem.resources.usable
+    exact = choice.solver.name in ("direct", "newton") and not rows.inputs.pairwise
+    small = n <= LOO_ROWS and 16.0 * n**2 <= problem.resources.usable
     if exact and small and getattr(model.function, "n_support", 0) == n:
         _, y, weight, _ = rows.usable(rows.source.read(0, n))
         alpha = fit.history.get("audit", {}).get("alpha", choice.alpha)

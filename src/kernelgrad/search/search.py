@@ -33,7 +33,7 @@ from kernelgrad.solvers import (
     WorkingSet,
 )  # fmt: skip
 from kernelgrad.solvers.exact import newton_bytes
-from kernelgrad.tasks import Classification
+from kernelgrad.tasks import Classification, Task
 from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import Float64Array, IntArray
 
@@ -96,6 +96,8 @@ def search(
         choose = best_loss if isinstance(rows.task, Classification) else best_scale
         problem, more, unseen = choose(study, problem, deadline)
         trials = trials + more
+    elif study is not None and type(problem.loss) is SquaredError:
+        unseen = judges_of(study, rows.task)
     narrows = isinstance(solver, BlockDescent) and solver.blocks == "support"
     narrows = narrows and deadline.left() > 2.0 * _PATH_SECONDS
     if narrows and space.shapes and space.gamma is None and pool.n_rows >= TRIAL_ROWS:
@@ -113,7 +115,7 @@ def search(
 
 def best_loss(
     study: Study, problem: Problem, deadline: Deadline
-) -> tuple[Problem, list[dict[str, Any]], Judges]:
+) -> tuple[Problem, list[dict[str, Any]], Judges | None]:
     """Return the problem with the least log loss on rows apart, the trials, and these rows.
 
     The squared loss with calibrated responses competes with the log loss, each with the kernel
@@ -129,7 +131,7 @@ def best_loss(
     most = newton_bytes(min(study.rules.solved, len(pool.y)), C, 0.0)
     large = most > problem.resources.limit(np.inf)
     if few or many or late or dear or large:
-        return problem, [], class_judges(study, task)
+        return problem, [], judges_of(study, task)
     loss = get_loss("log_loss", task="classification", n_classes=len(task.classes))
     other = study.logistic().applied(replace(problem, loss=loss))
     logs = replace(pool, rows=replace(pool.rows, task=replace(task, loss=loss)))
@@ -153,15 +155,20 @@ def best_loss(
     return other if better else problem, trials, rows[int(better)]
 
 
-def class_judges(study: Study, task: Classification) -> Judges:
-    """Return the rows that judge a study of classes, with calibrated probabilities."""
-    pool, K = study.pool, len(task.classes)
-    at = study.judges[: len(study.best.outputs)]  # if time is short, one fold has judged
-    share = np.average(np.eye(K)[pool.y], axis=0, weights=pool.weight)
-    f = 2.0 * (study.best.outputs + (share if K > 2 else share[1])) - 1.0
-    z = f if K > 2 else np.column_stack([np.zeros(len(f)), f])
+def judges_of(study: Study, task: Task) -> Judges | None:
+    """Return the rows that judge a study, with responses, of classes with probabilities."""
+    pool, outputs = study.pool, study.best.outputs
+    at = study.judges[: len(outputs)]  # if time is short, one fold has judged
     y, weight = pool.y[at], pool.weight[at]
-    return Judges(crossed(z, y, weight), y, weight, study.source)
+    if isinstance(task, Classification):
+        K = len(task.classes)
+        share = np.average(np.eye(K)[pool.y], axis=0, weights=pool.weight)
+        f = 2.0 * (outputs + (share if K > 2 else share[1])) - 1.0
+        z = f if K > 2 else np.column_stack([np.zeros(len(f)), f])
+        return Judges(crossed(z, y, weight), y, weight, study.source) if len(y) > 9 else None
+    whole = np.asarray(pool.y, np.float64).reshape(len(pool.y), -1)
+    mean, deviation = _moments(whole, pool.weight / len(whole))
+    return Judges(outputs * deviation + mean, y, weight, study.source)
 
 
 def best_scale(
@@ -176,9 +183,8 @@ def best_scale(
     y, w = np.asarray(pool.y, np.float64).reshape(len(pool.y), -1), pool.weight / len(pool.y)
     mean, deviation = _moments(y, w)
     skewness = w @ ((y - mean) / deviation) ** 3
-    outputs = study.best.outputs * deviation + mean
-    at = judges[: len(outputs)]
-    unseen = Judges(outputs, pool.y[at], pool.weight[at], study.source)
+    unseen = judges_of(study, pool.rows.task)
+    assert unseen is not None
     if y.shape[1] > 1 or y.min() < 0 or skewness[0] <= _SKEWED or deadline.over:
         return problem, [], unseen
     low = float(y.min())
@@ -192,7 +198,7 @@ def best_scale(
     # the mean is above the exponential of the mean of logarithms; the slope is shrunk to 1
     slope = float((v * y[judges]).sum() / max(float((v * v).sum()), 1e-300))
     loss = loss.set_params(factor=1.0 + 0.7 * (float(np.clip(slope, 0.85, 1.3)) - 1.0))
-    errors = [((out - y[judges]) ** 2)[:, 0] for out in (outputs, loss.mean(f))]
+    errors = [((out - y[judges]) ** 2)[:, 0] for out in (unseen.values, loss.mean(f))]
     limit = np.quantile(np.minimum(*errors), 0.99)
     values = [float(np.average(np.minimum(e, limit), weights=w[judges])) for e in errors]
     gamma, m = gamma_of(problem.kernel), len(pool.y)
