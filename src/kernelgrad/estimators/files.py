@@ -160,18 +160,18 @@ def _without_removed(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Co
 def _restore_fit(
     estimator: Any, record: Record, fitted: Record, inputs: Inputs, cache: int
 ) -> None:
-    spec, objects = estimator._spec(), {}
+    spec, parts = estimator._spec(), {}
     for name, cls in (("loss", Loss), ("solver", Solver)):
-        objects[name] = unpack(record.take(name, anything))
-        if not isinstance(objects[name], cls):
-            raise record.error(f"holds {objects[name]!r} as its {name}")
-    task = spec.targets.task_type.restore(fitted, objects["loss"], inputs.owner)
+        parts[name] = unpack(record.take(name, anything))
+        if not isinstance(parts[name], cls):
+            raise record.error(f"holds {parts[name]!r} as its {name}")
+    task = spec.targets.task_type.restore(fitted, parts["loss"], inputs.owner)
     loss = get_loss(task.loss, task=spec.targets.kind)
     if loss.n_outputs not in (None, task.n_outputs):
         raise ValueError(f"{loss!r} does not have {task.n_outputs} outputs.")
     columns, state = (record.take(name, anything, None) for name in ("table", "state"))
     arrays, resumed, extra = (record.part(name) for name in ("table", "state", "extra"))
-    parts = [record.part(name, C=task.n_outputs) for name in _JUDGES]
+    judging = [record.part(name, C=task.n_outputs) for name in _JUDGES]
     if columns is not None:
         inputs = replace(inputs, table=Table.restore(columns, arrays, inputs.n_features))
     arrays.close()
@@ -179,7 +179,7 @@ def _restore_fit(
     record.sizes |= {"C": task.n_outputs, "d": inputs.width}
     function = restored_expansion(record.beside("expansion"), cache)
     history = restored_history(record.part("history"))
-    solver = objects["solver"]
+    solver = parts["solver"]
     history = {"solver": solver.name, "solver_reason": "not in the file"} | history
     alpha = fitted.take("_fitted_alpha", check_number)
     fitted.take("alpha_", check_number, None)  # files of 0.2 hold it twice
@@ -201,10 +201,10 @@ def _restore_fit(
         fitted.take("best_iteration_", check_int),
         fitted.take("best_score_", or_none(check_number)),
     )  # fmt: skip
-    judges, left_out = (Judges.restore(part, task) for part in parts)
+    judges, left_out = (Judges.restore(part, task) for part in judging)
     done = spec.restore(replace(done, judges=judges), fitted, extra)
     vars(done)["left_out"] = left_out
-    for part in parts:
+    for part in judging:
         part.close()
     fitted.close()
     extra.close()

@@ -35,9 +35,8 @@ class Judged:
         It comes from rows given by `X_val` or to `calibrate_coverage`, or held out by early
         stopping; after exact fits of up to 5,000 rows from all rows, each predicted without
         itself; else from rows that the search or the calibration held out, which functions of
-        fewer rows predicted. ``history_["judges"]`` says which, or why there are none.
-        It is computed when it is first read: after exact fits in about the time of the last
-        solution.
+        fewer rows predicted. ``history_["judges"]`` says which, or that there are none. It is
+        computed when it is first read (docs/quality.md).
         """
         check_is_fitted(self, "expansion_")
         return self._fitted.quality
@@ -64,19 +63,17 @@ class Judged:
         gaps = (order < 0).reshape((-1,) + (1,) * (values.ndim - 1))
         return np.where(gaps, np.nan, values[order])
 
-    def calibrate_coverage(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def calibrate_coverage(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Take rows that were not fitted for intervals, sets and `validation_score_`.
 
-        Returns
-        -------
-        self
+        The arguments are those of `fit`. Returns the estimator itself.
         """
-        spec, done = self._spec(), self._fitted
-        task, data = done.model.task, Data(X, y, sample_weight)
-        like = TrainingRows(None, task, inputs=done.model.inputs)  # type: ignore[arg-type]
-        rows = spec.reader.read_validation(data, like, Run(), done.choice.seed)
+        model, reader, done = self._model, self._spec().reader, self._fitted
+        task, data = model.task, Data(X, y, sample_weight)
+        like = TrainingRows(None, task, inputs=model.inputs)  # type: ignore[arg-type]
+        rows = reader.read_validation(data, like, Run(), done.choice.seed)
         X, y, weight, _ = rows.usable(rows.source.read(0, rows.source.n_rows))
-        values = self._model.outcome(self._model.values(X))
+        values = model.outcome(model.values(X))
         judges = Judges(values, y, weight, "rows of calibrate_coverage", is_final=True)
         self._fitted = replace(done, judges=without_classes(judges, task))  # type: ignore[misc]
         return self
@@ -149,8 +146,7 @@ class JudgedClassifier(Judged):
         return by_blocks(partial(self._sets, coverage), X)  # type: ignore[no-any-return]
 
     def _sets(self, coverage: float, X: Any) -> AnyArray:
-        judges = self._unseen()
-        model = self._model
+        judges, model = self._unseen(), self._model
         return joined(
             intervals.likely(judges, model.outcome(raw), coverage) for raw in model.responses(X)
         )
