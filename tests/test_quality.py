@@ -120,6 +120,7 @@ QUANTILES = kg.losses.Quantile((0.2, 0.8))
 SPLIT = [
     kg.LinearRegressor(max_iter=5),
     kg.KernelRegressor(QUANTILES, solver="dsg", max_iter=3, **FIXED),
+    kg.KernelRegressor(solver="direct", **FIXED),
 ]
 
 
@@ -173,6 +174,8 @@ def test_intervals_survive_files_pickles_and_compression(tmp_path, estimator):
         assert copy.validation_score_ == model.validation_score_
         np.testing.assert_array_equal(copy.loo_predictions_, model.loo_predictions_)
         np.testing.assert_array_equal(copy.predict_interval(X), model.predict_interval(X))
+        copy.calibrate_coverage(X, y)
+        np.testing.assert_array_equal(copy.loo_predictions_, model.loo_predictions_)
     if estimator is kg.KernelRegressor:
         assert model.compress(60).validation_score_.n_rows == 80
 

@@ -40,8 +40,8 @@ def quantile(scores: Float64Array, weight: Float64Array, coverage: float) -> flo
 class Intervals:
     """Intervals of one output: residuals of rows that judge, over their scale.
 
-    The scale at a prediction is the mean residual of the rows with the nearest ones. Quantiles
-    have the interval between the outermost ones, and no scale.
+    The scale at a prediction is the mean residual of the rows with the nearest ones; it is 1
+    without any. Quantiles have the interval between the outermost ones, and no scale.
     """
 
     scores: Float64Array
@@ -50,17 +50,22 @@ class Intervals:
     sums: Float64Array  # sums of the first residuals (m + 1,)
 
     @classmethod
-    def of(cls, low: Float64Array, high: Float64Array, y: Float64Array, w: AnyArray) -> Self:
+    def of(
+        cls, low: Float64Array, high: Float64Array, y: Float64Array, w: AnyArray, *,
+        scaled: bool,
+    ) -> Self:  # fmt: skip
         residual, order = np.maximum(low - y, y - high), np.argsort(low, kind="stable")
+        if not scaled or (residual < 0).any():
+            return cls(residual, w, np.empty(0), np.zeros(1))
         sums = np.append(0.0, np.cumsum(residual[order]))
         intervals = cls(residual, w, low[order], sums)
-        if (residual < 0).any():
-            return intervals
         return replace(intervals, scores=residual / intervals.scale(low, residual))
 
     def scale(self, low: Float64Array, own: Float64Array | float = 0.0) -> Float64Array:
         """Return the scale at predictions, without residuals that are their `own`."""
         m = len(self.at)
+        if not m:
+            return np.ones(len(low))
         near, mean = min(_NEAR, m), self.sums[-1] / m
         first = np.clip(np.searchsorted(self.at, low) - near // 2, 0, m - near)
         total = np.maximum(self.sums[first + near] - self.sums[first] - own, 0.0)
@@ -68,8 +73,7 @@ class Intervals:
 
     def widened(self, low: AnyArray, high: AnyArray, coverage: float) -> AnyArray:
         """Return the bounds (n, 2)."""
-        more = quantile(self.scores, self.weight, coverage)
-        width = more if (self.scores < 0).any() else more * self.scale(low)
+        width = quantile(self.scores, self.weight, coverage) * self.scale(low)
         return np.stack([low - width, high + width], axis=1)
 
 
@@ -83,13 +87,25 @@ def _bounds(task: Task, raw: Float64Array) -> tuple[Float64Array, Float64Array]:
     return values, values
 
 
-def intervals(judges: Judges, task: Task) -> list[Intervals]:
-    """Return the intervals of each output."""
+def intervals(judges: Judges, task: Task, other: Judges | None = None) -> list[Intervals]:
+    """Return the intervals of each output.
+
+    Rows that the function has not seen promise their coverage only if the scale does not come
+    from them: they take that of `other` rows, or none.
+    """
     low, high = _bounds(task, judges.values)
     y = np.asarray(judges.y, np.float64).reshape(len(low), -1)
     if isinstance(task.loss, LogSquaredError):
         y = np.asarray(task.loss.targets(y), np.float64)
-    return [Intervals.of(*each, judges.weight) for each in zip(low.T, high.T, y.T, strict=True)]
+    columns, scaled = zip(low.T, high.T, y.T, strict=True), not judges.is_final
+    parts = [Intervals.of(*each, judges.weight, scaled=scaled) for each in columns]
+    if scaled or other is None:
+        return parts
+    triples = zip(parts, intervals(other, task), low.T, strict=True)
+    return [
+        replace(scale, scores=part.scores / scale.scale(a), weight=part.weight)
+        for part, scale, a in triples
+    ]
 
 
 def predicted(

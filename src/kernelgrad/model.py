@@ -189,7 +189,9 @@ class Fit:
     @cached_property
     def intervals(self) -> list[Intervals]:
         """Intervals of the outputs of a regressor, of which there are none without rows."""
-        return [] if self.unseen is None else intervals(self.unseen, self.model.task)
+        if self.unseen is None:
+            return []
+        return intervals(self.unseen, self.model.task, self.left_out)
 
     def attributes(self) -> dict[str, Any]:
         """Return the fitted attributes that every estimator has."""

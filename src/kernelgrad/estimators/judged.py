@@ -75,7 +75,9 @@ class Judged:
         X, y, weight, _ = rows.usable(rows.source.read(0, rows.source.n_rows))
         values = model.outcome(model.values(X))
         judges = Judges(values, y, weight, "rows of calibrate_coverage", is_final=True)
-        self._fitted = replace(done, judges=without_classes(judges, task))  # type: ignore[misc]
+        new = replace(done, judges=without_classes(judges, task))
+        vars(new)["left_out"] = done.left_out  # files have no more of it
+        self._fitted = new  # type: ignore[misc]
         return self
 
     def _unseen(self) -> Judges:
