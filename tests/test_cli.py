@@ -140,6 +140,7 @@ def test_fit_reports_and_saves_the_model_the_api_would_fit(tmp_path, data, ok):
         "task_inferred": True, "status": expected.fit_status_, "iterations": expected.n_iter_,
         "random_features": expected.n_random_features_, "support_rows": expected.n_support_,
         "score_name": "accuracy", "validation_score": expected.best_score_,
+        "quality": expected.model_info()["quality"],
         "model": str(path), "bytes": path.stat().st_size, "learning_curve": None,
     }  # fmt: skip
 
@@ -177,7 +178,8 @@ def test_fit_prints_a_summary_to_stdout_and_progress_to_stderr(
     code, out, err = cli("fit", data, "--model", path, *arguments)
     assert code == 0
     assert [line.split("  ")[0] for line in out.splitlines()] == [
-        "rows", "columns", "task", "status", "seconds", "iterations", "support rows", "model"
+        "rows", "columns", "task", "status", "seconds", "iterations", "support rows",
+        "quality", "model",
     ]  # fmt: skip
     assert "classification (inferred" in out
     assert "300 rows, 3 columns, classification" in err
@@ -269,6 +271,18 @@ def test_cross_validation_is_that_of_scikit_learn(data, ok, cli):
     assert set(names) < set(result)
     text = cli("cv", data, *NUMBERS, "--weight", "weight", "--folds", 2)[1]
     assert re.search(r"r2 +0\.\d+ \+- ", text)
+
+
+def test_bounds_and_sets_are_columns(tmp_path, data, models, ok, cli):
+    text = tmp_path / "p.csv"
+    ok("predict", models / "regressor", data, "--output", text, "--interval", "0.8")
+    bounds = kernelgrad.load(models / "regressor").predict_interval(SOURCE, 0.8)
+    np.testing.assert_allclose(pd.read_csv(text)[["lower", "upper"]], bounds)
+    ok("predict", models / "classifier", data, "--output", text, "--set", "0.8")
+    sets = kernelgrad.load(models / "classifier").predict_set(SOURCE, 0.8)
+    np.testing.assert_array_equal(pd.read_csv(text)[["set_no", "set_yes"]], sets)
+    code, _, err = cli("predict", models / "regressor", data, "--output", text, "--set", "0.8")
+    assert (code, "for classifiers" in err) == (1, True)
 
 
 def test_predictions_equal_those_of_the_api(tmp_path, data, models, ok):

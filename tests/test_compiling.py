@@ -156,12 +156,6 @@ def test_loops_of_another_version_are_compiled_again(tmp_path):
     assert compiled == [True, False, True]
 
 
-def test_loops_of_another_version_are_compiled_again(double, monkeypatch):
-    assert [double(1), double(1)] == [True, False]
-    monkeypatch.setattr("kernelgrad.__version__", "0.0.1")
-    assert [double(1), double(1)] == [True, False]
-
-
 @pytest.mark.slow
 def test_after_a_warm_up_default_fits_compile_nothing():
     result, _ = run(

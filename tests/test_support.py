@@ -243,7 +243,7 @@ def test_a_function_has_no_file_and_no_random_features(tmp_path):
 def canonical(n=150):
     """Return rows in the order that a fit brings them to."""
     X = rows(n)
-    X, y, _ = canonical_rows(X, three(X), np.ones(n), merge=True)
+    X, y, _, _ = canonical_rows(X, three(X), np.ones(n), merge=True)
     return X, y
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from kernelgrad import quality
 from kernelgrad.calibration import Calibration, Responses, Sigmoids, keep_argmax
 from kernelgrad.choice import Choice
 from kernelgrad.compute.backend import CPU, device_or_cpu
@@ -23,9 +24,11 @@ from kernelgrad.functions.attributions import (
     shapley_values,
     variance_shares,
 )  # fmt: skip
-from kernelgrad.functions.expansions import Expansion
+from kernelgrad.functions.expansions import Expansion, SupportExpansion
 from kernelgrad.inputs import Inputs, check_values
+from kernelgrad.intervals import Intervals, intervals
 from kernelgrad.posterior import Posterior
+from kernelgrad.quality import Judges, Seen
 from kernelgrad.solvers import State
 from kernelgrad.solvers.history import Entries
 from kernelgrad.tasks import Classification, ScaledColumn, Task
@@ -167,6 +170,15 @@ class Model:
             p = self.calibration.apply(task, raw)
         return keep_argmax(p, task.decide(raw))
 
+    def outcome(self, raw: Float64Array) -> AnyArray:
+        """Return f, or probabilities of classes; 0 and 1 where there are none."""
+        task = self.task
+        if not isinstance(task, Classification):
+            return raw
+        if task.has_own_proba or self.calibration is not None:
+            return self.probabilities(raw).astype(np.float32)
+        return np.eye(len(task.classes), dtype=np.float32)[task.decide(raw)]
+
     def log_proba(self, X: Any) -> Float64Array:
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.proba(X)))
@@ -214,6 +226,9 @@ class Fit:
         Responses of the latest rows of a stream, to calibrate on.
     extras : dict
         Further fitted attributes.
+    judges : Judges or None
+        Rows that the fit held out.
+    seen : Seen or None
     """
 
     model: Model
@@ -226,6 +241,50 @@ class Fit:
     best_score: float | None = None
     latest: Responses | None = None
     extras: dict[str, Any] = field(default_factory=dict)
+    judges: Judges | None = None
+    seen: Seen | None = None
+
+    @cached_property
+    def left_out(self) -> Judges | None:
+        """All rows, each without itself; None where the fit is not exact or has many rows."""
+        seen, function, task = self.seen, self.model.function, self.model.task
+        if seen is None or not isinstance(function, SupportExpansion):
+            return None
+        try:
+            raw = quality.leave_one_out(function, task, seen)
+        except np.linalg.LinAlgError:
+            return None
+        values = self.model.outcome(raw)
+        judges = Judges(values, seen.y, seen.weight, quality.LOO, order=seen.order)
+        return quality.without_classes(judges, task) if np.isfinite(raw).all() else None
+
+    @cached_property
+    def unseen(self) -> Judges | None:
+        """The rows that tell most of errors on new rows; None without any."""
+        if self.judges is not None and self.judges.is_final:
+            return self.judges
+        responses, task = self.choice.calibration, self.model.task
+        if self.left_out is not None or self.judges is not None:
+            return self.left_out or self.judges
+        if not isinstance(responses, tuple):
+            return None
+        assert isinstance(task, Classification)
+        return quality.from_calibration(responses, task)
+
+    @cached_property
+    def quality(self) -> quality.Quality | None:
+        """What the model is worth on new rows, or None."""
+        if self.unseen is None:
+            return None
+        other = self.judges if self.unseen is self.left_out else None
+        return quality.quality(self.unseen, self.model.task, other)
+
+    @cached_property
+    def intervals(self) -> list[Intervals]:
+        """Intervals of the outputs of a regressor, of which there are none without rows."""
+        if self.unseen is None:
+            return []
+        return intervals(self.unseen, self.model.task, self.left_out)
 
     def attributes(self) -> dict[str, Any]:
         """Return the fitted attributes that every estimator has."""

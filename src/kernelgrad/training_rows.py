@@ -90,6 +90,8 @@ class TrainingRows:
         Returns the store of rows that workers hold; None keeps them in this process.
     batch_size : int or None
         Number of rows of a batch; None leaves it to the solver.
+    order : int array or None
+        Number in the source of each row as it came, -1 for a dropped one; None is the same.
     inputs : Inputs
         The columns of X.
     """
@@ -104,6 +106,7 @@ class TrainingRows:
     reads_in_pieces: bool = False
     store: Callable[[TrainingRows], RowStore] | None = None
     batch_size: int | None = None
+    order: IntArray | None = None
     inputs: Inputs = field(default_factory=partial(Inputs, "rows"))
 
     @property
@@ -180,8 +183,9 @@ class TrainingRows:
             return self
         whole, n = self.source.read(0, self.source.n_rows), self.source.n_rows
         y = np.zeros(n) if whole.y is None else whole.y
-        X, y, weight = canonical_rows(whole.X, y, weights_of(whole), merge=n <= limit)
-        return replace(self, source=ArraySource(X, y, weight, checked=True))
+        X, y, weight, order = canonical_rows(whole.X, y, weights_of(whole), merge=n <= limit)
+        source = ArraySource(X, y, weight, checked=True)
+        return replace(self, source=source, order=order)
 
     def digest(self) -> str:
         digest = hashlib.blake2b(digest_size=16)
@@ -418,21 +422,25 @@ class StoredRows(RowStore):
 
 def canonical_rows(
     X: Matrix, y: AnyArray, weight: Float64Array, *, merge: bool
-) -> tuple[Matrix, AnyArray, Float64Array]:
+) -> tuple[Matrix, AnyArray, Float64Array, IntArray]:
     """Drop rows of weight zero; with `merge`, sort rows and merge exact duplicates.
+
+    The new number of each row, -1 for a dropped one, is returned too.
 
     When all rows fit into one batch their order carries no information, so a canonical
     order makes "weight 2" and "given twice" the same computation, bit for bit.
     """
     keep = weight > 0
+    numbers = np.where(keep, np.cumsum(keep) - 1, -1)
     if not keep.all():
         X, y, weight = X[np.flatnonzero(keep)], y[keep], weight[keep]
     if not merge or (sp.issparse(X) and X.shape[0] * X.shape[1] > 10_000_000):
-        return X, y, weight
+        return X, y, weight, numbers
     columns = [dense(X, np.float64), y.reshape(len(y), -1).astype(np.float64)]
     table = np.ascontiguousarray(np.concatenate(columns, axis=1)) + 0.0  # -0.0 becomes 0.0
     rows = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))).ravel()
     _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
     order = np.argsort(weight)  # sums of weights are rounded in one order
     total: Float64Array = np.bincount(inverse.ravel()[order], weight[order]).astype(np.float64)
-    return X[first], y[first], total
+    numbers[keep] = inverse.ravel()
+    return X[first], y[first], total, numbers

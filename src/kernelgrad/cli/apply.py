@@ -9,7 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,28 +24,38 @@ if TYPE_CHECKING:
     Chunks = Iterator[tuple[Batch, dict[str, AnyArray]]]  # rows, and predictions by name
 
 
+_SET_HELP = "Also which classes are in a set that holds this share of new classes."
+Share = Annotated[float | None, typer.Option("--set", help=_SET_HELP)]
+
+
 @options(
     output="File to write, .csv or .npy; - prints CSV.",
     proba="Also the probabilities of the classes.",
     decision="Also the values of the decision function.",
+    interval="Also bounds that hold this share of new targets, such as 0.9.",
 )
 def predict(
     model: ModelFile, data: DataFile, output: Path, proba: bool = False, decision: bool = False,
-    as_json: AsJson = False,
+    interval: float | None = None, sets: Share = None, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Predict every row of a data file.
 
-    A CSV file holds the predictions, and beside them the probabilities and decision values that
-    were asked for. A .npy file holds one array: the probabilities or decision values if they
-    were asked for, otherwise the predictions.
+    A CSV file holds the predictions, and beside them the probabilities, decision values, bounds
+    and sets that were asked for. A .npy file holds one array: what was asked for, otherwise the
+    predictions.
     """
     with report.reporting(as_json), report.data_file(data) as path:
         to_stdout = str(output) == "-"
         suffix = ".csv" if to_stdout else output.suffix.lower()
         if suffix not in (".csv", ".npy"):
             raise typer.BadParameter(f"--output {output} must end in .csv or .npy, or be -.")
-        if suffix == ".npy" and proba and decision:
-            raise typer.BadParameter("A .npy file holds one array: give --proba or --decision.")
+        asked = {"interval": interval, "set": sets}
+        shares = {name: share for name, share in asked.items() if share is not None}
+        if suffix == ".npy" and proba + decision + len(shares) > 1:
+            raise typer.BadParameter(
+                "A .npy file holds one array: give one of --proba, --decision, --interval and "
+                "--set."
+            )
         if to_stdout and as_json:
             raise typer.BadParameter("--json needs the standard output; give --output a file.")
         if not to_stdout:
@@ -56,9 +66,13 @@ def predict(
 
         estimator = _loaded(model)
         _check_outputs(estimator, proba=proba, decision=decision)
+        for name in shares:
+            if not hasattr(estimator, f"predict_{name}"):
+                other = "regressors" if name == "interval" else "classifiers"
+                raise ValueError(f"--{name} is for {other}; leave it out.")
         source = open_source(path, **_expected_columns(estimator))
-        chunks = _predictions(estimator, source)
-        parts = ["prediction", *["proba"] * proba, *["decision"] * decision]
+        chunks = _predictions(estimator, source, shares)
+        parts = ["prediction", *["proba"] * proba, *["decision"] * decision, *shares]
         if to_stdout:
             _write_csv(sys.stdout, chunks, estimator, parts)
             return
@@ -132,6 +146,7 @@ def inspect(model: ModelFile, latency: bool = False, as_json: AsJson = False) ->
             shown["feature_types"] = None
         for name in ("loss_params", "kernel_params"):
             shown[name] = [f"{k}={v}" for k, v in summary.get(name, {}).items()] or None
+        shown["quality"] = (summary.get("quality") or {}).get("text")
         info = {"file": str(model), "file_bytes": n_bytes, **summary}
         report.print_result(info, as_json, file_bytes=None, bytes=None, **shown)
 
@@ -216,11 +231,21 @@ def _check_outputs(estimator: Any, *, proba: bool, decision: bool) -> None:
         )
 
 
-def _predictions(estimator: Any, source: BatchSource) -> Chunks:
-    """Yield consecutive rows with all predictions that one evaluation of f gives."""
+def _predictions(
+    estimator: Any, source: BatchSource, shares: dict[str, float] | None = None
+) -> Chunks:
+    """Yield consecutive rows with their predictions, and intervals or sets of some coverage."""
+    from kernelgrad.data import ArraySource
+    from kernelgrad.data.base import is_frame
+
     unseen: Counter[int] = Counter()
     for batch in source.chunks(prefetch=True):
-        yield batch, predictions_of(estimator, batch.X, unseen)
+        parts = predictions_of(estimator, batch.X, unseen)
+        # columns are matched by now, and a source needs no names
+        rows = batch.X if is_frame(batch.X) else ArraySource(batch.X, checked=True)
+        for name, share in (shares or {}).items():
+            parts[name] = getattr(estimator, f"predict_{name}")(rows, share)
+        yield batch, parts
     estimator._model.inputs.warn_of(unseen)
 
 
@@ -242,6 +267,10 @@ def _write_csv(stream: IO[str], chunks: Chunks, estimator: Any, parts: list[str]
         if not names:
             for part, table in tables.items():
                 width = table.shape[1]
+                if part == "interval":
+                    ends = [""] if width == 2 else [f"_{i}" for i in range(width // 2)]
+                    names += [f"{side}{end}" for side in ("lower", "upper") for end in ends]
+                    continue
                 by_class = part != "prediction" and width > 1
                 labels = estimator.classes_.tolist() if by_class else range(width)
                 names += [part] if width == 1 else [f"{part}_{label}" for label in labels]

@@ -361,6 +361,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
             "n_iter": int(done.n_iter),
             "fit_status": done.status,
             "best_score": done.best_score,
+            "quality": None if done.quality is None else done.quality.describe(),
             "resumable": done.state is not None,
         }
         if hasattr(self, "classes_"):

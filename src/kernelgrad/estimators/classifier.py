@@ -11,6 +11,7 @@ from sklearn.base import ClassifierMixin
 
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators.base import BaseRowsEstimator
+from kernelgrad.estimators.judged import JudgedClassifier
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
 from kernelgrad.estimators.support import available_if, by_blocks, can_stream
 from kernelgrad.families.reading import Data
@@ -25,7 +26,7 @@ can_tell_proba = methodcaller("_check_proba")
 
 
 @parameters
-class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
+class BaseClassifier(JudgedClassifier, ClassifierMixin, BaseRowsEstimator):
     """Predictions and scores of a classifier."""
 
     class_weight: Mapping[Any, float] | Literal["balanced"] | None = anything(default=None)
@@ -225,14 +226,14 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         Number of random features, or of training rows, in the sum; the other number is 0.
     alpha_ : float
         The weight of the squared norm that was used: given, found, or computed from C.
-    n_iter_, best_iteration_ : int
-        Number of iterations, and the one of the kept function.
-    best_score_ : float or None
-        Validation accuracy of the kept iterate.
+    n_iter_, best_iteration_, best_score_
+        Number of iterations, that of the kept function, and its validation accuracy.
     history_ : History
         Iterations, the solver and its reason, and what searches tried (docs/choose.md).
     fit_status_ : {"converged", "max_iter", "stopped", "time_limit", "interrupted"}
         What ended the fit: a callback if ``"stopped"``, Ctrl-C if ``"interrupted"``.
+    validation_score_, loo_predictions_
+        Errors on new rows, and probabilities of each row by the others (docs/quality.md).
 
     See Also
     --------

@@ -16,6 +16,7 @@ from kernelgrad.inputs import Inputs
 from kernelgrad.losses import Loss, get_loss
 from kernelgrad.model import Fit, Model
 from kernelgrad.packing import pack, packed_params, unpack
+from kernelgrad.quality import Judges
 from kernelgrad.registry import Registry
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, Solver, restored_history
 from kernelgrad.tables import Table
@@ -39,6 +40,7 @@ ESTIMATORS: Registry[Any] = Registry(
 )
 register_estimator = ESTIMATORS.register
 REPLACED = {"saga": "svrg", "simba": "sdca"}  # linear solvers of 0.1 and 0.2 that are gone
+_JUDGES = ("judges", "left_out")  # rows of a fit that tell of its quality
 
 
 def check_registered(estimator: Any) -> None:
@@ -103,6 +105,11 @@ def contents_of(estimator: Any, *, resumable: bool = False) -> Contents:
         header["table"], arrays = model.inputs.table.describe()
         tensors |= container.prefixed("table", arrays)
     tensors |= container.prefixed("sample", model.describe_sample())
+    judges = done.unseen if done.left_out is None else done.judges
+    for name, part in zip(_JUDGES, (judges, done.left_out), strict=True):
+        if part is not None:
+            header[name], arrays = part.describe()
+            tensors |= container.prefixed(name, arrays)
     return header, tensors | container.prefixed("extra", extra)
 
 
@@ -173,6 +180,7 @@ def _restore_fit(
     arrays, resumed, extra, sample = (
         record.part(name) for name in ("table", "state", "extra", "sample")
     )
+    judging = [record.part(name, C=task.n_outputs) for name in _JUDGES]
     if columns is not None:
         inputs = replace(inputs, table=Table.restore(columns, arrays, inputs.n_features))
     arrays.close()
@@ -202,7 +210,11 @@ def _restore_fit(
         fitted.take("best_iteration_", check_int),
         fitted.take("best_score_", or_none(check_number)),
     )  # fmt: skip
-    done = spec.restore(done, fitted, extra)
+    judges, left_out = (Judges.restore(part, task) for part in judging)
+    done = spec.restore(replace(done, judges=judges), fitted, extra)
+    vars(done)["left_out"] = left_out
+    for part in judging:
+        part.close()
     fitted.close()
     extra.close()
     estimator._set(spec, done)

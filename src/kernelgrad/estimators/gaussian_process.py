@@ -10,6 +10,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 
 from kernelgrad.data import BatchSource
+from kernelgrad.estimators.judged import JudgedRegressor
 from kernelgrad.estimators.kernel import AnyKernel, BaseKernelEstimator
 from kernelgrad.estimators.support import exported
 from kernelgrad.families.process import ProcessSpec
@@ -23,7 +24,7 @@ _Yes: TypeAlias = Literal[True]
 
 
 @parameters
-class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
+class KernelGaussianProcessRegressor(JudgedRegressor, RegressorMixin, BaseKernelEstimator):
     r"""Gaussian process regression: posterior mean, variance, covariance and samples.
 
     For the prior ``f ~ GP(0, s^2 k)`` and ``y = f(x) + noise`` of variance ``sigma^2``, the

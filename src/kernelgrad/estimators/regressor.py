@@ -9,6 +9,7 @@ from sklearn.base import RegressorMixin
 
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators.base import BaseRowsEstimator
+from kernelgrad.estimators.judged import JudgedRegressor
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
 from kernelgrad.estimators.support import available_if, by_blocks, can_stream
 from kernelgrad.families.reading import Data
@@ -19,7 +20,7 @@ from kernelgrad.tasks import NumberTargets, Regression
 from kernelgrad.types import AnyArray, Float64Array, Rows, Values
 
 
-class BaseRegressor(RegressorMixin, BaseRowsEstimator):
+class BaseRegressor(JudgedRegressor, RegressorMixin, BaseRowsEstimator):
     """Predictions and scores of a regressor."""
 
     _sibling: ClassVar[str] = "a classifier"  # remedy for text in messages
@@ -139,7 +140,7 @@ class KernelRegressor(BaseRegressor, BaseSearchedEstimator):
     n_outputs_ : int
     alpha_, metric_, feature_importances_, n_features_in_, feature_names_in_, expansion_,
     kernel_, n_random_features_, n_support_, n_iter_, best_iteration_, best_score_, history_,
-    fit_status_
+    fit_status_, validation_score_, loo_predictions_
         As in :class:`KernelClassifier`.
 
     Examples

@@ -353,7 +353,7 @@ class SearchedSpec(KernelSpec):
         with single_threaded_blas(), at_most(study_tasks(self.resources.memory_limit)):
             # on the CPU, so that the same parameters are found for all devices
             resources = replace(problem.resources, device=CPU)
-            result, entries = search(
+            result, entries, judges = search(
                 self.space, rows, replace(problem, resources=resources), first.solver,
                 stream=run.stream, on_phase=run.callbacks.on_phase,
             )  # fmt: skip
@@ -362,7 +362,7 @@ class SearchedSpec(KernelSpec):
         loss = None if result.loss is problem.loss else result.loss
         return replace(
             first, kernel=result.kernel, scaling=result.scaling, alpha=result.alpha, loss=loss,
-            entries=entries, seconds=clock() - start,
+            entries=entries, seconds=clock() - start, judges=judges,
         )  # fmt: skip
 
     def final_solver(self, choice: Choice, rows: TrainingRows, deadline: Deadline) -> Choice:

@@ -281,7 +281,8 @@ class RandomFeatures(
                 few = rows, weight
         if few is not None and few[1].any():
             rows, weight = few
-            rows, _, weight = canonical_rows(rows, np.arange(len(weight)), weight, merge=True)
+            numbers = np.arange(len(weight))
+            rows, _, weight, _ = canonical_rows(rows, numbers, weight, merge=True)
             source = ArraySource(rows, None, weight, checked=True)
         training = TrainingRows(source, NoTargets(SquaredError()), is_encoded=True)
         if source.n_rows <= SAMPLE_ROWS:
