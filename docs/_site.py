@@ -14,7 +14,6 @@ from typing import Any
 
 from docutils import nodes
 from docutils.utils.math import latex2mathml
-from numpydoc.docscrape import NumpyDocString, Parameter
 from sphinx.util.docutils import SphinxDirective
 
 import kernelgrad
@@ -48,58 +47,6 @@ def _skip(_app: Any, _what: str, name: str, obj: Any, skip: bool, _options: Any)
     return True if foreign or re.fullmatch(r"set_\w+_request", name) else None
 
 
-def entries(cls: type, section: str) -> tuple[list[Parameter], list[str]]:
-    """Return the entries of a docstring, those "As in" a class from there, and remarks."""
-    found, remarks, names = [], [], []
-    for entry in NumpyDocString(inspect.getdoc(cls) or "")[section]:
-        names += entry.name.strip(", ").split(", ")
-        if entry.name.endswith(","):  # goes on in the next line
-            continue
-        told = " ".join(entry.desc)
-        other = re.match(r"As in :class:`~?(?:\w+\.)*(\w+)`", told)
-        if other:
-            near = vars(sys.modules[cls.__module__])
-            theirs = {
-                name: e._replace(name=name)
-                for e in entries(near.get(other[1]) or getattr(kernelgrad, other[1]), section)[
-                    0
-                ]
-                for name in e.name.split(", ")
-            }
-            found += [theirs.get(name, Parameter(name, "", [told])) for name in names]
-            rest = told[other.end() :]
-            if not rest.startswith("."):
-                remarks.append(f"{', '.join(f'``{name}``' for name in names)}: {told}")
-            elif rest[1:]:
-                remarks.append(rest[1:].strip())
-        elif len(names) > 1 and not entry.type:
-            found += [Parameter(name, "", entry.desc) for name in names]
-        else:
-            found.append(entry._replace(name=", ".join(names)))
-        names = []
-    return found, remarks
-
-
-def _expand(
-    _app: Any, _what: str, _name: str, obj: Any, _options: Any, lines: list[str]
-) -> None:
-    """Give classes all of their parameters, with the defaults that hold."""
-    text = "\n".join(lines)
-    if not (inspect.isclass(obj) and "As in :class:" in text):
-        return
-    doc, given = NumpyDocString(text), inspect.signature(obj).parameters
-    for section in ("Parameters", "Attributes"):
-        found, remarks = entries(obj, section)
-        doc[section] = [
-            e._replace(type=re.sub("default=.*", f"default={given[e.name].default!r}", e.type))
-            if e.name in given
-            else e
-            for e in found
-        ]
-        doc["Notes"] = [*doc["Notes"], *(line for text in remarks for line in ("", text))]
-    lines[:] = doc.__str__(func_role="obj").splitlines()
-
-
 def _link(
     _app: Any, _what: str, _name: str, _obj: Any, _options: Any, lines: list[str]
 ) -> None:
@@ -129,7 +76,7 @@ CHOICES: dict[str, list[tuple[str, str]]] = {
     "3. The kernel": [
         ("Are rows counts or histograms?", '"chi2"'),
         ("Are rows small images?", '"convolutional"'),
-        ("Are rows something other than numbers?", '"precomputed", or a function'),
+        ("Are rows something other than numbers?", '"precomputed"'),
         ("Anything else", '"auto"'),
     ],
     "4. The solver": [
@@ -273,7 +220,6 @@ def setup(app: Any) -> dict[str, Any]:
     """Register with Sphinx."""
     app.add_html_math_renderer("mathml", (_inline, None), (_display, None))
     app.connect("autodoc-skip-member", _skip)
-    app.connect("autodoc-process-docstring", _expand, priority=400)  # before numpydoc
     app.connect("autodoc-process-docstring", _link)
     app.add_directive("help", Help)
     app.add_directive("picture", Picture)

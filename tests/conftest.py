@@ -3,7 +3,6 @@ import os
 import signal
 from pathlib import Path
 
-import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
@@ -32,19 +31,6 @@ def _one_thread_of_blas():
 def _default_threads():
     yield
     set_num_threads(None)
-
-
-@pytest.fixture
-def real_data():
-    """Return a loader of the development data sets; skips where the folder is absent."""
-
-    def load(name):
-        path = DATA / f"{name}.npz"
-        if not path.exists():
-            pytest.skip(f"needs {name}.npz in {DATA} (set KERNELGRAD_DATA to the folder)")
-        return np.load(path)
-
-    return load
 
 
 @pytest.fixture

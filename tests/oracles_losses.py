@@ -12,6 +12,7 @@ from scipy.special import expit, logsumexp, softmax, xlogy
 NUMBERS = {
     "huber": "delta", "epsilon_insensitive": "epsilon", "quantile": "quantile",
     "smoothed_hinge": "width", "modified_logistic": "beta", "kl_ratio": "floor",
+    "tweedie": "power",
 }  # fmt: skip
 
 
@@ -66,6 +67,11 @@ def value(name, y, f, a=0.0, positive=ramp):
         "log_loss": lambda: logsumexp(f, -1, keepdims=True) - m.sum(-1, keepdims=True),
         "poisson": lambda: np.exp(f) - m + xlogy(y, y) - y,
         "gamma": lambda: y / np.exp(f) + f - np.log(y) - 1,
+        "tweedie": lambda: (
+            np.exp((2 - a) * f) / (2 - a)
+            - y * np.exp((1 - a) * f) / (1 - a)
+            + ramp(y) ** (2 - a) / ((1 - a) * (2 - a))
+        ),
         "one_class": lambda: positive(-f),
         # from 30 on exp goes on as its tangent
         "kl": lambda: np.where(y > 0, -f, np.exp(np.minimum(f, 30)) * (1 + ramp(f - 30))),
@@ -93,6 +99,7 @@ def slope(name, y, f, a=0.0, step=rise):
         "log_loss": lambda: softmax(f, -1) - y,
         "poisson": lambda: np.exp(f) - y,
         "gamma": lambda: 1 - y / np.exp(f),
+        "tweedie": lambda: (np.exp(f) - y) * np.exp((1 - a) * f),
         "one_class": lambda: -step(-f),
         "kl": lambda: np.where(y > 0, -1.0, np.exp(np.minimum(f, 30))),
         "least_squares": lambda: np.where(y > 0, -1.0, f),
@@ -124,6 +131,7 @@ def curvature(name, y, f, a=0.0, least=0.0):
         "log_loss": lambda: (p := softmax(f, -1)) * (1 - p),
         "poisson": lambda: np.exp(f),
         "gamma": lambda: y / np.exp(f),
+        "tweedie": lambda: ((2 - a) * np.exp(f) + (a - 1) * y) * np.exp((1 - a) * f),
         "one_class": lambda: kink(f),
         "kl": lambda: np.where(y > 0, 0.0, np.exp(f)),
         "least_squares": lambda: np.where(y > 0, 0.0, 1.0),

@@ -108,20 +108,15 @@ def rademacher_moment(x, z):
 def image_kernel(x, z, kernel, gamma):
     """k(x, z) of two images, by loops over cells and pairs of patches."""
     shape, side, stride = (*kernel.image_shape, 1)[:3], kernel.patch_size, kernel.stride
-    pool, normalize = kernel.pool_size, kernel.normalize
+    pool = kernel.pool_size
 
-    def compared(image, i, j):
-        p = [
+    def patch(image, i, j):
+        return [
             image[a][b][c]
             for a in range(i * stride, i * stride + side)
             for b in range(j * stride, j * stride + side)
             for c in range(shape[2])
         ]
-        if not normalize:
-            return p, 1.0
-        mean = sum(p) / len(p)
-        norm = math.sqrt(sum((v - mean) ** 2 for v in p))
-        return [(v - mean) / norm for v in p], norm
 
     x, z = x.reshape(shape).tolist(), z.reshape(shape).tolist()
     down, across = ((n - side) // stride + 1 for n in shape[:2])
@@ -131,8 +126,7 @@ def image_kernel(x, z, kernel, gamma):
         places = list(itertools.product(rows, columns))
         total = 0.0
         for p, q in itertools.product(places, places):
-            (u, a), (v, b) = compared(x, *p), compared(z, *q)
-            distance = sum((s - t) ** 2 for s, t in zip(u, v, strict=True))
-            total += a * b * math.exp(-gamma * distance)
+            pixels = zip(patch(x, *p), patch(z, *q), strict=True)
+            total += math.exp(-gamma * sum((s - t) ** 2 for s, t in pixels))
         cells.append(total / len(places) ** 2)
     return sum(cells) / len(cells)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from cases import every
-from kernelgrad import KernelRegressor
 from kernelgrad import callbacks as hooks
 from kernelgrad.callbacks import progress
 
@@ -73,13 +72,6 @@ def test_all_that_had_begun_end_even_when_one_raises():
     with pytest.raises(RuntimeError, match="a in end"):
         callbacks.on_end("done")
     assert log[-2:] == [("a", "end", "done"), ("b", "end", "done")]
-
-
-def test_a_time_limit_stops_after_its_seconds():
-    limit = hooks.TimeLimit(1)
-    assert [limit.on_iteration(event(seconds=s)) for s in (0.99, 1.0)] == [False, True]
-    with pytest.raises(ValueError, match=r"seconds must lie in \(0, inf\), got 0"):
-        hooks.TimeLimit(0)
 
 
 def draw(events, encoding="utf-8"):
@@ -225,23 +217,6 @@ def test_a_log_has_a_line_a_second_and_the_last_iteration():
     ]  # fmt: skip
 
 
-@every("cls", [hooks.ProgressBar, hooks.ProgressLog])
-def test_streams_take_a_line_of_a_bar_and_a_line_of_a_log_for_each_call(cls):
-    X, file = np.random.default_rng(0).random((40, 2)), io.StringIO()
-    model = KernelRegressor(solver="dsg", gamma=1.0, alpha=1e-3, random_state=0)
-    model.set_params(callbacks=cls(file, stream=True))
-    for _ in range(3):
-        model.partial_fit(X, X[:, 0])
-    shown = file.getvalue()
-    if cls is hooks.ProgressBar:
-        assert "partial_fit (DSG): 100%" in shown
-        assert "3/3" in shown
-        assert "\n" not in shown
-    else:
-        lines = [line.split(":")[0] for line in logged(file)]
-        assert lines == ["iteration 1", "iteration 2", "iteration 3"]
-
-
 @every("watched", [False, True])
 def test_a_bar_goes_to_stderr_where_somebody_looks(watched, capsys, monkeypatch):
     monkeypatch.setattr(progress, "shows_bars", lambda: watched)
@@ -261,7 +236,7 @@ def test_a_bar_goes_to_stderr_where_somebody_looks(watched, capsys, monkeypatch)
 
 
 def test_verbose_adds_a_bar_or_a_log():
-    limit, bar = hooks.TimeLimit(5), hooks.ProgressBar()
+    limit, bar = hooks.Callback(), hooks.ProgressBar()
     assert hooks.make_callbacks(None, 0).callbacks == []
     assert hooks.make_callbacks(limit, False).callbacks == [limit]
     assert hooks.make_callbacks((limit, bar), 1).callbacks == [limit, bar]
@@ -270,7 +245,7 @@ def test_verbose_adds_a_bar_or_a_log():
     assert hooks.make_callbacks([limit], 2, stream=True).callbacks[0].stream
 
 
-@every("wrong", ["bar", 3, hooks.TimeLimit, [hooks.TimeLimit(1), print]])
+@every("wrong", ["bar", 3, hooks.Callback, [hooks.Callback(), print]])
 def test_wrong_arguments_are_named(wrong):
     with pytest.raises(TypeError, match=r"got .*; pass an instance"):
         hooks.make_callbacks(wrong, 0)

@@ -64,7 +64,7 @@ def test_files_go_on_with_the_same_bits(tmp_path, kind):
     weight = (np.arange(N) % 5 == 0).astype(float)
     source = opened(tmp_path, kind, X, signal_, weight)
     solver = kg.DSG(batch_size=1, block_size=8)
-    model = kg.KernelRegressor(solver=solver, memory_limit=1000, **{**KERNEL, "max_iter": 12})
+    model = kg.KernelRegressor(solver=solver, memory_limit="1kB", **{**KERNEL, "max_iter": 12})
     assert check_checkpoints(model, source) == 12
 
 

@@ -17,7 +17,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.metrics import log_loss, mean_absolute_error, r2_score, root_mean_squared_error
+from scipy.stats import sem
+from sklearn.metrics import (
+    log_loss,
+    mean_absolute_error,
+    r2_score,
+    roc_auc_score,
+    root_mean_squared_error,
+)
+from sklearn.model_selection import StratifiedKFold, cross_validate
 
 import kernelgrad
 from cases import every
@@ -132,6 +140,7 @@ def test_fit_reports_and_saves_the_model_the_api_would_fit(tmp_path, data, ok):
         "task_inferred": True, "status": expected.fit_status_, "iterations": expected.n_iter_,
         "random_features": expected.n_random_features_, "support_rows": expected.n_support_,
         "score_name": "accuracy", "validation_score": expected.best_score_,
+        "quality": expected.model_info()["quality"],
         "model": str(path), "bytes": path.stat().st_size, "learning_curve": None,
     }  # fmt: skip
 
@@ -169,7 +178,8 @@ def test_fit_prints_a_summary_to_stdout_and_progress_to_stderr(
     code, out, err = cli("fit", data, "--model", path, *arguments)
     assert code == 0
     assert [line.split("  ")[0] for line in out.splitlines()] == [
-        "rows", "columns", "task", "status", "seconds", "iterations", "support rows", "model"
+        "rows", "columns", "task", "status", "seconds", "iterations", "support rows",
+        "quality", "model",
     ]  # fmt: skip
     assert "classification (inferred" in out
     assert "300 rows, 3 columns, classification" in err
@@ -230,6 +240,51 @@ def test_key_and_learning_curve(tmp_path, data, cli, ok, monkeypatch):
 # -- predict, score, inspect, warmup -----------------------------------------------------
 
 
+def test_parts_with_parameters_units_and_rows_for_validation(tmp_path, data, ok, cli):
+    path, more = tmp_path / "m.kgm", ["--memory-limit", "2 GB", "--validation", data]
+    parts = ["--loss", "huber:delta=2", "--kernel", "matern:nu=1.5"]
+    parts += ["--solver", "dsg:momentum=0"]
+    result = ok("fit", data, "--model", path, *NUMBERS, *parts, *more)
+    model = kernelgrad.load(path)
+    assert (model.loss.delta, model.kernel.nu, model.solver.momentum) == (2, 1.5, 0)
+    assert (model.standardize, model.memory_limit) == (True, "2 GB")
+    assert len(model.history_["validation_score"]) == model.n_iter_
+    assert result["validation_score"] == model.best_score_
+    types = pd.DataFrame({"n": [1.0, None] * 20, "kind": ["u", "v"] * 20, "y": range(40)})
+    ok("fit", write_csv(tmp_path / "t.csv", types), "--model", path, "--target", "y", *PLAIN)
+    assert "n (number, gaps), kind (2 categories)" in cli("inspect", path)[1]
+
+
+def test_cross_validation_is_that_of_scikit_learn(data, ok, cli):
+    parts = StratifiedKFold(3, shuffle=True, random_state=0)
+    X, y = TABLE[list("abc")], TABLE["label"]
+    names = {"accuracy": "accuracy", "log_loss": "neg_log_loss", "auc": "roc_auc"}
+    model = KernelClassifier("squared", gamma=0.5, alpha=1e-3)
+    expected = cross_validate(model, X, y, cv=parts, scoring=names)
+    same = ("--loss", "squared", "--gamma", 0.5, "--alpha", 1e-3, "--folds", 3, "--quiet")
+    result = ok("cv", data, "--target", "label", "--drop", "value,weight", *same)
+    for name, ours in result.items():
+        if name in names:
+            theirs = np.abs(expected[f"test_{name}"])
+            assert ours["folds"] == pytest.approx(theirs, abs=1e-6)
+            assert ours["standard_error"] == pytest.approx(sem(theirs), abs=1e-6)
+    assert set(names) < set(result)
+    text = cli("cv", data, *NUMBERS, "--weight", "weight", "--folds", 2)[1]
+    assert re.search(r"r2 +0\.\d+ \+- ", text)
+
+
+def test_bounds_and_sets_are_columns(tmp_path, data, models, ok, cli):
+    text = tmp_path / "p.csv"
+    ok("predict", models / "regressor", data, "--output", text, "--interval", "0.8")
+    bounds = kernelgrad.load(models / "regressor").predict_interval(SOURCE, 0.8)
+    np.testing.assert_allclose(pd.read_csv(text)[["lower", "upper"]], bounds)
+    ok("predict", models / "classifier", data, "--output", text, "--set", "0.8")
+    sets = kernelgrad.load(models / "classifier").predict_set(SOURCE, 0.8)
+    np.testing.assert_array_equal(pd.read_csv(text)[["set_no", "set_yes"]], sets)
+    code, _, err = cli("predict", models / "regressor", data, "--output", text, "--set", "0.8")
+    assert (code, "for classifiers" in err) == (1, True)
+
+
 def test_predictions_equal_those_of_the_api(tmp_path, data, models, ok):
     model, path = kernelgrad.load(models / "classifier"), models / "classifier"
     array, text = tmp_path / "p.npy", tmp_path / "p.csv"
@@ -268,6 +323,8 @@ def test_scores_in_pieces(tmp_path, data, models, ok, cli, monkeypatch):
     right = np.mean(model.predict(SOURCE) == y)
     assert (result["accuracy"], result["error_rate"]) == (right, 1 - right)
     assert result["log_loss"] == pytest.approx(log_loss(y, model.predict_proba(SOURCE)))
+    area = roc_auc_score(y == "yes", model.decision_function(SOURCE))
+    assert result["auc"] == pytest.approx(area, abs=1e-9)
     strange = TABLE.assign(label=np.where(np.arange(N) < 30, "maybe", y))
     path = write_csv(tmp_path / "new.csv", strange)
     code, out, err = cli("score", models / "classifier", path, "--target", "label", "--json")
@@ -411,6 +468,9 @@ USAGE_ERRORS = {
     f"{FIT} --colour red": "--colour",
     "fit none.csv": "--model",
     f"{FIT} --loss zero_one": "'zero_one'; choose one of: ",
+    f"{FIT} --loss huber:dela=2": "'dela'; did you mean 'delta'?",
+    f"{FIT} --kernel matern:nu=-1": "nu must",
+    f"{FIT} --memory-limit 500": "give a unit, as in '500 MB'",
     f"{FIT} --gamma big": "'big'; choose one of: auto, median, scale, or give",
     f"{FIT} --class-weight even": "'even'; choose one of: balanced",
     f"{FIT} -C 1 --alpha 0.1": "two ways to say one thing",
@@ -477,9 +537,9 @@ def test_interrupts_leave_no_new_file(tmp_path, data, models, cli, monkeypatch):
 def test_warnings_and_folders_without_rights(tmp_path, data, cli, monkeypatch):
     fit = KernelRegressor.fit
 
-    def warn(self, X):
+    def warn(self, X, **validation):
         warnings.warn("the sea is rough,\n take care", UserWarning, stacklevel=2)
-        return fit(self, X)
+        return fit(self, X, **validation)
 
     monkeypatch.setattr(KernelRegressor, "fit", warn)
     code, _, err = cli("fit", data, "--model", tmp_path / "m.kgm", *NUMBERS)

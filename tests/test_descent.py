@@ -10,7 +10,6 @@ import oracles_losses
 from cases import every
 from kernelgrad import losses
 from kernelgrad.solvers.block_descent import loops
-from kernelgrad.solvers.block_descent.objective import RowObjective
 from oracles_losses import spec
 
 KINDS = {
@@ -22,8 +21,10 @@ KINDS = {
     "quantile": losses.Quantile(0.2), "one_class": losses.OneClass(),
     "kl": losses.KLDensityRatio(), "least_squares": losses.LeastSquaresDensityRatio(),
     "ratio": losses.KLRatio(0.3), "poisson": losses.Poisson(), "gamma": losses.Gamma(),
+    "tweedie": losses.Tweedie(),
 }  # fmt: skip
 REGRESSION = ["squared", "huber", "epsilon", "absolute", "quantile", "poisson", "gamma"]
+REGRESSION += ["tweedie"]
 SHAPES = [(1, 1), (1, 700), (3, 1500), (10, 20_003)]
 each_kind = every("key", KINDS)
 
@@ -158,27 +159,3 @@ def test_the_multinomial_hessian(C, n):
     expected = w * (p * V - p * (p * V).sum(axis=0))
     total = along("multinomial", U, np.zeros(C), V, U, Y, w, np.zeros((C, 3)), 1.0, 2)
     assert total[0, 7] == pytest.approx(np.sum(V * expected), rel=1e-5)
-
-
-class MethodsAlone(losses.SmoothedHinge):
-    """A loss that the loops do not know."""
-
-    code = None
-
-
-@pytest.mark.parametrize("g", [1e-3, 0.6, 4.0])
-def test_the_smoothed_hinge_is_that_of_its_methods(g):
-    U, Y, w = setting("smoothed_hinge", 1, 1500, seed=15)
-    D, P = np.random.default_rng(16).normal(size=(2, 1, 1500)).astype(np.float32)
-    widths, results = np.full(1, 0.5), []
-    for loss in (losses.SmoothedHinge(g), MethodsAlone(g)):
-        objective = RowObjective(loss, Y, w, 1500)
-        R, W = np.full_like(U, np.nan), np.full_like(U, np.nan)
-        values = objective.derivatives(widths, U, R, W)
-        steps = np.array([[0.1, -0.2, 0.3]])
-        total = objective.along(widths, U, np.ones(1), D, P, steps, 7)
-        results.append((objective.code, values, R, W, total[:, :4]))
-    assert [kind for kind, *_ in results] == [losses.scalar.SMOOTHED_HINGE, None]
-    for own, other in zip(results[0][1:], results[1][1:], strict=True):
-        # rounded margins on the steepest parabola
-        np.testing.assert_allclose(own, other, rtol=1e-5, atol=1e-6 + 3e-7 / g)

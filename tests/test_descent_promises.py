@@ -15,7 +15,7 @@ from steps import solve
 
 def test_rows_whose_coefficients_balance_their_slopes_are_not_drawn_again():
     X = 100.0 * np.arange(60)[:, None]  # far apart: no row moves the others
-    solver = BlockDescent(block_size=10, blocks="support")
+    solver = BlockDescent(block_size=10)
     model = plain_regressor(
         solver=solver, gamma=2.0, alpha=1.0, max_iter=6, standardize=False, random_state=0
     )

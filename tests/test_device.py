@@ -23,7 +23,7 @@ from kernelgrad.exceptions import CapabilityError
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import KERNELS, Cauchy, Gaussian, Laplacian, Matern, Polynomial
-from kernelgrad.solvers import DSG, BlockDescent
+from kernelgrad.solvers import DSG
 
 try:
     import torch
@@ -286,8 +286,7 @@ def test_a_system_is_solved_if_it_is_positive_definite(device):
 # Random features
 
 MAPS = [
-    Gaussian(0.1), Gaussian(0.1, form="phase"), Gaussian(0.1, sampling="qmc"),
-    Gaussian(0.1, sampling="orthogonal"), Laplacian(0.1), Cauchy(0.3), Matern(1.5, 0.1),
+    Gaussian(0.1), Gaussian(0.1, form="phase"), Laplacian(0.1), Cauchy(0.3), Matern(1.5, 0.1),
     kernels.ArcCosine(1, bias=0.5), kernels.Hellinger(), kernels.ExponentialSemigroup(0.1),
     kernels.ReciprocalSemigroup(40.0), kernels.SkewedChi2(), Gaussian(0.1) * Laplacian(0.1),
 ]  # fmt: skip
@@ -348,29 +347,17 @@ def test_rows_of_the_covariance_are_counted_through_all_tiles(device, monkeypatc
 # Models
 
 
-FEATURES = BlockDescent(blocks="features", block_size=128)
-
-
 @needs_torch
-@every(
-    ("loss", "solver", "close"),
-    [
-        ("squared", DSG(block_size=64, batch_size=600), 2e-5),
-        ("squared", FEATURES, 2e-4),  # steps divide by curvatures, rounded in float32
-        ("hinge", FEATURES, 2e-4),
-    ],
-)
-def test_features_give_the_same_model(name, loss, solver, close):
+def test_features_give_the_same_model(name):
     X, y = regression()
-    cls = KernelClassifier if loss == "hinge" else KernelRegressor
-    y = np.digitize(y, [-0.5, 0.5]) if loss == "hinge" else y
+    solver = DSG(block_size=64, batch_size=600)
     f, g = (
-        cls(loss=loss, device=where, solver=solver, max_iter=6, **OPTIONS)
+        KernelRegressor(loss="squared", device=where, solver=solver, max_iter=6, **OPTIONS)
         .fit(X, y)
         .expansion_.raw_prediction(X)
         for where in ("cpu", name)
     )
-    assert 0 < np.abs(f - g).max() < close * f.std()
+    assert 0 < np.abs(f - g).max() < 2e-5 * f.std()
 
 
 @needs_torch

@@ -1,12 +1,18 @@
 """Files that appear whole or not at all, and what is no file."""
 
+import json
 import os
 import socket
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import kernelgrad
 from kernelgrad import DataError, KernelRegressor, ModelFileError, load, open_source
+from kernelgrad.callbacks import Checkpoint
 from kernelgrad.cli import main
 from kernelgrad.files import disk as _disk
 from kernelgrad.files.disk import ScratchFolder, replacing
@@ -78,3 +84,58 @@ def test_what_a_kill_left_is_removed_an_hour_later(tmp_path, monkeypatch):
         assert all(path.exists() for path in others)
         del first, second
     assert {*tmp_path.iterdir()} == {young, *others}
+
+
+@pytest.mark.slow
+def test_kills_lose_nothing(tmp_path):
+    command = ["-m", "fuzz.kills", "--count", "300", "--output", str(tmp_path)]
+    path = os.pathsep.join(
+        [str(Path(kernelgrad.__file__).parents[1]), str(Path(__file__).parents[1])]
+    )
+    done = subprocess.run(
+        [sys.executable, *command], env={**os.environ, "PYTHONPATH": path},
+        capture_output=True, text=True, check=False, timeout=3000,
+    )  # fmt: skip
+    report = json.loads((tmp_path / "kills-0.json").read_text())
+    assert report["findings"] == []
+    assert done.returncode == 0
+    assert sum(report["kills"].values()) == 600
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """Return the folder of a small disk, and what mounts it with other options."""
+
+    def mount(*options):
+        done = subprocess.run(["mount", *options, tmp_path], capture_output=True, check=False)
+        if done.returncode:
+            pytest.skip("only root may mount a disk")
+
+    mount("-t", "tmpfs", "-o", "size=64k", "none")
+    yield tmp_path, mount
+    subprocess.run(["umount", tmp_path], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The checkpoint:UserWarning")
+def test_full_and_read_only_disks(disk):
+    folder, mount = disk
+    X = np.random.default_rng(0).standard_normal((3000, 8))
+    models = [KernelRegressor(gamma=0.1, alpha=1.0).fit(X[:n], X[:n, 0]) for n in (50, 3000)]
+    small, large = models
+    small.save(folder / "m.kgm")
+    before = (folder / "m.kgm").read_bytes()
+    with pytest.raises(OSError, match="No space left on device, so nothing was written"):
+        large.save(folder / "m.kgm")
+    fit = {"solver": "dsg", "gamma": 0.1, "alpha": 1e-2, "max_iter": 3, "random_state": 0}
+    keeper = Checkpoint(folder / "kept", every=1)
+    fitted = KernelRegressor(**fit, callbacks=keeper).fit(X, X[:, 0])
+    assert np.array_equal(fitted.predict(X), KernelRegressor(**fit).fit(X, X[:, 0]).predict(X))
+    mount("-o", "remount,ro")
+    for model in models:
+        with pytest.raises(OSError, match=r"Read-only file system.*m\.kgm"):
+            model.save(folder / "m.kgm")
+    with pytest.raises(OSError, match="Read-only file system"):
+        KernelRegressor(callbacks=Checkpoint(folder / "other")).fit(X[:50], X[:50, 0])
+    assert sorted(path.name for path in folder.iterdir()) == ["kept", "m.kgm"]
+    assert (folder / "m.kgm").read_bytes() == before

@@ -14,17 +14,19 @@ import sys
 import types
 from collections import defaultdict
 from pathlib import Path
+from typing import get_args
 from urllib.parse import unquote
 
 import pytest
 
 import kernelgrad
 from cases import every
+from kernelgrad import types as names_of_types
 from kernelgrad.cli import main
 from kernelgrad.cli.app import app
 from kernelgrad.kernels import KERNELS
 from kernelgrad.losses import LOSSES
-from kernelgrad.params import outside_values
+from kernelgrad.params import outside_values, parameter_texts
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
 from kernelgrad.tables import KINDS
 
@@ -303,10 +305,29 @@ def test_documented_defaults_are_those_of_the_signature(name):
 REGISTERED = [*KERNELS.values(), *LOSSES.values(), *SOLVERS.values(), *LINEAR_SOLVERS.values()]
 
 
-def test_docstrings_describe_every_parameter(site):
+def test_docstrings_describe_every_parameter_in_its_order():
     for cls in [*(getattr(kernelgrad, name) for name in CLASSES), *REGISTERED]:
-        told = {n for e in site.entries(cls, "Parameters")[0] for n in e.name.split(", ")}
-        assert set(inspect.signature(cls).parameters) - told == set(), cls
+        told, given = (
+            list(parameter_texts(cls.__doc__)),
+            list(inspect.signature(cls).parameters),
+        )
+        assert set(given) - set(told) == set(), cls
+        assert "As in :class:" not in cls.__doc__
+        assert len(cls.__doc__.split()) <= 1300
+    for cls in (kernelgrad.KernelClassifier, kernelgrad.KernelRegressor):
+        first = ["loss", "kernel", "C", "alpha", "gamma", "metric", "standardize"]
+        assert list(inspect.signature(cls).parameters)[:7] == first
+
+
+def test_names_that_editors_complete_are_those_registered():
+    names = {n for n in KERNELS if n not in ("product", "sum")} | {"gaussian", "linear", "poly"}
+    assert set(get_args(names_of_types.KernelName)) == names | {"auto"}
+    tasks = {"classification", "regression"}
+    assert set(get_args(names_of_types.LossName)) == {
+        "auto", *(name for name, loss in LOSSES.items() if loss.tasks & tasks)
+    }  # fmt: skip
+    listed = {name for name, solver in SOLVERS.items() if not solver.marks}
+    assert set(get_args(names_of_types.SolverName)) == listed | {"auto"}
 
 
 @every("cls", [*(getattr(kernelgrad, name) for name in CLASSES), *REGISTERED])

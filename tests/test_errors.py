@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import scipy.sparse as sp
 from sklearn.pipeline import make_pipeline
 
@@ -107,24 +108,35 @@ CASES = [
     lambda _: fitted(FRAME.assign(c=[[1, 2]] * 60)), lambda _: fitted(FRAME * 1e-60),
     lambda _: KernelRegressor().fit(FRAME, np.where(LABELS, "yes", "no")),
     lambda _: KernelClassifier().fit(FRAME, Y),
-    lambda _: KernelClassifier().fit(FRAME, np.ones(60)), lambda _: fitted(X).predict(X[:, :1]),
+    lambda _: KernelRegressor().fit(FRAME, [*Y[:59], None]),
+    lambda _: KernelClassifier().fit(FRAME, pd.Series([1, "a"] * 30)),
+    lambda _: KernelRegressor().fit(FRAME, pd.date_range("2024", periods=60)),
+    lambda _: KernelClassifier().fit(FRAME, np.ones(60)),
+    lambda _: KernelClassifier(solver="dsg").partial_fit(FRAME, np.ones(60)),
+    lambda _: fitted(X).predict(X[0]), lambda _: fitted(X.astype(str)),
+    lambda _: fitted(FRAME.to_dict("records")), lambda _: fitted(pl.DataFrame(FRAME).lazy()),
+    lambda _: fitted(FRAME[["a", "a"]]), lambda _: fitted(X).predict(X[:, :1]),
     lambda _: fitted().predict(FRAME[["b", "a"]]),
+    lambda _: fitted().predict(changed(3, 1, None)),
     lambda _: fitted(changed(3, 1, None)).predict(sp.csr_matrix(X)), lambda _: wide(),
     lambda _: fitted(kernel="gausian"), lambda _: fitted(loss="hinge"),
+    lambda _: fitted(gama=1.0), lambda _: fitted(memory_limit=500),
     lambda _: fitted(gamma=-1.0), lambda _: fitted(max_iter=0), lambda _: fitted(C=1.0),
     lambda _: KernelRegressor(C=1.0, gamma=0.5).partial_fit(X, Y),
-    lambda _: fitted(kernel="sigmoid"), lambda _: fitted(X, kernel="precomputed"),
+    lambda _: fitted(kernel="sigmoid"), lambda _: fitted(kernel=lambda A, B: A @ B.T - 1.0),
+    lambda _: fitted(X, kernel="precomputed"),
     lambda _: fitted(X, kernel="intersection", metric="full"), lambda _: fitted(solver="tsg"),
     lambda _: fitted(solver="direct").partial_fit(X, Y),
     lambda _: KernelClassifier("hinge", probability=False).predict_proba,
-    lambda _: fitted().feature_importances_, lambda _: interrupted(),
+    lambda _: fitted(X, solver="dsg", max_iter=1).explain(X), lambda _: interrupted(),
     lambda _: LinearClassifier(solver="svrg", max_iter=1, random_state=0).fit(X, LABELS),
     lambda _: fitted(time_limit=1e-9), lambda _: hold_out(),
     lambda folder: open_source(folder / "none.csv"),
     lambda folder: open_source(folder / "*.csv"), empty_folder, csv("a,b\n1,2\n", target="c"),
-    csv("a,,b\n1,2,3\n"), csv("1,2\n3,4\n"), csv(",a\n0,1\n"), csv("a,a\n1,2\n"),
+    csv(""), csv("a,,b\n1,2,3\n"), csv("1,2\n3,4\n"), csv(",a\n0,1\n"), csv("a,a\n1,2\n"),
     csv("a,b\n1,x\n"), csv("a,b\n1,\n"), csv("a,b\n1,2,3\n"), lacking, csv("a,b\n"), rewritten,
     lambda folder: kernelgrad.load(folder / "none.kgm"), pickled,
+    cli("inspect", "FOLDER/t.csv"),
     lambda folder: KernelRegressor().save(folder / "m.kgm"),
     lambda folder: kernelgrad.save(make_pipeline(KernelRegressor()), folder / "m.kgm"),
     lambda _: kernelgrad.load(Path(__file__).parent / "data" / "v0.2.0" / "pipeline.kgm"),

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from cases import every
 from kernelgrad.compute.elementary import exp_flat, exp_wide
 from kernelgrad.functions import SupportExpansion
-from kernelgrad.functions.exact import ExactKernel, KernelRows
+from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.kernels import (
     KERNELS,
     ArcCosine,
@@ -16,7 +16,6 @@ from kernelgrad.kernels import (
     Chi2,
     ConvolutionKernel,
     DotProduct,
-    ExactRows,
     ExponentialSemigroup,
     Gaussian,
     Hellinger,
@@ -100,7 +99,7 @@ CASES = [
     (histograms, SumKernel([Gaussian(2.0), Chi2(), ArcCosine(1, bias=1.0)], [0.5, 2, 1])),
     (histograms, ProductKernel([Laplacian(0.3), SumKernel([Chi2(), Hellinger()])])),
     (images, ConvolutionKernel((6, 6), 3, pool_size=2, gamma=0.3)),
-    (images, ConvolutionKernel((6, 6), 3, stride=2, gamma=0.3, normalize=True)),
+    (images, ConvolutionKernel((6, 6), 3, stride=2, gamma=0.3)),
 ]
 every_case = every(("rows", "kernel"), CASES)
 
@@ -275,18 +274,6 @@ def test_where_float64_is_needed(kernel, near, far):
         assert kernel.needs_wide(far * Z)
 
 
-def test_far_rows_need_float64_and_get_it():
-    X = 1e4 + normal(60, 5)
-    kernel = Gaussian(0.1)
-    assert kernel.needs_wide(X)
-    expected = kernel.pairwise(X - 1e4, X - 1e4)
-    error = []
-    for wide in (False, True):
-        rows = kernel.exact_rows(X, wide=wide)
-        error.append(np.abs(kernel.values(rows, rows) - expected).max())
-    assert error[1] < 1e-5 < 0.1 < error[0]  # the second is what float64 leaves of 1e8
-
-
 def test_values_beyond_float32_are_refused():
     X = 20.0 * np.eye(3)
     for kernel in (DotProduct(gamma=0.5), Polynomial(15)):
@@ -382,23 +369,3 @@ def test_a_kernel_matrix():
             call()
     with pytest.raises(NotImplementedError, match="no random features"):
         kernel.feature_map(30, 0, 16)
-
-
-def test_rows_in_any_batches_and_cache_have_the_same_bits():
-    X = normal(700, 9)
-    exact_kernel = ExactKernel(Matern(1.5, 0.05), 9)
-    rows = exact_kernel.prepare(X)
-    assert isinstance(rows, ExactRows)
-    index = np.arange(0, 700, 9)
-    slots = (cache := KernelRows(exact_kernel, rows, 10**9)).load(index)
-    whole = cache.square(slots, np.arange(700))
-    np.testing.assert_allclose(whole, exact_kernel.matrix(rows.take(index), rows), rtol=2e-6)
-    for budget, batch in ((0, 1), (700 * 4 * 10, 5), (10**9, 78)):
-        cache = KernelRows(exact_kernel, rows, budget)
-        for a in range(0, len(index), batch):
-            values = cache.square(cache.load(index[a : a + batch]), np.arange(700))
-            np.testing.assert_array_equal(values, whole[a : a + batch])
-    eight = exact_kernel.values(rows.take(slice(0, 8)), rows)
-    for n in range(2, 8):
-        few = exact_kernel.values(rows.take(slice(0, n)), rows)
-        np.testing.assert_array_equal(few, eight[:n])

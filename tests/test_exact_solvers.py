@@ -19,7 +19,7 @@ from kernelgrad import (
 )
 from kernelgrad.compute.threads import set_num_threads
 from kernelgrad.kernels import Gaussian, Polynomial
-from kernelgrad.losses import Huber, get_loss
+from kernelgrad.losses import get_loss
 from kernelgrad.solvers import (
     DirectSolve,
     NewtonCG,
@@ -31,19 +31,16 @@ from kernelgrad.solvers import (
     run,
 )
 from kernelgrad.solvers.exact import direct_bytes
-from kernelgrad.testing import check_checkpoints
 from oracles_cached import (
-    DELTA,
     EPSILON,
     KINKED,
     QUANTILE,
     dual_bound,
     gaussian,
-    smooth_minimum,
 )
 from oracles_losses import value
 from oracles_newton import minimum
-from plain import plain_classifier, plain_regressor
+from plain import plain_regressor
 from steps import solve
 
 SMOOTH = ("logistic", "log_loss", "squared_hinge", "squared", "poisson", "gamma")
@@ -324,22 +321,6 @@ def test_a_path_is_its_single_fits(solver, loss):
     assert spread > 0.1 * np.abs(responses[2]).max()  # the penalties differ
 
 
-def test_residuals_that_are_all_large():
-    """The second derivative of the Huber loss is 0 at every row of the start.
-
-    No row bends where the constant settles either, and the gap is no bound before it has.
-    """
-    for seed in range(3):
-        X = np.random.default_rng(seed).standard_normal((60, 3))
-        y = np.where(X[:, 0] > 0, 1000.0, -1000.0)
-        model = plain_regressor(Huber(DELTA), solver="newton", alpha=1e-4, gamma=0.3)
-        history = model.fit(X, y).history_
-        K, p = gaussian(X, X, 0.3), np.full(60, 1 / 60)
-        best = smooth_minimum("huber", K, y[:, None], p, 1e-4, True)
-        missing = history["objective"][-1] / best - 1
-        assert -1e-6 < missing <= history["duality_gap"][-1] / best + 1e-6 < 2e-4
-
-
 def test_a_loss_of_ones_own_is_solved_as_if_outputs_were_coupled():
     class Own(type(get_loss("squared", task="regression"))):
         code = None
@@ -351,18 +332,6 @@ def test_a_loss_of_ones_own_is_solved_as_if_outputs_were_coupled():
         for loss in (posed.loss, Own())
     ]
     assert objectives[0] == pytest.approx(objectives[1], rel=1e-5)
-
-
-def test_short_steps_go_on_from_checkpoints():
-    """The length of the last step decides the next one where the curvature jumps."""
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((30, 7))
-    score = X @ rng.standard_normal(7) + rng.standard_normal(30)
-    model = plain_classifier(
-        "smoothed_hinge", solver="newton", kernel="laplacian", alpha=1e-5, gamma=0.1,
-        max_iter=12, random_state=0,
-    )  # fmt: skip
-    assert check_checkpoints(model, X, np.digitize(score, np.quantile(score, (0.3, 0.4)))) > 3
 
 
 # -- working sets, beside LIBSVM -------------------------------------------------------------
@@ -408,15 +377,6 @@ def test_pairs_predict_as_libsvm(data, C):
     a, b = ours.decision_function(X), theirs.decision_function(X)
     near = np.abs(a - b).max(axis=1) < 5e-3  # a pair near 0 may vote otherwise
     assert near.mean() > 0.99
-
-
-def test_pairs_of_weighted_rows():
-    X, y = load_iris(return_X_y=True)
-    w = np.where(np.arange(len(y)) % 3, 1.0, 0.0)
-    ours = machine(C=10.0, gamma=0.2, multi_class="ovo", class_weight={1: 3.0})
-    ours.fit(X, y, sample_weight=w)
-    theirs = SVC(C=10.0, gamma=0.2, class_weight={1: 3.0}).fit(X[w > 0], y[w > 0])
-    np.testing.assert_array_equal(ours.predict(X), theirs.predict(X))
 
 
 @every("multi_class", ["auto", "ovo"])

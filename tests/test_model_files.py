@@ -1,6 +1,7 @@
 """Model files: exact round trips, and refusal of whatever a model did not write."""
 
 import copy
+import io
 import json
 import math
 import os
@@ -18,6 +19,7 @@ from safetensors.numpy import load_file, save, save_file
 
 import kernelgrad as kg
 from cases import every
+from kernelgrad.estimators import files
 from kernelgrad.exceptions import DataError, ModelFileError
 from kernelgrad.files import container, tensors
 from kernelgrad.files.container import (
@@ -488,3 +490,27 @@ def test_sparse_rows_beyond_their_arrays_are_refused_before_they_are_read(format
         ):  # fmt: skip
             with pytest.raises(DataError, match=words):
                 use(wrong)
+
+
+def test_small_limits_of_old_files_have_a_unit_now():
+    model = kg.LinearRegressor(memory_limit="1kB").fit([[0.0], [1.0]], [0.0, 1.0])
+    header, arrays = files.contents_of(model)
+    header["params"]["memory_limit"] = {"value": 1000}
+    again = files.restored(header, arrays)
+    assert again.memory_limit == "1000B"
+    assert again.predict([[2.0]]) == model.predict([[2.0]])
+
+
+def test_streams_hold_what_files_hold(tmp_path):
+    X = np.random.default_rng(0).random((30, 2))
+    model, stream = kg.KernelRegressor(gamma=1.0, alpha=1e-2).fit(X, X[:, 0]), io.BytesIO()
+    model.save(stream, key=b"sixteen bytes...")
+    model.save(tmp_path / "m.kgm", key=b"sixteen bytes...")
+    assert stream.getvalue() == (tmp_path / "m.kgm").read_bytes()
+    stream.seek(0)
+    again = kg.load(stream, key=b"sixteen bytes...", kind=kg.KernelRegressor)
+    assert np.array_equal(again.predict(X), model.predict(X))
+    with pytest.raises(ModelFileError, match="'stream' is truncated"):
+        kg.load(io.BytesIO(stream.getvalue()[:90]))
+    with pytest.raises(ModelFileError, match="holds a KernelRegressor, not a LinearClassifier"):
+        kg.load(tmp_path / "m.kgm", kind=kg.LinearClassifier)

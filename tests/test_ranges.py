@@ -90,19 +90,6 @@ def test_values_beyond_float32_are_refused(solver):
     assert len(set(model.predict(X))) == 2
 
 
-@pytest.mark.parametrize(
-    "model",
-    [kg.LinearClassifier(), kg.KernelNoveltyDetector(standardize=False), kg.RandomFeatures()],
-    ids=repr,
-)
-def test_other_estimators_refuse_them_too(model):
-    X, t = rows(60)
-    X[7, 2] = 1e39
-    for each in (X, sp.csr_matrix(X)):
-        with pytest.raises(kg.DataError, match="Row 7, column 2"):
-            model.fit(each, t > 0)
-
-
 def test_rows_of_all_chunks_are_counted():
     X, t = rows(60)
     model = kg.KernelRegressor(solver="block_descent", random_state=0, **PLAIN).fit(X, t)
@@ -110,14 +97,6 @@ def test_rows_of_all_chunks_are_counted():
     many[19_000, 3] = 1e30
     with pytest.raises(kg.DataError, match="Row 19000, column 3"):
         model.predict(many)
-
-
-def test_standardized_columns_may_be_large():
-    X, t = rows(200)
-    model = kg.KernelRegressor(standardize=True, random_state=0)
-    assert model.fit(1e30 * X, t).score(1e30 * X, t) > 0.99
-    with pytest.raises(kg.DataError, match=r"holds .*e\+200"):
-        model.fit(1e200 * X, t)
 
 
 @pytest.mark.parametrize("cls", [kg.KernelRegressor, kg.LinearRegressor])

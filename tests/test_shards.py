@@ -52,21 +52,23 @@ def shards_of(X, t, weight=None, **params):
     return descent, problem, descent.init(problem, TrainBatch(X, t[:, None], weight))
 
 
-BLOCKS = [
-    BlockDescent(block_size=100),
-    BlockDescent(blocks="features", block_size=100),
-]
+BLOCKS = BlockDescent(block_size=100)
 
 
-@pytest.mark.parametrize(("descent", "weighted"), [(BLOCKS[0], True), (BLOCKS[1], False)])
-def test_a_file_gives_the_model_of_the_array(monkeypatch, tmp_path, descent, weighted):
+@pytest.mark.parametrize("weighted", [True, False])
+def test_a_file_gives_the_model_of_the_array(monkeypatch, tmp_path, weighted):
     monkeypatch.setattr(solver, "SHARD", 4000)
     X, t = rows_of(9000)  # fewer would be sorted in memory
     weight = np.random.default_rng(0).integers(1, 4, len(X)) if weighted else None
     source = saved(tmp_path, X, t, weight)
-    settings = {"solver": descent, "max_iter": 4, "random_state": 0, "gamma": 0.3}
+    settings = {
+        "solver": BlockDescent(block_size=100),
+        "max_iter": 4,
+        "random_state": 0,
+        "gamma": 0.3,
+    }
     whole = plain_regressor(**settings).fit(X, t, weight)
-    for threads, limit in ((None, None), (1, 1)):
+    for threads, limit in ((None, None), (1, "1B")):
         set_num_threads(threads)
         same(whole, plain_regressor(memory_limit=limit, **settings).fit(source))
 
@@ -89,14 +91,14 @@ def test_scratch_files_go_with_the_fit(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     X, t = rows_of(400)
     source = ArraySource(X, t)
-    settings = {"solver": BLOCKS[0], "max_iter": 2, "random_state": 0}
+    settings = {"solver": BLOCKS, "max_iter": 2, "random_state": 0}
     seen = []
 
     class Look(Callback):
         def on_iteration(self, event):
             seen.extend(tmp_path.iterdir())
 
-    model = plain_regressor(memory_limit=1, callbacks=Look(), **settings).fit(source)
+    model = plain_regressor(memory_limit="1B", callbacks=Look(), **settings).fit(source)
     assert seen
     assert list(tmp_path.iterdir()) == []
     model.set_params(warm_start=True).fit(source)
@@ -106,7 +108,7 @@ def test_scratch_files_go_with_the_fit(tmp_path, monkeypatch):
 def test_a_fit_from_a_file_goes_on(small_shards, tmp_path):
     X, t = rows_of(1000)
     source = saved(tmp_path, X, t)
-    settings = {"solver": BLOCKS[0], "random_state": 0, "gamma": 0.3, "memory_limit": 1}
+    settings = {"solver": BLOCKS, "random_state": 0, "gamma": 0.3, "memory_limit": "1B"}
     whole = plain_regressor(max_iter=6, **settings).fit(source)
     part = plain_regressor(max_iter=3, warm_start=True, **settings).fit(source).fit(source)
     np.testing.assert_array_equal(whole.expansion_.coef, part.expansion_.coef)
@@ -162,7 +164,7 @@ def test_errors_of_reading_are_told_and_no_thread_stays(small_shards):
 def test_samples_come_from_all_shards_alike(small_shards):
     X, t = rows_of(1000)
     descent, problem, state = shards_of(X, t, block_size=50, hessian_rows=200)
-    steps = BlockSteps(state.iterate, state.workspace, None)
+    steps = BlockSteps(state.iterate, state.workspace)
     block = descent._draw(problem, state)
     steps.enter(block, True)
     _, samples = steps.slopes(descent._sample_requests(problem, state, steps))

@@ -147,7 +147,6 @@ def all_cases() -> dict[str, Case]:
         "newton, at the edge": at_the_edge("newton", newton_bytes),
         "perceptron": classes(C, **GIVEN, loss="perceptron", solver="perceptron"),
         "cached, one block": one_block,
-        "cached, features": numbers(R, **RIDGE, solver=kg.BlockDescent(blocks="features")),
         "working_set, absolute": numbers(R, **RIDGE, solver="working_set", loss="absolute"),
         "logistic": classes(C, **RIDGE, loss="logistic"),
         "hinge": classes(C, **RIDGE, loss="hinge"),

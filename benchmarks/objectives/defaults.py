@@ -182,8 +182,8 @@ class Defaults(Objective):
     Errors are error rates or RMSE in units of the target, of made functions to the function
     without noise. Small and made tables are split or made five times: means of errors,
     medians of seconds. Seconds are of a process that has fitted a few of the rows before.
-    ``--peers-from`` takes the peers' rows from earlier results (their --json), and only what
-    is absent there is fitted; our own fits are always done again.
+    ``--peers-from FILE`` takes the figures of other libraries from FILE, an earlier output of
+    ``--json``, and measures only those that it lacks. kernelgrad is always measured.
     """
 
     name: ClassVar[str] = "defaults"

@@ -21,7 +21,7 @@ from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import Gaussian, Laplacian
 from kernelgrad.solvers import DSG, BlockDescent
-from kernelgrad.solvers.block_descent.coordinates import Block, FeatureBlock, SupportBlock
+from kernelgrad.solvers.block_descent.coordinates import Block
 
 
 def present() -> list[str]:
@@ -149,7 +149,7 @@ class Device(Objective):
             exact = ExactKernel(kernel, d)
             exact.device = name
             rows = exact.prepare(X)
-            block = SupportBlock(0, exact, rows.take(slice(0, M)), np.arange(M))
+            block = Block(0, exact, rows.take(slice(0, M)), np.arange(M))
             for part, call in of_block(block, rows):
                 yield f"{kernel.name}: {part}", call
             e = SupportExpansion(exact, block.centres, V.T.astype(np.float64), np.zeros(C))
@@ -157,17 +157,12 @@ class Device(Objective):
         stream = FeatureStream(Gaussian(0.5 / d), d, 0, M // 2)
         stream.device = name
         prepared = stream.prepare(X)
-        features = FeatureBlock(0, 1, stream)
-        for part, call in of_block(features, prepared):
-            yield f"features: {part}", call
         root = np.full((n, 1), n**-0.5, np.float32)
         every = max(1, n // (2 * M))
         yield (
             "features: covariance and gradient",
             lambda: stream.moments(prepared, 0, root, every, R.T, R.T)[2],
         )
-        sample, ones = prepared[: 4 * M].copy(), np.ones((4 * M, 1), np.float32)
-        yield "features: Hessian of 4 M rows", lambda: np.tril(features.squares(sample, ones))
 
     def _fits(self, devices: list[str], args: argparse.Namespace) -> Iterator[tuple[str, Row]]:
         """Yield seconds of whole fits and predictions, with errors on rows not fitted."""

@@ -180,10 +180,6 @@ def dense(X: Any) -> Any:
 FEATURES, MACHINE = "normal equations", "support vectors"
 METHODS = {
     "kernelgrad": Method("kernelgrad", block_descent(BlockDescent), curve=True),
-    "kernelgrad (features)": Method(
-        "kernelgrad", block_descent(lambda: BlockDescent(blocks="features")),
-        curve=True, default=False,
-    ),
     "kernelgrad (dsg)": Method(
         "kernelgrad", block_descent(lambda: "dsg"), curve=True, default=False
     ),

@@ -138,11 +138,8 @@ def table_study(work: Work) -> Study:
     methods = {"KernelClassifier": model, trees_name: trees, "SVC, columns prepared": svc}
     results = [work.measure(*each, data) for each in methods.items()]
     figures = {_LOWER_LEFT: error_and_time(results)}
-    if model.metric_ is not None:
-        importances = FeatureImportancesDisplay.from_estimator(model, ax=axes()).figure_
-        figures["What the fit learned of the columns: useless ones get no weight."] = (
-            importances
-        )
+    importances = FeatureImportancesDisplay.from_estimator(model, ax=axes()).figure_
+    figures["What the prediction depends on: shares of the variance of f."] = importances
     ax = axes()
     for name, style in zip(list(methods)[:2], _STYLES, strict=False):
         late = methods[name].predict_proba(X_test)[:, 0]  # the first class of two

@@ -27,7 +27,7 @@ X.assign(y=y).to_parquet(path)
 options = {"gamma": 5.0, "alpha": 1e-5, "solver": "block_descent"}
 options |= {"max_iter": 3, "random_state": 0}
 source = open_source(path, target="y")
-on_disk = KernelRegressor(memory_limit=1e5, **options)
+on_disk = KernelRegressor(memory_limit="100kB", **options)
 on_disk.fit(source, X_val=X_val, y_val=y_val)
 in_memory = KernelRegressor(**options).fit(X, y, X_val=X_val, y_val=y_val)
 difference = np.abs(on_disk.predict(X_val) - in_memory.predict(X_val)).max()

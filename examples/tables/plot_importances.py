@@ -2,11 +2,9 @@
 Which columns matter
 ====================
 
-A fit learns a weight for each column, and `feature_importances_` are the normalised squared
-weights. Five of the twenty columns in this task matter and the others are noise; both the
-weights and scikit-learn's permutation importance find the five. Their order differs: a weight
-measures how fast the function varies along a column, and along `x3`, which changes the target
-most, the function is linear.
+The importance of a column is its share in the variance of the fitted function. Five of the
+twenty columns in this task matter and the others are noise; the shares and scikit-learn's
+permutation importance, which needs targets and many predictions, find the five.
 """
 
 import matplotlib.pyplot as plt
@@ -24,7 +22,7 @@ print(f"R2 on new rows: {model.score(X_test, y_test):.3f}")
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 4.5), layout="constrained")
 FeatureImportancesDisplay.from_estimator(model, max_features=10, ax=left)
-left.set_title("Learned by the fit")
+left.set_title("Of the fitted function")
 
 permuted = permutation_importance(model, X_test, y_test, n_repeats=3, random_state=0)
 shown = np.argsort(-permuted.importances_mean)[:10]

@@ -21,7 +21,10 @@ _NAMES = {
         "KernelNoveltyDetector", "KernelRegressor", "LinearClassifier", "LinearRegressor",
         "RandomFeatures", "SemiSupervisedKernelClassifier", "load", "save",
     ),
-    "exceptions": ("CapabilityError", "DataError", "KernelGradError", "ModelFileError"),
+    "exceptions": (
+        "CapabilityError", "DataError", "KernelGradError", "ModelFileError",
+        "UnseenValuesWarning",
+    ),
     "plotting": ("LearningCurveDisplay",),
     "solvers": (
         "CDSG", "DSG", "NORMA", "SDCA", "TSG", "UDSG", "BlockDescent", "DirectSolve",
@@ -62,6 +65,7 @@ if TYPE_CHECKING:
     from kernelgrad.exceptions import DataError as DataError
     from kernelgrad.exceptions import KernelGradError as KernelGradError
     from kernelgrad.exceptions import ModelFileError as ModelFileError
+    from kernelgrad.exceptions import UnseenValuesWarning as UnseenValuesWarning
     from kernelgrad.plotting import LearningCurveDisplay as LearningCurveDisplay
     from kernelgrad.solvers import CDSG as CDSG
     from kernelgrad.solvers import DSG as DSG

@@ -135,6 +135,16 @@ class Calibration:
         return cls(float(unit[0]), slopes, record.array("calibration.shifts", "K"))
 
 
+def crossed(
+    z: FloatArray, codes: AnyArray, weight: Float64Array, *, unit: float | None = 1.0
+) -> Float64Array:
+    """Return probabilities (n, K) of rows, each half of them calibrated by the other half."""
+    half, p = np.arange(len(codes)) % 2 == 0, np.empty(z.shape)
+    for own in (half, ~half):
+        p[own] = Calibration.fit(z[~own], codes[~own], weight[~own], unit=unit).proba(z[own])
+    return p
+
+
 def _bent(z: Float64Array) -> Float64Array:
     """Return z and its parts beyond the knots, (4, n, K)."""
     parts = [

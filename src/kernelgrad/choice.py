@@ -7,11 +7,13 @@ from functools import partial
 from typing import Any, Self
 
 from kernelgrad.calibration import Responses, Sigmoids, restored_responses
+from kernelgrad.files.container import prefixed
 from kernelgrad.files.records import Record, anything, check_text, or_none
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel, describe_kernel, restore_kernel
 from kernelgrad.losses import Loss
 from kernelgrad.packing import pack, unpack
+from kernelgrad.quality import Judges
 from kernelgrad.solvers import Problem, Solver, check_history
 from kernelgrad.tasks import Classification, Task
 from kernelgrad.types import AnyArray, Contents
@@ -54,6 +56,8 @@ class Choice:
         Variances of noise and of the signal of a Gaussian process, in squared units of y.
     calibration : Responses, Sigmoids or None
         Responses to calibrate on, or a calibration by cross-validation.
+    judges : Judges or None
+        Rows that the search held out.
     """
 
     seed: int
@@ -70,6 +74,7 @@ class Choice:
     best_score: float | None = None
     variances: tuple[float, float] | None = None
     calibration: Responses | Sigmoids | None = None
+    judges: Judges | None = None
 
     def applied(self, problem: Problem) -> Problem:
         """Return the problem with the chosen kernel, scaling and penalty."""
@@ -100,6 +105,9 @@ class Choice:
             arrays["sigmoids"] = self.calibration.coef
         elif self.calibration is not None:
             arrays |= zip(_RESPONSES, self.calibration, strict=True)
+        if self.judges is not None:
+            values["judges"], own = self.judges.describe()
+            arrays |= prefixed("judges", own)
         return values, arrays
 
     @classmethod
@@ -144,4 +152,5 @@ class Choice:
             best_score=record.take("best_score", or_none(check_real)),
             variances=variances,
             calibration=calibration,
+            judges=Judges.restore(record.part("judges"), task),
         )

@@ -19,5 +19,9 @@ class NewerFileError(ModelFileError):
     """A file was written by a later version, whose format this one cannot read."""
 
 
+class UnseenValuesWarning(UserWarning):
+    """Rows to predict have gaps or categories that are new to the model."""
+
+
 class CapabilityError(KernelGradError, ValueError):
     """A solver needs a capability that the loss, the kernel or the data do not have."""

@@ -20,6 +20,7 @@ from kernelgrad.choice import Choice
 from kernelgrad.families import classes
 from kernelgrad.families.base import Spec
 from kernelgrad.families.few import Few, fit_few, is_hurried, may_serve
+from kernelgrad.families.judges import with_judges
 from kernelgrad.families.reading import Data, Run
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.model import Fit
@@ -91,7 +92,12 @@ def fit(
     result.state.release(brief=rows.reads_in_pieces and not spec.params.warm_start)
     result.expansion.compact()
     model = make_fit(spec, rows, choice, result.expansion, result, run, before)
+    model = with_judges(model, rows, problem)
     ended = spec.with_extras(model, rows, problem)
+    if not spec.is_pairwise:
+        sample = None if before is None else before.model.sample
+        sample = rows.examples() if sample is None else sample
+        ended = replace(ended, model=replace(ended.model, sample=sample))
     spec.warn(ended, rows, result, run)
     return ended
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
@@ -18,7 +19,14 @@ from kernelgrad.data import BatchSource
 from kernelgrad.data.base import all_finite
 from kernelgrad.tables import Column, Columns, Table
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
-from kernelgrad.validation import DataError, check_compressed
+from kernelgrad.validation import (
+    DataError,
+    UnseenValuesWarning,
+    check_form,
+    check_int,
+    check_name,
+    warn_caller,
+)
 
 if TYPE_CHECKING:
     from kernelgrad.tasks import Task
@@ -103,7 +111,7 @@ class Inputs:
     @classmethod
     def of_numbers(cls, X: Any, owner: str) -> tuple[Inputs, Matrix]:
         """Return the columns of rows of finite numbers, and the rows."""
-        check_compressed(X)
+        check_form(X)
         return cls(owner)._by_scikit_learn(X, None, {}, True, False, _NUMBERS)[:2]
 
     @classmethod
@@ -127,25 +135,61 @@ class Inputs:
 
     # -- rows of a fitted model ----------------------------------------------------------
 
-    def read(self, X: Any, *, source: bool = False) -> Matrix:
-        """Return rows as functions take them; names of a `source` are checked already."""
-        return self.encode(self.codes(X, source=source)[0])
+    def read(
+        self, X: Any, *, source: bool = False, unseen: Counter[int] | None = None
+    ) -> Matrix:
+        """Return rows as functions take them; names of a `source` are checked already.
+
+        Values that the model does not know are counted by column in `unseen`, if it is there;
+        otherwise this warns of them, unless the rows are of a source.
+        """
+        counts: Counter[int] = Counter() if unseen is None else unseen
+        rows = self.encode(self.codes(X, source=source, unseen=counts)[0])
+        if unseen is None and not source:
+            self.warn_of(counts)
+        return rows
+
+    def warn_of(self, unseen: Counter[int]) -> None:
+        """Warn of values that the model does not know, by the number of their column."""
+        if not unseen:
+            return
+        levels = () if self.table is None else {*self.table.few, *self.table.many}
+        parts = [
+            f"column {j if self.names is None else repr(self.names[j])} ({n} "
+            + ("values)" if j in levels else "gaps)")
+            for j, n in sorted(unseen.items())
+        ]
+        more = f" and {len(parts) - 5} more" * (len(parts) > 5)
+        warn_caller(
+            "Rows have gaps or categories that are new to the model: "
+            f"{', '.join(parts[:5])}{more}. Medians fill the gaps, and such values count as "
+            "none of the categories.",
+            UnseenValuesWarning,
+        )
 
     def numbers(self, X: Any) -> Matrix:
         """Return rows of finite numbers, checked."""
-        check_compressed(X)
+        check_form(X)
         return self._by_scikit_learn(X, None, {}, False, False, _NUMBERS)[1]
 
     def encode(self, codes: Matrix) -> Matrix:
         return codes if self.table is None else self.table.encode(codes)
 
     def codes(
-        self, X: Any, y: Any = None, *, source: bool = False, **of_y: Any
-    ) -> tuple[Matrix, Any]:
-        """Return checked rows (n, n_features), as codes where they are a table, and y."""
+        self, X: Any, y: Any = None, *, source: bool = False,
+        unseen: Counter[int] | None = None, **of_y: Any,
+    ) -> tuple[Matrix, Any]:  # fmt: skip
+        """Return checked rows (n, n_features), as codes where they are a table, and y.
+
+        Values that the model does not know are added to `unseen`, by column.
+        """
         if y is None and not source and self._are_plain(X):
             return X, None
-        _, rows, columns, y = self._checked(X, y, of_y, fresh=False, named=source)
+        rows = columns = None
+        if y is None and self.names is not None:
+            columns = tables.columns_of_dicts(X, self.names)
+        if columns is None:
+            _, rows, columns, y = self._checked(X, y, of_y, fresh=False, named=source)
         if sp.issparse(rows) or self.pairwise:
             if self.table is not None:
                 raise ValueError(
@@ -154,11 +198,18 @@ class Inputs:
                 )
             return rows, y
         if self.table is not None:
-            return self.table.codes(columns), y
+            codes = self.table.codes(columns)
+            if unseen is not None:
+                unseen.update(self.table.unseen(codes))
+            return codes, y
         if rows is None:  # the model is of numbers
             numbers = Table([Column(columns.name(j), "number") for j in range(len(columns))])
             rows = numbers.codes(columns)
-        return rows if all_finite(rows) else self._filled(rows, columns), y
+        if all_finite(rows):
+            return rows, y
+        if unseen is not None:
+            unseen.update(tables.counted(np.isnan(rows)))
+        return self._filled(rows, columns), y
 
     def check_source(self, source: BatchSource) -> None:
         """Raise ValueError unless a source has the columns of the fit."""
@@ -182,6 +233,19 @@ class Inputs:
         return [None] * self.n_features if self.table is None else self.table.layout
 
     @property
+    def types(self) -> list[str] | None:
+        """What each column of a table holds, for people; None for numbers without gaps."""
+        if self.table is None:
+            return None
+        gaps = self.table.numbers[self.table.has_gaps]
+        return [
+            f"{len(c.levels)} categories"
+            if c.kind == "level"
+            else c.kind + ", gaps" * (j in gaps)
+            for j, c in enumerate(self.table.columns)
+        ]
+
+    @property
     def width(self) -> int:
         """Number of columns of encoded rows."""
         return self.n_features if self.table is None else self.table.width
@@ -195,6 +259,12 @@ class Inputs:
         """Return what messages call the column of X that an encoded column comes from."""
         own = self.groups[column]
         return own if self.names is None else repr(self.names[own])
+
+    def number(self, feature: Any) -> int:
+        """Return the number of a column of X from its name or number."""
+        if self.names is not None and isinstance(feature, str):
+            return list(self.names).index(check_name(feature, list(self.names), "column"))
+        return check_int(feature, "feature", low=0, high=self.n_features - 1)
 
     def attributes(self) -> dict[str, Any]:
         """Return the fitted attributes of an estimator that describe the columns."""
@@ -223,8 +293,11 @@ class Inputs:
         self, X: Any, y: Any, of_y: dict[str, Any], *, fresh: bool, named: bool
     ) -> tuple[Inputs, Any, Any, Any]:
         """Return the columns, checked rows of numbers or None, their columns, and y."""
-        check_compressed(X)
+        check_form(X)
         columns = None if self.pairwise else tables.columns_of(X)
+        if not (fresh or named or self.names is None or columns is None):
+            columns = columns.chosen(self.names)
+            X = X if columns.names is None else columns.data.to_native()
         if columns is None or tables.all_numbers(columns):
             strict = sp.issparse(X) or self.pairwise
             how = _NUMBERS | {"ensure_all_finite": strict}

@@ -98,7 +98,7 @@ def packed_params(params: Mapping[str, Any]) -> dict[str, Any]:
         elif name == "random_state" and not isinstance(value, int | np.integer | None):
             value = None  # the seed in use is part of the model
         elif name == "kernel" and not isinstance(value, str | Kernel):
-            value = get_kernel(value)  # scikit-learn's RBF and Matern have an equal of ours
+            value = get_kernel(value)  # a function, which has no such form
         packed[name] = pack(value)
     return packed
 

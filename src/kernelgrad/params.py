@@ -16,19 +16,23 @@ A field with ``kw_only=False`` may also be given by position.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
-from functools import partial
+from difflib import get_close_matches
+from functools import partial, wraps
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from sklearn.base import BaseEstimator
 
-from kernelgrad.validation import check_bool, check_int, check_name, check_real
+from kernelgrad.validation import bytes_of, check_bool, check_int, check_name, check_real
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 Check = Callable[[Any, str], object]
 
 _CHECK, _OUTSIDE = "check", "outside"  # keys of a field's metadata
@@ -124,6 +128,11 @@ def choice(
     return _field(default, check, words, kw_only, (_STRANGE,))
 
 
+def size(*, default: Any) -> Any:
+    """Return a field for numbers of bytes, texts such as "2 GB", or None."""
+    return _field(default, bytes_of, (None,), True, (math.nan, -1.0, 100, _STRANGE))
+
+
 def anything(*, default: Any, kw_only: bool = True) -> Any:
     """Return a field that the class itself checks."""
     return dataclasses.field(default=default, kw_only=kw_only)
@@ -133,7 +142,7 @@ def anything(*, default: Any, kw_only: bool = True) -> Any:
     kw_only_default=True,
     eq_default=False,
     field_specifiers=(
-        integer, real, number_or_rule, boolean, choice, anything, dataclasses.field,
+        integer, real, number_or_rule, boolean, choice, size, anything, dataclasses.field,
     ),
 )  # fmt: skip
 def parameters(cls: type[T]) -> type[T]:
@@ -153,7 +162,41 @@ def parameters(cls: type[T]) -> type[T]:
         if each is not last[name] and name not in cls.__annotations__:
             cls.__annotations__[name] = each.type
             setattr(cls, name, copy(each))
-    return dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
+    result: Any = dataclasses.dataclass(kw_only=True, eq=False, repr=False)(cls)
+    names = [name for names, _ in entries(result.__doc__)[1] for name in names]
+    result.__init__ = explaining(result.__init__, names)
+    _DECLARED[cls.__name__] = result
+    result.__doc__ = whole(result)
+    return result  # type: ignore[no-any-return]
+
+
+def explaining(method: F, order: Sequence[str] = ()) -> F:
+    """Return a method that says what to give in place of an argument that it does not have.
+
+    Classes have remedies for names of other libraries in ``_instead``. The signature of the
+    result has keywords in an `order`, which is that of the documentation.
+    """
+    signature = inspect.signature(method)
+    names = signature.parameters
+    ranks = {name: rank for rank, name in enumerate(order)}
+
+    @wraps(method)
+    def checked(self: Any, *args: Any, **arguments: Any) -> Any:
+        for name in arguments.keys() - names.keys():
+            near = get_close_matches(name, sorted(names), n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            if name in getattr(self, "_instead", {}):
+                hint = f"; {self._instead[name]}"
+            owner = f"{type(self).__name__}.{method.__name__}"
+            raise TypeError(f"{owner}() got an unexpected keyword argument {name!r}{hint}")
+        return method(self, *args, **arguments)
+
+    def rank(p: inspect.Parameter) -> tuple[int, int]:
+        return p.kind, ranks.get(p.name, len(ranks)) if p.kind is p.KEYWORD_ONLY else 0
+
+    ordered = signature.replace(parameters=sorted(names.values(), key=rank))
+    checked.__signature__ = ordered  # type: ignore[attr-defined]
+    return checked  # type: ignore[return-value]
 
 
 def check_params(obj: Any) -> None:
@@ -205,9 +248,58 @@ class Documented(BaseEstimator):
 
     _manual_module: ClassVar[str]
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.__doc__ = cls.__doc__ and whole(cls)
+
+
+Entry = tuple[list[str], str]  # names, and all lines of the entry
+_AS_IN = re.compile(r"\n    As in :class:`~?(?:\w+\.)*(\w+)`\.$")
+_DECLARED: dict[str, type] = {}  # all classes with parameters
+
+
+def entries(doc: str | None, section: str = "Parameters") -> tuple[str, list[Entry]]:
+    """Return the text of a section of a docstring, and its entries."""
+    match = re.search(rf"{section}\n-+\n(.+?)(?=\n\n\S|\Z)", inspect.cleandoc(doc or ""), re.S)
+    text = match[1] if match else ""
+    parts = re.split(r"(?<!,)\n(?=\S)", text) if text else []
+    return text, [(re.split(r",\s+", re.split(" : |\n    ", p)[0]), p) for p in parts]
+
 
 def parameter_texts(doc: str) -> dict[str, str]:
     """Return the entries of the section on parameters of a docstring, by name."""
-    section = re.search(r"Parameters\n-+\n(.+?)(?=\n\n\S|\Z)", doc, re.S)
-    texts = re.split(r"\n(?=\S)", section[1]) if section else []
-    return {name: text for text in texts for name in text.split(" : ")[0].split(", ")}
+    return {name: text for names, text in entries(doc)[1] for name in names}
+
+
+def whole(cls: type) -> str:
+    """Return the docstring of a class with the entries that are "As in" another class.
+
+    Defaults are those of the class.
+    """
+    doc, near = inspect.cleandoc(cls.__doc__ or ""), vars(sys.modules[cls.__module__])
+    for section in ("Parameters", "Attributes"):
+        text, parts = entries(doc, section)
+        result: list[str] = []
+        for names, part in parts:
+            match = _AS_IN.search(part)
+            other = (near | _DECLARED).get(match[1]) if match else None
+            if match is None or other is None:
+                result.append(part)
+                continue
+            head = part[: match.start()]
+            for own, lines in entries(whole(other), section)[1]:
+                if shared := [name for name in own if name in names]:
+                    first, _, rest = lines.partition("\n    ")
+                    kind = (head if " : " in head else first).partition(" : ")
+                    of_type = "".join((", ".join(shared), *kind[1:]))
+                    result.append(f"{_with_default(cls, shared[0], of_type)}\n    {rest}")
+        doc = doc.replace(text, "\n".join(result), 1) if text else doc
+    return doc
+
+
+def _with_default(cls: Any, name: str, head: str) -> str:
+    field = getattr(cls, "__dataclass_fields__", {}).get(name)
+    if field is None:
+        return head
+    value = f'"{field.default}"' if isinstance(field.default, str) else repr(field.default)
+    return re.sub("default=.*", lambda _: f"default={value}", head)

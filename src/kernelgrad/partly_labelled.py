@@ -224,7 +224,7 @@ class SemiSupervisedRows(PairedRows):
         batch = self.whole_source.read(0, n)
         X, codes, w = batch.X, np.asarray(batch.y), weights_of(batch)
         if limit is not None:
-            X, codes, w = canonical_rows(X, codes, w, merge=n <= limit)
+            X, codes, w, _ = canonical_rows(X, codes, w, merge=n <= limit)
         k, has_label = len(self.task.classes), codes != NO_LABEL
         self.task.require_all(np.bincount(codes[has_label], w[has_label], k).astype(float))
         at = np.flatnonzero(has_label), np.flatnonzero(~has_label)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -31,6 +31,7 @@ __all__ = ["ColumnKind", "register_column_kind"]
 UNKNOWN = -1  # code of levels that training rows did not have
 _GAPS = ("NAType", "NaTType")  # types of pandas whose comparisons are no booleans
 _DATES = (nw.Date, nw.Datetime)
+_NAMES = "The feature names should match those that were passed during fit.\n"
 _TEXTS = (nw.String, nw.Categorical, nw.Enum)
 
 
@@ -49,6 +50,18 @@ class Columns:
     def name(self, j: int) -> str:
         return str(j) if self.names is None else repr(self.names[j])
 
+    def chosen(self, names: AnyArray) -> Columns:
+        """Return the columns of a fit if a frame has these and more; else all of them."""
+        wanted, own = names.tolist(), self.names
+        if own is None or list(own) == wanted or not set(wanted) <= set(own):
+            return self
+        if len(own) == len(wanted):  # scikit-learn's checks ask for this error
+            raise ValueError(
+                f"{_NAMES}Feature names must be in the same order as they were in fit.\n"
+                "Give X[model.feature_names_in_]."
+            )
+        return Columns(self.data.select(wanted), wanted)
+
 
 def columns_of(X: Any) -> Columns | None:
     """Return the columns of a frame, or of lists or objects with text; None for others."""
@@ -60,9 +73,43 @@ def columns_of(X: Any) -> Columns | None:
         return Columns(X, None) if text else None
     try:
         frame = nw.from_native(X, eager_only=True, pass_through=True)
-    except DuplicateError:  # scikit-learn takes it if all is numbers
-        return None
+    except DuplicateError:
+        names = getattr(X, "column_names", X.columns)
+        twice = next(name for name, n in Counter(names).items() if n > 1)
+        raise DataError(f"X has two columns named {twice!r}; rename one of them.") from None
     return Columns(frame, frame.columns) if isinstance(frame, nw.DataFrame) else None
+
+
+def columns_of_dicts(X: Any, names: AnyArray) -> Columns | None:
+    """Return the columns of these names of a dict, or of a list of dicts; None for others.
+
+    A dict holds one row, or lists; a row without a name has a gap there, unless no row has it.
+    """
+    if isinstance(X, list) and X and all(isinstance(row, Mapping) for row in X):
+        present = set().union(*X)
+        X = {name: [row.get(name) for row in X] for name in names if name in present}
+    elif not isinstance(X, Mapping) or hasattr(X, "shape"):
+        return None
+    absent = [f"- {name}\n" for name in names if name not in X]
+    if absent:
+        more = "".join(absent[:5])
+        raise ValueError(f"{_NAMES}Feature names seen at fit time, yet now missing:\n{more}")
+    values = [np.atleast_1d(_objects(X[name])) for name in names]
+    if len({len(each) for each in values}) > 1:
+        raise DataError("X is a dict of lists of different lengths; give one for each row.")
+    return Columns(np.stack(values, axis=1), names)
+
+
+def _objects(values: Any) -> AnyArray:
+    if getattr(getattr(values, "dtype", None), "kind", "") == "M":  # else NumPy gives integers
+        values = np.asarray(values).astype("datetime64[us]")
+    return np.array(values, object)
+
+
+def counted(marks: AnyArray) -> dict[int, int]:
+    """Return the numbers of marks in the columns that have any."""
+    counts = marks.sum(axis=0)
+    return {int(j): int(counts[j]) for j in np.flatnonzero(counts)}
 
 
 def all_numbers(columns: Columns) -> bool:
@@ -242,6 +289,13 @@ class Table(Encoder):
         if not all_finite(codes):
             check_finite(codes, lambda j: self.columns[j].name)
         return codes
+
+    def unseen(self, codes: AnyArray) -> dict[int, int]:
+        """Return how many codes of each column are unknown levels, or gaps where none were."""
+        marks = codes == UNKNOWN
+        marks[:, self.numbers] = np.isnan(codes[:, self.numbers]) & ~self.has_gaps
+        marks[:, self.n_levels == MAX_LEVELS] = False  # rare levels may have been left out
+        return counted(marks)
 
     @property
     def layout(self) -> list[Any]:

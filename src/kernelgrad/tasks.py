@@ -32,6 +32,10 @@ from kernelgrad.validation import DataError, check_bool, check_int, check_real
 Score = Callable[[AnyArray, FloatArray, Float64Array], float]
 
 
+class OneClassError(DataError):
+    """There is one class only."""
+
+
 def weights_of(batch: Batch) -> Float64Array:
     """Return the weights of a batch, ones where there are none."""
     if batch.sample_weight is None:
@@ -297,7 +301,7 @@ class ClassTargets(Targets):
         # the first batch of a stream may lack some of the declared classes
         classes = labels if declared is None else declared
         if len(classes) < 2:
-            raise DataError(
+            raise OneClassError(
                 f"{self.owner} needs at least two classes; the data have only one "
                 f"class: {classes.tolist()!r}."
             )
@@ -389,8 +393,8 @@ class Regression(Task):
             wanted = ">= 0" if lowest == 0 else "> 0"
             raise DataError(
                 f"The loss {self.loss.name!r} takes targets {wanted}, "
-                f"but row {row} (rows count from 0) has {np.min(y[row]):g}; mend or drop such "
-                "rows, or take the loss 'squared'."
+                f"but row {row} (rows count from 0) has {np.min(y[row]):g}; correct or drop "
+                "such rows, or take the loss 'squared'."
             )
         outputs = _count_outputs(y, self.loss)
         if outputs != self.n_outputs:

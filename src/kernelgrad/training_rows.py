@@ -27,6 +27,7 @@ from kernelgrad.validation import DataError
 
 MAX_VALIDATION_ROWS = 20_000  # validation responses stay in memory, whatever the file size
 no_rows: Callable[[], Any] = partial(np.empty, 0, np.int64)
+_EXAMPLES, _CELLS = 200, 2**20  # rows that describe the columns, and about their entries
 _NO_WEIGHT = "All sample weights of a whole epoch are zero; at least one row must count."
 
 Batches = Iterator[tuple[Any, float]]  # TrainBatch, or RowStore for solvers that take it
@@ -89,6 +90,8 @@ class TrainingRows:
         Returns the store of rows that workers hold; None keeps them in this process.
     batch_size : int or None
         Number of rows of a batch; None leaves it to the solver.
+    order : int array or None
+        Number in the source of each row as it came, -1 for a dropped one; None is the same.
     inputs : Inputs
         The columns of X.
     """
@@ -103,6 +106,7 @@ class TrainingRows:
     reads_in_pieces: bool = False
     store: Callable[[TrainingRows], RowStore] | None = None
     batch_size: int | None = None
+    order: IntArray | None = None
     inputs: Inputs = field(default_factory=partial(Inputs, "rows"))
 
     @property
@@ -179,8 +183,9 @@ class TrainingRows:
             return self
         whole, n = self.source.read(0, self.source.n_rows), self.source.n_rows
         y = np.zeros(n) if whole.y is None else whole.y
-        X, y, weight = canonical_rows(whole.X, y, weights_of(whole), merge=n <= limit)
-        return replace(self, source=ArraySource(X, y, weight, checked=True))
+        X, y, weight, order = canonical_rows(whole.X, y, weights_of(whole), merge=n <= limit)
+        source = ArraySource(X, y, weight, checked=True)
+        return replace(self, source=source, order=order)
 
     def digest(self) -> str:
         digest = hashlib.blake2b(digest_size=16)
@@ -209,6 +214,19 @@ class TrainingRows:
             self.source, fraction, seed=seed, stratify=strata, max_rows=MAX_VALIDATION_ROWS
         )
         return replace(self, held_out=numbers)
+
+    def examples(self) -> Matrix:
+        """Return up to 200 training rows, evenly spaced, that describe the columns.
+
+        Of rows that are not in memory they are some of the first 2,000. Wide rows are fewer.
+        """
+        source, numbers = self.source, self.train
+        if not self.in_memory:
+            numbers = np.arange(min(source.n_rows, 10 * _EXAMPLES))
+            source = ArraySource(source.read(0, len(numbers)).X, checked=True)
+        m = min(len(numbers), _EXAMPLES, max(20, _CELLS // source.n_features))
+        X = source.take(numbers[np.arange(m) * len(numbers) // m]).X
+        return X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
 
     def numbers(self, places: IntArray) -> IntArray:
         """Return the numbers of training rows from their places among all training rows."""
@@ -404,21 +422,25 @@ class StoredRows(RowStore):
 
 def canonical_rows(
     X: Matrix, y: AnyArray, weight: Float64Array, *, merge: bool
-) -> tuple[Matrix, AnyArray, Float64Array]:
+) -> tuple[Matrix, AnyArray, Float64Array, IntArray]:
     """Drop rows of weight zero; with `merge`, sort rows and merge exact duplicates.
+
+    The new number of each row, -1 for a dropped one, is returned too.
 
     When all rows fit into one batch their order carries no information, so a canonical
     order makes "weight 2" and "given twice" the same computation, bit for bit.
     """
     keep = weight > 0
+    numbers = np.where(keep, np.cumsum(keep) - 1, -1)
     if not keep.all():
         X, y, weight = X[np.flatnonzero(keep)], y[keep], weight[keep]
     if not merge or (sp.issparse(X) and X.shape[0] * X.shape[1] > 10_000_000):
-        return X, y, weight
+        return X, y, weight, numbers
     columns = [dense(X, np.float64), y.reshape(len(y), -1).astype(np.float64)]
     table = np.ascontiguousarray(np.concatenate(columns, axis=1)) + 0.0  # -0.0 becomes 0.0
     rows = table.view(np.dtype((np.void, table.itemsize * table.shape[1]))).ravel()
     _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
     order = np.argsort(weight)  # sums of weights are rounded in one order
     total: Float64Array = np.bincount(inverse.ravel()[order], weight[order]).astype(np.float64)
-    return X[first], y[first], total
+    numbers[keep] = inverse.ravel()
+    return X[first], y[first], total, numbers

@@ -19,7 +19,7 @@ def show_versions() -> None:
     import scipy.linalg  # noqa: F401 - loads SciPy's BLAS, so that it is listed
     from threadpoolctl import threadpool_info
 
-    from kernelgrad.compute.threads import get_num_threads
+    from kernelgrad import get_num_threads
 
     def installed(name: str) -> str:
         try:

@@ -209,7 +209,7 @@ def test_sources_with_weights(moons):
     nothing = ArraySource(X, y, np.zeros(400))
     nothing.in_memory = False
     with pytest.raises(DataError, match=r"sample weights of .* rows are zero"):
-        plain_classifier(max_iter=2, memory_limit=1).fit(nothing)
+        plain_classifier(max_iter=2, memory_limit="1B").fit(nothing)
     with pytest.raises(ValueError, match=r"class_weight of 0 is -1\.0"):
         plain_classifier(class_weight={0: -1.0, 1: 1.0}).fit(ArraySource(X, y))
     regression = plain_regressor(random_state=0, max_iter=5).fit(X, X)

@@ -176,7 +176,7 @@ def test_what_the_solvers_take(rows):
     inside = np.abs(Z).max(axis=1) < 2
     assert rms(dsg.predict(Z[inside]), exact.predict(Z[inside])) < 0.3 * y.std()
     assert process(variance="operator", max_iter=3).fit(X, y).solver_.name == "dsg"
-    little = process(memory_limit=2e5, max_iter=2).fit(X, y)
+    little = process(memory_limit="200kB", max_iter=2).fit(X, y)
     assert little.solver_.name == "dsg"
     assert "memory" in little.history_["solver_reason"]
 

@@ -1,9 +1,11 @@
 """Losses with outputs of their own: several quantiles, logarithms of the mean."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy.stats import norm
-from sklearn.linear_model import GammaRegressor, PoissonRegressor
+from sklearn.linear_model import GammaRegressor, PoissonRegressor, TweedieRegressor
 from sklearn.metrics import r2_score
 
 import oracles_losses
@@ -113,14 +115,19 @@ def test_bad_input_is_refused(quantile, columns, error, message):
         regressor(quantile).fit(X, y)
 
 
-KINDS = {"poisson": PoissonRegressor, "gamma": GammaRegressor}
+KINDS = {
+    "poisson": PoissonRegressor,
+    "gamma": GammaRegressor,
+    "tweedie": partial(TweedieRegressor, power=1.5),
+}
 
 
 def data(loss, n=400):
     rng = np.random.default_rng(0)
     X = rng.uniform(-2, 2, (n, 3))
     mean = np.exp(np.sin(2 * X[:, 0]) + 0.5 * X[:, 1])
-    y = rng.poisson(mean) if loss == "poisson" else mean * rng.gamma(2, 0.5, n)
+    y = rng.poisson(mean) if loss != "gamma" else mean * rng.gamma(2, 0.5, n)
+    y = y * rng.gamma(2, 0.5, n) if loss == "tweedie" else y
     return X, y.astype(float), mean
 
 
@@ -147,7 +154,7 @@ def test_a_fit_without_a_word_is_near_the_mean(loss):
 @every("loss", KINDS)
 def test_targets_outside_the_domain_are_named(loss):
     X, y, _ = data(loss)
-    y[7] = -3.0 if loss == "poisson" else 0.0
+    y[7] = 0.0 if loss == "gamma" else -3.0
     for model in (KernelRegressor(loss), LinearRegressor(loss)):
         with pytest.raises(DataError, match=rf"'{loss}' takes targets .* row 7 .* has"):
             model.fit(X, y)

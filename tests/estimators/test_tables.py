@@ -56,6 +56,39 @@ NEW, NEW_Y = columns_of(100, seed=1)
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
+def test_columns_are_chosen_by_name(make):
+    model = kg.KernelRegressor(**FAST).fit(make(COLUMNS), Y)
+    f, names = model.predict(make(NEW)), list(NEW)[::-1]
+    more = make({"other": [0] * 100, **{name: NEW[name] for name in names}})
+    np.testing.assert_array_equal(model.predict(more), f)
+    rows = [
+        {"x": 1, **dict(zip(NEW, row, strict=True))} for row in zip(*NEW.values(), strict=True)
+    ]
+    np.testing.assert_array_equal(model.predict(rows), f)
+    np.testing.assert_allclose(model.predict(rows[7]), f[7:8], rtol=1e-6)
+    np.testing.assert_array_equal(model.predict(NEW), f)
+    arrays = NEW | {"when": np.array(NEW["when"], "datetime64[ns]")}
+    np.testing.assert_array_equal(model.predict(arrays), f)
+    absent = [{k: v for k, v in row.items() if k != "count"} for row in rows]
+    with pytest.raises(ValueError, match="now missing:\n- count"):
+        model.predict(absent)
+
+
+def test_new_values_are_counted_once(tmp_path):
+    frame = pd.DataFrame({"x": np.arange(60.0), "kind": ["a", "b", "c"] * 20})
+    model = kg.KernelRegressor(**FAST).fit(frame, frame["x"])
+    later = frame.assign(x=frame["x"].where(frame["x"] > 1), kind=["a", "b", "?"] * 20, y=0.0)
+    expected = "new to the model: column 'x' \\(2 gaps\\), column 'kind' \\(20 values\\)."
+    later.to_csv(tmp_path / "later.csv", index=False)
+    names = {"feature_names": ["x", "kind"], "target": "y", "as_frame": True}
+    source = kg.open_source(tmp_path / "later.csv", **names)
+    for rows in (later, later[["x", "kind"]].to_dict("list"), source):
+        with pytest.warns(kg.UnseenValuesWarning, match=expected) as seen:
+            model.predict(rows)
+        assert len(seen) == 1
+
+
+@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 def test_frames_of_every_kind_are_one_table(make, tmp_path):
     model = kg.KernelRegressor(**FAST).fit(make(COLUMNS), Y)
     reference = kg.KernelRegressor(**FAST).fit(to_pandas(COLUMNS), Y)
@@ -283,7 +316,7 @@ def test_files_are_fitted_as_frames_are(files, suffix):
     expected = kg.KernelRegressor(**FAST).fit(frame, Y).predict(frame)
     model = kg.KernelRegressor(**FAST).fit(source)
     np.testing.assert_array_equal(model.predict(source), expected)
-    model = kg.KernelRegressor(memory_limit=1, **FAST).fit(source)  # too large for memory
+    model = kg.KernelRegressor(memory_limit="1B", **FAST).fit(source)  # too large for memory
     assert model.history_["solver_reason"] == "the rows are on disk"
     assert model.score(source) > 0.7
     np.testing.assert_allclose(model.predict(source), model.predict(frame), rtol=1e-5)
@@ -304,4 +337,4 @@ def test_memory_maps_that_fit_are_arrays(tmp_path):
     mapped = np.load(path, mmap_mode="r")
     assert np.isfinite(kg.KernelRegressor(**FAST).fit(mapped, y).predict(mapped)).all()
     with pytest.raises(ValueError, match="does not fit in memory; impute"):
-        kg.KernelRegressor(memory_limit=1, **FAST).fit(mapped, y)
+        kg.KernelRegressor(memory_limit="1B", **FAST).fit(mapped, y)

@@ -106,15 +106,13 @@ class Broken(Gaussian):
     ("fault", "message"),
     [
         ("asymmetric", "symmetric"), ("indefinite", "positive semi-definite"),
-        ("diagonal", "diag"), ("biased", "standard errors"), ("seedless", "seed"),
+        ("diagonal", "diag"), ("biased", "features estimate"), ("seedless", "seed"),
         ("stateful", "pure function"), ("rows", "rows"), ("predict", "predict"),
         ("gradient", "gradient"), ("pickle", "pickle"),
     ],
 )  # fmt: skip
 def test_contract_finds_faults(fault, message):
-    report = check_kernel(Broken())
-    assert "exact" in str(report)
-    assert len(report.rows()) == len(report.z) >= 10
+    check_kernel(Broken())
     with pytest.raises(AssertionError, match=message):
         check_kernel(Broken(fault))
 
@@ -135,8 +133,11 @@ def test_exact_values_against_the_scalar_oracle(name, params):
 def test_exact_values_against_scikit_learn():
     X, Z = data(30, 4), data(20, 4, seed=1)
     np.testing.assert_allclose(Laplacian(0.3)(X, Z), laplacian_kernel(X, Z, 0.3), rtol=1e-12)
-    for theirs in (gp.RBF(1.7), *(gp.Matern(1.7, nu=nu) for nu in (*NUS, np.inf))):
-        np.testing.assert_allclose(get_kernel(theirs)(X, Z), theirs(X, Z), rtol=1e-7)
+    gamma = 0.5 / 1.7**2
+    np.testing.assert_allclose(Gaussian(gamma)(X, Z), gp.RBF(1.7)(X, Z), rtol=1e-7)
+    for nu in NUS:
+        expected = gp.Matern(1.7, nu=nu)(X, Z)
+        np.testing.assert_allclose(Matern(nu, gamma)(X, Z), expected, rtol=1e-7)
 
 
 @every("nu", [0.02, 20.0, 50.0, 200.0, 1000.0])
@@ -187,10 +188,8 @@ def test_weights_of_columns():
 def test_sums_and_products_against_scikit_learn():
     X, Z = rows(20), rows(12, seed=1)
     theirs = 0.3 * gp.RBF(1.3) + gp.Matern(0.9, nu=1.5) * gp.RBF(2.0) + 2.0 * gp.RBF(0.7)
-    a, b, c, d = map(
-        get_kernel, (gp.RBF(1.3), gp.Matern(0.9, nu=1.5), gp.RBF(2.0), gp.RBF(0.7))
-    )
-    ours = 0.3 * a + b * c + d * 2.0
+    a, b, c, d = (0.5 / length**2 for length in (1.3, 0.9, 2.0, 0.7))
+    ours = 0.3 * Gaussian(a) + Matern(1.5, b) * Gaussian(c) + Gaussian(d) * 2.0
     for A, B in ((X, Z), (sp.csr_matrix(X), sp.csr_matrix(Z)), (X.astype(np.float32), Z)):
         np.testing.assert_allclose(ours(A, B), theirs(X, Z), rtol=1e-6)
     np.testing.assert_allclose(ours.diag(X), theirs.diag(X), rtol=1e-12)
@@ -226,20 +225,8 @@ def test_get_kernel_by_name():
     assert (k.gamma, k.bandwidth_factor) == (0.3, 2.0)
 
 
-def test_get_kernel_from_scikit_learn():
-    k = get_kernel(gp.RBF(2.0))
-    assert type(k) is Gaussian
-    assert k.gamma == pytest.approx(1 / 8)
-    assert get_kernel(gp.RBF([2.0])).gamma == k.gamma
-    m = get_kernel(gp.Matern(2.0, nu=2.5))
-    assert (type(m), m.nu, m.gamma) == (Matern, 2.5, k.gamma)
-    assert type(get_kernel(gp.Matern(2.0, nu=np.inf))) is Gaussian
-
-
 def test_get_kernel_errors():
-    with pytest.raises(ValueError, match="one length scale per column"):
-        get_kernel(gp.RBF([1.0, 2.0]))
-    for wrong in (gp.RationalQuadratic(), 2 * gp.RBF(), 3, None, Gaussian):
+    for wrong in (3, None, Gaussian):
         with pytest.raises(TypeError, match="kernel must be a name"):
             get_kernel(wrong)
     with pytest.raises(ValueError, match="Unknown kernel 'rfb'") as error:
@@ -252,7 +239,7 @@ def test_get_kernel_errors():
     [
         0.3 * Gaussian(bandwidth_factor=0.5) + Chi2() * Laplacian() + Chi2() * Chi2(),
         SumKernel((Gaussian(0.5, form="phase"), Matern(1.5, 0.4)), np.array([2.0, 0.5])),
-        ConvolutionKernel((8, 6), 3, gamma=0.3, normalize=True) * Gaussian(0.02),
+        ConvolutionKernel((8, 6), 3, gamma=0.3) * Gaussian(0.02),
         DotProduct([0.5, 0.0, 1.0]),
     ],
 )
@@ -361,16 +348,6 @@ def test_operators_flatten():
     np.testing.assert_allclose(((a + b) * (2 * c))(X), 2 * (a(X) + b(X)) * c(X))
 
 
-def test_operators_refuse_other_things():
-    a = Gaussian(0.5)
-    for wrong in (lambda: a + 1, lambda: a * "2", lambda: "2" * a):
-        with pytest.raises(TypeError, match=r"unsupported operand|multiply sequence"):
-            wrong()
-    for wrong in (lambda: -1 * a, lambda: a * 0, lambda: a + float("nan") * a):
-        with pytest.raises(ValueError, match=r"weights\[0\] must lie in"):
-            wrong()
-
-
 def test_parts_are_parameters():
     kernel = SumKernel([Gaussian(0.5), Matern(1.5, 0.2) * Laplacian(0.1)], [0.4, 0.6])
     params = kernel.get_params()
@@ -390,24 +367,6 @@ def test_parts_are_parameters():
             kernel.set_params(**{name: 1.0})
 
 
-def test_parameters_outside_their_domain():
-    good = Gaussian(0.5), Laplacian(0.1)
-    cases = [
-        (ProductKernel([]), ValueError, "at least one kernel"),
-        (SumKernel(Gaussian(0.5)), TypeError, "must be a list of kernels"),
-        (SumKernel([Gaussian(0.5), "rbf"]), TypeError, "must hold kernels"),
-        (ProductKernel([Gaussian(0.5), Gaussian(-1.0)]), ValueError, "gamma must lie in"),
-        (SumKernel(good, [1.0]), ValueError, "one number for each of 2 kernels"),
-        (SumKernel(good, 0.5), TypeError, "must be a list of numbers"),
-        *((SumKernel(good, [1, w]), ValueError, r"weights\[1\] must") for w in (0, -1, np.inf)),
-    ]
-    for kernel, error, message in cases:
-        with pytest.raises(error, match=message):
-            kernel.check()
-    with pytest.raises(ValueError, match=r"call resolve\(X, seed\) first"):
-        (Gaussian(0.5) + Gaussian()).feature_map(3, 0, 8)
-
-
 def test_inputs_are_centred_only_if_all_parts_are_stationary():
     X = rows() + 5
     mixed, stationary = Gaussian(0.5) + Chi2(), Gaussian(0.5) * (Cauchy(0.1) + Laplacian(0.1))
@@ -421,6 +380,6 @@ def test_inputs_are_centred_only_if_all_parts_are_stationary():
 
 def test_a_part_without_random_features():
     for kernel in (Gaussian(0.5) + ExactOnly(0.5), ExactOnly(0.5) * Gaussian(0.5)):
-        assert len(check_kernel(kernel).z) == 0
+        check_kernel(kernel)
         with pytest.raises(CapabilityError, match="random_features"):
             check_capabilities(DSG(), SquaredError(), kernel)

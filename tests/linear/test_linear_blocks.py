@@ -175,24 +175,6 @@ def test_constant_and_repeated_columns_without_penalty(columns, form):
         np.testing.assert_allclose(state.bias, f[-1], atol=1e-6)
 
 
-def test_rbcd_stops_by_the_tolerance_at_all_columns_at_once():
-    problem, batch = setting(Logistic(), tol=1e-3)
-    solver = RBCD(block_size=2)
-    state, (*_, info) = solve(solver, problem, batch, 300)
-    assert info.converged
-    assert 1 < state.iteration < 100
-    X, y, p = plain(batch)
-    G = p[:, None] * oracles.slope("logistic", y, X @ state.coef + state.bias)
-    Z = X - p @ X
-    size = np.sqrt(p @ Z**2)[:, None]
-    start = p[:, None] * oracles.slope("logistic", y, solver.init(problem, batch).bias)
-    aim = 1e-3 * np.abs(Z.T @ start / size).max()
-    least = np.abs((Z.T @ G + problem.l2 * state.coef) / size).max()
-    assert max(least, np.abs(G.sum(axis=0)).max()) <= aim
-    tight, _ = solve(solver, replace(problem, tol=1e-10), batch, 300)
-    assert tight.iteration > state.iteration
-
-
 @each_form
 @every("loss", [*SMOOTH, Hinge(), Absolute()])
 def test_sbmd_steps_are_those_of_the_formula(loss, form):
@@ -219,22 +201,6 @@ def test_sbmd_steps_are_those_of_the_formula(loss, form):
     np.testing.assert_allclose(b, bias, atol=1e-12)
     assert np.abs(expected).max() > 0.05
     assert (expected == 0).any()
-
-
-@every("l1_ratio", [0.0, 0.7])
-@every("weighted", [False, True])
-def test_sbmd_comes_near_the_minimum(l1_ratio, weighted):
-    problem, batch = setting(
-        Logistic(), n=3000, outputs=1, l1_ratio=l1_ratio, weighted=weighted, alpha=2e-3
-    )
-    logistic, penalties = ("logistic", 0.0), (problem.l1, problem.l2, True)
-    best = value(problem, batch, *oracles.optimum(logistic, *plain(batch), *penalties))
-    solver = SBMD()
-    state, (*_, info) = solve(solver, problem, batch, 60)
-    reached = value(problem, batch, *solver.solution(state)) / best - 1
-    start = solver.init(problem, batch)
-    assert not info.converged
-    assert 0 <= reached < 1e-2 < 0.2 < value(problem, batch, start.coef, start.bias) / best - 1
 
 
 def test_automatic_blocks():

@@ -14,13 +14,9 @@ from cases import every
 from kernelgrad import (
     ArraySource,
     CapabilityError,
-    DataError,
-    KernelRegressor,
     LinearClassifier,
     LinearRegressor,
     RandomFeatures,
-    load,
-    open_source,
 )
 from kernelgrad.estimators import COMPETITORS, competitor
 from kernelgrad.linear.base import PreparedRows
@@ -195,16 +191,6 @@ def test_table_of_choices(loss, rows, d, n, l2, expected):
     assert reason
 
 
-def test_the_choice_is_recorded(cancer, line):
-    X, y = cancer
-    model = LinearClassifier(max_iter=2, memory_limit=1000, random_state=0).fit(X, y)
-    assert model.history_["solver"] == "sgd"
-    assert "memory" in model.history_["solver_reason"]
-    for penalty, solver in (("l1", "sgd"), (None, "sgd"), ("elasticnet", "sdca")):
-        model = LinearRegressor("absolute", penalty=penalty, alpha=0.1, max_iter=2).fit(*line)
-        assert model.history_["solver"] == solver
-
-
 # -- refusals -----------------------------------------------------------------------------
 
 
@@ -284,41 +270,6 @@ def test_solvers_of_all_rows_have_no_partial_fit(solver, cancer):
     assert not hasattr(LinearRegressor(solver=get_linear_solver(solver)), "partial_fit")
 
 
-# -- rows from elsewhere ------------------------------------------------------------------
-
-
-def test_a_file_is_the_array(cancer, tmp_path):
-    pd = pytest.importorskip("pandas")
-    X, y = cancer
-    frame = pd.DataFrame(X, columns=[f"c{i}" for i in range(30)])
-    frame.assign(y=np.where(y == 1, "benign", "malignant")).to_csv(
-        tmp_path / "rows.csv", index=False, float_format="%.17g"
-    )
-    source = open_source(tmp_path / "rows.csv", target="y")
-    large = LinearClassifier(alpha=0.01, memory_limit=1).fit(source)
-    assert large.history_["solver"] == "sgd"
-    assert large.classes_.tolist() == ["benign", "malignant"]
-    assert large.score(source) > 0.97
-    exact = LinearClassifier(alpha=0.01, **TIGHT).fit(X, np.where(y == 1, 0, 1))
-    tight = LinearClassifier(solver="svrg", alpha=0.01, **TIGHT).fit(source)
-    np.testing.assert_allclose(tight.coef_, exact.coef_, atol=1e-6)
-    with pytest.raises(DataError, match="LinearRegressor"):
-        LinearClassifier().fit(ArraySource(X, X[:, 0]))
-
-
-# -- files, copies and searches -----------------------------------------------------------
-
-
-def test_a_kernel_solver_of_the_same_name_is_another(line, tmp_path):
-    X, y = line
-    kernel = KernelRegressor("absolute", solver="pegasos", alpha=0.1, max_iter=2).fit(X, y)
-    linear = LinearRegressor("absolute", solver="pegasos", alpha=0.1, max_iter=2).fit(X, y)
-    for model in (kernel, linear):
-        model.save(tmp_path / "m.kgm")
-        assert type(load(tmp_path / "m.kgm").solver_) is type(model.solver_)
-    assert type(kernel.solver_) is not type(linear.solver_)
-
-
 # -- competitors --------------------------------------------------------------------------
 
 
@@ -339,17 +290,6 @@ def test_competitors_learn_what_no_line_can(name):
     assert regressor[1].loss == "squared"
     target = np.sin(2 * X[:, 0])
     assert regressor.fit(X[:1000], target[:1000]).score(X[1000:], target[1000:]) > 0.8
-
-
-def test_competitors_by_name():
-    assert set(COMPETITORS) == {
-        f"{a}-{b}" for a in "rn" for b in ("sdca", "pegasos", "sbmd", "rbcd")
-    }
-    with pytest.raises(ValueError, match="'x-sdca'") as refused:
-        competitor("x-sdca", gamma=1.0)
-    assert all(name in str(refused.value) for name in COMPETITORS)
-    with pytest.raises(ValueError, match="gamma"):
-        competitor("r-pegasos", gamma=0.0)
 
 
 def test_tol_is_the_optimality_that_is_reached(cancer):

@@ -15,7 +15,7 @@ from kernelgrad import losses
 from kernelgrad.linear.base import PreparedRows, evaluate
 from kernelgrad.linear.sgd import SGD
 from kernelgrad.linear.svrg import SVRG
-from kernelgrad.papers.s3gd.anchors import build_graph, nearest_points
+from kernelgrad.papers.s3gd.anchors import build_graph
 from kernelgrad.papers.s3gd.rivals import SCV, SSGD
 from kernelgrad.papers.s3gd.rivals.scv import group_moments
 from kernelgrad.papers.s3gd.s3gd import S3GD
@@ -309,21 +309,6 @@ def test_strata_are_unbiased_and_less_noisy(weighted):
 # Refusals -------------------------------------------------------------------------------
 
 
-def test_memory_of_moments_and_products():
-    X = np.zeros((6, 12_000))
-    X[np.arange(6), np.arange(6)] = 1.0
-    case = Setting(X=X, Y=np.array([[1.0], [-1.0]] * 3))
-    with pytest.raises(CapabilityError):
-        case.fit(SCV(), 1)
-    rng = np.random.default_rng(0)
-    X = sps.csr_matrix((rng.random(400), (np.arange(400), np.arange(400))), (400, 3_000_000))
-    problem = replace(case.problem, n_features_in=3_000_000)
-    batch = TrainBatch(X, np.tile([[1.0], [-1.0]], (200, 1)).astype(np.float32), np.ones(400))
-    solver = S3GD(n_anchors=100)
-    with pytest.raises(CapabilityError, match="n_anchors"):
-        solver.step(problem, solver.init(problem, batch), batch)
-
-
 # Rates and units ------------------------------------------------------------------------
 
 
@@ -358,17 +343,6 @@ def drive(solver, X, y, loss, steps, *, alpha=0.0, **settings):
     return problem, *solve(solver, problem, TrainBatch(X, y[:, None], np.ones(len(y))), steps)
 
 
-@every("loss", [losses.Absolute(), losses.Quantile(0.3), losses.EpsilonInsensitive(0.0)])
-@every("solver", [SGD(), SSGD()])
-def test_kinks_follow_the_scale_of_the_targets(solver, loss):
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((500, 3))
-    y = X @ [1.0, 2.0, 3.0] + 0.1 * rng.standard_normal(500)
-    for scale in (1e-3, 1e5):
-        _, state, _ = drive(solver, X, scale * y, loss, 30)
-        np.testing.assert_allclose(solver.solution(state)[0][:, 0] / scale, [1, 2, 3], atol=0.1)
-
-
 @every("solver", [SVRG(), S3GD()])
 @every("alpha", [10.0, 1.0])
 def test_a_penalty_that_leaves_nothing_converges_at_once(solver, alpha):
@@ -380,22 +354,3 @@ def test_a_penalty_that_leaves_nothing_converges_at_once(solver, alpha):
     assert infos[-1].converged
     assert len(infos) <= 3
     assert not state.coef.any()
-
-
-@every("X", [np.ones((50, 3)), np.ones((1, 3)), np.zeros((20, 3))])
-@every("solver", [S3GD(switch=False), S3GD(n_neighbors=1), SSGD()])
-def test_anchors_of_rows_that_are_no_different(X, solver):
-    y = np.where(np.arange(len(X)) % 3 == 0, 1.0, -1.0)
-    for rows in (X, sps.csr_matrix(X)):
-        _, state, _ = drive(solver, rows, y, losses.Logistic(), 3, alpha=0.1)
-        assert np.isfinite(state.coef).all()
-
-
-def test_clusters_of_small_integers_do_not_overflow():
-    X = np.random.default_rng(0).integers(0, 200, (300, 5)).astype(np.uint8)
-    points = X[:4].astype(float)
-    true = np.linalg.norm(X[:, None] - points[None], axis=2)
-    for rows in (X, sps.csr_matrix(X)):
-        places, distance = nearest_points(rows, points, 1)
-        np.testing.assert_array_equal(places[:, 0], true.argmin(axis=1))
-        np.testing.assert_allclose(distance[:, 0], true.min(axis=1), atol=1e-6)

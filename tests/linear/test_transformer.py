@@ -6,12 +6,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.datasets import load_diabetes
-from sklearn.exceptions import NotFittedError
-from sklearn.kernel_ridge import KernelRidge
-from sklearn.linear_model import Ridge
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from cases import every
 from kernelgrad import DSG, ArraySource, DataError
@@ -64,20 +58,6 @@ def test_blocks_are_those_of_the_estimators(rows, kernel, standardize):
     assert not np.allclose(other.fit(X).transform(X), features.transform(X), atol=0.01)
 
 
-def test_weights_of_a_source():
-    X, w = dense(300), np.arange(300) % 3.0
-    source = ArraySource(X, X[:, 0], w)
-    common = {"standardize": True, "random_state": 1}
-    model = plain_regressor(max_iter=1, solver=DSG(block_size=32, batch_size=300), **common)
-    stream = model.fit(source).expansion_.stream
-    features = RandomFeatures(n_components=64, block_size=32, **common).fit(source)
-    assert features.kernel_.gamma == stream.kernel.gamma
-    np.testing.assert_array_equal(features.stream_.scaling.scale, stream.scaling.scale)
-    for rows in (X, normal_rows(16384)):
-        with pytest.raises(DataError, match="weights of a whole epoch are zero"):
-            RandomFeatures().fit(ArraySource(rows, None, np.zeros(len(rows))))
-
-
 # -- the estimate ------------------------------------------------------------------------
 
 
@@ -117,16 +97,6 @@ def test_pairs_are_kept_together():
         np.testing.assert_allclose((Z**2).sum(axis=1), 1.0, rtol=1e-5)  # cos^2 + sin^2
 
 
-def test_a_linear_model_of_the_features_is_kernel_ridge():
-    X, y = load_diabetes(return_X_y=True)
-    X = StandardScaler().fit_transform(X)
-    y = (y - y.mean()) / y.std()
-    exact = KernelRidge(kernel="rbf", gamma=0.05, alpha=5.0).fit(X, y).predict(X)
-    features = RandomFeatures(n_components=8192, gamma=0.05, random_state=0)
-    linear = make_pipeline(features, Ridge(5.0, fit_intercept=False)).fit(X, y).predict(X)
-    assert np.sqrt(np.mean((linear - exact) ** 2)) < 0.05 * exact.std()
-
-
 # -- invariances -------------------------------------------------------------------------
 
 
@@ -160,14 +130,3 @@ def test_rows_outside_the_domain_are_refused(standardize):
     with pytest.raises(DataError, match="positive kernel"):
         fresh.fit(-X)
     assert vars(fresh).keys() == vars(clone(fresh)).keys()
-
-
-def test_no_rows_no_fit():
-    with pytest.raises(NotFittedError):
-        RandomFeatures().transform(normal_rows(3))
-    empty = ArraySource(normal_rows(3))
-    empty.n_rows = 0
-    with pytest.raises(DataError, match="no rows"):
-        RandomFeatures().fit(empty)
-    with pytest.raises(DataError, match="row 1"):
-        RandomFeatures().fit(ArraySource(np.array([[1.0], [np.inf]])))

@@ -50,6 +50,15 @@ assert_type(KernelDensityRatio().fit(X, denominator=X).predict(X), Floats)
 assert_type(RandomFeatures().fit_transform(X), npt.NDArray[np.float32])
 assert_type(RandomFeatures().fit(X).transform(X), npt.NDArray[np.float32])
 
+KernelRegressor("huber", lambda A, B: A @ B.T, metric=[1.0, 2.0], callbacks=[])
+KernelClassifier(class_weight={0: 1.0}, random_state=None, memory_limit="2 GB")
+assert_type(KernelRegressor().predict([{"a": 1.0}]), Floats)
+KernelClassifier(multi_class="ovr")  # type: ignore[arg-type]
+KernelClassifier(standardize="yes")  # type: ignore[arg-type]
+KernelClassifier(effort="slow")  # type: ignore[arg-type]
+KernelClassifier(solver=3)  # type: ignore[arg-type]
+KernelClassifier().fit(3.5, y)  # type: ignore[arg-type]
+
 process = KernelGaussianProcessRegressor().fit(X, y)
 assert_type(process.predict(X), Floats)
 assert_type(process.predict(X, return_std=True), tuple[Floats, Floats])
@@ -59,5 +68,4 @@ classifier.save("model.kgm")
 loaded = load("model.kgm")
 assert_type(loaded.predict(X), npt.NDArray[Any])
 assert_type(loaded.history_["seconds"], list[float])
-if isinstance(loaded, KernelClassifier):
-    assert_type(loaded.predict_proba(X), Floats)
+assert_type(load("model.kgm", kind=KernelClassifier).predict_proba(X), Floats)

@@ -13,11 +13,11 @@ from kernelgrad.callbacks.base import (
 )
 from kernelgrad.callbacks.checkpoint import Checkpoint
 from kernelgrad.callbacks.checkpoint import Session as Session
-from kernelgrad.callbacks.lists import Aside, CallbackList, TimeLimit, make_callbacks
+from kernelgrad.callbacks.lists import Aside, CallbackList, make_callbacks
 from kernelgrad.callbacks.progress import ProgressBar, ProgressLog
 
 __all__ = [
     "FOREVER", "SILENT", "Aside", "Callback", "CallbackList", "Checkpoint", "Deadline",
-    "FitEvent", "Progress", "ProgressBar", "ProgressLog", "TimeIsUp", "TimeLimit",
+    "FitEvent", "Progress", "ProgressBar", "ProgressLog", "TimeIsUp",
     "make_callbacks",
 ]  # fmt: skip

@@ -10,23 +10,7 @@ from kernelgrad.callbacks.base import Callback, FitEvent
 from kernelgrad.callbacks.checkpoint import Checkpoint, Session
 from kernelgrad.callbacks.progress import ProgressBar, ProgressLog
 from kernelgrad.types import Contents
-from kernelgrad.validation import check_int, check_real
-
-
-class TimeLimit(Callback):
-    """End the fit cleanly after the first iteration that passes a time limit.
-
-    Parameters
-    ----------
-    seconds : float
-        Limit on the wall-clock time since the start of the fit, in seconds, above zero.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = check_real(seconds, "seconds", low=0.0, low_open=True)
-
-    def on_iteration(self, event: FitEvent) -> bool:
-        return event.seconds >= self.seconds
+from kernelgrad.validation import check_int
 
 
 class Aside(Callback):

@@ -8,6 +8,7 @@ import typer
 from typer.main import get_command
 
 from kernelgrad.cli.apply import compress, export, inspect, predict, score
+from kernelgrad.cli.cv import cv
 from kernelgrad.cli.demo import demo
 from kernelgrad.cli.fit import fit
 from kernelgrad.cli.options import parameter_options, set_options
@@ -21,7 +22,7 @@ _CommandLineError: type[Exception] = typer.BadParameter.__mro__[2]
 app = typer.Typer(
     name="kernelgrad", add_completion=False, rich_markup_mode=None, no_args_is_help=False
 )
-for _command in (fit, predict, score, inspect, export, compress, demo, warmup):
+for _command in (fit, cv, predict, score, inspect, export, compress, demo, warmup):
     app.command()(_command)
 
 
@@ -49,8 +50,9 @@ def _root(
 
 def run(argv: list[str]) -> int:
     """Run one command and return its exit code; no arguments print the help."""
-    if argv[:1] == ["fit"]:  # the others do without the import of the estimators
-        set_options(fit, parameter_options())
+    for name, taking in (("fit", fit), ("cv", cv)):  # others do without the estimators
+        if argv[:1] == [name]:
+            set_options(taking, parameter_options())
     try:
         result = get_command(app).main(
             args=argv or ["--help"], prog_name="kernelgrad", standalone_mode=False

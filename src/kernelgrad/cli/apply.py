@@ -6,9 +6,10 @@ import csv
 import io
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,28 +24,38 @@ if TYPE_CHECKING:
     Chunks = Iterator[tuple[Batch, dict[str, AnyArray]]]  # rows, and predictions by name
 
 
+_SET_HELP = "Also which classes are in a set that holds this share of new classes."
+Share = Annotated[float | None, typer.Option("--set", help=_SET_HELP)]
+
+
 @options(
     output="File to write, .csv or .npy; - prints CSV.",
     proba="Also the probabilities of the classes.",
     decision="Also the values of the decision function.",
+    interval="Also bounds that hold this share of new targets, such as 0.9.",
 )
 def predict(
     model: ModelFile, data: DataFile, output: Path, proba: bool = False, decision: bool = False,
-    as_json: AsJson = False,
+    interval: float | None = None, sets: Share = None, as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Predict every row of a data file.
 
-    A CSV file holds the predictions, and beside them the probabilities and decision values that
-    were asked for. A .npy file holds one array: the probabilities or decision values if they
-    were asked for, otherwise the predictions.
+    A CSV file holds the predictions, and beside them the probabilities, decision values, bounds
+    and sets that were asked for. A .npy file holds one array: what was asked for, otherwise the
+    predictions.
     """
     with report.reporting(as_json), report.data_file(data) as path:
         to_stdout = str(output) == "-"
         suffix = ".csv" if to_stdout else output.suffix.lower()
         if suffix not in (".csv", ".npy"):
             raise typer.BadParameter(f"--output {output} must end in .csv or .npy, or be -.")
-        if suffix == ".npy" and proba and decision:
-            raise typer.BadParameter("A .npy file holds one array: give --proba or --decision.")
+        asked = {"interval": interval, "set": sets}
+        shares = {name: share for name, share in asked.items() if share is not None}
+        if suffix == ".npy" and proba + decision + len(shares) > 1:
+            raise typer.BadParameter(
+                "A .npy file holds one array: give one of --proba, --decision, --interval and "
+                "--set."
+            )
         if to_stdout and as_json:
             raise typer.BadParameter("--json needs the standard output; give --output a file.")
         if not to_stdout:
@@ -55,9 +66,13 @@ def predict(
 
         estimator = _loaded(model)
         _check_outputs(estimator, proba=proba, decision=decision)
+        for name in shares:
+            if not hasattr(estimator, f"predict_{name}"):
+                other = "regressors" if name == "interval" else "classifiers"
+                raise ValueError(f"--{name} is for {other}; leave it out.")
         source = open_source(path, **_expected_columns(estimator))
-        chunks = _predictions(estimator, source)
-        parts = ["prediction", *["proba"] * proba, *["decision"] * decision]
+        chunks = _predictions(estimator, source, shares)
+        parts = ["prediction", *["proba"] * proba, *["decision"] * decision, *shares]
         if to_stdout:
             _write_csv(sys.stdout, chunks, estimator, parts)
             return
@@ -80,8 +95,9 @@ def score(
 ) -> None:
     """Compare the predictions of a model with the truth.
 
-    For classes it prints accuracy, error rate and, where the model has probabilities, log loss;
-    for numbers RMSE, MAE and R2, averaged over the outputs.
+    For classes it prints accuracy, error rate, the log loss where the model has probabilities,
+    and the area under the ROC curve (AUC) of two classes; for numbers RMSE, MAE and R2,
+    averaged over the outputs.
     """
     with report.reporting(as_json), report.data_file(data) as path:
         from sklearn.base import is_regressor
@@ -123,8 +139,14 @@ def inspect(model: ModelFile, latency: bool = False, as_json: AsJson = False) ->
         shown: dict[str, Any] = {"file": f"{model} ({report.size_text(n_bytes)})"}
         if latency:
             shown["row_seconds"] = f"{1e6 * summary['row_seconds']:.0f} microseconds"
+        types = summary.get("feature_types")
+        if types:
+            pairs = zip(summary["feature_names"] or range(len(types)), types, strict=True)
+            shown["feature_names"] = [f"{name} ({kind})" for name, kind in pairs]
+            shown["feature_types"] = None
         for name in ("loss_params", "kernel_params"):
             shown[name] = [f"{k}={v}" for k, v in summary.get(name, {}).items()] or None
+        shown["quality"] = (summary.get("quality") or {}).get("text")
         info = {"file": str(model), "file_bytes": n_bytes, **summary}
         report.print_result(info, as_json, file_bytes=None, bytes=None, **shown)
 
@@ -209,25 +231,32 @@ def _check_outputs(estimator: Any, *, proba: bool, decision: bool) -> None:
         )
 
 
-def _predictions(estimator: Any, source: BatchSource) -> Chunks:
-    """Yield consecutive rows with all predictions that one evaluation of f gives."""
+def _predictions(
+    estimator: Any, source: BatchSource, shares: dict[str, float] | None = None
+) -> Chunks:
+    """Yield consecutive rows with their predictions, and intervals or sets of some coverage."""
     from kernelgrad.data import ArraySource
     from kernelgrad.data.base import is_frame
 
+    unseen: Counter[int] = Counter()
     for batch in source.chunks(prefetch=True):
+        parts = predictions_of(estimator, batch.X, unseen)
         # columns are matched by now, and a source needs no names
         rows = batch.X if is_frame(batch.X) else ArraySource(batch.X, checked=True)
-        if hasattr(estimator, "classes_"):
-            model = estimator._model
-            raw, task = model.raw(rows), model.task
-            parts = {"prediction": task.predict(raw), "decision": task.decision(raw)}
-            if hasattr(estimator, "predict_proba"):
-                parts["proba"] = model.probabilities(raw)
-        else:
-            parts = {"prediction": estimator.predict(rows)}
-            if hasattr(estimator, "decision_function"):
-                parts["decision"] = estimator.decision_function(rows)
+        for name, share in (shares or {}).items():
+            parts[name] = getattr(estimator, f"predict_{name}")(rows, share)
         yield batch, parts
+    estimator._model.inputs.warn_of(unseen)
+
+
+def predictions_of(estimator: Any, X: Any, unseen: Counter[int]) -> dict[str, AnyArray]:
+    """Return the predictions of rows, whose columns are matched by now, by name."""
+    model = estimator._model
+    raw = model.values(model.inputs.read(X, source=True, unseen=unseen))
+    parts = {"prediction": model.task.predict(raw), "decision": model.task.decision(raw)}
+    if hasattr(estimator, "predict_proba"):
+        parts["proba"] = model.probabilities(raw)
+    return parts
 
 
 def _write_csv(stream: IO[str], chunks: Chunks, estimator: Any, parts: list[str]) -> None:
@@ -238,6 +267,10 @@ def _write_csv(stream: IO[str], chunks: Chunks, estimator: Any, parts: list[str]
         if not names:
             for part, table in tables.items():
                 width = table.shape[1]
+                if part == "interval":
+                    ends = [""] if width == 2 else [f"_{i}" for i in range(width // 2)]
+                    names += [f"{side}{end}" for side in ("lower", "upper") for end in ends]
+                    continue
                 by_class = part != "prediction" and width > 1
                 labels = estimator.classes_.tolist() if by_class else range(width)
                 names += [part] if width == 1 else [f"{part}_{label}" for label in labels]
@@ -262,7 +295,7 @@ def _score_classes(estimator: Any, source: BatchSource, data: Path) -> dict[str,
 
     classes = estimator.classes_
     n = n_right = n_unknown = 0
-    total_loss = 0.0
+    total_loss, sides = 0.0, []  # the decisions and labels of two classes
     for batch, predicted in _predictions(estimator, source):
         y = batch.y
         assert y is not None
@@ -275,6 +308,8 @@ def _score_classes(estimator: Any, source: BatchSource, data: Path) -> dict[str,
         n += len(y)
         n_unknown += int(np.sum(classes[codes] != y))
         n_right += int(np.sum(predicted["prediction"] == y))
+        if len(classes) == 2:
+            sides.append((y == classes[1], predicted["decision"]))
         if "proba" in predicted:
             p = predicted["proba"][np.arange(len(y)), codes]
             total_loss -= float(np.log(np.maximum(p, np.finfo(p.dtype).tiny)).sum(dtype=float))
@@ -286,6 +321,12 @@ def _score_classes(estimator: Any, source: BatchSource, data: Path) -> dict[str,
         result["unknown_labels"] = n_unknown
     elif hasattr(estimator, "predict_proba"):
         result["log_loss"] = total_loss / n
+    if sides and not n_unknown:
+        from sklearn.metrics import roc_auc_score
+
+        positive, decision = (np.concatenate(part) for part in zip(*sides, strict=True))
+        if positive.any() and not positive.all():
+            result["auc"] = float(roc_auc_score(positive, decision))
     return result
 
 

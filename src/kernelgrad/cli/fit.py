@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from kernelgrad.cli import report
-from kernelgrad.cli.options import AsJson, DataFile, options, parse
+from kernelgrad.cli.options import AsJson, DataFile, options, parsed
 from kernelgrad.files.disk import replacing
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ Task = Literal["auto", "classification", "regression"]
     task="What to learn; auto decides by the target.",
     weight="Column of sample weights.",
     drop="Columns to leave out, such as a,b.",
+    validation="File of rows that are not fitted, on which each iteration is scored.",
     checkpoint="Folder for the state of the fit, to resume it after a crash.",
     checkpoint_every="Time such as '60 s' or '5 min', or a number of iterations.",
     resume="Resume from the latest checkpoint, if there is one.",
@@ -42,6 +43,7 @@ def fit(
     task: Task = "auto",
     weight: str | None = None,
     drop: list[str] | None = None,
+    validation: Path | None = None,
     checkpoint: Path | None = None,
     checkpoint_every: str = "60 s",
     resume: bool = False,
@@ -64,18 +66,21 @@ def fit(
         from kernelgrad import KernelClassifier, KernelRegressor, set_num_threads
         from kernelgrad.callbacks import ProgressBar
 
-        params = {name: parse(text) for name, text in parameters.items() if text is not None}
-        _check_parameters(params)
+        params = parsed(parameters)
+        check_parameters(params)
         checkpoints = _checkpoints(checkpoint, checkpoint_every, resume)
         report.check_writable(model, "model", data)
         key = report.signing_key()
         if learning_curve is not None:
             _check_plot(learning_curve, data, model)
-        dropped = [name for names in csv.reader(drop or ()) for name in names]
-        source = open_labelled(path, target, weight=weight, drop=dropped, as_frame=True)
-        kind = _decide_task(source, task, data)
-        if "class_weight" in params and kind == "regression":
-            raise typer.BadParameter("--class-weight is for classification; leave it out.")
+        source, kind = opened(path, data, params, target, task, weight, drop)
+        others = None
+        if validation is not None:
+            names, d = getattr(source, "feature_names", None), source.n_features
+            others = open_labelled(
+                validation, target, weight=weight, feature_names=names, n_features=d,
+                as_frame=True,
+            )  # fmt: skip
         if not quiet:
             report.note(f"{data}: {source.n_rows} rows, {source.n_features} columns, {kind}")
             if checkpoints is not None and resume:
@@ -90,7 +95,7 @@ def fit(
         cls = KernelClassifier if kind == "classification" else KernelRegressor
         estimator = cls(**params, callbacks=[] if quiet else [ProgressBar()])
         seconds, interrupted = _train(
-            estimator, source, checkpoints, lambda: _save(estimator, model, key)
+            estimator, source, others, checkpoints, lambda: _save(estimator, model, key)
         )
         if learning_curve is not None:
             _plot_history(estimator, learning_curve)
@@ -126,6 +131,7 @@ def _print_fit(
         "support_rows": estimator.n_support_,
         "score_name": score,
         "validation_score": estimator.best_score_,
+        "quality": estimator.model_info()["quality"],
         "model": str(model),
         "bytes": n_bytes,
         "learning_curve": None if curve is None else str(curve),
@@ -141,13 +147,14 @@ def _print_fit(
         random_features=estimator.n_random_features_ or None,
         support_rows=estimator.n_support_ or None,
         validation_score=f"{estimator.best_score_:.6g} ({score})" if score else None,
+        quality=(result["quality"] or {}).get("text"),
         model=f"{model} ({report.size_text(n_bytes)})",
     )
 
 
 def _train(
-    estimator: Any, source: BatchSource, checkpoints: Checkpoint | None,
-    save: Callable[[], None],
+    estimator: Any, source: BatchSource, validation: BatchSource | None,
+    checkpoints: Checkpoint | None, save: Callable[[], None],
 ) -> tuple[float, bool]:  # fmt: skip
     """Fit and save; return the seconds of the fit, and whether a signal ended it.
 
@@ -166,7 +173,7 @@ def _train(
         estimator.callbacks += [ends] if checkpoints is None else [ends, checkpoints]
         start, interrupted = clock(), False
         try:
-            estimator.fit(source)
+            estimator.fit(source, X_val=validation)
         except KeyboardInterrupt:
             if not hasattr(estimator, "fit_status_"):  # before there was a model
                 raise
@@ -207,7 +214,7 @@ def _checkpoints(folder: Path | None, every: str, resume: bool) -> Checkpoint | 
     return checkpoints
 
 
-def _check_parameters(params: dict[str, Any]) -> None:
+def check_parameters(params: dict[str, Any]) -> None:
     """Check what can be checked without data."""
     from sklearn.utils import check_random_state
 
@@ -218,13 +225,27 @@ def _check_parameters(params: dict[str, Any]) -> None:
     tasks = {"classification", "regression"}
     losses = {name for name, loss in LOSSES.items() if loss.tasks & tasks}.union(ALIASES)
     try:
-        check_name(params.get("loss", "auto"), losses | {"auto"}, "loss")
+        if isinstance(loss := params.get("loss", "auto"), str):
+            check_name(loss, losses | {"auto"}, "loss")
         check_name(params.get("class_weight") or "balanced", ("balanced",), "class_weight")
         check_random_state(params.get("random_state"))
         others = {name: value for name, value in params.items() if name != "loss"}
         KernelClassifier(**others)._spec()
     except (ValueError, TypeError) as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def opened(
+    path: Path, data: Path, params: dict[str, Any], target: str | None, task: Task,
+    weight: str | None, drop: list[str] | None,
+) -> tuple[BatchSource, Task]:  # fmt: skip
+    """Return the rows of a file, which messages call `data`, and what to learn from them."""
+    dropped = [name for names in csv.reader(drop or ()) for name in names]
+    source = open_labelled(path, target, weight=weight, drop=dropped, as_frame=True)
+    kind = _decide_task(source, task, data)
+    if "class_weight" in params and kind == "regression":
+        raise typer.BadParameter("--class-weight is for classification; leave it out.")
+    return source, kind
 
 
 def _decide_task(source: BatchSource, task: Task, data: Path) -> Task:

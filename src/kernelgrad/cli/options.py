@@ -24,8 +24,8 @@ ModelFile = Annotated[Path, typer.Argument(help="Model file that kernelgrad wrot
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 # Parameters, each with its help; an empty text takes the help from the declaration.
 PARAMETERS = {
-    "loss": "Such as squared, log_loss or hinge.",
-    "kernel": "Such as rbf, laplacian or matern.",
+    "loss": "Such as squared, log_loss, or with parameters huber:delta=2.",
+    "kernel": "Such as rbf, laplacian, or with parameters matern:nu=1.5 (of scaled columns).",
     "gamma": "",
     "metric": "",
     "bandwidth_factor": "",
@@ -38,6 +38,7 @@ PARAMETERS = {
     "class_weight": "balanced weighs classes inversely to their frequency.",
     "standardize": "",
     "effort": "",
+    "memory_limit": "",
     "time_limit": "",
     "random_state": "",
 }
@@ -107,6 +108,36 @@ def _help(entry: str, is_flag: bool, default: Any) -> str:
     if words and not is_flag:
         sentence += ": " + " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
     return re.sub('[`"]', "", f"{sentence}.")
+
+
+def parsed(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of options that are set: parts with their parameters as objects."""
+    result = {name: parse(text) for name, text in parameters.items() if text is not None}
+    for name in {"loss", "kernel", "solver"} & result.keys():
+        part, _, settings = str(result[name]).partition(":")
+        if settings:
+            result[name] = _part_with(name, part, settings)
+            if name == "kernel":  # the columns would stay as they are
+                result.setdefault("standardize", True)
+    return result
+
+
+def _part_with(kind: str, name: str, settings: str) -> Any:
+    """Return a loss, kernel or solver whose parameters are texts such as "delta=2,nu=1"."""
+    from kernelgrad.kernels import KERNELS
+    from kernelgrad.losses import LOSSES
+    from kernelgrad.solvers import SOLVERS
+    from kernelgrad.validation import check_name
+
+    registry: Any = {"loss": LOSSES, "kernel": KERNELS, "solver": SOLVERS}[kind]
+    pairs = [each.partition("=") for each in settings.split(",")]
+    try:
+        part = registry[check_name(name, registry, kind)]
+        part = part(**{key: parse(value) for key, _, value in pairs})
+        part.check()
+    except (ValueError, TypeError) as error:
+        raise typer.BadParameter(str(error)) from None
+    return part
 
 
 def parse(text: str | bool) -> Any:

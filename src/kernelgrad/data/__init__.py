@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from kernelgrad.data.arrays import ArraySource
 from kernelgrad.data.base import Batch, BatchSource, TargetSummary, check_batch, prefetched
 from kernelgrad.data.columns import ParquetSource
 from kernelgrad.data.csv import CsvSource
-from kernelgrad.data.files import DataFile, common_format, find_files, format_of
+from kernelgrad.data.files import common_format, find_files, format_of
 from kernelgrad.data.libsvm import LibsvmSource
 from kernelgrad.data.multi import MultiSource, joined
 from kernelgrad.data.npz import open_npy, open_npz
@@ -30,13 +31,13 @@ def open_source(
 ) -> BatchSource:  # fmt: skip
     """Open data files; the format follows from the suffix.
 
-    The rows of several files are concatenated, and columns are matched by name. Folders named
-    ``year=2020`` become columns. Text is converted once to an Arrow file beside it. Files must
-    not change while they are read. :doc:`/data` lists the formats and the rules.
+    The rows of several files are concatenated, and columns are matched by name. Text is
+    converted once to an Arrow file beside it. Files must not change while they are read.
+    :doc:`/data` lists the formats and the rules.
 
     Parameters
     ----------
-    path : path, list of paths or pyarrow.dataset.Dataset
+    path : path or list of paths
         A file, a folder, or a pattern such as ``"rows/**/*.csv.gz"``.
     target : str, optional
         Column with the targets; by default the source has none. For `.npz` the name of the
@@ -77,15 +78,15 @@ def open_source(
 
     columns: Any = {"target": target, "weight": weight, "drop": drop, "as_frame": as_frame}
 
-    def opened(file: DataFile, names: Sequence[str] | None) -> BatchSource:
+    def opened(file: Path, names: Sequence[str] | None) -> BatchSource:
         if kind in ("csv", "parquet"):
             source = CsvSource if kind == "csv" else ParquetSource
-            return source(file.path, feature_names=names, keys=file.keys, **columns)
+            return source(file, feature_names=names, **columns)
         if kind == "libsvm":
-            return LibsvmSource(file.path, n_features=n_features)
+            return LibsvmSource(file, n_features=n_features)
         if kind == "npy":
-            return open_npy(file.path, target, weight=weight)
-        return open_npz(file.path, target, weight_key=weight)
+            return open_npy(file, target, weight=weight)
+        return open_npz(file, target, weight_key=weight)
 
     source = joined(files, opened, feature_names)
     if n_features is not None and source.n_features != n_features:

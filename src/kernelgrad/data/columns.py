@@ -8,7 +8,7 @@ import re
 import warnings
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +35,16 @@ def missing_column(name: str, names: Sequence[str], what: str, path: Path) -> Da
     hint = f"did you mean {' or '.join(map(repr, close))}?"
     if not close:
         hint = f"choose one of: {_listed(names)}."
+    number = next(filter(is_number, names), None)
+    if number is not None and len(names) > 1:
+        hint += f" If the first line, with {number}, holds values, write a header above it."
     return DataError(f"{path} has no {what} {name!r}; {hint}")
 
 
 class ColumnSource(FileSource):
     """A file whose rows are read as Arrow tables with the chosen columns.
 
-    The parameters are those of `open_source` and `keys`, the Arrow types and the values of
-    constant columns from folder names, which replace columns of the file.
+    The parameters are those of `open_source`.
     """
 
     feature_names: list[str]
@@ -52,17 +54,14 @@ class ColumnSource(FileSource):
         self, path: str | os.PathLike[str], *, target: str | None = None,
         weight: str | None = None, drop: Sequence[str] = (),
         feature_names: Sequence[str] | None = None, as_frame: bool = False,
-        keys: Mapping[str, tuple[Any, Any]] | None = None,
     ) -> None:  # fmt: skip
-        pa = import_pyarrow()
+        import_pyarrow()
         super().__init__(Path(path))
         self.as_frame = as_frame
         self._target, self._weight = target, weight
         self.has_target, self.has_weight = target is not None, weight is not None
-        self._keys = {name: pa.scalar(v, kind) for name, (kind, v) in (keys or {}).items()}
         with self._stamp.unchanged():
-            names = [name for name in self._header() if name not in self._keys]
-            self._names = [*names, *self._keys]
+            self._names = self._header()
             self.feature_names = self._choose(drop, feature_names)
             self.n_features = len(self.feature_names)
             self._columns = [*self.feature_names, *filter(None, (target, weight))]
@@ -126,13 +125,12 @@ class ColumnSource(FileSource):
 
     @property
     def columns(self) -> set[str]:
-        """The columns of the file and those from folder names."""
+        """The columns of the file."""
         return set(self._names)
 
     def _set_types(self) -> None:
         """Set the types of the columns that are read after checking them."""
-        types = {name: self._schema.field(name).type for name in self._stored(self._columns)}
-        types |= {name: value.type for name, value in self._keys.items()}
+        types = {name: self._schema.field(name).type for name in self._columns}
         shared = [self._target] if self._target is not None else []
         for name in self._columns:
             kind = types[name]
@@ -268,7 +266,7 @@ class ParquetSource(ColumnSource):
                 batches = stream.iter_batches(
                     batch_size=_READ_ROWS,
                     row_groups=[at],  # no other group is decoded ahead
-                    columns=self._stored(columns),
+                    columns=list(columns),
                     use_threads=False,
                 )
                 for batch in list(batches) if n_rows <= _WHOLE_ROWS else batches:

@@ -53,7 +53,9 @@ class CsvSource(ColumnSource, TextSource):
         else:
             self._stored_names = names
             return names
-        raise (DataError if raw else NoRows)(
+        if not raw:
+            raise NoRows(f"{self._path} is empty; write a header line, and rows below it.")
+        raise DataError(
             f"{self._path}: the first line {text[:60]!r} {wrong}; write a header line{where}."
         )
 

@@ -13,7 +13,6 @@ import numpy as np
 from kernelgrad.data.arrays import ArraySource
 from kernelgrad.data.base import Batch, BatchSource, NoRows, concat_batches
 from kernelgrad.data.columns import ColumnSource
-from kernelgrad.data.files import DataFile
 from kernelgrad.data.paged import PagedSource, within
 from kernelgrad.data.text import TextSource
 from kernelgrad.exceptions import DataError
@@ -93,7 +92,7 @@ class MultiSource(PagedSource):
 
 
 def joined(
-    files: Sequence[DataFile], opened: Callable[[DataFile, Sequence[str] | None], BatchSource],
+    files: Sequence[Path], opened: Callable[[Path, Sequence[str] | None], BatchSource],
     feature_names: Sequence[str] | None,
 ) -> BatchSource:  # fmt: skip
     """Return one source of all files; files without rows are left out.
@@ -112,19 +111,19 @@ def joined(
                 raise
             continue
         parts.append(part)
-        names.append(str(file.path))
+        names.append(str(file))
         if isinstance(part, TextSource):
             room = part.keep(room)
         if isinstance(part, ColumnSource) and isinstance(parts[0], ColumnSource):
             more = sorted(part.columns - parts[0].columns)
             if more and feature_names is None:
                 raise DataError(
-                    f"{file.path} has columns that {names[0]} lacks: "
+                    f"{file} has columns that {names[0]} lacks: "
                     f"{', '.join(map(repr, more[:10]))}; write them to all files, or name the "
                     "features (feature_names=)."
                 )
     if not parts:
-        raise NoRows(f"None of {len(files)} files such as {files[0].path} has a data row.")
+        raise NoRows(f"None of {len(files)} files such as {files[0]} has a data row.")
     if len(parts) == 1:
         return parts[0]
     source = MultiSource(parts, names)

@@ -160,7 +160,6 @@ class FileSource(PagedSource):
     _schema: Any  # the Arrow schema of the stored columns
     _columns: list[str]  # the columns that are read
     _target: str | None = None
-    _keys: Mapping[str, Any] = {}  # the values of constant columns, which are not stored
     _arrow_types: Mapping[str, Any] = {}  # the types of columns that all files share
 
     def __init__(self, path: Path) -> None:
@@ -190,15 +189,10 @@ class FileSource(PagedSource):
         """Return the first row of every group that is not empty."""
         return np.unique(self._groups[:-1][np.diff(self._groups) > 0])
 
-    def _stored(self, columns: Sequence[str]) -> list[str]:
-        return [name for name in columns if name not in self._keys]
-
     def _completed(self, table: Any, columns: Sequence[str]) -> Any:
-        """Return a table of stored columns with the others, in the types of all files."""
+        """Return a table with the columns in the types of all files."""
         pa = import_pyarrow()
         for name in columns:
-            if name in self._keys:
-                table = table.append_column(name, pa.repeat(self._keys[name], table.num_rows))
             kind = self._arrow_types.get(name)
             if kind is not None:
                 at = table.schema.get_field_index(name)
@@ -212,7 +206,7 @@ class FileSource(PagedSource):
 
     def _rows(self, start: int, stop: int) -> Batch:
         if start == stop:
-            empty = self._schema.empty_table().select(self._stored(self._columns))
+            empty = self._schema.empty_table().select(self._columns)
             return self._batch([self._completed(empty, self._columns)], start, 0)
         stream = self._stream(start)
         batch = self._batch(stream.rows(start, stop), start, stop - start)

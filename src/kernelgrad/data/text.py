@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import bz2
-import errno
 import gzip
 import hashlib
 import io
 import json
 import os
-import stat
-import tempfile
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from itertools import count, islice, pairwise
 from pathlib import Path
 from typing import IO, Any
@@ -22,13 +19,10 @@ from typing import IO, Any
 from kernelgrad.data.base import NoRows
 from kernelgrad.data.paged import FileSource, decoding, import_pyarrow
 from kernelgrad.exceptions import DataError
-from kernelgrad.files.disk import replacing
+from kernelgrad.files.disk import ScratchFolder, replacing
 
 FOLDER = "KERNELGRAD_CONVERTED"
 """The environment variable that names the folder of converted files."""
-
-SCRATCH_BYTES = 32 << 30
-"""The most that converted files take in the temporary folder of a user."""
 
 _LINE_BYTES = 256 << 20
 
@@ -63,7 +57,7 @@ class TextSource(FileSource):
     A page ends after 8192 lines or 16 MiB. The Arrow file is made when the text is opened for
     the first time, and again if the text has changed or the Arrow file is damaged. It lies
     beside the text (``.rows.csv.arrow``), in the folder that the environment variable
-    ``KERNELGRAD_CONVERTED`` names, or in a temporary folder of the user if neither can be
+    ``KERNELGRAD_CONVERTED`` names, or in a temporary folder of the process if neither can be
     written. Plain text of at most 1 MiB is converted in memory instead.
 
     Subclasses implement `_convert`.
@@ -116,7 +110,7 @@ class TextSource(FileSource):
         return room - size
 
     def _tables(self, group: int, columns: Sequence[str]) -> Iterator[Any]:
-        pa, stored = import_pyarrow(), self._stored(columns)
+        pa, stored = import_pyarrow(), list(columns)
         fields = [self._schema.get_field_index(name) for name in stored]
         content = self._converted() if self._content is None else self._content
         remedy = f"delete {' or '.join(map(str, _copies(self._path)))}, and open it again"
@@ -134,7 +128,7 @@ class TextSource(FileSource):
         size = self._path.stat().st_size
         if size <= 1 << 20 and self._path.suffix.lower() not in OPENERS:
             memory = io.BytesIO()
-            self._write(memory, {}, float("inf"))
+            self._write(memory, {})
             return import_pyarrow().py_buffer(memory.getvalue())
         stamp, copies = self._source_stamp(), _copies(self._path)
         for copy in copies:
@@ -156,20 +150,16 @@ class TextSource(FileSource):
         )
 
     def _make(self, copy: Path, stamp: dict[str, str]) -> None:
-        source, room = self._path.stat(), float("inf")
-        if copy.parent == _scratch():
-            _make_private(copy.parent)
-            others = (file for file in copy.parent.glob("*.arrow") if file != copy)
-            room = SCRATCH_BYTES - sum(file.stat().st_size for file in others)
+        source = self._path.stat()
         if copy.is_symlink():
             copy.unlink()
         with replacing(copy) as file:
             if hasattr(os, "fchmod"):  # nobody reads the copy who cannot read the text
                 same = os.fstat(file.fileno()).st_gid == source.st_gid
                 os.fchmod(file.fileno(), source.st_mode & (0o644 if same else 0o600))
-            self._write(file, stamp, room)
+            self._write(file, stamp)
 
-    def _write(self, file: Any, stamp: dict[str, str], room: float) -> None:
+    def _write(self, file: Any, stamp: dict[str, str]) -> None:
         """Write an Arrow file, anew from the beginning if the types of the tables change."""
         pa = import_pyarrow()
         out: Any = None
@@ -183,12 +173,6 @@ class TextSource(FileSource):
                     out = pa.ipc.new_file(file, schema.with_metadata(stamp))
                 if table.num_rows:
                     out.write_table(table.combine_chunks())  # one record batch
-                if file.tell() > room:
-                    raise DataError(
-                        "The converted text files in the temporary folder would take more than "
-                        f"{SCRATCH_BYTES >> 30} GiB; set {FOLDER} to a folder for them, or "
-                        f"delete some in {_scratch()}."
-                    )
         if out is None:
             raise NoRows(f"{self._path} has no data row; give at least one.")
         out.close()
@@ -221,19 +205,9 @@ def _copies(path: Path) -> list[Path]:
     beside = path.with_name(f".{path.name}.arrow")
     name = hashlib.blake2b(os.fsencode(path), digest_size=16).hexdigest() + ".arrow"
     folder = os.environ.get(FOLDER)
-    return [Path(folder) / name] if folder else [beside, _scratch() / name]
+    return [Path(folder) / name] if folder else [beside, _scratch().path / name]
 
 
-def _scratch() -> Path:
-    user = os.getuid() if hasattr(os, "getuid") else 0
-    return Path(tempfile.gettempdir()) / f"kernelgrad-converted-{user}"
-
-
-def _make_private(folder: Path) -> None:
-    with suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    state = folder.lstat()
-    if hasattr(os, "getuid") and (
-        not stat.S_ISDIR(state.st_mode) or state.st_mode & 0o077 or state.st_uid != os.getuid()
-    ):
-        raise PermissionError(errno.EACCES, "it is not private to this user", str(folder))
+@cache
+def _scratch() -> ScratchFolder:
+    return ScratchFolder()

@@ -17,7 +17,6 @@ import importlib
 import re
 import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -100,7 +99,7 @@ class TorchDevice:
 
     def __init__(self, name: str, torch: Any, where: Any) -> None:
         self.name, self.torch, self.where = name, torch, where
-        self._copies = torch.cuda.Stream(where) if where.type == "cuda" else None
+        self.is_gpu = where.type == "cuda"
 
     @contextmanager
     def working(self) -> Iterator[None]:
@@ -110,7 +109,7 @@ class TorchDevice:
             stack.enter_context(_full_float32(torch))
             stack.enter_context(torch.no_grad())
             stack.enter_context(torch.autocast(self.where.type, enabled=False))
-            if self._copies is not None:
+            if self.is_gpu:
                 stack.enter_context(torch.cuda.device(self.where))
             yield
 
@@ -118,14 +117,14 @@ class TorchDevice:
         """Return an array on the device, by an asynchronous copy from pinned memory."""
         a = np.ascontiguousarray(a)
         t = self.torch.from_numpy(a if a.flags.writeable else a.copy())
-        if self._copies is None:
+        if not self.is_gpu:
             return t
         # torch keeps the pinned copy until the device has read it
         return t.pin_memory().to(self.where, non_blocking=True)
 
     def get(self, t: Tensor) -> AnyArray:
         """Return a tensor as an array, after waiting for all queued work."""
-        if self._copies is not None:  # pinned memory takes copies at the full rate of the bus
+        if self.is_gpu:  # pinned memory takes copies at the full rate of the bus
             t = self.torch.empty(t.shape, dtype=t.dtype, pin_memory=True).copy_(t)
         result: AnyArray = t.cpu().numpy()
         return result
@@ -141,7 +140,7 @@ class TorchDevice:
         """Return the bytes that may still be kept if a fraction `beside` must stay free."""
         if self.memory is not None:
             return self.memory
-        if self._copies is None:
+        if not self.is_gpu:
             return system_bytes() // 4
         unused, total = self.torch.cuda.mem_get_info(self.where)
         cached = self.torch.cuda.memory_reserved(self.where)
@@ -185,31 +184,6 @@ class TorchDevice:
                 self.torch.cholesky_solve(self.put(G).to(A.dtype), L)
             )
             return solution
-
-    def sent(self, arrays: Sequence[Matrix | None], rows: slice) -> tuple[list[Tensor], Any]:
-        """Send some rows to the device; return them and an event that marks their arrival."""
-        with ExitStack() as stack:
-            if self._copies is not None:
-                stack.enter_context(self.torch.cuda.stream(self._copies))
-            tensors = [None if a is None else self.put(dense(a[rows])) for a in arrays]
-            return tensors, self._copies.record_event() if self._copies else None
-
-    def arrived(self, tensors: list[Tensor], event: Any) -> list[Tensor]:
-        """Return the result of :meth:`sent` after queueing a wait for its arrival."""
-        if event is not None:
-            stream = self.torch.cuda.current_stream(self.where)
-            stream.wait_event(event)
-            for t in tensors:
-                if t is not None:
-                    t.record_stream(stream)
-        return tensors
-
-    def mark(self) -> Callable[[], object]:
-        """Return a function that waits for all work queued so far."""
-        if self._copies is None:
-            return lambda: None
-        event = self.torch.cuda.current_stream(self.where).record_event()
-        return event.synchronize  # type: ignore[no-any-return]
 
 
 @contextmanager
@@ -267,22 +241,12 @@ class DeviceRows:
             return whole
 
     def _chunks(self, height: int) -> Iterator[tuple[slice, list[Tensor]]]:
-        """Yield chunks of whole tiles; the next one is sent while one is processed."""
-        device = self.device
+        """Yield chunks of whole tiles; copies are queued as the work on them is."""
         size = max(1, _CHUNK_BYTES // max(1, height * self._row_bytes)) * height
-        ahead: deque[tuple[slice, list[Tensor], Any]] = deque()
-        done: deque[Callable[[], object]] = deque()
         for a in range(0, self.n, size):
-            if len(done) > 1:  # limits the memory for chunks
-                done.popleft()()
             rows = slice(a, min(self.n, a + size))
-            ahead.append((rows, *device.sent(self._arrays, rows)))
-            if len(ahead) > 1:
-                rows, *sent = ahead.popleft()
-                yield rows, device.arrived(*sent)
-                done.append(device.mark())
-        for rows, *sent in ahead:
-            yield rows, device.arrived(*sent)
+            put = self.device.put
+            yield rows, [None if x is None else put(dense(x[rows])) for x in self._arrays]
 
     def tiles(self, height: int) -> Iterator[tuple[slice, list[Tensor]]]:
         """Yield tiles of `height` rows in order, which are the same for kept and sent rows."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,8 +29,7 @@ def no_features(name: str, device: str) -> CapabilityError:
     return CapabilityError(
         f"The random features of the {name} kernel have no form for device={device!r}; random "
         "projections have: rbf, laplacian, cauchy, matern, products of these, arc_cosine, "
-        "semigroup and skewed kernels, but for sampling='orthogonal' above 64 columns. Take "
-        "one of them, or device='cpu'."
+        "semigroup and skewed kernels. Take one of them, or device='cpu'."
     )
 
 
@@ -90,21 +88,16 @@ class DeviceFeatures:
             return [T.clamp_(min=0.0).square_()]
         return [T.neg_().exp_()] if kind == projections.DECAY else [T]
 
-    def _tile(self, X: Tensor, weights: _Weights, factor: float = 1.0) -> Tensor:
-        """Return features of a block, (t, width), times `factor`."""
+    def _tile(self, X: Tensor, weights: _Weights) -> Tensor:
+        """Return features of a block, (t, width)."""
         planes = self._planes(X, weights)
         tile = planes[0] if len(planes) == 1 else self.device.torch.cat(planes, 1)
-        return tile.mul_(self.map._scale * factor)
+        return tile.mul_(self.map._scale)
 
     def _tiles(self, X: Matrix, block: int) -> Iterator[tuple[slice, Tensor]]:
         weights = self._block(block)
         for rows, (x,) in self.rows(X).tiles(self.device.height(self.map.width)):
             yield rows, self._tile(x, weights)
-
-    def matrix(self, X: Matrix, block: int, factor: float) -> backend.DeviceBlockMatrix:
-        weights = self._block(block)
-        tile = partial(self._tile, weights=weights, factor=factor)
-        return backend.DeviceBlockMatrix(self.rows(X), self.map.width, lambda x: tile(x[0]))
 
     def transform(self, X: Matrix, block: int) -> Float32Array:
         device, out = self.device, np.empty((X.shape[0], self.map.width), np.float32)

@@ -60,8 +60,7 @@ def check_tiles(kernel: Kernel, device: str) -> None:
 def check_feature_kernel(kernel: Kernel, device: str) -> None:
     """Raise CapabilityError unless a device can compute random features of `kernel`.
 
-    The bandwidth may still be a rule. The number of columns is not known yet; orthogonal
-    features of wide rows are rejected when they are created.
+    The bandwidth may still be a rule.
     """
     product = isinstance(kernel, base.ProductKernel)
     parts = kernel.kernels if isinstance(kernel, base.ProductKernel) else [kernel]
@@ -148,6 +147,8 @@ def _value(torch: Any, kernel: Kernel, A: Any, B: Any) -> Tensor:
 
 def _accumulated(torch: Any, form: int, a: Tensor, b: Tensor) -> Tensor:
     """Return the form accumulated over all columns, (n_a, n_b)."""
+    wide = torch.promote_types(a.dtype, b.dtype)  # one side may be of another precision
+    a, b = a.to(wide), b.to(wide)
     if form == profiles.DOT:
         return a @ b.T
     if form == profiles.ABSOLUTE and a.shape[1] >= _CDIST[a.device.type]:

@@ -10,6 +10,7 @@ from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.estimators.novelty import KernelNoveltyDetector
 from kernelgrad.estimators.regressor import KernelRegressor
 from kernelgrad.estimators.semi_supervised import SemiSupervisedKernelClassifier
+from kernelgrad.params import whole
 from kernelgrad.registry import lazy_names
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ for _cls in (
     KernelRegressor,
     SemiSupervisedKernelClassifier,
 ):
+    _cls.__doc__ = whole(_cls)
     register_estimator(_cls)
 
 __all__ = [

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import html
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -17,11 +18,11 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from kernelgrad import packing
-from kernelgrad.callbacks import Checkpoint, Deadline, make_callbacks
+from kernelgrad.callbacks import Callback, Checkpoint, Deadline, make_callbacks
 from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.compiling import compile_seconds
 from kernelgrad.compute.memory import within
-from kernelgrad.estimators import files
+from kernelgrad.estimators import files, summary
 from kernelgrad.estimators.support import (
     CallbackSupportMixin,
     exported,
@@ -35,10 +36,34 @@ from kernelgrad.files import container
 from kernelgrad.fit import fit
 from kernelgrad.losses import LogSquaredError
 from kernelgrad.model import Fit, Model
-from kernelgrad.params import anything, check_params, documented, integer, parameters, real
-from kernelgrad.solvers import History
+from kernelgrad.params import (
+    anything,
+    check_params,
+    documented,
+    integer,
+    parameters,
+    real,
+    size,
+)
+from kernelgrad.solvers import History, Solver
 from kernelgrad.tasks import Targets
-from kernelgrad.types import AnyArray
+from kernelgrad.types import AnyArray, Float64Array, Rows, Values
+from kernelgrad.validation import CapabilityError, bytes_of
+
+_PART = "it belongs to a part, as in "
+INSTEAD = {
+    "n_jobs": "the number of threads is that of kernelgrad.set_num_threads",
+    "n_estimators": "the number of iterations is max_iter",
+    "eval_set": "give rows for validation as X_val and y_val",
+    "decision_function_shape": "pairs of classes are multi_class='ovo'",
+    "cache_size": "bytes that a fit may take are memory_limit",
+    "reg_lambda": "the weight of the penalty is alpha",
+    "degree": f"{_PART}kernel=kernelgrad.kernels.Polynomial(degree=3)",
+    "nu": f"{_PART}kernel=kernelgrad.kernels.Matern(nu=1.5)",
+    "epsilon": f"{_PART}loss=kernelgrad.losses.EpsilonInsensitive(0.1)",
+    "quantile": f"{_PART}loss=kernelgrad.losses.Quantile(0.9)",
+}
+"""What to give in place of arguments of other libraries."""
 
 
 @documented
@@ -46,16 +71,17 @@ from kernelgrad.types import AnyArray
 class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
     """Parameters of all estimators; a specification of a family makes a fit of them."""
 
-    solver: Any = anything(default="auto")
+    solver: str | Solver[Any] = anything(default="auto")
     max_iter: int = integer(default=40, low=1)
-    memory_limit: float | None = real(default=None, low=0, words=(None,))
+    memory_limit: float | str | None = size(default=None)
     time_limit: float | None = real(default=None, low=0, low_open=True, words=(None,))
-    random_state: Any = anything(default=0)
+    random_state: int | np.random.RandomState | None = anything(default=0)
     verbose: int = integer(default=0, words=(False, True))
-    callbacks: Any = anything(default=None)
-    categorical_features: Any = anything(default="from_dtype")
+    callbacks: Callback | Sequence[Callback] | None = anything(default=None)
+    categorical_features: Literal["from_dtype"] | Values = anything(default="from_dtype")
 
     _spec_type: ClassVar[type[Spec]]
+    _instead: ClassVar[dict[str, str]] = INSTEAD
     _fixed: ClassVar[dict[str, Any]] = {}  # values of parameters that the class does not have
     if TYPE_CHECKING:  # what fits set
         _best_params: ClassVar[dict[str, Any]]
@@ -91,7 +117,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         return model if model.device == device else replace(model, device=device)
 
     @abstractmethod
-    def predict(self, X: Any) -> AnyArray:
+    def predict(self, X: Rows) -> AnyArray:
         """Return what the model says of every row."""
 
     # -- fitting -----------------------------------------------------------------------
@@ -99,13 +125,13 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
     @with_callbacks
     def fit(
         self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
+        X: Rows,
+        y: Values = None,
+        sample_weight: Values = None,
         *,
-        X_val: Any = None,
-        y_val: Any = None,
-        sample_weight_val: Any = None,
+        X_val: Rows | None = None,
+        y_val: Values = None,
+        sample_weight_val: Values = None,
     ) -> Self:
         """Fit the model.
 
@@ -168,7 +194,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         stream = bool(options.get("stream"))
         listeners = make_callbacks(self.callbacks, self.verbose, stream=stream)
         session, seconds = listeners.session, self.time_limit
-        with within(self.memory_limit):
+        with within(bytes_of(self.memory_limit)):
             try:
                 if not stream:
                     params = self.get_params(deep=False)
@@ -219,7 +245,21 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         check_is_fitted(self, "expansion_")
         return dict(self._best_params)
 
-    def refit(self, X: Any, y: Any = None, *args: Any, **kwargs: Any) -> Self:
+    @property
+    def feature_importances_(self) -> Float64Array:
+        """Shares of the columns of X in the variance of f, with sum 1; 0 if f is constant.
+
+        The share of a column is its total index of Sobol': half the mean squared change of f,
+        summed over outputs, when rows take its value from other rows, over the sum for all
+        columns. Up to 200 training rows and 2,000 pairs of them are compared at first access.
+        """
+        check_is_fitted(self, "expansion_")
+        try:
+            return self._fitted.model.importances.copy()
+        except CapabilityError as error:
+            raise AttributeError(str(error)) from None
+
+    def refit(self, X: Rows, y: Values = None, *args: Any, **kwargs: Any) -> Self:
         """Return a new estimator with `best_params_`, fitted to other rows.
 
         The arguments are those of `fit`. A solver that is "auto" is chosen for these rows, and
@@ -231,7 +271,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
             del params["solver"]
         loss = params.get("loss")
         if isinstance(loss, LogSquaredError) and y is not None:
-            low, high = float(np.min(y)), float(np.max(y))
+            low, high = float(np.min(np.asarray(y))), float(np.max(np.asarray(y)))
             params["loss"] = clone(loss).set_params(low=low, high=high)
         new: Self = clone(self).set_params(**params)
         if "kernel" in params:
@@ -241,13 +281,13 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
     # -- files -------------------------------------------------------------------------
 
     def save(
-        self, path: str | os.PathLike[str], *, resumable: bool = False, key: bytes | None = None
+        self, path: container.Place, *, resumable: bool = False, key: bytes | None = None
     ) -> None:
         """Write the fitted model to one file, atomically and without pickle.
 
         Parameters
         ----------
-        path : str or path-like
+        path : str, path-like, or an open binary file such as ``BytesIO``
         resumable : bool, default=False
             Also write the solver's state, so that ``partial_fit`` and ``warm_start`` go on
             exactly where they were (up to three times the size; see docs/serving.md).
@@ -314,12 +354,14 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
             "alpha": done.choice.alpha,
             "n_features_in": int(self.n_features_in_),
             "feature_names": None if names is None else [str(c) for c in names],
+            "feature_types": done.model.inputs.types,
             "n_outputs": function.n_outputs,
             **function.summary(),
             "bytes": int(function.nbytes),
             "n_iter": int(done.n_iter),
             "fit_status": done.status,
             "best_score": done.best_score,
+            "quality": None if done.quality is None else done.quality.describe(),
             "resumable": done.state is not None,
         }
         if hasattr(self, "classes_"):
@@ -327,6 +369,25 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         if latency:
             info["row_seconds"] = self._row_seconds()
         return info
+
+    def summary(self) -> str:
+        """Return what a notebook shows of the fitted model.
+
+        These are the data, what was chosen and why, the quality, importances and seconds.
+        """
+        check_is_fitted(self, "expansion_")
+        return summary.summary(self)
+
+    def _repr_html_inner(self) -> str:
+        page: str = super()._repr_html_inner()
+        fitted = self.__sklearn_is_fitted__()
+        return f"<pre>{html.escape(self.summary())}</pre>{page}" if fitted else page
+
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, str]:
+        output: dict[str, str] = super()._repr_mimebundle_(**options)
+        if "text/html" in output:
+            output["text/html"] = self._repr_html_inner()
+        return output
 
     def _row_seconds(self) -> float:
         model = self._model

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import ClassifierMixin
 
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators.base import BaseRowsEstimator
+from kernelgrad.estimators.judged import JudgedClassifier
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
 from kernelgrad.estimators.support import available_if, by_blocks, can_stream
 from kernelgrad.families.reading import Data
 from kernelgrad.inputs import as_numpy
 from kernelgrad.losses import get_loss
 from kernelgrad.params import anything, boolean, choice, parameters
-from kernelgrad.tasks import Classification, ClassTargets
-from kernelgrad.types import AnyArray, Float64Array
+from kernelgrad.tasks import Classification, ClassTargets, OneClassError
+from kernelgrad.types import AnyArray, Float64Array, Rows, Values
+from kernelgrad.validation import DataError
 
 can_tell_proba = methodcaller("_check_proba")
 
 
 @parameters
-class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
+class BaseClassifier(JudgedClassifier, ClassifierMixin, BaseRowsEstimator):
     """Predictions and scores of a classifier."""
 
-    class_weight: Any = anything(default=None)
+    class_weight: Mapping[Any, float] | Literal["balanced"] | None = anything(default=None)
     probability: bool = boolean(default=True)
 
     _sibling: ClassVar[str] = "a regressor"  # remedy for continuous targets in messages
@@ -69,7 +72,11 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
         of :meth:`fit`.
         """
         if classes is None:
-            return self._partial_fit(X, y, sample_weight)
+            try:
+                return self._partial_fit(X, y, sample_weight)
+            except OneClassError as error:
+                remedy = "name all classes in the first call: partial_fit(X, y, classes=[...])."
+                raise DataError(f"{error} Here {remedy}") from None
         declared = np.unique(np.asarray(classes))
         if hasattr(self, "_fitted") and not np.array_equal(declared, self.classes_):
             raise ValueError(
@@ -78,7 +85,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
             )
         return self._partial_fit(X, y, sample_weight, declared=declared)
 
-    def decision_function(self, X: Any) -> Float64Array:
+    def decision_function(self, X: Rows) -> Float64Array:
         """Return f(X): (n,) for two classes (positive favours ``classes_[1]``), else (n, K).
 
         With ``multi_class="ovo"`` these are the votes of the pairs plus less than half a vote
@@ -86,12 +93,12 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
         """
         return by_blocks(self._model.decision, X)  # type: ignore[no-any-return]
 
-    def predict(self, X: Any) -> AnyArray:
+    def predict(self, X: Rows) -> AnyArray:
         """Return the predicted class of every row, shape (n,)."""
         return by_blocks(self._model.predict, X)  # type: ignore[no-any-return]
 
     @available_if(can_tell_proba)
-    def predict_proba(self, X: Any) -> Float64Array:
+    def predict_proba(self, X: Rows) -> Float64Array:
         """Return class probabilities, shape (n, n_classes), in the order of ``classes_``.
 
         They come from the log losses, normalised to sum 1 if one-vs-rest, and for other losses
@@ -101,12 +108,12 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
         return by_blocks(self._model.proba, X)  # type: ignore[no-any-return]
 
     @available_if(can_tell_proba)
-    def predict_log_proba(self, X: Any) -> Float64Array:
+    def predict_log_proba(self, X: Rows) -> Float64Array:
         """Return the logarithm of :meth:`predict_proba`."""
         return by_blocks(self._model.log_proba, X)  # type: ignore[no-any-return]
 
     @as_numpy
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: Rows, y: Values = None, sample_weight: Values = None) -> float:
         """Return the accuracy on arrays or collections, or on a source with its targets."""
         model = self._model
         X, y, sample_weight, _ = self._spec().reader.lazy(Data(X, y, sample_weight))
@@ -131,10 +138,16 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     loss : str or Loss, default="auto"
         A name in docs/losses.md. ``"auto"`` is ``"squared"`` with calibrated probabilities, or
         ``"log_loss"`` where rows apart have a smaller log loss by it (docs/metric.md).
-    kernel : str, Kernel, callable, or scikit-learn RBF / Matern, default="auto"
+    kernel : str, Kernel or callable, default="auto"
         A name in docs/kernels.md. ``"auto"`` learns a sum of a smooth and a rough kernel, or a
         smooth one (docs/metric.md; Gaussian if gamma is given). ``"precomputed"`` takes kernel
         matrices as X, (n, n) and (m, n) in predict; a function is ``k(X, Z) -> (n, m)``.
+    C : float > 0 or None, default=None
+        Cost of the loss as in SVC, in place of alpha: ``alpha = 1 / (C W)`` with W the sum of
+        all weights, which streams do not tell.
+    alpha : float >= 0 or "auto", default="auto"
+        Weight of the squared norm (the papers' nu). ``"auto"`` minimises the loss on rows
+        that the function was not fitted to (docs/metric.md).
     gamma : float > 0, "auto", "median" or "scale", default="auto"
         Inverse bandwidth as in scikit-learn, or a rule. ``"auto"`` has the least leave-one-out
         errors on random subsets; it is ``1 / d`` for kernels of the inner product.
@@ -142,6 +155,10 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         Weights of the scaled columns (d,), or a matrix (d, r) by which they are multiplied.
         ``"diagonal"`` and ``"full"`` learn them (Gaussian and Matern kernels); ``"auto"`` takes
         learned weights if they are better by a standard error (docs/metric.md).
+    standardize : "auto", bool, "robust" or "ranks", default="auto"
+        Scaling of the columns: by quartiles with a bend at three deviations, by normal scores
+        of the ranks, or (True) by standard deviations. ``"auto"`` leaves the columns as they
+        are if gamma is given, and else is robust, or ranks if these do better (docs/metric.md).
     bandwidth_factor : float > 0, default=1.0
         Factor on the bandwidth that a rule or a search finds.
     solver : str or Solver, default="auto"
@@ -149,12 +166,6 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         pegasos, norma and perceptron (docs/solvers.md), or an object: ``DSG(block_size=512)``.
         ``"auto"`` solves some thousands of rows exactly, more by ``"block_descent"``; for
         `partial_fit` it is ``"dsg"``, or ``"pegasos"`` without random features.
-    alpha : float >= 0 or "auto", default="auto"
-        Weight of the squared norm (the papers' nu). ``"auto"`` minimises the loss on rows
-        that the function was not fitted to (docs/metric.md).
-    C : float > 0 or None, default=None
-        Cost of the loss as in SVC, in place of alpha: ``alpha = 1 / (C W)`` with W the sum of
-        all weights, which streams do not tell.
     max_iter : int >= 1, default=40
         Largest number of iterations: Newton steps, rounds, blocks, or batches of ``"dsg"``.
     tol : float >= 0, default=1e-4
@@ -175,10 +186,6 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         losses (docs/choose.md). False saves that time, 10 to 30 % of a fit.
     fit_intercept : bool, default=True
         Start from the best constant instead of zero; ``"sbp"`` fits an unpenalised bias.
-    standardize : "auto", bool, "robust" or "ranks", default="auto"
-        Scaling of the columns: by quartiles with a bend at three deviations, by normal scores
-        of the ranks, or (True) by standard deviations. ``"auto"`` leaves the columns as they
-        are if gamma is given, and else is robust, or ranks if these do better (docs/metric.md).
     categorical_features : "from_dtype", None or array-like, default="from_dtype"
         Columns that are categories: names, numbers or a mask; ``"from_dtype"`` takes text and
         categorical types in frames. docs/data.md says how tables become numbers.
@@ -186,8 +193,8 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         Where block descent, the dsg family and predictions compute (docs/devices.md).
     effort : {"fast", "default", "best"}, default="default"
         Seconds that a fit spends on what is "auto", in exchange for errors (docs/choose.md).
-    memory_limit : float or None, default=None
-        Bytes that a fit may take beside its data, libraries and compiled loops: kept from 1e8
+    memory_limit : float, str or None, default=None
+        Bytes, or ``"2 GB"``, that a fit may take beside its data and libraries: kept from 1e8
         on, or CapabilityError names the least that would do (docs/solvers.md).
     time_limit : float > 0 or None, default=None
         Seconds without compilation; then the model so far, or one of some rows, is the result.
@@ -214,19 +221,19 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     metric_ : float64 array (d,) or (d, r), or None
         Weights of the encoded and scaled columns, the largest 1; None if all are equal.
     feature_importances_ : float64 array (``n_features_in_``,)
-        Squared weights, summed over the encoded columns of each column, with sum 1.
+        Shares of the columns in the variance of f, with sum 1 (docs/explain.md).
     n_random_features_, n_support_ : int
         Number of random features, or of training rows, in the sum; the other number is 0.
     alpha_ : float
         The weight of the squared norm that was used: given, found, or computed from C.
-    n_iter_, best_iteration_ : int
-        Their number, and the iteration of the kept function.
-    best_score_ : float or None
-        Validation accuracy of the kept iterate.
+    n_iter_, best_iteration_, best_score_
+        Number of iterations, that of the kept function, and its validation accuracy.
     history_ : History
         Iterations, the solver and its reason, and what searches tried (docs/choose.md).
     fit_status_ : {"converged", "max_iter", "stopped", "time_limit", "interrupted"}
         What ended the fit: a callback if ``"stopped"``, Ctrl-C if ``"interrupted"``.
+    validation_score_, loo_predictions_
+        Errors on new rows, and probabilities of each row by the others (docs/quality.md).
 
     See Also
     --------
@@ -242,6 +249,6 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     True
     """
 
-    multi_class: str = choice(("auto", "ovo"), default="auto")
+    multi_class: Literal["auto", "ovo"] = choice(("auto", "ovo"), default="auto")
 
     _sibling = "KernelRegressor"

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from sklearn.utils import ClassifierTags
 
 from kernelgrad.compute.backend import CPU
-from kernelgrad.estimators.kernel import BaseKernelEstimator
+from kernelgrad.estimators.kernel import AnyKernel, BaseKernelEstimator
 from kernelgrad.estimators.support import by_blocks, with_callbacks
 from kernelgrad.families.reading import Data
 from kernelgrad.families.unlabelled import RatioSpec
 from kernelgrad.losses import Loss
 from kernelgrad.params import anything, boolean, parameters, real
-from kernelgrad.types import AnyArray, Float64Array
+from kernelgrad.types import AnyArray, Float64Array, Rows, Values
 from kernelgrad.unlabelled import RatioSamples, WithoutTargets
 
 
@@ -81,7 +81,7 @@ class KernelDensityRatio(BaseKernelEstimator):
     """
 
     loss: str | Loss = anything(default="kl", kw_only=False)
-    kernel: Any = anything(default="rbf", kw_only=False)
+    kernel: AnyKernel = anything(default="rbf", kw_only=False)
     alpha: float = real(default=1e-4, low=0)
     device: str = anything(default=CPU)
     warm_start: bool = boolean(default=False)
@@ -97,15 +97,15 @@ class KernelDensityRatio(BaseKernelEstimator):
     @with_callbacks
     def fit(
         self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
+        X: Rows,
+        y: Values = None,
+        sample_weight: Values = None,
         *,
-        denominator: Any = None,
-        X_val: Any = None,
-        y_val: Any = None,
-        sample_weight_val: Any = None,
-        denominator_val: Any = None,
+        denominator: Rows | None = None,
+        X_val: Rows | None = None,
+        y_val: Values = None,
+        sample_weight_val: Values = None,
+        denominator_val: Rows | None = None,
     ) -> Self:
         """Fit the ratio.
 
@@ -130,11 +130,11 @@ class KernelDensityRatio(BaseKernelEstimator):
         data = Data(X, y, sample_weight, denominator)
         return self._fit(data, Data(X_val, y_val, sample_weight_val, denominator_val))
 
-    def predict(self, X: Any) -> Float64Array:
+    def predict(self, X: Rows) -> Float64Array:
         """Return the estimated ratio p/q at the rows of `X`, shape (n,); never negative."""
         return by_blocks(self._model.predict, X)  # type: ignore[no-any-return]
 
-    def decision_function(self, X: Any) -> Float64Array:
+    def decision_function(self, X: Rows) -> Float64Array:
         """Return f(X), shape (n,): the log ratio with "kl", else the ratio, not clipped."""
         return by_blocks(self._model.decision, X)  # type: ignore[no-any-return]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -17,15 +16,20 @@ from kernelgrad.inputs import Inputs
 from kernelgrad.losses import Loss, get_loss
 from kernelgrad.model import Fit, Model
 from kernelgrad.packing import pack, packed_params, unpack
+from kernelgrad.quality import Judges
 from kernelgrad.registry import Registry
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, Solver, restored_history
 from kernelgrad.tables import Table
 from kernelgrad.types import AnyArray, Contents
-from kernelgrad.validation import ModelFileError, check_int
+from kernelgrad.validation import ModelFileError, bytes_of, check_int
 from kernelgrad.version import __version__
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from kernelgrad.estimators.base import BaseRowsEstimator
+
+    E = TypeVar("E", bound=BaseRowsEstimator, default=BaseRowsEstimator)
 
 ESTIMATORS: Registry[Any] = Registry(
     {
@@ -36,6 +40,7 @@ ESTIMATORS: Registry[Any] = Registry(
 )
 register_estimator = ESTIMATORS.register
 REPLACED = {"saga": "svrg", "simba": "sdca"}  # linear solvers of 0.1 and 0.2 that are gone
+_JUDGES = ("judges", "left_out")  # rows of a fit that tell of its quality
 
 
 def check_registered(estimator: Any) -> None:
@@ -99,6 +104,12 @@ def contents_of(estimator: Any, *, resumable: bool = False) -> Contents:
     if model.inputs.table is not None:
         header["table"], arrays = model.inputs.table.describe()
         tensors |= container.prefixed("table", arrays)
+    tensors |= container.prefixed("sample", model.describe_sample())
+    judges = done.unseen if done.left_out is None else done.judges
+    for name, part in zip(_JUDGES, (judges, done.left_out), strict=True):
+        if part is not None:
+            header[name], arrays = part.describe()
+            tensors |= container.prefixed(name, arrays)
     return header, tensors | container.prefixed("extra", extra)
 
 
@@ -114,7 +125,7 @@ def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
     estimator = ESTIMATORS[name](**{k: unpack(v) for k, v in params.values.items()})
     record.part("info")
     fitted = record.part("fitted")
-    limit = estimator.memory_limit
+    limit = bytes_of(estimator.memory_limit)
     cache = CACHE_BYTES if limit is None else int(limit) // 4
     n = fitted.take("n_features_in_", partial(check_int, low=1, high=MOST_COLUMNS))
     names = fitted.take("feature_names_in_", or_none(records.check_texts), None)
@@ -141,6 +152,9 @@ def _without_removed(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Co
     params = {k: v for k, v in header["params"].items() if k != "monotonic_cst"}
     if params.get("solver") == {"value": "cached"}:
         params["solver"] = {"value": SOLVERS.renamed["cached"]}
+    limit = params.get("memory_limit", {}).get("value")
+    if isinstance(limit, int | float) and limit < 1e6:  # later versions ask for a unit
+        params["memory_limit"] = {"value": f"{limit}B"}
     solver = REPLACED.get(header.get("solver", {}).get("name"))
     if solver is not None:
         instead = LINEAR_SOLVERS[solver]()
@@ -163,7 +177,10 @@ def _restore_fit(
     if loss.n_outputs not in (None, task.n_outputs):
         raise ValueError(f"{loss!r} does not have {task.n_outputs} outputs.")
     columns, state = (record.take(name, anything, None) for name in ("table", "state"))
-    arrays, resumed, extra = (record.part(name) for name in ("table", "state", "extra"))
+    arrays, resumed, extra, sample = (
+        record.part(name) for name in ("table", "state", "extra", "sample")
+    )
+    judging = [record.part(name, C=task.n_outputs) for name in _JUDGES]
     if columns is not None:
         inputs = replace(inputs, table=Table.restore(columns, arrays, inputs.n_features))
     arrays.close()
@@ -188,18 +205,22 @@ def _restore_fit(
     elif resumed.arrays:
         raise record.error("holds arrays of a state that it does not have")
     done = Fit(
-        Model(inputs, task, function), choice, state, history,
+        Model(inputs, task, function).with_sample(sample), choice, state, history,
         fitted.take("fit_status_", check_text), n_iter,
         fitted.take("best_iteration_", check_int),
         fitted.take("best_score_", or_none(check_number)),
     )  # fmt: skip
-    done = spec.restore(done, fitted, extra)
+    judges, left_out = (Judges.restore(part, task) for part in judging)
+    done = spec.restore(replace(done, judges=judges), fitted, extra)
+    vars(done)["left_out"] = left_out
+    for part in judging:
+        part.close()
     fitted.close()
     extra.close()
     estimator._set(spec, done)
 
 
-def save(model: Any, path: str | os.PathLike[str], *, key: bytes | None = None) -> None:
+def save(model: Any, path: container.Place, *, key: bytes | None = None) -> None:
     """Write a fitted estimator of this package to a model file, as its ``save`` does.
 
     Parameters
@@ -230,7 +251,7 @@ def save(model: Any, path: str | os.PathLike[str], *, key: bytes | None = None) 
     model.save(path, key=key)
 
 
-def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> BaseRowsEstimator:
+def load(path: container.Place, *, key: bytes | None = None, kind: type[E] | None = None) -> E:
     """Load a model that ``save`` wrote; never executes code from the file.
 
     Names, types, shapes, ranges and indices are checked before they are used. A valid file is
@@ -239,10 +260,12 @@ def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> BaseRowsE
 
     Parameters
     ----------
-    path : str or path-like
+    path : str, path-like, or an open binary file such as ``BytesIO``
     key : bytes or None, default=None
         The secret with which the file must be signed, by ``save(path, key=key)``; with None
         signatures are ignored.
+    kind : class or None, default=None
+        The estimator that the file must hold, for type checkers too.
 
     Returns
     -------
@@ -262,4 +285,9 @@ def load(path: str | os.PathLike[str], *, key: bytes | None = None) -> BaseRowsE
                 "The file holds a pipeline of scikit-learn, which only kernelgrad 0.2 reads; "
                 "load it there, and write it with skops instead."
             )
-        return cast("BaseRowsEstimator", restored(header, arrays))
+        estimator = restored(header, arrays)
+    if kind is not None and not isinstance(estimator, kind):
+        raise ModelFileError(
+            f"{str(path)!r} holds a {type(estimator).__name__}, not a {kind.__name__}."
+        )
+    return cast("E", estimator)

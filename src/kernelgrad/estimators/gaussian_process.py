@@ -10,20 +10,21 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 
 from kernelgrad.data import BatchSource
-from kernelgrad.estimators.kernel import BaseKernelEstimator
+from kernelgrad.estimators.judged import JudgedRegressor
+from kernelgrad.estimators.kernel import AnyKernel, BaseKernelEstimator
 from kernelgrad.estimators.support import exported
 from kernelgrad.families.process import ProcessSpec
 from kernelgrad.inputs import as_numpy
 from kernelgrad.params import anything, boolean, integer, parameters, real
 from kernelgrad.tasks import ColumnTargets
-from kernelgrad.types import Float64Array
+from kernelgrad.types import Float64Array, Gamma, Metric, Rows, Values
 
 _No: TypeAlias = Literal[False]
 _Yes: TypeAlias = Literal[True]
 
 
 @parameters
-class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
+class KernelGaussianProcessRegressor(JudgedRegressor, RegressorMixin, BaseKernelEstimator):
     r"""Gaussian process regression: posterior mean, variance, covariance and samples.
 
     For the prior ``f ~ GP(0, s^2 k)`` and ``y = f(x) + noise`` of variance ``sigma^2``, the
@@ -70,8 +71,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         With random features, blocks of the mean and of each variance function. Below 5 a
         variance may be estimated as zero.
     standardize
-        As in :class:`KernelNoveltyDetector`. With a bandwidth for each column `standardize`
-        only changes where the search starts.
+        As in :class:`KernelNoveltyDetector`.
     categorical_features, memory_limit, time_limit, random_state, verbose, callbacks
         As in :class:`KernelRegressor`.
 
@@ -104,7 +104,8 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
     Notes
     -----
     With weights w the noise of a row has the variance ``sigma^2 / w``, and the likelihood is
-    that of w equal observations.
+    that of w equal observations. Where each column has a bandwidth, `standardize` only changes
+    where the search starts.
 
     Examples
     --------
@@ -118,15 +119,17 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
     True
     """
 
-    noise_variance: float | str = real(
+    noise_variance: float | Literal["auto"] = real(
         default="auto", low=0, low_open=True, words=("auto",), kw_only=False
     )
-    signal_variance: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
-    kernel: Any = anything(default="rbf")
-    gamma: float | str = anything(default="auto")
-    metric: Any = anything(default="auto")
+    signal_variance: float | Literal["auto"] = real(
+        default="auto", low=0, low_open=True, words=("auto",)
+    )
+    kernel: AnyKernel = anything(default="rbf")
+    gamma: Gamma = anything(default="auto")
+    metric: Metric = anything(default="auto")
     normalize_y: bool = boolean(default=True)
-    variance: str = anything(default="per_point")
+    variance: Literal["per_point", "operator"] = anything(default="per_point")
     max_iter: int = integer(default=60, low=1)
 
     _spec_type = ProcessSpec
@@ -158,7 +161,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
 
     def predict(
         self,
-        X: Any,
+        X: Rows,
         return_std: bool = False,
         return_cov: bool = False,
         include_noise: bool = False,
@@ -212,7 +215,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         """
         return exported(self._model, path, std=std)
 
-    def sample_y(self, X: Any, n_samples: int = 1, random_state: Any = 0) -> Float64Array:
+    def sample_y(self, X: Rows, n_samples: int = 1, random_state: Any = 0) -> Float64Array:
         """Return functions drawn from the posterior at the rows of `X`, shape (m, n_samples).
 
         Parameters
@@ -228,7 +231,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         return np.asarray(mean[:, None] + root @ normals, np.float64)
 
     @as_numpy
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Rows, y: Values, sample_weight: Values = None) -> float:
         """Return R^2 of the posterior mean."""
         from sklearn.metrics import r2_score
 

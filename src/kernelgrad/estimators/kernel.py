@@ -4,74 +4,95 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
-import numpy as np
 from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted
 
 from kernelgrad.compute.backend import CPU
 from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.families.kernel import KernelSpec, SearchedSpec
+from kernelgrad.functions.attributions import Explanation
 from kernelgrad.functions.compression import compressed
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.functions.scaling import SCALINGS, InputScaling
-from kernelgrad.kernels import Kernel, PrecomputedKernel, RootLaplacian, SumKernel
+from kernelgrad.kernels import Kernel, PrecomputedKernel
 from kernelgrad.losses import Loss
 from kernelgrad.model import Model
 from kernelgrad.params import anything, boolean, choice, integer, parameters, real
 from kernelgrad.search.pool import EFFORTS
-from kernelgrad.types import Float64Array
+from kernelgrad.solvers import Solver
+from kernelgrad.types import (
+    Float64Array,
+    Function,
+    Gamma,
+    KernelName,
+    LossName,
+    Metric,
+    SolverName,
+)
 from kernelgrad.unlabelled import Novelty
 from kernelgrad.validation import CapabilityError, check_int, check_real
+
+if TYPE_CHECKING:
+    from kernelgrad.cluster import DaskEngine
+
+AnyKernel: TypeAlias = KernelName | str | Kernel | Function
 
 
 @parameters
 class BaseKernelEstimator(BaseRowsEstimator):
     """Parameters of all kernel estimators."""
 
-    gamma: float | str = anything(default="median")
+    solver: SolverName | str | Solver[Any] = anything(default="auto")
+    gamma: Gamma = anything(default="median")
     bandwidth_factor: float = anything(default=1.0)
-    metric: Any = anything(default=None)
-    standardize: bool | str | InputScaling = boolean(
+    metric: Metric = anything(default=None)
+    standardize: bool | Literal["auto", "robust", "ranks"] | InputScaling = boolean(
         default="auto", words=("auto", *SCALINGS), kind=InputScaling
     )
 
     _spec_type = KernelSpec
 
     if TYPE_CHECKING:  # what fits set
-        kernel: Any = None
         kernel_: ClassVar[Kernel]
         metric_: ClassVar[Float64Array | None]
         n_random_features_: ClassVar[int]
         n_support_: ClassVar[int]
 
-    @property
-    def feature_importances_(self) -> Float64Array:
-        """Squared weights of the metric, summed over what a column was encoded as; sum 1.
+    def explain(self, X: Any, *, background: Any = None) -> Explanation:
+        """Return Shapley values of the columns, which sum to f(x) less a base value.
 
-        In a sum of a smooth and a rough kernel each part has its own weights: their shares, in
-        squares and in themselves, count as the amplitudes of the parts.
+        f is what the loss is of: with ``"log_squared"``, ``"poisson"`` and ``"gamma"`` the
+        logarithm of the prediction, of classes the responses before calibration. A column
+        outside a coalition is drawn from the `background`, by default up to 200 rows of the
+        fit, independently of all others (docs/explain.md). Values are exact for Gaussian,
+        Laplacian and Cauchy kernels, and to 2e-7 of the sum of the coefficients' sizes for
+        Matérn and root Laplacian ones. CapabilityError is raised for random features, for a
+        metric that is a matrix, for kernels that are no sums of products over columns, and for
+        more than 1,000 columns.
         """
-        check_is_fitted(self, "expansion_")
-        metric = self.metric_
-        if metric is None:
-            raise AttributeError(
-                "feature_importances_ are the squared weights of a metric, and this model has "
-                "none: all columns count alike. Fit with metric='diagonal' for weights of "
-                "columns."
-            )
-        square = metric**2 if metric.ndim == 1 else (metric**2).sum(axis=1)
-        square /= square.sum()
-        parts = self.kernel_.kernels if isinstance(self.kernel_, SumKernel) else ()
-        if len(parts) == 2 and isinstance(parts[1], RootLaplacian) and metric.ndim == 1:
-            own = parts[1].column_weights
-            rough = metric if own is None else metric * np.asarray(own)
-            smooth, share = np.asarray(self.kernel_.weights) / np.sum(self.kernel_.weights)
-            square = smooth * square + share * rough / rough.sum()
-        groups = self._fitted.model.inputs.groups
-        total = np.bincount(groups, square, minlength=self.n_features_in_)
-        return np.asarray(total / total.sum())
+        return self._model.explain(X, background)
+
+    def gradient(self, X: Any) -> Float64Array:
+        """Return the derivatives of f by the columns, (n, d) or (n, d, C) with C outputs.
+
+        They go through scaling and warps; where a warp has an edge it is the mean of both
+        slopes. NaN stands for categories and for missing values in columns that had some in
+        training. The Laplacian, the root Laplacian and nu = 1/2 have cusps at their training
+        rows: there the derivative of such a term is taken as 0. CapabilityError as `explain`,
+        but a metric may be a matrix.
+        """
+        return self._model.gradient(X)
+
+    def partial_dependence(
+        self, X: Any, feature: int | str, *, background: Any = None
+    ) -> Float64Array:
+        """Return the mean of f over the background with one column as in each row of X.
+
+        It is scikit-learn's ``partial_dependence(method="brute")`` of f. `feature` is the name
+        or the number of the column; `background` and errors are as in `explain`.
+        """
+        return self._model.partial_dependence(X, feature, background)
 
     def compress(
         self, max_rows: int | None = None, *, tol: float = 0.01, X: Any = None
@@ -137,13 +158,15 @@ class BaseKernelEstimator(BaseRowsEstimator):
         twin: Self = clone(self)
         history = done.history | {"compression": result}
         model = replace(done.model, function=smaller)
+        done = replace(done, judges=done.unseen, seen=None)
         twin._set(twin._spec(), replace(done, model=model, state=None, history=history))
         return twin
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        pairwise = isinstance(self.kernel, PrecomputedKernel) or (
-            isinstance(self.kernel, str) and self.kernel == PrecomputedKernel.name
+        kernel = self.get_params(deep=False)["kernel"]
+        pairwise = isinstance(kernel, PrecomputedKernel) or (
+            isinstance(kernel, str) and kernel == PrecomputedKernel.name
         )
         tags.input_tags.pairwise = pairwise
         tags.input_tags.allow_nan = not pairwise
@@ -166,14 +189,14 @@ def _incompressible(model: Model, owner: str) -> str:
 class BaseSearchedEstimator(BaseKernelEstimator):
     """Parameters that classifier and regressor share, which may be searched."""
 
-    loss: str | Loss = anything(default="auto", kw_only=False)
-    kernel: Any = anything(default="auto", kw_only=False)
-    gamma: float | str = anything(default="auto")
-    metric: Any = anything(default="auto")
-    engine: Any = anything(default=None)
-    alpha: Any = anything(default="auto")
+    loss: LossName | str | Loss = anything(default="auto", kw_only=False)
+    kernel: AnyKernel = anything(default="auto", kw_only=False)
+    gamma: Gamma = anything(default="auto")
+    metric: Metric = anything(default="auto")
+    engine: DaskEngine | None = anything(default=None)
+    alpha: float | Literal["auto"] = anything(default="auto")
     device: str = anything(default=CPU)
-    effort: str = choice(EFFORTS, default="default")
+    effort: Literal["fast", "default", "best"] = choice(EFFORTS, default="default")
     C: float | None = real(default=None, low=0, low_open=True, words=(None,))
     tol: float = real(default=1e-4, low=0)
     early_stopping: bool = boolean(default=False)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from sklearn.base import OutlierMixin
 
 from kernelgrad.compute.backend import CPU
-from kernelgrad.estimators.kernel import BaseKernelEstimator
+from kernelgrad.estimators.kernel import AnyKernel, BaseKernelEstimator
 from kernelgrad.estimators.support import available_if, by_blocks, can_stream
 from kernelgrad.families.reading import Data
 from kernelgrad.families.unlabelled import NoveltySpec
 from kernelgrad.losses import OneClass
 from kernelgrad.params import anything, boolean, integer, parameters
-from kernelgrad.types import Float64Array, IntArray
+from kernelgrad.types import Float64Array, Gamma, IntArray, Rows, Values
 from kernelgrad.unlabelled import Novelty, WithoutTargets
 
 
@@ -85,9 +85,9 @@ class KernelNoveltyDetector(OutlierMixin, BaseKernelEstimator):
     """
 
     nu: float = anything(default=0.1, kw_only=False)
-    kernel: Any = anything(default="rbf", kw_only=False)
-    gamma: float | str = anything(default="auto")
-    tau: str = anything(default="quantile")
+    kernel: AnyKernel = anything(default="rbf", kw_only=False)
+    gamma: Gamma = anything(default="auto")
+    tau: Literal["quantile", "steps"] = anything(default="quantile")
     max_iter: int = integer(default=100, low=1)
     device: str = anything(default=CPU)
     warm_start: bool = boolean(default=False)
@@ -106,21 +106,21 @@ class KernelNoveltyDetector(OutlierMixin, BaseKernelEstimator):
         return super()._fit(data._replace(y=None), validation)  # y is there for the API's sake
 
     @available_if(can_stream)
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def partial_fit(self, X: Rows, y: Values = None, sample_weight: Values = None) -> Self:
         """Take further steps, one for every ``batch_size`` rows of `X`, in the order given.
 
         The level is then that of the rows of this call. Parameters are those of :meth:`fit`.
         """
         return self._partial_fit(X, None, sample_weight)
 
-    def decision_function(self, X: Any) -> Float64Array:
+    def decision_function(self, X: Rows) -> Float64Array:
         """Return ``f(X) - offset_``, shape (n,): negative for outliers."""
         return by_blocks(self._model.decision, X)  # type: ignore[no-any-return]
 
-    def score_samples(self, X: Any) -> Float64Array:
+    def score_samples(self, X: Rows) -> Float64Array:
         """Return ``f(X)``, shape (n,): the smaller, the more abnormal."""
         return self.decision_function(X) + self.offset_
 
-    def predict(self, X: Any) -> IntArray:
+    def predict(self, X: Rows) -> IntArray:
         """Return +1 for ordinary rows and -1 for outliers, shape (n,)."""
         return by_blocks(self._model.predict, X)  # type: ignore[no-any-return]

@@ -9,6 +9,7 @@ from sklearn.base import RegressorMixin
 
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators.base import BaseRowsEstimator
+from kernelgrad.estimators.judged import JudgedRegressor
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
 from kernelgrad.estimators.support import available_if, by_blocks, can_stream
 from kernelgrad.families.reading import Data
@@ -16,10 +17,10 @@ from kernelgrad.inputs import as_numpy
 from kernelgrad.model import Model
 from kernelgrad.params import parameters
 from kernelgrad.tasks import NumberTargets, Regression
-from kernelgrad.types import AnyArray, Float64Array
+from kernelgrad.types import AnyArray, Float64Array, Rows, Values
 
 
-class BaseRegressor(RegressorMixin, BaseRowsEstimator):
+class BaseRegressor(JudgedRegressor, RegressorMixin, BaseRowsEstimator):
     """Predictions and scores of a regressor."""
 
     _sibling: ClassVar[str] = "a classifier"  # remedy for text in messages
@@ -32,7 +33,7 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):
         return NumberTargets(type(self).__name__, loss, self._sibling)
 
     @available_if(can_stream)
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def partial_fit(self, X: Rows, y: Values = None, sample_weight: Values = None) -> Self:
         """Take further steps, one for every ``batch_size`` rows of `X`, in the order given.
 
         What is estimated from rows once, such as the first intercept and the bandwidth of a
@@ -41,15 +42,15 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):
         """
         return self._partial_fit(X, y, sample_weight)
 
-    def predict(self, X: Any) -> Float64Array:
+    def predict(self, X: Rows) -> Float64Array:
         """Return f(X), shape (n,) or (n, n_outputs) as y was; quantiles in increasing order.
 
-        Of the losses "poisson" and "gamma" this is the mean, exp f(X).
+        Of the losses "poisson", "gamma" and "tweedie" this is the mean, exp f(X).
         """
         return by_blocks(self._model.predict, X)  # type: ignore[no-any-return]
 
     @as_numpy
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: Rows, y: Values = None, sample_weight: Values = None) -> float:
         """Return R^2 on arrays or collections, or on a BatchSource with its own targets.
 
         For several quantiles: 1 minus their mean pinball loss over that of the best constants,
@@ -104,23 +105,23 @@ class KernelRegressor(BaseRegressor, BaseSearchedEstimator):
 
     Minimises ``mean_i w_i loss(y_i, f(x_i)) / mean_i w_i + (alpha / 2) ||f - b||^2_H`` over the
     kernel's function space, with an unpenalised constant b. With the squared loss
-    (``(f - y)^2 / 2``) alpha is the ridge of kernel ridge regression divided by n.
+    (``(f - y)^2 / 2``) alpha is the ridge of kernel ridge regression divided by n, and the
+    validation score is R^2; of other losses it is the negative mean loss.
 
     Parameters
     ----------
     loss : str or Loss, default="auto"
         ``"auto"`` is ``"squared"``, or ``"log_squared"`` where skewed targets >= 0 have smaller
         errors on rows apart by their logarithms (docs/metric.md). Others are ``"huber"``,
-        ``"epsilon_insensitive"``, ``"absolute"``, ``"quantile"``, ``"poisson"`` and
-        ``"gamma"``; an object sets a parameter, in the units of y: ``Huber(0.7)``.
-        ``Quantile((0.1, 0.5, 0.9))`` fits several quantiles, one output each. ``"poisson"`` and
-        ``"gamma"`` fit the logarithm f of the mean; `predict` returns exp f.
-    kernel, gamma, metric, bandwidth_factor, solver, alpha, C, max_iter, tol, early_stopping,
-    validation_fraction, n_iter_no_change, fit_intercept, standardize, categorical_features,
+        ``"epsilon_insensitive"``, ``"absolute"``, ``"quantile"``, and for counts and amounts
+        ``"poisson"``, ``"gamma"`` and ``"tweedie"``, which fit the logarithm f of the mean;
+        `predict` returns exp f. An object sets a parameter, in the units of y: ``Huber(0.7)``.
+        ``Quantile((0.1, 0.5, 0.9))`` fits several quantiles, one output each.
+    kernel, C, alpha, gamma, metric, standardize, bandwidth_factor, solver, max_iter, tol,
+    early_stopping, validation_fraction, n_iter_no_change, fit_intercept, categorical_features,
     device, effort, memory_limit, time_limit, engine, warm_start, random_state, verbose,
     callbacks
-        As in :class:`KernelClassifier`. The validation score is R^2 for the squared loss,
-        else the negative mean loss.
+        As in :class:`KernelClassifier`.
 
     See Also
     --------
@@ -139,7 +140,7 @@ class KernelRegressor(BaseRegressor, BaseSearchedEstimator):
     n_outputs_ : int
     alpha_, metric_, feature_importances_, n_features_in_, feature_names_in_, expansion_,
     kernel_, n_random_features_, n_support_, n_iter_, best_iteration_, best_score_, history_,
-    fit_status_
+    fit_status_, validation_score_, loo_predictions_
         As in :class:`KernelClassifier`.
 
     Examples

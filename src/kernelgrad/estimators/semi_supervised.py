@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.utils import _safe_indexing, check_consistent_length
@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from kernelgrad import partly_labelled
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators.classifier import BaseClassifier, can_tell_proba
-from kernelgrad.estimators.kernel import BaseKernelEstimator
+from kernelgrad.estimators.kernel import AnyKernel, BaseKernelEstimator
 from kernelgrad.estimators.support import available_if, can_stream, with_callbacks
 from kernelgrad.families.reading import Data
 from kernelgrad.families.semi_supervised import SemiSupervisedSpec
@@ -19,7 +19,7 @@ from kernelgrad.inputs import as_numpy
 from kernelgrad.losses import Loss, UnlabelledLoss
 from kernelgrad.params import anything, boolean, integer, parameters, real
 from kernelgrad.partly_labelled import MarkedClassification, MarkedTargets
-from kernelgrad.types import AnyArray, Float64Array
+from kernelgrad.types import AnyArray, Float64Array, Rows, Values
 from kernelgrad.validation import DataError
 
 
@@ -47,9 +47,11 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         ``"symmetric_hinge"``, ``"squared_symmetric_hinge"``, ``"ramp"`` or ``"gaussian"``
         (Table 2; the last is its differentiable approximation). An object sets further
         parameters: ``Ramp(s=-0.5)``.
-    kernel, gamma, bandwidth_factor
-        As in :class:`KernelClassifier`, without ``gamma="auto"``. Rules for the bandwidth use
-        labelled and unlabelled rows.
+    kernel : str or Kernel, default="rbf"
+    gamma : float > 0, "median" or "scale", default="median"
+        Inverse bandwidth, or a rule for it, which uses labelled and unlabelled rows.
+    bandwidth_factor
+        As in :class:`KernelClassifier`.
     solver : str or Solver, default="auto"
         ``"auto"`` is ``"soft_labels"`` for rows in memory: ridge regression to the labels that
         a supervised machine gives all rows, without `unlabelled_loss`. It is ``"tsg"``, the
@@ -94,10 +96,11 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         Slopes and intercepts of the sigmoids, with ``probability=True``.
     labelled_weight_ : float
         W_l, of all rows that have been fitted.
+    best_score_ : float or None
+        Accuracy on the `X_val` of `fit`, or of cross-validation.
     expansion_, kernel_, intercept_, n_random_features_, n_support_, n_iter_, history_,
-    fit_status_, best_score_, n_features_in_, feature_names_in_
-        As in :class:`KernelClassifier`; ``best_score_`` is that on the `X_val` of `fit`, or of
-        cross-validation.
+    fit_status_, n_features_in_, feature_names_in_
+        As in :class:`KernelClassifier`.
 
     See Also
     --------
@@ -127,9 +130,9 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
 
     loss: str | Loss = anything(default="hinge", kw_only=False)
     unlabelled_loss: str | UnlabelledLoss = anything(default="symmetric_hinge", kw_only=False)
-    kernel: Any = anything(default="rbf", kw_only=False)
+    kernel: AnyKernel = anything(default="rbf", kw_only=False)
     C: float = real(default=10.0, low=0, low_open=True)
-    C_star: float | str = anything(default="auto")
+    C_star: float | Literal["auto", "paper"] = anything(default="auto")
     max_iter: int = integer(default=200, low=1)
     early_stopping: bool = boolean(default=False)
     probability: bool = boolean(default=False)
@@ -149,14 +152,14 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     @with_callbacks
     def fit(
         self,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
+        X: Rows,
+        y: Values = None,
+        sample_weight: Values = None,
         *,
-        X_unlabelled: Any = None,
-        X_val: Any = None,
-        y_val: Any = None,
-        sample_weight_val: Any = None,
+        X_unlabelled: Rows | None = None,
+        X_val: Rows | None = None,
+        y_val: Values = None,
+        sample_weight_val: Values = None,
     ) -> Self:
         """Fit the model.
 
@@ -197,7 +200,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         return super().partial_fit(X, y, classes, sample_weight)
 
     @as_numpy
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(self, X: Rows, y: Values = None, sample_weight: Values = None) -> float:
         """Return the accuracy on rows that have a label, of arrays or of a BatchSource."""
         model = self._model
         X, y, sample_weight, _ = self._spec().reader.lazy(Data(X, y, sample_weight))
@@ -223,7 +226,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         )
 
     @available_if(can_tell_proba)
-    def predict_proba(self, X: Any) -> Float64Array:
+    def predict_proba(self, X: Rows) -> Float64Array:
         """Return class probabilities (n, n_classes), as ``probability=True`` asked for.
 
         One-vs-rest probabilities are normalised to sum 1; `predict` returns the class of the

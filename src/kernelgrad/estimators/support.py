@@ -15,6 +15,7 @@ from kernelgrad.data.base import is_collection
 from kernelgrad.files.disk import replacing
 from kernelgrad.fit import Report
 from kernelgrad.model import Fit
+from kernelgrad.params import explaining
 from kernelgrad.registry import room
 
 try:  # scikit-learn >= 1.9
@@ -68,7 +69,7 @@ ValueError, TypeError
 def with_callbacks(method: F) -> F:
     """Return `fit` with what all document, and scikit-learn's callbacks where there are any."""
     method.__doc__ = f"{inspect.getdoc(method)}{_OF_ALL_FITS}"
-    return method if _with_callbacks is None else _with_callbacks(method)
+    return explaining(method if _with_callbacks is None else _with_callbacks(method))
 
 
 class _Offered:

@@ -31,6 +31,7 @@ from kernelgrad.solvers import SOLVERS, FitResult, Problem, Resources, Solver, V
 from kernelgrad.tasks import Classification, Targets, Task
 from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import AnyArray, Matrix
+from kernelgrad.validation import bytes_of
 
 if TYPE_CHECKING:
     pass
@@ -85,8 +86,8 @@ class Spec(ABC):
         self.params = SimpleNamespace(**_DEFAULTS | dict(params))
         self.autos = {k for k, v in params.items() if isinstance(v, str) and v == "auto"}
         self.is_auto = "solver" in self.autos
-        limit = self.params.memory_limit
-        limit = None if limit is None else int(limit)
+        limit = bytes_of(self.params.memory_limit)
+        limit = self.params.memory_limit = None if limit is None else int(limit)
         cache = CACHE_BYTES if limit is None else limit // 4
         self.resources = Resources(limit, cache_bytes=cache, device=self.params.device)
         self.check()
@@ -115,8 +116,8 @@ class Spec(ABC):
                 return
             raise AttributeError(
                 f"fit took the solver {before.choice.solver.name!r} ({before.choice.reason}), "
-                "which cannot go on with other rows; for partial_fit take a new estimator"
-                f"{instead}."
+                "which cannot go on with other rows; make a new estimator and begin with "
+                f"partial_fit{instead}."
             )
         if not self.solver.streams:
             raise AttributeError(

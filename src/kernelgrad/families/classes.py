@@ -65,7 +65,7 @@ def responses_of_part(
             part = 0.25 if isinstance(solver, KernelSolver) else 0.1
             part = max(part, min(0.5, 200 / n))
             held_out = split_rows(n, 1.0 - part, seed=seed, stratify=strata)
-            members = _thinned(held_out)
+            members = thinned(held_out)
     except DataError:
         return None
     callbacks.on_phase("calibration")
@@ -118,7 +118,7 @@ def calibration(
     elif isinstance(choice.calibration, tuple):
         latest = choice.calibration
     else:
-        members = _thinned(rows.held_out) if len(rows.held_out) else _tenth(rows)
+        members = thinned(rows.held_out) if len(rows.held_out) else _tenth(rows)
         latest = responses(function, rows, members)
     fitted = None if before is None else before.model.calibration
     if latest[2].sum() > 0:
@@ -129,7 +129,7 @@ def calibration(
     return fitted, latest if stream else None
 
 
-def _thinned(rows: IntArray, most: int = MOST_ROWS) -> IntArray:
+def thinned(rows: IntArray, most: int = MOST_ROWS) -> IntArray:
     """Return at most `most` evenly spaced rows."""
     return rows[:: max(1, -(-len(rows) // most))]
 
@@ -137,4 +137,4 @@ def _thinned(rows: IntArray, most: int = MOST_ROWS) -> IntArray:
 def _tenth(rows: TrainingRows) -> IntArray:
     """Return a tenth of the rows of a stream, at least 50 and at most 2,000 of them."""
     n = rows.source.n_rows
-    return _thinned(np.arange(n), int(np.clip(n // 10, 50, MOST_ROWS)))
+    return thinned(np.arange(n), int(np.clip(n // 10, 50, MOST_ROWS)))

@@ -46,9 +46,7 @@ class Few:
 def may_serve(spec: Spec, choice: Choice, rows: TrainingRows) -> bool:
     """Return whether a function of some rows may stand for that of the solver."""
     solver = choice.solver
-    features = "random_features" in solver.requires or (
-        isinstance(solver, BlockDescent) and solver.blocks == "features"
-    )
+    features = "random_features" in solver.requires
     return spec.takes_few and type(rows) is TrainingRows and not features
 
 

@@ -18,11 +18,17 @@ from kernelgrad.compute.ranges import check_sizes
 from kernelgrad.compute.threads import at_most, single_threaded_blas
 from kernelgrad.families.base import Spec
 from kernelgrad.families.reading import Run
-from kernelgrad.families.warnings import SPREAD_ROWS, warn_of_outliers, warn_of_scales
+from kernelgrad.families.warnings import (
+    SIGN_ROWS,
+    SPREAD_ROWS,
+    warn_of_outliers,
+    warn_of_scales,
+    warn_of_sign,
+)
 from kernelgrad.files.records import Record
 from kernelgrad.functions.scaling import UNITS, InputScaling
 from kernelgrad.inputs import Inputs
-from kernelgrad.kernels import Kernel, Matern, PrecomputedKernel, get_kernel
+from kernelgrad.kernels import CallableKernel, Kernel, Matern, PrecomputedKernel, get_kernel
 from kernelgrad.model import Fit
 from kernelgrad.registry import room
 from kernelgrad.search.auto import (
@@ -46,8 +52,7 @@ class KernelSpec(Spec):
     """A kernel whose bandwidth is a number or a rule, and a solver of kernel machines."""
 
     streaming = (
-        ", with solver='dsg', or 'pegasos' for kernels without random features, where it "
-        "begins with fit",
+        ", or fit with solver='dsg' ('pegasos' for kernels without random features)",
         "'dsg', 'norma' or 'perceptron'",
     )
     takes_few = True
@@ -148,6 +153,8 @@ class KernelSpec(Spec):
 
     def check_rows(self, inputs: Inputs, X: Matrix) -> None:
         rule = self.scaling_rule()
+        if isinstance(self.kernel, CallableKernel) and not rule:
+            warn_of_sign(self.kernel.pairwise(X[:SIGN_ROWS], X[:SIGN_ROWS]))
         if not rule:
             self.kernel.check_domain(X)
         if not self.is_pairwise:
@@ -346,7 +353,7 @@ class SearchedSpec(KernelSpec):
         with single_threaded_blas(), at_most(study_tasks(self.resources.memory_limit)):
             # on the CPU, so that the same parameters are found for all devices
             resources = replace(problem.resources, device=CPU)
-            result, entries = search(
+            result, entries, judges = search(
                 self.space, rows, replace(problem, resources=resources), first.solver,
                 stream=run.stream, on_phase=run.callbacks.on_phase,
             )  # fmt: skip
@@ -355,7 +362,7 @@ class SearchedSpec(KernelSpec):
         loss = None if result.loss is problem.loss else result.loss
         return replace(
             first, kernel=result.kernel, scaling=result.scaling, alpha=result.alpha, loss=loss,
-            entries=entries, seconds=clock() - start,
+            entries=entries, seconds=clock() - start, judges=judges,
         )  # fmt: skip
 
     def final_solver(self, choice: Choice, rows: TrainingRows, deadline: Deadline) -> Choice:

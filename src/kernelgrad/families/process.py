@@ -144,12 +144,16 @@ class ProcessSpec(KernelSpec):
         else:
             signal = 1.0 if fixed[1] is None else fixed[1]
             noise = ratio * signal if fixed[0] is None else fixed[0]
-        summaries = [trial.summary(task.scale) for trial in trials]
+        entries: dict[str, Any] = {}
+        if trials:
+            entries["search"] = [trial.summary(task.scale) for trial in trials]
+        if trials and p.metric == "auto":
+            own = "one for all columns" if scaling is None else "one for each column"
+            entries["metric_reason"] = f"of bandwidths, {own} has the largest evidence"
         noise, signal = float(task.scale**2 * noise), float(task.scale**2 * signal)
         return replace(
             first, kernel=kernel, scaling=scaling, alpha=noise / (signal * task.total),
-            variances=(noise, signal), entries={"search": summaries} if summaries else {},
-            seconds=clock() - start,
+            variances=(noise, signal), entries=entries, seconds=clock() - start,
         )  # fmt: skip
 
     def _trials(

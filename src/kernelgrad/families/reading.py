@@ -18,6 +18,7 @@ from kernelgrad.data.base import bytes_needed, is_collection
 from kernelgrad.inputs import Inputs, as_numpy
 from kernelgrad.registry import room
 from kernelgrad.solvers.block_descent.shards import SHARD
+from kernelgrad.tables import is_gap
 from kernelgrad.tasks import Task
 from kernelgrad.training_rows import MAX_VALIDATION_ROWS, EncodedSource, TrainingRows
 from kernelgrad.types import AnyArray, Float64Array, Matrix
@@ -107,8 +108,8 @@ class Reader:
         on_disk = isinstance(X, np.memmap) and not self.loads(ArraySource(X, checked=True))
         options: dict[str, Any] = {"multi_output": True, "y_numeric": self.spec.targets.numeric}
         y = y if self.spec.targets.required or validates else None
-        if self.spec.targets.numeric:
-            _check_numbers(y, self.spec.owner)
+        if y is not None:
+            _check_targets(y, self.spec)
         marks = y if self.spec.marks_rows else None
         y = None if self.spec.marks_rows else y
         if before is None:
@@ -277,16 +278,44 @@ def checked_weights(
     return np.where(weight < 1e-30 * weight.max(), 0.0, weight)
 
 
-def _check_numbers(y: Any, name: str) -> None:
-    """Raise for targets of an estimator of numbers, its `name`, that are text."""
+def _check_targets(y: Any, spec: Spec) -> None:
+    """Raise for targets with gaps, labels of two types, and dates or text for numbers."""
     values = np.asarray(y)
-    for value in values.flat if values.dtype.kind in "OU" else ():
+    rows = values.reshape(len(values), -1) if values.ndim else values.reshape(0, 0)
+    kind, owner, marks = rows.dtype.kind, spec.owner, spec.marks_rows
+    missing = np.zeros(rows.shape, bool)
+    if kind == "f":
+        missing = np.isinf(rows) if marks else ~np.isfinite(rows)
+    elif kind == "O" and not marks:
+        missing = np.reshape([is_gap(value) for value in rows.flat], rows.shape)
+    if missing.any():
+        row, column = np.argwhere(missing)[0]
+        raise DataError(
+            f"y holds {rows[row, column]} in row {row} (rows count from 0), and no row can be "
+            "fitted without its target; correct it, or drop such rows."
+        )
+    if kind not in "OUmM" or marks:
+        return
+    if not spec.targets.numeric:
+        types = {type(value).__name__ for value in rows.flat}
+        if len(types) > 1 and "str" in types:
+            raise DataError(
+                f"y mixes labels of types {', '.join(sorted(types))}; make them all text, for "
+                "example by y.astype(str)."
+            )
+        return
+    for value in rows.flat:
+        if kind in "mM" or hasattr(value, "isoformat"):
+            raise DataError(
+                f"y holds dates such as {value}, but {owner} predicts numbers; give numbers, "
+                "for example days from a first date."
+            )
         try:
             float(value if isinstance(value, str) else 0)
         except ValueError:
             raise DataError(
-                f"y holds {str(value)!r}, but {name} predicts numbers; give numbers, or take a "
-                "classifier for labels."
+                f"y holds {str(value)!r}, but {owner} predicts numbers; give numbers, or take "
+                "a classifier for labels."
             ) from None
 
 

@@ -15,7 +15,7 @@ from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.families.kernel import KernelSpec
 from kernelgrad.families.reading import Data, Reader, Run
-from kernelgrad.families.warnings import warn_caller, warn_of_drift
+from kernelgrad.families.warnings import warn_of_drift
 from kernelgrad.files.records import Record
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.inputs import Inputs
@@ -35,7 +35,7 @@ from kernelgrad.solvers.soft_labels import stratified_folds
 from kernelgrad.tasks import Task, decide
 from kernelgrad.training_rows import Batches, TrainingRows, no_rows
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
-from kernelgrad.validation import DataError, check_name, check_real
+from kernelgrad.validation import DataError, check_name, check_real, warn_caller
 
 _RATIO = 0.5  # C* over C
 
@@ -111,7 +111,7 @@ class SemiSupervisedSpec(KernelSpec):
     marks_rows = True
     reader_type = SemiSupervisedReader
     streaming = (
-        ", with solver='tsg', 'fr_s3vm' or 'bgs3vm', or 'auto' that begins with partial_fit",
+        ", or fit with solver='tsg', 'fr_s3vm' or 'bgs3vm'",
         "'tsg', 'fr_s3vm' or 'bgs3vm'",
     )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -15,22 +13,14 @@ from kernelgrad.solvers.history import left_over
 from kernelgrad.solvers.loop import FitResult
 from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import AnyArray, Float64Array, Matrix
+from kernelgrad.validation import warn_caller
 
 if TYPE_CHECKING:
     from kernelgrad.families.base import Spec
     from kernelgrad.model import Fit
 
+SIGN_ROWS = 200  # rows whose kernel values are checked for negative eigenvalues
 SPREAD_ROWS = 10_000  # rows from which the spread of columns is estimated
-
-
-def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn at the line that called this package, whatever lies between."""
-    frame, level = sys._getframe().f_back, 2
-    while frame is not None and frame.f_globals.get("__name__", "").startswith(
-        ("kernelgrad.", "sklearn.", "contextlib")
-    ):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(message, category, stacklevel=level)
 
 
 def warn_of_fit(
@@ -132,6 +122,17 @@ def warn_of_outliers(X: Matrix, name: Callable[[Any], Any]) -> None:
             f"Column {name(worst)} has a deviation {times[worst]:.0e} times the "
             "distance of its quartiles: values far out, beside which the others are nearly "
             "alike; set standardize='robust', or clip them."
+        )
+
+
+def warn_of_sign(values: Float64Array) -> None:
+    """Warn if kernel values of rows with one another have a negative eigenvalue."""
+    low, high = np.linalg.eigvalsh(0.5 * (values + values.T))[[0, -1]]
+    if low < -1e-4 * max(abs(high), 1e-30):
+        warn_caller(
+            f"The kernel is not positive semi-definite: its values for {len(values)} rows have "
+            f"the eigenvalues {low:.2g} to {high:.2g}, and the fit may have no minimum. Give "
+            "a kernel whose matrices have no negative eigenvalue."
         )
 
 

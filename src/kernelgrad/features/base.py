@@ -7,8 +7,10 @@ from abc import ABC, abstractmethod
 import numpy as np
 import scipy.sparse as sp
 
+from kernelgrad.compute.threads import over_tiles, sum_over_tiles
 from kernelgrad.types import Float32Array, IntArray, Matrix
 
+_ROWS, _PARTIAL = 256, 16  # rows of a tile of products, and tiles summed at once
 # Density above which dense rows are faster than sparse ones (measured).
 DENSIFY = 0.1
 
@@ -75,11 +77,22 @@ class FeatureMap(ABC):
         F = self.block_size
         for j in range(n_blocks):
             a = coef[:, j * F : (j + 1) * F].reshape(self.width, -1)
-            out += self.transform(X, j) @ a
+            P = self.transform(X, j)
+
+            def task(r0: int, r1: int, P: Float32Array = P, a: Float32Array = a) -> None:
+                out[r0:r1] += P[r0:r1] @ a
+
+            over_tiles(len(P), _ROWS, task)
 
     def gradient(self, X: Matrix, R: Float32Array, block: int) -> Float32Array:
         """Return ``phi_block(X)^T R``, shape (width, C)."""
-        return np.asarray(self.transform(X, block).T @ R)
+        P, G = self.transform(X, block), np.empty((self.width, R.shape[1]), np.float32)
+
+        def task(r0: int, r1: int, out: Float32Array) -> None:
+            np.matmul(P[r0:r1].T, R[r0:r1], out=out)
+
+        sum_over_tiles(len(P), _ROWS, _PARTIAL, task, G)
+        return G
 
 
 def float32_rows(X: Matrix) -> Matrix:

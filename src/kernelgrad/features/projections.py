@@ -28,7 +28,7 @@ class Projection:
 
     Weights are `scale` times standard variates of a law of `kernelgrad.compute.rng`.
     ``factor(seed, first, n)`` returns a further factor for all coordinates of each of n
-    weights, or None; `quantile` is its quantile function.
+    weights, or None.
     """
 
     kind: int  # the function h, a code of `kernelgrad.features.fused`
@@ -37,8 +37,6 @@ class Projection:
     amplitude: float = 1.0
     embed: Callable[[Matrix], Matrix] | None = None  # None for the rows themselves
     factor: Callable[[int, int, int], Float64Array | None] | None = None
-    quantile: Callable[[Float64Array], Float64Array | None] | None = None
-    name: str = ""  # the kernel in messages
 
     @property
     def planes(self) -> int:
@@ -73,8 +71,7 @@ class ProjectionMap(FeatureMap):
         self.projection = projection
         self.kind, self.planes = projection.kind, projection.planes
         self._scale = projection.amplitude * float(np.sqrt(1.0 / self.block_size))
-        self._unit = projections.TILE  # features whose weights are drawn together
-        self._cache = np.empty((0, self.n_features_in, self._unit), np.float32)
+        self._cache = np.empty((0, self.n_features_in, projections.TILE), np.float32)
 
     def __getstate__(self) -> dict[str, object]:
         state = self.__dict__.copy()
@@ -129,17 +126,11 @@ class ProjectionMap(FeatureMap):
         G *= np.float32(self._scale)
         return G.reshape(self.width, R.shape[1])
 
-    def _bytes(self, n_columns: int) -> int:
-        return 4 * self._unit * n_columns
-
-    def _draw(self, first: int, n: int, columns: IntArray) -> Float32Array:
-        return self.frequencies(first * self._unit, n, self._unit, columns)
-
     def _add(
         self, X: Matrix, W: Float32Array, coef: Float32Array, first: int, used: int, out: Any
     ) -> None:
         """Add the sum of features first, ..., first + used - 1, of weights W, unscaled."""
-        n = len(W) * self._unit
+        n = len(W) * projections.TILE
         phase = self.projection.phases(self.seed, first, n)
         part = np.ascontiguousarray(coef[:, first : first + n])
         projections.predict(X, W, phase, self.kind, part, out)
@@ -152,26 +143,26 @@ class ProjectionMap(FeatureMap):
         The weights of the first units that fit in `cache_bytes` are kept between calls; the
         others are drawn again. Both give the same bits.
         """
-        unit, used = self._unit, n_blocks * self.block_size
-        every = np.arange(self.n_features_in)
+        unit, used, d = projections.TILE, n_blocks * self.block_size, self.n_features_in
         n_units = -(-used // unit)
         cache = self._cache  # a snapshot: other threads may replace the cache but not modify it
-        budget = cache_bytes // self._bytes(self.n_features_in)
+        budget = cache_bytes // (4 * unit * d)
         cached = min(n_units, budget)
         if cached > len(cache):
             have = len(cache)
             # grown in steps, since appending one block at a time would copy the cache each time
             want = min(budget, max(cached, 2 * have, 4))
-            self._cache = cache = np.concatenate([cache, self._draw(have, want - have, every)])
+            W = self.frequencies(have * unit, want - have, unit, np.arange(d))
+            self._cache = cache = np.concatenate([cache, W])
         acc = np.zeros_like(out)
         if cached:
             self._add(X, cache[:cached], coef, 0, min(used, cached * unit), acc)
         if cached < n_units:
             X, columns = self._columns(X)
-            group = max(1, _GROUP_BYTES // self._bytes(max(1, len(columns))))
+            group = max(1, _GROUP_BYTES // (4 * unit * max(1, len(columns))))
             for a in range(cached, n_units, group):
                 b = min(n_units, a + group)
-                W = self._draw(a, b - a, columns)
+                W = self.frequencies(a * unit, b - a, unit, columns)
                 self._add(X, W, coef, a * unit, min(used, b * unit) - a * unit, acc)
         acc *= np.float32(self._scale)
         out += acc

@@ -15,9 +15,10 @@ import hmac
 import json
 import math
 import os
-from io import BufferedReader
+from contextlib import nullcontext
+from io import BufferedIOBase, BytesIO
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from kernelgrad.exceptions import ModelFileError, NewerFileError
 from kernelgrad.files.disk import check_target, replacing, special
 from kernelgrad.files.tensors import parse_head, read_tensors, write_tensors
 from kernelgrad.types import AnyArray, Contents
+
+Place: TypeAlias = str | os.PathLike[str] | BufferedIOBase  # a path, or an open binary file
 
 FORMAT = "kernelgrad-"
 VERSION = 1
@@ -227,7 +230,7 @@ def below(name: str, arrays: dict[str, AnyArray]) -> dict[str, AnyArray]:
 
 
 def write_container(
-    path: str | os.PathLike[str],
+    path: Place,
     header: dict[str, Any],
     tensors: dict[str, AnyArray],
     kind: str = "model",
@@ -240,7 +243,8 @@ def write_container(
     arrays of any shape, which the reader gets in native byte order and C order. The reader must
     request the same `kind`. A `key` is a secret of at least 16 bytes that signs the file.
     """
-    check_target(path)
+    if not isinstance(path, BufferedIOBase):
+        check_target(path)
     if type(header) is not dict:
         raise TypeError(f"header must be a dict, got a {type(header).__qualname__}.")
     secret = check_key(key)
@@ -254,7 +258,8 @@ def write_container(
     }
     if secret is not None:
         metadata["signature"] = _signature(kind, text, arrays, secret)
-    with replacing(path) as file:
+    opened: Any = nullcontext if isinstance(path, BufferedIOBase) else replacing
+    with opened(path) as file:
         write_tensors(file, arrays, metadata)
 
 
@@ -271,9 +276,10 @@ def _checked_text(header: dict[str, Any]) -> str:
     return text
 
 
-def _read_head(file: BufferedReader, path: Path, kind: str) -> tuple[bytes, int]:
+def _read_head(file: BufferedIOBase, path: Path, kind: str) -> tuple[bytes, int]:
     """Return the head of a safetensors file, and how many bytes follow it."""
-    size = os.fstat(file.fileno()).st_size
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
     start = file.read(9)
     length = int.from_bytes(start[:8], "little")
     head = start[8:]
@@ -283,6 +289,8 @@ def _read_head(file: BufferedReader, path: Path, kind: str) -> tuple[bytes, int]
         raise ModelFileError(f"{str(path)!r} is empty; save the {kind} again.")
     if size < 9 or head[:1] != b"{":
         seen = [what for mark, what in _FOREIGN_STARTS.items() if start.startswith(mark)]
+        if not seen and "".join(start.decode("ascii", "replace").split()).isprintable():
+            seen = ["text, such as a CSV file"]
         what = f"; it looks like {seen[0]}" if seen else ""
         raise ModelFileError(
             f"{str(path)!r} is not a kernelgrad {kind} file, or only its first bytes{what}. "
@@ -326,20 +334,19 @@ def _check_metadata(path: Path, kind: str, metadata: dict[str, str]) -> None:
             raise _damaged(path, kind, f"its {key} is missing")
 
 
-def read_container(
-    path: str | os.PathLike[str], kind: str = "model", *, key: bytes | None = None
-) -> Contents:
+def read_container(path: Place, kind: str = "model", *, key: bytes | None = None) -> Contents:
     """Read and verify a file that `write_container` wrote; return the header and the arrays.
 
     With a `key` the file must be signed under it; None accepts all files. ModelFileError is
     raised for a file that is foreign, truncated, altered or from a newer version.
     """
-    path, secret = Path(path), check_key(key)
-    other = special(path)
+    stream = BytesIO(path.read()) if isinstance(path, BufferedIOBase) else None
+    path = Path("stream") if isinstance(path, BufferedIOBase) else Path(path)
+    secret, other = check_key(key), special(path) if stream is None else None
     if other is not None:
         raise ModelFileError(f"{str(path)!r} is {other}, no {kind} file; check the path.")
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb") if stream is None else stream as file:
             layout = parse_head(*_read_head(file, path, kind))
             metadata = layout.metadata
             _check_metadata(path, kind, metadata)

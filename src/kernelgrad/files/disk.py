@@ -11,10 +11,14 @@ import stat
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
+
+import numpy as np
+
+from kernelgrad.types import AnyArray
 
 if sys.platform != "win32":
     import fcntl
@@ -184,3 +188,37 @@ def _remove(path: Path, locks: list[int]) -> None:
         path.unlink()  # if it is a file
     for descriptor in locks:
         os.close(descriptor)
+
+
+class Scratch(MutableMapping[str, Any]):
+    """Arrays in files of a folder; each access maps one, and none stays mapped."""
+
+    def __init__(self, folder: str, prefix: str) -> None:
+        self._folder, self._prefix = folder, prefix
+        self._shapes: dict[str, tuple[int, ...]] = {}
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, f"{self._prefix}.{name}")
+
+    def __getitem__(self, name: str) -> Any:
+        shape = self._shapes[name]
+        return np.memmap(self._path(name), np.float32, "r+", shape=shape).view(np.ndarray)
+
+    def __setitem__(self, name: str, value: AnyArray) -> None:
+        # a new file: arrays that were mapped before keep what they show
+        path = self._path(name)
+        plain = np.ascontiguousarray(value, np.float32).reshape(-1).view(np.uint8)
+        with named(path, ROOM), open(f"{path}.new", "wb") as file:
+            file.write(plain.data)
+        os.replace(f"{path}.new", path)
+        self._shapes[name] = value.shape
+
+    def __delitem__(self, name: str) -> None:
+        del self._shapes[name]
+        os.unlink(self._path(name))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._shapes)
+
+    def __len__(self) -> int:
+        return len(self._shapes)

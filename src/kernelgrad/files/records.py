@@ -277,6 +277,7 @@ def registered_part(
             f"The model uses the {kind} {name!r}, which is not registered here; import the "
             "module that registers it, then load again."
         )
-    part = registry[name](**{k: decode(v) for k, v in params.values.items()})
+    cls = registry[name]
+    part = getattr(cls, "restored", cls)(**{k: decode(v) for k, v in params.values.items()})
     part.check()
     return part

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from io import BufferedReader
+from io import BufferedIOBase
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -98,7 +98,7 @@ def parse_head(head: bytes, n_bytes: int) -> Layout:
     return Layout(metadata, arrays)
 
 
-def read_tensors(file: BufferedReader, layout: Layout) -> dict[str, AnyArray]:
+def read_tensors(file: BufferedIOBase, layout: Layout) -> dict[str, AnyArray]:
     """Return the arrays, which follow in the file; raise ValueError if they do not."""
     arrays = {}
     for name, (dtype, shape) in layout.arrays.items():

@@ -56,14 +56,13 @@ def __dir__() -> list[str]:
 def get_kernel(
     kernel: Any, *, gamma: float | str | None = None, bandwidth_factor: float | None = None
 ) -> Kernel:
-    """Return the kernel given by a name, an object, a function or a scikit-learn kernel.
+    """Return the kernel given by a name, an object or a function.
 
     Parameters
     ----------
-    kernel : str, Kernel, function, or sklearn.gaussian_process.kernels.RBF or Matern
+    kernel : str, Kernel or function
         ``"linear"`` is ``<x, z>``, the polynomial kernel of degree 1. A function of two sets
-        of rows is wrapped in a :class:`CallableKernel`. A length scale ``l`` of scikit-learn
-        becomes ``gamma = 1 / (2 l^2)``.
+        of rows is wrapped in a :class:`CallableKernel`.
     gamma, bandwidth_factor : default=None
         Parameters of a kernel given by name; kernels without such a parameter ignore them, an
         object keeps its own, and None keeps the default of the kernel. For kernels of the
@@ -101,8 +100,13 @@ def get_kernel(
         result = cls(**{k: v for k, v in params.items() if v is not None and k in accepted})
     elif isinstance(kernel, Kernel):
         result = clone(kernel)
+    elif callable(kernel) and not isinstance(kernel, type):
+        result = CallableKernel(kernel)
     else:
-        result = _from_other(kernel)
+        raise TypeError(
+            f"kernel must be a name ({', '.join(sorted(KERNELS))}), a kernelgrad kernel or a "
+            f"function; got {kernel!r}."
+        )
     result.check()
     return result
 
@@ -163,24 +167,3 @@ def _decode(packed: Any) -> Any:
     if kind != "value" or isinstance(value, list | tuple | dict | np.ndarray):
         raise record.error(f"holds a {kind!r} that it does not know")
     return value
-
-
-def _from_other(kernel: Any) -> Kernel:
-    from sklearn.gaussian_process import kernels as gp  # slow to import, rarely needed
-
-    if callable(kernel) and not isinstance(kernel, type | gp.Kernel):
-        return CallableKernel(kernel)
-    if not isinstance(kernel, gp.RBF | gp.Matern):
-        raise TypeError(
-            f"kernel must be a name ({', '.join(sorted(KERNELS))}), a kernelgrad kernel, a "
-            f"function, or scikit-learn's RBF or Matern; got {kernel!r}."
-        )
-    if np.size(kernel.length_scale) != 1:
-        raise ValueError(
-            f"{kernel!r} has one length scale per column; divide the columns by them and use "
-            "a single length scale."
-        )
-    g = 1.0 / (2.0 * float(np.ravel(kernel.length_scale)[0]) ** 2)
-    if isinstance(kernel, gp.Matern):
-        return Gaussian(g) if np.isinf(kernel.nu) else Matern(float(kernel.nu), g)
-    return Gaussian(g)

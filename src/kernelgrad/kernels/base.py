@@ -215,6 +215,11 @@ class Kernel(Documented, ABC):
         """
         return None
 
+    @classmethod
+    def restored(cls, **params: Any) -> Kernel:
+        """Return the kernel with the parameters of a model file, maybe of an old one."""
+        return cls(**params)
+
     def per_feature(self) -> Kernel:
         """Return a kernel of equal value, each of whose features is unbiased by itself."""
         return self
@@ -502,9 +507,9 @@ class ProductKernel(CompositeKernel):
     r"""Product of kernels, ``k(x, z) = prod_i k_i(x, z)``.
 
     The product of stationary kernels is stationary, and its frequencies are the sums
-    ``w_1 + w_2 + ...`` of independent frequencies of the parts (``sampling="iid"``). Other
-    features are multiplied: if part i has ``P_i`` planes, a block has ``P_1 P_2 ...`` planes.
-    The expression ``k1 * k2`` returns such a product; nested products are flattened.
+    ``w_1 + w_2 + ...`` of independent frequencies of the parts. Other features
+    are multiplied: if part i has ``P_i`` planes, a block has ``P_1 P_2 ...`` planes. The
+    expression ``k1 * k2`` returns such a product; nested products are flattened.
 
     Parameters
     ----------

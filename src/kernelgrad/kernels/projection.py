@@ -45,7 +45,7 @@ class ProjectionKernel(Kernel):
     def weights(self) -> Projection:
         """Return the law of the frequencies of the random features."""
         law = self.projection, *self.weight_law(), self.amplitude
-        return Projection(*law, embed=self.embed, name=self.name)
+        return Projection(*law, embed=self.embed)
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
         return ProjectionMap(self.weights(), n_features_in, seed, block_size)

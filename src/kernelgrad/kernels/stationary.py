@@ -21,12 +21,11 @@ from kernelgrad.compute import rng
 from kernelgrad.features.base import FeatureMap, float64_rows
 from kernelgrad.features.projections import Projection, ProjectionMap
 from kernelgrad.kernels import profiles, rows
-from kernelgrad.kernels.base import ExactRows, TiledKernel
+from kernelgrad.kernels.base import ExactRows, Kernel, TiledKernel
 from kernelgrad.kernels.projection import ProjectionKernel, form_of_cosines
-from kernelgrad.params import anything, choice, number_or_rule, parameters, real
-from kernelgrad.registry import room
+from kernelgrad.params import anything, number_or_rule, parameters, real
 from kernelgrad.types import AnyArray, Float64Array, Matrix
-from kernelgrad.validation import DataError
+from kernelgrad.validation import DataError, ModelFileError
 
 MEDIAN_ROWS = 2000  # rows of the sample whose median distance is the bandwidth
 MAX_FACTOR = 2.0**16  # largest factor of a frequency of a Matérn kernel
@@ -35,7 +34,6 @@ MAX_FACTOR = 2.0**16  # largest factor of a frequency of a Matérn kernel
 _FAR_SQUARED, _FAR = 100.0, 100.0
 
 Form = Literal["pair", "phase"]
-Sampling = Literal["iid", "orthogonal", "qmc"]
 
 
 def _centred(X: Float64Array) -> Float64Array:
@@ -50,29 +48,25 @@ def _centred(X: Float64Array) -> Float64Array:
 class StationaryKernel(ProjectionKernel):
     """Base class of the kernels ``k(x, z) = k(x - z)`` with ``k(x, x) = 1``.
 
-    Subclasses define :meth:`spectral_law` and the rules of the bandwidth. ``is_isotropic``
-    means that the spectral law is invariant under rotations, as for normal variates with one
-    factor per frequency.
+    Subclasses define :meth:`spectral_law` and the rules of the bandwidth.
     """
 
     is_stationary: ClassVar[bool] = True
-    is_isotropic: ClassVar[bool] = False
 
     gamma: float | str = number_or_rule(
         ("median", "scale"), default="median", low=0, low_open=True, kw_only=False
     )
     bandwidth_factor: float = real(default=1.0, low=0, low_open=True)
     form: Form = form_of_cosines()
-    sampling: Sampling = choice(("iid", "orthogonal", "qmc"), default="iid")
 
-    def check(self) -> None:
-        super().check()
-        if self.sampling == "orthogonal" and not self.is_isotropic:
-            raise ValueError(
-                "sampling='orthogonal' needs a rotation-invariant kernel, which the "
-                f"{self.name} kernel is not; use sampling='iid' or 'qmc', or the kernels rbf "
-                "or matern."
+    @classmethod
+    def restored(cls, *, sampling: str = "iid", **params: Any) -> Kernel:
+        if sampling != "iid":
+            raise ModelFileError(
+                f"The model has frequencies of sampling={sampling!r}, which versions from 0.3 "
+                "on do not draw; fit it again."
             )
+        return super().restored(**params)
 
     @abstractmethod
     def spectral_law(self) -> tuple[int, float]:
@@ -86,10 +80,7 @@ class StationaryKernel(ProjectionKernel):
         return self.factor_quantile(rng.uniforms(seed, first, n, rng.TAG_AUXILIARY))
 
     def factor_quantile(self, u: Float64Array) -> Float64Array | None:
-        """Return the quantile function of the frequency factors at u in (0, 1), or None.
-
-        With None, quasi-Monte Carlo frequencies have independent factors.
-        """
+        """Return the quantile function of the frequency factors at u in (0, 1), or None."""
         return None
 
     def weight_law(self) -> tuple[int, float]:
@@ -97,8 +88,7 @@ class StationaryKernel(ProjectionKernel):
 
     def weights(self) -> Projection:
         """Return the law of the frequencies of the random features."""
-        factor, quantile = self.frequency_factor, self.factor_quantile
-        return replace(super().weights(), embed=None, factor=factor, quantile=quantile)
+        return replace(super().weights(), embed=None, factor=self.frequency_factor)
 
     def frequencies(self) -> Projection:
         return self.weights()
@@ -148,24 +138,13 @@ class StationaryKernel(ProjectionKernel):
         """Return ones, as :meth:`values` has on its diagonal up to rounding."""
         return np.ones(rows.n_rows)
 
-    def per_feature(self) -> StationaryKernel:
-        """Return the kernel with independent frequencies in place of a Sobol' sequence."""
-        return self._replaced(sampling="iid") if self.sampling == "qmc" else self
-
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
         self.check()
-        args = self.weights(), n_features_in, seed, block_size
-        if self.sampling == "orthogonal":
-            return room("special_kernels").orthogonal_map(*args)  # type: ignore[no-any-return]
-        if self.sampling == "qmc":
-            return room("special_kernels").SobolMap(*args)  # type: ignore[no-any-return]
-        return ProjectionMap(*args)
+        return ProjectionMap(self.weights(), n_features_in, seed, block_size)
 
 
 class _Isotropic(TiledKernel, StationaryKernel):
     """A function of Euclidean distances, which are computed from inner products."""
-
-    is_isotropic: ClassVar[bool] = True
 
     def spectral_law(self) -> tuple[int, float]:
         return rng.NORMAL, float(np.sqrt(2 * self.gamma_value))
@@ -199,12 +178,6 @@ class Gaussian(_Isotropic):
     form : {"pair", "phase"}, default="pair"
         Random features as pairs ``[cos, sin](w . x)``, which have a lower variance and cost
         half as much per feature, or as ``sqrt(2) cos(w . x + b)``, as in the papers.
-    sampling : {"iid", "orthogonal", "qmc"}, default="iid"
-        Joint law of the frequencies. ``"iid"``: independent, as in the papers.
-        ``"orthogonal"``: orthogonal within groups of d frequencies, which lowers the variance
-        (:class:`Gaussian` and :class:`Matern` only); from 65 columns on by Hadamard
-        transforms, several times faster on wide dense rows. ``"qmc"``: a randomly shifted
-        Sobol' sequence, with the lowest variance for few columns (at most 21,201).
     """
 
     name: ClassVar[str] = "rbf"
@@ -225,7 +198,7 @@ class Laplacian(_ByColumns):
 
     Parameters
     ----------
-    gamma, bandwidth_factor, form, sampling
+    gamma, bandwidth_factor, form
         As in :class:`Gaussian`.
     """
 
@@ -256,7 +229,7 @@ class RootLaplacian(Laplacian):
 
     Parameters
     ----------
-    gamma, bandwidth_factor, form, sampling
+    gamma, bandwidth_factor, form
         As in :class:`Laplacian`.
     column_weights : list of d floats >= 0 or None, default=None
         Weights v of the columns; None weighs each by 1.
@@ -316,7 +289,7 @@ class Cauchy(_ByColumns):
 
     Parameters
     ----------
-    gamma, bandwidth_factor, form, sampling
+    gamma, bandwidth_factor, form
         As in :class:`Gaussian`.
     """
 
@@ -345,7 +318,7 @@ class Matern(_Isotropic):
     nu : float > 0, default=1.5
         Smoothness: 0.5 is the exponential kernel, 1.5 and 2.5 are once and twice
         differentiable. Any positive value is allowed.
-    gamma, bandwidth_factor, form, sampling
+    gamma, bandwidth_factor, form
         As in :class:`Gaussian`.
     """
 
@@ -361,9 +334,8 @@ class Matern(_Isotropic):
         *,
         bandwidth_factor: float = 1.0,
         form: Form = "pair",
-        sampling: Sampling = "iid",
     ) -> None:
-        super().__init__(gamma, bandwidth_factor=bandwidth_factor, form=form, sampling=sampling)
+        super().__init__(gamma, bandwidth_factor=bandwidth_factor, form=form)
         self.nu = nu
 
     def factor_quantile(self, u: Float64Array) -> Float64Array:

@@ -491,24 +491,3 @@ def block(
             np.copyto(T, wide, casting="same_kind")
         _finish_distances(T, finish, values, compiled)
     return out
-
-
-@njit(nogil=True, cache=True)
-def _pool(K: Any, u: Any, v: Any, out: Any) -> None:
-    n, m = out.shape
-    for p in range(u.shape[1]):
-        for i in range(n):
-            o = out[i]
-            for q in range(v.shape[0]):
-                w = u[i, p]
-                row = K[p * n + i, q * m : (q + 1) * m]
-                vq = v[q]
-                for j in range(m):
-                    o[j] += (w * vq[j]) * row[j]
-
-
-def pool(K: AnyArray, u: Float64Array, v: Float64Array) -> Float64Array:
-    """Return ``sum_pq u[i, p] v[j, q] K[p n + i, q m + j]``, u (n, P), v (m, Q): (n, m)."""
-    out = np.zeros((len(u), len(v)))
-    _pool(K, u, np.ascontiguousarray(v.T), out)
-    return out

@@ -92,7 +92,7 @@ class PreparedRows:
     @classmethod
     def build(cls, problem: contract.Problem, batch: contract.TrainBatch) -> PreparedRows:
         loss = problem.loss
-        code, numbers = row_losses.loss_code(loss, problem.n_outputs)
+        assert loss.code is not None
         weight = np.asarray(batch.sample_weight, np.float64)
         return cls(
             batch=batch,
@@ -100,8 +100,8 @@ class PreparedRows:
             Y=np.ascontiguousarray(batch.y, np.float64),
             share=weight / weight.sum(),
             loss=loss,
-            code=code,
-            numbers=numbers,
+            code=loss.code,
+            numbers=loss.params(problem.n_outputs),
             curvature=loss.smoothness or 1.0,
         )
 
@@ -151,9 +151,6 @@ class PreparedRows:
 
     def losses(self, U: Float64Array) -> tuple[float, Float64Array]:
         """Return ``sum_i p_i l(y_i, u_i)`` and the derivatives (n, C)."""
-        if self.loss.code is None:  # a call for each row would be slow
-            value = float(self.share @ self.loss.value(self.Y, U))
-            return value, np.asarray(self.loss.gradient(self.Y, U))
         return row_losses.losses(self.code, self.numbers, self.Y, U, self.share)
 
     def descend(
@@ -320,17 +317,16 @@ L = TypeVar("L", bound=LinearState)
 class LinearSolver(contract.Solver[L], Generic[L]):
     """Base of the linear solvers.
 
-    ``takes_kinks`` and ``takes_any`` tell whether it takes losses without a bounded second
-    derivative, and losses that have only value and gradient; ``searches`` whether it shortens
-    steps until they gain, so that a second derivative need not have a bound; ``takes_l1``
-    whether it takes an L1 part of the penalty, ``needs_l2`` whether it needs an L2 part.
+    ``takes_kinks`` tells whether it takes losses without a bounded second derivative;
+    ``searches`` whether it shortens steps until they gain, so that a second derivative need
+    not have a bound; ``takes_l1`` whether it takes an L1 part of the penalty, ``needs_l2``
+    whether it needs an L2 part.
     """
 
     part: ClassVar[str] = "linear solver"
     requires: ClassVar[frozenset[str]] = frozenset()
     takes_kinks: ClassVar[bool] = False
     searches: ClassVar[bool] = False
-    takes_any: ClassVar[bool] = False
     takes_l1: ClassVar[bool] = True
     needs_l2: ClassVar[bool] = False
     streams: ClassVar[bool] = False
@@ -338,10 +334,8 @@ class LinearSolver(contract.Solver[L], Generic[L]):
 
     @classmethod
     def takes(cls, loss: Loss) -> bool:
-        if not {"classification", "regression"} & loss.tasks:
+        if loss.code is None or not {"classification", "regression"} & loss.tasks:
             return False
-        if loss.code is None:
-            return cls.takes_any
         takes = loss.is_smooth if cls.searches else loss.smoothness is not None
         return cls.takes_kinks or takes
 

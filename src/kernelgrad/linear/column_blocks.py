@@ -88,7 +88,7 @@ def _point(code: int, number: float, y: float, u: float) -> Any:
     least = _LEAST
     if code == scalar.SQUARED_HINGE:
         least = 2.0 * _FLAT
-    elif code not in (scalar.POISSON, scalar.GAMMA):
+    elif code not in (scalar.POISSON, scalar.GAMMA, scalar.TWEEDIE):
         least = _FLAT * (0.25 * number if code == scalar.MODIFIED else 1.0 / number)
     return v, g, max(scalar.curvature(code, number, y, u, 1.0, 0.0), least)
 

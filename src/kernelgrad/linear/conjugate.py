@@ -19,7 +19,6 @@ import math
 from typing import Any
 
 from kernelgrad.compute.compiling import njit
-from kernelgrad.linear.row_losses import loss_code
 from kernelgrad.losses import LOSSES, scalar
 from kernelgrad.losses.base import Loss
 from kernelgrad.types import Float64Array
@@ -35,13 +34,13 @@ _STEPS = 200  # limit on Newton and bisection steps, more than float64 can need
 
 def conjugate_of(loss: Loss, n_outputs: int) -> tuple[int, Float64Array]:
     """Return the code of a loss and the parameter of each output, (C,)."""
-    if loss.code not in _KNOWN:
+    if loss.code is None or loss.code not in _KNOWN:
         names = sorted(name for name, cls in LOSSES.items() if cls.code in _KNOWN)
         raise CapabilityError(
             f"solver 'sdca' has no dual step for loss {loss.name!r}; choose one of "
             f"{', '.join(names)}, or another solver."
         )
-    return loss_code(loss, n_outputs)
+    return loss.code, loss.params(n_outputs)
 
 
 @njit(nogil=True, cache=True)

@@ -104,9 +104,9 @@ class LinearClassifier(BaseClassifier, BaseLinearEstimator):
         ``alpha = 2 lambda / K``.
     categorical_features
         As in :class:`KernelClassifier`.
-    memory_limit : float or None, default=None
-        Bytes that ``solver="auto"`` may count on (half of the system's memory when None), and
-        the bound of the covariances of ``"scv"``.
+    memory_limit : float, str or None, default=None
+        Bytes, or "2 GB", that ``solver="auto"`` may count on (half of the system's memory when
+        None), and the bound of the covariances of ``"scv"``.
     time_limit : float > 0 or None, default=None
         As in :class:`KernelClassifier`.
     warm_start : bool, default=False
@@ -165,18 +165,17 @@ class LinearRegressor(BaseRegressor, BaseLinearEstimator):
 
     with rho the share of L1. The squared loss is ``(f - y)^2 / 2``: alpha and `l1_ratio` are
     those of scikit-learn's ElasticNet and Lasso, and Ridge has ``n alpha``. The losses of
-    several outputs add up.
+    several outputs add up. docs/linear.md lists the losses of each solver. The validation score
+    is R^2 for the squared loss, else the negative mean loss.
 
     Parameters
     ----------
     loss : str or Loss, default="squared"
-        As in :class:`KernelRegressor`. Each solver supports some of the losses
-        (docs/linear.md).
+        As in :class:`KernelRegressor`.
     penalty, l1_ratio, alpha, C, max_iter, tol, early_stopping, validation_fraction,
     n_iter_no_change, fit_intercept, categorical_features, memory_limit, time_limit,
     warm_start, random_state, verbose, callbacks
-        As in :class:`LinearClassifier`. The validation score is R^2 for the squared loss, else
-        the negative mean loss.
+        As in :class:`LinearClassifier`.
     solver : str or LinearSolver, default="auto"
         For rows in memory ``"auto"`` is ``"rbcd"`` for smooth losses (squared, Huber) on at
         most 512 columns. On more columns, and for the other losses, it is ``"sdca"`` if the L2

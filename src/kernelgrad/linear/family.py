@@ -12,7 +12,6 @@ from kernelgrad.choice import Choice
 from kernelgrad.families.base import Spec
 from kernelgrad.families.kernel import alpha_of_cost, check_alpha
 from kernelgrad.families.reading import Run
-from kernelgrad.families.warnings import warn_caller
 from kernelgrad.inputs import Inputs
 from kernelgrad.kernels import Kernel, Polynomial
 from kernelgrad.linear.base import LinearProblem, LinearSolver
@@ -25,7 +24,7 @@ from kernelgrad.model import Fit
 from kernelgrad.solvers import LINEAR_SOLVERS, FitResult, Solver, get_linear_solver
 from kernelgrad.solvers.history import left_over
 from kernelgrad.training_rows import TrainingRows
-from kernelgrad.validation import check_name, check_real
+from kernelgrad.validation import check_name, check_real, warn_caller
 
 _INNER_PRODUCT = Polynomial(degree=1, gamma=1.0, coef0=0.0)
 _RESPONSE_BYTES = 120  # Bytes for each response, of which RBCD keeps the most.
@@ -70,7 +69,7 @@ class LinearSpec(Spec):
     """Linear functions with an elastic penalty, and solvers for many rows."""
 
     solvers = LINEAR_SOLVERS
-    streaming = " with solver='sgd'", "'sgd'"
+    streaming = ", or fit with solver='sgd'", "'sgd'"
     problem_type = LinearProblem
 
     def check(self) -> None:

@@ -1,4 +1,4 @@
-r"""Compiled loops of the linear solvers, on dense rows and on CSR.
+r"""Compiled loops of the linear solvers, on dense or CSR rows.
 
 A linear function has responses ``u_i = x_i W + b``, (n, C). A stochastic step on the rows k of
 a mini-batch, with shares s_k, is

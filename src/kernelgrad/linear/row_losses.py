@@ -1,4 +1,4 @@
-"""Losses of rows in compiled loops, for contiguous float64 rows and all codes."""
+"""Losses of rows in compiled loops, for contiguous float64 rows and losses with a code."""
 
 from __future__ import annotations
 
@@ -9,22 +9,10 @@ import numpy as np
 
 from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.linear.methods import FIRST as OWN
-from kernelgrad.linear.methods import lend, slopes_by_method, value_by_method
-from kernelgrad.losses import Loss, scalar
+from kernelgrad.losses import scalar
 from kernelgrad.types import Float64Array
 
 ROWS = 1024  # rows of a tile in a pass over all rows
-
-
-def loss_code(loss: Loss, n_outputs: int) -> tuple[int, Float64Array]:
-    """Return the code of a loss in compiled loops, and its parameter for each output, (C,).
-
-    A loss without a code gets a temporary one, valid in this process while the object exists.
-    Loops that need curvatures or conjugates must reject ``loss.code is None``.
-    """
-    code = lend(loss) if loss.code is None else loss.code
-    return code, loss.params(n_outputs)
 
 
 @njit(nogil=True, cache=True)
@@ -44,9 +32,6 @@ def slopes_of_row(
     code: int, params: Float64Array, y: Float64Array, u: Float64Array, out: Float64Array
 ) -> None:
     C = len(u)
-    if code >= OWN:
-        slopes_by_method(code, C, y.ctypes.data, u.ctypes.data, out.ctypes.data)
-        return
     if code == scalar.MULTINOMIAL:
         softmax_of_row(u, out)
         for c in range(C):
@@ -59,8 +44,6 @@ def slopes_of_row(
 @njit(nogil=True, cache=True)
 def value_of_row(code: int, params: Float64Array, y: Float64Array, u: Float64Array) -> Any:
     C = len(u)
-    if code >= OWN:
-        return value_by_method(code, C, y.ctypes.data, u.ctypes.data)
     total = 0.0
     if code == scalar.MULTINOMIAL:
         top, chosen = u.max(), 0.0

@@ -38,7 +38,6 @@ class SGDState(LinearState):
 class AveragingSolver(StochasticSolver[Any]):
     average: bool = True
     takes_kinks: ClassVar[bool] = True
-    takes_any: ClassVar[bool] = True
     streams: ClassVar[bool] = True
     state_class: ClassVar[type[Any]] = SGDState
     tag: ClassVar[int] = 0x736764

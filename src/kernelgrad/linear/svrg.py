@@ -45,7 +45,6 @@ class SVRG(StochasticSolver[LinearState]):
     """
 
     name: ClassVar[str] = "svrg"
-    takes_any: ClassVar[bool] = True
     tag: ClassVar[int] = 0x737672
 
     batch_size: int = integer(default=10, low=1)

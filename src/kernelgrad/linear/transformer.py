@@ -19,7 +19,7 @@ from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource, sample_batches
 from kernelgrad.data.base import is_collection
 from kernelgrad.estimators import files, support
-from kernelgrad.files.container import write_container
+from kernelgrad.files.container import Place, write_container
 from kernelgrad.files.records import Record
 from kernelgrad.functions.features import (
     CACHE_BYTES,
@@ -37,7 +37,7 @@ from kernelgrad.params import (
     check_params,
     integer,
     parameters,
-    real,
+    size,
 )
 from kernelgrad.registry import room
 from kernelgrad.solvers import Problem, TrainBatch
@@ -45,9 +45,9 @@ from kernelgrad.solvers.dsg import MAX_WIDTH, ROWS_PER_FEATURE
 from kernelgrad.solvers.feature_blocks import build_stream
 from kernelgrad.tasks import weights_of
 from kernelgrad.training_rows import TrainingRows, canonical_rows
-from kernelgrad.types import AnyArray, Float32Array, IntArray, Matrix
+from kernelgrad.types import AnyArray, Float32Array, IntArray, Matrix, Rows, Values
 from kernelgrad.unlabelled import NoTargets
-from kernelgrad.validation import CapabilityError, check_int
+from kernelgrad.validation import CapabilityError, bytes_of, check_int
 
 # The first batch of the estimators, so that bandwidth and scaling are theirs.
 SAMPLE_ROWS = ROWS_PER_FEATURE * MAX_WIDTH
@@ -87,7 +87,7 @@ class FeatureMap:
         before = self.n_blocks - 1
         return _choice(self.stream, before, self.n_features - before * self.stream.width)
 
-    def apply(self, X: Any) -> Float32Array:
+    def apply(self, X: Rows) -> Float32Array:
         """Return the features (n, n_features) of rows or of a source."""
         if not isinstance(X, BatchSource):
             rows = self.inputs.numbers(X)
@@ -149,7 +149,7 @@ class RandomFeatures(
 
     Parameters
     ----------
-    kernel : str, Kernel, or scikit-learn RBF / Matern, default="rbf"
+    kernel : str or Kernel, default="rbf"
         As in :class:`KernelClassifier`.
     n_components : int, default=1024
         Columns of the output. The standard deviation of an entry of ``Z Z^T`` falls as
@@ -165,10 +165,10 @@ class RandomFeatures(
         parameter of that name.
     standardize : bool, default=False
         Divide columns by their standard deviation over the sample.
-    memory_limit : float or None, default=None
-        Bytes that a transform may use beside its input, its output and the weights of one block
-        (256 MiB when None): rows are transformed in chunks that fit, of at least 512 rows.
-        Weights are drawn again in each transform, so that a model holds only a seed.
+    memory_limit : float, str or None, default=None
+        Bytes, or "2 GB", that a transform may use beside its input, its output and the weights
+        of one block (256 MiB when None): rows are transformed in chunks that fit, of at least
+        512 rows. Weights are drawn again in each transform, so that a model holds only a seed.
     random_state : int, RandomState or None, default=0
         Seed of the features; None draws one.
 
@@ -214,7 +214,7 @@ class RandomFeatures(
     bandwidth_factor: float = anything(default=1.0)
     block_size: int | str = integer(default="auto", low=1, words=("auto",))
     standardize: bool = boolean(default=False)
-    memory_limit: float | None = real(default=None, low=0, words=(None,))
+    memory_limit: float | str | None = size(default=None)
     random_state: Any = anything(default=0)
 
     if TYPE_CHECKING:  # what fits set, and scikit-learn's mixin gives
@@ -222,7 +222,7 @@ class RandomFeatures(
         n_features_in_: ClassVar[int]
         feature_names_in_: ClassVar[AnyArray]
 
-        def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Float32Array:
+        def fit_transform(self, X: Rows, y: Values = None, **fit_params: Any) -> Float32Array:
             """Fit to the rows and return their features."""
 
     def _check_parameters(self) -> Kernel:
@@ -238,7 +238,7 @@ class RandomFeatures(
         return kernel
 
     @support.with_callbacks
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Rows, y: Values = None) -> Self:
         """Fix the seed, and the bandwidth and input scaling from a sample of the rows.
 
         Parameters
@@ -281,7 +281,8 @@ class RandomFeatures(
                 few = rows, weight
         if few is not None and few[1].any():
             rows, weight = few
-            rows, _, weight = canonical_rows(rows, np.arange(len(weight)), weight, merge=True)
+            numbers = np.arange(len(weight))
+            rows, _, weight, _ = canonical_rows(rows, numbers, weight, merge=True)
             source = ArraySource(rows, None, weight, checked=True)
         training = TrainingRows(source, NoTargets(SquaredError()), is_encoded=True)
         if source.n_rows <= SAMPLE_ROWS:
@@ -330,7 +331,7 @@ class RandomFeatures(
         return -(-n // (blocks * planes))
 
     @as_numpy
-    def transform(self, X: Any) -> Float32Array:
+    def transform(self, X: Rows) -> Float32Array:
         """Return the random features.
 
         Parameters
@@ -349,7 +350,7 @@ class RandomFeatures(
             values, rows outside the kernel's domain, or features beyond float32.
         """
         check_is_fitted(self, "stream_")
-        limit = _MEMORY if self.memory_limit is None else float(self.memory_limit)
+        limit = bytes_of(self.memory_limit) or _MEMORY
         features = replace(self._map, chunk_bytes=limit)
         return support.by_blocks(features.apply, X)  # type: ignore[no-any-return]
 
@@ -364,7 +365,7 @@ class RandomFeatures(
         check_is_fitted(self, "stream_")
         return support.exported(self._map, path)
 
-    def save(self, path: str | os.PathLike[str], *, key: bytes | None = None) -> None:
+    def save(self, path: Place, *, key: bytes | None = None) -> None:
         """Write the fitted transformer to one file, as :meth:`KernelClassifier.save`."""
         check_is_fitted(self, "stream_")
         files.check_registered(self)

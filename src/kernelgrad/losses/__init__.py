@@ -1,7 +1,5 @@
 """Losses: targets and responses come in, values, slopes and curvatures go out."""
 
-from typing import TYPE_CHECKING
-
 from kernelgrad.losses.base import Loss as Loss
 from kernelgrad.losses.base import Task as Task
 from kernelgrad.losses.classification import Hinge as Hinge
@@ -24,6 +22,7 @@ from kernelgrad.losses.regression import LogSquaredError as LogSquaredError
 from kernelgrad.losses.regression import Poisson as Poisson
 from kernelgrad.losses.regression import Quantile as Quantile
 from kernelgrad.losses.regression import SquaredError as SquaredError
+from kernelgrad.losses.regression import Tweedie as Tweedie
 from kernelgrad.losses.unlabelled import UNLABELLED_LOSSES as UNLABELLED_LOSSES
 from kernelgrad.losses.unlabelled import GaussianBump as GaussianBump
 from kernelgrad.losses.unlabelled import Ramp as Ramp
@@ -38,9 +37,3 @@ from kernelgrad.losses.unsupervised import LeastSquaresDensityRatio as LeastSqua
 from kernelgrad.losses.unsupervised import OneClass as OneClass
 from kernelgrad.losses.unsupervised import RatioLoss as RatioLoss
 from kernelgrad.losses.unsupervised import RelativeNovelty as RelativeNovelty
-from kernelgrad.registry import lazy_names
-
-if TYPE_CHECKING:
-    from kernelgrad.linear.row_losses import loss_code as loss_code
-
-__getattr__, _ = lazy_names(__name__, paths={"loss_code": "linear.row_losses"})

@@ -81,9 +81,8 @@ class Loss(Documented, ABC):
         The tasks that the loss can be used for.
     code : int or None
         Code of the loss in the table of :mod:`kernelgrad.losses.scalar`, which all compiled
-        loops use. None for a loss that is defined by its methods only; solvers that need only
-        `value` and `gradient` get a temporary code from
-        :func:`~kernelgrad.losses.loss_code` and call the methods back.
+        loops use. None for a loss that is defined by its methods only, which linear and online
+        solvers do not take.
     is_multinomial : bool
         Whether the outputs of a row are coupled and classes are encoded one-hot.
     has_proba : bool

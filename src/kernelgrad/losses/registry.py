@@ -41,6 +41,7 @@ for _loss in (
     regression.SquaredError, regression.LogSquaredError, regression.Huber,
     regression.EpsilonInsensitive,
     regression.Absolute, regression.Quantile, regression.Poisson, regression.Gamma,
+    regression.Tweedie,
     classification.Hinge, classification.SmoothedHinge, classification.SquaredHinge,
     classification.Logistic, classification.ModifiedLogistic, classification.Perceptron,
     classification.Multinomial, unsupervised.OneClass, unsupervised.KLDensityRatio,

@@ -275,3 +275,27 @@ class Gamma(LogLinkLoss):
     name: ClassVar[str] = "gamma"
     code: ClassVar[int] = scalar.GAMMA
     lowest_target: ClassVar[float | None] = float(np.finfo(np.float32).tiny)
+
+
+@parameters
+class Tweedie(LogLinkLoss):
+    """Half the Tweedie deviance of a power p between 1 and 2, with mean exp f.
+
+    It suits amounts many of which are 0, such as claims of all insured: the sum of a Poisson
+    number of gamma amounts has a variance in proportion to ``mean^p``. With ``a = 2 - p`` and
+    ``b = p - 1`` it is ``l(y, f) = exp(a f) / a + y exp(-b f) / b - y^a / (a b)``, its slope
+    ``exp(a f) - y exp(-b f)``. Exponentials are replaced by their tangents where their argument
+    is above 30.
+
+    Parameters
+    ----------
+    power : float in (1, 2), default=1.5
+        p: near 1 as `Poisson`, near 2 as `Gamma`.
+    """
+
+    name: ClassVar[str] = "tweedie"
+    code: ClassVar[int] = scalar.TWEEDIE
+    parameter: ClassVar[str | None] = "power"
+    lowest_target: ClassVar[float | None] = 0.0
+
+    power: float = real(default=1.5, low=1, high=2, low_open=True, high_open=True)

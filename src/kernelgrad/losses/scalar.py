@@ -22,11 +22,13 @@ LEAST_SQUARES   ``-f`` where y > 0, else ``f^2 / 2``            0; 1
 RATIO           ``-log f`` where y > 0, else f                  ``1 / f^2``; 0          floor
 POISSON         ``exp f - y f + y log y - y``                   ``exp f``
 GAMMA           ``y exp(-f) + f - 1 - log y``                   ``y exp(-f)``
+TWEEDIE         ``exp(af)/a + y exp(-bf)/b - y^a/(ab)``         ``a exp(af) + ...``     power
 MULTINOMIAL     ``log sum_c exp(f_c) - sum_c y_c f_c``          ``p_c (1 - p_c)``
 ==============  ==============================================  ======================  =====
 
-Here s is the logistic function. KL, POISSON and GAMMA replace exp by its tangent above 30, and
-RATIO replaces -log by its tangent below the floor. The absolute error is EPSILON with eps = 0.
+Here s is the logistic function, and a = 2 - power, b = power - 1. KL, POISSON, GAMMA and
+TWEEDIE replace exp by its tangent above 30, and RATIO replaces -log by its tangent below the
+floor. The absolute error is EPSILON with eps = 0.
 
 Kinks can be smoothed over a width d > 0. A loss with kinks is a line plus the sum of
 ``|t| / 2`` over its kinks, and every ``|t|`` is replaced by
@@ -55,7 +57,7 @@ from kernelgrad.compute.compiling import overload, usable_in_loops
 HINGE, SMOOTHED_HINGE, SQUARED_HINGE, LOGISTIC, PERCEPTRON = range(5)
 SQUARED, HUBER, EPSILON, QUANTILE = range(5, 9)
 ONE_CLASS, KL, LEAST_SQUARES, MULTINOMIAL = range(9, 13)
-MODIFIED, RATIO, POISSON, GAMMA = range(14, 18)
+MODIFIED, RATIO, POISSON, GAMMA, TWEEDIE = range(14, 19)
 HINGE_OR_TUBE = 13  # dual only: HINGE for targets -1 and +1, EPSILON with p = 1 for target 0
 
 KINKED = (HINGE, PERCEPTRON, EPSILON, QUANTILE, ONE_CLASS)
@@ -117,6 +119,12 @@ def _exp(f: Any) -> Any:
 
 
 @usable_in_loops
+def _bend(f: Any) -> Any:
+    """Return the second derivative of `_exp`."""
+    return choose(f < LINEAR_FROM, np.exp(np.minimum(f, LINEAR_FROM)), _ZERO)
+
+
+@usable_in_loops
 def value(code: int, p: Any, y: Any, f: Any) -> Any:
     if code == LOGISTIC:
         m = y * f
@@ -148,6 +156,10 @@ def value(code: int, p: Any, y: Any, f: Any) -> Any:
         return _exp(f) + y * (np.log(larger(y, _LEAST)) - _ONE - f)
     if code == GAMMA:
         return y * _exp(-f) + f - (_ONE + np.log(larger(y, _LEAST)))
+    if code == TWEEDIE:
+        a, b = _TWO - p, p - _ONE
+        left = _exp(a * f) - larger(y, _ZERO) ** a
+        return left / a + (y * _exp(-b * f) - larger(y, _ZERO) ** a) / b
     z = f - y
     if code == SQUARED:
         return _HALF * z * z
@@ -190,6 +202,9 @@ def slope(code: int, p: Any, y: Any, f: Any) -> Any:
         return np.exp(np.minimum(f, LINEAR_FROM)) - y
     if code == GAMMA:
         return _ONE - y * np.exp(np.minimum(-f, LINEAR_FROM))
+    if code == TWEEDIE:
+        low = np.exp(np.minimum((_ONE - p) * f, LINEAR_FROM))
+        return np.exp(np.minimum((_TWO - p) * f, LINEAR_FROM)) - y * low
     z = f - y
     if code == SQUARED:
         return z
@@ -233,11 +248,12 @@ def curvature(code: int, p: Any, y: Any, f: Any, width: Any, far: Any) -> Any:
     if code in (PERCEPTRON, ONE_CLASS):
         return _HALF * _kink(f, width, far)
     if code in (KL, POISSON, GAMMA):
-        e = choose(code == GAMMA, -f, f)
-        bend = choose(e < LINEAR_FROM, np.exp(np.minimum(e, LINEAR_FROM)), _ZERO)
         if code == GAMMA:
-            return y * bend
-        return choose((code == KL) & (y > _ZERO), _ZERO, bend)
+            return y * _bend(-f)
+        return choose((code == KL) & (y > _ZERO), _ZERO, _bend(f))
+    if code == TWEEDIE:
+        a, b = _TWO - p, p - _ONE
+        return a * _bend(a * f) + b * y * _bend(-b * f)
     if code == LEAST_SQUARES:
         return choose(y > _ZERO, _ZERO, _ONE)
     if code == RATIO:

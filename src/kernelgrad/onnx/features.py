@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from functools import singledispatch
 from typing import Any
 
@@ -13,14 +12,9 @@ from kernelgrad.features.base import FeatureMap
 from kernelgrad.features.composite import PartsMap, ProductMap, SumMap
 from kernelgrad.features.projections import ProjectionMap
 from kernelgrad.onnx import numerics as xp
-from kernelgrad.onnx.graph import Value, joined, multiplied, summed
-from kernelgrad.onnx.kernels import contrast, embed
-from kernelgrad.special_kernels.features import dot_product, sketches
-from kernelgrad.special_kernels.features import hadamard as transforms
-from kernelgrad.special_kernels.features.additive import AdditiveMap
-from kernelgrad.special_kernels.features.convolutional import ConvolutionMap
-from kernelgrad.special_kernels.features.structured import HadamardMap
-from kernelgrad.types import AnyArray, Float32Array
+from kernelgrad.onnx.graph import Value
+from kernelgrad.onnx.kernels import embed
+from kernelgrad.types import Float32Array
 from kernelgrad.validation import CapabilityError
 
 # Features of a plane (n, F times blocks), and the factor of each, or of all
@@ -33,7 +27,7 @@ _TURN = 2 * np.pi
 def prepare(features: FeatureMap, x: Value) -> Any:
     raise CapabilityError(
         f"The random features of {type(features).__name__} cannot be exported to ONNX; take "
-        "a kernel of this package, a solver on exact kernels, or the file of save."
+        "a kernel of random projections, a solver on exact kernels, or the file of save."
     )
 
 
@@ -74,26 +68,8 @@ def _(features: ProjectionMap, rows: Value, first: int, n: int) -> list[Plane]:
 
 def _weights(features: ProjectionMap, first: int, n: int, d: int) -> Float32Array:
     F = features.block_size
-    if isinstance(features, HadamardMap):
-        return _products(features, first * F, n * F)
     W = features.frequencies(first * F, n, F, np.arange(d))
     return np.ascontiguousarray(W.transpose(1, 0, 2).reshape(d, n * F))
-
-
-def _products(features: HadamardMap, first: int, n: int) -> Float32Array:
-    """Return products of Hadamard and sign matrices as plain weights, (d, n)."""
-    order, d, lanes = features.order, features.n_features_in, transforms.LANES
-    start = first // order
-    stacks = features.stacks(start, -(-(first + n) // order) - start)
-    W = np.empty((d, len(stacks) * order), np.float32)
-    for s, stack in enumerate(stacks):
-        for a in range(0, d, lanes):
-            b = min(d, a + lanes)
-            T = np.eye(order, lanes, -a, np.float32)
-            for sign in stack[:3]:
-                transforms.transform_lanes(T, sign)
-            W[a:b, s * order : (s + 1) * order] = T[:, : b - a].T * stack[3]
-    return np.ascontiguousarray(W[:, first - start * order :][:, :n])
 
 
 def _reduced(turns: Value) -> Value:
@@ -104,142 +80,6 @@ def _reduced(turns: Value) -> Value:
 def _cos_sin(turns: Value) -> list[Value]:
     reduced = _reduced(turns)
     return [turns.graph.op(kind, reduced) for kind in ("Cos", "Sin")]
-
-
-@prepare.register
-def _(features: dot_product.InnerProductMap, x: Value) -> Value:
-    return (x * features._root).astype(np.float32)
-
-
-@planes.register
-def _(features: dot_product.TensorSketch, rows: Value, first: int, n: int) -> list[Plane]:
-    op, F, d = rows.graph.op, features.block_size, features.n_features_in
-    constant = rows.take([0]) * 0.0 + float(features._constant)
-    columns = xp.concatenate([rows, constant], 1)
-    blocks = []
-    for block in range(first, first + n):
-        spectra = []
-        for bucket, sign in zip(*features._draw(block, np.arange(d)), strict=True):
-            # in float32 transforms whose length is no power of two are off by 1e-4
-            sketch = _bucket_sums(columns * sign, bucket, F).astype(np.float64)
-            spectrum = op("DFT", sketch.reshape(0, F, 1), axis=1)
-            spectra.append([spectrum.take([i], axis=2) for i in (0, 1)])
-        both = functools.reduce(
-            lambda p, q: [p[0] * q[0] - p[1] * q[1], p[0] * q[1] + p[1] * q[0]], spectra
-        )
-        product = op("DFT", op("Concat", *both, axis=2), axis=1, inverse=1)
-        blocks.append(product.take(0, axis=2).astype(np.float32))
-    return [(joined(blocks), 1.0)]
-
-
-def _bucket_sums(x: Value, bucket: AnyArray, F: int) -> Value:
-    """Return sums (n, F) of the columns of x (n, d) that share a bucket, one of F for each.
-
-    By the columns of each bucket, to which a column of zeros is added until all have as many:
-    ScatterND loses terms where runtimes share its work between threads.
-    """
-    sizes = np.bincount(bucket, minlength=F)
-    columns = np.full((F, max(1, int(sizes.max()))), len(bucket))
-    order = np.argsort(bucket, kind="stable")
-    rank = np.arange(len(bucket)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    columns[bucket[order], rank] = order
-    padded = xp.concatenate([x, x.take([0]) * 0.0], 1)
-    return padded.take(columns).sum(2, keepdims=False)
-
-
-@planes.register
-def _(features: dot_product.RandomMaclaurin, rows: Value, first: int, n: int) -> list[Plane]:
-    graph, F = rows.graph, features.block_size
-    blocks, scales = [], []
-    for block in range(first, first + n):
-        draws = features._draw(block, np.arange(features.n_features_in))
-        factors = [rows.take(np.zeros(F)) * 0.0 + 1.0]
-        for (
-            m,
-            W,
-        ) in draws.levels:  # the first m features have this degree, the others a lower one
-            signs = graph.constant(np.ascontiguousarray(W[:, :m]).astype(np.int8))
-            behind = np.array([0, 0, 0, F - m])
-            factors.append(graph.op("Pad", rows @ signs.astype(np.float32), behind, 1.0))
-        blocks.append(multiplied(factors).take(draws.position))
-        scales.append(draws.amplitude[draws.position])
-    return [(joined(blocks), np.concatenate(scales))]
-
-
-@prepare.register
-def _(features: AdditiveMap, x: Value) -> tuple[Value, Value]:
-    logs = xp.log(xp.maximum(x, xp.TINY))
-    present = (x > 0.0).astype(np.float32)
-    return xp.sqrt(x).astype(np.float32), logs.astype(np.float32) * present
-
-
-@planes.register
-def _(features: AdditiveMap, rows: tuple[Value, Value], first: int, n: int) -> list[Plane]:
-    F, d = features.block_size, features.n_features_in
-    root, log = rows
-    draws = features._draw(first * F, n * F, np.arange(d))
-    gain = np.tile(features._gain(), n)
-    if draws.kind == sketches.COORDINATES:
-        where = draws.where[0] % d
-        amplitude = root.take(where)
-        result = [part * amplitude for part in _cos_sin(log.take(where) * draws.W[0])]
-    elif draws.kind == sketches.HASHED:
-        result = _hashed(root, log, draws.W, draws.where, F)
-    else:
-        result = _signed(root, log, draws.W)
-    return [(plane, gain) for plane in result]
-
-
-def _hashed(root: Value, log: Value, W: AnyArray, bucket: AnyArray, F: int) -> list[Value]:
-    """Return signed sums over the coordinates of each bucket, block after block."""
-    blocks = []
-    for w, own in zip(W, bucket, strict=True):
-        amplitude = root * np.copysign(1.0, w)
-        terms = [part * amplitude for part in _cos_sin(log * np.abs(w))]
-        blocks.append([_bucket_sums(part, own, F) for part in terms])
-    return [joined(plane) for plane in zip(*blocks, strict=True)]
-
-
-def _signed(root: Value, log: Value, W: AnyArray) -> list[Value]:
-    terms = []
-    for j, w in enumerate(W):
-        amplitude = root.take([j]) * np.copysign(1.0, w)
-        terms.append([part * amplitude for part in _cos_sin(log.take([j]) * np.abs(w))])
-    return [summed(plane) for plane in zip(*terms, strict=True)]
-
-
-@prepare.register
-def _(features: ConvolutionMap, x: Value) -> list[tuple[Value, Any]]:
-    x, grid, result = x.astype(np.float32), features.grid, []
-    for cell in range(grid.n_cells):
-        columns = grid.columns(cell)
-        patches = x.take(columns.ravel()).reshape(0, *columns.shape)
-        result.append(contrast(patches) if features.contrast else (patches, 1.0))
-    return result
-
-
-@planes.register
-def _(
-    features: ConvolutionMap, rows: list[tuple[Value, Any]], first: int, n: int
-) -> list[Plane]:
-    F, size = features.block_size, features.group
-    position, parts = [], []
-    cells = [features.cells(block) for block in range(first, first + n)]
-    filters = [features.filters(block) for block in range(first, first + n)]
-    for cell, (patches, weights) in enumerate(rows):  # all filters of a cell in one product
-        W = []
-        for b in range(n):
-            for g in np.flatnonzero(cells[b] == cell):
-                used = min(size, F - int(g) * size)
-                W.append(filters[b][g][:, :used])
-                position.append(b * F + g * size + np.arange(used))
-        if W:
-            both = _cos_sin(patches @ np.concatenate(W, axis=1))
-            means = [part * weights for part in both]
-            parts.append([part.mean(1, keepdims=False) for part in means])
-    order = np.argsort(np.concatenate(position))
-    scale = float(np.sqrt(1.0 / F))
-    return [(joined(list(plane)).take(order), scale) for plane in zip(*parts, strict=True)]
 
 
 @prepare.register

@@ -79,7 +79,7 @@ def _over_support(f: expansions.SupportExpansion, x: Value) -> list[Value]:
     form = ExactForm(f.kernel, x, f.support)
     return [
         weighted_sum(form(f.support.take(rows)), f.coef[rows])
-        for rows in chunks_of(f.kernel, f.n_support)
+        for rows in chunks_of(f.n_support)
     ]
 
 

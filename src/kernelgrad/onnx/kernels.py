@@ -20,7 +20,6 @@ from kernelgrad.special_kernels.skewed import SkewedKernel
 from kernelgrad.types import AnyArray
 from kernelgrad.validation import CapabilityError
 
-_PATCHES = 2**15  # patches of support rows that are compared at once
 _ROWS = 4096  # support rows that are compared at once
 
 
@@ -126,12 +125,9 @@ class ExactForm:
     def __init__(self, kernel: kernels.Kernel, x: Value, support: kernels.ExactRows) -> None:
         self.kernel, self.x = kernel, x
         self.parts: list[ExactForm] = []
-        self.cells: list[tuple[Value, Any, Value]] = []
         if isinstance(kernel, kernels.SumKernel | kernels.ProductKernel):
             pairs = zip(kernel.kernels, support.parts, strict=True)
             self.parts = [ExactForm(part, x, rows) for part, rows in pairs]
-        elif isinstance(kernel, kernels.ConvolutionKernel):
-            self._set_cells(kernel)
         elif not isinstance(kernel, kernels.PrecomputedKernel):
             own = kernels.TiledKernel.values, kernels.Matern.values
             if getattr(type(kernel), "values", None) not in own:
@@ -144,17 +140,6 @@ class ExactForm:
                 powers = [norm * float(kernel.scale)] * kernel.order
                 self.size = multiplied([(norm > 0.0).astype(np.float64), *powers])
 
-    def _set_cells(self, kernel: kernels.ConvolutionKernel) -> None:
-        grid = kernel.grid()
-        for cell in range(grid.n_cells):
-            columns = grid.columns(cell)
-            patches = self.x.take(columns.ravel()).reshape(0, *columns.shape)
-            weights: Any = 1.0
-            if kernel.normalize:
-                patches, weights = contrast(patches)
-            patches = patches * float(np.sqrt(2 * kernel.gamma_value))
-            self.cells.append((patches, weights, patches.squares(2)))
-
     def __call__(self, support: kernels.ExactRows) -> Value:
         """Return kernel values (n, support rows)."""
         kernel = self.kernel
@@ -164,8 +149,6 @@ class ExactForm:
             )
         if isinstance(kernel, kernels.PrecomputedKernel):
             return self.x.take(support.ids)
-        if isinstance(kernel, kernels.ConvolutionKernel):
-            return self._images(kernel, support)
         assert isinstance(kernel, kernels.TiledKernel)
         B = dense(support.values)
         t = _over_columns(kernel.form_code, self.values, B)
@@ -180,19 +163,6 @@ class ExactForm:
             return summed(value * weight for value, (_, weight) in pairs)
         return multiplied(values)
 
-    def _images(self, kernel: kernels.ConvolutionKernel, support: kernels.ExactRows) -> Value:
-        grid, sums = kernel.grid(), []
-        for cell, (patches, weights, squares) in enumerate(self.cells):
-            P, v = kernel._compared(support.values[:, grid.columns(cell)].astype(np.float64))
-            m, n_patches, q = P.shape
-            P = P.reshape(-1, q) * float(np.sqrt(2 * kernel.gamma_value))
-            P = P.astype(support.values.dtype).astype(np.float64)
-            u = 0.5 * squares + 0.5 * (P**2).sum(axis=1) - patches @ np.ascontiguousarray(P.T)
-            E = xp.exp(-xp.maximum(u, 0.0)) * v.ravel()
-            E = E.reshape(0, 0, m, n_patches).sum(3, keepdims=False)
-            sums.append((E * weights).sum(1, keepdims=False) * (1.0 / n_patches**2))
-        return summed(sums) * (1.0 / grid.n_cells)
-
     def diagonal(self) -> Value:
         """Return k(x, x), (n, 1)."""
         kernel = self.kernel
@@ -200,8 +170,7 @@ class ExactForm:
             return self._combined(form.diagonal() for form in self.parts)
         if kernel.is_stationary:
             return self.x.take([0]) * 0.0 + 1.0
-        images = isinstance(kernel, kernels.ConvolutionKernel)
-        if images or not isinstance(kernel, kernels.TiledKernel):
+        if not isinstance(kernel, kernels.TiledKernel):
             raise no_form(kernel, "its values k(x, x) have no form here")
         term = profiles.TERMS[kernel.form_code](xp, self.values, self.values)
         if kernel.form_code in profiles.PRODUCTS:
@@ -211,20 +180,9 @@ class ExactForm:
         return _finished(kernel, t, self.size, self.size)
 
 
-def contrast(patches: Value) -> tuple[Value, Value]:
-    """Return patches (n, P, q) less their means as directions, and their norms (n, P, 1)."""
-    patches = patches - patches.mean(2)
-    norms = xp.norm(patches, 2)
-    return patches / xp.maximum(norms, 1e-30), norms
-
-
-def chunks_of(kernel: kernels.Kernel, n_rows: int) -> list[slice]:
+def chunks_of(n_rows: int) -> list[slice]:
     """Return the support rows of which values are made at once."""
-    size = _ROWS
-    for part in getattr(kernel, "kernels", [kernel]):
-        if isinstance(part, kernels.ConvolutionKernel):
-            size = min(size, max(1, _PATCHES // int(np.diff(part.grid().starts).max())))
-    return [slice(a, a + size) for a in range(0, n_rows, size)]
+    return [slice(a, a + _ROWS) for a in range(0, n_rows, _ROWS)]
 
 
 def weighted_sum(values: Value, coef: AnyArray) -> Value:

@@ -14,7 +14,7 @@ from kernelgrad.compute.compiling import njit
 from kernelgrad.files.records import Record
 from kernelgrad.functions.exact import join_rows
 from kernelgrad.kernels import ExactRows
-from kernelgrad.linear.row_losses import loss_code, slopes_of_row
+from kernelgrad.linear.row_losses import slopes_of_row
 from kernelgrad.losses import SemiSupervised
 from kernelgrad.papers.averages import AveragedSolver, average_update
 from kernelgrad.papers.support_state import SupportState
@@ -194,9 +194,9 @@ class OnlineSolver(AveragedSolver[OnlineState]):
     def check_problem(self, problem: contract.Problem) -> None:
         loss = problem.loss
         tasks = {"classification", "regression"} & loss.tasks
-        if isinstance(loss, SemiSupervised) or not tasks:
+        if isinstance(loss, SemiSupervised) or not tasks or loss.code is None:
             raise CapabilityError(
-                f"solver {self.name!r} needs a convex loss of labelled rows, got "
+                f"solver {self.name!r} needs a convex loss of labelled rows with a code, got "
                 f"{loss.name!r}; choose one for classification or regression such as 'hinge' "
                 "or 'huber', or another solver."
             )
@@ -296,7 +296,7 @@ class _Visits:
         f = np.empty_like(R)
         group = (K, R, f, y, weight, slot, eta, keep, omega, old, K_old)
         _sweep(
-            group, function, *loss_code(problem.loss, y.shape[1]),
+            group, function, problem.loss.code, problem.loss.params(y.shape[1]),
             problem.fit_intercept and solver.learns_bias, solver._square_radius(problem),
             state.rows_seen, S, np.iinfo(np.int64).max if limit is None else limit,
         )  # fmt: skip

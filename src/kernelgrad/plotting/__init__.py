@@ -13,6 +13,7 @@ from kernelgrad.plotting.curves import (
     LearningCurveDisplay,
     SearchDisplay,
 )  # fmt: skip
+from kernelgrad.plotting.explanations import ExplanationDisplay
 from kernelgrad.plotting.intervals import (
     GaussianProcessIntervalDisplay,
     IntervalCoverageDisplay,
@@ -20,6 +21,7 @@ from kernelgrad.plotting.intervals import (
 from kernelgrad.plotting.maps import ResponseMapDisplay
 
 __all__ = [
+    "ExplanationDisplay",
     "FeatureImportancesDisplay",
     "GaussianProcessIntervalDisplay",
     "IntervalCoverageDisplay",

@@ -178,7 +178,7 @@ class LearningCurveDisplay(Display):
 
 
 class FeatureImportancesDisplay(Display):
-    """Importances of the columns in the metric of a fitted estimator.
+    """Importances of the columns of a fitted estimator.
 
     Parameters
     ----------
@@ -217,8 +217,8 @@ class FeatureImportancesDisplay(Display):
         Parameters
         ----------
         estimator : fitted estimator
-            An estimator of kernelgrad with ``feature_importances_``: shares of the squared
-            weights of its metric, which sum to 1.
+            An estimator of kernelgrad with ``feature_importances_``, shares of the variance
+            of its function.
         names : sequence of str, default=None
             Names of all columns. None takes those of the table that was fitted, or else their
             numbers: "x0", "x1" and so on.
@@ -237,7 +237,7 @@ class FeatureImportancesDisplay(Display):
         if n < self.importances.size:
             label = f"Column ({n} of {self.importances.size})"
         title, size = "Importances of the columns", (6.4, max(2.4, 1.2 + 0.25 * n))  # inches
-        ax = self._open(ax, title, "Share of the squared weights", label, size)
+        ax = self._open(ax, title, "Share of the variance of f", label, size)
         ax.grid(visible=False, axis="y")
         self.bars_ = ax.barh(range(n), self.importances[shown], color=COLORS[0])
         ax.set_yticks(range(n), [self.names[j] for j in shown])

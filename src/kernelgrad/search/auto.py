@@ -81,7 +81,6 @@ def choose_solver(
     sets = kinked and n_rows <= 100_000 and price <= (6e9 if unlabelled else 6e10)
     sets = sets and least <= max(memory, LEAST_LIMIT)
     blocks = not stream and not unlabelled
-    by_features = partial(BlockDescent, blocks="features")
     dsg = partial(DSG, **_STREAM) if stream else DSG
     why = f"rows and responses need {needed:.3g} bytes, more than {memory:.3g}"
     if not in_memory:
@@ -92,14 +91,14 @@ def choose_solver(
          "the loss is the perceptron's"),
         (unlabelled and features and (costly or not sets), dsg,
          "averaged random features regularise an estimate without labels"),
-        (fits and costly, by_features, f"{fit}, exact kernel values are costly"),
+        (fits and costly, DSG, f"{fit}, exact kernel values are costly"),
         (exact and direct_bytes(n_rows, n_outputs, row_bytes) <= memory, DirectSolve,
          f"up to {_DIRECT_ROWS:,} rows are solved exactly"),
         (products and newton_bytes(n_rows, n_outputs, row_bytes) <= memory, NewtonCG,
          "the kernel matrix fits in memory, and the loss is smooth"),
         (fits and sets, WorkingSet, "the loss has kinks: exact by large working sets"),
         (fits, BlockDescent, fit),
-        (blocks and costly, by_features, f"{why}, kernel values are costly"),
+        (blocks and costly, DSG, f"{why}, kernel values are costly"),
         (blocks and not isinstance(kernel, PrecomputedKernel), BlockDescent, why),
         (features or unlabelled, dsg, why),
         (True, partial(get_solver, "pegasos"), f"{why}, and the kernel has no random features"),
@@ -178,7 +177,7 @@ def settled_solver(
     if isinstance(chosen[0], DirectSolve) and cheaper:
         chosen = NewtonCG(), "the kernel matrix fits in memory, and the penalty is large"
     blocks_of_rows = BlockDescent(tol=block_tol(n_rows, ridge))
-    if isinstance(chosen[0], BlockDescent) and chosen[0].blocks == "support":
+    if isinstance(chosen[0], BlockDescent):
         return blocks_of_rows, chosen[1], costs
     if not isinstance(chosen[0], DirectSolve | NewtonCG):
         return *chosen, costs

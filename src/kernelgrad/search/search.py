@@ -11,11 +11,12 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
 
-from kernelgrad.calibration import Calibration
+from kernelgrad.calibration import crossed
 from kernelgrad.callbacks import Deadline
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel, PrecomputedKernel, SumKernel
 from kernelgrad.losses import LogSquaredError, SquaredError, get_loss
+from kernelgrad.quality import Judges
 from kernelgrad.search import penalty
 from kernelgrad.search import pool as pools
 from kernelgrad.search.machine import LEAST, MOST, Sample
@@ -32,7 +33,7 @@ from kernelgrad.solvers import (
     WorkingSet,
 )  # fmt: skip
 from kernelgrad.solvers.exact import newton_bytes
-from kernelgrad.tasks import Classification
+from kernelgrad.tasks import Classification, Task
 from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import Float64Array, IntArray
 
@@ -51,8 +52,8 @@ _MANY_ROWS = 100_000  # rows whose fit takes many times the seconds of more tria
 def search(
     space: SearchSpace, rows: TrainingRows, problem: Problem, solver: Solver[Any],
     *, stream: bool, on_phase: Callable[[str], None],
-) -> tuple[Problem, dict[str, Any]]:  # fmt: skip
-    """Return the problem with what was "auto", and entries of the history."""
+) -> tuple[Problem, dict[str, Any], Judges | None]:  # fmt: skip
+    """Return the problem with what was "auto", entries of the history, and rows held out."""
     seed = problem.seed
     alpha = None if np.isnan(problem.alpha) else problem.alpha
     space = replace(space, alpha=alpha)
@@ -60,7 +61,7 @@ def search(
     if not pool.varies:
         why = "the targets are constant" if len(pool.Y) >= 3 else "too few rows"
         alpha = pools.FALLBACK_ALPHA if alpha is None else alpha
-        return replace(problem, alpha=alpha), {"metric": [], "metric_reason": why}
+        return replace(problem, alpha=alpha), {"metric": [], "metric_reason": why}, None
     reason = pools.why_not(space, pool)
     if stream:  # its length is unknown
         pool = replace(pool, n_rows=max(pool.n_rows, pools.STREAM_ROWS))
@@ -70,7 +71,7 @@ def search(
     study_deadline = Deadline(deadline.left() / 2) if other else deadline
     table = rows.inputs.table
     on_phase(f"search ({'metric, ' * (reason is None)}bandwidth, alpha)")
-    study = None
+    study, unseen = None, None
     if reason in (None, pools.FIXED, pools.EQUAL):
         groups = None if table is None else table.groups
         # to scale all columns of many rows takes as long as some steps of descent
@@ -84,14 +85,20 @@ def search(
     trials = result.trials
     if other:
         on_phase(f"search (alpha for {problem.loss.name})")
-        ratio, more = own_ratio(pool, list(own_folds(pool, problem, seed)), deadline)
+        folds = list(own_folds(pool, problem, seed))
+        ratio, more, unseen = own_ratio(pool, folds, deadline)
+        if unseen is not None and isinstance(rows.task, Classification):
+            own = problem.loss.predict_proba if rows.task.has_own_proba else None
+            unseen = None if own is None else replace(unseen, values=own(unseen.values))
         problem, trials = replace(problem, alpha=problem.alpha * ratio), trials + more
     elif study is not None and alpha is None and space.tasks and not stream:
         on_phase("search (loss)")
         choose = best_loss if isinstance(rows.task, Classification) else best_scale
-        problem, more = choose(study, problem, deadline)
+        problem, more, unseen = choose(study, problem, deadline)
         trials = trials + more
-    narrows = isinstance(solver, BlockDescent) and solver.blocks == "support"
+    elif study is not None and type(problem.loss) is SquaredError:
+        unseen = judges_of(study, rows.task)
+    narrows = isinstance(solver, BlockDescent)
     narrows = narrows and deadline.left() > 2.0 * _PATH_SECONDS
     if narrows and space.shapes and space.gamma is None and pool.n_rows >= TRIAL_ROWS:
         on_phase("search (kernel for block descent)")
@@ -100,15 +107,21 @@ def search(
     if alpha is None:
         problem = replace(problem, alpha=problem.alpha * pool.unequal)
     entries: dict[str, Any] = {"search": trials, "metric": result.rounds}
-    if reason is not None:
-        entries["metric_reason"] = reason
-    return problem, entries
+    if reason is None:
+        learned = problem.scaling is not None and problem.scaling.metric is not None
+        reason = "weights of columns lower" if learned else "equal weights do not raise"
+        reason += " the errors on rows that were not fitted"
+        if space.metric != "auto":
+            reason = f"metric={space.metric!r} asks for weights"
+    entries["metric_reason"] = reason
+    finite = unseen is not None and bool(np.isfinite(unseen.values).all())
+    return problem, entries, unseen if finite else None
 
 
 def best_loss(
     study: Study, problem: Problem, deadline: Deadline
-) -> tuple[Problem, list[dict[str, Any]]]:
-    """Return the problem with the least log loss on rows apart, and the trials.
+) -> tuple[Problem, list[dict[str, Any]], Judges | None]:
+    """Return the problem with the least log loss on rows apart, the trials, and these rows.
 
     The squared loss with calibrated responses competes with the log loss, each with the kernel
     that it has learned.
@@ -123,16 +136,17 @@ def best_loss(
     most = newton_bytes(min(study.rules.solved, len(pool.y)), C, 0.0)
     large = most > problem.resources.limit(np.inf)
     if few or many or late or dear or large:
-        return problem, []
+        return problem, [], judges_of(study, task)
     loss = get_loss("log_loss", task="classification", n_classes=len(task.classes))
     other = study.logistic().applied(replace(problem, loss=loss))
     logs = replace(pool, rows=replace(pool.rows, task=replace(task, loss=loss)))
     folds = folds_of(study, logs, other, logistic=True)
-    ratio, trials = own_ratio(logs, folds, deadline)
+    ratio, trials, _ = own_ratio(logs, folds, deadline)
     other = replace(other, alpha=other.alpha * ratio)
     folds = [fold.times(ratio) for fold in folds]
     squares = folds_of(study, pool, problem, logistic=False)
-    losses = log_losses(pool, squares, task), log_losses(logs, folds, task)
+    rows = probabilities(pool, squares, task), probabilities(logs, folds, task)
+    losses = [log_losses(unseen) for unseen in rows]
     trials.append(
         trial(
             problem.alpha,
@@ -142,15 +156,30 @@ def best_loss(
             candidate="squared",
         )
     )
-    if losses[1].mean() < losses[0].mean():
-        problem = other
-    return problem, trials
+    better = losses[1].mean() < losses[0].mean()
+    return other if better else problem, trials, rows[int(better)]
+
+
+def judges_of(study: Study, task: Task) -> Judges | None:
+    """Return the rows that judge a study, with responses, of classes with probabilities."""
+    pool, outputs = study.pool, study.best.outputs
+    at = study.judges[: len(outputs)]  # if time is short, one fold has judged
+    y, weight = pool.y[at], pool.weight[at]
+    if isinstance(task, Classification):
+        K = len(task.classes)
+        share = np.average(np.eye(K)[pool.y], axis=0, weights=pool.weight)
+        f = 2.0 * (outputs + (share if K > 2 else share[1])) - 1.0
+        z = f if K > 2 else np.column_stack([np.zeros(len(f)), f])
+        return Judges(crossed(z, y, weight), y, weight, study.source) if len(y) > 9 else None
+    whole = np.asarray(pool.y, np.float64).reshape(len(pool.y), -1)
+    mean, deviation = _moments(whole, pool.weight / len(whole))
+    return Judges(outputs * deviation + mean, y, weight, study.source)
 
 
 def best_scale(
     study: Study, problem: Problem, deadline: Deadline
-) -> tuple[Problem, list[dict[str, Any]]]:
-    """Return the problem for targets or, if they are skewed, for their logarithms.
+) -> tuple[Problem, list[dict[str, Any]], Judges]:
+    """Return the problem for targets or, if they are skewed, their logarithms; trials; judges.
 
     Squared errors of rows that judge decide, in the unit of the targets. They are limited at
     their 99 % quantile: otherwise some rows may make most of the sum.
@@ -159,8 +188,10 @@ def best_scale(
     y, w = np.asarray(pool.y, np.float64).reshape(len(pool.y), -1), pool.weight / len(pool.y)
     mean, deviation = _moments(y, w)
     skewness = w @ ((y - mean) / deviation) ** 3
+    unseen = judges_of(study, pool.rows.task)
+    assert unseen is not None
     if y.shape[1] > 1 or y.min() < 0 or skewness[0] <= _SKEWED or deadline.over:
-        return problem, []
+        return problem, [], unseen
     low = float(y.min())
     loss = LogSquaredError(shift=0.0 if low > 0 else 1.0, low=low, high=float(y.max()))
     z = np.asarray(loss.targets(y), np.float64)
@@ -172,8 +203,7 @@ def best_scale(
     # the mean is above the exponential of the mean of logarithms; the slope is shrunk to 1
     slope = float((v * y[judges]).sum() / max(float((v * v).sum()), 1e-300))
     loss = loss.set_params(factor=1.0 + 0.7 * (float(np.clip(slope, 0.85, 1.3)) - 1.0))
-    outputs = study.best.outputs * deviation + mean, loss.mean(f)
-    errors = [((out - y[judges]) ** 2)[:, 0] for out in outputs]
+    errors = [((out - y[judges]) ** 2)[:, 0] for out in (unseen.values, loss.mean(f))]
     limit = np.quantile(np.minimum(*errors), 0.99)
     values = [float(np.average(np.minimum(e, limit), weights=w[judges])) for e in errors]
     gamma, m = gamma_of(problem.kernel), len(pool.y)
@@ -182,8 +212,8 @@ def best_scale(
         trial(result.alpha, gamma_of(result.kernel), values[1], m, candidate="logarithms"),
     ]
     if values[1] < values[0]:
-        problem = replace(result.applied(problem), loss=loss)
-    return problem, trials
+        problem, unseen = replace(result.applied(problem), loss=loss), replace(unseen, values=f)
+    return problem, trials, unseen
 
 
 def _moments(y: Float64Array, w: Float64Array) -> tuple[Float64Array, Float64Array]:
@@ -226,12 +256,17 @@ def folds_of(
     ]
 
 
-def log_losses(pool: Pool, folds: Sequence[FoldProblem], task: Classification) -> Float64Array:
-    """Return the log loss of each row apart, (m,), times its weight.
+def log_losses(unseen: Judges) -> Float64Array:
+    """Return the log loss of each row, (m,), times its weight."""
+    return np.asarray(-unseen.weight * np.log(np.maximum(unseen.own, 1e-12)))
+
+
+def probabilities(pool: Pool, folds: Sequence[FoldProblem], task: Classification) -> Judges:
+    """Return the rows that judge with their probabilities.
 
     Responses of the squared loss are calibrated, each half of the rows by the other half.
     """
-    losses = []
+    parts = []
     for fold in folds:
         problem, batch = fold.problem, fold.train
         alpha = problem.alpha * pool.n_rows / batch.n_rows
@@ -240,12 +275,11 @@ def log_losses(pool: Pool, folds: Sequence[FoldProblem], task: Classification) -
         if problem.loss.has_proba:
             p = np.asarray(problem.loss.predict_proba(raw), np.float64)
         else:
-            z, half = task.class_responses(raw), np.arange(len(y)) % 2 == 0
-            p = np.empty(z.shape)
-            for own in (half, ~half):
-                p[own] = Calibration.fit(z[~own], y[~own], weight[~own]).proba(z[own])
-        losses.append(-weight * np.log(np.maximum(p[np.arange(len(y)), y], 1e-12)))
-    return np.concatenate(losses)
+            p = crossed(task.class_responses(raw), y, weight)
+        parts.append((p, y, weight))
+    source = f"rows that the search held out, predicted from {folds[0].train.n_rows:,} others"
+    p, y, weight = map(np.concatenate, zip(*parts, strict=True))
+    return Judges(p, y, weight, source)
 
 
 def plain_study(pool: Pool, space: SearchSpace, seed: int) -> SearchResult:
@@ -314,8 +348,8 @@ def own_folds(
 
 def own_ratio(
     pool: Pool, folds: Sequence[FoldProblem], deadline: Deadline
-) -> tuple[float, list[dict[str, Any]]]:
-    """Return the ratio of the loss's best alpha to that of the problem, and the trials.
+) -> tuple[float, list[dict[str, Any]], Judges | None]:
+    """Return the ratio of the loss's best alpha to that of the problem, trials, and judges.
 
     Solutions for a part of the pool, for several ratios, are compared on other rows of it; if
     there are few rows, each fold is left out in turn. The ratio holds for all rows.
@@ -327,12 +361,13 @@ def own_ratio(
     elif problem.loss.name in WorkingSet.losses:
         solver = WorkingSet()
     else:
-        return 1.0, []
+        return 1.0, [], None
     if len(pool.Y) < 2 * _FOLDS:
-        return 1.0, []
+        return 1.0, [], None
     if deadline.left() < _PATH_SECONDS:
-        return _unit(pool, problem), []
+        return _unit(pool, problem), [], None
     losses: dict[float, list[float]] = {}
+    outputs: dict[float, list[Float64Array]] = {}
     # the problem with as many rows would take this alpha
     train = folds[0].train.n_rows
     base = problem.alpha * pool.n_rows / train
@@ -345,6 +380,7 @@ def own_ratio(
             _, responses = solver.path(fold.problem, fold.train, alphas, judge.X, 50)
             for ratio, raw in zip(ratios, responses, strict=True):
                 losses.setdefault(ratio, []).append(judge.loss(raw))
+                outputs.setdefault(ratio, []).append(raw)
 
     if problem.loss.has_proba:  # its scale is that of the penalty
         path([4.0, 1.0, 0.25])
@@ -359,7 +395,10 @@ def own_ratio(
     best = min(mean, key=mean.__getitem__)
     gamma, name = gamma_of(problem.kernel), problem.loss.name
     trials = [trial(base * r, gamma, v, train, candidate=name) for r, v in mean.items()]
-    return best, trials
+    source = f"rows that the search held out, predicted from {train:,} others"
+    judges = np.concatenate([fold.judges for fold in folds])
+    _, y, weight, _ = pool.rows.usable(pool.rows.source.take(judges))
+    return best, trials, Judges(np.concatenate(outputs[best]), y, weight, source)
 
 
 def _unit(pool: Pool, problem: Problem) -> float:

@@ -245,6 +245,16 @@ class Study:
         return why_not(self.space, self.pool) is None and bool(self.groups.any())
 
     @property
+    def n_trained(self) -> int:
+        """Number of rows of a machine that is judged."""
+        return min(self.rules.solved, self.folds[0].train.n_rows)
+
+    @property
+    def source(self) -> str:
+        """How the rows that judge are predicted."""
+        return f"rows that the search held out, predicted from {self.n_trained:,} others"
+
+    @property
     def few(self) -> bool:
         return len(self.folds) > 1
 
@@ -374,7 +384,7 @@ class Study:
 
     def ridge(self, machine: Machine) -> float:
         """Return lambda for all rows, carried on from its growth from few rows to more."""
-        n, size = self.pool.n_rows, min(self.rules.solved, self.folds[0].train.n_rows)
+        n, size = self.pool.n_rows, self.n_trained
         ridge = machine.ridge * machine.factor
         if self.few or machine.is_logistic or n <= 1.5 * size or self.over():
             return ridge

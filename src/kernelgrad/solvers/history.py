@@ -48,7 +48,9 @@ class History(_Iterations):
     rows_fitted : int
         Number of rows of the function, where time was over before the first iteration.
     metric_reason : str
-        Why no weights of columns were learned.
+        Why weights of columns were learned, or not.
+    judges : str
+        Which rows ``validation_score_`` comes from, or that there are none.
     compression : dict
         What :meth:`~kernelgrad.KernelClassifier.compress` changed.
     cv_accuracy : list of float
@@ -62,11 +64,28 @@ class History(_Iterations):
     audit: NotRequired[dict[str, Any]]
     compression: NotRequired[dict[str, Any]]
     cv_accuracy: NotRequired[list[float]]
+    judges: NotRequired[str]
     metric: NotRequired[list[dict[str, Any]]]
     metric_reason: NotRequired[str]
     rows_fitted: NotRequired[int]
     search: NotRequired[list[dict[str, Any]]]
     solver_costs: NotRequired[dict[str, float]]
+
+
+class Entries(dict[str, Any]):
+    """A history whose text has the length and the last entry of each list."""
+
+    def __repr__(self) -> str:
+        def brief(value: Any) -> str:
+            if isinstance(value, list) and value:
+                last = "" if isinstance(value[-1], dict) else f", last {brief(value[-1])}"
+                return f"[{len(value)}{last}]"
+            if isinstance(value, dict):
+                return f"{{{', '.join(value)}}}"
+            return f"{value:.4g}" if isinstance(value, float) else repr(value)
+
+        parts = (f"{name!r}: {brief(value)}" for name, value in self.items())
+        return "{" + ",\n ".join(parts) + "}"
 
 
 HISTORY_KEYS = tuple(_Iterations.__annotations__)
@@ -99,6 +118,7 @@ _ENTRIES: dict[str, Check] = {
     "audit": check_audit,
     "compression": lambda value, name: check_entries([value], name),
     "search": check_entries,
+    "judges": check_text,
     "metric": check_entries,
     "metric_reason": check_text,
     "rows_fitted": check_number,

@@ -197,6 +197,25 @@ class KernelMatrix:
             Z[a:b] = inverse @ (Z[a:b] - F[a:b, :a] @ Z[:a])
         return Z
 
+    def inverse_diagonal(self) -> Float64Array:
+        """Return the diagonal of ``(S K S + ridge I)^-1``, in ``n^3 / 3`` operations more."""
+        F, out = self._lower, np.empty(self.n)
+
+        def task(i: int) -> None:
+            first = i * PANEL
+            width = min(PANEL, self.n - first)
+            Z = np.zeros((self.n - first, width), F.dtype)  # columns of the inverse of L
+            Z[:width] = np.eye(width)
+            for j, inverse in enumerate(self._inverses[i:], i):
+                a, b = j * PANEL, min(self.n, (j + 1) * PANEL)
+                rest = Z[a - first : b - first]
+                rest -= F[a:b, first:a] @ Z[: a - first]
+                rest[:] = inverse @ rest
+            out[first : first + width] = np.einsum("ij,ij->j", Z, Z)
+
+        parallel_for(len(self._inverses), task)
+        return out
+
     def log_determinant(self) -> float:
         """Return ``log |K + ridge S^-2|`` by the last factorisation."""
         return 2.0 * float((np.log(self._lower.diagonal()) - np.log(self.scale)).sum())

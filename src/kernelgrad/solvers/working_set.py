@@ -344,7 +344,7 @@ class WorkingSet(RowsSolver[WorkingSetState]):
     set_size : int >= 2 or "auto", default="auto"
         Rows of a working set; "auto" is 2,048, or all rows if there are fewer.
     max_support : int or None, default=None
-        As in :class:`~kernelgrad.solvers.SDCA`.
+        Keep that many rows (see :meth:`~kernelgrad.functions.SupportExpansion.limited`).
 
     Notes
     -----

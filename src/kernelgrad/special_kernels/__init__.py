@@ -4,7 +4,6 @@ from kernelgrad.special_kernels.additive import Chi2, Intersection, JensenShanno
 from kernelgrad.special_kernels.arc_cosine import ArcCosine
 from kernelgrad.special_kernels.convolutional import ConvolutionKernel
 from kernelgrad.special_kernels.dot_product import DotProduct, Polynomial
-from kernelgrad.special_kernels.features.structured import SobolMap, orthogonal_map
 from kernelgrad.special_kernels.hellinger import Hellinger
 from kernelgrad.special_kernels.semigroup import ExponentialSemigroup, ReciprocalSemigroup
 from kernelgrad.special_kernels.skewed import SkewedChi2, SkewedIntersection
@@ -22,6 +21,4 @@ __all__ = [
     "ReciprocalSemigroup",
     "SkewedChi2",
     "SkewedIntersection",
-    "SobolMap",
-    "orthogonal_map",
 ]

@@ -14,8 +14,7 @@ from kernelgrad.kernels import profiles
 from kernelgrad.kernels.base import TiledKernel
 from kernelgrad.kernels.rows import row_sums
 from kernelgrad.params import choice, parameters
-from kernelgrad.special_kernels.features import sketches
-from kernelgrad.special_kernels.features.additive import AdditiveMap, Form
+from kernelgrad.special_kernels.features import additive
 from kernelgrad.types import Float64Array, Matrix
 
 
@@ -42,7 +41,7 @@ class AdditiveKernel(TiledKernel):
         ``"auto"``: ``"coordinates"`` if ``F >= d``, where it is the fastest and has the least
         variance (for chi-square, F = 512 and rows uniform on the simplex a third of that of
         the others), else ``"hashed"``: a block by coordinates misses most non-zeros of sparse
-        rows, and signs have about the variance of hashing for 50 times the work.
+        rows, and signs have about the variance of hashing for much more work.
 
     Notes
     -----
@@ -53,7 +52,7 @@ class AdditiveKernel(TiledKernel):
     is_of_histograms: ClassVar[bool] = True
     law: ClassVar[int]
 
-    form: Form = choice(
+    form: additive.Form = choice(
         ("auto", "coordinates", "hashed", "signs"),
         default="auto", what="feature form", kw_only=False,
     )  # fmt: skip
@@ -69,7 +68,7 @@ class AdditiveKernel(TiledKernel):
         return self if self.form in ("hashed", "signs") else self._replaced(form="signs")
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
-        return AdditiveMap(self.law, self.form, n_features_in, seed, block_size)
+        return additive.AdditiveMap(self.law, self.form, n_features_in, seed, block_size)
 
 
 class Chi2(AdditiveKernel):
@@ -85,7 +84,7 @@ class Chi2(AdditiveKernel):
     """
 
     name: ClassVar[str] = "chi2"
-    law: ClassVar[int] = sketches.SECH
+    law: ClassVar[int] = additive.SECH
     form_code: ClassVar[int] = profiles.CHI2
 
 
@@ -102,7 +101,7 @@ class Intersection(AdditiveKernel):
     """
 
     name: ClassVar[str] = "intersection"
-    law: ClassVar[int] = sketches.HALF_CAUCHY
+    law: ClassVar[int] = additive.HALF_CAUCHY
     form_code: ClassVar[int] = profiles.LEAST
 
 
@@ -122,5 +121,5 @@ class JensenShannon(AdditiveKernel):
     """
 
     name: ClassVar[str] = "jensen_shannon"
-    law: ClassVar[int] = sketches.JENSEN_SHANNON
+    law: ClassVar[int] = additive.JENSEN_SHANNON
     form_code: ClassVar[int] = profiles.SHANNON

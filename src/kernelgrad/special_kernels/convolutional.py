@@ -18,12 +18,12 @@ from sklearn.utils.extmath import row_norms
 from kernelgrad.compute import rng
 from kernelgrad.compute.linalg import dense
 from kernelgrad.kernels import profiles, tiles
-from kernelgrad.kernels.base import ExactRows, TiledKernel
+from kernelgrad.kernels.base import ExactRows, Kernel, TiledKernel
 from kernelgrad.kernels.rows import median_distance
-from kernelgrad.params import boolean, integer, number_or_rule, parameters, real
+from kernelgrad.params import integer, number_or_rule, parameters, real
 from kernelgrad.special_kernels.features.convolutional import ConvolutionMap, PatchGrid
 from kernelgrad.types import AnyArray, Float64Array, Matrix
-from kernelgrad.validation import DataError, check_int
+from kernelgrad.validation import DataError, ModelFileError, check_int
 
 TAG_PATCH = 14
 MEDIAN_PATCHES = 2000  # random patches whose median distance is the bandwidth
@@ -67,11 +67,6 @@ class ConvolutionKernel(TiledKernel):
     bandwidth_factor : float > 0, default=1.0
         Factor on the bandwidth that the rule finds; it has no effect if gamma is a number. On
         handwritten digits 0.5 made a third fewer errors than 1.
-    normalize : bool, default=False
-        Compare patches by contrast: subtract the mean of each patch, which gives ``u_p`` and
-        ``v_q``, and sum ``||u_p|| ||v_q|| exp(-gamma ||u_p/||u_p|| - v_q/||v_q|| ||^2)``.
-        Brightness then has no effect, constant patches contribute 0, and
-        ``k(a x, a z) = a^2 k(x, z)`` for a > 0, so scale the pixels to about 1.
 
     Notes
     -----
@@ -98,7 +93,12 @@ class ConvolutionKernel(TiledKernel):
         ("median",), default="median", low=0, low_open=True, kw_only=False
     )
     bandwidth_factor: float = real(default=1.0, low=0, low_open=True)
-    normalize: bool = boolean(default=False)
+
+    @classmethod
+    def restored(cls, *, normalize: bool = False, **params: Any) -> Kernel:
+        if normalize:
+            raise ModelFileError("The model compares patches by contrast; fit it again.")
+        return super().restored(**params)
 
     def check(self) -> None:
         super().check()
@@ -151,11 +151,8 @@ class ConvolutionKernel(TiledKernel):
         self._check_width(X.shape[1])
         if not isinstance(self.gamma, str):
             return self
-        units, norms = self._compared(self._random_patches(X, seed))
-        D = euclidean_distances(units)
-        seen = norms > 1e-7 * norms.max()  # flat patches have no direction
-        D = D[np.ix_(seen, seen)]
-        median = median_distance(D, row_norms(units[seen]))
+        patches = self._random_patches(X, seed)
+        median = median_distance(euclidean_distances(patches), row_norms(patches))
         return self._with_gamma(1.0 / (2.0 * (median * self.bandwidth_factor) ** 2))
 
     def _random_patches(self, X: Matrix, seed: int) -> Float64Array:
@@ -173,14 +170,6 @@ class ConvolutionKernel(TiledKernel):
             drawn[part] = np.take_along_axis(images, columns[part], axis=1)
         return drawn
 
-    def _compared(self, P: Float64Array) -> tuple[Float64Array, Float64Array]:
-        """Return patches (..., q) as they are compared, and their weights (...)."""
-        if not self.normalize:
-            return P, np.ones(P.shape[:-1])
-        P = P - P.mean(axis=-1, keepdims=True)
-        norms = np.sqrt((P**2).sum(axis=-1))
-        return P / np.where(norms > 0, norms, 1.0)[..., None], norms
-
     def diag(self, X: Matrix) -> Float64Array:
         gamma = self.gamma_value
         self._check_width(X.shape[1])
@@ -190,11 +179,11 @@ class ConvolutionKernel(TiledKernel):
         for a in range(0, len(k), side):
             x = dense(X[a : a + side], np.float64)
             for cell in range(grid.n_cells):
-                P, u = self._compared(x[:, grid.columns(cell)])
+                P = x[:, grid.columns(cell)]
                 squares = (P**2).sum(axis=2)
                 D = squares[:, :, None] + squares[:, None, :] - 2 * P @ P.transpose(0, 2, 1)
                 E = np.exp(-gamma * np.maximum(D, 0.0))
-                k[a : a + side] += np.einsum("ip,ipq,iq->i", u, E, u) / P.shape[1] ** 2
+                k[a : a + side] += E.mean(axis=(1, 2))
         return k / grid.n_cells
 
     def embedded(self, X: Matrix) -> Matrix:
@@ -221,32 +210,31 @@ class ConvolutionKernel(TiledKernel):
             for a in range(0, A.n_rows, side):
                 left = A.values[a : a + side]
                 total = 0.0
-                for cell, (Q, norms_q, v) in enumerate(right):
-                    P, norms_p, u = self._scaled_patches(left, grid, cell)
+                for cell, (Q, norms_q) in enumerate(right):
+                    P, norms_p = self._scaled_patches(left, grid, cell)
                     E = tiles.block(
                         P, Q, profiles.DOT, profiles.GAUSS, left=norms_p, right=norms_q
                     )
-                    total = total + tiles.pool(E, u, v) / u.shape[1] ** 2
+                    E = E.reshape(-1, len(left), len(Q) // len(images), len(images))
+                    # over the patches of both images, one after the other
+                    total = total + E.mean(axis=0, dtype=np.float64).mean(axis=1)
                 K[a : a + side, b : b + side] = total / grid.n_cells
         return K.astype(dtype, copy=False)
 
     def _scaled_patches(
         self, images: AnyArray, grid: PatchGrid, cell: int
-    ) -> tuple[AnyArray, Float64Array, Float64Array]:
-        """Return patches times ``sqrt(2 gamma)`` by position, squared norms and weights."""
-        P, u = self._compared(images[:, grid.columns(cell)].astype(np.float64))
+    ) -> tuple[AnyArray, Float64Array]:
+        """Return patches times ``sqrt(2 gamma)`` by position, and squared norms."""
+        P = images[:, grid.columns(cell)].astype(np.float64)
         P = P.swapaxes(0, 1).reshape(-1, P.shape[2]) * float(np.sqrt(2 * self.gamma_value))
         P = np.asfortranarray(P, images.dtype)
-        return P, tiles.squares(P), u
+        return P, tiles.squares(P)
 
     def needs_wide(self, X: Matrix) -> bool:
-        if self.normalize:
-            return self.gamma_value > _FAR_SQUARED
         values = np.abs(X.data if sp.issparse(X) else X)
         pixel = float(np.quantile(values, 0.999)) if values.size else 0.0
         return self.gamma_value * len(self.grid().within) * pixel**2 > _FAR_SQUARED
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> ConvolutionMap:
-        law = self.gamma_value, bool(self.normalize)
         self._check_width(n_features_in)
-        return ConvolutionMap(self.grid(), *law, n_features_in, seed, block_size)
+        return ConvolutionMap(self.grid(), self.gamma_value, n_features_in, seed, block_size)

@@ -1,4 +1,4 @@
-"""Clusters, anchors, and the graph between rows and anchors (Algorithm 2, Section 2.3)."""
+"""Clusters, anchors, and the graph between anchors and rows (Algorithm 2, Section 2.3)."""
 
 from __future__ import annotations
 

@@ -75,7 +75,6 @@ class S3GD(StochasticSolver[S3GDState]):
     """
 
     name: ClassVar[str] = "s3gd"
-    takes_any: ClassVar[bool] = True
     state_class: ClassVar[type[Any]] = S3GDState
     tag: ClassVar[int] = 0x733367
 

@@ -66,8 +66,7 @@ class TSG(DSG):
         Whether each iteration draws `batch_size` labelled rows with replacement, as the paper
         does, where there are fewer. By default it takes each of them once.
     decoupled, damping, momentum, average, max_blocks, max_features
-        As in :class:`~kernelgrad.solvers.DSG`. The paper's function is the last iterate,
-        ``average=None``.
+        As in :class:`~kernelgrad.solvers.DSG`.
 
     References
     ----------

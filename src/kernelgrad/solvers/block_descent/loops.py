@@ -138,6 +138,32 @@ def _add_derivatives(
             sums[_FIRST[k] + h] += _dot(bent, A[h])
 
 
+@njit(nogil=True, cache=True, fastmath=_FAST, forceinline=True)
+def _add_directions(steps: Any, A: Any, directions: int, e: Any) -> None:
+    for k in range(3):
+        for j in range(_N if directions >> k & 1 else 0):
+            e[j] += steps[k] * A[k, j]
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST, forceinline=True)
+def _add_products(e: Any, a: Any, total: Any, n: int) -> None:
+    for j in range(n):
+        total[j] += e[j] * a[j]
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST, forceinline=True)
+def _multinomial_slopes(e: Any, y: Any, far: Any, slope: Any, curvature: Any) -> None:
+    for j in range(_N):
+        slope[j] = e[j] - y[j]
+        curvature[j] = e[j] * (_ONE - far * e[j])
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST, forceinline=True)
+def _write_weighted(weight: Any, values: Any, out: Any) -> None:
+    for j in range(out.size):
+        out[j] = _f(weight[j]) * values[j]
+
+
 @cache
 def _loop_of(code: int) -> Any:
     """Return the compiled pass of a loss; `code` is a constant in it."""
@@ -161,9 +187,7 @@ def _loop_of(code: int) -> Any:
             for c in range(C):
                 _load(U[c, rows], _ZERO, E[c])
                 _load_directions(U, base, D, P, c, rows, directions, A)
-                for k in range(3):
-                    for j in range(_N if directions >> k & 1 else 0):
-                        E[c, j] += steps[c, k] * A[k, j]
+                _add_directions(steps[c], A, directions, E[c])
             if joint:
                 _softmax(E, Y, rows, V[0], T)
                 M[:] = _ZERO
@@ -171,13 +195,10 @@ def _loop_of(code: int) -> Any:
                 g, d = _f(params[c]), _f(max(widths[c], _LEAST_WIDTH))
                 _load(Y[c, rows], _ZERO, y)
                 if joint:
-                    for j in range(_N):
-                        S[c, j] = E[c, j] - y[j]
-                        B[c, j] = E[c, j] * (_ONE - far * E[c, j])
+                    _multinomial_slopes(E[c], y, far, S[c], B[c])
                     _load_directions(U, base, D, P, c, rows, directions, A)
                     for k in range(3):
-                        for j in range(_N if directions >> k & 1 else 0):
-                            M[k, j] += E[c, j] * A[k, j]
+                        _add_products(E[c], A[k], M[k], _N if directions >> k & 1 else 0)
                 elif code == scalar.LOGISTIC:
                     _logistic(y, E[c], V[c], S[c], B[c], T)
                 else:
@@ -191,21 +212,18 @@ def _loop_of(code: int) -> Any:
                             V[c, j] = scalar.value(code, params[c], _d(y[j]), _d(u))
                 sums[c, 0] += _dot(weight, V[c])
                 if writes:
-                    if kinked:
-                        for j in range(_N):
-                            V[c, j] = scalar.value(code, g, y[j], E[c, j])
+                    for j in range(_N if kinked else 0):
+                        V[c, j] = scalar.value(code, g, y[j], E[c, j])
                     sums[c, 1] += _dot(weight, V[c])
-                    for j in range(m):
-                        R[c, i + j] = _f(weight[j]) * S[c, j]
-                        W[c, i + j] = _f(weight[j]) * B[c, j]
+                    _write_weighted(weight, S[c], R[c, rows])
+                    _write_weighted(weight, B[c], W[c, rows])
             for c in range(C if directions else 0):
                 _load_directions(U, base, D, P, c, rows, directions, A)
                 # The Hessian of the multinomial loss is the covariance of the directions: about
                 # their means M nothing cancels. Its slopes sum to 0, so the means change none.
-                if joint:
-                    for k in range(3):
-                        for j in range(_N):
-                            A[k, j] -= M[k, j]
+                for k in range(3 if joint else 0):
+                    for j in range(_N):
+                        A[k, j] -= M[k, j]
                 _add_derivatives(weight, S[c], B[c], A, directions, sums[c])
 
     return loop

@@ -174,8 +174,8 @@ class _Curvature:
 class BlockSteps:
     """Newton steps on one block after another."""
 
-    def __init__(self, it: Iterate, workspace: Workspace, features: Path | None) -> None:
-        self.it, self.workspace, self.features = it, workspace, features
+    def __init__(self, it: Iterate, workspace: Workspace) -> None:
+        self.it, self.workspace = it, workspace
         self.objective, self.team = workspace.objective, workspace.team
         self.live = True
         self.last_step = 0.0
@@ -214,9 +214,6 @@ class BlockSteps:
         self._bias = Path(it.bias[:, None], it.bias_momentum[:, None])
         self._coef = np.concatenate(self.team.ask("enter", block, weight), axis=1)
         self._paths = [self.update, self._bias]
-        if self.features is not None:
-            self._coef = self.features.value[:, block.at].copy()
-            self._paths.append(self.features)
         for path in self._paths:
             path.enter(weight)
         self._factor: Any = None
@@ -229,7 +226,10 @@ class BlockSteps:
     def slopes(
         self, requests: list[tuple[Any]] | None = None
     ) -> tuple[Float64Array, list[Sample]]:
-        """Set f at the centres; return ``R K`` and the sample for the Hessian if asked for."""
+        """Return ``R K`` and the sample for the Hessian if asked for; set f at the centres.
+
+        By the reproducing property f there is its inner products with the coordinates.
+        """
         answers = self.team.ask("products", each=requests)
         self._f_at = self._gathered([a[1] for a in answers])
         return np.sum([a[0] for a in answers], axis=0), [a[2] for a in answers]
@@ -237,17 +237,6 @@ class BlockSteps:
     def _gathered(self, parts: list[Float32Array]) -> Float64Array:
         """Return the values of all shards at the block's centres, which are sorted."""
         return np.concatenate(parts, axis=1).astype(np.float64)
-
-    def _inner(self, at_centres: Float64Array, coef: Float64Array | None) -> Float64Array:
-        """Return the inner products of the coordinates with a function, (C, M).
-
-        By the reproducing property they are its values at centres; features are orthonormal.
-        """
-        return at_centres if coef is None else coef[:, self.block.at]
-
-    @property
-    def _f_inner(self) -> Float64Array:
-        return self._inner(self._f_at, None if self.features is None else self.features.value)
 
     def curve(self, sample: Sample) -> None:
         """Estimate the block's Hessian of the mean loss on sampled rows."""
@@ -270,8 +259,7 @@ class BlockSteps:
         self.H /= m
         self._diagonal = self.H.diagonal().copy()
         self.level = float(self._diagonal[:M].mean())
-        gram = self.block.gram
-        self.size = 1.0 if gram is None else max(float(gram.diagonal().mean()), 1e-30)
+        self.size = max(float(self.block.gram.diagonal().mean()), 1e-30)
 
     def _sharpened(self, W: Float32Array, weight: Float32Array) -> Float32Array:
         """Return curvatures that fall with the square of the distance to a kink.
@@ -294,8 +282,6 @@ class BlockSteps:
         jitter, at = it.jitter * self.level + part, np.arange(M)
         for _ in range(12):
             H = linalg.folded(self.H, self._diagonal, gram, ridge)
-            if gram is None:
-                H[at, at] += ridge
             H[at, at] += jitter
             H[M, M] = H[M, M] * (1 + 1e-6) + 1e-30
             if not self.fit_bias:
@@ -316,7 +302,7 @@ class BlockSteps:
     def solve(self, products: Float64Array) -> None:
         """Set the move of the block's coefficients, (C, M) float32, and of the bias."""
         it, C, n = self.it, len(self.it.bias), self.objective.n
-        self.gradient = products / n + it.alpha * self._f_inner
+        self.gradient = products / n + it.alpha * self._f_at
         slope = np.zeros(C)
         if self.fit_bias:
             slope = self.total / n + self.objective.linear
@@ -384,7 +370,7 @@ class BlockSteps:
             out = curvature.product(V, self.fit_bias)
             with np.errstate(over="ignore"):
                 coef = V[:, :M].astype(np.float32)
-            out[:, :M] += self._ridge * (coef if gram is None else coef @ gram)
+            out[:, :M] += self._ridge * (coef @ gram)
             out[:, :M] += self._jitter * V[:, :M]
             bend = inner(V, out)
             going = going * (bend > 0)
@@ -458,11 +444,7 @@ class BlockSteps:
         """Return what float32 responses and kernel values would lose of f after a step."""
         s = np.abs(result.steps).max(axis=0)
         largest = [float(a.max()) for a in np.max([a.largest for a in answers], axis=0)]
-        if self.features is None:
-            lengths = np.sqrt(np.sum([a.squares for a in answers], axis=0))
-        else:
-            own = self.features
-            lengths = np.array([np.linalg.norm(own.value), np.linalg.norm(own.momentum)])
+        lengths = np.sqrt(np.sum([a.squares for a in answers], axis=0))
         norms = lengths[0], float(np.linalg.norm(self.move)), lengths[1]
         s[0] += 1.0
         return EPSILON * float(s @ largest + self.workspace.peak**2 * (s @ norms))
@@ -480,15 +462,11 @@ class BlockSteps:
         """Return inner products of (f, D, p), (C, 3, 3), within Cauchy and Schwarz."""
         moves = self.move.astype(np.float64)
         G = np.empty((len(moves), 3, 3))
-        if self.features is None:
-            norms = np.sum([a.norms for a in answers], axis=0)
-            own = self._gathered([a.move for a in answers])
-        else:
-            norms, own = self.features.norms(), moves
-        momentum = None if self.features is None else self.features.momentum
-        last = self._inner(self._gathered([a.momentum for a in answers]), momentum)
+        norms = np.sum([a.norms for a in answers], axis=0)
+        own = self._gathered([a.move for a in answers])
+        last = self._gathered([a.momentum for a in answers])
         G[:, 1, 1] = (moves * own).sum(axis=1)
-        G[:, 0, 1] = G[:, 1, 0] = (moves * self._f_inner).sum(axis=1)
+        G[:, 0, 1] = G[:, 1, 0] = (moves * self._f_at).sum(axis=1)
         G[:, 2, 1] = G[:, 1, 2] = (moves * last).sum(axis=1)
         G[:, 0, 0], G[:, 0, 2], G[:, 2, 2] = norms
         G[:, 2, 0] = G[:, 0, 2]
@@ -498,8 +476,6 @@ class BlockSteps:
         it, s, moved = self.it, result.steps, np.asarray(result.moved)
         self.update.take(s, moved, moves, slice(2, None))
         self._bias.take(s * [0.0, 1.0, 1.0], moved, self.bias_move[:, None])
-        if self.features is not None:
-            self.features.take(s, moved, moves, self.block.at)
         self._set_bias()
         answers = self.team.ask("take", s, moved, self._point)
         it.moving = True
@@ -567,8 +543,6 @@ class BlockSteps:
         self._set_bias()
         left = self.team.ask("leave")
         norms = np.sum([norm for norm, *_ in left], axis=0)
-        if self.features is not None:
-            norms = self.features.norms()[0]
         norm2 = float(norms.sum())
         self.n_values, self.n_centres = (sum(a[i] for a in left) for i in (2, 3))
         it.loss = sum(mean for _, mean, *_ in left)

@@ -42,7 +42,9 @@ class Objective:
         self.n_groups = 1 if self.joint else self.C
         self.kinked = self.code in scalar.KINKED  # which are smoothed over a width
         # the loss grows as the exponential of f, and so do errors of f
-        self.exponential = self.code in (scalar.KL, scalar.POISSON, scalar.GAMMA)
+        self.exponential = self.code in (
+            scalar.KL, scalar.POISSON, scalar.GAMMA, scalar.TWEEDIE,
+        )  # fmt: skip
         # gradient of the part that is linear in the bias
         self.linear = np.full(self.C, loss.nu if isinstance(loss, OneClass) else 0.0)
 

@@ -8,7 +8,6 @@ added up in the order of the shards, so the model does not depend on where shard
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,12 +19,11 @@ import numpy as np
 
 from kernelgrad.compute.backend import BlockValues
 from kernelgrad.compute.linalg import first_of_equals, row_hashes
-from kernelgrad.files.disk import ROOM, ScratchFolder, named
-from kernelgrad.functions.exact import ExactKernel
-from kernelgrad.functions.features import FeatureStream
+from kernelgrad.files.disk import Scratch, ScratchFolder
+from kernelgrad.functions.exact import ExactKernel, join_rows
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import Loss, scalar
-from kernelgrad.solvers.block_descent.coordinates import Block, join_prepared, take_rows
+from kernelgrad.solvers.block_descent.coordinates import Block
 from kernelgrad.solvers.block_descent.objective import RowObjective
 from kernelgrad.solvers.contract import RowStore, draws
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray
@@ -34,7 +32,6 @@ SHARD = 131_072  # rows of a shard
 TAG = 0x636163  # key of the random numbers of this solver
 _JUST_USED = 1e-12  # factor of the weights of the rows of the last block
 
-Home = ExactKernel | FeatureStream  # what prepares rows for functions
 Derivatives = tuple[RowObjective, Float32Array, Float32Array, float, float]
 
 
@@ -148,50 +145,11 @@ class Path:
         if self.total is not None:
             self.momentum, self.total = self.total, None
 
-    def norms(self) -> Float64Array:
-        """Return ``<f, f>``, ``<f, p>`` and ``<p, p>`` of orthonormal coordinates, (3, C)."""
-        pairs = (self.value, self.value), (self.value, self.momentum), (self.momentum,) * 2
-        return np.array([np.einsum("ck,ck->c", a, b) for a, b in pairs])
-
-
-class Scratch(MutableMapping[str, Any]):
-    """Arrays in files of a folder; each access maps one, and none stays mapped."""
-
-    def __init__(self, folder: str, prefix: str) -> None:
-        self._folder, self._prefix = folder, prefix
-        self._shapes: dict[str, tuple[int, ...]] = {}
-
-    def _path(self, name: str) -> str:
-        return os.path.join(self._folder, f"{self._prefix}.{name}")
-
-    def __getitem__(self, name: str) -> Any:
-        shape = self._shapes[name]
-        return np.memmap(self._path(name), np.float32, "r+", shape=shape).view(np.ndarray)
-
-    def __setitem__(self, name: str, value: AnyArray) -> None:
-        # a new file: arrays that were mapped before keep what they show
-        path = self._path(name)
-        plain = np.ascontiguousarray(value, np.float32).reshape(-1).view(np.uint8)
-        with named(path, ROOM), open(f"{path}.new", "wb") as file:
-            file.write(plain.data)
-        os.replace(f"{path}.new", path)
-        self._shapes[name] = value.shape
-
-    def __delitem__(self, name: str) -> None:
-        del self._shapes[name]
-        os.unlink(self._path(name))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._shapes)
-
-    def __len__(self) -> int:
-        return len(self._shapes)
-
 
 class Recipe(NamedTuple):
     """Common properties of all shards: offsets (C,) are taken off the targets."""
 
-    home: Home
+    home: ExactKernel  # what prepares rows for functions
     loss: Loss
     offset: Float64Array
     n_all: int
@@ -238,14 +196,8 @@ class Shard:
 
     def _facts(self, rows: Any) -> Facts:
         weight = self.arrays["weight"]
-        if isinstance(rows, ExactRows):
-            assert isinstance(self.home, ExactKernel)
-            diagonal = np.asarray(self.home.kernel.exact_diag(rows), np.float64)
-            self._usable = np.packbits(first_of_equals(hashes_of(rows)) & (weight > 0))
-        else:
-            assert isinstance(self.home, FeatureStream)
-            diagonal = np.ones(1)
-            self._usable = np.packbits(weight > 0)
+        diagonal = np.asarray(self.home.kernel.exact_diag(rows), np.float64)
+        self._usable = np.packbits(first_of_equals(hashes_of(rows)) & (weight > 0))
         return Facts(
             float(weight.sum(dtype=np.float64)),
             np.abs(self.arrays["Y"].astype(np.float64)) @ weight,
@@ -257,12 +209,7 @@ class Shard:
     @property
     def nbytes(self) -> int:
         """Bytes of the rows; none where they are read again."""
-        rows = self._rows
-        if self.store is not None:
-            return 0
-        if isinstance(rows, ExactRows):
-            return rows.nbytes
-        return int(4 * self.n * self.home.n_features_in)
+        return 0 if self.store is not None else int(self._rows.nbytes)
 
     # -- rows --------------------------------------------------------------------------
 
@@ -281,7 +228,7 @@ class Shard:
             self._rows = self._matrix = None
 
     def rows_at(self, index: IntArray) -> Any:
-        return self._read(index) if self._rows is None else take_rows(self._rows, index)
+        return self._read(index) if self._rows is None else self._rows.take(index)
 
     # -- the state ---------------------------------------------------------------------
 
@@ -405,16 +352,12 @@ class Shard:
         Previous steps get a `weight` in the momentum, or are dropped if it is None.
         """
         self._block, self._matrix, self._passes = block, None, 0
-        none: IntArray = np.empty(0, np.intp)
-        self._here, self._local, self._slots = none, none, none
-        if block.index is not None:
-            self._here = np.flatnonzero(
-                (block.index >= self.start) & (block.index < self.start + self.n)
-            )
-            self._local = block.index[self._here] - self.start
-            self._widen(self._local)
-            self._slots = np.searchsorted(self.index, self._local)
-            self.last[self._slots] = block.number + 1
+        own = (block.index >= self.start) & (block.index < self.start + self.n)
+        self._here = np.flatnonzero(own)
+        self._local = block.index[self._here] - self.start
+        self._widen(self._local)
+        self._slots = np.searchsorted(self.index, self._local)
+        self.last[self._slots] = block.number + 1
         self.coef.enter(weight)
         self.arrays.pop("total", None)
         if weight is not None:
@@ -625,7 +568,7 @@ def joined(samples: Sequence[Sample]) -> Sample:
     if len(samples) == 1:
         return samples[0]
     return Sample(
-        join_prepared([s.rows for s in samples]),
+        join_rows([s.rows for s in samples]),
         np.concatenate([s.share for s in samples]),
         np.concatenate([s.curvature for s in samples], axis=1),
         np.concatenate([s.responses for s in samples], axis=1),

@@ -11,13 +11,13 @@ from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.linalg import first_of_equals, untouched
 from kernelgrad.compute.memory import LEAST_LIMIT, system_bytes
 from kernelgrad.files.disk import ScratchFolder
-from kernelgrad.functions.exact import FIT_COMPILED
-from kernelgrad.functions.expansions import Expansion, RandomFeatureExpansion, SupportExpansion
+from kernelgrad.functions.exact import FIT_COMPILED, join_rows
+from kernelgrad.functions.expansions import Expansion, SupportExpansion
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import scalar
 from kernelgrad.losses.regression import ResidualLoss
 from kernelgrad.losses.unlabelled import SemiSupervised
-from kernelgrad.params import choice, integer, parameters, real
+from kernelgrad.params import integer, parameters, real
 from kernelgrad.registry import room
 from kernelgrad.solvers import contract
 from kernelgrad.solvers.block_descent import newton, shards
@@ -25,18 +25,12 @@ from kernelgrad.solvers.block_descent.coordinates import (
     PART_BYTES,
     TILE,
     Block,
-    FeatureBlock,
-    SupportBlock,
-    join_prepared,
-    n_rows,
-    take_rows,
 )
 from kernelgrad.solvers.block_descent.newton import BlockSteps, Workspace
 from kernelgrad.solvers.block_descent.objective import Objective
 from kernelgrad.solvers.block_descent.shards import SHARD, TAG, Path, Shard, Team
 from kernelgrad.solvers.block_descent.state import BlockDescentState
 from kernelgrad.solvers.contract import Audit, Problem, RowStore, StepInfo, TrainBatch
-from kernelgrad.solvers.feature_blocks import build_stream
 from kernelgrad.solvers.support import MERGE_ROWS, exact_kernel
 from kernelgrad.solvers.trackers import Responses, UpdatedTracker
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
@@ -57,10 +51,9 @@ class BlockDescent(contract.Solver[BlockDescentState]):
     .. math:: \min_{f, b}\ \frac{1}{\sum_i w_i} \sum_i w_i\, l(y_i, f(x_i) + b)
               + \frac{\alpha}{2} \|f\|^2
 
-    Each step takes a block of M coordinates: a block of random features, or training rows as
-    centres (``blocks="support"``), drawn in proportion to ``|r_i / n + alpha a_i|^2``, the
-    gradient at a row from the slopes r and the coefficients a. With K the values of the block
-    on all rows, the gradient of the block is exact,
+    Each step takes a block of M coordinates: training rows as centres, drawn in proportion to
+    ``|r_i / n + alpha a_i|^2``, the gradient at a row from the slopes r and the coefficients a.
+    With K the values of the block on all rows, the gradient of the block is exact,
 
     .. math:: g = K^T r / n + \alpha f(X_I), \qquad
               H = K_S^T W_S K_S / |S| + (\alpha + \mu) K_{II}
@@ -69,9 +62,9 @@ class BlockDescent(contract.Solver[BlockDescentState]):
     and H is estimated on a sample S of rows. The Newton step ``-H^{-1} g`` of the block, the
     previous steps (momentum) and f itself (scale) span up to three directions. The exact
     objective is minimised over this span, for each output separately where the loss allows it.
-    H is summed in float64 and gets a multiple of the identity, 1e-11 of its mean diagonal or
-    more: as much as keeps what float32 kernel values lose by rounding, times the coefficients,
-    below 1e-4 of the objective.
+    H is summed in float64, and a small constant is added to its diagonal (1e-11 of the mean
+    diagonal or more), so that coefficients stay small enough for float32 kernel values: their
+    rounding then changes the objective by less than 1e-4 of it.
     With ``fit_intercept=True`` the unpenalised constant b belongs to every block. A block gets
     further steps while they gain as much for their cost as a new block. Where outputs are
     coupled or their curvatures differ, the Newton step is refined by conjugate gradients on the
@@ -93,16 +86,10 @@ class BlockDescent(contract.Solver[BlockDescentState]):
 
     Parameters
     ----------
-    blocks : {"support", "features"}, default="support"
-        Training rows, for exact kernels, or random features: J blocks stand for the kernel
-        ``sum_j phi_j . phi_j / J`` and are taken in turn. Features suit smooth functions on
-        many rows, and the cost of a prediction does not depend on the training rows.
     block_size : int or "auto", default="auto"
         Coordinates in a block, M. ``"auto"`` is all rows up to 2,048 of them, else 1,024. With
         8 to 784 columns this value reached the errors of other methods soonest, or nearly so;
         512 is as good for few columns, and 2,048 catches up after some ten blocks.
-    n_blocks : int or "auto", default="auto"
-        J, the number of blocks of random features; 16 by default.
     hessian_rows : int or "auto", default="auto"
         Rows of the sample S, half of them drawn by curvature; 4 M by default, and 16 M for more
         than ``2^29 / M`` rows.
@@ -137,15 +124,18 @@ class BlockDescent(contract.Solver[BlockDescentState]):
     streams: ClassVar[bool] = False
     takes_stores: ClassVar[bool] = True
 
-    blocks: str = choice(("support", "features"), default="support")
     block_size: int | str = integer(default="auto", low=1, words=("auto",))
-    n_blocks: int | str = integer(default="auto", low=1, words=("auto",))
     hessian_rows: int | str = integer(default="auto", low=1, words=("auto",))
     inner_steps: int | str = integer(default="auto", low=1, words=("auto",))
     tol: float = real(default=1e-3, low=0)
 
+    @classmethod
+    def restored(cls, **params: Any) -> BlockDescent:
+        """Return the solver of a model file; those of 0.1 and 0.2 could take other blocks."""
+        return cls(**{k: v for k, v in params.items() if k not in ("blocks", "n_blocks")})
+
     def check_problem(self, problem: Problem) -> None:
-        """Raise CapabilityError if features are asked of a kernel that has none."""
+        """Raise CapabilityError if the kinks of the loss are not smoothed together."""
         loss = problem.loss
         matches = not isinstance(loss, SemiSupervised) or loss.pseudo_factor is not None
         if not matches and loss.smoothness is None:
@@ -156,16 +146,10 @@ class BlockDescent(contract.Solver[BlockDescentState]):
                 "with 'symmetric_hinge' or 'ramp', 'squared_hinge' with "
                 "'squared_symmetric_hinge', or smooth losses; or the solver 'tsg'."
             )
-        if self.blocks == "features" and not problem.kernel.has_random_features:
-            raise CapabilityError(
-                f"kernel {problem.kernel.name!r} has no random features; use blocks='support'."
-            )
 
     def check_device(self, device: str, kernel: Kernel) -> None:
         if device != CPU:
-            support = self.blocks == "support"
-            check = "check_tiles" if support else "check_feature_kernel"
-            getattr(room("device"), check)(kernel, device)
+            room("device").check_tiles(kernel, device)
 
     def resolve_batch_size(self, n_rows: int | None) -> int:
         return MERGE_ROWS if n_rows is None else n_rows
@@ -201,7 +185,7 @@ class BlockDescent(contract.Solver[BlockDescentState]):
 
     def init(self, problem: Problem, batch: Rows) -> BlockDescentState:
         self.check_problem(problem)
-        C, n = problem.n_outputs, batch.n_rows
+        C = problem.n_outputs
         first = _first_rows(batch, _FIRST_ROWS)
         if not first.sample_weight.any():
             raise DataError(
@@ -210,18 +194,11 @@ class BlockDescent(contract.Solver[BlockDescentState]):
             )
         start = contract.first_constant(problem, first)
         shifts = isinstance(problem.loss, ResidualLoss)
-        exact, stream, rows = None, None, None
-        if self.blocks == "support":
-            exact = exact_kernel(problem, first)
-            if isinstance(batch, TrainBatch):
-                rows = exact.prepare(batch.X, batch.rows)
-        else:
-            size = self._width(max(n, WHOLE + 1))
-            stream = build_stream(problem, first, lambda planes: -(-size // planes))
+        exact = exact_kernel(problem, first)
+        rows = exact.prepare(batch.X, batch.rows) if isinstance(batch, TrainBatch) else None
         bias = np.zeros(C) if shifts else start
         state = BlockDescentState(
             exact=exact,
-            stream=stream,
             digest=_digest(problem, batch),
             offset=start if shifts else np.zeros(C),
             iterate=newton.Iterate(problem.alpha, bias.copy(), np.zeros(C), np.ones(C)),
@@ -230,17 +207,14 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         it, objective = state.iterate, workspace.objective
         it.result_bias, it.share = bias.copy(), objective.first_share
         it.widths = objective.initial_widths(workspace.scale, workspace.spread)
-        if stream is not None:
-            shape = C, workspace.n_blocks * workspace.max_width
-            state.features = Path(np.zeros(shape), np.zeros(shape))
         return state
 
     def _prepare(
         self, problem: Problem, state: BlockDescentState, batch: Rows, rows: Any
     ) -> Workspace:
         n, loss = batch.n_rows, problem.loss
-        state.home.device = problem.resources.device  # a fit may go on elsewhere
-        recipe = shards.Recipe(state.home, loss, state.offset, n)
+        state.exact.device = problem.resources.device  # a fit may go on elsewhere
+        recipe = shards.Recipe(state.exact, loss, state.offset, n)
         team = self._team(problem, recipe, batch, rows)
         facts = team.facts
         total = sum(f.weight for f in facts)
@@ -254,17 +228,10 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         state.shards = {}
         spread = np.sum([f.spread for f in facts], axis=0) / total
         candidates = sum(f.candidates for f in facts)
-        if state.stream is None:
-            scale = sum(f.diagonal for f in facts) / n
-            peak = float(np.sqrt(max(f.peak for f in facts)))
-            width = min(self._width(n), candidates)
-            n_blocks = -(-candidates // width)
-        else:
-            n_blocks = 16 if self.n_blocks == "auto" else int(self.n_blocks)
-            width, scale = state.stream.width, 1.0
-            # features of a row are longer or shorter than the kernel says
-            X = state.stream.scaling.apply(_first_rows(batch, 256).X)
-            peak = 2.0 * float(np.sqrt(state.stream.kernel.diag(X).max()))
+        scale = sum(f.diagonal for f in facts) / n
+        peak = float(np.sqrt(max(f.peak for f in facts)))
+        width = min(self._width(n), candidates)
+        n_blocks = -(-candidates // width)
         objective = Objective(loss, problem.n_outputs, n)
         self._share_buffer(problem, team, n, width)
         d = problem.n_features_in
@@ -275,12 +242,11 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         starts = range(0, n, SHARD)
         if isinstance(batch, TrainBatch):
             if rows is None:
-                numbered = (batch.rows,) if self.blocks == "support" else ()
-                rows = recipe.home.prepare(batch.X, *numbered)
+                rows = recipe.home.prepare(batch.X, batch.rows)
             y, w, parts = batch.y, batch.sample_weight, []
             for number, a in enumerate(starts):
                 s = slice(a, min(n, a + SHARD))
-                parts.append(Shard(recipe, number, a, y[s], w[s], take_rows(rows, s)))
+                parts.append(Shard(recipe, number, a, y[s], w[s], rows.take(s)))
             return Team(parts, progress)
         if batch.team is not None:
             team: Team = batch.team(recipe, progress)
@@ -330,7 +296,7 @@ class BlockDescent(contract.Solver[BlockDescentState]):
             # to make responses anew takes as long as some ten blocks
             if audit.drift > 1e-5 + 3.0 * doubt or doubt > 1e-3:
                 self._refresh(state)
-        steps = BlockSteps(it, workspace, state.features)
+        steps = BlockSteps(it, workspace)
         block, n_blocks = self._draw(problem, state), workspace.n_blocks
         steps.enter(block, problem.fit_intercept)
         self._descend(problem, state, steps)
@@ -340,16 +306,15 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         vars(block).pop("gram", None)  # the next block needs the room
         state.rows_seen += batch.n_rows
         state.slow = state.slow + 1 if steps.still else 0
-        if state.stream is None:
-            state.kernel_evaluations += steps.n_values
+        state.kernel_evaluations += steps.n_values
         enough = 1 if n_blocks == 1 else 2  # another block may have more to gain
         patience = max(4, min(2 * n_blocks, 16))  # blocks without a step
         return StepInfo(
             train_loss=it.loss,
             step_size=steps.last_step,
-            n_random_features=pace * block.width if state.stream else 0,
+            n_random_features=0,
             update=partial(_moved, block, steps.update),
-            n_support=steps.n_centres if state.exact else 0,
+            n_support=steps.n_centres,
             kernel_evaluations=state.kernel_evaluations,
             epoch=float(state.iteration),
             objective=min(it.objective, it.constant),
@@ -360,9 +325,6 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         """Return the next block: rows of large strength come first; see :meth:`Shard.draw`."""
         workspace, number = state.rows_workspace, state.iteration
         team, n_blocks, width = workspace.team, workspace.n_blocks, workspace.max_width
-        if state.stream is not None:
-            return FeatureBlock(number, n_blocks, state.stream)
-        assert state.exact is not None
         total, alpha = None, state.iterate.alpha
         if number or workspace.objective.semi_supervised:  # labels first
             total = sum(team.ask("strength", alpha))
@@ -375,7 +337,7 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         if not first.all():
             index, centres = index[first], centres.take(np.flatnonzero(first))
         compiled = workspace.objective.n * len(index) >= FIT_COMPILED
-        return SupportBlock(number, state.exact, centres, index, compiled=compiled)
+        return Block(number, state.exact, centres, index, compiled=compiled)
 
     def _descend(self, problem: Problem, state: BlockDescentState, steps: BlockSteps) -> None:
         n, M = steps.objective.n, steps.block.width
@@ -443,7 +405,7 @@ class BlockDescent(contract.Solver[BlockDescentState]):
             rise = rise - w * loss.value(Y.T, (cached + it.result_bias[:, None]).T)
         error = float(rise.std()) * np.sqrt(max(0.0, 1.0 / len(rows) - 1.0 / n))
         norm, strength = 0.0, np.abs(coef).sum(axis=0)
-        if state.stream is None and strength.any():
+        if strength.any():
             at, share = np.arange(len(index)), coef
             if m < n:
                 p = strength / strength.sum()
@@ -469,12 +431,8 @@ class BlockDescent(contract.Solver[BlockDescentState]):
 
         `which` is "coef" or "coef_momentum", those of the last step, or "" for those of 0.
         """
-        none: IntArray = np.empty(0, np.intp)
-        if (own := state.features) is not None:
-            coef = own.value if which == "coef" else own.momentum
-            return none, coef if which else np.zeros_like(coef)
         if not which:
-            return none, np.zeros((len(state.offset), 0))
+            return np.empty(0, np.intp), np.zeros((len(state.offset), 0))
         arrays = state.snapshot(brief=True)
         used = np.flatnonzero(arrays[which].any(axis=0))
         return arrays["index"][used], arrays[which][:, used]
@@ -483,23 +441,15 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         self, state: BlockDescentState, index: IntArray, coef: Float64Array
     ) -> list[tuple[Block, Float64Array]]:
         """Return blocks and coefficients (C, M) that make f."""
-        workspace = state.rows_workspace
-        if state.stream is not None:
-            J = workspace.n_blocks
-            blocks = [FeatureBlock(j, J, state.stream) for j in range(J)]
-            return [(b, coef[:, b.at]) for b in blocks if coef[:, b.at].any()]
         if not len(index):
             return []
-        assert state.exact is not None
-        centres = _rows_at(workspace.team, index)
-        return [(SupportBlock(0, state.exact, centres, index), coef)]
+        centres = _rows_at(state.rows_workspace.team, index)
+        return [(Block(0, state.exact, centres, index), coef)]
 
     def _refresh(self, state: BlockDescentState) -> None:
         """Compute the responses again from the coefficients and drop the last step."""
         blocks = self._whole(state, *self.coefficients(state))
         state.rows_workspace.team.ask("refresh", blocks)
-        if state.features is not None:
-            state.features.momentum = np.zeros_like(state.features.momentum)
         it = state.iterate
         it.bias_momentum, it.claim = np.zeros_like(it.bias), np.inf
         it.moving = False
@@ -509,21 +459,10 @@ class BlockDescent(contract.Solver[BlockDescentState]):
     ) -> Expansion:
         """Return the function of :meth:`coefficients` as an expansion."""
         index, coef = self.coefficients(state, which)
-        if (stream := state.stream) is None:
-            assert state.exact is not None
-            if not len(index):  # an expansion has a row
-                index, coef = np.zeros(1, np.intp), np.zeros((len(intercept), 1))
-            rows = _rows_at(state.rows_workspace.team, index)
-            return SupportExpansion(state.exact, rows, coef.T, intercept)
-        e = RandomFeatureExpansion(stream, len(intercept), intercept)
-        C, J = len(coef), coef.shape[1] // stream.width
-        coef = coef.reshape(C, J, stream.width)
-        last = np.flatnonzero(coef.any(axis=(0, 2)))
-        used = int(last[-1]) + 1 if len(last) else 0
-        shaped = coef[:, :used].reshape(C, used, stream.planes, stream.block_size) / np.sqrt(J)
-        flat = shaped.transpose(2, 1, 3, 0).reshape(stream.planes, -1, C)
-        e.coef = np.ascontiguousarray(flat, np.float32)
-        return e
+        if not len(index):  # an expansion has a row
+            index, coef = np.zeros(1, np.intp), np.zeros((len(intercept), 1))
+        rows = _rows_at(state.rows_workspace.team, index)
+        return SupportExpansion(state.exact, rows, coef.T, intercept)
 
     def expansion(self, state: BlockDescentState) -> Expansion:
         it = state.iterate
@@ -534,7 +473,7 @@ class BlockDescent(contract.Solver[BlockDescentState]):
     def _responses(self, state: BlockDescentState, rows: Any) -> Responses:
         responses: Responses = {}
         for name, which in (("x", "coef"), ("v", "coef_momentum")):
-            responses[name] = np.zeros((len(state.offset), n_rows(rows)))
+            responses[name] = np.zeros((len(state.offset), rows.n_rows))
             if state.workspace is not None:
                 for block, coef in self._whole(state, *self.coefficients(state, which)):
                     responses[name] += block.products(rows, coef)
@@ -547,7 +486,7 @@ class BlockDescent(contract.Solver[BlockDescentState]):
                 return np.tile(state.offset + it.first_bias, (len(f), 1))
             return np.asarray(f + (state.offset + it.result_bias))
 
-        rows, ahead = state.home.prepare(X), state.workspace is None
+        rows, ahead = state.exact.prepare(X), state.workspace is None
         return UpdatedTracker(rows, partial(self._responses, state), output, ahead=ahead)
 
 
@@ -587,7 +526,7 @@ def _by_shard(team: Team, rows: IntArray) -> list[tuple[IntArray] | None]:
 def _rows_at(team: Team, rows: IntArray) -> Any:
     """Return prepared rows with increasing numbers."""
     parts = team.ask("rows_at", each=_by_shard(team, rows))
-    return join_prepared([part for part in parts if part is not None])
+    return join_rows([part for part in parts if part is not None])
 
 
 def _recomputed(

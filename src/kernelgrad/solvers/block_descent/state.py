@@ -11,37 +11,27 @@ import numpy as np
 
 from kernelgrad.files.records import Record, anything, one_of
 from kernelgrad.functions.exact import ExactKernel
-from kernelgrad.functions.features import FeatureStream
 from kernelgrad.solvers.block_descent.newton import Iterate, Workspace
-from kernelgrad.solvers.block_descent.shards import Home, Path
 from kernelgrad.solvers.contract import Problem, State, restored_fields, sized, transient
 from kernelgrad.types import AnyArray, Float64Array
 
-_KINDS = ("support", "features")
+_KINDS = ("support",)  # files of 0.1 and 0.2 may hold another, which cannot go on
 
 
 @dataclass(kw_only=True)
 class BlockDescentState(State):
     """State of :class:`BlockDescent`."""
 
-    exact: ExactKernel | None  # prepares rows for functions over training rows
-    stream: FeatureStream | None  # prepares rows for functions of random features
+    exact: ExactKernel  # prepares the rows
     digest: bytes  # digest of the rows, which a continued fit must bring again
     # constants taken off targets and added to predictions: float32 then holds residuals
     offset: Float64Array = sized("C")
     iterate: Iterate
-    features: Path | None = None  # coefficients of random features, (C, J M)
     # snapshot of the shards while there is no workspace
     shards: dict[str, AnyArray] = field(default_factory=dict)
     kernel_evaluations: int = 0
     slow: int = 0
     workspace: Workspace | None = transient()
-
-    @property
-    def home(self) -> Home:
-        home = self.exact if self.exact is not None else self.stream
-        assert home is not None
-        return home
 
     @property
     def rows_workspace(self) -> Workspace:
@@ -66,29 +56,24 @@ class BlockDescentState(State):
 
     def copy(self) -> Self:
         """Return a state without shards, which are created again from the rows."""
-        iterate, features = copy.deepcopy((self.iterate, self.features))
+        iterate = copy.deepcopy(self.iterate)
         return dataclasses.replace(
-            self, iterate=iterate, features=features, shards=self.snapshot(), workspace=None
+            self, iterate=iterate, shards=self.snapshot(), workspace=None
         )
 
     def __getstate__(self) -> dict[str, object]:
         return super().__getstate__() | {"shards": self.snapshot()}
 
     def describe_parts(self) -> tuple[dict[str, Any], dict[str, AnyArray]]:
-        home = self.home
-        arrays = {f"scaling.{k}": a for k, a in home.scaling.arrays().items()}
+        arrays = {f"scaling.{k}": a for k, a in self.exact.scaling.arrays().items()}
         arrays |= {f"kept.{k}": a for k, a in self.snapshot().items()}
-        if self.features is not None:
-            arrays["features.coef"] = self.features.value
-            arrays["features.momentum"] = self.features.momentum
         plain = {}
         for name, value in vars(self.iterate).items():
             if isinstance(value, np.ndarray):
                 arrays[f"0.{name}"] = value
             else:
                 plain[name] = value if np.isfinite(value) else None
-        kind = _KINDS[self.exact is None]
-        return {"kind": kind, "home": home.describe(), "iterate": plain}, arrays
+        return {"kind": _KINDS[0], "home": self.exact.describe(), "iterate": plain}, arrays
 
     def fits(self, n: int) -> bool:
         return "f" not in self.shards or self.shards["f"].shape[1] == n
@@ -96,34 +81,24 @@ class BlockDescentState(State):
     @classmethod
     def restore_parts(cls, problem: Problem, record: Record) -> dict[str, Any]:
         scaling, home = record.part("scaling"), record.part("home")
-        exact, stream = None, None
-        if record.take("kind", one_of(_KINDS)) == _KINDS[0]:
-            exact = ExactKernel.restore(home, scaling)
-        else:
-            stream = FeatureStream.restore(home, problem.resources.cache_bytes, scaling)
+        record.take("kind", one_of(_KINDS))
+        exact = ExactKernel.restore(home, scaling)
         scaling.close()
         home.close()
-        iterate, features = record.part("0"), None
+        iterate = record.part("0")
         if "iterate" in record:
             iterate.values = record.part("iterate").values
-            if stream is not None:
-                pair = record.part("features")
-                arrays = (pair.array(k, "C", "features") for k in ("coef", "momentum"))
-                features = Path(*(np.array(a) for a in arrays))
-                pair.close()
             shards = record.part("kept").arrays
         else:  # files of 0.1.0
             iterate.values = dict(record.take("iterates", anything)[0])
             used = record.array("used", "n", kinds="biuf")
-            shards, features = _shards_of_0_1_0(iterate.arrays, used, exact is not None)
+            shards = _shards_of_0_1_0(iterate.arrays, used)
             iterate.values["moving"] = bool(shards["p"].any())
             record.values |= record.part("numbers").values
         restored = Iterate(**restored_fields(Iterate, iterate))
         iterate.close()
-        return {
-            "exact": exact, "stream": stream, "iterate": restored, "features": features,
-            "shards": _restored_shards(record, shards),
-        }  # fmt: skip
+        shards = _restored_shards(record, shards)
+        return {"exact": exact, "iterate": restored, "shards": shards}
 
 
 def _restored_shards(record: Record, arrays: dict[str, AnyArray]) -> dict[str, AnyArray]:
@@ -143,16 +118,10 @@ def _restored_shards(record: Record, arrays: dict[str, AnyArray]) -> dict[str, A
     return {name: np.array(a) for name, a in checked.items()}
 
 
-def _shards_of_0_1_0(
-    own: dict[str, AnyArray], used: AnyArray, support: bool
-) -> tuple[dict[str, AnyArray], Path | None]:
-    """Remove the arrays of rows from `own`; return them in the form of shards and features."""
+def _shards_of_0_1_0(own: dict[str, AnyArray], used: AnyArray) -> dict[str, AnyArray]:
+    """Remove the arrays of rows from `own`; return them in the form of shards."""
     coef, momentum = own.pop("coef"), own.pop("coef_momentum")
     shards = {"f": own.pop("responses"), "p": own.pop("momentum")}
-    index = np.flatnonzero(used | coef.any(axis=0)) if support else np.empty(0, np.intp)
+    index = np.flatnonzero(used | coef.any(axis=0))
     shards |= {"index": index, "last": used.astype(np.int32)[index]}
-    if support:
-        return shards | {"coef": coef[:, index], "coef_momentum": momentum[:, index]}, None
-    empty = np.zeros((len(coef), 0))
-    features = Path(coef.reshape(len(coef), -1), momentum.reshape(len(coef), -1))
-    return shards | {"coef": empty, "coef_momentum": empty}, features
+    return shards | {"coef": coef[:, index], "coef_momentum": momentum[:, index]}

@@ -1,1 +1,1 @@
-"""Random feature maps of the special kernels, and structured products for all kernels."""
+"""Random feature maps of the special kernels."""

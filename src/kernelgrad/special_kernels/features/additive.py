@@ -8,23 +8,54 @@ import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad.compute import rng
-from kernelgrad.features.base import FeatureMap, float64_rows, used_columns
-from kernelgrad.features.fused import TILE
-from kernelgrad.special_kernels.features import sketches
-from kernelgrad.types import Float32Array, IntArray, Matrix
+from kernelgrad.compute.elementary import cos_sin_turns
+from kernelgrad.compute.linalg import dense
+from kernelgrad.compute.threads import over_tiles
+from kernelgrad.features.base import FeatureMap, float64_rows
+from kernelgrad.special_kernels.features.dot_product import TAG_BUCKET, hashes
+from kernelgrad.types import AnyArray, Float32Array, IntArray, Matrix
 
-_GROUP_BYTES = 16 * 2**20  # frequencies regenerated at once in predict
-_GROUP_TILES = 64
-_TINY = np.float32(1e-30)  # stored in place of the logarithm 0 of 1
+TAG_ADDITIVE = 6
+SECH, HALF_CAUCHY, JENSEN_SHANNON = range(3)
 
 Form = Literal["auto", "coordinates", "hashed", "signs"]
+
+_ROWS = 128  # rows of a tile
+_TINY = np.float32(1e-30)  # stored in place of the logarithm 0 of 1
+
+
+def frequencies(law: int, seed: int, first: int, n: int, group: int) -> Float32Array:
+    """Return four rows of n frequencies in turns, for counters from `first` on.
+
+    The densities are sech(pi w); Cauchy with scale 1/2; and sech(pi w) / (ln 2 (1 + 4 w^2)), by
+    rejection with separate tags for every attempt, so that draws do not depend on each other.
+    """
+
+    def variates(standard: int, tag: int) -> Float32Array:
+        z, scratch = np.empty((4, n), np.float32), np.empty((4, n), np.float32)
+        rng.variates(standard, rng.words(seed, first, n, tag, group), z, scratch)
+        return z
+
+    z = variates(rng.CAUCHY if law == HALF_CAUCHY else rng.SECH, TAG_ADDITIVE)
+    waiting, tag = np.full(z.shape, law == JENSEN_SHANNON), TAG_ADDITIVE
+    while waiting.any():
+        proposal = variates(rng.SECH, tag).astype(np.float64)
+        u = (rng.words(seed, first, n, tag + 256, group) + 0.5) * 2.0**-32
+        accepted = waiting & (u * (1 + 4 * proposal**2) < 1)
+        z[accepted] = proposal[accepted]
+        waiting &= ~accepted
+        tag += 512
+    z *= np.float32((0.5 if law == HALF_CAUCHY else 1) / (2 * np.pi))
+    return z
 
 
 class AdditiveMap(FeatureMap):
     """Features ``sqrt(x_j) [cos, sin](w ln x_j)``, by coordinates, hashed or summed with signs.
 
-    `law` is the law of the frequencies, a code of the module ``sketches``; the forms are those
-    of :class:`~kernelgrad.special_kernels.additive.AdditiveKernel`.
+    `law` is the law of the frequencies; the forms are those of
+    :class:`~kernelgrad.special_kernels.additive.AdditiveKernel`. Where a feature sums over
+    coordinates, each term has a Rademacher sign, which is the sign of its frequency; it is
+    independent of the magnitude because the laws are symmetric.
     """
 
     planes = 2
@@ -34,22 +65,17 @@ class AdditiveMap(FeatureMap):
         self.law, self.form = law, form
         if form == "auto":
             self.form = "coordinates" if self.block_size >= self.n_features_in else "hashed"
-        self._cache: dict[int, sketches.AdditiveDraws] = {}
 
     @property
     def per_feature_unbiased(self) -> bool:
         return self.form != "coordinates"
 
-    def __getstate__(self) -> dict[str, object]:
-        return {**self.__dict__, "_cache": {}}  # the cache is not part of a model
-
     def prepare(self, X: Matrix) -> Matrix:
         """Return ``[sqrt(x), ln(x)]``, shape (n, 2 d), float32; zeros stay zeros.
 
-        Roots and logarithms are computed once per row, in float64; recomputing them in every
-        tile would take several times as long as the cosines. In CSR rows, roots that underflow
-        in float32 are dropped and logarithms of ones are stored as 1e-30, so that both halves
-        have the same non-zero entries.
+        Roots and logarithms are computed once per row, in float64. In CSR rows, roots that
+        underflow in float32 are dropped and logarithms of ones are stored as 1e-30, so that
+        both halves have the same non-zero entries.
         """
         d = self.n_features_in
         if sp.issparse(X):
@@ -70,41 +96,36 @@ class AdditiveMap(FeatureMap):
         np.log(X, out=both[:, d:], where=X > 0, casting="same_kind")
         return both
 
-    def _draw(self, first: int, n: int, columns: IntArray) -> sketches.AdditiveDraws:
-        """Return the draws of features first, ..., first + n - 1 for the given coordinates.
+    def draw(self, block: int) -> tuple[Float32Array, IntArray]:
+        """Return frequencies in turns, and what relates them to features.
 
-        With hashing, `first` and `n` are multiples of F.
+        By coordinates, of each feature, and its coordinate; hashed, of each coordinate, and its
+        bucket; with signs, of coordinates and features (d, F), and nothing.
         """
-        none = np.empty(0, np.int32)
-        seed, F, law = self.seed, self.block_size, self.law
-        if self.form == "signs":
-            W = sketches.feature_frequencies(columns, seed, first, n, law)
-            return sketches.AdditiveDraws(sketches.SIGNS, TILE, W, none.reshape(0, 0), none)
+        d, F, seed = self.n_features_in, self.block_size, self.seed
         if self.form == "hashed":
-            W, bucket = sketches.block_frequencies(columns, seed, first // F, n // F, F, law)
-            return sketches.AdditiveDraws(sketches.HASHED, F, W, bucket, none)
-        W = sketches.feature_frequencies(np.zeros(1, np.int64), seed, first, n, law)
-        where, run = self._runs(first, n)
-        return sketches.AdditiveDraws(sketches.COORDINATES, TILE, W, where[None], run)
+            W = frequencies(self.law, seed, 0, -(-d // 4), block)
+            return W.T.ravel()[:d], hashes(seed, block, d, F)[0]
+        first = block * F
+        if self.form == "signs":
+            groups = [frequencies(self.law, seed, first, F, g) for g in range(-(-d // 4))]
+            return np.concatenate(groups)[:d], np.empty(0, np.int64)
+        offset = int(rng.uniforms(seed, block, 1, TAG_BUCKET)[0] * d) if d > F else 0
+        return frequencies(self.law, seed, first, F, 0)[0], (offset + np.arange(F)) % d
 
-    def _runs(self, first: int, n: int) -> tuple[IntArray, IntArray]:
-        """Return ``where`` and ``run`` of features from `first` on (see `sketches`)."""
-        d, F = self.n_features_in, self.block_size
-        k = np.arange(n)
-        block = (first + k) // F
-        start = block * F - first
-        tile = k - k % TILE
-        piece = np.maximum(tile, start)
-        coordinate = piece - start
-        if d > F:
-            b, last = int(block[0]), int(block[-1])
-            u = rng.uniforms(self.seed, b, last - b + 1, sketches.TAG_BUCKET)
-            coordinate += (u * d).astype(np.int64)[block - b]
-        where = coordinate % d + (k - piece)
-        run = np.minimum(np.minimum(tile + TILE, start + F), n) - k
-        return where.astype(np.int32), run.astype(np.int32)
+    def transform(self, X: Matrix, block: int) -> Float32Array:
+        out, F = np.zeros((X.shape[0], self.width), np.float32), self.block_size
+        W, where = self.draw(block)
+        planes = {"coordinates": self._selected, "hashed": self._hashed, "signs": self._signed}
 
-    def _gain(self) -> Float32Array:
+        def task(r0: int, r1: int) -> None:
+            planes[self.form](X[r0:r1], W, where, out[r0:r1, :F], out[r0:r1, F:])
+
+        over_tiles(X.shape[0], _ROWS, task)
+        out.reshape(-1, 2, F)[:] *= self.gain()
+        return out
+
+    def gain(self) -> Float32Array:
         """Return the amplitude of each feature of a block."""
         d, F = self.n_features_in, self.block_size
         if self.form == "coordinates" and d <= F:
@@ -113,56 +134,41 @@ class AdditiveMap(FeatureMap):
         gain = {"signs": 1.0 / np.sqrt(F), "hashed": 1.0}.get(self.form, np.sqrt(d / F))
         return np.full(F, gain, np.float32)
 
-    def _columns(self, X: Matrix) -> tuple[Matrix, int, IntArray]:
-        """Drop empty columns of sparse rows, if each column needs its own random numbers."""
-        d = self.n_features_in
-        if not sp.issparse(X) or self.form == "coordinates":
-            return X, d, np.arange(d)
-        rows, used = used_columns(X)  # the same in both halves
-        return rows, len(used) // 2, used[: len(used) // 2]
-
-    def transform(self, X: Matrix, block: int) -> Float32Array:
-        X, d, columns = self._columns(X)
-        draws = self._draw(block * self.block_size, self.block_size, columns)
-        out = np.empty((X.shape[0], self.width), np.float32)
-        sketches.additive_transform(X, d, draws, self._gain(), out)
-        return out
-
-    def gradient(self, X: Matrix, R: Float32Array, block: int) -> Float32Array:
-        X, d, columns = self._columns(X)
-        draws = self._draw(block * self.block_size, self.block_size, columns)
-        G = np.empty((2, self.block_size, R.shape[1]), np.float32)
-        sketches.additive_gradient(X, d, draws, R, G)
-        G *= self._gain()[:, None]
-        return G.reshape(self.width, R.shape[1])
-
-    def predict(
-        self, X: Matrix, coef: Float32Array, n_blocks: int, out: Float32Array, cache_bytes: int
+    def _selected(
+        self, X: Matrix, W: Float32Array, where: IntArray, cos: AnyArray, sin: AnyArray
     ) -> None:
-        """Add the prediction of blocks 0..n_blocks to `out`, tile by tile.
+        roots, logs = dense(X[:, where]), dense(X[:, self.n_features_in + where])
+        c, s = _cos_sin(logs * W)
+        cos[:], sin[:] = c * roots, s * roots
 
-        The random numbers of the first groups of tiles that fit in `cache_bytes` are kept
-        between calls; the others are drawn again. Both give the same bits.
-        """
-        d, F, n = self.n_features_in, self.block_size, n_blocks * self.block_size
-        tile, tile_bytes = {
-            "coordinates": (TILE, 12 * TILE),
-            "signs": (TILE, 4 * TILE * d),
-            "hashed": (F, 8 * d),
-        }[self.form]
-        group = tile * max(1, min(_GROUP_TILES, _GROUP_BYTES // tile_bytes))
-        n_cached = cache_bytes // (group // tile * tile_bytes)
-        reduced: tuple[Matrix, int, IntArray] | None = None
-        gain = np.tile(self._gain(), n_blocks)[:, None]
-        for g, a in enumerate(range(0, n, group)):
-            b = min(n, a + group)
-            if g < n_cached:
-                rows, width = X, d
-                if g not in self._cache:
-                    self._cache[g] = self._draw(a, group, np.arange(d))
-                draws = self._cache[g]
-            else:
-                reduced = reduced or self._columns(X)
-                rows, width, columns = reduced
-                draws = self._draw(a, b - a, columns)
-            sketches.additive_predict(rows, width, draws, coef[:, a:b] * gain[a:b], out)
+    def _hashed(
+        self, X: Matrix, W: Float32Array, where: IntArray, cos: AnyArray, sin: AnyArray
+    ) -> None:
+        d, ones = self.n_features_in, np.ones(len(W), np.float32)
+        S = sp.csr_matrix((ones, where, np.arange(d + 1)), shape=(d, self.block_size))
+        roots, logs = X[:, :d], X[:, d:]
+        if not sp.issparse(X):
+            c, s = _cos_sin(logs * W)
+            cos[:], sin[:] = (c * (roots * np.copysign(ones, W))) @ S, (s * roots) @ S
+            return
+        w = W[logs.indices]
+        c, s = _cos_sin(logs.data * w)
+        for terms, out in ((c * np.copysign(np.float32(1), w), cos), (s, sin)):
+            entries = terms * roots.data, roots.indices, roots.indptr
+            out[:] = (sp.csr_matrix(entries, roots.shape) @ S).toarray()
+
+    def _signed(
+        self, X: Matrix, W: Float32Array, _: IntArray, cos: AnyArray, sin: AnyArray
+    ) -> None:
+        rows, d = dense(X), self.n_features_in
+        for j in np.flatnonzero(rows[:, :d].any(axis=0)):
+            root = rows[:, [j]]
+            c, s = _cos_sin(rows[:, [d + j]] * W[j])
+            cos += c * np.copysign(root, W[j])
+            sin += s * root
+
+
+def _cos_sin(turns: Float32Array) -> tuple[Float32Array, Float32Array]:
+    c, s = turns.ravel(), np.empty(turns.size, np.float32)
+    cos_sin_turns(c, s)
+    return c.reshape(turns.shape), s.reshape(turns.shape)

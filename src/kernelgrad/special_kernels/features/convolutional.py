@@ -46,9 +46,9 @@ class ConvolutionMap(FeatureMap):
 
     planes = 2
 
-    def __init__(self, grid: PatchGrid, gamma: float, contrast: bool, *size: int) -> None:
+    def __init__(self, grid: PatchGrid, gamma: float, *size: int) -> None:
         super().__init__(*size)
-        self.grid, self.gamma, self.contrast = grid, gamma, contrast
+        self.grid, self.gamma = grid, gamma
         F = self.block_size
         self.group = min(F, max(_MIN_GROUP, min(_MAX_GROUP, F // grid.n_cells)))
         self.n_groups = -(-F // self.group)
@@ -73,6 +73,6 @@ class ConvolutionMap(FeatureMap):
     def transform(self, X: Matrix, block: int) -> Float32Array:
         out = np.empty((X.shape[0], self.width), np.float32)
         g, scale = self.grid, float(np.sqrt(1.0 / self.block_size))
-        drawn = self.cells(block), self.filters(block), self.contrast
+        drawn = self.cells(block), self.filters(block)
         patches.transform(dense(X), g.origins, g.starts, g.within, *drawn, scale, out)
         return out

@@ -1,4 +1,4 @@
-"""Stochastic block mirror descent."""
+"""Stochastic block mirror descent on blocks of columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stochastic gradients with control variates made of the moments of classes."""
+"""Control variates made of the moments of classes."""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ class KernelPerceptron(OnlineSolver):
         ``"auto"`` is True, or False if `max_support` is given, since the mean would need the
         dropped rows.
     max_support : int or None, default=None
-        As in :class:`Pegasos`.
+        Support rows to keep. When there are more after a group of 256 visits, those with the
+        smallest ``k(x_s, x_s) max_c a_sc^2`` are dropped, the oldest of equal ones first.
 
     Notes
     -----

@@ -1,0 +1,93 @@
+"""``kernelgrad cv``."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kernelgrad.cli import report
+from kernelgrad.cli.apply import predictions_of
+from kernelgrad.cli.fit import Task, check_parameters, opened
+from kernelgrad.cli.options import AsJson, DataFile, options, parsed
+
+if TYPE_CHECKING:
+    from kernelgrad.data import Batch
+
+
+@options(
+    target="Column to learn; needed for CSV and Parquet.",
+    task="What to learn; auto decides by the target.",
+    weight="Column of sample weights.",
+    drop="Columns to leave out, such as a,b.",
+    quiet="No lines for single folds.",
+)
+def cv(
+    data: DataFile,
+    target: str | None = None,
+    task: Task = "auto",
+    weight: str | None = None,
+    drop: list[str] | None = None,
+    folds: Annotated[int, typer.Option(min=2, help="Number of folds.")] = 5,
+    quiet: bool = False,
+    as_json: AsJson = False,
+    **parameters: Any,
+) -> None:
+    """Score fits to a data file by cross-validation.
+
+    Each fit is to all folds but one, whose predictions are scored.
+    Prints the mean of each score with its standard error, the deviation over the folds divided
+    by the root of their number. Rows are shuffled with the seed 0, classes are divided evenly.
+    """
+    with report.reporting(as_json), report.data_file(data) as path:
+        import numpy as np
+        from sklearn.model_selection import KFold, StratifiedKFold
+
+        from kernelgrad import KernelClassifier, KernelRegressor
+
+        params = parsed(parameters)
+        check_parameters(params)
+        source, kind = opened(path, data, params, target, task, weight, drop)
+        parts = (KernelRegressor, KFold), (KernelClassifier, StratifiedKFold)
+        cls, splits = parts[kind == "classification"]
+        rows, scores = np.arange(source.n_rows), []
+        divided = splits(folds, shuffle=True, random_state=0)
+        for others, fold in divided.split(rows, source.read(0, len(rows)).y):
+            batch = source.take(others)
+            model = cls(**params).fit(batch.X, batch.y, batch.sample_weight)
+            scores.append(scores_of(model, source.take(fold)))
+            if not quiet:
+                shown = ", ".join(f"{name} {v:.6g}" for name, v in scores[-1].items())
+                report.note(f"fold {len(scores)} of {folds}: {shown}")
+        result: dict[str, Any] = {"rows": len(rows), "task": kind, "folds": folds}
+        shown_as = {}
+        for name in scores[0]:
+            values = np.array([each[name] for each in scores])
+            mean, error = values.mean(), values.std(ddof=1) / math.sqrt(folds)
+            result[name] = {"mean": mean, "standard_error": error, "folds": values}
+            shown_as[name] = f"{mean:.6g} +- {error:.2g}"
+        report.print_result(result, as_json, **shown_as)
+
+
+def scores_of(model: Any, batch: Batch) -> dict[str, float]:
+    """Return the scores of a model on rows that it was not fitted to."""
+    from sklearn import metrics
+
+    unseen: Counter[int] = Counter()
+    parts = predictions_of(model, batch.X, unseen)
+    model._model.inputs.warn_of(unseen)
+    y, f, w = batch.y, parts["prediction"], {"sample_weight": batch.sample_weight}
+    if not hasattr(model, "classes_"):
+        return {
+            "rmse": metrics.root_mean_squared_error(y, f, **w),
+            "mae": metrics.mean_absolute_error(y, f, **w),
+            "r2": metrics.r2_score(y, f, **w),
+        }
+    scores = {"accuracy": metrics.accuracy_score(y, f, **w)}
+    if "proba" in parts:
+        scores["log_loss"] = metrics.log_loss(y, parts["proba"], labels=model.classes_, **w)
+    if len(model.classes_) == 2:
+        scores["auc"] = metrics.roc_auc_score(y, parts["decision"], **w)
+    return scores
