@@ -94,12 +94,16 @@ def fit(
     model = make_fit(spec, rows, choice, result.expansion, result, run, before)
     model = with_judges(model, rows, problem)
     ended = spec.with_extras(model, rows, problem)
-    if not spec.is_pairwise:
-        sample = None if before is None else before.model.sample
-        sample = rows.examples() if sample is None else sample
-        ended = replace(ended, model=replace(ended.model, sample=sample))
+    ended = ended if spec.is_pairwise else with_examples(ended, rows, before)
     spec.warn(ended, rows, result, run)
     return ended
+
+
+def with_examples(done: Fit, rows: TrainingRows, before: Fit | None) -> Fit:
+    """Return the fit with some rows in its model, those of the fit before if there is one."""
+    sample = None if before is None else before.model.sample
+    sample = rows.examples() if sample is None else sample
+    return replace(done, model=replace(done.model, sample=sample))
 
 
 def planned_batches(

@@ -572,6 +572,16 @@ def test_what_was_found_is_that_of_the_fit():
     assert model.set_params(kernel="rbf", gamma=1.0).best_params_["kernel"] is before
 
 
+def test_many_classes_compare_the_log_loss_too():
+    rng = np.random.default_rng(0)
+    y = np.arange(240) % 8
+    X = np.column_stack([np.cos(y), np.sin(y)]) + 0.02 * rng.normal(size=(240, 2))
+    model = KernelClassifier().fit(X, y)
+    least = {e["candidate"]: e["loss"] for e in model.history_["search"] if "candidate" in e}
+    assert least["log_loss"] < 0.5 * least["squared"]
+    assert model.loss_.name == "log_loss"
+
+
 def test_rows_that_compare_the_log_loss_have_not_trained_the_kernel(monkeypatch):
     folds, ratio = [], _search.own_ratio
     monkeypatch.setattr(

@@ -156,7 +156,7 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         ``"diagonal"`` and ``"full"`` learn them (Gaussian and Matern kernels); ``"auto"`` takes
         learned weights if they are better by a standard error (docs/metric.md).
     standardize : "auto", bool, "robust" or "ranks", default="auto"
-        Scaling of the columns: by quartiles with a bend at three deviations, by normal scores
+        Scaling of the columns: by quartiles with a bend at twelve deviations, by normal scores
         of the ranks, or (True) by standard deviations. ``"auto"`` leaves the columns as they
         are if gamma is given, and else is robust, or ranks if these do better (docs/metric.md).
     bandwidth_factor : float > 0, default=1.0

@@ -30,8 +30,7 @@ _UNIT_ROWS = 10_000  # rows of the sample that tells whether columns are in diff
 # without the nearly constant ones, 390 times in wine), and their differences matter.
 _UNEVEN = 10.0
 _CAP = 3.0  # robust deviations; larger ones are made by a few values far out
-_LIMIT, HEAVY_LIMIT = 12.0, 3.0  # limits in robust deviations; normal scores end at 3
-HEAVY, TAIL = 4.0, 0.01  # a column is heavy-tailed if more than TAIL is beyond HEAVY
+_LIMIT, SCORE_LIMIT = 12.0, 3.0  # limits in robust deviations, and of normal scores
 _KNOTS = 257
 MOST_COLUMNS = 2**31 - 1
 _LEAST = np.finfo(np.float64).tiny  # smallest divisor accepted from files
@@ -154,9 +153,8 @@ class InputScaling:
 
         The median becomes 0 and the quartiles those of the standard normal law. If both
         quartiles equal the median, as in columns of flags, the median distance of the other
-        values from it becomes 1. Values are limited to twelve deviations, or to three in
-        heavy-tailed columns, in which more than 1 % of the values are beyond four. With `ranks`
-        values become normal scores instead.
+        values from it becomes 1. Values are limited to twelve deviations. With `ranks` values
+        become normal scores instead.
         """
         d = X.shape[1]
         levels = np.linspace(0, 1, _KNOTS)
@@ -171,9 +169,6 @@ class InputScaling:
             if not spread > 1e-9 * abs(centre) and others.any():
                 spread = _quantiles(np.abs(column - centre)[others], weight[others], [0.5])[0]
             scale[j] = spread if spread > 0 else 1.0
-            far = np.abs(column - centre) > HEAVY * scale[j]
-            if weight[far].sum() > TAIL * weight.sum():
-                limit[j] = HEAVY_LIMIT
         if ranks:
             return cls(knots=knots)
         return cls(knots[_KNOTS // 2].copy(), scale, limit)
@@ -236,7 +231,7 @@ class InputScaling:
             up = np.interp(X[:, j], knots, levels)
             down = 1.0 - np.interp(-X[:, j], -knots[::-1], levels)
             level[:, j] = 0.5 * (up + down)
-        return np.asarray(np.clip(ndtri(level), -HEAVY_LIMIT, HEAVY_LIMIT))
+        return np.asarray(np.clip(ndtri(level), -SCORE_LIMIT, SCORE_LIMIT))
 
     def width(self, d: int) -> int:
         """Return the number of columns of transformed rows with `d` columns."""

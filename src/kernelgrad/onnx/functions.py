@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernelgrad.functions import FeatureStream, InputScaling, expansions
-from kernelgrad.functions.scaling import HEAVY_LIMIT
+from kernelgrad.functions.scaling import SCORE_LIMIT
 from kernelgrad.onnx import numerics as xp
 from kernelgrad.onnx.features import planes, prepare
 from kernelgrad.onnx.graph import Value, joined, summed
@@ -57,7 +57,7 @@ def _scores(knots: Any, x: Value) -> Value:
     not_below = 1.0 - (column < low).astype(np.float64)
     share = xp.where(empty, 0.5 * (above + not_below), inside)
     quantile = share.sum(2, keepdims=False) * (1.0 / (len(knots) - 1))
-    return xp.normal_scores(quantile, HEAVY_LIMIT)
+    return xp.normal_scores(quantile, SCORE_LIMIT)
 
 
 def add_function(f: expansions.Expansion, x: Value) -> Value:

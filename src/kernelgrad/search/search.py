@@ -45,7 +45,7 @@ _TRIAL_FACTOR, _MOST_FACTOR = 2.0, 16.0  # factors on gamma: of a step, and the 
 _LOG_PRICE = 1.6e9  # products of all pairs of rows up to which the log loss is tried
 _SKEWED = 1.0  # skewness from which logarithms of targets >= 0 are tried
 _PATH_SECONDS = 1.0  # seconds of a machine of 1,000 rows for some penalties
-_LOGISTIC_OUTPUTS = 5  # outputs up to which the log loss is tried
+_LOGISTIC_OUTPUTS = 5  # outputs up to which a kernel is learned by the log loss
 _MANY_ROWS = 100_000  # rows whose fit takes many times the seconds of more trials
 
 
@@ -107,15 +107,18 @@ def search(
     if alpha is None:
         problem = replace(problem, alpha=problem.alpha * pool.unequal)
     entries: dict[str, Any] = {"search": trials, "metric": result.rounds}
-    if reason is None:
-        learned = problem.scaling is not None and problem.scaling.metric is not None
-        reason = "weights of columns lower" if learned else "equal weights do not raise"
-        reason += " the errors on rows that were not fitted"
-        if space.metric != "auto":
-            reason = f"metric={space.metric!r} asks for weights"
-    entries["metric_reason"] = reason
+    entries["metric_reason"] = reason or reason_for(space, problem)
     finite = unseen is not None and bool(np.isfinite(unseen.values).all())
     return problem, entries, unseen if finite else None
+
+
+def reason_for(space: SearchSpace, problem: Problem) -> str:
+    """Return why weights of columns were learned, or were not better than equal ones."""
+    if space.metric != "auto":
+        return f"metric={space.metric!r} asks for weights"
+    learned = problem.scaling is not None and problem.scaling.metric is not None
+    what = "weights of columns lower" if learned else "equal weights do not raise"
+    return f"{what} the errors on rows that were not fitted"
 
 
 def best_loss(
@@ -124,23 +127,24 @@ def best_loss(
     """Return the problem with the least log loss on rows apart, the trials, and these rows.
 
     The squared loss with calibrated responses competes with the log loss, each with the kernel
-    that it has learned.
+    that it has learned; with many classes both take that of the squared loss.
     """
     pool, task = study.pool, study.pool.rows.task
     n, C = pool.n_rows, problem.n_outputs
     assert isinstance(task, Classification)
-    few, many = len(pool.y) < pools.LEAST_ROWS, C > _LOGISTIC_OUTPUTS
+    few, learns = len(pool.y) < pools.LEAST_ROWS, C <= _LOGISTIC_OUTPUTS
     late = deadline.left() < 3.0 * _PATH_SECONDS
-    dear = n * float(n) * (4 if C < 3 else 16) > _LOG_PRICE
+    dear = n * float(n) * (4 if C < 3 else max(16, 4 * C)) > _LOG_PRICE
     # a matrix of the rows that compare the losses
     most = newton_bytes(min(study.rules.solved, len(pool.y)), C, 0.0)
     large = most > problem.resources.limit(np.inf)
-    if few or many or late or dear or large:
+    if few or late or dear or large:
         return problem, [], judges_of(study, task)
     loss = get_loss("log_loss", task="classification", n_classes=len(task.classes))
-    other = study.logistic().applied(replace(problem, loss=loss))
+    other = replace(problem, loss=loss)
+    other = study.logistic().applied(other) if learns else other
     logs = replace(pool, rows=replace(pool.rows, task=replace(task, loss=loss)))
-    folds = folds_of(study, logs, other, logistic=True)
+    folds = folds_of(study, logs, other, logistic=learns)
     ratio, trials, _ = own_ratio(logs, folds, deadline)
     other = replace(other, alpha=other.alpha * ratio)
     folds = [fold.times(ratio) for fold in folds]

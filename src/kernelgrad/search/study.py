@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.threads import parallel_map
-from kernelgrad.functions.scaling import HEAVY_LIMIT, InputScaling
+from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Gaussian
 from kernelgrad.search import penalty
 from kernelgrad.search.machine import Bins, Machine, Sample, distances, squared_distances
@@ -94,6 +94,7 @@ _BEHIND = 2.5  # standard errors behind the best after which a machine leaves th
 _RAISED = 8.0  # ratio of the largest weight to what small ones rise to before the second round
 _LOGISTIC_RIDGE = 0.03  # lambda from which the descent by the log loss starts
 _WIDE = 100  # columns from which machines without the rough part, which is dear there, compete
+_FAR, _TAIL = 4.0, 0.01  # a column has heavy tails if more than _TAIL is beyond _FAR
 _WARPED = 300  # columns up to which warps are learned
 
 
@@ -275,8 +276,8 @@ class Study:
     @property
     def is_heavy(self) -> bool:
         """Whether a column has heavy tails."""
-        limit = self.scaling.limit
-        return limit is not None and bool((limit <= HEAVY_LIMIT).any())
+        far = np.abs(self.sample.X) > _FAR
+        return self.scaling.limit is not None and bool((far.mean(axis=0) > _TAIL).any())
 
     def grouped(self, machine: Machine, *, scores: bool = False) -> Machine:
         """Return the machine with a weight for each group of columns, and warps.
