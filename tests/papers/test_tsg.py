@@ -234,6 +234,11 @@ def test_parameters_are_checked(params, message):
         TSG(**params).check()
 
 
+def test_there_is_no_published_program():
+    with pytest.raises(CapabilityError, match="no published program"):
+        TSG.program(nu=0.1)
+
+
 def test_problems_are_checked():
     one = problem()
     with pytest.raises(CapabilityError, match="needs labelled and unlabelled rows"):

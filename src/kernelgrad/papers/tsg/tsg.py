@@ -128,6 +128,11 @@ class TSG(DSG):
             "fit_intercept": False,
         }
 
+    @classmethod
+    def program(cls, **parameters: Any) -> dict[str, Any]:
+        """Raise CapabilityError: the authors have published no program of TSG."""
+        raise CapabilityError(f"solver {cls.name!r} has no published program; take paper().")
+
     def check(self) -> None:
         super().check()
         check_ramp(self.ramp)
