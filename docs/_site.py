@@ -81,10 +81,7 @@ CHOICES: dict[str, list[tuple[str, str]]] = {
     ],
     "4. The solver": [
         ("Do rows arrive in a stream?", '"dsg", by partial_fit'),
-        (
-            "Many rows, and cheap predictions?",
-            'BlockDescent(blocks="features")',
-        ),
+        ("Many rows, and cheap predictions?", '"dsg"'),
         ("Do rows live on a cluster?", "engine=DaskEngine(client)"),
         ("Anything else", '"auto"'),
     ],

@@ -141,19 +141,23 @@ def double(x):
 """
 
 
-def test_loops_of_another_version_are_compiled_again(tmp_path):
+def test_loops_of_another_version_or_of_changed_files_are_compiled_again(tmp_path):
     (tmp_path / "loops.py").write_text(DOUBLE)
     code = """
         import json, sys
         sys.path.insert(0, {0!r})
         import kernelgrad.version
         kernelgrad.version.__version__ = {1!r}
+        from kernelgrad.compute import caching
+        assert caching._last_change() > 1e18
+        caching._last_change = lambda: {2}
         from loops import double
         assert double(2) == 4
         print(json.dumps(bool(double.dispatcher.stats.cache_misses)))
     """
-    compiled = [run(code.format(str(tmp_path), version))[0] for version in ("1", "1", "2")]
-    assert compiled == [True, False, True]
+    states = ("1", 0), ("1", 0), ("2", 0), ("2", 1)
+    compiled = [run(code.format(str(tmp_path), *state))[0] for state in states]
+    assert compiled == [True, False, True, True]
 
 
 @pytest.mark.slow

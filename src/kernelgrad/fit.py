@@ -92,8 +92,7 @@ def fit(
     result.state.release(brief=rows.reads_in_pieces and not spec.params.warm_start)
     result.expansion.compact()
     model = make_fit(spec, rows, choice, result.expansion, result, run, before)
-    model = with_judges(model, rows, problem)
-    ended = spec.with_extras(model, rows, problem)
+    ended = spec.with_extras(with_judges(model, rows, problem), rows, problem)
     ended = ended if spec.is_pairwise else with_examples(ended, rows, before)
     spec.warn(ended, rows, result, run)
     return ended

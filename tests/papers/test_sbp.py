@@ -72,7 +72,7 @@ def hinge(y, f):
 @pytest.mark.parametrize("nu", [0.0, 0.05])
 def test_the_preset_is_algorithm_1(nu):
     X, y = data(90) if nu else separable()
-    X, y, _, _ = canonical_rows(X, y, np.ones(len(y)), merge=True)  # as the estimator does
+    X, y, _, _ = canonical_rows(X, y, np.ones(len(y)), merge=True)
     preset = StochasticBatchPerceptron.paper(nu, sigma=1.0, epochs=3.0)
     z = KernelClassifier("hinge", **preset, random_state=3).fit(X, y)
     K = oracles.gaussian(X, X, 1 / 2).astype(np.float32).astype(float)

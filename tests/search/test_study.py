@@ -572,6 +572,13 @@ def test_what_was_found_is_that_of_the_fit():
     assert model.set_params(kernel="rbf", gamma=1.0).best_params_["kernel"] is before
 
 
+def test_normal_scores_compete_where_a_column_has_heavy_tails():
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    for columns, heavy in ((X, False), (np.exp(2 * X), True)):
+        names = [e["candidate"] for e in regressor().fit(columns, X[:, 0]).history_["metric"]]
+        assert ("normal scores" in names) == heavy
+
+
 def test_many_classes_compare_the_log_loss_too():
     rng = np.random.default_rng(0)
     y = np.arange(240) % 8

@@ -26,8 +26,7 @@ class _Cache(FunctionCache):
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        # loops contain others, whose files may change with the version
-        stamp = self._impl.locator.get_source_stamp(), __version__
+        stamp = self._impl.locator.get_source_stamp(), __version__, _last_change()
         self._cache_file = IndexDataCacheFile(self._cache_path, self._impl.filename_base, stamp)
 
     def save_overload(self, sig: Any, data: Any) -> None:
@@ -38,6 +37,14 @@ class _Cache(FunctionCache):
                 f"Compiled loops cannot be kept in {cache_folder()} ({error.strerror}): other "
                 "processes compile them again"
             )
+
+
+@functools.cache
+def _last_change() -> int:
+    """Return when a file with loops changed last: loops contain those of other files."""
+    files = Path(__file__).parents[1].rglob("*.py")
+    changes = (f.stat().st_mtime_ns for f in files if b"compute.compiling" in f.read_bytes())
+    return max(changes, default=0)
 
 
 class Listener(event.Listener):

@@ -11,8 +11,8 @@ from sklearn.base import ClassifierMixin
 
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators.base import BaseRowsEstimator
-from kernelgrad.estimators.judged import JudgedClassifier
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
+from kernelgrad.estimators.quality import SetsMixin
 from kernelgrad.estimators.support import available_if, by_blocks, can_stream
 from kernelgrad.families.reading import Data
 from kernelgrad.inputs import as_numpy
@@ -26,7 +26,7 @@ can_tell_proba = methodcaller("_check_proba")
 
 
 @parameters
-class BaseClassifier(JudgedClassifier, ClassifierMixin, BaseRowsEstimator):
+class BaseClassifier(SetsMixin, ClassifierMixin, BaseRowsEstimator):
     """Predictions and scores of a classifier."""
 
     class_weight: Mapping[Any, float] | Literal["balanced"] | None = anything(default=None)

@@ -10,8 +10,8 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 
 from kernelgrad.data import BatchSource
-from kernelgrad.estimators.judged import JudgedRegressor
 from kernelgrad.estimators.kernel import AnyKernel, BaseKernelEstimator
+from kernelgrad.estimators.quality import IntervalsMixin
 from kernelgrad.estimators.support import exported
 from kernelgrad.families.process import ProcessSpec
 from kernelgrad.inputs import as_numpy
@@ -24,7 +24,7 @@ _Yes: TypeAlias = Literal[True]
 
 
 @parameters
-class KernelGaussianProcessRegressor(JudgedRegressor, RegressorMixin, BaseKernelEstimator):
+class KernelGaussianProcessRegressor(IntervalsMixin, RegressorMixin, BaseKernelEstimator):
     r"""Gaussian process regression: posterior mean, variance, covariance and samples.
 
     For the prior ``f ~ GP(0, s^2 k)`` and ``y = f(x) + noise`` of variance ``sigma^2``, the

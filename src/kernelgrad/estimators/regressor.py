@@ -9,8 +9,8 @@ from sklearn.base import RegressorMixin
 
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators.base import BaseRowsEstimator
-from kernelgrad.estimators.judged import JudgedRegressor
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
+from kernelgrad.estimators.quality import IntervalsMixin
 from kernelgrad.estimators.support import available_if, by_blocks, can_stream
 from kernelgrad.families.reading import Data
 from kernelgrad.inputs import as_numpy
@@ -20,7 +20,7 @@ from kernelgrad.tasks import NumberTargets, Regression
 from kernelgrad.types import AnyArray, Float64Array, Rows, Values
 
 
-class BaseRegressor(JudgedRegressor, RegressorMixin, BaseRowsEstimator):
+class BaseRegressor(IntervalsMixin, RegressorMixin, BaseRowsEstimator):
     """Predictions and scores of a regressor."""
 
     _sibling: ClassVar[str] = "a classifier"  # remedy for text in messages

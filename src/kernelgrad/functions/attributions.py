@@ -387,7 +387,7 @@ def _add_squares(
     step = _SPARSE_ROWS if sparse else max(1, _ENTRIES // d)
     for a in range(0, change.nnz, step):
         r, j, value = (v[a : a + step] for v in (change.row, change.col, change.data))
-        if sparse:  # which no tables are
+        if sparse:  # tables are dense, so that each column stands for itself
             moved = A[r] + sp.csr_matrix((value, (np.arange(len(r)), j)), (len(r), d))
         else:
             moved = np.where(members.indices == j[:, None], B[r], A[r])

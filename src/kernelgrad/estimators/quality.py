@@ -20,7 +20,7 @@ from kernelgrad.types import AnyArray, Float64Array
 from kernelgrad.validation import CapabilityError
 
 
-class Judged:
+class QualityMixin:
     """Estimators of targets that new rows have."""
 
     if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Judged:
         return self._fitted.unseen
 
 
-class JudgedRegressor(Judged):
+class IntervalsMixin(QualityMixin):
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Float64Array:
         """Return bounds that hold the targets of a share of new rows, by conformal prediction.
 
@@ -124,7 +124,7 @@ class JudgedRegressor(Judged):
         return joined(bounds(raw) for raw in model.responses(X))
 
 
-class JudgedClassifier(Judged):
+class SetsMixin(QualityMixin):
     def predict_set(self, X: Any, coverage: float = 0.9) -> AnyArray:
         """Return a set of classes for each row that holds the class of a share of new rows.
 
