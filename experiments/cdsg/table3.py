@@ -74,10 +74,10 @@ class ExactSolver(Experiment):
     label = "Table 3"
     cause = "setting"
     departures = f"""
-    a9a (32,561 rows) and MNIST (60,000) in place of CIFAR-10 and Epsilon.
-    LIBSVM trains one-vs-one
-    and the others one-vs-rest, as they do on one set of two classes alike. Batches of 4,096
-    rows and blocks of 256 frequencies. {" ".join(STEPS.split())}
+    a9a and MNIST, 8,000 rows each, in place of CIFAR-10 and Epsilon. LIBSVM trains one-vs-one
+    and the others one-vs-rest, as they do on one set of two classes alike. Batches of 1,024
+    rows and blocks of 128 frequencies. {" ".join(STEPS.split())} The plain
+    rows are of a grid that begins at twice that step.
     """
     explanation = """
     With 8,000 rows lambda = 1e-5 is C = 12.5; with the paper's 60,000 and 400,000 it is 1.67
@@ -93,16 +93,16 @@ class ExactSolver(Experiment):
 
     def cells(self, quick: bool) -> list[Cell]:
         every: list[Cell] = [
-            {"seed": s, "data": name, "rows": 500 if quick else 60_000}
+            {"seed": s, "data": name, "rows": 500 if quick else 8000}
             for s in range(1 if quick else 5)
             for name in (["a9a"] if quick else ["a9a", "mnist"])
         ]
-        return every + [cell | {"covariance": True} for cell in every]
+        return every[:6] + [cell | {"covariance": True} for cell in every]
 
     def measure(self, cell: Cell) -> Iterator[Row]:
         """Fit LIBSVM, and run the methods for its seconds."""
-        task = archive(cell["data"], cell["rows"], seen=min(5000, cell["rows"]), loss="hinge")
-        n = task.source.n_rows
+        n = cell["rows"]
+        task = archive(cell["data"], n, seen=min(5000, n), loss="hinge")
         batch = task.whole(task.source.read(0, n))
         kernel = DSG.paper(nu=PENALTY)["kernel"].resolve(batch.X, cell["seed"])
         y = batch.y[:, 0] if batch.y.shape[1] == 1 else batch.y.argmax(axis=1)
@@ -113,7 +113,7 @@ class ExactSolver(Experiment):
         limit = time.process_time() - start
         error = float(np.mean(svm.predict(task.X) != truth))
         yield {"method": "LIBSVM", "seconds": limit, "train": error}
-        size = Size(8, 64, 4) if n < 1000 else Size(256, 4096, 24)
+        size = Size(8, 64, 4) if n < 1000 else Size(128, 1024, 24)
         second = cell.get("covariance", False)
         steps = dict.fromkeys(PROGRAM, 1.0) if second else tune(task, PENALTY, size, NAMES)
         for row in courses(task, PENALTY, size, cell["seed"], steps, limit):

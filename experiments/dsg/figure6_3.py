@@ -34,7 +34,6 @@ class Figure6Panel3(Rivals):
     """
     load = staticmethod(forest)
     one_pass = True
-    seeds = 15
     rows = 16_000
     penalty = 1.0
     sizes = (1024, 256)

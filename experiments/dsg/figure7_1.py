@@ -103,7 +103,7 @@ class DigitsByConvolution(Experiment):
         sizes, features = (
             ([2**8, 2**9], 256) if quick else ([2**k for k in range(14, 20)] + [MOST], 2**14)
         )
-        seeds = range(1 if quick else 5)
+        seeds = range(1 if quick else 3)
         half = [{"seed": s, "rows": HALF, "features": features // 2} for s in seeds]
         return (half if not quick else []) + [
             {"seed": seed, "rows": n, "features": features}

@@ -30,7 +30,7 @@ RATIOS = {WITHOUT: [0.0], WITH: [0.1, 1.0]}
 # controls of BLS3VM on the set with a rare class
 RARE, BALANCED = "ijcnn1", f"{WITH}, their mean response that of the labels"
 CONTROL = f"{RARE} {EVEN}"
-DRAWS = 20  # twice the paper's
+DRAWS = 10  # as many as the paper's
 METHODS = ("TSGS3VM", "BLS3VM")
 
 
