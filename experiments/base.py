@@ -18,6 +18,7 @@ from scipy import stats
 
 PAPERS = ("dsg", "cdsg", "tsg", "sbp", "s3gd")
 Cell = dict[str, Any]
+Rows = Iterable[Row]
 AGREES, DIFFERS, UNDECIDED = "agrees", "differs", "undecided"
 # causes of a difference: an error of the paper, what is smaller or other here, not known
 CAUSES = PAPERS_OWN, SETTING, OPEN = "the paper's", "setting", "open"
@@ -115,7 +116,7 @@ class Experiment(ABC):
         """
 
     @abstractmethod
-    def measure(self, cell: Cell) -> Iterable[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Return the rows of one cell, without its parameters, or raise SkipError."""
 
     @abstractmethod

@@ -12,9 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 from benchmarks.objectives._curves import DATASETS
 from benchmarks.objectives._shared import log_grid, where
-from benchmarks.registry import Row
 
-from experiments.base import by_seed
+from experiments.base import Row, Rows, by_seed
 from experiments.cdsg._svrg import SVRG
 from kernelgrad import DSG
 from kernelgrad.compute.threads import one_thread
@@ -214,7 +213,7 @@ def tune(task: Task, penalty: float, size: Size, names: list[str]) -> dict[str, 
 def courses(
     task: Task, penalty: float, size: Size, seed: int, steps: dict[str, float],
     limit: float = np.inf,
-) -> Iterator[Row]:  # fmt: skip
+) -> Rows:  # fmt: skip
     """Yield the courses of all methods: for so many seconds, or for those of the first one."""
     for name, step in steps.items():
         iterations = size.iterations if np.isinf(limit) else MOST
@@ -223,16 +222,14 @@ def courses(
         yield from thin(name, rows)
 
 
-def thin(name: str, rows: list[Row]) -> Iterator[Row]:
+def thin(name: str, rows: list[Row]) -> Rows:
     """Yield rows at places evenly spaced in the logarithm, the last one included."""
     for t in log_grid(1, len(rows), POINTS):
         yield {"method": name} | rows[t - 1]
 
 
 @np.errstate(over="ignore", invalid="ignore")
-def fixed_features(
-    task: Task, n: int, penalty: float, seed: int, limit: float
-) -> Iterator[Row]:
+def fixed_features(task: Task, n: int, penalty: float, seed: int, limit: float) -> Rows:
     """Yield the course of SVRG on so many random features; making them counts."""
     batch = task.whole(task.source.read(0, task.source.n_rows))
     kernel = DSG.paper(nu=penalty, form="pair")["kernel"].resolve(batch.X, seed)

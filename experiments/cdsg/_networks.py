@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import numpy as np
 from benchmarks.datasets.archives import Mnist
 from benchmarks.objectives._shared import distinct, draw, log_grid, picture, where
-from benchmarks.registry import Row, SkipError
+from benchmarks.registry import SkipError
 from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
 from experiments.cdsg._courses import POINTS, Size, Task, follow, preset, thin, tune
 from experiments.images import DeformedImages
 from kernelgrad import DSG
@@ -59,7 +59,7 @@ class LeNet:
     def course(
         self, source: Any, test: tuple[Any, Any], steps: int, mark: float = np.inf, *,
         fixed: bool = False, rule: str = "Adam",
-    ) -> Iterator[Row]:  # fmt: skip
+    ) -> Rows:  # fmt: skip
         """Yield seconds and test error while the top is trained, or all layers.
 
         Looks are evenly spaced in the logarithm, one more is at the mark of seconds.
@@ -232,7 +232,7 @@ class Networks(Experiment):
         controls.append({"penalty": PENALTIES[-1]})
         return plain + [plain[0] | control for control in controls]
 
-    def measure(self, cell: Cell) -> Iterator[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Train all methods; both tables have the same courses."""
         small = cell["rows"] < 5000
         size, steps = (Size(32, 256, 4), 4) if small else (Size(512, 2048, 24), 600)

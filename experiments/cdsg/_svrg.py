@@ -20,37 +20,15 @@ class SVRG:
         \ell'_i(u))^\top + \nabla_{\mathrm{all}}(u) + \alpha w \right) .
 
     The derivatives at u are kept from the full gradient, so a batch is read twice and not
-    three times.
-
-    Parameters
-    ----------
-    Phi : float32 array (n, D)
-        Features, made once.
-    y : float32 array (n, C)
-        Encoded targets.
-    loss : Loss
-    alpha : float
-    intercept : float64 array (C,)
-        b, fixed.
-    batch_size : int
-    seed : int
-        Of the order of the rows.
+    three times. `Phi` (n, D) are features, made once, `y` (n, C) encoded targets, b is fixed.
     """
 
     def __init__(
-        self,
-        Phi: Any,
-        y: Any,
-        loss: Loss,
-        alpha: float,
-        intercept: Any,
-        *,
-        batch_size: int = 256,
-        seed: int = 0,
+        self, Phi: Any, y: Any, loss: Loss, alpha: float, intercept: Any, seed: int = 0
     ) -> None:
         self.Phi, self.y, self.loss, self.alpha = Phi, y, loss, alpha
         self.intercept = np.asarray(intercept, np.float32)
-        self.batch_size = min(batch_size, len(y))
+        self.batch_size = min(256, len(y))
         self.w = np.zeros((Phi.shape[1], y.shape[1]), np.float32)
         self._random = np.random.default_rng(seed)
 

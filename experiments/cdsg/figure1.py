@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import distinct, draw, picture, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment
+from experiments.base import Cell, Claim, Experiment, Row, Rows
 from experiments.cdsg._courses import (
     COVARIANCE,
     METHODS,
@@ -104,7 +102,7 @@ class Objectives(Experiment):
         ]
         return plain + [cell | {"covariance": True} for cell in plain]
 
-    def measure(self, cell: Cell) -> Iterator[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Run all methods for the seconds of DSG."""
         second = cell.get("covariance", False)
         sizes = cell["data"], cell["rows"], cell["iterations"]

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.datasets.archives import Mnist
 from benchmarks.objectives._shared import distinct, draw, picture, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment
+from experiments.base import Cell, Claim, Experiment, Row, Rows
 from experiments.cdsg._courses import STEPS, Size, Task, courses, ends, principal, tune
 from experiments.images import DeformedImages
 
@@ -94,7 +92,7 @@ class Digits(Experiment):
             for loss in LOSSES
         ]
 
-    def measure(self, cell: Cell) -> Iterator[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Run the methods for the seconds of DSG."""
         size = Size(cell["block"], cell["batch"], cell["iterations"])
         task = digits(cell["loss"], ROWS, min(5000, cell["batch"]))

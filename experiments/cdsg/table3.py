@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import picture, where
-from benchmarks.registry import Row
 from sklearn.svm import SVC
 
-from experiments.base import Cell, Claim, Experiment
+from experiments.base import Cell, Claim, Experiment, Row, Rows
 from experiments.cdsg._courses import (
     COVARIANCE,
     PROGRAM,
@@ -99,7 +98,7 @@ class ExactSolver(Experiment):
         ]
         return every[:6] + [cell | {"covariance": True} for cell in every]
 
-    def measure(self, cell: Cell) -> Iterator[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Fit LIBSVM, and run the methods for its seconds."""
         n = cell["rows"]
         task = archive(cell["data"], n, seen=min(5000, n), loss="hinge")

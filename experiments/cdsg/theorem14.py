@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import picture, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, by_seed
+from experiments.base import Cell, Claim, Row, Rows, by_seed
 from experiments.dsg._synthetic import curves, rate
 from experiments.dsg.theorem4 import PRODUCTS, TheoremRate
 from kernelgrad import DSG
@@ -103,7 +101,7 @@ class CheckedRate(TheoremRate):
         few = [c for c in (cells + alone) if c["product"] == "1" and c["seed"] < 3]
         return cells + alone + ([] if quick else [c | {"iterations": LONG} for c in few])
 
-    def measure(self, cell: Cell) -> Iterator[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Return the error at iterations evenly spaced in the logarithm."""
         options = {"max_step": cell.get("max_step", SEARCHED), "batch_size": 16}
         bounded: Any = type("Bounded", (TheoremRate,), {"solver": CDSG, "options": options})

@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import picture, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
 from experiments.dsg._synthetic import batches, course, curves, looks, problem, sample
 from kernelgrad import DSG
 from kernelgrad.solvers import TrainBatch
@@ -122,7 +121,7 @@ class Posterior(Experiment):
             for method in (OURS, THEIRS)
         ]
 
-    def measure(self, cell: Cell) -> Iterator[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Return the error at iterations evenly spaced in the logarithm."""
         n, seed = cell["rows"], cell["seed"]
         X, y = sample(n, seed)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.datasets.archives import A9a, Covtype20k, Mnist
 from benchmarks.objectives._shared import distinct, picture, where
-from benchmarks.registry import Row
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 
-from experiments.base import Cell, Claim, Experiment, each_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, each_seed
 from experiments.images import DeformedImages
 from kernelgrad import DSG, KernelClassifier
 from kernelgrad.callbacks import Callback, FitEvent
@@ -252,7 +251,7 @@ class Rivals(Experiment):
         third = [cell | {"decay": DECAY} for cell in cells]
         return cells + second + third if self.one_pass else second
 
-    def measure(self, cell: Cell) -> Iterator[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Fit all methods in turn."""
         n, seed = cell["rows"], cell["seed"]
         X, y, Z, z = type(self).load(n, seed)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import picture
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, each_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, each_seed
 from experiments.dsg._synthetic import sample, true_function
 
 RANGE = {"least": (-1.0, 0.5), "largest": (1.3, 0.05)}  # and half of the last digit
@@ -47,7 +45,7 @@ class Surface(Experiment):
             for seed in range(2 if quick else 30)
         ]
 
-    def measure(self, cell: Cell) -> Iterator[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Return the range of the outputs."""
         _, y = sample(cell["rows"], cell["seed"])
         yield {"least": y.min(), "largest": y.max()}

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import picture
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed, each_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, each_seed
 from experiments.dsg._synthetic import (
     batches,
     course,
@@ -60,7 +58,7 @@ class Rate(Experiment):
             {"seed": seed, "size": size, "iterations": T} for seed in range(2 if quick else 5)
         ]
 
-    def measure(self, cell: Cell) -> Iterator[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Return the error at iterations evenly spaced in the logarithm."""
         size, T, seed = cell["size"], cell["iterations"], cell["seed"]
         preset = DSG.paper(

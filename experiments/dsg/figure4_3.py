@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import distinct, draw, picture, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
 from experiments.dsg._synthetic import numbers, processor_seconds, sample, true_function
 from kernelgrad import DSG, KernelRegressor
 from kernelgrad.estimators import competitor
@@ -111,7 +109,7 @@ class Competitors(Experiment):
         sizes = [2**10] if quick else [2**k for k in range(12, 17)]
         return [{"seed": s, "rows": n} for s in range(2 if quick else 5) for n in sizes]
 
-    def measure(self, cell: Cell) -> Iterator[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Fit all methods in turn."""
         n, seed = cell["rows"], cell["seed"]
         X, y = sample(n, seed)

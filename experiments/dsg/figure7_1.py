@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.datasets.archives import Mnist
 from benchmarks.objectives._shared import distinct, picture, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
 from experiments.images import DeformedImages
 from kernelgrad import DSG, KernelClassifier
 from kernelgrad.kernels import ConvolutionKernel
@@ -112,7 +110,7 @@ class DigitsByConvolution(Experiment):
             if n < MOST or seed == 0
         ]
 
-    def measure(self, cell: Cell) -> Iterator[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Fit on rows that are made when they are needed."""
         data, n, seed = Mnist().load(), cell["rows"], cell["seed"]
         images = data.X_train.reshape(-1, 28, 28)

@@ -11,13 +11,12 @@ from typing import Any, ClassVar
 import numpy as np
 from benchmarks.datasets.qm7 import Molecules, Qm7, random_sorting
 from benchmarks.objectives._shared import distinct, draw, log_grid, picture, where
-from benchmarks.registry import Row
 from scipy.linalg import solve
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPRegressor
 from sklearn.preprocessing import StandardScaler
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
 from kernelgrad import DSG
 from kernelgrad.compute.threads import one_thread
 from kernelgrad.data import ArraySource, sample_batches
@@ -160,7 +159,7 @@ class Molecule(Experiment):
             {"seed": s} | dict(zip(names, sizes, strict=True)) for s in range(1 if quick else 5)
         ]
 
-    def measure(self, cell: Cell) -> Iterator[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Fit both for the seconds of doubly SGD."""
         seed, n = cell["seed"], cell["permutations"]
         train, test = (p.take(slice(cell["molecules"])) for p in Qm7().molecules())

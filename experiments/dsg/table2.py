@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from time import process_time
 from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import draw, picture, where
-from benchmarks.registry import Row
 from sklearn.pipeline import Pipeline
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
 from experiments.dsg._synthetic import numbers, processor_seconds
 from kernelgrad import DSG, KernelRegressor
 from kernelgrad.estimators import competitor
@@ -121,7 +119,7 @@ class Totals(Experiment):
             for n in sizes
         ]
 
-    def measure(self, cell: Cell) -> Iterator[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Fit all methods in turn."""
         n, d, seed = cell["n"], cell["d"], cell["seed"]
         X = np.random.default_rng(seed).standard_normal((n, d))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from time import process_time
@@ -10,9 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import draw, picture, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
 from experiments.dsg._synthetic import batches, processor_seconds
 from kernelgrad import DSG
 from kernelgrad.compute.threads import single_threaded_blas
@@ -102,7 +100,7 @@ class Iterations(Experiment):
         ]
         return whole + [cell | {"step": STEP} for cell in whole]
 
-    def measure(self, cell: Cell) -> Iterator[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Take the course of doubly SGD, and a pass of each rival at every size."""
         most, d, seed = cell["features"], cell["d"], cell["seed"]
         X = np.random.default_rng(seed).standard_normal((cell["rows"], d))
@@ -133,7 +131,7 @@ class Iterations(Experiment):
             model[-1].set_params(solver=SBMD(step_size=STEP))
         return processor_seconds(model, X, y)
 
-    def _ours(self, X: Any, y: Any, sizes: list[int], seed: int) -> Iterator[Row]:
+    def _ours(self, X: Any, y: Any, sizes: list[int], seed: int) -> Rows:
         d = X.shape[1]
         preset = DSG.paper(
             nu=1e-4, theta=100.0, offset=100, sigma=np.sqrt(d), batch_size=SIZE,

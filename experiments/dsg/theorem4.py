@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import picture, where
-from benchmarks.registry import Row
 from sklearn.kernel_ridge import KernelRidge
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
 from experiments.dsg._synthetic import (
     batches,
     course,
@@ -70,7 +68,7 @@ class TheoremRate(Experiment):
             for name in PRODUCTS
         ]
 
-    def measure(self, cell: Cell) -> Iterator[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Return the error at iterations evenly spaced in the logarithm."""
         T, seed = cell["iterations"], cell["seed"]
         X, y = sample(ROWS, seed)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import picture, where
-from benchmarks.registry import Row
 from sklearn.kernel_ridge import KernelRidge
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
 from experiments.dsg._synthetic import batches, course, curves, looks, problem, rate, sample
 from experiments.dsg.theorem4 import NU, PRODUCTS, ROWS, SIGMA, TOLERANCE
 from kernelgrad import DSG
@@ -67,7 +65,7 @@ class HighProbability(Experiment):
             for name in WHOLE
         ]
 
-    def measure(self, cell: Cell) -> Iterator[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Return quantiles over runs at iterations evenly spaced in the logarithm."""
         runs = [self._run(cell, cell["runs"] * cell["seed"] + i) for i in range(cell["runs"])]
         for same in zip(*runs, strict=True):

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from benchmarks.objectives._shared import distinct, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell
+from experiments.base import Cell, Row
 from experiments.s3gd import _linear as linear
 from kernelgrad import set_num_threads
 from kernelgrad.compute.threads import single_threaded_blas

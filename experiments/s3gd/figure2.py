@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from benchmarks.objectives._shared import picture, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
 from experiments.s3gd import _paper as paper
 
 CALM, OTHERS = ("SVRG", "S3GD"), ("SGD", "SSGD", "SCV")
@@ -133,7 +132,7 @@ class Steps(Experiment):
         controls = [cell | {key: v} for key, v in OWN.items() for cell in some]
         return paper.both(plain) + few + controls
 
-    def measure(self, cell: Cell) -> Iterable[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Run all methods with all steps, or S3GD with large steps and one other parameter."""
         quick = cell["quick"]
         steps = paper.QUICK_STEPS if quick else 10_000

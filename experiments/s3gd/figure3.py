@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, each_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, each_seed
 from experiments.s3gd import _paper as paper
 from kernelgrad.validation import CapabilityError
 
@@ -114,7 +112,7 @@ class Times(Experiment):
     def cells(self, quick: bool) -> list[Cell]:
         return paper.cells(quick, seeds=10)
 
-    def measure(self, cell: Cell) -> Iterable[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Time all methods in turn."""
         task = paper.load(cell["data"], cell["quick"])
         sides = {name: (task, name) for name in paper.METHODS}

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed, each_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, each_seed
 from experiments.s3gd import _paper as paper
 
 ITERATIONS = 20_000
 KEPT = ("method", "eta", "tail", "iterations to 1%", "s", "preparation s")
 
 
-def rows_of(cell: Cell, keys: tuple[str, ...], column: int) -> Iterable[Row]:
+def rows_of(cell: Cell, keys: tuple[str, ...], column: int) -> Rows:
     """Return columns of the runs of a set, and a column of the curves of the first draw."""
     steps = paper.QUICK_STEPS if cell["quick"] else ITERATIONS
     for row in paper.runs(cell["data"], cell["seed"], cell["quick"], steps):
@@ -117,7 +115,7 @@ class Training(Experiment):
     def cells(self, quick: bool) -> list[Cell]:
         return paper.both(paper.cells(quick))
 
-    def measure(self, cell: Cell) -> Iterable[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Run all methods, with steps from the largest down to the first stable one."""
         return rows_of(cell, KEPT, 1)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 from benchmarks.objectives._shared import distinct, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
 from experiments.s3gd import _paper as paper
 from experiments.s3gd.figure4 import ITERATIONS, draw_curves, rows_of
 from kernelgrad.validation import CapabilityError
@@ -61,7 +59,7 @@ def _places(rows: list[Row]) -> str:
     return text
 
 
-def same_step(cell: Cell) -> Iterable[Row]:
+def same_step(cell: Cell) -> Rows:
     """Yield rows of all methods with the control's step."""
     task = paper.load(cell["data"], cell["quick"])
     steps = paper.QUICK_STEPS if cell["quick"] else ITERATIONS
@@ -121,7 +119,7 @@ class Testing(Experiment):
         plain = paper.cells(quick)
         return plain + [c | {"common": COMMON} for c in plain if c["seed"] == 0]
 
-    def measure(self, cell: Cell) -> Iterable[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Run all methods, or take the runs of Figure 4 where they are of this process."""
         if "common" in cell:
             return same_step(cell)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
 from experiments.s3gd import _paper as paper
 from kernelgrad.validation import CapabilityError
 
@@ -150,7 +148,7 @@ class Correlations(Experiment):
     def cells(self, quick: bool) -> list[Cell]:
         return paper.both(paper.cells(quick))
 
-    def measure(self, cell: Cell) -> Iterable[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Measure all methods."""
         task = paper.load(cell["data"], cell["quick"])
         marks = MARKS[:2] if cell["quick"] else MARKS

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, each_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, each_seed
 from experiments.s3gd import _paper as paper
 from experiments.s3gd.figure6 import draw_marks
 
@@ -114,7 +112,7 @@ class Anchors(Experiment):
         shuffled = [] if quick else paper.cells(quick, SETS[:1], seeds=1, shuffled=True)
         return [*paper.cells(quick, SETS), *few, *shuffled]
 
-    def measure(self, cell: Cell) -> Iterable[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Measure S3GD with each number of anchors."""
         task = paper.load(cell["data"], cell["quick"])
         if "shuffled" in cell:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, each_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, each_seed
 from experiments.s3gd import _paper as paper
 from experiments.s3gd.figure7 import ANCHORS
 
@@ -60,7 +58,7 @@ class AnchorTimes(Experiment):
             quick, ("covtype20k", "ijcnn1", "a9a", "news20_bydate", paper.IMAGES), seeds=10
         )
 
-    def measure(self, cell: Cell) -> Iterable[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Time S3GD with each number of anchors in turn."""
         task = paper.load(cell["data"], cell["quick"])
         for m in ANCHORS:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 from benchmarks.objectives._shared import picture, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed, each_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, each_seed
 from experiments.s3gd import _paper as paper
 
 INNER, NAMES = (20, 50), ("S3GD", "SVRG")
@@ -69,7 +67,7 @@ class InnerIterations(Experiment):
     def cells(self, quick: bool) -> list[Cell]:
         return paper.cells(quick, (paper.IMAGES,))
 
-    def measure(self, cell: Cell) -> Iterable[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Run both methods with both numbers."""
         task = paper.load(cell["data"], cell["quick"])
         steps = paper.QUICK_STEPS if cell["quick"] else 5000

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed, each_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, each_seed
 from experiments.s3gd import _paper as paper
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.linear.base import evaluate
@@ -131,7 +129,7 @@ class Theorem(Experiment):
     def cells(self, quick: bool) -> list[Cell]:
         return paper.cells(quick, ("a9a",))
 
-    def measure(self, cell: Cell) -> Iterable[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Run S3GD with the theorem's steps."""
         task, seed = paper.load(cell["data"], cell["quick"]), cell["seed"]
         problem, batch = task.problem(seed), task.batch

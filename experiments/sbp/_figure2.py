@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import picture, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed, each_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, each_seed
 from experiments.sbp._machine import (
     DUAL,
     PEGASOS,
@@ -143,7 +142,7 @@ class Panel(Experiment):
             for method in METHODS
         ]  # fmt: skip
 
-    def measure(self, cell: Cell) -> Iterator[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Return the error after growing numbers of visits, a mean since the one before."""
         sizes = self.data, cell["rows"], cell["test_rows"]
         nu, best = reference(*sizes)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
-from benchmarks.registry import Row
 from scipy.optimize import linprog
 
-from experiments.base import Cell, Claim, Experiment, each_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, each_seed
 from kernelgrad.papers.sbp.minimax import rows_below, slack_level, two_class_level
 
 ROUNDING = 1e-8
@@ -55,7 +53,7 @@ class Water(Experiment):
     def cells(self, quick: bool) -> list[Cell]:
         return [{"seed": seed, "n": 40, "nu": 0.3} for seed in range(3 if quick else 20)]
 
-    def measure(self, cell: Cell) -> Iterator[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Return what the claims are about; of the first problem responses, slack and p*."""
         rng, n = np.random.default_rng(cell["seed"]), cell["n"]
         c, y, b = rng.standard_normal(n).cumsum() / 3, np.zeros(n), 0.0

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
 from experiments.sbp._libsvm import geometric, percent
 from experiments.sbp._machine import SBP, SETS, lead, machine, mean_curve, race, reference
 from kernelgrad import LinearClassifier
@@ -60,7 +58,7 @@ class Fourier(Experiment):
             for seed in range(2 if quick else 5)
         ]  # fmt: skip
 
-    def measure(self, cell: Cell) -> Iterator[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Return the error of both methods at growing cost."""
         sizes = cell["dataset"], cell["rows"], cell["test_rows"]
         m, (nu, best) = machine(*sizes), reference(*sizes)

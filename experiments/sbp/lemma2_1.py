@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, each_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, each_seed
 from experiments.sbp._machine import machine
 
 ROUNDING = 1e-4
@@ -47,7 +45,7 @@ class Rescaled(Experiment):
         n, T = (150, 2**8) if quick else (1000, 2**13)
         return [{"seed": seed, "rows": n, "T": T} for seed in range(2 if quick else 5)]
 
-    def measure(self, cell: Cell) -> Iterator[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Return ratios to norm and loss of u, and the bound."""
         m = machine("adult", cell["rows"], 100)
         for factor in (0.1, 1.0, 10.0):

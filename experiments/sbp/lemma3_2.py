@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
 from experiments.sbp._libsvm import geometric
 from experiments.sbp._machine import SETS, machine
 
@@ -70,7 +68,7 @@ class Average(Experiment):
             for seed in range(2 if quick else 10)
         ]
 
-    def measure(self, cell: Cell) -> Iterator[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Return the gap at growing numbers of updates."""
         m = machine(cell["dataset"], cell["rows"], 100)
         u = m.optimum(1 / m.n, tol=1e-6)

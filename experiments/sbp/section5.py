@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
 from benchmarks.objectives._shared import distinct, picture, where
-from benchmarks.registry import Row
 from sklearn.base import clone
 from sklearn.svm import SVC
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
 from experiments.sbp._libsvm import load, percent, predict_libsvm
 from experiments.sbp._machine import SETS
 from kernelgrad import KernelClassifier, get_num_threads, set_num_threads
@@ -99,7 +97,7 @@ class Timings(Experiment):
             for name in SETS
         ]
 
-    def measure(self, cell: Cell) -> Iterator[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Return the error of LIBSVM and those of SBP in parts of its time."""
         name = cell["dataset"]
         square, C, nu, *_ = BIASED[name]

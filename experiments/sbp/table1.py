@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import picture, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed, each_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, each_seed
 from experiments.sbp._libsvm import geometric
 from experiments.sbp._machine import Machine
 from kernelgrad.solvers import SDCA
@@ -89,7 +88,7 @@ class Bounds(Experiment):
             for k in powers
         ]
 
-    def measure(self, cell: Cell) -> Iterator[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Return the evaluations of each method."""
         n, epsilon, seed = cell["rows"], cell["epsilon"], cell["seed"]
         X, y = _rings(n, np.random.default_rng(seed))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import picture, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment
+from experiments.base import Cell, Claim, Experiment, Row, Rows
 from experiments.sbp._libsvm import load
 from experiments.sbp._machine import SETS
 from kernelgrad import KernelClassifier
@@ -110,7 +108,7 @@ class Slack(Experiment):
         controls = [{key: v} for key, (_, values) in CONTROLS.items() for v in values]
         return cells + [cells[1] | control for control in controls]
 
-    def measure(self, cell: Cell) -> Iterator[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Return nu, its parts, and the test error."""
         name, bias = cell["dataset"], cell["bias"]
         square, C, _ = PAPER[name, bias]

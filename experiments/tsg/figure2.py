@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from benchmarks.objectives._shared import distinct, draw, lowered_peak, peak, picture, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
 from experiments.tsg._protocol import (
     FEW_FEATURES,
     MACHINES,
@@ -110,7 +109,7 @@ class Times(Experiment):
         ]
         return sorted(cells, key=lambda cell: cell["rows"] == LARGE)
 
-    def measure(self, cell: Cell) -> Iterable[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Fit all methods in turn."""
         set_num_threads(1)
         part = 0.2 if cell["dataset"] == MOONS else 0.85

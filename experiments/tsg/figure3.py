@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.objectives._shared import distinct, picture, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
 from experiments.tsg._protocol import (
     METHODS,
     OTHERS,
@@ -88,7 +87,7 @@ class Errors(Experiment):
             for method in METHODS
         ]
 
-    def measure(self, cell: Cell) -> Iterable[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Tune and test one method."""
         rows = split(cell["dataset"], cell["seed"])
         rows = rows.first(cell.get("rows", rows.others))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
 from experiments.tsg._protocol import (
     OTHERS,
     SPLIT,
@@ -66,7 +64,7 @@ class Curves(Experiment):
             for name in names
         ]
 
-    def measure(self, cell: Cell) -> Iterable[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Tune, then fit with more and more iterations, which are the same ones."""
         rows = split(cell["dataset"], cell["seed"])
         rows = rows.first(cell.get("rows", rows.others))

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
 from experiments.tsg._protocol import (
     EVEN,
     FEW,
@@ -115,7 +114,7 @@ class Gains(Experiment):
             for loss in RATIOS
         ] + ([] if quick else controls)
 
-    def measure(self, cell: Cell) -> Iterable[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Tune and test one method."""
         rows = split(cell["dataset"], cell["seed"])
         most = FEW if cell["method"] == "BLS3VM" else rows.others

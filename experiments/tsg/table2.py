@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
-from benchmarks.registry import Row
 from sklearn.datasets import make_moons
 
-from experiments.base import Cell, Claim, Experiment
+from experiments.base import Cell, Claim, Experiment, Row, Rows
 from kernelgrad import SemiSupervisedKernelClassifier
 from kernelgrad.losses import SymmetricHinge
 from kernelgrad.solvers import TSG
@@ -147,7 +145,7 @@ class Derivatives(Experiment):
             {"cell": "two moons", "seed": seed} for seed in seeds
         ]
 
-    def measure(self, cell: Cell) -> Iterable[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Compare derivatives, or fit."""
         if cell["cell"] == "two moons":
             yield from (moons(cell["seed"], variant) for variant in VARIANTS)

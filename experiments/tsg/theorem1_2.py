@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
-from benchmarks.registry import Row
 
-from experiments.base import Cell, Claim, Experiment, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import SemiSupervised, get_loss, get_unlabelled_loss
 from kernelgrad.solvers import TSG, Problem, TrainBatch
@@ -155,7 +154,7 @@ class Rates(Experiment):
             for seed in range(2 if quick else 10)
         ]
 
-    def measure(self, cell: Cell) -> Iterable[Row]:
+    def measure(self, cell: Cell) -> Rows:
         """Follow three seeds over every T."""
         for T in cell["T"]:
             seeds = range(3 * cell["seed"], 3 * cell["seed"] + 3)
