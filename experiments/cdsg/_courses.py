@@ -244,18 +244,18 @@ def fixed_features(task: Task, n: int, penalty: float, seed: int, limit: float) 
 
     with one_thread():
         start = time.process_time()
-        Phi, zero = transform(batch.X), np.zeros(task.y.shape[1])
+        Phi = transform(batch.X)
         spent = time.process_time() - start
         seen, test = transform(task.X), transform(task.Z)
         L = float(smoothness(task.loss, task.y, np.zeros_like(task.y)).max())
         ends = {}
         for factor in (1.0, 4.0, 16.0, 64.0):
-            svrg = SVRG(seen, task.y, task.loss, penalty, zero)
+            svrg = SVRG(seen, task.y, task.loss, penalty)
             step = factor / (L * svrg.curvature())
             for _ in islice(svrg.steps(step), max(100, svrg.steps_per_round)):
                 pass
             ends[step] = task.objective(seen @ svrg.w)
-        svrg = SVRG(Phi, batch.y, task.loss, penalty, zero, seed=seed)
+        svrg = SVRG(Phi, batch.y, task.loss, penalty, seed=seed)
         every, course = max(1, svrg.steps_per_round // 8), []
         start = time.process_time()
         for done in svrg.steps(min(ends, key=lambda step: ends[step])):

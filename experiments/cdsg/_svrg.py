@@ -11,7 +11,7 @@ from kernelgrad.losses import Loss
 
 
 class SVRG:
-    r"""Minimise ``mean_i loss(y_i, b + phi_i . w) + alpha/2 |w|^2`` over w.
+    r"""Minimise ``mean_i loss(y_i, phi_i . w) + alpha/2 |w|^2`` over w.
 
     Johnson and Zhang (2013): every round takes the gradient of all rows at ``u = w``, then
     passes twice over the rows in small batches, each with the step
@@ -20,14 +20,11 @@ class SVRG:
         \ell'_i(u))^\top + \nabla_{\mathrm{all}}(u) + \alpha w \right) .
 
     The derivatives at u are kept from the full gradient, so a batch is read twice and not
-    three times. `Phi` (n, D) are features, made once, `y` (n, C) encoded targets, b is fixed.
+    three times. `Phi` (n, D) are features, made once, `y` (n, C) encoded targets.
     """
 
-    def __init__(
-        self, Phi: Any, y: Any, loss: Loss, alpha: float, intercept: Any, seed: int = 0
-    ) -> None:
+    def __init__(self, Phi: Any, y: Any, loss: Loss, alpha: float, seed: int = 0) -> None:
         self.Phi, self.y, self.loss, self.alpha = Phi, y, loss, alpha
-        self.intercept = np.asarray(intercept, np.float32)
         self.batch_size = min(256, len(y))
         self.w = np.zeros((Phi.shape[1], y.shape[1]), np.float32)
         self._random = np.random.default_rng(seed)
@@ -39,7 +36,7 @@ class SVRG:
 
     def slopes(self, Phi: Any, y: Any) -> Any:
         """Return the loss derivative of some rows at w."""
-        return self.loss.gradient(y, Phi @ self.w + self.intercept)
+        return self.loss.gradient(y, Phi @ self.w)
 
     def curvature(self, n_rows: int = 4096, rounds: int = 20) -> float:
         """Return the largest eigenvalue of the feature covariance, by power iteration."""

@@ -10,19 +10,7 @@ import numpy as np
 from benchmarks.objectives._shared import distinct, draw, picture, where
 
 from experiments.base import Cell, Claim, Experiment, Row, Rows
-from experiments.cdsg._courses import (
-    COVARIANCE,
-    METHODS,
-    PROGRAM,
-    STEPS,
-    Size,
-    Task,
-    archive,
-    courses,
-    ends,
-    fixed_features,
-    tune,
-)
+from experiments.cdsg import _courses as cdsg
 
 PENALTY, NAMES = 1e-5, ["mnist", "protein", "a9a"]
 
@@ -30,13 +18,13 @@ PENALTY, NAMES = 1e-5, ["mnist", "protein", "a9a"]
 @cache
 def _prepared(
     name: str, rows: int, iterations: int, covariance: bool
-) -> tuple[Task, Size, dict[str, float]]:
+) -> tuple[cdsg.Task, cdsg.Size, dict[str, float]]:
     """Return a data set, the sizes and the tuned steps, which all seeds share."""
-    task = archive(name, rows, seen=min(5000, rows))
-    size = Size(32, 256, iterations) if rows < 4096 else Size(256, 4096, iterations)
+    task = cdsg.archive(name, rows, seen=min(5000, rows))
+    size = cdsg.Size(32, 256, iterations) if rows < 4096 else cdsg.Size(256, 4096, iterations)
     if covariance:
-        return task, size, dict.fromkeys(PROGRAM, 1.0)
-    return task, size, tune(task, PENALTY, size, list(METHODS))
+        return task, size, dict.fromkeys(cdsg.PROGRAM, 1.0)
+    return task, size, cdsg.tune(task, PENALTY, size, list(cdsg.METHODS))
 
 
 def _of(rows: list[Row], kind: str) -> list[Row]:
@@ -48,7 +36,7 @@ def _claim(kind: str, name: str, text: str, theirs: str, better: str, *worse: st
     """Return a claim of the objectives at equal time on a data set."""
 
     def gains(rows: list[Row]) -> list[float]:
-        found = ends(where(_of(rows, kind), data=name), "objective", "data")
+        found = cdsg.ends(where(_of(rows, kind), data=name), "objective", "data")
         plain = [{m.removesuffix(kind): value for m, value in e.items()} for e in found]
         return [min(np.log(e[w] / e[better]) for w in worse) for e in plain]
 
@@ -71,11 +59,11 @@ class Objectives(Experiment):
     departures = f"""
     MNIST (30,000 rows), a9a and protein in place of CIFAR-10, Epsilon and Year, which are not
     among the data; batches of 4,096 rows and blocks of 256 frequencies, 32 iterations of DSG.
-    {" ".join(STEPS.split())}
+    {" ".join(cdsg.STEPS.split())}
     """
     claims: ClassVar = tuple(
         _claim(kind, name, *parts)
-        for kind in ("", COVARIANCE)
+        for kind in ("", cdsg.COVARIANCE)
         for parts in (
             (
                 "With 4F features SVRG converges to unsatisfactory results: its objective is "
@@ -107,9 +95,9 @@ class Objectives(Experiment):
         second = cell.get("covariance", False)
         sizes = cell["data"], cell["rows"], cell["iterations"]
         task, size, steps = _prepared(*sizes, second)
-        found = list(courses(task, PENALTY, size, cell["seed"], steps))
-        limit = where(found, method="DSG" + COVARIANCE * second)[-1]["seconds"]
-        found += fixed_features(task, 4 * size.block, PENALTY, cell["seed"], limit)
+        found = list(cdsg.courses(task, PENALTY, size, cell["seed"], steps))
+        limit = where(found, method="DSG" + cdsg.COVARIANCE * second)[-1]["seconds"]
+        found += cdsg.fixed_features(task, 4 * size.block, PENALTY, cell["seed"], limit)
         for row in found:
             yield {key: row[key] for key in ("method", "seconds", "features", "objective")}
 

@@ -12,16 +12,7 @@ from benchmarks.objectives._shared import picture, where
 from sklearn.svm import SVC
 
 from experiments.base import Cell, Claim, Experiment, Row, Rows
-from experiments.cdsg._courses import (
-    COVARIANCE,
-    PROGRAM,
-    STEPS,
-    Size,
-    archive,
-    courses,
-    ends,
-    tune,
-)
+from experiments.cdsg import _courses as cdsg
 from kernelgrad import DSG
 
 PENALTY, NAMES = 1e-5, ["DSG", "UDSG", "CDSG"]
@@ -59,7 +50,7 @@ def _claims(data: str, kind: str) -> tuple[Claim, Claim]:
 def _excess(rows: list[Row], choose: str = "max", names: Sequence[str] = NAMES) -> list[float]:
     """Return by how much the three are above LIBSVM, for each data set and seed."""
     worst = max if choose == "max" else min
-    found = ends(rows, "train", "data")
+    found = cdsg.ends(rows, "train", "data")
     return [worst(e[m] for m in names) - e["LIBSVM"] for e in found]
 
 
@@ -75,7 +66,7 @@ class ExactSolver(Experiment):
     departures = f"""
     a9a and MNIST, 8,000 rows each, in place of CIFAR-10 and Epsilon. LIBSVM trains one-vs-one
     and the others one-vs-rest, as they do on one set of two classes alike. Batches of 1,024
-    rows and blocks of 128 frequencies. {" ".join(STEPS.split())} The plain
+    rows and blocks of 128 frequencies. {" ".join(cdsg.STEPS.split())} The plain
     rows are of a grid that begins at twice that step.
     """
     explanation = """
@@ -85,7 +76,7 @@ class ExactSolver(Experiment):
     """
     claims: ClassVar = tuple(
         claim
-        for kind in ("", COVARIANCE)
+        for kind in ("", cdsg.COVARIANCE)
         for data in ("a9a", "mnist")
         for claim in _claims(data, kind)
     )
@@ -101,7 +92,7 @@ class ExactSolver(Experiment):
     def measure(self, cell: Cell) -> Rows:
         """Fit LIBSVM, and run the methods for its seconds."""
         n = cell["rows"]
-        task = archive(cell["data"], n, seen=min(5000, n), loss="hinge")
+        task = cdsg.archive(cell["data"], n, seen=min(5000, n), loss="hinge")
         batch = task.whole(task.source.read(0, n))
         kernel = DSG.paper(nu=PENALTY)["kernel"].resolve(batch.X, cell["seed"])
         y = batch.y[:, 0] if batch.y.shape[1] == 1 else batch.y.argmax(axis=1)
@@ -112,10 +103,14 @@ class ExactSolver(Experiment):
         limit = time.process_time() - start
         error = float(np.mean(svm.predict(task.X) != truth))
         yield {"method": "LIBSVM", "seconds": limit, "train": error}
-        size = Size(8, 64, 4) if n < 1000 else Size(128, 1024, 24)
+        size = cdsg.Size(8, 64, 4) if n < 1000 else cdsg.Size(128, 1024, 24)
         second = cell.get("covariance", False)
-        steps = dict.fromkeys(PROGRAM, 1.0) if second else tune(task, PENALTY, size, NAMES)
-        for row in courses(task, PENALTY, size, cell["seed"], steps, limit):
+        steps = (
+            dict.fromkeys(cdsg.PROGRAM, 1.0)
+            if second
+            else cdsg.tune(task, PENALTY, size, NAMES)
+        )
+        for row in cdsg.courses(task, PENALTY, size, cell["seed"], steps, limit):
             yield {key: row[key] for key in ("method", "seconds", "train")}
 
     def plot(self, rows: list[Row], path: Path) -> None:

@@ -9,17 +9,7 @@ import numpy as np
 from benchmarks.objectives._shared import picture
 
 from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, each_seed
-from experiments.dsg._synthetic import (
-    batches,
-    course,
-    curves,
-    looks,
-    problem,
-    rate,
-    rate_axes,
-    sample,
-    true_function,
-)
+from experiments.dsg import _synthetic as synthetic
 from kernelgrad import DSG
 
 TOLERANCE = 0.1
@@ -47,8 +37,8 @@ class Rate(Experiment):
             f"The squared error falls as 1/t: a slope of at most {TOLERANCE - 1:g} in log-log "
             "from sqrt(T) to T",
             "1/t",
-            lambda rows: f"t^{np.mean(by_seed(rows, rate)):.2f}",
-            each_seed(lambda mine: TOLERANCE - 1 - rate(mine)),
+            lambda rows: f"t^{np.mean(by_seed(rows, synthetic.rate)):.2f}",
+            each_seed(lambda mine: TOLERANCE - 1 - synthetic.rate(mine)),
         ),
     )
 
@@ -65,18 +55,21 @@ class Rate(Experiment):
             nu=1e-6, theta=2000.0, offset=99, factor=0.1, batch_size=size, block_size=size,
             average="uniform",
         )  # fmt: skip
-        X, y = sample(size * T, seed)
+        X, y = synthetic.sample(size * T, seed)
         Z = np.random.default_rng(1000 + seed).uniform(-5, 5, (1000, 2))
-        f = true_function(Z)
-        steps = course(
-            preset["solver"], problem(preset, seed), batches(X, y[:, None], size, seed), Z
+        f = synthetic.true_function(Z)
+        steps = synthetic.course(
+            preset["solver"],
+            synthetic.problem(preset, seed),
+            synthetic.batches(X, y[:, None], size, seed),
+            Z,
         )
-        for t, found in looks(steps, T, 2**0.25):
+        for t, found in synthetic.looks(steps, T, 2**0.25):
             yield {"t": t, "error": np.mean((found[:, 0] - f) ** 2)}
 
     def plot(self, rows: list[Row], path: Path) -> None:
         with picture(path, size=(4.5, 3.5)) as axes:
             ax = axes[0][0]
-            curves(ax, rows, label=r"$\|\hat f_t - f_*\|_2^2$")
-            rate_axes(ax, rows, "b:")
+            synthetic.curves(ax, rows, label=r"$\|\hat f_t - f_*\|_2^2$")
+            synthetic.rate_axes(ax, rows, "b:")
             ax.legend()

@@ -10,16 +10,7 @@ from benchmarks.objectives._shared import picture, where
 from sklearn.kernel_ridge import KernelRidge
 
 from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
-from experiments.dsg._synthetic import (
-    batches,
-    course,
-    curves,
-    looks,
-    problem,
-    rate,
-    rate_axes,
-    sample,
-)
+from experiments.dsg import _synthetic as synthetic
 from kernelgrad import DSG
 
 NU, ROWS, SIGMA, TOLERANCE = 1.0, 1000, 2.0, 0.1
@@ -28,7 +19,7 @@ PRODUCTS = {"1": 1.0, "1.5": 1.5, "2": 2.0}  # theta nu
 
 def _claim(name: str) -> Claim:
     def mine(rows: list[Row]) -> list[float]:
-        return by_seed(where(rows, product=name), rate)
+        return by_seed(where(rows, product=name), synthetic.rate)
 
     return Claim(
         f"theta nu = {name}: the squared error falls as 1/t, a slope of at most "
@@ -71,7 +62,7 @@ class TheoremRate(Experiment):
     def measure(self, cell: Cell) -> Rows:
         """Return the error at iterations evenly spaced in the logarithm."""
         T, seed = cell["iterations"], cell["seed"]
-        X, y = sample(ROWS, seed)
+        X, y = synthetic.sample(ROWS, seed)
         Z = np.random.default_rng(1000 + seed).uniform(-5, 5, (200, 2))
         exact = KernelRidge(kernel="rbf", gamma=1 / (2 * SIGMA**2), alpha=NU * ROWS)
         best = exact.fit(X, y).predict(Z)
@@ -79,10 +70,13 @@ class TheoremRate(Experiment):
             nu=NU, theta=PRODUCTS[cell["product"]] / NU, sigma=SIGMA, **self.options
         )
         size = preset["solver"].batch_size
-        steps = course(
-            preset["solver"], problem(preset, seed), batches(X, y[:, None], size, seed), Z
+        steps = synthetic.course(
+            preset["solver"],
+            synthetic.problem(preset, seed),
+            synthetic.batches(X, y[:, None], size, seed),
+            Z,
         )
-        for t, found in looks(steps, T, 2**0.5):
+        for t, found in synthetic.looks(steps, T, 2**0.5):
             yield {"t": t, "error": np.mean((found[:, 0] - best) ** 2)}
 
     def plot(self, rows: list[Row], path: Path) -> None:
@@ -90,7 +84,7 @@ class TheoremRate(Experiment):
             ax = axes[0][0]
             for i, name in enumerate(PRODUCTS):
                 mine = where(rows, product=name)
-                curves(ax, mine, label=rf"$\theta\nu$ = {name}", color=f"C{i}")
-            rate_axes(ax, rows, "k:")
+                synthetic.curves(ax, mine, label=rf"$\theta\nu$ = {name}", color=f"C{i}")
+            synthetic.rate_axes(ax, rows, "k:")
             ax.set_ylabel(r"$|f_t(x) - f_*(x)|^2$, mean over x")
             ax.legend(fontsize=8)

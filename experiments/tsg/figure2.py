@@ -10,22 +10,15 @@ import numpy as np
 from benchmarks.objectives._shared import distinct, draw, lowered_peak, peak, picture, where
 
 from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
-from experiments.tsg._protocol import (
-    FEW_FEATURES,
-    MACHINES,
-    METHODS,
-    THEIRS,
-    Setting,
-    error,
-    fit,
-    split,
-)
+from experiments.tsg import _protocol as protocol
 from kernelgrad import set_num_threads
 
 OURS, LARGE, MOONS = "TSGS3VM", 200_000, "two moons 1000000"
 MOST = {"BLS3VM": 30_000, "S3VMlight": 20_000}  # rows; larger ones take too long here
-SIZES = {name: [2_000, 10_000, 40_000] for name in THEIRS} | {MOONS: [10_000, 50_000, LARGE]}
-AT = Setting(C=100.0, sigma=1.0)
+SIZES = {name: [2_000, 10_000, 40_000] for name in protocol.THEIRS} | {
+    MOONS: [10_000, 50_000, LARGE]
+}
+AT = protocol.Setting(C=100.0, sigma=1.0)
 
 
 def _ratios(
@@ -88,15 +81,15 @@ class Times(Experiment):
     claims = tuple(
         _claim(rival, key, said, theirs, names)
         for key, said, theirs, rivals in (
-            ("s", "time", "less on all eight sets", [m for m in METHODS if m != OURS]),
+            ("s", "time", "less on all eight sets", [m for m in protocol.METHODS if m != OURS]),
             ("MB", "memory", "the other out of memory on large sets", list(MOST)),
         )
         for rival in rivals
-        for names in (THEIRS, (MOONS,))
+        for names in (protocol.THEIRS, (MOONS,))
     ) + tuple(
-        _claim(rival, "s", "time", "less on all eight sets", names, FEW_FEATURES)
+        _claim(rival, "s", "time", "less on all eight sets", names, protocol.FEW_FEATURES)
         for rival in ("FRS3VM", "BGS3VM")
-        for names in (THEIRS, (MOONS,))
+        for names in (protocol.THEIRS, (MOONS,))
     )
 
     def cells(self, quick: bool) -> list[Cell]:
@@ -113,18 +106,18 @@ class Times(Experiment):
         """Fit all methods in turn."""
         set_num_threads(1)
         part = 0.2 if cell["dataset"] == MOONS else 0.85
-        rows = split(cell["dataset"], cell["seed"], part=part).first(cell["rows"])
+        rows = protocol.split(cell["dataset"], cell["seed"], part=part).first(cell["rows"])
         small = rows.first(600)
-        for method in MACHINES:
+        for method in protocol.MACHINES:
             if cell["rows"] > MOST.get(method, LARGE):
                 continue
-            fit(method, small, AT, 0)  # compiles
+            protocol.fit(method, small, AT, 0)  # compiles
             before, start = lowered_peak(), time.process_time()
-            model = fit(method, rows, AT, cell["seed"])
+            model = protocol.fit(method, rows, AT, cell["seed"])
             seconds, used = time.process_time() - start, peak() - before
             yield {
                 "method": method, "s": seconds, "MB": max(used, 1.0),
-                "error": error(model, (rows.test[0][:4000], rows.test[1][:4000])),
+                "error": protocol.error(model, (rows.test[0][:4000], rows.test[1][:4000])),
             }  # fmt: skip
 
     def plot(self, rows: list[Row], path: Path) -> None:
@@ -137,11 +130,11 @@ class Times(Experiment):
                 ):
                     means = [
                         {"method": m, "rows": n, key: np.median([r[key] for r in some])}
-                        for m in MACHINES
+                        for m in protocol.MACHINES
                         for n in distinct(mine, "rows")
                         if (some := where(mine, method=m, rows=n))
                     ]
-                    draw(ax, means, "method", "rows", key, list(MACHINES), "o-")
+                    draw(ax, means, "method", "rows", key, list(protocol.MACHINES), "o-")
                     ax.set(xscale="log", yscale="log", ylabel=label)
                     sizes = distinct(mine, "rows")
                     ax.set_xticks(sizes, [f"{n:,}" for n in sizes])

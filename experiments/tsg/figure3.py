@@ -8,17 +8,7 @@ from pathlib import Path
 from benchmarks.objectives._shared import distinct, picture, where
 
 from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
-from experiments.tsg._protocol import (
-    METHODS,
-    OTHERS,
-    SPLIT,
-    THEIRS,
-    error,
-    grid,
-    mean_error,
-    split,
-    tuned,
-)
+from experiments.tsg import _protocol as protocol
 
 OURS, CLOSE = "TSGS3VM", 0.01
 
@@ -30,14 +20,17 @@ def compared(rival: str, names: Sequence[str], *, close: bool) -> Claim:
         shown = []
         for name in names:
             mine = where(rows, dataset=name)
-            both = (mean_error(mine, method=method) for method in (OURS, rival))
+            both = (protocol.mean_error(mine, method=method) for method in (OURS, rival))
             shown.append(f"{name}: " + " v ".join(f"{one:.3f}" for one in both))
         return "; ".join(shown)
 
     def margins(rows: list[Row]) -> list[float]:
         some = [row for row in rows if row["dataset"] in names]
         lead = by_seed(
-            some, lambda mine: mean_error(mine, method=rival) - mean_error(mine, method=OURS)
+            some,
+            lambda mine: (
+                protocol.mean_error(mine, method=rival) - protocol.mean_error(mine, method=OURS)
+            ),
         )
         return [value + (CLOSE if close else 0.0) for value in lead]
 
@@ -59,7 +52,7 @@ class Errors(Experiment):
 
     label = "Figure 3"
     cause = "setting"
-    departures = SPLIT + (
+    departures = protocol.SPLIT + (
         " Three draws of ten, each with one of its five folds. Of the eight sets two are at "
         "hand, beside which a9a and MNIST 8 v 6 stand. BLS3VM and S3VMlight are this "
         "library's exact machines on the same objective, without a constant, not the programs "
@@ -72,8 +65,8 @@ class Errors(Experiment):
     )
     claims = tuple(
         compared(rival, names, close=rival != "FRS3VM")
-        for names in (THEIRS, OTHERS)
-        for rival in METHODS
+        for names in (protocol.THEIRS, protocol.OTHERS)
+        for rival in protocol.METHODS
         if rival != OURS
     )
 
@@ -81,20 +74,21 @@ class Errors(Experiment):
         sizes: Cell = {"rows": 256} if quick else {}
         return [
             {"dataset": name, "method": method, "seed": seed} | sizes
-            for names in ((("cod_rna",),) if quick else (THEIRS, OTHERS))
+            for names in ((("cod_rna",),) if quick else (protocol.THEIRS, protocol.OTHERS))
             for seed in range(2 if quick else 3)
             for name in names
-            for method in METHODS
+            for method in protocol.METHODS
         ]
 
     def measure(self, cell: Cell) -> Rows:
         """Tune and test one method."""
-        rows = split(cell["dataset"], cell["seed"])
+        rows = protocol.split(cell["dataset"], cell["seed"])
         rows = rows.first(cell.get("rows", rows.others))
-        among = grid(cell["method"], quick="rows" in cell)
-        best, model = tuned(cell["method"], rows, cell["seed"], among)
+        among = protocol.grid(cell["method"], quick="rows" in cell)
+        best, model = protocol.tuned(cell["method"], rows, cell["seed"], among)
         yield {
-            "error": error(model, rows.test), "C": best.C, "sigma": best.sigma, "eta": best.eta,
+            "error": protocol.error(model, rows.test), "C": best.C, "sigma": best.sigma,
+            "eta": best.eta,
         }  # fmt: skip
 
     def plot(self, rows: list[Row], path: Path) -> None:

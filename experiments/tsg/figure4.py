@@ -8,31 +8,23 @@ import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
 
 from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
-from experiments.tsg._protocol import (
-    OTHERS,
-    SPLIT,
-    THEIRS,
-    error,
-    fit,
-    grid,
-    mean_error,
-    split,
-    tuned,
-)
+from experiments.tsg import _protocol as protocol
 
 CLOSE, SOON, LAST = 0.01, (64, 128), 256
 
 
 def _rest(rows: list[Row], soon: int) -> list[float]:
     """Return by how much errors fall after so many iterations, mean of its sets, per draw."""
-    some = [row for row in rows if row["dataset"] in THEIRS]
-    return by_seed(some, lambda mine: mean_error(mine, T=soon) - mean_error(mine, T=LAST))
+    some = [row for row in rows if row["dataset"] in protocol.THEIRS]
+    return by_seed(
+        some, lambda mine: protocol.mean_error(mine, T=soon) - protocol.mean_error(mine, T=LAST)
+    )
 
 
 def _claim(soon: int) -> Claim:
     return Claim(
         f"After {soon} iterations the error is within .01 of that after {LAST}, mean of "
-        f"{' and '.join(THEIRS)}",
+        f"{' and '.join(protocol.THEIRS)}",
         "flat after 64 to 128",
         lambda rows: f"{np.mean(_rest(rows, soon)):+.4f}",
         lambda rows: [CLOSE - rest for rest in _rest(rows, soon)],
@@ -50,7 +42,7 @@ class Curves(Experiment):
     label = "Figure 4"
     cause = "setting"
     kind = "level"
-    departures = SPLIT + (
+    departures = protocol.SPLIT + (
         " Ten draws. Of the eight sets two are at hand, beside which a9a and MNIST 8 v 6 stand."
     )
     claims = tuple(_claim(soon) for soon in SOON)
@@ -59,19 +51,21 @@ class Curves(Experiment):
         sizes: Cell = {"rows": 256, "last": 8} if quick else {}
         return [
             {"dataset": name, "seed": seed} | sizes
-            for names in ((("cod_rna",),) if quick else (THEIRS, OTHERS))
+            for names in ((("cod_rna",),) if quick else (protocol.THEIRS, protocol.OTHERS))
             for seed in range(2 if quick else 10)
             for name in names
         ]
 
     def measure(self, cell: Cell) -> Rows:
         """Tune, then fit with more and more iterations, which are the same ones."""
-        rows = split(cell["dataset"], cell["seed"])
+        rows = protocol.split(cell["dataset"], cell["seed"])
         rows = rows.first(cell.get("rows", rows.others))
-        at, _ = tuned("TSGS3VM", rows, cell["seed"], grid("TSGS3VM", quick="rows" in cell))
+        at, _ = protocol.tuned(
+            "TSGS3VM", rows, cell["seed"], protocol.grid("TSGS3VM", quick="rows" in cell)
+        )
         for T in (2**i for i in range(cell.get("last", LAST).bit_length())):
-            model = fit("TSGS3VM", rows, at, cell["seed"], max_iter=T)
-            wrong = error(model, (rows.test[0][:10_000], rows.test[1][:10_000]))
+            model = protocol.fit("TSGS3VM", rows, at, cell["seed"], max_iter=T)
+            wrong = protocol.error(model, (rows.test[0][:10_000], rows.test[1][:10_000]))
             yield {"T": T, "error": wrong, "C": at.C, "sigma": at.sigma, "eta": at.eta}
 
     def plot(self, rows: list[Row], path: Path) -> None:

@@ -10,25 +10,14 @@ import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
 
 from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
-from experiments.tsg._protocol import (
-    EVEN,
-    FEW,
-    OTHERS,
-    SPLIT,
-    THEIRS,
-    error,
-    grid,
-    mean_error,
-    split,
-    tuned,
-)
+from experiments.tsg import _protocol as protocol
 from kernelgrad.solvers import CCCPS3VM
 
 WITHOUT, WITH = "labels alone", "unlabelled rows too"
 RATIOS = {WITHOUT: [0.0], WITH: [0.1, 1.0]}
 # controls of BLS3VM on the set with a rare class
 RARE, BALANCED = "ijcnn1", f"{WITH}, their mean response that of the labels"
-CONTROL = f"{RARE} {EVEN}"
+CONTROL = f"{RARE} {protocol.EVEN}"
 DRAWS = 10  # as many as the paper's
 METHODS = ("TSGS3VM", "BLS3VM")
 
@@ -37,7 +26,7 @@ def gains(rows: Iterable[Row]) -> list[float]:
     """Return what unlabelled rows take off the error, for each draw."""
 
     def gain(mine: list[Row]) -> float:
-        return mean_error(mine, loss=WITHOUT) - mean_error(mine, loss=WITH)
+        return protocol.mean_error(mine, loss=WITHOUT) - protocol.mean_error(mine, loss=WITH)
 
     return by_seed(rows, gain)
 
@@ -45,7 +34,7 @@ def gains(rows: Iterable[Row]) -> list[float]:
 def _claim(method: str, name: str) -> Claim:
     def errors(rows: list[Row], at: str) -> str:
         mine = where(rows, method=method, dataset=at)
-        return " to ".join(f"{mean_error(mine, loss=kind):.4f}" for kind in RATIOS)
+        return " to ".join(f"{protocol.mean_error(mine, loss=kind):.4f}" for kind in RATIOS)
 
     def ours(rows: list[Row]) -> str:
         if not where(rows, method=method, dataset=name):
@@ -53,11 +42,11 @@ def _claim(method: str, name: str) -> Claim:
         text = errors(rows, name)
         control = where(rows, method=method, dataset=CONTROL)
         if name == RARE and control:
-            held = mean_error(where(rows, method=method, dataset=name), loss=BALANCED)
+            held = protocol.mean_error(where(rows, method=method, dataset=name), loss=BALANCED)
             gained = np.array(gains(control))
             error = gained.std(ddof=1) / np.sqrt(len(gained))
             text += (
-                f"; balanced {held:.4f}; {EVEN} {errors(rows, CONTROL)}, "
+                f"; balanced {held:.4f}; {protocol.EVEN} {errors(rows, CONTROL)}, "
                 f"a gain of {gained.mean():.4f} ± {error:.2g}"
             )
         return text
@@ -83,7 +72,7 @@ class Gains(Experiment):
     """
 
     label = "Section 1"
-    departures = SPLIT + (
+    departures = protocol.SPLIT + (
         " The paper does not compare with C* = 0, nor tune C*; its own C*, at most .09 C here, "
         "is in Figure 3. BLS3VM sees 2,000 rows without a label."
     )
@@ -96,7 +85,9 @@ class Gains(Experiment):
     rows do not help is not shown. BLS3VM is at the minimum of the objective; TSGS3VM, which is
     far from it after one pass, gains on one set of four.
     """
-    claims = tuple(_claim(method, name) for method in METHODS for name in THEIRS + OTHERS)
+    claims = tuple(
+        _claim(method, name) for method in METHODS for name in protocol.THEIRS + protocol.OTHERS
+    )
 
     def cells(self, quick: bool) -> list[Cell]:
         sizes: Cell = {"rows": 256} if quick else {}
@@ -107,7 +98,7 @@ class Gains(Experiment):
         ]
         return [
             {"dataset": name, "method": method, "loss": loss, "seed": seed} | sizes
-            for names in ((("cod_rna",),) if quick else (THEIRS, OTHERS))
+            for names in ((("cod_rna",),) if quick else (protocol.THEIRS, protocol.OTHERS))
             for seed in range(2 if quick else DRAWS)
             for name in names
             for method in METHODS
@@ -116,18 +107,18 @@ class Gains(Experiment):
 
     def measure(self, cell: Cell) -> Rows:
         """Tune and test one method."""
-        rows = split(cell["dataset"], cell["seed"])
-        most = FEW if cell["method"] == "BLS3VM" else rows.others
+        rows = protocol.split(cell["dataset"], cell["seed"])
+        most = protocol.FEW if cell["method"] == "BLS3VM" else rows.others
         rows = rows.first(cell.get("rows", most))
         held: dict[str, Any] = {}
         if cell["loss"] == BALANCED:
             held = {"solver": CCCPS3VM(balance=True), "fit_intercept": True}
-        among = grid(
+        among = protocol.grid(
             cell["method"], RATIOS[cell["loss"].partition(",")[0]], quick="rows" in cell
         )
-        best, model = tuned(cell["method"], rows, cell["seed"], among, **held)
+        best, model = protocol.tuned(cell["method"], rows, cell["seed"], among, **held)
         yield {
-            "error": error(model, rows.test), "C": best.C, "sigma": best.sigma,
+            "error": protocol.error(model, rows.test), "C": best.C, "sigma": best.sigma,
             "eta": best.eta, "ratio": best.ratio,
         }  # fmt: skip
 
