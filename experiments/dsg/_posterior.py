@@ -80,9 +80,7 @@ class Posterior(Experiment):
     iterations: ClassVar[int]
     points: ClassVar[int]
     what: ClassVar[str]
-    power: ClassVar[float | None] = (
-        None  # weights t^power of the average, None the last iterate
-    )
+    power: ClassVar[float | None] = None  # of the weights t^power of an average
     departures = """
     The paper gives neither its steps nor how many. Here theta nu = 1, as Theorem 5 asks, and
     an offset such that the first step is 2: from 4 on doubly SGD diverges on another seed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from experiments.dsg._rivals import BATCHES, FULL, OURS, Rivals, adult, claim
+from experiments.dsg._rivals import BATCHES, COURSE, FULL, OURS, Rivals, adult, claim
 
 
 class Figure6Panel1(Rivals):
@@ -15,12 +15,7 @@ class Figure6Panel1(Rivals):
     """
 
     label = "Figure 6(1)"
-    departures = """
-    Drawn is where the methods end, not their courses. The first
-    step of doubly SGD, which the paper does not tell, is the best of five on 4,000
-    training rows; the rivals take the library's. Seconds are those of the processor, one
-    thread, without Nystroem's landmarks.
-    """
+    departures = COURSE
     explanation = """
     The paper does not say whether it takes the covariance that its Section 4 allows. With it
     and steps 1 / (1 + t / 20) the same 32 frequencies a block end at 15.37 %, as printed at

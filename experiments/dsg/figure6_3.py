@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from experiments.dsg._rivals import FULL, LINEAR, OURS, Rivals, claim, forest, makers
+from experiments.dsg._rivals import COURSE, FULL, LINEAR, OURS, Rivals, claim, forest, makers
 
 PAPER_ROWS, PASSES = 522_911, 32  # 32 passes of 16,000 rows visit about as many
 
@@ -18,12 +18,8 @@ class Figure6Panel3(Rivals):
     """
 
     label = "Figure 6(3)"
-    departures = """
-    16,000 of 522,911 rows; 15 iterations make one pass. Drawn is where the methods end, not
-    their courses. The first step of doubly SGD, which the paper does not tell, is the best
-    of five on 4,000 training rows; the rivals take the library's. Seconds are those of the
-    processor, one thread, without Nystroem's landmarks.
-    """
+    departures = f"""
+    16,000 of 522,911 rows; 15 iterations make one pass. {COURSE}"""
     explanation = """
     Few rows make a strong penalty: nu = 1 / n is more than 32 times the paper's. With it the
     full kernel is no better than 2^8 features even after 32 passes, which visit about as many

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from benchmarks.objectives._curves import DATASETS, choose_rows
+from sklearn.metrics.pairwise import rbf_kernel
 
 
 @dataclass
@@ -46,27 +48,12 @@ def percent(y: Any, predicted: Any) -> float:
 
 
 def predict_libsvm(model: Any, X: Any, chunk: int = 2048) -> Any:
-    """Return ``model.predict(X)`` of a Gaussian SVC of two classes, from float32 products.
+    """Return ``model.predict(X)`` of a Gaussian SVC of two classes, many rows at a time.
 
     LIBSVM itself takes one row at a time, longer than many of its fits.
     """
-    S, gamma = model.support_vectors_.astype(np.float32), np.float32(model._gamma)
-    cut = int(model.n_support_[0])  # support vectors of the first class come first
+    parts = (X[a : a + chunk] for a in range(0, X.shape[0], chunk))
     dual = model.dual_coef_
-    dual = (dual.toarray() if hasattr(dual, "toarray") else dual)[0]
-
-    def norms(A: Any) -> Any:
-        square = A.multiply(A) if hasattr(A, "multiply") else A * A
-        return np.asarray(square.sum(axis=1), np.float32).reshape(-1)
-
-    s = norms(S)
-    out = []
-    for start in range(0, X.shape[0], chunk):
-        A = X[start : start + chunk].astype(np.float32)
-        P = A @ S.T
-        P = P.toarray() if hasattr(P, "toarray") else P
-        K = np.exp(-gamma * np.maximum(norms(A)[:, None] + s - 2 * P, 0))
-        f = K[:, :cut] @ dual[:cut] + K[:, cut:] @ dual[cut:]
-        # intercept_ and dual_coef_ have the sign of the second class
-        out.append(model.classes_[(f + model.intercept_[0] >= 0).astype(int)])
-    return np.concatenate(out)
+    dual = np.ravel(dual.toarray() if sp.issparse(dual) else dual)
+    f = [rbf_kernel(A, model.support_vectors_, model._gamma) @ dual for A in parts]
+    return model.classes_[(np.concatenate(f) + model.intercept_[0] >= 0).astype(int)]
