@@ -150,6 +150,17 @@ def each_seed(
     return lambda rows: by_seed(where(rows, **columns), value)
 
 
+def medians(rows: list[Row], by: Sequence[str], columns: Sequence[str]) -> list[Row]:
+    """Return rows of the medians of columns, one for each group of the rows."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in by), []).append(row)
+    return [
+        dict(zip(by, key, strict=True)) | {c: np.median([row[c] for row in g]) for c in columns}
+        for key, g in groups.items()
+    ]
+
+
 def discover() -> dict[str, Experiment]:
     """Return all experiments by name, paper by paper."""
     found: dict[str, Experiment] = {}

@@ -124,6 +124,13 @@ class Task:
             return float(np.mean((f > 0) != (y > 0)))
         return float(np.mean(f.argmax(axis=1) != y.argmax(axis=1)))
 
+    def look(self, seconds: float, features: int, f: Any, g: Any) -> Row:
+        """Return what responses on training and test rows make of a course's point."""
+        return {
+            "seconds": seconds, "features": features, "objective": self.objective(f),
+            "train": self.error(f, self.y), "test": self.error(g, self.z),
+        }  # fmt: skip
+
 
 def archive(name: str, rows: int, seen: int = 5000, loss: str | None = None) -> Task:
     """Return at most so many rows of a data set; dense inputs by at most 100 components."""
@@ -177,13 +184,7 @@ def follow(
             for tracker in trackers:
                 tracker.advance(info)
             f, g = (tracker.raw_prediction() for tracker in trackers)
-            rows.append(
-                {
-                    "seconds": spent, "features": info.n_random_features,
-                    "objective": task.objective(f), "train": task.error(f, task.y),
-                    "test": task.error(g, task.z),
-                }
-            )  # fmt: skip
+            rows.append(task.look(spent, info.n_random_features, f, g))
     return rows
 
 
@@ -262,14 +263,7 @@ def fixed_features(task: Task, n: int, penalty: float, seed: int, limit: float) 
             if done % every:
                 continue
             spent += time.process_time() - start
-            f, g = seen @ svrg.w, test @ svrg.w
-            course.append(
-                {
-                    "seconds": spent, "features": features.width,
-                    "objective": task.objective(f), "train": task.error(f, task.y),
-                    "test": task.error(g, task.z),
-                }
-            )  # fmt: skip
+            course.append(task.look(spent, features.width, seen @ svrg.w, test @ svrg.w))
             if spent >= limit:
                 break
             start = time.process_time()

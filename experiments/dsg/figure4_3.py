@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from benchmarks.objectives._shared import distinct, draw, picture, where
 
-from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, medians
 from experiments.dsg._synthetic import numbers, processor_seconds, sample, true_function
 from kernelgrad import DSG, KernelRegressor
 from kernelgrad.estimators import competitor
@@ -126,17 +126,10 @@ class Competitors(Experiment):
 
     def plot(self, rows: list[Row], path: Path) -> None:
         names = distinct(rows, "method")
-        medians = []
-        for name in names:
-            for n in distinct(rows, "rows"):
-                mine = where(rows, method=name, rows=n)
-                medians.append(
-                    {"method": name}
-                    | {k: np.median([row[k] for row in mine]) for k in ("seconds", "error")}
-                )
+        middle = medians(rows, ("method", "rows"), ("seconds", "error"))
         with picture(path, size=(5, 3.7)) as axes:
             ax = axes[0][0]
-            draw(ax, medians, "method", "seconds", "error", names)
+            draw(ax, middle, "method", "seconds", "error", names)
             ax.set(xscale="log", yscale="log", xlabel="processor seconds of training")
             ax.set_ylabel("RMSE to the generating function")
             ax.legend(fontsize=7)

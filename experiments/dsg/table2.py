@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.objectives._shared import draw, picture, where
 from sklearn.pipeline import Pipeline
 
-from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, medians
 from experiments.dsg._synthetic import numbers, processor_seconds
 from kernelgrad import DSG, KernelRegressor
 from kernelgrad.estimators import competitor
@@ -139,12 +139,7 @@ class Totals(Experiment):
 
     def plot(self, rows: list[Row], path: Path) -> None:
         d = COLUMNS[-1]
-        middle = []
-        for name in METHODS:
-            for n in sorted({row["n"] for row in rows}):
-                mine = where(rows, method=name, n=n, d=d)
-                found = {k: np.median([row[k] for row in mine]) for k in ("seconds", "numbers")}
-                middle.append({"method": name, "n": n} | found)
+        middle = medians(where(rows, d=d), ("method", "n"), ("seconds", "numbers"))
         with picture(path, 1, 2, size=(4.2, 3.7)) as axes:
             titles = ("processor seconds of training", f"numbers of a model, d = {d}")
             for ax, key, title in zip(axes[0], ("seconds", "numbers"), titles, strict=True):

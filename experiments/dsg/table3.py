@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from benchmarks.objectives._shared import draw, picture, where
 
-from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, medians
 from experiments.dsg._synthetic import batches, processor_seconds
 from kernelgrad import DSG
 from kernelgrad.compute.threads import single_threaded_blas
@@ -157,14 +157,10 @@ class Iterations(Experiment):
                 }  # fmt: skip
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        middle = []
-        for name in (OURS, *FIXED, GIVEN):
-            for n in sorted({row["features"] for row in rows}):
-                seconds = [row["seconds"] for row in where(rows, method=name, features=n)]
-                middle.append({"method": name, "n": n, "seconds": np.median(seconds)})
+        middle = medians(rows, ("method", "features"), ("seconds",))
         with picture(path, size=(4.5, 3.5)) as axes:
             ax = axes[0][0]
-            draw(ax, middle, "method", "n", "seconds", (OURS, *FIXED, GIVEN))
+            draw(ax, middle, "method", "features", "seconds", (OURS, *FIXED, GIVEN))
             ax.set(xscale="log", yscale="log", ylabel="processor seconds of a row")
             ax.xaxis.set_minor_formatter("")
             ax.set_xlabel("random features: t of doubly SGD, n of the others")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from benchmarks.objectives._shared import distinct, draw, lowered_peak, peak, picture, where
 
-from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, medians
 from experiments.tsg import _protocol as protocol
 from kernelgrad import set_num_threads
 
@@ -128,13 +128,8 @@ class Times(Experiment):
                 for ax, key, label in zip(
                     column, ("s", "MB"), ("seconds", "peak MB"), strict=True
                 ):
-                    means = [
-                        {"method": m, "rows": n, key: np.median([r[key] for r in some])}
-                        for m in protocol.MACHINES
-                        for n in distinct(mine, "rows")
-                        if (some := where(mine, method=m, rows=n))
-                    ]
-                    draw(ax, means, "method", "rows", key, list(protocol.MACHINES), "o-")
+                    middle = medians(mine, ("method", "rows"), (key,))
+                    draw(ax, middle, "method", "rows", key, list(protocol.MACHINES), "o-")
                     ax.set(xscale="log", yscale="log", ylabel=label)
                     sizes = distinct(mine, "rows")
                     ax.set_xticks(sizes, [f"{n:,}" for n in sizes])
