@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -59,25 +60,24 @@ class TheoremRate(Experiment):
             for name in PRODUCTS
         ]
 
-    def measure(self, cell: Cell) -> Rows:
-        """Return the error at iterations evenly spaced in the logarithm."""
-        T, seed = cell["iterations"], cell["seed"]
+    def follow(self, cell: Cell, seed: int, *, on_rows: bool) -> Iterator[Any]:
+        """Yield iterations, responses and the exact solution on points or rows, and targets."""
         X, y = synthetic.sample(ROWS, seed)
-        Z = np.random.default_rng(1000 + seed).uniform(-5, 5, (200, 2))
+        Z = X if on_rows else np.random.default_rng(1000 + seed).uniform(-5, 5, (200, 2))
         exact = KernelRidge(kernel="rbf", gamma=1 / (2 * SIGMA**2), alpha=NU * ROWS)
         best = exact.fit(X, y).predict(Z)
         preset = self.solver.paper(
             nu=NU, theta=PRODUCTS[cell["product"]] / NU, sigma=SIGMA, **self.options
         )
-        size = preset["solver"].batch_size
-        steps = synthetic.course(
-            preset["solver"],
-            synthetic.problem(preset, seed),
-            synthetic.batches(X, y[:, None], size, seed),
-            Z,
-        )
-        for t, found in synthetic.looks(steps, T, 2**0.5):
-            yield {"t": t, "error": np.mean((found[:, 0] - best) ** 2)}
+        drawn = synthetic.batches(X, y[:, None], preset["solver"].batch_size, seed)
+        steps = synthetic.course(preset["solver"], synthetic.problem(preset, seed), drawn, Z)
+        for t, f in synthetic.looks(steps, cell["iterations"], 2**0.5):
+            yield t, f[:, 0], best, y
+
+    def measure(self, cell: Cell) -> Rows:
+        """Return the error at iterations evenly spaced in the logarithm."""
+        for t, f, best, _ in self.follow(cell, cell["seed"], on_rows=False):
+            yield {"t": t, "error": np.mean((f - best) ** 2)}
 
     def plot(self, rows: list[Row], path: Path) -> None:
         with picture(path, size=(4.5, 3.5)) as axes:

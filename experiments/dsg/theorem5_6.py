@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import picture, where
-from sklearn.kernel_ridge import KernelRidge
 
-from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
-from experiments.dsg._synthetic import batches, course, curves, looks, problem, rate, sample
-from experiments.dsg.theorem4 import NU, PRODUCTS, ROWS, SIGMA, TOLERANCE
-from kernelgrad import DSG
+from experiments.base import Cell, Claim, Row, Rows, by_seed
+from experiments.dsg._synthetic import curves, rate
+from experiments.dsg.theorem4 import TOLERANCE, TheoremRate
 
 WHOLE, QUANTILE = ("1", "2"), 0.9
 BOUNDS = {"error": 1.0, "maximum": 1.0, "risk": 0.5}
@@ -41,7 +39,7 @@ def _claim(name: str, column: str) -> Claim:
     )
 
 
-class HighProbability(Experiment):
+class HighProbability(TheoremRate):
     """With steps theta / t, theta nu whole, nearly all runs have the rate 1/t, and so the risk.
 
     Algorithm 1 on the rows of Theorem 4, on which all is measured: the squared difference from
@@ -50,7 +48,7 @@ class HighProbability(Experiment):
     them are below (the mean of ten for the largest value).
     """
 
-    label = "Theorems 5 and 6, Corollary 11"
+    label = "Theorem 5, Theorem 6 and Corollary 11"
     kind = "rate"
     departures = """
     The paper proves these bounds and draws no picture of them. Slopes are fitted, constants are
@@ -74,17 +72,10 @@ class HighProbability(Experiment):
             yield {"t": same[0]["t"]} | out | {"maximum": float(np.mean(values["maximum"]))}
 
     def _run(self, cell: Cell, seed: int) -> list[dict[str, float]]:
-        X, y = sample(ROWS, seed)
-        exact = KernelRidge(kernel="rbf", gamma=1 / (2 * SIGMA**2), alpha=NU * ROWS)
-        best = exact.fit(X, y).predict(X)
-        preset: Any = DSG.paper(nu=NU, theta=PRODUCTS[cell["product"]] / NU, sigma=SIGMA)
-        drawn = batches(X, y[:, None], 1, seed)
-        steps = course(preset["solver"], problem(preset, seed), drawn, X)
-        risk = np.mean((best - y) ** 2)
         out = []
-        for t, f in looks(steps, cell["iterations"], 2**0.5):
-            squares = (f[:, 0] - best) ** 2
-            away = abs(np.mean((f[:, 0] - y) ** 2) - risk)
+        for t, f, best, y in self.follow(cell, seed, on_rows=True):
+            squares = (f - best) ** 2
+            away = abs(np.mean((f - y) ** 2) - np.mean((best - y) ** 2))
             out.append(
                 {"t": t, "error": squares.mean(), "maximum": squares.max(), "risk": away}
             )
