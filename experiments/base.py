@@ -6,13 +6,14 @@ import importlib
 import math
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from benchmarks.objectives._shared import where
+from benchmarks.objectives._shared import picture, where
 from benchmarks.registry import Row
 from scipy import stats
 
@@ -159,6 +160,13 @@ def medians(rows: list[Row], by: Sequence[str], columns: Sequence[str]) -> list[
         dict(zip(by, key, strict=True)) | {c: np.median([row[c] for row in g]) for c in columns}
         for key, g in groups.items()
     ]
+
+
+@contextmanager
+def panel(path: Path, **options: Any) -> Iterator[Any]:
+    """Give the axes of a picture of one panel, which is then written."""
+    with picture(path, **options) as axes:
+        yield axes[0][0]
 
 
 def discover() -> dict[str, Experiment]:

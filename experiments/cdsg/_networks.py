@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.datasets.archives import Mnist
-from benchmarks.objectives._shared import distinct, draw, log_grid, picture, where
+from benchmarks.objectives._shared import distinct, draw, log_grid, where
 from benchmarks.registry import SkipError
 from scipy.linalg import solve_triangular
 from scipy.optimize import minimize
 
-from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, panel
 from experiments.cdsg._courses import POINTS, Size, Task, follow, preset, thin, tune
 from experiments.images import DeformedImages
 from kernelgrad import DSG
@@ -252,8 +252,7 @@ class Networks(Experiment):
                 yield {key: row[key] for key in ("method", "seconds", "test")}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        with picture(path, size=(4.4, 3.2)) as axes:
-            ax = axes[0][0]
+        with panel(path, size=(4.4, 3.2)) as ax:
             mine = where(_plain(rows), seed=0)
             draw(ax, mine, "method", "seconds", "test", distinct(mine, "method"))
             ax.set(xscale="log", yscale="log", xlabel="training seconds", ylabel="test error")

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from benchmarks.objectives._shared import picture, where
+from benchmarks.objectives._shared import where
 
-from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, panel
 from experiments.dsg._synthetic import batches, course, curves, looks, problem, sample
 from kernelgrad import DSG
 from kernelgrad.solvers import TrainBatch
@@ -146,8 +146,7 @@ class Posterior(Experiment):
             yield {"t": t, "error": error, "start": start}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        with picture(path, size=(4.5, 3.5)) as axes:
-            ax = axes[0][0]
+        with panel(path, size=(4.5, 3.5)) as ax:
             for i, method in enumerate((OURS, THEIRS)):
                 curves(ax, where(rows, method=method), label=method, color=f"C{i}")
             ax.set(xscale="log", yscale="log", xlabel="iterations t")

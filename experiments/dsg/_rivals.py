@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.datasets.archives import A9a, Covtype20k, Mnist
-from benchmarks.objectives._shared import distinct, picture, where
+from benchmarks.objectives._shared import distinct, where
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
 
-from experiments.base import Cell, Claim, Experiment, Row, Rows, each_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, each_seed, panel
 from experiments.images import DeformedImages
 from kernelgrad import DSG, KernelClassifier
 from kernelgrad.callbacks import Callback, FitEvent
@@ -300,8 +300,7 @@ class Rivals(Experiment):
         return {}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        with picture(path, size=(5.8, 3.4)) as axes:
-            ax = axes[0][0]
+        with panel(path, size=(5.8, 3.4)) as ax:
             for i, name in enumerate(distinct(rows, "method")):
                 mine = where(rows, method=name)
                 marks = "*" if OURS in name else "os^vDPXph<>8d"[(i - 1) % 13]

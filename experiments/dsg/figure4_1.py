@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from benchmarks.objectives._shared import picture
 
-from experiments.base import Cell, Claim, Experiment, Row, Rows, each_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, each_seed, panel
 from experiments.dsg._synthetic import sample, true_function
 
 RANGE = {"least": (-1.0, 0.5), "largest": (1.3, 0.05)}  # and half of the last digit
@@ -54,8 +53,7 @@ class Surface(Experiment):
         x = np.linspace(-5, 5, 81)
         grid = np.stack(np.meshgrid(x, x), axis=-1)
         values = true_function(grid.reshape(-1, 2)).reshape(81, 81)
-        with picture(path, size=(4.5, 3.8), subplot_kw={"projection": "3d"}) as axes:
-            ax = axes[0][0]
+        with panel(path, size=(4.5, 3.8), subplot_kw={"projection": "3d"}) as ax:
             ax.plot_surface(
                 grid[..., 0], grid[..., 1], values, cmap="viridis", rcount=81, ccount=81
             )

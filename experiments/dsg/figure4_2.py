@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from benchmarks.objectives._shared import picture
 
-from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, each_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, each_seed, panel
 from experiments.dsg import _synthetic as synthetic
 from kernelgrad import DSG
 
@@ -68,8 +67,7 @@ class Rate(Experiment):
             yield {"t": t, "error": np.mean((found[:, 0] - f) ** 2)}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        with picture(path, size=(4.5, 3.5)) as axes:
-            ax = axes[0][0]
+        with panel(path, size=(4.5, 3.5)) as ax:
             synthetic.curves(ax, rows, label=r"$\|\hat f_t - f_*\|_2^2$")
             synthetic.rate_axes(ax, rows, "b:")
             ax.legend()

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from benchmarks.objectives._shared import distinct, draw, picture, where
+from benchmarks.objectives._shared import distinct, draw, where
 
-from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, medians
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, medians, panel
 from experiments.dsg._synthetic import numbers, processor_seconds, sample, true_function
 from kernelgrad import DSG, KernelRegressor
 from kernelgrad.estimators import competitor
@@ -127,8 +127,7 @@ class Competitors(Experiment):
     def plot(self, rows: list[Row], path: Path) -> None:
         names = distinct(rows, "method")
         middle = medians(rows, ("method", "rows"), ("seconds", "error"))
-        with picture(path, size=(5, 3.7)) as axes:
-            ax = axes[0][0]
+        with panel(path, size=(5, 3.7)) as ax:
             draw(ax, middle, "method", "seconds", "error", names)
             ax.set(xscale="log", yscale="log", xlabel="processor seconds of training")
             ax.set_ylabel("RMSE to the generating function")

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.datasets.archives import Mnist
-from benchmarks.objectives._shared import distinct, picture, where
+from benchmarks.objectives._shared import distinct, where
 
-from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, panel
 from experiments.images import DeformedImages
 from kernelgrad import DSG, KernelClassifier
 from kernelgrad.kernels import ConvolutionKernel
@@ -131,8 +131,7 @@ class DigitsByConvolution(Experiment):
         yield {"error": error, "seconds": seconds, "used": model.n_random_features_}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        with picture(path, size=(4.6, 3.4)) as axes:
-            ax = axes[0][0]
+        with panel(path, size=(4.6, 3.4)) as ax:
             most = max(r["features"] for r in rows)
             for name, mark in (("here", "C0."), ("here, half the features", "C1x")):
                 found = [r for r in rows if (r["features"] == most) == (name == "here")]

@@ -10,13 +10,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.datasets.qm7 import Molecules, Qm7, random_sorting
-from benchmarks.objectives._shared import distinct, draw, log_grid, picture, where
+from benchmarks.objectives._shared import distinct, draw, log_grid, where
 from scipy.linalg import solve
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPRegressor
 from sklearn.preprocessing import StandardScaler
 
-from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, panel
 from kernelgrad import DSG
 from kernelgrad.compute.threads import one_thread
 from kernelgrad.data import ArraySource, sample_batches
@@ -192,8 +192,7 @@ class Molecule(Experiment):
                 yield {"method": name, "seconds": spent, "steps": copies, "MAE": error}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        with picture(path, size=(4.6, 3.4)) as axes:
-            ax = axes[0][0]
+        with panel(path, size=(4.6, 3.4)) as ax:
             mine = where(rows, seed=0)
             draw(ax, mine, "method", "seconds", "MAE", (OURS, NET))
             for name, mark in zip(distinct(rows, "method")[2:], "xo", strict=True):

@@ -8,9 +8,9 @@ from time import process_time
 from typing import Any, ClassVar
 
 import numpy as np
-from benchmarks.objectives._shared import draw, picture, where
+from benchmarks.objectives._shared import draw, where
 
-from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, medians
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, medians, panel
 from experiments.dsg._synthetic import batches, processor_seconds
 from kernelgrad import DSG
 from kernelgrad.compute.threads import single_threaded_blas
@@ -158,8 +158,7 @@ class Iterations(Experiment):
 
     def plot(self, rows: list[Row], path: Path) -> None:
         middle = medians(rows, ("method", "features"), ("seconds",))
-        with picture(path, size=(4.5, 3.5)) as axes:
-            ax = axes[0][0]
+        with panel(path, size=(4.5, 3.5)) as ax:
             draw(ax, middle, "method", "features", "seconds", (OURS, *FIXED, GIVEN))
             ax.set(xscale="log", yscale="log", ylabel="processor seconds of a row")
             ax.xaxis.set_minor_formatter("")

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from benchmarks.objectives._shared import picture, where
+from benchmarks.objectives._shared import where
 from sklearn.kernel_ridge import KernelRidge
 
-from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, panel
 from experiments.dsg import _synthetic as synthetic
 from kernelgrad import DSG
 
@@ -80,8 +80,7 @@ class TheoremRate(Experiment):
             yield {"t": t, "error": np.mean((f - best) ** 2)}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        with picture(path, size=(4.5, 3.5)) as axes:
-            ax = axes[0][0]
+        with panel(path, size=(4.5, 3.5)) as ax:
             for i, name in enumerate(PRODUCTS):
                 mine = where(rows, product=name)
                 synthetic.curves(ax, mine, label=rf"$\theta\nu$ = {name}", color=f"C{i}")

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from benchmarks.objectives._shared import distinct, picture, where
+from benchmarks.objectives._shared import distinct, where
 
-from experiments.base import Cell, Claim, Experiment, Row, Rows, each_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, each_seed, panel
 from experiments.s3gd import _paper as paper
 from kernelgrad.validation import CapabilityError
 
@@ -130,8 +130,7 @@ class Times(Experiment):
 
     def plot(self, rows: list[Row], path: Path) -> None:
         sets = distinct(rows, "data")
-        with picture(path, size=(6.5, 2.8)) as axes:
-            ax = axes[0][0]
+        with panel(path, size=(6.5, 2.8)) as ax:
             for i, name in enumerate(paper.METHODS):
                 spent = paper.means(where(rows, method=name), "s", lambda r: r["data"])
                 at = [sets.index(data) + 0.16 * (i - 2) for data in spent]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from benchmarks.objectives._shared import distinct, picture, where
+from benchmarks.objectives._shared import distinct, where
 
-from experiments.base import Cell, Claim, Experiment, Row, Rows, each_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, each_seed, panel
 from experiments.s3gd import _paper as paper
 from experiments.s3gd.figure7 import ANCHORS
 
@@ -67,13 +67,13 @@ class AnchorTimes(Experiment):
             yield {"anchors": m, "s": 50 * each, "preparation s": before}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        with picture(path, size=(4.2, 3.0)) as axes:
+        with panel(path, size=(4.2, 3.0)) as ax:
             for data in distinct(rows, "data"):
                 spent = paper.means(where(rows, data=data), "s", lambda r: r["anchors"])
-                axes[0][0].plot(list(spent), list(spent.values()), "o-", ms=3, label=data)
-            axes[0][0].set(
+                ax.plot(list(spent), list(spent.values()), "o-", ms=3, label=data)
+            ax.set(
                 xscale="log", yscale="log", xlabel="anchors", ylabel="seconds of 50 iterations"
             )
-            axes[0][0].set_xticks(ANCHORS, ANCHORS)
-            axes[0][0].minorticks_off()
-            axes[0][0].legend(fontsize=7)
+            ax.set_xticks(ANCHORS, ANCHORS)
+            ax.minorticks_off()
+            ax.legend(fontsize=7)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.objectives._shared import distinct, picture, where
+from benchmarks.objectives._shared import distinct, where
 
-from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, each_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, each_seed, panel
 from experiments.s3gd import _paper as paper
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.linear.base import evaluate
@@ -168,14 +168,14 @@ class Theorem(Experiment):
             }  # fmt: skip
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        with picture(path, size=(4.2, 3.0)) as axes:
+        with panel(path, size=(4.2, 3.0)) as ax:
             for i, row in enumerate(where(rows, seed=0)):
                 s = np.arange(len(row["excess"]))
                 label = f"eta = {row['eta L']:g}/L, rho = {row['rho']:.2f}"
-                axes[0][0].plot(s, row["excess"], f"C{i}o-", ms=3, label=label)
-                axes[0][0].plot(s, row["excess"][0] * row["rho"] ** s, f"C{i}:")
-            axes[0][0].set(
+                ax.plot(s, row["excess"], f"C{i}o-", ms=3, label=label)
+                ax.plot(s, row["excess"][0] * row["rho"] ** s, f"C{i}:")
+            ax.set(
                 yscale="log", xlabel="outer loops s", ylabel="F(w_s) - F*", ylim=(1e-6, 1),
                 xticks=range(0, 17, 4),
             )  # fmt: skip
-            axes[0][0].legend(fontsize=7)
+            ax.legend(fontsize=7)

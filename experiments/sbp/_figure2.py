@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from benchmarks.objectives._shared import picture, where
+from benchmarks.objectives._shared import where
 
-from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, each_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, each_seed, panel
 from experiments.sbp._machine import (
     DUAL,
     PEGASOS,
@@ -157,8 +157,7 @@ class Panel(Experiment):
 
     def plot(self, rows: list[Row], path: Path) -> None:
         n = _size(rows)
-        with picture(path, size=(4.8, 3.6)) as axes:
-            ax = axes[0][0]
+        with panel(path, size=(4.8, 3.6)) as ax:
             for i, method in enumerate(METHODS):
                 mine = where(rows, method=method)
                 cut = n if method == PERCEPTRON else np.inf

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from benchmarks.objectives._shared import picture, where
+from benchmarks.objectives._shared import where
 
-from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, each_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, each_seed, panel
 from experiments.sbp._libsvm import geometric
 from experiments.sbp._machine import Machine
 from kernelgrad.solvers import SDCA
@@ -115,8 +115,7 @@ class Bounds(Experiment):
             yield {"method": method, "evaluations": n * next(reached, 2 * cell["most"]), "u": u}
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        with picture(path, size=(4.8, 3.6)) as axes:
-            ax = axes[0][0]
+        with panel(path, size=(4.8, 3.6)) as ax:
             for i, (method, power) in enumerate(POWERS.items()):
                 mine = where(rows, method=method)
                 x = np.array(sorted({1 / r["epsilon"] for r in mine}))

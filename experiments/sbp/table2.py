@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
-from benchmarks.objectives._shared import picture, where
+from benchmarks.objectives._shared import where
 
-from experiments.base import Cell, Claim, Experiment, Row, Rows
+from experiments.base import Cell, Claim, Experiment, Row, Rows, panel
 from experiments.sbp._libsvm import load
 from experiments.sbp._machine import SETS
 from kernelgrad import KernelClassifier
@@ -132,8 +132,7 @@ class Slack(Experiment):
         }  # fmt: skip
 
     def plot(self, rows: list[Row], path: Path) -> None:
-        with picture(path, size=(4.2, 3.6)) as axes:
-            ax = axes[0][0]
+        with panel(path, size=(4.2, 3.6)) as ax:
             ax.plot([1e-11, 0.1], [1e-11, 0.1], ":", color="grey", lw=0.8)
             for r in _plain(rows):
                 label = f"{r['dataset']}, with{'' if r['bias'] else 'out'} a bias"

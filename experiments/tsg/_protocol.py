@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from benchmarks.objectives._curves import DATASETS
 from benchmarks.objectives._shared import where
-from benchmarks.registry import Row
 from sklearn.datasets import make_moons
 
+from experiments.base import Cell, Row
 from kernelgrad import SemiSupervisedKernelClassifier
 from kernelgrad.solvers import BGS3VM, FRS3VM, TSG
 
@@ -95,6 +95,16 @@ def split(name: str, seed: int, *, part: float = 0.2) -> Split:
     tune, test = held[:spend], held[spend : spend + MOST]
     marked = np.where(np.arange(len(some)) < LABELS, y[some], -1)
     return Split(X[some], marked, (X[tune], y[tune]), (X[test], y[test]), LABELS)
+
+
+def draws(quick: bool, seeds: int, **values: Any) -> list[Cell]:
+    """Return a cell for each draw of each set; quick ones have few rows, and these values."""
+    return [
+        {"dataset": name, "seed": seed} | ({"rows": 256} | values if quick else {})
+        for names in ((("cod_rna",),) if quick else (THEIRS, OTHERS))
+        for seed in range(2 if quick else seeds)
+        for name in names
+    ]
 
 
 @dataclass(frozen=True)

@@ -71,14 +71,8 @@ class Errors(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        sizes: Cell = {"rows": 256} if quick else {}
-        return [
-            {"dataset": name, "method": method, "seed": seed} | sizes
-            for names in ((("cod_rna",),) if quick else (protocol.THEIRS, protocol.OTHERS))
-            for seed in range(2 if quick else 3)
-            for name in names
-            for method in protocol.METHODS
-        ]
+        drawn = protocol.draws(quick, 3)
+        return [cell | {"method": method} for cell in drawn for method in protocol.METHODS]
 
     def measure(self, cell: Cell) -> Rows:
         """Tune and test one method."""

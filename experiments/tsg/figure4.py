@@ -48,13 +48,7 @@ class Curves(Experiment):
     claims = tuple(_claim(soon) for soon in SOON)
 
     def cells(self, quick: bool) -> list[Cell]:
-        sizes: Cell = {"rows": 256, "last": 8} if quick else {}
-        return [
-            {"dataset": name, "seed": seed} | sizes
-            for names in ((("cod_rna",),) if quick else (protocol.THEIRS, protocol.OTHERS))
-            for seed in range(2 if quick else 10)
-            for name in names
-        ]
+        return protocol.draws(quick, 10, last=8)
 
     def measure(self, cell: Cell) -> Rows:
         """Tune, then fit with more and more iterations, which are the same ones."""

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from benchmarks.objectives._shared import distinct, picture, where
+from benchmarks.objectives._shared import distinct, where
 
-from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, panel
 from experiments.tsg import _protocol as protocol
 from kernelgrad.solvers import CCCPS3VM
 
@@ -90,17 +90,14 @@ class Gains(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        sizes: Cell = {"rows": 256} if quick else {}
         controls: list[Cell] = [
             {"dataset": name, "method": "BLS3VM", "loss": loss, "seed": seed}
             for seed in range(DRAWS)
             for name, loss in ((RARE, BALANCED), (CONTROL, WITHOUT), (CONTROL, WITH))
         ]
         return [
-            {"dataset": name, "method": method, "loss": loss, "seed": seed} | sizes
-            for names in ((("cod_rna",),) if quick else (protocol.THEIRS, protocol.OTHERS))
-            for seed in range(2 if quick else DRAWS)
-            for name in names
+            cell | {"method": method, "loss": loss}
+            for cell in protocol.draws(quick, DRAWS)
             for method in METHODS
             for loss in RATIOS
         ] + ([] if quick else controls)
@@ -124,8 +121,7 @@ class Gains(Experiment):
 
     def plot(self, rows: list[Row], path: Path) -> None:
         names, methods = distinct(rows, "dataset"), distinct(rows, "method")
-        with picture(path, size=(5.5, 3.0)) as axes:
-            ax = axes[0][0]
+        with panel(path, size=(5.5, 3.0)) as ax:
             for i, method in enumerate(methods):
                 for j, name in enumerate(names):
                     mine = where(rows, dataset=name, method=method)
