@@ -25,6 +25,11 @@ def _each(rows: list[Row]) -> list[dict[str, float]]:
     return [_times(rows, data) for data in distinct(rows, "data")]
 
 
+def _listed(rows: list[Row], name: str, other: str = "SGD") -> str:
+    each = ((data, _times(rows, data)) for data in distinct(rows, "data"))
+    return "; ".join(f"{d} {t.get(name, np.nan) / t[other]:.3g}" for d, t in each) + " times"
+
+
 def _dense(rows: list[Row]) -> float:
     times = _times(rows, NEWS) if where(rows, data=NEWS) else {}
     return times.get("S3GD" + DENSE, np.nan) / times.get("SGD" + DENSE, np.nan)
@@ -63,10 +68,7 @@ class Times(Experiment):
             "S3GD takes slightly more than SGD: on 20newsgroups at most twice as much (margin: "
             "log10 of 2 over the ratio)",
             "0.30 s against 0.21 s, 1.43 times",
-            lambda rows: (
-                "; ".join(f"{d} {_times(rows, d)['S3GD']:.3g}" for d in distinct(rows, "data"))
-                + f" times; {NEWS} with dense rows {_dense(rows):.3g}"
-            ),
+            lambda rows: f"{_listed(rows, 'S3GD')}; {NEWS} with dense rows {_dense(rows):.3g}",
             each_seed(lambda mine: float(np.log10(2 / _times(mine, NEWS)["S3GD"])), data=NEWS),
         ),
         Claim(
@@ -81,13 +83,7 @@ class Times(Experiment):
             "SVRG takes significantly more than S3GD, on every set (margin: least log10 of the "
             "ratio)",
             "more on all sets, most on large ones",
-            lambda rows: (
-                "; ".join(
-                    f"{d} {_times(rows, d)['SVRG'] / _times(rows, d)['S3GD']:.3g}"
-                    for d in distinct(rows, "data")
-                )
-                + " times"
-            ),
+            lambda rows: _listed(rows, "SVRG", "S3GD"),
             each_seed(
                 lambda mine: min(float(np.log10(t["SVRG"] / t["S3GD"])) for t in _each(mine))
             ),
@@ -96,13 +92,7 @@ class Times(Experiment):
             "SCV takes significantly more than SGD, on every set where it runs (margin: "
             "least log10 of the ratio)",
             "more on all sets; 594 s on 20newsgroups",
-            lambda rows: (
-                "; ".join(
-                    f"{d} {_times(rows, d).get('SCV', np.nan):.3g}"
-                    for d in distinct(rows, "data")
-                )
-                + " times"
-            ),
+            lambda rows: _listed(rows, "SCV"),
             each_seed(
                 lambda mine: min(float(np.log10(t["SCV"])) for t in _each(mine) if "SCV" in t)
             ),

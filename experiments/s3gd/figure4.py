@@ -45,6 +45,15 @@ def draw_curves(rows: list[Row], path: Path, label: str) -> None:
             ax.set_ylabel(label)
 
 
+def _fastest(text: str, data: str, name: str) -> Claim:
+    return Claim(
+        f"{text} (margin: log10 of the least seconds of the others over its)",
+        "fastest",
+        lambda rows: paper.listed(paper.fastest(where(rows, data=data, seed=0))) + " s",
+        each_seed(lambda mine: paper.lead(mine, data, name), data=data),
+    )
+
+
 class Training(Experiment):
     """Training objective over time.
 
@@ -92,23 +101,8 @@ class Training(Experiment):
                 )
             ),
         ),
-        Claim(
-            "SVRG dominates IJCNN (margin: log10 of the least seconds of the others over its)",
-            "fastest",
-            lambda rows: paper.listed(paper.fastest(where(rows, data="ijcnn1", seed=0))) + " s",
-            each_seed(lambda mine: paper.lead(mine, "ijcnn1", "SVRG"), data="ijcnn1"),
-        ),
-        Claim(
-            "SGD is the fastest on 20newsgroups (margin: log10 of the least seconds of the "
-            "others over its)",
-            "fastest",
-            lambda rows: (
-                paper.listed(paper.fastest(where(rows, data="news20_bydate", seed=0))) + " s"
-            ),
-            each_seed(
-                lambda mine: paper.lead(mine, "news20_bydate", "SGD"), data="news20_bydate"
-            ),
-        ),
+        _fastest("SVRG dominates IJCNN", "ijcnn1", "SVRG"),
+        _fastest("SGD is the fastest on 20newsgroups", "news20_bydate", "SGD"),
     )
 
     def cells(self, quick: bool) -> list[Cell]:
