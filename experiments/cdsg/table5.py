@@ -19,16 +19,6 @@ class Table5(Networks):
     label = "Table 5"
     cause = "setting"
     converged = False
-    explanation = """
-    Too few iterations and too large a penalty, together, are the cause. On the features of the
-    first seed, where CDSG ends at 14.86 %, the minimum of its objective on 8,000 rows, which
-    lacks no iteration, has an error of 8.93 %, above that of Fixed too. CDSG with lambda = 5e-6
-    in place of 5e-4 ends at 12.72 %. Both, the minimum with the smaller lambda, are 2.62 %,
-    ahead of both networks at that time: neither the features nor the kernel are the cause. 24
-    iterations have seen 49,152 rows, as many as three of the paper's batches. The comparison
-    with Joint depends on its training too, which the paper does not tell: with plain SGD and a
-    step of 0.01 in place of Adam it is far behind all of the family at that time.
-    """
     claims: ClassVar = (
         claim(
             "DSG-based algorithms converge faster than networks: smaller errors at that time",

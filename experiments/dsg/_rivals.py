@@ -277,23 +277,25 @@ class Rivals(Experiment):
             else:
                 del found[DECAYED]
             budget = np.inf
+
+            def row(name: str, model: Any, limit: ProcessorLimit) -> Row:
+                seconds = fit(model, X, y, limit)
+                error = 100 * (1 - model.score(Z, z))
+                return {"method": name, "seconds": seconds, "error": error, "step": step}
+
             for name, (make, most) in found.items():
                 free = self.one_pass or name == OURS
                 limit = ProcessorLimit(np.inf if free else budget)
                 one = free or name in (COVARIANCE, AVERAGED)
-                model = make(most if one else MANY, [limit])
-                seconds = fit(model, X, y, limit)
-                budget = seconds if name == OURS else budget
-                error = 100 * (1 - model.score(Z, z))
-                yield {"method": name, "seconds": seconds, "error": error, "step": step}
+                made = row(name, make(most if one else MANY, [limit]), limit)
+                budget = made["seconds"] if name == OURS else budget
+                yield made
             controlled = seed < CONTROLLED and not (second or third)
             others = self.others(n, gamma, step, seed) if controlled else {}
             if self.one_pass and second:
                 others = {BATCHES: ExactKernel(preset(n, penalty, sizes, gamma, step), seed)}
             for name, model in others.items():
-                seconds = fit(model, X, y, ProcessorLimit(np.inf))
-                error = 100 * (1 - model.score(Z, z))
-                yield {"method": name, "seconds": seconds, "error": error, "step": step}
+                yield row(name, model, ProcessorLimit(np.inf))
 
     def others(self, n: int, gamma: float, step: float, seed: int) -> dict[str, Any]:
         """Return models that isolate causes, by names with a comma, fitted without a limit."""

@@ -26,14 +26,9 @@ def _ranks(rows: list[Row]) -> dict[str, float]:
     return {data: 1 + _rank(rows, data) for data in distinct(rows, "data")}
 
 
-def _plain(rows: list[Row]) -> list[Row]:
-    """Return the rows of the figure, without those of the control."""
-    return [row for row in rows if "common" not in row]
-
-
-def _control(rows: list[Row]) -> list[Row]:
-    """Return the rows of the control."""
-    return [row for row in rows if "common" in row]
+def _plain(rows: list[Row], *, control: bool = False) -> list[Row]:
+    """Return the rows of the figure, or those of its control."""
+    return [row for row in rows if ("common" in row) == control]
 
 
 def _prepared(rows: list[Row]) -> list[Row]:
@@ -42,7 +37,7 @@ def _prepared(rows: list[Row]) -> list[Row]:
     for row in _plain(rows):
         key = {name: row[name] for name in ("data", "seed", "method")}
         at = row["iterations to 1%"]
-        for other in where(_control(rows), **key):
+        for other in where(_plain(rows, control=True), **key):
             spent = other["preparation s"]
             out.append(row | {"s": row["s"] + spent / at} if at else row)
     return out
@@ -52,7 +47,7 @@ def _places(rows: list[Row]) -> str:
     """Tell the place of SGD, and what it would be with one step or with the preparation."""
     first = where(rows, seed=0)
     text = "place of SGD: " + paper.listed(_ranks(_plain(first)))
-    control = _control(first)
+    control = _plain(first, control=True)
     if control:
         text += f"; with the step {COMMON:g} for all: {paper.listed(_ranks(control))}"
         text += f"; with preparation: {paper.listed(_ranks(_prepared(first)))}"
