@@ -25,7 +25,6 @@ class Figure6Panel1(Rivals):
     """
     load = staticmethod(adult)
     one_pass = True
-    seeds = 10
     rows = 32_561
     penalty = 0.01
     sizes = (64, 32)

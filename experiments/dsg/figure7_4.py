@@ -156,7 +156,7 @@ class Molecule(Experiment):
         sizes = (2, 32, 4, 100) if quick else (5, 512, 40, 10_000)
         names = ("permutations", "block", "iterations", "molecules")
         return [
-            {"seed": s} | dict(zip(names, sizes, strict=True)) for s in range(1 if quick else 5)
+            {"seed": s} | dict(zip(names, sizes, strict=True)) for s in range(1 if quick else 3)
         ]
 
     def measure(self, cell: Cell) -> Rows:
