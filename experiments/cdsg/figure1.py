@@ -85,7 +85,7 @@ class Objectives(Experiment):
         rows, iterations = (2000, 4) if quick else (30_000, 32)
         plain: list[Cell] = [
             {"seed": seed, "data": name, "rows": rows, "iterations": iterations}
-            for seed in range(1 if quick else 5)
+            for seed in range(1 if quick else 10)
             for name in names
         ]
         return plain + [cell | {"covariance": True} for cell in plain]
