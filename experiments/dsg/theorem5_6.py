@@ -59,7 +59,7 @@ class HighProbability(TheoremRate):
     def cells(self, quick: bool) -> list[Cell]:
         return [
             {"seed": seed, "product": name, "iterations": 2**7 if quick else 2**12, "runs": 10}
-            for seed in range(2 if quick else 10)
+            for seed in range(2 if quick else 5)
             for name in WHOLE
         ]
 

@@ -84,7 +84,7 @@ class Bounds(Experiment):
         most = 2**12 if quick else 2**18
         return [
             {"seed": seed, "epsilon": 0.4 / 2**k, "rows": 2**k * 50, "most": most}
-            for seed in range(2 if quick else 10)
+            for seed in range(2 if quick else 5)
             for k in powers
         ]
 
