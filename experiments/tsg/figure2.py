@@ -81,8 +81,8 @@ class Times(Experiment):
         "figure for FRS3VM. Of BGS3VM its Table 1 has O(n^3), of a way to keep the budget that "
         "is dearer than removing rows, as here. By the second reading TSGS3VM is 36 times as "
         "fast as BGS3VM on 200,000 rows of two moons and 7 times as fast as FRS3VM; errors are "
-        ".115 against .101 and .107 (medians), but .280 against .202 and .273 on cod_rna, where "
-        "TSGS3VM has .178 by the first."
+        ".115 against .101 and .107 (medians), but .280 against .202 and .273 on cod_rna, "
+        "where TSGS3VM has .178 by the first."
     )
     claims = tuple(
         _claim(rival, key, said, theirs, names)
