@@ -218,7 +218,7 @@ class Networks(Experiment):
     Only MNIST; 60,000 of the library's deformed digits in place of MNIST8M, batches of 2,048
     rows in place of 16,384, 24 iterations of each of the three. Their first steps, which the
     paper does not tell, are the best of five for the first seed. Networks take 600 steps of
-    Adam on 256 rows, the one that makes the features 60. Two seeds. Seconds are those of the
+    Adam on 256 rows, the one that makes the features 60. Two seeds, as one takes half an hour. Seconds are those of the
     processor, without making digits and looking at errors. Needs torch.
     """
     explanation = """

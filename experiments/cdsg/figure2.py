@@ -65,7 +65,7 @@ class Digits(Experiment):
     cause = "setting"
     departures = f"""
     The library's deformed digits in place of MNIST8M. Batches of 4,096 rows, not 20,000, and 12
-    iterations of DSG, so that a run sees 49,152 of the 8.1 million rows; two seeds. The SVM is
+    iterations of DSG, so that a run sees 49,152 of the 8.1 million rows; two seeds, of ten minutes each. The SVM is
     one-vs-rest, not one-vs-one. Objective and errors are of 5,000 rows.
     {" ".join(STEPS.split())}
     """

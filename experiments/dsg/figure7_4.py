@@ -122,7 +122,7 @@ class Molecule(Experiment):
     distance had the smaller error on held-out training molecules. Preconditioned steps, as the
     paper's plain ones with a Gaussian kernel take orders of magnitude more of them; blocks of
     512 frequencies, batches of 4,096 rows, 40 iterations, so 40,960 features and not 2^20.
-    This set of 7,101 molecules has its own energies. The network has two layers (400, 100), as
+    Three seeds, of three minutes each. This set of 7,101 molecules has its own energies. The network has two layers (400, 100), as
     many seconds, and Adam at three falling rates.
     """
     explanation = """
