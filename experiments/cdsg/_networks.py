@@ -215,11 +215,12 @@ class Networks(Experiment):
     """Both tables; they differ in when methods end."""
 
     departures = """
-    Only MNIST; 60,000 of the library's deformed digits in place of MNIST8M, batches of 2,048
-    rows in place of 16,384, 24 iterations of each of the three. Their first steps, which the
-    paper does not tell, are the best of five for the first seed. Networks take 600 steps of
-    Adam on 256 rows, the one that makes the features 60. Two seeds, as one takes half an hour. Seconds are those of the
-    processor, without making digits and looking at errors. Needs torch.
+    Only MNIST; 60,000 of the library's deformed digits in place of MNIST8M, batches of
+    2,048 rows in place of 16,384, 24 iterations of each of the three. Their first steps,
+    which the paper does not tell, are the best of five for the first seed. Networks take
+    600 steps of Adam on 256 rows, the one that makes the features 60. Two seeds, as one
+    takes half an hour. Seconds are those of the processor, without making digits and
+    looking at errors. Needs torch.
     """
     explanation = """
     Too few iterations and too large a penalty, together, are the cause. On the features of the

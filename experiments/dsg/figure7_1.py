@@ -61,11 +61,11 @@ class DigitsByConvolution(Experiment):
     departures = f"""
     Random convolutions (Section 2; kernel of 5 x 5 patches, pooled 3 x 3, half the median
     distance of patches) in place of a Gaussian kernel on the features of a trained network.
-    The library's deformed digits in place of MNIST8M. At most 2^14 features, by preconditioned
-    steps with batches of {BATCH:,} rows; each number of rows is a fit of its own. All three seeds,
-    of half an hour each, go
-    as far as 2^19 rows; of the fits on 2^20, for which the goal of {GOAL} % was set, the first
-    has been made, and counts in no claim. No neural network beside it.
+    The library's deformed digits in place of MNIST8M. At most 2^14 features, by
+    preconditioned steps with batches of {BATCH:,} rows; each number of rows is a fit of its
+    own. All three seeds, of half an hour each, go as far as 2^19 rows; of the fits on 2^20,
+    for which the goal of {GOAL} % was set, the first has been made, and counts in no claim.
+    No neural network beside it.
     """
     explanation = """
     Features are too few, and so are rows. On 2^18 rows 2^14 features have 1.32 % where half as

@@ -119,11 +119,12 @@ class Molecule(Experiment):
     departures = """
     5 matrices of each training and of each test molecule, not 40 and 20. The paper's binary
     predicates are left out: raw entries and a Laplacian kernel of four times the median
-    distance had the smaller error on held-out training molecules. Preconditioned steps, as the
-    paper's plain ones with a Gaussian kernel take orders of magnitude more of them; blocks of
-    512 frequencies, batches of 4,096 rows, 40 iterations, so 40,960 features and not 2^20.
-    Three seeds, of three minutes each. This set of 7,101 molecules has its own energies. The network has two layers (400, 100), as
-    many seconds, and Adam at three falling rates.
+    distance had the smaller error on held-out training molecules. Preconditioned steps, as
+    the paper's plain ones with a Gaussian kernel take orders of magnitude more of them;
+    blocks of 512 frequencies, batches of 4,096 rows, 40 iterations, so 40,960 features and
+    not 2^20. Three seeds, of three minutes each. This set of 7,101 molecules has its own
+    energies. The network has two layers (400, 100), as many seconds, and Adam at three
+    falling rates.
     """
     explanation = """
     Energies, kernel, penalty and molecules are not to blame: in closed form the same regression
