@@ -9,7 +9,6 @@ import numpy as np
 import scipy.sparse as sp
 from benchmarks.datasets.archives import csr_part, open_archive, standardised
 from scipy.optimize import minimize
-from sklearn.preprocessing import normalize
 
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.kernels import Polynomial
@@ -26,8 +25,7 @@ _QUICK = 1500
 class Case:
     """Rows, labels -1/+1 and weights of one binary problem, and its objective.
 
-    Dense columns are standardised, and rows have a mean squared norm of 1; or columns are from
-    0 to 1, and all rows of norm 1.
+    Dense columns are standardised; rows have a mean squared norm of 1.
     """
 
     name: str
@@ -59,18 +57,10 @@ class Case:
         )
 
 
-def _from_0_to_1(train: Any, test: Any) -> tuple[Any, Any]:
-    """Return both parts, by least and largest value of the training part, in float64."""
-    low, high = train.min(axis=0).astype(float), train.max(axis=0).astype(float)
-    span = np.where(high > low, high - low, 1.0)
-    return (train - low) / span, (test - low) / span
-
-
-def load(name: str, *, quick: bool, rows: int | None, unit: bool = False) -> Case:
+def load(name: str, *, quick: bool, rows: int | None) -> Case:
     """Return one data set: the largest class against the rest; targets above their median.
 
-    `rows` are the first ones to take, 1,500 where it is to be quick; None takes all. `unit`
-    takes columns from 0 to 1 and rows of norm 1.
+    `rows` are the first ones to take, 1,500 where it is to be quick; None takes all.
     """
     z, most = open_archive(name), _QUICK if quick else rows
     if "train_data" in z:
@@ -79,9 +69,7 @@ def load(name: str, *, quick: bool, rows: int | None, unit: bool = False) -> Cas
     else:
         X, y, X_test, y_test = (z[k] for k in ("X_train", "y_train", "X_test", "y_test"))
         X, y = X[:most], y[:most]
-        X, X_test = _from_0_to_1(X, X_test) if unit else standardised(X, X_test)
-    if unit:
-        X, X_test = normalize(X), normalize(X_test)
+        X, X_test = standardised(X, X_test)
     values, counts = np.unique(y, return_counts=True)
     if y.dtype.kind == "f" and len(values) > 100:
         middle = np.median(y)

@@ -27,8 +27,6 @@ from kernelgrad.validation import CapabilityError
 SETS = tuple(linear.SETS)
 IMAGES = "mnist 10000"  # the first rows, in place of CIFAR10
 BY = " by "  # before the number of principal components
-UNIT = " of unit norm"  # behind the name of a set with columns from 0 to 1, rows of norm 1
-SCALED = "; columns from 0 to 1, rows of norm 1"
 METHODS = {"SGD": SGD, "SSGD": SSGD, "SVRG": SVRG, "SCV": SCV, "S3GD": S3GD}
 COLOURS = {name: f"C{i}" for i, name in enumerate(METHODS)}
 ETAS = (0.1, 1.0, 5.0, 10.0)
@@ -90,10 +88,9 @@ def load(name: str, quick: bool) -> Task:
     Such as ``"mnist 10000"``, and ``"mnist 10000 by 20"`` components of it.
     """
     set_num_threads(1)
-    some, _, components = name.removesuffix(UNIT).partition(BY)
-    unit = name.endswith(UNIT)
+    some, _, components = name.partition(BY)
     archive, _, rows = some.partition(" ")
-    case = linear.load(archive, quick=quick, rows=int(rows) if rows else None, unit=unit)
+    case = linear.load(archive, quick=quick, rows=int(rows) if rows else None)
     if components:
         case = principal(case, int(components))
 
@@ -213,16 +210,6 @@ def cells(quick: bool, sets: Sequence[str] = SETS, seeds: int = 5, **values: Any
     some = ("covtype20k",) if quick else sets
     drawn = range(1 if quick else seeds)
     return [{"data": s, "seed": k, "quick": quick} | values for k in drawn for s in some]
-
-
-def both(plain: list[Cell]) -> list[Cell]:
-    """Return the cells, and those of the same sets with columns from 0 to 1."""
-    return plain + [cell | {"data": cell["data"] + UNIT} for cell in plain]
-
-
-def scaled(rows: list[Row], unit: bool = False) -> list[Row]:
-    """Return the rows of standardised columns, or those of columns from 0 to 1."""
-    return [row for row in rows if row["data"].endswith(UNIT) == unit]
 
 
 def stable(rows: list[Row]) -> list[Row]:

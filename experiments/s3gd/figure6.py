@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from benchmarks.objectives._shared import distinct, picture, where
 
-from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
+from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, each_seed
 from experiments.s3gd import _paper as paper
 from kernelgrad.validation import CapabilityError
 
@@ -61,24 +60,6 @@ def _drop(rows: list[Row], name: str) -> float:
     return mine[min(mine)] - mine[max(mine)]
 
 
-def _mean_lead(name: str) -> Claim:
-    def leads(mine: list[Row]) -> list[float]:
-        return [_lead(found, name) for found in _each(mine)]
-
-    return Claim(
-        f"{name} has a more favourable correlation than SGD, SSGD and SCV, in the mean over "
-        "sets and over the run (margin: the mean lead over the best of the three)"
-        + paper.SCALED,
-        "clearly",
-        lambda rows: (
-            "lead: " + ", ".join(f"{v:.2g}" for v in leads(paper.scaled(rows, unit=True)))
-        ),
-        lambda rows: by_seed(
-            paper.scaled(rows, unit=True), lambda mine: float(np.mean(leads(mine)))
-        ),
-    )
-
-
 class Correlations(Experiment):
     """Correlation of (semi-)stochastic gradients with the exact one.
 
@@ -103,18 +84,12 @@ class Correlations(Experiment):
                 "clearly",
                 lambda rows, name=name: (
                     "lead: "
-                    + ", ".join(
-                        f"{_lead(found, name):.2g}" for found in _each(paper.scaled(rows))
-                    )
+                    + ", ".join(f"{_lead(found, name):.2g}" for found in _each(rows))
                     + "; without SCV: "
-                    + ", ".join(
-                        f"{_lead(found, name, 'SCV'):.2g}"
-                        for found in _each(paper.scaled(rows))
-                    )
+                    + ", ".join(f"{_lead(found, name, 'SCV'):.2g}" for found in _each(rows))
                 ),
                 lambda rows, name=name: by_seed(
-                    paper.scaled(rows),
-                    lambda mine: min(_lead(found, name) for found in _each(mine)),
+                    rows, lambda mine: min(_lead(found, name) for found in _each(mine))
                 ),
             )
             for name in GOOD
@@ -123,30 +98,24 @@ class Correlations(Experiment):
             "SVRG rises quickly and stays at 1: above .99 at the end, on every set (margin: "
             "the least less .99)",
             "1 on all sets",
-            lambda rows: ", ".join(f"{value:.4f}" for value in _ends(paper.scaled(rows))),
-            lambda rows: by_seed(paper.scaled(rows), lambda mine: min(_ends(mine)) - 0.99),
+            lambda rows: ", ".join(f"{value:.4f}" for value in _ends(rows)),
+            each_seed(lambda mine: min(_ends(mine)) - 0.99),
         ),
         Claim(
             "The correlations of the others drop as the optimisation proceeds (margin: the "
             "least drop of the four, in the mean over sets)",
             "they drop",
             lambda rows: paper.listed(
-                {
-                    name: _drop(paper.scaled(rows), name)
-                    for name in paper.METHODS
-                    if name != "SVRG"
-                }
+                {name: _drop(rows, name) for name in paper.METHODS if name != "SVRG"}
             ),
-            lambda rows: by_seed(
-                paper.scaled(rows),
-                lambda mine: min(_drop(mine, name) for name in paper.METHODS if name != "SVRG"),
+            each_seed(
+                lambda mine: min(_drop(mine, name) for name in paper.METHODS if name != "SVRG")
             ),
         ),
-        *map(_mean_lead, GOOD),
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        return paper.both(paper.cells(quick))
+        return paper.cells(quick)
 
     def measure(self, cell: Cell) -> Rows:
         """Measure all methods."""
@@ -162,4 +131,4 @@ class Correlations(Experiment):
 
     def plot(self, rows: list[Row], path: Path) -> None:
         with picture(path, 2, 3, size=(2.6, 2.3), sharey=True) as axes:
-            draw_marks(list(axes.flat), paper.scaled(rows), list(paper.METHODS), "method", "")
+            draw_marks(list(axes.flat), rows, list(paper.METHODS), "method", "")

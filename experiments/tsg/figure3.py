@@ -55,9 +55,9 @@ class Errors(Experiment):
     departures = protocol.SPLIT + (
         " Three draws of ten, each with one of its five folds: one takes ten minutes. Of the "
         "eight sets two are at hand, beside which a9a and MNIST 8 v 6 stand. BLS3VM and "
-        "S3VMlight are this library's exact machines on the same objective, without a constant, "
-        "not the programs of 2006 and 1999; they choose C and sigma on 2,000 rows without a "
-        "label."
+        "S3VMlight are this library's exact machines on the same objective, without a "
+        "constant, not the programs of 2006 and 1999; they choose C and sigma on 2,000 rows "
+        "without a label."
     )
     explanation = (
         "One pass over a fifth of these sets is 9 iterations on MNIST and 25 to 46 elsewhere, "
