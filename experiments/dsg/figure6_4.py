@@ -22,7 +22,6 @@ class Figure6Panel4(Figure6Panel1):
     r-sdca and n-sdca have 21.51 and 19.75 % after one. Here they have time for more.
     """
     one_pass = False
-
     claims: ClassVar = (
         *claim(
             "In the same time all methods perform similarly: errors within two points",
