@@ -93,13 +93,8 @@ class Timings(Experiment):
     def cells(self, quick: bool) -> list[Cell]:
         sizes = {"adult": (None, 3), "mnist": (10_000, 10)}
         return [
-            {
-                "seed": 0,
-                "dataset": name,
-                "rows": 200 if quick else n,
-                "seeds": 2 if quick else k,
-            }
-            for name, (n, k) in sizes.items()
+            {"seed": 0, "dataset": name} | dict(zip(("rows", "seeds"), pair, strict=True))
+            for name, pair in (dict.fromkeys(SETS, (200, 2)) if quick else sizes).items()
         ]
 
     def measure(self, cell: Cell) -> Rows:

@@ -43,12 +43,12 @@ class Curves(Experiment):
     cause = "setting"
     kind = "level"
     departures = protocol.SPLIT + (
-        " Ten draws. Of the eight sets two are at hand, beside which a9a and MNIST 8 v 6 stand."
+        " Five draws. Of the eight sets two are at hand, beside which a9a and MNIST 8 v 6 stand."
     )
     claims = tuple(_claim(soon) for soon in SOON)
 
     def cells(self, quick: bool) -> list[Cell]:
-        return protocol.draws(quick, 10, last=8)
+        return protocol.draws(quick, 5, last=8)
 
     def measure(self, cell: Cell) -> Rows:
         """Tune, then fit with more and more iterations, which are the same ones."""
