@@ -100,7 +100,7 @@ class Times(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        return paper.cells(quick, seeds=10)
+        return paper.cells(quick)
 
     def measure(self, cell: Cell) -> Rows:
         """Time all methods in turn."""

@@ -43,7 +43,7 @@ class Curves(Experiment):
     cause = "setting"
     kind = "level"
     departures = protocol.SPLIT + (
-        " Five draws. Of the eight sets two are at hand, beside which a9a and MNIST 8 v 6 stand."
+        " Five draws. Of the eight sets two are at hand; a9a and MNIST 8 v 6 stand beside."
     )
     claims = tuple(_claim(soon) for soon in SOON)
 
