@@ -79,6 +79,7 @@ class Posterior(Experiment):
     kind = "level"
     iterations: ClassVar[int]
     points: ClassVar[int]
+    seeds: ClassVar[int] = 5
     what: ClassVar[str]
     power: ClassVar[float | None] = None  # of the weights t^power of an average
     departures = """
@@ -115,7 +116,7 @@ class Posterior(Experiment):
         return [
             {"seed": seed, "method": method, "rows": n, "points": m, "iterations": T}
             | ({} if self.power is None else {"power": self.power})
-            for seed in range(2 if quick else 5)
+            for seed in range(2 if quick else self.seeds)
             for method in (OURS, THEIRS)
         ]
 
