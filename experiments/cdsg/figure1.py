@@ -61,8 +61,8 @@ class Objectives(Experiment):
     departures = f"""
     MNIST (30,000 rows), a9a and protein in place of CIFAR-10, Epsilon and Year, which are not
     among the data; batches of 4,096 rows and blocks of 256 frequencies, 32 iterations of DSG.
-    {" ".join(cdsg.STEPS.split())} From twice that unit on, as the grid once began, CDSG
-    diverges on protein.
+    {" ".join(cdsg.STEPS.split())} With a grid that
+    begins at twice the library's first step, as it once did, CDSG diverges on protein.
     """
     explanation = """
     SVRG: 1,024 frequencies are enough on MNIST and a9a at this lambda, and DSG has not
