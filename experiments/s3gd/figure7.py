@@ -67,8 +67,8 @@ class Anchors(Experiment):
     cause = "setting"
     departures = (
         "MNIST's first 10,000 rows and 20newsgroups stand for CIFAR10 and MED11, scaled as in "
-        "Figures 2 and 4. The paper does not tell its numbers of anchors apart from 20 and 100. "
-        "Three draws, of two minutes each."
+        "Figures 2 and 4. The paper does not tell its numbers of anchors apart from 20 and "
+        "100. Three draws, of two minutes each."
     )
     explanation = """
     With more anchors the nearest ones are nearer, and Equation (17) is closer. The number k of
