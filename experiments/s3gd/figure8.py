@@ -55,7 +55,7 @@ class AnchorTimes(Experiment):
 
     def cells(self, quick: bool) -> list[Cell]:
         return paper.cells(
-            quick, ("covtype20k", "ijcnn1", "a9a", "news20_bydate", paper.IMAGES), seeds=10
+            quick, ("covtype20k", "ijcnn1", "a9a", "news20_bydate", paper.IMAGES)
         )
 
     def measure(self, cell: Cell) -> Rows:
