@@ -86,7 +86,7 @@ class CheckedRate(TheoremRate):
     the lengths as given.
     """
     solver: ClassVar[type[DSG]] = CDSG
-    seeds: ClassVar[int] = 40
+    seeds: ClassVar[int] = 25
     claims: ClassVar = (
         _alone(TheoremRate.claims[0]),
         *(
