@@ -71,7 +71,7 @@ class Objectives(Experiment):
     DSG with the covariance does, it has 0.33 against 0.30.
     CDSG with the covariance, which the paper does not have, re-uses hardly any block on MNIST
     and a9a: in the same time it takes as many features as DSG, 16,384 and 16,896, and ends
-    near it, at 0.343 and 0.337 against 0.352 and 0.338; UDSG, which re-uses every second block,
+    near it, at 0.344 and 0.337 against 0.352 and 0.338; UDSG, which re-uses every second block,
     ends at 0.315 and 0.333. Equation 9, which allows a re-use, has no covariance.
     """
     claims: ClassVar = tuple(
