@@ -12,7 +12,6 @@ from sklearn.base import ClassifierMixin
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
-from kernelgrad.estimators.quality import SetsMixin
 from kernelgrad.estimators.support import available_if, by_blocks, can_stream
 from kernelgrad.families.reading import Data
 from kernelgrad.inputs import as_numpy
@@ -26,7 +25,7 @@ can_tell_proba = methodcaller("_check_proba")
 
 
 @parameters
-class BaseClassifier(SetsMixin, ClassifierMixin, BaseRowsEstimator):
+class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
     """Predictions and scores of a classifier."""
 
     class_weight: Mapping[Any, float] | Literal["balanced"] | None = anything(default=None)
@@ -73,7 +72,7 @@ class BaseClassifier(SetsMixin, ClassifierMixin, BaseRowsEstimator):
         """
         if classes is None:
             try:
-                return self._partial_fit(X, y, sample_weight)
+                return self._fit(Data(X, y, sample_weight), stream=True)
             except OneClassError as error:
                 remedy = "name all classes in the first call: partial_fit(X, y, classes=[...])."
                 raise DataError(f"{error} Here {remedy}") from None
@@ -83,7 +82,7 @@ class BaseClassifier(SetsMixin, ClassifierMixin, BaseRowsEstimator):
                 f"classes={declared.tolist()!r} is not the same as on the first call: "
                 f"{self.classes_.tolist()!r}."
             )
-        return self._partial_fit(X, y, sample_weight, declared=declared)
+        return self._fit(Data(X, y, sample_weight), stream=True, declared=declared)
 
     def decision_function(self, X: Rows) -> Float64Array:
         """Return f(X): (n,) for two classes (positive favours ``classes_[1]``), else (n, K).

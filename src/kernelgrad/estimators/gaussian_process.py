@@ -11,7 +11,6 @@ from sklearn.utils import check_random_state
 
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators.kernel import AnyKernel, BaseKernelEstimator
-from kernelgrad.estimators.quality import IntervalsMixin
 from kernelgrad.estimators.support import exported
 from kernelgrad.families.process import ProcessSpec
 from kernelgrad.inputs import as_numpy
@@ -24,7 +23,7 @@ _Yes: TypeAlias = Literal[True]
 
 
 @parameters
-class KernelGaussianProcessRegressor(IntervalsMixin, RegressorMixin, BaseKernelEstimator):
+class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
     r"""Gaussian process regression: posterior mean, variance, covariance and samples.
 
     For the prior ``f ~ GP(0, s^2 k)`` and ``y = f(x) + noise`` of variance ``sigma^2``, the

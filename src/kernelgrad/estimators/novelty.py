@@ -102,8 +102,10 @@ class KernelNoveltyDetector(OutlierMixin, BaseKernelEstimator):
         loss = OneClass(self.nu, tau=self.tau)
         return WithoutTargets(type(self).__name__, loss, Novelty, "novelty")
 
-    def _fit(self, data: Data, validation: Data) -> Self:
-        return super()._fit(data._replace(y=None), validation)  # y is there for the API's sake
+    def _fit(self, data: Data, *args: Any, **options: Any) -> Self:
+        return super()._fit(
+            data._replace(y=None), *args, **options
+        )  # y is there for the API's sake
 
     @available_if(can_stream)
     def partial_fit(self, X: Rows, y: Values = None, sample_weight: Values = None) -> Self:
@@ -111,7 +113,7 @@ class KernelNoveltyDetector(OutlierMixin, BaseKernelEstimator):
 
         The level is then that of the rows of this call. Parameters are those of :meth:`fit`.
         """
-        return self._partial_fit(X, None, sample_weight)
+        return self._fit(Data(X, None, sample_weight), stream=True)
 
     def decision_function(self, X: Rows) -> Float64Array:
         """Return ``f(X) - offset_``, shape (n,): negative for outliers."""

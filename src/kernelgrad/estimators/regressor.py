@@ -10,7 +10,6 @@ from sklearn.base import RegressorMixin
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
-from kernelgrad.estimators.quality import IntervalsMixin
 from kernelgrad.estimators.support import available_if, by_blocks, can_stream
 from kernelgrad.families.reading import Data
 from kernelgrad.inputs import as_numpy
@@ -20,7 +19,7 @@ from kernelgrad.tasks import NumberTargets, Regression
 from kernelgrad.types import AnyArray, Float64Array, Rows, Values
 
 
-class BaseRegressor(IntervalsMixin, RegressorMixin, BaseRowsEstimator):
+class BaseRegressor(RegressorMixin, BaseRowsEstimator):
     """Predictions and scores of a regressor."""
 
     _sibling: ClassVar[str] = "a classifier"  # remedy for text in messages
@@ -40,7 +39,7 @@ class BaseRegressor(IntervalsMixin, RegressorMixin, BaseRowsEstimator):
         kernel, comes from the first batch of the first call; there is no early stopping.
         Parameters are those of :meth:`fit`.
         """
-        return self._partial_fit(X, y, sample_weight)
+        return self._fit(Data(X, y, sample_weight), stream=True)
 
     def predict(self, X: Rows) -> Float64Array:
         """Return f(X), shape (n,) or (n, n_outputs) as y was; quantiles in increasing order.

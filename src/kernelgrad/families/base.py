@@ -5,21 +5,20 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-from kernelgrad.calibration import Calibration, Responses, restored_responses
+from kernelgrad.calibration import MOST_ROWS, Calibration, Responses, restored_responses
 from kernelgrad.callbacks import Deadline
 from kernelgrad.choice import GIVEN, Choice
 from kernelgrad.compute.backend import CPU, get_device
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.memory import LEAST_LIMIT
 from kernelgrad.compute.ranges import check_sizes
-from kernelgrad.families import classes, few, warnings
+from kernelgrad.families import parts, warnings
 from kernelgrad.families.reading import Reader, Run
 from kernelgrad.files.records import Record
 from kernelgrad.functions.expansions import Expansion
@@ -184,8 +183,8 @@ class Spec(ABC):
         """Return the rows in their order, of which some may be held out."""
         limit = choice.solver.resolve_batch_size(None) if self.orders_rows else None
         rows = rows.ordered(limit)
-        if classes.are_calibrated(self, rows.task) and rows.n_train >= classes.MANY_ROWS:
-            rows = rows.hold_out(classes.share(rows), choice.seed, stratify=False)
+        if parts.are_calibrated(self, rows.task) and rows.n_train >= parts.MANY_ROWS:
+            rows = rows.hold_out(MOST_ROWS / rows.n_train, choice.seed, stratify=False)
         if self.params.early_stopping and rows.validation_rows is None:
             rows = rows.hold_out(self.params.validation_fraction, choice.seed)
         return rows
@@ -252,13 +251,12 @@ class Spec(ABC):
         self, choice: Choice, rows: TrainingRows, problem: Problem, run: Run, before: Fit | None
     ) -> Choice:
         """Return the choice with responses of a fit to a part of the rows, to calibrate on."""
-        if run.stream or len(rows.held_out) or not classes.are_calibrated(self, rows.task):
+        if run.stream or len(rows.held_out) or not parts.are_calibrated(self, rows.task):
             return choice
         n_iter = choice.max_iter + (0 if before is None else before.n_iter)
         start = clock()
-        hurried = partial(few.is_hurried, self, choice, rows)
-        responses = classes.responses_of_part(
-            choice, rows, problem, n_iter, run.callbacks, hurried
+        responses = parts.responses_of_part(
+            choice, rows, problem, n_iter, run.callbacks, parts.may_serve(self, choice, rows)
         )
         seconds = choice.seconds + (clock() - start if before is None else 0.0)
         return replace(choice, calibration=responses, seconds=seconds)
@@ -280,10 +278,8 @@ class Spec(ABC):
     ) -> tuple[Model, Responses | None]:  # fmt: skip
         """Return the model, and responses that the next rows of a stream calibrate with."""
         calibration, latest = None, None
-        if classes.are_calibrated(self, rows.task):
-            calibration, latest = classes.calibration(
-                rows, choice, function, before, run.stream
-            )
+        if parts.are_calibrated(self, rows.task):
+            calibration, latest = parts.calibration(rows, choice, function, before, run.stream)
         device = self.params.device
         return Model(rows.inputs, rows.task, function, calibration, device=device), latest
 

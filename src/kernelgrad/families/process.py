@@ -13,8 +13,8 @@ from kernelgrad.choice import Choice
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import at_most
-from kernelgrad.families.few import LEAST_ROWS
 from kernelgrad.families.kernel import KernelSpec
+from kernelgrad.families.parts import LEAST_ROWS
 from kernelgrad.families.reading import Run
 from kernelgrad.files.records import Record, check_number, or_none
 from kernelgrad.functions.scaling import UNITS, InputScaling

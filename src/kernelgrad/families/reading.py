@@ -39,6 +39,9 @@ class Data(NamedTuple):
     other: Any = None
 
 
+NO_DATA = Data(None)
+
+
 @dataclass(frozen=True)
 class Run:
     """How a fit runs: until when, who listens, where rows are, and what may follow.
@@ -180,13 +183,11 @@ class Reader:
         return self.read_arrays(data, run, seed, rows, named, validates=True)
 
     def with_validation(
-        self, rows: TrainingRows, validation: Data | None, run: Run, seed: int
+        self, rows: TrainingRows, validation: Data, run: Run, seed: int
     ) -> TrainingRows:
         """Return the rows with those that validate, and where they stay during the fit."""
-        if run.stream:
-            return rows
         rows = rows.within(self.spec.resources.usable)
-        if validation is None or validation.X is None:
+        if validation.X is None:
             return rows
         try:
             others = self.read_validation(validation, rows, run, seed)
