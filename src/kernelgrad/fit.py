@@ -11,14 +11,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from kernelgrad.callbacks import FOREVER, FitEvent, TimeIsUp
 from kernelgrad.choice import Choice
 from kernelgrad.families import parts
-from kernelgrad.families.base import Spec
+from kernelgrad.families.base import Spec, new_seed
 from kernelgrad.families.reading import NO_DATA, Data, Run
 from kernelgrad.model import Fit
-from kernelgrad.solvers import FitResult, Problem, Resumed, State, loop
+from kernelgrad.solvers import FitResult, Problem, Resumed, Solver, State, Validation, loop
 from kernelgrad.solvers.contract import check_solvable
 from kernelgrad.training_rows import Batches, TrainingRows
 
@@ -31,7 +32,8 @@ def fit(
 ) -> Fit:  # fmt: skip
     """Return the fit of a specification to data, or the one `before` with more iterations."""
     checkpoint, timed = run.checkpoint, run.deadline is not FOREVER
-    seed = checkpoint.seed(spec.new_seed) if before is None else before.choice.seed
+    make_seed = partial(new_seed, spec.params.random_state)
+    seed = checkpoint.seed(make_seed) if before is None else before.choice.seed
     rows = spec.reader.read(data, run, seed, None if before is None else before.model)
     rows = rows if run.stream else spec.reader.with_validation(rows, validation, run, seed)
     checkpoint.check_rows(rows.digest)
@@ -57,14 +59,8 @@ def fit(
     batches, problem, max_iter = planned_batches(rows, problem, choice, run, before, resumed)
     few = parts.few_beforehand(rows, problem) if timed and not hurried else None
 
-    def at_iteration(event: FitEvent, state: State) -> bool:
-        def so_far() -> Fit:
-            function = solver.expansion(state).copy()
-            result = FitResult(state, function, "max_iter", {}, event.iteration)
-            return make_fit(spec, rows, choice, result, run, before)
-
-        return report is not None and report(event, so_far)
-
+    finished = partial(make_fit, spec, rows, choice, run, before)
+    reported = None if report is None else partial(_reported, report, finished, solver)
     # a fit that ended before its first iteration begins anew
     state = before.state if before is not None and before.n_iter else None
     result = None
@@ -73,9 +69,9 @@ def fit(
             solver, problem, batches,
             max_iter=0 if hurried else max_iter,
             state=None if state is None else state.copy(),
-            validation=None if run.stream else spec.validation(rows, before),
+            validation=None if run.stream else scoring(spec, rows, before),
             callbacks=run.callbacks,
-            on_iteration=None if report is None else at_iteration,
+            on_iteration=reported,
             history=None if before is None else dict(copy.deepcopy(before.history)),
             resumed=resumed,
         )  # fmt: skip
@@ -86,14 +82,42 @@ def fit(
         rows, problem = (few.rows, few.problem) if problem.posterior else (rows, problem)
     result.state.release(brief=rows.reads_in_pieces and not spec.params.warm_start)
     result.expansion.compact()
-    model = make_fit(spec, rows, choice, result, run, before)
-    ended = spec.with_extras(parts.with_judges(model, rows, problem), rows, problem)
-    if not spec.is_pairwise:
-        sample = None if before is None else before.model.sample
-        sample = rows.examples() if sample is None else sample
-        ended = replace(ended, model=replace(ended.model, sample=sample))
+    ended = parts.with_judges(make_fit(spec, rows, choice, run, before, result), rows, problem)
+    ended = spec.with_extras(ended, rows, problem)
+    ended = ended if spec.is_pairwise else with_examples(ended, rows, before)
     spec.warn(ended, rows, result, run)
     return ended
+
+
+def with_examples(ended: Fit, rows: TrainingRows, before: Fit | None) -> Fit:
+    """Return the fit with some rows in its model, those of the fit before if there is one."""
+    sample = None if before is None else before.model.sample
+    sample = rows.examples() if sample is None else sample
+    return replace(ended, model=replace(ended.model, sample=sample))
+
+
+def scoring(spec: Spec, rows: TrainingRows, before: Fit | None) -> Validation | None:
+    """Return how iterates are scored, on rows held out or given; None without any."""
+    p, stops = spec.params, bool(spec.params.early_stopping)
+    if rows.validation_rows is None and not (stops and len(rows.held_out)):
+        return None
+    start = before.model.function if before is not None and stops else None
+    return rows.validation(p.n_iter_no_change, p.tol, start=start, early_stopping=stops)
+
+
+def _reported(
+    report: Report, finished: Callable[[FitResult], Fit], solver: Solver[Any],
+    event: FitEvent, state: State,
+) -> bool:  # fmt: skip
+    """Report an iteration, with the fit so far as it would end here."""
+
+    def so_far() -> Fit:
+        result = FitResult(
+            state, solver.expansion(state).copy(), "max_iter", {}, event.iteration
+        )
+        return finished(result)
+
+    return report(event, so_far)
 
 
 def planned_batches(
@@ -115,8 +139,8 @@ def planned_batches(
 
 
 def make_fit(
-    spec: Spec, rows: TrainingRows, choice: Choice, result: FitResult, run: Run,
-    before: Fit | None,
+    spec: Spec, rows: TrainingRows, choice: Choice, run: Run, before: Fit | None,
+    result: FitResult,
 ) -> Fit:  # fmt: skip
     """Return the fit of a result of the loop."""
     model, latest = spec.model(rows, choice, result.expansion, before, run)

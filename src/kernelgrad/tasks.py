@@ -53,12 +53,13 @@ class Task(ABC):
     loss: Loss
     has_targets: ClassVar[bool] = True
     stratified: ClassVar[bool] = False
+    has_own_proba: bool = True  # False if probabilities need a calibration
     scored_by: ClassVar[str] = "the targets of X_val"  # for messages
 
     @property
-    @abstractmethod
     def n_outputs(self) -> int:
         """Number of outputs C."""
+        return 1
 
     @abstractmethod
     def internal(self, y: AnyArray) -> AnyArray:
@@ -236,8 +237,7 @@ class Classification(Task):
         return np.array([w @ (self.predict(raw) == column_or_1d(batch.y)), w.sum()])
 
     @property
-    def has_own_proba(self) -> bool:
-        """True if responses are probabilities without a calibration."""
+    def has_own_proba(self) -> bool:  # type: ignore[override]
         return self.loss.has_proba and not self.by_pairs
 
     def attributes(self) -> dict[str, Any]:
@@ -501,10 +501,6 @@ class ScaledColumn(Task):
         rounding = 10 * np.finfo(float).eps * float(np.abs(values).max())
         varies = bool(spread > rounding)
         return cls(centre, spread if varies else 1.0, float(weight.sum()), varies)
-
-    @property
-    def n_outputs(self) -> int:
-        return 1
 
     def internal(self, y: AnyArray) -> AnyArray:
         y = np.asarray(y, np.float64)

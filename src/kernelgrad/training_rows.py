@@ -113,9 +113,9 @@ class TrainingRows:
     def sources(self) -> tuple[BatchSource, ...]:
         return (self.source,)
 
-    @cached_property
+    @property
     def in_memory(self) -> bool:
-        return all(source.in_memory for source in self.sources)
+        return self.source.in_memory
 
     @property
     def n_train(self) -> int:
@@ -124,12 +124,12 @@ class TrainingRows:
     @cached_property
     def nbytes(self) -> float:
         """Approximate bytes of the rows in memory."""
-        return sum(source.nbytes for source in self.sources)
+        return self.source.nbytes
 
-    @cached_property
+    @property
     def n_rows(self) -> int:
         """Number of rows of all sources."""
-        return sum(source.n_rows for source in self.sources)
+        return self.source.n_rows
 
     def within(self, limit: float) -> Self:
         """Return the rows, which stay where they are if memory does not do for a fit."""
@@ -140,8 +140,8 @@ class TrainingRows:
         """Return the bytes of copies of the rows, of prepared rows, and of reading the rows."""
         n, size, sources = self.n_rows, self.nbytes, self.sources
         in_pieces = self.reads_in_pieces and solver.takes_stores
-        resident = max(source.kept_bytes for source in sources)
-        reading = max(source.reading_bytes for source in sources) - resident
+        resident = max([source.kept_bytes for source in sources])
+        reading = max([source.reading_bytes for source in sources]) - resident
         copied = 0.0
         if not stream:
             part = 0.0 if in_pieces or self.in_memory else min(1.0, BUFFER_ROWS / n)
@@ -362,6 +362,18 @@ class PairedRows(TrainingRows, ABC):
     @property
     def sources(self) -> tuple[BatchSource, ...]:
         return (self.source,) if self.other is None else (self.source, self.other)
+
+    @property
+    def in_memory(self) -> bool:
+        return all(source.in_memory for source in self.sources)
+
+    @cached_property
+    def nbytes(self) -> float:
+        return sum(source.nbytes for source in self.sources)
+
+    @property
+    def n_rows(self) -> int:
+        return sum(source.n_rows for source in self.sources)
 
     @property
     def n_other(self) -> int:

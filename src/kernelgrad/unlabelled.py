@@ -27,10 +27,6 @@ class NoTargets(Task):
     loss: Loss
     has_targets: ClassVar[bool] = False
 
-    @property
-    def n_outputs(self) -> int:
-        return 1
-
     def internal(self, y: AnyArray) -> AnyArray:
         return np.zeros(len(y))
 

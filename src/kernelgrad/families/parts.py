@@ -34,7 +34,7 @@ from kernelgrad.solvers import (
 from kernelgrad.solvers.block_descent.solver import WHOLE
 from kernelgrad.solvers.contract import State
 from kernelgrad.solvers.support import KernelSolver
-from kernelgrad.tasks import Classification, Task
+from kernelgrad.tasks import Classification
 from kernelgrad.training_rows import TrainingRows, no_rows
 from kernelgrad.types import IntArray
 from kernelgrad.validation import DataError
@@ -128,13 +128,6 @@ def fit_few(rows: TrainingRows, problem: Problem, deadline: Deadline) -> Few:
     function = solver.expansion(state)
     state.iteration = 0  # a fit that goes on begins with all rows
     return Few(own, np.sort(numbers[mixed[m:]]), few, state, function)
-
-
-def are_calibrated(spec: Spec, task: Task) -> bool:
-    """Return whether probabilities come from responses to rows that were not fitted."""
-    return bool(
-        spec.params.probability and isinstance(task, Classification) and not task.has_own_proba
-    )
 
 
 def responses_of_part(
@@ -275,7 +268,7 @@ def few_rows(
 ) -> tuple[Choice, FitResult]:
     """Return the choice and the result of a function of some rows."""
     choice = replace(choice, entries=choice.entries | {"rows_fitted": few.rows.n_train})
-    if are_calibrated(spec, rows.task) and len(few.others):
+    if spec.params.probability and not rows.task.has_own_proba and len(few.others):
         calibration = responses(few.function, rows, few.others[:MOST_ROWS])
         choice = replace(choice, calibration=calibration)
     result = FitResult(few.state, few.function, "time_limit", new_history(None))

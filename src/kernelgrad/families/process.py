@@ -69,7 +69,7 @@ class ProcessSpec(KernelSpec):
             )
         return kernel
 
-    def make_solver(self, chosen: Solver[Any] | None) -> Solver[Any]:
+    def make_solver(self, chosen: Any) -> Solver[Any]:
         solver = super().make_solver(chosen)
         if not isinstance(solver, DSG | DirectSolve):
             raise CapabilityError(
@@ -169,7 +169,7 @@ class ProcessSpec(KernelSpec):
         if n > most:  # a source is read once, in its order
             members = np.sort(draws(seed, 0x726F7773).choice(n, most, False))
         X, y, weight, _ = rows.usable(rows.source.take(members))
-        rule = self.scaling_rule()
+        rule = self.scaling_rule
         standard = InputScaling.fit(X, self.kernel, standardize=rule, sample_weight=weight)
         each = {"auto": None, "diagonal": True}.get(self.params.metric, False)
         with at_most(max(1, int(limit / max(1, len(y)) ** 2))):  # each has matrices of its own

@@ -27,7 +27,6 @@ from kernelgrad.solvers import (
     Problem,
     Resources,
     Solver,
-    Validation,
     get_solver,
 )
 from kernelgrad.solvers.history import check_numbers
@@ -124,10 +123,8 @@ class SemiSupervisedSpec(KernelSpec):
         losses.get_unlabelled_loss(p.unlabelled_loss)
         super().check()
 
-    def make_solver(self, chosen: Solver[Any] | None) -> Solver[Any]:
-        if self.is_auto:
-            return get_solver("soft_labels")
-        solver = get_solver(self.params.solver)
+    def make_solver(self, chosen: Any) -> Solver[Any]:
+        solver = super().make_solver(chosen)
         if isinstance(solver, DSG) and not solver.marks:
             raise ValueError(
                 f"solver {solver.name!r} does not tell labelled rows from others; take "
@@ -173,9 +170,10 @@ class SemiSupervisedSpec(KernelSpec):
         return 1.0 / (2.0 * float(self.params.C) * labelled)
 
     def make_problem(
-        self, task: Task, inputs: Inputs, seed: int, alpha: float, resources: Resources
-    ) -> Problem:
-        problem = super().make_problem(task, inputs, seed, alpha, resources)
+        self, task: Task, inputs: Inputs, seed: int, alpha: float, resources: Resources,
+        **options: Any,
+    ) -> Problem:  # fmt: skip
+        problem = super().make_problem(task, inputs, seed, alpha, resources, **options)
         unlabelled = losses.get_unlabelled_loss(self.params.unlabelled_loss)
         joint = losses.SemiSupervised(task.loss, unlabelled, self.ratio(np.nan, np.nan))
         return replace(problem, loss=joint, max_iter=int(self.params.max_iter))
@@ -291,9 +289,6 @@ class SemiSupervisedSpec(KernelSpec):
             return accuracies, sigmoids(raw.astype(np.float64), y, w)
 
     # -- the model -----------------------------------------------------------------------
-
-    def validation(self, rows: TrainingRows, before: Fit | None) -> Validation | None:
-        return None if rows.validation_rows is None else super().validation(rows, before)
 
     def model(
         self, rows: TrainingRows, choice: Choice, function: Expansion, before: Fit | None,

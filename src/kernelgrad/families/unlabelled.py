@@ -40,7 +40,7 @@ class NoveltySpec(KernelSpec):
         width = 0.5 * float(self.params.bandwidth_factor)
         return get_kernel(self.params.kernel, gamma="median", bandwidth_factor=width)
 
-    def make_solver(self, chosen: Solver[Any] | None) -> Solver[Any]:
+    def make_solver(self, chosen: Any) -> Solver[Any]:
         solver = super().make_solver(chosen)
         if self.params.tau == "steps" and not isinstance(solver, DSG):
             raise CapabilityError(

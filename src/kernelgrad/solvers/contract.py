@@ -581,6 +581,9 @@ def rows_digest(X: Matrix) -> bytes:
     parts = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
     for part in parts:
         flat = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
+        if 0 < flat.size <= _DIGEST_BYTES:
+            digest.update(hashlib.blake2b(flat.data, digest_size=16).digest())
+            continue
         pieces = [b""] * -(-flat.size // _DIGEST_BYTES)
 
         def task(i: int, flat: AnyArray = flat, pieces: list[bytes] = pieces) -> None:
@@ -596,4 +599,4 @@ def batch_digest(problem: Problem, batch: TrainBatch) -> bytes:
     """Return a digest of rows, targets, weights and loss."""
     loss = np.frombuffer(repr(problem.loss).encode(), np.uint8)
     parts = (batch.X, batch.y, batch.sample_weight, loss)
-    return b"".join(rows_digest(part) for part in parts)
+    return b"".join(map(rows_digest, parts))
