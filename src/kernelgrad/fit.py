@@ -31,7 +31,7 @@ def fit(
     *, validation: Data = NO_DATA, report: Report | None = None,
 ) -> Fit:  # fmt: skip
     """Return the fit of a specification to data, or the one `before` with more iterations."""
-    checkpoint, timed = run.checkpoint, run.deadline is not FOREVER
+    checkpoint = run.checkpoint
     make_seed = partial(new_seed, spec.params.random_state)
     seed = checkpoint.seed(make_seed) if before is None else before.choice.seed
     rows = spec.reader.read(data, run, seed, None if before is None else before.model)
@@ -46,8 +46,8 @@ def fit(
     problem, solver = choice.applied(problem), choice.solver
     rows = replace(rows, task=choice.task(rows.task))
     check_solvable(solver, problem)
-    serves = parts.may_serve(spec, choice, rows)
-    timed = timed and serves and saved is None and before is None and not run.stream
+    is_new = saved is None and before is None and not run.stream
+    timed = is_new and run.deadline is not FOREVER and parts.may_serve(spec, choice, rows)
     if not choice.is_complete:
         checkpoint.store(choice.describe)  # a search may take longer than what follows
         if not (timed and parts.is_hurried(choice, rows, problem)):
@@ -76,7 +76,7 @@ def fit(
             resumed=resumed,
         )  # fmt: skip
     empty = result is not None and result.is_empty and not run.stream
-    if result is None or (empty and serves):
+    if result is None or (empty and parts.may_serve(spec, choice, rows)):
         few = few or parts.fit_few(rows, problem, run.deadline)
         choice, result = parts.few_rows(spec, rows, choice, few)
         rows, problem = (few.rows, few.problem) if problem.posterior else (rows, problem)

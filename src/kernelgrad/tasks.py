@@ -51,15 +51,11 @@ class Task(ABC):
     """
 
     loss: Loss
+    n_outputs: int = 1  # outputs C
     has_targets: ClassVar[bool] = True
     stratified: ClassVar[bool] = False
     has_own_proba: bool = True  # False if probabilities need a calibration
     scored_by: ClassVar[str] = "the targets of X_val"  # for messages
-
-    @property
-    def n_outputs(self) -> int:
-        """Number of outputs C."""
-        return 1
 
     @abstractmethod
     def internal(self, y: AnyArray) -> AnyArray:
@@ -160,7 +156,7 @@ class Classification(Task):
     stratified: ClassVar[bool] = True
 
     @property
-    def n_outputs(self) -> int:
+    def n_outputs(self) -> int:  # type: ignore[override]
         n = len(self.classes)
         return n * (n - 1) // 2 if self.by_pairs or n == 2 else n
 
@@ -364,13 +360,9 @@ class Regression(Task):
     """Numbers: one column for each output, or one column for all outputs of the loss."""
 
     loss: Loss
-    outputs: int
     ndim: int  # dimensions of predictions
     owner: str  # class name of the estimator in messages
-
-    @property
-    def n_outputs(self) -> int:
-        return self.outputs
+    n_outputs: int
 
     def internal(self, y: AnyArray) -> AnyArray:
         y = np.asarray(y, np.float64)
@@ -435,7 +427,7 @@ class Regression(Task):
         ndim = record.take("_y_ndim", partial(check_int, low=1, high=2))
         if outputs > 1 and ndim == 1:
             raise ValueError(f"A column of targets does not have {outputs} outputs.")
-        return cls(loss, outputs, ndim, owner)
+        return cls(loss, ndim, owner, outputs)
 
 
 @dataclass(frozen=True)
@@ -457,7 +449,7 @@ class NumberTargets(Targets):
                     f"{self.sibling}, or name a numeric column."
                 )
         ndim = np.ndim(y) if loss.n_outputs is None else 2
-        return Regression(loss, _count_outputs(y, loss), ndim, self.owner)
+        return Regression(loss, ndim, self.owner, _count_outputs(y, loss))
 
 
 @dataclass(frozen=True)

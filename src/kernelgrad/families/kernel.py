@@ -166,7 +166,7 @@ class KernelSpec(Spec):
             check_sizes(X, scaled=bool(rule) and not may_stay)
             p = self.params
             undecided = p.standardize == "auto" and not rule
-            if undecided and not sp.issparse(X) and self.metric_array(inputs) is None:
+            if undecided and not sp.issparse(X) and isinstance(p.metric, str | None):
                 warn_of_scales(X, inputs.name)
             far = rule in self.sees_outliers
             if far and min(X.shape[0], SPREAD_ROWS) * X.shape[1] < 2**24:

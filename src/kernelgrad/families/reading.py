@@ -322,5 +322,6 @@ def _check_targets(y: Any, spec: Spec) -> None:
 
 def _shared(X: Any, original: Any) -> bool:
     """Whether rows are the arrays of the caller, or views of them."""
-    a, b = [getattr(it, "data", None) if sp.issparse(it) else it for it in (X, original)]
-    return isinstance(b, np.ndarray) and bool(np.may_share_memory(a, b))
+    if sp.issparse(X):
+        X, original = X.data, getattr(original, "data", None)
+    return isinstance(original, np.ndarray) and bool(np.may_share_memory(X, original))

@@ -8,7 +8,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from types import NoneType
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -74,7 +74,7 @@ class Resources:
         """Return what the limit leaves beside `taken` and copied rows, or `default`."""
         return self.limit(default + taken + self.copied_bytes) - taken - self.copied_bytes
 
-    @property
+    @cached_property
     def usable(self) -> float:
         """The memory limit in bytes; half of the system's memory, or 4 GiB, without one."""
         return self.limit(0.5 * system_bytes())
