@@ -142,9 +142,8 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like or CSR matrix (n, d), memory map, DataFrame, BatchSource, or of dask
-            A :class:`~kernelgrad.data.BatchSource` carries its own targets and weights and is
-            read in chunks if it does not fit in memory. Memory maps, dask arrays and dask
-            frames are read in pieces too; y and sample_weight may then be dask collections.
+            A :class:`~kernelgrad.data.BatchSource` carries its own targets and weights. Rows
+            that do not fit in memory are read in pieces.
         y : array-like (n,) or (n, n_outputs); None with a BatchSource
             Of a classifier at least two classes, of a Gaussian process one column. A novelty
             detector ignores it: X holds mostly ordinary rows.
@@ -152,11 +151,10 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
             Non-negative; a weight of 2 is a row given twice, 0 is a row left out.
         X_val, y_val, sample_weight_val : as X, y and sample_weight, or None
             Rows for validation, which are not fitted: each iteration is scored on them, in
-            ``history_["validation_score"]``. With ``early_stopping=True``, where it is a
-            parameter, they replace `validation_fraction` and decide when to stop and which
-            iterate to keep; otherwise they do not change the model. A source contributes up to
-            20,000 random rows. For a novelty detector y_val is +1 for ordinary rows and -1 for
-            outliers, both of which must be there; the score is the area under the ROC curve.
+            ``history_["validation_score"]``. With ``early_stopping=True`` they replace
+            `validation_fraction`; otherwise they do not change the model. A source contributes
+            up to 20,000 random rows. For a novelty detector y_val is +1 for ordinary rows and
+            -1 for outliers; the score is the area under the ROC curve.
         """
         return self._fit(Data(X, y, sample_weight), Data(X_val, y_val, sample_weight_val))
 
@@ -246,9 +244,9 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
     def feature_importances_(self) -> Float64Array:
         """Shares of the columns of X in the variance of f, with sum 1; 0 if f is constant.
 
-        The share of a column is its total index of Sobol': half the mean squared change of f,
-        summed over outputs, when rows take its value from other rows, over the sum for all
-        columns. Up to 200 training rows and 2,000 pairs of them are compared at first access.
+        The share of a column is its total index of Sobol': half the mean squared change of f
+        when rows take its value from other rows, over the sum for all columns. Up to 200
+        training rows and 2,000 pairs of them are compared at first access.
         """
         check_is_fitted(self, "expansion_")
         try:
@@ -411,9 +409,8 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
     def to_onnx(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Return the fitted model as an ONNX model, for programs without Python.
 
-        It holds the encoding of tables, the scaling of the columns and the function. Random
-        features, which a file of `save` draws from a seed, are written out: ``2 d D`` bytes for
-        D of them of d columns in pairs. docs/serving.md has the inputs and outputs.
+        It holds the encoding of tables, the scaling of the columns and the function
+        (docs/serving.md).
 
         Parameters
         ----------
@@ -439,8 +436,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         ----------
         latency : bool, default=False
             Also measure ``row_seconds``, the median time of up to 200 predictions of one row
-            within half a second on this machine: by `predict`, or for models of tables by the
-            encoding and the fitted function, without the reading of the table.
+            within half a second, without the reading of a table.
         """
         check_is_fitted(self, "expansion_")
         names = getattr(self, "feature_names_in_", None)

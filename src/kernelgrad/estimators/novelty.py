@@ -45,9 +45,8 @@ class KernelNoveltyDetector(OutlierMixin, BaseKernelEstimator):
         Weights of the scaled columns (d,), or a matrix (d, r) that they are multiplied by.
     solver : str or Solver, default="auto"
         ``"auto"`` is ``"working_set"``, which is exact, for up to some 60,000 rows in memory,
-        else ``"dsg"``, or ``"block_descent"`` for kernels without random features. ``"dsg"``,
-        ``"udsg"`` and ``"cdsg"`` by name have blocks of 256 frequencies and batches of 8,192
-        rows; objects need ``momentum=0``.
+        else ``"dsg"``, or ``"block_descent"`` for kernels without random features. Objects of
+        the dsg family need ``momentum=0``.
     tau : {"quantile", "steps"}, default="quantile"
         ``"quantile"`` takes the best level for each batch, ``"steps"`` the paper's gradient
         steps, which are slow (for ``DSG.paper``).
