@@ -228,38 +228,19 @@ def joined(parts: Iterator[AnyArray]) -> AnyArray:
 
 @dataclass(frozen=True)
 class Fit:
-    """A model, what was chosen for it, and the state from which a fit goes on.
-
-    Attributes
-    ----------
-    model : Model
-    choice : Choice
-    state : State or None
-        None in models of files that were written without it.
-    history : History
-    status : str
-    n_iter, best_iteration : int
-    best_score : float or None
-    latest : Responses or None
-        Responses of the latest rows of a stream, to calibrate on.
-    extras : dict
-        Further fitted attributes.
-    judges : Judges or None
-        Rows that the fit held out.
-    seen : Seen or None
-    """
+    """A model, what was chosen for it, and the state from which a fit goes on."""
 
     model: Model
     choice: Choice
-    state: State | None
+    state: State | None  # None in models of files that were written without it
     history: Any
     status: str
     n_iter: int
     best_iteration: int
     best_score: float | None = None
-    latest: Responses | None = None
-    extras: dict[str, Any] = field(default_factory=dict)
-    judges: Judges | None = None
+    latest: Responses | None = None  # responses to the latest rows of a stream
+    extras: dict[str, Any] = field(default_factory=dict)  # further fitted attributes
+    judges: Judges | None = None  # rows that the fit held out
     seen: Seen | None = None
 
     @cached_property

@@ -119,16 +119,9 @@ class Task(ABC):
 
 @dataclass(frozen=True)
 class Targets(ABC):
-    """What the parameters of an estimator say of targets; learns their task.
+    """What the parameters of an estimator say of targets; learns their task."""
 
-    Attributes
-    ----------
-    owner : str
-        Name of the estimator in messages.
-    loss : str or Loss
-    """
-
-    owner: str
+    owner: str  # name of the estimator in messages
     loss: Any
     task_type: ClassVar[type[Task]]
     kind: ClassVar[LossTask]

@@ -69,44 +69,20 @@ class EncodedSource(BatchSource):
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """The rows of a fit, their task and their columns.
-
-    Attributes
-    ----------
-    source : BatchSource
-        Rows as functions take them.
-    task : Task
-    is_encoded : bool
-        True if the source holds internal targets and final weights.
-    is_own_copy : bool
-        True if the arrays are the fit's own, not those of the caller.
-    held_out : int array
-        Increasing numbers of the rows of the source that only validate.
-    validation_rows : TrainingRows or None
-        Rows of another source that validate.
-    reads_in_pieces : bool
-        True if solvers that can take a store read the rows a piece at a time.
-    store : callable or None
-        Returns the store of rows that workers hold; None keeps them in this process.
-    batch_size : int or None
-        Number of rows of a batch; None leaves it to the solver.
-    order : int array or None
-        Number in the source of each row as it came, -1 for a dropped one; None is the same.
-    inputs : Inputs
-        The columns of X.
-    """
+    """The rows of a fit, their task and their columns."""
 
     all_weigh: ClassVar[bool] = False  # True if batches without weight are refused
-    source: BatchSource
+    source: BatchSource  # rows as functions take them
     task: Task
-    is_encoded: bool = False
-    is_own_copy: bool = False
-    held_out: IntArray = field(default_factory=no_rows)
-    validation_rows: TrainingRows | None = None
-    reads_in_pieces: bool = False
+    is_encoded: bool = False  # True if the source holds internal targets and final weights
+    is_own_copy: bool = False  # True if the arrays are the fit's own, not those of the caller
+    held_out: IntArray = field(default_factory=no_rows)  # increasing numbers of rows to score
+    validation_rows: TrainingRows | None = None  # rows of another source to score
+    reads_in_pieces: bool = False  # True if solvers that take a store read a piece at a time
+    # makes the store of rows that workers hold; None keeps them in this process
     store: Callable[[TrainingRows], RowStore] | None = None
-    batch_size: int | None = None
-    order: IntArray | None = None
+    batch_size: int | None = None  # rows of a batch; None leaves it to the solver
+    order: IntArray | None = None  # number of each row as it came, -1 dropped; None is the same
     inputs: Inputs = field(default_factory=partial(Inputs, "rows"))
 
     @property
@@ -344,19 +320,12 @@ class TrainingRows:
 
 @dataclass(frozen=True)
 class PairedRows(TrainingRows, ABC):
-    """Rows of two sources; half of each batch is of either, drawn independently.
-
-    Attributes
-    ----------
-    other : BatchSource or None
-        The second source.
-    left_out : int array
-        Increasing numbers of its rows that no batch has.
-    """
+    """Rows of two sources; half of each batch is of either, drawn independently."""
 
     all_weigh = True
     clock: ClassVar[int]  # the source, 0 or 1, a pass over which is an epoch
-    other: BatchSource | None = field(kw_only=True)
+    other: BatchSource | None = field(kw_only=True)  # the second source
+    # increasing numbers of its rows that no batch has
     left_out: IntArray = field(default_factory=no_rows, kw_only=True)
 
     @property

@@ -10,11 +10,10 @@ from kernelgrad.compute.backend import CPU
 from kernelgrad.estimators.kernel import AnyKernel, BaseKernelEstimator
 from kernelgrad.estimators.support import by_blocks, with_callbacks
 from kernelgrad.families.reading import Data
-from kernelgrad.families.unlabelled import RatioSpec
+from kernelgrad.families.unlabelled import RatioSamples, RatioSpec, WithoutTargets
 from kernelgrad.losses import Loss
 from kernelgrad.params import anything, boolean, parameters, real
 from kernelgrad.types import AnyArray, Float64Array, Rows, Values
-from kernelgrad.unlabelled import RatioSamples, WithoutTargets
 
 
 @parameters

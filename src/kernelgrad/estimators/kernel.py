@@ -11,6 +11,7 @@ from sklearn.base import clone
 from kernelgrad.compute.backend import CPU
 from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.families.kernel import KernelSpec, SearchedSpec
+from kernelgrad.families.unlabelled import Novelty
 from kernelgrad.functions.attributions import Explanation
 from kernelgrad.functions.compression import compressed
 from kernelgrad.functions.expansions import SupportExpansion
@@ -30,7 +31,6 @@ from kernelgrad.types import (
     Metric,
     SolverName,
 )
-from kernelgrad.unlabelled import Novelty
 from kernelgrad.validation import CapabilityError, check_int, check_real
 
 if TYPE_CHECKING:

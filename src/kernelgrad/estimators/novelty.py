@@ -10,11 +10,10 @@ from kernelgrad.compute.backend import CPU
 from kernelgrad.estimators.kernel import AnyKernel, BaseKernelEstimator
 from kernelgrad.estimators.support import available_if, by_blocks, can_stream
 from kernelgrad.families.reading import Data
-from kernelgrad.families.unlabelled import NoveltySpec
+from kernelgrad.families.unlabelled import Novelty, NoveltySpec, WithoutTargets
 from kernelgrad.losses import OneClass
 from kernelgrad.params import anything, boolean, integer, parameters
 from kernelgrad.types import Float64Array, Gamma, IntArray, Rows, Values
-from kernelgrad.unlabelled import Novelty, WithoutTargets
 
 
 @parameters

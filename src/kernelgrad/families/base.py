@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -31,9 +31,6 @@ from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import AnyArray, Matrix
 from kernelgrad.validation import bytes_of
 
-if TYPE_CHECKING:
-    pass
-
 # Values of parameters that an estimator does not have.
 _DEFAULTS: dict[str, Any] = {
     "C": None, "categorical_features": "from_dtype", "device": CPU, "early_stopping": False,
@@ -48,24 +45,9 @@ class Spec(ABC):
     The road of a fit (:func:`kernelgrad.fit.fit`) calls the methods in the order in which they
     stand here. A specification does not change once it is made.
 
-    Attributes
-    ----------
-    owner : str
-        Name of the estimator in messages.
-    params : namespace
-        The parameters by name.
-    autos : set of str
-        The names of the parameters that are "auto".
-    targets : Targets
-        What the parameters say of targets.
-    resources : Resources
-        Memory and device.
-    kernel : Kernel
-        The kernel, perhaps with a rule for its bandwidth.
-    reader : Reader
-        Reads the rows.
-    solver : Solver
-        The solver; not there with ``solver="auto"``, for which the rows decide.
+    Its `params` are a namespace, `autos` the names of those that are "auto", and `targets` what
+    they say of targets. The `kernel` may have a rule for its bandwidth. There is no `solver`
+    where it is "auto": the rows decide.
     """
 
     solvers: ClassVar[Mapping[str, Any]] = SOLVERS  # by name

@@ -44,25 +44,13 @@ NO_DATA = Data(None)
 
 @dataclass(frozen=True)
 class Run:
-    """How a fit runs: until when, who listens, where rows are, and what may follow.
-
-    Attributes
-    ----------
-    deadline : Deadline
-    callbacks : CallbackList
-    stream : bool
-        True if rows come once, in order, and others may follow.
-    declared : array or None
-        All classes, where the caller named them.
-    checkpoint : Session
-        The files that hold the state of the fit, and that of a fit before it.
-    """
+    """How a fit runs: until when, who listens, and what may follow."""
 
     deadline: Deadline = FOREVER
     callbacks: CallbackList = field(default_factory=CallbackList)
-    stream: bool = False
-    declared: AnyArray | None = None
-    checkpoint: Session = field(default_factory=Session)
+    stream: bool = False  # True if rows come once, in order, and others may follow
+    declared: AnyArray | None = None  # all classes, where the caller named them
+    checkpoint: Session = field(default_factory=Session)  # files of the state
 
 
 class Reader:
