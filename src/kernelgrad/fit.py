@@ -27,22 +27,23 @@ Report = Callable[[FitEvent, Callable[[], Fit]], bool]  # event, and the fit so 
 
 
 def fit(
-    spec: Spec, data: Data, run: Run, before: Fit | None = None,
-    *, validation: Data = NO_DATA, report: Report | None = None,
+    spec: Spec, data: Data, run: Run, *, validation: Data = NO_DATA,
+    report: Report | None = None,
 ) -> Fit:  # fmt: skip
-    """Return the fit of a specification to data, or the one `before` with more iterations."""
-    checkpoint = run.checkpoint
+    """Return the fit of a specification to data, or the one before with more iterations."""
+    checkpoint, before = run.checkpoint, run.before
     make_seed = partial(new_seed, spec.params.random_state)
     seed = checkpoint.seed(make_seed) if before is None else before.choice.seed
-    rows = spec.reader.read(data, run, seed, None if before is None else before.model)
-    rows = rows if run.stream else spec.reader.with_validation(rows, validation, run, seed)
+    run = replace(run, seed=seed)
+    rows = spec.reader.read(data, run)
+    rows = rows if run.stream else spec.reader.with_validation(rows, validation, run)
     checkpoint.check_rows(rows.digest)
     # what a resumed fit chose, else the solver alone, which decides how the rows are ordered
     saved = checkpoint.choice(partial(spec.restored_choice, rows))
-    first = saved or spec.first_choice(rows, seed, run, before)
+    first = saved or spec.first_choice(rows, run)
     rows = rows if run.stream else spec.ordered_rows(rows, first)
     problem = spec.problem(rows, first, run)
-    choice = saved or spec.choose(rows, problem, first, run, before)
+    choice = saved or spec.choose(rows, problem, first, run)
     problem, solver = choice.applied(problem), choice.solver
     rows = replace(rows, task=choice.task(rows.task))
     check_solvable(solver, problem)
@@ -51,15 +52,15 @@ def fit(
     if not choice.is_complete:
         checkpoint.store(choice.describe)  # a search may take longer than what follows
         if not (timed and parts.is_hurried(choice, rows, problem)):
-            choice = spec.with_part_fits(choice, rows, problem, run, before)
+            choice = spec.with_part_fits(choice, rows, problem, run)
         choice = replace(choice, is_complete=True)
     checkpoint.store(choice.describe)
     hurried = timed and parts.is_hurried(choice, rows, problem)
     resumed = checkpoint.resumed(partial(Resumed.restore, solver, problem, choice.max_iter))
-    batches, problem, max_iter = planned_batches(rows, problem, choice, run, before, resumed)
+    batches, problem, max_iter = planned_batches(rows, problem, choice, run, resumed)
     few = parts.few_beforehand(rows, problem) if timed and not hurried else None
 
-    finished = partial(make_fit, spec, rows, choice, run, before)
+    finished = partial(make_fit, spec, rows, choice, run)
     reported = None if report is None else partial(_reported, report, finished, solver)
     # a fit that ended before its first iteration begins anew
     state = before.state if before is not None and before.n_iter else None
@@ -69,7 +70,7 @@ def fit(
             solver, problem, batches,
             max_iter=0 if hurried else max_iter,
             state=None if state is None else state.copy(),
-            validation=None if run.stream else scoring(spec, rows, before),
+            validation=None if run.stream else scoring(spec, rows, run),
             callbacks=run.callbacks,
             on_iteration=reported,
             history=None if before is None else dict(copy.deepcopy(before.history)),
@@ -82,26 +83,26 @@ def fit(
         rows, problem = (few.rows, few.problem) if problem.posterior else (rows, problem)
     result.state.release(brief=rows.reads_in_pieces and not spec.params.warm_start)
     result.expansion.compact()
-    ended = parts.with_judges(make_fit(spec, rows, choice, run, before, result), rows, problem)
+    ended = parts.with_judges(make_fit(spec, rows, choice, run, result), rows, problem)
     ended = spec.with_extras(ended, rows, problem)
-    ended = ended if spec.is_pairwise else with_examples(ended, rows, before)
+    ended = ended if spec.is_pairwise else with_examples(ended, rows, run)
     spec.warn(ended, rows, result, run)
     return ended
 
 
-def with_examples(ended: Fit, rows: TrainingRows, before: Fit | None) -> Fit:
+def with_examples(ended: Fit, rows: TrainingRows, run: Run) -> Fit:
     """Return the fit with some rows in its model, those of the fit before if there is one."""
-    sample = None if before is None else before.model.sample
+    sample = None if run.model is None else run.model.sample
     sample = rows.examples() if sample is None else sample
     return replace(ended, model=replace(ended.model, sample=sample))
 
 
-def scoring(spec: Spec, rows: TrainingRows, before: Fit | None) -> Validation | None:
+def scoring(spec: Spec, rows: TrainingRows, run: Run) -> Validation | None:
     """Return how iterates are scored, on rows held out or given; None without any."""
     p, stops = spec.params, bool(spec.params.early_stopping)
     if rows.validation_rows is None and not (stops and len(rows.held_out)):
         return None
-    start = before.model.function if before is not None and stops else None
+    start = run.model.function if run.model is not None and stops else None
     return rows.validation(p.n_iter_no_change, p.tol, start=start, early_stopping=stops)
 
 
@@ -121,11 +122,10 @@ def _reported(
 
 
 def planned_batches(
-    rows: TrainingRows, problem: Problem, choice: Choice, run: Run, before: Fit | None,
-    resumed: Resumed | None,
-) -> tuple[Batches, Problem, int]:  # fmt: skip
+    rows: TrainingRows, problem: Problem, choice: Choice, run: Run, resumed: Resumed | None
+) -> tuple[Batches, Problem, int]:
     """Return the batches, the problem that knows if all are equal, and the most iterations."""
-    solver = choice.solver
+    solver, before = choice.solver, run.before
     if run.stream:
         size = solver.resolve_batch_size(None)
         passes = 0.0 if before is None else max(before.history["epoch"], default=0.0)
@@ -139,11 +139,10 @@ def planned_batches(
 
 
 def make_fit(
-    spec: Spec, rows: TrainingRows, choice: Choice, run: Run, before: Fit | None,
-    result: FitResult,
-) -> Fit:  # fmt: skip
+    spec: Spec, rows: TrainingRows, choice: Choice, run: Run, result: FitResult
+) -> Fit:
     """Return the fit of a result of the loop."""
-    model, latest = spec.model(rows, choice, result.expansion, before, run)
+    model, latest = spec.model(rows, choice, result.expansion, run)
     entries = {"solver": choice.solver.name, "solver_reason": choice.reason} | choice.entries
     history = result.history | entries
     if choice.seconds:

@@ -190,8 +190,8 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
                         attributes = partial(self._attributes, spec)
                         report = stack.enter_context(reported(self, *data[:3], attributes))
                 deadline = FOREVER if seconds is None else Deadline(seconds)
-                run = Run(deadline, listeners, stream, declared, session)
-                result = fit(spec, data, run, before, validation=validation, report=report)
+                run = Run(deadline, listeners, stream, declared, session, before)
+                result = fit(spec, data, run, validation=validation, report=report)
                 spent = 0.0 if before is None else before.history.get("compile_seconds", 0.0)
                 compiled = {"compile_seconds": spent + compile_seconds() - start}
                 # the last callbacks use the model
@@ -299,7 +299,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         model, reader, done = self._model, self._spec().reader, self._fitted
         like = TrainingRows(None, model.task, inputs=model.inputs)  # type: ignore[arg-type]
         data = Data(X, y, sample_weight)
-        rows = reader.read_validation(data, like, Run(), done.choice.seed)
+        rows = reader.read_validation(data, like, Run(seed=done.choice.seed))
         judges = model.judges(rows, rows.train, "rows of calibrate_coverage")
         new = replace(done, judges=judges)
         vars(new)["left_out"] = done.left_out  # files have no more of it

@@ -136,17 +136,15 @@ class Spec(ABC):
 
     # -- the choice ----------------------------------------------------------------------
 
-    def first_choice(
-        self, rows: TrainingRows, seed: int, run: Run, before: Fit | None
-    ) -> Choice:
+    def first_choice(self, rows: TrainingRows, run: Run) -> Choice:
         """Return the solver for these rows and the reason; the rest is not known yet."""
-        if before is not None:
-            return before.choice
+        if run.before is not None:
+            return run.before.choice
         if self.is_auto:
             solver, reason = self.automatic(rows, stream=run.stream)
         else:
             solver, reason = self.solver, GIVEN
-        return Choice(seed, solver, reason, max_iter=int(self.params.max_iter))
+        return Choice(run.seed, solver, reason, max_iter=int(self.params.max_iter))
 
     @abstractmethod
     def automatic(self, rows: TrainingRows, *, stream: bool) -> tuple[Solver[Any], str]:
@@ -200,13 +198,11 @@ class Spec(ABC):
     def alpha(self, rows: TrainingRows, *, stream: bool) -> float:
         """Return the weight of the penalty; NaN is searched."""
 
-    def choose(
-        self, rows: TrainingRows, problem: Problem, first: Choice, run: Run, before: Fit | None
-    ) -> Choice:
+    def choose(self, rows: TrainingRows, problem: Problem, first: Choice, run: Run) -> Choice:
         """Return all that is decided before the first iteration."""
-        if before is None:
+        if run.before is None:
             return self.search(rows, problem, first, run)
-        alpha = before.choice.alpha if np.isnan(problem.alpha) else problem.alpha
+        alpha = run.before.choice.alpha if np.isnan(problem.alpha) else problem.alpha
         return replace(
             first, alpha=alpha, max_iter=int(self.params.max_iter), entries={}, seconds=0.0,
             calibration=None, is_complete=False,
@@ -221,30 +217,29 @@ class Spec(ABC):
         return {"solver": fit.choice.solver}
 
     def with_part_fits(
-        self, choice: Choice, rows: TrainingRows, problem: Problem, run: Run, before: Fit | None
+        self, choice: Choice, rows: TrainingRows, problem: Problem, run: Run
     ) -> Choice:
         """Return the choice with responses of a fit to a part of the rows, to calibrate on."""
         calibrates = self.params.probability and not rows.task.has_own_proba
         if run.stream or len(rows.held_out) or not calibrates:
             return choice
-        n_iter = choice.max_iter + (0 if before is None else before.n_iter)
+        n_iter = choice.max_iter + (0 if run.before is None else run.before.n_iter)
         start = clock()
         responses = parts.responses_of_part(
             choice, rows, problem, n_iter, run.callbacks, parts.may_serve(self, choice, rows)
         )
-        seconds = choice.seconds + (clock() - start if before is None else 0.0)
+        seconds = choice.seconds + (clock() - start if run.before is None else 0.0)
         return replace(choice, calibration=responses, seconds=seconds)
 
     # -- the run and the model -----------------------------------------------------------
 
     def model(
-        self, rows: TrainingRows, choice: Choice, function: Expansion, before: Fit | None,
-        run: Run,
-    ) -> tuple[Model, Responses | None]:  # fmt: skip
+        self, rows: TrainingRows, choice: Choice, function: Expansion, run: Run
+    ) -> tuple[Model, Responses | None]:
         """Return the model, and responses that the next rows of a stream calibrate with."""
         calibration, latest = None, None
         if self.params.probability and not rows.task.has_own_proba:
-            calibration, latest = parts.calibration(rows, choice, function, before, run.stream)
+            calibration, latest = parts.calibration(rows, choice, function, run)
         device = self.params.device
         return Model(rows.inputs, rows.task, function, calibration, device=device), latest
 

@@ -41,6 +41,7 @@ from kernelgrad.validation import DataError
 
 if TYPE_CHECKING:
     from kernelgrad.families.base import Spec
+    from kernelgrad.families.reading import Run
 
 MANY_ROWS = 100_000  # Rows from which the fit itself holds some out to calibrate on.
 LEAST_ROWS = 300  # rows that are fitted even after the deadline
@@ -188,7 +189,7 @@ def responses(function: Expansion, rows: TrainingRows, members: IntArray) -> Res
 
 
 def calibration(
-    rows: TrainingRows, choice: Choice, function: Expansion, before: Fit | None, stream: bool
+    rows: TrainingRows, choice: Choice, function: Expansion, how: Run
 ) -> tuple[Calibration | None, Responses | None]:
     """Return the calibration of a fitted function, and what the next rows of a stream add to.
 
@@ -196,7 +197,8 @@ def calibration(
     the stream has just begun, or the rows are too few.
     """
     start, latest = None, None
-    if stream and before is not None:
+    before = how.before
+    if how.stream and before is not None:
         latest = responses(before.model.function, rows, _tenth(rows))
         if before.latest is not None:
             start = before.model.calibration
@@ -214,7 +216,7 @@ def calibration(
         assert start is None or isinstance(start, Calibration)
         fitted = Calibration.fit(*latest, unit=unit, start=start)
     assert fitted is None or isinstance(fitted, Calibration)
-    return fitted, latest if stream else None
+    return fitted, latest if how.stream else None
 
 
 def thinned(rows: IntArray, most: int = MOST_ROWS) -> IntArray:

@@ -98,10 +98,8 @@ class ProcessSpec(KernelSpec):
             return self.make_solver(DirectSolve()), why
         return self.make_solver(DSG()), why
 
-    def first_choice(
-        self, rows: TrainingRows, seed: int, run: Run, before: Fit | None
-    ) -> Choice:
-        choice, p = super().first_choice(rows, seed, run, before), self.params
+    def first_choice(self, rows: TrainingRows, run: Run) -> Choice:
+        choice, p = super().first_choice(rows, run), self.params
         short = self.is_auto and rows.in_memory and run.deadline.left() < _FEATURE_SECONDS
         if not short or p.variance == "operator":
             return choice

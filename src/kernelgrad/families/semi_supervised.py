@@ -45,8 +45,8 @@ class SemiSupervisedReader(Reader):
     def loads(self, source: BatchSource) -> bool:
         return False  # rows of one kind may be of a source, those of the other of arrays
 
-    def read(self, data: Data, run: Run, seed: int, before: Model | None) -> TrainingRows:
-        rows = super().read(data, run, seed, before)
+    def read(self, data: Data, run: Run) -> TrainingRows:
+        rows = super().read(data, run)
         source, task = rows.source, rows.task
         assert isinstance(task, MarkedClassification)
         if run.stream:  # C times the labelled rows so far
@@ -209,23 +209,21 @@ class SemiSupervisedSpec(KernelSpec):
         joint.kind_weights = labelled, unlabelled
         return replace(problem, loss=joint)
 
-    def choose(
-        self, rows: TrainingRows, problem: Problem, first: Choice, run: Run, before: Fit | None
-    ) -> Choice:
+    def choose(self, rows: TrainingRows, problem: Problem, first: Choice, run: Run) -> Choice:
         if run.stream:
-            return super().choose(rows, problem, first, run, before)
+            return super().choose(rows, problem, first, run)
         assert isinstance(rows, SemiSupervisedRows)
         p = self.params
         if rows.kind_weights[1] == 0 and not first.solver.streams:
             solver = first.solver if first.solver.name == "block_descent" else BlockDescent()
             first = replace(first, solver=solver, reason="no unlabelled rows")
-        choice = super().choose(rows, problem, first, run, before)
+        choice = super().choose(rows, problem, first, run)
         if not choice.solver.streams and not rows.in_memory:
             raise DataError(
                 f"solver {choice.solver.name!r} keeps all rows, which are on disk here; load "
                 "them into arrays, or take solver='tsg'."
             )
-        if before is not None and p.probability:
+        if run.before is not None and p.probability:
             raise ValueError(
                 "probability=True calibrates one whole fit, not the continued one of "
                 "warm_start=True; set one of them to False."
@@ -233,12 +231,12 @@ class SemiSupervisedSpec(KernelSpec):
         return choice
 
     def with_part_fits(
-        self, choice: Choice, rows: TrainingRows, problem: Problem, run: Run, before: Fit | None
+        self, choice: Choice, rows: TrainingRows, problem: Problem, run: Run
     ) -> Choice:
         """Return the choice with what cross-validation on the labels finds."""
         p = self.params
         stops = p.early_stopping and rows.validation_rows is None
-        if run.stream or before is not None or not (stops or p.probability):
+        if run.stream or run.before is not None or not (stops or p.probability):
             return choice
         assert isinstance(rows, SemiSupervisedRows)
         scores, coef = self.cross_validate(choice, problem, rows)
@@ -291,9 +289,8 @@ class SemiSupervisedSpec(KernelSpec):
     # -- the model -----------------------------------------------------------------------
 
     def model(
-        self, rows: TrainingRows, choice: Choice, function: Expansion, before: Fit | None,
-        run: Run,
-    ) -> tuple[Model, None]:  # fmt: skip
+        self, rows: TrainingRows, choice: Choice, function: Expansion, run: Run
+    ) -> tuple[Model, None]:
         calibration = None if run.stream else choice.calibration
         assert isinstance(calibration, Sigmoids | None)
         return Model(rows.inputs, rows.task, function, calibration), None

@@ -195,9 +195,8 @@ class NoveltySpec(KernelSpec):
         return float(self.params.nu)
 
     def model(
-        self, rows: TrainingRows, choice: Choice, function: Expansion, before: Fit | None,
-        run: Run,
-    ) -> tuple[Model, None]:  # fmt: skip
+        self, rows: TrainingRows, choice: Choice, function: Expansion, run: Run
+    ) -> tuple[Model, None]:
         """Return the model whose level is the nu-quantile of f over the rows it saw."""
         model = Model(rows.inputs, rows.task, function, device=self.params.device)
         if self.params.tau == "steps":
@@ -213,8 +212,8 @@ class NoveltySpec(KernelSpec):
         function.intercept = np.zeros(1)
         if len(weight):
             function.intercept = -loss.level(function.raw_prediction(X), weight)
-        elif before is not None:  # no row that counts: the level stays
-            function.intercept = before.model.function.intercept
+        elif run.model is not None:  # no row that counts: the level stays
+            function.intercept = run.model.function.intercept
         return replace(model, function=function), None
 
     def attributes(self, fit: Fit) -> dict[str, Any]:
@@ -225,8 +224,9 @@ class NoveltySpec(KernelSpec):
 class RatioReader(Reader):
     """Reads two samples, of two sources or told apart by y."""
 
-    def read(self, data: Data, run: Run, seed: int, before: Model | None) -> TwoSamples:
-        inputs, p, q, values = self.two_sources(data, seed, before)
+    def read(self, data: Data, run: Run) -> TwoSamples:
+        before = run.model
+        inputs, p, q, values = self.two_sources(data, run.seed, before)
         task = self.spec.targets.learn(p)
         assert isinstance(task, RatioSamples)
         samples = values if before is None else before.task.attributes()["samples_"]
@@ -237,15 +237,13 @@ class RatioReader(Reader):
                 self.spec.check_rows(inputs, sample.read(0, sample.n_rows).X)
         return TwoSamples(p, task, arrays, inputs=inputs, other=q)
 
-    def read_validation(
-        self, data: Data, rows: TrainingRows, run: Run, seed: int
-    ) -> TrainingRows:
-        rng = np.random.default_rng(seed)
+    def read_validation(self, data: Data, rows: TrainingRows, run: Run) -> TrainingRows:
+        rng = np.random.default_rng(run.seed)
         inputs, task = rows.inputs, rows.task
         model = Model(inputs, task, None)  # type: ignore[arg-type]
         samples = [
             source.take(TrainingRows(source, task).sample(MAX_VALIDATION_ROWS, rng))
-            for source in self.two_sources(data, seed, model)[1:3]
+            for source in self.two_sources(data, run.seed, model)[1:3]
         ]
         X, w = stacked([s.X for s in samples]), np.concatenate([weights_of(s) for s in samples])
         if not self.spec.is_pairwise:
