@@ -51,10 +51,6 @@ class Choice:
         loss = problem.loss if self.loss is None else self.loss
         return replace(problem, kernel=kernel, scaling=scaling, alpha=self.alpha, loss=loss)
 
-    def task(self, task: Task) -> Task:
-        """Return the task with the loss that was chosen."""
-        return task if self.loss is None else task.with_loss(self.loss)
-
     def describe(self) -> Contents:
         """Return the choice as plain values and arrays, for checkpoints."""
         values = {

@@ -45,7 +45,8 @@ def fit(
     problem = spec.problem(rows, first, run)
     choice = saved or spec.choose(rows, problem, first, run)
     problem, solver = choice.applied(problem), choice.solver
-    rows = replace(rows, task=choice.task(rows.task))
+    if choice.loss is not None:
+        rows = replace(rows, task=rows.task.with_loss(choice.loss))
     check_solvable(solver, problem)
     is_new = saved is None and before is None and not run.stream
     timed = is_new and run.deadline is not FOREVER and parts.may_serve(spec, choice, rows)

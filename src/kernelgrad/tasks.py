@@ -469,9 +469,7 @@ class ScaledColumn(Task):
                     f"The target must be one column of numbers, got {values[:1]!r}."
                 )
             targets.append(values.astype(np.float64))
-            weights.append(
-                np.ones(len(values)) if batch.sample_weight is None else batch.sample_weight
-            )
+            weights.append(weights_of(batch))
         values, weight = np.concatenate(targets), np.concatenate(weights)
         if not weight.sum() > 0:
             raise DataError("All sample weights are zero; at least one row must count.")
@@ -528,12 +526,10 @@ class ColumnTargets(Targets):
 
 
 def _count_outputs(y: AnyArray, loss: Loss) -> int:
-    columns = 1 if np.ndim(y) == 1 else int(np.shape(y)[1])
-    if loss.n_outputs is None:
-        return columns
-    if columns != 1:
+    columns, wanted = 1 if np.ndim(y) == 1 else int(np.shape(y)[1]), loss.n_outputs
+    if wanted is not None and columns != 1:
         raise ValueError(
-            f"{loss!r} has {loss.n_outputs} outputs for one target, but y has {columns} "
-            "columns; fit one estimator per column."
+            f"{loss!r} has {wanted} outputs for one target, but y has {columns} columns; fit "
+            "one estimator per column."
         )
-    return loss.n_outputs
+    return columns if wanted is None else wanted

@@ -114,20 +114,20 @@ class TrainingRows:
 
     def bytes_of_fit(self, solver: Solver[Any], *, stream: bool) -> tuple[float, float, float]:
         """Return the bytes of copies of the rows, of prepared rows, and of reading the rows."""
-        n, size, sources = self.n_rows, self.nbytes, self.sources
+        n, size, sources, in_memory = self.n_rows, self.nbytes, self.sources, self.in_memory
         in_pieces = self.reads_in_pieces and solver.takes_stores
         resident = max([source.kept_bytes for source in sources])
         reading = max([source.reading_bytes for source in sources]) - resident
         copied = 0.0
         if not stream:
-            part = 0.0 if in_pieces or self.in_memory else min(1.0, BUFFER_ROWS / n)
+            part = 0.0 if in_pieces or in_memory else min(1.0, BUFFER_ROWS / n)
             if not in_pieces and solver.resolve_batch_size(n) >= n:
-                one = len(sources) == 1 and self.in_memory and not len(self.held_out)
+                one = len(sources) == 1 and in_memory and not len(self.held_out)
                 part = 0.0 if one else 1.0
             copied = size * (self.is_own_copy + part) + resident
         prepared = min(size, 4.0 * n * self.source.n_features)
         if in_pieces:  # one piece is prepared beside another; pieces of a file have two forms
-            prepared *= 2 if self.in_memory else 4
+            prepared *= 2 if in_memory else 4
         return copied, prepared, reading
 
     @property
@@ -253,8 +253,9 @@ class TrainingRows:
         if self.reads_in_pieces and solver.takes_stores:
             store = StoredRows(self) if self.store is None else self.store(self)
             return ((store, float(t)) for t in count(start + 1)), True
-        size = self.batch_size or solver.resolve_batch_size(self.n_train)
-        if self.n_train <= size:
+        n = self.n_train
+        size = self.batch_size or solver.resolve_batch_size(n)
+        if n <= size:
             return forever(self.take(self.train), start), True
         sampled = sample_batches(
             self.source, size, seed=seed, start=start, exclude=self.held_out

@@ -287,11 +287,14 @@ class SearchedSpec(KernelSpec):
 
     def _space(self, kernel: Kernel) -> SearchSpace | None:
         """Return the parameters to search; None if everything is a number or a rule."""
-        p, nu, rule = self.params, smoothness(kernel), self.scaling_rule
+        p, metric, free = self.params, self.params.metric, "gamma" in self.autos
+        learned = isinstance(metric, str) and metric != "auto"
+        if not (free or learned or self.searches_alpha):
+            return None
+        by_name, nu, rule = isinstance(p.kernel, str), smoothness(kernel), self.scaling_rule
         memory, effort = p.memory_limit, p.effort
         if effort == "best" and memory is not None and memory < _BEST_BYTES:
             effort = "default"
-        by_name, metric, free = isinstance(p.kernel, str), p.metric, "gamma" in self.autos
         if free and by_name and nu is not None:
             sums = "kernel" in self.autos and not (isinstance(metric, str) and metric == "full")
             shapes = (2.5,) if sums else SHAPES if "kernel" in self.autos else (nu,)
@@ -306,7 +309,7 @@ class SearchedSpec(KernelSpec):
                 shapes, candidates, metric, None, None, rule, width, sums, searches_loss, True,
                 effort,
             )  # fmt: skip
-        if isinstance(metric, str) and metric != "auto":
+        if learned:
             gamma = getattr(kernel, "gamma", None)
             if nu is None or isinstance(gamma, str):
                 raise ValueError(
@@ -371,7 +374,9 @@ class SearchedSpec(KernelSpec):
         """Return the choice of the solver now that alpha and the time left are known."""
         chosen = choice.solver, choice.reason
         if choice.loss is not None:
-            chosen = self.automatic(replace(rows, task=choice.task(rows.task)), stream=False)
+            chosen = self.automatic(
+                replace(rows, task=rows.task.with_loss(choice.loss)), stream=False
+            )
         n, left = rows.n_train, deadline.left()
         left = left if np.isinf(left) else left / slowness()
         solver, reason, costs = settled_solver(

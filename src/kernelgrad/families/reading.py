@@ -60,11 +60,11 @@ class Run:
         return None if self.before is None else self.before.model
 
 
+@dataclass(frozen=True)
 class Reader:
     """Reads data as a specification says; `read` gives the rows of a fit."""
 
-    def __init__(self, spec: Spec) -> None:
-        self.spec = spec
+    spec: Spec
 
     def read(self, data: Data, run: Run) -> TrainingRows:
         """Return the rows; their columns and task are learned, or those of the fit before."""
