@@ -101,8 +101,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
         """Return class probabilities, shape (n, n_classes), in the order of ``classes_``.
 
         They come from the log losses, normalised to sum 1 if one-vs-rest, and for other losses
-        from the calibration described at ``probability``. `predict` returns the class of the
-        largest one, the first of equal ones.
+        from the calibration. `predict` returns the class of the largest one.
         """
         return by_blocks(self._model.proba, X)  # type: ignore[no-any-return]
 
@@ -138,9 +137,9 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         A name in docs/losses.md. ``"auto"`` is ``"squared"`` with calibrated probabilities, or
         ``"log_loss"`` where rows apart have a smaller log loss by it (docs/metric.md).
     kernel : str, Kernel or callable, default="auto"
-        A name in docs/kernels.md. ``"auto"`` learns a sum of a smooth and a rough kernel, or a
-        smooth one (docs/metric.md; Gaussian if gamma is given). ``"precomputed"`` takes kernel
-        matrices as X, (n, n) and (m, n) in predict; a function is ``k(X, Z) -> (n, m)``.
+        A name in docs/kernels.md, or a function ``k(X, Z) -> (n, m)``. ``"auto"`` learns a sum
+        of a smooth and a rough kernel, or a smooth one (docs/metric.md; Gaussian if gamma is
+        given). ``"precomputed"`` takes kernel matrices as X, (n, n) and (m, n) in predict.
     C : float > 0 or None, default=None
         Cost of the loss as in SVC, in place of alpha: ``alpha = 1 / (C W)`` with W the sum of
         all weights, which streams do not tell.
@@ -149,7 +148,7 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         that the function was not fitted to (docs/metric.md).
     gamma : float > 0, "auto", "median" or "scale", default="auto"
         Inverse bandwidth as in scikit-learn, or a rule. ``"auto"`` has the least leave-one-out
-        errors on random subsets; it is ``1 / d`` for kernels of the inner product.
+        errors on random subsets.
     metric : "auto", "diagonal", "full", None or array, default="auto"
         Weights of the scaled columns (d,), or a matrix (d, r) by which they are multiplied.
         ``"diagonal"`` and ``"full"`` learn them (Gaussian and Matern kernels); ``"auto"`` takes
@@ -161,10 +160,9 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     bandwidth_factor : float > 0, default=1.0
         Factor on the bandwidth that a rule or a search finds.
     solver : str or Solver, default="auto"
-        One of auto, direct, newton, working_set, block_descent, dsg, udsg, cdsg, sbp, sdca,
-        pegasos, norma and perceptron (docs/solvers.md), or an object: ``DSG(block_size=512)``.
-        ``"auto"`` solves some thousands of rows exactly, more by ``"block_descent"``; for
-        `partial_fit` it is ``"dsg"``, or ``"pegasos"`` without random features.
+        A name in docs/solvers.md, or an object: ``DSG(block_size=512)``. ``"auto"`` solves some
+        thousands of rows exactly, more by ``"block_descent"``; for `partial_fit` it is
+        ``"dsg"``, or ``"pegasos"`` without random features.
     max_iter : int >= 1, default=40
         Largest number of iterations: Newton steps, rounds, blocks, or batches of ``"dsg"``.
     tol : float >= 0, default=1e-4

@@ -35,9 +35,8 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):
     def partial_fit(self, X: Rows, y: Values = None, sample_weight: Values = None) -> Self:
         """Take further steps, one for every ``batch_size`` rows of `X`, in the order given.
 
-        What is estimated from rows once, such as the first intercept and the bandwidth of a
-        kernel, comes from the first batch of the first call; there is no early stopping.
-        Parameters are those of :meth:`fit`.
+        What is estimated from rows once, such as the bandwidth of a kernel, comes from the
+        first batch of the first call; there is no early stopping.
         """
         return self._fit(Data(X, y, sample_weight), stream=True)
 
