@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
@@ -28,7 +28,6 @@ from kernelgrad.estimators.support import (
     CallbackSupportMixin,
     by_blocks,
     exported,
-    only_of,
     reported,
     with_callbacks,
 )
@@ -290,12 +289,8 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         gaps = (order < 0).reshape((-1,) + (1,) * (values.ndim - 1))
         return np.where(gaps, np.nan, values[order])
 
-    @only_of(ClassifierMixin, RegressorMixin)
-    def calibrate_coverage(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Take rows that were not fitted for intervals, sets and `validation_score_`.
-
-        The arguments are those of `fit`. Returns the estimator itself.
-        """
+    def _judged(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        """Take rows that were not fitted to judge by."""
         model, reader, done = self._model, self._spec().reader, self._fitted
         like = TrainingRows(None, model.task, inputs=model.inputs)  # type: ignore[arg-type]
         data = Data(X, y, sample_weight)
@@ -315,48 +310,10 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
             )
         return self._fitted.unseen
 
-    @only_of(RegressorMixin)
-    def predict_interval(self, X: Any, coverage: float = 0.9) -> Float64Array:
-        """Return bounds that hold the targets of a share of new rows, by conformal prediction.
-
-        Residuals of the rows of `validation_score_` are divided by their mean near the same
-        prediction, so that intervals are wider where errors were larger (docs/quality.md).
-        Several quantiles have their outermost ones moved.
-
-        Parameters
-        ----------
-        X : as in predict
-        coverage : float in (0, 1), default=0.9
-            Share of new rows like those of the fit, not of rows at any one place.
-
-        Returns
-        -------
-        float64 array (n, 2), or (n, 2, n_outputs)
-            Lower and upper bounds.
-
-        Raises
-        ------
-        CapabilityError
-            No rows were held out; give some to `calibrate_coverage`.
-        """
+    def _bounds(self, X: Any, coverage: float) -> Float64Array:
         self._unseen()
         bounds = partial(self._model.bounds, self._fitted.intervals, coverage)
         return by_blocks(bounds, X)  # type: ignore[no-any-return]
-
-    @only_of(ClassifierMixin)
-    def predict_set(self, X: Any, coverage: float = 0.9) -> AnyArray:
-        """Return a set of classes for each row that holds the class of a share of new rows.
-
-        It has the classes whose probability is at least that of the own class of all but a
-        share of the rows of `validation_score_`, and always the predicted class. Arguments and
-        errors are those of :meth:`KernelRegressor.predict_interval`.
-
-        Returns
-        -------
-        bool array (n, n_classes)
-        """
-        sets = partial(self._model.sets, self._unseen(), coverage)
-        return by_blocks(sets, X)  # type: ignore[no-any-return]
 
     def refit(self, X: Rows, y: Values = None, *args: Any, **kwargs: Any) -> Self:
         """Return a new estimator with `best_params_`, fitted to other rows.

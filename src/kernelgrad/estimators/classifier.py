@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -109,6 +110,27 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
     def predict_log_proba(self, X: Rows) -> Float64Array:
         """Return the logarithm of :meth:`predict_proba`."""
         return by_blocks(self._model.log_proba, X)  # type: ignore[no-any-return]
+
+    def predict_set(self, X: Any, coverage: float = 0.9) -> AnyArray:
+        """Return a set of classes for each row that holds the class of a share of new rows.
+
+        It has the classes whose probability is at least that of the own class of all but a
+        share of the rows of `validation_score_`, and always the predicted class. Arguments and
+        errors are those of :meth:`KernelRegressor.predict_interval`.
+
+        Returns
+        -------
+        bool array (n, n_classes)
+        """
+        sets = partial(self._model.sets, self._unseen(), coverage)
+        return by_blocks(sets, X)  # type: ignore[no-any-return]
+
+    def calibrate_coverage(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Take rows that were not fitted for sets and `validation_score_`.
+
+        The arguments are those of `fit`. Returns the estimator itself.
+        """
+        return self._judged(X, y, sample_weight)
 
     @as_numpy
     def score(self, X: Rows, y: Values = None, sample_weight: Values = None) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, overload
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -221,6 +221,17 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         root = vectors * np.sqrt(np.maximum(values, 0.0))  # noise may leave values below zero
         normals = check_random_state(random_state).standard_normal((len(mean), n_samples))
         return np.asarray(mean[:, None] + root @ normals, np.float64)
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> Float64Array:
+        """Return bounds (m, 2) as :meth:`KernelRegressor.predict_interval`."""
+        return self._bounds(X, coverage)
+
+    def calibrate_coverage(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Take rows that were not fitted for intervals and `validation_score_`.
+
+        The arguments are those of `fit`. Returns the estimator itself.
+        """
+        return self._judged(X, y, sample_weight)
 
     @as_numpy
     def score(self, X: Rows, y: Values, sample_weight: Values = None) -> float:

@@ -47,6 +47,38 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):
         """
         return by_blocks(self._model.predict, X)  # type: ignore[no-any-return]
 
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> Float64Array:
+        """Return bounds that hold the targets of a share of new rows, by conformal prediction.
+
+        Residuals of the rows of `validation_score_` are divided by their mean near the same
+        prediction, so that intervals are wider where errors were larger (docs/quality.md).
+        Several quantiles have their outermost ones moved.
+
+        Parameters
+        ----------
+        X : as in predict
+        coverage : float in (0, 1), default=0.9
+            Share of new rows like those of the fit, not of rows at any one place.
+
+        Returns
+        -------
+        float64 array (n, 2), or (n, 2, n_outputs)
+            Lower and upper bounds.
+
+        Raises
+        ------
+        CapabilityError
+            No rows were held out; give some to `calibrate_coverage`.
+        """
+        return self._bounds(X, coverage)
+
+    def calibrate_coverage(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Take rows that were not fitted for intervals and `validation_score_`.
+
+        The arguments are those of `fit`. Returns the estimator itself.
+        """
+        return self._judged(X, y, sample_weight)
+
     @as_numpy
     def score(self, X: Rows, y: Values = None, sample_weight: Values = None) -> float:
         """Return R^2 on arrays or collections, or on a BatchSource with its own targets.

@@ -99,23 +99,6 @@ def available_if(check: Callable[[Any], object]) -> Callable[[F], F]:
     return partial(_Offered, check=check)  # type: ignore[return-value]
 
 
-def only_of(*kinds: type) -> Callable[[F], F]:
-    """Return a decorator of methods that only estimators of these classes have."""
-
-    class Member:
-        def __init__(self, method: Any) -> None:
-            self.method = method
-            update_wrapper(self, method)  # type: ignore[arg-type]
-
-        def __get__(self, estimator: Any, owner: type) -> Any:
-            if issubclass(owner, kinds):
-                return self.method.__get__(estimator, owner)
-            name = self.method.__name__
-            raise AttributeError(f"{owner.__name__!r} object has no attribute {name!r}")
-
-    return Member  # type: ignore[return-value]
-
-
 def can_stream(estimator: Any) -> None:
     """Raise AttributeError if there is no partial_fit; wrong parameters are its own error."""
     try:
