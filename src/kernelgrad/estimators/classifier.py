@@ -182,9 +182,10 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     bandwidth_factor : float > 0, default=1.0
         Factor on the bandwidth that a rule or a search finds.
     solver : str or Solver, default="auto"
-        A name in docs/solvers.md, or an object: ``DSG(block_size=512)``. ``"auto"`` solves some
-        thousands of rows exactly, more by ``"block_descent"``; for `partial_fit` it is
-        ``"dsg"``, or ``"pegasos"`` without random features.
+        One of auto, direct, newton, working_set, block_descent, dsg, udsg, cdsg, sbp, sdca,
+        pegasos, norma and perceptron (docs/solvers.md), or an object: ``DSG(block_size=512)``.
+        ``"auto"`` solves some thousands of rows exactly, more by ``"block_descent"``; for
+        `partial_fit` it is ``"dsg"``, or ``"pegasos"`` without random features.
     max_iter : int >= 1, default=40
         Largest number of iterations: Newton steps, rounds, blocks, or batches of ``"dsg"``.
     tol : float >= 0, default=1e-4
