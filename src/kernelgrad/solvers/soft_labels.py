@@ -178,8 +178,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         check_int(self.last_round, "last_round", low=int(self.rounds))
 
     def check_problem(self, problem: Problem) -> None:
-        loss = semi_supervised(problem, self.name)
-        BlockDescent().check_problem(replace(problem, loss=loss.labelled))
+        semi_supervised(problem, self.name)
 
     def init(self, problem: Problem, batch: TrainBatch) -> SoftLabelsState:
         check_kinds(batch.y, batch.sample_weight, self.name)

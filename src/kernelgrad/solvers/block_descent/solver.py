@@ -135,16 +135,11 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         return cls(**{k: v for k, v in params.items() if k not in ("blocks", "n_blocks")})
 
     def check_problem(self, problem: Problem) -> None:
-        """Raise CapabilityError if the kinks of the loss are not smoothed together."""
-        loss = problem.loss
-        matches = not isinstance(loss, SemiSupervised) or loss.pseudo_factor is not None
-        if not matches and loss.smoothness is None:
-            assert isinstance(loss, SemiSupervised)
+        """Raise CapabilityError if the loss is not convex."""
+        if isinstance(problem.loss, SemiSupervised):
             raise CapabilityError(
-                f"solver 'block_descent' has no loss {loss.labelled.name!r} beside "
-                f"{loss.unlabelled.name!r}: their kinks are smoothed together. Take 'hinge' "
-                "with 'symmetric_hinge' or 'ramp', 'squared_hinge' with "
-                "'squared_symmetric_hinge', or smooth losses; or the solver 'tsg'."
+                "solver 'block_descent' has no loss of unlabelled rows; take 'soft_labels', "
+                "'tsg' or 'cccp_s3vm'."
             )
 
     def check_device(self, device: str, kernel: Kernel) -> None:
@@ -205,7 +200,7 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         )
         state.workspace = workspace = self._prepare(problem, state, batch, rows)
         it, objective = state.iterate, workspace.objective
-        it.result_bias, it.share = bias.copy(), objective.first_share
+        it.result_bias = bias.copy()
         it.widths = objective.initial_widths(workspace.scale, workspace.spread)
         return state
 
@@ -326,7 +321,7 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         workspace, number = state.rows_workspace, state.iteration
         team, n_blocks, width = workspace.team, workspace.n_blocks, workspace.max_width
         total, alpha = None, state.iterate.alpha
-        if number or workspace.objective.semi_supervised:  # labels first
+        if number:
             total = sum(team.ask("strength", alpha))
             total = total if np.isfinite(total) and total > 0 else None
         drawn = team.ask("draw", alpha, total, number, n_blocks, width, problem.seed)
