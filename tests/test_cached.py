@@ -252,7 +252,6 @@ def test_one_block_reaches_the_minimum(case):
 def test_several_blocks_reach_the_minimum():
     check_minimum(BY_NAME["log_loss-3"], 200, 50)
     check_minimum(BY_NAME["hinge-2"], 200, 50)
-    check_minimum(BY_NAME["log_loss-3"], 400, 100, inner_steps=1)
 
 
 @every("name", ["hinge-2", "logistic-2", "absolute"])

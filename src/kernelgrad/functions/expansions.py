@@ -10,14 +10,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad.compute.backend import CPU
-from kernelgrad.compute.linalg import solve_damped
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.files.records import Record, one_of
 from kernelgrad.functions.exact import PREDICT_COMPILED, ExactKernel, rows_to_arrays
 from kernelgrad.functions.features import PREDICT_ROWS, FeatureStream
 from kernelgrad.functions.scaling import InputScaling, ScaledKernel
 from kernelgrad.kernels import ExactRows, Kernel, get_kernel
-from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray, Matrix
+from kernelgrad.types import AnyArray, Float32Array, Float64Array, Matrix
 
 DEVICE_NUMBERS = 2**24  # entries of rows that a device predicts at once, if these are more rows
 WIDENED_BYTES = 2**26  # size of support rows up to which they stay in float64 too
@@ -328,25 +327,6 @@ class SupportExpansion(Expansion):
             self.support = ExactRows(
                 np.empty((self.n_support, 0), np.float32), ids=self.support.ids
             )
-
-    def limited(self, max_support: int) -> SupportExpansion:
-        r"""Return an approximation of this function with at most `max_support` support rows.
-
-        It keeps the rows with the largest ``k(x_s, x_s) max_c a_sc^2``, the squared change of f
-        in the norm of the kernel space if row s is removed. Then f is projected onto their
-        span in this norm: the new coefficients b solve ``K_SS b = f(X_S)``, which takes
-        ``max_support^3`` operations.
-        """
-        if self.n_support <= max_support:
-            return self
-        power = self.kernel.exact_diag(self.support) * (self.coef**2).max(axis=1)
-        largest: IntArray = np.sort(np.argsort(-power, kind="stable")[:max_support])
-        rows = self.support.take(largest)
-        with single_threaded_blas():
-            f = self.exact.products(rows, self.support, self.coef)
-            K = self.exact.matrix(rows, rows).astype(np.float64)
-            coef = solve_damped(K, 0.0, f)
-        return SupportExpansion(self.exact, rows, coef, self.intercept)
 
 
 class LinearExpansion(Expansion):

@@ -285,7 +285,7 @@ class Multinomial(Loss):
         targets = self._targets(y, f)
         return np.asarray(scalar.multinomial(targets, f, 1)[1] - targets)
 
-    def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
+    def curvature(self, y: AnyArray, f: FloatArray) -> FloatArray:
         _, p = scalar.multinomial(self._targets(y, f), f, 1)
         return np.asarray((p * (1.0 - p)).max(axis=1))
 

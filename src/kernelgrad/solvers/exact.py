@@ -18,7 +18,7 @@ from kernelgrad.compute.memory import available_bytes
 from kernelgrad.functions.exact import GRAM_TILE
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import Kernel
-from kernelgrad.params import integer, parameters, real
+from kernelgrad.params import parameters, real
 from kernelgrad.solvers import contract, newton, support
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized, transient
 from kernelgrad.solvers.kernel_matrix import KernelMatrix, kernel_matrix
@@ -159,7 +159,6 @@ class DirectSolve(ExactSolver):
     name: ClassVar[str] = "direct"
     requires: ClassVar[frozenset[str]] = frozenset({"gradient", "exact_kernel", "squared_loss"})
     bytes_of = staticmethod(direct_bytes)
-    max_support = None  # all rows are support
 
     def step(self, problem: Problem, state: ExactState, batch: TrainBatch) -> StepInfo:
         """Solve; raise as `init` does, and DataError if K is not positive semi-definite."""
@@ -323,8 +322,6 @@ class NewtonCG(ExactSolver):
     tol : float > 0, default=1e-4
         The fit has converged when the next step is predicted to lower the objective by less
         than `tol` times its value; errors of predictions settle from 1e-3 on.
-    max_support : int or None, default=None
-        Keep that many rows (see :meth:`~kernelgrad.functions.SupportExpansion.limited`).
 
     Notes
     -----
@@ -351,7 +348,6 @@ class NewtonCG(ExactSolver):
     bytes_of = staticmethod(newton_bytes)
 
     tol: float = real(default=1e-4, low=0, low_open=True)
-    max_support: int | None = integer(default=None, low=1, words=(None,))
 
     def path(
         self, problem: Problem, batch: TrainBatch, alphas: Sequence[float], X: Matrix,

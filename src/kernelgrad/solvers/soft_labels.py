@@ -164,7 +164,6 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
     name: ClassVar[str] = "soft_labels"
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel"})
     state_class = SoftLabelsState
-    max_support = None
 
     rounds: int = integer(default=3, low=1)
     last_round: int = integer(default=8)

@@ -343,8 +343,6 @@ class WorkingSet(RowsSolver[WorkingSetState]):
         standard deviation of y; for one class in units of the largest response.
     set_size : int >= 2 or "auto", default="auto"
         Rows of a working set; "auto" is 2,048, or all rows if there are fewer.
-    max_support : int or None, default=None
-        Keep that many rows (see :meth:`~kernelgrad.functions.SupportExpansion.limited`).
 
     Notes
     -----
@@ -372,7 +370,6 @@ class WorkingSet(RowsSolver[WorkingSetState]):
 
     tol: float = real(default=1e-3, low=0, low_open=True)
     set_size: int | str = integer(default="auto", low=2, words=("auto",))
-    max_support: int | None = integer(default=None, low=1, words=(None,))
 
     def check_problem(self, problem: Problem) -> None:
         if problem.loss.name not in self.losses:
