@@ -347,11 +347,9 @@ class WorkingSet(RowsSolver[WorkingSetState]):
     Notes
     -----
     One step of the loop halves the violation; it solves the whole problem if one set holds all
-    rows, or if the memory for kernel rows does not hold a set of each output. Kernel values
-    are float32, or float64 where alpha is below ``6e-6 / sqrt(n)`` times the mean of
-    ``k(x, x)``. ``history_["duality_gap"]`` bounds the distance of the objective from its
-    minimum. With the ``C`` and ``gamma`` of scikit-learn's ``SVC``, ``SVR`` or ``OneClassSVM``
-    the function is the same as theirs, to the tolerance.
+    rows, or if the memory for kernel rows does not hold a set of each output. With the ``C``
+    and ``gamma`` of scikit-learn's ``SVC``, ``SVR`` or ``OneClassSVM`` the function is the same
+    as theirs, to the tolerance.
 
     References
     ----------

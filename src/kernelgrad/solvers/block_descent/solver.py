@@ -79,13 +79,11 @@ class BlockDescent(contract.Solver[BlockDescentState]):
 
     Steps that contradict the cached slope are rejected; a step whose predicted decrease is not
     confirmed at the next evaluation is undone. Every 16 blocks and at the end responses are
-    computed again in float64, for all rows or, where that is expensive, for a sample.
-    ``history_["audit"]`` holds the objective from the cache and the recomputed one; the last
+    computed again in float64, for all rows or, where that is expensive, for a sample; the last
     ``history_["objective"]`` is the recomputed one.
 
-    The solver supports all kernels, losses and tasks. Equal rows are one centre; of more than
-    131,072 rows only equal rows within the same 131,072 and the same block. With a block that
-    holds all rows (up to 2,048 by default) it is an exact solver.
+    Equal rows are one centre; of more than 131,072 rows only equal rows within the same 131,072
+    and the same block. With a block that holds all rows it is an exact solver.
 
     Parameters
     ----------
@@ -99,12 +97,6 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         are fewer, would at the pace of this block lower the objective by no more than `tol`
         times its value, or times a hundredth of its value at the start. Gains fall with the
         square of the number of blocks or faster, so this is about the distance to the minimum.
-
-    Notes
-    -----
-    Values of a block, ``4 n M`` bytes, are kept while the block is used if they fit the
-    estimator's ``memory_limit`` (2 GiB when there is none); otherwise they are computed in
-    tiles whenever they are needed, 1.5 to 3 times slower. The model is the same to the bit.
 
     References
     ----------
