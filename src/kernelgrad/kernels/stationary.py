@@ -72,15 +72,8 @@ class StationaryKernel(ProjectionKernel):
     def spectral_law(self) -> tuple[int, float]:
         """Return (law, scale): frequencies are `scale` times standard variates of `law`."""
 
-    def frequency_factor(self, seed: int, first: int, n: int) -> Float64Array | None:
-        """Return one factor for all coordinates of each frequency, or None.
-
-        The default is :meth:`factor_quantile` of n uniform variates.
-        """
-        return self.factor_quantile(rng.uniforms(seed, first, n, rng.TAG_AUXILIARY))
-
     def factor_quantile(self, u: Float64Array) -> Float64Array | None:
-        """Return the quantile function of the frequency factors at u in (0, 1), or None."""
+        """Return u-quantiles of the law of a factor of each frequency, or None without one."""
         return None
 
     def weight_law(self) -> tuple[int, float]:
@@ -88,7 +81,7 @@ class StationaryKernel(ProjectionKernel):
 
     def weights(self) -> Projection:
         """Return the law of the frequencies of the random features."""
-        return replace(super().weights(), embed=None, factor=self.frequency_factor)
+        return replace(super().weights(), embed=None, factor=self.factor_quantile)
 
     def frequencies(self) -> Projection:
         return self.weights()
