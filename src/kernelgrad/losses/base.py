@@ -197,18 +197,22 @@ class Loss(Documented, ABC):
         return np.asarray(np.maximum(rise.max(axis=1) / (2.0 * d), 0.0), f.dtype)
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return the best constant prediction, ``argmin_b sum_i w_i l(y_i, b)``.
+        """Return the best constant prediction, ``argmin_b sum_i w_i l(y_i, b)``, (C,).
+
+        Weights are non-negative; None gives all rows weight 1.
+        """
+        targets = np.asarray(y, dtype=np.float64)
+        return self._constants(targets, row_weights(targets.shape[0], sample_weight))
+
+    def _constants(self, y: Float64Array, weights: Float64Array) -> Float64Array:
+        """Return the best constants (C,) for checked targets (n, C) and weights (n,).
 
         By default the zero of the derivative is searched for each output by Brent's method, to
         1e-9 of its distance from the smallest target. This needs a loss that is a sum over
         outputs. If the derivative does not change its sign, the search stops about 2**10 ranges
-        away, so the result (C,) is finite. Weights are non-negative; None gives all rows
-        weight 1.
+        away, so the result is finite.
         """
-        targets = np.asarray(y, dtype=np.float64)
-        weights = row_weights(targets.shape[0], sample_weight)
-        columns = range(targets.shape[1])
-        return np.array([self._constant(targets[:, [c]], weights) for c in columns])
+        return np.array([self._constant(y[:, [c]], weights) for c in range(y.shape[1])])
 
     def _constant(self, y: Float64Array, weights: Float64Array) -> float:
         def slope(b: float) -> float:

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from kernelgrad.losses.base import Loss, Task, row_weights
+from kernelgrad.losses.base import Loss, Task
 from kernelgrad.params import Documented, check_params, parameters, real
 from kernelgrad.types import AnyArray, Float64Array, FloatArray
 from kernelgrad.validation import check_name, check_real
@@ -184,17 +184,15 @@ class SemiSupervised(Loss):
     def gradient(self, y: AnyArray, f: FloatArray) -> FloatArray:
         return self._merge(y, self.labelled.gradient(y, f), self.unlabelled.gradient(f))
 
-    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
+    def _constants(self, y: Float64Array, weights: Float64Array) -> Float64Array:
         """Return the mean label of the labelled rows; 0 if there are none.
 
         The best constant of a margin loss may be -1 or 1, where the unlabelled loss is flat.
         """
-        targets = np.asarray(y, np.float64)
-        rows = np.flatnonzero(targets.any(axis=1))
+        rows = np.flatnonzero(y.any(axis=1))
         if len(rows) == 0:
-            return np.zeros(targets.shape[1])
-        weight = row_weights(len(targets), sample_weight)[rows]
-        return np.asarray(weight @ targets[rows] / weight.sum())
+            return np.zeros(y.shape[1])
+        return np.asarray(weights[rows] @ y[rows] / weights[rows].sum())
 
 
 UNLABELLED_LOSSES: dict[str, type[UnlabelledLoss]] = {
