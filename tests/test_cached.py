@@ -58,7 +58,7 @@ class Case:
 
     @property
     def kinked(self):
-        return self.loss not in oracles.SLOPES
+        return self.loss not in oracles.SMOOTH
 
     def value(self, y, f):
         if self.loss == "quantile":
@@ -69,7 +69,7 @@ class Case:
         """Return the least objective: a dual bound where the loss has kinks."""
         if self.loss == "squared":
             return oracles.ridge(K, y, p, alpha, bias)[0]
-        if self.loss in oracles.SLOPES:
+        if self.loss in oracles.SMOOTH:
             return oracles.smooth_minimum(self.loss, K, y, p, alpha, bias)
         q = self.quantiles if len(self.quantiles) > 1 else self.quantiles * y.shape[1]
         return sum(
