@@ -130,7 +130,7 @@ def test_exact_values_against_the_scalar_oracle(name, params):
     assert np.abs(K - wrong).max() > 1e-3
 
 
-@every("nu", [0.02, 20.0, 50.0, 200.0, 1000.0])
+@every("nu", [0.02, 20.0, 50.0])
 def test_matern_of_extreme_smoothness_at_all_distances(nu):
     r = np.concatenate([[0.0], np.geomspace(1e-9, 1e4, 200)])
     k = Matern(nu, 0.5)(np.zeros((1, 1)), r[:, None])[0]
@@ -142,9 +142,8 @@ def test_matern_of_extreme_smoothness_at_all_distances(nu):
         assert abs(k[1] - 1) < 1e-6
         assert np.abs(k - np.exp(-(r**2) / 2)).max() < 1 / nu
     a = np.sqrt(2 * nu) * r[(r > 0.5) & (r < 5)]
-    if nu < 500:  # scipy's Bessel function overflows beyond
-        exact = np.log(2 * kve(nu, a)) - a + nu * np.log(a / 2) - gammaln(nu)
-        np.testing.assert_allclose(k[(r > 0.5) & (r < 5)], np.exp(exact), atol=1e-7)
+    exact = np.log(2 * kve(nu, a)) - a + nu * np.log(a / 2) - gammaln(nu)
+    np.testing.assert_allclose(k[(r > 0.5) & (r < 5)], np.exp(exact), atol=1e-7)
 
 
 def test_weights_of_columns():
