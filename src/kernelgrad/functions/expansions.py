@@ -210,7 +210,8 @@ class RandomFeatureExpansion(Expansion):
         mine += np.float32(weight) * other.coef
 
     def _chunk(self, X: Matrix, first: int, n: int) -> AnyArray:
-        out = np.zeros((X.shape[0], self.n_outputs), np.float32)  # as features and coefficients
+        # features and coefficients are float32
+        out = np.zeros((X.shape[0], self.n_outputs), np.float32)
         self.add_prepared(self.stream.prepare(X, first=first), out)
         return out
 
