@@ -18,7 +18,6 @@ from numba.core import event
 from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 from numba.extending import overload as overload
 
-from kernelgrad.compute import compiling
 from kernelgrad.version import __version__
 
 
@@ -48,17 +47,18 @@ def _last_change() -> int:
     return max(changes, default=0)
 
 
-class _Listener(event.Listener):
-    """Starts the watch before each compilation, and stops it afterwards."""
+class Listener(event.Listener):
+    """Calls `start` with each function before its compilation, and `stop` after it."""
+
+    def __init__(self, start: Callable[[Any], None], stop: Callable[[], None]) -> None:
+        self._start, self._stop = start, stop
+        event.register("numba:compile", self)
 
     def on_start(self, event: Any) -> None:
-        compiling.watch.start(event.data["dispatcher"].py_func)
+        self._start(event.data["dispatcher"].py_func)
 
     def on_end(self, event: Any) -> None:
-        compiling.watch.stop()
-
-
-event.register("numba:compile", _Listener())
+        self._stop()
 
 
 def dispatcher(function: Callable[..., Any], cache: bool, options: dict[str, Any]) -> Any:

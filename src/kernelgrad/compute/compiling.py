@@ -83,6 +83,7 @@ def _import_caching() -> Any:
     start = time.perf_counter()
     from kernelgrad.compute import caching
 
+    caching.Listener(lambda function: watch.start(function), lambda: watch.stop())
     watch.add(time.perf_counter() - start)
     return caching
 
