@@ -10,7 +10,13 @@ from sklearn.metrics import log_loss
 from sklearn.svm import SVC
 
 from cases import every
-from kernelgrad import TSG, ArraySource, DataError, SemiSupervisedKernelClassifier
+from kernelgrad import (
+    TSG,
+    ArraySource,
+    CapabilityError,
+    DataError,
+    SemiSupervisedKernelClassifier,
+)
 from kernelgrad.calibration import sigmoids
 from kernelgrad.callbacks import Callback
 from kernelgrad.losses import Ramp
@@ -283,6 +289,11 @@ def test_sources_are_arrays(tmp_path, kind, solver):
 def test_solvers_that_keep_all_rows_refuse_files(tmp_path):
     with pytest.raises(DataError, match=r"'soft_labels' keeps all rows.*solver='tsg'"):
         make(solver="soft_labels").fit(X[L], Y[L], X_unlabelled=opened(tmp_path, "npz", X[U]))
+
+
+def test_block_descent_has_no_loss_of_other_rows():
+    with pytest.raises(CapabilityError, match="'block_descent' has no loss of unlabelled rows"):
+        make(solver="block_descent").fit(X, Y)
 
 
 def test_the_solver_follows_where_rows_are(tmp_path):
