@@ -3,12 +3,11 @@
 from functools import partial
 
 import numpy as np
-from scipy.linalg import eigh
-from scipy.optimize import minimize
 
 import oracles_direct
 import oracles_losses as losses
 from oracles import gaussian as gaussian
+from oracles_newton import minimum
 
 DELTA, EPSILON, QUANTILE = 0.4, 0.1, 0.3
 
@@ -23,7 +22,6 @@ SMOOTH = (
 )  # fmt: skip
 KINKED = ("hinge", "epsilon_insensitive", "absolute", "quantile", "one_class")
 LOSSES = {name: partial(losses.value, name, a=NUMBERS.get(name)) for name in SMOOTH + KINKED}
-SLOPES = {name: partial(losses.slope, name, a=NUMBERS.get(name)) for name in SMOOTH}
 
 
 def penalty(K, a, alpha):
@@ -38,26 +36,8 @@ def ridge(K, y, p, alpha, bias):
 
 
 def smooth_minimum(loss, K, y, p, alpha, bias):
-    """Least objective over f = K^(1/2) z + b, by L-BFGS; the slope left bounds its error."""
-    value, slope = LOSSES[loss], SLOPES[loss]
-    powers, V = eigh(K)
-    root = V * np.sqrt(np.maximum(powers, 0))
-    n, outputs = y.shape
-
-    def risk(x):
-        z, b = x[outputs:].reshape(n, outputs), x[:outputs] * bias
-        f = root @ z + b
-        r = p[:, None] * slope(y, f)
-        total = p @ value(y, f).sum(1) + alpha / 2 * (z * z).sum()
-        return total, np.r_[bias * r.sum(0), (root.T @ r + alpha * z).ravel()]
-
-    x = np.zeros(outputs * (n + 1))
-    if loss in ("least_squares", "kl_ratio"):
-        x[:outputs] = 1.0
-    options = {"maxiter": 100000, "maxfun": 200000, "ftol": 0, "gtol": 1e-9, "maxcor": 50}
-    fit = minimize(risk, x, jac=True, method="L-BFGS-B", options=options)
-    assert (fit.jac**2).sum() / (2 * alpha) < 1e-6 * max(abs(fit.fun), 1e-3)
-    return fit.fun
+    """Least objective of a loss without kinks."""
+    return minimum(loss, K, y, p, alpha, bias, NUMBERS.get(loss, 0.0))[0]
 
 
 def box_program(K, E, c, h, total=None):

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+import oracles_losses as losses
 from oracles import gaussian as gaussian
 
 
@@ -23,34 +24,23 @@ def novelty_paper(features, nu, gammas):
 FLOORS = {"kl_ratio": 0.05, "relative_novelty": np.exp(-1.0)}
 
 
-def _ratio_loss(loss, p, f):
-    """Value, slope and bend of the loss of rows of p and of all others."""
-    one = np.ones(len(f))
-    if loss in FLOORS:
-        low = FLOORS[loss]
-        g = np.maximum(f, low)
-        value, bend = -np.log(g) + (g - f) / low, np.where(f > low, g**-2.0, 0.0)
-        return np.where(p, value, f), np.where(p, -1 / g, one), np.where(p, bend, 0.0)
-    e = np.exp(f)
-    growth = (e, e, e) if loss == "kl" else (f * f / 2, f, one)
-    return tuple(np.where(p, x, g) for x, g in zip((-f, -one, 0 * one), growth, strict=True))
-
-
 def ratio_coefficients(K, w, alpha, loss):
     """Coefficients a of the best f = b + K a, by Newton's method, and b.
 
     Rows of p have weight w > 0, rows of q have w < 0, and each sample sums to one.
     """
-    a, b, size, p = np.zeros(len(w)), 0.0 if loss == "kl" else 1.0, np.abs(w) / 2, w > 0
+    a, b, size, y = np.zeros(len(w)), 0.0 if loss == "kl" else 1.0, np.abs(w) / 2, np.sign(w)
+    name, low = ("kl_ratio", FLOORS[loss]) if loss in FLOORS else (loss, 0.0)
 
     def value(a):
         f = b + K @ a
-        return size @ _ratio_loss(loss, p, f)[0] + alpha / 2 * a @ (f - b)
+        return size @ losses.value(name, y, f, low) + alpha / 2 * a @ (f - b)
 
     for _ in range(60):
-        _, first, second = _ratio_loss(loss, p, b + K @ a)
-        slope = size * first + alpha * a
-        way = np.linalg.solve((size * second)[:, None] * K + alpha * np.eye(len(w)), slope)
+        f = b + K @ a
+        slope = size * losses.slope(name, y, f, low) + alpha * a
+        bend = size * losses.curvature(name, y, f, low)
+        way = np.linalg.solve(bend[:, None] * K + alpha * np.eye(len(w)), slope)
         step = 1.0
         while step > 1e-9 and not value(a - step * way) <= value(a) + 1e-13:  # by rounding
             step /= 2
@@ -65,7 +55,7 @@ def ratio_bound(loss, f_p, f_q, w_p, w_q):
     if loss == "kl":
         return p - sum(v * np.exp(f) for v, f in zip(q, f_q, strict=True)) + 1
     if loss in FLOORS:  # of the ratio clipped at 0
-        cost = _ratio_loss(loss, np.ones(len(f_p), bool), np.maximum(f_p, 0))[0]
+        cost = losses.value("kl_ratio", 1.0, np.maximum(f_p, 0), FLOORS[loss])
         constant = {"kl_ratio": 1.0, "relative_novelty": 2.0}[loss]
         return constant - np.average(cost, weights=w_p) - q @ np.maximum(f_q, 0)
     return p - sum(v * f * f for v, f in zip(q, f_q, strict=True)) / 2 - 0.5

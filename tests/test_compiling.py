@@ -7,7 +7,6 @@ import pkgutil
 import subprocess
 import sys
 import textwrap
-import timeit
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -71,16 +70,6 @@ def test_history_tells_compilation_apart(watch):
     assert model.history_["seconds"] == [0, 0, 0]
     assert model.fit(X, Y).history_["compile_seconds"] == 600  # goes on
     assert model.set_params(warm_start=False).fit(X, Y).history_["compile_seconds"] == 300
-
-
-def test_a_call_of_a_loop_costs_less_than_a_microsecond_more():
-    loop = compiling.njit()(lambda x: x)
-    assert loop(2) == loop.dispatcher(2) == 2
-
-    def seconds(f):
-        return min(timeit.repeat(lambda: f(2), number=1000, repeat=20)) / 1000
-
-    assert seconds(loop) < seconds(loop.dispatcher) + 1e-6
 
 
 def run(code, **environment):

@@ -27,7 +27,7 @@ OPTIONAL = {
 } - LIGHT
 # Contracts of solvers are about states: few centres and short searches do.
 SMALL = {
-    "block_descent": BlockDescent(block_size=32, inner_steps=1),
+    "block_descent": BlockDescent(block_size=32),
     "soft_labels": SoftLabels(choose=False, rounds=1, last_round=1, n_centres=20),
 }
 

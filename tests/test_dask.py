@@ -328,7 +328,7 @@ def _small_shards(monkeypatch):
 
 def few_blocks(cls=KernelRegressor, **more):
     """Return a model of three small blocks, which leaves its rows where they are."""
-    blocks = kg.BlockDescent(block_size=48, inner_steps=2)
+    blocks = kg.BlockDescent(block_size=48)
     options = {"solver": blocks, "max_iter": 3, "gamma": 0.5, "alpha": 1e-5, "random_state": 0}
     return cls(**options, memory_limit="10kB", **more)
 

@@ -163,7 +163,7 @@ def test_errors_of_reading_are_told_and_no_thread_stays(small_shards):
 
 def test_samples_come_from_all_shards_alike(small_shards):
     X, t = rows_of(1000)
-    descent, problem, state = shards_of(X, t, block_size=50, hessian_rows=200)
+    descent, problem, state = shards_of(X, t, block_size=50)
     steps = BlockSteps(state.iterate, state.workspace)
     block = descent._draw(problem, state)
     steps.enter(block, True)

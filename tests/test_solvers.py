@@ -27,8 +27,8 @@ from kernelgrad.solvers import (
     run,
 )
 from kernelgrad.solvers.contract import batch_digest, transient
+from kernelgrad.solvers.dsg import averaging_weight, smoothness
 from kernelgrad.solvers.history import left_over
-from kernelgrad.solvers.schedules import averaging_weight, inverse_decay, smoothness
 from plain import plain_classifier
 
 
@@ -298,7 +298,6 @@ def test_step_scales():
     assert smoothness(Absolute(), 1000 * y, f) == pytest.approx(1 / 4000.0)
     assert smoothness(Hinge(), np.sign(y), f) == 1.0
     assert [slope_grows(loss) for loss in (SquaredError(), Hinge())] == [True, False]
-    assert inverse_decay(2.0, 20, 20.0) == 1.0
     assert averaging_weight(4, 0.0) == 0.25
     assert averaging_weight(1, 7.0) == 1.0
 

@@ -93,26 +93,6 @@ def test_zero_coefficients_are_dropped():
     np.testing.assert_array_equal(nothing.raw_prediction(S), np.ones((50, 1)))
 
 
-def test_limited_is_the_projection():
-    S, kernel = rows(80), Laplacian(gamma=0.2)
-    e = expansion(kernel, S)
-    few = e.limited(20)
-    np.testing.assert_array_equal(few.intercept, e.intercept)
-    K, prepared = kernel(S, S), np.asarray(e.support.values, float)
-    values = np.asarray(few.support.values, float)
-    kept = np.argmin(((values[:, None] - prepared[None]) ** 2).sum(-1), axis=1)
-    # the rows whose single loss moves f most
-    power = np.diag(K) * (e.coef**2).max(axis=1)
-    assert set(kept) == set(np.argsort(-power)[:20])
-    b = np.zeros_like(e.coef)
-    b[kept] = few.coef
-    # the residual is orthogonal to the span, so nothing in it is closer
-    np.testing.assert_allclose((K @ (b - e.coef))[kept], 0.0, atol=1e-4)
-    np.testing.assert_array_equal(e.limited(200).coef, e.coef)
-    twice = expansion(Gaussian(gamma=0.3), np.repeat(rows(30), 2, axis=0)).limited(40)
-    assert np.abs(twice.raw_prediction(S)).max() < 1e3
-
-
 @every("kernel", [*KERNELS, 0.6 * Matern(2.5, 0.2) + 0.4 * RootLaplacian(0.3)])
 @every("n_judges", [0, 60])
 def test_compressed_is_least_squares_on_centres(kernel, n_judges, monkeypatch):

@@ -131,9 +131,7 @@ def test_rows_that_are_only_scored_leave_the_model_as_it_is(model, fitted, given
 
 
 def test_given_rows_replace_the_folds_of_few_labels():
-    model = kg.SemiSupervisedKernelClassifier(
-        solver="block_descent", max_iter=9, random_state=0
-    )
+    model = kg.SemiSupervisedKernelClassifier(solver="bgs3vm", max_iter=9, random_state=0)
     model.set_params(early_stopping=True).fit(X, MARKED, **PAIR)
     scores = model.history_["validation_score"]
     assert len(scores) == 9

@@ -22,7 +22,7 @@ from kernelgrad.features.base import float32_rows
 from kernelgrad.losses import Loss, get_loss
 from kernelgrad.losses.classification import encode_labels
 from kernelgrad.solvers import CDSG, UDSG, Problem, TrainBatch
-from kernelgrad.solvers.schedules import smoothness
+from kernelgrad.solvers.dsg import smoothness
 
 MAX_INPUTS = 100  # of dense data, Section 5.1
 OFFSET = 100.0  # delays the decay: none of the short runs sees much of it

@@ -14,7 +14,6 @@ from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, panel
 from experiments.dsg._synthetic import batches, course, curves, looks, problem, sample
 from kernelgrad import DSG
 from kernelgrad.solvers import TrainBatch
-from kernelgrad.solvers.schedules import inverse_decay
 
 NOISE = 0.1  # the paper's sigma^2
 BATCH, BLOCK = 64, 512
@@ -58,7 +57,7 @@ def norma(
     for t, batch in enumerate(batches):
         if t == 0:
             a = np.zeros((len(K), batch.y.shape[1]))
-        gamma = inverse_decay(float(solver.step_size), t, solver.decay)
+        gamma = float(solver.step_size) / (1.0 + t / solver.decay)
         r = K[batch.rows] @ a - batch.y
         a *= 1 - gamma * alpha
         a[batch.rows] -= gamma / len(r) * r

@@ -22,7 +22,6 @@ from kernelgrad.callbacks import Callback, FitEvent
 from kernelgrad.compute.threads import one_thread
 from kernelgrad.estimators import competitor
 from kernelgrad.solvers import NORMA, SDCA
-from kernelgrad.solvers.schedules import inverse_decay
 
 OURS, FULL = "doubly SGD", ("NORMA", "k-SDCA")
 COVARIANCE, BATCHES = "doubly SGD with the covariance", "NORMA in batches"
@@ -171,7 +170,7 @@ class ExactKernel:
         y, self.coef = y[order].astype(float), np.zeros(len(y))
         for t, a in enumerate(range(0, len(y) - size + 1, size)):
             old, new = slice(a), slice(a, a + size)
-            gamma = inverse_decay(float(solver.step_size), t, solver.decay)
+            gamma = float(solver.step_size) / (1.0 + t / solver.decay)
             f = self.kernel.pairwise(self.X[new], self.X[old]) @ self.coef[old] if t else 0.0
             self.coef[old] *= 1 - gamma * self.chosen["alpha"]
             self.coef[new] = gamma / size * y[new] * (y[new] * f < 1)

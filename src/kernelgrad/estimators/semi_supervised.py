@@ -72,7 +72,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     class_weight : dict, "balanced" or None, default=None
         As in scikit-learn, of labelled rows.
     fit_intercept : bool, default=True
-        A constant b beside f: the mean of the labels, which ``"block_descent"`` fits further.
+        A constant b beside f: the mean of the labels.
     metric : array or None, default=None
         Weights of the scaled columns (d,), or a matrix (d, r) that they are multiplied by.
     standardize

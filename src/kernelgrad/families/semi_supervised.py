@@ -215,8 +215,7 @@ class SemiSupervisedSpec(KernelSpec):
         assert isinstance(rows, SemiSupervisedRows)
         p = self.params
         if rows.kind_weights[1] == 0 and not first.solver.streams:
-            solver = first.solver if first.solver.name == "block_descent" else BlockDescent()
-            first = replace(first, solver=solver, reason="no unlabelled rows")
+            first = replace(first, solver=BlockDescent(), reason="no unlabelled rows")
         choice = super().choose(rows, problem, first, run)
         if not choice.solver.streams and not rows.in_memory:
             raise DataError(

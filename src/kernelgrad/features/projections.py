@@ -27,8 +27,8 @@ class Projection:
     """Definition of the random features ``amplitude * h(w^T embed(x))`` of a kernel.
 
     Weights are `scale` times standard variates of a law of `kernelgrad.compute.rng`.
-    ``factor(seed, first, n)`` returns a further factor for all coordinates of each of n
-    weights, or None.
+    ``factor(u)`` returns the u-quantiles of the law of a further factor for all coordinates of
+    a weight, or None.
     """
 
     kind: int  # the function h, a code of `kernelgrad.features.fused`
@@ -36,7 +36,7 @@ class Projection:
     scale: float
     amplitude: float = 1.0
     embed: Callable[[Matrix], Matrix] | None = None  # None for the rows themselves
-    factor: Callable[[int, int, int], Float64Array | None] | None = None
+    factor: Callable[[Float64Array], Float64Array | None] | None = None
 
     @property
     def planes(self) -> int:
@@ -47,10 +47,6 @@ class Projection:
         """Scale of the weights in the compiled loops; for cosines it is divided by 2 pi."""
         cosines = self.kind in (projections.PAIR, projections.PHASE)
         return self.scale / (2 * np.pi) if cosines else self.scale
-
-    def factors(self, seed: int, first: int, n: int) -> Float64Array | None:
-        """Return the factors of features ``first, ..., first + n - 1``, (n,); None for ones."""
-        return None if self.factor is None else self.factor(seed, first, n)
 
     def phases(self, seed: int, first: int, n: int) -> Float32Array:
         """Return the phases of n weights from `first` on in turns; empty for kinds without."""
@@ -93,12 +89,12 @@ class ProjectionMap(FeatureMap):
         """
         W = np.empty((n_tiles, len(columns), tile), np.float32)
         rng.fill_tiles(W, columns, self.seed, first, self.projection.law, self.projection.turns)
-        return self._multiplied(W, first)
-
-    def _multiplied(self, W: Float32Array, first: int) -> Float32Array:
-        factor = self.projection.factors(self.seed, first, W.shape[0] * W.shape[2])
-        if factor is not None:
-            W *= factor.astype(np.float32).reshape(len(W), 1, W.shape[2])
+        quantile = self.projection.factor
+        if quantile is not None:
+            u = rng.uniforms(self.seed, first, n_tiles * tile, rng.TAG_AUXILIARY)
+            factor = quantile(u)
+            if factor is not None:
+                W *= factor.astype(np.float32).reshape(n_tiles, 1, tile)
         return W
 
     def _columns(self, X: Matrix) -> tuple[Matrix, IntArray]:

@@ -10,14 +10,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad.compute.backend import CPU
-from kernelgrad.compute.linalg import solve_damped
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.files.records import Record, one_of
 from kernelgrad.functions.exact import PREDICT_COMPILED, ExactKernel, rows_to_arrays
 from kernelgrad.functions.features import PREDICT_ROWS, FeatureStream
 from kernelgrad.functions.scaling import InputScaling, ScaledKernel
 from kernelgrad.kernels import ExactRows, Kernel, get_kernel
-from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray, Matrix
+from kernelgrad.types import AnyArray, Float32Array, Float64Array, Matrix
 
 DEVICE_NUMBERS = 2**24  # entries of rows that a device predicts at once, if these are more rows
 WIDENED_BYTES = 2**26  # size of support rows up to which they stay in float64 too
@@ -96,13 +95,24 @@ class Expansion(ABC):
         twin.coef, twin.intercept = self.coef.copy(), self.intercept.copy()
         return twin
 
-    @abstractmethod
     def raw_prediction(self, X: Matrix) -> Float64Array:
         """Return f(X), shape (n, C), float64, in chunks of rows with bounded memory.
 
         The same rows give the same bits for any number of threads; a row alone or among others
         has values that agree to rounding.
         """
+        out, step = np.empty((X.shape[0], self.n_outputs)), PREDICT_ROWS
+        if self.basis is not None and self.basis.device != CPU:
+            step = max(step, DEVICE_NUMBERS // max(1, int(X.shape[1])))
+        with single_threaded_blas():
+            for start in range(0, len(out), step):
+                rows = slice(start, min(len(out), start + step))
+                out[rows] = self._chunk(X[rows], start, len(out)) + self.intercept
+        return out
+
+    @abstractmethod
+    def _chunk(self, X: Matrix, first: int, n: int) -> AnyArray:
+        """Return f without the intercept for some of n rows, whose numbers begin at `first`."""
 
 
 class RandomFeatureExpansion(Expansion):
@@ -199,15 +209,11 @@ class RandomFeatureExpansion(Expansion):
         mine *= np.float32(1.0 - weight)
         mine += np.float32(weight) * other.coef
 
-    def raw_prediction(self, X: Matrix) -> Float64Array:
-        # features and coefficients are float32; the intercept is added in float64
-        n, step = X.shape[0], _rows_at_once(X, self.stream.device)
-        out = np.zeros((n, self.n_outputs), np.float32)
-        with single_threaded_blas():
-            for start in range(0, n, step):
-                rows = slice(start, min(n, start + step))
-                self.add_prepared(self.stream.prepare(X[rows], first=start), out[rows])
-        return out + self.intercept
+    def _chunk(self, X: Matrix, first: int, n: int) -> AnyArray:
+        # features and coefficients are float32
+        out = np.zeros((X.shape[0], self.n_outputs), np.float32)
+        self.add_prepared(self.stream.prepare(X, first=first), out)
+        return out
 
     def add_prepared(self, X: Matrix, out: Float32Array) -> None:
         """Add the sum over blocks for rows prepared by ``stream.prepare``."""
@@ -302,21 +308,16 @@ class SupportExpansion(Expansion):
         function.compact()
         return function
 
-    def raw_prediction(self, X: Matrix) -> Float64Array:
-        n, step = X.shape[0], _rows_at_once(X, self.exact.device)
-        out = np.full((n, self.n_outputs), self.intercept)
+    def _chunk(self, X: Matrix, first: int, n: int) -> AnyArray:
         if self._wide is None:
             self._wide = self._needs_wide()
         if self._wide and self._widened is None and self.support.nbytes <= WIDENED_BYTES:
             self._widened = self.kernel.widened(self.support)
         support = self.support if self._widened is None else self._widened
         how = {"wide": self._wide, "compiled": n * self.n_support >= PREDICT_COMPILED}
-        with single_threaded_blas():
-            for start in range(0, n, step):
-                rows = slice(start, min(n, start + step))
-                prepared = self.exact.prepare(X[rows], first=start)
-                out[rows] += self.exact.products(prepared, support, self.coef, **how)
-        return out
+        return self.exact.products(
+            self.exact.prepare(X, first=first), support, self.coef, **how
+        )
 
     def compact(self) -> None:
         """Drop the values of a precomputed matrix and keep the row numbers.
@@ -328,25 +329,6 @@ class SupportExpansion(Expansion):
             self.support = ExactRows(
                 np.empty((self.n_support, 0), np.float32), ids=self.support.ids
             )
-
-    def limited(self, max_support: int) -> SupportExpansion:
-        r"""Return an approximation of this function with at most `max_support` support rows.
-
-        It keeps the rows with the largest ``k(x_s, x_s) max_c a_sc^2``, the squared change of f
-        in the norm of the kernel space if row s is removed. Then f is projected onto their
-        span in this norm: the new coefficients b solve ``K_SS b = f(X_S)``, which takes
-        ``max_support^3`` operations.
-        """
-        if self.n_support <= max_support:
-            return self
-        power = self.kernel.exact_diag(self.support) * (self.coef**2).max(axis=1)
-        largest: IntArray = np.sort(np.argsort(-power, kind="stable")[:max_support])
-        rows = self.support.take(largest)
-        with single_threaded_blas():
-            f = self.exact.products(rows, self.support, self.coef)
-            K = self.exact.matrix(rows, rows).astype(np.float64)
-            coef = solve_damped(K, 0.0, f)
-        return SupportExpansion(self.exact, rows, coef, self.intercept)
 
 
 class LinearExpansion(Expansion):
@@ -373,21 +355,9 @@ class LinearExpansion(Expansion):
     def restore(cls, record: Record, cache_bytes: int) -> Self:
         return cls(record.array("coef", "d", "C"), record.array("intercept", "C"))
 
-    def raw_prediction(self, X: Matrix) -> Float64Array:
-        out = np.empty((X.shape[0], self.n_outputs))
-        with single_threaded_blas():
-            for start in range(0, len(out), PREDICT_ROWS):
-                rows = slice(start, min(len(out), start + PREDICT_ROWS))
-                # the order of a product's sums depends on the layout of its rows
-                part = X[rows] if sp.issparse(X) else np.ascontiguousarray(X[rows])
-                out[rows] = part @ self.coef + self.intercept
-        return out
-
-
-def _rows_at_once(X: Matrix, device: str) -> int:
-    if device == CPU:
-        return PREDICT_ROWS
-    return max(PREDICT_ROWS, DEVICE_NUMBERS // max(1, int(X.shape[1])))
+    def _chunk(self, X: Matrix, first: int, n: int) -> AnyArray:
+        # the order of a product's sums depends on the layout of its rows
+        return (X if sp.issparse(X) else np.ascontiguousarray(X)) @ self.coef
 
 
 EXPANSIONS: dict[str, type[Expansion]] = {

@@ -16,8 +16,14 @@ from sklearn.base import clone
 
 from kernelgrad.compute import rng
 from kernelgrad.compute.threads import over_tiles, single_threaded_blas
-from kernelgrad.features.base import DENSIFY, FeatureMap, float64_rows, narrow_indices
-from kernelgrad.features.composite import ProductMap, SumMap
+from kernelgrad.features.base import (
+    DENSIFY,
+    FeatureMap,
+    ProductMap,
+    SumMap,
+    float64_rows,
+    narrow_indices,
+)
 from kernelgrad.features.projections import Projection, SummedFrequenciesMap
 from kernelgrad.kernels import profiles, tiles
 from kernelgrad.params import Documented, anything, check_params, parameters

@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 from kernelgrad.losses import scalar
 from kernelgrad.params import Documented, check_params
 from kernelgrad.types import AnyArray, Float64Array, FloatArray
-from kernelgrad.validation import CapabilityError, check_real
+from kernelgrad.validation import CapabilityError
 
 Task: TypeAlias = Literal["classification", "regression", "novelty", "density_ratio"]
 
@@ -50,16 +50,14 @@ def row_weights(n_rows: int, sample_weight: AnyArray | None) -> Float64Array:
     return weights
 
 
-def smoothing_width(distance: FloatArray, width: float | None) -> float:
+def smoothing_width(distance: FloatArray) -> float:
     """Return the distance to a kink below which the curvature weight stops growing.
 
-    A positive `width` is returned unchanged. None uses one tenth of the median of the
-    distances (n, C) of entries to their kinks, so that no row weighs more than ten times as
-    much as the median row and the weights scale inversely with the data. If the median is 0
-    the mean is used instead, and if all distances are 0 the width is 1.
+    It is one tenth of the median of the distances (n, C) of entries to their kinks, so that no
+    row weighs more than ten times as much as the median row and the weights scale inversely
+    with the data. If the median is 0 the mean is used instead, and if all distances are 0 the
+    width is 1.
     """
-    if width is not None:
-        return check_real(width, "width", low=0.0, low_open=True)
     scale = float(np.median(distance)) or float(np.mean(distance, dtype=np.float64))
     # 1 / tiny is finite in both precisions; 1 / (a subnormal number) is not.
     tiny = float(np.finfo(distance.dtype).tiny)
@@ -177,7 +175,7 @@ class Loss(Documented, ABC):
         Targets and predictions are those of `value`.
         """
 
-    def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
+    def curvature(self, y: AnyArray, f: FloatArray) -> FloatArray:
         """Return a non-negative weight of each row for a preconditioner.
 
         By default it is the central difference of the gradient, its increase from ``f_c - d``
@@ -186,10 +184,10 @@ class Loss(Documented, ABC):
         output for a multinomial loss. The result (n,) is the largest weight over the outputs,
         at most L for a smooth loss.
 
-        For losses with kinks `width` is the distance to a kink below which the weight stops
-        growing. None derives it from the batch, so that weights adapt to the scale of the data.
+        The weight of a loss with kinks stops growing at a distance from them that is derived
+        from the batch, so that weights adapt to the scale of the data.
         """
-        d = f.dtype.type(smoothing_width(np.abs(f - aligned_targets(y, f)), width))
+        d = f.dtype.type(smoothing_width(np.abs(f - aligned_targets(y, f))))
         outputs = np.eye(f.shape[1], dtype=f.dtype)
         shifts = d * (outputs if self.is_multinomial else outputs.sum(axis=0, keepdims=True))
         rise = np.zeros_like(f)
@@ -199,18 +197,22 @@ class Loss(Documented, ABC):
         return np.asarray(np.maximum(rise.max(axis=1) / (2.0 * d), 0.0), f.dtype)
 
     def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return the best constant prediction, ``argmin_b sum_i w_i l(y_i, b)``.
+        """Return the best constant prediction, ``argmin_b sum_i w_i l(y_i, b)``, (C,).
+
+        Weights are non-negative; None gives all rows weight 1.
+        """
+        targets = np.asarray(y, dtype=np.float64)
+        return self._constants(targets, row_weights(targets.shape[0], sample_weight))
+
+    def _constants(self, y: Float64Array, weights: Float64Array) -> Float64Array:
+        """Return the best constants (C,) for checked targets (n, C) and weights (n,).
 
         By default the zero of the derivative is searched for each output by Brent's method, to
         1e-9 of its distance from the smallest target. This needs a loss that is a sum over
         outputs. If the derivative does not change its sign, the search stops about 2**10 ranges
-        away, so the result (C,) is finite. Weights are non-negative; None gives all rows
-        weight 1.
+        away, so the result is finite.
         """
-        targets = np.asarray(y, dtype=np.float64)
-        weights = row_weights(targets.shape[0], sample_weight)
-        columns = range(targets.shape[1])
-        return np.array([self._constant(targets[:, [c]], weights) for c in columns])
+        return np.array([self._constant(y[:, [c]], weights) for c in range(y.shape[1])])
 
     def _constant(self, y: Float64Array, weights: Float64Array) -> float:
         def slope(b: float) -> float:
@@ -287,11 +289,11 @@ class ScalarLoss(Loss):
         slope = scalar.slope(self._entry, *self._arguments(y, f))
         return np.asarray(slope, f.dtype)
 
-    def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
+    def curvature(self, y: AnyArray, f: FloatArray) -> FloatArray:
         arguments = self._arguments(y, f)
         d = 0.0
         if self._entry in scalar.KINKED:
-            d = smoothing_width(scalar.kink_distance(self._entry, *arguments), width)
+            d = smoothing_width(scalar.kink_distance(self._entry, *arguments))
         one = f.dtype.type
         weight = scalar.curvature(self._entry, *arguments, one(d), one(1))
         return np.asarray(np.broadcast_to(weight, f.shape).max(axis=1), f.dtype)

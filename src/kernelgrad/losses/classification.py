@@ -8,7 +8,7 @@ import numpy as np
 from scipy.special import expit, log_expit, softmax
 
 from kernelgrad.losses import scalar
-from kernelgrad.losses.base import Loss, ScalarLoss, Task, aligned_targets, row_weights
+from kernelgrad.losses.base import Loss, ScalarLoss, Task, aligned_targets
 from kernelgrad.params import parameters, real
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, FloatArray
 from kernelgrad.validation import check_int
@@ -42,13 +42,11 @@ def encode_labels(codes: AnyArray, n_classes: int, loss: Loss) -> Float32Array:
 
 
 def _class_weights(
-    y: AnyArray, sample_weight: AnyArray | None
+    y: Float64Array, weights: Float64Array
 ) -> tuple[Float64Array, Float64Array, float]:
     """Return the weights of positive and negative rows per output, and half the mean weight."""
-    weights = row_weights(y.shape[0], sample_weight)
-    positive = weights @ (y > 0)
-    negative = weights @ (y < 0)
-    return positive, negative, 0.5 * float(weights.sum()) / int(np.count_nonzero(weights))
+    half = 0.5 * float(weights.sum()) / int(np.count_nonzero(weights))
+    return weights @ (y > 0), weights @ (y < 0), half
 
 
 class MarginLoss(ScalarLoss):
@@ -68,13 +66,13 @@ class Hinge(MarginLoss):
     name: ClassVar[str] = "hinge"
     code: ClassVar[int] = scalar.HINGE
 
-    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return +1 or -1, the heavier class, or 0 on a tie; shape (C,); errors as in `Loss`.
+    def _constants(self, y: Float64Array, weights: Float64Array) -> Float64Array:
+        """Return +1 or -1, the heavier class, or 0 on a tie.
 
         Each is a minimiser: the sum decreases towards the heavier class up to its margin. On a
         tie every value in [-1, 1] is a minimiser, and 0 favours neither class.
         """
-        positive, negative, _ = _class_weights(y, sample_weight)
+        positive, negative, _ = _class_weights(y, weights)
         return np.sign(positive - negative)
 
 
@@ -119,14 +117,14 @@ class SmoothedHinge(MarginLoss):
     def typical_curvature(self) -> float | None:  # type: ignore[override]  # follows width
         return 1.0 / max(float(self.width), 2.0 - float(self.width))
 
-    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return the minimiser, shape (C,); errors as in `Loss`.
+    def _constants(self, y: Float64Array, weights: Float64Array) -> Float64Array:
+        """Return the minimiser.
 
         Let r be the weight of the lighter class divided by that of the heavier one. The result
         is ``max((1 - r) / (1 + r), 1 - g r)`` with the sign of the heavier class: either both
         classes are on the parabola, or the lighter one is on the line. On a tie it is 0.
         """
-        positive, negative, _ = _class_weights(y, sample_weight)
+        positive, negative, _ = _class_weights(y, weights)
         heavier = np.maximum(np.maximum(positive, negative), _LEAST_WEIGHT)
         ratio = np.minimum(positive, negative) / heavier
         size = np.maximum((1.0 - ratio) / (1.0 + ratio), 1.0 - float(self.width) * ratio)
@@ -171,15 +169,15 @@ class ModifiedLogistic(MarginLoss):
     def typical_curvature(self) -> float | None:  # type: ignore[override]  # follows beta
         return 0.5 * float(np.tanh(0.5 * float(self.beta)))
 
-    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return the minimiser, shape (C,); errors as in `Loss`.
+    def _constants(self, y: Float64Array, weights: Float64Array) -> Float64Array:
+        """Return the minimiser.
 
         An absent class counts as half a row as in `Logistic`, to keep the minimiser finite. If
         r is the weight of the lighter class divided by that of the heavier one,
         ``x = exp(beta |b|)`` is the root of ``r c x^2 - (1 - r) x - c = 0`` for
         ``c = exp(-beta)``.
         """
-        positive, negative, half = _class_weights(y, sample_weight)
+        positive, negative, half = _class_weights(y, weights)
         up = np.where(positive > 0.0, positive, half)
         down = np.where(negative > 0.0, negative, half)
         ratio, beta = np.minimum(up, down) / np.maximum(up, down), float(self.beta)
@@ -202,9 +200,9 @@ class SquaredHinge(MarginLoss):
     code: ClassVar[int] = scalar.SQUARED_HINGE
     smoothness: ClassVar[float | None] = 2.0
 
-    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return ``(W+ - W-) / (W+ + W-)``, shape (C,); errors as in `Loss`."""
-        positive, negative, _ = _class_weights(y, sample_weight)
+    def _constants(self, y: Float64Array, weights: Float64Array) -> Float64Array:
+        """Return ``(W+ - W-) / (W+ + W-)``."""
+        positive, negative, _ = _class_weights(y, weights)
         return (positive - negative) / np.maximum(positive + negative, _LEAST_WEIGHT)
 
 
@@ -221,13 +219,13 @@ class Logistic(MarginLoss):
     has_proba: ClassVar[bool] = True
     smoothness: ClassVar[float | None] = 0.25
 
-    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return the log odds ``log(W+ / W-)`` of each output, shape (C,); errors as in `Loss`.
+    def _constants(self, y: Float64Array, weights: Float64Array) -> Float64Array:
+        """Return the log odds ``log(W+ / W-)`` of each output.
 
         If one class is absent the minimum is at infinity; the class then counts as half a row
         of mean weight, which keeps the result finite.
         """
-        positive, negative, half = _class_weights(y, sample_weight)
+        positive, negative, half = _class_weights(y, weights)
         up = np.where(positive > 0.0, positive, half)
         down = np.where(negative > 0.0, negative, half)
         total = up + down  # shares, which no unit of the weights moves by a bit
@@ -253,9 +251,8 @@ class Perceptron(MarginLoss):
     name: ClassVar[str] = "perceptron"
     code: ClassVar[int] = scalar.PERCEPTRON
 
-    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return 0, shape (C,), a minimiser for any rows; errors as in `Loss`."""
-        row_weights(y.shape[0], sample_weight)
+    def _constants(self, y: Float64Array, weights: Float64Array) -> Float64Array:
+        """Return 0, a minimiser for any rows."""
         return np.zeros(y.shape[1])
 
 
@@ -285,18 +282,18 @@ class Multinomial(Loss):
         targets = self._targets(y, f)
         return np.asarray(scalar.multinomial(targets, f, 1)[1] - targets)
 
-    def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
+    def curvature(self, y: AnyArray, f: FloatArray) -> FloatArray:
         _, p = scalar.multinomial(self._targets(y, f), f, 1)
         return np.asarray((p * (1.0 - p)).max(axis=1))
 
-    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        """Return the log class weights, centred to mean 0, shape (K,); errors as in `Loss`.
+    def _constants(self, y: Float64Array, weights: Float64Array) -> Float64Array:
+        """Return the log class weights, centred to mean 0.
 
         The loss determines the constants only up to a common shift. An absent class counts as
         half a row of mean weight, which keeps the result finite.
         """
-        weights, _, half = _class_weights(y, sample_weight)
-        logs = np.log(np.where(weights > 0.0, weights, half) / weights.sum())
+        totals, _, half = _class_weights(y, weights)
+        logs = np.log(np.where(totals > 0.0, totals, half) / totals.sum())
         return np.asarray(logs - logs.mean())
 
     def predict_proba(self, f: FloatArray) -> FloatArray:

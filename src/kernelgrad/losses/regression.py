@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernelgrad.losses import scalar
-from kernelgrad.losses.base import Loss, ScalarLoss, Task, row_weights
+from kernelgrad.losses.base import Loss, ScalarLoss, Task
 from kernelgrad.params import parameters, real
 from kernelgrad.types import AnyArray, Float64Array, FloatArray
 from kernelgrad.validation import check_real
@@ -53,10 +53,8 @@ class SquaredError(ResidualLoss):
     tasks: ClassVar[frozenset[Task]] = frozenset({"classification", "regression"})
     smoothness: ClassVar[float | None] = 1.0
 
-    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        targets = np.asarray(y, dtype=np.float64)
-        weights = row_weights(targets.shape[0], sample_weight)
-        return np.asarray((weights / weights.sum()) @ targets)
+    def _constants(self, y: Float64Array, weights: Float64Array) -> Float64Array:
+        return np.asarray((weights / weights.sum()) @ y)
 
 
 @parameters
@@ -149,10 +147,8 @@ class EpsilonInsensitive(ResidualLoss):
 
     epsilon: float = real(default=0.1, low=0.0, kw_only=False)
 
-    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        targets = np.asarray(y, dtype=np.float64)
-        weights = row_weights(targets.shape[0], sample_weight)
-        ends = np.concatenate([targets - float(self.epsilon), targets + float(self.epsilon)])
+    def _constants(self, y: Float64Array, weights: Float64Array) -> Float64Array:
+        ends = np.concatenate([y - float(self.epsilon), y + float(self.epsilon)])
         return weighted_quantile(ends, np.concatenate([weights, weights]), 0.5)
 
 
@@ -167,10 +163,8 @@ class Absolute(ResidualLoss):
     name: ClassVar[str] = "absolute"
     code: ClassVar[int] = scalar.EPSILON
 
-    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        targets = np.asarray(y, dtype=np.float64)
-        weights = row_weights(targets.shape[0], sample_weight)
-        return weighted_quantile(targets, weights, 0.5)
+    def _constants(self, y: Float64Array, weights: Float64Array) -> Float64Array:
+        return weighted_quantile(y, weights, 0.5)
 
 
 class Quantile(ResidualLoss):
@@ -220,12 +214,10 @@ class Quantile(ResidualLoss):
     def for_output(self, c: int) -> Loss:
         return Quantile(float(self._each[c])) if np.ndim(self.quantile) else self
 
-    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        targets = np.asarray(y, dtype=np.float64)
-        weights = row_weights(targets.shape[0], sample_weight)
-        each = np.broadcast_to(np.asarray(self.quantile, float), targets.shape[1:])
-        columns = zip(targets.T[:, :, None], each, strict=True)
-        return np.concatenate([weighted_quantile(y, weights, float(q)) for y, q in columns])
+    def _constants(self, y: Float64Array, weights: Float64Array) -> Float64Array:
+        each = np.broadcast_to(np.asarray(self.quantile, float), y.shape[1:])
+        columns = zip(y.T[:, :, None], each, strict=True)
+        return np.concatenate([weighted_quantile(x, weights, float(q)) for x, q in columns])
 
 
 class LogLinkLoss(ScalarLoss):
@@ -242,8 +234,8 @@ class LogLinkLoss(ScalarLoss):
         """Return ``exp f``, or the largest float if that overflows."""
         return np.asarray(np.exp(np.minimum(f, scalar.LARGEST_LOG)))
 
-    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        mean = SquaredError().intercept(y, sample_weight)
+    def _constants(self, y: Float64Array, weights: Float64Array) -> Float64Array:
+        mean = (weights / weights.sum()) @ y
         return np.asarray(np.log(np.maximum(mean, np.exp(-scalar.LINEAR_FROM))))
 
 

@@ -14,8 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from kernelgrad.losses.base import Loss, Task, row_weights, smoothing_width
-from kernelgrad.losses.classification import Hinge, SquaredHinge
+from kernelgrad.losses.base import Loss, Task
 from kernelgrad.params import Documented, check_params, parameters, real
 from kernelgrad.types import AnyArray, Float64Array, FloatArray
 from kernelgrad.validation import check_name, check_real
@@ -58,14 +57,6 @@ class UnlabelledLoss(Documented, ABC):
     def _slope(self, a: FloatArray) -> FloatArray:
         """Return the derivative of u at ``a = |r| > 0``, which is never positive."""
 
-    @abstractmethod
-    def _weight(self, a: FloatArray, width: float | None) -> FloatArray:
-        """Return the curvature of a parabola that touches u at ``|r|`` and lies above it."""
-
-    def sides(self, f: FloatArray) -> FloatArray:
-        """Return the label that a response is pushed towards, -1 or +1; 0 if neither."""
-        return np.asarray(np.sign(f))
-
     def value(self, f: FloatArray) -> FloatArray:
         """Return ``sum_c u(f_c)``, shape (n,), for responses (n, C)."""
         return np.asarray(self._size(np.abs(f)).sum(axis=1))
@@ -73,14 +64,6 @@ class UnlabelledLoss(Documented, ABC):
     def gradient(self, f: FloatArray) -> FloatArray:
         """Return ``u'(f)``, shape (n, C); 0 where f is 0."""
         return np.asarray(np.sign(f) * self._slope(np.abs(f)))
-
-    def curvature(self, f: FloatArray, width: float | None = None) -> FloatArray:
-        """Return a majorising curvature, the largest over the outputs, shape (n,).
-
-        `width` is the distance to the kink at the margin below which the curvature stops
-        growing, see :meth:`~kernelgrad.losses.Loss.curvature`.
-        """
-        return np.asarray(self._weight(np.abs(f), width).max(axis=1))
 
 
 class SymmetricHinge(UnlabelledLoss):
@@ -94,12 +77,6 @@ class SymmetricHinge(UnlabelledLoss):
     def _slope(self, a: FloatArray) -> FloatArray:
         return -np.asarray(a < 1.0, a.dtype)
 
-    def _weight(self, a: FloatArray, width: float | None) -> FloatArray:
-        distance = np.abs(1.0 - a)
-        least = smoothing_width(distance, width)
-        # |z| <= z^2 / (2 d) + d / 2 for d > 0, with equality at |z| = d
-        return np.asarray(0.5 / np.maximum(distance, least), a.dtype)
-
 
 class SquaredSymmetricHinge(UnlabelledLoss):
     """Squared symmetric hinge, ``max(0, 1 - |r|)^2 / 2``; derivative ``(|r| - 1) sign(r)``."""
@@ -112,9 +89,6 @@ class SquaredSymmetricHinge(UnlabelledLoss):
 
     def _slope(self, a: FloatArray) -> FloatArray:
         return np.asarray(-np.maximum(1.0 - a, 0.0))
-
-    def _weight(self, a: FloatArray, width: float | None) -> FloatArray:
-        return np.ones_like(a)
 
 
 @parameters
@@ -135,10 +109,6 @@ class Ramp(SymmetricHinge):
 
     s: float = real(default=-0.3, low=-1.0, high=0.0, low_open=True, kw_only=False)
 
-    def sides(self, f: FloatArray) -> FloatArray:
-        """Return the sign of a response beyond ``-s``, else 0."""
-        return np.asarray(np.where(np.abs(f) > -self.s, np.sign(f), f.dtype.type(0)))
-
     def _size(self, a: FloatArray) -> FloatArray:
         return np.asarray(np.clip(1.0 - a, 0.0, 1.0 + self.s))
 
@@ -157,9 +127,6 @@ class GaussianBump(UnlabelledLoss):
 
     def _slope(self, a: FloatArray) -> FloatArray:
         return -2.0 * _STEEPNESS * a * np.exp(-_STEEPNESS * a * a)
-
-    def _weight(self, a: FloatArray, width: float | None) -> FloatArray:
-        return np.full_like(a, _BEND)
 
 
 class SemiSupervised(Loss):
@@ -204,40 +171,6 @@ class SemiSupervised(Loss):
         labelled, other = self.labelled.smoothness, self.unlabelled.smoothness
         return None if labelled is None or other is None else max(labelled, self.ratio * other)
 
-    @property
-    def pseudo_factor(self) -> float | None:
-        """The c with ``u(f) = min_s c l(s, f)`` over the labels s; None if there is none.
-
-        For fixed labels s the objective is that of labelled rows and majorises this one.
-        """
-        for labelled, unlabelled, factor in _MATCHES:
-            if type(self.labelled) is labelled and type(self.unlabelled) is unlabelled:
-                return factor
-        return None
-
-    @property
-    def of_fixed_sides(self) -> Loss:
-        """The loss of :meth:`majoriser`: that of labelled rows, or this one if none matches."""
-        return self if self.pseudo_factor is None else self.labelled
-
-    def majoriser(
-        self, Y: FloatArray, f: FloatArray, share: float
-    ) -> tuple[Loss, FloatArray, AnyArray, AnyArray]:
-        """Return a loss, targets, factors (n,) and constants (C, n): its parts for fixed sides.
-
-        Targets Y and responses f are (C, n). Rows without a label take the label of their side;
-        the result equals this loss at f, with `share` times its ratio, and is nowhere below it.
-        """
-        labelled, factor = Y.any(axis=0), self.pseudo_factor
-        if factor is None:
-            loss = SemiSupervised(self.labelled, self.unlabelled, share * self.ratio)
-            return loss, Y, np.ones(Y.shape[1]), np.zeros(Y.shape)
-        sides = self.unlabelled.sides(f)
-        # no side has the labelled loss 1, and the ramp's is 1 + s
-        depth = self.unlabelled.s if isinstance(self.unlabelled, Ramp) else 0.0
-        factors = np.where(labelled, 1.0, share * self.ratio * factor)
-        return self, np.where(labelled, Y, sides), factors, depth * ((sides == 0) & ~labelled)
-
     def _merge(self, y: AnyArray, labelled: FloatArray, other: FloatArray) -> FloatArray:
         """Return `labelled` for rows with a label, and `other` times the ratio for others."""
         has_label = np.asarray(y).any(axis=1).reshape(-1, *[1] * (labelled.ndim - 1))
@@ -251,28 +184,16 @@ class SemiSupervised(Loss):
     def gradient(self, y: AnyArray, f: FloatArray) -> FloatArray:
         return self._merge(y, self.labelled.gradient(y, f), self.unlabelled.gradient(f))
 
-    def curvature(self, y: AnyArray, f: FloatArray, width: float | None = None) -> FloatArray:
-        labelled = self.labelled.curvature(y, f, width)
-        return self._merge(y, labelled, self.unlabelled.curvature(f, width))
-
-    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
+    def _constants(self, y: Float64Array, weights: Float64Array) -> Float64Array:
         """Return the mean label of the labelled rows; 0 if there are none.
 
         The best constant of a margin loss may be -1 or 1, where the unlabelled loss is flat.
         """
-        targets = np.asarray(y, np.float64)
-        rows = np.flatnonzero(targets.any(axis=1))
+        rows = np.flatnonzero(y.any(axis=1))
         if len(rows) == 0:
-            return np.zeros(targets.shape[1])
-        weight = row_weights(len(targets), sample_weight)[rows]
-        return np.asarray(weight @ targets[rows] / weight.sum())
+            return np.zeros(y.shape[1])
+        return np.asarray(weights[rows] @ y[rows] / weights[rows].sum())
 
-
-_MATCHES: tuple[tuple[type[Loss], type[UnlabelledLoss], float], ...] = (
-    (Hinge, SymmetricHinge, 1.0),
-    (Hinge, Ramp, 1.0),
-    (SquaredHinge, SquaredSymmetricHinge, 0.5),
-)
 
 UNLABELLED_LOSSES: dict[str, type[UnlabelledLoss]] = {
     cls.name: cls for cls in (SymmetricHinge, SquaredSymmetricHinge, Ramp, GaussianBump)

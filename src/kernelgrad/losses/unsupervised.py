@@ -63,9 +63,8 @@ class OneClass(ScalarLoss):
     def _at_level(self) -> float:
         return float(self.nu) if self.adaptive_intercept else 0.0
 
-    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
+    def _constants(self, y: Float64Array, weights: Float64Array) -> Float64Array:
         """Return zeros, the level of the zero function."""
-        row_weights(len(y), sample_weight)
         return np.zeros(y.shape[1])
 
     def level(self, f: FloatArray, sample_weight: AnyArray | None = None) -> Float64Array:
@@ -103,8 +102,7 @@ class RatioLoss(ScalarLoss):
     def ratio(self, f: FloatArray) -> FloatArray:
         """Return p/q from f; it is never negative."""
 
-    def intercept(self, y: AnyArray, sample_weight: AnyArray | None = None) -> Float64Array:
-        weights = row_weights(len(y), sample_weight)
+    def _constants(self, y: Float64Array, weights: Float64Array) -> Float64Array:
         numerator, denominator = weights @ (y > 0), weights @ (y <= 0)
         if not (np.all(numerator > 0) and np.all(denominator > 0)):
             raise ValueError(

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernelgrad.features import fused as kinds
-from kernelgrad.features.base import FeatureMap
-from kernelgrad.features.composite import PartsMap, ProductMap, SumMap
+from kernelgrad.features.base import FeatureMap, PartsMap, ProductMap, SumMap
 from kernelgrad.features.projections import ProjectionMap
 from kernelgrad.onnx import numerics as xp
 from kernelgrad.onnx.graph import Value

@@ -19,7 +19,7 @@ from kernelgrad.losses import SemiSupervised
 from kernelgrad.papers.averages import AveragedSolver, average_update
 from kernelgrad.papers.support_state import SupportState
 from kernelgrad.solvers import contract, support
-from kernelgrad.solvers.schedules import smoothness
+from kernelgrad.solvers.dsg import smoothness
 from kernelgrad.solvers.trackers import Update
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray
 from kernelgrad.validation import CapabilityError

@@ -40,29 +40,15 @@ from kernelgrad.solvers.trackers import UpdatedTracker as UpdatedTracker
 from kernelgrad.solvers.working_set import WorkingSet as WorkingSet
 
 if TYPE_CHECKING:
-    from kernelgrad.linear import RBCD as RBCD
-    from kernelgrad.linear import SGD as SGD
-    from kernelgrad.linear import SVRG as SVRG
-    from kernelgrad.linear import LinearProblem as LinearProblem
-    from kernelgrad.linear import LinearSDCA as LinearSDCA
-    from kernelgrad.linear import LinearSolver as LinearSolver
-    from kernelgrad.papers.cdsg import CDSG as CDSG
-    from kernelgrad.papers.cdsg import UDSG as UDSG
-    from kernelgrad.papers.dsg.rivals import NORMA as NORMA
-    from kernelgrad.papers.dsg.rivals import SBMD as SBMD
-    from kernelgrad.papers.dsg.rivals import SDCA as SDCA
-    from kernelgrad.papers.s3gd import S3GD as S3GD
-    from kernelgrad.papers.s3gd.rivals import SCV as SCV
-    from kernelgrad.papers.s3gd.rivals import SSGD as SSGD
-    from kernelgrad.papers.sbp import StochasticBatchPerceptron as StochasticBatchPerceptron
-    from kernelgrad.papers.sbp.rivals import KernelPerceptron as KernelPerceptron
-    from kernelgrad.papers.sbp.rivals import LinearPegasos as LinearPegasos
-    from kernelgrad.papers.sbp.rivals import Pegasos as Pegasos
-    from kernelgrad.papers.tsg import TSG as TSG
-    from kernelgrad.papers.tsg.rivals import BGS3VM as BGS3VM
-    from kernelgrad.papers.tsg.rivals import CCCPS3VM as CCCPS3VM
-    from kernelgrad.papers.tsg.rivals import FRS3VM as FRS3VM
-    from kernelgrad.papers.tsg.rivals import S3VMLight as S3VMLight
+    from kernelgrad.linear import *  # noqa: F403
+    from kernelgrad.papers.cdsg import *  # noqa: F403
+    from kernelgrad.papers.dsg.rivals import *  # noqa: F403
+    from kernelgrad.papers.s3gd import *  # noqa: F403
+    from kernelgrad.papers.s3gd.rivals import *  # noqa: F403
+    from kernelgrad.papers.sbp import *  # noqa: F403
+    from kernelgrad.papers.sbp.rivals import *  # noqa: F403
+    from kernelgrad.papers.tsg import *  # noqa: F403
+    from kernelgrad.papers.tsg.rivals import *  # noqa: F403
 
 __getattr__, _lazy = lazy_names(
     __name__,

@@ -20,7 +20,6 @@ from kernelgrad.registry import room
 from kernelgrad.solvers import contract, feature_blocks
 from kernelgrad.solvers.contract import Problem, Solver, State, StepInfo, TrainBatch, sized
 from kernelgrad.solvers.feature_blocks import BlockUpdate, Iterates, RowMemory
-from kernelgrad.solvers.schedules import averaging_weight, inverse_decay, smoothness
 from kernelgrad.solvers.trackers import UpdatedTracker
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, Matrix
 from kernelgrad.validation import check_real
@@ -83,16 +82,6 @@ class DSGState(State):
             }
             memory = RowMemory(bytes.fromhex(record.take("rows", check_text)), responses)
         return {"iterates": it, "memory": memory}
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """The data by which a block is chosen."""
-
-    step: Float64Array  # gamma of every output, (C,)
-    mean_gradient: Float64Array  # weighted mean of the loss derivative over the batch, (C,)
-    largest_gradient: Float64Array  # its largest magnitude, (C,)
-    n_rows: float  # effective number of rows of the batch, 1 / sum p_i^2
 
 
 @parameters
@@ -379,7 +368,7 @@ class DSG(Solver[DSGState]):
     def _step(self, problem: Problem, state: DSGState) -> Float64Array:
         bounded = self.max_features is not None
         blocks = self._most_blocks(state.iterates.x.stream.width) if bounded else 1.0
-        return state.gamma0 * inverse_decay(1.0, state.iteration, self.decay * blocks)
+        return state.gamma0 * (1.0 / (1.0 + state.iteration / (self.decay * blocks)))
 
     def _shares(self, batch: TrainBatch) -> Float64Array:
         """Return the part of the objective that each row of a batch stands for, (B,)."""
@@ -395,9 +384,13 @@ class DSG(Solver[DSGState]):
         return 0.8 if self.preconditioned and not noisy else 0.0
 
     def _choose_block(
-        self, problem: Problem, state: DSGState, proposal: Proposal
-    ) -> tuple[int, float]:
-        """Return the block to step on (the next number for a new one) and a step factor."""
+        self, problem: Problem, state: DSGState, gamma: Float64Array, p: Float64Array,
+        r: FloatArray,
+    ) -> tuple[int, float]:  # fmt: skip
+        """Return the block to step on (the next number for a new one) and a step factor.
+
+        The step is gamma (C,); p (B,) and r (B, C) are the rows' shares and slopes.
+        """
         return state.iterates.x.n_blocks, 1.0
 
     def _after_step(
@@ -422,9 +415,8 @@ class DSG(Solver[DSGState]):
             it.lookahead(momentum).add_prepared(X, f)
         p = self._shares(batch)
         train_loss, r = self._slopes(problem, state, batch, f, p, gamma)
-        proposal = Proposal(gamma, p @ r, np.abs(r).max(axis=0), 1.0 / float(p @ p))
         n_blocks = it.x.n_blocks
-        block, factor = self._choose_block(problem, state, proposal)
+        block, factor = self._choose_block(problem, state, gamma, p, r)
         if block == n_blocks and n_blocks >= self._most_blocks(stream.width):
             block, factor = uniform_block(problem, state), 1.0
         state.n_reused += block < n_blocks
@@ -443,7 +435,7 @@ class DSG(Solver[DSGState]):
         delta = delta.reshape(stream.planes, stream.block_size, problem.n_outputs)
         update = BlockUpdate(stream, block, delta, np.maximum(0.0, keep), momentum, weight)
         it.apply(update)
-        self._after_step(state, block, update.keep, gamma * proposal.mean_gradient)
+        self._after_step(state, block, update.keep, gamma * (p @ r))
         state.iteration += 1
         state.rows_seen += batch.n_rows
         if problem.fixed_rows:
@@ -515,3 +507,34 @@ def uniform_block(problem: Problem, state: DSGState) -> int:
 def _root(p: Float64Array) -> FloatArray:
     root: FloatArray = np.sqrt(p).astype(np.float32)[:, None]
     return root
+
+
+def smoothness(loss: Loss, y: FloatArray, f: FloatArray) -> Float64Array:
+    """Return the curvature L of every output, shape (C,), that sets the scale of a step.
+
+    The loss's own ``typical_curvature`` or ``smoothness`` where it has one. Any other
+    loss counts ``E[slope^2] / E[loss]`` at the starting point `f`: 1 / E|y - f| for the
+    absolute loss, 1/2 for the hinge. A step is then right at the scale of the targets, and
+    its decay carries it below every kink.
+    """
+    for bound in (loss.typical_curvature, loss.smoothness):
+        if bound is not None:
+            return np.full(y.shape[1], float(bound))
+    L = np.ones(y.shape[1])
+    for c in range(y.shape[1]):  # outputs may differ in scale
+        one_y, one_f = y[:, c : c + 1], f[:, c : c + 1]
+        one = loss.for_output(c)
+        value = float(np.mean(one.value(one_y, one_f)))
+        slope = float(np.mean(np.square(one.gradient(one_y, one_f))))
+        if value > 0 and slope > 0:
+            L[c] = slope / value
+    return L
+
+
+def averaging_weight(t: int, power: float) -> float:
+    """Return the weight of iterate t = 1, 2, ... when it joins the average.
+
+    ``(1 + power) / (t + power)``: 0 is the uniform average of the paper's Figure 4(2);
+    larger powers forget the first iterates faster.
+    """
+    return min(1.0, (1.0 + power) / (t + power))

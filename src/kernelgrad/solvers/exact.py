@@ -18,7 +18,7 @@ from kernelgrad.compute.memory import available_bytes
 from kernelgrad.functions.exact import GRAM_TILE
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import Kernel
-from kernelgrad.params import integer, parameters, real
+from kernelgrad.params import parameters, real
 from kernelgrad.solvers import contract, newton, support
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized, transient
 from kernelgrad.solvers.kernel_matrix import KernelMatrix, kernel_matrix
@@ -137,18 +137,10 @@ class DirectSolve(ExactSolver):
     ``history_["duality_gap"]`` bounds how far the objective is from its minimum for these
     kernel values: with ``e = alpha c - w (y - f - b) / n``, it is ``e^T K e / (2 alpha)``.
 
-    Kernel values are float32, or float64 where alpha is below ``6e-5 / sqrt(n)`` times the
-    mean of ``k(x, x)``: there rounding would raise the objective by more than 1e-5 of itself.
     If the equations are indefinite by rounding, eps / n (1.2e-7 / n, or 2.2e-16 / n) times the
     mean of ``k(x, x)`` is added to alpha, then ten times as much, and so on until they are
-    positive definite; ``history_["audit"]["alpha"]`` is the alpha used. The reported objective
-    is always that of the given alpha. A matrix that needs more than ``1e-5`` of its trace
-    raises an error.
-
-    Notes
-    -----
-    The solution takes ``8 n^2`` bytes and ``n^3 / 3`` operations; further outputs cost next to
-    nothing. A matrix beyond the memory limit, 8 GiB without one, raises an error.
+    positive definite, up to ``1e-5`` of the trace; ``history_["audit"]["alpha"]`` is the alpha
+    used. The reported objective is always that of the given alpha.
 
     References
     ----------
@@ -159,7 +151,6 @@ class DirectSolve(ExactSolver):
     name: ClassVar[str] = "direct"
     requires: ClassVar[frozenset[str]] = frozenset({"gradient", "exact_kernel", "squared_loss"})
     bytes_of = staticmethod(direct_bytes)
-    max_support = None  # all rows are support
 
     def step(self, problem: Problem, state: ExactState, batch: TrainBatch) -> StepInfo:
         """Solve; raise as `init` does, and DataError if K is not positive semi-definite."""
@@ -301,36 +292,22 @@ class NewtonCG(ExactSolver):
               + \frac{\alpha}{2} \|f\|^2
 
     Each step solves a Newton system by conjugate gradients in the inner product of the kernel's
-    space, to half of its residual, and halves the step while it raises the objective. The
-    kernel matrix is computed once, in float32, or in float64 for penalties below
-    ``2e-6 / sqrt(n)`` times the mean of ``k(x, x)`` if the memory limit, or 8 GiB, allows. An
-    inner step costs one product with it, of ``2 n^2`` operations for each output. Sums are in
-    float64.
-
-    The squared loss is one system, ``(S K S + alpha I) u = S (y - b)`` with the square roots of
-    the weights in S, solved in the usual inner product with the kernel of ``8 sqrt(n)`` centres
-    as preconditioner. Half the squared residual is the duality gap.
+    space, to half of its residual, and halves the step while it raises the objective. An inner
+    step costs one product with the kernel matrix, of ``2 n^2`` operations for each output. Sums
+    are in float64. The squared loss is one system, see :mod:`kernelgrad.solvers.newton`.
 
     The loss must be twice differentiable or have a majorising curvature: log_loss, logistic,
     squared, squared_hinge, smoothed_hinge, modified_logistic, huber and your own. It may have
     any number of outputs; penalties of a path share the products.
-
-    The work is done by BLAS, LAPACK and NumPy; kernel values of more than 4,096 rows are made
-    by compiled loops.
 
     Parameters
     ----------
     tol : float > 0, default=1e-4
         The fit has converged when the next step is predicted to lower the objective by less
         than `tol` times its value; errors of predictions settle from 1e-3 on.
-    max_support : int or None, default=None
-        Keep that many rows (see :meth:`~kernelgrad.functions.SupportExpansion.limited`).
 
     Notes
     -----
-    Half of the kernel matrix is kept, in ``2 n^2`` bytes. A matrix beyond the memory limit, 8
-    GiB without one, raises an error.
-
     Where the curvature of the loss jumps (squared hinge, smoothed hinge, Huber) and the penalty
     is very small, many steps are short; one iteration takes up to 8 of these.
 
@@ -351,7 +328,6 @@ class NewtonCG(ExactSolver):
     bytes_of = staticmethod(newton_bytes)
 
     tol: float = real(default=1e-4, low=0, low_open=True)
-    max_support: int | None = integer(default=None, low=1, words=(None,))
 
     def path(
         self, problem: Problem, batch: TrainBatch, alphas: Sequence[float], X: Matrix,

@@ -189,7 +189,9 @@ class Descent:
         for _ in range(200):
             F, total, size = f + b[..., None], slope.sum(axis=-1), np.abs(slope).sum(axis=-1)
             if self.loss.joint:  # those of sure classes have rounding errors of probabilities
-                size = np.maximum(size.sum(axis=-1, keepdims=True), 0.1 * self.loss.weight.sum())
+                size = np.maximum(
+                    size.sum(axis=-1, keepdims=True), 0.1 * self.loss.weight.sum()
+                )
             waits = ~(np.abs(total) <= SETTINGS.settled * size)
             if not waits.any():
                 break

@@ -164,7 +164,6 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
     name: ClassVar[str] = "soft_labels"
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel"})
     state_class = SoftLabelsState
-    max_support = None
 
     rounds: int = integer(default=3, low=1)
     last_round: int = integer(default=8)
@@ -178,8 +177,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         check_int(self.last_round, "last_round", low=int(self.rounds))
 
     def check_problem(self, problem: Problem) -> None:
-        loss = semi_supervised(problem, self.name)
-        BlockDescent().check_problem(replace(problem, loss=loss.labelled))
+        semi_supervised(problem, self.name)
 
     def init(self, problem: Problem, batch: TrainBatch) -> SoftLabelsState:
         check_kinds(batch.y, batch.sample_weight, self.name)

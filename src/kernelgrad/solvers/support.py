@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,7 +27,6 @@ from kernelgrad.kernels import ExactRows, Kernel
 from kernelgrad.solvers import contract
 from kernelgrad.solvers.contract import Problem, Solver, State, StepInfo, TrainBatch
 from kernelgrad.solvers.trackers import (
-    RecomputedTracker,
     Responses,
     Tracker,
     Update,
@@ -162,8 +161,13 @@ class RowsSolver(KernelSolver[R], Generic[R]):
     """Base class of the solvers on exact kernels that keep all rows and their responses."""
 
     streams = False
-    max_support: int | None
     least_rows: ClassVar[int] = 1  # kernel rows that are held at once, whatever the memory
+
+    @classmethod
+    def restored(cls, **params: Any) -> Self:
+        """Return the solver of a model file; those of 0.1 and 0.2 could drop support rows."""
+        params.pop("max_support", None)
+        return cls(**params)
 
     def resolve_batch_size(self, n_rows: int | None) -> int:
         """Return all rows; None asks up to how many duplicates are worth merging."""
@@ -217,20 +221,6 @@ class RowsSolver(KernelSolver[R], Generic[R]):
                     break
             responses.append(self.expansion(state).raw_prediction(X))
         return state.exact.kernel, responses
-
-    def track(self, state: R, X: Matrix) -> Tracker:
-        """Return the responses of the rows of `X`, incremental unless support is limited."""
-        if self.max_support is not None:  # another function after every step
-            return RecomputedTracker(self, state, X)
-        return super().track(state, X)
-
-    def count_support(self, state: R) -> int:
-        n = super().count_support(state)
-        return n if self.max_support is None else min(n, self.max_support)
-
-    def expansion(self, state: R) -> SupportExpansion:
-        e = super().expansion(state)
-        return e if self.max_support is None else e.limited(self.max_support)
 
 
 def support_update(

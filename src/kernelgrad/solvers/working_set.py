@@ -343,17 +343,13 @@ class WorkingSet(RowsSolver[WorkingSetState]):
         standard deviation of y; for one class in units of the largest response.
     set_size : int >= 2 or "auto", default="auto"
         Rows of a working set; "auto" is 2,048, or all rows if there are fewer.
-    max_support : int or None, default=None
-        Keep that many rows (see :meth:`~kernelgrad.functions.SupportExpansion.limited`).
 
     Notes
     -----
     One step of the loop halves the violation; it solves the whole problem if one set holds all
-    rows, or if the memory for kernel rows does not hold a set of each output. Kernel values
-    are float32, or float64 where alpha is below ``6e-6 / sqrt(n)`` times the mean of
-    ``k(x, x)``. ``history_["duality_gap"]`` bounds the distance of the objective from its
-    minimum. With the ``C`` and ``gamma`` of scikit-learn's ``SVC``, ``SVR`` or ``OneClassSVM``
-    the function is the same as theirs, to the tolerance.
+    rows, or if the memory for kernel rows does not hold a set of each output. With the ``C``
+    and ``gamma`` of scikit-learn's ``SVC``, ``SVR`` or ``OneClassSVM`` the function is the same
+    as theirs, to the tolerance.
 
     References
     ----------
@@ -372,7 +368,6 @@ class WorkingSet(RowsSolver[WorkingSetState]):
 
     tol: float = real(default=1e-3, low=0, low_open=True)
     set_size: int | str = integer(default="auto", low=2, words=("auto",))
-    max_support: int | None = integer(default=None, low=1, words=(None,))
 
     def check_problem(self, problem: Problem) -> None:
         if problem.loss.name not in self.losses:

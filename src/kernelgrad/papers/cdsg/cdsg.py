@@ -9,8 +9,8 @@ import numpy as np
 from kernelgrad.kernels.stationary import Form
 from kernelgrad.params import parameters, real
 from kernelgrad.solvers.contract import Problem
-from kernelgrad.solvers.dsg import DSG, DSGState, Proposal
-from kernelgrad.types import Float64Array
+from kernelgrad.solvers.dsg import DSG, DSGState
+from kernelgrad.types import Float64Array, FloatArray
 
 
 @parameters
@@ -56,13 +56,14 @@ class CDSG(DSG):
     spread: float = real(default=1.0, low=0)
 
     def _choose_block(
-        self, problem: Problem, state: DSGState, proposal: Proposal
-    ) -> tuple[int, float]:
+        self, problem: Problem, state: DSGState, gamma: Float64Array, p: Float64Array,
+        r: FloatArray,
+    ) -> tuple[int, float]:  # fmt: skip
         n = state.iterates.x.n_blocks
         if n == 0:
             return 0, 1.0
-        g = proposal.step * proposal.mean_gradient
-        noise = proposal.step * proposal.largest_gradient * self.spread / proposal.n_rows
+        g, rows = gamma * (p @ r), 1.0 / float(p @ p)  # rows: their effective number
+        noise = gamma * np.abs(r).max(axis=0) * self.spread / rows
         # eta_1, ..., eta_m by Equation (9), and the largest
         eta = allowed_steps(state.beta, g, float(noise @ noise), float(self.max_step))
         best = int(np.argmax(eta))

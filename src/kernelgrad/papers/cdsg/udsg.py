@@ -7,7 +7,8 @@ from typing import ClassVar
 from kernelgrad.kernels.stationary import Form
 from kernelgrad.params import integer, parameters
 from kernelgrad.solvers.contract import Problem
-from kernelgrad.solvers.dsg import DSG, DSGState, Proposal, uniform_block
+from kernelgrad.solvers.dsg import DSG, DSGState, uniform_block
+from kernelgrad.types import Float64Array, FloatArray
 
 
 @parameters
@@ -42,8 +43,9 @@ class UDSG(DSG):
     reused_blocks: int = integer(default=1)
 
     def _choose_block(
-        self, problem: Problem, state: DSGState, proposal: Proposal
-    ) -> tuple[int, float]:
+        self, problem: Problem, state: DSGState, gamma: Float64Array, p: Float64Array,
+        r: FloatArray,
+    ) -> tuple[int, float]:  # fmt: skip
         turn = state.iteration % (self.new_blocks + self.reused_blocks)
         if turn < self.new_blocks:  # Algorithm 3: a new feature
             return state.iterates.x.n_blocks, 1.0

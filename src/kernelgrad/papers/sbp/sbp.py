@@ -86,8 +86,6 @@ class StochasticBatchPerceptron(AveragedSolver[SBPState], RowsSolver[SBPState]):
     average : {"linear", "uniform", None}, default="linear"
         Weights of the iterates in the average: growing as t (better in practice), equal (the
         paper's), or the last iterate alone.
-    max_support : int or None, default=None
-        Keep that many rows (see :meth:`~kernelgrad.functions.SupportExpansion.limited`).
 
     Notes
     -----
@@ -109,7 +107,6 @@ class StochasticBatchPerceptron(AveragedSolver[SBPState], RowsSolver[SBPState]):
     batch_size: int | str = integer(default="auto", low=1, words=("auto",))
     round_size: int | str = integer(default="auto", low=1, words=("auto",))
     average: str | None = choice(("linear", "uniform"), default="linear", words=(None,))
-    max_support: int | None = integer(default=None, low=1, words=(None,))
 
     @classmethod
     def paper(

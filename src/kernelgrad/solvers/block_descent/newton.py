@@ -30,7 +30,6 @@ STORE_BYTES = 2 * 2**30  # bytes of stored block values unless a memory limit is
 MOMENTUM_WEIGHT = 0.7  # weight of the earlier momentum in that of the next block
 DAMPING = 1e-2  # damping of the first step, in units of the block's mean curvature
 _MOST_DAMPING = 1e3  # largest damping, in the same unit
-SHARES = 0.0, 0.1, 0.3, 1.0  # weights of unlabelled rows, one after another: labels first
 _LEAST_SHARE = 1e-2  # least part of the first objective that tolerances refer to
 _TASK = 512  # sampled rows that one task takes
 
@@ -40,9 +39,6 @@ _TASK = 512  # sampled rows that one task takes
 # more, up to the safe one, where rounding could cost more of the objective than is allowed: in
 # the responses, or in the norm, where steps on few blocks, visited again and again, exploit it.
 JITTER, _MOST_JITTER = 1e-11, 1e-3
-# Jitter with few labels: most directions have no curvature but the kernel's own, and float32
-# kernel values give some of them a negative norm, along which coefficients grew to 3,000.
-_JITTER_SIDES = 1e-4
 
 
 @dataclass
@@ -63,8 +59,6 @@ class Iterate:
     claim: float = np.inf  # smoothed objective that the last step promised
     rejected: int = 0  # blocks in a row without a step
     moves: int = 0  # steps taken
-    share: float = 1.0  # weight of the loss of rows without a label: sides follow labels
-    stage: int = 0  # blocks since the share was raised
     recent: Float64Array = sized("recent", empty=True)  # gains of the last blocks
     loss: float = np.inf
     objective: float = np.inf
@@ -181,15 +175,13 @@ class BlockSteps:
         self.last_step = 0.0
         self.gains: list[float] = []
         self._set_slopes(self.team.ask("derive", self._point))
-        # a constant that takes one side with all rows is no answer to missing labels
-        first = not np.isfinite(it.constant) and not it.moves
-        if first and not self.objective.semi_supervised:
+        if not np.isfinite(it.constant) and not it.moves:
             it.first_bias = it.bias.copy()
             it.constant = self.exact + float(self.objective.linear @ it.bias)
 
     @property
     def _point(self) -> Point:
-        return Point(self.it.bias, self.it.widths, self.it.share)
+        return Point(self.it.bias, self.it.widths)
 
     def _set_slopes(self, answers: list[Slopes]) -> None:
         self.smooth = sum(a.smooth for a in answers)
@@ -274,9 +266,7 @@ class BlockSteps:
     def _factorise(self) -> bool:
         it, gram, M = self.it, self.block.gram, self.block.width
         ridge = it.alpha + it.damping * self.level / self.size
-        sides = self.objective.semi_supervised
-        least = _JITTER_SIDES if sides else JITTER
-        it.jitter = max(it.jitter, least)
+        it.jitter = max(it.jitter, JITTER)
         # the kernel's own part, of float32 values, may have negative eigenvalues
         part = max(it.jitter, 1e-5) * ridge * self.size
         jitter, at = it.jitter * self.level + part, np.arange(M)
@@ -553,10 +543,6 @@ class BlockSteps:
             self._level(0.5 * it.alpha * max(norm2, 0.0))
         size = max(abs(it.objective), _LEAST_SHARE * abs(it.start))
         gain, least = sum(self.gains), tol * size
-        if it.share < 1:
-            self._raise_share(gain <= 10.0 * least)
-            self.still = False
-            return
         narrowed = False
         if objective.kinked:
             gap = max(self.smooth - self.exact, 0.0)
@@ -573,15 +559,6 @@ class BlockSteps:
                 it.widths = np.maximum(factor * it.widths, floor)
                 it.claim, it.rejected, narrowed = np.inf, 0, True
         self.still = pace * gain <= least and not narrowed
-
-    def _raise_share(self, settled: bool) -> None:
-        """Increase the weight of unlabelled rows once the current weight has taken effect."""
-        it = self.it
-        it.stage += 1
-        if settled or it.stage >= 3:
-            larger = [share for share in SHARES if share > it.share]
-            it.share, it.stage = larger[0], 0
-            it.claim, it.rejected = np.inf, 0
 
     def _level(self, penalty: float) -> None:
         """Use the best constant of the loss if it lowers the exact objective."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernelgrad.losses import Loss, OneClass, SemiSupervised, scalar
+from kernelgrad.losses import Loss, OneClass, scalar
 from kernelgrad.solvers.block_descent import loops
 from kernelgrad.solvers.block_descent.loops import MOMENTUM, SCALE, STEP
 from kernelgrad.types import Float32Array, Float64Array
@@ -28,12 +27,6 @@ class Objective:
     def __init__(self, loss: Loss, n_outputs: int, n: int) -> None:
         self.loss = loss
         self.C, self.n = n_outputs, n
-        # first weight of rows without a label, see RowObjective.at: labels first
-        self.first_share = 1.0
-        self.semi_supervised = isinstance(loss, SemiSupervised)
-        if isinstance(loss, SemiSupervised):
-            self.first_share = float(loss.ratio <= 0)
-            loss = loss.of_fixed_sides
         # smoothing leads the perceptron away from its minimum, the kink of all rows
         self.code = None if loss.code == scalar.PERCEPTRON else loss.code
         self.params = loss.params(self.C)
@@ -74,29 +67,14 @@ class RowObjective(Objective):
     def __init__(self, loss: Loss, Y: Float32Array, weight: Float32Array, n: int) -> None:
         super().__init__(loss, len(Y), n)
         self.Y, self.weight = Y, weight
-        self.offset = np.zeros(self.C)
 
     @property
     def _chunks(self) -> Iterator[slice]:
         m = self.Y.shape[1]
         return (slice(a, min(m, a + 65_536)) for a in range(0, m, 65_536))
 
-    def at(self, U: Float32Array, share: float) -> RowObjective:
-        """Return the objective for steps from responses `U`.
-
-        Where some rows have no label, it is equal to the one of this loss at U and nowhere
-        below it; `share` multiplies the loss of such rows.
-        """
-        if not isinstance(self.loss, SemiSupervised):
-            return self
-        result = copy.copy(self)
-        result.loss, result.Y, factor, constant = self.loss.majoriser(self.Y, U, share)
-        result.weight = (factor * self.weight).astype(np.float32)
-        result.offset = constant @ result.weight.astype(np.float64)
-        return result
-
     def mean(self, U: Float32Array) -> float:
-        """Return the exact mean loss of responses, all shares whole."""
+        """Return the exact mean loss of responses."""
         total = 0.0
         for rows in self._chunks:
             value = self.loss.value(self.Y[:, rows].T, U[:, rows].T.astype(np.float64))
@@ -118,9 +96,8 @@ class RowObjective(Objective):
             return (self.mean(U),) * 2
         table = self.code, self.params, widths
         sums = loops.weighted_sums(*table, U, self.Y, self.weight, (R, W))
-        constant = float(self.offset.sum()) if self.semi_supervised else 0.0
         smooth, exact = sums[:, :2].sum(axis=0).tolist()
-        return (smooth + constant) / self.n, (exact + constant) / self.n
+        return smooth / self.n, exact / self.n
 
     def along(
         self, widths: Float64Array, U: Float32Array, base: Float64Array, D: Float32Array,
@@ -138,7 +115,6 @@ class RowObjective(Objective):
                 self.code, self.params, widths, U, self.Y, self.weight,
                 None, base, D, P, steps, directions,
             )  # fmt: skip
-            sums[:, 0] += self.offset
             return (sums.sum(axis=0, keepdims=True) if self.joint else sums) / self.n
         out = np.zeros((1, 10))
         for rows in self._chunks:

@@ -36,11 +36,10 @@ Derivatives = tuple[RowObjective, Float32Array, Float32Array, float, float]
 
 
 class Point(NamedTuple):
-    """The point of evaluation besides the responses: constants, widths (C,), a share."""
+    """The point of evaluation besides the responses: constants and widths, (C,)."""
 
     bias: Float64Array
     widths: Float64Array
-    share: float
 
 
 class Facts(NamedTuple):
@@ -292,15 +291,14 @@ class Shard:
 
         def evaluate() -> Derivatives:
             point, U = self.point, self._raised("f", self.point.bias)
-            objective = self._whole().at(U, point.share)
+            objective = RowObjective(
+                self.loss, self.arrays["Y"], self.arrays["weight"], self.n_all
+            )
             R, W = np.empty(U.shape, np.float32), np.empty(U.shape, np.float32)
             return objective, R, W, *objective.derivatives(point.widths, U, R, W)
 
         derivatives: Derivatives = self._once("derivatives", evaluate)
         return derivatives
-
-    def _whole(self) -> RowObjective:
-        return RowObjective(self.loss, self.arrays["Y"], self.arrays["weight"], self.n_all)
 
     def derive(self, point: Point) -> Slopes:
         """Evaluate the loss at the responses and `point`; later calls refer to this point."""
@@ -468,8 +466,7 @@ class Shard:
     def leave(self) -> tuple[Float64Array, float, int, int]:
         """Finish the block.
 
-        Return ``<f, f>`` (C,), the mean loss with all shares whole, kernel values made and the
-        number of centres.
+        Return ``<f, f>`` (C,), the mean loss, kernel values made and the number of centres.
         """
         if "total" in self.arrays:
             self.arrays["p"] = self.arrays.pop("total")
@@ -477,8 +474,6 @@ class Shard:
         f, coef = self.arrays["f"], self.coef.value
         norm = np.einsum("ck,ck->c", coef, f[:, self.index], dtype=np.float64)
         mean = self._derivatives()[4]
-        if self.point.share != 1:
-            mean = self._whole().mean(self._raised("f", self.point.bias))
         assert self._block is not None
         n_values = self._block.width * self.n * self._passes
         self.arrays.pop("d", None)

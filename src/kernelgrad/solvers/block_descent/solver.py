@@ -59,14 +59,17 @@ class BlockDescent(contract.Solver[BlockDescentState]):
               H = K_S^T W_S K_S / |S| + (\alpha + \mu) K_{II}
 
     since the reproducing property gives the gradient of the penalty from the cached responses,
-    and H is estimated on a sample S of rows. The Newton step ``-H^{-1} g`` of the block, the
+    and H is estimated on a sample S of rows, half of them drawn by curvature: 4 M rows, or 16 M
+    for more than ``2^29 / M`` rows. The Newton step ``-H^{-1} g`` of the block, the
     previous steps (momentum) and f itself (scale) span up to three directions. The exact
     objective is minimised over this span, for each output separately where the loss allows it.
     H is summed in float64, and a small constant is added to its diagonal (1e-11 of the mean
     diagonal or more), so that coefficients stay small enough for float32 kernel values: their
     rounding then changes the objective by less than 1e-4 of it.
     With ``fit_intercept=True`` the unpenalised constant b belongs to every block. A block gets
-    further steps while they gain as much for their cost as a new block. Where outputs are
+    further steps, up to 10 in all, while they gain as much for their cost as a new block. For
+    more than ``2^29 / M`` rows it gets one: its values, 2 GiB and more, are then computed again
+    for each product, and another block gains more for this cost. Where outputs are
     coupled or their curvatures differ, the Newton step is refined by conjugate gradients on the
     coupled Hessian.
 
@@ -76,13 +79,11 @@ class BlockDescent(contract.Solver[BlockDescentState]):
 
     Steps that contradict the cached slope are rejected; a step whose predicted decrease is not
     confirmed at the next evaluation is undone. Every 16 blocks and at the end responses are
-    computed again in float64, for all rows or, where that is expensive, for a sample.
-    ``history_["audit"]`` holds the objective from the cache and the recomputed one; the last
+    computed again in float64, for all rows or, where that is expensive, for a sample; the last
     ``history_["objective"]`` is the recomputed one.
 
-    The solver supports all kernels, losses and tasks. Equal rows are one centre; of more than
-    131,072 rows only equal rows within the same 131,072 and the same block. With a block that
-    holds all rows (up to 2,048 by default) it is an exact solver.
+    Equal rows are one centre; of more than 131,072 rows only equal rows within the same 131,072
+    and the same block. With a block that holds all rows it is an exact solver.
 
     Parameters
     ----------
@@ -90,25 +91,12 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         Coordinates in a block, M. ``"auto"`` is all rows up to 2,048 of them, else 1,024. With
         8 to 784 columns this value reached the errors of other methods soonest, or nearly so;
         512 is as good for few columns, and 2,048 catches up after some ten blocks.
-    hessian_rows : int or "auto", default="auto"
-        Rows of the sample S, half of them drawn by curvature; 4 M by default, and 16 M for more
-        than ``2^29 / M`` rows.
-    inner_steps : int or "auto", default="auto"
-        Newton steps on a block. ``"auto"`` weighs gain against cost and takes at most 10. For
-        more than ``2^29 / M`` rows it takes one: the values of a block, 2 GiB and more, are
-        then computed again for each product, and another block gains more for this cost.
     tol : float >= 0, default=1e-3
         The fit has converged when, after each of two successive blocks (or one that holds all
         rows), as many further blocks as were taken, or as hold all coordinates once if these
         are fewer, would at the pace of this block lower the objective by no more than `tol`
         times its value, or times a hundredth of its value at the start. Gains fall with the
         square of the number of blocks or faster, so this is about the distance to the minimum.
-
-    Notes
-    -----
-    Values of a block, ``4 n M`` bytes, are kept while the block is used if they fit the
-    estimator's ``memory_limit`` (2 GiB when there is none); otherwise they are computed in
-    tiles whenever they are needed, 1.5 to 3 times slower. The model is the same to the bit.
 
     References
     ----------
@@ -125,26 +113,19 @@ class BlockDescent(contract.Solver[BlockDescentState]):
     takes_stores: ClassVar[bool] = True
 
     block_size: int | str = integer(default="auto", low=1, words=("auto",))
-    hessian_rows: int | str = integer(default="auto", low=1, words=("auto",))
-    inner_steps: int | str = integer(default="auto", low=1, words=("auto",))
     tol: float = real(default=1e-3, low=0)
 
     @classmethod
     def restored(cls, **params: Any) -> BlockDescent:
-        """Return the solver of a model file; those of 0.1 and 0.2 could take other blocks."""
-        return cls(**{k: v for k, v in params.items() if k not in ("blocks", "n_blocks")})
+        """Return the solver of a model file; those of 0.1 and 0.2 may have other parameters."""
+        return cls(**{k: v for k, v in params.items() if k in ("block_size", "tol")})
 
     def check_problem(self, problem: Problem) -> None:
-        """Raise CapabilityError if the kinks of the loss are not smoothed together."""
-        loss = problem.loss
-        matches = not isinstance(loss, SemiSupervised) or loss.pseudo_factor is not None
-        if not matches and loss.smoothness is None:
-            assert isinstance(loss, SemiSupervised)
+        """Raise CapabilityError if the loss is not convex."""
+        if isinstance(problem.loss, SemiSupervised):
             raise CapabilityError(
-                f"solver 'block_descent' has no loss {loss.labelled.name!r} beside "
-                f"{loss.unlabelled.name!r}: their kinks are smoothed together. Take 'hinge' "
-                "with 'symmetric_hinge' or 'ramp', 'squared_hinge' with "
-                "'squared_symmetric_hinge', or smooth losses; or the solver 'tsg'."
+                "solver 'block_descent' has no loss of unlabelled rows; take 'soft_labels', "
+                "'tsg' or 'cccp_s3vm'."
             )
 
     def check_device(self, device: str, kernel: Kernel) -> None:
@@ -172,9 +153,8 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         n, each = (min(n_rows, SHARD), 40.0) if stays else (n_rows, 48.0)
         return work + n * (row_bytes / n_rows + each * C + 24.0)
 
-    def _sampled(self, M: int, many: bool) -> int:
-        if self.hessian_rows != "auto":
-            return int(self.hessian_rows)
+    @staticmethod
+    def _sampled(M: int, many: bool) -> int:
         # values too many to be kept allow one step: a better one costs little beside them
         return M * (16 if many else 4)
 
@@ -205,7 +185,7 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         )
         state.workspace = workspace = self._prepare(problem, state, batch, rows)
         it, objective = state.iterate, workspace.objective
-        it.result_bias, it.share = bias.copy(), objective.first_share
+        it.result_bias = bias.copy()
         it.widths = objective.initial_widths(workspace.scale, workspace.spread)
         return state
 
@@ -326,7 +306,7 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         workspace, number = state.rows_workspace, state.iteration
         team, n_blocks, width = workspace.team, workspace.n_blocks, workspace.max_width
         total, alpha = None, state.iterate.alpha
-        if number or workspace.objective.semi_supervised:  # labels first
+        if number:
             total = sum(team.ask("strength", alpha))
             total = total if np.isfinite(total) and total > 0 else None
         drawn = team.ask("draw", alpha, total, number, n_blocks, width, problem.seed)
@@ -341,11 +321,7 @@ class BlockDescent(contract.Solver[BlockDescentState]):
 
     def _descend(self, problem: Problem, state: BlockDescentState, steps: BlockSteps) -> None:
         n, M = steps.objective.n, steps.block.width
-        auto = self.inner_steps == "auto"
-        most = 10 if auto else int(self.inner_steps)
-        if auto and steps.workspace.too_many:
-            most = 1
-        for number in range(most):
+        for number in range(1 if steps.workspace.too_many else 10):
             first = number == 0
             requests = self._sample_requests(problem, state, steps) if first else None
             products, samples = steps.slopes(requests)
@@ -353,9 +329,7 @@ class BlockDescent(contract.Solver[BlockDescentState]):
                 steps.curve(shards.joined(samples))
             steps.solve(products)
             steps.search()
-            if auto:
-                steps.live = steps.live and steps.worth(number, n, M)
-            if not steps.live:
+            if not (steps.live and steps.worth(number, n, M)):
                 break
 
     def _sample_requests(
@@ -429,10 +403,8 @@ class BlockDescent(contract.Solver[BlockDescentState]):
     ) -> tuple[IntArray, Float64Array]:
         """Return the numbers of the centres and the coefficients (C, k) that are not zero.
 
-        `which` is "coef" or "coef_momentum", those of the last step, or "" for those of 0.
+        `which` is "coef" or "coef_momentum", those of the last step.
         """
-        if not which:
-            return np.empty(0, np.intp), np.zeros((len(state.offset), 0))
         arrays = state.snapshot(brief=True)
         used = np.flatnonzero(arrays[which].any(axis=0))
         return arrays["index"][used], arrays[which][:, used]
@@ -454,21 +426,14 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         it.bias_momentum, it.claim = np.zeros_like(it.bias), np.inf
         it.moving = False
 
-    def function(
-        self, state: BlockDescentState, intercept: Float64Array, which: str = "coef"
-    ) -> Expansion:
-        """Return the function of :meth:`coefficients` as an expansion."""
-        index, coef = self.coefficients(state, which)
-        if not len(index):  # an expansion has a row
-            index, coef = np.zeros(1, np.intp), np.zeros((len(intercept), 1))
-        rows = _rows_at(state.rows_workspace.team, index)
-        return SupportExpansion(state.exact, rows, coef.T, intercept)
-
     def expansion(self, state: BlockDescentState) -> Expansion:
         it = state.iterate
-        if it.is_poor:
-            return self.function(state, state.offset + it.first_bias, "")
-        return self.function(state, state.offset + it.result_bias)
+        index, coef = self.coefficients(state)
+        if it.is_poor or not len(index):  # an expansion has a row
+            index, coef = np.zeros(1, np.intp), np.zeros((len(state.offset), 1))
+        rows = _rows_at(state.rows_workspace.team, index)
+        bias = it.first_bias if it.is_poor else it.result_bias
+        return SupportExpansion(state.exact, rows, coef.T, state.offset + bias)
 
     def _responses(self, state: BlockDescentState, rows: Any) -> Responses:
         responses: Responses = {}

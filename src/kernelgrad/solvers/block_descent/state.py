@@ -95,6 +95,8 @@ class BlockDescentState(State):
             shards = _shards_of_0_1_0(iterate.arrays, used)
             iterate.values["moving"] = bool(shards["p"].any())
             record.values |= record.part("numbers").values
+        for name in ("share", "stage"):  # files of 0.2 have them
+            iterate.values.pop(name, None)
         restored = Iterate(**restored_fields(Iterate, iterate))
         iterate.close()
         shards = _restored_shards(record, shards)

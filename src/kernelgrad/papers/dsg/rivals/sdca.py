@@ -58,9 +58,6 @@ class SDCA(RowsSolver[DualState]):
     round_size : int or "auto", default="auto"
         Rows visited in one step of the loop, between two evaluations of the gap. ``"auto"`` is
         one pass over all rows of positive weight.
-    max_support : int or None, default=None
-        Keep that many rows (see :meth:`~kernelgrad.functions.SupportExpansion.limited`). The
-        gap is that of the function before.
 
     Notes
     -----
@@ -86,7 +83,6 @@ class SDCA(RowsSolver[DualState]):
     average: str | None = choice(("second_half",), default=None, words=(None,))
     block_size: int | str = integer(default="auto", low=1, words=("auto",))
     round_size: int | str = integer(default="auto", low=1, words=("auto",))
-    max_support: int | None = integer(default=None, low=1, words=(None,))
 
     def check(self) -> None:
         super().check()

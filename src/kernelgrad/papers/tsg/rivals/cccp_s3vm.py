@@ -46,9 +46,6 @@ class CCCPS3VM(PseudoSolver):
     max_passes : int, default=1000
         Largest number of passes over the rows for a sub-problem. If they do not suffice, the
         last function is kept if it is lower; otherwise the step changes nothing.
-    max_support : int or None, default=None
-        Keep that many rows (see :meth:`~kernelgrad.functions.SupportExpansion.limited`); the
-        objective is that of the function before.
 
     Notes
     -----
@@ -70,7 +67,6 @@ class CCCPS3VM(PseudoSolver):
     tol: float = real(default=1e-3, low=0, low_open=True)
     balance: bool = boolean(default=False)
     max_passes: int = integer(default=1000, low=1)
-    max_support: int | None = integer(default=None, low=1, words=(None,))
 
     def check_problem(self, problem: Problem) -> None:
         super().check_problem(problem)

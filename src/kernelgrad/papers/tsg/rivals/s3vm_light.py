@@ -50,9 +50,6 @@ class S3VMLight(PseudoSolver):
         either sign paired in the order of their gains.
     max_passes : int, default=1000
         Largest number of passes over the rows for a machine.
-    max_support : int or None, default=None
-        Keep that many rows (see :meth:`~kernelgrad.functions.SupportExpansion.limited`); the
-        objective is that of the function before.
 
     Notes
     -----
@@ -74,7 +71,6 @@ class S3VMLight(PseudoSolver):
     positive_fraction: float | Sequence[float] | None = anything(default=None)
     max_switches: int | None = integer(default=None, low=1, words=(None,))
     max_passes: int = integer(default=1000, low=1)
-    max_support: int | None = integer(default=None, low=1, words=(None,))
 
     def check(self) -> None:
         super().check()
