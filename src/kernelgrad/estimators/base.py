@@ -310,9 +310,8 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
     def to_onnx(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Return the fitted model as an ONNX model, for programs without Python.
 
-        It holds the encoding of tables, the scaling of the columns and the function. Random
-        features, which a file of `save` draws from a seed, are written out: ``2 d D`` bytes for
-        D of them of d columns in pairs. docs/serving.md has the inputs and outputs.
+        It holds the encoding of tables, the scaling of the columns and the function, which may
+        not be of random features. docs/serving.md has the inputs and outputs.
 
         Parameters
         ----------
@@ -327,7 +326,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         Raises
         ------
         CapabilityError
-            The kernel has no form in ONNX, or the model would be larger than 2 GiB.
+            The function has no form in ONNX, or the model would be larger than 2 GiB.
         """
         return exported(self._model, path)
 

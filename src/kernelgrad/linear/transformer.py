@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -353,17 +352,6 @@ class RandomFeatures(
         limit = bytes_of(self.memory_limit) or _MEMORY
         features = replace(self._map, chunk_bytes=limit)
         return support.by_blocks(features.apply, X)  # type: ignore[no-any-return]
-
-    def to_onnx(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Return the fitted transformer as an ONNX model, as :meth:`KernelClassifier.to_onnx`.
-
-        Parameters
-        ----------
-        path : str or path-like, optional
-            Where to write the model too, atomically.
-        """
-        check_is_fitted(self, "stream_")
-        return support.exported(self._map, path)
 
     def save(self, path: Place, *, key: bytes | None = None) -> None:
         """Write the fitted transformer to one file, as :meth:`KernelClassifier.save`."""

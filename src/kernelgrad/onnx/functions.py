@@ -1,4 +1,4 @@
-"""Scaling of rows, and sums over features, support rows or columns, as ONNX graphs."""
+"""Scaling of rows, and sums over support rows or columns, as ONNX graphs."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad.functions import FeatureStream, InputScaling, expansions
+from kernelgrad.functions import InputScaling, expansions
 from kernelgrad.functions.scaling import SCORE_LIMIT
 from kernelgrad.onnx import numerics as xp
-from kernelgrad.onnx.features import planes, prepare
-from kernelgrad.onnx.graph import Value, joined, summed
+from kernelgrad.onnx.graph import Value, summed
 from kernelgrad.onnx.kernels import ExactForm, chunks_of, weighted_sum
 from kernelgrad.validation import CapabilityError
 
@@ -64,46 +63,15 @@ def add_function(f: expansions.Expansion, x: Value) -> Value:
     """Return f(x), (n, C) in float64, of rows (n, d) in float64."""
     if isinstance(f, expansions.LinearExpansion):
         return x @ f.coef + f.intercept
+    if not isinstance(f, expansions.SupportExpansion):
+        raise CapabilityError(
+            "Functions of random features cannot be exported to ONNX; take a solver on exact "
+            "kernels, or serve the file of save."
+        )
     x = add_scaling(f.scaling, x)
-    if isinstance(f, expansions.SupportExpansion):
-        parts = _over_support(f, x)
-    elif isinstance(f, expansions.RandomFeatureExpansion):
-        parts = _over_features(f, x)
-    else:
-        raise CapabilityError(f"A {type(f).__name__} cannot be exported to ONNX.")
-    parts = parts or [x.take([0]) * 0.0]
-    return summed(parts) + f.intercept
-
-
-def _over_support(f: expansions.SupportExpansion, x: Value) -> list[Value]:
     form = ExactForm(f.kernel, x, f.support)
-    return [
+    parts = [
         weighted_sum(form(f.support.take(rows)), f.coef[rows])
         for rows in chunks_of(f.n_support)
     ]
-
-
-def _over_features(f: expansions.RandomFeatureExpansion, x: Value) -> list[Value]:
-    stream, F = f.stream, f.stream.block_size
-    if not f.n_blocks:
-        return []
-    rows = prepare(stream.map, x)
-    step, parts = max(1, 8192 // F), []  # features that are made at once
-    for first in range(0, f.n_blocks, step):
-        n = min(step, f.n_blocks - first)
-        coef = f.coef[:, first * F : (first + n) * F]
-        for (plane, scale), own in zip(planes(stream.map, rows, first, n), coef, strict=True):
-            factor = np.broadcast_to(np.asarray(scale, np.float32), len(own))[:, None]
-            parts.append(weighted_sum(plane, own * factor))
-    return parts
-
-
-def add_features(stream: FeatureStream, x: Value, n_blocks: int) -> list[Value]:
-    """Return blocks of random features, (n, width) each in float32, of rows in float64."""
-    rows = prepare(stream.map, add_scaling(stream.scaling, x))
-    return [
-        joined(
-            [plane * np.asarray(s, np.float32) for plane, s in planes(stream.map, rows, b, 1)]
-        )
-        for b in range(n_blocks)
-    ]
+    return summed(parts or [x.take([0]) * 0.0]) + f.intercept

@@ -10,13 +10,11 @@ import numpy as np
 from kernelgrad import kernels
 from kernelgrad.compute.linalg import dense
 from kernelgrad.kernels import profiles
-from kernelgrad.kernels.projection import ProjectionKernel
 from kernelgrad.onnx import numerics as xp
 from kernelgrad.onnx.graph import Value, multiplied, summed
 from kernelgrad.special_kernels.additive import AdditiveKernel
 from kernelgrad.special_kernels.dot_product import InnerProductKernel
 from kernelgrad.special_kernels.semigroup import ExponentialSemigroup, ReciprocalSemigroup
-from kernelgrad.special_kernels.skewed import SkewedKernel
 from kernelgrad.types import AnyArray
 from kernelgrad.validation import CapabilityError
 
@@ -37,16 +35,6 @@ def _weighted(kernel: Any, x: Value) -> Value:
     return x if kernel.column_weights is None else x * np.asarray(kernel.column_weights)
 
 
-# What the methods of kernels do with rows; a subclass with a method of its own has no entry.
-_EMBED: dict[Any, Callable[[Any, Value], Value]] = {
-    ProjectionKernel.embed: lambda kernel, x: x,
-    SkewedKernel.embed: _log1p,
-    kernels.RootLaplacian.embed: _weighted,
-    kernels.Hellinger.embed: lambda kernel, x: xp.sqrt(x),
-    kernels.ArcCosine.embed: _with_bias,
-}
-
-
 def _times(kernel: Any, x: Value) -> Value:
     return x * float(kernel.embedded(np.ones((1, 1)))[0, 0])
 
@@ -56,6 +44,7 @@ def _unit(kernel: Any, x: Value) -> Value:
     return x / xp.maximum(xp.norm(x), xp.TINY)
 
 
+# What `embedded` does with rows; a subclass with a method of its own has no entry.
 _TIMES = (
     *(cls.embedded for cls in (kernels.Gaussian, kernels.Matern, kernels.Cauchy)),
     *(cls.embedded for cls in (ExponentialSemigroup, ReciprocalSemigroup)),
@@ -69,19 +58,6 @@ _EMBEDDED: dict[Any, Callable[[Any, Value], Value]] = {
     kernels.SkewedIntersection.embedded: lambda k, x: _log1p(k, x) * 0.5,
     kernels.ArcCosine.embedded: _unit,
 }
-
-
-def embed(kernel: Any, x: Value) -> Value:
-    return _form_of(_EMBED, kernel, "embed")(kernel, x)
-
-
-def _form_of(
-    forms: dict[Any, Callable[[Any, Value], Value]], kernel: kernels.Kernel, method: str
-) -> Callable[[Any, Value], Value]:
-    form = forms.get(getattr(type(kernel), method, None))
-    if form is None:
-        raise no_form(kernel)
-    return form
 
 
 def no_form(kernel: kernels.Kernel, why: str = "") -> CapabilityError:
@@ -132,7 +108,10 @@ class ExactForm:
             own = kernels.TiledKernel.values, kernels.Matern.values
             if getattr(type(kernel), "values", None) not in own:
                 raise no_form(kernel)
-            values = _form_of(_EMBEDDED, kernel, "embedded")(kernel, x)
+            form = _EMBEDDED.get(getattr(type(kernel), "embedded", None))
+            if form is None:
+                raise no_form(kernel)
+            values = form(kernel, x)
             self.values = values.astype(support.values.dtype).astype(np.float64)
             self.size = 0.5 * self.values.squares()
             if isinstance(kernel, kernels.ArcCosine):
