@@ -243,8 +243,8 @@ class DaskTeam:
             number, error = error.args
             label = self._labels[number]
         raise DataError(
-            f"The rows of {label} cannot be read or worked on any more: {error!r}. Their source "
-            "must stay readable from all workers during the fit."
+            f"The rows of {label} cannot be read or worked on any more: {error!r}. Their "
+            "source must stay readable from all workers during the fit."
         ) from error
 
 

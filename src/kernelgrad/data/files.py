@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 from collections.abc import Sequence
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from kernelgrad.data.text import OPENERS, read_lines
+from kernelgrad.data.text import OPENERS
 from kernelgrad.exceptions import DataError
 from kernelgrad.files.disk import special
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
 _FORMATS = {
-    ".csv": "csv", ".tsv": "csv", ".txt": "text", ".dat": "text", ".svm": "libsvm",
-    ".libsvm": "libsvm", ".svmlight": "libsvm", ".parquet": "parquet", ".pq": "parquet",
+    ".csv": "csv", ".tsv": "csv", ".svm": "libsvm", ".libsvm": "libsvm", ".svmlight": "libsvm", ".parquet": "parquet", ".pq": "parquet",
     ".npz": "npz", ".npy": "npy",
 }  # fmt: skip
-_LIBSVM_LINE = re.compile(rb"\s*[^\s:,;]+(\s+(qid|\d+):\S+)+\s*(#.*)?$")
 
 
 def find_files(path: Any) -> list[Path]:
@@ -67,8 +64,6 @@ def _inside(folder: Path) -> list[Path]:
         for file in folder.rglob("*")
         if _suffix_format(file) and file.is_file() and not _is_hidden(file, folder)
     )
-    # notes next to data are not data
-    files = [file for file in files if _suffix_format(file) != "text"] or files
     if not files:
         raise DataError(
             f"Folder {folder} holds no data file; name a file, or a folder of files that end "
@@ -112,11 +107,4 @@ def _file_format(path: Path) -> str:
             f"file to end in one of {', '.join(_FORMATS)} (text formats also with "
             f"{', '.join(OPENERS)})."
         )
-    return _sniff(path) if kind == "text" else kind
-
-
-def _sniff(path: Path) -> str:
-    for line in islice(read_lines(path), 100):
-        if line.strip() and not line.lstrip().startswith(b"#"):
-            return "libsvm" if _LIBSVM_LINE.match(line) else "csv"
-    return "csv"
+    return kind

@@ -14,7 +14,6 @@ from kernelgrad.data.arrays import ArraySource
 from kernelgrad.data.base import Batch, BatchSource, NoRows, concat_batches
 from kernelgrad.data.columns import ColumnSource
 from kernelgrad.data.paged import PagedSource, within
-from kernelgrad.data.text import TextSource
 from kernelgrad.exceptions import DataError
 from kernelgrad.types import AnyArray, IntArray
 
@@ -102,7 +101,6 @@ def joined(
     """
     parts: list[BatchSource] = []
     names: list[str] = []
-    room = 16 << 20  # bytes of the tables of small text files that stay in memory
     for file in files:
         try:
             part = opened(file, parts[0].feature_names if parts else feature_names)
@@ -112,8 +110,6 @@ def joined(
             continue
         parts.append(part)
         names.append(str(file))
-        if isinstance(part, TextSource):
-            room = part.keep(room)
         if isinstance(part, ColumnSource) and isinstance(parts[0], ColumnSource):
             more = sorted(part.columns - parts[0].columns)
             if more and feature_names is None:

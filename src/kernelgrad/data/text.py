@@ -25,6 +25,7 @@ FOLDER = "KERNELGRAD_CONVERTED"
 """The environment variable that names the folder of converted files."""
 
 _LINE_BYTES = 256 << 20
+_SMALL = 1 << 20  # bytes of plain text that is not worth a file beside it
 
 
 def _open_zstandard(path: Path) -> IO[bytes]:
@@ -58,12 +59,11 @@ class TextSource(FileSource):
     the first time, and again if the text has changed or the Arrow file is damaged. It lies
     beside the text (``.rows.csv.arrow``), in the folder that the environment variable
     ``KERNELGRAD_CONVERTED`` names, or in a temporary folder of the process if neither can be
-    written. Plain text of at most 1 MiB is converted in memory instead.
+    written, or if the text is plain and at most 1 MiB.
 
     Subclasses implement `_convert`.
     """
 
-    _content: Any = None  # the path or the bytes of the Arrow file; None if it is looked for
     _is_new = False
 
     @abstractmethod
@@ -85,8 +85,7 @@ class TextSource(FileSource):
 
     def _open_rows(self, column: str) -> Iterator[tuple[int, Any]]:
         """Convert the text, and yield the first row of each page and a table of a column."""
-        self._content = self._converted()
-        self._schema = import_pyarrow().ipc.open_file(self._content).schema
+        self._schema = import_pyarrow().ipc.open_file(self._converted()).schema
         counts, first_row = [], 0
         for table in self._tables(0, [column]):
             yield first_row, table
@@ -96,23 +95,13 @@ class TextSource(FileSource):
 
     def _check_rows(self) -> None:
         """Check all values if the text was converted just now."""
-        if self._is_new:
-            for start, stop in pairwise(self._groups.tolist()):
-                self.read(start, stop)
-        if isinstance(self._content, str):
-            self._content = None
-
-    def keep(self, room: int) -> int:
-        """Keep the table of a small file if it takes at most `room` bytes; return the rest."""
-        size = 0 if self._content is None else int(self._content.size)
-        if size > room:  # the file is parsed whenever it is read
-            self._content, size = None, 0
-        return room - size
+        for start, stop in pairwise(self._groups.tolist() if self._is_new else ()):
+            self.read(start, stop)
 
     def _tables(self, group: int, columns: Sequence[str]) -> Iterator[Any]:
         pa, stored = import_pyarrow(), list(columns)
         fields = [self._schema.get_field_index(name) for name in stored]
-        content = self._converted() if self._content is None else self._content
+        content = self._converted()
         remedy = f"delete {' or '.join(map(str, _copies(self._path)))}, and open it again"
         with decoding(self._path, "was converted to a file that is damaged", remedy):
             options = pa.ipc.IpcReadOptions(included_fields=fields)
@@ -122,24 +111,23 @@ class TextSource(FileSource):
                 batch.validate(full=True)
                 yield self._completed(pa.Table.from_batches([batch]), columns)
 
-    def _converted(self) -> Any:
-        """Return the path or the bytes of the Arrow file, after making it if necessary."""
-        self._is_new = True
-        size = self._path.stat().st_size
-        if size <= 1 << 20 and self._path.suffix.lower() not in OPENERS:
-            memory = io.BytesIO()
-            self._write(memory, {})
-            return import_pyarrow().py_buffer(memory.getvalue())
+    def _converted(self) -> str:
+        """Return the path of the Arrow file, after making it if necessary."""
         stamp, copies = self._source_stamp(), _copies(self._path)
         for copy in copies:
-            if self._is_valid(copy, stamp):
-                self._is_new = False
+            if _is_valid(copy, stamp):
                 return str(copy)
+        self._is_new = True
         reason: object = ""
         for copy in copies:
             try:
-                self._make(copy, stamp)
-                if self._is_valid(copy, stamp):
+                if copy.is_symlink():
+                    copy.unlink()
+                with replacing(copy) as file:
+                    with suppress(AttributeError):  # on Windows
+                        os.fchmod(file.fileno(), 0o600)
+                    self._write(file, stamp)
+                if _is_valid(copy, stamp):
                     return str(copy)
                 reason = "it cannot be read again"
             except OSError as error:
@@ -148,16 +136,6 @@ class TextSource(FileSource):
             f"{self._path} cannot be converted to {copies[-1]} ({reason}); set {FOLDER} to a "
             "folder that can be written and has room."
         )
-
-    def _make(self, copy: Path, stamp: dict[str, str]) -> None:
-        source = self._path.stat()
-        if copy.is_symlink():
-            copy.unlink()
-        with replacing(copy) as file:
-            if hasattr(os, "fchmod"):  # nobody reads the copy who cannot read the text
-                same = os.fstat(file.fileno()).st_gid == source.st_gid
-                os.fchmod(file.fileno(), source.st_mode & (0o644 if same else 0o600))
-            self._write(file, stamp)
 
     def _write(self, file: Any, stamp: dict[str, str]) -> None:
         """Write an Arrow file, anew from the beginning if the types of the tables change."""
@@ -177,16 +155,6 @@ class TextSource(FileSource):
             raise NoRows(f"{self._path} has no data row; give at least one.")
         out.close()
 
-    def _is_valid(self, copy: Path, stamp: dict[str, str]) -> bool:
-        """Return whether an Arrow file is complete and has the given stamp."""
-        pa = import_pyarrow()
-        with suppress(OSError, pa.ArrowException):
-            owner = copy.lstat().st_uid
-            if owner in (self._path.stat().st_uid, getattr(os, "getuid", lambda: owner)()):
-                metadata = pa.ipc.open_file(str(copy)).schema.metadata or {}
-                return all(metadata.get(k.encode()) == v.encode() for k, v in stamp.items())
-        return False
-
     def _source_stamp(self) -> dict[str, str]:
         """Return the text that an Arrow file holds which was made of the file as it is."""
         state = self._path.stat()
@@ -199,13 +167,24 @@ class TextSource(FileSource):
         return {"kernelgrad": json.dumps(values)}
 
 
+def _is_valid(copy: Path, stamp: dict[str, str]) -> bool:
+    """Return whether an Arrow file is complete and has the given stamp."""
+    pa = import_pyarrow()
+    with suppress(OSError, pa.ArrowException):
+        metadata = pa.ipc.open_file(str(copy)).schema.metadata or {}
+        return all(metadata.get(k.encode()) == v.encode() for k, v in stamp.items())
+    return False
+
+
 def _copies(path: Path) -> list[Path]:
     """Return the paths that the Arrow file of a text may have, the best one first."""
     path = path.resolve()
-    beside = path.with_name(f".{path.name}.arrow")
     name = hashlib.blake2b(os.fsencode(path), digest_size=16).hexdigest() + ".arrow"
-    folder = os.environ.get(FOLDER)
-    return [Path(folder) / name] if folder else [beside, _scratch().path / name]
+    small = path.stat().st_size <= _SMALL and path.suffix.lower() not in OPENERS
+    if not small and (folder := os.environ.get(FOLDER)):
+        return [Path(folder) / name]
+    beside = [] if small else [path.with_name(f".{path.name}.arrow")]
+    return [*beside, _scratch().path / name]
 
 
 @cache
