@@ -16,14 +16,9 @@ class TimeIsUp(Exception):  # noqa: N818  no error: the model so far is kept
 
 
 class Deadline:
-    """The moment at which a fit must end.
+    """The moment at which a fit must end, in `seconds` from now on; None means no limit.
 
     The clock is paused while loops are compiled, like the one of :class:`FitEvent`.
-
-    Parameters
-    ----------
-    seconds : float or None, default=None
-        Time allowed from now on, in seconds; None means no limit.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
@@ -54,11 +49,6 @@ class Progress:
     number of passes is predicted from the previous iteration; in the first iteration, and for
     passes beyond that number, each pass fills half of the remaining interval. Copies and
     pickles, such as those sent to workers, have no listener.
-
-    Parameters
-    ----------
-    listener : callable of a float in [0, 1], or None, default=None
-        Called with the fraction of the iteration that is done; None ignores it.
     """
 
     def __init__(self, listener: Callable[[float], None] | None = None) -> None:
@@ -147,53 +137,26 @@ class Callback:
         """Prepare for a fit of `estimator_or_solver`."""
 
     def on_phase(self, name: str) -> None:
-        """Receive the phase of a fit before its iterations, such as a search.
-
-        Parameters
-        ----------
-        name : str
-            The phase that starts now; "" when it has ended.
-        """
+        """Receive the phase that starts, such as a search; "" when it has ended."""
 
     def on_progress(self, iteration: float, max_iter: int | None) -> None:
         """Receive the progress within a long iteration; solvers with short ones skip this.
 
-        Within a phase, such as a calibration, the iterations are those of the phase.
-
-        Parameters
-        ----------
-        iteration : float
-            Number of finished iterations plus the finished fraction of this one, such as 3.25.
-        max_iter : int or None
-            The iteration at which the fit ends; None if it is unknown.
+        `iteration` is the number of finished iterations plus the finished fraction of this one,
+        such as 3.25. Within a phase, such as a calibration, the iterations are those of the
+        phase.
         """
 
     def on_iteration(self, event: FitEvent) -> bool | None:
-        """React to a finished iteration.
-
-        Parameters
-        ----------
-        event : FitEvent
-            The state of the fit.
-
-        Returns
-        -------
-        bool or None
-            True ends the fit cleanly and keeps the model so far. Any other value continues.
-        """
+        """React to a finished iteration; True ends the fit and keeps the model so far."""
         return None
 
     def on_state(self, describe: Callable[[], Contents], status: str | None = None) -> None:
         """Receive a state from which the fit could be resumed.
 
-        Called between iterations, and a last time when the model is complete.
-
-        Parameters
-        ----------
-        describe : callable
-            Returns the state as plain values and arrays, sharing memory where it can.
-        status : str or None
-            How the fit ended; None while it is running.
+        Called between iterations, and a last time when the model is complete. `describe`
+        returns the state as plain values and arrays, sharing memory where it can; `status` says
+        how the fit ended, None while it is running.
         """
 
     def on_end(self, status: str) -> None:

@@ -121,9 +121,8 @@ class DaskTeam:
     progress : callable, optional
         Called with the number of pieces that have answered, and the number of pieces.
     summed : frozenset of str, optional
-        Methods that return tuples whose first element is an array of which only the sum over
-        all pieces is needed. Workers add these arrays in the order of the pieces; the first
-        result has the sum, the others have zeros.
+        Methods that return tuples whose first element is an array of which only the sum is
+        needed: workers add these in order; the first result has the sum, the others zeros.
     condensed : mapping of str to callable, optional
         Methods, and functions that make less of the answers of neighbouring pieces; they get
         the list of these answers and the arguments of the method.

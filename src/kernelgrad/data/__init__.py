@@ -32,7 +32,7 @@ def open_source(
     """Open data files; the format follows from the suffix.
 
     The rows of several files are concatenated, and columns are matched by name. Text is
-    converted once to an Arrow file beside it. Files must not change while they are read.
+    converted once to an Arrow file. Files must not change while they are read.
     :doc:`/data` lists the formats and the rules.
 
     Parameters
@@ -50,8 +50,7 @@ def open_source(
     n_features : int, optional
         Expected number of features; LIBSVM files may use fewer.
     feature_names : sequence of str, optional
-        Columns to use as features, in order; others are ignored. Files without column names
-        must have as many columns.
+        Columns to use as features, in order. Files without names must have as many columns.
     as_frame : bool, default=False
         Whether batches of CSV and Parquet files are Arrow tables, in which estimators encode
         text, categories, dates and missing values, instead of arrays of numbers.

@@ -16,8 +16,9 @@ from kernelgrad.files.disk import special
 PathLike: TypeAlias = str | os.PathLike[str]
 
 _FORMATS = {
-    ".csv": "csv", ".tsv": "csv", ".svm": "libsvm", ".libsvm": "libsvm", ".svmlight": "libsvm", ".parquet": "parquet", ".pq": "parquet",
-    ".npz": "npz", ".npy": "npy",
+    ".csv": "csv", ".tsv": "csv", ".svm": "libsvm", ".libsvm": "libsvm",
+    ".svmlight": "libsvm", ".parquet": "parquet", ".pq": "parquet", ".npz": "npz",
+    ".npy": "npy",
 }  # fmt: skip
 
 

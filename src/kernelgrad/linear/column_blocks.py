@@ -360,15 +360,9 @@ class ColumnBlocks:
     ) -> tuple[float, float]:  # fmt: skip
         """Descend on each block of `order` in turn, W (d, C) and b (C,) in place.
 
-        A block whose least subgradient is nowhere larger than `quiet` stays.
-
-        Returns
-        -------
-        violation : float
-            The largest least subgradient met, of each block as it was visited. Those of
-            coefficients are with respect to columns less their mean, over their scale.
-        shortest : float
-            The smallest share of a direction that was taken.
+        A block whose least subgradient is nowhere larger than `quiet` stays. Returns the
+        largest least subgradient met, of columns less their mean over their scale, and the
+        smallest share of a direction that was taken.
         """
         slack = 4.0 * np.finfo(np.float64).eps * f.losses()  # rounding of these sums
         violation, shortest = 0.0, 1.0

@@ -33,20 +33,23 @@ class RBCDState(base.LinearState):
 class RBCD(base.LinearSolver[RBCDState]):
     r"""Randomised block coordinate descent on all rows, by Newton steps on blocks of columns.
 
-    A pass computes the responses U of all rows and keeps them up to date. It visits every block
-    B of adjacent columns once, in random order, and moves it towards the minimum of the
-    second-order model
+    A pass keeps the responses U of all rows up to date and visits every block B of adjacent
+    columns once, in random order, moving it towards the minimum of the second-order model
 
     .. math:: \langle g, D \rangle + \tfrac12 \langle D, A D \rangle + R(W_B + D), \qquad
               g = X_B^T (p\, l'(U)), \quad A = X_B^T \operatorname{diag}(p\, l''(U)) X_B,
 
     with halvings until the objective falls by a tenth of what the slope predicts, so that no
-    block raises it. For one column and the squared loss this is the exact minimum over that
-    coefficient. For the multinomial loss l'' is replaced by ``2 q_c (1 - q_c)`` of the
-    probabilities q, a bound without entries between outputs. On flat pieces of a loss, where
-    l'' is zero, a small curvature replaces it. Neither the units of columns nor their means
-    matter: each block is solved together with the bias, and columns far from zero are shifted
-    to about zero.
+    block raises it. For the multinomial loss l'' is replaced by ``2 q_c (1 - q_c)`` of the
+    probabilities q, a bound without entries between outputs; where l'' is zero, a small
+    curvature replaces it. Each block is solved together with the bias, and columns far from
+    zero are shifted to about zero, so that neither units nor means of columns matter.
+
+    A block whose least subgradient (of centred columns over their standard deviations) is below
+    a tenth of the tolerance is skipped; after a pass without one above the tolerance all
+    columns are checked at once. Memory: a copy of the rows by blocks of columns, nine float64
+    arrays of (n, C), and ``72 k^2 C`` bytes of matrices A; with the squared loss ``8 d k``
+    bytes more.
 
     Parameters
     ----------
@@ -55,25 +58,9 @@ class RBCD(base.LinearSolver[RBCDState]):
         ``d^2 C`` at most 2^20): a pass is then a full proximal Newton step, and six or eight
         reach the minimum to rounding. Wider rows have blocks of 32, CSR rows of 64.
 
-    Notes
-    -----
-    Memory: a copy of the rows by blocks of columns, nine float64 arrays of (n, C), and
-    ``72 k^2 C`` bytes of matrices A; with the squared loss ``8 d k`` bytes more.
-
-    The bias, which has no penalty, moves with every block of dense rows, and for CSR rows with
-    blocks that have entries in half of the rows; if no block has, the bias is a block of its
-    own, visited whenever the others have moved four times as many rows as there are.
-
-    A block whose least subgradient is below a tenth of the tolerance is skipped. After a pass
-    without a subgradient above the tolerance all columns are checked at once. Subgradients are
-    those of centred columns divided by their standard deviations (without a bias, root mean
-    squares), and are compared with the largest one at zero.
-
     References
     ----------
-    Richtarik and Takac (2014), "Iteration Complexity of Randomized Block-Coordinate Descent
-    Methods for Minimizing a Composite Function"; Tseng and Yun (2009), "A Coordinate Gradient
-    Descent Method for Nonsmooth Separable Minimization", for steps with curvature; Dai et al.
+    Richtarik and Takac (2014); Tseng and Yun (2009) for steps with curvature; Dai et al.
     (2014), Section 7, for this method on random features.
     """
 

@@ -60,19 +60,18 @@ class LinearSDCA(base.LinearSolver[LinearSDCAState]):
 
     and an unpenalised intercept is the constraint ``sum_i p_i u_i = 0``. Rows are taken in a
     new random order in each pass, and each moves its ``u_i`` to the maximum with all others
-    fixed: in closed form, for the logistic loss by Newton's method. With an L1 penalty it moves
-    to the maximum of a quadratic bound. No step size is needed. Outputs are independent of each
-    other, and the work for a CSR row is proportional to its stored entries.
+    fixed: in closed form, for the logistic loss by Newton's method, with an L1 penalty to the
+    maximum of a quadratic bound. Outputs are independent of each other, and the work for a CSR
+    row is proportional to its stored entries. Takes all losses of the linear solvers but the
+    multinomial one; needs an L2 penalty.
 
     A single coordinate cannot keep the constraint of the intercept. Within a round the
     intercept therefore has the penalty ``l2 / (2 kappa) (b - b_0)^2``, with kappa a tenth of
     the mean squared norm of the rows; after the round b_0 moves to b (method of multipliers).
     Without an L1 penalty rows are centred, which makes them shorter; CSR rows stay sparse.
-
-    After each round u is made feasible by scaling down the sign with the larger sum; the gap
-    then bounds the distance of the objective from its minimum, whatever the rounding.
-
-    Takes all losses of the linear solvers except the multinomial one.
+    Then u is made feasible by scaling down the sign with the larger sum; the gap bounds the
+    distance of the objective from its minimum, whatever the rounding, and the fit has converged
+    when that of every output is at most the estimator's ``tol`` times its objective.
 
     Parameters
     ----------
@@ -80,19 +79,9 @@ class LinearSDCA(base.LinearSolver[LinearSDCAState]):
         Rows visited in one step of the loop, before b_0 moves and the gap is measured at the
         cost of about a pass. ``"auto"`` is one pass over the rows of positive weight.
 
-    Notes
-    -----
-    Needs an L2 penalty. The fit has converged when the gap of every output is at most the
-    estimator's ``tol`` times its objective. The number of passes grows with
-    ``|x_i|^2 / (n l2)``: scale columns, and centre them if there is an L1 penalty or no
-    intercept.
-
     References
     ----------
-    Shalev-Shwartz and Zhang (2013), "Stochastic Dual Coordinate Ascent Methods for Regularized
-    Loss Minimization"; Shalev-Shwartz and Zhang (2014), "Accelerated Proximal Stochastic Dual
-    Coordinate Ascent for Regularized Loss Minimization"; Hsieh et al. (2008), "A Dual
-    Coordinate Descent Method for Large-scale Linear SVM".
+    Shalev-Shwartz and Zhang (2013, 2014); Hsieh et al. (2008).
     """
 
     name: ClassVar[str] = "sdca"

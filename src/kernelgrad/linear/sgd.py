@@ -88,32 +88,23 @@ class SGD(AveragingSolver):
 
     with mini-batches of p rows in random order; rows of unequal weight are drawn in proportion
     to it. The result is the average of the iterates, weighted towards the last ones (polynomial
-    decay, Shamir and Zhang, 2013).
+    decay, Shamir and Zhang, 2013). Takes every loss, with subgradients at kinks, and rows one
+    batch at a time; comes within a percent of the minimum. An average is seldom sparse: to
+    select columns by an L1 penalty, take a solver that reduces the variance.
 
     Parameters
     ----------
     batch_size : int >= 1, default=10
-        p, the paper's (Section 4.3).
+        p, that of Mu, Liu and Fan (2015, Section 4.3).
     step_size : float > 0 or "auto", default="auto"
         ``"auto"`` takes ``eta_0 = 1 / L(p)`` with the expected smoothness of a mini-batch and
         decreases it with t_0 of one pass (for a stream, the largest batch so far and at least
-        4,096 rows). A number is a constant step, as in the paper.
+        4,096 rows; exponent of Xu, 2011). A number is a constant step without averaging, as in
+        the paper.
     round_size : int >= 1 or "auto", default="auto"
         Steps of one iteration of the loop; "auto" is one pass over the rows.
     average : bool, default=True
-        False returns the last iterate. With a constant `step_size`, the paper's setting, there
-        is no averaging either way.
-
-    Notes
-    -----
-    Takes every loss, with subgradients at kinks, and rows one batch at a time. It comes within
-    a percent of the minimum. An average is seldom sparse: to select columns by an L1 penalty,
-    take a solver that reduces the variance.
-
-    References
-    ----------
-    Mu, Liu and Fan (2015), Section 4.2; Xu (2011), "Towards Optimal One Pass Large Scale
-    Learning with Averaged Stochastic Gradient Descent", for the exponent 3/4.
+        False returns the last iterate.
     """
 
     name: ClassVar[str] = "sgd"

@@ -28,20 +28,17 @@ class SVRG(StochasticSolver[LinearState]):
     Parameters
     ----------
     batch_size : int >= 1, default=10
-        p, the paper's (Section 4.3).
+        p, that of Mu, Liu and Fan (2015, Section 4.3).
     inner_steps : int >= 1 or "auto", default="auto"
         Steps per snapshot; ``"auto"`` is ``n / p``, one pass over the rows. The paper has 50.
     step_size : float > 0 or "auto", default="auto"
         ``"auto"`` is ``1 / (2 L(p))`` with the expected smoothness L(p) of a mini-batch.
     round_size : int >= 1 or "auto", default="auto"
-        Steps of one iteration of the loop, in whole outer loops; "auto" is one pass over the
-        rows.
+        Steps of one iteration of the loop, in whole outer loops; "auto" is one pass.
 
     References
     ----------
-    Johnson and Zhang (2013), "Accelerating Stochastic Gradient Descent using Predictive
-    Variance Reduction"; Xiao and Zhang (2014), "A Proximal Stochastic Gradient Method with
-    Progressive Variance Reduction"; Mu, Liu and Fan (2015), Equation (4).
+    Johnson and Zhang (2013); Xiao and Zhang (2014); Mu, Liu and Fan (2015), Equation (4).
     """
 
     name: ClassVar[str] = "svrg"

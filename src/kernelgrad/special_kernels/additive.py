@@ -20,7 +20,11 @@ from kernelgrad.types import Float64Array, Matrix
 
 @parameters
 class AdditiveKernel(TiledKernel):
-    r"""Base class of the additive kernels; subclasses give the law and the terms.
+    """Base class of the additive kernels; subclasses give the law and the terms.
+
+    Every block of features is an unbiased estimate of the kernel. With ``"hashed"`` and
+    ``"signs"`` each single feature, times ``sqrt(F)``, is unbiased too, which products of
+    kernels need.
 
     Parameters
     ----------
@@ -39,14 +43,8 @@ class AdditiveKernel(TiledKernel):
         with Rademacher signs and one frequency per feature and coordinate.
 
         ``"auto"``: ``"coordinates"`` if ``F >= d``, where it is the fastest and has the least
-        variance (for chi-square, F = 512 and rows uniform on the simplex a third of that of
-        the others), else ``"hashed"``: a block by coordinates misses most non-zeros of sparse
+        variance, else ``"hashed"``: a block by coordinates misses most non-zeros of sparse
         rows, and signs have about the variance of hashing for much more work.
-
-    Notes
-    -----
-    Every block is an unbiased estimate of the kernel. With ``"hashed"`` and ``"signs"`` each
-    single feature, times ``sqrt(F)``, is unbiased too, which products of kernels need.
     """
 
     is_of_histograms: ClassVar[bool] = True

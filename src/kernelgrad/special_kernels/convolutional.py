@@ -34,7 +34,7 @@ _CHUNK = 64  # images that become dense at once while patches are drawn
 
 @parameters
 class ConvolutionKernel(TiledKernel):
-    r"""Kernel on images that compares their patches within cells of neighbouring positions.
+    """Kernel on images that compares their patches within cells of neighbouring positions.
 
     An image has patches ``x_p`` of `patch_size` x `patch_size` pixels at every `stride`-th
     position. The positions are divided into cells c of `pool_size` x `pool_size` neighbouring
@@ -43,11 +43,15 @@ class ConvolutionKernel(TiledKernel):
         k(x, z) = mean_c |c|^-2 sum_{p, q in c} exp(-gamma ||x_p - z_q||^2)
 
     It is therefore insensitive to shifts of a pattern within a cell, but not across the image.
+    It is not stationary, so the estimators do not centre the columns. An exact value costs
+    ``sum_c |c|^2`` exponentials.
 
     A random feature draws a cell c and a filter ``w ~ N(0, 2 gamma I)``, and is
     ``phi(x) = |c|^-1 sum_{p in c} [cos, sin](w . x_p)``: a convolution with a random filter, a
     cosine, and average pooling. This is the paper's ``cos(w . psi_theta(x) + b)`` (Section 2)
-    with ``theta = (c, p)``, averaged over p, and with ``[cos, sin]`` in place of the phase.
+    with ``theta = (c, p)``, averaged over p, and with ``[cos, sin]`` in place of the phase. A
+    function of the distance of this kernel has no unbiased random features; products do:
+    ``k * k`` compares pairs of cells, ``k * Gaussian(...)`` local patches and the whole image.
 
     Parameters
     ----------
@@ -59,27 +63,13 @@ class ConvolutionKernel(TiledKernel):
         Distance between neighbouring patches in pixels; 2 takes a quarter of the time.
     pool_size : int >= 1, default=3
         Side of a cell in positions, which bounds the shifts that have no effect. 1 allows no
-        shift. If it is at least the number of positions, there is one cell and an image is a
-        bag of patches.
+        shift; with the number of positions an image is a bag of patches.
     gamma : float > 0 or "median", default="median"
         ``1 / (2 sigma^2)``; ``"median"`` puts sigma at the median distance of 2,000 random
         patches of the sample (pairs at distance zero are left out).
     bandwidth_factor : float > 0, default=1.0
-        Factor on the bandwidth that the rule finds; it has no effect if gamma is a number. On
-        handwritten digits 0.5 made a third fewer errors than 1.
-
-    Notes
-    -----
-    There is only one layer: a Gaussian or arc-cosine function of the distance of this kernel
-    has no unbiased random features, because its argument is itself an average over random
-    features. Products do have them: ``k * k`` compares pairs of cells, and
-    ``k * Gaussian(...)`` compares local patches and the whole image.
-
-    A fitted function is a sum of one function per cell. The kernel is not stationary, so the
-    estimators do not centre the columns.
-
-    A feature costs about as much as ``|c|`` Gaussian features of q columns, where q is the
-    number of pixels in a patch; an exact value costs ``sum_c |c|^2`` exponentials.
+        Factor on the bandwidth that the rule finds. On handwritten digits 0.5 made a third
+        fewer errors than 1.
     """
 
     name: ClassVar[str] = "convolutional"

@@ -124,21 +124,19 @@ class Polynomial(InnerProductKernel):
 
 @parameters
 class DotProduct(InnerProductKernel):
-    r"""Power series of the inner product, ``sum_n a_n (gamma <x, z>)^n`` with ``a_n >= 0``.
+    """Power series of the inner product, ``sum_n a_n (gamma <x, z>)^n`` with ``a_n >= 0``.
 
     Its features are random Maclaurin features (Table 1): feature i draws a degree N and N
     Rademacher vectors w_l, and is ``sqrt(a_N / P[N]) prod_l w_l . sqrt(gamma) x``. For an
-    infinite series ``P[N = n] = (p - 1) / p^(n + 1)`` (the amplitude in the table holds for
-    p = 2 only); for a finite one the same law is restricted to degrees with ``a_n > 0``. The
-    degrees in a block are stratified, which keeps the law of every single feature and reduces
-    the variance by measured factors of 1.1 to 6.
+    infinite series ``P[N = n] = (p - 1) / p^(n + 1)`` (the amplitude in the table holds for p =
+    2 only); for a finite one the same law is restricted to degrees with ``a_n > 0``. The
+    degrees in a block are stratified, which reduces the variance by measured factors of 1.1 to
+    6.
 
-    With ``Q = |x|^2 |z|^2 + 2 <x, z>^2 - 2 sum_j x_j^2 z_j^2``, the product of a feature at x
-    and at z has the second moment ``sum_n a_n^2 / P[n] (gamma^2 Q)^n``. For the exponential
-    series the relative variance grows like ``exp(2.9 gamma |x|^2)`` (p = 2), so choose gamma
-    such that ``gamma |x|^2`` is of order 1. For Vovk's series it is infinite if
-    ``p gamma^2 Q >= 1``, so random features reject rows with
-    ``p gamma^2 (3 |x|^4 - 2 sum_j x_j^4) >= 1``; exact values need only ``gamma |x|^2 < 1``.
+    For the exponential series the relative variance of features grows like ``exp(2.9 gamma
+    |x|^2)`` (p = 2), so choose gamma such that ``gamma |x|^2`` is of order 1. For Vovk's series
+    it is infinite, and rows are rejected, if ``p gamma^2 (3 |x|^4 - 2 sum_j x_j^4) >= 1``;
+    exact values need only ``gamma |x|^2 < 1``.
 
     Parameters
     ----------

@@ -25,14 +25,14 @@ def check_kernel(
     - ``clone`` and ``get_params`` reproduce the kernel, and pickling preserves its values;
     - the exact form is symmetric, positive semi-definite up to rounding, agrees with ``diag``,
       and is the same for any part of the rows and for sparse rows;
-    - ``E[phi_j(x) . phi_j(z)] = k(x, z)`` within five standard errors, estimated from blocks
-      (each is an independent estimate); for rows scaled by 1.25 the same statistic must fail,
-      which shows that the check has power;
+    - ``E[phi_j(x) . phi_j(z)] = k(x, z)`` within five standard errors, estimated from
+      `n_blocks` blocks of 32 features; for rows scaled by 1.25 the same statistic must fail;
     - block ``j`` is a pure function of (seed, j), whatever was computed before, and up to
       rounding whatever the other rows are; another seed or block gives other features;
     - ``predict`` is the sum of ``transform(X, j) @ coef_j``, and ``gradient`` is
-      ``transform(X, j).T @ R``;
-    - a feature map can be pickled.
+      ``transform(X, j).T @ R``; a feature map can be pickled.
+
+    AssertionError names the kernel and the first property that fails.
 
     Parameters
     ----------
@@ -44,12 +44,7 @@ def check_kernel(
     random_state : int, default=0
         Seed of rows and features, fixed so that a failure can be repeated.
     n_blocks : int, default=400
-        Number of blocks of 32 features to average.
-
-    Raises
-    ------
-    AssertionError
-        The message names the kernel and the first property that fails.
+        Number of blocks to average.
     """
     require(isinstance(kernel, Kernel), kernel, "is not a kernelgrad.kernels.Kernel.")
     rng = np.random.default_rng(random_state)

@@ -33,7 +33,8 @@ def _loss_cases(loss: Loss, rng: np.random.Generator) -> Iterator[tuple[AnyArray
 def check_loss(loss: Loss, *, random_state: int = 0) -> None:
     """Check that a loss fulfils the contract of `kernelgrad.losses.Loss`.
 
-    On random data for each of its tasks, with one and with several outputs, this checks that
+    On random data of the seed `random_state`, for each of its tasks, with one and with several
+    outputs, this checks that
 
     - shapes are (n,), (n, C), (n,), (C,) and the dtype of ``f``, float32 or float64, is kept;
     - ``gradient`` agrees with central differences of ``value``: by convexity the difference
@@ -44,20 +45,9 @@ def check_loss(loss: Loss, *, random_state: int = 0) -> None:
     - no constant near ``intercept`` has a lower loss, weights act as repeated rows, and their
       unit, a power of two, changes no bit;
     - ``|f| = 1e4`` gives finite results without warnings;
-    - permuting rows permutes the results;
-    - ``clone`` and ``get_params`` reproduce the loss.
+    - permuting rows permutes the results; ``clone`` and ``get_params`` reproduce the loss.
 
-    Parameters
-    ----------
-    loss : Loss
-        The loss, with its hyper-parameters.
-    random_state : int, default=0
-        Seed of the random data, fixed so that a failure can be repeated.
-
-    Raises
-    ------
-    AssertionError
-        The message names the loss and the first property that fails.
+    AssertionError names the loss and the first property that fails.
     """
     require(isinstance(loss, Loss), loss, "is not a kernelgrad.losses.Loss.")
     loss.check()

@@ -48,10 +48,6 @@ def check_parameters(part: Any, validate: Callable[[Any], object] | None = None)
     ``clone`` and ``get_params`` must reproduce `part`. Each declared domain
     (`kernelgrad.params`) is violated in turn: `validate`, by default ``part.check()``, must
     then raise ValueError or TypeError and name the parameter and its value.
-
-    Raises
-    ------
-    AssertionError
     """
     try:
         twin = clone(part)

@@ -46,19 +46,8 @@ def check_solver(solver: Solver[Any], *, random_state: int = 0) -> None:
       copy does not change the original.
 
     The invariance of a *fit* with this solver (to threads, the order of rows, CSR or dense
-    rows, weights or repeated rows) is checked by `check_estimator_contract`.
-
-    Parameters
-    ----------
-    solver : Solver
-        The solver, with its parameters.
-    random_state : int, default=0
-        Seed of the data, fixed so that a failure can be repeated.
-
-    Raises
-    ------
-    AssertionError
-        The message names the broken promise.
+    rows, weights or repeated rows) is checked by `check_estimator_contract`. AssertionError
+    names the broken promise; `random_state` is the seed of the data.
     """
     require(isinstance(solver, Solver), solver, "is not a kernelgrad.solvers.Solver.")
     _check(solver, random_state, linear=False)

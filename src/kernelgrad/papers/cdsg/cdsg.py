@@ -15,7 +15,7 @@ from kernelgrad.types import Float64Array
 
 @parameters
 class CDSG(DSG):
-    r"""CDSG: step on an old block where its expected descent is at least that of a new one.
+    r"""CDSG: steps on an old block where its expected descent is at least that of a new one.
 
     Every block keeps one number per output, ``beta``: minus the sum of its steps times the
     batch means g of the loss derivative, shrunk like its coefficients. With the step gamma,
@@ -36,16 +36,10 @@ class CDSG(DSG):
         steps are faster at first and worse later. inf is Algorithm 4 as printed.
     spread : float >= 0, default=1.0
         sigma of Eq. (9), the spread of a feature's product over rows; 1 bounds that of cosine
-        features. It matters for small batches only; with larger values blocks are reused less
-        often.
+        features. It matters for small batches only.
     block_size, batch_size, preconditioned, decoupled, step_size, decay, damping, momentum,
     average, max_blocks, max_features
         As in :class:`DSG`.
-
-    References
-    ----------
-    Li and Póczos (2016), "Utilize Old Coordinates: Faster Doubly Stochastic Gradients for
-    Kernel Methods", Section 4.2, Algorithm 4, Theorem 14.
     """
 
     name: ClassVar[str] = "cdsg"

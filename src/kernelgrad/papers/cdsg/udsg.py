@@ -12,7 +12,7 @@ from kernelgrad.solvers.dsg import DSG, DSGState, Proposal, uniform_block
 
 @parameters
 class UDSG(DSG):
-    r"""UDSG(G, U): in every cycle G steps on new blocks, then U steps on old ones.
+    """UDSG(G, U): in every cycle G steps on new blocks, then U steps on old ones.
 
     Old blocks are drawn uniformly. A step on one changes its coefficients and adds no block, so
     a fit of T iterations ends with about ``T G / (G + U)`` blocks and predicts faster in
@@ -28,11 +28,6 @@ class UDSG(DSG):
     block_size, batch_size, preconditioned, decoupled, step_size, decay, damping, momentum,
     average, max_blocks, max_features
         As in :class:`DSG`.
-
-    References
-    ----------
-    Li and Póczos (2016), "Utilize Old Coordinates: Faster Doubly Stochastic Gradients for
-    Kernel Methods", Algorithm 3, Theorem 4.
     """
 
     name: ClassVar[str] = "udsg"

@@ -22,27 +22,11 @@ class PosteriorOperator:
 
     .. math:: A \leftarrow (1 - \gamma_t \alpha) A - \gamma_t (A \hat C_t - \hat C_t),
 
-    where ``C_t`` is the batch's covariance seen through the new blocks. With a damping mu the
-    step is multiplied from the right by ``(C + mu)^-1``, estimated on the new block, as DSG's
-    is: ``C_t`` becomes ``C_t (C_t + mu)^-1``, the shrinkage ``gamma_t alpha / mu``, and the
-    first ``C_t`` carries the factor ``1 - alpha / mu``. Memory is quadratic in the number of
-    features, no training row is needed afterwards, and estimates are noisy.
-
-    Parameters
-    ----------
-    left, right : FeatureStream
-        Streams of the same kernel, block size and scaling with different seeds.
-    n_blocks : int
-        Largest number of steps.
-    alpha : float
-        Weight of the squared norm.
-    step_size : float
-        ``gamma_0``; stable below twice the inverse top eigenvalue of C, with damping below 2.
-    decay : float
-        t0 of ``gamma_t = step_size / (1 + t / t0)``.
-    damping : float
-        mu in units of the mean diagonal entry of the block covariance (at least alpha is
-        used); 0 takes the paper's plain steps.
+    where ``C_t`` is the batch's covariance seen through the new blocks and ``gamma_t =
+    step_size / (1 + t / decay)``. With a damping mu, in units of the mean diagonal entry of the
+    block covariance, ``C_t`` becomes ``C_t (C_t + mu)^-1``, the shrinkage ``gamma_t alpha /
+    mu``, and the first ``C_t`` carries the factor ``1 - alpha / mu``; 0 takes the paper's plain
+    steps. Memory is quadratic in the number of features, and estimates are noisy.
     """
 
     def __init__(

@@ -88,12 +88,8 @@ def build_graph(
     """Return the graph of the rows of `data` with anchors among them (Algorithm 2).
 
     The bandwidth of a row is the distance of its nearest anchor: the square root that
-    Equation (14) prints would make weights depend on the scale of the columns.
-
-    Raises
-    ------
-    CapabilityError
-        The products would need more memory than there may be.
+    Equation (14) prints would make weights depend on the scale of the columns. Raises
+    CapabilityError if the products would need more memory than there may be.
     """
     X, n, C = data.batch.X, data.n, data.Y.shape[1]
     copies = 1 if data.code in _SPLIT else C * (2 if _has_classes(data) else _BINS)

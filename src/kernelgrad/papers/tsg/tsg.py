@@ -47,19 +47,16 @@ class TSG(DSG):
         Labelled rows per iteration, and as many unlabelled ones: the paper's B.
     step_size : "auto", "theorem" or float > 0, default="auto"
         ``"auto"`` is ``gamma_t C = 8 / (1 + t / decay)`` over the mean of k(x, x), shorter
-        where the slope of the labelled loss has no bound (squared, squared hinge).
-        ``"theorem"`` is the constant ``gamma = theta / T^(3/4)`` of Theorems 1 and 2 with T the
-        `horizon`. A number is the first ``gamma_t C``, which decays.
+        where the slope of the labelled loss has no bound. ``"theorem"`` is the constant
+        ``gamma = theta / T^(3/4)`` of Theorems 1 and 2 with T the `horizon`. A number is the
+        first ``gamma_t C``, which decays.
     theta : float > 0, default=1.0
         Of ``step_size="theorem"``.
     decay : float > 0, default=50
         t0 of the decay of steps; ``inf`` is a constant step.
-    ramp : (start, end), default=(0.3, 0.6)
-        Fractions of the horizon between which the weight of the unlabelled loss grows from 0 to
-        1, as in :class:`~kernelgrad.solvers.BGS3VM`. ``(0, 0)`` is the paper, whose whole
-        algorithm :meth:`paper` gives.
-    horizon : int or "auto", default="auto"
-        T, iterations of the whole fit; ``"auto"`` is its ``max_iter``, and 100 on streams.
+    ramp, horizon
+        As in :class:`~kernelgrad.solvers.BGS3VM`; the whole algorithm of the paper is
+        :meth:`paper`.
     preconditioned : bool, default=False
         See :class:`~kernelgrad.solvers.DSG`; it helped on images and hurt elsewhere.
     redraw : bool, default=False
@@ -67,11 +64,6 @@ class TSG(DSG):
         does, where there are fewer. By default it takes each of them once.
     decoupled, damping, momentum, average, max_blocks, max_features
         As in :class:`~kernelgrad.solvers.DSG`.
-
-    References
-    ----------
-    Geng, Gu, Li, Shi, Zheng and Huang (2019), "Scalable Semi-Supervised SVM via Triply
-    Stochastic Gradients", Algorithms 1-2, Theorems 1-2.
     """
 
     marks: ClassVar[bool] = True
@@ -101,8 +93,8 @@ class TSG(DSG):
         Parameters
         ----------
         C : float > 0
-            Of the mean loss of labelled rows (Section 3.1): the estimator's C is
-            ``C / n_labelled``. C* is ``C n_l / n_u`` (Section 6.1), the estimator's
+            Of the mean loss of labelled rows (Section 3.1): the estimator's C is ``C /
+            n_labelled``. C* is ``C n_l / n_u`` (Section 6.1), the estimator's
             ``C_star="paper"``; put a number ``C* / n_labelled`` there for another one.
         sigma : float > 0
             Of ``k(x, x') = exp(-sigma |x - x'|^2)``: the kernel's gamma.
@@ -111,10 +103,8 @@ class TSG(DSG):
         n_labelled : int, default=200
             n_l.
         **solver
-            Of the solver: ``block_size`` is the paper's m, by default ``ceil(sqrt(n))``,
-            `batch_size` 256, of which ``redraw=True`` draws labelled rows with replacement,
-            and ``step_size="theorem"`` with `theta` the step of Theorems 1 and 2 in place of
-            ``1 / eta``.
+            Of the solver, such as ``redraw=True``, or ``step_size="theorem"`` with `theta` for
+            the step of Theorems 1 and 2 in place of ``1 / eta``.
         """
         for name, value in (("C", C), ("sigma", sigma), ("n_labelled", n_labelled)):
             check_real(value, name, low=0, low_open=True)

@@ -70,7 +70,8 @@ class SCV(StochasticSolver[SCVState]):
               \sum_i p_i r_i x_i = \sum_c P_c \bigl[ l'_c\, \bar x_c + l''_c\, \Sigma_c W \bigr]
 
     for classes c with means and covariances of the rows. The mean is exact at every step, at
-    the cost of one product with each covariance. Regression has one group.
+    the cost of one product with each covariance, ``O(K d^2)`` memory and work. Regression has
+    one group. The noise does not vanish at the minimum.
 
     Parameters
     ----------
@@ -82,15 +83,9 @@ class SCV(StochasticSolver[SCVState]):
     round_size : int >= 1 or "auto", default="auto"
         Steps of one iteration of the loop; "auto" is one pass over the rows.
 
-    Notes
-    -----
-    Takes ``O(K d^2)`` memory, and as much work for every step, which suits tens to a few
-    thousand columns. The noise does not vanish at the minimum.
-
     References
     ----------
-    Wang, Chen, Smola and Xing (2013), "Variance Reduction for Stochastic Gradient
-    Optimization"; Mu, Liu and Fan (2015), Section 4.2.
+    Wang, Chen, Smola and Xing (2013); Mu, Liu and Fan (2015), Section 4.2.
     """
 
     name: ClassVar[str] = "scv"

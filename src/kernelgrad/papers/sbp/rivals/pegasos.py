@@ -24,7 +24,9 @@ class Pegasos(OnlineSolver):
 
     The result is an average of the iterates; its objective is within ``O(log T / (alpha T))``
     (uniform) or ``O(1 / (alpha T))`` (linear) of the minimum. The bias b is the best constant
-    of the first batch, where the estimator fits one, and stays.
+    of the first batch, where the estimator fits one, and stays. Sample weights are divided by
+    their mean so far and multiply the derivative; a step of a weight v above 1 is ``ceil(v)``
+    equal ones, each with the derivative where the last led.
 
     Parameters
     ----------
@@ -36,8 +38,7 @@ class Pegasos(OnlineSolver):
         Number of visits assumed before the first. 0 is the paper, with a first step of
         ``1 / alpha``. ``"auto"`` makes the first step ``1 / (L kappa)``, where L is the
         curvature of the loss (``E[l'^2] / E[l]`` for one with kinks) and kappa the mean of
-        ``k(x, x)`` on the first batch: ``t0 = max(0, L kappa / alpha - 1)``. Smooth losses
-        diverge with 0.
+        ``k(x, x)`` on the first batch. Smooth losses diverge with 0.
     projection : bool, default=False
         After each step project every output on the ball of radius ``1 / sqrt(alpha)``, which
         holds the minimiser of the hinge loss (Section 2.2). Rarely changes a result.
@@ -45,16 +46,9 @@ class Pegasos(OnlineSolver):
         Support rows to keep. When there are more after a group of 256 visits, those with the
         smallest ``k(x_s, x_s) max_c a_sc^2`` are dropped, the oldest of equal ones first.
 
-    Notes
-    -----
-    Sample weights are divided by their mean so far and multiply the derivative. A step of a
-    weight v above 1 is ``ceil(v)`` equal ones, each with the derivative where the last led.
-    Any convex loss of labelled rows, at full speed if it has a ``code``.
-
     References
     ----------
-    Shalev-Shwartz, Singer, Srebro and Cotter (2011), "Pegasos: Primal estimated sub-gradient
-    solver for SVM"; kernels in Section 4.
+    Shalev-Shwartz, Singer, Srebro and Cotter (2011); kernels in Section 4.
     """
 
     name: ClassVar[str] = "pegasos"

@@ -14,38 +14,24 @@ from kernelgrad.types import Float64Array
 
 @parameters
 class KernelPerceptron(OnlineSolver):
-    r"""The perceptron: a mistake adds its row, ``w <- w + y_i v_i k(x_i, .)``.
+    """The perceptron: a mistake adds its row, ``w <- w + y_i v_i k(x_i, .)``.
 
     A visit with ``y_i f(x_i) <= 0`` is a mistake, counted separately for each class against the
     rest. The problem's alpha has no effect. On rows that some u separates with margin gamma,
-    ``y_i u(x_i) >= gamma |u|``, there are at most ``kappa / gamma^2`` mistakes in all, with
-    ``k(x, x) <= kappa``; elsewhere the number is bounded by the hinge loss of any u (Section
-    4.5 and Appendix D.3 of [1]_). These guarantees are for one pass; more may overfit.
-
-    Where the estimator fits an intercept it is the coefficient of a constant feature 1: each
-    mistake adds ``y_i v_i`` to it, from 0.
+    ``y_i u(x_i) >= gamma |u|``, one pass makes at most ``kappa / gamma^2`` mistakes, with
+    ``k(x, x) <= kappa``; elsewhere the number is bounded by the hinge loss of any u (Cotter et
+    al. 2012, Section 4.5 and Appendix D.3). Needs the loss "perceptron", ``max(0, -y f)``.
+    Sample weights are divided by their mean so far; an update counts as many times. Where the
+    estimator fits an intercept it is the coefficient of a constant feature 1.
 
     Parameters
     ----------
     average : bool or "auto", default="auto"
-        Return the mean of the iterates after each visit [2]_, far less noisy than the last one.
-        ``"auto"`` is True, or False if `max_support` is given, since the mean would need the
-        dropped rows.
+        Return the mean of the iterates after each visit (Freund and Schapire 1999), far less
+        noisy than the last one. ``"auto"`` is True, or False if `max_support` is given, since
+        the mean would need the dropped rows.
     max_support : int or None, default=None
-        Support rows to keep. When there are more after a group of 256 visits, those with the
-        smallest ``k(x_s, x_s) max_c a_sc^2`` are dropped, the oldest of equal ones first.
-
-    Notes
-    -----
-    Needs the loss "perceptron", ``max(0, -y f)``. Sample weights are divided by their mean
-    so far; an update counts as many times.
-
-    References
-    ----------
-    .. [1] Cotter, Shalev-Shwartz and Srebro (2012), "The Kernelized Stochastic Batch
-       Perceptron".
-    .. [2] Freund and Schapire (1999), "Large margin classification using the perceptron
-       algorithm".
+        As in :class:`Pegasos`.
     """
 
     name: ClassVar[str] = "perceptron"

@@ -36,10 +36,9 @@ class BudgetState(SupportState):
 class BGS3VM(KernelSolver[BudgetState]):
     r"""Stochastic gradient on the exact kernel with a budget for each kind of support row.
 
-    This is the rival that Geng et al. (2019) describe under this name. The machine of Le et al.
-    (2016) is another one: it adds to the hinge loss a smoothness over a spectral graph.
-
-    Step t = 0, 1, ... on a batch of labelled and unlabelled rows is
+    This is the rival that Geng et al. (2019, Sections 2 and 6.1) describe under this name; the
+    machine of Le et al. (2016) has a smoothness over a spectral graph besides. Step t = 0, 1,
+    ... on a batch of labelled and unlabelled rows is
 
     .. math:: w \leftarrow (1 - \gamma_t \alpha) w
               - \gamma_t \sum_i p_i l'(y_i, f(x_i))\, k(x_i, \cdot),
@@ -47,13 +46,10 @@ class BGS3VM(KernelSolver[BudgetState]):
                               = \frac{1}{\alpha (t + 1 / (\gamma_0 \alpha))}
 
     with ``l' = ratio u'`` for rows without a label and weights p that sum to 1/2 on each kind
-    of row in the batch: each half is an unbiased estimate, however few labels there are. A
-    batch may lack one kind. The bias is the best constant of the labelled rows in the first
-    batch that has any.
-
-    Rows with a gradient become support rows. Beyond the budget of their kind the rows with the
-    smallest ``max_c |a_sc| sqrt(k(x_s, x_s))`` are dropped, since that changes the function
-    least. Rows known by their numbers have one coefficient however often they are drawn.
+    of row in the batch, which may lack one kind. The bias is the best constant of the labelled
+    rows in the first batch that has any. Beyond the budget of their kind the support rows with
+    the smallest ``max_c |a_sc| sqrt(k(x_s, x_s))`` are dropped. Rows known by their numbers
+    have one coefficient however often they are drawn.
 
     Losses: any margin loss for labelled rows, any unlabelled loss for the others.
 
@@ -67,8 +63,7 @@ class BGS3VM(KernelSolver[BudgetState]):
         gamma_t as above, or ``gamma_0`` throughout.
     maintenance : {"removal", "projection"}, default="removal"
         ``"projection"`` replaces dropped rows by their projection on the span of the rows of
-        their kind that stay, at the cost of the kernel matrix of these rows and its Cholesky
-        factor in every step that drops rows.
+        their kind that stay, at the cost of the kernel matrix of these rows in every such step.
     ramp : (start, end), default=(0.3, 0.6)
         Fractions of the horizon: the weight of the unlabelled loss is 0 before the first, 1
         after the second, and linear in between, since signs of f mean little before labels
@@ -77,12 +72,6 @@ class BGS3VM(KernelSolver[BudgetState]):
         Steps of the whole fit; ``"auto"`` is its ``max_iter``, and 100 on streams.
     batch_size : int or "auto", default="auto"
         Rows of a batch, labelled and unlabelled; ``"auto"`` is 256.
-
-    References
-    ----------
-    Geng, Gu, Li, Shi, Zheng and Huang (2019), "Scalable Semi-Supervised SVM via Triply
-    Stochastic Gradients", Sections 2 and 6.1; Le, Duong, Dinh, Nguyen, Nguyen and Phung (2016),
-    "Budgeted Semi-supervised Support Vector Machine", for the budget.
     """
 
     marks: ClassVar[bool] = True

@@ -16,7 +16,7 @@ from kernelgrad.validation import check_real
 
 @parameters
 class S3VMLight(PseudoSolver):
-    r"""Transductive machine on the exact kernel: guessed labels, switched in pairs.
+    """Transductive machine on the exact kernel: guessed labels, switched in pairs.
 
     The machine on labels alone gives +1 to the unlabelled rows with the highest responses, as
     many as the class ratio says, and -1 to the others. Each unlabelled row then has the hinge
@@ -24,14 +24,14 @@ class S3VMLight(PseudoSolver):
     every c the machine is trained, and the guesses of two rows of opposite sign are exchanged
     if that lowers their loss. With slacks ``x_i = max(0, 1 - t_i f_i) > 0`` a switch takes
     ``x_i - max(0, 2 - x_i)`` off the loss of a row; for rows of equal weight the two gain if
-    ``x_i + x_j > 2``. So the class ratio is kept, and each round of switches lowers the
-    objective at that c: a round that does not is undone and ends the search at this c. At c = 1
-    the objective bounds that of the symmetric hinge from above.
+    ``x_i + x_j > 2``. A round of switches that does not lower the objective at this c is undone
+    and ends the search at this c. At c = 1 the objective bounds that of the symmetric hinge
+    from above. The first step is the machine on labels, each later one a value of c: about 19
+    in all.
 
-    The first step is the machine on labels, each later one a value of c with all its rounds:
-    about 19 steps in all with the defaults.
-
-    Losses: hinge for labelled rows, symmetric_hinge for the others.
+    Losses: hinge for labelled rows, symmetric_hinge for the others. The bias is the best
+    constant of the labelled rows; for classes of about equal weight prefer
+    ``fit_intercept=False``.
 
     Parameters
     ----------
@@ -42,28 +42,18 @@ class S3VMLight(PseudoSolver):
         The first c.
     positive_fraction : float in (0, 1), sequence of them or None, default=None
         Part of the unlabelled rows that is positive, one for all outputs or one for each.
-        None is the weighted part of the labelled rows. It is rounded to whole rows and counts
-        rows, not weights.
+        None is the weighted part of the labelled rows.
     max_switches : int or None, default=None
         Pairs that are exchanged before the machine is trained again. 1 is the original
-        algorithm, at the cost of a fit per pair; None is all pairs that gain, with the rows of
-        either sign paired in the order of their gains.
+        algorithm, at the cost of a fit per pair; None is all pairs that gain.
     max_passes : int, default=1000
         Largest number of passes over the rows for a machine.
     max_support : int or None, default=None
-        Keep that many rows (see :meth:`~kernelgrad.functions.SupportExpansion.limited`); the
-        objective is that of the function before.
-
-    Notes
-    -----
-    The bias is the best constant of the labelled rows, +1 or -1 for the heavier class. For
-    classes of about equal weight prefer ``fit_intercept=False``.
+        Keep that many rows (see :meth:`~kernelgrad.functions.SupportExpansion.limited`).
 
     References
     ----------
-    Joachims (1999), "Transductive Inference for Text Classification using Support Vector
-    Machines"; Sindhwani and Keerthi (2006), "Large Scale Semi-supervised Linear SVMs", for
-    many pairs at once.
+    Joachims (1999); Sindhwani and Keerthi (2006) for many pairs at once.
     """
 
     name: ClassVar[str] = "s3vm_light"
