@@ -89,4 +89,5 @@ def _map_array(file: Path | None) -> AnyArray | None:
     if not file.exists():
         raise FileNotFoundError(f"There is no file {file}; check the path.")
     with decoding(file, "is not a readable .npy array", _REMEDY):
-        return np.asanyarray(np.load(file, mmap_mode="r", allow_pickle=False))
+        array: AnyArray = np.load(file, mmap_mode="r", allow_pickle=False)
+        return array

@@ -112,9 +112,12 @@ class LinearClassifier(BaseClassifier, BaseLinearEstimator):
     expansion_ : LinearExpansion
         The fitted function.
     classes_, n_features_in_, feature_names_in_, n_iter_, best_iteration_, best_score_,
-    fit_status_, history_
-        As in :class:`KernelClassifier`; ``history_["audit"]`` has objective and optimality of
-        the result on the rows of the last batch, and their longest length over the median one.
+    fit_status_
+        As in :class:`KernelClassifier`.
+    history_ : dict of lists
+        One entry per iteration, as in :class:`KernelClassifier`; ``"audit"`` has objective and
+        optimality of the result on the rows of the last batch, and the length of the longest of
+        these rows over that of the median one.
 
     Examples
     --------

@@ -54,9 +54,11 @@ class TSG(DSG):
         Of ``step_size="theorem"``.
     decay : float > 0, default=50
         t0 of the decay of steps; ``inf`` is a constant step.
-    ramp, horizon
-        As in :class:`~kernelgrad.solvers.BGS3VM`; the whole algorithm of the paper is
-        :meth:`paper`.
+    ramp : (start, end), default=(0.3, 0.6)
+        Fractions of the horizon between which the weight of the unlabelled loss grows from 0 to
+        1. ``(0, 0)`` is the paper, whose whole algorithm :meth:`paper` gives.
+    horizon : int or "auto", default="auto"
+        T, iterations of the whole fit; ``"auto"`` is its ``max_iter``, and 100 on streams.
     preconditioned : bool, default=False
         See :class:`~kernelgrad.solvers.DSG`; it helped on images and hurt elsewhere.
     redraw : bool, default=False

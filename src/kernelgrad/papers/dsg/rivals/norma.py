@@ -38,7 +38,9 @@ class NORMA(OnlineSolver):
         Exponent of t. A constant step makes the most progress in a few passes and follows a
         changing target; 0.5 is the rate of the paper's convergence theorem.
     average : {"auto", "linear", "uniform", None}, default="auto"
-        As in :class:`Pegasos`.
+        Weights of the iterates in the result: growing as t, equal, or the last one alone.
+        ``"auto"`` is ``"linear"``, or None if `max_support` is given, since an average would
+        need the dropped rows.
     radius : float > 0 or None, default=None
         Project every output on the ball of this radius B after each step. With ``alpha=0``,
         ``step_size=B``, ``decay=0.5`` and a uniform average this is stochastic gradient descent

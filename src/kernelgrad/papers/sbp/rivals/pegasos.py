@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from kernelgrad.papers.online import OnlineSolver, OnlineState, Pair
-from kernelgrad.params import boolean, choice, integer, parameters, real
+from kernelgrad.params import choice, integer, parameters, real
 from kernelgrad.solvers.contract import Problem
 from kernelgrad.types import Float64Array
-from kernelgrad.validation import CapabilityError
 
 
 @parameters
@@ -39,9 +38,6 @@ class Pegasos(OnlineSolver):
         ``1 / alpha``. ``"auto"`` makes the first step ``1 / (L kappa)``, where L is the
         curvature of the loss (``E[l'^2] / E[l]`` for one with kinks) and kappa the mean of
         ``k(x, x)`` on the first batch. Smooth losses diverge with 0.
-    projection : bool, default=False
-        After each step project every output on the ball of radius ``1 / sqrt(alpha)``, which
-        holds the minimiser of the hinge loss (Section 2.2). Rarely changes a result.
     max_support : int or None, default=None
         Support rows to keep. When there are more after a group of 256 visits, those with the
         smallest ``k(x_s, x_s) max_c a_sc^2`` are dropped, the oldest of equal ones first.
@@ -57,8 +53,12 @@ class Pegasos(OnlineSolver):
 
     average: str | None = choice(("auto", "linear", "uniform"), default="auto", words=(None,))
     t0: float | str = real(default="auto", low=0, words=("auto",))
-    projection: bool = boolean(default=False)
     max_support: int | None = integer(default=None, low=1, words=(None,))
+
+    @classmethod
+    def restored(cls, *, projection: bool = False, **params: Any) -> Pegasos:
+        """Return the solver of a model file; those of 0.1 and 0.2 could project."""
+        return cls(**params)
 
     def check_problem(self, problem: Problem) -> None:
         if problem.alpha <= 0:
@@ -70,16 +70,6 @@ class Pegasos(OnlineSolver):
 
     def _first_pace(self, problem: Problem, L: Float64Array, kappa: float) -> Float64Array:
         return np.maximum(0.0, L * kappa / problem.alpha - 1.0)
-
-    def _square_radius(self, problem: Problem) -> float:
-        if not self.projection:
-            return float(np.inf)
-        if problem.loss.name != "hinge":
-            raise CapabilityError(
-                f"the ball of projection=True is that of the hinge loss, not of "
-                f"{problem.loss.name!r}; set projection=False."
-            )
-        return 1.0 / problem.alpha
 
     def _schedule(self, problem: Problem, state: OnlineState, t: Float64Array) -> Pair:
         share = 1.0 / (t[:, None] + state.pace)

@@ -31,7 +31,7 @@ class KernelPerceptron(OnlineSolver):
         noisy than the last one. ``"auto"`` is True, or False if `max_support` is given, since
         the mean would need the dropped rows.
     max_support : int or None, default=None
-        As in :class:`Pegasos`.
+        Support rows to keep: those with the largest ``k(x_s, x_s) max_c a_sc^2``.
     """
 
     name: ClassVar[str] = "perceptron"

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad.compute.linalg import solve_damped
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.functions.exact import join_rows
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import SemiSupervised
 from kernelgrad.papers.support_state import SupportState
 from kernelgrad.papers.tsg import ramp as ramps
-from kernelgrad.params import anything, choice, integer, parameters, real
+from kernelgrad.params import anything, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized
 from kernelgrad.solvers.soft_labels import check_kinds, semi_supervised
 from kernelgrad.solvers.support import KernelSolver, build_exact, support_update
@@ -59,11 +58,6 @@ class BGS3VM(KernelSolver[BudgetState]):
         Largest numbers of support rows with a label and without one.
     step_size : float > 0 or "auto", default="auto"
         ``gamma_0``. ``"auto"`` is 16 over the mean of ``k(x, x)`` on the first batch.
-    schedule : {"inverse", "constant"}, default="inverse"
-        gamma_t as above, or ``gamma_0`` throughout.
-    maintenance : {"removal", "projection"}, default="removal"
-        ``"projection"`` replaces dropped rows by their projection on the span of the rows of
-        their kind that stay, at the cost of the kernel matrix of these rows in every such step.
     ramp : (start, end), default=(0.3, 0.6)
         Fractions of the horizon: the weight of the unlabelled loss is 0 before the first, 1
         after the second, and linear in between, since signs of f mean little before labels
@@ -83,11 +77,16 @@ class BGS3VM(KernelSolver[BudgetState]):
     labelled_budget: int = integer(default=500, low=1)
     unlabelled_budget: int = integer(default=500, low=1)
     step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
-    schedule: str = choice(("inverse", "constant"), default="inverse")
-    maintenance: str = choice(("removal", "projection"), default="removal")
     ramp: Sequence[float] = anything(default=(0.3, 0.6))
     horizon: int | str = integer(default="auto", low=1, words=("auto",))
     batch_size: int | str = integer(default="auto", low=1, words=("auto",))
+
+    @classmethod
+    def restored(
+        cls, *, schedule: str = "inverse", maintenance: str = "removal", **params: Any
+    ) -> BGS3VM:
+        """Return the solver of a model file; those of 0.1 and 0.2 had two options more."""
+        return cls(**params)
 
     def check(self) -> None:
         super().check()
@@ -141,9 +140,7 @@ class BGS3VM(KernelSolver[BudgetState]):
             if total > 0.0:
                 p[kind] = 0.5 * weight[kind] / total
         rows = state.exact.prepare(batch.X, batch.rows)
-        gamma = state.first_step
-        if self.schedule == "inverse":
-            gamma /= 1.0 + state.first_step * problem.alpha * state.iteration
+        gamma = state.first_step / (1.0 + state.first_step * problem.alpha * state.iteration)
         keep = max(0.0, 1.0 - gamma * problem.alpha)
         with single_threaded_blas():
             f = state.intercept + state.exact.products(rows, state.rows, state.coef)
@@ -161,8 +158,8 @@ class BGS3VM(KernelSolver[BudgetState]):
             pool = _Pool(state, keep)
             pool.add(rows, added, labelled, batch.rows)
             after = pool.coef.copy()
-            self._limit(state, pool, pool.labelled, self.labelled_budget, after)
-            self._limit(state, pool, ~pool.labelled, self.unlabelled_budget, after)
+            pool.limit(pool.labelled, self.labelled_budget, after)
+            pool.limit(~pool.labelled, self.unlabelled_budget, after)
         update = support_update(state, pool.rows, after - pool.before, keep)
         support = np.flatnonzero(after.any(axis=1))
         state.rows, state.coef = pool.rows.take(support), after[support]
@@ -171,23 +168,6 @@ class BGS3VM(KernelSolver[BudgetState]):
         state.iteration += 1
         state.rows_seen += batch.n_rows
         return self._info(state, train_loss, update, gamma)
-
-    def _limit(
-        self, state: BudgetState, pool: _Pool, kind: AnyArray, budget: int, after: Float64Array
-    ) -> None:
-        index = np.flatnonzero(kind & after.any(axis=1))
-        if len(index) <= budget:
-            return
-        power = pool.diagonal[index] * np.square(after[index]).max(axis=1)
-        order = np.argsort(power, kind="stable")  # the newer of equal ones stay
-        gone, rest = np.sort(index[order[:-budget]]), np.sort(index[order[-budget:]])
-        if self.maintenance == "projection":
-            rows = pool.rows.take(rest)
-            target = state.exact.products(rows, pool.rows.take(gone), after[gone])
-            K = state.exact.matrix(rows, rows).astype(np.float64)
-            after[rest] += solve_damped(K, 0.0, target)
-            state.kernel_evaluations += budget * (budget + len(gone))
-        after[gone] = 0.0
 
 
 class _Pool:
@@ -228,3 +208,10 @@ class _Pool:
         self.before = np.concatenate([self.before, zeros])
         self.coef = np.concatenate([self.coef, zeros])
         np.add.at(self.coef, slot, added[moved])
+
+    def limit(self, kind: AnyArray, budget: int, after: Float64Array) -> None:
+        """Drop the least rows of a kind beyond its budget from the coefficients `after`."""
+        index = np.flatnonzero(kind & after.any(axis=1))
+        power = self.diagonal[index] * np.square(after[index]).max(axis=1)
+        order = np.argsort(power, kind="stable")  # the newer of equal ones stay
+        after[index[order[: max(0, len(index) - budget)]]] = 0.0
