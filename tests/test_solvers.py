@@ -13,7 +13,7 @@ from kernelgrad.callbacks import Callback, CallbackList, Deadline
 from kernelgrad.files.records import Record
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Absolute, Hinge, Logistic, SquaredError
-from kernelgrad.papers.tsg.ramp import check_ramp, iterations, ramp_share, slope_grows
+from kernelgrad.papers.tsg.tsg import check_ramp, iterations, ramp_share, slope_grows
 from kernelgrad.solvers import (
     DSG,
     Problem,

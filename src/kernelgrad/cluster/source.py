@@ -1,4 +1,4 @@
-"""Dask collections as sources, whose partitions stay on the workers."""
+"""Dask collections as sources whose partitions stay on the workers, and functions of them."""
 
 from __future__ import annotations
 
@@ -285,3 +285,37 @@ def _batch(
 def _counted(part: Any, start: int) -> Counts:
     y = base.checked_targets(_chosen(part, slice(None), False), start)
     return base.count_targets([y] if len(y) else [])
+
+
+def mapped(function: Callable[[Any], Any], X: Any) -> Any:
+    """Return the lazy array of a function's values for each block of a collection."""
+    import dask
+    import dask.array as da
+
+    example = function(_one_row(X))  # also checks the columns
+    tail, dtype = example.shape[1:], example.dtype
+    if not hasattr(X, "columns") and X.numblocks[1] > 1:
+        X = X.rechunk({1: -1})
+    parts = np.ravel(X.to_delayed())
+    lengths = X.chunks[0] if hasattr(X, "chunks") else len(parts) * (np.nan,)
+    sent = dask.delayed(function)
+    block = dask.delayed(_block, pure=True)
+    blocks = [
+        da.from_delayed(block(sent, part, (tail, dtype)), (length, *tail), dtype)
+        for part, length in zip(parts, lengths, strict=True)
+    ]
+    return da.concatenate(blocks, allow_unknown_chunksizes=True)
+
+
+def _one_row(X: Any) -> Any:
+    if hasattr(X, "columns"):
+        return X._meta_nonempty.iloc[:1]
+    row = np.ones((1, X.shape[1]), X.dtype)
+    return sp.csr_matrix(row) if sp.issparse(X._meta) else row
+
+
+def _block(function: Callable[[Any], Any], part: Any, like: tuple[Any, Any]) -> AnyArray:
+    tail, dtype = like
+    if part.shape[0] == 0:
+        return np.empty((0, *tail), dtype)
+    return np.asarray(function(part))

@@ -6,15 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kernelgrad.data.arrays import ArraySource
+from kernelgrad.data.arrays import ArraySource, open_npy, open_npz
 from kernelgrad.data.base import Batch, BatchSource, TargetSummary, check_batch, prefetched
 from kernelgrad.data.columns import ParquetSource
-from kernelgrad.data.csv import CsvSource
-from kernelgrad.data.files import common_format, find_files, format_of
-from kernelgrad.data.libsvm import LibsvmSource
-from kernelgrad.data.multi import MultiSource, joined
-from kernelgrad.data.npz import open_npy, open_npz
+from kernelgrad.data.files import MultiSource, common_format, find_files, format_of, joined
 from kernelgrad.data.sampling import EpochBatch, sample_batches, split_rows
+from kernelgrad.data.text import CsvSource, LibsvmSource
 from kernelgrad.exceptions import DataError
 
 __all__ = [

@@ -10,8 +10,8 @@ import numpy as np
 
 from kernelgrad.compute.rows import Csr, Rows, as_rows
 from kernelgrad.functions.expansions import LinearExpansion
-from kernelgrad.linear import loops, row_losses
-from kernelgrad.linear.rows import native
+from kernelgrad.linear import loops
+from kernelgrad.linear.loops import native
 from kernelgrad.losses import LOSSES, Loss
 from kernelgrad.solvers import RecomputedTracker, Tracker, contract
 from kernelgrad.types import Float64Array, IntArray, Matrix
@@ -146,7 +146,7 @@ class PreparedRows:
 
     def losses(self, U: Float64Array) -> tuple[float, Float64Array]:
         """Return ``sum_i p_i l(y_i, u_i)`` and the derivatives (n, C)."""
-        return row_losses.losses(self.code, self.numbers, self.Y, U, self.share)
+        return loops.losses(self.code, self.numbers, self.Y, U, self.share)
 
     def descend(
         self, problem: LinearProblem, W: Float64Array, b: Float64Array, order: IntArray,

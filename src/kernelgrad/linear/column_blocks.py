@@ -33,8 +33,7 @@ from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.rows import Csr, Dense, Rows
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.linear import base, loops
-from kernelgrad.linear.row_losses import softmax_of_row
-from kernelgrad.linear.rows import native
+from kernelgrad.linear.loops import native, softmax_of_row
 from kernelgrad.losses import scalar
 from kernelgrad.types import AnyArray, Float64Array, IntArray
 

@@ -15,8 +15,8 @@ from kernelgrad.losses.regression import LogLinkLoss, LogSquaredError
 from kernelgrad.losses.scalar import LARGEST_LOG
 from kernelgrad.onnx import functions
 from kernelgrad.onnx import numerics as xp
+from kernelgrad.onnx.functions import ExactForm
 from kernelgrad.onnx.graph import Graph, Value, joined
-from kernelgrad.onnx.kernels import ExactForm
 from kernelgrad.partly_labelled import MarkedClassification
 from kernelgrad.tables import UNKNOWN
 from kernelgrad.tasks import Classification, Regression, ScaledColumn

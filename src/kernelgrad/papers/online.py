@@ -14,10 +14,9 @@ from kernelgrad.compute.compiling import njit
 from kernelgrad.files.records import Record
 from kernelgrad.functions.exact import join_rows
 from kernelgrad.kernels import ExactRows
-from kernelgrad.linear.row_losses import slopes_of_row
+from kernelgrad.linear.loops import slopes_of_row
 from kernelgrad.losses import SemiSupervised
-from kernelgrad.papers.averages import AveragedSolver, average_update
-from kernelgrad.papers.support_state import SupportState
+from kernelgrad.papers.support_state import AveragedSolver, SupportState, average_update
 from kernelgrad.solvers import contract, support
 from kernelgrad.solvers.schedules import smoothness
 from kernelgrad.solvers.trackers import Update

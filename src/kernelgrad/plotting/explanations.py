@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from kernelgrad.plotting import sections
+from kernelgrad.plotting import display as sections
 from kernelgrad.plotting.display import COLORS, Display
 from kernelgrad.types import AnyArray, Float64Array
 from kernelgrad.validation import check_int, check_name

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from kernelgrad.plotting import sections
+from kernelgrad.plotting import display as sections
 from kernelgrad.plotting.display import COLORS, Display, columns_of_one_length, curve_style
 from kernelgrad.validation import check_int, check_real
 

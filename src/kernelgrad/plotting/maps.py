@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import is_classifier, is_outlier_detector
 
-from kernelgrad.plotting import sections
+from kernelgrad.plotting import display as sections
 from kernelgrad.plotting.display import Display, curve_style, flat_column
 from kernelgrad.types import Float64Array
 from kernelgrad.validation import check_name

@@ -5,9 +5,12 @@ from kernelgrad.testing.estimator import (
     check_estimator_contract,
     check_relations,
 )
-from kernelgrad.testing.kernel import check_kernel
-from kernelgrad.testing.loss import check_loss, check_unlabelled_loss
-from kernelgrad.testing.parameters import check_parameters
+from kernelgrad.testing.parts import (
+    check_kernel,
+    check_loss,
+    check_parameters,
+    check_unlabelled_loss,
+)
 from kernelgrad.testing.solver import check_linear_solver, check_solver
 
 __all__ = [

@@ -21,7 +21,7 @@ from kernelgrad.compute.threads import set_num_threads
 from kernelgrad.estimators import load
 from kernelgrad.files.container import contents_digest, prefixed, read_container
 from kernelgrad.functions.scaling import UNITS
-from kernelgrad.testing.parameters import check_parameters, pickled, require
+from kernelgrad.testing.parts import check_parameters, pickled, require
 from kernelgrad.testing.warmup import METHODS
 from kernelgrad.types import AnyArray, Contents, FloatArray, IntArray, Matrix
 from kernelgrad.validation import CapabilityError

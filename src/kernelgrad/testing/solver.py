@@ -11,7 +11,7 @@ import numpy as np
 
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.solvers import LinearSolver, Problem, Solver, State, Tracker, TrainBatch
-from kernelgrad.testing.parameters import check_parameters, pickled, require
+from kernelgrad.testing.parts import check_parameters, pickled, require
 from kernelgrad.testing.warmup import small_fits
 from kernelgrad.validation import CapabilityError
 

@@ -14,8 +14,7 @@ from kernelgrad.compute.rows import Csr, Dense, by_type
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.linear import loops
 from kernelgrad.linear.base import LinearProblem, PreparedRows
-from kernelgrad.linear.row_losses import slopes_of_row
-from kernelgrad.linear.rows import output, responses
+from kernelgrad.linear.loops import output, responses, slopes_of_row
 from kernelgrad.linear.stochastic import weighted_draws
 from kernelgrad.losses import scalar
 from kernelgrad.solvers.contract import draws

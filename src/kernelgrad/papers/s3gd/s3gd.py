@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kernelgrad.linear.base import LinearState
-from kernelgrad.linear.stochastic import Round, StochasticSolver
-from kernelgrad.linear.svrg import snapshot
+from kernelgrad.linear.stochastic import Round, StochasticSolver, snapshot
 from kernelgrad.papers.s3gd.anchors import AnchorGraph, build_graph
 from kernelgrad.params import boolean, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, transient

@@ -11,8 +11,8 @@ from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.kernels import Gaussian
-from kernelgrad.papers.averages import AveragedSolver, average_update
 from kernelgrad.papers.sbp import minimax
+from kernelgrad.papers.support_state import AveragedSolver, average_update
 from kernelgrad.params import choice, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized
 from kernelgrad.solvers.support import RowsSolver, RowsState

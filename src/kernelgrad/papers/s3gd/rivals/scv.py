@@ -12,8 +12,7 @@ from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.rows import Dense
 from kernelgrad.linear import base, loops
-from kernelgrad.linear.row_losses import slopes_of_row
-from kernelgrad.linear.rows import add, output, responses
+from kernelgrad.linear.loops import add, output, responses, slopes_of_row
 from kernelgrad.linear.stochastic import Round, StochasticSolver, falling_runs
 from kernelgrad.losses.scalar import MULTINOMIAL, curvature
 from kernelgrad.params import integer, parameters, real
@@ -79,7 +78,7 @@ class SCV(StochasticSolver[SCVState]):
         p.
     step_size : float > 0 or "auto", default="auto"
         A number is a constant step, as in the paper. ``"auto"`` starts from ``1 / (2 L(p))``
-        and lets it fall as in :class:`~kernelgrad.linear.sgd.SGD`.
+        and lets it fall as in :class:`~kernelgrad.linear.stochastic.SGD`.
     round_size : int >= 1 or "auto", default="auto"
         Steps of one iteration of the loop; "auto" is one pass over the rows.
 

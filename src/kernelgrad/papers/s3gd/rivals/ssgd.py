@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernelgrad.linear import base
-from kernelgrad.linear.sgd import SGD, SGDState
-from kernelgrad.linear.stochastic import Round, weighted_draws
+from kernelgrad.linear.stochastic import SGD, Round, SGDState, weighted_draws
 from kernelgrad.papers.s3gd.anchors import check_points, cluster_rows
 from kernelgrad.params import parameters
 from kernelgrad.solvers.contract import Problem, TrainBatch, draws, sized, transient

@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad.linear.sgd import AveragingSolver
-from kernelgrad.linear.stochastic import Round
+from kernelgrad.linear.stochastic import AveragingSolver, Round
 from kernelgrad.params import boolean, integer, parameters, real
 from kernelgrad.types import Float64Array
 

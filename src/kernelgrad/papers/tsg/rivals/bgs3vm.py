@@ -13,7 +13,7 @@ from kernelgrad.functions.exact import join_rows
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import SemiSupervised
 from kernelgrad.papers.support_state import SupportState
-from kernelgrad.papers.tsg import ramp as ramps
+from kernelgrad.papers.tsg import tsg as ramps
 from kernelgrad.params import anything, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized
 from kernelgrad.solvers.soft_labels import check_kinds, semi_supervised
