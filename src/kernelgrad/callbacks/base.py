@@ -45,32 +45,18 @@ FOREVER = Deadline()
 class Progress:
     """Progress within a long iteration: solvers report it and `listener` receives it.
 
-    An iteration may make several passes over the rows, and each pass reports from 0 again. The
-    number of passes is predicted from the previous iteration; in the first iteration, and for
-    passes beyond that number, each pass fills half of the remaining interval. Copies and
-    pickles, such as those sent to workers, have no listener.
+    The listener gets the fraction of the pass over the rows that is done; passes of an
+    iteration each report from 0 on. Copies and pickles, such as those sent to workers, have no
+    listener.
     """
 
     def __init__(self, listener: Callable[[float], None] | None = None) -> None:
         self._listener = listener
-        self._expected = self._passes = 0
-        self._part = 0.0
 
     def __call__(self, done: float, total: float) -> None:
         """Report that `done` of `total` units, usually rows, are done in this pass."""
-        if self._listener is None:
-            return
-        part = min(1.0, done / total) if total > 0 else 1.0
-        self._passes += part < self._part or part == self._part == 1.0
-        self._part = part
-        seen = self._passes + part
-        is_expected = self._expected > 0 and seen <= self._expected
-        self._listener(seen / self._expected if is_expected else 1.0 - 0.5**seen)
-
-    def next_iteration(self) -> None:
-        """Expect as many passes as the last iteration had, and count from 0 again."""
-        self._expected = self._passes + (self._part > 0)
-        self._passes, self._part = 0, 0.0
+        if self._listener is not None:
+            self._listener(min(1.0, done / total) if total > 0 else 1.0)
 
     def __reduce__(self) -> tuple[type[Progress], tuple[()]]:
         return Progress, ()
@@ -89,30 +75,23 @@ class FitEvent:
         The iteration that has just finished; the first one is 1.
     max_iter : int or None
         The iteration at which the fit ends; None if it is unknown.
-    epoch : float
-        Passes over the data so far.
-    rows_seen : int
-        Rows used so far, repeats counted.
+    epoch, rows_seen
+        Passes over the data and rows used so far, repeats counted.
     seconds : float
         Wall-clock time since the start of the fit, without the time spent compiling loops.
     n_random_features : int
         Random features in the model.
     train_loss : float
         Mean loss of the training rows used in this iteration.
-    validation_score : float or None
-        The latest validation score; None if there is none.
-    score_name : str or None
-        Name of the measure in `validation_score`.
+    validation_score, score_name
+        The latest validation score and the name of its measure; None if there is none.
     rows_per_second : float
         Training rows processed per second.
     objective : float or None
         The objective on all training rows; None if the solver does not compute it.
     seconds_left : float or None
         Estimated time to `max_iter` at the speed so far, at most what is left of
-        `time_limit`; None if both are unknown. A fit that converges ends earlier.
-    memory_gb : float or None
-        Resident memory of this process in GB (10^9 bytes); None where the system does not
-        report it.
+        `time_limit`; None if both are unknown.
     """
 
     iteration: int
@@ -127,7 +106,6 @@ class FitEvent:
     rows_per_second: float
     objective: float | None = None
     seconds_left: float | None = None
-    memory_gb: float | None = None
 
 
 class Callback:

@@ -41,8 +41,7 @@ class DaskEngine:
     client : distributed.Client, optional
         The client; by default the current one.
     retries : int, default=3
-        Number of times that a failed task is repeated, on any worker, before the fit raises
-        DataError. A few repeats survive short failures of a network or a worker.
+        Number of times that a failed task is repeated, on any worker, before a DataError.
     """
 
     def __init__(self, client: Any = None, *, retries: int = 3) -> None:

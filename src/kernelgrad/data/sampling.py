@@ -212,7 +212,7 @@ def split_rows(
     source: BatchSource | int, fraction: float, *, seed: int,
     stratify: AnyArray | None = None, max_rows: int | None = None,
 ) -> IntArray:  # fmt: skip
-    """Choose validation rows at random: increasing numbers, at least one and not all.
+    """Choose a `fraction` of rows for validation: increasing numbers, at least one and not all.
 
     Parameters
     ----------
@@ -223,8 +223,7 @@ def split_rows(
     seed : int
         Seed of the choice.
     stratify : ndarray of shape (n_rows,), optional
-        Labels. The same fraction of every class is chosen, and each class keeps at least one
-        row for training.
+        Labels. The same fraction of every class is chosen; each keeps a row for training.
     max_rows : int, optional
         Upper limit on the number of rows chosen.
     """

@@ -64,13 +64,10 @@ def read_lines(path: Path) -> Iterator[bytes]:
 class TextSource(FileSource):
     """A text file, read from an Arrow file whose record batches are pages of lines.
 
-    A page ends after 8192 lines or 16 MiB. The Arrow file is made when the text is opened for
-    the first time, and again if the text has changed or the Arrow file is damaged. It lies
-    beside the text (``.rows.csv.arrow``), in the folder that the environment variable
-    ``KERNELGRAD_CONVERTED`` names, or in a temporary folder of the process if neither can be
-    written, or if the text is plain and at most 1 MiB.
-
-    Subclasses implement `_convert`.
+    A page ends after 8192 lines or 16 MiB. The Arrow file is made again if the text has changed
+    or it is damaged. It lies beside the text (``.rows.csv.arrow``), in the folder that the
+    environment variable ``KERNELGRAD_CONVERTED`` names, or in a temporary folder of the process
+    if neither can be written, or if the text is plain and at most 1 MiB.
     """
 
     _is_new = False

@@ -300,9 +300,9 @@ class ColumnBlocks:
     in half of the rows or more. If no block has, it is a block of its own, visited at the end
     of each pass and whenever other blocks have moved four times as many rows as there are.
 
-    Of the columns far from zero those with an entry in each row are moved to a mean of about
-    zero; any other has a spread that is not small. ``shift``, a number of the dtype, is what
-    the copy is less than the rows, and ``rest`` is the mean of the copy, both (d,).
+    Columns far from zero with an entry in each row are moved to a mean of about zero:
+    ``shift``, a number of the dtype, is what the copy is less than the rows, ``rest`` the mean
+    of the copy.
     """
 
     def __init__(self, data: base.PreparedRows, block_size: int, fit_bias: bool) -> None:

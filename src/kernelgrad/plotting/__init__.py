@@ -8,11 +8,7 @@ title is kept. The palette suits colour-blind readers.
 
 from __future__ import annotations
 
-from kernelgrad.plotting.curves import (
-    FeatureImportancesDisplay,
-    LearningCurveDisplay,
-    SearchDisplay,
-)  # fmt: skip
+from kernelgrad.plotting.curves import FeatureImportancesDisplay, LearningCurveDisplay
 from kernelgrad.plotting.explanations import ExplanationDisplay
 from kernelgrad.plotting.intervals import (
     GaussianProcessIntervalDisplay,
@@ -27,5 +23,4 @@ __all__ = [
     "IntervalCoverageDisplay",
     "LearningCurveDisplay",
     "ResponseMapDisplay",
-    "SearchDisplay",
 ]

@@ -32,9 +32,6 @@ class ResponseMapDisplay(Display):
     logarithmic scale, white where both densities are equal; for regressors the predicted value.
     All other columns are fixed at their medians, or at their most frequent values.
 
-    Unlike scikit-learn's ``DecisionBoundaryDisplay`` it supports rows with more than two
-    columns, centres colour scales at the boundary, and adds a legend or a labelled colour bar.
-
     Parameters
     ----------
     x0, x1 : array-like of shape (n_points,)
@@ -42,8 +39,7 @@ class ResponseMapDisplay(Display):
     response : array-like of shape (n_points, n_points) or (n_points, n_points, n_classes)
         Prediction at ``(x1[i], x0[j])``; for classes probabilities, or 0 and 1.
     kind : {"classes", "novelty", "ratio", "value"}
-        Kind of prediction: classes, the decision function with its boundary at 0, p/q, or
-        values.
+        Kind of prediction.
     names : pair of str, default=("x0", "x1")
         Labels of the axes.
     classes : sequence, default=()
@@ -51,10 +47,8 @@ class ResponseMapDisplay(Display):
 
     Attributes
     ----------
-    surface_ : matplotlib artist
-        The coloured plane.
-    colorbar_ : matplotlib Colorbar or None
-        The colour bar; None for classes, which have a legend.
+    surface_, colorbar_ : matplotlib artist, Colorbar or None
+        The coloured plane, and its bar; None for classes, which have a legend.
     """
 
     def __init__(

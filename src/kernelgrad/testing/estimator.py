@@ -172,10 +172,7 @@ def check_estimator_contract(estimator: Any, *, random_state: int = 0) -> None:
 
 
 def check_relations(estimator: Any, *, random_state: int = 0) -> None:
-    """Check metamorphic relations between fits of an estimator.
-
-    The right model of given rows is unknown, but it is known how the model must change when the
-    rows change in certain ways. Each relation holds for some of the estimators:
+    """Check metamorphic relations between fits of an estimator, each where it holds.
 
     Same bits
         for the same rows in float32 and float64; for weights times 4; for a stream cut into
@@ -185,7 +182,7 @@ def check_relations(estimator: Any, *, random_state: int = 0) -> None:
         converged and nothing was searched for, also for class names in reverse order; for
         shifted columns, with a stationary kernel; for multiplied columns, if columns are
         scaled; and for reordered columns and an additional constant one, if the function is an
-        expansion in kernel values. Other fits then draw their rows in another order.
+        expansion in kernel values.
     A similar score
         in the latter cases, and with one entry of the rows set to 1e8, for any kernel of
         differences.

@@ -5,18 +5,11 @@ Given responses c, weights w (1 by default) and a volume V of slack, the level i
 .. math:: \gamma = \max_\xi \min_i (c_i + \xi_i)
           \quad\text{subject to}\quad \xi \ge 0,\ \sum_i w_i \xi_i \le V,
 
-the root of :math:`\sum_i w_i \max(0, \gamma - c_i) = V` (section 3.2 of [1]_). With an
-unregularised bias b the responses are :math:`c_i + y_i b` and b is chosen along with
-:math:`\xi` (section 3.6): as much weight of the one class then lies below the level as of the
-other. A row of integer weight w is w copies of the row.
-
-Two classes are one basin of sums: at cumulative weight q the lowest responses of the classes
-are a(q) and b(q), and slack must lift ``a(q) + b(q)``.
-
-References
-----------
-.. [1] A. Cotter, S. Shalev-Shwartz and N. Srebro (2012). The Kernelized Stochastic Batch
-   Perceptron. ICML.
+the root of :math:`\sum_i w_i \max(0, \gamma - c_i) = V` (Section 3.2 of Cotter et al. 2012). An
+unregularised bias b is chosen along with :math:`\xi` (Section 3.6): as much weight of the one
+class then lies below the level as of the other. Two classes are one basin of sums: at
+cumulative weight q the lowest responses of the classes are a(q) and b(q), and slack must lift
+``a(q) + b(q)``. A row of integer weight w is w copies of the row.
 """
 
 from __future__ import annotations
