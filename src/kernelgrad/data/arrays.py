@@ -193,10 +193,13 @@ _REMEDY = "write it with numpy.save or savez, text as astype(str), and CSR matri
 
 
 def open_npz(
-    path: str | os.PathLike[str], target_key: str | None = None, data_key: str = "X", *,
+    path: str | os.PathLike[str], target_key: str | None = None, *,
     weight_key: str | None = None,
 ) -> ArraySource:  # fmt: skip
-    """Load an `.npz` archive.
+    """Load an `.npz` archive with features ``X``, ``X_train`` or the parts of a CSR matrix.
+
+    Parts are named ``data``, ``indices``, ``indptr`` and ``shape``, as by
+    `scipy.sparse.save_npz`.
 
     Parameters
     ----------
@@ -204,9 +207,6 @@ def open_npz(
         The archive.
     target_key : str, optional
         Name of the targets, by default ``y`` or ``y_train`` if there is one.
-    data_key : str, default="X"
-        Name of the features, otherwise ``X_train``, otherwise the parts of a CSR matrix named
-        ``data``, ``indices``, ``indptr`` and ``shape``, as `scipy.sparse.save_npz` writes them.
     weight_key : str, optional
         Name of the sample weights.
     """
@@ -222,16 +222,16 @@ def open_npz(
         for what, key in columns.items():
             if key is not None and key not in keys:
                 raise missing_column(key, keys, what, path)
-        key = next((key for key in (data_key, "X_train") if key in keys), None)
-        X: Matrix = _csr(archive, data_key, path) if key is None else archive[key]
+        key = next((key for key in ("X", "X_train") if key in keys), None)
+        X: Matrix = _csr(archive, path) if key is None else archive[key]
         y, w = (None if key is None else archive[key] for key in columns.values())
     return ArraySource.of_files([path], X, y, w)
 
 
-def _csr(archive: Any, data_key: str, path: Path) -> Matrix:
+def _csr(archive: Any, path: Path) -> Matrix:
     parts = ("data", "indices", "indptr", "shape")
     if not set(parts) <= set(archive.files):
-        raise missing_column(data_key, archive.files, "data array", path)
+        raise missing_column("X", archive.files, "data array", path)
     if "format" in archive.files and archive["format"].item() not in (b"csr", "csr"):
         raise ValueError("its sparse matrix is not CSR")
     data, indices, indptr, shape = (archive[part] for part in parts)

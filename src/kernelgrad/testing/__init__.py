@@ -11,13 +11,12 @@ from kernelgrad.testing.parts import (
     check_parameters,
     check_unlabelled_loss,
 )
-from kernelgrad.testing.solver import check_linear_solver, check_solver
+from kernelgrad.testing.solver import check_solver
 
 __all__ = [
     "check_checkpoints",
     "check_estimator_contract",
     "check_kernel",
-    "check_linear_solver",
     "check_loss",
     "check_parameters",
     "check_relations",

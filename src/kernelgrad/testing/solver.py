@@ -35,7 +35,7 @@ def _starts(solver: Solver[Any]) -> Iterator[list[Start]]:
 
 
 def check_solver(solver: Solver[Any], *, random_state: int = 0) -> None:
-    """Check that a solver for kernel machines fulfils its contract.
+    """Check that a solver, of kernel machines or linear functions, fulfils its contract.
 
     - ``clone`` preserves the parameters; each declared domain is enforced.
     - With every registered loss, a fit on a small problem gives finite predictions or raises
@@ -50,20 +50,10 @@ def check_solver(solver: Solver[Any], *, random_state: int = 0) -> None:
     names the broken promise; `random_state` is the seed of the data.
     """
     require(isinstance(solver, Solver), solver, "is not a kernelgrad.solvers.Solver.")
-    _check(solver, random_state, linear=False)
-
-
-def check_linear_solver(solver: LinearSolver[Any], *, random_state: int = 0) -> None:
-    """Check that a linear solver fulfils its contract, as :func:`check_solver` does."""
-    require(isinstance(solver, LinearSolver), solver, "is not a LinearSolver.")
-    _check(solver, random_state, linear=True)
-
-
-def _check(solver: Solver[Any], random_state: int, *, linear: bool) -> None:
     solver.check()
     check_parameters(solver)
     X = np.random.default_rng(random_state).standard_normal((_ROWS, _COLUMNS))
-    taken = 0
+    taken, linear = 0, isinstance(solver, LinearSolver)
     for estimator, y in small_fits(solver, np.sin(X[:, 0]) + X[:, 1], linear=linear):
         with _starts(solver) as starts:
             try:
