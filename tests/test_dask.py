@@ -19,7 +19,7 @@ import kernelgrad as kg
 from kernelgrad import DaskEngine, DataError, KernelClassifier, KernelRegressor
 from kernelgrad.callbacks import Callback, Checkpoint
 from kernelgrad.cluster import DaskSource, DaskTeam
-from kernelgrad.cluster import shards as held
+from kernelgrad.cluster import source as held
 from kernelgrad.families import reading
 from kernelgrad.solvers.block_descent import shards, solver
 

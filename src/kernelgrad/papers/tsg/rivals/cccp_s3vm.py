@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from kernelgrad.papers.pseudo_labels import PseudoSolver, PseudoState, Subproblem
+from kernelgrad.papers.dual_ascent import PseudoSolver, PseudoState, Subproblem
 from kernelgrad.params import boolean, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, TrainBatch
 from kernelgrad.types import Float64Array

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad.papers.pseudo_labels import PseudoSolver, Subproblem
+from kernelgrad.papers.dual_ascent import PseudoSolver, Subproblem
 from kernelgrad.params import integer, parameters, real
 from kernelgrad.solvers.contract import Problem
 from kernelgrad.types import AnyArray, IntArray
