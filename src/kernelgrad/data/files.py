@@ -17,7 +17,7 @@ from kernelgrad.data.arrays import ArraySource
 from kernelgrad.data.base import Batch, BatchSource, NoRows, concat_batches
 from kernelgrad.data.columns import ColumnSource
 from kernelgrad.data.paged import PagedSource, within
-from kernelgrad.data.text import OPENERS
+from kernelgrad.data.text import PACKED
 from kernelgrad.exceptions import DataError
 from kernelgrad.files.disk import special
 from kernelgrad.types import AnyArray, IntArray
@@ -104,7 +104,7 @@ def common_format(files: Sequence[Path]) -> str:
 
 def _suffix_format(path: Path) -> str | None:
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    packed = bool(suffixes) and suffixes[-1] in OPENERS
+    packed = bool(suffixes) and suffixes[-1] in PACKED
     kind = _FORMATS.get(suffixes[-1 - packed] if len(suffixes) > packed else "")
     return None if packed and kind in ("parquet", "npz", "npy") else kind
 
@@ -115,7 +115,7 @@ def _file_format(path: Path) -> str:
         raise DataError(
             f"{path}: unknown file format {''.join(path.suffixes[-2:])!r}; rename the "
             f"file to end in one of {', '.join(_FORMATS)} (text formats also with "
-            f"{', '.join(OPENERS)})."
+            f"{', '.join(PACKED)})."
         )
     return kind
 

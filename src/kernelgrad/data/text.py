@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import bz2
 import csv
-import gzip
 import hashlib
 import io
 import json
@@ -13,11 +11,11 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache
 from io import BytesIO
 from itertools import count, islice, pairwise
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -37,18 +35,18 @@ _LINE_BYTES = 256 << 20
 _SMALL = 1 << 20  # bytes of plain text that is not worth a file beside it
 
 
-def _open_zstandard(path: Path) -> IO[bytes]:
-    return io.BufferedReader(import_pyarrow().input_stream(str(path), compression="zstd"))
-
-
-OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".zst": _open_zstandard}
+PACKED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a file, decompressed according to its suffix."""
-    opener: Any = OPENERS.get(path.suffix.lower(), partial(Path.open, mode="rb"))
     remedy = "it is damaged or cut short, fetch it again"
-    with decoding(path, "cannot be decompressed", remedy), opener(path) as stream:
+    packed = PACKED.get(path.suffix.lower())
+    with (
+        decoding(path, "cannot be decompressed", remedy),
+        import_pyarrow().input_stream(str(path), compression=packed) as raw,
+    ):
+        stream = io.BufferedReader(raw)
         for number in count(1):
             line = stream.readline(_LINE_BYTES + 1)
             if not line:
@@ -186,7 +184,7 @@ def _copies(path: Path) -> list[Path]:
     """Return the paths that the Arrow file of a text may have, the best one first."""
     path = path.resolve()
     name = hashlib.blake2b(os.fsencode(path), digest_size=16).hexdigest() + ".arrow"
-    small = path.stat().st_size <= _SMALL and path.suffix.lower() not in OPENERS
+    small = path.stat().st_size <= _SMALL and path.suffix.lower() not in PACKED
     if not small and (folder := os.environ.get(FOLDER)):
         return [Path(folder) / name]
     beside = [] if small else [path.with_name(f".{path.name}.arrow")]
