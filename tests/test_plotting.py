@@ -20,6 +20,7 @@ from kernelgrad.plotting import (  # noqa: E402
     IntervalCoverageDisplay,
     LearningCurveDisplay,
     ResponseMapDisplay,
+    SearchDisplay,
 )
 
 
@@ -280,3 +281,19 @@ def test_maps_of_novelty_ratio_and_value():
         assert_whole(display)
     with pytest.raises(ValueError, match="predicts 2 outputs"):
         draw(DummyRegressor().fit(X, X), X)
+
+
+def test_kernels_that_a_search_compared():
+    scores = {"equal weights": -1.0, "weights": -2.0, "Gaussian": -1.5}
+    entries = [{"candidate": c, "score": s, "seconds": 0.5} for c, s in scores.items()]
+    display = SearchDisplay.from_estimator(Model(None).fit({"metric": entries}))
+    labels = [text.get_text() for text in display.ax_.get_yticklabels()]
+    assert labels == ["weights (0.5 s)", "Gaussian (0.5 s)", "equal weights (0.5 s)"]
+    np.testing.assert_allclose(display.points_.get_xdata(), np.exp([-2.0, -1.5, -1.0]))
+    assert_whole(display)
+    plain = SearchDisplay(candidates=["a"], errors=[0.5]).plot()
+    assert [text.get_text() for text in plain.ax_.get_yticklabels()] == ["a"]
+    with pytest.raises(ValueError, match="compared no kernels; leave metric"):
+        SearchDisplay.from_estimator(Model(None).fit({}))
+    with pytest.raises(ValueError, match="candidates 1, errors 2, seconds 1"):
+        SearchDisplay(candidates=["a"], errors=[0.5, 1.0])

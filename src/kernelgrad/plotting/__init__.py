@@ -8,7 +8,11 @@ title is kept. The palette suits colour-blind readers.
 
 from __future__ import annotations
 
-from kernelgrad.plotting.curves import FeatureImportancesDisplay, LearningCurveDisplay
+from kernelgrad.plotting.curves import (
+    FeatureImportancesDisplay,
+    LearningCurveDisplay,
+    SearchDisplay,
+)  # fmt: skip
 from kernelgrad.plotting.explanations import ExplanationDisplay
 from kernelgrad.plotting.intervals import (
     GaussianProcessIntervalDisplay,
@@ -23,4 +27,5 @@ __all__ = [
     "IntervalCoverageDisplay",
     "LearningCurveDisplay",
     "ResponseMapDisplay",
+    "SearchDisplay",
 ]

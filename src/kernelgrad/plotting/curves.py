@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from kernelgrad.plotting.display import (
     COLORS,
+    MARKERS,
     Display,
     columns_of_one_length,
     flat_column,
@@ -236,5 +237,60 @@ class FeatureImportancesDisplay(Display):
         ax.grid(visible=False, axis="y")
         self.bars_ = ax.barh(range(n), self.importances[shown], color=COLORS[0])
         ax.set_yticks(range(n), [self.names[j] for j in shown])
+        ax.set_ylim(n - 0.5, -0.5)
+        return self
+
+
+class SearchDisplay(Display):
+    """Errors of the kernels that the search of a fit compared, on rows that judged them.
+
+    Parameters
+    ----------
+    candidates : sequence of str
+        Names of the candidates.
+    errors : array-like of shape (n_candidates,)
+        Root mean squared errors, in deviations of the targets.
+    seconds : array-like of shape (n_candidates,), default=None
+        Seconds of each; they are written beside the names.
+
+    Attributes
+    ----------
+    points_ : matplotlib Line2D
+        One point for each candidate, the smallest error first.
+    """
+
+    def __init__(
+        self, *, candidates: Sequence[str], errors: npt.ArrayLike,
+        seconds: npt.ArrayLike | None = None,
+    ) -> None:  # fmt: skip
+        self.candidates = [str(name) for name in candidates]
+        places = np.arange(len(self.candidates))
+        seconds = np.full(len(places), np.nan) if seconds is None else seconds
+        columns = columns_of_one_length(candidates=places, errors=errors, seconds=seconds)
+        _, self.errors, self.seconds = columns
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> Self:
+        """Plot ``history_["metric"]``, the kernels that were compared."""
+        check_is_fitted(estimator)
+        entries = estimator.history_.get("metric", [])
+        if not entries:
+            raise ValueError("The fit compared no kernels; leave metric and gamma to 'auto'.")
+        return cls(
+            candidates=[entry["candidate"] for entry in entries],
+            errors=[float(np.exp(entry["score"])) for entry in entries],
+            seconds=[entry["seconds"] for entry in entries],
+        ).plot(ax)
+
+    def plot(self, ax: Any = None) -> Self:
+        """Draw a point for each candidate."""
+        order = np.argsort(self.errors, kind="stable")
+        n, size = len(order), (6.4, max(2.4, 1.2 + 0.25 * len(order)))  # inches
+        label = "Error on rows apart (deviations of the targets)"
+        ax = self._open(ax, "Kernels that were compared", label, "", size)
+        (self.points_,) = ax.plot(self.errors[order], range(n), MARKERS[0], color=COLORS[0])
+        seconds = [f" ({s:.2g} s)" if np.isfinite(s) else "" for s in self.seconds[order]]
+        names = [self.candidates[j] + text for j, text in zip(order, seconds, strict=True)]
+        ax.set_yticks(range(n), names)
         ax.set_ylim(n - 0.5, -0.5)
         return self
