@@ -3,14 +3,13 @@
 import numpy as np
 
 
-def pegasos(K, order, y, slope, alpha, *, t0=0.0, bias=0.0, radius=np.inf, omega=None):
+def pegasos(K, order, y, slope, alpha, *, t0=0.0, bias=0.0, omega=None):
     """Return (last, average) coefficients of `order`'s visits; omega(t) weighs iterates."""
     a, total, mass = np.zeros((3, len(K)))
     for t, i in enumerate(order, 1):
         g = slope(y[i], bias + K[i] @ a)
         a = (1 - 1 / (t + t0)) * a
         a[i] -= g / (alpha * (t + t0))
-        a *= min(1.0, radius / max(np.sqrt(a @ K @ a), 1e-300))
         total, mass = total + (omega(t) if omega else 0) * a, mass + (omega(t) if omega else 0)
     return a, total / np.where(mass > 0, mass, 1)
 

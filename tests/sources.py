@@ -5,7 +5,7 @@ import pandas as pd
 
 from kernelgrad import ArraySource, open_source
 
-KINDS = ("csv", "parquet", "npz")
+KINDS = ("csv", "parquet", "npy")
 
 
 def opened(folder, kind, rows, y=None, w=None, name="rows"):
@@ -17,9 +17,11 @@ def opened(folder, kind, rows, y=None, w=None, name="rows"):
         rows.tofile(path)
         mapped = np.memmap(path, rows.dtype, "r", shape=rows.shape)
         return ArraySource(mapped, y, w)
-    if kind == "npz":
-        np.savez(path, X=rows, **columns)
-        return open_source(path, weight=weight)
+    if kind == "npy":
+        paths = {k: folder / f"{name}_{k}.npy" for k in columns}
+        for own, values in ((path, rows), *((paths[k], v) for k, v in columns.items())):
+            np.save(own, values)
+        return open_source(path, target=paths.get("y"), weight=paths.get("w"))
     names = [f"x{i}" for i in range(rows.shape[1])]
     frame = pd.DataFrame(rows, columns=names).assign(**columns)
     if kind == "parquet":

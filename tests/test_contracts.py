@@ -60,7 +60,7 @@ def test_solvers(name):
 
 @pytest.mark.parametrize("name", parts(LINEAR_SOLVERS))
 def test_linear_solvers(name):
-    testing.check_linear_solver(LINEAR_SOLVERS[name]())
+    testing.check_solver(LINEAR_SOLVERS[name]())
 
 
 # One estimator of each kind and of each solver of the core.

@@ -19,7 +19,7 @@ import kernelgrad as kg
 from kernelgrad import DaskEngine, DataError, KernelClassifier, KernelRegressor
 from kernelgrad.callbacks import Callback, Checkpoint
 from kernelgrad.cluster import DaskSource, DaskTeam
-from kernelgrad.cluster import shards as held
+from kernelgrad.cluster import source as held
 from kernelgrad.families import reading
 from kernelgrad.solvers.block_descent import shards, solver
 
@@ -267,7 +267,6 @@ def test_a_team_answers_as_pieces_do(client):
     asked.ask("move", by)
     before = asked.ask("total")
     by += 1.0  # arguments may change after a call
-    asked._begin()  # this happens after a loss
     assert asked.ask("total") == before
 
 
@@ -291,10 +290,9 @@ def kill(client, n=1):
 
 
 @slow
-@pytest.mark.parametrize("harm", [kill, lambda c: c.sync(c.scheduler_comm.comm.close)])
-def test_a_team_survives_a_killed_worker_and_a_lost_connection(processes, harm):
+def test_a_team_survives_a_killed_worker(processes):
     asked = team(processes)
-    assert run(asked.ask, between=lambda step: step == 2 and harm(processes)) == alone()
+    assert run(asked.ask, between=lambda step: step == 2 and kill(processes)) == alone()
 
 
 def test_errors_name_the_piece(client, tmp_path):
@@ -303,18 +301,15 @@ def test_errors_name_the_piece(client, tmp_path):
     path = tmp_path / "values.npy"
     np.save(path, np.ones(100))
     read = [dask.delayed(Piece)(dask.delayed(np.load)(path)) for _ in range(2)]
-    asked = team(client, delayed=[dask.delayed(Piece)(np.zeros(100)), *read], retries=0)
-    assert asked.ask("move", 1.0) == [100.0, 190.0, 190.0]
     path.unlink()
-    asked._begin()  # this happens after a loss
+    asked = team(client, delayed=[dask.delayed(Piece)(np.zeros(100)), *read], retries=0)
     with pytest.raises(DataError, match=r"rows of piece 1 .*FileNotFoundError"):
         asked.ask("total")
     data = client.scatter([np.ones(100), np.zeros(100)])
-    asked = team(client, delayed=[dask.delayed(Piece)(values) for values in data])
+    makers = [dask.delayed(Piece)(values) for values in data]
     client.cancel(data)
-    asked._begin()
-    with pytest.raises(DataError, match=r"piece 0.*lost"):
-        asked.ask("total")
+    with pytest.raises(DataError, match=r"lost piece 0"):
+        team(client, delayed=makers).ask("total")
 
 
 # -- fits --------------------------------------------------------------------------------

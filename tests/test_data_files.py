@@ -7,6 +7,7 @@ import pickle
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,14 @@ import pytest
 from sklearn.datasets import dump_svmlight_file
 
 from cases import every
-from kernelgrad.data import MultiSource, open_npy, open_source, prefetched, sample_batches
+from kernelgrad.data import (
+    ArraySource,
+    MultiSource,
+    open_npy,
+    open_source,
+    prefetched,
+    sample_batches,
+)
 from kernelgrad.exceptions import DataError
 from kernelgrad.files.disk import ScratchFolder
 from test_data import dense, file_of
@@ -100,7 +108,7 @@ def test_several_files_equal_one(tmp_path, rows, kind):
         whole = source.read(0, N)
         np.testing.assert_array_equal(dense(whole.X), X)
         np.testing.assert_array_equal(whole.rows, np.arange(N))
-    assert isinstance(source, MultiSource)
+    assert isinstance(source, ArraySource if kind == "npz" else MultiSource)
     assert source.read(N, N).X.shape == source.take(np.arange(0)).X.shape == (0, 3)
     assert open_source(paths[:2], **options(kind)).digest() != source.digest()
     reverse = open_source(paths[::-1], **options(kind))  # lists stay in order
@@ -119,7 +127,7 @@ def test_several_files_equal_one(tmp_path, rows, kind):
         np.testing.assert_array_equal(chosen.y, y[chosen_rows])
     if source.has_weight:
         np.testing.assert_array_equal(chosen.sample_weight, w[chosen_rows])
-    batches = [b.batch for b in sample_batches(source, 100, seed=0, max_epochs=1)]
+    batches = [b.batch for b in islice(sample_batches(source, 100, seed=0), N // 100)]
     np.testing.assert_array_equal(np.sort([b.rows for b in batches], axis=None), np.arange(N))
     for b in batches:
         np.testing.assert_array_equal(dense(b.X), X[b.rows])
@@ -237,7 +245,7 @@ def test_files_that_cannot_be_found(tmp_path):
     csv(tmp_path / "0.csv", a=[1])
     with pytest.raises(FileNotFoundError, match=r"no file .*gone.csv"):
         open_source([tmp_path / "0.csv", tmp_path / "gone.csv"])
-    (tmp_path / "README.txt").write_text("notes\n")  # text beside data is no data
+    (tmp_path / "README.txt").write_text("notes\n")
     assert open_source(tmp_path).n_rows == 1
     parquet(tmp_path / "1.parquet", a=[1])
     with pytest.raises(DataError, match=r"0.csv and .*1.parquet have different formats.*\*.pa"):
@@ -287,7 +295,7 @@ def test_text_is_converted_once(big):
     assert source.take(np.array([40_000])).X.column("a").to_pylist() == [40_000]
 
 
-def test_small_text_is_parsed_once(tmp_path, monkeypatch):
+def test_small_text_leaves_no_file_beside_it(tmp_path, monkeypatch):
     parsed, read = [], pc.read_csv
     monkeypatch.setattr(pc, "read_csv", lambda *args: parsed.append(args) or read(*args))
     for i in range(3):
@@ -316,10 +324,9 @@ def test_a_converted_file_that_does_not_fit_is_made_anew(big):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX modes of files")
-def test_a_converted_file_is_as_private_as_the_text(big):
+def test_a_converted_file_is_private(big):
     victim = file_of(big.parent, "mine", "victim")
     converted(big).symlink_to(victim)
-    big.chmod(0o600)
     first_value(big)
     assert not converted(big).is_symlink()
     assert converted(big).stat().st_mode & 0o777 == 0o600
@@ -403,7 +410,7 @@ def touched(path):
 
 
 @every("change", [appended, replaced, cut, touched, os.remove])
-@pytest.mark.parametrize("kind", ["csv", "csv.gz", "svm", "parquet", "npz", "npy"])
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "svm", "parquet", "npy"])
 def test_a_file_that_changes_is_noticed(tmp_path, rows, kind, change):
     for i in range(2):
         write(tmp_path / f"{i}.{kind}", *rows)
@@ -423,7 +430,7 @@ def test_a_file_that_changes_is_noticed(tmp_path, rows, kind, change):
         lambda: next(chunks),
         lambda: list(source.chunks(prefetch=True)),
     ]
-    if source.has_target and kind != "npz":
+    if source.has_target:
         calls += [lambda: list(source.target_chunks()), lambda: list(targets)]
     for call in calls:
         with pytest.raises(DataError, match=named):
@@ -474,7 +481,7 @@ def test_every_group_is_decoded_once(tmp_path, monkeypatch):
 
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", noted)
     source = open_source(tmp_path)
-    for b in sample_batches(source, 500, seed=3, buffer_rows=16_000, max_epochs=1):
+    for b in islice(sample_batches(source, 500, seed=3, buffer_rows=16_000), 240):
         np.testing.assert_array_equal(b.batch.X[:, 0], b.batch.rows)
     assert len(opened) == 24  # one stream for each row group
     rows = np.random.default_rng(0).integers(3 * n, size=2000)

@@ -24,7 +24,7 @@ limits = importlib.import_module("benchmarks.objectives.limits")
 CASES = importlib.import_module("benchmarks.objectives._limits_case").CASES
 
 measured = pytest.mark.skipif(
-    memory.resident_bytes() is None, reason="the system tells no memory"
+    not Path("/proc/self/statm").exists(), reason="the system tells no memory"
 )
 
 

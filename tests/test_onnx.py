@@ -24,9 +24,7 @@ from kernelgrad.kernels import (
     Gaussian,
     Laplacian,
     Matern,
-    ProjectionKernel,
     RootLaplacian,
-    SkewedChi2,
 )
 from plain import kernel_of
 
@@ -40,7 +38,7 @@ ALPHA = {"alpha": 1e-2, "gamma": 0.4}
 METHODS = {
     "label": "predict", "prediction": "predict", "ratio": "predict", "mean": "predict",
     "decision": "decision_function", "probabilities": "predict_proba",
-    "score": "score_samples", "features": "transform",
+    "score": "score_samples",
 }  # fmt: skip
 
 
@@ -84,7 +82,7 @@ def classes(k, names=None, seed=0):
 
 
 def of_two(**options):
-    return kg.KernelDensityRatio(gamma=0.4, max_iter=3, random_state=0, **options)
+    return kg.KernelDensityRatio(gamma=0.4, max_iter=3, solver="block_descent", **options)
 
 
 def marked():
@@ -101,15 +99,12 @@ FAMILIES = {
     "margins only": lambda: kg.KernelClassifier("hinge", probability=False, **ALPHA).fit(
         *classes(2, [False, True])
     ),
-    "features": lambda: kg.KernelClassifier("log_loss", solver="dsg", max_iter=3, **ALPHA).fit(
-        *classes(2, [0.0, 2.0])
-    ),
     "numbers": lambda: kg.KernelRegressor(random_state=0, alpha=1e-2).fit(*table()),
     # a difference of terms 1e5 times as large
     "small penalty": lambda: kg.KernelRegressor(kernel="matern", gamma=0.4, alpha=1e-9).fit(
         *table()
     ),
-    "outputs": lambda: kg.KernelRegressor(solver="dsg", max_iter=3, **ALPHA).fit(
+    "outputs": lambda: kg.KernelRegressor(solver="direct", **ALPHA).fit(
         table()[0], table()[0][:, :2] ** 2
     ),
     "quantiles": lambda: kg.KernelRegressor(
@@ -130,10 +125,6 @@ FAMILIES = {
     "ratio": lambda: of_two().fit(table()[0], denominator=table(seed=1)[0]),
     "squared ratio": lambda: of_two(loss="least_squares").fit(*classes(2)),
     "process": lambda: kg.KernelGaussianProcessRegressor(0.01).fit(*table()),
-    "process by features": lambda: kg.KernelGaussianProcessRegressor(
-        0.01, solver="dsg", max_iter=3, **{"gamma": 0.4}
-    ).fit(*table()),
-    "transformer": lambda: kg.RandomFeatures(n_components=33, random_state=0).fit(table()[0]),
 }
 
 
@@ -160,7 +151,7 @@ def test_the_families_are_all_estimators():
     assert {type(fitted(name)).__name__ for name in FAMILIES} == own
 
 
-# Functions: every kernel, by features and by values
+# Functions: every kernel
 
 
 KERNELS_OF_ROWS = [
@@ -174,28 +165,6 @@ KERNELS_OF_ROWS = [
     (ArcCosine(2), 5),
     (0.3 * Chi2() + Gaussian(0.3) * Laplacian(0.2), 5),
 ]
-WITH_FEATURES = [
-    (Gaussian(0.3, form="phase"), 5),
-    (0.3 * Gaussian(0.3, form="phase") + SkewedChi2(), 5),
-]
-CASES = [
-    *((case, "direct") for case in KERNELS_OF_ROWS),
-    *((case, kg.DSG(block_size=48)) for case in KERNELS_OF_ROWS + WITH_FEATURES),
-    ((Gaussian(0.3), 5), kg.DSG(block_size=512)),  # in two parts
-]
-
-
-def projected(kernel):
-    """Whether the random features of a kernel are random projections, or those of its parts."""
-    parts = getattr(kernel, "kernels", [kernel])
-    return all(isinstance(part, ProjectionKernel) for part in parts)
-
-
-def test_other_features_are_refused():
-    X, y = np.random.default_rng(0).random((2, 30, 3))
-    model = kg.KernelRegressor(kernel="chi2", solver="dsg", max_iter=2, **ALPHA).fit(X, y[:, 0])
-    with pytest.raises(CapabilityError, match="AdditiveMap cannot be exported"):
-        model.to_onnx()
 
 
 def is_core(case):
@@ -203,30 +172,31 @@ def is_core(case):
     return all(part.name not in KERNELS.lazy.values() for part in parts)
 
 
-@every("case, solver", [each for each in CASES if is_core(each[0])])
-def test_kernels(case, solver):
-    check_kernel(case, solver)
+@every("case", [each for each in KERNELS_OF_ROWS if is_core(each)])
+def test_kernels(case):
+    check_kernel(case)
 
 
 @pytest.mark.slow
-@every("case, solver", [each for each in CASES if not is_core(each[0])])
-def test_kernels_of_rooms(case, solver):
-    check_kernel(case, solver)
+@every("case", [each for each in KERNELS_OF_ROWS if not is_core(each)])
+def test_kernels_of_rooms(case):
+    check_kernel(case)
 
 
-def check_kernel(case, solver):
+def check_kernel(case):
     kernel, d = case
-    if solver != "direct" and not projected(kernel):
-        return
     X = 2.0 * np.random.default_rng(3).random((40, d))
     X[:, 0] *= X[:, 0] > 0.5  # some zeros
     Y = np.random.default_rng(0).standard_normal((40, 2))
-    options = {} if solver == "direct" else {"max_iter": 20 if solver.block_size > 48 else 5}
-    model = kg.KernelRegressor(
-        kernel=kernel, alpha=1.0, standardize=False, solver=solver, **options
-    )
+    model = kg.KernelRegressor(kernel=kernel, alpha=1.0, standardize=False, solver="direct")
     new = np.concatenate([X[:5], 2.0 * np.random.default_rng(1).random((30, d))])
     require_same(model.fit(X, Y), new)
+
+
+def test_random_features_are_refused():
+    model = kg.KernelRegressor(solver="dsg", max_iter=2, **ALPHA).fit(*table())
+    with pytest.raises(CapabilityError, match="random features cannot be exported"):
+        model.to_onnx()
 
 
 def test_many_support_rows_are_exported_in_parts():
@@ -360,7 +330,7 @@ def test_a_precomputed_kernel_takes_kernel_values():
 
 def test_the_file_and_what_it_tells(tmp_path):
     X, y = table()
-    model = kg.KernelRegressor(solver="dsg", max_iter=3, **ALPHA)
+    model = kg.KernelRegressor(solver="direct", **ALPHA)
     model.fit(pd.DataFrame(X, columns=list("abcd")), y)
     made = model.to_onnx(tmp_path / "model.onnx")
     read = onnx.load(tmp_path / "model.onnx")
@@ -370,9 +340,8 @@ def test_the_file_and_what_it_tells(tmp_path):
     assert (read.ir_version, read.producer_name) == (export.IR_VERSION, "kernelgrad")
     told = {it.key: it.value for it in read.metadata_props}
     assert told == {"estimator": "KernelRegressor", "columns": "a\nb\nc\nd"}
-    # frequencies and coefficients, and little else
-    d, D = 4, model.n_random_features_
-    assert read.ByteSize() < 4 * (d * D / 2 + D) + 5000
+    # support rows and coefficients, and little else
+    assert read.ByteSize() < 4 * 80 * (4 + 2) + 5000
     model.save(tmp_path / "model.kgm")
     assert kg.load(tmp_path / "model.kgm").to_onnx() == made
 
@@ -419,8 +388,6 @@ def test_the_command_line_exports(tmp_path, capsys):
 
 
 def test_other_refusals(monkeypatch):
-    with pytest.raises(kg.CapabilityError, match="solver='direct' only"):
-        fitted("process by features").to_onnx(std=True)
     texts = pd.DataFrame({"a": [None, "", "b", "c"] * 20})
     with pytest.raises(kg.CapabilityError, match="'a' has missing values and empty texts"):
         kg.LinearRegressor().fit(texts, table()[1]).to_onnx()

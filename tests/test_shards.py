@@ -9,7 +9,7 @@ import pytest
 
 from kernelgrad import load, set_num_threads
 from kernelgrad.callbacks import Callback
-from kernelgrad.data import ArraySource, open_source
+from kernelgrad.data import ArraySource
 from kernelgrad.exceptions import DataError
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import SquaredError
@@ -17,6 +17,7 @@ from kernelgrad.solvers import BlockDescent, Problem, RowStore, TrainBatch
 from kernelgrad.solvers.block_descent import shards, solver
 from kernelgrad.solvers.block_descent.newton import BlockSteps
 from plain import plain_regressor
+from sources import opened
 
 
 def rows_of(n):
@@ -32,9 +33,7 @@ def small_shards(monkeypatch):
 
 
 def saved(folder, X, y, weight=None):
-    arrays = {"X": X, "y": y} | ({} if weight is None else {"w": weight})
-    np.savez(folder / "rows.npz", **arrays)
-    return open_source(folder / "rows.npz", target="y", weight=None if weight is None else "w")
+    return opened(folder, "npy", X, y, weight)
 
 
 def same(first, second):

@@ -315,7 +315,7 @@ class Posterior:
             stream = self.function.stream
             if n_blocks * stream.planes * room(_OPERATOR).BLOCK > len(theta):
                 raise record.error(f"holds less than {n_blocks} blocks of the operator")
-            self.operator = room(_OPERATOR).PosteriorOperator.blank(
+            self.operator = room(_OPERATOR).PosteriorOperator(
                 stream, n_blocks, self.problem.alpha, self.problem.seed
             )
             self.operator.n_blocks = n_blocks

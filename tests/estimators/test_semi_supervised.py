@@ -288,7 +288,7 @@ def test_sources_are_arrays(tmp_path, kind, solver):
 
 def test_solvers_that_keep_all_rows_refuse_files(tmp_path):
     with pytest.raises(DataError, match=r"'soft_labels' keeps all rows.*solver='tsg'"):
-        make(solver="soft_labels").fit(X[L], Y[L], X_unlabelled=opened(tmp_path, "npz", X[U]))
+        make(solver="soft_labels").fit(X[L], Y[L], X_unlabelled=opened(tmp_path, "npy", X[U]))
 
 
 def test_block_descent_has_no_loss_of_other_rows():
@@ -302,7 +302,7 @@ def test_the_solver_follows_where_rows_are(tmp_path):
 
     few = np.concatenate([L, U[:20]])
     assert solver(auto().fit(X[few], Y[few])) == "soft_labels"
-    others = opened(tmp_path, "npz", SINGLE[U])
+    others = opened(tmp_path, "npy", SINGLE[U])
     assert solver(auto(max_iter=2).fit(X[L], Y[L], X_unlabelled=others)) == "tsg"
     assert solver(auto().partial_fit(X, Y)) == "tsg"
     for loss in ("gaussian", Ramp()):
@@ -325,7 +325,7 @@ def test_chunks_without_class_zero_keep_their_marks(tmp_path):
     y = np.full(n, -1)
     y[:40] = t[:40]
     y[np.flatnonzero(t == 1)[-20:]] = 1
-    model = make(gamma=0.5).fit(opened(tmp_path, "npz", Z, y))
+    model = make(gamma=0.5).fit(opened(tmp_path, "npy", Z, y))
     assert model.labelled_weight_ == (y >= 0).sum() == 60
     assert model.classes_.tolist() == [0, 1]
     assert np.mean(model.predict(Z[:2000]) == t[:2000]) > 0.8

@@ -16,7 +16,7 @@ from kernelgrad import losses
 from kernelgrad.compute.rows import as_rows
 from kernelgrad.linear import loops
 from kernelgrad.linear.base import PreparedRows
-from kernelgrad.linear.rows import dot
+from kernelgrad.linear.loops import dot
 from kernelgrad.solvers.contract import TrainBatch
 from oracles_losses import spec
 from steps import linear_problem

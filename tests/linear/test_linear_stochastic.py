@@ -13,8 +13,7 @@ import oracles_linear as oracles
 from cases import every
 from kernelgrad import losses
 from kernelgrad.linear.base import PreparedRows, evaluate
-from kernelgrad.linear.sgd import SGD
-from kernelgrad.linear.svrg import SVRG
+from kernelgrad.linear.stochastic import SGD, SVRG
 from kernelgrad.papers.s3gd.anchors import build_graph
 from kernelgrad.papers.s3gd.rivals import SCV, SSGD
 from kernelgrad.papers.s3gd.rivals.scv import group_moments

@@ -8,7 +8,7 @@ import kernelgrad.losses as kl
 import oracles_losses as oracles
 from cases import every
 from kernelgrad import CapabilityError
-from kernelgrad.linear import row_losses
+from kernelgrad.linear import loops as row_losses
 from kernelgrad.losses import (
     LOSSES,
     Loss,

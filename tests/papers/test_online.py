@@ -85,22 +85,6 @@ def test_pegasos_is_the_recursion(loss, average):
     np.testing.assert_allclose(state.intercept, bias, rtol=1e-12)
 
 
-def test_projection_is_on_the_ball():
-    X, y = data(losses.Hinge())
-    order = orders()
-    loss, found = losses.Hinge(), []
-    bias = float(loss.intercept(y[order[:64]])[0])
-    for projection, radius in ((False, np.inf), (True, ALPHA**-0.5)):
-        solver = Pegasos(average=None, t0=0.0, projection=projection)
-        state, _ = visit(solver, problem(loss), X, y, order)
-        args = gram(state, X), order, y[:, 0].astype(float), slope_of(loss), ALPHA
-        found.append(pegasos(*args, bias=bias, radius=radius)[0])
-        np.testing.assert_allclose(dense(state, state.current)[:, 0], found[-1], atol=1e-5)
-    assert np.abs(found[0] - found[1]).max() > 1e-2
-    with pytest.raises(CapabilityError, match="projection=False"):
-        visit(Pegasos(projection=True), problem(losses.Logistic()), X, y, order)
-
-
 @pytest.mark.parametrize(
     ("loss", "limit", "decay"),
     [(losses.Hinge(), None, 0.5), (losses.Absolute(), 40, 0.0), (losses.Hinge(), 7, 0.5)],

@@ -13,7 +13,6 @@ from kernelgrad import (
     KernelNoveltyDetector,
     KernelRegressor,
     load,
-    open_source,
 )
 from kernelgrad.kernels import CallableKernel, ConvolutionKernel, Gaussian, PrecomputedKernel
 from kernelgrad.losses import (
@@ -28,6 +27,7 @@ from kernelgrad.search.auto import choose_solver, settled_solver
 from kernelgrad.solvers import BlockDescent
 from kernelgrad.solvers.exact import direct_bytes, newton_bytes
 from plain import plain_classifier
+from sources import opened
 
 
 def linear(X, Z):
@@ -189,9 +189,8 @@ def test_the_choice_and_its_reason_are_kept(tmp_path):
 
 def test_rows_on_disk_and_streams(tmp_path):
     X, y = two_classes(300)
-    np.savez(tmp_path / "d.npz", X=X, y=y)
     fast = {"random_state": 0, "max_iter": 2}
-    disk = open_source(tmp_path / "d.npz", target="y")
+    disk = opened(tmp_path, "npy", X, y)
     for rows in (disk, ArraySource(X, y)):
         assert plain_classifier(**fast).fit(rows).history_["solver"] == "newton"
     model = plain_classifier(memory_limit="1B", **fast).fit(disk)

@@ -12,13 +12,14 @@ from sklearn.metrics import average_precision_score
 
 from cases import every
 from conftest import DATA
-from kernelgrad import KernelClassifier, KernelRegressor, load, open_source
+from kernelgrad import KernelClassifier, KernelRegressor, load
 from kernelgrad.exceptions import ModelFileError
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Matern
 from kernelgrad.packing import pack, unpack
 from kernelgrad.search import search as _search
 from kernelgrad.testing import check_checkpoints
+from sources import opened
 
 
 def function(X):
@@ -427,8 +428,7 @@ def test_weights_of_classes():
 def test_the_study_sees_no_weights_of_classes(in_memory, tmp_path):
     x, z = labels(60, noise=1.0)
     rare = (z > 1).astype(int)
-    np.savez(tmp_path / "rows.npz", X=x, y=rare)
-    source = (x, rare) if in_memory else (open_source(tmp_path / "rows.npz", target="y"),)
+    source = (x, rare) if in_memory else (opened(tmp_path, "npy", x, rare),)
     plain, weighted = (
         classifier(class_weight=w).fit(*source) for w in (None, {0: 1.0, 1: 4.0})
     )

@@ -30,8 +30,8 @@ from kernelgrad.special_kernels import (
     ReciprocalSemigroup,
     SkewedChi2,
     SkewedIntersection,
+    dot_product,
 )  # fmt: skip
-from kernelgrad.special_kernels.features import dot_product
 from steps import draw
 
 ADDITIVE = [Chi2, Intersection, JensenShannon]

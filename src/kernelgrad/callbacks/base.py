@@ -16,14 +16,9 @@ class TimeIsUp(Exception):  # noqa: N818  no error: the model so far is kept
 
 
 class Deadline:
-    """The moment at which a fit must end.
+    """The moment at which a fit must end, in `seconds` from now on; None means no limit.
 
     The clock is paused while loops are compiled, like the one of :class:`FitEvent`.
-
-    Parameters
-    ----------
-    seconds : float or None, default=None
-        Time allowed from now on, in seconds; None means no limit.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
@@ -50,37 +45,18 @@ FOREVER = Deadline()
 class Progress:
     """Progress within a long iteration: solvers report it and `listener` receives it.
 
-    An iteration may make several passes over the rows, and each pass reports from 0 again. The
-    number of passes is predicted from the previous iteration; in the first iteration, and for
-    passes beyond that number, each pass fills half of the remaining interval. Copies and
-    pickles, such as those sent to workers, have no listener.
-
-    Parameters
-    ----------
-    listener : callable of a float in [0, 1], or None, default=None
-        Called with the fraction of the iteration that is done; None ignores it.
+    The listener gets the fraction of the pass over the rows that is done; passes of an
+    iteration each report from 0 on. Copies and pickles, such as those sent to workers, have no
+    listener.
     """
 
     def __init__(self, listener: Callable[[float], None] | None = None) -> None:
         self._listener = listener
-        self._expected = self._passes = 0
-        self._part = 0.0
 
     def __call__(self, done: float, total: float) -> None:
         """Report that `done` of `total` units, usually rows, are done in this pass."""
-        if self._listener is None:
-            return
-        part = min(1.0, done / total) if total > 0 else 1.0
-        self._passes += part < self._part or part == self._part == 1.0
-        self._part = part
-        seen = self._passes + part
-        is_expected = self._expected > 0 and seen <= self._expected
-        self._listener(seen / self._expected if is_expected else 1.0 - 0.5**seen)
-
-    def next_iteration(self) -> None:
-        """Expect as many passes as the last iteration had, and count from 0 again."""
-        self._expected = self._passes + (self._part > 0)
-        self._passes, self._part = 0, 0.0
+        if self._listener is not None:
+            self._listener(min(1.0, done / total) if total > 0 else 1.0)
 
     def __reduce__(self) -> tuple[type[Progress], tuple[()]]:
         return Progress, ()
@@ -99,30 +75,23 @@ class FitEvent:
         The iteration that has just finished; the first one is 1.
     max_iter : int or None
         The iteration at which the fit ends; None if it is unknown.
-    epoch : float
-        Passes over the data so far.
-    rows_seen : int
-        Rows used so far, repeats counted.
+    epoch, rows_seen
+        Passes over the data and rows used so far, repeats counted.
     seconds : float
         Wall-clock time since the start of the fit, without the time spent compiling loops.
     n_random_features : int
         Random features in the model.
     train_loss : float
         Mean loss of the training rows used in this iteration.
-    validation_score : float or None
-        The latest validation score; None if there is none.
-    score_name : str or None
-        Name of the measure in `validation_score`.
+    validation_score, score_name
+        The latest validation score and the name of its measure; None if there is none.
     rows_per_second : float
         Training rows processed per second.
     objective : float or None
         The objective on all training rows; None if the solver does not compute it.
     seconds_left : float or None
         Estimated time to `max_iter` at the speed so far, at most what is left of
-        `time_limit`; None if both are unknown. A fit that converges ends earlier.
-    memory_gb : float or None
-        Resident memory of this process in GB (10^9 bytes); None where the system does not
-        report it.
+        `time_limit`; None if both are unknown.
     """
 
     iteration: int
@@ -137,7 +106,6 @@ class FitEvent:
     rows_per_second: float
     objective: float | None = None
     seconds_left: float | None = None
-    memory_gb: float | None = None
 
 
 class Callback:
@@ -147,53 +115,26 @@ class Callback:
         """Prepare for a fit of `estimator_or_solver`."""
 
     def on_phase(self, name: str) -> None:
-        """Receive the phase of a fit before its iterations, such as a search.
-
-        Parameters
-        ----------
-        name : str
-            The phase that starts now; "" when it has ended.
-        """
+        """Receive the phase that starts, such as a search; "" when it has ended."""
 
     def on_progress(self, iteration: float, max_iter: int | None) -> None:
         """Receive the progress within a long iteration; solvers with short ones skip this.
 
-        Within a phase, such as a calibration, the iterations are those of the phase.
-
-        Parameters
-        ----------
-        iteration : float
-            Number of finished iterations plus the finished fraction of this one, such as 3.25.
-        max_iter : int or None
-            The iteration at which the fit ends; None if it is unknown.
+        `iteration` is the number of finished iterations plus the finished fraction of this one,
+        such as 3.25. Within a phase, such as a calibration, the iterations are those of the
+        phase.
         """
 
     def on_iteration(self, event: FitEvent) -> bool | None:
-        """React to a finished iteration.
-
-        Parameters
-        ----------
-        event : FitEvent
-            The state of the fit.
-
-        Returns
-        -------
-        bool or None
-            True ends the fit cleanly and keeps the model so far. Any other value continues.
-        """
+        """React to a finished iteration; True ends the fit and keeps the model so far."""
         return None
 
     def on_state(self, describe: Callable[[], Contents], status: str | None = None) -> None:
         """Receive a state from which the fit could be resumed.
 
-        Called between iterations, and a last time when the model is complete.
-
-        Parameters
-        ----------
-        describe : callable
-            Returns the state as plain values and arrays, sharing memory where it can.
-        status : str or None
-            How the fit ended; None while it is running.
+        Called between iterations, and a last time when the model is complete. `describe`
+        returns the state as plain values and arrays, sharing memory where it can; `status` says
+        how the fit ended, None while it is running.
         """
 
     def on_end(self, status: str) -> None:

@@ -84,12 +84,12 @@ class _Files:
 class Checkpoint(Callback, Session):
     """Write the state of a fit to a folder at intervals, so that it survives a crash.
 
-    With the same rows, parameters, version and processor a resumed fit gives the same model
-    as an uninterrupted one, bit for bit. A checkpoint includes the results of a search that
-    ran before the first iteration. Files are written atomically. A damaged file is skipped
-    with a warning; one with a valid checksum that this fit cannot have written is an error. If
-    a file cannot be written, for example because the disk is full, a warning is issued and the
-    fit continues. A last checkpoint is written at the end of the fit and after Ctrl-C.
+    With the same rows, parameters, version and processor a resumed fit gives the same model as
+    an uninterrupted one, bit for bit. Files are written atomically. A damaged file is skipped
+    with a warning; one with a valid checksum that this fit cannot have written is a
+    ModelFileError, and other rows, parameters, versions or files are a ValueError before any
+    work. If a file cannot be written, for example because the disk is full, a warning is issued
+    and the fit continues. A last checkpoint is written at the end of the fit and after Ctrl-C.
 
     Parameters
     ----------
@@ -112,27 +112,15 @@ class Checkpoint(Callback, Session):
     seconds : float
         Time spent writing them, in seconds.
 
-    Raises
-    ------
-    ValueError
-        In `fit`, before any work: the folder holds other files or an unfinished fit, or the
-        checkpoint belongs to other rows, other parameters or another version.
-    ModelFileError
-        In `fit`: names the checkpoint and the entry that this fit cannot have written.
-    OSError
-        In `fit`, before any work: the folder cannot be created or written to.
-
     Examples
     --------
     >>> import tempfile
     >>> import numpy as np
     >>> from kernelgrad import KernelRegressor
     >>> from kernelgrad.callbacks import Checkpoint
-    >>> folder = tempfile.mkdtemp()
+    >>> saved = Checkpoint(tempfile.mkdtemp(), every="5 min", resume=True)
     >>> X = np.linspace(-3, 3, 400)[:, None]
-    >>> model = KernelRegressor(
-    ...     random_state=0, callbacks=[Checkpoint(folder, every="5 min", resume=True)]
-    ... ).fit(X, np.sin(X[:, 0]))
+    >>> model = KernelRegressor(random_state=0, callbacks=[saved]).fit(X, np.sin(X[:, 0]))
     """
 
     def __init__(

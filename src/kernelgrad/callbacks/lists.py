@@ -26,15 +26,8 @@ class Aside(Callback):
 class CallbackList(Callback):
     """Run several callbacks as one, in the order given.
 
-    Parameters
-    ----------
-    callbacks : sequence of Callback
-        The callbacks.
-
-    Attributes
-    ----------
-    interrupted : bool
-        Whether Ctrl-C ended the fit; the model of the last finished iteration is then kept.
+    ``interrupted`` tells whether Ctrl-C ended the fit; the model of the last finished iteration
+    is then kept.
     """
 
     def __init__(self, callbacks: Sequence[Callback] = ()) -> None:

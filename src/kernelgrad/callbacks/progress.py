@@ -34,28 +34,24 @@ def _quality(event: FitEvent) -> str:
         texts.append(f"{name}={event.validation_score:.4g}")
     if len(texts) == 1:
         texts.append(f"train loss={event.train_loss:.4g}")
-    if event.memory_gb is not None:
-        texts.append(f"{event.memory_gb:.2f} GB")
     return ", ".join(texts)
 
 
 class ProgressBar(Callback):
-    """A progress bar on stderr: iterations, time left, rows per second, quality and memory.
+    """A progress bar on stderr: iterations, time left, rows per second, and quality.
 
     Quality means the objective, if the solver computes it, and the latest validation score, if
-    there is one; otherwise the training loss. The bar also advances within long iterations.
-    Before the first iteration it shows the current phase, such as a search, and its duration.
-    It is redrawn every second and names the loop that is being compiled. The time left is
-    shown when the number of iterations is known. Compilation does not count as time of the fit.
+    there is one; otherwise the training loss. The bar also advances within long iterations, is
+    redrawn every second, and names the loop that is being compiled, which does not count as
+    time of the fit. Before the first iteration it shows the current phase and its duration.
 
     Parameters
     ----------
     file : text stream, default=None
         Where to draw. None means ``sys.stderr`` if that is a terminal or a notebook, otherwise
-        nothing is drawn. The bar is ASCII if the stream is not Unicode.
+        nothing is drawn.
     stream : bool, default=False
-        For the calls of `partial_fit`: each bar is erased at the end of its call, so that all
-        calls take one line.
+        For the calls of `partial_fit`: all calls take one line.
     """
 
     def __init__(self, file: TextIO | None = None, *, stream: bool = False) -> None:

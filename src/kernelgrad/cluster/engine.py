@@ -1,16 +1,13 @@
 """Pieces of a computation on the workers of a dask cluster.
 
-The pieces are objects with methods. A method that changes a piece creates a new one on the
-worker that holds it, so every task is a pure function of its inputs. The pieces of a lost
-worker are recomputed by the same tasks with the same inputs and get the same bits. Only
-arguments and results are transferred.
+The pieces are objects with methods. A method that changes a piece creates a new one, so every
+task is a pure function of its inputs: dask computes the pieces of a lost worker again, with the
+same bits. Only arguments and results are transferred.
 """
 
 from __future__ import annotations
 
-import gc
 import pickle
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -27,28 +24,10 @@ from kernelgrad.compute.threads import one_thread
 from kernelgrad.exceptions import DataError, KernelGradError
 from kernelgrad.validation import check_int
 
-
-@dataclass(frozen=True)
-class _Limits:
-    bundles: int = 4
-    """Bundles of pieces for each thread, enough to balance the load."""
-    most_bundles: int = 256
-    """Bundles in all: tasks of more would cost the scheduler more, some 2 ms each."""
-    calls: int = 32
-    """Calls after which the workers of bundles are looked up."""
-    report: float = 0.5
-    """Seconds between reports of progress."""
-    quiet: float = 5.0
-    """Seconds without a result after which workers are checked."""
-    inline: int = 1024
-    """Bytes of arguments that are part of each task; larger ones are sent once."""
-    losses: int = 3
-    """Consecutive losses of workers after which a fit fails."""
-    patience: float = 60.0
-    """Seconds for a client to find its scheduler again."""
-
-
-_LIMITS = _Limits()
+_BUNDLES = 4  # bundles of pieces for each thread, enough to balance the load
+_MOST_BUNDLES = 256  # in all: tasks of more would cost the scheduler more, some 2 ms each
+_REPORT = 0.5  # seconds between reports of progress
+_INLINE = 1024  # bytes of arguments that are part of each task; larger ones are sent once
 
 
 class DaskEngine:
@@ -62,8 +41,7 @@ class DaskEngine:
     client : distributed.Client, optional
         The client; by default the current one.
     retries : int, default=3
-        Number of times that a failed task is repeated, on any worker, before the fit raises
-        DataError. A few repeats survive short failures of a network or a worker.
+        Number of times that a failed task is repeated, on any worker, before a DataError.
     """
 
     def __init__(self, client: Any = None, *, retries: int = 3) -> None:
@@ -142,9 +120,8 @@ class DaskTeam:
     progress : callable, optional
         Called with the number of pieces that have answered, and the number of pieces.
     summed : frozenset of str, optional
-        Methods that return tuples whose first element is an array of which only the sum over
-        all pieces is needed. Workers add these arrays in the order of the pieces; the first
-        result has the sum, the others have zeros.
+        Methods that return tuples whose first element is an array of which only the sum is
+        needed: workers add these in order; the first result has the sum, the others zeros.
     condensed : mapping of str to callable, optional
         Methods, and functions that make less of the answers of neighbouring pieces; they get
         the list of these answers and the arguments of the method.
@@ -156,52 +133,23 @@ class DaskTeam:
         summed: frozenset[str] = frozenset(),
         condensed: Mapping[str, Callable[..., list[Any]]] = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        self._client, self._retries = engine.resolved(), engine.retries
-        self._makers, self._changes, self._labels = list(makers), changes, list(labels)
-        self._progress, self._summed, self._condensed = progress, summed, condensed
-        self._log: list[bytes] = []  # all changes so far
-        self._begin()
-
-    def __len__(self) -> int:
-        return len(self._makers)
-
-    def _begin(self, *, lost: bool = False) -> None:
-        """Create all pieces and repeat the changes so far.
-
-        After workers were `lost`, pieces may go anywhere, as tasks bound to a lost worker may
-        wait forever.
-        """
         import dask
-        from distributed import futures_of
 
-        self._bundles = []
-        n, cores = len(self), self._client.ncores()
-        threads = max(1, sum(cores.values()))
-        several = min(_LIMITS.bundles * threads, _LIMITS.most_bundles)
-        n_bundles = min(n, max(threads, several))
+        self._client, self._retries = engine.resolved(), engine.retries
+        self._changes, self._labels = changes, list(labels)
+        self._progress, self._summed, self._condensed = progress, summed, condensed
+        threads, n = max(1, sum(self._client.ncores().values())), len(makers)
+        n_bundles = min(n, max(threads, min(_BUNDLES * threads, _MOST_BUNDLES)))
         cuts = np.linspace(0, n, n_bundles + 1).astype(int).tolist()
         self._spans = list(pairwise(cuts))
-        tasks = [dask.delayed(_Bundle, pure=False)(self._makers[a:b]) for a, b in self._spans]
-        # neighbours go to one worker, unless their rows are on workers: sums pass in this order
-        workers = [] if lost or futures_of(tasks) else sorted(cores)
-        self._homes = [workers[i * len(workers) // n_bundles :][:1] for i in range(n_bundles)]
+        bundle = dask.delayed(_Bundle, pure=False)
         self._bundles = [
-            self._client.compute(task, retries=self._retries, **self._home(i))
-            for i, task in enumerate(tasks)
+            self._client.compute(bundle(list(makers[a:b])), retries=self._retries)
+            for a, b in self._spans
         ]
-        self._asks = 0
-        for call in self._log:
-            self._submit(*pickle.loads(call))
 
-    def _home(self, bundle: int) -> dict[str, Any]:
-        """Return options that keep the tasks of a bundle on its worker, if it still exists."""
-        home = self._homes[bundle]
-        return {"workers": home, "allow_other_workers": True} if home else {}
-
-    def _find_homes(self) -> None:
-        """Look up the workers of the bundles; workers are lost, and dask may move tasks."""
-        workers = self._client.who_has(self._bundles)
-        self._homes = [list(workers.get(bundle.key, ()))[-1:] for bundle in self._bundles]
+    def __len__(self) -> int:
+        return len(self._labels)
 
     def ask(
         self, method: str, *args: Any, each: Sequence[tuple[Any, ...] | None] | None = None
@@ -210,35 +158,7 @@ class DaskTeam:
 
         `each` holds further arguments per piece; a piece with None is skipped and gives None.
         """
-        losses, changes = 0, method in self._changes
-        # a snapshot, as the driver may modify its arrays
-        call = pickle.dumps((method, args, each), protocol=5) if changes else b""
-        self._asks += 1
-        if self._asks % _LIMITS.calls == 2:
-            self._find_homes()
-        while True:
-            futures = self._submit(method, args, each)
-            try:
-                answers = self._gathered(futures, method)
-                break
-            except _LostError as lost:
-                losses += 1
-                if losses > _LIMITS.losses:
-                    raise DataError(
-                        f"{lost} The data behind them is lost: give a collection that is read "
-                        "from files, or load it again."
-                    ) from None
-            # the old tasks must be forgotten before new ones use the same keys, since these
-            # would wait for the same workers
-            old = [future for future in (*self._bundles, *futures) if future is not None]
-            self._reconnect()
-            self._client.cancel(old, force=True)
-            old, futures, self._bundles = [], [], []
-            gc.collect()  # futures in cycles would keep tasks that wait for lost workers
-            self._begin(lost=True)
-        if changes:
-            self._log.append(call)
-        return answers
+        return self._gathered(self._submit(method, args, each), method)
 
     def _submit(self, method: str, args: tuple[Any, ...], each: Any) -> list[Any]:
         """Return a future for the results of each bundle; None for bundles that are skipped.
@@ -247,7 +167,9 @@ class DaskTeam:
         """
         client, name = self._client, f"{method}-{uuid.uuid4().hex}"
         options = {"retries": self._retries, "pure": False}
-        if len(pickle.dumps(args, protocol=5)) > _LIMITS.inline:
+        packed = pickle.dumps(args, protocol=5)
+        args = pickle.loads(packed)  # a snapshot, as the driver may modify its arrays
+        if len(packed) > _INLINE:
             # sent once to the cluster, and from worker to worker
             args = client.submit(_same, args, key=f"args-{name}", **options)
         task = _changed if method in self._changes else _ask_all
@@ -261,16 +183,15 @@ class DaskTeam:
                 futures.append(None)
                 continue
             key = (f"asked-{name}", i)
-            where = options | self._home(i)
             call = task, self._bundles[i], a, method, args, more
-            answers = future = client.submit(*call, key=key, **where)
+            answers = future = client.submit(*call, key=key, **options)
             if task is _changed:
                 self._bundles[i] = future
-                answers = client.submit(_answers, future, key=(name, i), **where)
+                answers = client.submit(_answers, future, key=(name, i), **options)
             elif method in self._summed:
                 key = (f"sum-{name}", i)
-                total = client.submit(_added, total, future, key=key, **where)
-                answers = client.submit(_rest, future, key=(name, i), **where)
+                total = client.submit(_added, total, future, key=key, **options)
+                answers = client.submit(_rest, future, key=(name, i), **options)
             futures.append(answers)
         return [*futures, total] if method in self._summed else futures
 
@@ -281,30 +202,19 @@ class DaskTeam:
 
         wanted = [future for future in futures if future is not None]
         with self._client.as_current(), suppress(CancelledError):
-            left, quiet = set(wanted), 0
+            left = set(wanted)
             while left:
                 try:  # to be woken by every result would cost more than the results
-                    left = wait(left, _LIMITS.report).not_done
+                    left = wait(left, _REPORT).not_done
                 except TimeoutError:
-                    before = len(left)
                     left = {future for future in left if not future.done()}
-                    quiet = quiet + 1 if len(left) == before else 0
-                    if quiet * _LIMITS.report >= _LIMITS.quiet:
-                        self._check_homes()
-                        quiet = 0
                 if self._progress is not None:
                     done = len(wanted) - len(left)
                     self._progress(done * len(self) // len(wanted), len(self))
         for i, future in enumerate(futures):
             if future is not None and future.status != "finished":
-                bundle = min(i, len(self._spans) - 1)
-                if future.status != "error":
-                    raise _LostError(f"Workers lost {self._labels[self._spans[bundle][0]]}.")
-                self._fail(future.exception(), bundle)
-        try:
-            results = iter(self._client.gather(wanted))
-        except CancelledError:
-            raise _LostError("Workers lost rows of the fit.") from None
+                self._fail(future, self._spans[min(i, len(self._spans) - 1)])
+        results = iter(self._client.gather(wanted))
         answers: list[Any] = []
         for (a, b), future in zip(self._spans, futures, strict=False):
             answers += (b - a) * [None] if future is None else next(results)
@@ -316,43 +226,24 @@ class DaskTeam:
                 answers[i] = first, *answers[i][1:]
         return answers
 
-    def _check_homes(self) -> None:
-        """Raise if all workers are gone, as dask does not move their tasks to new workers."""
-        homes, alive = {home for own in self._homes for home in own}, self._client.ncores()
-        if alive and homes and not homes & set(alive):
-            raise _LostError("All workers were lost.")
-
-    def _fail(self, error: BaseException, bundle: int) -> None:
+    def _fail(self, future: Any, span: tuple[int, int]) -> None:
+        first, last = self._labels[span[0]], self._labels[span[1] - 1]
+        if future.status != "error":
+            raise DataError(
+                f"Workers lost {first}, or the client its scheduler; give a collection that is "
+                "read from files, and fit again, from a checkpoint if there is one."
+            )
+        error = future.exception()
         if isinstance(error, KernelGradError):
             raise error
+        label = first if first == last else f"{first} to {last}"
         if isinstance(error, _PieceError):
             number, error = error.args
-        else:  # find the piece of the bundle that failed
-            from distributed import wait
-
-            a, b = self._spans[bundle]
-            pieces = self._client.compute(self._makers[a:b])
-            with self._client.as_current():
-                wait(pieces)
-            number = next((a + i for i, p in enumerate(pieces) if p.status == "error"), a)
+            label = self._labels[number]
         raise DataError(
-            f"The rows of {self._labels[number]} cannot be read or worked on any more: "
-            f"{error!r}. Their source must stay readable from all workers during the fit."
+            f"The rows of {label} cannot be read or worked on any more: {error!r}. Their "
+            "source must stay readable from all workers during the fit."
         ) from error
-
-    def _reconnect(self) -> None:
-        """Wait until the client has reconnected to its scheduler."""
-        deadline = time.monotonic() + _LIMITS.patience
-        while self._client.status != "running":
-            if self._client.status == "closed" or time.monotonic() > deadline:
-                raise ConnectionError(
-                    "The dask client lost its scheduler; start the cluster again, and fit."
-                )
-            time.sleep(0.05)
-
-
-class _LostError(Exception):
-    """Futures were cancelled or their data is lost."""
 
 
 class _PieceError(Exception):

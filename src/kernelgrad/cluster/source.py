@@ -1,8 +1,10 @@
-"""Dask collections as sources, whose partitions stay on the workers."""
+"""Dask collections as sources, functions of them, and rows that the workers hold."""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import reduce
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -10,9 +12,19 @@ from typing import Any, ClassVar
 import numpy as np
 import scipy.sparse as sp
 
+from kernelgrad.cluster.engine import DaskEngine, DaskTeam
 from kernelgrad.data import base
-from kernelgrad.data.base import Batch, BatchSource, Counts, TargetSummary, is_collection
+from kernelgrad.data.base import (
+    Batch,
+    BatchSource,
+    Counts,
+    TargetSummary,
+    index_batch,
+    is_collection,
+)
 from kernelgrad.exceptions import DataError, KernelGradError
+from kernelgrad.solvers.block_descent import shards
+from kernelgrad.training_rows import EncodedSource, StoredRows, TrainingRows
 from kernelgrad.types import AnyArray, IntArray
 
 _GATHERED = 1 << 20  # number of targets gathered at once
@@ -285,3 +297,131 @@ def _batch(
 def _counted(part: Any, start: int) -> Counts:
     y = base.checked_targets(_chosen(part, slice(None), False), start)
     return base.count_targets([y] if len(y) else [])
+
+
+def mapped(function: Callable[[Any], Any], X: Any) -> Any:
+    """Return the lazy array of a function's values for each block of a collection."""
+    import dask
+    import dask.array as da
+
+    example = function(_one_row(X))  # also checks the columns
+    tail, dtype = example.shape[1:], example.dtype
+    if not hasattr(X, "columns") and X.numblocks[1] > 1:
+        X = X.rechunk({1: -1})
+    parts = np.ravel(X.to_delayed())
+    lengths = X.chunks[0] if hasattr(X, "chunks") else len(parts) * (np.nan,)
+    sent = dask.delayed(function)
+    block = dask.delayed(_block, pure=True)
+    blocks = [
+        da.from_delayed(block(sent, part, (tail, dtype)), (length, *tail), dtype)
+        for part, length in zip(parts, lengths, strict=True)
+    ]
+    return da.concatenate(blocks, allow_unknown_chunksizes=True)
+
+
+def _one_row(X: Any) -> Any:
+    if hasattr(X, "columns"):
+        return X._meta_nonempty.iloc[:1]
+    row = np.ones((1, X.shape[1]), X.dtype)
+    return sp.csr_matrix(row) if sp.issparse(X._meta) else row
+
+
+def _block(function: Callable[[Any], Any], part: Any, like: tuple[Any, Any]) -> AnyArray:
+    tail, dtype = like
+    if part.shape[0] == 0:
+        return np.empty((0, *tail), dtype)
+    return np.asarray(function(part))
+
+
+_ROWS_SHARE = 0.3  # share of the memory of all workers; more rows are read in each pass
+
+Progress = Callable[[int, int], None]
+
+
+class HeldRows(StoredRows):
+    """Training rows that workers read and hold, as the shards of block descent."""
+
+    def __init__(self, rows: TrainingRows, engine: DaskEngine) -> None:
+        super().__init__(rows)
+        self._engine = engine
+        self.team = self._make_team
+
+    def _make_team(self, recipe: shards.Recipe, progress: Progress | None) -> ShardTeam:
+        import dask
+
+        rows = replace(self._rows, store=None, validation_rows=None)
+        below = rows.source.source if isinstance(rows.source, EncodedSource) else rows.source
+        lazy = below if isinstance(below, DaskSource) else None
+        if lazy is not None:  # a worker gets its piece of the collection
+            rows = replace(rows, source=_holding(rows.source, None))
+        keeps = lazy is not None or self._fits()
+        delayed = dask.delayed(recipe), dask.delayed(rows)  # sent once
+        maker = dask.delayed(_shard, pure=False)
+        starts = np.arange(0, self.n_rows, shards.SHARD)
+        makers, labels = [], []
+        for number, a in enumerate(starts.tolist()):
+            b = min(self.n_rows, a + shards.SHARD)
+            first, last = self._rows.numbers(np.array([a, b - 1])).tolist()
+            batch, label = None, f"rows {first} to {last}"
+            if lazy is not None:
+                batch, label = lazy.delayed(first, last + 1), lazy.label(first, last + 1)
+            labels.append(label)
+            makers.append(maker(*delayed, batch, number, a, b, keeps))
+        changes, summed = shards.Shard.CHANGES, frozenset({"products"})
+        team = ShardTeam(
+            self._engine, makers, changes, labels, progress, summed, {"draw": _best_drawn}
+        )
+        team.starts, team.facts = starts, team.ask("facts")
+        return team
+
+    def _fits(self) -> bool:
+        memory = self._engine.memory()
+        return 2.0 * self._rows.source.nbytes <= _ROWS_SHARE * memory
+
+
+class ShardTeam(DaskTeam):
+    starts: Any
+    facts: list[Any]
+
+
+def _best_drawn(drawn: list[Any], *args: Any) -> list[Any]:
+    """Return the one answer to :meth:`Shard.draw`, with these arguments, of several shards."""
+    *_, width, _ = args
+    return [shards.best_drawn(drawn, width)]
+
+
+class _Piece(BatchSource):
+    """A source of which some rows are here."""
+
+    def __init__(self, source: BatchSource, batch: Batch | None) -> None:
+        self._like(source)
+        self._batch = batch
+
+    def read(self, start: int, stop: int) -> Batch:
+        assert self._batch is not None
+        a = int(self._batch.rows[0])
+        return index_batch(self._batch, slice(start - a, stop - a))
+
+
+def _holding(source: BatchSource, batch: Batch | None) -> BatchSource:
+    """Return the source as it is where only some rows, as they are below, are at hand."""
+    if isinstance(source, EncodedSource):
+        return EncodedSource(_holding(source.source, batch), source.encode, source.n_features)
+    return _Piece(source, batch)
+
+
+def _shard(
+    recipe: shards.Recipe, rows: TrainingRows, batch: Batch | None, number: int, start: int,
+    stop: int, keeps: bool,
+) -> shards.Shard:  # fmt: skip
+    """Return the shard of some rows, on the worker that is to hold it."""
+    if batch is not None:
+        rows = replace(rows, source=_holding(rows.source, batch))
+    else:
+        rows = pickle.loads(pickle.dumps(rows))  # each has its own place in the files
+    store = StoredRows(rows)
+    if not keeps:
+        return shards.read_shard(recipe, number, start, stop, store)
+    train = store.read(start, stop)
+    prepared = recipe.home.prepare(train.X)
+    return shards.Shard(recipe, number, start, train.y, train.sample_weight, prepared)

@@ -43,15 +43,6 @@ def available_bytes() -> float:
     return min(left)
 
 
-def resident_bytes() -> int | None:
-    """Return the resident memory of this process in bytes; None if the system hides it."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return None
-
-
 @functools.cache
 def keep_freed_memory() -> None:
     """Let the C library keep up to 128 MiB that this process has freed, where it can.

@@ -6,15 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kernelgrad.data.arrays import ArraySource
+from kernelgrad.data.arrays import ArraySource, open_npy, open_npz
 from kernelgrad.data.base import Batch, BatchSource, TargetSummary, check_batch, prefetched
 from kernelgrad.data.columns import ParquetSource
-from kernelgrad.data.csv import CsvSource
-from kernelgrad.data.files import common_format, find_files, format_of
-from kernelgrad.data.libsvm import LibsvmSource
-from kernelgrad.data.multi import MultiSource, joined
-from kernelgrad.data.npz import open_npy, open_npz
+from kernelgrad.data.files import MultiSource, common_format, find_files, format_of, joined
 from kernelgrad.data.sampling import EpochBatch, sample_batches, split_rows
+from kernelgrad.data.text import CsvSource, LibsvmSource
 from kernelgrad.exceptions import DataError
 
 __all__ = [
@@ -32,7 +29,7 @@ def open_source(
     """Open data files; the format follows from the suffix.
 
     The rows of several files are concatenated, and columns are matched by name. Text is
-    converted once to an Arrow file beside it. Files must not change while they are read.
+    converted once to an Arrow file. Files must not change while they are read.
     :doc:`/data` lists the formats and the rules.
 
     Parameters
@@ -50,8 +47,7 @@ def open_source(
     n_features : int, optional
         Expected number of features; LIBSVM files may use fewer.
     feature_names : sequence of str, optional
-        Columns to use as features, in order; others are ignored. Files without column names
-        must have as many columns.
+        Columns to use as features, in order. Files without names must have as many columns.
     as_frame : bool, default=False
         Whether batches of CSV and Parquet files are Arrow tables, in which estimators encode
         text, categories, dates and missing values, instead of arrays of numbers.

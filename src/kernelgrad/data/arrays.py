@@ -1,8 +1,9 @@
-"""Arrays, memory maps and sparse matrices as sources."""
+"""Arrays, memory maps and sparse matrices as sources, and NumPy's files of them."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import cached_property
@@ -14,7 +15,8 @@ import scipy.sparse as sp
 
 from kernelgrad.data import base
 from kernelgrad.data.base import Batch, BatchSource
-from kernelgrad.data.paged import Stamp, spread, within
+from kernelgrad.data.columns import missing_column
+from kernelgrad.data.paged import Stamp, decoding, spread, within
 from kernelgrad.exceptions import DataError
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad.validation import check_compressed
@@ -185,3 +187,82 @@ class ArraySource(BatchSource):
                 return batch
             files.enter_context(within(*(stamp.path for stamp in self._stamps)))
             return base.check_batch(batch, self.feature_names)
+
+
+_REMEDY = "write it with numpy.save or savez, text as astype(str), and CSR matrices by parts"
+
+
+def open_npz(
+    path: str | os.PathLike[str], target_key: str | None = None, *,
+    weight_key: str | None = None,
+) -> ArraySource:  # fmt: skip
+    """Load an `.npz` archive with features ``X``, ``X_train`` or the parts of a CSR matrix.
+
+    Parts are named ``data``, ``indices``, ``indptr`` and ``shape``, as by
+    `scipy.sparse.save_npz`.
+
+    Parameters
+    ----------
+    path : path
+        The archive.
+    target_key : str, optional
+        Name of the targets, by default ``y`` or ``y_train`` if there is one.
+    weight_key : str, optional
+        Name of the sample weights.
+    """
+    path = Path(path)
+    with (
+        decoding(path, "is not a readable .npz archive", _REMEDY),
+        np.load(path, allow_pickle=False) as archive,
+    ):
+        keys = list(archive.files)
+        if target_key is None:
+            target_key = next((key for key in ("y", "y_train") if key in keys), None)
+        columns = {"target array": target_key, "weight array": weight_key}
+        for what, key in columns.items():
+            if key is not None and key not in keys:
+                raise missing_column(key, keys, what, path)
+        key = next((key for key in ("X", "X_train") if key in keys), None)
+        X: Matrix = _csr(archive, path) if key is None else archive[key]
+        y, w = (None if key is None else archive[key] for key in columns.values())
+    return ArraySource.of_files([path], X, y, w)
+
+
+def _csr(archive: Any, path: Path) -> Matrix:
+    parts = ("data", "indices", "indptr", "shape")
+    if not set(parts) <= set(archive.files):
+        raise missing_column("X", archive.files, "data array", path)
+    if "format" in archive.files and archive["format"].item() not in (b"csr", "csr"):
+        raise ValueError("its sparse matrix is not CSR")
+    data, indices, indptr, shape = (archive[part] for part in parts)
+    X = sp.csr_matrix((data, indices, indptr), shape=tuple(int(n) for n in shape))
+    X.check_format(full_check=True)
+    return X
+
+
+def open_npy(
+    path: str | os.PathLike[str], target: str | os.PathLike[str] | None = None, *,
+    weight: str | os.PathLike[str] | None = None,
+) -> ArraySource:  # fmt: skip
+    """Open an `.npy` array (n, d) as a memory map, with targets and weights from other files.
+
+    Parameters
+    ----------
+    path : path
+        File with the features.
+    target, weight : path, optional
+        Files with the targets and with the sample weights.
+    """
+    files = [None if p is None else Path(p) for p in (path, target, weight)]
+    arrays = map(_map_array, files)
+    return ArraySource.of_files([file for file in files if file is not None], *arrays)
+
+
+def _map_array(file: Path | None) -> AnyArray | None:
+    if file is None:
+        return None
+    if not file.exists():
+        raise FileNotFoundError(f"There is no file {file}; check the path.")
+    with decoding(file, "is not a readable .npy array", _REMEDY):
+        array: AnyArray = np.load(file, mmap_mode="r", allow_pickle=False)
+        return array

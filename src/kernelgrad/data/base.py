@@ -154,15 +154,10 @@ class BatchSource(ABC):
         return index_batch(concat_batches(parts), np.argsort(order))
 
     def chunks(self, chunk_rows: int = 65536, *, prefetch: bool = False) -> Iterator[Batch]:
-        """Yield rows in the order of storage, at most `chunk_rows` at a time.
+        """Yield rows in the order of storage, `chunk_rows` at a time.
 
-        Parameters
-        ----------
-        chunk_rows : int, default=65536
-            Number of rows of every chunk except the last.
-        prefetch : bool, default=False
-            Whether a thread reads the next chunk, from a copy of the source, while the current
-            one is used.
+        With `prefetch` a thread reads the next chunk, from a copy of the source, while the
+        current one is used.
         """
         step, n = check_int(chunk_rows, "chunk_rows", low=1), self.n_rows
         source = copy(self) if prefetch else self
@@ -195,13 +190,8 @@ class BatchSource(ABC):
 def prefetched(items: Iterable[T]) -> Iterator[T]:
     """Yield items, each produced by a thread while the previous one is used.
 
-    An error in `items` is raised in place of its item. The thread ends after the last item, and
-    when the iterator is closed or garbage-collected.
-
-    Parameters
-    ----------
-    items : iterable
-        Produces the items; only the thread uses it.
+    An error in `items`, which only the thread uses, is raised in place of its item. The thread
+    ends after the last item, and when the iterator is closed or garbage-collected.
     """
     iterator, end = iter(items), cast(T, object())
     close: Any = getattr(iterator, "close", lambda: None)  # generators have it

@@ -1,27 +1,34 @@
-"""Finds the files of a source and their format."""
+"""The files of a source, their format, and the concatenation of several."""
 
 from __future__ import annotations
 
 import glob
 import os
-import re
-from collections.abc import Sequence
-from itertools import chain, islice
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from itertools import chain
 from pathlib import Path
+from threading import RLock
 from typing import Any, TypeAlias
 
-from kernelgrad.data.text import OPENERS, read_lines
+import numpy as np
+
+from kernelgrad.data.arrays import ArraySource
+from kernelgrad.data.base import Batch, BatchSource, NoRows, concat_batches
+from kernelgrad.data.columns import ColumnSource
+from kernelgrad.data.paged import PagedSource, within
+from kernelgrad.data.text import PACKED
 from kernelgrad.exceptions import DataError
 from kernelgrad.files.disk import special
+from kernelgrad.types import AnyArray, IntArray
 
 PathLike: TypeAlias = str | os.PathLike[str]
 
 _FORMATS = {
-    ".csv": "csv", ".tsv": "csv", ".txt": "text", ".dat": "text", ".svm": "libsvm",
-    ".libsvm": "libsvm", ".svmlight": "libsvm", ".parquet": "parquet", ".pq": "parquet",
-    ".npz": "npz", ".npy": "npy",
+    ".csv": "csv", ".tsv": "csv", ".svm": "libsvm", ".libsvm": "libsvm",
+    ".svmlight": "libsvm", ".parquet": "parquet", ".pq": "parquet", ".npz": "npz",
+    ".npy": "npy",
 }  # fmt: skip
-_LIBSVM_LINE = re.compile(rb"\s*[^\s:,;]+(\s+(qid|\d+):\S+)+\s*(#.*)?$")
 
 
 def find_files(path: Any) -> list[Path]:
@@ -67,8 +74,6 @@ def _inside(folder: Path) -> list[Path]:
         for file in folder.rglob("*")
         if _suffix_format(file) and file.is_file() and not _is_hidden(file, folder)
     )
-    # notes next to data are not data
-    files = [file for file in files if _suffix_format(file) != "text"] or files
     if not files:
         raise DataError(
             f"Folder {folder} holds no data file; name a file, or a folder of files that end "
@@ -99,7 +104,7 @@ def common_format(files: Sequence[Path]) -> str:
 
 def _suffix_format(path: Path) -> str | None:
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    packed = bool(suffixes) and suffixes[-1] in OPENERS
+    packed = bool(suffixes) and suffixes[-1] in PACKED
     kind = _FORMATS.get(suffixes[-1 - packed] if len(suffixes) > packed else "")
     return None if packed and kind in ("parquet", "npz", "npy") else kind
 
@@ -110,13 +115,116 @@ def _file_format(path: Path) -> str:
         raise DataError(
             f"{path}: unknown file format {''.join(path.suffixes[-2:])!r}; rename the "
             f"file to end in one of {', '.join(_FORMATS)} (text formats also with "
-            f"{', '.join(OPENERS)})."
+            f"{', '.join(PACKED)})."
         )
-    return _sniff(path) if kind == "text" else kind
+    return kind
 
 
-def _sniff(path: Path) -> str:
-    for line in islice(read_lines(path), 100):
-        if line.strip() and not line.lstrip().startswith(b"#"):
-            return "libsvm" if _LIBSVM_LINE.match(line) else "csv"
-    return "csv"
+class MultiSource(PagedSource):
+    """The concatenated rows of several sources of one class with the same columns.
+
+    Different types of numbers are converted to a common type that holds all values. A column
+    must not mix text and numbers. Messages contain `names`, such as paths.
+    """
+
+    def __init__(self, parts: Sequence[BatchSource], names: Sequence[str]) -> None:
+        self._parts, self._names = list(parts), list(names)
+        first = self._parts[0]
+        self._require_same("is_sparse", "has_target", "has_weight", "as_frame")
+        type(first).agree(self._parts)
+        self._require_same("n_features")
+        self._like(first)
+        self.reading_bytes = max(part.reading_bytes for part in parts)
+        self.kept_bytes = max(part.kept_bytes for part in parts)
+        counts = [part.n_rows for part in parts]
+        self._starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        self.n_rows = int(self._starts[-1])
+        self._lock = RLock()
+        self._share()
+
+    def _require_same(self, *attributes: str) -> None:
+        for name, part in zip(self._names, self._parts, strict=True):
+            for what in attributes:
+                one, two = getattr(part, what), getattr(self._parts[0], what)
+                if one != two:
+                    raise DataError(
+                        f"{name} and {self._names[0]} differ in {what}: {one} and {two}; write "
+                        "them alike, or give one of them."
+                    )
+
+    def _share(self) -> None:
+        """Make all files share one pool of decoded data, whatever their number."""
+        for part in self._parts:
+            if isinstance(part, PagedSource):
+                part._pool = self.pool
+
+    def digest(self) -> bytes:
+        return b"".join(part.digest() for part in self._parts)
+
+    def block_starts(self) -> IntArray | None:
+        starts = [part.block_starts() for part in self._parts]
+        if all(start is None for start in starts):
+            return None
+        firsts = zip(self._starts.tolist(), starts, strict=False)
+        return np.concatenate([[at] if start is None else at + start for at, start in firsts])
+
+    def target_chunks(self) -> Iterator[AnyArray]:
+        self._require_target()
+        for part in self._parts:
+            yield from part.target_chunks()
+
+    def _rows(self, start: int, stop: int) -> Batch:
+        first = int(np.searchsorted(self._starts[1:-1], start, side="right"))
+        last = max(int(np.searchsorted(self._starts, stop)), first + 1)
+        batches = []
+        for i in range(first, last):
+            at, part = int(self._starts[i]), self._parts[i]
+            with within(Path(self._names[i])):
+                batch = part.read(max(start - at, 0), min(stop - at, part.n_rows))
+            batches.append(batch._replace(rows=batch.rows + at))
+        return concat_batches(batches)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_parts": [copy(part) for part in self._parts]}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._share()
+
+
+def joined(
+    files: Sequence[Path], opened: Callable[[Path, Sequence[str] | None], BatchSource],
+    feature_names: Sequence[str] | None,
+) -> BatchSource:  # fmt: skip
+    """Return one source of all files; files without rows are left out.
+
+    `opened` takes a file and the names of its features. By default these are the names in the
+    first file.
+    """
+    parts: list[BatchSource] = []
+    names: list[str] = []
+    for file in files:
+        try:
+            part = opened(file, parts[0].feature_names if parts else feature_names)
+        except NoRows:
+            if len(files) == 1:
+                raise
+            continue
+        parts.append(part)
+        names.append(str(file))
+        if isinstance(part, ColumnSource) and isinstance(parts[0], ColumnSource):
+            more = sorted(part.columns - parts[0].columns)
+            if more and feature_names is None:
+                raise DataError(
+                    f"{file} has columns that {names[0]} lacks: "
+                    f"{', '.join(map(repr, more[:10]))}; write them to all files, or name the "
+                    "features (feature_names=)."
+                )
+    if not parts:
+        raise NoRows(f"None of {len(files)} files such as {files[0]} has a data row.")
+    if len(parts) == 1:
+        return parts[0]
+    source = MultiSource(parts, names)
+    if not all(part.in_memory for part in parts):
+        return source
+    return ArraySource(*source.read(0, source.n_rows)[:3], source.feature_names)

@@ -43,9 +43,8 @@ class _Buffer(NamedTuple):
 def sample_batches(
     source: BatchSource, batch_size: int, *, seed: int, start: int = 0,
     exclude: IntArray | None = None, buffer_rows: int = BUFFER_ROWS,
-    max_epochs: int | None = None,
 ) -> Iterator[EpochBatch]:  # fmt: skip
-    """Yield random batches, each row at most once per epoch.
+    """Yield random batches without end, each row at most once per epoch.
 
     The sequence depends only on the data, `seed`, `batch_size`, `exclude` and `buffer_rows`.
     Sources in memory are permuted as a whole in every epoch. All others are divided into
@@ -68,14 +67,10 @@ def sample_batches(
     buffer_rows : int, default=131072
         Number of rows shuffled together, at least `batch_size`. Memory holds one such buffer,
         two for sparse data.
-    max_epochs : int, optional
-        Number of epochs after which to stop; by default the sequence is endless.
     """
     batch_size = check_int(batch_size, "batch_size", low=1)
     seed, start = check_int(seed, "seed"), check_int(start, "start")
     buffer_rows = check_int(buffer_rows, "buffer_rows", low=1)
-    if max_epochs is not None:
-        max_epochs = check_int(max_epochs, "max_epochs")
     excluded: IntArray = np.empty(0, dtype=np.int64)
     if exclude is not None:
         excluded = base.check_rows(exclude, source.n_rows)
@@ -89,15 +84,15 @@ def sample_batches(
         )
     size = min(batch_size, n_rows)
     plan = partial(_plan, source, size, seed, excluded, max(buffer_rows, size))
-    return _batches(source, plan, size, n_rows // size, start, max_epochs)
+    return _batches(source, plan, size, n_rows // size, start)
 
 
 def _batches(
     source: BatchSource, plan: Callable[[int], Iterator[_Buffer]], size: int, per_epoch: int,
-    start: int, max_epochs: int | None,
+    start: int,
 ) -> Iterator[EpochBatch]:  # fmt: skip
     epoch, skip = divmod(start, per_epoch)
-    while max_epochs is None or epoch < max_epochs:
+    while True:
         done = 0
         left: Batch | None = None  # rows carried over to the next buffer
         for buffer in plan(epoch):
@@ -217,7 +212,7 @@ def split_rows(
     source: BatchSource | int, fraction: float, *, seed: int,
     stratify: AnyArray | None = None, max_rows: int | None = None,
 ) -> IntArray:  # fmt: skip
-    """Choose validation rows at random: increasing numbers, at least one and not all.
+    """Choose a `fraction` of rows for validation: increasing numbers, at least one and not all.
 
     Parameters
     ----------
@@ -228,8 +223,7 @@ def split_rows(
     seed : int
         Seed of the choice.
     stratify : ndarray of shape (n_rows,), optional
-        Labels. The same fraction of every class is chosen, and each class keeps at least one
-        row for training.
+        Labels. The same fraction of every class is chosen; each keeps a row for training.
     max_rows : int, optional
         Upper limit on the number of rows chosen.
     """

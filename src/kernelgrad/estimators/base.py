@@ -366,8 +366,8 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
     def to_onnx(self, path: str | os.PathLike[str] | None = None) -> Any:
         """Return the fitted model as an ONNX model, for programs without Python.
 
-        It holds the encoding of tables, the scaling of the columns and the function
-        (docs/serving.md).
+        It holds the encoding of tables, the scaling of the columns and the function, which may
+        not be of random features (docs/serving.md).
 
         Parameters
         ----------
@@ -382,7 +382,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         Raises
         ------
         CapabilityError
-            The kernel has no form in ONNX, or the model would be larger than 2 GiB.
+            The function has no form in ONNX, or the model would be larger than 2 GiB.
         """
         return exported(self._model, path)
 

@@ -90,13 +90,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 class ScratchFolder:
-    """A folder for temporary files below TMPDIR, removed with the object.
+    """A folder ``path`` for temporary files below TMPDIR, removed with the object.
 
     Folders left by a kill are removed by a later object once they are an hour old.
-
-    Attributes
-    ----------
-    path : Path
     """
 
     def __init__(self) -> None:

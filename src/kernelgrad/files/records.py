@@ -115,19 +115,9 @@ class Record:
     """The description of one object in a file; entries are checked when they are read.
 
     The code that creates the object reads all entries that the file may hold; :meth:`close`
-    raises an error for any that remain. Sizes have names, such as "C" for the outputs: the
-    first array with a name determines the size, and all others must agree.
-
-    Parameters
-    ----------
-    values : dict
-        Plain values by name.
-    arrays : dict of ndarray
-        Arrays by name; those of a part begin with its name and a full stop.
-    subject : str
-        Name of the object in messages.
-    sizes : dict of int, optional
-        Sizes by name, which arrays must have.
+    raises an error for any that remain. Arrays of a part begin with its name and a full stop.
+    Sizes have names, such as "C" for the outputs: the first array with a name determines the
+    size, and all others must agree. `subject` is the name of the object in messages.
     """
 
     def __init__(
@@ -263,13 +253,7 @@ class Record:
 def registered_part(
     record: Record, kind: str, registry: Mapping[str, Any], decode: Callable[[Any], Any]
 ) -> Any:
-    """Take the name and the parameters of a part, such as a kernel, and return the part.
-
-    Raises
-    ------
-    ModelFileError
-        The name is not registered here.
-    """
+    """Take name and parameters of a registered part, such as a kernel; return it."""
     name, params = record.take("name", check_text), record.part("params")
     record.close()
     if name not in registry:

@@ -5,8 +5,7 @@ from kernelgrad.linear.competitors import COMPETITORS, competitor
 from kernelgrad.linear.estimators import LinearClassifier, LinearRegressor
 from kernelgrad.linear.rbcd import RBCD
 from kernelgrad.linear.sdca import LinearSDCA
-from kernelgrad.linear.sgd import SGD
-from kernelgrad.linear.svrg import SVRG
+from kernelgrad.linear.stochastic import SGD, SVRG
 from kernelgrad.linear.transformer import RandomFeatures
 
 __all__ = [

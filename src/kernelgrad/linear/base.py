@@ -10,8 +10,8 @@ import numpy as np
 
 from kernelgrad.compute.rows import Csr, Rows, as_rows
 from kernelgrad.functions.expansions import LinearExpansion
-from kernelgrad.linear import loops, row_losses
-from kernelgrad.linear.rows import native
+from kernelgrad.linear import loops
+from kernelgrad.linear.loops import native
 from kernelgrad.losses import LOSSES, Loss
 from kernelgrad.solvers import RecomputedTracker, Tracker, contract
 from kernelgrad.types import Float64Array, IntArray, Matrix
@@ -27,15 +27,10 @@ _TINY = 1e-300
 
 @dataclass(frozen=True)
 class LinearProblem(contract.Problem):
-    r"""``min_W sum_i p_i l(y_i, x_i W + b) + l1 |W|_1 + l2/2 |W|^2`` with p of sum 1.
+    """``min_W sum_i p_i l(y_i, x_i W + b) + l1 |W|_1 + l2/2 |W|^2`` with p of sum 1.
 
-    Attributes
-    ----------
-    l1_ratio : float in [0, 1]
-        ``l1 = alpha l1_ratio`` and ``l2 = alpha (1 - l1_ratio)``.
-    tol : float
-        Converged where the largest entry of the least subgradient is at most this times that
-        at zero.
+    ``l1 = alpha l1_ratio`` and ``l2 = alpha (1 - l1_ratio)``. A fit has converged where the
+    largest entry of the least subgradient is at most `tol` times that at zero.
     """
 
     l1_ratio: float = 0.0
@@ -151,7 +146,7 @@ class PreparedRows:
 
     def losses(self, U: Float64Array) -> tuple[float, Float64Array]:
         """Return ``sum_i p_i l(y_i, u_i)`` and the derivatives (n, C)."""
-        return row_losses.losses(self.code, self.numbers, self.Y, U, self.share)
+        return loops.losses(self.code, self.numbers, self.Y, U, self.share)
 
     def descend(
         self, problem: LinearProblem, W: Float64Array, b: Float64Array, order: IntArray,
@@ -349,15 +344,7 @@ class LinearSolver(contract.Solver[L], Generic[L]):
             )
 
     def check_problem(self, problem: contract.Problem) -> None:
-        """Raise if loss or penalty are not for this solver.
-
-        Raises
-        ------
-        CapabilityError
-            The loss or an L1 penalty cannot be treated.
-        ValueError
-            The solver needs an L2 penalty and there is none.
-        """
+        """Raise if loss or penalty are not for this solver."""
         own = as_linear(problem)
         self.check_loss(problem.loss)
         if own.l1 > 0 and not self.takes_l1:
@@ -422,13 +409,7 @@ class LinearSolver(contract.Solver[L], Generic[L]):
     def _store(
         self, state: L, data: PreparedRows, W: Float64Array, b: Float64Array, n_rows: int
     ) -> None:
-        """Make W and b the state's coefficients after `n_rows` visits.
-
-        Raises
-        ------
-        ValueError
-            They are not finite: the step size given was too large.
-        """
+        """Make W and b the coefficients after `n_rows` visits; raise if the steps diverged."""
         if not (np.isfinite(W).all() and np.isfinite(b).all()):
             raise ValueError(
                 f"solver {self.name!r} diverged in iteration {state.iteration + 1}; give a "

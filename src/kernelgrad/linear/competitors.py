@@ -29,7 +29,8 @@ def competitor(
 ) -> Pipeline:
     """Return a linear solver on features of the Gaussian kernel, fixed before it starts.
 
-    These are the competitors of Section 7 of Dai et al. (2014).
+    These are the competitors of Section 7 of Dai et al. (2014), in a pipeline that is not
+    fitted.
 
     Parameters
     ----------
@@ -37,8 +38,7 @@ def competitor(
         Features and solver: ``"r-"`` random Fourier features, ``"n-"`` Nystroem features on
         rows drawn at random; ``"sdca"``, ``"pegasos"``, ``"sbmd"`` or ``"rbcd"``.
     gamma : float > 0
-        Inverse bandwidth, as in scikit-learn: both kinds of features approximate the same
-        kernel.
+        Inverse bandwidth, as in scikit-learn: both kinds of features approximate one kernel.
     loss : str, Loss or None, default=None
         None is ``"squared"`` for regression and ``"logistic"`` for classification, one-vs-rest
         for several classes, since ``"sdca"`` does not support the multinomial loss.
@@ -46,17 +46,11 @@ def competitor(
     n_features : int >= 1, default=1024
         Columns of the features. Nystroem needs as many training rows.
     alpha : float > 0, default=1e-6
-        Weight of half the squared norm; the estimators' own, so that a kernel estimator with
-        the same alpha has the same objective.
+        Weight of half the squared norm, as in a kernel estimator.
     max_iter : int >= 1, default=100
         Largest number of passes over the rows.
     random_state : int or None, default=None
         Seed of features and solver.
-
-    Returns
-    -------
-    Pipeline
-        Not fitted.
 
     Examples
     --------

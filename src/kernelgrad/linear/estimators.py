@@ -54,15 +54,14 @@ class LinearClassifier(BaseClassifier, BaseLinearEstimator):
               + \alpha \Bigl( \rho \|W\|_1 + \frac{1 - \rho}{2} \|W\|_2^2 \Bigr)
 
     with rho the share of L1. Two classes have one output, more have one each (one-vs-rest, or
-    jointly with the multinomial ``"log_loss"``).
+    jointly with the multinomial ``"log_loss"``). Scale the columns first, by StandardScaler or,
+    for CSR rows, by MaxAbsScaler: the longest rows limit the step size.
 
     Parameters
     ----------
     loss : str or Loss, default="log_loss"
         ``"log_loss"`` is logistic for two classes, multinomial for more; ``"logistic"`` is
-        one-vs-rest. Both give probabilities. The others are ``"hinge"``, ``"smoothed_hinge"``,
-        ``"modified_logistic"``, ``"squared_hinge"`` and ``"squared"``. docs/linear.md lists the
-        losses of each solver.
+        one-vs-rest. Both give probabilities. docs/linear.md has the losses of each solver.
     penalty : {"l2", "l1", "elasticnet"} or None, default="l2"
         rho is 0, 1 or `l1_ratio`; None is alpha = 0.
     l1_ratio : float in [0, 1], default=0.5
@@ -71,15 +70,12 @@ class LinearClassifier(BaseClassifier, BaseLinearEstimator):
         Weight of the penalty. With n rows it is ``1 / (C n)`` of scikit-learn's
         LogisticRegression and LinearSVC, and alpha of its SGDClassifier; a penalty written
         ``lambda |W|^2`` has ``alpha = 2 lambda``.
-    C, early_stopping, validation_fraction, fit_intercept, probability, random_state, verbose,
-    callbacks
+    C, early_stopping, validation_fraction, n_iter_no_change, fit_intercept, probability,
+    categorical_features, time_limit, random_state, verbose, callbacks
         As in :class:`KernelClassifier`.
     solver : str or LinearSolver, default="auto"
-        A name of docs/linear.md, or an object: ``SVRG(batch_size=32)``. For rows in memory
-        ``"auto"`` is ``"rbcd"`` for smooth losses on at most 512 columns, ``"sdca"`` or
-        ``"svrg"`` on more columns, and ``"sdca"`` for the hinge if the penalty has an L2 part.
-        Otherwise it is ``"sgd"``: for rows on disk, for ``partial_fit``, and for rows of which
-        three copies do not fit in memory.
+        A name of docs/linear.md, which has the rules of ``"auto"``, or an object:
+        ``SVRG(batch_size=32)``.
     max_iter : int >= 1, default=100
         Largest number of passes over rows in memory, or of batches (2^24 cells, 4,096 to 65,536
         rows) of rows on disk. Solvers other than ``"sgd"``, ``"pegasos"`` and ``"sbmd"`` read
@@ -87,21 +83,15 @@ class LinearClassifier(BaseClassifier, BaseLinearEstimator):
     tol : float >= 0, default=1e-4
         The fit has converged when the largest entry of the least subgradient is at most `tol`
         times that at W = 0, or the duality gap at most `tol` times the objective; with
-        `early_stopping` `tol` is also the smallest gain of the validation score or loss that
-        counts as progress. ``"sgd"`` and similar solvers run for `max_iter`.
-    n_iter_no_change : int >= 1, default=5
+        `early_stopping` it is also the smallest gain of the validation score that counts.
+        ``"sgd"`` and similar solvers run for `max_iter`.
     class_weight : dict, "balanced" or None, default=None
-        As in scikit-learn; multiplies the sample weights. ``"balanced"`` gives every class the
-        same total weight, ``n / K`` each. Weights ``1 / n_c`` that are not divided by their
-        sum, K, make the loss K times as large: a penalty ``lambda |W|^2`` beside it has
-        ``alpha = 2 lambda / K``.
-    categorical_features
-        As in :class:`KernelClassifier`.
+        As in scikit-learn; multiplies the sample weights. ``"balanced"`` gives each class the
+        total weight ``n / K``; weights ``1 / n_c`` make the loss K times as large, so that a
+        penalty ``lambda |W|^2`` beside them has ``alpha = 2 lambda / K``.
     memory_limit : float, str or None, default=None
         Bytes, or "2 GB", that ``solver="auto"`` may count on (half of the system's memory when
         None), and the bound of the covariances of ``"scv"``.
-    time_limit : float > 0 or None, default=None
-        As in :class:`KernelClassifier`.
     warm_start : bool, default=False
         Another fit continues with ``max_iter`` more iterations, also with another alpha, which
         gives a path of penalties.
@@ -119,18 +109,8 @@ class LinearClassifier(BaseClassifier, BaseLinearEstimator):
         As in :class:`KernelClassifier`.
     history_ : dict of lists
         One entry per iteration, as in :class:`KernelClassifier`; ``"audit"`` has objective and
-        optimality of the result on the rows of the last batch, and the length of the longest
-        of these rows over that of the median one.
-
-    See Also
-    --------
-    KernelClassifier : Functions that are not linear.
-    RandomFeatures : Features that make a linear function a kernel machine.
-
-    Notes
-    -----
-    The longest rows limit the step size: scale columns first, by StandardScaler or, for CSR
-    rows, by MaxAbsScaler.
+        optimality of the result on the rows of the last batch, and the length of the longest of
+        these rows over that of the median one.
 
     Examples
     --------
@@ -149,31 +129,21 @@ class LinearClassifier(BaseClassifier, BaseLinearEstimator):
 
 @parameters
 class LinearRegressor(BaseRegressor, BaseLinearEstimator):
-    r"""Linear regressor: any loss, L1 and L2 penalties, and solvers for many rows.
+    """Linear regressor: any loss, L1 and L2 penalties, and solvers for many rows.
 
-    Minimises, over coefficients W and an intercept b that has no penalty,
-
-    .. math:: \frac{\sum_i w_i\, l(y_i, x_i W + b)}{\sum_i w_i}
-              + \alpha \Bigl( \rho \|W\|_1 + \frac{1 - \rho}{2} \|W\|_2^2 \Bigr)
-
-    with rho the share of L1. The squared loss is ``(f - y)^2 / 2``: alpha and `l1_ratio` are
-    those of scikit-learn's ElasticNet and Lasso, and Ridge has ``n alpha``. The losses of
-    several outputs add up. docs/linear.md lists the losses of each solver. The validation score
-    is R^2 for the squared loss, else the negative mean loss.
+    Minimises the objective of :class:`LinearClassifier`. The squared loss is ``(f - y)^2 / 2``:
+    alpha and `l1_ratio` are those of scikit-learn's ElasticNet and Lasso, and Ridge has ``n
+    alpha``. The losses of several outputs add up. The validation score is R^2 for the squared
+    loss, else the negative mean loss.
 
     Parameters
     ----------
     loss : str or Loss, default="squared"
         As in :class:`KernelRegressor`.
-    penalty, l1_ratio, alpha, C, max_iter, tol, early_stopping, validation_fraction,
+    penalty, l1_ratio, alpha, C, solver, max_iter, tol, early_stopping, validation_fraction,
     n_iter_no_change, fit_intercept, categorical_features, memory_limit, time_limit,
     warm_start, random_state, verbose, callbacks
         As in :class:`LinearClassifier`.
-    solver : str or LinearSolver, default="auto"
-        For rows in memory ``"auto"`` is ``"rbcd"`` for smooth losses (squared, Huber) on at
-        most 512 columns. On more columns, and for the other losses, it is ``"sdca"`` if the L2
-        part of the penalty is at least ``1 / n``, else ``"svrg"`` for smooth losses. Otherwise
-        it is ``"sgd"``.
 
     Attributes
     ----------
@@ -183,11 +153,6 @@ class LinearRegressor(BaseRegressor, BaseLinearEstimator):
     alpha_, n_features_in_, feature_names_in_, expansion_, n_iter_, best_iteration_,
     best_score_, history_, fit_status_
         As in :class:`LinearClassifier`.
-
-    See Also
-    --------
-    KernelRegressor : Functions that are not linear.
-    RandomFeatures : Features that make a linear function a kernel machine.
 
     Examples
     --------

@@ -16,8 +16,7 @@ from kernelgrad.kernels import Kernel, Polynomial
 from kernelgrad.linear.base import LinearProblem, LinearSolver
 from kernelgrad.linear.rbcd import RBCD, WHOLE, WHOLE_ENTRIES
 from kernelgrad.linear.sdca import LinearSDCA
-from kernelgrad.linear.sgd import SGD
-from kernelgrad.linear.svrg import SVRG
+from kernelgrad.linear.stochastic import SGD, SVRG
 from kernelgrad.losses import Loss
 from kernelgrad.model import Fit
 from kernelgrad.solvers import LINEAR_SOLVERS, FitResult, Problem, Solver, get_linear_solver

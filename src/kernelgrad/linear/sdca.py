@@ -1,22 +1,158 @@
-r"""Proximal stochastic dual coordinate ascent for linear functions."""
+r"""Dual coordinate ascent for linear functions, on dense rows and on CSR.
+
+For one output, with reaches ``r_i = p_i / l2``, the threshold ``t = l1 / l2`` and a point m
+that rows are seen from,
+
+.. math:: V = -\sum_i r_i u_i x_i, \quad \sigma = \sum_i r_i u_i, \quad
+          W = \mathrm{soft}(V + \sigma m, t), \quad
+          f_i = \langle x_i - m, W \rangle + b_0 - \kappa \sigma
+
+where the last term is a column of constants ``sqrt(kappa)`` whose coefficient is pulled towards
+b_0. m may differ from 0 where t is 0: then ``<m, V>`` is one number, and a row of few stored
+entries stays one. A coordinate goes to the maximum of the dual, or with L1 of its quadratic
+bound from below (the conjugate of the penalty is ``1 / l2``-smooth):
+:func:`kernelgrad.linear.conjugate.dual_step` with the curvature ``r_i (|x_i - m|^2 + kappa)``.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import scipy.optimize
 
+from kernelgrad.compute.compiling import njit
+from kernelgrad.compute.rows import column, entries, entry
 from kernelgrad.compute.threads import parallel_for
-from kernelgrad.linear import base, dual
-from kernelgrad.linear.conjugate import conjugate_of
-from kernelgrad.linear.dual import View
+from kernelgrad.linear import base
+from kernelgrad.linear.conjugate import conjugate_of, dual_step, loss_and_gap
+from kernelgrad.linear.loops import FAST, add, dot
 from kernelgrad.losses import Loss
+from kernelgrad.losses.scalar import slope
 from kernelgrad.params import integer, parameters
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized, transient
 from kernelgrad.solvers.support import visit_order
 from kernelgrad.types import Float64Array
 from kernelgrad.validation import CapabilityError
+
+_NEAR = 1e-6  # relative size of the last Newton step of a row, whose error is its square
+# Width of the first bracket of a bias, widenings of it by 4 at most, and steps within it
+_WIDTH, _WIDENINGS, _STEPS = 1e-3, 60, 100
+
+
+@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
+def _soft_dot(rows: Any, i: int, v: Float64Array, t: float) -> Any:
+    total = 0.0
+    for q in entries(rows, i):
+        w = v[column(rows, q)]
+        total += entry(rows, i, q) * (max(w - t, 0.0) + min(w + t, 0.0))
+    return total
+
+
+class View(NamedTuple):
+    """Rows as seen from their mean, or from 0."""
+
+    centred: bool
+    mean: Float64Array  # m, (d,)
+    along: Float64Array  # <x_i, m>, (n,)
+    squares: Float64Array  # |x_i - m|^2 + kappa, (n,)
+    kappa: float
+    tilt: float  # |m|^2 + kappa
+
+
+@njit(nogil=True, cache=True)
+def ascend(
+    rows: Any, order: Any, code: int, number: float, y: Any, reach: Any, view: Any, t: float,
+    u: Any, v: Any, sigma: float, start: float,
+) -> float:  # fmt: skip
+    """Visit rows in order for one output, moving u and v in place; return sigma.
+
+    `reach` (n,) is r and `start` is ``b_0 - <m, v>``.
+    """
+    along = view.along
+    for i in order:
+        f = start + sigma * (along[i] - view.tilt)
+        f += dot(rows, i, v) if t == 0.0 else _soft_dot(rows, i, v, t)
+        new = dual_step(code, number, y[i], u[i], f, reach[i] * view.squares[i], _NEAR)
+        moved = reach[i] * (u[i] - new)
+        if moved != 0.0:
+            u[i] = new
+            add(rows, i, moved, v)
+            sigma -= moved
+            start -= moved * along[i]
+    return sigma
+
+
+def soft(v: Float64Array, t: float) -> Float64Array:
+    """Return ``sign(v) max(|v| - t, 0)``."""
+    return np.asarray(np.maximum(v - t, 0.0) + np.minimum(v + t, 0.0))
+
+
+def balance(u: Float64Array, p: Float64Array) -> Float64Array:
+    """Return u with ``sum_i p_i u_i = 0``: the sign that weighs more is scaled down.
+
+    Conjugate domains are intervals containing 0, so scaling keeps u feasible.
+    """
+    up, down = float(p @ np.maximum(u, 0.0)), -float(p @ np.minimum(u, 0.0))
+    factor = min(up, down) / max(up, down, 1e-300)
+    return np.where((u > 0.0) == (up > down), u * factor, u)
+
+
+@njit(nogil=True, cache=True)
+def mean_loss_and_gap(
+    code: int, number: float, y: Any, u: Any, f: Any, b: float, p: Any
+) -> tuple[float, float]:
+    """Return ``sum_i p_i l(f_i + b)`` and ``sum_i p_i (l(f_i + b) + l*(u_i) - u_i (f_i + b))``.
+
+    Arrays of n, of one output.
+    """
+    total, gap = 0.0, 0.0
+    for i in range(len(u)):
+        loss, own = loss_and_gap(code, number, y[i], u[i], f[i] + b)
+        total += p[i] * loss
+        gap += p[i] * own
+    return total, gap
+
+
+@njit(nogil=True, cache=True)
+def _bias_slope(
+    code: int, number: float, y: Float64Array, f: Float64Array, p: Float64Array, b: float
+) -> float:
+    total = 0.0
+    for i in range(len(f)):
+        total += p[i] * slope(code, number, y[i], f[i] + b)
+    return total
+
+
+def best_bias(
+    code: int, number: float, y: Any, f: Any, p: Any, b: float, error: float
+) -> float:
+    """Return a bias with a mean loss of at most `error` above that of the best.
+
+    The derivative does not decrease: its zero is bracketed from b on and found by Brent's
+    method, up to a width that, times the slope at the ends, is the error. If the loss decreases
+    without bound the search stops. The responses f do not include the bias.
+    """
+
+    def slope_at(x: float) -> float:
+        return float(_bias_slope(code, number, y, f, p, x))
+
+    slope, end, width = slope_at(b), b, _WIDTH
+    for _ in range(_WIDENINGS):
+        start, end = end, end - math.copysign(width, slope)
+        last = slope_at(end)
+        if slope == 0.0 or slope * last <= 0.0:
+            break
+        slope, width = last, 4.0 * width
+    if slope * last > 0.0 or slope == 0.0:
+        return start if slope == 0.0 else end
+    xtol = max(error / max(abs(slope), abs(last), 1e-300), 1e-300)
+    return float(
+        scipy.optimize.brentq(slope_at, start, end, xtol=xtol, maxiter=_STEPS, disp=False)
+    )
+
 
 _CONSTANT = 0.1  # square of the column of constants over the mean squared norm of a row
 _BIAS_ERROR = 1e-3  # gap that the bias may add, over the tolerance
@@ -60,19 +196,18 @@ class LinearSDCA(base.LinearSolver[LinearSDCAState]):
 
     and an unpenalised intercept is the constraint ``sum_i p_i u_i = 0``. Rows are taken in a
     new random order in each pass, and each moves its ``u_i`` to the maximum with all others
-    fixed: in closed form, for the logistic loss by Newton's method. With an L1 penalty it moves
-    to the maximum of a quadratic bound. No step size is needed. Outputs are independent of each
-    other, and the work for a CSR row is proportional to its stored entries.
+    fixed: in closed form, for the logistic loss by Newton's method, with an L1 penalty to the
+    maximum of a quadratic bound. Outputs are independent of each other, and the work for a CSR
+    row is proportional to its stored entries. Takes all losses of the linear solvers but the
+    multinomial one; needs an L2 penalty.
 
     A single coordinate cannot keep the constraint of the intercept. Within a round the
     intercept therefore has the penalty ``l2 / (2 kappa) (b - b_0)^2``, with kappa a tenth of
     the mean squared norm of the rows; after the round b_0 moves to b (method of multipliers).
     Without an L1 penalty rows are centred, which makes them shorter; CSR rows stay sparse.
-
-    After each round u is made feasible by scaling down the sign with the larger sum; the gap
-    then bounds the distance of the objective from its minimum, whatever the rounding.
-
-    Takes all losses of the linear solvers except the multinomial one.
+    Then u is made feasible by scaling down the sign with the larger sum; the gap bounds the
+    distance of the objective from its minimum, whatever the rounding, and the fit has converged
+    when that of every output is at most the estimator's ``tol`` times its objective.
 
     Parameters
     ----------
@@ -80,19 +215,9 @@ class LinearSDCA(base.LinearSolver[LinearSDCAState]):
         Rows visited in one step of the loop, before b_0 moves and the gap is measured at the
         cost of about a pass. ``"auto"`` is one pass over the rows of positive weight.
 
-    Notes
-    -----
-    Needs an L2 penalty. The fit has converged when the gap of every output is at most the
-    estimator's ``tol`` times its objective. The number of passes grows with
-    ``|x_i|^2 / (n l2)``: scale columns, and centre them if there is an L1 penalty or no
-    intercept.
-
     References
     ----------
-    Shalev-Shwartz and Zhang (2013), "Stochastic Dual Coordinate Ascent Methods for Regularized
-    Loss Minimization"; Shalev-Shwartz and Zhang (2014), "Accelerated Proximal Stochastic Dual
-    Coordinate Ascent for Regularized Loss Minimization"; Hsieh et al. (2008), "A Dual
-    Coordinate Descent Method for Large-scale Linear SVM".
+    Shalev-Shwartz and Zhang (2013, 2014); Hsieh et al. (2008).
     """
 
     name: ClassVar[str] = "sdca"
@@ -139,7 +264,7 @@ class LinearSDCA(base.LinearSolver[LinearSDCAState]):
 
         def task(c: int) -> None:
             v = state.sums[c]
-            sigma[c] = dual.ascend(
+            sigma[c] = ascend(
                 data.rows, order, data.code, data.numbers[c], Y[c], reach, view, t,
                 state.dual[c], v, sigma[c], state.centre[c] - float(view.mean @ v),
             )  # fmt: skip
@@ -147,7 +272,7 @@ class LinearSDCA(base.LinearSolver[LinearSDCAState]):
         parallel_for(own.n_outputs, task)
         state.centre -= view.kappa * sigma
         seen = state.sums + sigma[:, None] * view.mean
-        state.coef = np.ascontiguousarray(dual.soft(seen, t).T)
+        state.coef = np.ascontiguousarray(soft(seen, t).T)
         loss = _measure(own, state, data)
         state.iteration += 1
         state.rows_seen += n_visits
@@ -179,11 +304,11 @@ def _measure(
     def settle(c: int) -> None:
         if problem.fit_intercept:
             error = _BIAS_ERROR * problem.tol * state.primal[c]
-            state.bias[c] = dual.best_bias(
+            state.bias[c] = best_bias(
                 data.code, data.numbers[c], Y[c], f[c], p, state.bias[c], error
             )
-            feasible[c] = dual.balance(state.dual[c], p)
-        losses[c], state.gap[c] = dual.mean_loss_and_gap(
+            feasible[c] = balance(state.dual[c], p)
+        losses[c], state.gap[c] = mean_loss_and_gap(
             data.code, data.numbers[c], Y[c], feasible[c], f[c], state.bias[c], p
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -59,17 +58,9 @@ TAG_CHOICE = 15
 
 @dataclass(frozen=True)
 class FeatureMap:
-    """Random features of rows: some columns of the blocks of a stream, scaled.
+    """Random features of rows: `n_features` columns of the blocks of a stream, scaled.
 
-    Attributes
-    ----------
-    inputs : Inputs
-        The columns of X.
-    stream : FeatureStream
-    n_features : int
-        Number of features of a row.
-    chunk_bytes : float
-        Bytes of the rows that are transformed at once.
+    ``chunk_bytes`` are those of the rows that are transformed at once.
     """
 
     inputs: Inputs
@@ -131,21 +122,20 @@ class RandomFeatures(
     TransformerMixin,
     Documented,
 ):
-    r"""Random features of any kernel: rows whose inner products estimate it.
+    """Random features of any kernel: rows whose inner products estimate it.
 
     The output Z is float32, (n, n_components): blocks ``phi_0(x), phi_1(x), ...`` of the seeded
     stream of features that the estimators of this package use, side by side and divided by the
-    square root of their number. Each block by itself gives an unbiased estimate, so
-    ``E[Z Z^T] = K``, and a linear model of Z approximates a kernel machine (Rahimi and Recht
-    2007; Dai et al. 2014, Section 2).
-
-    Any number of columns is possible. If it is not a whole number of blocks, the last block
-    gives some of its columns, drawn at random with equal probability, so that the estimate
-    stays unbiased. All features but one give either all planes (cosine and sine) or none.
+    square root of their number. ``E[Z Z^T] = K``, so that a linear model of Z approximates a
+    kernel machine (Rahimi and Recht 2007; Dai et al. 2014, Section 2). The last block may give
+    some of its columns only, drawn at random with equal probability; all features but one give
+    either all planes (cosine and sine) or none.
 
     With the same int `random_state`, kernel and block size, the blocks are those of
     :class:`KernelClassifier` and :class:`KernelRegressor`, provided that bandwidth and scaling
-    come from the same rows: a first batch of all rows, or of 8,192 rows as here.
+    come from the same rows: a first batch of all rows, or of 8,192 rows as here. There is no
+    ``partial_fit``: fit this transformer on the first rows of a stream, and transform every
+    chunk.
 
     Parameters
     ----------
@@ -161,14 +151,12 @@ class RandomFeatures(
         Multiplies the bandwidth that a rule finds.
     block_size : int or "auto", default="auto"
         Features per block and plane. ``"auto"`` makes the fewest equal blocks of at most 2,048
-        columns. Only needed to get the same blocks as an estimator, whose solver has a
-        parameter of that name.
+        columns.
     standardize : bool, default=False
         Divide columns by their standard deviation over the sample.
     memory_limit : float, str or None, default=None
         Bytes, or "2 GB", that a transform may use beside its input, its output and the weights
-        of one block (256 MiB when None): rows are transformed in chunks that fit, of at least
-        512 rows. Weights are drawn again in each transform, so that a model holds only a seed.
+        of one block (256 MiB when None): rows are transformed in chunks of at least 512.
     random_state : int, RandomState or None, default=0
         Seed of the features; None draws one.
 
@@ -183,17 +171,6 @@ class RandomFeatures(
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
-    See Also
-    --------
-    LinearClassifier : A linear model of these features.
-    estimators.competitor : Pipelines of random features and linear models by name.
-
-    Notes
-    -----
-    There is no ``partial_fit``: bandwidth and scaling are fixed once, from a sample. For a
-    stream, fit this transformer on its first rows (or give gamma as a number), then transform
-    every chunk. The features of a row depend on that row alone, to float32 rounding.
-
     Examples
     --------
     >>> from sklearn.datasets import load_digits
@@ -204,8 +181,6 @@ class RandomFeatures(
     >>> model = make_pipeline(RandomFeatures(random_state=0), RidgeClassifier())
     >>> bool(model.fit(X[:1200], y[:1200]).score(X[1200:], y[1200:]) > 0.9)
     True
-    >>> model[0].transform(X).shape
-    (1797, 1024)
     """
 
     kernel: Any = anything(default="rbf", kw_only=False)
@@ -332,38 +307,17 @@ class RandomFeatures(
 
     @as_numpy
     def transform(self, X: Rows) -> Float32Array:
-        """Return the random features.
+        """Return the random features, a float32 array (n, n_components).
 
         Parameters
         ----------
         X : array-like or CSR matrix (n, d), memory map, DataFrame, or BatchSource
             A source is read in chunks; the output is in memory as a whole.
-
-        Returns
-        -------
-        float32 array (n, n_components)
-
-        Raises
-        ------
-        ValueError
-            For another number or other names of columns than in fit, NaN or infinite
-            values, rows outside the kernel's domain, or features beyond float32.
         """
         check_is_fitted(self, "stream_")
         limit = bytes_of(self.memory_limit) or _MEMORY
         features = replace(self._map, chunk_bytes=limit)
         return support.by_blocks(features.apply, X)  # type: ignore[no-any-return]
-
-    def to_onnx(self, path: str | os.PathLike[str] | None = None) -> Any:
-        """Return the fitted transformer as an ONNX model, as :meth:`KernelClassifier.to_onnx`.
-
-        Parameters
-        ----------
-        path : str or path-like, optional
-            Where to write the model too, atomically.
-        """
-        check_is_fitted(self, "stream_")
-        return support.exported(self._map, path)
 
     def save(self, path: Place, *, key: bytes | None = None) -> None:
         """Write the fitted transformer to one file, as :meth:`KernelClassifier.save`."""

@@ -16,8 +16,8 @@ from kernelgrad.losses.regression import LogLinkLoss, LogSquaredError
 from kernelgrad.losses.scalar import LARGEST_LOG
 from kernelgrad.onnx import functions
 from kernelgrad.onnx import numerics as xp
+from kernelgrad.onnx.functions import ExactForm
 from kernelgrad.onnx.graph import Graph, Value, joined
-from kernelgrad.onnx.kernels import ExactForm
 from kernelgrad.partly_labelled import MarkedClassification
 from kernelgrad.tables import UNKNOWN
 from kernelgrad.tasks import Classification, Regression, ScaledColumn
@@ -34,8 +34,7 @@ _OF_INPUT = (
 def export(model: Any, **options: Any) -> onnx.ModelProto:
     """Return the ONNX model of a fitted value; `options` are of its kind."""
     graph, inputs = Graph(), model.inputs
-    kind = type(getattr(model, "task", None))
-    outputs = next(make for cls, make in _OUTPUTS if issubclass(kind, cls))
+    outputs = next(make for cls, make in _OUTPUTS if isinstance(model.task, cls))
     metadata = {"estimator": inputs.owner}
     if inputs.names is not None:
         metadata["columns"] = "\n".join(map(str, inputs.names))
@@ -193,15 +192,6 @@ def _process(model: Any, x: Value, *, std: bool = False) -> Outputs:
     return outputs
 
 
-def _features(model: Any, x: Value) -> Outputs:
-    width, n, last = model.stream.width, model.n_features, model.last
-    blocks = functions.add_features(model.stream, x, model.n_blocks)
-    if len(last) < width:
-        blocks[-1] = blocks[-1].take(last)
-    Z = joined(blocks) * float(np.sqrt(width / n))
-    return {"features": (Z, n)}
-
-
 def _flat(x: Value) -> Value:
     return x.reshape(-1)
 
@@ -212,5 +202,5 @@ def _growth(f: Value) -> Value:
 
 _OUTPUTS: tuple[tuple[type, Callable[..., Outputs]], ...] = (
     (Regression, _numbers), (Classification, _classes), (Novelty, _novelty),
-    (RatioSamples, _ratio), (ScaledColumn, _process), (object, _features),
+    (RatioSamples, _ratio), (ScaledColumn, _process),
 )  # fmt: skip

@@ -14,10 +14,9 @@ from kernelgrad.compute.compiling import njit
 from kernelgrad.files.records import Record
 from kernelgrad.functions.exact import join_rows
 from kernelgrad.kernels import ExactRows
-from kernelgrad.linear.row_losses import slopes_of_row
+from kernelgrad.linear.loops import slopes_of_row
 from kernelgrad.losses import SemiSupervised
-from kernelgrad.papers.averages import AveragedSolver, average_update
-from kernelgrad.papers.support_state import SupportState
+from kernelgrad.papers.support_state import AveragedSolver, SupportState, average_update
 from kernelgrad.solvers import contract, support
 from kernelgrad.solvers.dsg import smoothness
 from kernelgrad.solvers.trackers import Update
@@ -438,38 +437,28 @@ def _sweep(
 ) -> None:  # fmt: skip
     r"""Take gradient steps on the rows of a group, one after another, in place.
 
-    Row i gives its response ``f_ic``, the derivative ``g_ic`` of its loss there (of a weight
-    v above 1, the mean over ``ceil(v)`` parts of the step, each where the last one led), and
+    Row i gives its response ``f_ic``, the derivative ``g_ic`` of its loss there, and
 
     .. math:: w_c \leftarrow \min(1, R / |\cdot|)
               (keep_{ic} w_c - eta_{ic} v_i g_{ic} k(x_i, .))
 
     with the weight v_i of the row; the bias, if it learns, takes the same steps without the
-    factor. Where a new entry would be one too many the entry whose last step is longest ago
-    goes. For output c the function is ``b_c + s_c sum_j base_jc k(x_j, .)``, and the sum of
-    iterates ``sum_t omega_t w_t`` is ``mass_c base_c - late_c``: a step touches one
+    factor. Where the `count` of entries would exceed the `limit`, the entry whose last step is
+    longest ago goes. For output c the function is ``b_c + s_c sum_j base_jc k(x_j, .)``, and
+    the sum of iterates ``sum_t omega_t w_t`` is ``mass_c base_c - late_c``: a step touches one
     coefficient.
 
-    Parameters
-    ----------
-    group : tuple
-        K (m, m), kernel values of which the lower triangle is used; R (m, C), ``k(group,
-        support) base``, changed; f (m, C), responses, written; y; weight (m,); slot (m,), the
-        entry of each row; eta and keep (m, C), steps and factors in [0, 1]; omega (m,), weight
-        of the iterate after each row; old (q,), the entries that go first, in this order, at
-        least as many as the group can use up; K_old (m, q), kernel values with them.
-    function : tuple
-        base and late (S, C), with zeros for the entries that the group may add; stamp (S,), the
-        number of the last row that moved an entry, negative outside of the support: not yet
-        made (-1) and dropped (-2); then per output scale, mass, square (``|w|^2``, where there
-        is a radius), bias, bias_sum (``sum omega_t b_t``), product (product of all factors) and
-        blend (``sum omega_t`` times that product after step t).
-    square_radius : float
-        ``R^2``; infinite for no projection.
-    first : int
-        Number of the first row.
-    count, limit : int
-        Entries before the group, and how many there may be.
+    The group is K (m, m), kernel values of which the lower triangle is used; R (m, C),
+    ``k(group, support) base``, changed; f (m, C), responses, written; y; weight (m,); slot
+    (m,), the entry of each row; eta and keep (m, C); omega (m,), weight of the iterate after
+    each row; old (q,), the entries that go first, in this order; K_old (m, q), kernel values
+    with them.
+
+    The function is base and late (S, C), with zeros for the entries that the group may add;
+    stamp (S,), the number of the last row that moved an entry, counted from `first`, -1 if it
+    is not yet made and -2 if dropped; then per output scale, mass, square (``|w|^2``, where
+    there is a radius), bias, bias_sum (``sum omega_t b_t``), product (of all factors) and blend
+    (``sum omega_t`` times that product after step t).
     """
     K, R, f, y, weight, slot, eta, keep, omega, old, K_old = group
     base, late, stamp, scale, mass, square, bias, bias_sum, product, blend = function

@@ -40,17 +40,14 @@ def _score_axes(ax: Any) -> Any:
 class LearningCurveDisplay(Display):
     """Training loss and validation score over the course of a fit.
 
-    Create it by `from_estimator` or `from_history`. If both curves are drawn, the loss has the
-    left y axis and the score the right one.
+    If both curves are drawn, the loss has the left y axis and the score the right one.
 
     Parameters
     ----------
     x : array-like of shape (n_points,)
         Horizontal coordinate.
-    train_loss : array-like of shape (n_points,)
-        Training loss; None or NaN where it was not measured.
-    validation_score : array-like of shape (n_points,), default=None
-        Validation score; None or NaN where it was not measured.
+    train_loss, validation_score : array-like of shape (n_points,)
+        Loss and score; None or NaN where they were not measured.
     score_name : str, default=None
         Name of the score.
     x_name : str, default="seconds"
@@ -63,8 +60,7 @@ class LearningCurveDisplay(Display):
     Attributes
     ----------
     score_ax_ : matplotlib Axes or None
-        The axes of the score: the right ones if there is a loss, else `ax_`; None without a
-        score.
+        The axes of the score: the right ones if there is a loss, else `ax_`.
     lines_ : list of matplotlib Line2D
         The curves that are drawn: loss, score, rivals.
     """

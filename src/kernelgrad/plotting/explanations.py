@@ -7,8 +7,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from kernelgrad.plotting import sections
-from kernelgrad.plotting.display import COLORS, Display
+from kernelgrad.plotting.display import COLORS, Display, last_step
 from kernelgrad.types import AnyArray, Float64Array
 from kernelgrad.validation import check_int, check_name
 
@@ -73,7 +72,7 @@ class ExplanationDisplay(Display):
         background : as X, default=None
             Rows that a column is drawn from; None is rows of the fit.
         """
-        explanation = sections.last_step(estimator).explain(X, background=background)
+        explanation = last_step(estimator).explain(X, background=background)
         return cls(explanation=explanation, **options).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:

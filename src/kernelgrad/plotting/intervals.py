@@ -9,8 +9,18 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from kernelgrad.plotting import sections
-from kernelgrad.plotting.display import COLORS, Display, columns_of_one_length, curve_style
+from kernelgrad.plotting.display import (
+    COLORS,
+    Display,
+    column_of,
+    columns_of_one_length,
+    curve_style,
+    find_feature,
+    last_step,
+    others,
+    rows_at,
+    span,
+)
 from kernelgrad.validation import check_int, check_real
 
 
@@ -64,13 +74,11 @@ class GaussianProcessIntervalDisplay(Display):
             Whether the interval is for new observations, such as the points, or for the
             function without noise. For scikit-learn's estimators the kernel decides.
         """
-        j, x_name = sections.find_feature(X, feature)
-        column = sections.column_of(X, j)
-        x = sections.span(column, resolution)
-        mean, std = _with_std(estimator, sections.rows_at(X, {j: x}), include_noise)
-        display = cls(
-            x=x, mean=mean, std=std, level=level, x_name=x_name + sections.others(X, 1)
-        )
+        j, x_name = find_feature(X, feature)
+        column = column_of(X, j)
+        x = span(column, resolution)
+        mean, std = _with_std(estimator, rows_at(X, {j: x}), include_noise)
+        display = cls(x=x, mean=mean, std=std, level=level, x_name=x_name + others(X, 1))
         return display.plot(ax=ax, points=None if y is None else (column, y))
 
     def plot(self, ax: Any = None, points: tuple[Any, Any] | None = None) -> Self:
@@ -91,7 +99,7 @@ class GaussianProcessIntervalDisplay(Display):
 
 def _with_std(estimator: Any, X: Any, include_noise: bool) -> tuple[Any, Any]:
     options = {"return_std": True}
-    if "include_noise" in inspect.signature(sections.last_step(estimator).predict).parameters:
+    if "include_noise" in inspect.signature(last_step(estimator).predict).parameters:
         options["include_noise"] = include_noise
     mean, std = estimator.predict(X, **options)
     return mean, std

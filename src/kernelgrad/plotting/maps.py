@@ -9,8 +9,17 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import is_classifier, is_outlier_detector
 
-from kernelgrad.plotting import sections
-from kernelgrad.plotting.display import Display, curve_style, flat_column
+from kernelgrad.plotting.display import (
+    Display,
+    column_of,
+    curve_style,
+    find_feature,
+    flat_column,
+    last_step,
+    others,
+    rows_at,
+    span,
+)
 from kernelgrad.types import Float64Array
 from kernelgrad.validation import check_name
 
@@ -32,9 +41,6 @@ class ResponseMapDisplay(Display):
     logarithmic scale, white where both densities are equal; for regressors the predicted value.
     All other columns are fixed at their medians, or at their most frequent values.
 
-    Unlike scikit-learn's ``DecisionBoundaryDisplay`` it supports rows with more than two
-    columns, centres colour scales at the boundary, and adds a legend or a labelled colour bar.
-
     Parameters
     ----------
     x0, x1 : array-like of shape (n_points,)
@@ -42,8 +48,7 @@ class ResponseMapDisplay(Display):
     response : array-like of shape (n_points, n_points) or (n_points, n_points, n_classes)
         Prediction at ``(x1[i], x0[j])``; for classes probabilities, or 0 and 1.
     kind : {"classes", "novelty", "ratio", "value"}
-        Kind of prediction: classes, the decision function with its boundary at 0, p/q, or
-        values.
+        Kind of prediction.
     names : pair of str, default=("x0", "x1")
         Labels of the axes.
     classes : sequence, default=()
@@ -51,10 +56,8 @@ class ResponseMapDisplay(Display):
 
     Attributes
     ----------
-    surface_ : matplotlib artist
-        The coloured plane.
-    colorbar_ : matplotlib Colorbar or None
-        The colour bar; None for classes, which have a legend.
+    surface_, colorbar_ : matplotlib artist, Colorbar or None
+        The coloured plane, and its bar; None for classes, which have a legend.
     """
 
     def __init__(
@@ -88,15 +91,15 @@ class ResponseMapDisplay(Display):
         """
         if len(features) != 2:
             raise ValueError(f"features must be two columns, got {features!r}.")
-        (i, first), (j, second) = (sections.find_feature(X, feature) for feature in features)
-        columns = sections.column_of(X, i), sections.column_of(X, j)
-        x0, x1 = (sections.span(column, resolution) for column in columns)
+        (i, first), (j, second) = (find_feature(X, feature) for feature in features)
+        columns = column_of(X, i), column_of(X, j)
+        x0, x1 = (span(column, resolution) for column in columns)
         at = dict(zip((i, j), map(np.ravel, np.meshgrid(x0, x1)), strict=True))
-        response, kind = _response(estimator, sections.rows_at(X, at))
+        response, kind = _response(estimator, rows_at(X, at))
         display = cls(
             x0=x0, x1=x1, response=response.reshape(len(x1), len(x0), *response.shape[1:]),
             kind=kind, classes=estimator.classes_ if kind == "classes" else (),
-            names=(first + sections.others(X, 2), second),
+            names=(first + others(X, 2), second),
         )  # fmt: skip
         drawn = y is not None or kind == "novelty"
         points = (*columns, _groups(estimator, X, y, kind)) if drawn else None
@@ -180,7 +183,7 @@ class ResponseMapDisplay(Display):
 
 def _response(estimator: Any, X: Any) -> tuple[Float64Array, str]:
     """Return the predictions of a model for rows, and the kind of the map."""
-    if hasattr(sections.last_step(estimator), "samples_"):
+    if hasattr(last_step(estimator), "samples_"):
         return np.asarray(estimator.predict(X), np.float64), "ratio"
     if is_outlier_detector(estimator):
         return np.asarray(estimator.decision_function(X), np.float64), "novelty"
@@ -202,5 +205,5 @@ def _groups(estimator: Any, X: Any, y: Any, kind: str) -> Any:
         return np.where(np.asarray(estimator.predict(X)) > 0, inside, outlier)
     if kind == "ratio":
         p, q = _GROUPS[kind]
-        return np.where(np.asarray(y) == sections.last_step(estimator).samples_[1], p, q)
+        return np.where(np.asarray(y) == last_step(estimator).samples_[1], p, q)
     return y

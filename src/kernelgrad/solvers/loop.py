@@ -15,7 +15,6 @@ import scipy.sparse as sp
 
 from kernelgrad.callbacks import CallbackList, FitEvent, Progress, TimeIsUp
 from kernelgrad.compute.compiling import clock
-from kernelgrad.compute.memory import resident_bytes
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.exceptions import CapabilityError, DataError
 from kernelgrad.files import container, records
@@ -386,7 +385,6 @@ class _FitLoop:
             with self.resumed.reading():  # the same rows were good before
                 raise
         self.is_whole = True
-        problem.resources.progress.next_iteration()
         self.steps += 1
         self.course.done += 1
         return state, info
@@ -407,7 +405,7 @@ class _FitLoop:
 
     def _event(self, state: State, info: StepInfo, score: float | None) -> FitEvent:
         seconds, to_do = clock() - self._start, self.max_iter - self.course.done
-        left, memory = self.problem.resources.deadline.left(), resident_bytes()
+        left = self.problem.resources.deadline.left()
         return FitEvent(
             iteration=state.iteration,
             max_iter=state.iteration + to_do,
@@ -421,7 +419,6 @@ class _FitLoop:
             rows_per_second=(state.rows_seen - self._rows_before) / max(seconds, 1e-9),
             objective=info.objective,
             seconds_left=min(left, to_do * seconds / self.steps),
-            memory_gb=None if memory is None else memory / 1e9,
         )
 
     def _ends(self, state: State, info: StepInfo, event: FitEvent) -> bool:

@@ -4,9 +4,13 @@ from kernelgrad.special_kernels.additive import Chi2, Intersection, JensenShanno
 from kernelgrad.special_kernels.arc_cosine import ArcCosine
 from kernelgrad.special_kernels.convolutional import ConvolutionKernel
 from kernelgrad.special_kernels.dot_product import DotProduct, Polynomial
-from kernelgrad.special_kernels.hellinger import Hellinger
-from kernelgrad.special_kernels.semigroup import ExponentialSemigroup, ReciprocalSemigroup
-from kernelgrad.special_kernels.skewed import SkewedChi2, SkewedIntersection
+from kernelgrad.special_kernels.histograms import (
+    ExponentialSemigroup,
+    Hellinger,
+    ReciprocalSemigroup,
+    SkewedChi2,
+    SkewedIntersection,
+)
 
 __all__ = [
     "ArcCosine",

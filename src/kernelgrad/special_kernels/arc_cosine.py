@@ -30,19 +30,15 @@ _KINDS = (projections.STEP, projections.RAMP, projections.RAMP2)
 
 @parameters
 class ArcCosine(TiledKernel, ProjectionKernel):
-    r"""Arc-cosine kernel of order n, ``scale^(2n) |x|^n |z|^n J_n(theta) / pi``.
+    """Arc-cosine kernel of order n, ``scale^(2n) |x|^n |z|^n J_n(theta) / pi``.
 
-    Here theta is the angle between x and z, ``J_0 = pi - theta``,
-    ``J_1 = sin theta + (pi - theta) cos theta`` and
-    ``J_2 = 3 sin theta cos theta + (pi - theta) (1 + 2 cos^2 theta)``. Features are
-    ``sqrt(2) 1[w . x > 0] (w . x)^n`` for normal w of standard deviation `scale` (Table 1,
-    arc-cosine; the feature printed there, ``(w . x)^n max(0, w . x)``, lacks the ``sqrt(2)``
-    and is of order n + 1). Order 0 corresponds to a random layer of step functions, order 1 to
-    one of rectifiers.
-
-    Kernel values and features of a zero row are 0. ``k(x, x) = (scale |x|)^(2n)``, times 3 for
-    order 2. Without a bias all functions are homogeneous of degree n. Features of order 2 are
-    heavy-tailed and need many more blocks for the same accuracy.
+    Here theta is the angle between x and z, ``J_0 = pi - theta``, ``J_1 = sin theta + (pi -
+    theta) cos theta`` and ``J_2 = 3 sin theta cos theta + (pi - theta) (1 + 2 cos^2 theta)``.
+    Features are ``sqrt(2) 1[w . x > 0] (w . x)^n`` for normal w of standard deviation `scale`
+    (Table 1; the feature printed there, ``(w . x)^n max(0, w . x)``, lacks the ``sqrt(2)`` and
+    is of order n + 1). Order 0 corresponds to a random layer of step functions, order 1 to one
+    of rectifiers. Zero rows have values and features of 0. Features of order 2 are heavy-tailed
+    and need many more blocks.
 
     Parameters
     ----------
@@ -52,7 +48,7 @@ class ArcCosine(TiledKernel, ProjectionKernel):
         Standard deviation of the weights; it has no effect for order 0. Table 1 uses 1.
     bias : float >= 0, default=0.0
         A constant appended to each row as an additional column, so that functions need not be
-        homogeneous. 0, as in Table 1, appends no column.
+        homogeneous of degree n. 0, as in Table 1, appends no column.
     """
 
     name: ClassVar[str] = "arc_cosine"

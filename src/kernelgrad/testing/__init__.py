@@ -5,16 +5,18 @@ from kernelgrad.testing.estimator import (
     check_estimator_contract,
     check_relations,
 )
-from kernelgrad.testing.kernel import check_kernel
-from kernelgrad.testing.loss import check_loss, check_unlabelled_loss
-from kernelgrad.testing.parameters import check_parameters
-from kernelgrad.testing.solver import check_linear_solver, check_solver
+from kernelgrad.testing.parts import (
+    check_kernel,
+    check_loss,
+    check_parameters,
+    check_unlabelled_loss,
+)
+from kernelgrad.testing.solver import check_solver
 
 __all__ = [
     "check_checkpoints",
     "check_estimator_contract",
     "check_kernel",
-    "check_linear_solver",
     "check_loss",
     "check_parameters",
     "check_relations",

@@ -21,7 +21,7 @@ from kernelgrad.compute.threads import set_num_threads
 from kernelgrad.estimators import load
 from kernelgrad.files.container import contents_digest, prefixed, read_container
 from kernelgrad.functions.scaling import UNITS
-from kernelgrad.testing.parameters import check_parameters, pickled, require
+from kernelgrad.testing.parts import check_parameters, pickled, require
 from kernelgrad.testing.warmup import METHODS
 from kernelgrad.types import AnyArray, Contents, FloatArray, IntArray, Matrix
 from kernelgrad.validation import CapabilityError
@@ -137,11 +137,9 @@ def check_estimator_contract(estimator: Any, *, random_state: int = 0) -> None:
     Same bits
         for the same ``random_state``, whatever the state of NumPy's global generator; for the
         parameters of ``best_params_``; for one, two and three threads; for reordered rows; for
-        integer ``sample_weight`` and rows repeated as often, if `fit` takes weights; after
-        pickling, and after ``save`` and ``load``, also of further training (``partial_fit``,
-        ``warm_start`` with ``resumable=True``); and after resuming from any checkpoint (see
-        :func:`check_checkpoints`). Order and repeats do not matter as long as all rows, repeats
-        included, fit into one batch of the solver: here up to 300 rows.
+        integer ``sample_weight`` and rows repeated as often; after pickling, and after ``save``
+        and ``load``, also of further training; and after resuming from any checkpoint. Order
+        and repeats do not matter as long as all rows fit into one batch of the solver.
     Same values up to rounding
         for predictions of rows one by one, in chunks or all at once; for CSR rows in
         prediction, and in `fit` unless ``standardize="auto"`` scales the columns.
@@ -153,19 +151,14 @@ def check_estimator_contract(estimator: Any, *, random_state: int = 0) -> None:
     Errors
         Every declared parameter is rejected outside its domain, before the rows are read.
 
+    AssertionError names the estimator and the broken promise.
+
     Parameters
     ----------
     estimator : estimator of kernelgrad
-        A classifier, regressor, novelty detector, density ratio, transformer or
-        semi-supervised classifier, unfitted. A small ``max_iter`` makes the check fast. Its
-        ``random_state`` is replaced.
+        Unfitted; a small ``max_iter`` makes the check fast.
     random_state : int, default=0
         Seed of the data and of the estimator, fixed so that a failure can be repeated.
-
-    Raises
-    ------
-    AssertionError
-        The message names the estimator and the broken promise.
     """
     estimator = clone(estimator).set_params(random_state=random_state)
     check_parameters(estimator, lambda wrong: wrong.fit(object(), object()))
@@ -179,10 +172,7 @@ def check_estimator_contract(estimator: Any, *, random_state: int = 0) -> None:
 
 
 def check_relations(estimator: Any, *, random_state: int = 0) -> None:
-    """Check metamorphic relations between fits of an estimator.
-
-    The right model of given rows is unknown, but it is known how the model must change when the
-    rows change in certain ways. Each relation holds for some of the estimators:
+    """Check metamorphic relations between fits of an estimator, each where it holds.
 
     Same bits
         for the same rows in float32 and float64; for weights times 4; for a stream cut into
@@ -192,7 +182,7 @@ def check_relations(estimator: Any, *, random_state: int = 0) -> None:
         converged and nothing was searched for, also for class names in reverse order; for
         shifted columns, with a stationary kernel; for multiplied columns, if columns are
         scaled; and for reordered columns and an additional constant one, if the function is an
-        expansion in kernel values. Other fits then draw their rows in another order.
+        expansion in kernel values.
     A similar score
         in the latter cases, and with one entry of the rows set to 1e8, for any kernel of
         differences.
@@ -509,7 +499,8 @@ def check_checkpoints(estimator: Any, X: Any, y: Any = None, **more: Any) -> int
     """Check that a fit gives the same bits when it is resumed from any of its checkpoints.
 
     All values and arrays of the model file are compared, including the state of the solver and
-    the history except for its times.
+    the history except for its times. Returns the number of checkpoints; AssertionError names
+    the first difference.
 
     Parameters
     ----------
@@ -517,16 +508,6 @@ def check_checkpoints(estimator: Any, X: Any, y: Any = None, **more: Any) -> int
         Unfitted, with a number as ``random_state``.
     X, y, **more
         Arguments of `fit`.
-
-    Returns
-    -------
-    int
-        The number of checkpoints checked.
-
-    Raises
-    ------
-    AssertionError
-        The message names the estimator, the checkpoint and the difference.
     """
 
     def fit(folder: Path, checkpoint: Checkpoint | None = None) -> Contents:

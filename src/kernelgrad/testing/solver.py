@@ -11,7 +11,7 @@ import numpy as np
 
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.solvers import LinearSolver, Problem, Solver, State, Tracker, TrainBatch
-from kernelgrad.testing.parameters import check_parameters, pickled, require
+from kernelgrad.testing.parts import check_parameters, pickled, require
 from kernelgrad.testing.warmup import small_fits
 from kernelgrad.validation import CapabilityError
 
@@ -35,7 +35,7 @@ def _starts(solver: Solver[Any]) -> Iterator[list[Start]]:
 
 
 def check_solver(solver: Solver[Any], *, random_state: int = 0) -> None:
-    """Check that a solver for kernel machines fulfils its contract.
+    """Check that a solver, of kernel machines or linear functions, fulfils its contract.
 
     - ``clone`` preserves the parameters; each declared domain is enforced.
     - With every registered loss, a fit on a small problem gives finite predictions or raises
@@ -46,35 +46,14 @@ def check_solver(solver: Solver[Any], *, random_state: int = 0) -> None:
       copy does not change the original.
 
     The invariance of a *fit* with this solver (to threads, the order of rows, CSR or dense
-    rows, weights or repeated rows) is checked by `check_estimator_contract`.
-
-    Parameters
-    ----------
-    solver : Solver
-        The solver, with its parameters.
-    random_state : int, default=0
-        Seed of the data, fixed so that a failure can be repeated.
-
-    Raises
-    ------
-    AssertionError
-        The message names the broken promise.
+    rows, weights or repeated rows) is checked by `check_estimator_contract`. AssertionError
+    names the broken promise; `random_state` is the seed of the data.
     """
     require(isinstance(solver, Solver), solver, "is not a kernelgrad.solvers.Solver.")
-    _check(solver, random_state, linear=False)
-
-
-def check_linear_solver(solver: LinearSolver[Any], *, random_state: int = 0) -> None:
-    """Check that a linear solver fulfils its contract, as :func:`check_solver` does."""
-    require(isinstance(solver, LinearSolver), solver, "is not a LinearSolver.")
-    _check(solver, random_state, linear=True)
-
-
-def _check(solver: Solver[Any], random_state: int, *, linear: bool) -> None:
     solver.check()
     check_parameters(solver)
     X = np.random.default_rng(random_state).standard_normal((_ROWS, _COLUMNS))
-    taken = 0
+    taken, linear = 0, isinstance(solver, LinearSolver)
     for estimator, y in small_fits(solver, np.sin(X[:, 0]) + X[:, 1], linear=linear):
         with _starts(solver) as starts:
             try:

@@ -111,11 +111,10 @@ def _cases(names: Iterable[str]) -> Iterator[Case]:
 def warmup(names: Iterable[str] | None = None, *, progress: bool = False) -> WarmUp:
     """Compile the loops of the library, once for this machine, and keep them on disk.
 
-    numba compiles a loop at its first call, so that a first fit takes seconds longer than
-    later ones; after a warm-up it does not, in any process that finds the same cache. The
-    loops are those that small fits and predictions pass through: of every estimator as it is
-    by default, of every solver with every loss that it takes, and of every kernel, on dense
-    and on sparse rows.
+    A first fit then takes no seconds longer than later ones, in any process that finds the same
+    cache. The loops are those that small fits and predictions pass through: of every estimator
+    as it is by default, of every solver with every loss that it takes, and of every kernel, on
+    dense and on sparse rows. Returns their number, seconds, and the folder of the cache.
 
     Parameters
     ----------
@@ -124,16 +123,6 @@ def warmup(names: Iterable[str] | None = None, *, progress: bool = False) -> War
         of them, also those that were registered.
     progress : bool, default=False
         Draw a progress bar on stderr.
-
-    Returns
-    -------
-    WarmUp
-        Number of loops compiled, seconds, and the folder of the cache.
-
-    Raises
-    ------
-    ValueError
-        Unknown name.
     """
     wanted: Iterable[str] = dict.fromkeys(("auto", *SOLVERS, *LINEAR_SOLVERS, *KERNELS))
     if names is not None:

@@ -11,7 +11,6 @@ random features of the room ``linear``. ``python -m experiments run cdsg.figure1
 experiments beside it check each claim; ``docs/reproduction/cdsg.md`` has the verdicts.
 """
 
-from kernelgrad.papers.cdsg.cdsg import CDSG
-from kernelgrad.papers.cdsg.udsg import UDSG
+from kernelgrad.papers.cdsg.cdsg import CDSG, UDSG
 
 __all__ = ["CDSG", "UDSG"]

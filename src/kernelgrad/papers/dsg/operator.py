@@ -22,62 +22,24 @@ class PosteriorOperator:
 
     .. math:: A \leftarrow (1 - \gamma_t \alpha) A - \gamma_t (A \hat C_t - \hat C_t),
 
-    where ``C_t`` is the batch's covariance seen through the new blocks. With a damping mu the
-    step is multiplied from the right by ``(C + mu)^-1``, estimated on the new block, as DSG's
-    is: ``C_t`` becomes ``C_t (C_t + mu)^-1``, the shrinkage ``gamma_t alpha / mu``, and the
-    first ``C_t`` carries the factor ``1 - alpha / mu``. Memory is quadratic in the number of
-    features, no training row is needed afterwards, and estimates are noisy.
-
-    Parameters
-    ----------
-    left, right : FeatureStream
-        Streams of the same kernel, block size and scaling with different seeds.
-    n_blocks : int
-        Largest number of steps.
-    alpha : float
-        Weight of the squared norm.
-    step_size : float
-        ``gamma_0``; stable below twice the inverse top eigenvalue of C, with damping below 2.
-    decay : float
-        t0 of ``gamma_t = step_size / (1 + t / t0)``.
-    damping : float
-        mu in units of the mean diagonal entry of the block covariance (at least alpha is
-        used); 0 takes the paper's plain steps.
+    where ``C_t`` is the batch's covariance seen through the new blocks and ``gamma_t = 1 / (1 +
+    t / n_blocks)``. With a damping mu, the mean diagonal entry of the block covariance, ``C_t``
+    becomes ``C_t (C_t + mu)^-1``, the shrinkage ``gamma_t alpha / mu``, and the first ``C_t``
+    carries the factor ``1 - alpha / mu``. Memory is quadratic in the number of features, and
+    estimates are noisy.
     """
 
-    def __init__(
-        self,
-        left: FeatureStream,
-        right: FeatureStream,
-        n_blocks: int,
-        alpha: float,
-        step_size: float,
-        decay: float,
-        damping: float,
-    ) -> None:
-        self.left = left
-        self.right = right
-        self.alpha = alpha
-        self.step_size = step_size
-        self.decay = decay
-        self.damping = damping
-        self.n_blocks = 0
-        size = n_blocks * left.width
-        self.theta: Float32Array = np.zeros((size, size), np.float32)
-
-    @classmethod
-    def blank(
-        cls, stream: FeatureStream, n_blocks: int, alpha: float, seed: int
-    ) -> PosteriorOperator:
-        """Return an operator without blocks, for the kernel and scaling of a stream."""
-        left, right = (
+    def __init__(self, stream: FeatureStream, n_blocks: int, alpha: float, seed: int) -> None:
+        self.left, self.right = (
             FeatureStream(
                 stream.kernel, stream.n_features_in, int(one), BLOCK, stream.scaling,
                 stream.cache_bytes,
             )
             for one in np.random.SeedSequence([seed, 0x6F7072]).generate_state(2)
         )  # fmt: skip
-        return cls(left, right, n_blocks, alpha, 1.0, float(n_blocks), damping=1.0)
+        self.alpha, self.n_blocks, self._decay = alpha, 0, float(n_blocks)
+        size = n_blocks * self.left.width
+        self.theta: Float32Array = np.zeros((size, size), np.float32)
 
     @classmethod
     def fitted(
@@ -86,7 +48,7 @@ class PosteriorOperator:
         """Return the operator after its steps on the first batches."""
         # 4,096 features of each side have 64 MiB of coefficients
         n_blocks = max(1, 4096 // (stream.planes * BLOCK))
-        operator = cls.blank(stream, n_blocks, alpha, seed)
+        operator = cls(stream, n_blocks, alpha, seed)
         for batch in islice(batches, n_blocks):
             operator.step(batch)
         return operator
@@ -94,17 +56,14 @@ class PosteriorOperator:
     def step(self, batch: TrainBatch) -> None:
         """Add one block to each side, from one batch of training rows."""
         t, w = self.n_blocks, self.left.width
-        gamma = self.step_size / (1.0 + t / self.decay)
+        gamma = 1.0 / (1.0 + t / self._decay)
         p = (batch.sample_weight / batch.sample_weight.sum()).astype(np.float32)[:, None]
         rows = self.left.prepare(batch.X)
         new = self.right.transform(rows, t)
-        weighted = p * new
-        keep, again = 1.0 - gamma * self.alpha, gamma
-        if self.damping > 0:
-            H = linalg.gram(np.sqrt(p) * new)
-            mu = max(self.damping * float(np.trace(H)) / w, self.alpha)
-            weighted = linalg.solve_damped(H, mu, weighted.T).T.astype(np.float32)
-            keep, again = 1.0 - gamma * self.alpha / mu, gamma * (1.0 - self.alpha / mu)
+        H = linalg.gram(np.sqrt(p) * new)
+        mu = max(float(np.trace(H)) / w, self.alpha)
+        weighted = linalg.solve_damped(H, mu, (p * new).T).T.astype(np.float32)
+        keep, again = 1.0 - gamma * self.alpha / mu, gamma * (1.0 - self.alpha / mu)
         used, block = slice(0, t * w), slice(t * w, (t + 1) * w)
         column = self.theta[used, block]
         for j in range(t):  # A C_t, block of phi' by block

@@ -14,8 +14,7 @@ from kernelgrad.compute.rows import Csr, Dense, by_type
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.linear import loops
 from kernelgrad.linear.base import LinearProblem, PreparedRows
-from kernelgrad.linear.row_losses import slopes_of_row
-from kernelgrad.linear.rows import output, responses
+from kernelgrad.linear.loops import output, responses, slopes_of_row
 from kernelgrad.linear.stochastic import weighted_draws
 from kernelgrad.losses import scalar
 from kernelgrad.solvers.contract import draws
@@ -88,12 +87,8 @@ def build_graph(
     """Return the graph of the rows of `data` with anchors among them (Algorithm 2).
 
     The bandwidth of a row is the distance of its nearest anchor: the square root that
-    Equation (14) prints would make weights depend on the scale of the columns.
-
-    Raises
-    ------
-    CapabilityError
-        The products would need more memory than there may be.
+    Equation (14) prints would make weights depend on the scale of the columns. Raises
+    CapabilityError if the products would need more memory than there may be.
     """
     X, n, C = data.batch.X, data.n, data.Y.shape[1]
     copies = 1 if data.code in _SPLIT else C * (2 if _has_classes(data) else _BINS)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from kernelgrad.linear.base import LinearState
-from kernelgrad.linear.stochastic import Round, StochasticSolver
-from kernelgrad.linear.svrg import snapshot
+from kernelgrad.linear.stochastic import Round, StochasticSolver, snapshot
 from kernelgrad.papers.s3gd.anchors import AnchorGraph, build_graph
 from kernelgrad.params import boolean, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, transient
@@ -38,11 +37,12 @@ class S3GD(StochasticSolver[S3GDState]):
     over the nearest anchors of a row. ``grad H = sum_i p_i h_i x_i`` costs one product with
     m anchors instead of all rows (Equation (22)) and is renewed every `inner_steps` steps.
 
-    The mean of ``h_i x_i`` is exactly ``grad H``, so that g is unbiased; the noise of
-    ``l' - h`` does not vanish at the minimum. When a pass lowers the objective by less than a
-    percent the solver therefore continues with exact references (Prox-SVRG, one pass per
-    snapshot), as Section 3 of the paper suggests; ``history_["audit"]["switched"]`` is the last
-    iteration with anchors.
+    The mean of ``h_i x_i`` is exactly ``grad H``, so that g is unbiased; the noise of ``l' -
+    h`` does not vanish at the minimum. When a pass lowers the objective by less than a percent
+    the solver therefore continues with exact references (Prox-SVRG, one pass per snapshot), as
+    Section 3 of the paper suggests; ``history_["audit"]["switched"]`` is the last iteration
+    with anchors. The graph takes two products of all rows with m points: it pays off if a fit
+    needs many passes or is repeated on the same rows (``warm_start``, other penalties).
 
     Parameters
     ----------
@@ -62,16 +62,6 @@ class S3GD(StochasticSolver[S3GDState]):
         over the rows, without `switch` rounded up to whole inner loops.
     switch : bool, default=True
         False stays with the anchors, as the paper's algorithm does, and keeps their noise.
-
-    Notes
-    -----
-    The graph takes two products of all rows with m points. It pays off if a fit needs many
-    passes or is repeated on the same rows (``warm_start``, other penalties).
-
-    References
-    ----------
-    Mu, Liu and Fan (2015), "Stochastic Gradient Made Stable: A Manifold Propagation Approach
-    for Large-Scale Optimization", Algorithms 1 and 2, Equations 8, 13-14, 19, 22 and 46.
     """
 
     name: ClassVar[str] = "s3gd"
@@ -90,16 +80,15 @@ class S3GD(StochasticSolver[S3GDState]):
     def paper(
         cls, *, eta: float, lam: float = 1e-3, balanced: bool = False, **parameters: Any
     ) -> dict[str, Any]:
-        r"""Return the parameters of a linear estimator that make it the paper's Algorithm 1.
+        """Return the parameters of a linear estimator that make it the paper's Algorithm 1.
 
         Constant steps on the last iterate, references from anchors throughout, and no
         intercept: the paper appends a column of ones, whose coefficient has a penalty too::
 
             LinearClassifier("logistic", **S3GD.paper(eta=1.0))
 
-        The bandwidth of Equation (14) is the distance itself, see the class, and the
-        mini-batches of a round share no row where all weigh the same. The paper's squared hinge
-        has a factor 1/2 that the loss here has not: give ``2 * lam`` and ``eta / 2``.
+        The paper's squared hinge has a factor 1/2 that the loss here has not: give ``2 * lam``
+        and ``eta / 2``.
 
         Parameters
         ----------
@@ -112,8 +101,8 @@ class S3GD(StochasticSolver[S3GDState]):
             ``class_weight="balanced"`` to 1, so that ``alpha = lam`` and steps are ``2 eta``.
             Rows are drawn by these weights.
         **parameters
-            Others of the solver. Those that are not given are the paper's ``m = 100``,
-            ``p = 10`` and ``k_in = 20``; it does not tell k, which is 10.
+            Others of the solver; by default the paper's ``m = 100``, ``p = 10`` and ``k_in =
+            20``. It does not tell k, which is 10.
         """
         check_real(eta, "eta", low=0, low_open=True)
         check_real(lam, "lam", low=0)

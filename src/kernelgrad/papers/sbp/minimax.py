@@ -5,18 +5,11 @@ Given responses c, weights w (1 by default) and a volume V of slack, the level i
 .. math:: \gamma = \max_\xi \min_i (c_i + \xi_i)
           \quad\text{subject to}\quad \xi \ge 0,\ \sum_i w_i \xi_i \le V,
 
-the root of :math:`\sum_i w_i \max(0, \gamma - c_i) = V` (section 3.2 of [1]_). With an
-unregularised bias b the responses are :math:`c_i + y_i b` and b is chosen along with
-:math:`\xi` (section 3.6): as much weight of the one class then lies below the level as of the
-other. A row of integer weight w is w copies of the row.
-
-Two classes are one basin of sums: at cumulative weight q the lowest responses of the classes
-are a(q) and b(q), and slack must lift ``a(q) + b(q)``.
-
-References
-----------
-.. [1] A. Cotter, S. Shalev-Shwartz and N. Srebro (2012). The Kernelized Stochastic Batch
-   Perceptron. ICML.
+the root of :math:`\sum_i w_i \max(0, \gamma - c_i) = V` (Section 3.2 of Cotter et al. 2012). An
+unregularised bias b is chosen along with :math:`\xi` (Section 3.6): as much weight of the one
+class then lies below the level as of the other. Two classes are one basin of sums: at
+cumulative weight q the lowest responses of the classes are a(q) and b(q), and slack must lift
+``a(q) + b(q)``. A row of integer weight w is w copies of the row.
 """
 
 from __future__ import annotations
@@ -120,18 +113,9 @@ def slack_level(
     r"""Return :math:`\gamma` with :math:`\sum_i w_i \max(0, \gamma - c_i)` = volume.
 
     Newton's iteration on the set of covered rows, without a sort or a copy of c, O(n) a pass.
-    It ends when the set repeats, so that `start` changes the level by its rounding at most.
-
-    Parameters
-    ----------
-    c : float64 array (n,)
-        Responses; DataError where one is not finite, ValueError where there is none.
-    volume : float >= 0
-        ``n nu`` of the paper. 0 gives the lowest response of positive weight.
-    weight : float64 array (n,) of numbers >= 0, or None
-        None is 1 everywhere. Rows of weight 0 do not count; one must.
-    start : float or None
-        A guess, such as the level of the step before: 2 or 3 passes where it is near.
+    It ends when the set repeats, so that the guess `start` changes the level by its rounding at
+    most. `volume` is ``n nu`` of the paper, 0 for the lowest response of positive weight;
+    `weight` (n,) is 1 everywhere if None. DataError where a response is not finite.
     """
     volume = check_real(volume, "volume", low=0.0)
     _check(c, weight, "rows")
@@ -215,24 +199,13 @@ def two_class_level(
     and the level is u/2. Any :math:`\gamma_+` of the interval :math:`[\max(a(Q^-), u -
     b(Q^+)), \min(a(Q^+), u - b(Q^-))]` and :math:`\gamma_- = u - \gamma_+` are levels of the
     classes at one optimal bias :math:`(\gamma_- - \gamma_+) / 2`; the midpoint is taken. It is
-    finite as long as both classes have rows: where the smaller class lies all below
-    :math:`a(Q^+)` is infinite and the interval ends at :math:`u - b(Q^-)`.
+    finite as long as both classes have rows.
 
     The rows up to Q have the probability ``w_i / (2 Q)``, a row across Q only for its part
     below: 1/(2k) on the k lowest rows of each class where no weights are given. Only the lowest
-    rows are sorted: four times as many until they reach the level.
-
-    Parameters
-    ----------
-    c : float64 array (n,)
-        Responses ``y_i f(x_i)`` without bias.
-    positive, negative : intp arrays
-        Rows of the two classes.
-    volume, weight
-        As in :func:`slack_level`, which tells what raises errors, here in either class.
-    start : int
-        Rows of each class that are sorted first, such as half as many more than were below
-        the level of the step before.
+    rows are sorted: `start` of each class, then four times as many until they reach the level.
+    `c` (n,) holds responses ``y_i f(x_i)`` without bias; `volume` and `weight` are those of
+    :func:`slack_level`.
     """
     volume = check_real(volume, "volume", low=0.0)
     for name, rows in (("positive", positive), ("negative", negative)):

@@ -11,8 +11,8 @@ from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.kernels import Gaussian
-from kernelgrad.papers.averages import AveragedSolver, average_update
 from kernelgrad.papers.sbp import minimax
+from kernelgrad.papers.support_state import AveragedSolver, average_update
 from kernelgrad.params import choice, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized
 from kernelgrad.solvers.support import RowsSolver, RowsState
@@ -57,15 +57,15 @@ class StochasticBatchPerceptron(AveragedSolver[SBPState], RowsSolver[SBPState]):
     The responses ``c_i = y_i f(x_i)`` of all rows are kept. The best slack lifts the lowest
     responses to a level gamma; a supergradient is the mean of ``y_i Phi(x_i)`` over the rows
     below this level (Lemma 3.1). Each update samples `batch_size` of these rows, adds one
-    kernel row for each, and projects on the unit ball. The result is the average of the
-    iterates divided by its own level (Algorithm 1), which gives a margin of 1, as in the
-    regularised problem.
+    kernel row for each, and projects on the unit ball. The step is ``1 / sqrt(sum_s |g_s|^2)``
+    over all gradients g so far, the paper's ``1 / sqrt(t)`` for one row per update and ``k(x,
+    x) = 1``. The result is the average of the iterates divided by its own level (Algorithm 1),
+    which gives a margin of 1, as in the regularised problem. Work per update is ``m n`` kernel
+    values and O(n).
 
     If an unregularised bias is fitted, each class has its own level, with equal weight of both
     classes below their levels (Section 3.6, Appendix B), and half of each sample comes from
-    each class.
-
-    More than two classes are one against the rest. All classes use all sampled kernel rows:
+    each class. More than two classes are one against the rest and use all sampled kernel rows:
     a row drawn for any class enters the estimate of class c with weight
     ``p_c(i) / (m sum_b p_b(i))``. A row of weight 2 counts as two rows.
 
@@ -76,27 +76,14 @@ class StochasticBatchPerceptron(AveragedSolver[SBPState], RowsSolver[SBPState]):
         the kernel separates (Section 3.1). None follows the estimator's alpha: nu is adapted
         until ``nu |w| = mean hinge(w)``, as in the regularised problem (Section 5).
     batch_size : int or "auto", default="auto"
-        Rows sampled per update, m. The paper has 1; m kernel rows at once are one matrix
-        product. ``"auto"`` is 32 with a bias (64 from 16,384 rows on) and 8 without; for more
-        than two classes 4 and 2 per class.
+        Rows sampled per update, m. The paper has 1; ``"auto"`` is 32 with a bias (64 from
+        16,384 rows on) and 8 without; for more than two classes 4 and 2 per class.
     round_size : int or "auto", default="auto"
-        Sampled rows in one step of the loop, between two entries of ``history_``. ``"auto"`` is
-        n / 40: the default ``max_iter=40`` draws as many rows as there are, or more if n is so
-        small that a single update exceeds n / 40 rows.
+        Sampled rows in one step of the loop. ``"auto"`` is n / 40: the default ``max_iter=40``
+        draws as many rows as there are, or more if a single update exceeds n / 40 rows.
     average : {"linear", "uniform", None}, default="linear"
         Weights of the iterates in the average: growing as t (better in practice), equal (the
         paper's), or the last iterate alone.
-
-    Notes
-    -----
-    The step size is ``1 / sqrt(sum_s |g_s|^2)`` over all gradients g so far: the paper's
-    ``1 / sqrt(t)`` for one row per update and ``k(x, x) = 1``, and larger for means of several
-    rows, whose norm is smaller. Kernel rows are kept up to the estimator's ``memory_limit``.
-    Work per update is ``m n`` kernel values and O(n).
-
-    References
-    ----------
-    Cotter, Shalev-Shwartz and Srebro (2012), "The Kernelized Stochastic Batch Perceptron".
     """
 
     name: ClassVar[str] = "sbp"

@@ -11,13 +11,48 @@ import numpy as np
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Loss, SemiSupervised
-from kernelgrad.papers.tsg.ramp import check_ramp, iterations, ramp_share, slope_grows
 from kernelgrad.params import anything, boolean, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws
 from kernelgrad.solvers.dsg import DSG, DSGState
 from kernelgrad.solvers.soft_labels import semi_supervised
 from kernelgrad.types import Float64Array
 from kernelgrad.validation import CapabilityError, check_real
+
+_FAR = 1e6  # a response at which slopes without a bound are told from others
+
+
+def slope_grows(loss: Loss) -> bool:
+    """Tell whether slopes have no bound, so that long steps diverge."""
+    y, f = np.ones((1, 1)), np.full((1, 1), -_FAR)
+    return float(np.abs(loss.gradient(y, f)).max()) > 0.1 * _FAR
+
+
+def check_ramp(ramp: Any) -> None:
+    """Raise unless `ramp` is two parts of the iterations."""
+    try:
+        start, end = ramp
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"ramp must be two parts of the iterations such as (0.3, 0.6), got {ramp!r}."
+        ) from None
+    check_real(start, "start of ramp", low=0, high=1)
+    check_real(end, "end of ramp", low=float(start), high=1)
+
+
+def iterations(horizon: int | str, problem: Problem) -> int:
+    """Return T: the given one, else the ``max_iter`` of the fit, else 100 for a stream."""
+    if horizon != "auto":
+        return int(horizon)
+    return 100 if problem.max_iter is None else problem.max_iter
+
+
+def ramp_share(ramp: Any, T: int, t: int) -> float:
+    """Return the share of the loss in iteration t: 0 up to the start, 1 from the end on."""
+    start, end = (float(part) * T for part in ramp)
+    if end <= start:
+        return float(t >= end)
+    return min(1.0, max(0.0, (t - start) / (end - start)))
+
 
 _REDRAW = 0x747367
 
@@ -47,17 +82,16 @@ class TSG(DSG):
         Labelled rows per iteration, and as many unlabelled ones: the paper's B.
     step_size : "auto", "theorem" or float > 0, default="auto"
         ``"auto"`` is ``gamma_t C = 8 / (1 + t / decay)`` over the mean of k(x, x), shorter
-        where the slope of the labelled loss has no bound (squared, squared hinge).
-        ``"theorem"`` is the constant ``gamma = theta / T^(3/4)`` of Theorems 1 and 2 with T the
-        `horizon`. A number is the first ``gamma_t C``, which decays.
+        where the slope of the labelled loss has no bound. ``"theorem"`` is the constant
+        ``gamma = theta / T^(3/4)`` of Theorems 1 and 2 with T the `horizon`. A number is the
+        first ``gamma_t C``, which decays.
     theta : float > 0, default=1.0
         Of ``step_size="theorem"``.
     decay : float > 0, default=50
         t0 of the decay of steps; ``inf`` is a constant step.
     ramp : (start, end), default=(0.3, 0.6)
         Fractions of the horizon between which the weight of the unlabelled loss grows from 0 to
-        1, as in :class:`~kernelgrad.solvers.BGS3VM`. ``(0, 0)`` is the paper, whose whole
-        algorithm :meth:`paper` gives.
+        1. ``(0, 0)`` is the paper, whose whole algorithm :meth:`paper` gives.
     horizon : int or "auto", default="auto"
         T, iterations of the whole fit; ``"auto"`` is its ``max_iter``, and 100 on streams.
     preconditioned : bool, default=False
@@ -67,11 +101,6 @@ class TSG(DSG):
         does, where there are fewer. By default it takes each of them once.
     decoupled, damping, momentum, average, max_blocks, max_features
         As in :class:`~kernelgrad.solvers.DSG`.
-
-    References
-    ----------
-    Geng, Gu, Li, Shi, Zheng and Huang (2019), "Scalable Semi-Supervised SVM via Triply
-    Stochastic Gradients", Algorithms 1-2, Theorems 1-2.
     """
 
     marks: ClassVar[bool] = True
@@ -101,8 +130,8 @@ class TSG(DSG):
         Parameters
         ----------
         C : float > 0
-            Of the mean loss of labelled rows (Section 3.1): the estimator's C is
-            ``C / n_labelled``. C* is ``C n_l / n_u`` (Section 6.1), the estimator's
+            Of the mean loss of labelled rows (Section 3.1): the estimator's C is ``C /
+            n_labelled``. C* is ``C n_l / n_u`` (Section 6.1), the estimator's
             ``C_star="paper"``; put a number ``C* / n_labelled`` there for another one.
         sigma : float > 0
             Of ``k(x, x') = exp(-sigma |x - x'|^2)``: the kernel's gamma.
@@ -111,10 +140,8 @@ class TSG(DSG):
         n_labelled : int, default=200
             n_l.
         **solver
-            Of the solver: ``block_size`` is the paper's m, by default ``ceil(sqrt(n))``,
-            `batch_size` 256, of which ``redraw=True`` draws labelled rows with replacement,
-            and ``step_size="theorem"`` with `theta` the step of Theorems 1 and 2 in place of
-            ``1 / eta``.
+            Of the solver, such as ``redraw=True``, or ``step_size="theorem"`` with `theta` for
+            the step of Theorems 1 and 2 in place of ``1 / eta``.
         """
         for name, value in (("C", C), ("sigma", sigma), ("n_labelled", n_labelled)):
             check_real(value, name, low=0, low_open=True)

@@ -22,27 +22,18 @@ class NORMA(OnlineSolver):
               \qquad b \leftarrow b - \eta_t v_i l'(y_i, f(x_i)).
 
     The bias, where the estimator fits one, starts from the best constant of the first batch.
-
-    Terms shrink by ``1 - eta_t alpha`` with each visit, so that old ones may be dropped: when a
-    term would exceed `max_support`, the term updated longest ago is dropped. With a derivative
-    of at most G, a dropped term has a coefficient of at most
-    ``eta_s G prod_{r > s} (1 - eta_r alpha)``; for a constant step (``decay=0``) it is at least
-    tau = `max_support` visits old if each visit is a new row, and all dropped terms together
-    have a norm of at most
-
-    .. math:: \sum_{r \ge \tau} (1 - \eta \alpha)^r \eta G \sqrt{\kappa}
-              = (1 - \eta \alpha)^\tau\, G \sqrt{\kappa} / \alpha
-
-    with ``k(x, x) <= kappa`` (Section IV of the paper): small when
-    ``max_support >> 1 / (eta alpha)``. Values of f differ by at most ``sqrt(kappa)`` times it.
+    When a term would exceed `max_support`, the term updated longest ago is dropped: with a
+    constant step, derivatives up to G and ``k(x, x) <= kappa``, all dropped terms together
+    change f by at most ``kappa (1 - eta alpha)^max_support G / alpha`` (Section IV of the
+    paper), which is small when ``max_support >> 1 / (eta alpha)``. Losses and sample weights
+    are as in :class:`Pegasos`.
 
     Parameters
     ----------
     step_size : float > 0 or "auto", default="auto"
         eta. ``"auto"`` is ``1 / (L kappa)`` for every output: L is the curvature of the loss
         (``E[l'^2] / E[l]`` for one with kinks: steps then have the scale of the targets) and
-        kappa the mean of ``k(x, x)`` on the first batch, plus 1 with a bias. A step on the
-        squared loss then meets its target.
+        kappa the mean of ``k(x, x)`` on the first batch, plus 1 with a bias.
     decay : float in [0, 1], default=0
         Exponent of t. A constant step makes the most progress in a few passes and follows a
         changing target; 0.5 is the rate of the paper's convergence theorem.
@@ -53,21 +44,14 @@ class NORMA(OnlineSolver):
     radius : float > 0 or None, default=None
         Project every output on the ball of this radius B after each step. With ``alpha=0``,
         ``step_size=B``, ``decay=0.5`` and a uniform average this is stochastic gradient descent
-        on the mean loss subject to ``|w| <= B`` (Section 4.2 of Cotter et al. 2012), within
-        ``3 B / sqrt(T)`` of its minimum on average, for slopes and ``k(x, x)`` up to 1. Not
-        with `max_support`: dropped rows would change the norm.
+        on the mean loss subject to ``|w| <= B`` (Section 4.2 of Cotter et al. 2012). Not with
+        `max_support`: dropped rows would change the norm.
     max_support : int or None, default=None
-        Support rows to keep; a visit costs as many kernel values. None keeps all, which is far
-        more accurate unless alpha is large enough for the bound above.
-
-    Notes
-    -----
-    Losses and sample weights are as in :class:`Pegasos`.
+        Support rows to keep; a visit costs as many kernel values. None keeps all.
 
     References
     ----------
-    Kivinen, Smola and Williamson (2004), "Online learning with kernels", IEEE Transactions on
-    Signal Processing 52(8).
+    Kivinen, Smola and Williamson (2004), "Online learning with kernels".
     """
 
     name: ClassVar[str] = "norma"

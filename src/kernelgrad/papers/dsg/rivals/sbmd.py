@@ -13,11 +13,8 @@ from kernelgrad.compute import rows as layouts
 from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.rows import as_rows, column, entries, entry
 from kernelgrad.linear import base
-from kernelgrad.linear.loops import shrink
-from kernelgrad.linear.row_losses import slopes_of_row, value_of_row
-from kernelgrad.linear.rows import responses
-from kernelgrad.linear.sgd import AveragingSolver, SGDState
-from kernelgrad.linear.stochastic import draw_batches, falling_runs
+from kernelgrad.linear.loops import responses, shrink, slopes_of_row, value_of_row
+from kernelgrad.linear.stochastic import AveragingSolver, SGDState, draw_batches, falling_runs
 from kernelgrad.params import integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized
 from kernelgrad.types import Float64Array, IntArray
@@ -52,7 +49,9 @@ class SBMD(AveragingSolver):
     to it), blocks B of adjacent columns drawn uniformly, and t_0 of one pass (for a stream, the
     largest batch so far and at least 4,096 rows). The bias moves in every step, with a B-th of
     the given step size, or ``4 / B`` over the curvature of the loss. The result is the average
-    of the iterates, taken 32 times a pass and weighted towards the last ones.
+    of the iterates, taken 32 times a pass and weighted towards the last ones. Takes every loss
+    and rows one batch at a time. Use it for comparisons: ``"sgd"`` comes closer in as many
+    passes.
 
     Parameters
     ----------
@@ -64,20 +63,9 @@ class SBMD(AveragingSolver):
         The first step of every block. ``"auto"`` is ``1 / (2 L_B(p))`` with the expected
         smoothness of a mini-batch in the columns of the block: narrow blocks step further.
 
-    Notes
-    -----
-    Takes every loss, with subgradients at kinks, and rows one batch at a time. A step on dense
-    rows costs the responses of p rows and the update of one block; on CSR rows it costs the
-    stored entries of p rows, since columns take the penalties that they have missed at once.
-
-    Use this method for comparisons: it takes some tens of passes to come within a percent, and
-    ``"sgd"`` comes much closer to the minimum in as many.
-
     References
     ----------
-    Dang and Lan (2015), "Stochastic Block Mirror Descent Methods for Nonsmooth and Stochastic
-    Optimization", with the Euclidean mirror map; Dai et al. (2014), Section 7, for this method
-    on random features.
+    Dang and Lan (2015), with the Euclidean mirror map; Dai et al. (2014), Section 7.
     """
 
     name: ClassVar[str] = "sbmd"

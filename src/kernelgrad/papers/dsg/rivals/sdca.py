@@ -19,20 +19,18 @@ from kernelgrad.types import Float64Array
 class SDCA(RowsSolver[DualState]):
     r"""Stochastic dual coordinate ascent on the exact kernel, stopped by its duality gap.
 
-    With weights ``p_i = w_i / sum_j w_j`` and a fixed intercept b, the dual of the objective is
+    With weights ``p_i = w_i / sum_j w_j`` and a fixed intercept b, the loss's best constant,
+    the dual of the objective is
 
     .. math:: D(u) = \sum_i p_i (u_i b - l_i^*(u_i))
               - \frac{1}{2 \alpha} \sum_{ij} p_i p_j u_i u_j k(x_i, x_j),
               \qquad a_i = -p_i u_i / \alpha
 
     Rows are taken in a new random order in each pass, and each moves its ``u_i`` to the maximum
-    of D with all others fixed: in closed form, for the logistic loss by Newton's method. The
-    outputs share the kernel rows and are otherwise independent.
-
-    Rows are taken in blocks: kernel values among the rows of a block give the same steps as one
-    row at a time, and full kernel rows are then needed only of the rows that moved. The gap is
-    ``P - D = sum_i p_i (l_i(f_i) + l_i^*(u_i) - u_i f_i)``; a row whose own term is at most a
-    tenth of the tolerance times the objective is skipped.
+    of D with all others fixed: in closed form, for the logistic loss by Newton's method. A row
+    whose own term of the gap ``P - D = sum_i p_i (l_i(f_i) + l_i^*(u_i) - u_i f_i)`` is at most
+    a tenth of the tolerance times the objective is skipped. The outputs share the kernel rows,
+    which are kept up to the estimator's ``memory_limit``, and are otherwise independent.
 
     Losses: hinge, smoothed_hinge, squared_hinge, logistic, modified_logistic, squared,
     epsilon_insensitive, absolute, quantile and huber.
@@ -41,36 +39,27 @@ class SDCA(RowsSolver[DualState]):
     ----------
     tol : float >= 0, default=1e-3
         The fit has converged when the gap of every output is at most ``tol`` times its
-        objective: the objective is then within this distance of its minimum. 0 continues while
-        any gap is left.
+        objective. 0 continues while any gap is left.
     order : {"random", "greedy"}, default="random"
         ``"greedy"`` is SMO without a bias and with working sets of one row: each visit moves
         the row whose step raises D most (the second-order rule of Fan et al. 2005, within the
-        bounds). A visit then takes one kernel row and O(n), and every visit moves its row.
+        bounds), at the cost of one kernel row and O(n).
     average : {"second_half", None}, default=None
         The function returned: the last iterate, or the average of the iterates after each visit
         of the second half of ``max_iter`` steps, which the guarantee of Shalev-Shwartz and
-        Zhang is for. It needs the random order, and ``tol=0``: a fit that ends early ends
-        amid the average. The gap is that of the last iterate.
+        Zhang is for. It needs the random order and ``tol=0``; the gap is that of the last
+        iterate.
     block_size : int or "auto", default="auto"
-        Number m of rows that are processed together. It changes rounding only. ``"auto"`` is
-        128: larger blocks compute more kernel values, smaller ones run slower.
+        Rows that are processed together, which changes rounding only. ``"auto"`` is 128: larger
+        blocks compute more kernel values, smaller ones run slower.
     round_size : int or "auto", default="auto"
         Rows visited in one step of the loop, between two evaluations of the gap. ``"auto"`` is
         one pass over all rows of positive weight.
 
-    Notes
-    -----
-    The intercept is the loss's best constant: its dual would be an equality constraint, which
-    no single coordinate can keep. Kernel rows are kept up to the estimator's ``memory_limit``.
-
     References
     ----------
-    Shalev-Shwartz and Zhang (2013), "Stochastic Dual Coordinate Ascent Methods for Regularized
-    Loss Minimization"; Hsieh et al. (2008), "A Dual Coordinate Descent Method for Large-scale
-    Linear SVM"; Cotter, Shalev-Shwartz and Srebro (2012), Sections 4.3 and 4.4; Fan, Chen and
-    Lin (2005), "Working Set Selection Using Second Order Information for Training Support
-    Vector Machines".
+    Shalev-Shwartz and Zhang (2013); Hsieh et al. (2008); Fan, Chen and Lin (2005); Cotter,
+    Shalev-Shwartz and Srebro (2012), Sections 4.3 and 4.4.
     """
 
     name: ClassVar[str] = "sdca"

@@ -12,8 +12,7 @@ from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.rows import Dense
 from kernelgrad.linear import base, loops
-from kernelgrad.linear.row_losses import slopes_of_row
-from kernelgrad.linear.rows import add, output, responses
+from kernelgrad.linear.loops import add, output, responses, slopes_of_row
 from kernelgrad.linear.stochastic import Round, StochasticSolver, falling_runs
 from kernelgrad.losses.scalar import MULTINOMIAL, curvature
 from kernelgrad.params import integer, parameters, real
@@ -70,7 +69,8 @@ class SCV(StochasticSolver[SCVState]):
               \sum_i p_i r_i x_i = \sum_c P_c \bigl[ l'_c\, \bar x_c + l''_c\, \Sigma_c W \bigr]
 
     for classes c with means and covariances of the rows. The mean is exact at every step, at
-    the cost of one product with each covariance. Regression has one group.
+    the cost of one product with each covariance, ``O(K d^2)`` memory and work. Regression has
+    one group. The noise does not vanish at the minimum.
 
     Parameters
     ----------
@@ -78,19 +78,13 @@ class SCV(StochasticSolver[SCVState]):
         p.
     step_size : float > 0 or "auto", default="auto"
         A number is a constant step, as in the paper. ``"auto"`` starts from ``1 / (2 L(p))``
-        and lets it fall as in :class:`~kernelgrad.linear.sgd.SGD`.
+        and lets it fall as in :class:`~kernelgrad.linear.stochastic.SGD`.
     round_size : int >= 1 or "auto", default="auto"
         Steps of one iteration of the loop; "auto" is one pass over the rows.
 
-    Notes
-    -----
-    Takes ``O(K d^2)`` memory, and as much work for every step, which suits tens to a few
-    thousand columns. The noise does not vanish at the minimum.
-
     References
     ----------
-    Wang, Chen, Smola and Xing (2013), "Variance Reduction for Stochastic Gradient
-    Optimization"; Mu, Liu and Fan (2015), Section 4.2.
+    Wang, Chen, Smola and Xing (2013); Mu, Liu and Fan (2015), Section 4.2.
     """
 
     name: ClassVar[str] = "scv"

@@ -8,8 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernelgrad.linear import base
-from kernelgrad.linear.sgd import SGD, SGDState
-from kernelgrad.linear.stochastic import Round, weighted_draws
+from kernelgrad.linear.stochastic import SGD, Round, SGDState, weighted_draws
 from kernelgrad.papers.s3gd.anchors import check_points, cluster_rows
 from kernelgrad.params import parameters
 from kernelgrad.solvers.contract import Problem, TrainBatch, draws, sized, transient
@@ -28,14 +27,15 @@ class SSGDState(SGDState):
 class SSGD(SGD):
     r"""Stratified stochastic gradient descent: one row of each cluster in every mini-batch.
 
-    The rows are cut into p strata by k-means, where p is the batch size. A step draws one row
-    of each stratum, in proportion to the weights within it, and weights it by its stratum:
+    The rows are cut into p strata by k-means on a sample, where p is the batch size. A step
+    draws one row of each stratum, in proportion to the weights within it, and weights it by its
+    stratum:
 
     .. math:: g = \sum_{s=1}^{p} P_s\, l'(y_{k_s}, u_{k_s})\, x_{k_s}, \qquad
               P_s = \sum_{i \in s} p_i
 
     which is unbiased, and less noisy if the rows of a stratum are alike. Everything else is as
-    in :class:`SGD`.
+    in :class:`SGD`, but that all rows are needed at once.
 
     Parameters
     ----------
@@ -44,15 +44,9 @@ class SSGD(SGD):
     step_size, round_size, average
         As in :class:`SGD`.
 
-    Notes
-    -----
-    Needs all rows at once. The clusters are found on a sample; every row joins the nearest
-    centre.
-
     References
     ----------
-    Zhao and Zhang (2014), "Accelerating Minibatch Stochastic Gradient Descent using Stratified
-    Sampling"; Mu, Liu and Fan (2015), Section 4.2.
+    Zhao and Zhang (2014); Mu, Liu and Fan (2015), Section 4.2.
     """
 
     name: ClassVar[str] = "ssgd"

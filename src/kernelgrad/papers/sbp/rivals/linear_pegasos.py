@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad.linear.sgd import AveragingSolver
-from kernelgrad.linear.stochastic import Round
+from kernelgrad.linear.stochastic import AveragingSolver, Round
 from kernelgrad.params import boolean, integer, parameters, real
 from kernelgrad.types import Float64Array
 
@@ -20,9 +19,10 @@ class LinearPegasos(AveragingSolver):
     .. math:: W \leftarrow \Pi\Bigl[\mathrm{prox}\Bigl(W - \frac{1}{l_2 (t + t_0)} \frac{1}{p}
               \sum_k l'(y_k, u_k)\, x_k\Bigr)\Bigr]
 
-    where the projection, after each run of steps, is onto the ball of radius
-    ``sqrt(2 P(0) / l2)``, which contains the minimum; P(0) is the mean loss of the best
-    constant. The result is the average of the iterates, weighted towards the last ones.
+    where the projection, after each run of steps, is onto the ball of radius ``sqrt(2 P(0) /
+    l2)``, which contains the minimum; P(0) is the mean loss of the best constant. The result is
+    the average of the iterates, weighted towards the last ones. The bias, which has no penalty,
+    takes the same steps. Takes every loss; needs an L2 penalty and no L1.
 
     Parameters
     ----------
@@ -38,15 +38,10 @@ class LinearPegasos(AveragingSolver):
     project : bool, default=True
         Only for rows that are all known from the start, since P(0) of a stream is unknown.
 
-    Notes
-    -----
-    The bias, which has no penalty, takes the same steps. Takes every loss, with subgradients
-    at kinks; needs an L2 penalty and no L1.
-
     References
     ----------
-    Shalev-Shwartz, Singer, Srebro and Cotter (2011), "Pegasos: Primal Estimated sub-GrAdient
-    SOlver for SVM"; Rakhlin, Shamir and Sridharan (2012) for averages of the last iterates.
+    Shalev-Shwartz et al. (2011); Rakhlin, Shamir and Sridharan (2012) for averages of last
+    iterates.
     """
 
     name: ClassVar[str] = "pegasos"

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad.compute.linalg import solve_damped
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.functions.exact import join_rows
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import SemiSupervised
 from kernelgrad.papers.support_state import SupportState
-from kernelgrad.papers.tsg import ramp as ramps
-from kernelgrad.params import anything, choice, integer, parameters, real
+from kernelgrad.papers.tsg import tsg as ramps
+from kernelgrad.params import anything, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized
 from kernelgrad.solvers.soft_labels import check_kinds, semi_supervised
 from kernelgrad.solvers.support import KernelSolver, build_exact, support_update
@@ -36,10 +35,9 @@ class BudgetState(SupportState):
 class BGS3VM(KernelSolver[BudgetState]):
     r"""Stochastic gradient on the exact kernel with a budget for each kind of support row.
 
-    This is the rival that Geng et al. (2019) describe under this name. The machine of Le et al.
-    (2016) is another one: it adds to the hinge loss a smoothness over a spectral graph.
-
-    Step t = 0, 1, ... on a batch of labelled and unlabelled rows is
+    This is the rival that Geng et al. (2019, Sections 2 and 6.1) describe under this name; the
+    machine of Le et al. (2016) has a smoothness over a spectral graph besides. Step t = 0, 1,
+    ... on a batch of labelled and unlabelled rows is
 
     .. math:: w \leftarrow (1 - \gamma_t \alpha) w
               - \gamma_t \sum_i p_i l'(y_i, f(x_i))\, k(x_i, \cdot),
@@ -47,13 +45,10 @@ class BGS3VM(KernelSolver[BudgetState]):
                               = \frac{1}{\alpha (t + 1 / (\gamma_0 \alpha))}
 
     with ``l' = ratio u'`` for rows without a label and weights p that sum to 1/2 on each kind
-    of row in the batch: each half is an unbiased estimate, however few labels there are. A
-    batch may lack one kind. The bias is the best constant of the labelled rows in the first
-    batch that has any.
-
-    Rows with a gradient become support rows. Beyond the budget of their kind the rows with the
-    smallest ``max_c |a_sc| sqrt(k(x_s, x_s))`` are dropped, since that changes the function
-    least. Rows known by their numbers have one coefficient however often they are drawn.
+    of row in the batch, which may lack one kind. The bias is the best constant of the labelled
+    rows in the first batch that has any. Beyond the budget of their kind the support rows with
+    the smallest ``max_c |a_sc| sqrt(k(x_s, x_s))`` are dropped. Rows known by their numbers
+    have one coefficient however often they are drawn.
 
     Losses: any margin loss for labelled rows, any unlabelled loss for the others.
 
@@ -63,12 +58,6 @@ class BGS3VM(KernelSolver[BudgetState]):
         Largest numbers of support rows with a label and without one.
     step_size : float > 0 or "auto", default="auto"
         ``gamma_0``. ``"auto"`` is 16 over the mean of ``k(x, x)`` on the first batch.
-    schedule : {"inverse", "constant"}, default="inverse"
-        gamma_t as above, or ``gamma_0`` throughout.
-    maintenance : {"removal", "projection"}, default="removal"
-        ``"projection"`` replaces dropped rows by their projection on the span of the rows of
-        their kind that stay, at the cost of the kernel matrix of these rows and its Cholesky
-        factor in every step that drops rows.
     ramp : (start, end), default=(0.3, 0.6)
         Fractions of the horizon: the weight of the unlabelled loss is 0 before the first, 1
         after the second, and linear in between, since signs of f mean little before labels
@@ -77,12 +66,6 @@ class BGS3VM(KernelSolver[BudgetState]):
         Steps of the whole fit; ``"auto"`` is its ``max_iter``, and 100 on streams.
     batch_size : int or "auto", default="auto"
         Rows of a batch, labelled and unlabelled; ``"auto"`` is 256.
-
-    References
-    ----------
-    Geng, Gu, Li, Shi, Zheng and Huang (2019), "Scalable Semi-Supervised SVM via Triply
-    Stochastic Gradients", Sections 2 and 6.1; Le, Duong, Dinh, Nguyen, Nguyen and Phung (2016),
-    "Budgeted Semi-supervised Support Vector Machine", for the budget.
     """
 
     marks: ClassVar[bool] = True
@@ -94,11 +77,16 @@ class BGS3VM(KernelSolver[BudgetState]):
     labelled_budget: int = integer(default=500, low=1)
     unlabelled_budget: int = integer(default=500, low=1)
     step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
-    schedule: str = choice(("inverse", "constant"), default="inverse")
-    maintenance: str = choice(("removal", "projection"), default="removal")
     ramp: Sequence[float] = anything(default=(0.3, 0.6))
     horizon: int | str = integer(default="auto", low=1, words=("auto",))
     batch_size: int | str = integer(default="auto", low=1, words=("auto",))
+
+    @classmethod
+    def restored(
+        cls, *, schedule: str = "inverse", maintenance: str = "removal", **params: Any
+    ) -> BGS3VM:
+        """Return the solver of a model file; those of 0.1 and 0.2 had two options more."""
+        return cls(**params)
 
     def check(self) -> None:
         super().check()
@@ -152,9 +140,7 @@ class BGS3VM(KernelSolver[BudgetState]):
             if total > 0.0:
                 p[kind] = 0.5 * weight[kind] / total
         rows = state.exact.prepare(batch.X, batch.rows)
-        gamma = state.first_step
-        if self.schedule == "inverse":
-            gamma /= 1.0 + state.first_step * problem.alpha * state.iteration
+        gamma = state.first_step / (1.0 + state.first_step * problem.alpha * state.iteration)
         keep = max(0.0, 1.0 - gamma * problem.alpha)
         with single_threaded_blas():
             f = state.intercept + state.exact.products(rows, state.rows, state.coef)
@@ -172,8 +158,8 @@ class BGS3VM(KernelSolver[BudgetState]):
             pool = _Pool(state, keep)
             pool.add(rows, added, labelled, batch.rows)
             after = pool.coef.copy()
-            self._limit(state, pool, pool.labelled, self.labelled_budget, after)
-            self._limit(state, pool, ~pool.labelled, self.unlabelled_budget, after)
+            pool.limit(pool.labelled, self.labelled_budget, after)
+            pool.limit(~pool.labelled, self.unlabelled_budget, after)
         update = support_update(state, pool.rows, after - pool.before, keep)
         support = np.flatnonzero(after.any(axis=1))
         state.rows, state.coef = pool.rows.take(support), after[support]
@@ -182,23 +168,6 @@ class BGS3VM(KernelSolver[BudgetState]):
         state.iteration += 1
         state.rows_seen += batch.n_rows
         return self._info(state, train_loss, update, gamma)
-
-    def _limit(
-        self, state: BudgetState, pool: _Pool, kind: AnyArray, budget: int, after: Float64Array
-    ) -> None:
-        index = np.flatnonzero(kind & after.any(axis=1))
-        if len(index) <= budget:
-            return
-        power = pool.diagonal[index] * np.square(after[index]).max(axis=1)
-        order = np.argsort(power, kind="stable")  # the newer of equal ones stay
-        gone, rest = np.sort(index[order[:-budget]]), np.sort(index[order[-budget:]])
-        if self.maintenance == "projection":
-            rows = pool.rows.take(rest)
-            target = state.exact.products(rows, pool.rows.take(gone), after[gone])
-            K = state.exact.matrix(rows, rows).astype(np.float64)
-            after[rest] += solve_damped(K, 0.0, target)
-            state.kernel_evaluations += budget * (budget + len(gone))
-        after[gone] = 0.0
 
 
 class _Pool:
@@ -239,3 +208,10 @@ class _Pool:
         self.before = np.concatenate([self.before, zeros])
         self.coef = np.concatenate([self.coef, zeros])
         np.add.at(self.coef, slot, added[moved])
+
+    def limit(self, kind: AnyArray, budget: int, after: Float64Array) -> None:
+        """Drop the least rows of a kind beyond its budget from the coefficients `after`."""
+        index = np.flatnonzero(kind & after.any(axis=1))
+        power = self.diagonal[index] * np.square(after[index]).max(axis=1)
+        order = np.argsort(power, kind="stable")  # the newer of equal ones stay
+        after[index[order[: max(0, len(index) - budget)]]] = 0.0

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from kernelgrad.papers.pseudo_labels import PseudoSolver, PseudoState, Subproblem
+from kernelgrad.papers.dual_ascent import PseudoSolver, PseudoState, Subproblem
 from kernelgrad.params import boolean, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, TrainBatch
 from kernelgrad.types import Float64Array
@@ -24,9 +24,7 @@ class CCCPS3VM(PseudoSolver):
     An outer iteration replaces the last, concave term by its tangent at the responses r of the
     current function: rows with ``|r| > |s|`` get the linear term ``-sign(r) f``, others none.
     The result lies above u and touches it at r, so that every decrease of the convex
-    sub-problem lowers the objective. In the dual, coefficients of these rows lie between 0 and
-    ``2 ratio p_i / alpha`` in the sign of r, those of the others between plus and minus half of
-    that. It is solved by coordinate ascent with exact kernel rows to a duality gap.
+    sub-problem, which is solved by coordinate ascent to a duality gap, lowers the objective.
 
     The first step is the machine on labels alone, each later step is an outer iteration, so
     that the estimator's ``max_iter`` limits these. A sub-problem whose solution is not lower is
@@ -34,27 +32,22 @@ class CCCPS3VM(PseudoSolver):
     tangents do not change or the dual shows that no function lowers the sub-problem by more
     than ``tol``.
 
-    Losses: hinge for labelled rows; symmetric_hinge or ramp for the others.
+    Losses: hinge for labelled rows; symmetric_hinge or ramp for the others. Without `balance`
+    the bias is the best constant of the labelled rows, +1 or -1 for the heavier class: for
+    classes of about equal weight prefer ``fit_intercept=False``.
 
     Parameters
     ----------
     tol : float > 0, default=1e-3
         Gap of a sub-problem, relative to its objective.
     balance : bool, default=False
-        Constrain the mean response of the unlabelled rows to the mean label of the others,
-        which prevents solutions that give all unlabelled rows to one class. See the notes.
+        Constrain the mean response of the unlabelled rows to the mean label y of the others,
+        which prevents solutions that give all unlabelled rows to one class: ``f(x) = y + <w,
+        Phi(x) - m>`` with their mean m in the kernel's space. It takes ``n n_u`` more kernel
+        values, and all unlabelled rows become support rows.
     max_passes : int, default=1000
         Largest number of passes over the rows for a sub-problem. If they do not suffice, the
         last function is kept if it is lower; otherwise the step changes nothing.
-
-    Notes
-    -----
-    With the mean ``m`` of the unlabelled rows in the kernel's space and ``y`` the mean label
-    the balance constraint is ``b = y - <w, m>``, that is ``f(x) = y + <w, Phi(x) - m>``: a
-    machine of constant y in the kernel centred at m. It takes ``n n_u`` more kernel values, and
-    all unlabelled rows become support rows. Without balance the bias is the best constant of
-    the labelled rows, +1 or -1 for the heavier class: for classes of about equal weight prefer
-    ``fit_intercept=False`` or balance.
 
     References
     ----------

@@ -18,14 +18,9 @@ class FRS3VM(TSG):
     block_size : int or "auto", default="auto"
         Number of frequencies of the function. ``"auto"`` is the square root of the number of
         rows.
-    batch_size, step_size, theta, decay, ramp, horizon, preconditioned, decoupled, redraw, \
-damping, momentum, average
+    batch_size, step_size, theta, decay, ramp, horizon, preconditioned, decoupled, redraw,
+    damping, momentum, average
         As in :class:`TSG`.
-
-    References
-    ----------
-    Geng et al. (2019), Section 6 ("FRS3VM"); Rahimi and Recht (2008), "Random Features for
-    Large-Scale Kernel Machines".
     """
 
     name: ClassVar[str] = "fr_s3vm"

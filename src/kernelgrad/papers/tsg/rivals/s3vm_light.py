@@ -2,36 +2,34 @@ r"""Semi-supervised support vector machines by switching labels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad.papers.pseudo_labels import PseudoSolver, Subproblem
-from kernelgrad.params import anything, integer, parameters, real
+from kernelgrad.papers.dual_ascent import PseudoSolver, Subproblem
+from kernelgrad.params import integer, parameters, real
 from kernelgrad.solvers.contract import Problem
 from kernelgrad.types import AnyArray, IntArray
-from kernelgrad.validation import check_real
 
 
 @parameters
 class S3VMLight(PseudoSolver):
-    r"""Transductive machine on the exact kernel: guessed labels, switched in pairs.
+    """Transductive machine on the exact kernel: guessed labels, switched in pairs.
 
     The machine on labels alone gives +1 to the unlabelled rows with the highest responses, as
-    many as the class ratio says, and -1 to the others. Each unlabelled row then has the hinge
-    loss of its guess with weight ``c ratio p_i``, where c doubles from ``start`` to 1. For
+    many as the share of the labelled ones, and -1 to the others. Each then has the hinge loss
+    of its guess with weight ``c ratio p_i``, where c doubles from ``start`` to 1. For
     every c the machine is trained, and the guesses of two rows of opposite sign are exchanged
     if that lowers their loss. With slacks ``x_i = max(0, 1 - t_i f_i) > 0`` a switch takes
     ``x_i - max(0, 2 - x_i)`` off the loss of a row; for rows of equal weight the two gain if
-    ``x_i + x_j > 2``. So the class ratio is kept, and each round of switches lowers the
-    objective at that c: a round that does not is undone and ends the search at this c. At c = 1
-    the objective bounds that of the symmetric hinge from above.
+    ``x_i + x_j > 2``. A round of switches that does not lower the objective at this c is undone
+    and ends the search at this c. At c = 1 the objective bounds that of the symmetric hinge
+    from above. The first step is the machine on labels, each later one a value of c: about 19
+    in all.
 
-    The first step is the machine on labels, each later one a value of c with all its rounds:
-    about 19 steps in all with the defaults.
-
-    Losses: hinge for labelled rows, symmetric_hinge for the others.
+    Losses: hinge for labelled rows, symmetric_hinge for the others. The bias is the best
+    constant of the labelled rows; for classes of about equal weight prefer
+    ``fit_intercept=False``.
 
     Parameters
     ----------
@@ -40,27 +38,12 @@ class S3VMLight(PseudoSolver):
         would lower the objective by no more than this part.
     start : float in (0, 1], default=1e-5
         The first c.
-    positive_fraction : float in (0, 1), sequence of them or None, default=None
-        Part of the unlabelled rows that is positive, one for all outputs or one for each.
-        None is the weighted part of the labelled rows. It is rounded to whole rows and counts
-        rows, not weights.
-    max_switches : int or None, default=None
-        Pairs that are exchanged before the machine is trained again. 1 is the original
-        algorithm, at the cost of a fit per pair; None is all pairs that gain, with the rows of
-        either sign paired in the order of their gains.
     max_passes : int, default=1000
         Largest number of passes over the rows for a machine.
 
-    Notes
-    -----
-    The bias is the best constant of the labelled rows, +1 or -1 for the heavier class. For
-    classes of about equal weight prefer ``fit_intercept=False``.
-
     References
     ----------
-    Joachims (1999), "Transductive Inference for Text Classification using Support Vector
-    Machines"; Sindhwani and Keerthi (2006), "Large Scale Semi-supervised Linear SVMs", for
-    many pairs at once.
+    Joachims (1999); Sindhwani and Keerthi (2006) for many pairs at once.
     """
 
     name: ClassVar[str] = "s3vm_light"
@@ -68,30 +51,14 @@ class S3VMLight(PseudoSolver):
 
     tol: float = real(default=1e-3, low=0, low_open=True)
     start: float = real(default=1e-5, low=0, high=1, low_open=True)
-    positive_fraction: float | Sequence[float] | None = anything(default=None)
-    max_switches: int | None = integer(default=None, low=1, words=(None,))
     max_passes: int = integer(default=1000, low=1)
 
-    def check(self) -> None:
-        super().check()
-        bounds: Any = {"low": 0, "high": 1, "low_open": True, "high_open": True}
-        for fraction in self._fractions():
-            check_real(fraction, "positive_fraction", **bounds)
-
-    def check_problem(self, problem: Problem) -> None:
-        super().check_problem(problem)
-        n = len(self._fractions())
-        if n not in (0, 1, problem.n_outputs):
-            raise ValueError(
-                f"positive_fraction must be one number or one for each of the "
-                f"{problem.n_outputs} outputs, got {n}."
-            )
-
-    def _fractions(self) -> list[float]:
-        fraction = self.positive_fraction
-        if fraction is None:
-            return []
-        return list(fraction) if isinstance(fraction, Sequence | np.ndarray) else [fraction]
+    @classmethod
+    def restored(
+        cls, *, positive_fraction: Any = None, max_switches: Any = None, **params: Any
+    ) -> S3VMLight:
+        """Return the solver of a model file; those of 0.1 and 0.2 had two options more."""
+        return cls(**params)
 
     def _advance(self, problem: Problem, sub: Subproblem) -> None:
         """Raise the weight of the guesses, train, and switch labels until none gains."""
@@ -115,8 +82,7 @@ class S3VMLight(PseudoSolver):
         rows = np.flatnonzero(~sub.has_label & (sub.p > 0.0))
         weight = sub.p[sub.has_label]
         labelled = weight @ (sub.labels[sub.has_label] > 0) / weight.sum()
-        fraction = np.broadcast_to(self._fractions() or labelled, len(state.side))
-        for c, part in enumerate(fraction):
+        for c, part in enumerate(labelled):
             count = int(np.floor(part * len(rows) + 0.5))
             order = np.argsort(-sub.responses[c, rows], kind="stable")
             state.side[c, rows] = -1.0
@@ -154,7 +120,5 @@ class S3VMLight(PseudoSolver):
         m = min(len(positive), len(negative))
         both = gain[positive[:m]] + gain[negative[:m]]
         n_pairs = int(np.count_nonzero(both > 0.0))  # they come in falling order
-        total = float(both[:n_pairs].sum())
-        if self.max_switches is not None:
-            n_pairs = min(n_pairs, self.max_switches)
-        return np.concatenate([positive[:n_pairs], negative[:n_pairs]]), total
+        gained = float(both[:n_pairs].sum())
+        return np.concatenate([positive[:n_pairs], negative[:n_pairs]]), gained

@@ -1,1 +1,0 @@
-"""Random feature maps of the special kernels."""
