@@ -33,16 +33,18 @@ Share = Annotated[float | None, typer.Option("--set", help=_SET_HELP)]
     proba="Also the probabilities of the classes.",
     decision="Also the values of the decision function.",
     interval="Also bounds that hold this share of new targets, such as 0.9.",
+    explain="Also what each column adds to the base value, as Shapley values.",
 )
 def predict(
     model: ModelFile, data: DataFile, output: Path, proba: bool = False, decision: bool = False,
-    interval: float | None = None, sets: Share = None, as_json: AsJson = False,
+    interval: float | None = None, sets: Share = None, explain: bool = False,
+    as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Predict every row of a data file.
 
-    A CSV file holds the predictions, and beside them the probabilities, decision values, bounds
-    and sets that were asked for. A .npy file holds one array: what was asked for, otherwise the
-    predictions.
+    A CSV file holds the predictions, and beside them what was asked for: probabilities,
+    decision values, bounds, sets, and the base value and contributions that add up to the value
+    of the function. A .npy file holds one array: what was asked for, otherwise the predictions.
     """
     with report.reporting(as_json), report.data_file(data) as path:
         to_stdout = str(output) == "-"
@@ -51,10 +53,10 @@ def predict(
             raise typer.BadParameter(f"--output {output} must end in .csv or .npy, or be -.")
         asked = {"interval": interval, "set": sets}
         shares = {name: share for name, share in asked.items() if share is not None}
-        if suffix == ".npy" and proba + decision + len(shares) > 1:
+        if suffix == ".npy" and proba + decision + len(shares) + explain > 1:
             raise typer.BadParameter(
-                "A .npy file holds one array: give one of --proba, --decision, --interval and "
-                "--set."
+                "A .npy file holds one array: give one of --proba, --decision, --interval, "
+                "--set and --explain."
             )
         if to_stdout and as_json:
             raise typer.BadParameter("--json needs the standard output; give --output a file.")
@@ -71,8 +73,9 @@ def predict(
                 other = "regressors" if name == "interval" else "classifiers"
                 raise ValueError(f"--{name} is for {other}; leave it out.")
         source = open_source(path, **_expected_columns(estimator))
-        chunks = _predictions(estimator, source, shares)
+        chunks = _predictions(estimator, source, shares, explain)
         parts = ["prediction", *["proba"] * proba, *["decision"] * decision, *shares]
+        parts += ["base", "why"] * explain
         if to_stdout:
             _write_csv(sys.stdout, chunks, estimator, parts)
             return
@@ -121,16 +124,22 @@ def score(
         report.print_result(result, as_json)
 
 
-@options(latency="Load it and time the prediction of one row.")
-def inspect(model: ModelFile, latency: bool = False, as_json: AsJson = False) -> None:
+@options(
+    latency="Load it and time the prediction of one row.",
+    importances="Load it and list the shares of the columns, the largest first.",
+)
+def inspect(
+    model: ModelFile, latency: bool = False, importances: bool = False, as_json: AsJson = False
+) -> None:
     """Show what a model file holds; nothing in it is executed."""
     with report.reporting(as_json):
         from kernelgrad.files.container import read_container
 
         key = report.signing_key()
         summary = read_container(model, key=key)[0].get("info")
-        if latency:
-            summary = _loaded(model).model_info(latency=True)
+        if latency or importances:
+            estimator = _loaded(model)
+            summary = estimator.model_info(latency=latency)
         elif summary is None:  # the file is of an old version, or holds no estimator
             from kernelgrad import load
 
@@ -139,11 +148,16 @@ def inspect(model: ModelFile, latency: bool = False, as_json: AsJson = False) ->
         shown: dict[str, Any] = {"file": f"{model} ({report.size_text(n_bytes)})"}
         if latency:
             shown["row_seconds"] = f"{1e6 * summary['row_seconds']:.0f} microseconds"
-        types = summary.get("feature_types")
-        if types:
-            pairs = zip(summary["feature_names"] or range(len(types)), types, strict=True)
-            shown["feature_names"] = [f"{name} ({kind})" for name, kind in pairs]
+        names = summary.get("feature_names") or range(summary.get("n_features_in", 0))
+        if types := summary.get("feature_types"):
+            shown["feature_names"] = [
+                f"{name} ({kind})" for name, kind in zip(names, types, strict=True)
+            ]
             shown["feature_types"] = None
+        if importances:
+            summary["importances"] = shares = estimator.feature_importances_.tolist()
+            pairs = sorted(zip(names, shares, strict=True), key=lambda pair: -pair[1])
+            shown["importances"] = [f"{name} {share:.3f}" for name, share in pairs]
         for name in ("loss_params", "kernel_params"):
             shown[name] = [f"{k}={v}" for k, v in summary.get(name, {}).items()] or None
         shown["quality"] = (summary.get("quality") or {}).get("text")
@@ -232,8 +246,9 @@ def _check_outputs(estimator: Any, *, proba: bool, decision: bool) -> None:
 
 
 def _predictions(
-    estimator: Any, source: BatchSource, shares: dict[str, float] | None = None
-) -> Chunks:
+    estimator: Any, source: BatchSource, shares: dict[str, float] | None = None,
+    explain: bool = False,
+) -> Chunks:  # fmt: skip
     """Yield consecutive rows with their predictions, and intervals or sets of some coverage."""
     from kernelgrad.data import ArraySource
     from kernelgrad.data.base import is_frame
@@ -245,6 +260,9 @@ def _predictions(
         rows = batch.X if is_frame(batch.X) else ArraySource(batch.X, checked=True)
         for name, share in (shares or {}).items():
             parts[name] = getattr(estimator, f"predict_{name}")(rows, share)
+        if explain:
+            why = estimator.explain(rows)
+            parts |= {"base": why.base_values, "why": why.values}
         yield batch, parts
     estimator._model.inputs.warn_of(unseen)
 
@@ -270,6 +288,12 @@ def _write_csv(stream: IO[str], chunks: Chunks, estimator: Any, parts: list[str]
                 if part == "interval":
                     ends = [""] if width == 2 else [f"_{i}" for i in range(width // 2)]
                     names += [f"{side}{end}" for side in ("lower", "upper") for end in ends]
+                    continue
+                if part == "why":
+                    n = estimator.n_features_in_
+                    columns = getattr(estimator, "feature_names_in_", range(n))
+                    ends = [""] if width == n else [f"_{i}" for i in range(width // n)]
+                    names += [f"why_{name}{end}" for name in columns for end in ends]
                     continue
                 by_class = part != "prediction" and width > 1
                 labels = estimator.classes_.tolist() if by_class else range(width)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from kernelgrad.cli import report
-from kernelgrad.cli.options import AsJson, DataFile, options, parsed
+from kernelgrad.cli.options import AsJson, DataFile, options, parsed, usage_errors
 from kernelgrad.files.disk import replacing
 
 if TYPE_CHECKING:
@@ -224,15 +224,13 @@ def check_parameters(params: dict[str, Any]) -> None:
 
     tasks = {"classification", "regression"}
     losses = {name for name, loss in LOSSES.items() if loss.tasks & tasks}.union(ALIASES)
-    try:
+    with usage_errors():
         if isinstance(loss := params.get("loss", "auto"), str):
             check_name(loss, losses | {"auto"}, "loss")
         check_name(params.get("class_weight") or "balanced", ("balanced",), "class_weight")
         check_random_state(params.get("random_state"))
         others = {name: value for name, value in params.items() if name != "loss"}
         KernelClassifier(**others)._spec()
-    except (ValueError, TypeError) as error:
-        raise typer.BadParameter(str(error)) from None
 
 
 def opened(
