@@ -5,6 +5,7 @@ import builtins
 import dataclasses
 import importlib
 import inspect
+import json
 import re
 import runpy
 import shlex
@@ -40,7 +41,7 @@ FOREIGN = {  # of Python and scikit-learn
     "OneClassSVM", "LinearSVC", "SGDClassifier", "ElasticNet", "Lasso", "Ridge", "KernelRidge",
     "GaussianProcessRegressor", "ConstantKernel", "RBF", "Nystroem", "RBFSampler",
     "ScoringMonitor", "StandardScaler", "TransformedTargetRegressor", "CalibrationDisplay",
-    "ConvergenceWarning", "Dataset",
+    "ConvergenceWarning", "Dataset", "AbstractModel",
 }  # fmt: skip
 
 
@@ -75,7 +76,7 @@ SLOW = {  # seconds each; the others run in the quick suite
     [
         pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
         for name in DOCS
-        if blocks(name, "python")
+        if blocks(name, "python") and name != "docs/recipes.md"  # test_recipes.py
     ],
 )
 def test_python_snippets_run(name, registries, tmp_path, monkeypatch):
@@ -189,6 +190,27 @@ def test_the_reference_lists_every_public_name():
         if linked and not inspect.isabstract(found):  # where its HTML representation leads
             leads = found._doc_link_url_param_generator(object.__new__(found))
             assert leads == {"name": page}
+
+
+def test_what_stands_beside_the_pages(site):
+    names = re.findall(r"\]\(([\w/]+)\.html\)", text_of("docs/llms.txt"))
+    assert len(names) > 20
+    pages = ["md", "rst"]
+    assert [n for n in names if not any((ROOT / f"docs/{n}.{e}").exists() for e in pages)] == []
+    version = re.search(r'version: "(.*)"', text_of("recipe/meta.yaml"))[1]
+    assert (
+        version
+        == kernelgrad.__version__
+        == json.loads(text_of("docs/_static/switcher.json"))[0]["version"]
+    )
+    needed = re.search(r"^dependencies = \[\n(.*?)^\]", text_of("pyproject.toml"), re.M | re.S)[
+        1
+    ]
+    run = text_of("recipe/meta.yaml").partition("  run:")[2]
+    for package, least in re.findall(r'"([\w-]+)>=([\d.]+)"', needed):
+        assert f"    - {package} >={least}\n" in run
+    assert site.ratios().count("<circle") > 100
+    assert "<td>CatBoost</td><td></td><td>1</td>" in site.standing()
 
 
 def test_the_page_of_the_command_line_has_every_command():
