@@ -41,7 +41,7 @@ FOREIGN = {  # of Python and scikit-learn
     "OneClassSVM", "LinearSVC", "SGDClassifier", "ElasticNet", "Lasso", "Ridge", "KernelRidge",
     "GaussianProcessRegressor", "ConstantKernel", "RBF", "Nystroem", "RBFSampler",
     "ScoringMonitor", "StandardScaler", "TransformedTargetRegressor", "CalibrationDisplay",
-    "ConvergenceWarning", "Dataset", "AbstractModel",
+    "ConvergenceWarning", "Dataset", "AbstractModel", "GridSearchCV",
 }  # fmt: skip
 
 
