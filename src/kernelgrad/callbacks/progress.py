@@ -69,8 +69,8 @@ class ProgressBar(Callback):
     Parameters
     ----------
     file : text stream, default=None
-        Where to draw. None means a line below the cell of a notebook, or ``sys.stderr`` if it is
-        a terminal; otherwise nothing is drawn. It is ASCII if the stream is not Unicode.
+        Where to draw. None means a line below the cell of a notebook, or ``sys.stderr`` if it
+        is a terminal; otherwise nothing is drawn. It is ASCII if the stream is not Unicode.
     stream : bool, default=False
         For the calls of `partial_fit`: each bar is erased at the end of its call, so that all
         calls take one line.
