@@ -13,7 +13,7 @@ _ROOMS = (
     "posterior", "quality", "solvers", "special_kernels", "tables", "tasks", "training_rows",
     "unlabelled",
 )  # fmt: skip
-_METHODS = ("check_variance", "degrees", "embed", "frequency_factor")  # of kernels
+_METHODS = ("check_variance", "degrees", "embed", "frequency_factor")
 
 
 def _names() -> Iterator[str]:
