@@ -165,8 +165,15 @@ def inspect(
         report.print_result(info, as_json, file_bytes=None, bytes=None, **shown)
 
 
-@options(output="The .onnx file to write.", std="Also the deviation of a Gaussian process.")
-def export(model: ModelFile, output: Path, std: bool = False, as_json: AsJson = False) -> None:
+@options(
+    output="The .onnx file to write.",
+    std="Also the deviation of a Gaussian process.",
+    dtype="Type of the numbers that it takes: float64 or float32.",
+)
+def export(
+    model: ModelFile, output: Path, std: bool = False, dtype: str = "float64",
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
     """Write a model as an ONNX file, for programs without Python.
 
     Needs the extra kernelgrad[onnx].
@@ -176,7 +183,7 @@ def export(model: ModelFile, output: Path, std: bool = False, as_json: AsJson = 
         estimator = _loaded(model)
         if std and not hasattr(estimator, "noise_variance_"):
             raise typer.BadParameter("--std is for Gaussian processes.")
-        graph = estimator.to_onnx(output, **({"std": True} if std else {})).graph
+        graph = estimator.to_onnx(output, dtype=dtype, **({"std": True} if std else {})).graph
         n_bytes = output.stat().st_size
         result = {
             "output": str(output),

@@ -354,16 +354,18 @@ class RandomFeatures(
         features = replace(self._map, chunk_bytes=limit)
         return support.by_blocks(features.apply, X)  # type: ignore[no-any-return]
 
-    def to_onnx(self, path: str | os.PathLike[str] | None = None) -> Any:
+    def to_onnx(
+        self, path: str | os.PathLike[str] | None = None, *, dtype: str = "float64"
+    ) -> Any:
         """Return the fitted transformer as an ONNX model, as :meth:`KernelClassifier.to_onnx`.
 
         Parameters
         ----------
-        path : str or path-like, optional
-            Where to write the model too, atomically.
+        path, dtype
+            As there.
         """
         check_is_fitted(self, "stream_")
-        return support.exported(self._map, path)
+        return support.exported(self._map, path, dtype=dtype)
 
     def save(self, path: Place, *, key: bytes | None = None) -> None:
         """Write the fitted transformer to one file, as :meth:`KernelClassifier.save`."""
