@@ -114,7 +114,7 @@ def test_what_a_model_cannot_give(tmp_path, data, models, cli, monkeypatch):
         (1, "no classifier", "predict", "regressor", data, *output, "--proba"),
         (1, "'b'", "predict", "classifier", narrow, *output),
         (1, "--target", "score", "classifier", data, "--target", "value"),
-        (1, "not a number", "score", "regressor", data, "--target", "label"),
+        (1, "the model predicts numbers", "score", "regressor", data, "--target", "label"),
         (2, "--output", "predict", "regressor", data, "--output", "-", "--json"),
         (2, "is for", "fit", data, "--model", "m", *NUMBERS, "--class-weight", "balanced"),
     ):

@@ -37,24 +37,15 @@ Task = Literal["auto", "classification", "regression"]
     quiet="Print errors only.",
 )
 def fit(
-    data: DataFile,
-    model: Path,
-    target: str | None = None,
-    task: Task = "auto",
-    weight: str | None = None,
-    drop: list[str] | None = None,
-    validation: Path | None = None,
-    checkpoint: Path | None = None,
-    checkpoint_every: str = "60 s",
-    resume: bool = False,
+    data: DataFile, model: Path, target: str | None = None, task: Task = "auto",
+    weight: str | None = None, drop: list[str] | None = None, validation: Path | None = None,
+    checkpoint: Path | None = None, checkpoint_every: str = "60 s", resume: bool = False,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Number of threads. [default: all cores]")
     ] = None,
-    learning_curve: Path | None = None,
-    quiet: bool = False,
-    as_json: AsJson = False,
+    learning_curve: Path | None = None, quiet: bool = False, as_json: AsJson = False,
     **parameters: Any,
-) -> None:
+) -> None:  # fmt: skip
     """Train a model on a data file and save it.
 
     Ctrl-C ends the training, saves the model fitted so far and exits with code 130; SIGTERM

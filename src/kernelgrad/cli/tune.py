@@ -10,14 +10,7 @@ import typer
 
 from kernelgrad.cli import report
 from kernelgrad.cli.fit import Task, check_parameters, opened
-from kernelgrad.cli.options import (
-    PARAMETERS,
-    AsJson,
-    DataFile,
-    options,
-    parsed,
-    usage_errors,
-)
+from kernelgrad.cli.options import PARAMETERS, AsJson, DataFile, options, parsed, usage_errors
 
 
 @options(
@@ -31,20 +24,13 @@ from kernelgrad.cli.options import (
     successive="Give few rows to many trials, and more to the better ones.",
 )
 def tune(
-    data: DataFile,
-    model: Path,
-    search: list[str],
-    target: str | None = None,
-    task: Task = "auto",
-    weight: str | None = None,
-    drop: list[str] | None = None,
+    data: DataFile, model: Path, search: list[str], target: str | None = None,
+    task: Task = "auto", weight: str | None = None, drop: list[str] | None = None,
     trials: Annotated[int, typer.Option(min=1, help="Number of trials.")] = 20,
     folds: Annotated[int, typer.Option(min=2, help="Number of folds.")] = 5,
-    scoring: str | None = None,
-    successive: bool = False,
-    as_json: AsJson = False,
+    scoring: str | None = None, successive: bool = False, as_json: AsJson = False,
     **parameters: Any,
-) -> None:
+) -> None:  # fmt: skip
     """Search parameters by cross-validation, and save the best model.
 
     The search is scikit-learn's RandomizedSearchCV, or HalvingRandomSearchCV with --successive,

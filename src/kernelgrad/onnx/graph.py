@@ -100,9 +100,7 @@ class Graph:
         own = str if dtype is str else self.dtype
         self.inputs.append(_described(name, own, width))
         return (
-            Value(self, name, object)
-            if dtype is str
-            else Value(self, name, own).astype(dtype)
+            Value(self, name, object) if dtype is str else Value(self, name, own).astype(dtype)
         )
 
     def constant(self, array: Any) -> Value:
