@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from pathlib import Path
 
 from sphinx_gallery.sorting import ExplicitOrder
@@ -47,6 +48,8 @@ SECTIONS = [
     "first_steps", "tables", "kernels", "solvers",
     "uncertainty", "few_labels", "streams", "papers",
 ]  # fmt: skip
+# pages of the gallery show warnings without the folder of the build
+warnings.formatwarning = lambda message, category, *_, **__: f"{category.__name__}: {message}\n"
 os.environ["KERNELGRAD_DOCS"] = "../.."  # as seen from the pages of the gallery
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",

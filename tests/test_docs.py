@@ -268,6 +268,7 @@ def test_the_site_builds_without_a_warning(tmp_path):
     outside = re.compile(r'(?:src="|<link[^>]+href="|url\(["\']?)https?:')
     pages = [page for page in (copy / "built").rglob("*.html") if "_static" not in page.parts]
     assert len(pages) > 200
+    assert [page.name for page in pages if f"{copy}/" in page.read_text("utf-8")] == []
     assert [page.name for page in pages if outside.search(page.read_text("utf-8"))] == []
     missing = [
         (page.name, link)
