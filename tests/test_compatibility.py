@@ -95,14 +95,6 @@ def test_variances_of_0_1_0_are_of_scaled_targets(tmp_path):
     assert twice.signal_variance_ == 4.0 * once.signal_variance_
 
 
-def test_labels_of_the_classifier():
-    model, _, expected = loaded("v0.1.0/classifier_cached")
-    assert model.classes_.tolist() == ["low", "mid", "top"]
-    found = model.predict(expected["Z"])
-    wanted = model.classes_[expected["classifier_cached"].argmax(axis=1)]
-    np.testing.assert_array_equal(found, wanted)
-
-
 @every("name", ["v0.2.0/linear_saga", "v0.1.0/short_linear_simba"])
 def test_replaced_solvers_do_not_continue(name):
     model, _, expected = loaded(name)

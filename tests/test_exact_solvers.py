@@ -275,6 +275,25 @@ def test_losses_and_penalties_that_are_refused(solver, loss, options, error, mes
 # -- Newton's method -------------------------------------------------------------------------
 
 
+def test_constants_of_sure_classes_take_few_tries(monkeypatch):
+    rng = np.random.default_rng(0)
+    codes = np.arange(240) % 12
+    X = np.column_stack([np.cos(codes), np.sin(codes)]) + 0.02 * rng.standard_normal((240, 2))
+    batch = TrainBatch(X, np.eye(12, dtype=np.float32)[codes], np.ones(240))
+    loss = get_loss("log_loss", task="classification", n_classes=12)
+    posed = replace(problem("log_loss", 1e-9, 12, n_features_in=2), loss=loss)
+    tries = []
+    search = newton.linalg.backtracked
+
+    def backtracked(gain, *rest, **more):
+        return search(lambda s: (tries.append(s), gain(s))[1], *rest, **more)
+
+    monkeypatch.setattr(newton.linalg, "backtracked", backtracked)
+    _, infos = solve(NewtonCG(), posed, batch, 60)
+    assert infos[-1].converged
+    assert len(tries) < 10 * len(infos)
+
+
 @every("whole", [True, False])
 def test_help_changes_the_way_only(whole):
     rng = np.random.default_rng(1)

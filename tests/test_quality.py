@@ -86,7 +86,7 @@ def test_measures_are_those_of_scikit_learn_and_errors_those_of_the_bootstrap():
     rng = np.random.default_rng(0)
     y = rng.standard_normal((300, 2))
     f = y + 0.5 * rng.standard_normal((300, 2))
-    task = Regression(kg.losses.SquaredError(), 2, 2, "model")
+    task = Regression(kg.losses.SquaredError(), 2, "model", 2)
     whole = quality(Judges(f, y, np.ones(300), "rows"), task)
     r2, rmse = whole.measures
     assert (whole.name, whole.score, whole.standard_error) == r2

@@ -25,56 +25,24 @@ _RESPONSES = ("responses", "codes", "weights")  # names of the arrays in checkpo
 
 @dataclass(frozen=True)
 class Choice:
-    """Solver, kernel, scaling and penalty of a fit; a checkpoint holds it beside the state.
+    """Solver, kernel, scaling and penalty of a fit; a checkpoint holds it beside the state."""
 
-    Attributes
-    ----------
-    seed : int
-        Seed of features, batches, folds and subsets.
-    solver : Solver
-    reason : str
-        Why this solver.
-    kernel : Kernel or None
-        None is the kernel of the parameters.
-    scaling : InputScaling or None
-        None is learned from the first batch.
-    loss : Loss or None
-        Loss that a search chose; None is that of the parameters.
-    alpha : float
-        Weight of the penalty; NaN is not known yet.
-    max_iter : int
-        Iterations of the fit.
-    entries : dict
-        Entries of ``history_`` that the search found.
-    seconds : float
-        Seconds of the search and of fits to parts of the rows.
-    is_complete : bool
-        False before fits to parts of the rows, which calibrate and choose `max_iter`.
-    best_score : float or None
-        Score of cross-validation.
-    variances : (float, float) or None
-        Variances of noise and of the signal of a Gaussian process, in squared units of y.
-    calibration : Responses, Sigmoids or None
-        Responses to calibrate on, or a calibration by cross-validation.
-    judges : Judges or None
-        Rows that the search held out.
-    """
-
-    seed: int
+    seed: int  # for features, batches, folds and subsets
     solver: Solver[Any]
-    reason: str
-    kernel: Kernel | None = None
-    scaling: InputScaling | None = None
-    loss: Loss | None = None
-    alpha: float = float("nan")
+    reason: str  # why this solver
+    kernel: Kernel | None = None  # None is the kernel of the parameters
+    scaling: InputScaling | None = None  # None is learned from the first batch
+    loss: Loss | None = None  # what a search chose; None is the loss of the parameters
+    alpha: float = float("nan")  # weight of the penalty; NaN is not known yet
     max_iter: int = 0
-    entries: dict[str, Any] = field(default_factory=dict)
-    seconds: float = 0.0
-    is_complete: bool = False
-    best_score: float | None = None
+    entries: dict[str, Any] = field(default_factory=dict)  # what the search adds to `history_`
+    seconds: float = 0.0  # seconds of the search and of fits to parts of the rows
+    is_complete: bool = False  # False before the fits to parts, which calibrate
+    best_score: float | None = None  # score of cross-validation
+    # variances of noise and signal of a Gaussian process, in squared units of y
     variances: tuple[float, float] | None = None
-    calibration: Responses | Sigmoids | None = None
-    judges: Judges | None = None
+    calibration: Responses | Sigmoids | None = None  # responses to calibrate on, or the result
+    judges: Judges | None = None  # rows that the search held out
 
     def applied(self, problem: Problem) -> Problem:
         """Return the problem with the chosen kernel, scaling and penalty."""
@@ -82,10 +50,6 @@ class Choice:
         scaling = problem.scaling if self.scaling is None else self.scaling
         loss = problem.loss if self.loss is None else self.loss
         return replace(problem, kernel=kernel, scaling=scaling, alpha=self.alpha, loss=loss)
-
-    def task(self, task: Task) -> Task:
-        """Return the task with the loss that was chosen."""
-        return task if self.loss is None else task.with_loss(self.loss)
 
     def describe(self) -> Contents:
         """Return the choice as plain values and arrays, for checkpoints."""

@@ -43,30 +43,14 @@ def as_numpy(method: F) -> F:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Columns of X, and how rows become what functions take.
+    """Columns of X, and how rows become what functions take."""
 
-    Attributes
-    ----------
-    owner : str
-        Name of the estimator in messages.
-    n_features : int
-        Number of columns of X.
-    names : object array (n_features,) or None
-        Names of the columns, where all are text.
-    table : Table or None
-        The encoding of columns that hold more than numbers.
-    medians : float64 array (n_features,) or None
-        Values for gaps in columns that had none in the fit.
-    pairwise : bool
-        True if X holds values of a kernel.
-    """
-
-    owner: str
+    owner: str  # name of the estimator in messages
     n_features: int = 0
-    names: AnyArray | None = None
-    table: Table | None = None
-    medians: Float64Array | None = None
-    pairwise: bool = False
+    names: AnyArray | None = None  # names of the columns, where all are text
+    table: Table | None = None  # encoding of columns that hold more than numbers
+    medians: Float64Array | None = None  # values for gaps in columns that had none in the fit
+    pairwise: bool = False  # True if X holds values of a kernel
 
     # -- what a fit learns ---------------------------------------------------------------
 

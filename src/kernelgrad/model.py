@@ -26,13 +26,13 @@ from kernelgrad.functions.attributions import (
 )  # fmt: skip
 from kernelgrad.functions.expansions import Expansion, SupportExpansion
 from kernelgrad.inputs import Inputs, check_values
-from kernelgrad.intervals import Intervals, intervals
 from kernelgrad.posterior import Posterior
-from kernelgrad.quality import Judges, Seen
+from kernelgrad.quality import Intervals, Judges, Seen, intervals
 from kernelgrad.solvers import State
 from kernelgrad.solvers.history import Entries
 from kernelgrad.tasks import Classification, ScaledColumn, Task
-from kernelgrad.types import AnyArray, Float64Array, Matrix
+from kernelgrad.training_rows import TrainingRows
+from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad.validation import CapabilityError, DataError
 
 # Sums over a batch of a source, from the task, the batch and its responses
@@ -183,6 +183,24 @@ class Model:
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.proba(X)))
 
+    def bounds(self, parts: list[Intervals], coverage: float, X: Any) -> Float64Array:
+        return joined(
+            quality.predicted(parts, self.task, f, coverage) for f in self.responses(X)
+        )
+
+    def sets(self, judges: Judges, coverage: float, X: Any) -> AnyArray:
+        return joined(
+            quality.likely(judges, self.outcome(f), coverage) for f in self.responses(X)
+        )
+
+    def judges(self, rows: TrainingRows, numbers: IntArray, source: str) -> Judges | None:
+        """Return rows that the function has not seen, with its responses; None without any."""
+        X, y, weight, _ = rows.usable(rows.source.take(numbers))
+        if not len(y):
+            return None
+        judges = Judges(self.outcome(self.values(X)), y, weight, source, is_final=True)
+        return quality.without_classes(judges, self.task)
+
     def summed(self, source: BatchSource, measure: Measure, *args: Any) -> Float64Array:
         """Return the sum of a measure over the batches of a source, run where they are."""
         if not source.has_target:
@@ -210,38 +228,19 @@ def joined(parts: Iterator[AnyArray]) -> AnyArray:
 
 @dataclass(frozen=True)
 class Fit:
-    """A model, what was chosen for it, and the state from which a fit goes on.
-
-    Attributes
-    ----------
-    model : Model
-    choice : Choice
-    state : State or None
-        None in models of files that were written without it.
-    history : History
-    status : str
-    n_iter, best_iteration : int
-    best_score : float or None
-    latest : Responses or None
-        Responses of the latest rows of a stream, to calibrate on.
-    extras : dict
-        Further fitted attributes.
-    judges : Judges or None
-        Rows that the fit held out.
-    seen : Seen or None
-    """
+    """A model, what was chosen for it, and the state from which a fit goes on."""
 
     model: Model
     choice: Choice
-    state: State | None
+    state: State | None  # None in models of files that were written without it
     history: Any
     status: str
     n_iter: int
     best_iteration: int
     best_score: float | None = None
-    latest: Responses | None = None
-    extras: dict[str, Any] = field(default_factory=dict)
-    judges: Judges | None = None
+    latest: Responses | None = None  # responses to the latest rows of a stream
+    extras: dict[str, Any] = field(default_factory=dict)  # further fitted attributes
+    judges: Judges | None = None  # rows that the fit held out
     seen: Seen | None = None
 
     @cached_property

@@ -46,8 +46,9 @@ def _field(
     allowed = tuple(words)
 
     def full(value: Any, name: str) -> None:
-        if any(value is w or (type(value) is type(w) and value == w) for w in allowed):
-            return
+        for word in allowed:
+            if value is word or (type(value) is type(word) and value == word):
+                return
         try:
             check(value, name)
         except TypeError as error:

@@ -50,14 +50,11 @@ class Task(ABC):
     """
 
     loss: Loss
+    n_outputs: int = 1  # outputs C
     has_targets: ClassVar[bool] = True
     stratified: ClassVar[bool] = False
+    has_own_proba: bool = True  # False if probabilities need a calibration
     scored_by: ClassVar[str] = "the targets of X_val"  # for messages
-
-    @property
-    @abstractmethod
-    def n_outputs(self) -> int:
-        """Number of outputs C."""
 
     @abstractmethod
     def internal(self, y: AnyArray) -> AnyArray:
@@ -121,16 +118,9 @@ class Task(ABC):
 
 @dataclass(frozen=True)
 class Targets(ABC):
-    """What the parameters of an estimator say of targets; learns their task.
+    """What the parameters of an estimator say of targets; learns their task."""
 
-    Attributes
-    ----------
-    owner : str
-        Name of the estimator in messages.
-    loss : str or Loss
-    """
-
-    owner: str
+    owner: str  # name of the estimator in messages
     loss: Any
     task_type: ClassVar[type[Task]]
     kind: ClassVar[LossTask]
@@ -158,7 +148,7 @@ class Classification(Task):
     stratified: ClassVar[bool] = True
 
     @property
-    def n_outputs(self) -> int:
+    def n_outputs(self) -> int:  # type: ignore[override]
         n = len(self.classes)
         return n * (n - 1) // 2 if self.by_pairs or n == 2 else n
 
@@ -235,8 +225,7 @@ class Classification(Task):
         return np.array([w @ (self.predict(raw) == column_or_1d(batch.y)), w.sum()])
 
     @property
-    def has_own_proba(self) -> bool:
-        """True if responses are probabilities without a calibration."""
+    def has_own_proba(self) -> bool:  # type: ignore[override]
         return self.loss.has_proba and not self.by_pairs
 
     def attributes(self) -> dict[str, Any]:
@@ -372,13 +361,9 @@ class Regression(Task):
     """Numbers: one column for each output, or one column for all outputs of the loss."""
 
     loss: Loss
-    outputs: int
     ndim: int  # dimensions of predictions
     owner: str  # class name of the estimator in messages
-
-    @property
-    def n_outputs(self) -> int:
-        return self.outputs
+    n_outputs: int
 
     def internal(self, y: AnyArray) -> AnyArray:
         y = np.asarray(y, np.float64)
@@ -443,7 +428,7 @@ class Regression(Task):
         ndim = record.take("_y_ndim", partial(check_int, low=1, high=2))
         if outputs > 1 and ndim == 1:
             raise ValueError(f"A column of targets does not have {outputs} outputs.")
-        return cls(loss, outputs, ndim, owner)
+        return cls(loss, ndim, owner, outputs)
 
 
 @dataclass(frozen=True)
@@ -465,7 +450,7 @@ class NumberTargets(Targets):
                     f"{self.sibling}, or name a numeric column."
                 )
         ndim = np.ndim(y) if loss.n_outputs is None else 2
-        return Regression(loss, _count_outputs(y, loss), ndim, self.owner)
+        return Regression(loss, ndim, self.owner, _count_outputs(y, loss))
 
 
 @dataclass(frozen=True)
@@ -492,9 +477,7 @@ class ScaledColumn(Task):
                     f"The target must be one column of numbers, got {values[:1]!r}."
                 )
             targets.append(values.astype(np.float64))
-            weights.append(
-                np.ones(len(values)) if batch.sample_weight is None else batch.sample_weight
-            )
+            weights.append(weights_of(batch))
         values, weight = np.concatenate(targets), np.concatenate(weights)
         if not weight.sum() > 0:
             raise DataError("All sample weights are zero; at least one row must count.")
@@ -509,10 +492,6 @@ class ScaledColumn(Task):
         rounding = 10 * np.finfo(float).eps * float(np.abs(values).max())
         varies = bool(spread > rounding)
         return cls(centre, spread if varies else 1.0, float(weight.sum()), varies)
-
-    @property
-    def n_outputs(self) -> int:
-        return 1
 
     def internal(self, y: AnyArray) -> AnyArray:
         y = np.asarray(y, np.float64)
@@ -555,12 +534,10 @@ class ColumnTargets(Targets):
 
 
 def _count_outputs(y: AnyArray, loss: Loss) -> int:
-    columns = 1 if np.ndim(y) == 1 else int(np.shape(y)[1])
-    if loss.n_outputs is None:
-        return columns
-    if columns != 1:
+    columns, wanted = 1 if np.ndim(y) == 1 else int(np.shape(y)[1]), loss.n_outputs
+    if wanted is not None and columns != 1:
         raise ValueError(
-            f"{loss!r} has {loss.n_outputs} outputs for one target, but y has {columns} "
-            "columns; fit one estimator per column."
+            f"{loss!r} has {wanted} outputs for one target, but y has {columns} columns; fit "
+            "one estimator per column."
         )
-    return loss.n_outputs
+    return columns if wanted is None else wanted

@@ -69,53 +69,29 @@ class EncodedSource(BatchSource):
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """The rows of a fit, their task and their columns.
-
-    Attributes
-    ----------
-    source : BatchSource
-        Rows as functions take them.
-    task : Task
-    is_encoded : bool
-        True if the source holds internal targets and final weights.
-    is_own_copy : bool
-        True if the arrays are the fit's own, not those of the caller.
-    held_out : int array
-        Increasing numbers of the rows of the source that only validate.
-    validation_rows : TrainingRows or None
-        Rows of another source that validate.
-    reads_in_pieces : bool
-        True if solvers that can take a store read the rows a piece at a time.
-    store : callable or None
-        Returns the store of rows that workers hold; None keeps them in this process.
-    batch_size : int or None
-        Number of rows of a batch; None leaves it to the solver.
-    order : int array or None
-        Number in the source of each row as it came, -1 for a dropped one; None is the same.
-    inputs : Inputs
-        The columns of X.
-    """
+    """The rows of a fit, their task and their columns."""
 
     all_weigh: ClassVar[bool] = False  # True if batches without weight are refused
-    source: BatchSource
+    source: BatchSource  # rows as functions take them
     task: Task
-    is_encoded: bool = False
-    is_own_copy: bool = False
-    held_out: IntArray = field(default_factory=no_rows)
-    validation_rows: TrainingRows | None = None
-    reads_in_pieces: bool = False
+    is_encoded: bool = False  # True if the source holds internal targets and final weights
+    is_own_copy: bool = False  # True if the arrays are the fit's own, not those of the caller
+    held_out: IntArray = field(default_factory=no_rows)  # increasing numbers of rows to score
+    validation_rows: TrainingRows | None = None  # rows of another source to score
+    reads_in_pieces: bool = False  # True if solvers that take a store read a piece at a time
+    # makes the store of rows that workers hold; None keeps them in this process
     store: Callable[[TrainingRows], RowStore] | None = None
-    batch_size: int | None = None
-    order: IntArray | None = None
+    batch_size: int | None = None  # rows of a batch; None leaves it to the solver
+    order: IntArray | None = None  # number of each row as it came, -1 dropped; None is the same
     inputs: Inputs = field(default_factory=partial(Inputs, "rows"))
 
     @property
     def sources(self) -> tuple[BatchSource, ...]:
         return (self.source,)
 
-    @cached_property
+    @property
     def in_memory(self) -> bool:
-        return all(source.in_memory for source in self.sources)
+        return self.source.in_memory
 
     @property
     def n_train(self) -> int:
@@ -124,12 +100,12 @@ class TrainingRows:
     @cached_property
     def nbytes(self) -> float:
         """Approximate bytes of the rows in memory."""
-        return sum(source.nbytes for source in self.sources)
+        return self.source.nbytes
 
-    @cached_property
+    @property
     def n_rows(self) -> int:
         """Number of rows of all sources."""
-        return sum(source.n_rows for source in self.sources)
+        return self.source.n_rows
 
     def within(self, limit: float) -> Self:
         """Return the rows, which stay where they are if memory does not do for a fit."""
@@ -138,20 +114,20 @@ class TrainingRows:
 
     def bytes_of_fit(self, solver: Solver[Any], *, stream: bool) -> tuple[float, float, float]:
         """Return the bytes of copies of the rows, of prepared rows, and of reading the rows."""
-        n, size, sources = self.n_rows, self.nbytes, self.sources
+        n, size, sources, in_memory = self.n_rows, self.nbytes, self.sources, self.in_memory
         in_pieces = self.reads_in_pieces and solver.takes_stores
-        resident = max(source.kept_bytes for source in sources)
-        reading = max(source.reading_bytes for source in sources) - resident
+        resident = max([source.kept_bytes for source in sources])
+        reading = max([source.reading_bytes for source in sources]) - resident
         copied = 0.0
         if not stream:
-            part = 0.0 if in_pieces or self.in_memory else min(1.0, BUFFER_ROWS / n)
+            part = 0.0 if in_pieces or in_memory else min(1.0, BUFFER_ROWS / n)
             if not in_pieces and solver.resolve_batch_size(n) >= n:
-                one = len(sources) == 1 and self.in_memory and not len(self.held_out)
+                one = len(sources) == 1 and in_memory and not len(self.held_out)
                 part = 0.0 if one else 1.0
             copied = size * (self.is_own_copy + part) + resident
         prepared = min(size, 4.0 * n * self.source.n_features)
         if in_pieces:  # one piece is prepared beside another; pieces of a file have two forms
-            prepared *= 2 if self.in_memory else 4
+            prepared *= 2 if in_memory else 4
         return copied, prepared, reading
 
     @property
@@ -277,8 +253,9 @@ class TrainingRows:
         if self.reads_in_pieces and solver.takes_stores:
             store = StoredRows(self) if self.store is None else self.store(self)
             return ((store, float(t)) for t in count(start + 1)), True
-        size = self.batch_size or solver.resolve_batch_size(self.n_train)
-        if self.n_train <= size:
+        n = self.n_train
+        size = self.batch_size or solver.resolve_batch_size(n)
+        if n <= size:
             return forever(self.take(self.train), start), True
         sampled = sample_batches(
             self.source, size, seed=seed, start=start, exclude=self.held_out
@@ -344,24 +321,29 @@ class TrainingRows:
 
 @dataclass(frozen=True)
 class PairedRows(TrainingRows, ABC):
-    """Rows of two sources; half of each batch is of either, drawn independently.
-
-    Attributes
-    ----------
-    other : BatchSource or None
-        The second source.
-    left_out : int array
-        Increasing numbers of its rows that no batch has.
-    """
+    """Rows of two sources; half of each batch is of either, drawn independently."""
 
     all_weigh = True
     clock: ClassVar[int]  # the source, 0 or 1, a pass over which is an epoch
-    other: BatchSource | None = field(kw_only=True)
+    other: BatchSource | None = field(kw_only=True)  # the second source
+    # increasing numbers of its rows that no batch has
     left_out: IntArray = field(default_factory=no_rows, kw_only=True)
 
     @property
     def sources(self) -> tuple[BatchSource, ...]:
         return (self.source,) if self.other is None else (self.source, self.other)
+
+    @property
+    def in_memory(self) -> bool:
+        return all(source.in_memory for source in self.sources)
+
+    @cached_property
+    def nbytes(self) -> float:
+        return sum(source.nbytes for source in self.sources)
+
+    @property
+    def n_rows(self) -> int:
+        return sum(source.n_rows for source in self.sources)
 
     @property
     def n_other(self) -> int:

@@ -63,6 +63,7 @@ def test_the_most_probable_class_is_the_predicted_one(kind, classes, loss):
     assert p.shape == (len(new), classes)
     assert (p >= 0).all()
     np.testing.assert_allclose(p.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_allclose(np.exp(model.predict_log_proba(new)), p)
     np.testing.assert_array_equal(model.classes_[np.argmax(p, axis=1)], model.predict(new))
     # little better for the hinge of one class against three, which is near -1 at its minimum
     least = log_loss(y, np.tile(np.bincount(y) / len(y), (len(y), 1)))

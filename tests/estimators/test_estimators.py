@@ -9,13 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.datasets import load_digits, make_moons
+from sklearn.datasets import make_moons
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 import kernelgrad as kg
 from cases import every
 from kernelgrad import DSG, ArraySource, DataError, KernelClassifier, KernelRegressor
-from kernelgrad.callbacks import Callback
 from kernelgrad.tasks import weights_of_classes
 from plain import plain_classifier, plain_regressor
 
@@ -55,29 +54,6 @@ def test_streams_with_classes_that_come_late():
         with pytest.raises(ValueError, match=message):
             model.partial_fit(X[:3], y, **more)
     assert model.fit(X, X[:, 0] > 1).classes_.tolist() == [False, True]  # begins anew
-
-
-def test_streams_hold_no_rows_out(moons):
-    solver = DSG(block_size=16, batch_size=100)
-    models = [
-        plain_regressor(solver=solver, random_state=0, early_stopping=stops).partial_fit(*moons)
-        for stops in (False, True)
-    ]
-    np.testing.assert_array_equal(models[0].predict(moons[0]), models[1].predict(moons[0]))
-
-
-class Interrupt(Callback):
-    def on_iteration(self, event):
-        if event.iteration == 2:
-            raise KeyboardInterrupt
-
-
-def test_interrupt_keeps_the_model(moons):
-    model = plain_classifier(callbacks=Interrupt(), random_state=0)
-    with pytest.raises(KeyboardInterrupt, match="the model after 2 iterations is kept"):
-        model.fit(*moons)
-    assert (model.fit_status_, model.n_iter_) == ("interrupted", 2)
-    assert model.score(*moons) > 0.7
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
@@ -279,13 +255,3 @@ def test_a_column_that_drowns_the_others_is_told(moons):
     for quiet in ({"standardize": True}, {"standardize": False}):
         clone(model).set_params(**quiet).fit(X, y)  # warnings are errors
     model.fit(X[:, [0, 1, 3]], y)
-
-
-@every("loss", ["log_loss", "hinge", "squared"])
-def test_digits_are_learned(loss):
-    X, y = load_digits(n_class=4, return_X_y=True)
-    model = plain_classifier(loss, random_state=0, max_iter=10).fit(X[:500] / 16, y[:500])
-    Z, t = X[500:] / 16, y[500:]
-    assert model.score(Z, t) > 0.95
-    assert model.decision_function(Z).shape == (len(Z), 4)
-    np.testing.assert_allclose(np.log(model.predict_proba(Z)), model.predict_log_proba(Z))

@@ -1,7 +1,5 @@
 """Hyperparameters, posterior and likelihood of Gaussian processes against closed forms."""
 
-import pickle
-
 import numpy as np
 import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -297,11 +295,3 @@ def test_the_rows_are_the_models_own(problem):
     expected = gp.set_params(random_state=0).fit(X, y).predict(Z, return_std=True)[1]
     X[:] = 0.0
     np.testing.assert_array_equal(gp.predict(Z, return_std=True)[1], expected)
-
-
-def test_a_factor_that_is_made_again_is_that_of_the_fit(rows):
-    X, y, weight, Z = rows
-    gp = process(0.1, signal_variance=2.0, gamma=0.5).fit(X, y, sample_weight=weight)
-    again = pickle.loads(pickle.dumps(gp))
-    expected = gp.predict(Z, return_std=True)[1]
-    np.testing.assert_allclose(again.predict(Z, return_std=True)[1], expected, rtol=1e-9)

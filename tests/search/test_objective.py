@@ -9,12 +9,13 @@ import pytest
 
 import oracles_metric as oracle
 from cases import every
+from kernelgrad import KernelClassifier
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Gaussian, Laplacian, Matern, RootLaplacian, SumKernel
 from kernelgrad.search import machine as family
 from kernelgrad.search import objective as loo
 from kernelgrad.search import penalty
-from kernelgrad.search.machine import LEAST, MOST, SHAPES, Bins, Machine, Sample
+from kernelgrad.search.machine import LEAST, MOST, SHAPES, Bins, Machine, Sample, Steps
 from kernelgrad.search.objective import Round
 
 GROUPS = np.array([0, 1, 1, 2])
@@ -449,3 +450,26 @@ def test_a_column_that_few_rows_hid_comes_back():
     ]
     assert weights[1][[1, 2]].min() > 1.5 * weights[0][[1, 2]].min()
     assert weights[1][3:].max() < weights[1][[1, 2]].min()
+
+
+def test_steps_are_where_trees_split():
+    X = np.random.default_rng(0).uniform(size=(1000, 3))
+    y = np.where(X[:, 0] > 0.9, 3.0, 0.0) + np.where(X[:, 1] > 0.5, 1.0, 0.0)
+    steps = Steps.of(Sample(X, y[:, None], np.ones(1000)))
+    assert set(steps.columns) == {0, 1}
+    assert np.allclose(steps.rises[0], 3.0 / y.std(), rtol=0.05)  # of a tree of one column
+    bins = Bins.of(X, 10, steps=steps)
+    edges, values = bins.warp(np.zeros(bins.low.shape))
+    slope = np.diff(values[:, 0]) / np.maximum(np.diff(edges[:, 0]), 1e-12)
+    at = np.argmax(slope)
+    assert edges[at, 0] <= 0.9 < edges[at + 1, 0]
+    assert slope[at] > 100
+
+
+def test_machines_with_steps_serve_rules():
+    X = np.random.default_rng(0).uniform(size=(900, 4))
+    y = ((X[:, 0] > 0.9) & (X[:, 1] > 0.3)).astype(int)
+    model = KernelClassifier().fit(X[:400], y[:400])
+    best = min(model.history_["metric"], key=lambda entry: entry["score"])
+    assert best["candidate"] == "steps"
+    assert model.score(X[400:], y[400:]) > 0.985

@@ -6,9 +6,10 @@ import html
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -18,20 +19,20 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from kernelgrad import packing
-from kernelgrad.callbacks import Callback, Checkpoint, Deadline, make_callbacks
+from kernelgrad.callbacks import FOREVER, Callback, Checkpoint, Deadline, make_callbacks
 from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.compiling import compile_seconds
 from kernelgrad.compute.memory import within
 from kernelgrad.estimators import files, summary
 from kernelgrad.estimators.support import (
     CallbackSupportMixin,
+    by_blocks,
     exported,
-    iteration_report,
     reported,
     with_callbacks,
 )
 from kernelgrad.families.base import Spec
-from kernelgrad.families.reading import Data, Run
+from kernelgrad.families.reading import NO_DATA, Data, Run
 from kernelgrad.files import container
 from kernelgrad.fit import fit
 from kernelgrad.losses import LogSquaredError
@@ -45,10 +46,12 @@ from kernelgrad.params import (
     real,
     size,
 )
+from kernelgrad.quality import Judges, Quality
 from kernelgrad.solvers import History, Solver
-from kernelgrad.tasks import Targets
+from kernelgrad.tasks import Classification, Targets
+from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import AnyArray, Float64Array, Rows, Values
-from kernelgrad.validation import CapabilityError, bytes_of
+from kernelgrad.validation import CapabilityError
 
 _PART = "it belongs to a part, as in "
 INSTEAD = {
@@ -138,9 +141,8 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like or CSR matrix (n, d), memory map, DataFrame, BatchSource, or of dask
-            A :class:`~kernelgrad.data.BatchSource` carries its own targets and weights and is
-            read in chunks if it does not fit in memory. Memory maps, dask arrays and dask
-            frames are read in pieces too; y and sample_weight may then be dask collections.
+            A :class:`~kernelgrad.data.BatchSource` carries its own targets and weights. Rows
+            that do not fit in memory are read in pieces.
         y : array-like (n,) or (n, n_outputs); None with a BatchSource
             Of a classifier at least two classes, of a Gaussian process one column. A novelty
             detector ignores it: X holds mostly ordinary rows.
@@ -148,68 +150,60 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
             Non-negative; a weight of 2 is a row given twice, 0 is a row left out.
         X_val, y_val, sample_weight_val : as X, y and sample_weight, or None
             Rows for validation, which are not fitted: each iteration is scored on them, in
-            ``history_["validation_score"]``. With ``early_stopping=True``, where it is a
-            parameter, they replace `validation_fraction` and decide when to stop and which
-            iterate to keep; otherwise they do not change the model. A source contributes up to
-            20,000 random rows. For a novelty detector y_val is +1 for ordinary rows and -1 for
-            outliers, both of which must be there; the score is the area under the ROC curve.
+            ``history_["validation_score"]``. With ``early_stopping=True`` they replace
+            `validation_fraction`; otherwise they do not change the model. A source contributes
+            up to 20,000 random rows. For a novelty detector y_val is +1 for ordinary rows and
+            -1 for outliers; the score is the area under the ROC curve.
         """
         return self._fit(Data(X, y, sample_weight), Data(X_val, y_val, sample_weight_val))
 
-    def _fit(self, data: Data, validation: Data) -> Self:
-        spec = self._spec()
-        before = getattr(self, "_fitted", None) if spec.params.warm_start else None
+    def _fit(
+        self, data: Data, validation: Data = NO_DATA, *, stream: bool = False,
+        declared: AnyArray | None = None,
+    ) -> Self:  # fmt: skip
+        """Fit data, or go on with those of a `stream`, whose classes may be `declared`."""
+        spec, before = self._spec(), getattr(self, "_fitted", None)
+        before = before if stream or spec.params.warm_start else None
+        listeners = make_callbacks(self.callbacks, self.verbose, stream=stream)
+        session, seconds = listeners.session, self.time_limit
+        if stream and isinstance(session, Checkpoint):
+            raise ValueError(
+                "A Checkpoint is a callback of fit; between calls of partial_fit take "
+                "save(path, resumable=True)."
+            )
         spec.check_start(before)
         for name, part in zip(
             ("y", "sample_weight", "denominator"), validation[1:], strict=True
         ):
             if validation.X is None and part is not None:
                 raise ValueError(f"{name}_val is given, but not X_val; give it too.")
-        start = compile_seconds()
-        with self._running(spec, before) as run, reported(self, *data[:3]):
-            report = iteration_report(self, *data[:3], lambda it: self._attributes(spec, it))
-            result = fit(spec, data, run, before, validation=validation, report=report)
-            self._set(spec, _timed(result, before, start))  # the last callbacks use the model
-        return self
-
-    def _partial_fit(
-        self, X: Any, y: Any, sample_weight: Any, declared: AnyArray | None = None
-    ) -> Self:
-        spec, before = self._spec(), getattr(self, "_fitted", None)
-        if isinstance(make_callbacks(self.callbacks, 0).session, Checkpoint):
-            raise ValueError(
-                "A Checkpoint is a callback of fit; between calls of partial_fit take "
-                "save(path, resumable=True)."
-            )
-        spec.check_start(before)
-        start = compile_seconds()
-        with self._running(spec, None, stream=True, declared=declared) as run:
-            result = fit(spec, Data(X, y, sample_weight), run, before)
-            self._set(spec, _timed(result, before, start))
-        return self
-
-    @contextmanager
-    def _running(self, spec: Spec, before: Fit | None, **options: Any) -> Iterator[Run]:
-        """Context of a fit: deadline, callbacks, checkpoint, and the interrupt at its end."""
-        stream = bool(options.get("stream"))
-        listeners = make_callbacks(self.callbacks, self.verbose, stream=stream)
-        session, seconds = listeners.session, self.time_limit
-        with within(bytes_of(self.memory_limit)):
-            try:
+        start, report = compile_seconds(), None
+        try:
+            with within(spec.resources.memory_limit), ExitStack() as stack:
                 if not stream:
                     params = self.get_params(deep=False)
                     session.begin(lambda: packing.identity(spec.owner, params, before))
                     if seconds is not None:
                         seconds = max(0.0, seconds - session.spent)
-                yield Run(Deadline(seconds), listeners, checkpoint=session, **options)
-            finally:
-                listeners.on_phase("")
-                session.end()
+                    if getattr(self, "_skl_callbacks", None):
+                        attributes = partial(self._attributes, spec)
+                        report = stack.enter_context(reported(self, *data[:3], attributes))
+                deadline = FOREVER if seconds is None else Deadline(seconds)
+                run = Run(deadline, listeners, stream, declared, session, before)
+                result = fit(spec, data, run, validation=validation, report=report)
+                spent = 0.0 if before is None else before.history.get("compile_seconds", 0.0)
+                compiled = {"compile_seconds": spent + compile_seconds() - start}
+                # the last callbacks use the model
+                self._set(spec, replace(result, history=result.history | compiled))
+        finally:
+            listeners.on_phase("")
+            session.end()
         if listeners.interrupted:
             raise KeyboardInterrupt(
                 f"The fit was interrupted; the model after {self.n_iter_} iterations is kept "
                 "and can be used, saved and fitted further."
             )
+        return self
 
     def _set(self, spec: Spec, result: Fit) -> None:
         """Set the fitted attributes, in place of those of a fit before."""
@@ -249,15 +243,77 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
     def feature_importances_(self) -> Float64Array:
         """Shares of the columns of X in the variance of f, with sum 1; 0 if f is constant.
 
-        The share of a column is its total index of Sobol': half the mean squared change of f,
-        summed over outputs, when rows take its value from other rows, over the sum for all
-        columns. Up to 200 training rows and 2,000 pairs of them are compared at first access.
+        The share of a column is its total index of Sobol': half the mean squared change of f
+        when rows take its value from other rows, over the sum for all columns. Up to 200
+        training rows and 2,000 pairs of them are compared at first access.
         """
         check_is_fitted(self, "expansion_")
         try:
             return self._fitted.model.importances.copy()
         except CapabilityError as error:
             raise AttributeError(str(error)) from None
+
+    # -- errors on new rows ------------------------------------------------------------
+
+    @property
+    def validation_score_(self) -> Quality | None:
+        """How well the model does on new rows, as a value that prints itself; or None.
+
+        It comes from rows given by `X_val` or to `calibrate_coverage`, or held out by early
+        stopping; after exact fits of up to 5,000 rows from all rows, each predicted without
+        itself; else from rows that the search or the calibration held out, which functions of
+        fewer rows predicted. ``history_["judges"]`` says which (docs/quality.md).
+        """
+        check_is_fitted(self, "expansion_")
+        return self._fitted.quality
+
+    @property
+    def loo_predictions_(self) -> AnyArray:
+        """Prediction of each training row by the function that all others give.
+
+        (n,) or (n, n_outputs), for classes probabilities (n, n_classes). Kernel and penalty
+        stay as they are. Equal rows count as one. NaN for rows of weight 0.
+        """
+        check_is_fitted(self, "expansion_")
+        done = self._fitted
+        if done.left_out is None:
+            raise AttributeError(
+                "loo_predictions_ need an exact fit of all rows, by solver='direct' or "
+                f"'newton' and of up to 5,000 rows; this is one of {done.choice.solver.name!r}."
+            )
+        values, order, task = done.left_out.values, done.left_out.order, done.model.task
+        if not isinstance(task, Classification):
+            values = task.predict(np.asarray(values, np.float64))
+        if order is None:
+            return values
+        gaps = (order < 0).reshape((-1,) + (1,) * (values.ndim - 1))
+        return np.where(gaps, np.nan, values[order])
+
+    def _judged(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        """Take rows that were not fitted to judge by."""
+        model, reader, done = self._model, self._spec().reader, self._fitted
+        like = TrainingRows(None, model.task, inputs=model.inputs)  # type: ignore[arg-type]
+        data = Data(X, y, sample_weight)
+        rows = reader.read_validation(data, like, Run(seed=done.choice.seed))
+        judges = model.judges(rows, rows.train, "rows of calibrate_coverage")
+        new = replace(done, judges=judges)
+        vars(new)["left_out"] = done.left_out  # files have no more of it
+        self._fitted = new  # type: ignore[misc]
+        return self
+
+    def _unseen(self) -> Judges:
+        check_is_fitted(self, "expansion_")
+        if self._fitted.unseen is None:
+            raise CapabilityError(
+                "No rows were held out from this fit, so that nothing tells its errors on new "
+                "ones; give some that were not fitted to calibrate_coverage(X, y)."
+            )
+        return self._fitted.unseen
+
+    def _bounds(self, X: Any, coverage: float) -> Float64Array:
+        self._unseen()
+        bounds = partial(self._model.bounds, self._fitted.intervals, coverage)
+        return by_blocks(bounds, X)  # type: ignore[no-any-return]
 
     def refit(self, X: Rows, y: Values = None, *args: Any, **kwargs: Any) -> Self:
         """Return a new estimator with `best_params_`, fitted to other rows.
@@ -312,9 +368,8 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
     ) -> Any:
         """Return the fitted model as an ONNX model, for programs without Python.
 
-        It holds the encoding of tables, the scaling of the columns and the function. Random
-        features, which a file of `save` draws from a seed, are written out: ``2 d D`` bytes for
-        D of them of d columns in pairs. docs/serving.md has the inputs and outputs.
+        It holds the encoding of tables, the scaling of the columns and the function
+        (docs/serving.md).
 
         Parameters
         ----------
@@ -342,8 +397,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         ----------
         latency : bool, default=False
             Also measure ``row_seconds``, the median time of up to 200 predictions of one row
-            within half a second on this machine: by `predict`, or for models of tables by the
-            encoding and the fitted function, without the reading of the table.
+            within half a second, without the reading of a table.
         """
         check_is_fitted(self, "expansion_")
         names = getattr(self, "feature_names_in_", None)
@@ -414,10 +468,3 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
                 predict_once()
                 times.append(perf_counter() - start)
         return float(np.median(times))
-
-
-def _timed(result: Fit, before: Fit | None, start: float) -> Fit:
-    """Return the fit with the seconds that compilation took, of all calls so far."""
-    spent = 0.0 if before is None else before.history.get("compile_seconds", 0.0)
-    seconds = {"compile_seconds": spent + compile_seconds() - start}
-    return replace(result, history=result.history | seconds)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -12,7 +13,6 @@ from sklearn.base import ClassifierMixin
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
-from kernelgrad.estimators.quality import SetsMixin
 from kernelgrad.estimators.support import available_if, by_blocks, can_stream
 from kernelgrad.families.reading import Data
 from kernelgrad.inputs import as_numpy
@@ -26,7 +26,7 @@ can_tell_proba = methodcaller("_check_proba")
 
 
 @parameters
-class BaseClassifier(SetsMixin, ClassifierMixin, BaseRowsEstimator):
+class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
     """Predictions and scores of a classifier."""
 
     class_weight: Mapping[Any, float] | Literal["balanced"] | None = anything(default=None)
@@ -73,7 +73,7 @@ class BaseClassifier(SetsMixin, ClassifierMixin, BaseRowsEstimator):
         """
         if classes is None:
             try:
-                return self._partial_fit(X, y, sample_weight)
+                return self._fit(Data(X, y, sample_weight), stream=True)
             except OneClassError as error:
                 remedy = "name all classes in the first call: partial_fit(X, y, classes=[...])."
                 raise DataError(f"{error} Here {remedy}") from None
@@ -83,7 +83,7 @@ class BaseClassifier(SetsMixin, ClassifierMixin, BaseRowsEstimator):
                 f"classes={declared.tolist()!r} is not the same as on the first call: "
                 f"{self.classes_.tolist()!r}."
             )
-        return self._partial_fit(X, y, sample_weight, declared=declared)
+        return self._fit(Data(X, y, sample_weight), stream=True, declared=declared)
 
     def decision_function(self, X: Rows) -> Float64Array:
         """Return f(X): (n,) for two classes (positive favours ``classes_[1]``), else (n, K).
@@ -102,8 +102,7 @@ class BaseClassifier(SetsMixin, ClassifierMixin, BaseRowsEstimator):
         """Return class probabilities, shape (n, n_classes), in the order of ``classes_``.
 
         They come from the log losses, normalised to sum 1 if one-vs-rest, and for other losses
-        from the calibration described at ``probability``. `predict` returns the class of the
-        largest one, the first of equal ones.
+        from the calibration. `predict` returns the class of the largest one.
         """
         return by_blocks(self._model.proba, X)  # type: ignore[no-any-return]
 
@@ -111,6 +110,27 @@ class BaseClassifier(SetsMixin, ClassifierMixin, BaseRowsEstimator):
     def predict_log_proba(self, X: Rows) -> Float64Array:
         """Return the logarithm of :meth:`predict_proba`."""
         return by_blocks(self._model.log_proba, X)  # type: ignore[no-any-return]
+
+    def predict_set(self, X: Any, coverage: float = 0.9) -> AnyArray:
+        """Return a set of classes for each row that holds the class of a share of new rows.
+
+        It has the classes whose probability is at least that of the own class of all but a
+        share of the rows of `validation_score_`, and always the predicted class. Arguments and
+        errors are those of :meth:`KernelRegressor.predict_interval`.
+
+        Returns
+        -------
+        bool array (n, n_classes)
+        """
+        sets = partial(self._model.sets, self._unseen(), coverage)
+        return by_blocks(sets, X)  # type: ignore[no-any-return]
+
+    def calibrate_coverage(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Take rows that were not fitted for sets and `validation_score_`.
+
+        The arguments are those of `fit`. Returns the estimator itself.
+        """
+        return self._judged(X, y, sample_weight)
 
     @as_numpy
     def score(self, X: Rows, y: Values = None, sample_weight: Values = None) -> float:
@@ -139,9 +159,9 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         A name in docs/losses.md. ``"auto"`` is ``"squared"`` with calibrated probabilities, or
         ``"log_loss"`` where rows apart have a smaller log loss by it (docs/metric.md).
     kernel : str, Kernel or callable, default="auto"
-        A name in docs/kernels.md. ``"auto"`` learns a sum of a smooth and a rough kernel, or a
-        smooth one (docs/metric.md; Gaussian if gamma is given). ``"precomputed"`` takes kernel
-        matrices as X, (n, n) and (m, n) in predict; a function is ``k(X, Z) -> (n, m)``.
+        A name in docs/kernels.md, or a function ``k(X, Z) -> (n, m)``. ``"auto"`` learns a sum
+        of a smooth and a rough kernel, or a smooth one (docs/metric.md; Gaussian if gamma is
+        given). ``"precomputed"`` takes kernel matrices as X, (n, n) and (m, n) in predict.
     C : float > 0 or None, default=None
         Cost of the loss as in SVC, in place of alpha: ``alpha = 1 / (C W)`` with W the sum of
         all weights, which streams do not tell.
@@ -150,7 +170,7 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         that the function was not fitted to (docs/metric.md).
     gamma : float > 0, "auto", "median" or "scale", default="auto"
         Inverse bandwidth as in scikit-learn, or a rule. ``"auto"`` has the least leave-one-out
-        errors on random subsets; it is ``1 / d`` for kernels of the inner product.
+        errors on random subsets.
     metric : "auto", "diagonal", "full", None or array, default="auto"
         Weights of the scaled columns (d,), or a matrix (d, r) by which they are multiplied.
         ``"diagonal"`` and ``"full"`` learn them (Gaussian and Matern kernels); ``"auto"`` takes

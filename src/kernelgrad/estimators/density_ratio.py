@@ -10,11 +10,10 @@ from kernelgrad.compute.backend import CPU
 from kernelgrad.estimators.kernel import AnyKernel, BaseKernelEstimator
 from kernelgrad.estimators.support import by_blocks, with_callbacks
 from kernelgrad.families.reading import Data
-from kernelgrad.families.unlabelled import RatioSpec
+from kernelgrad.families.unlabelled import RatioSamples, RatioSpec, WithoutTargets
 from kernelgrad.losses import Loss
 from kernelgrad.params import anything, boolean, parameters, real
 from kernelgrad.types import AnyArray, Float64Array, Rows, Values
-from kernelgrad.unlabelled import RatioSamples, WithoutTargets
 
 
 @parameters
@@ -27,16 +26,14 @@ class KernelDensityRatio(BaseKernelEstimator):
 
     with ``loss="least_squares"`` f estimates ``p/q`` itself with ``E_q[f^2] / 2`` in place of
     ``E_q[exp f]``, and with ``loss="kl_ratio"`` with ``E_q[f] - E_p[log f]``; b is the constant
-    of equal samples, 0 or 1. Half of each batch is drawn from each sample, independently of the
-    other half; the paper tosses a coin for each row, and has no factor 1/2: its nu is
-    ``2 alpha``.
+    of equal samples, 0 or 1. Half of each batch is drawn from each sample. The paper has no
+    factor 1/2: its nu is ``2 alpha``.
 
     Parameters
     ----------
     loss : {"kl", "least_squares", "kl_ratio", "relative_novelty"} or Loss, default="kl"
         ``"kl"`` keeps the ratio positive; ``"least_squares"`` is less sensitive to single rows
-        where the ratio is large. ``"relative_novelty"`` estimates the ratio only where rows of
-        p are novel against q; see :class:`~kernelgrad.losses.RelativeNovelty`.
+        where the ratio is large. See :class:`~kernelgrad.losses.RelativeNovelty` for the last.
     kernel : str or Kernel, default="rbf"
     gamma : float, "median" or "scale", default="median"
         The rule sees rows of both samples.
@@ -112,20 +109,16 @@ class KernelDensityRatio(BaseKernelEstimator):
         Parameters
         ----------
         X : array-like or CSR matrix (n, d), DataFrame, or BatchSource
-            Rows of the numerator p, when `denominator` is given; else rows of both samples.
+            Rows of the numerator p, with a `denominator`; else rows of both samples.
         y : array-like (n,) with two distinct values, or None
-            The sample of each row of `X`, when there is no `denominator`: the greater value
-            marks rows of the numerator p, the smaller those of the denominator q.
+            Without a `denominator`: the greater value marks rows of p, the smaller those of q.
         sample_weight : array-like (n,) or None
             Non-negative weights of the rows of `X`; each sample counts the same in total.
         denominator : array-like or CSR matrix (m, d), DataFrame, or BatchSource
-            Rows of q. Sources are streamed side by side; their weights count, their
-            targets do not. One of y and `denominator` must be given, and neither sample be
-            without rows.
+            Rows of q. The weights of sources count, their targets do not.
         X_val, y_val, sample_weight_val, denominator_val
-            As `X`, `y`, `sample_weight` and `denominator`, or None: samples for validation,
-            which do not change the model. ``history_["validation_score"]`` holds the bound of
-            :meth:`score` on them after each iteration. Of a source 20,000 random rows count.
+            As the others, or None: samples for validation, which do not change the model.
+            ``history_["validation_score"]`` holds the bound of :meth:`score` on them.
         """
         data = Data(X, y, sample_weight, denominator)
         return self._fit(data, Data(X_val, y_val, sample_weight_val, denominator_val))
@@ -145,8 +138,7 @@ class KernelDensityRatio(BaseKernelEstimator):
 
         ``E_p[f] - E_q[exp f] + 1 <= KL(p || q)``, or for least squares
         ``E_p[f] - E_q[f^2] / 2 - 1/2 <= E_q[(p/q - 1)^2] / 2``, half the Pearson divergence;
-        the logarithmic losses have their own, in their docstrings, for f clipped at zero.
-        Parameters are those of :meth:`fit`; sources are read in chunks.
+        other losses have their own. Parameters are those of :meth:`fit`.
         """
         spec, model = self._spec(), self._model
         assert isinstance(spec, RatioSpec)

@@ -254,9 +254,8 @@ def save(model: Any, path: container.Place, *, key: bytes | None = None) -> None
 def load(path: container.Place, *, key: bytes | None = None, kind: type[E] | None = None) -> E:
     """Load a model that ``save`` wrote; never executes code from the file.
 
-    Names, types, shapes, ranges and indices are checked before they are used. A valid file is
-    not necessarily the one that was saved, as anyone who can write to its folder can replace
-    it; a signature prevents this.
+    Names, types, shapes, ranges and indices are checked before they are used; only a signature
+    tells that the file is the one that was saved.
 
     Parameters
     ----------

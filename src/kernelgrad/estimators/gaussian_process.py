@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, overload
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -11,7 +11,6 @@ from sklearn.utils import check_random_state
 
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators.kernel import AnyKernel, BaseKernelEstimator
-from kernelgrad.estimators.quality import IntervalsMixin
 from kernelgrad.estimators.support import exported
 from kernelgrad.families.process import ProcessSpec
 from kernelgrad.inputs import as_numpy
@@ -24,7 +23,7 @@ _Yes: TypeAlias = Literal[True]
 
 
 @parameters
-class KernelGaussianProcessRegressor(IntervalsMixin, RegressorMixin, BaseKernelEstimator):
+class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
     r"""Gaussian process regression: posterior mean, variance, covariance and samples.
 
     For the prior ``f ~ GP(0, s^2 k)`` and ``y = f(x) + noise`` of variance ``sigma^2``, the
@@ -50,26 +49,22 @@ class KernelGaussianProcessRegressor(IntervalsMixin, RegressorMixin, BaseKernelE
     gamma : float, "auto", "median" or "scale", default="auto"
         ``"auto"`` maximises the marginal likelihood: along the gradient for ``"rbf"`` and
         ``"matern"`` with nu .5, 1.5 or 2.5, for other kernels over a quarter to four times the
-        median. Kernel objects are searched if their gamma is a rule.
+        median.
     bandwidth_factor : float, default=1.0
         Multiplies the bandwidth that a rule finds; no effect on a search along the gradient.
     metric : {"auto", "diagonal"} or None, default="auto"
         Whether each column has a bandwidth of its own (``"diagonal"``), or all share one
-        (None). ``"auto"`` takes the better by Schwarz's criterion,
-        ``log likelihood - (number of bandwidths) log(n) / 2``, for at most 100 columns with at
-        least five rows each.
+        (None). ``"auto"`` takes the better by Schwarz's criterion (docs/gaussian_process.md).
     normalize_y : bool, default=True
         Subtract the mean of y before fitting: far from all rows the prediction is the mean.
     variance : {"per_point", "operator"}, default="per_point"
-        ``"per_point"`` keeps the training rows, in the model's file too unless they are of a
-        source. ``"operator"`` (experimental, random features only) estimates the operator of
-        the paper's Appendix D, which keeps no rows but has noise as large as small variances.
+        ``"per_point"`` keeps the training rows. ``"operator"`` (experimental, random features
+        only) is that of the paper's Appendix D, with noise as large as small variances.
     solver : {"auto", "direct", "dsg", "udsg", "cdsg"} or an object of these, default="auto"
         ``"auto"`` is ``"direct"``, the closed form, up to 8,192 rows in memory, else ``"dsg"``.
         The dsg family by name has blocks of 512 frequencies, batches of 8,192 rows, damping 3.
     max_iter : int, default=60
-        With random features, blocks of the mean and of each variance function. Below 5 a
-        variance may be estimated as zero.
+        With random features, blocks of the mean and of each variance function.
     standardize
         As in :class:`KernelNoveltyDetector`.
     categorical_features, memory_limit, time_limit, random_state, verbose, callbacks
@@ -104,8 +99,7 @@ class KernelGaussianProcessRegressor(IntervalsMixin, RegressorMixin, BaseKernelE
     Notes
     -----
     With weights w the noise of a row has the variance ``sigma^2 / w``, and the likelihood is
-    that of w equal observations. Where each column has a bandwidth, `standardize` only changes
-    where the search starts.
+    that of w equal observations.
 
     Examples
     --------
@@ -176,9 +170,7 @@ class KernelGaussianProcessRegressor(IntervalsMixin, RegressorMixin, BaseKernelE
         return_cov : bool, default=False
             Also return the covariance, shape (m, m); needs ``variance="per_point"``.
         include_noise : bool, default=False
-            Whether deviations and covariances are those of new observations y, including the
-            variance of the noise, or those of f. Scikit-learn's are those of y if its kernel
-            contains a ``WhiteKernel``, and of f if the noise is its ``alpha``.
+            Whether deviations and covariances are those of new observations y, or those of f.
 
         Returns
         -------
@@ -232,6 +224,17 @@ class KernelGaussianProcessRegressor(IntervalsMixin, RegressorMixin, BaseKernelE
         root = vectors * np.sqrt(np.maximum(values, 0.0))  # noise may leave values below zero
         normals = check_random_state(random_state).standard_normal((len(mean), n_samples))
         return np.asarray(mean[:, None] + root @ normals, np.float64)
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> Float64Array:
+        """Return bounds (m, 2) as :meth:`KernelRegressor.predict_interval`."""
+        return self._bounds(X, coverage)
+
+    def calibrate_coverage(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Take rows that were not fitted for intervals and `validation_score_`.
+
+        The arguments are those of `fit`. Returns the estimator itself.
+        """
+        return self._judged(X, y, sample_weight)
 
     @as_numpy
     def score(self, X: Rows, y: Values, sample_weight: Values = None) -> float:

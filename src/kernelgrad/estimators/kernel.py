@@ -11,6 +11,7 @@ from sklearn.base import clone
 from kernelgrad.compute.backend import CPU
 from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.families.kernel import KernelSpec, SearchedSpec
+from kernelgrad.families.unlabelled import Novelty
 from kernelgrad.functions.attributions import Explanation
 from kernelgrad.functions.compression import compressed
 from kernelgrad.functions.expansions import SupportExpansion
@@ -30,7 +31,6 @@ from kernelgrad.types import (
     Metric,
     SolverName,
 )
-from kernelgrad.unlabelled import Novelty
 from kernelgrad.validation import CapabilityError, check_int, check_real
 
 if TYPE_CHECKING:
@@ -67,20 +67,18 @@ class BaseKernelEstimator(BaseRowsEstimator):
         outside a coalition is drawn from the `background`, by default up to 200 rows of the
         fit, independently of all others (docs/explain.md). Values are exact for Gaussian,
         Laplacian and Cauchy kernels, and to 2e-7 of the sum of the coefficients' sizes for
-        Matérn and root Laplacian ones. CapabilityError is raised for random features, for a
-        metric that is a matrix, for kernels that are no sums of products over columns, and for
-        more than 1,000 columns.
+        Matérn and root Laplacian ones. CapabilityError is raised for other kernels, for random
+        features, for a metric that is a matrix, and for more than 1,000 columns.
         """
         return self._model.explain(X, background)
 
     def gradient(self, X: Any) -> Float64Array:
         """Return the derivatives of f by the columns, (n, d) or (n, d, C) with C outputs.
 
-        They go through scaling and warps; where a warp has an edge it is the mean of both
-        slopes. NaN stands for categories and for missing values in columns that had some in
-        training. The Laplacian, the root Laplacian and nu = 1/2 have cusps at their training
-        rows: there the derivative of such a term is taken as 0. CapabilityError as `explain`,
-        but a metric may be a matrix.
+        NaN stands for categories and for missing values in columns that had some in training.
+        The Laplacian, the root Laplacian and nu = 1/2 have cusps at their training rows: there
+        the derivative of such a term is taken as 0. CapabilityError as `explain`, but a metric
+        may be a matrix.
         """
         return self._model.gradient(X)
 
@@ -100,9 +98,8 @@ class BaseKernelEstimator(BaseRowsEstimator):
         """Return the fitted estimator with nearly the same function of fewer support rows.
 
         A prediction computes one kernel value for each of them. Rows are chosen where the
-        projection of f is worst in the kernel's space, and their coefficients have the least
-        squared change of f at the support rows and half of `X` (docs/serving.md). Calibration,
-        scaling and tables stay.
+        projection of f is worst in the kernel's space (docs/serving.md). Calibration, scaling
+        and tables stay.
 
         Parameters
         ----------
@@ -113,17 +110,15 @@ class BaseKernelEstimator(BaseRowsEstimator):
             Root mean square of the change, in units of the spread of f, that is small enough.
         X : as in predict, or None
             Rows without targets. Changes are measured at half of them in place of the support
-            rows, where rough functions change two or three times as much as at new rows. A
-            novelty detector needs them: f is nearly constant at its support rows.
+            rows. A novelty detector needs them: f is nearly constant at its support rows.
 
         Returns
         -------
         estimator of the same class
-            It cannot be fitted further. ``history_["compression"]`` has ``rows_before`` and
-            ``rows``; ``stopped_by``, one of "tol", "max_rows", "memory" and "rounding"; the
-            ``norm_error`` of each output in the kernel's space, and the ``bound`` on changes
-            that follows wherever k(x, x) is no larger than at the rows; and the
-            ``largest_change``, ``mean_square_change`` and ``relative_change`` at the rows.
+            It cannot be fitted further. ``history_["compression"]`` has ``rows_before``,
+            ``rows`` and ``stopped_by``, the ``norm_error`` of each output in the kernel's
+            space, the ``bound`` on changes that follows, and the ``largest_change``,
+            ``mean_square_change`` and ``relative_change`` at the rows.
 
         Raises
         ------

@@ -10,11 +10,10 @@ from kernelgrad.compute.backend import CPU
 from kernelgrad.estimators.kernel import AnyKernel, BaseKernelEstimator
 from kernelgrad.estimators.support import available_if, by_blocks, can_stream
 from kernelgrad.families.reading import Data
-from kernelgrad.families.unlabelled import NoveltySpec
+from kernelgrad.families.unlabelled import Novelty, NoveltySpec, WithoutTargets
 from kernelgrad.losses import OneClass
 from kernelgrad.params import anything, boolean, integer, parameters
 from kernelgrad.types import Float64Array, Gamma, IntArray, Rows, Values
-from kernelgrad.unlabelled import Novelty, WithoutTargets
 
 
 @parameters
@@ -45,9 +44,8 @@ class KernelNoveltyDetector(OutlierMixin, BaseKernelEstimator):
         Weights of the scaled columns (d,), or a matrix (d, r) that they are multiplied by.
     solver : str or Solver, default="auto"
         ``"auto"`` is ``"working_set"``, which is exact, for up to some 60,000 rows in memory,
-        else ``"dsg"``, or ``"block_descent"`` for kernels without random features. ``"dsg"``,
-        ``"udsg"`` and ``"cdsg"`` by name have blocks of 256 frequencies and batches of 8,192
-        rows; objects need ``momentum=0``.
+        else ``"dsg"``, or ``"block_descent"`` for kernels without random features. Objects of
+        the dsg family need ``momentum=0``.
     tau : {"quantile", "steps"}, default="quantile"
         ``"quantile"`` takes the best level for each batch, ``"steps"`` the paper's gradient
         steps, which are slow (for ``DSG.paper``).
@@ -102,8 +100,10 @@ class KernelNoveltyDetector(OutlierMixin, BaseKernelEstimator):
         loss = OneClass(self.nu, tau=self.tau)
         return WithoutTargets(type(self).__name__, loss, Novelty, "novelty")
 
-    def _fit(self, data: Data, validation: Data) -> Self:
-        return super()._fit(data._replace(y=None), validation)  # y is there for the API's sake
+    def _fit(self, data: Data, *args: Any, **options: Any) -> Self:
+        return super()._fit(
+            data._replace(y=None), *args, **options
+        )  # y is there for the API's sake
 
     @available_if(can_stream)
     def partial_fit(self, X: Rows, y: Values = None, sample_weight: Values = None) -> Self:
@@ -111,7 +111,7 @@ class KernelNoveltyDetector(OutlierMixin, BaseKernelEstimator):
 
         The level is then that of the rows of this call. Parameters are those of :meth:`fit`.
         """
-        return self._partial_fit(X, None, sample_weight)
+        return self._fit(Data(X, None, sample_weight), stream=True)
 
     def decision_function(self, X: Rows) -> Float64Array:
         """Return ``f(X) - offset_``, shape (n,): negative for outliers."""

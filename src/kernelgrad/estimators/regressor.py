@@ -10,7 +10,6 @@ from sklearn.base import RegressorMixin
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
-from kernelgrad.estimators.quality import IntervalsMixin
 from kernelgrad.estimators.support import available_if, by_blocks, can_stream
 from kernelgrad.families.reading import Data
 from kernelgrad.inputs import as_numpy
@@ -20,7 +19,7 @@ from kernelgrad.tasks import NumberTargets, Regression
 from kernelgrad.types import AnyArray, Float64Array, Rows, Values
 
 
-class BaseRegressor(IntervalsMixin, RegressorMixin, BaseRowsEstimator):
+class BaseRegressor(RegressorMixin, BaseRowsEstimator):
     """Predictions and scores of a regressor."""
 
     _sibling: ClassVar[str] = "a classifier"  # remedy for text in messages
@@ -36,11 +35,10 @@ class BaseRegressor(IntervalsMixin, RegressorMixin, BaseRowsEstimator):
     def partial_fit(self, X: Rows, y: Values = None, sample_weight: Values = None) -> Self:
         """Take further steps, one for every ``batch_size`` rows of `X`, in the order given.
 
-        What is estimated from rows once, such as the first intercept and the bandwidth of a
-        kernel, comes from the first batch of the first call; there is no early stopping.
-        Parameters are those of :meth:`fit`.
+        What is estimated from rows once, such as the bandwidth of a kernel, comes from the
+        first batch of the first call; there is no early stopping.
         """
-        return self._partial_fit(X, y, sample_weight)
+        return self._fit(Data(X, y, sample_weight), stream=True)
 
     def predict(self, X: Rows) -> Float64Array:
         """Return f(X), shape (n,) or (n, n_outputs) as y was; quantiles in increasing order.
@@ -48,6 +46,38 @@ class BaseRegressor(IntervalsMixin, RegressorMixin, BaseRowsEstimator):
         Of the losses "poisson", "gamma" and "tweedie" this is the mean, exp f(X).
         """
         return by_blocks(self._model.predict, X)  # type: ignore[no-any-return]
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> Float64Array:
+        """Return bounds that hold the targets of a share of new rows, by conformal prediction.
+
+        Residuals of the rows of `validation_score_` are divided by their mean near the same
+        prediction, so that intervals are wider where errors were larger (docs/quality.md).
+        Several quantiles have their outermost ones moved.
+
+        Parameters
+        ----------
+        X : as in predict
+        coverage : float in (0, 1), default=0.9
+            Share of new rows like those of the fit, not of rows at any one place.
+
+        Returns
+        -------
+        float64 array (n, 2), or (n, 2, n_outputs)
+            Lower and upper bounds.
+
+        Raises
+        ------
+        CapabilityError
+            No rows were held out; give some to `calibrate_coverage`.
+        """
+        return self._bounds(X, coverage)
+
+    def calibrate_coverage(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Take rows that were not fitted for intervals and `validation_score_`.
+
+        The arguments are those of `fit`. Returns the estimator itself.
+        """
+        return self._judged(X, y, sample_weight)
 
     @as_numpy
     def score(self, X: Rows, y: Values = None, sample_weight: Values = None) -> float:

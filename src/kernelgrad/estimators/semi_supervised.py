@@ -34,9 +34,8 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
 
     with W_l and W_u the sums of the weights of either kind: the paper's objective (Section 3.1)
     with its C divided by the number of labelled rows, so that C is that of scikit-learn's SVC.
-    The unlabelled loss pushes the boundary out of regions with many rows. This lowers the error
-    where classes are clusters and can raise it elsewhere: compare with ``C_star=0`` on held-out
-    labels.
+    The unlabelled loss pushes the boundary out of regions with many rows, which can raise the
+    error where classes are no clusters: compare with ``C_star=0`` on held-out labels.
 
     Parameters
     ----------
@@ -45,8 +44,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         ``"smoothed_hinge"``, ``"logistic"`` (also named ``"log_loss"``) or ``"squared"``.
     unlabelled_loss : str or UnlabelledLoss, default="symmetric_hinge"
         ``"symmetric_hinge"``, ``"squared_symmetric_hinge"``, ``"ramp"`` or ``"gaussian"``
-        (Table 2; the last is its differentiable approximation). An object sets further
-        parameters: ``Ramp(s=-0.5)``.
+        (Table 2), or an object: ``Ramp(s=-0.5)``.
     kernel : str or Kernel, default="rbf"
     gamma : float > 0, "median" or "scale", default="median"
         Inverse bandwidth, or a rule for it, which uses labelled and unlabelled rows.
@@ -54,26 +52,23 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         As in :class:`KernelClassifier`.
     solver : str or Solver, default="auto"
         ``"auto"`` is ``"soft_labels"`` for rows in memory: ridge regression to the labels that
-        a supervised machine gives all rows, without `unlabelled_loss`. It is ``"tsg"``, the
-        paper's triply stochastic gradients, for rows on disk, for `partial_fit`, and if
-        `unlabelled_loss` is not the default, with ``"bgs3vm"`` in its place for kernels without
-        random features. docs/semi_supervised.md lists all names.
+        a supervised machine gives all rows, without `unlabelled_loss`. For rows on disk, for
+        `partial_fit` and with another `unlabelled_loss` it is ``"tsg"``, the paper's triply
+        stochastic gradients (docs/semi_supervised.md).
     C : float > 0, default=10.0
         Cost of the loss of a labelled row, as in SVC.
     C_star : float >= 0, "auto" or "paper", default="auto"
         Cost of the mean loss of unlabelled rows in units of C; ``"auto"`` is ``C / 2``, and
         ``"paper"`` is ``C W_l / W_u`` (in `partial_fit`, which does not know W_u, ``C / 2``).
     max_iter : int >= 1, default=200
-        Iterations: of ``"tsg"`` one batch of either kind and one block of features, so that
-        time grows with their square; of ``"soft_labels"`` the machine and at most eight rounds.
+        Iterations, of ``"tsg"`` a batch of either kind and a block of features.
     early_stopping : bool, default=False
-        Choose the number of iterations by cross-validation on the labelled rows, whose mean
-        accuracies are ``history_["cv_accuracy"]``, or on the `X_val` of `fit`.
+        Choose the number of iterations by cross-validation on the labelled rows
+        (``history_["cv_accuracy"]``), or on the `X_val` of `fit`.
     probability : bool, default=False
-        Calibrate `predict_proba` by a sigmoid of each output on the rows (at most 5,000) that
-        such a cross-validation holds out.
+        Calibrate `predict_proba` by a sigmoid of each output on rows that such a
+        cross-validation holds out.
     n_folds : int >= 2, default=5
-        Number of folds of the cross-validation of `early_stopping` and `probability`.
     class_weight : dict, "balanced" or None, default=None
         As in scikit-learn, of labelled rows.
     fit_intercept : bool, default=True
@@ -90,8 +85,8 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     classes_ : ndarray (n_classes,)
         The class labels in sorted order.
     transduction_ : ndarray (n,)
-        A label for each row of `fit`, rows of X before those of X_unlabelled: the given one, or
-        the predicted one. Only after a fit to arrays; not part of a model file.
+        The label of each row of `fit`, given or predicted, those of X first. Only after a fit
+        to arrays; not part of a model file.
     calibration_ : float64 array (C, 2)
         Slopes and intercepts of the sigmoids, with ``probability=True``.
     labelled_weight_ : float
@@ -108,8 +103,8 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
 
     Notes
     -----
-    With no unlabelled row the fit is supervised, and a warning says so. Another warning appears
-    when the class fractions predicted for unlabelled rows are far from those of the labels.
+    Warnings say that there are no unlabelled rows, or that the classes predicted for them are
+    far from those of the labels.
 
     References
     ----------
@@ -166,23 +161,18 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         Parameters
         ----------
         X : array-like or CSR matrix (n, d), DataFrame, or BatchSource
-            A source carries its own targets and weights. Its labelled rows are kept in memory,
-            the others are read in chunks.
+            Labelled rows of a source are kept in memory, the others are read in chunks.
         y : array-like (n,); None with a BatchSource
             Labels. Rows without one are marked by -1 where labels are numbers, by None or NaN
             elsewhere (in sources by -1 only). Where y holds -1 and 1 and nothing else, these
-            are two classes; give the other rows as `X_unlabelled`. There must be two classes,
-            and a labelled row of each.
+            are two classes; give the other rows as `X_unlabelled`.
         sample_weight : array-like (n,) or None
             Non-negative; a weight of 2 is a row given twice, 0 is a row left out.
         X_unlabelled : array-like or CSR matrix (m, d), BatchSource, or None
-            Further unlabelled rows; targets of a source are ignored. y may still mark
-            unlabelled rows of X, but not if `X_unlabelled` is a source.
+            Further unlabelled rows. y may still mark others, unless this is a source.
         X_val, y_val, sample_weight_val : as X, y and sample_weight, or None
-            Rows with labels for validation, which are not fitted:
-            ``history_["validation_score"]`` holds the accuracy of each iteration on them. With
-            ``early_stopping=True`` they replace the cross-validation, and the best iterate is
-            kept; otherwise they do not change the model.
+            Rows with labels for validation, as in :meth:`KernelClassifier.fit`; with
+            ``early_stopping=True`` they replace the cross-validation.
         """
         data = Data(X, y, sample_weight, X_unlabelled)
         return self._fit(data, Data(X_val, y_val, sample_weight_val))
@@ -191,11 +181,10 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     def partial_fit(
         self, X: Any, y: Any = None, classes: Any = None, sample_weight: Any = None
     ) -> Self:
-        """Take further steps, one for each batch of the solver, in the order given.
+        """Take further steps, as :meth:`KernelClassifier.partial_fit`.
 
         Rows with and without labels may come in any mixture; either kind of a batch counts
-        half. The penalty follows the number of labelled rows so far. Parameters are those of
-        :meth:`KernelClassifier.partial_fit`.
+        half. The penalty follows the number of labelled rows so far.
         """
         return super().partial_fit(X, y, classes, sample_weight)
 

@@ -108,39 +108,28 @@ def can_stream(estimator: Any) -> None:
     spec.check_streams(getattr(estimator, "_fitted", None))
 
 
-def _task_info(estimator: Any, X: Any, y: Any, sample_weight: Any) -> dict[str, Any]:
-    metadata = None if sample_weight is None else {"sample_weight": sample_weight}
-    return {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
-
-
 @contextmanager
 def reported(
-    estimator: Any, X: Any, y: Any = None, sample_weight: Any = None
-) -> Iterator[None]:
-    """Context of a fit that scikit-learn's callbacks hear of."""
+    estimator: Any, X: Any, y: Any = None, sample_weight: Any = None,
+    attributes: Callable[[Fit], dict[str, Any]] | None = None,
+) -> Iterator[Report | None]:  # fmt: skip
+    """Context of a fit that scikit-learn's callbacks hear of; yields what reports iterations.
+
+    The fitted `attributes` of an iteration are made where a callback asks for them.
+    """
     if not getattr(estimator, "_skl_callbacks", None):
-        yield
+        yield None
         return
-    info = _task_info(estimator, X, y, sample_weight)
-    ctx = estimator._init_callback_context(max_subtasks=getattr(estimator, "max_iter", 0))
-    ctx.call_on_fit_task_begin(**info)
-    yield
-    ctx.call_on_fit_task_end(**info, reconstruction_attributes={})
-
-
-def iteration_report(
-    estimator: Any, X: Any, y: Any, sample_weight: Any,
-    attributes: Callable[[Fit], dict[str, Any]],
-) -> Report | None:  # fmt: skip
-    """Return the function that reports an iteration to scikit-learn's callbacks, or None."""
-    ctx = getattr(estimator, "_callback_fit_ctx", None)
-    if ctx is None:
-        return None
-    info = _task_info(estimator, X, y, sample_weight)
+    metadata = None if sample_weight is None else {"sample_weight": sample_weight}
+    info = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
+    context = estimator._init_callback_context(max_subtasks=getattr(estimator, "max_iter", 0))
+    context.call_on_fit_task_begin(**info)
 
     def report(event: FitEvent, so_far: Callable[[], Fit]) -> bool:
-        sub = ctx.subcontext(task_name="iteration").call_on_fit_task_begin(**info)
-        end = sub.call_on_fit_task_end
-        return bool(end(**info, reconstruction_attributes=lambda: attributes(so_far())))
+        assert attributes is not None
+        own = context.subcontext(task_name="iteration").call_on_fit_task_begin(**info)
+        end, make = own.call_on_fit_task_end, attributes
+        return bool(end(**info, reconstruction_attributes=lambda: make(so_far())))
 
-    return report
+    yield report
+    context.call_on_fit_task_end(**info, reconstruction_attributes={})

@@ -8,10 +8,9 @@ from pkgutil import walk_packages
 from kernelgrad.registry import room
 
 _ROOMS = (
-    "calibration", "callbacks.base", "choice", "data.arrays", "estimators", "features",
-    "functions", "inputs", "kernels", "linear", "losses", "model", "papers", "partly_labelled",
+    "calibration", "callbacks.base", "choice", "data.arrays", "estimators", "families",
+    "features", "functions", "inputs", "kernels", "linear", "losses", "model", "papers", "partly_labelled",
     "posterior", "quality", "solvers", "special_kernels", "tables", "tasks", "training_rows",
-    "unlabelled",
 )  # fmt: skip
 _METHODS = ("check_variance", "degrees", "embed", "frequency_factor")
 

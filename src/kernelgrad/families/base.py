@@ -5,21 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-from kernelgrad.calibration import Calibration, Responses, restored_responses
-from kernelgrad.callbacks import Deadline
+from kernelgrad.calibration import MOST_ROWS, Calibration, Responses, restored_responses
 from kernelgrad.choice import GIVEN, Choice
 from kernelgrad.compute.backend import CPU, get_device
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.memory import LEAST_LIMIT
 from kernelgrad.compute.ranges import check_sizes
-from kernelgrad.families import classes, few, warnings
+from kernelgrad.families import parts, warnings
 from kernelgrad.families.reading import Reader, Run
 from kernelgrad.files.records import Record
 from kernelgrad.functions.expansions import Expansion
@@ -27,14 +25,11 @@ from kernelgrad.functions.features import CACHE_BYTES
 from kernelgrad.inputs import Inputs
 from kernelgrad.kernels import Kernel
 from kernelgrad.model import Fit, Model
-from kernelgrad.solvers import SOLVERS, FitResult, Problem, Resources, Solver, Validation
+from kernelgrad.solvers import SOLVERS, FitResult, Problem, Resources, Solver
 from kernelgrad.tasks import Classification, Targets, Task
 from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import AnyArray, Matrix
 from kernelgrad.validation import bytes_of
-
-if TYPE_CHECKING:
-    pass
 
 # Values of parameters that an estimator does not have.
 _DEFAULTS: dict[str, Any] = {
@@ -50,24 +45,9 @@ class Spec(ABC):
     The road of a fit (:func:`kernelgrad.fit.fit`) calls the methods in the order in which they
     stand here. A specification does not change once it is made.
 
-    Attributes
-    ----------
-    owner : str
-        Name of the estimator in messages.
-    params : namespace
-        The parameters by name.
-    autos : set of str
-        The names of the parameters that are "auto".
-    targets : Targets
-        What the parameters say of targets.
-    resources : Resources
-        Memory and device.
-    kernel : Kernel
-        The kernel, perhaps with a rule for its bandwidth.
-    reader : Reader
-        Reads the rows.
-    solver : Solver
-        With ``solver="auto"`` any solver of the family: the rows decide.
+    Its `params` are a namespace, `autos` the names of those that are "auto", and `targets` what
+    they say of targets. The `kernel` may have a rule for its bandwidth. There is no `solver`
+    where it is "auto": the rows decide.
     """
 
     solvers: ClassVar[Mapping[str, Any]] = SOLVERS  # by name
@@ -92,7 +72,8 @@ class Spec(ABC):
         self.resources = Resources(limit, cache_bytes=cache, device=self.params.device)
         self.check()
         self.kernel = self.make_kernel()
-        self.solver = self.make_solver(None)
+        if not self.is_auto:
+            self.solver = self.make_solver(self.params.solver)
         self.reader = self.reader_type(self)
 
     # -- parameters ----------------------------------------------------------------------
@@ -105,8 +86,8 @@ class Spec(ABC):
         """Return the kernel of the parameters, checked."""
 
     @abstractmethod
-    def make_solver(self, chosen: Solver[Any] | None) -> Solver[Any]:
-        """Return the solver of the parameters, or the `chosen` one with their settings."""
+    def make_solver(self, chosen: Any) -> Solver[Any]:
+        """Return the solver of the parameters or of `automatic`, with their settings."""
 
     def check_streams(self, before: Fit | None) -> None:
         """Raise AttributeError if the solver needs all rows at once."""
@@ -149,25 +130,21 @@ class Spec(ABC):
 
     # -- rows ----------------------------------------------------------------------------
 
-    def new_seed(self) -> int:
-        return int(check_random_state(self.params.random_state).randint(0, 2**31 - 1))
-
     def check_rows(self, inputs: Inputs, X: Matrix) -> None:
         """Raise if the rows of an array, already checked as numbers, are not for this model."""
         check_sizes(X, scaled=False)
 
     # -- the choice ----------------------------------------------------------------------
 
-    def first_choice(
-        self, rows: TrainingRows, seed: int, run: Run, before: Fit | None
-    ) -> Choice:
+    def first_choice(self, rows: TrainingRows, run: Run) -> Choice:
         """Return the solver for these rows and the reason; the rest is not known yet."""
-        if before is not None:
-            return before.choice
-        solver, reason = self.solver, GIVEN
+        if run.before is not None:
+            return run.before.choice
         if self.is_auto:
             solver, reason = self.automatic(rows, stream=run.stream)
-        return Choice(seed, solver, reason, max_iter=int(self.params.max_iter))
+        else:
+            solver, reason = self.solver, GIVEN
+        return Choice(run.seed, solver, reason, max_iter=int(self.params.max_iter))
 
     @abstractmethod
     def automatic(self, rows: TrainingRows, *, stream: bool) -> tuple[Solver[Any], str]:
@@ -178,14 +155,15 @@ class Spec(ABC):
         solver = None if self.is_auto else self.solver
         choice = Choice.restore(record, solver, rows.inputs.width, rows.task)
         same = isinstance(self.params.random_state, int | np.integer)
-        return replace(choice, seed=self.new_seed()) if same else choice
+        return replace(choice, seed=new_seed(self.params.random_state)) if same else choice
 
     def ordered_rows(self, rows: TrainingRows, choice: Choice) -> TrainingRows:
         """Return the rows in their order, of which some may be held out."""
         limit = choice.solver.resolve_batch_size(None) if self.orders_rows else None
         rows = rows.ordered(limit)
-        if classes.are_calibrated(self, rows.task) and rows.n_train >= classes.MANY_ROWS:
-            rows = rows.hold_out(classes.share(rows), choice.seed, stratify=False)
+        calibrates = self.params.probability and not rows.task.has_own_proba
+        if calibrates and rows.n_train >= parts.MANY_ROWS:
+            rows = rows.hold_out(MOST_ROWS / rows.n_train, choice.seed, stratify=False)
         if self.params.early_stopping and rows.validation_rows is None:
             rows = rows.hold_out(self.params.validation_fraction, choice.seed)
         return rows
@@ -206,84 +184,62 @@ class Spec(ABC):
         return problem
 
     def make_problem(
-        self, task: Task, inputs: Inputs, seed: int, alpha: float, resources: Resources
-    ) -> Problem:
+        self, task: Task, inputs: Inputs, seed: int, alpha: float, resources: Resources,
+        **options: Any,
+    ) -> Problem:  # fmt: skip
+        """Return the problem; `options` are what only problems of the family have."""
         return self.problem_type(
             loss=task.loss, kernel=self.kernel, alpha=alpha, n_outputs=task.n_outputs,
             n_features_in=inputs.width, seed=seed,
-            fit_intercept=bool(self.params.fit_intercept), resources=resources,
-            **self.problem_options(inputs),
+            fit_intercept=bool(self.params.fit_intercept), resources=resources, **options,
         )  # fmt: skip
-
-    @abstractmethod
-    def problem_options(self, inputs: Inputs) -> dict[str, Any]:
-        """Return what only problems of the family have."""
 
     @abstractmethod
     def alpha(self, rows: TrainingRows, *, stream: bool) -> float:
         """Return the weight of the penalty; NaN is searched."""
 
-    def choose(
-        self, rows: TrainingRows, problem: Problem, first: Choice, run: Run, before: Fit | None
-    ) -> Choice:
+    def choose(self, rows: TrainingRows, problem: Problem, first: Choice, run: Run) -> Choice:
         """Return all that is decided before the first iteration."""
-        if before is None:
-            choice = self.search(rows, problem, first, run)
-            return self.final_solver(choice, rows, problem.resources.deadline)
-        alpha = before.choice.alpha if np.isnan(problem.alpha) else problem.alpha
+        if run.before is None:
+            return self.search(rows, problem, first, run)
+        alpha = run.before.choice.alpha if np.isnan(problem.alpha) else problem.alpha
         return replace(
             first, alpha=alpha, max_iter=int(self.params.max_iter), entries={}, seconds=0.0,
             calibration=None, is_complete=False,
         )  # fmt: skip
 
     def search(self, rows: TrainingRows, problem: Problem, first: Choice, run: Run) -> Choice:
-        """Return the choice with kernel, scaling and penalty."""
+        """Return the choice with kernel, scaling, penalty, and the solver that these need."""
         return replace(first, alpha=problem.alpha)
-
-    def final_solver(self, choice: Choice, rows: TrainingRows, deadline: Deadline) -> Choice:
-        """Return the choice of the solver now that alpha and the time left are known."""
-        return choice
 
     def best_params(self, fit: Fit) -> dict[str, Any]:
         """Return the parameters that a fit has used in place of rules and searches."""
         return {"solver": fit.choice.solver}
 
     def with_part_fits(
-        self, choice: Choice, rows: TrainingRows, problem: Problem, run: Run, before: Fit | None
+        self, choice: Choice, rows: TrainingRows, problem: Problem, run: Run
     ) -> Choice:
         """Return the choice with responses of a fit to a part of the rows, to calibrate on."""
-        if run.stream or len(rows.held_out) or not classes.are_calibrated(self, rows.task):
+        calibrates = self.params.probability and not rows.task.has_own_proba
+        if run.stream or len(rows.held_out) or not calibrates:
             return choice
-        n_iter = choice.max_iter + (0 if before is None else before.n_iter)
+        n_iter = choice.max_iter + (0 if run.before is None else run.before.n_iter)
         start = clock()
-        hurried = partial(few.is_hurried, self, choice, rows)
-        responses = classes.responses_of_part(
-            choice, rows, problem, n_iter, run.callbacks, hurried
+        responses = parts.responses_of_part(
+            choice, rows, problem, n_iter, run.callbacks, parts.may_serve(self, choice, rows)
         )
-        seconds = choice.seconds + (clock() - start if before is None else 0.0)
+        seconds = choice.seconds + (clock() - start if run.before is None else 0.0)
         return replace(choice, calibration=responses, seconds=seconds)
 
     # -- the run and the model -----------------------------------------------------------
 
-    def validation(self, rows: TrainingRows, before: Fit | None) -> Validation | None:
-        """Return how iterates are scored, on rows held out or given; None without any."""
-        p = self.params
-        stops = bool(p.early_stopping)
-        if rows.validation_rows is None and not stops:
-            return None
-        start = before.model.function if before is not None and stops else None
-        return rows.validation(p.n_iter_no_change, p.tol, start=start, early_stopping=stops)
-
     def model(
-        self, rows: TrainingRows, choice: Choice, function: Expansion, before: Fit | None,
-        run: Run,
-    ) -> tuple[Model, Responses | None]:  # fmt: skip
+        self, rows: TrainingRows, choice: Choice, function: Expansion, run: Run
+    ) -> tuple[Model, Responses | None]:
         """Return the model, and responses that the next rows of a stream calibrate with."""
         calibration, latest = None, None
-        if classes.are_calibrated(self, rows.task):
-            calibration, latest = classes.calibration(
-                rows, choice, function, before, run.stream
-            )
+        if self.params.probability and not rows.task.has_own_proba:
+            calibration, latest = parts.calibration(rows, choice, function, run)
         device = self.params.device
         return Model(rows.inputs, rows.task, function, calibration, device=device), latest
 
@@ -323,3 +279,7 @@ class Spec(ABC):
             fit = replace(fit, model=model)
         names = ("latest.0", "latest.1", "latest.2")
         return replace(fit, latest=restored_responses(extra, K, names))
+
+
+def new_seed(random_state: Any) -> int:
+    return int(check_random_state(random_state).randint(0, 2**31 - 1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,8 +40,8 @@ from kernelgrad.search.auto import (
 from kernelgrad.search.machine import SHAPES, smoothness
 from kernelgrad.search.pool import SearchSpace, study_tasks
 from kernelgrad.search.search import search
-from kernelgrad.solvers import DSG, BlockDescent, Problem, Solver, get_solver
-from kernelgrad.tasks import ClassTargets
+from kernelgrad.solvers import DSG, BlockDescent, Problem, Resources, Solver, get_solver
+from kernelgrad.tasks import ClassTargets, Task
 from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import Float64Array, Matrix
 from kernelgrad.validation import CapabilityError, check_name, check_real
@@ -104,14 +105,17 @@ class KernelSpec(Spec):
         p = self.params
         return get_kernel(p.kernel, gamma=gamma, bandwidth_factor=p.bandwidth_factor)
 
-    def make_solver(self, chosen: Solver[Any] | None) -> Solver[Any]:
-        solver = get_solver(self.params.solver if chosen is None else chosen, marks=False)
-        if isinstance(self.params.solver, str) and isinstance(solver, DSG):
+    def make_solver(self, chosen: Any) -> Solver[Any]:
+        solver: Solver[Any] = chosen
+        if chosen is self.params.solver:
+            solver = get_solver(chosen, marks=self.marks_rows)
+        if self.dsg_params and isinstance(self.params.solver, str) and isinstance(solver, DSG):
             solver.set_params(**self.dsg_params)
         return solver
 
+    @cached_property
     def scaling_rule(self) -> bool | str:
-        """Return how columns are scaled; "auto" is a choice by the data, "units" by units."""
+        """How columns are scaled; "auto" is a choice by the data, "units" by units."""
         p = self.params
         if p.standardize != "auto":
             return p.standardize  # type: ignore[no-any-return]
@@ -152,7 +156,7 @@ class KernelSpec(Spec):
         super().check_streams(before)
 
     def check_rows(self, inputs: Inputs, X: Matrix) -> None:
-        rule = self.scaling_rule()
+        rule = self.scaling_rule
         if isinstance(self.kernel, CallableKernel) and not rule:
             warn_of_sign(self.kernel.pairwise(X[:SIGN_ROWS], X[:SIGN_ROWS]))
         if not rule:
@@ -162,7 +166,7 @@ class KernelSpec(Spec):
             check_sizes(X, scaled=bool(rule) and not may_stay)
             p = self.params
             undecided = p.standardize == "auto" and not rule
-            if undecided and not sp.issparse(X) and self.metric_array(inputs) is None:
+            if undecided and not sp.issparse(X) and isinstance(p.metric, str | None):
                 warn_of_scales(X, inputs.name)
             far = rule in self.sees_outliers
             if far and min(X.shape[0], SPREAD_ROWS) * X.shape[1] < 2**24:
@@ -192,12 +196,13 @@ class KernelSpec(Spec):
             )
         return M
 
-    def problem_options(self, inputs: Inputs) -> dict[str, Any]:
-        rule = self.scaling_rule()
-        return {
-            "standardize": False if rule == "auto" else rule,
-            "metric": self.metric_array(inputs),
-        }
+    def make_problem(
+        self, task: Task, inputs: Inputs, seed: int, alpha: float, resources: Resources,
+        **options: Any,
+    ) -> Problem:  # fmt: skip
+        rule, metric = self.scaling_rule, self.metric_array(inputs)
+        options |= {"standardize": False if rule == "auto" else rule, "metric": metric}
+        return super().make_problem(task, inputs, seed, alpha, resources, **options)
 
     def attributes(self, fit: Fit) -> dict[str, Any]:
         function: Any = fit.model.function
@@ -256,16 +261,13 @@ class SearchedSpec(KernelSpec):
         else:
             check_real(p.alpha, "alpha", low=0)
         check_alpha(self, "auto")
+        self.searches_alpha = "alpha" in self.autos and p.C is None
         super().check()
         if p.engine is not None and not isinstance(p.engine, room("cluster").DaskEngine):
             raise TypeError(
                 f"engine must be a DaskEngine or None, got {p.engine!r}; give "
                 "DaskEngine(client)."
             )
-
-    @property
-    def searches_alpha(self) -> bool:  # type: ignore[override]
-        return "alpha" in self.autos and self.params.C is None
 
     def make_kernel(self) -> Kernel:
         gamma = self.params.gamma
@@ -285,11 +287,14 @@ class SearchedSpec(KernelSpec):
 
     def _space(self, kernel: Kernel) -> SearchSpace | None:
         """Return the parameters to search; None if everything is a number or a rule."""
-        p, nu, rule = self.params, smoothness(kernel), self.scaling_rule()
+        p, metric, free = self.params, self.params.metric, "gamma" in self.autos
+        learned = isinstance(metric, str) and metric != "auto"
+        if not (free or learned or self.searches_alpha):
+            return None
+        by_name, nu, rule = isinstance(p.kernel, str), smoothness(kernel), self.scaling_rule
         memory, effort = p.memory_limit, p.effort
         if effort == "best" and memory is not None and memory < _BEST_BYTES:
             effort = "default"
-        by_name, metric, free = isinstance(p.kernel, str), p.metric, "gamma" in self.autos
         if free and by_name and nu is not None:
             sums = "kernel" in self.autos and not (isinstance(metric, str) and metric == "full")
             shapes = (2.5,) if sums else SHAPES if "kernel" in self.autos else (nu,)
@@ -304,7 +309,7 @@ class SearchedSpec(KernelSpec):
                 shapes, candidates, metric, None, None, rule, width, sums, searches_loss, True,
                 effort,
             )  # fmt: skip
-        if isinstance(metric, str) and metric != "auto":
+        if learned:
             gamma = getattr(kernel, "gamma", None)
             if nu is None or isinstance(gamma, str):
                 raise ValueError(
@@ -318,6 +323,7 @@ class SearchedSpec(KernelSpec):
             return None
         return SearchSpace((), (kernel,), metric, None, None, rule, bandwidths=ruled)
 
+    @cached_property
     def scaling_rule(self) -> bool | str:
         p = self.params
         if p.standardize != "auto":
@@ -326,18 +332,16 @@ class SearchedSpec(KernelSpec):
         # only differences of the rows have no scale of their own
         return "auto" if by_name and self.named("median").is_stationary else False
 
-    def first_choice(
-        self, rows: TrainingRows, seed: int, run: Run, before: Fit | None
-    ) -> Choice:
-        choice = super().first_choice(rows, seed, run, before)
+    def make_solver(self, chosen: Any) -> Solver[Any]:
+        solver = super().make_solver(chosen)
         by_pairs = isinstance(self.targets, ClassTargets) and self.targets.by_pairs
-        if by_pairs and choice.solver.name in ("sbp", "perceptron"):
+        if by_pairs and solver.name in ("sbp", "perceptron"):
             raise CapabilityError(
-                f"solver {choice.solver.name!r} counts all rows for each output, those of a "
+                f"solver {solver.name!r} counts all rows for each output, those of a "
                 "third class too; for multi_class='ovo' take another, such as 'working_set' or "
                 "'block_descent'."
             )
-        return choice
+        return solver
 
     def alpha(self, rows: TrainingRows, *, stream: bool) -> float:
         p = self.params
@@ -346,34 +350,38 @@ class SearchedSpec(KernelSpec):
         return np.nan if self.searches_alpha else float(p.alpha)
 
     def search(self, rows: TrainingRows, problem: Problem, first: Choice, run: Run) -> Choice:
-        if self.space is None:
-            return replace(first, alpha=problem.alpha)
-        start = clock()
-        # one thread of BLAS, as no bit may depend on threads
-        with single_threaded_blas(), at_most(study_tasks(self.resources.memory_limit)):
-            # on the CPU, so that the same parameters are found for all devices
-            resources = replace(problem.resources, device=CPU)
-            result, entries, judges = search(
-                self.space, rows, replace(problem, resources=resources), first.solver,
-                stream=run.stream, on_phase=run.callbacks.on_phase,
+        choice = replace(first, alpha=problem.alpha)
+        if self.space is not None:
+            start = clock()
+            # one thread of BLAS, as no bit may depend on threads
+            with single_threaded_blas(), at_most(study_tasks(self.resources.memory_limit)):
+                # on the CPU, so that the same parameters are found for all devices
+                resources = replace(problem.resources, device=CPU)
+                result, entries, judges = search(
+                    self.space, rows, replace(problem, resources=resources), first.solver,
+                    stream=run.stream, on_phase=run.callbacks.on_phase,
+                )  # fmt: skip
+            if self.resources.memory_limit is not None:
+                give_back()
+            choice = replace(
+                first, kernel=result.kernel, scaling=result.scaling, alpha=result.alpha,
+                loss=None if result.loss is problem.loss else result.loss, entries=entries,
+                seconds=clock() - start, judges=judges,
             )  # fmt: skip
-        if self.resources.memory_limit is not None:
-            give_back()
-        loss = None if result.loss is problem.loss else result.loss
-        return replace(
-            first, kernel=result.kernel, scaling=result.scaling, alpha=result.alpha, loss=loss,
-            entries=entries, seconds=clock() - start, judges=judges,
-        )  # fmt: skip
+        return self._settled(choice, rows, run.deadline) if self.is_auto else choice
 
-    def final_solver(self, choice: Choice, rows: TrainingRows, deadline: Deadline) -> Choice:
-        if not self.is_auto:
-            return choice
+    def _settled(self, choice: Choice, rows: TrainingRows, deadline: Deadline) -> Choice:
+        """Return the choice of the solver now that alpha and the time left are known."""
         chosen = choice.solver, choice.reason
         if choice.loss is not None:
-            chosen = self.automatic(replace(rows, task=choice.task(rows.task)), stream=False)
-        n, C = rows.n_train, rows.task.n_outputs
-        left = deadline.left() if np.isinf(deadline.left()) else deadline.left() / slowness()
-        solver, reason, costs = settled_solver(chosen, n, C, n * choice.alpha, left)
+            chosen = self.automatic(
+                replace(rows, task=rows.task.with_loss(choice.loss)), stream=False
+            )
+        n, left = rows.n_train, deadline.left()
+        left = left if np.isinf(left) else left / slowness()
+        solver, reason, costs = settled_solver(
+            chosen, n, rows.task.n_outputs, n * choice.alpha, left
+        )
         entries = choice.entries | ({"solver_costs": costs} if costs else {})
         return replace(choice, solver=solver, reason=reason, entries=entries)
 

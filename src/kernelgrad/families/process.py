@@ -13,8 +13,8 @@ from kernelgrad.choice import Choice
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import at_most
-from kernelgrad.families.few import LEAST_ROWS
 from kernelgrad.families.kernel import KernelSpec
+from kernelgrad.families.parts import LEAST_ROWS
 from kernelgrad.families.reading import Run
 from kernelgrad.files.records import Record, check_number, or_none
 from kernelgrad.functions.scaling import UNITS, InputScaling
@@ -69,7 +69,7 @@ class ProcessSpec(KernelSpec):
             )
         return kernel
 
-    def make_solver(self, chosen: Solver[Any] | None) -> Solver[Any]:
+    def make_solver(self, chosen: Any) -> Solver[Any]:
         solver = super().make_solver(chosen)
         if not isinstance(solver, DSG | DirectSolve):
             raise CapabilityError(
@@ -98,10 +98,8 @@ class ProcessSpec(KernelSpec):
             return self.make_solver(DirectSolve()), why
         return self.make_solver(DSG()), why
 
-    def first_choice(
-        self, rows: TrainingRows, seed: int, run: Run, before: Fit | None
-    ) -> Choice:
-        choice, p = super().first_choice(rows, seed, run, before), self.params
+    def first_choice(self, rows: TrainingRows, run: Run) -> Choice:
+        choice, p = super().first_choice(rows, run), self.params
         short = self.is_auto and rows.in_memory and run.deadline.left() < _FEATURE_SECONDS
         if not short or p.variance == "operator":
             return choice
@@ -169,7 +167,7 @@ class ProcessSpec(KernelSpec):
         if n > most:  # a source is read once, in its order
             members = np.sort(draws(seed, 0x726F7773).choice(n, most, False))
         X, y, weight, _ = rows.usable(rows.source.take(members))
-        rule = self.scaling_rule()
+        rule = self.scaling_rule
         standard = InputScaling.fit(X, self.kernel, standardize=rule, sample_weight=weight)
         each = {"auto": None, "diagonal": True}.get(self.params.metric, False)
         with at_most(max(1, int(limit / max(1, len(y)) ** 2))):  # each has matrices of its own

@@ -27,7 +27,7 @@ from kernelgrad.validation import DataError
 if TYPE_CHECKING:
     from kernelgrad.cluster import DaskEngine
     from kernelgrad.families.base import Spec
-    from kernelgrad.model import Model
+    from kernelgrad.model import Fit, Model
 
 
 class Data(NamedTuple):
@@ -39,38 +39,36 @@ class Data(NamedTuple):
     other: Any = None
 
 
+NO_DATA = Data(None)
+
+
 @dataclass(frozen=True)
 class Run:
-    """How a fit runs: until when, who listens, where rows are, and what may follow.
-
-    Attributes
-    ----------
-    deadline : Deadline
-    callbacks : CallbackList
-    stream : bool
-        True if rows come once, in order, and others may follow.
-    declared : array or None
-        All classes, where the caller named them.
-    checkpoint : Session
-        The files that hold the state of the fit, and that of a fit before it.
-    """
+    """How a fit runs: until when, who listens, what came before and what may follow."""
 
     deadline: Deadline = FOREVER
     callbacks: CallbackList = field(default_factory=CallbackList)
-    stream: bool = False
-    declared: AnyArray | None = None
-    checkpoint: Session = field(default_factory=Session)
+    stream: bool = False  # True if rows come once, in order, and others may follow
+    declared: AnyArray | None = None  # all classes, where the caller named them
+    checkpoint: Session = field(default_factory=Session)  # files of the state
+    before: Fit | None = None  # the fit that goes on
+    seed: int = 0  # for all random numbers of the fit
+
+    @property
+    def model(self) -> Model | None:
+        """The model of the fit that goes on."""
+        return None if self.before is None else self.before.model
 
 
+@dataclass(frozen=True)
 class Reader:
     """Reads data as a specification says; `read` gives the rows of a fit."""
 
-    def __init__(self, spec: Spec) -> None:
-        self.spec = spec
+    spec: Spec
 
-    def read(self, data: Data, run: Run, seed: int, before: Model | None) -> TrainingRows:
-        """Return the rows; without a model `before` their columns and task are learned."""
-        data = self.lazy(data)
+    def read(self, data: Data, run: Run) -> TrainingRows:
+        """Return the rows; their columns and task are learned, or those of the fit before."""
+        data, before = self.lazy(data), run.model
         X = data.X
         if not isinstance(X, BatchSource):
             if data.y is None and self.spec.targets.required:
@@ -78,7 +76,7 @@ class Reader:
                     "requires y to be passed, but the target y is None: give y to "
                     f"{self.spec.owner}.fit, or a BatchSource with a target."
                 )
-            return self.read_arrays(data, run, seed, before, None)
+            return self.read_arrays(data, run, before, None)
         inputs = self.inputs_of(X, before)
         self.spec.resources.check(
             f"a fit from this {type(X).__name__}",
@@ -92,16 +90,17 @@ class Reader:
             if before is None and data.y is not None:  # errors in words of sources
                 blank = np.zeros((len(data.y), 1))
                 self.spec.targets.learn(ArraySource(blank, data.y), run.declared)
-            return self.read_arrays(data, run, seed, before, inputs)
+            return self.read_arrays(data, run, before, inputs)
         task = self.spec.targets.learn(X, run.declared) if before is None else before.task
-        inputs, source = self.encoded_source(X, inputs, seed, task if before is None else None)
+        learned = task if before is None else None
+        inputs, source = self.encoded_source(X, inputs, run.seed, learned)
         engine = self.workers_for(X)
         store = None if engine is None else partial(room("cluster").HeldRows, engine=engine)
         return TrainingRows(source, task, store=store, inputs=inputs)
 
     def read_arrays(
-        self, data: Data, run: Run, seed: int, before: Model | TrainingRows | None,
-        named: Inputs | None, *, validates: bool = False,
+        self, data: Data, run: Run, before: Model | TrainingRows | None, named: Inputs | None,
+        *, validates: bool = False,
     ) -> TrainingRows:  # fmt: skip
         """Return the rows of arrays; names of columns that are `named` are checked already."""
         X, y, weight = data[:3]
@@ -123,7 +122,8 @@ class Reader:
         y = self.spec.targets.checked(np.zeros(codes.shape[0]) if y is None else y)
         task = self.spec.targets.learn(y, run.declared) if before is None else before.task
         y = task.scored(y) if validates else task.internal(y)
-        rows = inputs.fitted(codes, y, task, seed) if before is None else inputs.encode(codes)
+        new = before is None
+        rows = inputs.fitted(codes, y, task, run.seed) if new else inputs.encode(codes)
         if not (validates and self.spec.is_pairwise):  # in a fit they are square
             self.spec.check_rows(inputs, rows)
         weight = checked_weights(weight, rows, task.class_factor(y))
@@ -166,30 +166,24 @@ class Reader:
                     "estimator."
                 )
 
-    def read_validation(
-        self, data: Data, rows: TrainingRows, run: Run, seed: int
-    ) -> TrainingRows:
+    def read_validation(self, data: Data, rows: TrainingRows, run: Run) -> TrainingRows:
         """Return rows that only validate, read as the training rows are."""
         data, named = self.lazy(data), None
         if isinstance(data.X, BatchSource):
-            named, rng = self.inputs_of(data.X, rows), np.random.default_rng(seed)
+            named, rng = self.inputs_of(data.X, rows), np.random.default_rng(run.seed)
             sample = TrainingRows(data.X, rows.task).sample(MAX_VALIDATION_ROWS, rng)
             data = Data(*data.X.take(sample)[:3])
         if data.y is None:
             raise ValueError(f"y_val is None; give {rows.task.scored_by}.")
-        return self.read_arrays(data, run, seed, rows, named, validates=True)
+        return self.read_arrays(data, run, rows, named, validates=True)
 
-    def with_validation(
-        self, rows: TrainingRows, validation: Data | None, run: Run, seed: int
-    ) -> TrainingRows:
+    def with_validation(self, rows: TrainingRows, validation: Data, run: Run) -> TrainingRows:
         """Return the rows with those that validate, and where they stay during the fit."""
-        if run.stream:
-            return rows
         rows = rows.within(self.spec.resources.usable)
-        if validation is None or validation.X is None:
+        if validation.X is None:
             return rows
         try:
-            others = self.read_validation(validation, rows, run, seed)
+            others = self.read_validation(validation, rows, run)
         except (TypeError, ValueError) as error:
             name = "The rows for validation, X_val and y_val"
             raise type(error)(f"{name}: {error}") from error
@@ -321,5 +315,6 @@ def _check_targets(y: Any, spec: Spec) -> None:
 
 def _shared(X: Any, original: Any) -> bool:
     """Whether rows are the arrays of the caller, or views of them."""
-    a, b = [getattr(it, "data", None) if sp.issparse(it) else it for it in (X, original)]
-    return isinstance(b, np.ndarray) and bool(np.may_share_memory(a, b))
+    if sp.issparse(X):
+        X, original = X.data, getattr(original, "data", None)
+    return isinstance(original, np.ndarray) and bool(np.may_share_memory(X, original))

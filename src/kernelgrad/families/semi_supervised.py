@@ -27,7 +27,6 @@ from kernelgrad.solvers import (
     Problem,
     Resources,
     Solver,
-    Validation,
     get_solver,
 )
 from kernelgrad.solvers.history import check_numbers
@@ -46,8 +45,8 @@ class SemiSupervisedReader(Reader):
     def loads(self, source: BatchSource) -> bool:
         return False  # rows of one kind may be of a source, those of the other of arrays
 
-    def read(self, data: Data, run: Run, seed: int, before: Model | None) -> TrainingRows:
-        rows = super().read(data, run, seed, before)
+    def read(self, data: Data, run: Run) -> TrainingRows:
+        rows = super().read(data, run)
         source, task = rows.source, rows.task
         assert isinstance(task, MarkedClassification)
         if run.stream:  # C times the labelled rows so far
@@ -124,10 +123,8 @@ class SemiSupervisedSpec(KernelSpec):
         losses.get_unlabelled_loss(p.unlabelled_loss)
         super().check()
 
-    def make_solver(self, chosen: Solver[Any] | None) -> Solver[Any]:
-        if self.is_auto:
-            return get_solver("soft_labels")
-        solver = get_solver(self.params.solver)
+    def make_solver(self, chosen: Any) -> Solver[Any]:
+        solver = super().make_solver(chosen)
         if isinstance(solver, DSG) and not solver.marks:
             raise ValueError(
                 f"solver {solver.name!r} does not tell labelled rows from others; take "
@@ -173,9 +170,10 @@ class SemiSupervisedSpec(KernelSpec):
         return 1.0 / (2.0 * float(self.params.C) * labelled)
 
     def make_problem(
-        self, task: Task, inputs: Inputs, seed: int, alpha: float, resources: Resources
-    ) -> Problem:
-        problem = super().make_problem(task, inputs, seed, alpha, resources)
+        self, task: Task, inputs: Inputs, seed: int, alpha: float, resources: Resources,
+        **options: Any,
+    ) -> Problem:  # fmt: skip
+        problem = super().make_problem(task, inputs, seed, alpha, resources, **options)
         unlabelled = losses.get_unlabelled_loss(self.params.unlabelled_loss)
         joint = losses.SemiSupervised(task.loss, unlabelled, self.ratio(np.nan, np.nan))
         return replace(problem, loss=joint, max_iter=int(self.params.max_iter))
@@ -211,23 +209,21 @@ class SemiSupervisedSpec(KernelSpec):
         joint.kind_weights = labelled, unlabelled
         return replace(problem, loss=joint)
 
-    def choose(
-        self, rows: TrainingRows, problem: Problem, first: Choice, run: Run, before: Fit | None
-    ) -> Choice:
+    def choose(self, rows: TrainingRows, problem: Problem, first: Choice, run: Run) -> Choice:
         if run.stream:
-            return super().choose(rows, problem, first, run, before)
+            return super().choose(rows, problem, first, run)
         assert isinstance(rows, SemiSupervisedRows)
         p = self.params
         if rows.kind_weights[1] == 0 and not first.solver.streams:
             solver = first.solver if first.solver.name == "block_descent" else BlockDescent()
             first = replace(first, solver=solver, reason="no unlabelled rows")
-        choice = super().choose(rows, problem, first, run, before)
+        choice = super().choose(rows, problem, first, run)
         if not choice.solver.streams and not rows.in_memory:
             raise DataError(
                 f"solver {choice.solver.name!r} keeps all rows, which are on disk here; load "
                 "them into arrays, or take solver='tsg'."
             )
-        if before is not None and p.probability:
+        if run.before is not None and p.probability:
             raise ValueError(
                 "probability=True calibrates one whole fit, not the continued one of "
                 "warm_start=True; set one of them to False."
@@ -235,12 +231,12 @@ class SemiSupervisedSpec(KernelSpec):
         return choice
 
     def with_part_fits(
-        self, choice: Choice, rows: TrainingRows, problem: Problem, run: Run, before: Fit | None
+        self, choice: Choice, rows: TrainingRows, problem: Problem, run: Run
     ) -> Choice:
         """Return the choice with what cross-validation on the labels finds."""
         p = self.params
         stops = p.early_stopping and rows.validation_rows is None
-        if run.stream or before is not None or not (stops or p.probability):
+        if run.stream or run.before is not None or not (stops or p.probability):
             return choice
         assert isinstance(rows, SemiSupervisedRows)
         scores, coef = self.cross_validate(choice, problem, rows)
@@ -292,13 +288,9 @@ class SemiSupervisedSpec(KernelSpec):
 
     # -- the model -----------------------------------------------------------------------
 
-    def validation(self, rows: TrainingRows, before: Fit | None) -> Validation | None:
-        return None if rows.validation_rows is None else super().validation(rows, before)
-
     def model(
-        self, rows: TrainingRows, choice: Choice, function: Expansion, before: Fit | None,
-        run: Run,
-    ) -> tuple[Model, None]:  # fmt: skip
+        self, rows: TrainingRows, choice: Choice, function: Expansion, run: Run
+    ) -> tuple[Model, None]:
         calibration = None if run.stream else choice.calibration
         assert isinstance(calibration, Sigmoids | None)
         return Model(rows.inputs, rows.task, function, calibration), None

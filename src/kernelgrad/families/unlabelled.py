@@ -2,33 +2,157 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from sklearn.utils.validation import column_or_1d
 
 from kernelgrad.choice import Choice
 from kernelgrad.compute.linalg import stacked
 from kernelgrad.compute.rng import draws
-from kernelgrad.data import ArraySource, BatchSource
+from kernelgrad.data import ArraySource, Batch, BatchSource
 from kernelgrad.families.kernel import KernelSpec
 from kernelgrad.families.reading import Data, Reader, Run, checked_weights
+from kernelgrad.files.records import Record, check_labels
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.inputs import Inputs
 from kernelgrad.kernels import Kernel, get_kernel
-from kernelgrad.losses import OneClass
+from kernelgrad.losses import Loss, OneClass, RatioLoss, get_loss
+from kernelgrad.losses.base import Task as LossTask
 from kernelgrad.model import Fit, Model
-from kernelgrad.solvers import DSG, Solver
-from kernelgrad.tasks import weights_of
-from kernelgrad.training_rows import MAX_VALIDATION_ROWS, TrainingRows
-from kernelgrad.types import Float64Array, Matrix
-from kernelgrad.unlabelled import RatioSamples, TwoSamples
+from kernelgrad.solvers import DSG, Solver, TrainBatch
+from kernelgrad.tasks import Score, Targets, Task, weights_of
+from kernelgrad.training_rows import MAX_VALIDATION_ROWS, PairedRows, TrainingRows
+from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.validation import CapabilityError, DataError
 
 _NEEDS_BOTH = (
     "A density ratio needs two samples: give fit(X_p, denominator=X_q), or all rows and their "
     "sample as y"
 )
+
+
+@dataclass(frozen=True)
+class NoTargets(Task):
+    """Rows alone."""
+
+    loss: Loss
+    has_targets: ClassVar[bool] = False
+
+    def internal(self, y: AnyArray) -> AnyArray:
+        return np.zeros(len(y))
+
+    def encode(self, y: AnyArray) -> FloatArray:
+        return np.zeros((len(y), 1), np.float32)
+
+    def columns(self, y: AnyArray) -> None:
+        return None
+
+    def predict(self, raw: Float64Array) -> AnyArray:
+        return raw.ravel()
+
+
+class Novelty(NoTargets):
+    """Rows to learn what is ordinary; others, known as ordinary or not, are for validation."""
+
+    scored_by = (
+        "which rows of X_val are ordinary, +1, and which are outliers, -1: without that no "
+        "score says which detector is better"
+    )
+
+    def scored(self, y: AnyArray) -> AnyArray:
+        y = column_or_1d(y)
+        if set(y.tolist()) != {-1, 1}:
+            raise ValueError(
+                f"y_val holds {np.unique(y)[:5].tolist()!r}; give {self.scored_by}."
+            )
+        return y
+
+    def score(self) -> tuple[str, Score | None]:
+        from sklearn.metrics import roc_auc_score
+
+        return "roc_auc", lambda y, raw, w: float(roc_auc_score(y, raw[:, 0], sample_weight=w))
+
+    def predict(self, raw: Float64Array) -> IntArray:
+        return np.where(raw.ravel() >= 0, 1, -1)
+
+
+@dataclass(frozen=True)
+class RatioSamples(NoTargets):
+    """Two samples; rows for validation are +1 for those of the numerator, -1 for the others.
+
+    ``samples`` are the values of y for denominator and numerator, (2,).
+    """
+
+    loss: RatioLoss
+    samples: AnyArray | None = None
+
+    def encode(self, y: AnyArray) -> FloatArray:
+        return np.asarray(y, np.float32)[:, None]
+
+    def score(self) -> tuple[str, Score | None]:
+        def bound(y: AnyArray, raw: FloatArray, weight: Float64Array) -> float:
+            values = self.loss.value(self.encode(y), self.loss.feasible(raw))
+            halves = (np.average(values[y == s], weights=weight[y == s]) for s in (1, -1))
+            return float(self.loss.bound - sum(halves))
+
+        return "divergence", bound
+
+    def predict(self, raw: Float64Array) -> Float64Array:
+        return np.asarray(self.loss.ratio(raw.ravel()), np.float64)
+
+    def attributes(self) -> dict[str, Any]:
+        return {"samples_": self.samples}
+
+    @classmethod
+    def restore(cls, record: Record, loss: Loss, owner: str) -> Self:
+        assert isinstance(loss, RatioLoss)
+        return cls(loss, record.take("samples_", check_labels, None))
+
+
+@dataclass(frozen=True)
+class WithoutTargets(Targets):
+    """Rows alone, or samples of rows: y is nothing that a function fits."""
+
+    task_type: type[NoTargets]  # type: ignore[misc]
+    kind: LossTask  # type: ignore[misc]
+    required: ClassVar[bool] = False
+    encode_levels: ClassVar[bool] = False
+
+    def learn(self, y: AnyArray | BatchSource, declared: AnyArray | None = None) -> NoTargets:
+        return self.task_type(get_loss(self.loss, task=self.kind))
+
+
+@dataclass(frozen=True)
+class TwoSamples(PairedRows):
+    """Rows of the numerator, and `other` rows of the denominator."""
+
+    clock = 0
+
+    def ordered(self, limit: int | None) -> TwoSamples:
+        half = None if limit is None else max(1, limit // 2)
+        p, q = (
+            TrainingRows(source, self.task, self.is_encoded).ordered(half).source
+            for source in self.sources
+        )
+        return replace(self, source=p, other=q)
+
+    def join(self, one: Batch, two: Batch | None = None) -> TrainBatch:
+        X, weights = [], []
+        for batch in (one, two):
+            assert batch is not None
+            w = weights_of(batch)
+            keep = np.flatnonzero(w > 0)
+            if len(keep) == 0:
+                raise DataError(
+                    "All weights of a batch are zero; drop such rows of the source."
+                )
+            X.append(batch.X if len(keep) == len(w) else batch.X[keep])
+            weights.append(w[keep] / (2.0 * w.sum()))
+        sizes = [len(w) for w in weights]
+        y = np.repeat([1.0, -1.0], sizes)[:, None].astype(np.float32)
+        return TrainBatch(stacked(X), y, sum(sizes) * np.concatenate(weights))
 
 
 class NoveltySpec(KernelSpec):
@@ -40,7 +164,7 @@ class NoveltySpec(KernelSpec):
         width = 0.5 * float(self.params.bandwidth_factor)
         return get_kernel(self.params.kernel, gamma="median", bandwidth_factor=width)
 
-    def make_solver(self, chosen: Solver[Any] | None) -> Solver[Any]:
+    def make_solver(self, chosen: Any) -> Solver[Any]:
         solver = super().make_solver(chosen)
         if self.params.tau == "steps" and not isinstance(solver, DSG):
             raise CapabilityError(
@@ -71,9 +195,8 @@ class NoveltySpec(KernelSpec):
         return float(self.params.nu)
 
     def model(
-        self, rows: TrainingRows, choice: Choice, function: Expansion, before: Fit | None,
-        run: Run,
-    ) -> tuple[Model, None]:  # fmt: skip
+        self, rows: TrainingRows, choice: Choice, function: Expansion, run: Run
+    ) -> tuple[Model, None]:
         """Return the model whose level is the nu-quantile of f over the rows it saw."""
         model = Model(rows.inputs, rows.task, function, device=self.params.device)
         if self.params.tau == "steps":
@@ -89,8 +212,8 @@ class NoveltySpec(KernelSpec):
         function.intercept = np.zeros(1)
         if len(weight):
             function.intercept = -loss.level(function.raw_prediction(X), weight)
-        elif before is not None:  # no row that counts: the level stays
-            function.intercept = before.model.function.intercept
+        elif run.model is not None:  # no row that counts: the level stays
+            function.intercept = run.model.function.intercept
         return replace(model, function=function), None
 
     def attributes(self, fit: Fit) -> dict[str, Any]:
@@ -101,8 +224,9 @@ class NoveltySpec(KernelSpec):
 class RatioReader(Reader):
     """Reads two samples, of two sources or told apart by y."""
 
-    def read(self, data: Data, run: Run, seed: int, before: Model | None) -> TwoSamples:
-        inputs, p, q, values = self.two_sources(data, seed, before)
+    def read(self, data: Data, run: Run) -> TwoSamples:
+        before = run.model
+        inputs, p, q, values = self.two_sources(data, run.seed, before)
         task = self.spec.targets.learn(p)
         assert isinstance(task, RatioSamples)
         samples = values if before is None else before.task.attributes()["samples_"]
@@ -113,15 +237,13 @@ class RatioReader(Reader):
                 self.spec.check_rows(inputs, sample.read(0, sample.n_rows).X)
         return TwoSamples(p, task, arrays, inputs=inputs, other=q)
 
-    def read_validation(
-        self, data: Data, rows: TrainingRows, run: Run, seed: int
-    ) -> TrainingRows:
-        rng = np.random.default_rng(seed)
+    def read_validation(self, data: Data, rows: TrainingRows, run: Run) -> TrainingRows:
+        rng = np.random.default_rng(run.seed)
         inputs, task = rows.inputs, rows.task
         model = Model(inputs, task, None)  # type: ignore[arg-type]
         samples = [
             source.take(TrainingRows(source, task).sample(MAX_VALIDATION_ROWS, rng))
-            for source in self.two_sources(data, seed, model)[1:3]
+            for source in self.two_sources(data, run.seed, model)[1:3]
         ]
         X, w = stacked([s.X for s in samples]), np.concatenate([weights_of(s) for s in samples])
         if not self.spec.is_pairwise:

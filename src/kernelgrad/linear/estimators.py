@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.estimators.classifier import BaseClassifier
 from kernelgrad.estimators.regressor import BaseRegressor
-from kernelgrad.families.reading import Run
 from kernelgrad.linear.family import LinearSpec
 from kernelgrad.losses import Loss
 from kernelgrad.params import anything, boolean, choice, integer, parameters, real
@@ -41,14 +38,10 @@ class BaseLinearEstimator(BaseRowsEstimator):
     if TYPE_CHECKING:  # what fits set
         coef_: ClassVar[Float64Array]
 
-    @contextmanager
-    def _running(self, *args: Any, **options: Any) -> Iterator[Run]:
+    def _fit(self, *args: Any, **options: Any) -> Self:
         # a solver that diverges is an error that says why
-        with (
-            np.errstate(over="ignore", invalid="ignore"),
-            super()._running(*args, **options) as run,
-        ):
-            yield run
+        with np.errstate(over="ignore", invalid="ignore"):
+            return super()._fit(*args, **options)
 
 
 @parameters

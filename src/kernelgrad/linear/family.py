@@ -12,7 +12,6 @@ from kernelgrad.choice import Choice
 from kernelgrad.families.base import Spec
 from kernelgrad.families.kernel import alpha_of_cost, check_alpha
 from kernelgrad.families.reading import Run
-from kernelgrad.inputs import Inputs
 from kernelgrad.kernels import Kernel, Polynomial
 from kernelgrad.linear.base import LinearProblem, LinearSolver
 from kernelgrad.linear.rbcd import RBCD, WHOLE, WHOLE_ENTRIES
@@ -21,7 +20,7 @@ from kernelgrad.linear.sgd import SGD
 from kernelgrad.linear.svrg import SVRG
 from kernelgrad.losses import Loss
 from kernelgrad.model import Fit
-from kernelgrad.solvers import LINEAR_SOLVERS, FitResult, Solver, get_linear_solver
+from kernelgrad.solvers import LINEAR_SOLVERS, FitResult, Problem, Solver, get_linear_solver
 from kernelgrad.solvers.history import left_over
 from kernelgrad.training_rows import TrainingRows
 from kernelgrad.validation import check_name, check_real, warn_caller
@@ -84,11 +83,8 @@ class LinearSpec(Spec):
     def make_kernel(self) -> Kernel:
         return _INNER_PRODUCT
 
-    def make_solver(self, chosen: Solver[Any] | None) -> LinearSolver[Any]:
-        solver: LinearSolver[Any] = get_linear_solver(
-            self.params.solver if chosen is None else chosen
-        )
-        return solver
+    def make_solver(self, chosen: Any) -> LinearSolver[Any]:
+        return get_linear_solver(chosen)  # type: ignore[no-any-return]
 
     def automatic(self, rows: TrainingRows, *, stream: bool) -> tuple[Solver[Any], str]:
         p, where, n = self.params, "disk", rows.source.n_rows
@@ -119,8 +115,9 @@ class LinearSpec(Spec):
         C = self.params.C
         return self._fixed_alpha() if C is None else alpha_of_cost(C, rows, stream=stream)
 
-    def problem_options(self, inputs: Inputs) -> dict[str, Any]:
-        return {"l1_ratio": self.l1_share, "tol": float(self.params.tol)}
+    def make_problem(self, *args: Any, **options: Any) -> Problem:
+        tol = float(self.params.tol)
+        return super().make_problem(*args, l1_ratio=self.l1_share, tol=tol, **options)
 
     def ordered_rows(self, rows: TrainingRows, choice: Choice) -> TrainingRows:
         """Return the rows in their order, and the size of batches from disk."""

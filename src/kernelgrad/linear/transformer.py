@@ -19,6 +19,7 @@ from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource, sample_batches
 from kernelgrad.data.base import is_collection
 from kernelgrad.estimators import files, support
+from kernelgrad.families.unlabelled import NoTargets
 from kernelgrad.files.container import Place, write_container
 from kernelgrad.files.records import Record
 from kernelgrad.functions.features import (
@@ -46,7 +47,6 @@ from kernelgrad.solvers.feature_blocks import build_stream
 from kernelgrad.tasks import weights_of
 from kernelgrad.training_rows import TrainingRows, canonical_rows
 from kernelgrad.types import AnyArray, Float32Array, IntArray, Matrix, Rows, Values
-from kernelgrad.unlabelled import NoTargets
 from kernelgrad.validation import CapabilityError, bytes_of, check_int
 
 # The first batch of the estimators, so that bandwidth and scaling are theirs.

@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 
 from kernelgrad.calibration import KNOTS, LESS, Calibration
+from kernelgrad.families.unlabelled import Novelty, RatioSamples
 from kernelgrad.inputs import Inputs
 from kernelgrad.losses import KLDensityRatio
 from kernelgrad.losses.regression import LogLinkLoss, LogSquaredError
@@ -20,7 +21,6 @@ from kernelgrad.onnx.kernels import ExactForm
 from kernelgrad.partly_labelled import MarkedClassification
 from kernelgrad.tables import UNKNOWN
 from kernelgrad.tasks import Classification, Regression, ScaledColumn
-from kernelgrad.unlabelled import Novelty, RatioSamples
 from kernelgrad.validation import CapabilityError, check_name
 
 Outputs = dict[str, tuple[Value, int | None]]  # values and their number of columns, if any

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, ndtri
 from sklearn.base import clone
+from sklearn.tree import DecisionTreeRegressor
 
 from kernelgrad.compute.threads import over_tiles
 from kernelgrad.kernels import (
@@ -26,6 +27,8 @@ from kernelgrad.types import AnyArray, Float64Array, IntArray
 LEAST, MOST = 1e-7, 100.0  # bounds of lambda
 SURE = 1e-2  # lambda above which float32 factorises as well
 SHAPES = (*MATERN, np.inf)  # smoothness nu
+LEAVES, STEPS = 32, 8  # leaves of a tree whose splits are steps, and steps of a column
+SPLIT_GAIN = 8.0  # variances of the target by which a split lowers the sum of squares
 _PANEL_ENTRIES = 1 << 16  # entries of a panel of pairs of rows
 COMPILED = 4e6  # rows times rows times columns from which compiled loops sum columns
 
@@ -83,6 +86,51 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class Steps:
+    """Splits of regression trees, the highest first: columns, thresholds and rises (s,).
+
+    A step rises by the difference of the mean targets of both sides, in standard deviations,
+    times the root of the share of rows that are split.
+    """
+
+    columns: IntArray
+    thresholds: Float64Array
+    rises: Float64Array
+
+    @classmethod
+    def of(cls, rows: Sample) -> Steps:
+        """Return the splits of a tree of all columns, and those of a tree of each column."""
+        every = np.arange(rows.X.shape[1])
+        parts = [_splits(rows, columns) for columns in (every, *every[:, None])]
+        columns, thresholds, rises = map(np.concatenate, zip(*parts, strict=True))
+        order = np.argsort(-rises, kind="stable")
+        return cls(columns[order], thresholds[order], rises[order])
+
+    def of_column(self, j: int, values: Float64Array) -> tuple[IntArray, Float64Array]:
+        """Return the numbers of the sorted values above the steps of a column; the rises."""
+        at = np.flatnonzero(self.columns == j)[:STEPS]
+        above = np.searchsorted(values, self.thresholds[at], "right")
+        return np.clip(above, 1, len(values) - 1), self.rises[at]
+
+
+def _splits(rows: Sample, columns: IntArray) -> tuple[IntArray, Float64Array, Float64Array]:
+    """Return columns, thresholds and rises of the splits of a tree of some columns."""
+    n, variance = rows.n_rows, rows.Y.var(axis=0)
+    tree = DecisionTreeRegressor(
+        max_leaf_nodes=LEAVES if len(columns) > 1 else STEPS,
+        min_samples_leaf=max(5, n // 200),
+        min_impurity_decrease=SPLIT_GAIN * variance.mean() / n,
+        random_state=0,
+    )
+    tree = tree.fit(rows.X[:, columns], rows.Y, sample_weight=rows.weight).tree_
+    nodes = np.flatnonzero(tree.feature >= 0)
+    means, size = tree.value[:, :, 0], tree.weighted_n_node_samples
+    change = means[tree.children_right[nodes]] - means[tree.children_left[nodes]]
+    rises = np.sqrt(size[nodes] / size[0] * (change**2).sum(axis=1) / variance.sum())
+    return columns[tree.feature[nodes]], tree.threshold[nodes], rises
+
+
+@dataclass(frozen=True)
 class Bins:
     """Bins of each column: lower edges, widths and rises (b, d); unused ones have width 0.
 
@@ -94,21 +142,27 @@ class Bins:
     rise: Float64Array
 
     @classmethod
-    def of(cls, X: AnyArray, most: int, *, scores: bool = False) -> Bins:
+    def of(
+        cls, X: AnyArray, most: int, *, scores: bool = False, steps: Steps | None = None
+    ) -> Bins:
         """Return up to `most` bins a column, between quantiles, or between all its values.
 
         They rise by their widths or, with `scores`, the bins between quantiles by differences
-        of normal scores.
+        of normal scores. Each step adds a bin between two neighbouring values.
         """
         levels = np.linspace(0.0, 1.0, most + 1)
         columns = []
-        for x in X.T:
-            edges = values = np.unique(x)
+        for j, x in enumerate(X.T):
+            every = edges = values = np.unique(x)
             if len(edges) > most + 1:
                 edges = values = np.unique(np.quantile(x, levels))
                 if scores:
                     places = [np.searchsorted(np.sort(x), edges, s) for s in ("left", "right")]
                     values = ndtri(np.clip(np.mean(places, axis=0) / len(x), 0.02, 0.98))
+            if steps is not None and len(every) > 2:
+                above, rises = steps.of_column(j, every)
+                edges = np.union1d(edges, every[np.concatenate([above - 1, above])])
+                values = edges + (edges[:, None] >= every[above]) @ rises
             columns.append((edges, values))
         b = max(1, max(len(edges) for edges, _ in columns) - 1)
         edges, values = (
@@ -157,6 +211,8 @@ class Machine:
         and of that on ``warp`` around 0.
     is_logistic : bool
         True if the objective is the log loss.
+    has_steps : bool
+        True if the bins have steps at splits of a tree of the rows that train.
     name : str
         Name of the candidate in the history.
     seconds : float
@@ -174,6 +230,7 @@ class Machine:
     spread: float = 2.0
     bend: float = 0.25
     is_logistic: bool = False
+    has_steps: bool = False
     name: str = "equal weights"
     seconds: float = 0.0
     score: float = np.inf
@@ -211,6 +268,11 @@ class Machine:
 
     def with_ridge(self, ridge: float) -> Machine:
         return self.with_theta(ridge=[np.log(np.clip(ridge, LEAST, MOST))])
+
+    def unwarped(self) -> Machine:
+        """Return the machine without warps."""
+        theta = {name: value for name, value in self.theta.items() if name != "warp"}
+        return replace(self, theta=theta, bins=None)
 
     def narrowed(self, factor: float) -> Machine:
         """Return the machine with all distances multiplied."""

@@ -15,7 +15,7 @@ from kernelgrad.compute.threads import parallel_map
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Gaussian
 from kernelgrad.search import penalty
-from kernelgrad.search.machine import Bins, Machine, Sample, distances, squared_distances
+from kernelgrad.search.machine import Bins, Machine, Sample, Steps, distances, squared_distances
 from kernelgrad.search.objective import Round, descend
 from kernelgrad.search.pool import TAG, Pool, SearchResult, SearchSpace, purpose_rng, why_not
 from kernelgrad.tasks import Classification
@@ -159,6 +159,8 @@ class Study:
         machines = [weighted[0], *starts, *weighted[1:]]  # the first may be the only one
         if weighted[0].bins is not None and self.is_heavy:
             machines.append(self.grouped(starts[0], scores=True))
+        if weighted[0].bins is not None and not wide:
+            machines.append(replace(weighted[0].unwarped(), has_steps=True, name="steps"))
         if self.sample.n_rows <= self.rules.rounds[1].rows:
             machines += [
                 replace(
@@ -184,6 +186,8 @@ class Study:
             return self.result(best)
         if not self.few:  # the best goes on, and one that is level with it
             level = [m for m in ranked[1:2] if not _pays(m, best)]
+            if best.has_steps:  # few rows show them sooner than they show smooth functions
+                level = [m for m in ranked if not m.has_steps][:1]
             if wide:  # few rows say little of the rough part
                 level = [m for m in ranked if m.is_sum != best.is_sum][:1]
             sure = _pays(equal, best, 2.0 * _BEHIND)
@@ -338,6 +342,9 @@ class Study:
     def descend(self, machine: Machine, rows: Sample, plans: Sequence[Round]) -> Machine:
         most = int(np.sqrt(self.rules.work / rows.X.shape[1])) if machine.is_sum else 1500
         start = clock()
+        if machine.has_steps and machine.bins is None:
+            bins = Bins.of(rows.X, self.rules.bins, steps=Steps.of(rows))
+            machine = replace(machine.with_theta(warp=np.zeros(bins.low.shape)), bins=bins)
         for plan in plans:
             if plan in self.rules.rounds[1:] and rows.n_rows <= self.rules.rounds[0].rows:
                 break  # the rows would be the same again
@@ -438,6 +445,8 @@ def smooth_only(machine: Machine, name: str) -> Machine:
 
 def _mean(machines: Sequence[Machine]) -> Machine:
     """Return a machine with the mean parameters of machines of one candidate."""
+    if machines[0].has_steps:  # each has its own
+        machines = [machine.unwarped() for machine in machines]
     thetas = [machine.theta for machine in machines]
     return machines[0].with_theta(
         **{k: np.mean([t[k] for t in thetas], axis=0) for k in thetas[0]}

@@ -8,7 +8,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from types import NoneType
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -19,7 +19,7 @@ from kernelgrad.callbacks import FOREVER, SILENT, Deadline, Progress
 from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.memory import available_bytes, system_bytes
 from kernelgrad.compute.rng import draws as draws
-from kernelgrad.compute.threads import parallel_for
+from kernelgrad.compute.threads import parallel_map
 from kernelgrad.exceptions import CapabilityError
 from kernelgrad.files.records import Check, Record, anything, check_number, check_text, or_none
 from kernelgrad.functions.expansions import Expansion
@@ -74,7 +74,7 @@ class Resources:
         """Return what the limit leaves beside `taken` and copied rows, or `default`."""
         return self.limit(default + taken + self.copied_bytes) - taken - self.copied_bytes
 
-    @property
+    @cached_property
     def usable(self) -> float:
         """The memory limit in bytes; half of the system's memory, or 4 GiB, without one."""
         return self.limit(0.5 * system_bytes())
@@ -575,20 +575,20 @@ def check_solvable(solver: Solver[Any], problem: Problem) -> None:
     solver.check_problem(problem)
 
 
+def _digest(values: AnyArray) -> bytes:
+    return hashlib.blake2b(values.data, digest_size=16).digest()
+
+
 def rows_digest(X: Matrix) -> bytes:
     """Return a digest of the values, the shape and the kind of rows."""
     digest = hashlib.blake2b(f"{X.shape} {X.dtype} {type(X).__name__}".encode(), digest_size=16)
-    parts = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
-    for part in parts:
+    for part in (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,):
         flat = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
-        pieces = [b""] * -(-flat.size // _DIGEST_BYTES)
-
-        def task(i: int, flat: AnyArray = flat, pieces: list[bytes] = pieces) -> None:
-            piece = flat[i * _DIGEST_BYTES : (i + 1) * _DIGEST_BYTES]
-            pieces[i] = hashlib.blake2b(piece.data, digest_size=16).digest()
-
-        parallel_for(len(pieces), task)
-        digest.update(b"".join(pieces))
+        if 0 < flat.size <= _DIGEST_BYTES:
+            digest.update(_digest(flat))
+            continue
+        pieces = [flat[i : i + _DIGEST_BYTES] for i in range(0, flat.size, _DIGEST_BYTES)]
+        digest.update(b"".join(parallel_map(_digest, pieces)))
     return digest.digest()
 
 
@@ -596,4 +596,4 @@ def batch_digest(problem: Problem, batch: TrainBatch) -> bytes:
     """Return a digest of rows, targets, weights and loss."""
     loss = np.frombuffer(repr(problem.loss).encode(), np.uint8)
     parts = (batch.X, batch.y, batch.sample_weight, loss)
-    return b"".join(rows_digest(part) for part in parts)
+    return b"".join(map(rows_digest, parts))

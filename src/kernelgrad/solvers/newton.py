@@ -187,20 +187,24 @@ class Descent:
         low, high = np.full_like(b, -np.inf), np.full_like(b, np.inf)
         stride, last = 1.0, np.full_like(b, np.inf)
         for _ in range(200):
-            F, total = f + b[..., None], slope.sum(axis=-1)
-            waits = ~(np.abs(total) <= SETTINGS.settled * np.abs(slope).sum(axis=-1))
+            F, total, size = f + b[..., None], slope.sum(axis=-1), np.abs(slope).sum(axis=-1)
+            if self.loss.joint:  # those of sure classes have rounding errors of probabilities
+                size = np.maximum(
+                    size.sum(axis=-1, keepdims=True), 0.1 * self.loss.weight.sum()
+                )
+            waits = ~(np.abs(total) <= SETTINGS.settled * size)
             if not waits.any():
                 break
             bend = self.loss.bend(F, slope)
             if self.loss.joint:
                 step = np.einsum("acd,ad->ac", self.loss.constants(bend), total)
-                size = (total**2).sum(axis=-1, keepdims=True)
+                square = (total**2).sum(axis=-1, keepdims=True)
 
-                def gain(s: Any, b: Any = b, step: Any = step, size: Any = size) -> Any:
+                def gain(s: Any, b: Any = b, step: Any = step, square: Any = square) -> Any:
                     trial = self.loss.slope(f + (b - s * step)[..., None]).sum(axis=-1)
-                    return size - (trial**2).sum(axis=-1, keepdims=True)
+                    return square - (trial**2).sum(axis=-1, keepdims=True)
 
-                new = b - linalg.backtracked(gain, 2.0 * size, 1e-4) * step
+                new = b - linalg.backtracked(gain, 2.0 * square, 1e-4) * step
             else:
                 low, high = np.where(total < 0, b, low), np.where(total > 0, b, high)
                 with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
