@@ -9,8 +9,9 @@ from kernelgrad.registry import room
 
 _ROOMS = (
     "calibration", "callbacks.base", "choice", "data.arrays", "estimators", "families",
-    "features", "functions", "inputs", "kernels", "linear", "losses", "model", "papers", "partly_labelled",
-    "posterior", "quality", "solvers", "special_kernels", "tables", "tasks", "training_rows",
+    "features", "functions", "inputs", "kernels", "linear", "losses", "model", "papers",
+    "partly_labelled", "posterior", "quality", "solvers", "special_kernels", "tables", "tasks",
+    "training_rows",
 )  # fmt: skip
 _METHODS = ("check_variance", "degrees", "embed", "frequency_factor")
 
