@@ -5,7 +5,7 @@ SCRIPTS := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
 BIN := $(VENV)/$(SCRIPTS)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo docs test test-slow test-minimal test-newest test-wheel test-reproducible audit test-device fuzz bench lint build clean
+.PHONY: demo docs test test-slow test-minimal test-newest test-wheel test-reproducible audit test-device test-recipes fuzz bench lint build clean
 
 demo: $(VENV)/.installed-demo
 	mkdir -p demo-output
@@ -65,6 +65,13 @@ test-device: $(VENV)/.installed-dev
 	$(PIP) torch
 	$(BIN)/python -m pytest tests/test_device.py
 
+# the recipes of the manual, with the packages that they name, in an environment of their own
+test-recipes:
+	$(PYTHON) -m venv .venv-recipes
+	.venv-recipes/$(SCRIPTS)/python -m pip install --quiet --disable-pip-version-check \
+		-e ".[cli,io,plot]" pytest mlflow-skinny shap mapie optuna fastapi httpx autogluon.tabular
+	MPLBACKEND=Agg .venv-recipes/$(SCRIPTS)/python -m pytest -rs tests/test_recipes.py
+
 # an hour of damaged and hostile inputs; goes on where the last run ended
 fuzz: $(VENV)/.installed-dev
 	$(BIN)/python -m fuzz all --minutes 60
@@ -98,4 +105,4 @@ $(VENV)/.installed-dev: pyproject.toml | $(BIN)/python
 	touch $@ $(VENV)/.installed-docs $(VENV)/.installed-demo
 
 clean:
-	rm -rf $(VENV) .venv-minimal .venv-newest .venv-wheel dist build demo-output docs/_build docs/gallery docs/api/generated docs/api/backreferences
+	rm -rf $(VENV) .venv-minimal .venv-newest .venv-wheel .venv-recipes dist build demo-output docs/_build docs/gallery docs/api/generated docs/api/backreferences

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
+import math
 import re
 import subprocess
 import sys
 import tomllib
 from html import escape
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from docutils import nodes
@@ -159,6 +162,78 @@ def decision(kind: str) -> str:
     return _svg(332 if kind == "narrow" else 702, y, title, parts, kind)
 
 
+METHODS = ("kernelgrad", "kernelgrad fast", "LightGBM")  # beside CatBoost
+
+
+def _ratios() -> dict[str, dict[str, list[float]]]:
+    """Return errors over CatBoost's on the benchmark's tables, by measure and method."""
+    fits = json.loads((ROOT / "docs/benchmarks/tables.json").read_text("utf-8"))
+    errors: dict[tuple[str, str], dict[str, float]] = {}
+    for fit in fits["tables"]["fits"]:
+        error = max(fit[fit["measure"]], 1e-4)  # as on the page of benchmarks
+        errors.setdefault((fit["measure"], fit["dataset"]), {})[fit["method"]] = error
+    ratios: dict[str, dict[str, list[float]]] = {"RMSE": {}, "log loss": {}}
+    for (measure, _), by_method in errors.items():
+        for method in METHODS:
+            if method in by_method and "CatBoost" in by_method:
+                ratio = by_method[method] / by_method["CatBoost"]
+                ratios[measure].setdefault(method, []).append(ratio)
+    return ratios
+
+
+def ratios() -> str:
+    """Draw errors over CatBoost's, each method's sorted by size; ends of the scale clip."""
+    height, low, high = 250, math.log(0.3), math.log(2.0)
+    parts = []
+    for tick in (0.3, 0.5, 0.7, 1.0, 1.4, 2.0):
+        y = 20 + (height - 40) * (high - math.log(tick)) / (high - low)
+        kind = "reference" if tick == 1.0 else "grid"
+        parts.append(f'<path class="{kind}" d="M40 {y:.1f} H450"/>')
+        parts.append(f'<text class="small" x="20" y="{y:.1f}">{tick:g}</text>')
+        if tick == 1.0:
+            parts.append(f'<text class="small" x="415" y="{y + 11:.1f}">CatBoost</text>')
+    for method, kind, x, y in (
+        ("kernelgrad", "ours", 400, 200),
+        ("LightGBM", "theirs", 90, 50),
+    ):
+        values = sorted(r for by_method in _ratios().values() for r in by_method[method])
+        for i, ratio in enumerate(values):
+            at = 20 + (height - 40) * (high - math.log(min(max(ratio, 0.3), 2.0))) / (
+                high - low
+            )
+            place = 46 + 398 * i / (len(values) - 1)
+            parts.append(f'<circle class="{kind}" cx="{place:.1f}" cy="{at:.1f}" r="3.5"/>')
+        parts.append(f'<text class="{kind}" x="{x}" y="{y}">{method}</text>')
+    title = "Errors over those of CatBoost, one point for each table, sorted by size"
+    return _svg(460, height, title, parts, "ratios")
+
+
+def standing() -> str:
+    """Return the rows of a table of methods: tables ahead, median ratios, seconds."""
+    fits = json.loads((ROOT / "docs/benchmarks/tables.json").read_text("utf-8"))
+    by_measure, rows = _ratios(), []
+    for method in (*METHODS, "CatBoost"):
+        name = {"kernelgrad fast": 'kernelgrad, effort="fast"'}.get(method, method)
+        cells = [escape(name, quote=False)]
+        for each in by_measure.values():
+            values = each.get(method, [])
+            ahead = sum(v < 1 for v in values)
+            cells += (
+                [f"{ahead} of {len(values)}", f"{median(values):.2f}"] if values else ["", "1"]
+            )
+        seconds = [fit["fit s"] for fit in fits["tables"]["fits"] if fit["method"] == method]
+        cells.append(f"{sum(seconds):.0f}")
+        rows.append("".join(f"<td>{cell}</td>" for cell in cells))
+    heads = (
+        "untuned", "smaller RMSE", "median ratio", "smaller log loss", "median ratio",
+        "seconds, all fits",
+    )  # fmt: skip
+    head = "".join(f"<th>{each}</th>" for each in heads)
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    table = f'<table class="table"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<div class="pst-scrollable-table-container">{table}</div>'
+
+
 def contract(name: str) -> list[list[str]]:
     """Return the layers of a contract of ``pyproject.toml``, the highest first."""
     with (ROOT / "pyproject.toml").open("rb") as file:
@@ -188,16 +263,17 @@ def layers(name: str) -> str:
 
 
 class Picture(SphinxDirective):
-    """``decision``, or ``layers`` and the name of a contract of import-linter."""
+    """``decision``, ``ratios``, ``standing``, or ``layers`` and the name of a contract."""
 
     required_arguments, optional_arguments = 1, 1
     final_argument_whitespace = True
 
     def run(self) -> list[nodes.Node]:
         kind, *names = self.arguments
+        draw = {"layers": layers, "ratios": ratios, "standing": standing}
         both = decision("wide") + decision("narrow")
-        svg = both if kind == "decision" else layers(*names)
-        for file in (__file__, ROOT / "pyproject.toml"):
+        svg = both if kind == "decision" else draw[kind](*names)
+        for file in (__file__, ROOT / "pyproject.toml", ROOT / "docs/benchmarks/tables.json"):
             self.env.note_dependency(file)
         return [nodes.raw("", svg, format="html")]
 

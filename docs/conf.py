@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from pathlib import Path
 
 from sphinx_gallery.sorting import ExplicitOrder
@@ -19,6 +20,7 @@ version = release = kernelgrad.__version__
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
     "numpydoc",
     "myst_parser",
     "sphinx_copybutton",
@@ -46,6 +48,8 @@ SECTIONS = [
     "first_steps", "tables", "kernels", "solvers",
     "uncertainty", "few_labels", "streams", "papers",
 ]  # fmt: skip
+# pages of the gallery show warnings without the folder of the build
+warnings.formatwarning = lambda message, category, *_, **__: f"{category.__name__}: {message}\n"
 os.environ["KERNELGRAD_DOCS"] = "../.."  # as seen from the pages of the gallery
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
@@ -70,6 +74,7 @@ sphinx_gallery_conf = {
 html_theme = "pydata_sphinx_theme"
 html_title = f"kernelgrad {release}"
 html_static_path = ["_static"]
+html_extra_path = ["llms.txt"]
 html_css_files = ["kernelgrad.css"]
 html_show_sourcelink = False
 html_copy_source = False
@@ -84,3 +89,23 @@ html_theme_options = {
     "footer_end": [],
     "logo": {"text": "kernelgrad"},
 }
+
+# The build of a published site names its address, and may use the network: it links to the
+# pages of other packages and lists the versions in its _static/switcher.json.
+if site := os.environ.get("KERNELGRAD_SITE"):
+    html_baseurl = site
+    intersphinx_mapping = {
+        name: (f"https://{address}/", None)
+        for name, address in {
+            "python": "docs.python.org/3",
+            "numpy": "numpy.org/doc/stable",
+            "scipy": "docs.scipy.org/doc/scipy",
+            "sklearn": "scikit-learn.org/stable",
+            "pandas": "pandas.pydata.org/docs",
+        }.items()
+    }
+    html_theme_options |= {
+        "switcher": {"json_url": f"{site}/_static/switcher.json", "version_match": release},
+        "navbar_end": ["version-switcher", "theme-switcher", "navbar-icon-links"],
+        "check_switcher": False,
+    }

@@ -1,11 +1,14 @@
 import json
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from threadpoolctl import threadpool_limits
 
+import kernelgrad
+from command_line import CLASSES, NUMBERS, TABLE, write_csv
 from kernelgrad import set_num_threads
 from kernelgrad.cli import main
 
@@ -57,3 +60,25 @@ def ok(cli):
         return json.loads(out)
 
     return run
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return write_csv(tmp_path_factory.mktemp("data") / "data.csv", TABLE)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory, data):
+    """Files of a classifier, a regressor and a classifier without probabilities."""
+    folder = tmp_path_factory.mktemp("models")
+    for name, arguments in (
+        ("classifier", (*CLASSES, "--loss", "auto")),
+        ("regressor", (*NUMBERS, "--loss", "auto")),
+        ("hinge", (*CLASSES, "--loss", "hinge")),
+    ):
+        assert main(["fit", str(data), "--model", str(folder / name), *arguments]) == 0
+    bare = kernelgrad.load(folder / "hinge")
+    fitted = bare._fitted  # files from before there was any calibration have none
+    bare._fitted = replace(fitted, model=replace(fitted.model, calibration=None))
+    bare.save(folder / "hinge")
+    return folder

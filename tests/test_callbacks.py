@@ -3,7 +3,9 @@
 import copy
 import io
 import pickle
+import sys
 import time
+import types
 
 import numpy as np
 import pytest
@@ -220,6 +222,28 @@ def test_a_bar_goes_to_stderr_where_somebody_looks(watched, capsys, monkeypatch)
     assert (err.count("3/10") >= 2 and err.endswith("\n")) if watched else err == ""
     for twin in (copy.deepcopy(bar), pickle.loads(pickle.dumps(bar))):
         assert isinstance(twin, hooks.ProgressBar)
+
+
+def test_a_notebook_has_one_line_for_each_fit(monkeypatch, capsys):
+    shown = []  # the last text of each line
+
+    def display(content, *, raw, display_id):
+        shown.append(content["text/plain"])
+        update = lambda content, raw: shown.__setitem__(-1, content["text/plain"])  # noqa: E731
+        return types.SimpleNamespace(update=update)
+
+    monkeypatch.setitem(sys.modules, "ipykernel", types.ModuleType("ipykernel"))
+    monkeypatch.setitem(sys.modules, "IPython", types.ModuleType("IPython"))
+    monkeypatch.setitem(sys.modules, "IPython.display", types.SimpleNamespace(display=display))
+    for _ in range(2):
+        bar = hooks.ProgressBar()
+        bar.on_phase("search")
+        bar.on_begin(None)
+        bar.on_iteration(event(3))
+        bar.on_end("converged")
+    assert len(shown) == 2
+    assert all("converged after 3 of at most 10 iterations: 100%" in text for text in shown)
+    assert capsys.readouterr() == ("", "")
 
 
 def test_verbose_adds_a_bar_or_a_log():

@@ -1,23 +1,17 @@
 """The command line, end to end on files."""
 
-import errno
 import inspect
 import io
 import json
-import os
-import pickle
 import re
-import signal
 import sys
-import time
-import warnings
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import sem
+from scipy.stats import loguniform, sem
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.metrics import (
     log_loss,
     mean_absolute_error,
@@ -25,10 +19,17 @@ from sklearn.metrics import (
     roc_auc_score,
     root_mean_squared_error,
 )
-from sklearn.model_selection import StratifiedKFold, cross_validate
+from sklearn.model_selection import (
+    HalvingRandomSearchCV,
+    KFold,
+    RandomizedSearchCV,
+    StratifiedKFold,
+    cross_validate,
+)
 
 import kernelgrad
 from cases import every
+from command_line import CLASSES, FAST, NUMBERS, PLAIN, SOURCE, TABLE, VALUE, N, X, write_csv
 from kernelgrad import (
     KernelClassifier,
     KernelDensityRatio,
@@ -37,56 +38,12 @@ from kernelgrad import (
     KernelRegressor,
 )
 from kernelgrad.callbacks import progress
-from kernelgrad.cli import main, options
+from kernelgrad.cli import options
 from kernelgrad.cli.report import print_json
 from kernelgrad.losses import Quantile
-from kernelgrad.model import Model
 from kernelgrad.solvers import get_solver
 from kernelgrad.testing.warmup import WarmUp
 from plain import plain_regressor
-
-N = 300
-FAST = ("--max-iter", "6", "--seed", "0", "--quiet")
-PLAIN = ("--gamma", "median", *FAST)  # nothing is searched
-CLASSES = ("--target", "label", "--drop", "value,weight", *PLAIN)
-NUMBERS = ("--target", "value", "--drop", "label", "--drop", "weight", *PLAIN)
-
-
-rng = np.random.default_rng(0)
-X = rng.normal(size=(N, 3))
-VALUE = np.sin(2 * X[:, 0]) + X[:, 1]
-TABLE = pd.DataFrame(X, columns=list("abc")).assign(
-    value=VALUE, label=np.where(VALUE > 0, "yes", "no"), weight=np.linspace(0.5, 2.0, N)
-)
-SOURCE = kernelgrad.ArraySource(X)
-
-
-def write_csv(path, columns):
-    pd.DataFrame(columns).to_csv(path, index=False)
-    return path
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_csv(tmp_path_factory.mktemp("data") / "data.csv", TABLE)
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory, data):
-    """Files of a classifier, a regressor and a classifier without probabilities."""
-    folder = tmp_path_factory.mktemp("models")
-    for name, arguments in (
-        ("classifier", (*CLASSES, "--loss", "auto")),
-        ("regressor", (*NUMBERS, "--loss", "auto")),
-        ("hinge", (*CLASSES, "--loss", "hinge")),
-    ):
-        assert main(["fit", str(data), "--model", str(folder / name), *arguments]) == 0
-    bare = kernelgrad.load(folder / "hinge")
-    fitted = bare._fitted  # files from before there was any calibration have none
-    bare._fitted = replace(fitted, model=replace(fitted.model, calibration=None))
-    bare.save(folder / "hinge")
-    return folder
-
 
 # -- options and help --------------------------------------------------------------------
 
@@ -273,7 +230,34 @@ def test_cross_validation_is_that_of_scikit_learn(data, ok, cli):
     assert re.search(r"r2 +0\.\d+ \+- ", text)
 
 
-def test_bounds_and_sets_are_columns(tmp_path, data, models, ok, cli):
+@every("successive", [False, True])
+def test_searches_are_those_of_scikit_learn(tmp_path, data, ok, cli, successive):
+    path, X = tmp_path / "m.kgm", TABLE[list("abc")]
+    spaces = {"alpha": loguniform(1e-6, 1), "kernel": ["rbf", "laplacian"], "gamma": [0.1, 0.5]}
+    cls, number = (
+        (HalvingRandomSearchCV, "n_candidates")
+        if successive
+        else (RandomizedSearchCV, "n_iter")
+    )
+    plain, parts = KernelRegressor(standardize=True), KFold(3, shuffle=True, random_state=0)
+    expected = cls(plain, spaces, cv=parts, random_state=0, scoring="r2", **{number: 4})
+    expected.fit(X, VALUE, sample_weight=TABLE["weight"])
+    flags = ["--successive"] * successive + ["--trials", 4, "--folds", 3, "--scoring", "r2"]
+    for space in ("alpha=1e-6..1", "kernel=rbf,laplacian", "gamma=0.1,0.5"):
+        flags += ["--search", space]
+    command = ("tune", data, "--model", path, "--target", "value", "--drop", "label", *flags)
+    result = ok(*command, "--weight", "weight")
+    best = result["trials"][0]
+    assert best["score"] == pytest.approx(expected.best_score_)
+    assert {name: best[name] for name in spaces} == expected.best_params_
+    assert len(result["trials"]) == (2 if successive else 4)
+    np.testing.assert_allclose(kernelgrad.load(path).predict(X), expected.predict(X))
+    header, first, *_ = cli(*command, "--weight", "weight")[1].splitlines()
+    assert header.split() == ["score", "standard_error", "seconds", *sorted(spaces)]
+    assert first.split()[0] == f"{expected.best_score_:.4g}"
+
+
+def test_bounds_sets_and_explanations_are_columns(tmp_path, data, models, ok, cli):
     text = tmp_path / "p.csv"
     ok("predict", models / "regressor", data, "--output", text, "--interval", "0.8")
     bounds = kernelgrad.load(models / "regressor").predict_interval(SOURCE, 0.8)
@@ -283,6 +267,17 @@ def test_bounds_and_sets_are_columns(tmp_path, data, models, ok, cli):
     np.testing.assert_array_equal(pd.read_csv(text)[["set_no", "set_yes"]], sets)
     code, _, err = cli("predict", models / "regressor", data, "--output", text, "--set", "0.8")
     assert (code, "for classifiers" in err) == (1, True)
+    ok("predict", models / "classifier", data, "--output", text, "--explain", "--decision")
+    parts = pd.read_csv(text)
+    assert list(parts) == ["prediction", "decision", "base", "why_a", "why_b", "why_c"]
+    np.testing.assert_allclose(parts.iloc[:, 2:].sum(axis=1), parts["decision"], atol=1e-6)
+    two = KernelRegressor(gamma=1.0, alpha=0.1)
+    for model, names in ((two, ["base_0", "base_1"]), (kernelgrad.LinearRegressor(), None)):
+        model.fit(TABLE[list("abc")], np.c_[VALUE, VALUE]).save(tmp_path / "m.kgm")
+        command = ("predict", tmp_path / "m.kgm", data)
+        code, _, err = cli(*command, "--output", text, "--explain")
+        assert (code, "is for kernel models" in err) == ((0, False) if names else (1, True))
+        assert names is None or list(pd.read_csv(text))[2:4] == names
 
 
 def test_predictions_equal_those_of_the_api(tmp_path, data, models, ok):
@@ -381,6 +376,10 @@ def test_inspect(models, cli, ok, monkeypatch):
     assert (info["file"], info["file_bytes"]) == (str(path), path.stat().st_size)
     assert info["feature_names"] == ["a", "b", "c"]
     assert "no, yes" in cli("inspect", path)[1]
+    shares = kernelgrad.load(path).feature_importances_
+    assert ok("inspect", path, "--importances")["importances"] == shares.tolist()
+    first = f"importances    {'abc'[np.argmax(shares)]} {max(shares):.3f}, "
+    assert first in cli("inspect", path, "--importances")[1]
     old = next((Path(__file__).parent / "data" / "v0.1.0").glob("*.kgm"))
     summary = json.loads(json.dumps(kernelgrad.load(old).model_info()))
     assert ok("inspect", old).items() >= summary.items()
@@ -419,217 +418,3 @@ def test_warmup(cli, ok, monkeypatch):
     assert result == {"loops": 3, "seconds": 1.5, "cache": "folder"}
     assert cli("warmup") == (0, "3 loops compiled in 2 s; cache: folder\n", "")
     assert calls == [(["rbf", "sbp"], False), (None, True)]
-
-
-# -- errors ------------------------------------------------------------------------------
-
-DATA_ERRORS = {
-    "fit none.csv --target y --model m": ("FileNotFoundError", "none.csv"),
-    "fit good.csv --model m": ("DataError", "--target"),
-    "fit good.csv --target lable --model m": ("DataError", "did you mean 'label'"),
-    "fit good.csv --target label --task regression --model m": ("DataError", "text"),
-    "fit good.csv --target x --task classification --model m": (
-        "DataError", "--task regression",
-    ),
-    "fit good.csv --target label --loss huber --model m": ("ValueError", "huber"),
-    "fit good.csv --target label --model no/m": ("FileNotFoundError", "create it"),
-    "fit good.csv --target label --model .": ("IsADirectoryError", "folder"),
-    "fit d.svm --target label --model m": ("DataError", "leave --target label out"),
-    "fit d.npz --model m": ("DataError", "name its array with --target"),
-    "predict m good.csv --output no/p.csv": ("FileNotFoundError", "create it"),
-    "inspect foreign": ("ModelFileError", "pickle"),
-    "warmup nope": ("ValueError", "choose one of"),
-}  # fmt: skip
-
-
-@every(("command", "expected"), list(DATA_ERRORS.items()))
-def test_data_errors_are_one_line(tmp_path, cli, monkeypatch, command, expected):
-    monkeypatch.chdir(tmp_path)
-    good = {"a": range(30), "x": np.linspace(0, 1, 30), "label": ["x", "y"] * 15}
-    write_csv(tmp_path / "good.csv", good)
-    np.savez(tmp_path / "d.npz", X=np.ones((4, 2)))
-    Path("d.svm").write_text("1 1:1")
-    Path("foreign").write_bytes(pickle.dumps({"a": 1}))
-    before = sorted(tmp_path.iterdir())
-    code, out, err = cli(*command.split())
-    last = err.splitlines()[-1]
-    assert (code, out) == (1, "")
-    assert last.startswith("Error: ")
-    assert expected[1] in last
-    code, out, _ = cli(*command.split(), "--json")
-    assert code == 1
-    assert json.loads(out) == {"error": last.removeprefix("Error: "), "type": expected[0]}
-    assert sorted(tmp_path.iterdir()) == before
-
-
-FIT = "fit none.csv --target y --model m.kgm"
-USAGE_ERRORS = {
-    "frobnicate": "frobnicate",
-    f"{FIT} --colour red": "--colour",
-    "fit none.csv": "--model",
-    f"{FIT} --loss zero_one": "'zero_one'; choose one of: ",
-    f"{FIT} --loss huber:dela=2": "'dela'; did you mean 'delta'?",
-    f"{FIT} --kernel matern:nu=-1": "nu must",
-    f"{FIT} --memory-limit 500": "give a unit, as in '500 MB'",
-    f"{FIT} --gamma big": "'big'; choose one of: auto, median, scale, or give",
-    f"{FIT} --class-weight even": "'even'; choose one of: balanced",
-    f"{FIT} -C 1 --alpha 0.1": "two ways to say one thing",
-    f"{FIT} --task clustering": "clustering",
-    f"{FIT} --max-iter 2.5": "max_iter",
-    f"{FIT} --seed -3": "Seed must be",
-    f"{FIT} --learning-curve curve.doc": "curve.doc",
-    "fit a.csv --model a.csv": "overwrite",
-    "predict m d.csv --output p.txt": ".npy",
-    "predict m a.csv --output a.csv": "overwrite",
-    "predict m d.csv --output p.npy --proba --decision": "one array",
-}
-
-
-@every(("command", "part"), list(USAGE_ERRORS.items()))
-def test_wrong_command_lines_exit_2(cli, command, part):
-    code, out, err = cli(*command.split())
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert part in err
-    assert "--help" in err
-    code, out, _ = cli(*command.split(), "--json")
-    assert code == 2
-    assert json.loads(out)["type"] == "UsageError"
-    assert part in json.loads(out)["error"]
-
-
-def test_what_a_model_cannot_give(tmp_path, data, models, cli, monkeypatch):
-    monkeypatch.chdir(models)
-    narrow = write_csv(tmp_path / "narrow.csv", {"a": [1.0], "c": [2.0]})
-    output = ("--output", tmp_path / "p.csv")
-    for code, part, *arguments in (
-        (1, "'hinge'", "predict", "hinge", data, *output, "--proba"),
-        (1, "no classifier", "predict", "regressor", data, *output, "--proba"),
-        (1, "'b'", "predict", "classifier", narrow, *output),
-        (1, "--target", "score", "classifier", data, "--target", "value"),
-        (1, "not a number", "score", "regressor", data, "--target", "label"),
-        (2, "--output", "predict", "regressor", data, "--output", "-", "--json"),
-        (2, "is for", "fit", data, "--model", "m", *NUMBERS, "--class-weight", "balanced"),
-    ):
-        found, out, err = cli(*arguments)
-        assert found == code
-        assert part in out + err
-        assert [path.name for path in tmp_path.iterdir()] == ["narrow.csv"]
-
-
-def test_interrupts_leave_no_new_file(tmp_path, data, models, cli, monkeypatch):
-    def interrupted(self, *args):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(kernelgrad.DSG, "step", interrupted)
-    monkeypatch.setattr(Model, "probabilities", interrupted)
-    output = tmp_path / "p.csv"
-    output.write_text("old")
-    for command in (
-        ("predict", models / "classifier", data, "--output", output),
-        ("fit", data, "--model", tmp_path / "m", *CLASSES, "--solver", "dsg"),
-    ):
-        code, out, _ = cli(*command, "--json")
-        assert code == 130
-        assert json.loads(out)["type"] == "KeyboardInterrupt"
-        assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("p.csv", "old")]
-
-
-def test_warnings_and_folders_without_rights(tmp_path, data, cli, monkeypatch):
-    fit = KernelRegressor.fit
-
-    def warn(self, X, **validation):
-        warnings.warn("the sea is rough,\n take care", UserWarning, stacklevel=2)
-        return fit(self, X, **validation)
-
-    monkeypatch.setattr(KernelRegressor, "fit", warn)
-    code, _, err = cli("fit", data, "--model", tmp_path / "m.kgm", *NUMBERS)
-    assert (code, err) == (0, "Warning: the sea is rough, take care\n")
-    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
-    code, _, err = cli("fit", data, "--model", tmp_path / "m.kgm", *CLASSES)
-    assert code == 1
-    assert "not writable" in err
-
-
-def test_without_optional_packages(tmp_path, data, cli, monkeypatch):
-    for name in ("matplotlib", "matplotlib.backend_bases", "matplotlib.figure"):
-        monkeypatch.setitem(sys.modules, name, None)
-    curve = ("--learning-curve", tmp_path / "c.png")
-    for arguments, part in (
-        (("fit", data, "--model", tmp_path / "m.kgm", *CLASSES, *curve), "kernelgrad[plot]"),
-        (("demo", "--output-dir", tmp_path), "The demo needs matplotlib: pip install"),
-    ):
-        code, _, err = cli(*arguments)
-        assert code == 1
-        assert part in err
-    assert not list(tmp_path.iterdir())
-    monkeypatch.setitem(sys.modules, "typer", None)
-    code, out, err = cli("--version")
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "pip install kernelgrad[cli]" in err
-
-
-# -- signals, and disks without room -----------------------------------------------------
-
-
-@pytest.mark.skipif(os.name == "nt", reason="Windows has no signals for one process")
-@every(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@every("when", ["a step", "the file"])
-def test_signals_keep_the_model(tmp_path, data, cli, monkeypatch, number, code, when):
-    step, save = kernelgrad.DSG.step, KernelClassifier.save
-
-    def hit_step(self, problem, state, batch):
-        if when == "a step" and state.iteration == 2:
-            signal.raise_signal(number)
-        return step(self, problem, state, batch)
-
-    def hit_save(self, path, key):
-        if when == "the file":
-            signal.raise_signal(number)
-            time.sleep(0.01)
-        save(self, path, key=key)
-
-    model = tmp_path / "m.kgm"
-    options = ("--solver", "dsg", "--max-iter", "5", "--no-early-stopping")
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    with monkeypatch.context() as patched:
-        patched.setattr(kernelgrad.DSG, "step", hit_step)
-        patched.setattr(KernelClassifier, "save", hit_save)
-        found, out, err = cli("fit", data, "--model", model, *CLASSES, *options, "--json")
-    assert signal.signal(signal.SIGTERM, before) is signal.SIG_DFL
-    assert found == code
-    assert "m.kgm holds the model after" in err
-    result, fitted = json.loads(out), kernelgrad.load(model)
-    steps, status = (3, "interrupted") if when == "a step" else (5, "max_iter")
-    assert (result["status"], result["iterations"], fitted.n_iter_) == (status, steps, steps)
-
-
-def test_a_model_without_room_is_kept_elsewhere(tmp_path, data, cli, monkeypatch):
-    save, model = KernelClassifier.save, tmp_path / "m.kgm"
-    spare = tmp_path / "none"
-
-    def full(self, path, key):
-        if path == model or spare.exists():
-            raise OSError(errno.ENOSPC, "No space left on device", str(path))
-        save(self, path, key=key)
-
-    monkeypatch.setattr(KernelClassifier, "save", full)
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    code, _, err = cli("fit", data, "--model", model, *CLASSES)
-    assert code == 1
-    [spare] = tmp_path.glob("m-*.kgm")
-    assert f"No space left on device. The model is in {spare} instead" in err
-    assert kernelgrad.load(spare).n_iter_ == 1
-    code, _, err = cli("fit", data, "--model", model, *CLASSES)  # nor is there any elsewhere
-    assert code == 1
-    assert str(model) in err
-
-
-def test_a_reader_that_has_gone_ends_quietly(data, models, monkeypatch, capfd):
-    class Closed(io.StringIO):
-        def write(self, text):
-            raise BrokenPipeError(errno.EPIPE, "Broken pipe")
-
-    monkeypatch.setattr(sys, "stdout", Closed())
-    with pytest.raises(SystemExit, match="1"):
-        main(["predict", str(models / "classifier"), str(data), "--output", "-"])
-    assert capfd.readouterr().err == ""

@@ -341,6 +341,9 @@ def test_results_of_a_function_are_checked(result, message):
 
     with pytest.raises(DataError, match=message):
         get_kernel(wrong)(np.ones((5, 2)))
+    with pytest.raises(TypeError, match="no len") as error:
+        get_kernel(lambda X, Z: len(X[0, 0]))(np.ones((5, 2)))
+    assert "gets rows of numbers" in error.value.__notes__[0]
 
 
 def test_a_kernel_matrix():

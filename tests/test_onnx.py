@@ -146,6 +146,13 @@ def test_every_estimator_is_exported(name):
     require_same(model, X[:1])
 
 
+def test_callers_with_float32():
+    model, X = fitted("exact classes"), table(50, seed=7)[0].astype(np.float32)
+    require_same(model, X, dtype="float32")
+    with pytest.raises(ValueError, match="dtype 'float16'"):
+        model.to_onnx(dtype="float16")
+
+
 def test_the_families_are_all_estimators():
     own = {name for name in kg.__all__ if hasattr(getattr(kg, name), "to_onnx")}
     assert {type(fitted(name)).__name__ for name in FAMILIES} == own

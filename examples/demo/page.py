@@ -15,16 +15,25 @@ import kernelgrad
 from .work import Study
 
 _STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff;
-  max-width: 1100px; margin: 0 auto; padding: 1rem; }
-h1 { margin-bottom: 0; } h2 { margin-top: 3rem; border-top: 1px solid #ccc; padding-top: 1rem; }
-.wide { overflow-x: auto; }
+:root { color-scheme: light dark; --ours: #eef5fa; --line: #ddd; --won: #00664b;
+  --lost: #b03a00; --even: #555; }
+@media (prefers-color-scheme: dark) {
+  :root { --ours: #1d3340; --line: #444; --won: #5fd3ae; --lost: #ff9c66; --even: #aaa; }
+  img { border-radius: 6px; filter: brightness(.88); }
+}
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 0 auto;
+  padding: 1rem; }
+h1 { margin-bottom: 0; }
+h2 { margin-top: 3rem; border-top: 1px solid var(--line); padding-top: 1rem; }
 table { border-collapse: collapse; margin: 1rem 0; }
-th, td { padding: .3rem .5rem; border-bottom: 1px solid #ddd; text-align: right;
+th, td { padding: .3rem .5rem; border-bottom: 1px solid var(--line); text-align: right;
   white-space: nowrap; }
-th:first-child, td:first-child { text-align: left; }
-tr.ours { font-weight: bold; background: #eef5fa; }
-.won { color: #00664b; } .lost { color: #b03a00; font-weight: bold; } .even { color: #555; }
+th:first-child, td:first-child { text-align: left; white-space: normal;
+  overflow-wrap: anywhere; }
+tr.ours { font-weight: bold; background: var(--ours); }
+.won { color: var(--won); } .lost { color: var(--lost); font-weight: bold; }
+.even { color: var(--even); }
+@media (max-width: 480px) { th, td { padding: .3rem .25rem; font-size: .85rem; } }
 .pictures { display: grid; gap: 1rem;
   grid-template-columns: repeat(auto-fill, minmax(min(440px, 100%), 1fr)); }
 figure { margin: 0; } img { width: 100%; height: auto; } figcaption { font-size: .9rem; }
@@ -59,7 +68,8 @@ loading. Of {sum(counts.values())} comparisons kernelgrad has the smaller test e
 <span class="won">{counts["won"]}</span>, the larger in
 <span class="lost">{counts["lost"]}</span>, and in
 <span class="even">{counts["even"]}</span> the difference is below two standard errors of
-the test rows, or too small to speak of.</p>
+the test rows, or too small to speak of. The manual says more: <code>make docs</code> builds
+it into <code>docs/_build/index.html</code>.</p>
 {body}
 </body>
 </html>
@@ -97,10 +107,10 @@ def _section(folder: Path, study: Study) -> str:
     return f"""<section>
 <h2>{escape(study.title)}</h2>
 <p>{escape(study.text)}</p>
-<div class="wide"><table>
+<table>
 <tr><th>method</th><th>{error}</th><th>seconds</th><th></th></tr>
 {"".join(rows)}
-</table></div>
+</table>
 <div class="pictures">
 {"".join(pictures)}
 </div>

@@ -10,7 +10,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator
 from sklearn.calibration import CalibrationDisplay
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.datasets import load_digits, make_friedman1
@@ -36,6 +35,7 @@ from kernelgrad import (
 )
 from kernelgrad.compute.compiling import clock
 from kernelgrad.plotting import (
+    ExplanationDisplay,
     FeatureImportancesDisplay,
     GaussianProcessIntervalDisplay,
     IntervalCoverageDisplay,
@@ -44,9 +44,6 @@ from kernelgrad.plotting import (
 
 from .work import SEED, Result, Study, Work, error_of, losses_of
 
-_LOWER_LEFT = (
-    "Test error against the seconds of fits on 30 % and on all rows; lower left is best."
-)
 _STYLES = [
     {"color": color, "marker": marker}
     for color, marker in (("#0072B2", "o"), ("#E69F00", "s"), ("#009E73", "^"))
@@ -56,23 +53,6 @@ _STYLES = [
 def axes() -> Any:
     """Return axes of a figure that needs no display."""
     return Figure(figsize=(5.6, 4.2), layout="constrained").subplots()
-
-
-def error_and_time(results: list[Result], x_name: str = "Seconds of the fit") -> Figure:
-    """Return a picture of test errors against seconds."""
-    ax = axes()
-    for result, style in zip(results, _STYLES, strict=False):
-        ax.plot(*zip(*result.course, strict=True), label=result.name, **style)
-    square = results[0].square
-    label = "Root mean squared error" if square else "Share of wrong classes"
-    ax.set(title="Test error against time", xlabel=x_name, ylabel=label, xscale="log")
-    ax.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
-    ax.xaxis.set_major_formatter("{x:g}")
-    ax.xaxis.set_minor_formatter("")
-    ax.margins(x=0.1, y=0.15)
-    ax.grid(visible=True, alpha=0.3)
-    ax.legend()
-    return ax.figure
 
 
 def boosted_trees(classes: bool) -> tuple[str, Any]:
@@ -137,9 +117,8 @@ def table_study(work: Work) -> Study:
     data = X, y, X_test, y_test
     methods = {"KernelClassifier": model, trees_name: trees, "SVC, columns prepared": svc}
     results = [work.measure(*each, data) for each in methods.items()]
-    figures = {_LOWER_LEFT: error_and_time(results)}
     importances = FeatureImportancesDisplay.from_estimator(model, ax=axes()).figure_
-    figures["What the prediction depends on: shares of the variance of f."] = importances
+    figures = {"What the prediction depends on: shares of the variance of f.": importances}
     ax = axes()
     for name, style in zip(list(methods)[:2], _STYLES, strict=False):
         late = methods[name].predict_proba(X_test)[:, 0]  # the first class of two
@@ -155,6 +134,8 @@ def table_study(work: Work) -> Study:
         "Of the loans with a predicted probability of 40 % as many should be late: the nearer "
         "to the diagonal, the better."
     ] = ax.figure
+    why = ExplanationDisplay.from_estimator(model, X_test[:1], ax=axes()).figure_
+    figures["Why one loan: what each column adds to f, whose sign tells the class."] = why
     return Study(
         "table",
         "A table with categories, dates and gaps",
@@ -204,7 +185,6 @@ def digits_study(work: Work) -> Study:
         "weights of the pixels and the penalty, which takes its time; SVC does not search.",
         results,
         {
-            _LOWER_LEFT: error_and_time(results),
             "Another model, of the first two principal components of four digits: colours are "
             "classes, the stronger the surer; lines are boundaries.": ax.figure,
         },
@@ -263,11 +243,17 @@ def stream_study(work: Work) -> Study:
     results = [
         learn("KernelRegressor.partial_fit", model),
         learn("RBFSampler(1000) + SGDRegressor", Sampled(1000)),
-        work.measure(trees_name, trees, (X, y, X_test, y_test), (0.1, 1.0)),
+        work.measure(trees_name, trees, (X, y, X_test, y_test)),
     ]
-    picture = error_and_time(results, "Seconds of learning")
-    picture.axes[0].axhline(0.1, color="0.5", linestyle=":")
-    picture.axes[0].set_ylim(bottom=0)
+    ax = axes()
+    for result, style in zip(results[:2], _STYLES, strict=False):
+        ax.plot(*zip(*result.course, strict=True), label=result.name, **style)
+    ax.axhline(results[2].error, color=_STYLES[2]["color"], label=results[2].name)
+    ax.axhline(0.1, color="0.5", linestyle=":", label="noise")
+    ax.set(title="Test error of a stream", xlabel="Seconds of learning", ylim=(0, None))
+    ax.set_ylabel("Root mean squared error")
+    ax.grid(visible=True, alpha=0.3)
+    ax.legend()
     return Study(
         "stream",
         "A stream from a Parquet file",
@@ -276,8 +262,8 @@ def stream_study(work: Work) -> Study:
         "The boosted trees are no streaming method: they hold all rows in memory.",
         results,
         {
-            "Test error while the stream runs; the dotted line is the noise, which no method "
-            "can go below.": picture
+            "Test error while the stream runs; no method can go below the noise. The line of "
+            "the trees is that of one fit to all rows.": ax.figure
         },
         model,
         X_test,
@@ -334,9 +320,6 @@ def labels_study(work: Work) -> Study:
         results,
         {
             "What labels are worth: two, five and ten of each class.": ax.figure,
-            "Test error against the seconds of the fit with five labels of each class.": (
-                error_and_time(results)
-            ),
         },
         model,
         X[rest],
@@ -360,8 +343,9 @@ def process_study(work: Work) -> Study:
         ]
     intervals = GaussianProcessIntervalDisplay.from_estimator(model, X, ax=axes()).figure_
     ax = axes()
-    for each in (model, theirs):
+    for each, style in ((theirs, "-"), (model, "--")):  # the lines nearly coincide
         IntervalCoverageDisplay.from_estimator(each, X_test, y_test, ax=ax)
+        ax.get_lines()[-1].set_linestyle(style)
     return Study(
         "process",
         "Intervals of a Gaussian process",
@@ -370,7 +354,6 @@ def process_study(work: Work) -> Study:
         "by the marginal likelihood; scikit-learn's is given a kernel that can.",
         results,
         {
-            _LOWER_LEFT: error_and_time(results),
             "Mean and interval for new observations along one column, the others in the "
             "middle.": intervals,
             "How many of 2,000 new rows lie in the intervals; on the diagonal as many as "

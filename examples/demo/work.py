@@ -27,9 +27,7 @@ class Result:
 
     name: str
     losses: Any  # of the test rows: 0 and 1, or squares
-    course: list[
-        tuple[float, float]
-    ]  # seconds and errors of fits on parts of the rows, then all
+    course: list[tuple[float, float]]  # seconds and errors so far, of a stream at each piece
     square: bool = False
 
     @property
@@ -117,26 +115,21 @@ class Work:
         """Return a number of rows, fewer where it must be quick."""
         return max(60, n // 10) if self.quick else n
 
-    def measure(
-        self, name: str, model: Any, data: Sequence[Any], parts: Sequence[float] = (0.3, 1.0)
-    ) -> Result:
-        """Fit on growing parts of the rows X, y and test on X_test, y_test.
+    def measure(self, name: str, model: Any, data: Sequence[Any]) -> Result:
+        """Fit on the rows X, y and test on X_test, y_test.
 
-        The smallest part is fitted once before: compiling and loading are not on the clock.
+        A tenth of the rows is fitted before: compiling and loading are not on the clock.
         """
         self.say(f"  {name}")
         X, y, X_test, y_test = data
         square = np.asarray(y_test).dtype.kind == "f"
-        course = []
-        for i, part in enumerate([parts[0], *parts]):
-            rows = slice(0, round(part * len(y)))
-            start = clock()
-            model.fit(X[rows], y[rows])
-            seconds = clock() - start
-            if i > 0:
-                losses = losses_of(model.predict(X_test), y_test)
-                course.append((seconds, error_of(losses, square)))
-        return Result(name, losses, course, square)
+        few = max(60, len(y) // 10)
+        model.fit(X[:few], y[:few])
+        start = clock()
+        model.fit(X, y)
+        seconds = clock() - start
+        losses = losses_of(model.predict(X_test), y_test)
+        return Result(name, losses, [(seconds, error_of(losses, square))], square)
 
     def same_after_load(self, name: str, model: Any, X_test: Any) -> bool:
         """Save and load a model; return whether it predicts the same."""

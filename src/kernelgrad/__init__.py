@@ -21,6 +21,7 @@ _NAMES = {
         "KernelNoveltyDetector", "KernelRegressor", "LinearClassifier", "LinearRegressor",
         "RandomFeatures", "SemiSupervisedKernelClassifier", "load", "save",
     ),
+    "estimators.trusted": ("SKOPS_TYPES",),
     "exceptions": (
         "CapabilityError", "DataError", "KernelGradError", "ModelFileError",
         "UnseenValuesWarning",
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
     )
     from kernelgrad.estimators import load as load
     from kernelgrad.estimators import save as save
+    from kernelgrad.estimators.trusted import SKOPS_TYPES as SKOPS_TYPES
     from kernelgrad.exceptions import CapabilityError as CapabilityError
     from kernelgrad.exceptions import DataError as DataError
     from kernelgrad.exceptions import KernelGradError as KernelGradError

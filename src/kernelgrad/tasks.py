@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.utils import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
@@ -331,8 +330,17 @@ def weights_of_classes(
                 "class_weight as a dict for streams."
             )
         weights: Float64Array = counts.sum() / (len(counts) * counts)
+    elif not isinstance(class_weight, dict):
+        raise ValueError(f"class_weight must be 'balanced' or a dict, got {class_weight!r}.")
     else:
-        weights = compute_class_weight(class_weight, classes=classes, y=classes)
+        labels = classes.tolist()
+        unknown = [label for label in class_weight if label not in labels]
+        if unknown and not class_weight.keys() >= set(labels):
+            raise ValueError(
+                f"class_weight has a weight for {unknown[0]!r}, but the classes are {labels}; "
+                "name these, as y does."
+            )
+        weights = np.array([float(class_weight.get(label, 1.0)) for label in labels])
     for label, weight in zip(classes.tolist(), weights.tolist(), strict=True):
         if not (np.isfinite(weight) and weight >= 0):
             raise ValueError(

@@ -15,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 import kernelgrad as kg
 from cases import every
 from kernelgrad import DSG, ArraySource, DataError, KernelClassifier, KernelRegressor
+from kernelgrad.tasks import weights_of_classes
 from plain import plain_classifier, plain_regressor
 
 
@@ -188,6 +189,9 @@ def test_sources_with_weights(moons):
         plain_classifier(max_iter=2, memory_limit="1B").fit(nothing)
     with pytest.raises(ValueError, match=r"class_weight of 0 is -1\.0"):
         plain_classifier(class_weight={0: -1.0, 1: 1.0}).fit(ArraySource(X, y))
+    with pytest.raises(ValueError, match=r"a weight for 2, but the classes are \[0, 1\]"):
+        plain_classifier(class_weight={0: 1.0, 2: 1.0}).fit(X, y)
+    assert weights_of_classes({1: 3.0}, np.arange(2), np.ones(2)).tolist() == [1.0, 3.0]
     regression = plain_regressor(random_state=0, max_iter=5).fit(X, X)
     theirs = regression.score(X, X[::-1], sample_weight=weight)
     source = ArraySource(X, X[::-1], weight)

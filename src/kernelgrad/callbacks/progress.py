@@ -37,6 +37,24 @@ def _quality(event: FitEvent) -> str:
     return ", ".join(texts)
 
 
+class _Cell:
+    """One line below a notebook's cell, drawn in place, also where the notebook is exported."""
+
+    encoding = "utf-8"
+
+    def __init__(self) -> None:
+        from IPython.display import display
+
+        self._line = display({"text/plain": ""}, raw=True, display_id=True)
+
+    def write(self, text: str) -> None:
+        if text.strip():
+            self._line.update({"text/plain": text.strip()}, raw=True)
+
+    def flush(self) -> None:
+        """Do nothing: a line is shown when it is written."""
+
+
 class ProgressBar(Callback):
     """A progress bar on stderr: iterations, time left, rows per second, and quality.
 
@@ -48,14 +66,15 @@ class ProgressBar(Callback):
     Parameters
     ----------
     file : text stream, default=None
-        Where to draw. None means ``sys.stderr`` if that is a terminal or a notebook, otherwise
-        nothing is drawn.
+        Where to draw. None means a line below the cell of a notebook, or ``sys.stderr`` if it
+        is a terminal; otherwise nothing is drawn. It is ASCII if the stream is not Unicode.
     stream : bool, default=False
         For the calls of `partial_fit`: all calls take one line.
     """
 
     def __init__(self, file: TextIO | None = None, *, stream: bool = False) -> None:
         self.file, self.stream = file, stream
+        self._cell: _Cell | None = None
         self._bar: Any = None
         self._phase: Any = None
         self._compiled = 0.0
@@ -64,7 +83,9 @@ class ProgressBar(Callback):
     def _new_bar(self, **options: Any) -> Any:
         from tqdm import tqdm
 
-        return tqdm(file=self.file, dynamic_ncols=True, **options)
+        if self.file is None and "ipykernel" in sys.modules:
+            self._cell = self._cell or _Cell()
+        return tqdm(file=self.file or self._cell, dynamic_ncols=True, **options)
 
     def on_phase(self, name: str) -> None:
         """Show the phase and its duration, on a terminal only."""

@@ -13,6 +13,7 @@ from kernelgrad.cli.demo import demo
 from kernelgrad.cli.fit import fit
 from kernelgrad.cli.options import parameter_options, set_options
 from kernelgrad.cli.report import print_error
+from kernelgrad.cli.tune import tune
 from kernelgrad.cli.warmup import warmup
 from kernelgrad.version import __version__
 
@@ -22,7 +23,7 @@ _CommandLineError: type[Exception] = typer.BadParameter.__mro__[2]
 app = typer.Typer(
     name="kernelgrad", add_completion=False, rich_markup_mode=None, no_args_is_help=False
 )
-for _command in (fit, cv, predict, score, inspect, export, compress, demo, warmup):
+for _command in (fit, cv, tune, predict, score, inspect, export, compress, demo, warmup):
     app.command()(_command)
 
 
@@ -50,7 +51,11 @@ def _root(
 
 def run(argv: list[str]) -> int:
     """Run one command and return its exit code; no arguments print the help."""
-    for name, taking in (("fit", fit), ("cv", cv)):  # others do without the estimators
+    for name, taking in (
+        ("fit", fit),
+        ("cv", cv),
+        ("tune", tune),
+    ):  # others do without the estimators
         if argv[:1] == [name]:
             set_options(taking, parameter_options())
     try:

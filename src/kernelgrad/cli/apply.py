@@ -33,16 +33,18 @@ Share = Annotated[float | None, typer.Option("--set", help=_SET_HELP)]
     proba="Also the probabilities of the classes.",
     decision="Also the values of the decision function.",
     interval="Also bounds that hold this share of new targets, such as 0.9.",
+    explain="Also what each column adds to the base value, as Shapley values.",
 )
 def predict(
     model: ModelFile, data: DataFile, output: Path, proba: bool = False, decision: bool = False,
-    interval: float | None = None, sets: Share = None, as_json: AsJson = False,
+    interval: float | None = None, sets: Share = None, explain: bool = False,
+    as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Predict every row of a data file.
 
-    A CSV file holds the predictions, and beside them the probabilities, decision values, bounds
-    and sets that were asked for. A .npy file holds one array: what was asked for, otherwise the
-    predictions.
+    A CSV file holds the predictions, and beside them what was asked for: probabilities,
+    decision values, bounds, sets, and the base value and contributions that add up to the value
+    of the function. A .npy file holds one array: what was asked for, otherwise the predictions.
     """
     with report.reporting(as_json), report.data_file(data) as path:
         to_stdout = str(output) == "-"
@@ -51,10 +53,10 @@ def predict(
             raise typer.BadParameter(f"--output {output} must end in .csv or .npy, or be -.")
         asked = {"interval": interval, "set": sets}
         shares = {name: share for name, share in asked.items() if share is not None}
-        if suffix == ".npy" and proba + decision + len(shares) > 1:
+        if suffix == ".npy" and proba + decision + len(shares) + explain > 1:
             raise typer.BadParameter(
-                "A .npy file holds one array: give one of --proba, --decision, --interval and "
-                "--set."
+                "A .npy file holds one array: give one of --proba, --decision, --interval, "
+                "--set and --explain."
             )
         if to_stdout and as_json:
             raise typer.BadParameter("--json needs the standard output; give --output a file.")
@@ -70,9 +72,12 @@ def predict(
             if not hasattr(estimator, f"predict_{name}"):
                 other = "regressors" if name == "interval" else "classifiers"
                 raise ValueError(f"--{name} is for {other}; leave it out.")
+        if explain and not hasattr(estimator, "explain"):
+            raise ValueError("--explain is for kernel models; leave it out.")
         source = open_source(path, **_expected_columns(estimator))
-        chunks = _predictions(estimator, source, shares)
+        chunks = _predictions(estimator, source, shares, explain)
         parts = ["prediction", *["proba"] * proba, *["decision"] * decision, *shares]
+        parts += ["base", "why"] * explain
         if to_stdout:
             _write_csv(sys.stdout, chunks, estimator, parts)
             return
@@ -104,33 +109,35 @@ def score(
 
         estimator = _loaded(model)
         source = open_labelled(path, target, **_expected_columns(estimator))
-        if hasattr(estimator, "classes_"):
-            result = _score_classes(estimator, source, data)
-        elif not is_regressor(estimator):
+        if not (hasattr(estimator, "classes_") or is_regressor(estimator)):
             raise ValueError(
                 f"{model} holds a {type(estimator).__name__}, whose predictions have no truth "
                 "to compare with; use predict."
             )
-        elif estimator.loss_.n_outputs is not None:
+        if is_regressor(estimator) and estimator.loss_.n_outputs is not None:
             raise ValueError(
                 f"{model} predicts {estimator.loss_.n_outputs} quantiles of one target; score "
                 "it in Python, or fit one quantile."
             )
-        else:
-            result = _score_numbers(estimator, source, data)
-        report.print_result(result, as_json)
+        report.print_result(_scored(estimator, source, data), as_json)
 
 
-@options(latency="Load it and time the prediction of one row.")
-def inspect(model: ModelFile, latency: bool = False, as_json: AsJson = False) -> None:
+@options(
+    latency="Load it and time the prediction of one row.",
+    importances="Load it and list the shares of the columns, the largest first.",
+)
+def inspect(
+    model: ModelFile, latency: bool = False, importances: bool = False, as_json: AsJson = False
+) -> None:
     """Show what a model file holds; nothing in it is executed."""
     with report.reporting(as_json):
         from kernelgrad.files.container import read_container
 
         key = report.signing_key()
         summary = read_container(model, key=key)[0].get("info")
-        if latency:
-            summary = _loaded(model).model_info(latency=True)
+        if latency or importances:
+            estimator = _loaded(model)
+            summary = estimator.model_info(latency=latency)
         elif summary is None:  # the file is of an old version, or holds no estimator
             from kernelgrad import load
 
@@ -139,11 +146,16 @@ def inspect(model: ModelFile, latency: bool = False, as_json: AsJson = False) ->
         shown: dict[str, Any] = {"file": f"{model} ({report.size_text(n_bytes)})"}
         if latency:
             shown["row_seconds"] = f"{1e6 * summary['row_seconds']:.0f} microseconds"
-        types = summary.get("feature_types")
-        if types:
-            pairs = zip(summary["feature_names"] or range(len(types)), types, strict=True)
-            shown["feature_names"] = [f"{name} ({kind})" for name, kind in pairs]
+        names = summary.get("feature_names") or range(summary.get("n_features_in", 0))
+        if types := summary.get("feature_types"):
+            shown["feature_names"] = [
+                f"{name} ({kind})" for name, kind in zip(names, types, strict=True)
+            ]
             shown["feature_types"] = None
+        if importances:
+            summary["importances"] = shares = estimator.feature_importances_.tolist()
+            pairs = sorted(zip(names, shares, strict=True), key=lambda pair: -pair[1])
+            shown["importances"] = [f"{name} {share:.3f}" for name, share in pairs]
         for name in ("loss_params", "kernel_params"):
             shown[name] = [f"{k}={v}" for k, v in summary.get(name, {}).items()] or None
         shown["quality"] = (summary.get("quality") or {}).get("text")
@@ -151,8 +163,15 @@ def inspect(model: ModelFile, latency: bool = False, as_json: AsJson = False) ->
         report.print_result(info, as_json, file_bytes=None, bytes=None, **shown)
 
 
-@options(output="The .onnx file to write.", std="Also the deviation of a Gaussian process.")
-def export(model: ModelFile, output: Path, std: bool = False, as_json: AsJson = False) -> None:
+@options(
+    output="The .onnx file to write.",
+    std="Also the deviation of a Gaussian process.",
+    dtype="Type of the numbers that it takes: float64 or float32.",
+)
+def export(
+    model: ModelFile, output: Path, std: bool = False, dtype: str = "float64",
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
     """Write a model as an ONNX file, for programs without Python.
 
     Needs the extra kernelgrad[onnx].
@@ -162,7 +181,7 @@ def export(model: ModelFile, output: Path, std: bool = False, as_json: AsJson = 
         estimator = _loaded(model)
         if std and not hasattr(estimator, "noise_variance_"):
             raise typer.BadParameter("--std is for Gaussian processes.")
-        graph = estimator.to_onnx(output, **({"std": True} if std else {})).graph
+        graph = estimator.to_onnx(output, dtype=dtype, **({"std": True} if std else {})).graph
         n_bytes = output.stat().st_size
         result = {
             "output": str(output),
@@ -232,8 +251,9 @@ def _check_outputs(estimator: Any, *, proba: bool, decision: bool) -> None:
 
 
 def _predictions(
-    estimator: Any, source: BatchSource, shares: dict[str, float] | None = None
-) -> Chunks:
+    estimator: Any, source: BatchSource, shares: dict[str, float] | None = None,
+    explain: bool = False,
+) -> Chunks:  # fmt: skip
     """Yield consecutive rows with their predictions, and intervals or sets of some coverage."""
     from kernelgrad.data import ArraySource
     from kernelgrad.data.base import is_frame
@@ -245,6 +265,9 @@ def _predictions(
         rows = batch.X if is_frame(batch.X) else ArraySource(batch.X, checked=True)
         for name, share in (shares or {}).items():
             parts[name] = getattr(estimator, f"predict_{name}")(rows, share)
+        if explain:
+            why = estimator.explain(rows)
+            parts |= {"base": why.base_values, "why": why.values}
         yield batch, parts
     estimator._model.inputs.warn_of(unseen)
 
@@ -271,7 +294,13 @@ def _write_csv(stream: IO[str], chunks: Chunks, estimator: Any, parts: list[str]
                     ends = [""] if width == 2 else [f"_{i}" for i in range(width // 2)]
                     names += [f"{side}{end}" for side in ("lower", "upper") for end in ends]
                     continue
-                by_class = part != "prediction" and width > 1
+                if part == "why":
+                    n = estimator.n_features_in_
+                    columns = getattr(estimator, "feature_names_in_", range(n))
+                    ends = [""] if width == n else [f"_{i}" for i in range(width // n)]
+                    names += [f"why_{name}{end}" for name in columns for end in ends]
+                    continue
+                by_class = part != "prediction" and hasattr(estimator, "classes_")
                 labels = estimator.classes_.tolist() if by_class else range(width)
                 names += [part] if width == 1 else [f"{part}_{label}" for label in labels]
             writer.writerow(names)
@@ -288,76 +317,69 @@ def _write_npy(stream: IO[bytes], chunks: Chunks, estimator: Any, part: str) -> 
     np.save(stream, values)
 
 
-def _score_classes(estimator: Any, source: BatchSource, data: Path) -> dict[str, Any]:
+def _scored(estimator: Any, source: BatchSource, data: Path) -> dict[str, Any]:
+    """Return the scores of all rows; what is not finite is None."""
     import numpy as np
 
     from kernelgrad import DataError
 
-    classes = estimator.classes_
-    n = n_right = n_unknown = 0
-    total_loss, sides = 0.0, []  # the decisions and labels of two classes
-    for batch, predicted in _predictions(estimator, source):
+    classes, width = getattr(estimator, "classes_", None), estimator.expansion_.n_outputs
+    pieces = []
+    for batch, parts in _predictions(estimator, source):
         y = batch.y
         assert y is not None
-        if (y.dtype.kind in "OU") != (classes.dtype.kind in "OU"):
+        like = "numbers" if classes is None else f"classes like {classes[0]!r}"
+        if (y.dtype.kind in "OU") != (classes is not None and classes.dtype.kind in "OU"):
             raise DataError(
-                f"{data}: the target holds {y.ravel()[0]!r}, but the classes of the model are "
-                f"like {classes[0]!r}; name the right column with --target."
+                f"{data}: the target holds {y.ravel()[0]!r}, but the model predicts {like}; "
+                "name the right column with --target."
             )
-        codes = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
-        n += len(y)
-        n_unknown += int(np.sum(classes[codes] != y))
-        n_right += int(np.sum(predicted["prediction"] == y))
-        if len(classes) == 2:
-            sides.append((y == classes[1], predicted["decision"]))
-        if "proba" in predicted:
-            p = predicted["proba"][np.arange(len(y)), codes]
-            total_loss -= float(np.log(np.maximum(p, np.finfo(p.dtype).tiny)).sum(dtype=float))
-    result: dict[str, Any] = {"rows": n, "accuracy": n_right / n, "error_rate": 1 - n_right / n}
-    if n_unknown:
+        if classes is None and y.size != width * len(y):
+            raise DataError(
+                f"{data}: the target has {y.size // len(y)} columns, but the model predicts "
+                f"{width}; give data with the targets the model was made for."
+            )
+        pieces.append(judged(classes, y, parts))
+    whole = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+    scores: dict[str, Any] = {"rows": len(whole["y"]), **scores_of(classes, whole)}
+    if classes is not None and (unknown := int(np.sum(~np.isin(whole["y"], classes)))):
         report.note(
-            f"Warning: {n_unknown} rows have a label that the model does not know: errors."
+            f"Warning: {unknown} rows have a label that the model does not know: errors."
         )
-        result["unknown_labels"] = n_unknown
-    elif hasattr(estimator, "predict_proba"):
-        result["log_loss"] = total_loss / n
-    if sides and not n_unknown:
-        from sklearn.metrics import roc_auc_score
-
-        positive, decision = (np.concatenate(part) for part in zip(*sides, strict=True))
-        if positive.any() and not positive.all():
-            result["auc"] = float(roc_auc_score(positive, decision))
-    return result
+        return {name: scores[name] for name in ("rows", "accuracy", "error_rate")} | {
+            "unknown_labels": unknown
+        }
+    return {name: value if math.isfinite(value) else None for name, value in scores.items()}
 
 
-def _score_numbers(estimator: Any, source: BatchSource, data: Path) -> dict[str, Any]:
+def judged(classes: AnyArray | None, y: Any, parts: dict[str, AnyArray]) -> dict[str, AnyArray]:
+    """Return predictions with the targets y; a probability is that of a row's own class."""
+    if classes is not None and "proba" in parts:
+        codes = classes.searchsorted(y).clip(max=len(classes) - 1)
+        parts["proba"] = parts["proba"][range(len(y)), codes]
+    return {"y": y, **parts}
+
+
+def scores_of(
+    classes: AnyArray | None, parts: dict[str, AnyArray], weight: AnyArray | None = None
+) -> dict[str, float]:
+    """Return the scores of predictions that are :func:`judged`."""
     import numpy as np
     from sklearn import metrics
 
-    from kernelgrad import DataError
-
-    targets, predictions, n_outputs = [], [], estimator.expansion_.n_outputs
-    for batch, predicted in _predictions(estimator, source):
-        assert batch.y is not None
-        if batch.y.dtype.kind not in "biuf":
-            raise DataError(
-                f"{data}: the target holds {batch.y.ravel()[0]!r}, which is not a number; name "
-                "the right column with --target."
-            )
-        y = batch.y.reshape(len(batch.y), -1).astype(np.float64)
-        if y.shape[1] != n_outputs:
-            raise DataError(
-                f"{data}: the target has {y.shape[1]} columns, but the model predicts "
-                f"{n_outputs}; give data with the targets the model was made for."
-            )
-        targets.append(y)
-        predictions.append(predicted["prediction"].reshape(y.shape).astype(np.float64))
-    y, f = np.concatenate(targets), np.concatenate(predictions)
-    with np.errstate(all="ignore"):  # constant targets
-        r2 = metrics.r2_score(y, f, force_finite=False) if len(y) > 1 else math.nan
-    return {
-        "rows": len(y),
-        "rmse": metrics.root_mean_squared_error(y, f),
-        "mae": metrics.mean_absolute_error(y, f),
-        "r2": r2 if math.isfinite(r2) else None,
-    }
+    y, f, w = parts["y"], parts["prediction"], {"sample_weight": weight}
+    if classes is None:
+        y, f = (v.reshape(len(y), -1).astype(np.float64) for v in (y, f))
+        with np.errstate(all="ignore"):  # constant targets
+            r2 = metrics.r2_score(y, f, force_finite=False, **w) if len(y) > 1 else np.nan
+        rmse = metrics.root_mean_squared_error(y, f, **w)
+        return {"rmse": rmse, "mae": metrics.mean_absolute_error(y, f, **w), "r2": r2}
+    right = float(np.average(f == y, weights=weight))
+    scores = {"accuracy": right, "error_rate": 1 - right}
+    if "proba" in parts:
+        p = parts["proba"].astype(np.float64)
+        losses = -np.log(np.maximum(p, np.finfo(parts["proba"].dtype).tiny))
+        scores["log_loss"] = float(np.average(losses, weights=weight))
+    if len(classes) == 2 and len(np.unique(y)) == 2:
+        scores["auc"] = metrics.roc_auc_score(y == classes[1], parts["decision"], **w)
+    return scores

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from kernelgrad.cli import report
-from kernelgrad.cli.apply import predictions_of
+from kernelgrad.cli.apply import judged, predictions_of, scores_of
 from kernelgrad.cli.fit import Task, check_parameters, opened
 from kernelgrad.cli.options import AsJson, DataFile, options, parsed
-
-if TYPE_CHECKING:
-    from kernelgrad.data import Batch
 
 
 @options(
@@ -25,16 +22,11 @@ if TYPE_CHECKING:
     quiet="No lines for single folds.",
 )
 def cv(
-    data: DataFile,
-    target: str | None = None,
-    task: Task = "auto",
-    weight: str | None = None,
+    data: DataFile, target: str | None = None, task: Task = "auto", weight: str | None = None,
     drop: list[str] | None = None,
     folds: Annotated[int, typer.Option(min=2, help="Number of folds.")] = 5,
-    quiet: bool = False,
-    as_json: AsJson = False,
-    **parameters: Any,
-) -> None:
+    quiet: bool = False, as_json: AsJson = False, **parameters: Any,
+) -> None:  # fmt: skip
     """Score fits to a data file by cross-validation.
 
     Each fit is to all folds but one, whose predictions are scored.
@@ -50,14 +42,19 @@ def cv(
         params = parsed(parameters)
         check_parameters(params)
         source, kind = opened(path, data, params, target, task, weight, drop)
-        parts = (KernelRegressor, KFold), (KernelClassifier, StratifiedKFold)
-        cls, splits = parts[kind == "classification"]
+        ways = (KernelRegressor, KFold), (KernelClassifier, StratifiedKFold)
+        cls, splits = ways[kind == "classification"]
         rows, scores = np.arange(source.n_rows), []
         divided = splits(folds, shuffle=True, random_state=0)
         for others, fold in divided.split(rows, source.read(0, len(rows)).y):
             batch = source.take(others)
             model = cls(**params).fit(batch.X, batch.y, batch.sample_weight)
-            scores.append(scores_of(model, source.take(fold)))
+            rows_of_fold, unseen = source.take(fold), Counter[int]()
+            parts = predictions_of(model, rows_of_fold.X, unseen)
+            model._model.inputs.warn_of(unseen)
+            classes = getattr(model, "classes_", None)
+            parts = judged(classes, rows_of_fold.y, parts)
+            scores.append(scores_of(classes, parts, rows_of_fold.sample_weight))
             if not quiet:
                 shown = ", ".join(f"{name} {v:.6g}" for name, v in scores[-1].items())
                 report.note(f"fold {len(scores)} of {folds}: {shown}")
@@ -69,25 +66,3 @@ def cv(
             result[name] = {"mean": mean, "standard_error": error, "folds": values}
             shown_as[name] = f"{mean:.6g} +- {error:.2g}"
         report.print_result(result, as_json, **shown_as)
-
-
-def scores_of(model: Any, batch: Batch) -> dict[str, float]:
-    """Return the scores of a model on rows that it was not fitted to."""
-    from sklearn import metrics
-
-    unseen: Counter[int] = Counter()
-    parts = predictions_of(model, batch.X, unseen)
-    model._model.inputs.warn_of(unseen)
-    y, f, w = batch.y, parts["prediction"], {"sample_weight": batch.sample_weight}
-    if not hasattr(model, "classes_"):
-        return {
-            "rmse": metrics.root_mean_squared_error(y, f, **w),
-            "mae": metrics.mean_absolute_error(y, f, **w),
-            "r2": metrics.r2_score(y, f, **w),
-        }
-    scores = {"accuracy": metrics.accuracy_score(y, f, **w)}
-    if "proba" in parts:
-        scores["log_loss"] = metrics.log_loss(y, parts["proba"], labels=model.classes_, **w)
-    if len(model.classes_) == 2:
-        scores["auc"] = metrics.roc_auc_score(y, parts["decision"], **w)
-    return scores

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from kernelgrad.cli import report
-from kernelgrad.cli.options import AsJson, DataFile, options, parsed
+from kernelgrad.cli.options import AsJson, DataFile, options, parsed, usage_errors
 from kernelgrad.files.disk import replacing
 
 if TYPE_CHECKING:
@@ -37,24 +37,15 @@ Task = Literal["auto", "classification", "regression"]
     quiet="Print errors only.",
 )
 def fit(
-    data: DataFile,
-    model: Path,
-    target: str | None = None,
-    task: Task = "auto",
-    weight: str | None = None,
-    drop: list[str] | None = None,
-    validation: Path | None = None,
-    checkpoint: Path | None = None,
-    checkpoint_every: str = "60 s",
-    resume: bool = False,
+    data: DataFile, model: Path, target: str | None = None, task: Task = "auto",
+    weight: str | None = None, drop: list[str] | None = None, validation: Path | None = None,
+    checkpoint: Path | None = None, checkpoint_every: str = "60 s", resume: bool = False,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Number of threads. [default: all cores]")
     ] = None,
-    learning_curve: Path | None = None,
-    quiet: bool = False,
-    as_json: AsJson = False,
+    learning_curve: Path | None = None, quiet: bool = False, as_json: AsJson = False,
     **parameters: Any,
-) -> None:
+) -> None:  # fmt: skip
     """Train a model on a data file and save it.
 
     Ctrl-C ends the training, saves the model fitted so far and exits with code 130; SIGTERM
@@ -224,15 +215,13 @@ def check_parameters(params: dict[str, Any]) -> None:
 
     tasks = {"classification", "regression"}
     losses = {name for name, loss in LOSSES.items() if loss.tasks & tasks}.union(ALIASES)
-    try:
+    with usage_errors():
         if isinstance(loss := params.get("loss", "auto"), str):
             check_name(loss, losses | {"auto"}, "loss")
         check_name(params.get("class_weight") or "balanced", ("balanced",), "class_weight")
         check_random_state(params.get("random_state"))
         others = {name: value for name, value in params.items() if name != "loss"}
         KernelClassifier(**others)._spec()
-    except (ValueError, TypeError) as error:
-        raise typer.BadParameter(str(error)) from None
 
 
 def opened(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -131,13 +131,20 @@ def _part_with(kind: str, name: str, settings: str) -> Any:
 
     registry: Any = {"loss": LOSSES, "kernel": KERNELS, "solver": SOLVERS}[kind]
     pairs = [each.partition("=") for each in settings.split(",")]
-    try:
+    with usage_errors():
         part = registry[check_name(name, registry, kind)]
         part = part(**{key: parse(value) for key, _, value in pairs})
         part.check()
+        return part
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Turn errors of values into those of a wrong command line."""
+    try:
+        yield
     except (ValueError, TypeError) as error:
         raise typer.BadParameter(str(error)) from None
-    return part
 
 
 def parse(text: str | bool) -> Any:

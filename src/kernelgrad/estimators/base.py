@@ -363,7 +363,9 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         files.check_registered(self)
         container.write_container(path, *files.contents_of(self, resumable=resumable), key=key)
 
-    def to_onnx(self, path: str | os.PathLike[str] | None = None) -> Any:
+    def to_onnx(
+        self, path: str | os.PathLike[str] | None = None, *, dtype: str = "float64"
+    ) -> Any:
         """Return the fitted model as an ONNX model, for programs without Python.
 
         It holds the encoding of tables, the scaling of the columns and the function, which may
@@ -373,6 +375,8 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         ----------
         path : str or path-like, optional
             Where to write the model too, atomically.
+        dtype : "float64" or "float32", default="float64"
+            Type of the numbers that the model takes; it computes in float64 with both.
 
         Returns
         -------
@@ -384,7 +388,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         CapabilityError
             The function has no form in ONNX, or the model would be larger than 2 GiB.
         """
-        return exported(self._model, path)
+        return exported(self._model, path, dtype=dtype)
 
     def model_info(self, *, latency: bool = False) -> dict[str, Any]:
         """Return a summary of the fitted model with plain JSON values.

@@ -194,18 +194,21 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
             return mean, covariance
         return mean, np.sqrt(posterior.variance(rows) + noise)
 
-    def to_onnx(self, path: str | os.PathLike[str] | None = None, *, std: bool = False) -> Any:
+    def to_onnx(
+        self, path: str | os.PathLike[str] | None = None, *, dtype: str = "float64",
+        std: bool = False,
+    ) -> Any:  # fmt: skip
         """Return the fitted model as an ONNX model, as :meth:`KernelRegressor.to_onnx`.
 
         Parameters
         ----------
-        path : str or path-like, optional
-            Where to write the model too, atomically.
+        path, dtype
+            As there.
         std : bool, default=False
             Whether the model also returns the standard deviation of f: for ``solver="direct"``
             only, else CapabilityError; the model then holds ``8 n^2`` bytes for n rows.
         """
-        return exported(self._model, path, std=std)
+        return exported(self._model, path, dtype=dtype, std=std)
 
     def sample_y(self, X: Rows, n_samples: int = 1, random_state: Any = 0) -> Float64Array:
         """Return functions drawn from the posterior at the rows of `X`, shape (m, n_samples).

@@ -104,8 +104,8 @@ def get_kernel(
         result = CallableKernel(kernel)
     else:
         raise TypeError(
-            f"kernel must be a name ({', '.join(sorted(KERNELS))}), a kernelgrad kernel or a "
-            f"function; got {kernel!r}."
+            f"kernel must be a name ({', '.join(sorted({*KERNELS, *_ALIASES, 'linear'}))}), a "
+            f"kernelgrad kernel or a function; got {kernel!r}."
         )
     result.check()
     return result

@@ -42,7 +42,12 @@ class CallableKernel(Kernel):
 
     def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
         """Return the values of the function, after a check that they are finite numbers."""
-        result = dense(self.function(X, Z))
+        try:
+            result = dense(self.function(X, Z))
+        except Exception as error:
+            note = "A kernel function gets rows of numbers; text is encoded before."
+            error.add_note(f"{note} For other objects give their numbers as X (docs/faq.md).")
+            raise
         name = getattr(self.function, "__name__", repr(self.function))
         if result.dtype.kind not in "buif":
             raise DataError(

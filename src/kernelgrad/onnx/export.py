@@ -21,19 +21,20 @@ from kernelgrad.onnx.graph import Graph, Value, joined
 from kernelgrad.partly_labelled import MarkedClassification
 from kernelgrad.tables import UNKNOWN
 from kernelgrad.tasks import Classification, Regression, ScaledColumn
-from kernelgrad.validation import CapabilityError
+from kernelgrad.validation import CapabilityError, check_name
 
 Outputs = dict[str, tuple[Value, int | None]]  # values and their number of columns, if any
 
 _OF_INPUT = (
-    "One double tensor of all columns (dates in seconds since 1970), or, where there are "
-    "categories, one of each column: double, or the text of a category, '' where it is missing."
+    "One tensor of all columns (dates in seconds since 1970), or, where there are categories, "
+    "one of each column: numbers, or the text of a category, '' where it is missing."
 )
 
 
-def export(model: Any, **options: Any) -> onnx.ModelProto:
+def export(model: Any, dtype: str, **options: Any) -> onnx.ModelProto:
     """Return the ONNX model of a fitted value; `options` are of its kind."""
-    graph, inputs = Graph(), model.inputs
+    graph = Graph(dtype=check_name(dtype, ("float64", "float32"), "dtype"))
+    inputs = model.inputs
     outputs = next(make for cls, make in _OUTPUTS if isinstance(model.task, cls))
     metadata = {"estimator": inputs.owner}
     if inputs.names is not None:

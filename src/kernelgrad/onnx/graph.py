@@ -89,16 +89,19 @@ class Value:
 class Graph:
     """Nodes, constants and inputs of a model that grows."""
 
-    def __init__(self, prefix: str = "kernelgrad") -> None:
-        self.prefix, self.n_bytes = prefix, 0
+    def __init__(self, prefix: str = "kernelgrad", dtype: Any = np.float64) -> None:
+        self.prefix, self.dtype, self.n_bytes = prefix, np.dtype(dtype), 0
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self.inputs: list[Any] = []
 
     def input(self, name: str, dtype: Any, width: int) -> Value:
-        """Return a new input (rows, width); `dtype` str is text."""
-        self.inputs.append(_described(name, dtype, width))
-        return Value(self, name, object if dtype is str else dtype)
+        """Return a new input (rows, width), numbers as float64; `dtype` str is text."""
+        own = str if dtype is str else self.dtype
+        self.inputs.append(_described(name, own, width))
+        return (
+            Value(self, name, object) if dtype is str else Value(self, name, own).astype(dtype)
+        )
 
     def constant(self, array: Any) -> Value:
         """Return an array that the model holds; text where it is of str."""

@@ -129,7 +129,10 @@ class LearningCurveDisplay(Display):
                 f"The history has {self.x.size} entries and no finite loss or score among "
                 "them; fit for at least one iteration."
             )
-        ax = self._open(ax, "Learning curve", _X_LABELS[self.x_name], "Train loss")
+        title = (
+            "One step (SearchDisplay has the search)" if self.x.size == 1 else "Learning curve"
+        )
+        ax = self._open(ax, title, _X_LABELS[self.x_name], "Train loss")
         right = _score_axes(ax)
         if right is None and has_loss.any() and scores:
             right = ax.twinx()

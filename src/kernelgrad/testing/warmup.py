@@ -139,7 +139,7 @@ def warmup(names: Iterable[str] | None = None, *, progress: bool = False) -> War
             bar.set_postfix_str(what)
             with suppress(ValueError):  # a solver that does not take this loss or these rows
                 estimator.fit(X, y)
-                for method in METHODS:
+                for method in (*METHODS, "explain"):
                     if hasattr(estimator, method):
                         getattr(estimator, method)(X[:20])
     return WarmUp(watch.loops - loops, time.perf_counter() - start, cache_folder())
