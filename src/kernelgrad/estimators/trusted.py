@@ -13,7 +13,7 @@ _ROOMS = (
     "partly_labelled", "posterior", "quality", "solvers", "special_kernels", "tables", "tasks",
     "training_rows",
 )  # fmt: skip
-_METHODS = ("check_variance", "degrees", "embed", "frequency_factor")
+_METHODS = ("check_variance", "degrees", "embed", "factor_quantile")
 
 
 def _names() -> Iterator[str]:
