@@ -257,6 +257,20 @@ def test_searches_are_those_of_scikit_learn(tmp_path, data, ok, cli, successive)
     assert first.split()[0] == f"{expected.best_score_:.4g}"
 
 
+def test_integers_and_parts_with_parameters_are_searched(tmp_path, data, ok):
+    path = tmp_path / "m.kgm"
+    command = ("tune", data, "--model", path, "--target", "value", "--drop", "label")
+    searches = (
+        "max_iter=2..9",
+        "solver=dsg:decay=9,damping=2,dsg:decay=5,dsg",
+        "loss=huber:delta=2",
+    )
+    spaces = [word for text in searches for word in ("--search", text)]
+    result = ok(*command, *spaces, "--trials", 4, "--folds", 2)
+    assert all(isinstance(trial["max_iter"], int) for trial in result["trials"])
+    assert kernelgrad.load(path).standardize == KernelRegressor().standardize
+
+
 def test_bounds_sets_and_explanations_are_columns(tmp_path, data, models, ok, cli):
     text = tmp_path / "p.csv"
     ok("predict", models / "regressor", data, "--output", text, "--interval", "0.8")

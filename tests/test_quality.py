@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.datasets import make_friedman1, make_moons
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import log_loss, r2_score, root_mean_squared_error
 
 import kernelgrad as kg
@@ -13,7 +14,7 @@ from cases import every
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import LogSquaredError
-from kernelgrad.quality import Judges, quality
+from kernelgrad.quality import Judges, intervals, quality
 from kernelgrad.solvers.kernel_matrix import kernel_matrix
 from kernelgrad.tasks import Regression
 from kernelgrad.validation import CapabilityError
@@ -98,6 +99,37 @@ def test_measures_are_those_of_scikit_learn_and_errors_those_of_the_bootstrap():
         assert measure.standard_error == pytest.approx(spread, rel=0.2)
 
 
+def test_targets_that_do_not_vary_have_no_r2():
+    task, y = Regression(kg.losses.SquaredError(), 1, "model", 1), np.full(30, 0.3)
+    (rmse,) = quality(Judges(y[:, None] + 0.5, y, np.ones(30), "rows"), task).measures
+    assert rmse == ("RMSE", pytest.approx(0.5), pytest.approx(0.0))
+
+
+def test_classes_have_a_log_loss_only_with_probabilities_even_where_all_are_certain():
+    X, y = make_moons(40, random_state=0)
+    for probability, names in ((True, ["log loss", "error rate"]), (False, ["error rate"])):
+        model = kg.LinearClassifier("hinge", probability=probability).fit(X, y)
+        model.calibrate_coverage(1e4 * X[X[:, 1] > 0.2], y[X[:, 1] > 0.2])
+        assert set(np.unique(model._fitted.judges.values)) == {0.0, 1.0}
+        assert [m.name for m in model.validation_score_.measures] == names
+
+
+def test_quantiles_that_no_row_lies_between_have_no_scale():
+    task = Regression(QUANTILES, 2, "model", 1)
+    values = np.random.default_rng(0).standard_normal((50, 1)) * np.ones(2)
+    (part,) = intervals(Judges(values, values[:, 0] + 1.0, np.ones(50), "rows"), task)
+    np.testing.assert_array_equal(part.scale(np.arange(3.0)), 1.0)
+
+
+def test_one_row_that_calibrates_does_not_judge():
+    X, y = rows(301)
+    model = kg.KernelClassifier("hinge", probability=True, time_limit=1e-6, alpha=1e-3)
+    with pytest.warns(ConvergenceWarning, match="of 300 rows"):
+        model.fit(X, y > 0)
+    assert len(model._fitted.choice.calibration[1]) == 1
+    assert model.validation_score_ is None
+
+
 def test_the_quality_of_a_default_fit_is_that_of_its_left_out_predictions():
     X, y = make_friedman1(300, noise=1.0, random_state=0)
     model = kg.KernelRegressor().fit(X, y)
@@ -178,6 +210,15 @@ def test_intervals_survive_files_pickles_and_compression(tmp_path, estimator):
         np.testing.assert_array_equal(copy.loo_predictions_, model.loo_predictions_)
     if estimator is kg.KernelRegressor:
         assert model.compress(60).validation_score_.n_rows == 80
+
+
+def test_judges_of_quantiles_survive_files_with_targets_of_one_column(tmp_path):
+    X, y = rows(60)
+    model = clone(SPLIT[1]).fit(X, y[:, None]).calibrate_coverage(X, y[:, None])
+    model.save(tmp_path / "model.kgm")
+    copy = kg.load(tmp_path / "model.kgm")
+    assert copy.validation_score_ == model.validation_score_
+    np.testing.assert_array_equal(copy.predict_interval(X), model.predict_interval(X))
 
 
 def test_several_outputs_and_sources_have_bounds():

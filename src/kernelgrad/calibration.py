@@ -135,6 +135,11 @@ class Calibration:
         return cls(float(unit[0]), slopes, record.array("calibration.shifts", "K"))
 
 
+def margin(task: Classification) -> float | None:
+    """Return the margin of the loss, which is the unit of responses; None without one."""
+    return None if task.loss.name == "perceptron" else 1.0
+
+
 def crossed(
     z: FloatArray, codes: AnyArray, weight: Float64Array, *, unit: float | None = 1.0
 ) -> Float64Array:

@@ -30,7 +30,7 @@ def fit(
     spec: Spec, data: Data, run: Run, *, validation: Data = NO_DATA,
     report: Report | None = None,
 ) -> Fit:  # fmt: skip
-    """Return the fit of a specification to data, or the one before with more iterations."""
+    """Fit a specification to data, from the state of the fit before if the run has one."""
     checkpoint, before = run.checkpoint, run.before
     make_seed = partial(new_seed, spec.params.random_state)
     seed = checkpoint.seed(make_seed) if before is None else before.choice.seed

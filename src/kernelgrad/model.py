@@ -170,12 +170,16 @@ class Model:
             p = self.calibration.apply(task, raw)
         return keep_argmax(p, task.decide(raw))
 
+    @property
+    def has_proba(self) -> bool:
+        return self.task.has_own_proba or self.calibration is not None
+
     def outcome(self, raw: Float64Array) -> AnyArray:
         """Return f, or probabilities of classes; 0 and 1 where there are none."""
         task = self.task
         if not isinstance(task, Classification):
             return raw
-        if task.has_own_proba or self.calibration is not None:
+        if self.has_proba:
             return self.probabilities(raw).astype(np.float32)
         return np.eye(len(task.classes), dtype=np.float32)[task.decide(raw)]
 
@@ -198,7 +202,8 @@ class Model:
         X, y, weight, _ = rows.usable(rows.source.take(numbers))
         if not len(y):
             return None
-        judges = Judges(self.outcome(self.values(X)), y, weight, source, is_final=True)
+        values, proba = self.outcome(self.values(X)), self.has_proba
+        judges = Judges(values, y, weight, source, is_final=True, has_proba=proba)
         return quality.without_classes(judges, self.task)
 
     def summed(self, source: BatchSource, measure: Measure, *args: Any) -> Float64Array:
@@ -242,19 +247,23 @@ class Fit:
     extras: dict[str, Any] = field(default_factory=dict)  # further fitted attributes
     judges: Judges | None = None  # rows that the fit held out
     seen: Seen | None = None
+    loo: Judges | None = None  # what a file has in place of `seen`
 
     @cached_property
     def left_out(self) -> Judges | None:
         """All rows, each without itself; None where the fit is not exact or has many rows."""
         seen, function, task = self.seen, self.model.function, self.model.task
-        if seen is None or not isinstance(function, SupportExpansion):
-            return None
+        if self.loo or seen is None or not isinstance(function, SupportExpansion):
+            return self.loo
         try:
             raw = quality.leave_one_out(function, task, seen)
         except np.linalg.LinAlgError:
             return None
         values = self.model.outcome(raw)
-        judges = Judges(values, seen.y, seen.weight, quality.LOO, order=seen.order)
+        judges = Judges(
+            values, seen.y, seen.weight, quality.LOO, order=seen.order,
+            has_proba=self.model.has_proba,
+        )  # fmt: skip
         return quality.without_classes(judges, task) if np.isfinite(raw).all() else None
 
     @cached_property

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from sklearn.base import clone
 
-from kernelgrad.calibration import Responses, crossed
+from kernelgrad.calibration import Responses, crossed, margin
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.files.records import Record, check_text
 from kernelgrad.functions.expansions import SupportExpansion
@@ -26,6 +26,7 @@ _NEAR = 100  # rows of the nearest predictions, whose mean residual is the scale
 _PRIOR = 20.0  # rows of the mean of all residuals that are added to them
 _LEAST = 1e-8  # least curvature of a row in units of the mean weight
 LOO = "all rows, each predicted without itself"
+_LEAST_ROWS = 10  # rows to calibrate of which each half calibrates the other
 CALIBRATION = "rows that calibrate, predicted from others"
 
 
@@ -44,8 +45,8 @@ class Measure(NamedTuple):
 class Quality:
     """What a fitted model is worth on new rows: measures, and which rows they come from.
 
-    They are R2 and RMSE, for quantiles the mean loss, and for classes log loss and error rate.
-    `name`, `score` and `standard_error` are those of the first.
+    They are R2 where the targets vary, and RMSE, for quantiles the mean loss, and for classes
+    log loss and error rate. `name`, `score` and `standard_error` are those of the first.
     """
 
     measures: tuple[Measure, ...]
@@ -79,6 +80,7 @@ class Judges:
     source: str
     is_final: bool = False  # whether the fitted function itself responded
     order: AnyArray | None = None  # number of each row as it came, -1 for weight 0
+    has_proba: bool = True  # False where the values of classes are only 0 and 1
 
     @property
     def own(self) -> Float64Array:
@@ -94,9 +96,11 @@ class Judges:
         return replace(self, values=values, weight=self.weight.astype(np.float32), order=order)
 
     def describe(self) -> Contents:
-        values = {"source": self.source, "is_final": self.is_final}
+        flags = {"is_final": self.is_final, "has_proba": self.has_proba}
         names = ("values", "y", "weight", "order")
-        return values, {k: a for k, a in vars(self).items() if k in names and a is not None}
+        return {"source": self.source} | flags, {
+            k: a for k, a in vars(self).items() if k in names and a is not None
+        }
 
     @classmethod
     def restore(cls, record: Record, task: Task) -> Self | None:
@@ -108,12 +112,14 @@ class Judges:
             K = len(task.classes)
             kinds, least, most = "iu", 0, K - 1
         values = record.array("values", "m", K)
-        shape, last = ("m", K)[: getattr(record.arrays.get("y"), "ndim", 1)], len(values) - 1
+        columns, last = K if task.loss.n_outputs is None else 1, len(values) - 1
+        shape = ("m", columns)[: getattr(record.arrays.get("y"), "ndim", 1)]
         return cls(
             values, record.array("y", *shape, kinds=kinds, least=least, most=most),
             record.array("weight", "m", least=0.0), record.take("source", check_text),
             record.take("is_final", check_bool),
             record.array("order", "n", kinds="i", least=-1, most=last, optional=True),
+            record.take("has_proba", check_bool, True),
         )  # fmt: skip
 
 
@@ -160,11 +166,15 @@ def _left(K: KernelMatrix, D: Float64Array, seen: Seen) -> Float64Array:
     return np.asarray(np.maximum(1.0 / inverse - seen.alpha, 0.0) / D)
 
 
-def from_calibration(responses: Responses, task: Classification) -> Judges:
-    """Return probabilities of the rows that calibrate, each half of them by the other half."""
+def from_calibration(responses: Responses, task: Classification) -> Judges | None:
+    """Return probabilities of the rows that calibrate, each half of them by the other half.
+
+    The result is None if they are fewer than ten.
+    """
     z, y, weight = responses
-    unit = None if task.loss.name == "perceptron" else 1.0
-    p = crossed(z, y, weight, unit=unit)
+    if len(y) < _LEAST_ROWS:
+        return None
+    p = crossed(z, y, weight, unit=margin(task))
     return without_classes(Judges(p, y, weight, CALIBRATION), task)
 
 
@@ -203,21 +213,23 @@ def _measures(judges: Judges, task: Task) -> list[Measure]:
         wrong = np.argmax(judges.values, axis=1) != judges.y
         losses = -np.log(np.maximum(judges.own, 1e-15))
         measures = [mean("log loss", losses), mean("error rate", wrong.astype(np.float64))]
-        return measures if (judges.values % 1.0).any() else measures[1:]
+        return measures if judges.has_proba else measures[1:]
     if task.loss.n_outputs is not None:
         losses = np.asarray(task.loss.value(task.encode(judges.y), judges.values))
         return [mean("mean loss", losses)]
     y = np.asarray(judges.y, np.float64).reshape(len(w), -1)
     square = (y - task.predict(judges.values).reshape(y.shape)) ** 2
-    deviation = (y - w @ y) ** 2
-    error, variance = w @ square, np.maximum(w @ deviation, 1e-300)
-    ratio, root = error / variance, np.sqrt(np.maximum(error, 1e-300))
-    r2 = _error(w, ((square - ratio * deviation) / variance).mean(axis=1))
+    error = w @ square
+    root = np.sqrt(np.maximum(error, 1e-300))
     rmse = _error(w, ((square - error) / (2.0 * root)).mean(axis=1))
-    return [
-        Measure("R2", float(1.0 - ratio.mean()), r2),
-        Measure("RMSE", float(root.mean()), rmse),
-    ]
+    measures = [Measure("RMSE", float(root.mean()), rmse)]
+    if np.ptp(y, axis=0).all():
+        deviation = (y - w @ y) ** 2
+        variance = np.maximum(w @ deviation, 1e-300)
+        ratio = error / variance
+        r2 = _error(w, ((square - ratio * deviation) / variance).mean(axis=1))
+        measures.insert(0, Measure("R2", float(1.0 - ratio.mean()), r2))
+    return measures
 
 
 def _error(w: Float64Array, deviations: Float64Array) -> float:
@@ -263,7 +275,7 @@ class Intervals:
         scaled: bool,
     ) -> Self:  # fmt: skip
         residual, order = np.maximum(low - y, y - high), np.argsort(low, kind="stable")
-        if not scaled or (residual < 0).any():
+        if not scaled:
             return cls(residual, w, np.empty(0), np.zeros(1))
         sums = np.append(0.0, np.cumsum(residual[order]))
         intervals = cls(residual, w, low[order], sums)
@@ -305,9 +317,10 @@ def intervals(judges: Judges, task: Task, other: Judges | None = None) -> list[I
     y = np.asarray(judges.y, np.float64).reshape(len(low), -1)
     if isinstance(task.loss, LogSquaredError):
         y = np.asarray(task.loss.targets(y), np.float64)
-    columns, scaled = zip(low.T, high.T, y.T, strict=True), not judges.is_final
+    columns = zip(low.T, high.T, y.T, strict=True)
+    scaled = not judges.is_final and low is high  # quantiles are bounds themselves
     parts = [Intervals.of(*each, judges.weight, scaled=scaled) for each in columns]
-    if scaled or other is None:
+    if not judges.is_final or other is None:
         return parts
     triples = zip(parts, intervals(other, task), low.T, strict=True)
     return [

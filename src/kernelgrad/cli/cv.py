@@ -45,8 +45,9 @@ def cv(
         ways = (KernelRegressor, KFold), (KernelClassifier, StratifiedKFold)
         cls, splits = ways[kind == "classification"]
         rows, scores = np.arange(source.n_rows), []
+        y = np.concatenate(list(source.target_chunks()))
         divided = splits(folds, shuffle=True, random_state=0)
-        for others, fold in divided.split(rows, source.read(0, len(rows)).y):
+        for others, fold in divided.split(rows, y):
             batch = source.take(others)
             model = cls(**params).fit(batch.X, batch.y, batch.sample_weight)
             rows_of_fold, unseen = source.take(fold), Counter[int]()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,8 @@ import typer
 from kernelgrad.cli import report
 from kernelgrad.cli.fit import Task, check_parameters, opened
 from kernelgrad.cli.options import PARAMETERS, AsJson, DataFile, options, parsed, usage_errors
+
+_INTEGERS = ("max_iter", "random_state")
 
 
 @options(
@@ -53,7 +56,8 @@ def tune(
         for text in search:
             name, values = _space(text)
             spaces[f"model__{name}"] = values
-            if name == "gamma" or ":" in text:  # the columns would stay as they are
+            # the columns would stay as they are
+            if name == "gamma" or (name == "kernel" and ":" in text):
                 params.setdefault("standardize", True)
         check_parameters(params)
         with usage_errors():
@@ -78,15 +82,19 @@ def tune(
                 error_score="raise",
                 **{"n_candidates" if successive else "n_iter": trials},
             )
-            labels = source.read(0, source.n_rows)
-            weights = {} if weight is None else {"sample_weight": labels.sample_weight}
-            searched.fit(np.arange(source.n_rows)[:, None], labels.y, **weights)
+            y = np.concatenate(list(source.target_chunks()))
+            weights: dict[str, Any] = {}
+            if weight is not None:  # one chunk of columns at a time is in memory
+                parts: list[Any] = [batch.sample_weight for batch in source.chunks()]
+                weights["sample_weight"] = np.concatenate(parts)
+            searched.fit(np.arange(source.n_rows)[:, None], y, **weights)
         searched.best_estimator_[-1].save(model, key=key)
         _print_trials(searched, kind, folds, model, as_json)
 
 
 def _space(text: str) -> tuple[str, Any]:
     """Return a parameter and its values, a list or a log-uniform distribution."""
+    import numpy as np
     from scipy.stats import loguniform
 
     from kernelgrad.validation import check_name
@@ -95,11 +103,17 @@ def _space(text: str) -> tuple[str, Any]:
     low, dots, high = values.partition("..")
     with usage_errors():
         check_name(name, PARAMETERS, "parameter")
-        if dots:
-            return name, loguniform(float(low), float(high))
-    choices = [parsed({name: value}) for value in values.split(",")]
+        if dots and not 0.0 < float(low) < float(high) < math.inf:
+            raise ValueError(f"{text!r}: the ends of a range must be above 0 and increase.")
+    # a comma may also separate the parameters of a part
+    ends = [low, high] if dots else re.split(r",(?!\w+=)", values)
+    choices = [parsed({name: value}) for value in ends]
     for choice in choices:
         check_parameters(choice)
+    if dots and name in _INTEGERS:
+        return name, [round(v) for v in np.geomspace(float(low), float(high), 1000)]
+    if dots:
+        return name, loguniform(float(low), float(high))
     return name, [choice[name] for choice in choices]
 
 

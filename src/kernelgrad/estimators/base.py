@@ -296,9 +296,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         data = Data(X, y, sample_weight)
         rows = reader.read_validation(data, like, Run(seed=done.choice.seed))
         judges = model.judges(rows, rows.train, "rows of calibrate_coverage")
-        new = replace(done, judges=judges)
-        vars(new)["left_out"] = done.left_out  # files have no more of it
-        self._fitted = new  # type: ignore[misc]
+        self._fitted = replace(done, judges=judges, loo=done.left_out)  # type: ignore[misc]
         return self
 
     def _unseen(self) -> Judges:

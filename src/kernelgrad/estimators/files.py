@@ -210,9 +210,8 @@ def _restore_fit(
         fitted.take("best_iteration_", check_int),
         fitted.take("best_score_", or_none(check_number)),
     )  # fmt: skip
-    judges, left_out = (Judges.restore(part, task) for part in judging)
-    done = spec.restore(replace(done, judges=judges), fitted, extra)
-    vars(done)["left_out"] = left_out
+    judges, loo = (Judges.restore(part, task) for part in judging)
+    done = spec.restore(replace(done, judges=judges, loo=loo), fitted, extra)
     for part in judging:
         part.close()
     fitted.close()

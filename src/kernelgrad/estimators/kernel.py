@@ -153,7 +153,7 @@ class BaseKernelEstimator(BaseRowsEstimator):
         twin: Self = clone(self)
         history = done.history | {"compression": result}
         model = replace(done.model, function=smaller)
-        done = replace(done, judges=done.unseen, seen=None)
+        done = replace(done, judges=done.unseen, seen=None, loo=None)
         twin._set(twin._spec(), replace(done, model=model, state=None, history=history))
         return twin
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone
 
-from kernelgrad.calibration import MOST_ROWS, Calibration, Responses
+from kernelgrad.calibration import MOST_ROWS, Calibration, Responses, margin
 from kernelgrad.callbacks import FOREVER, SILENT, Aside, CallbackList, Deadline
 from kernelgrad.choice import Choice
 from kernelgrad.compute.compiling import clock
@@ -28,8 +29,8 @@ from kernelgrad.solvers import (
     Problem,
     Solver,
     WorkingSet,
+    loop,
     new_history,
-    run,
 )
 from kernelgrad.solvers.block_descent.solver import WHOLE
 from kernelgrad.solvers.contract import State
@@ -37,7 +38,6 @@ from kernelgrad.solvers.support import KernelSolver
 from kernelgrad.tasks import Classification
 from kernelgrad.training_rows import TrainingRows, no_rows
 from kernelgrad.types import IntArray
-from kernelgrad.validation import DataError
 
 if TYPE_CHECKING:
     from kernelgrad.families.base import Spec
@@ -63,7 +63,7 @@ class Few:
 
 
 def may_serve(spec: Spec, choice: Choice, rows: TrainingRows) -> bool:
-    """Return whether a function of some rows may stand for that of the solver."""
+    """Return whether a fit whose time is over may end with a function of some rows."""
     features = "random_features" in choice.solver.requires
     return spec.takes_few and type(rows) is TrainingRows and not features
 
@@ -138,26 +138,25 @@ def responses_of_part(
     """Fit a part of the rows and return the responses to others.
 
     That takes about a tenth to a quarter of the time of the fit: a part of the rows in memory,
-    or few iterations. The result is None if a class has a single row. If it `serves`, a
+    or few iterations. The result is None if each class has a single row. If it `serves`, a
     function of some rows takes the place of one that would take too long.
     """
     solver, seed = choice.solver, choice.seed
     n, strata = rows.source.n_rows, rows.strata
     samples = "random_features" in solver.requires
-    try:
-        if samples or not rows.in_memory:
-            n_iter = -int(-n_iter * (0.3 if samples else 0.1) // 1)
-            held_out = members = split_rows(
-                rows.source, 0.2, seed=seed, stratify=strata, max_rows=MOST_ROWS
-            )
-        else:
-            # the time goes with the square of the rows, or with the rows; 200 are enough
-            part = 0.25 if isinstance(solver, KernelSolver) else 0.1
-            part = max(part, min(0.5, 200 / n))
-            held_out = split_rows(n, 1.0 - part, seed=seed, stratify=strata)
-            members = thinned(held_out)
-    except DataError:
+    if n == 1 or (strata is not None and len(np.unique(strata)) == n):
         return None
+    if samples or not rows.in_memory:
+        n_iter = math.ceil(n_iter * (0.3 if samples else 0.1))
+        held_out = members = split_rows(
+            rows.source, 0.2, seed=seed, stratify=strata, max_rows=MOST_ROWS
+        )
+    else:
+        # the time goes with the square of the rows, or with the rows; 200 are enough
+        part = 0.25 if isinstance(solver, KernelSolver) else 0.1
+        part = max(part, min(0.5, 200 / n))
+        held_out = split_rows(n, 1.0 - part, seed=seed, stratify=strata)
+        members = thinned(held_out)
     callbacks.on_phase("calibration")
     rows = replace(rows, held_out=held_out)
     batches, fixed = rows.batches(solver, seed, 0)
@@ -172,7 +171,7 @@ def responses_of_part(
     if hasattr(solver, "tol"):
         solver = clone(solver).set_params(tol=10.0 * solver.tol)
     listeners = CallbackList([Aside(callbacks)])
-    result = run(solver, problem, batches, max_iter=n_iter, callbacks=listeners)
+    result = loop.run(solver, problem, batches, max_iter=n_iter, callbacks=listeners)
     if listeners.interrupted:
         raise KeyboardInterrupt
     return responses(result.expansion, rows, members)
@@ -189,7 +188,7 @@ def responses(function: Expansion, rows: TrainingRows, members: IntArray) -> Res
 
 
 def calibration(
-    rows: TrainingRows, choice: Choice, function: Expansion, how: Run
+    rows: TrainingRows, choice: Choice, function: Expansion, run: Run
 ) -> tuple[Calibration | None, Responses | None]:
     """Return the calibration of a fitted function, and what the next rows of a stream add to.
 
@@ -197,8 +196,8 @@ def calibration(
     the stream has just begun, or the rows are too few.
     """
     start, latest = None, None
-    before = how.before
-    if how.stream and before is not None:
+    before = run.before
+    if run.stream and before is not None:
         latest = responses(before.model.function, rows, _tenth(rows))
         if before.latest is not None:
             start = before.model.calibration
@@ -212,11 +211,11 @@ def calibration(
         latest = responses(function, rows, members)
     fitted = None if before is None else before.model.calibration
     if latest[2].sum() > 0:
-        unit = None if rows.task.loss.name == "perceptron" else 1.0
+        assert isinstance(rows.task, Classification)
         assert start is None or isinstance(start, Calibration)
-        fitted = Calibration.fit(*latest, unit=unit, start=start)
+        fitted = Calibration.fit(*latest, unit=margin(rows.task), start=start)
     assert fitted is None or isinstance(fitted, Calibration)
-    return fitted, latest if how.stream else None
+    return fitted, latest if run.stream else None
 
 
 def thinned(rows: IntArray, most: int = MOST_ROWS) -> IntArray:
