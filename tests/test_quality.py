@@ -117,7 +117,7 @@ def test_classes_have_a_log_loss_only_with_probabilities_even_where_all_are_cert
 def test_quantiles_that_no_row_lies_between_have_no_scale():
     task = Regression(QUANTILES, 2, "model", 1)
     values = np.random.default_rng(0).standard_normal((50, 1)) * np.ones(2)
-    (part,) = intervals(Judges(values, values[:, 0] + 1.0, np.ones(50), "rows"), task)
+    (part,) = intervals(Judges(values, values[:, 0] + 2.0, np.ones(50), "rows"), task)
     np.testing.assert_array_equal(part.scale(np.arange(3.0)), 1.0)
 
 
