@@ -19,7 +19,7 @@ from kernelgrad.data import ArraySource, split_rows
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.losses import scalar
 from kernelgrad.model import Fit
-from kernelgrad.quality import CALIBRATION, LOO, LOO_ROWS, Seen
+from kernelgrad.quality import LOO_ROWS, Seen
 from kernelgrad.search.auto import READING_SECONDS, first_seconds, slowness
 from kernelgrad.solvers import (
     BlockDescent,
@@ -247,14 +247,7 @@ def with_judges(fit: Fit, rows: TrainingRows, problem: Problem) -> Fit:
         _, y, weight, _ = rows.usable(rows.source.read(0, n))
         alpha = fit.history.get("audit", {}).get("alpha", choice.alpha)
         seen = Seen(y.copy(), weight.copy(), alpha, problem.fit_intercept, rows.order)
-    source = "none: no rows were held out, and leave-one-out is for exact fits of few rows"
-    if isinstance(choice.calibration, tuple):
-        source = CALIBRATION
-    if judges is not None:
-        judges, source = judges.compact(), judges.source
-    if seen is not None and not (judges is not None and judges.is_final):
-        source = LOO
-    return replace(fit, judges=judges, seen=seen, history=fit.history | {"judges": source})
+    return replace(fit, judges=None if judges is None else judges.compact(), seen=seen)
 
 
 def few_beforehand(rows: TrainingRows, problem: Problem) -> Few | None:

@@ -49,8 +49,6 @@ class History(_Iterations):
         Number of rows of the function, where time was over before the first iteration.
     metric_reason : str
         Why weights of columns were learned, or not.
-    judges : str
-        Which rows ``validation_score_`` comes from, or that there are none.
     compression : dict
         What :meth:`~kernelgrad.KernelClassifier.compress` changed.
     cv_accuracy : list of float
@@ -64,7 +62,6 @@ class History(_Iterations):
     audit: NotRequired[dict[str, Any]]
     compression: NotRequired[dict[str, Any]]
     cv_accuracy: NotRequired[list[float]]
-    judges: NotRequired[str]
     metric: NotRequired[list[dict[str, Any]]]
     metric_reason: NotRequired[str]
     rows_fitted: NotRequired[int]
@@ -118,7 +115,6 @@ _ENTRIES: dict[str, Check] = {
     "audit": check_audit,
     "compression": lambda value, name: check_entries([value], name),
     "search": check_entries,
-    "judges": check_text,
     "metric": check_entries,
     "metric_reason": check_text,
     "rows_fitted": check_number,
