@@ -488,7 +488,7 @@ def test_logarithms_that_not_all_folds_have_judged_are_not_taken(monkeypatch):
         return other
 
     X = np.random.default_rng(0).standard_normal((120, 2))
-    y = np.exp(2.0 * X[:, 0])
+    y = np.exp(2.0 * X[:, 0] + 0.5 * X[:, 1] ** 2 - X[::-1, 1])
     assert KernelRegressor().fit(X, y).loss_.name == "log_squared"
     monkeypatch.setattr(Study, "of_targets", cut)
     assert KernelRegressor().fit(X, y).loss_.name == "squared"

@@ -478,7 +478,8 @@ def _scaling(
 
 def _pays(simple: Machine, other: Machine, least: float = _GAIN) -> bool:
     """Whether the other gains `least` standard errors of the paired difference."""
-    if not np.isfinite(simple.errors).all():  # a matrix could not be factored
-        return bool(np.isfinite(other.errors).all())
+    finite = [bool(np.isfinite(m.errors).all()) for m in (simple, other)]
+    if not all(finite):  # a matrix could not be factored
+        return finite == [False, True]
     difference = simple.errors - other.errors
     return bool(difference.mean() > least * difference.std() / np.sqrt(len(difference)))
