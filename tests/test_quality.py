@@ -208,7 +208,9 @@ def test_intervals_survive_files_pickles_and_compression(tmp_path, estimator):
         copy.calibrate_coverage(X, y)
         np.testing.assert_array_equal(copy.loo_predictions_, model.loo_predictions_)
     if estimator is kg.KernelRegressor:
-        assert model.compress(60).validation_score_.n_rows == 80
+        for small in (model.compress(60), copy.compress(60)):
+            assert small.validation_score_.n_rows == 80
+            assert not hasattr(small, "loo_predictions_")
 
 
 def test_judges_of_quantiles_survive_files_with_targets_of_one_column(tmp_path):
