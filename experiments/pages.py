@@ -74,7 +74,7 @@ def _section(experiment: Experiment, result: Result) -> list[str]:
         shown = [claim[key] for key in ("text", "kind", "theirs", "ours")]
         half = claim["half_width"]
         mean, median = (_number(claim[key]) for key in ("mean", "median"))
-        margin = mean + ("" if half is None else f" ± {half:.2g}")
+        margin = mean + ("" if half is None else f" ± {half:.3g}")
         also = f"median {median}, " if median != mean else ""
         shown += [f"{margin} ({also}n = {claim['n']})", _verdict(claim)]
         lines.append("| " + " | ".join(map(_cell, shown)) + " |")
