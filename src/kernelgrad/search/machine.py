@@ -104,6 +104,8 @@ class Steps:
         parts = [_splits(rows, columns) for columns in (every, *every[:, None])]
         columns, thresholds, rises = map(np.concatenate, zip(*parts, strict=True))
         order = np.argsort(-rises, kind="stable")
+        places = np.stack([columns[order], thresholds[order]], axis=1)
+        order = order[np.sort(np.unique(places, axis=0, return_index=True)[1])]
         return cls(columns[order], thresholds[order], rises[order])
 
     def of_column(self, j: int, values: Float64Array) -> tuple[IntArray, Float64Array]:
@@ -115,7 +117,8 @@ class Steps:
 
 def _splits(rows: Sample, columns: IntArray) -> tuple[IntArray, Float64Array, Float64Array]:
     """Return columns, thresholds and rises of the splits of a tree of some columns."""
-    n, variance = rows.n_rows, rows.Y.var(axis=0)
+    n, mean = rows.n_rows, np.average(rows.Y, axis=0, weights=rows.weight)
+    variance = np.average((rows.Y - mean) ** 2, axis=0, weights=rows.weight)
     tree = DecisionTreeRegressor(
         max_leaf_nodes=LEAVES if len(columns) > 1 else STEPS,
         min_samples_leaf=max(5, n // 200),

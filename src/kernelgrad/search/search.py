@@ -190,11 +190,12 @@ def best_scale(
     """
     pool, judges = study.pool, study.judges
     y, w = np.asarray(pool.y, np.float64).reshape(len(pool.y), -1), pool.weight / len(pool.y)
-    mean, deviation = _moments(y, w)
-    skewness = w @ ((y - mean) / deviation) ** 3
     unseen = judges_of(study, pool.rows.task)
     assert unseen is not None
-    if y.shape[1] > 1 or y.min() < 0 or skewness[0] <= _SKEWED or deadline.over:
+    if y.shape[1] > 1 or y.min() < 0 or deadline.over:
+        return problem, [], unseen
+    mean, deviation = _moments(y, w)
+    if w @ ((y - mean) / deviation)[:, 0] ** 3 <= _SKEWED:
         return problem, [], unseen
     low = float(y.min())
     loss = LogSquaredError(shift=0.0 if low > 0 else 1.0, low=low, high=float(y.max()))
@@ -203,9 +204,11 @@ def best_scale(
     logs = study.of_targets((z - centre) / spread)
     result = logs.run()
     f = logs.best.outputs * spread + centre
-    v = loss.mean(f)
+    if not len(f) == len(unseen.values) == len(judges):  # time is over: a fold has not judged
+        return problem, [], unseen
+    v = loss.mean(f)[:, 0]
     # the mean is above the exponential of the mean of logarithms; the slope is shrunk to 1
-    slope = float((v * y[judges]).sum() / max(float((v * v).sum()), 1e-300))
+    slope = float(w[judges] @ (v * y[judges, 0]) / max(float(w[judges] @ (v * v)), 1e-300))
     loss = loss.set_params(factor=1.0 + 0.7 * (float(np.clip(slope, 0.85, 1.3)) - 1.0))
     errors = [((out - y[judges]) ** 2)[:, 0] for out in (unseen.values, loss.mean(f))]
     limit = np.quantile(np.minimum(*errors), 0.99)

@@ -134,6 +134,7 @@ class Study:
         self.groups = np.arange(width) if groups is None or len(groups) != width else groups
         n = self.sample.n_rows
         mixed = purpose_rng(seed, 7).permutation(n)
+        self.sampled = np.sort(mixed[:500])  # numbers of rows for the first bandwidths
         if n <= rules.few:
             cuts = [mixed[k :: rules.folds] for k in range(rules.folds)]
         else:
@@ -265,7 +266,7 @@ class Study:
 
     def start(self, nu: float) -> Machine:
         """Return a machine of equal weights; its bandwidths are median distances, or fixed."""
-        X, gamma = self.sample.X[:500], self.space.gamma
+        X, gamma = self.sample.X[self.sampled], self.space.gamma
         pairs = np.triu_indices(len(X), 1)
         theta = {"smooth": -np.log([np.sqrt(_median(squared_distances(X)[pairs]))])}
         if not self.plain:
@@ -402,7 +403,8 @@ class Study:
     @property
     def variation(self) -> float:
         judges = [fold.judges for fold in self.folds]
-        return float(np.concatenate([j.weight * (j.Y**2).sum(axis=1) for j in judges]).mean())
+        mean = np.concatenate([j.weight * (j.Y**2).sum(axis=1) for j in judges]).mean()
+        return max(float(mean), 1e-300)
 
     def entry(self, machine: Machine) -> dict[str, Any]:
         """Return an entry of ``history_["metric"]``."""
@@ -476,5 +478,8 @@ def _scaling(
 
 def _pays(simple: Machine, other: Machine, least: float = _GAIN) -> bool:
     """Whether the other gains `least` standard errors of the paired difference."""
+    finite = [bool(np.isfinite(m.errors).all()) for m in (simple, other)]
+    if not all(finite):  # a matrix could not be factored
+        return finite == [False, True]
     difference = simple.errors - other.errors
     return bool(difference.mean() > least * difference.std() / np.sqrt(len(difference)))
