@@ -38,7 +38,7 @@ def results() -> dict[str, dict[str, Any]]:
 def _section(name: str, objective: Objective, result: dict[str, Any]) -> str:
     title, _, rest = inspect.cleandoc(type(objective).__doc__ or "").partition("\n\n")
     parts = [f"## {title.rstrip('.')}", rest, f"```\npython -m benchmarks.run {name}\n```"]
-    parts.append("  \n".join(environment.lines(result["environment"])))
+    parts.append("\n".join(f"- {line}" for line in environment.lines(result["environment"])))
     picture = RESULTS / f"{name}.png"
     if picture.exists():
         parts.append(f"![{title}](benchmarks/{picture.name})")

@@ -74,6 +74,7 @@ sphinx_gallery_conf = {
 html_theme = "pydata_sphinx_theme"
 html_title = f"kernelgrad {release}"
 html_static_path = ["_static"]
+html_favicon = "_static/icon.svg"
 html_extra_path = ["llms.txt"]
 html_css_files = ["kernelgrad.css"]
 html_show_sourcelink = False

@@ -29,10 +29,11 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Decision:
-    """What rows say of a claim: the median of its margins, and the interval of their mean."""
+    """What rows say of a claim: the median of its margins, their mean and its interval."""
 
     verdict: str
     median: float
+    mean: float
     half_width: float  # Student's t interval has this half width
     n: int
 
@@ -75,20 +76,20 @@ class Claim:
         if n > 1:  # the deviation of equal margins is rounded to 0 on any processor
             error = round(float(values.std(ddof=1) / math.sqrt(n)), 15)
         half = error * float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1 if n > 1 else math.inf))
-        mean = float(values.mean()) if n else math.nan
+        mean = round(float(values.mean()), 15) if n else math.nan
         verdict = UNDECIDED
         if mean - half > 0 or (half == 0 and mean == 0):
             verdict = AGREES
         elif mean + half < 0:
             verdict = DIFFERS
-        return Decision(verdict, float(np.median(values)) if n else math.nan, half, n)
+        return Decision(verdict, float(np.median(values)) if n else math.nan, mean, half, n)
 
     def decide_some(self, rows: list[Row]) -> Decision:
         """Decide while cells are missing: what is absent cannot agree."""
         try:
             decision = self.decide(rows)
         except (LookupError, ValueError):
-            return Decision(UNDECIDED, math.nan, math.nan, 0)
+            return Decision(UNDECIDED, math.nan, math.nan, math.nan, 0)
         absent = decision.verdict == AGREES
         return replace(decision, verdict=UNDECIDED) if absent else decision
 
@@ -119,6 +120,10 @@ class Experiment(ABC):
     @abstractmethod
     def measure(self, cell: Cell) -> Rows:
         """Return the rows of one cell, without its parameters, or raise SkipError."""
+
+    def methods(self, cell: Cell) -> set[str] | None:
+        """Return the methods of the rows of a cell, None where they are not compared."""
+        return None
 
     @abstractmethod
     def plot(self, rows: list[Row], path: Path) -> None:

@@ -26,11 +26,11 @@ README = ROOT / "README.md"
 HOW = (
     "`python -m experiments report` writes this page from the results beside it, and "
     "`python -m experiments check` fails where it says something else. The margin is by how "
-    "much a claim holds: its median over repeats, and half the 95 % interval of its mean by "
-    "Student's t. A claim is decided where this interval leaves out 0. A claim that differs "
-    "has a cause: *the "
-    "paper's* (an error there, see [misprints](misprints.md)), *setting* (what is smaller or "
-    "other here), or *open*. Claims are levels, orderings or rates."
+    "much a claim holds: its mean over repeats ± half the 95 % interval by Student's t, and "
+    "its median where that is another. A claim is decided where the interval leaves out 0. A "
+    "claim that differs has a cause: *the paper's* (an error there, see "
+    "[misprints](misprints.md)), *setting* (what is smaller or other here), or *open*. Claims "
+    "are levels, orderings or rates."
 )
 BUT = "agrees but for the paper's errors"
 START, END = "<!-- verdicts -->", "<!-- end of verdicts -->"
@@ -38,6 +38,10 @@ START, END = "<!-- verdicts -->", "<!-- end of verdicts -->"
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
 
 
 def _verdict(claim: dict[str, Any]) -> str:
@@ -69,9 +73,10 @@ def _section(experiment: Experiment, result: Result) -> list[str]:
     for claim in content["claims"]:
         shown = [claim[key] for key in ("text", "kind", "theirs", "ours")]
         half = claim["half_width"]
-        margin = "-" if claim["median"] is None else f"{claim['median']:.3g}"
-        margin += "" if half is None else f" ± {half:.2g}"
-        shown += [f"{margin} (n = {claim['n']})", _verdict(claim)]
+        mean, median = (_number(claim[key]) for key in ("mean", "median"))
+        margin = mean + ("" if half is None else f" ± {half:.3g}")
+        also = f"median {median}, " if median != mean else ""
+        shown += [f"{margin} ({also}n = {claim['n']})", _verdict(claim)]
         lines.append("| " + " | ".join(map(_cell, shown)) + " |")
     picture = result.path.with_suffix(".png")
     if picture.exists():
@@ -151,8 +156,14 @@ def check() -> list[str]:
     for name, experiment in discover().items():
         result = Result(experiment, PAGES)
         content, cells = result.content, experiment.cells(quick=False)
+        methods = [
+            (experiment.methods(run["cell"]), {row.get("method") for row in run["rows"]})
+            for run in content["cells"]
+        ]
         if any(run["cell"] not in cells for run in content["cells"]):
             wrong.append(f"{name}: cells that are not of this experiment")
+        elif any(names and names != own for names, own in methods):
+            wrong.append(f"{name}: rows of methods that its code does not give")
         elif content["cells"] and content != content | result.decided():
             wrong.append(f"{name}: its verdicts do not follow from its rows")
     stale = [path for path, text in files().items() if path.read_text() != text]

@@ -18,6 +18,7 @@ from experiments.base import (
     by_seed,
     discover,
 )
+from experiments.dsg import _rivals
 from experiments.s3gd import theorem3_1
 
 from cases import every
@@ -174,6 +175,27 @@ def test_a_result_that_its_rows_do_not_bear_out_is_reported(tmp_path, monkeypatc
     )
     path.write_text(right.replace('"n": 100', '"n": 99'))
     assert "cells" in pages.check()[0]
+    path.write_text(right)
+    monkeypatch.setattr(Coins, "methods", lambda self, cell: {"coin"})
+    assert "methods" in pages.check()[0]
+
+
+def test_rivals_with_more_than_twice_the_seconds_do_not_judge():
+    rows = [
+        {"method": name, "error": error, "seconds": seconds, "seed": seed}
+        for seed in range(3)
+        for name, error, seconds in (
+            (_rivals.OURS, 2.0, 1.0), (_rivals.COVARIANCE, 1.0, 1.0), ("NORMA", 3.0, 1.9),
+            ("k-SDCA", 0.5, 2.1),
+        )
+    ]  # fmt: skip
+
+    def margins(**options):
+        least = lambda e: min(e[m] for m in e if m != _rivals.OURS) - e[_rivals.OURS]  # noqa: E731
+        return [claim.margins(rows)[0] for claim in _rivals.claim("", "", least, **options)[:2]]
+
+    assert margins(decayed=False) == [1.0, 2.0]
+    assert _rivals.slower(rows) == {"k-SDCA": 2.1}
 
 
 def test_each_paper_is_cited_by_its_title():

@@ -48,7 +48,8 @@ STEPS = """
 The paper does not tell its steps: each method has the best of a grid by itself, on a trial of
 one and a half times the iterations, of the form theta / (100 + t). CDSG bounds the line search
 by 2, as the paper advises without a number; "no bound" is its Algorithm 4 as printed. The
-steps with the covariance begin at 1, damping 1, untuned. The
+steps with the covariance begin at 1, damping 1, untuned, without a line search (bound 1, as
+2 is their limit of stability). The
 objective is the mean loss without the penalty, which is not defined for sums of random
 features. Seconds are those of the processor, one thread, evaluation left out.
 """
@@ -152,7 +153,9 @@ def preset(name: str, penalty: float, size: Size, step: float) -> dict[str, Any]
     """Return the paper's method with a first step."""
     if name in PROGRAM:
         cls, options = PROGRAM[name]
-        return cls.program(nu=penalty, batch_size=size.batch, block_size=size.block, **options)
+        theirs = DSG.program(nu=penalty, batch_size=size.batch, block_size=size.block)
+        steps = theirs["solver"].get_params()
+        return theirs | {"solver": cls(**steps | options)}
     cls, options = METHODS[name]
     return cls.paper(
         nu=penalty, theta=step * (1 + OFFSET), offset=OFFSET, batch_size=size.batch,

@@ -77,12 +77,12 @@ class Training(Experiment):
     It is SCV that is faster: on up to 124 columns its product with a matrix of so many columns
     costs less than S3GD's anchors (Figure 3), and its first estimates are at least as good
     (Figure 6). The claim's last list, without SCV, isolates that: S3GD is then first on four of
-    six sets, the paper's share. On the sparse rows of 20newsgroups its renewals are dear
-    (Figure 3, dense rows). On IJCNN SVRG needs the fewest iterations, 150 with the step 5, but
-    one with its share of exact gradients takes 23 times the seconds of one of SCV, which needs
-    240 (first draw); below the floors of the others it alone goes on, but 1 % is above them. On
-    20newsgroups Equation (47) leaves SGD the step 0.1, with which it needs 5,400 iterations;
-    SVRG takes 5 and needs 200, so that its dear iterations cost less in all.
+    six sets in each draw, the paper's share. On the sparse rows of 20newsgroups its renewals
+    are dear (Figure 3, dense rows). On IJCNN SVRG needs the fewest iterations, 150 with the
+    step 5, but one with its share of exact gradients takes 23 times the seconds of one of SCV,
+    which needs 240 (first draw); below the floors of the others it alone goes on, but 1 % is
+    above them. On 20newsgroups Equation (47) leaves SGD the step 0.1, with which it needs 5,400
+    iterations; SVRG takes 5 and needs 200, so that its dear iterations cost less in all.
     """
     claims = (
         Claim(

@@ -74,9 +74,8 @@ def test_the_program_has_the_covariance_and_a_decoupled_penalty(solver, damping)
     X = rng.standard_normal((400, 3))
     y = np.sin(X[:, 0]) + X[:, 1]
     only_new = {UDSG: {"reused_blocks": 0}, CDSG: {"spread": 1e9}}.get(solver, {})
-    chosen = solver.program(
-        nu=0.05, damping=damping, sigma=1.5, batch_size=400, block_size=8, **only_new
-    )
+    chosen = DSG.program(nu=0.05, damping=damping, sigma=1.5, batch_size=400, block_size=8)
+    chosen["solver"] = solver(**chosen["solver"].get_params() | only_new)
     model = KernelRegressor("squared", **chosen, max_iter=6, random_state=3).fit(X, y)
     stream = model.expansion_.stream
     expected = published_steps(

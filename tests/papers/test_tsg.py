@@ -17,7 +17,7 @@ from kernelgrad.losses import (
     get_loss,
     get_unlabelled_loss,
 )
-from kernelgrad.solvers import FRS3VM, TSG, Problem, TrainBatch
+from kernelgrad.solvers import CDSG, FRS3VM, TSG, UDSG, Problem, TrainBatch
 from oracles_s3vm import tsg_oracle
 
 N, LABELLED, C = 60, 8, 50.0
@@ -99,7 +99,7 @@ def test_the_preset_is_the_algorithm_of_the_paper(cls, steps):
     X, y = rows(seed=1)  # classes of unequal number
     cost, eta, T = 30.0, 4.0, 9
     marked = np.where(y[:, 0] == 0, -1, y[:, 0] > 0).astype(int)
-    given = cls.paper(C=cost, sigma=0.4, eta=eta, n_labelled=LABELLED, **steps)
+    given = cls.paper(C=cost, sigma=0.4, eta=eta, n_labelled=LABELLED, redraw=False, **steps)
     model = SemiSupervisedKernelClassifier(**given, max_iter=T, random_state=3)
     model.fit(X, marked)
     stream, m = model.expansion_.stream, int(np.ceil(np.sqrt(N)))
@@ -135,7 +135,7 @@ def test_labelled_rows_are_drawn_with_replacement(monkeypatch):
 
     monkeypatch.setattr(TSG, "_shares", shares)
     marked = np.where(y[:, 0] == 0, -1, y[:, 0] > 0).astype(int)
-    given = TSG.paper(C=cost, sigma=0.4, eta=4.0, n_labelled=LABELLED, redraw=True)
+    given = TSG.paper(C=cost, sigma=0.4, eta=4.0, n_labelled=LABELLED)
     model = SemiSupervisedKernelClassifier(**given, max_iter=T, random_state=3).fit(X, marked)
     assert [len(labelled) for labelled, _ in picks] == [256] * T  # the paper's B
     assert len({labelled.sum() for labelled, _ in picks}) > 1
@@ -234,9 +234,10 @@ def test_parameters_are_checked(params, message):
         TSG(**params).check()
 
 
-def test_there_is_no_published_program():
+@pytest.mark.parametrize("cls", [TSG, UDSG, CDSG])
+def test_there_is_no_published_program(cls):
     with pytest.raises(CapabilityError, match="no published program"):
-        TSG.program(nu=0.1)
+        cls.program(nu=0.1)
 
 
 def test_problems_are_checked():

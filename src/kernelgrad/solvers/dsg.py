@@ -22,7 +22,7 @@ from kernelgrad.solvers.contract import Problem, Solver, State, StepInfo, TrainB
 from kernelgrad.solvers.feature_blocks import BlockUpdate, Iterates, RowMemory
 from kernelgrad.solvers.trackers import UpdatedTracker
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, Matrix
-from kernelgrad.validation import check_real
+from kernelgrad.validation import CapabilityError, check_real
 
 _TAG = 0x626C6B
 _AVERAGE_POWER = {"uniform": 0.0, "polynomial": 7.0}
@@ -93,7 +93,7 @@ class DSG(Solver[DSGState]):
     .. math:: f \leftarrow (1 - \gamma_t \rho) f - \gamma_t \phi_t(\cdot)^\top G_t .
 
     Plain (the paper's Algorithm 1): ``G = Phi^T r / B`` with ``r`` the loss derivative, and
-    ``rho = alpha``. Preconditioned (the paper's remark in Section 5 on second-order
+    ``rho = alpha``. Preconditioned (the paper's remark in Section 4 on second-order
     information): the functional gradient is multiplied by ``(L (C + mu))^-1``, with C the
     covariance operator, estimated on the block. As
     ``(C + mu)^-1 f = (f - (C + mu)^-1 C f) / mu``, this gives ``rho = alpha / (L mu)`` and
@@ -177,7 +177,8 @@ class DSG(Solver[DSGState]):
         r"""Return the parameters of an estimator that make it exactly the paper's algorithm.
 
         Plain steps ``gamma_t = theta / (offset + t)``, ``t = 1, 2, ...``, on the last iterate,
-        with random features of the Gaussian kernel; no intercept, scaling or metric::
+        with a row and a random feature of the Gaussian kernel each (``TSG.paper`` has 256
+        rows); no intercept, scaling or metric::
 
             KernelClassifier("hinge", **DSG.paper(nu=1e-4))
 
@@ -198,8 +199,9 @@ class DSG(Solver[DSGState]):
             The penalty ``nu / 2 |f|^2`` of Equation 1: `alpha` of the estimator, lambda of Li
             and Póczos.
         theta : float > 0, default=None
-            theta of Theorem 4, at most ``(2 + offset) / nu``: no step turns the sign of older
-            coefficients. None is ``1 / nu``, which meets the condition of Theorems 4 and 5.
+            theta of Theorem 4, at most ``(2 + offset) / nu``, though the theorem allows any
+            whole ``theta nu``; and ``1 - gamma nu`` is at least 0, so that no step turns the
+            sign of older coefficients. None is ``1 / nu``, as Theorems 4 and 5 ask.
         offset : float >= 0, default=0.0
             Delays the decay; 0 is the schedule of the theorems.
         sigma : float > 0 or "median", default="median"
@@ -255,20 +257,21 @@ class DSG(Solver[DSGState]):
 
     @classmethod
     def program(cls, *, nu: float, damping: float = 1.0, **parameters: Any) -> dict[str, Any]:
-        """Return the parameters of an estimator that make it the authors' published program.
+        """Return the parameters of an estimator that takes the steps of the authors' program.
 
-        Each step is multiplied by the inverse covariance of the new block on the batch, which
-        Section 4 of Dai et al. allows; older coefficients shrink by ``1 - gamma nu``, and
-        ``gamma_t = 1 / (1 + 1e-4 t)`` for t = 0, 1, ..., with pairs of cos and sin.
+        Its damping is another, see below. :class:`DSG` alone has a program. Each step is
+        multiplied by the inverse covariance of the new block on the batch, which Section 4 of
+        Dai et al. allows; older coefficients shrink by ``1 - gamma nu``, and ``gamma_t = 1 / (1
+        + 1e-4 t)`` for t = 0, 1, ..., with pairs of cos and sin.
 
         Parameters
         ----------
         nu : float > 0
             As in :meth:`paper`; it penalises less here, see `decoupled`.
         damping : float > 0, default=1.0
-            Ridge of the covariance in units of its mean diagonal entry. The program's is
-            absolute, 1e-7 to 5e-4, which needs at least 4 rows in the batch for each feature of
-            the block.
+            Ridge of the covariance in units of its mean diagonal entry, which is .0156 for 32
+            frequencies. The program's is absolute, 1e-7 to 5e-4, which needs at least 4 rows in
+            the batch for each feature of the block.
         **parameters
             Others of :meth:`paper`.
 
@@ -277,6 +280,10 @@ class DSG(Solver[DSGState]):
         dict
             As :meth:`paper`.
         """
+        if cls is not DSG:
+            raise CapabilityError(
+                f"solver {cls.name!r} has no published program; take paper()."
+            )
         decay = 1e4
         chosen: dict[str, Any] = {"form": "pair", "theta": decay, "offset": decay - 1.0}
         chosen |= {"preconditioned": True, "decoupled": True, "damping": damping}

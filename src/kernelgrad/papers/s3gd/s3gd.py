@@ -83,7 +83,9 @@ class S3GD(StochasticSolver[S3GDState]):
         """Return the parameters of a linear estimator that make it the paper's Algorithm 1.
 
         Constant steps on the last iterate, references from anchors throughout, and no
-        intercept: the paper appends a column of ones, whose coefficient has a penalty too::
+        intercept: the paper appends a column of ones, whose coefficient has a penalty too. Of
+        Algorithm 2 k-means sees at most ``max(20 m, 1000)`` rows, in ten iterations, and
+        epsilon is 1e-4 times the median distance::
 
             LinearClassifier("logistic", **S3GD.paper(eta=1.0))
 

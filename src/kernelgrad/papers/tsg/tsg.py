@@ -124,8 +124,9 @@ class TSG(DSG):
         """Return the parameters of a semi-supervised classifier that make it Algorithm 1.
 
         Plain constant steps, phase features, hinge and symmetric hinge, the unlabelled loss
-        from the first step, no constant, the last iterate. One pass (Section 6.1) is a
-        ``max_iter`` of n_u / 256.
+        from the first step, no constant, the last iterate. Batches have 256 rows of each kind
+        (Section 6.1), unlabelled ones in seeded shuffles, labelled ones with replacement where
+        there are fewer. One pass is a ``max_iter`` of n_u / 256.
 
         Parameters
         ----------
@@ -140,13 +141,13 @@ class TSG(DSG):
         n_labelled : int, default=200
             n_l.
         **solver
-            Of the solver, such as ``redraw=True``, or ``step_size="theorem"`` with `theta` for
+            Of the solver, such as ``redraw=False``, or ``step_size="theorem"`` with `theta` for
             the step of Theorems 1 and 2 in place of ``1 / eta``.
         """
         for name, value in (("C", C), ("sigma", sigma), ("n_labelled", n_labelled)):
             check_real(value, name, low=0, low_open=True)
         check_real(eta, "eta", low=1)
-        solver = {"step_size": C / eta} | solver
+        solver = {"step_size": C / eta, "redraw": True} | solver
         return {
             "solver": cls(decay=np.inf, ramp=(0.0, 0.0), average=None, **solver),
             "kernel": Gaussian(gamma=sigma, form="phase"),
@@ -154,11 +155,6 @@ class TSG(DSG):
             "C_star": "paper",
             "fit_intercept": False,
         }
-
-    @classmethod
-    def program(cls, **parameters: Any) -> dict[str, Any]:
-        """Raise CapabilityError: the authors have published no program of TSG."""
-        raise CapabilityError(f"solver {cls.name!r} has no published program; take paper().")
 
     def check(self) -> None:
         super().check()
