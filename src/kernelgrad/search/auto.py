@@ -20,8 +20,6 @@ from kernelgrad.solvers.registry import get_solver
 from kernelgrad.solvers.support import least_bytes
 from kernelgrad.validation import check_name
 
-GIVEN = "given as a parameter"
-
 READING_SECONDS = 2.5e-7  # seconds that a number of a file takes to read and to prepare
 _SEARCH_SECONDS = 2.0  # seconds of one core that a search takes, whatever the solver
 _LOADING_SECONDS = 1.0  # seconds that loading compiled loops takes
