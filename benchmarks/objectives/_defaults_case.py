@@ -261,6 +261,8 @@ def chosen(model: Any) -> Row:
     rounds = history.get("metric")
     last = rounds[-1] if isinstance(rounds, list) and rounds else rounds
     weights = getattr(model, "feature_importances_", None)
+    if weights is not None and np.size(weights) > 1000:  # words of texts
+        weights = None
     row: Row = {
         "kernel": None if kernel is None else type(kernel).__name__,
         "gamma": next((float(v) for v in (getattr(kernel, "gamma_value", None),) if v), None),
