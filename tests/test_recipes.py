@@ -23,6 +23,6 @@ def test_recipes_run(name, tmp_path, monkeypatch):
     module = types.ModuleType("recipe")
     monkeypatch.setitem(sys.modules, "recipe", module)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of other packages
+        warnings.simplefilter("ignore")  # other packages warn
         for code in re.findall(r"^```python\n(.*?)^```", SECTIONS[name], re.M | re.S):
             exec(compile(code, f"docs/recipes.md: {name}", "exec"), module.__dict__)

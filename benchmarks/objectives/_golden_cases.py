@@ -295,7 +295,7 @@ def cases() -> dict[str, Case]:
         (semi, "marked"), ("KernelDensityRatio", "none ratio"),
     ):  # fmt: skip
         add(f"defaults/{cls}/dense", f"dense {data}", cls, plain=False)
-        if cls != "KernelDensityRatio":  # whose default is of random features
+        if cls != "KernelDensityRatio":  # its default has random features
             add(f"onnx/{cls}/dense", f"dense {data}", cls, max_iter=5)
         for name in ("dsg", "cached", "direct", "working_set") if cls != semi else ():
             add(f"options/{cls}/{name}", f"dense {data}", cls, solver=name, max_iter=10)

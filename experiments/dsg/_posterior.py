@@ -80,7 +80,7 @@ class Posterior(Experiment):
     points: ClassVar[int]
     seeds: ClassVar[int] = 5
     what: ClassVar[str]
-    power: ClassVar[float | None] = None  # of the weights t^power of an average
+    power: ClassVar[float | None] = None  # iterates have weights t^power in an average
     departures = """
     The paper gives neither its steps nor how many. Here theta nu = 1, as Theorem 5 asks, and
     an offset such that the first step is 2: from 4 on doubly SGD diverged on another seed (not

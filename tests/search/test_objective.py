@@ -9,15 +9,13 @@ import pytest
 
 import oracles_metric as oracle
 from cases import every
-from kernelgrad import KernelClassifier, KernelRegressor
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Gaussian, Laplacian, Matern, RootLaplacian, SumKernel
 from kernelgrad.search import machine as family
 from kernelgrad.search import objective as loo
 from kernelgrad.search import penalty
-from kernelgrad.search.machine import LEAST, MOST, SHAPES, Bins, Machine, Sample, Steps
+from kernelgrad.search.machine import LEAST, MOST, SHAPES, Bins, Machine, Sample
 from kernelgrad.search.objective import Round
-from kernelgrad.search.study import Study, _pays
 
 GROUPS = np.array([0, 1, 1, 2])
 WEIGHTS = np.array([0.7, 0.3, 0.3, 0.2])
@@ -451,50 +449,3 @@ def test_a_column_that_few_rows_hid_comes_back():
     ]
     assert weights[1][[1, 2]].min() > 1.5 * weights[0][[1, 2]].min()
     assert weights[1][3:].max() < weights[1][[1, 2]].min()
-
-
-def test_steps_are_where_trees_split():
-    X = np.random.default_rng(0).uniform(size=(1000, 3))
-    y = np.where(X[:, 0] > 0.9, 3.0, 0.0) + np.where(X[:, 1] > 0.5, 1.0, 0.0)
-    steps = Steps.of(Sample(X, y[:, None], np.ones(1000)))
-    assert set(steps.columns) == {0, 1}
-    assert len({*zip(steps.columns, steps.thresholds, strict=True)}) == len(steps.columns)
-    assert np.allclose(steps.rises[0], 3.0 / y.std(), rtol=0.05)  # of a tree of one column
-    bins = Bins.of(X, 10, steps=steps)
-    edges, values = bins.warp(np.zeros(bins.low.shape))
-    rise = np.diff(values[:, 0]) - np.diff(edges[:, 0])
-    assert rise.max() == pytest.approx(steps.rises[0])
-    slope = np.diff(values[:, 0]) / np.maximum(np.diff(edges[:, 0]), 1e-12)
-    at = np.argmax(slope)
-    assert edges[at, 0] <= 0.9 < edges[at + 1, 0]
-    assert slope[at] > 100
-
-
-def test_machines_with_steps_serve_rules():
-    X = np.random.default_rng(0).uniform(size=(900, 4))
-    y = ((X[:, 0] > 0.9) & (X[:, 1] > 0.3)).astype(int)
-    model = KernelClassifier().fit(X[:400], y[:400])
-    best = min(model.history_["metric"], key=lambda entry: entry["score"])
-    assert best["candidate"] == "steps"
-    assert model.score(X[400:], y[400:]) > 0.985
-
-
-def test_logarithms_that_not_all_folds_have_judged_are_not_taken(monkeypatch):
-    of_targets = Study.of_targets
-
-    def cut(study, Y):
-        other = of_targets(study, Y)
-        other.over = lambda: True
-        return other
-
-    X = np.random.default_rng(0).standard_normal((120, 2))
-    y = np.exp(2.0 * X[:, 0] + 0.5 * X[:, 1] ** 2 - X[::-1, 1])
-    assert KernelRegressor().fit(X, y).loss_.name == "log_squared"
-    monkeypatch.setattr(Study, "of_targets", cut)
-    assert KernelRegressor().fit(X, y).loss_.name == "squared"
-
-
-def test_a_machine_that_failed_is_not_preferred():
-    failed, sound = (Machine(2.5, GROUPS, {}, errors=np.full(3, e)) for e in (np.inf, 1.0))
-    assert _pays(failed, sound)
-    assert not _pays(sound, failed)

@@ -570,33 +570,3 @@ def test_what_was_found_is_that_of_the_fit():
     model = regressor().fit(X, Y)
     before = model.best_params_["kernel"]
     assert model.set_params(kernel="rbf", gamma=1.0).best_params_["kernel"] is before
-
-
-def test_normal_scores_compete_where_a_column_has_heavy_tails():
-    X = np.random.default_rng(0).normal(size=(200, 2))
-    for columns, heavy in ((X, False), (np.exp(2 * X), True)):
-        names = [e["candidate"] for e in regressor().fit(columns, X[:, 0]).history_["metric"]]
-        assert ("normal scores" in names) == heavy
-
-
-def test_many_classes_compare_the_log_loss_too():
-    rng = np.random.default_rng(0)
-    y = np.arange(240) % 8
-    X = np.column_stack([np.cos(y), np.sin(y)]) + 0.02 * rng.normal(size=(240, 2))
-    model = KernelClassifier().fit(X, y)
-    least = {e["candidate"]: e["loss"] for e in model.history_["search"] if "candidate" in e}
-    assert least["log_loss"] < 0.5 * least["squared"]
-    assert model.loss_.name == "log_loss"
-
-
-def test_rows_that_compare_the_log_loss_have_not_trained_the_kernel(monkeypatch):
-    folds, ratio = [], _search.own_ratio
-    monkeypatch.setattr(
-        _search,
-        "own_ratio",
-        lambda pool, parts, *rest: folds.extend(parts) or ratio(pool, parts, *rest),
-    )
-    KernelClassifier().fit(X, Y > 0)
-    assert np.array_equal(np.sort(np.concatenate([f.judges for f in folds])), np.arange(len(X)))
-    assert all(f.train.n_rows + len(f.judges) == len(X) for f in folds)
-    assert len({repr(f.problem.kernel) for f in folds}) == 3

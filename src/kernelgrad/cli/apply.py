@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import reprlib
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 
 _SET_HELP = "Also which classes are in a set that holds this share of new classes."
+_SHORT = reprlib.Repr()  # texts of long lists
+_SHORT.maxdict = 10
 Share = Annotated[float | None, typer.Option("--set", help=_SET_HELP)]
 
 
@@ -157,7 +160,8 @@ def inspect(
             pairs = sorted(zip(names, shares, strict=True), key=lambda pair: -pair[1])
             shown["importances"] = [f"{name} {share:.3f}" for name, share in pairs]
         for name in ("loss_params", "kernel_params"):
-            shown[name] = [f"{k}={v}" for k, v in summary.get(name, {}).items()] or None
+            params = summary.get(name, {}).items()
+            shown[name] = [f"{k}={_SHORT.repr(v)}" for k, v in params] or None
         shown["quality"] = (summary.get("quality") or {}).get("text")
         info = {"file": str(model), "file_bytes": n_bytes, **summary}
         report.print_result(info, as_json, file_bytes=None, bytes=None, **shown)

@@ -1,0 +1,95 @@
+"""Candidates of the search, and the comparisons that choose among them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from kernelgrad import KernelClassifier, KernelRegressor
+from kernelgrad.search import search as _search
+from kernelgrad.search.machine import Bins, Machine, Sample, Steps
+from kernelgrad.search.study import Study, _pays
+
+
+def test_steps_are_where_trees_split():
+    X = np.random.default_rng(0).uniform(size=(1000, 3))
+    y = np.where(X[:, 0] > 0.9, 3.0, 0.0) + np.where(X[:, 1] > 0.5, 1.0, 0.0)
+    steps = Steps.of(Sample(X, y[:, None], np.ones(1000)))
+    assert set(steps.columns) == {0, 1}
+    assert len({*zip(steps.columns, steps.thresholds, strict=True)}) == len(steps.columns)
+    # the tree of one column sees all rows
+    assert np.allclose(steps.rises[0], 3.0 / y.std(), rtol=0.05)
+    bins = Bins.of(X, 10, steps=steps)
+    edges, values = bins.warp(np.zeros(bins.low.shape))
+    rise = np.diff(values[:, 0]) - np.diff(edges[:, 0])
+    assert rise.max() == pytest.approx(steps.rises[0])
+    slope = np.diff(values[:, 0]) / np.maximum(np.diff(edges[:, 0]), 1e-12)
+    at = np.argmax(slope)
+    assert edges[at, 0] <= 0.9 < edges[at + 1, 0]
+    assert slope[at] > 100
+
+
+def test_machines_with_steps_serve_rules():
+    X = np.random.default_rng(0).uniform(size=(900, 4))
+    y = ((X[:, 0] > 0.9) & (X[:, 1] > 0.3)).astype(int)
+    model = KernelClassifier().fit(X[:400], y[:400])
+    best = min(model.history_["metric"], key=lambda entry: entry["score"])
+    assert best["candidate"] == "steps"
+    assert model.score(X[400:], y[400:]) > 0.985
+
+
+def test_logarithms_that_not_all_folds_have_judged_are_not_taken(monkeypatch):
+    of_targets = Study.of_targets
+
+    def cut(study, Y):
+        other = of_targets(study, Y)
+        other.over = lambda: True
+        return other
+
+    X = np.random.default_rng(0).standard_normal((120, 2))
+    y = np.exp(2.0 * X[:, 0] + 0.5 * X[:, 1] ** 2 - X[::-1, 1])
+    assert KernelRegressor().fit(X, y).loss_.name == "log_squared"
+    monkeypatch.setattr(Study, "of_targets", cut)
+    assert KernelRegressor().fit(X, y).loss_.name == "squared"
+
+
+def test_a_machine_that_failed_is_not_preferred():
+    failed, sound = (
+        Machine(2.5, np.arange(2), {}, errors=np.full(3, e)) for e in (np.inf, 1.0)
+    )
+    assert _pays(failed, sound)
+    assert not _pays(sound, failed)
+
+
+def test_normal_scores_compete_where_a_column_has_heavy_tails():
+    X = np.random.default_rng(0).normal(size=(200, 2))
+    for columns, heavy in ((X, False), (np.exp(2 * X), True)):
+        model = KernelRegressor().fit(columns, X[:, 0])
+        names = [entry["candidate"] for entry in model.history_["metric"]]
+        assert ("normal scores" in names) == heavy
+
+
+def test_many_classes_compare_the_log_loss_too():
+    rng = np.random.default_rng(0)
+    y = np.arange(240) % 8
+    X = np.column_stack([np.cos(y), np.sin(y)]) + 0.02 * rng.normal(size=(240, 2))
+    model = KernelClassifier().fit(X, y)
+    least = {e["candidate"]: e["loss"] for e in model.history_["search"] if "candidate" in e}
+    assert least["log_loss"] < 0.5 * least["squared"]
+    assert model.loss_.name == "log_loss"
+
+
+def test_rows_that_compare_the_log_loss_have_not_trained_the_kernel(monkeypatch):
+    folds, ratio = [], _search.own_ratio
+    monkeypatch.setattr(
+        _search,
+        "own_ratio",
+        lambda pool, parts, *rest: folds.extend(parts) or ratio(pool, parts, *rest),
+    )
+    X = np.random.default_rng(0).standard_normal((240, 7))
+    KernelClassifier().fit(X, np.sin(2 * X[:, 0] + X[:, 1]) > 0)
+    assert np.array_equal(np.sort(np.concatenate([f.judges for f in folds])), np.arange(len(X)))
+    assert all(f.train.n_rows + len(f.judges) == len(X) for f in folds)
+    assert len({repr(f.problem.kernel) for f in folds}) == 3
