@@ -13,13 +13,15 @@ import json
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from benchmarks.objectives import _tables_case
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import roc_auc_score
@@ -80,6 +82,18 @@ def clean(rng: np.random.Generator, n: int = _ROWS, d: int = _COLUMNS) -> Rows:
     if d == 1:
         far += 10.0 * np.sign(far)
     return Rows(X, signal(X), new, signal(new), far)
+
+
+@cache
+def of_table(name: str, seed: int) -> Rows:
+    """Return four columns of numbers of a table of the benchmarks; nothing judges scores."""
+    frame = _tables_case.frame(name).select_dtypes("number").fillna(0.0)
+    rng = np.random.default_rng(seed)
+    at = rng.permutation(len(frame))[: _ROWS + 2 * _NEW]
+    X = frame.to_numpy(float)[np.ix_(at, rng.permutation(frame.shape[1])[:_COLUMNS])]
+    t = np.unique(_tables_case.target(name)[at], return_inverse=True)[1] * 1.0
+    a, b = _ROWS, _ROWS + _NEW
+    return Rows(X[:a], t[:a] - t.mean(), X[a:b], t[a:b] - t.mean(), X[b:], fair="none")
 
 
 def _put(place: Any, value: Any) -> Callable[[Any], Any]:
@@ -428,24 +442,28 @@ def title(estimator: Any) -> str:
 
 
 def run(
-    seed: int, only: str = "", abuse: str = "", share: float = 1.0
+    seed: int, only: str = "", abuse: str = "", share: float = 1.0, tables: Sequence[str] = ()
 ) -> Iterator[tuple[str, str, Outcome]]:
-    """Yield (estimator, abuse, outcome) of all, or of a random share."""
+    """Yield (estimator, abuse, outcome) of all, or of a random share; rows may be of tables."""
     picked = np.random.default_rng([seed, 1])
     for estimator in every():
         name = title(estimator)
         rows = clean(np.random.default_rng(seed))
         reference = None
         for what, change in abuses().items():
-            if only not in name or abuse not in what or picked.random() > share:
+            if only not in title(estimator) or abuse not in what or picked.random() > share:
                 continue
-            if reference is None:
+            if tables:
+                name, reference = f"{title(estimator)} {picked.choice(tables)}", 0.0
+                rows = of_table(name.rpartition(" ")[2], seed)
+            elif reference is None:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     model = clone(estimator).set_params(random_state=0)
                     reference = score(model.fit(rows.X, targets(model, rows)), rows, rows)
             with np.errstate(over="ignore", under="ignore"):
                 hurt = change(np.random.default_rng([seed, 2]), rows)
+            hurt = replace(hurt, fair="none") if tables else hurt
             yield name, what, attempt(estimator, hurt, reference, rows)
 
 
@@ -459,11 +477,16 @@ def main() -> int:
     parser.add_argument("--share", type=float, default=1.0, help="of all fits, at random")
     parser.add_argument("--only", default="", help="part of the title of estimators")
     parser.add_argument("--abuse", default="", help="part of the name of abuses")
+    parser.add_argument("--tables", action="store_true", help="rows of the tables as bases")
     parser.add_argument("--output", type=Path, help="JSON of all outcomes")
     args = parser.parse_args()
     counts: Counter[str] = Counter()
     found = []
-    for name, what, outcome in run(args.seed, args.only, args.abuse, args.share):
+    entries = _tables_case.index().items() if args.tables else ()
+    tables = [
+        name for name, entry in entries if entry.get("cols", 0) - entry.get("cats", 0) > 9
+    ]
+    for name, what, outcome in run(args.seed, args.only, args.abuse, args.share, tables):
         counts[outcome.kind] += 1
         found.append([name, what, outcome.kind, outcome.text, round(outcome.seconds, 2)])
         if outcome.kind in FINDINGS:

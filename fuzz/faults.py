@@ -21,6 +21,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,9 +37,7 @@ _OPERATORS = dict(
     Sub="- +", Mult="* /", Div="/ *", FloorDiv="// *", Mod="% *", Pow="** *",
 )  # fmt: skip
 _DROPPED = (ast.Assign, ast.AugAssign, ast.Raise, ast.Return, ast.Continue, ast.Break)
-_PRELOADED = (
-    "hypothesis numba.core.caching pandas scipy.optimize scipy.spatial sklearn.pipeline"
-)
+_PRELOADED = "numba.core.caching pandas scipy.optimize scipy.spatial sklearn.pipeline"
 
 
 def faults(path: Path) -> Iterator[tuple[int, int, bytes]]:
@@ -78,7 +77,7 @@ def faults(path: Path) -> Iterator[tuple[int, int, bytes]]:
         elif isinstance(node, ast.Compare):
             yield from swap(node.left, node.ops[0], node.comparators[0])
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.Not):
-            yield at(node), at(node.operand), b""
+            yield at(node), at(node) + (1 if isinstance(node.op, ast.USub) else 3), b""
         elif isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
             v = node.value
             new = (
@@ -109,11 +108,16 @@ class Map:
     """A plugin of pytest that notes seconds and called functions of each test that passes."""
 
     def __init__(self) -> None:
+        self.depth, self.listener = 0, None
         self.codes: dict[int, Any] = {}
         self.now: set[int] = set()
         self.shared: dict[str, set[int]] = defaultdict(set)
         self.tests: dict[str, tuple[float, set[int]]] = {}
         self.failed: set[str] = set()
+
+    def compiles(self, change: int) -> None:
+        self.depth += change
+        sys.settrace(None if self.depth else self.trace)
 
     def trace(self, frame: Any, event: str, arg: Any) -> None:
         code = frame.f_code
@@ -133,8 +137,12 @@ class Map:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: Any) -> Any:
+        from kernelgrad.compute import caching
         from kernelgrad.compute.compiling import compile_seconds
 
+        # compilation calls much, but not us
+        more, less = (lambda function: self.compiles(1)), (lambda: self.compiles(-1))
+        self.listener = self.listener or caching.Listener(more, less)
         self.now, start = set(), time.process_time() - compile_seconds()
         sys.settrace(self.trace)
         threading.settrace(self.trace)
@@ -172,7 +180,9 @@ def called(function: Any, tree: Path, known: Any = None) -> set[tuple[str, int]]
         return out
     out.add((name, code.co_firstlineno))
     if code is not function:
-        cells = [cell.cell_contents for cell in function.__closure__ or () if cell != type(cell)()]
+        cells = [
+            cell.cell_contents for cell in function.__closure__ or () if cell != type(cell)()
+        ]
         names = [function.__globals__.get(each) for each in code.co_names]
         for each in cells + names:
             for part in each.values() if isinstance(each, dict) else [each]:
@@ -209,7 +219,9 @@ def child(tree: Path, cache: Path, plugin: Any, *arguments: str) -> None:
     from numba.core.caching import IndexDataCacheFile
 
     begin = IndexDataCacheFile.__init__
-    IndexDataCacheFile.__init__ = lambda self, a, b, stamp: begin(self, a, b, Stamp(stamp))
+    IndexDataCacheFile.__init__ = lambda self, cache_path, filename_base, source_stamp: begin(
+        self, cache_path, filename_base, Stamp(source_stamp)
+    )
     importlib.import_module("numba").config.CACHE_DIR = str(cache)
     resource.setrlimit(resource.RLIMIT_DATA, (12 << 30, 12 << 30))
     os.setpgid(0, 0)
@@ -226,7 +238,11 @@ def child(tree: Path, cache: Path, plugin: Any, *arguments: str) -> None:
         code = int(pytest.main(["-q", "-p", "no:cacheprovider", *arguments], [plugin]))
         if isinstance(plugin, Map):
             (cache.parent / "map.pickle").write_bytes(pickle.dumps(plugin.result(tree)))
+    except BaseException:
+        traceback.print_exc()
     finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
         os._exit(code)
 
 
