@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import cached_property
@@ -167,7 +168,11 @@ class ArraySource(BatchSource):
     @classmethod
     def of_files(cls, paths: Sequence[Path], *arrays: Any) -> ArraySource:
         with within(*paths):
-            source = cls(*arrays)
+            source, y = cls(*arrays), arrays[1]
+            if y is not None and y.dtype.kind == "U":
+                codes = np.array(y.ravel(), y.dtype.newbyteorder("=")).view(np.uint32)
+                if codes.max(initial=0) > sys.maxunicode:
+                    raise DataError("The targets hold no text; write the file again.")
         source._stamps = tuple(Stamp.of(path) for path in paths)
         return source
 
