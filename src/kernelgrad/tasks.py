@@ -15,13 +15,7 @@ from sklearn.utils.validation import column_or_1d
 
 from kernelgrad.compute.ranges import SMALLEST, extreme
 from kernelgrad.data import Batch, BatchSource
-from kernelgrad.files.records import (
-    Record,
-    check_labels,
-    check_number,
-    check_numbers,
-    or_none,
-)
+from kernelgrad.files.records import Record, check_labels, check_numbers, or_none
 from kernelgrad.losses import Loss, SquaredError, encode_labels, get_loss
 from kernelgrad.losses.base import Task as LossTask
 from kernelgrad.losses.classification import MarginLoss
@@ -516,7 +510,7 @@ class ScaledColumn(Task):
     @classmethod
     def restore(cls, record: Record, loss: Loss, owner: str) -> Self:
         scale = record.take("y_scale_", partial(check_real, low=0.0, low_open=True))
-        return cls(record.take("y_mean_", check_number), scale, loss=loss)
+        return cls(record.take("y_mean_", check_real), scale, loss=loss)
 
 
 @dataclass(frozen=True)
