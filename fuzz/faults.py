@@ -37,7 +37,8 @@ _OPERATORS = dict(
 )  # fmt: skip
 _DROPPED = (ast.Assign, ast.AugAssign, ast.Raise, ast.Return, ast.Continue, ast.Break)
 _NAMES = ("__repr__", "__str__", "_repr_html_")
-_LOADED = "numba.core.caching pandas scipy.optimize scipy.spatial sklearn.pipeline"
+_LOADED = """numba.core.caching pandas scipy.optimize scipy.spatial sklearn.pipeline typer onnx
+pyarrow.parquet pyarrow.csv onnxruntime matplotlib.figure dask.dataframe safetensors.numpy"""
 
 
 def faults(path: Path) -> Iterator[Fault]:
@@ -140,6 +141,7 @@ def _child(tree: Path, cache: Path, plugin: Any, files: Any) -> None:
     )
     importlib.import_module("numba").config.CACHE_DIR = str(cache)
     os.setpgid(0, 0)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.chdir(tree)
     sys.path[:0] = [str(tree / "src"), str(tree), str(tree / "tests")]
     os.environ |= {"PYTHONPATH": f"{tree}/src:{tree}", "NUMBA_CACHE_DIR": str(cache)}
@@ -201,7 +203,7 @@ def attempt(work: Path, name: str, fault: Fault, tests: Any) -> dict[str, Any]:
     try:
         for part in (order[:12], order[12:]):
             if code == 0 and part:
-                limit = 120 + 10 * sum(calls[test][2] for test in part)
+                limit = 300.0 + 10.0 * sum(max(0.0, calls[test][2]) for test in part)
                 files = dict.fromkeys(test.split("::")[0] for test in part)
                 code, seconds = forked(tree, cache, limit, Only(part, log), *files)
                 spent += seconds
@@ -225,6 +227,7 @@ def main() -> int:
     args = parser.parse_args()
     for module in _LOADED.split():
         importlib.import_module(module)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the fault is taken away
     work = args.output.resolve()
     tree, known, done = work / "tree", work / "map.pickle", work / f"faults-{args.seed}.json"
     if not known.exists():
