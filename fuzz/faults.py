@@ -143,10 +143,13 @@ def _child(tree: Path, cache: Path, plugin: Any, files: Any) -> None:
     os.setpgid(0, 0)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.chdir(tree)
+    for name in [each for each in sys.modules if each.startswith("fuzz")]:
+        del sys.modules[name]  # the copy has its own
     sys.path[:0] = [str(tree / "src"), str(tree), str(tree / "tests")]
     os.environ |= {"PYTHONPATH": f"{tree}/src:{tree}", "NUMBA_CACHE_DIR": str(cache)}
     os.environ["KERNELGRAD_NUM_THREADS"] = "1"
-    sys.dont_write_bytecode = isinstance(plugin, Only)
+    if isinstance(plugin, Only):
+        sys.dont_write_bytecode, os.environ["PYTHONDONTWRITEBYTECODE"] = True, "1"
     with (cache.parent / "log.txt").open("w") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)

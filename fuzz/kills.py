@@ -60,7 +60,11 @@ class Bench:
         models = load(self.old), load(self.new)
         self.predicted = [model.predict(self.X) for model in models]
         self.estimator = models[0]
+        self.own = self.scratch()  # of this process, which its children use
         self.keep = ("--checkpoint", str(folder / "it" / "kept"), "--checkpoint-every", "1")
+
+    def scratch(self) -> set[Path]:
+        return set(self.folder.glob("tmp/.kernelgrad-*"))
 
     def save(self) -> None:
         """Save a model over one of another fit, again and again."""
@@ -95,9 +99,7 @@ class Bench:
         whole, killed = self.model.exists(), number == signal.SIGKILL
         begun = (self.folder / "it" / "begun").exists()
         output = self.folder / "it" / "p.npy"
-        remnants = list(self.folder.glob("it/.kernelgrad-*")) + list(
-            self.folder.glob("tmp/.kernelgrad-*")
-        )
+        remnants = {*self.folder.glob("it/.kernelgrad-*"), *self.scratch()} - self.own
         if not killed and code == -number and (not begun or (whole and self.is_model(1))):
             return None  # before the command looked out for it, or after its end
         if what != "save" and code not in (0, -number if killed else 143):

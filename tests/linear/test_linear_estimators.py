@@ -292,6 +292,12 @@ def test_competitors_learn_what_no_line_can(name):
     assert regressor.fit(X[:1000], target[:1000]).score(X[1000:], target[1000:]) > 0.8
 
 
+@pytest.mark.parametrize("wrong", ["task", "gamma", "n_features", "alpha", "max_iter"])
+def test_competitors_refuse_wrong_options(wrong):
+    with pytest.raises((ValueError, TypeError), match=wrong):
+        competitor("r-sdca", **{"gamma": 0.5, wrong: 0})
+
+
 def test_tol_is_the_optimality_that_is_reached(cancer):
     rough, fine = (
         LinearClassifier(alpha=0.1, tol=tol, max_iter=1000, random_state=0).fit(*cancer)
