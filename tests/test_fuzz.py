@@ -45,3 +45,25 @@ def test_runner_finds_keeps_and_goes_on(tmp_path):
     assert "hostile.py" in crash["detail"]
     kept = {path.read_bytes() for path in (tmp_path / "hostile-findings").iterdir()}
     assert kept == {b"crash", b"change", b"unnamed", b"hang", b"memory"}
+
+
+def test_faults_are_small_and_can_be_run(tmp_path):
+    path = tmp_path / "part.py"
+    lines = [
+        '"""Text with 1 + 1."""', "def f(n, tol=1e-3):", "    if not n < 2 and n is not f:",
+        '        raise ValueError(f"{n - 1}")', "    return -(n // 2) * tol",
+    ]  # fmt: skip
+    path.write_text("\n".join(lines))
+    found = set()
+    for a, b, new in importlib.import_module("fuzz.faults").faults(path):
+        data = path.read_bytes()
+        changed = (data[:a] + new + data[b:]).decode()
+        compile(changed, "part.py", "exec")
+        found |= {line.strip() for line in changed.splitlines() if line not in lines}
+    assert found == {
+        "def f(n, tol=0.002):", "if  n < 2 and n is not f:", "if not n <= 2 and n is not f:",
+        "if not n < 3 and n is not f:", "if not n < 2 or n is not f:",
+        "if not n < 2 and n is f:", "pass",
+        "return (n // 2) * tol", "return -(n * 2) * tol", "return -(n // 3) * tol",
+        "return -(n // 2) / tol",
+    }  # fmt: skip
