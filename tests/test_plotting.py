@@ -290,6 +290,7 @@ def test_kernels_that_a_search_compared():
     labels = [text.get_text() for text in display.ax_.get_yticklabels()]
     assert labels == ["weights (0.5 s)", "Gaussian (0.5 s)", "equal weights (0.5 s)"]
     np.testing.assert_allclose(display.points_.get_xdata(), np.exp([-2.0, -1.5, -1.0]))
+    assert display.ax_.get_ylim() == (2.5, -0.5)
     assert_whole(display)
     plain = SearchDisplay(candidates=["a"], errors=[0.5]).plot()
     assert [text.get_text() for text in plain.ax_.get_yticklabels()] == ["a"]
