@@ -127,7 +127,7 @@ def kernel_objective(rng: Generator) -> str:
     try:
         if name == "squared":
             least = oracles_cached.ridge(K, Y, p, alpha, bias)[0]
-        elif name in oracles_cached.SLOPES:
+        elif name in oracles_cached.SMOOTH:
             least = oracles_cached.smooth_minimum(name, K, Y, p, alpha, bias)
         else:
             bound = oracles_cached.dual_bound

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -65,32 +65,10 @@ class Case:
             return oracles.LOSSES["quantile"](y, f, a=np.array(self.quantiles))
         return oracles.LOSSES[self.loss](y, f)
 
-    def minimum(self, K, y, p, alpha, bias=True):
-        """Return the least objective: a dual bound where the loss has kinks."""
-        if self.loss == "squared":
-            return oracles.ridge(K, y, p, alpha, bias)[0]
-        if self.loss in oracles.SMOOTH:
-            return oracles.smooth_minimum(self.loss, K, y, p, alpha, bias)
-        q = self.quantiles if len(self.quantiles) > 1 else self.quantiles * y.shape[1]
-        return sum(
-            oracles.dual_bound(self.loss, K, y[:, c], p, alpha, bias, q=q[c])
-            for c in range(y.shape[1])
-        )
-
 
 def cached(**params):
     """Return a solver that goes on to the minimum."""
     return BlockDescent(**{"tol": 1e-6} | params)
-
-
-def slack(case, one_block):
-    """Return how far above the least objective a run may end, as a part of it.
-
-    Descent on blocks stalls at kinks, where the minimum over every block is none over all.
-    """
-    if one_block:
-        return 1e-4 if case.kinked else 1e-5
-    return 1e-2 if case.kinked else 5e-4
 
 
 def signs_of(y):
@@ -110,14 +88,8 @@ def regressor(name, parameter):
 
 CASES = [
     classifier("logistic-2", "logistic", 2, signs_of),
-    classifier("logistic-3", "logistic", 3, lambda y: 2 * np.eye(3)[y] - 1),
-    classifier("log_loss-2", "logistic", 2, signs_of),
     classifier("log_loss-3", "log_loss", 3, lambda y: np.eye(3)[y]),
-    classifier("log_loss-10", "log_loss", 10, lambda y: np.eye(10)[y]),
-    classifier("squared_hinge-2", "squared_hinge", 2, signs_of),
     classifier("hinge-2", "hinge", 2, signs_of),
-    classifier("hinge-3", "hinge", 3, lambda y: 2 * np.eye(3)[y] - 1),
-    classifier("squared-2", "squared", 2, signs_of),
     regressor("squared", "squared"),
     regressor("huber", Huber(oracles.DELTA)),
     regressor("epsilon_insensitive", EpsilonInsensitive(oracles.EPSILON)),
@@ -177,14 +149,6 @@ def even(n):
     return np.full(n, 1.0 / n)
 
 
-@cache
-def least(name, n, bias=True):
-    """Return the least objective of a case on n rows at a penalty of 1e-3."""
-    case, (X, t) = BY_NAME[name], signal(n)
-    Y = case.encode(case.targets(t))
-    return case.minimum(oracles.gaussian(X, X, GAMMA), Y, even(n), 1e-3, bias)
-
-
 def edges():
     """Return rows and real targets of data that break solvers, by name."""
     rng = np.random.default_rng(0)
@@ -226,55 +190,9 @@ def edge_targets(case, edge, t):
 # -- the minimum -----------------------------------------------------------------------
 
 
-def check_minimum(case, n, block_size, bias=True, **options):
-    """Fit, and check claims against the least objective."""
-    X, t = signal(n)
-    y = case.targets(t)
-    Y, best = case.encode(y), least(case.name, n, bias)
-    solver = cached(block_size=block_size, **options)
-    model = case.model(solver=solver, fit_intercept=bias)
-    model.set_params(max_iter=600 if options else 300).fit(X, y)
-    value = partial(case.value, Y)
-    claim = assert_true(model, X, value, even(n), 1e-3, falls=not case.kinked)
-    assert best * (1 - 1e-5) <= claim <= best * (1 + slack(case, block_size == n))
-    loss = value(raw(model, X)).sum(1).mean()
-    assert model.history_["train_loss"][-1] == pytest.approx(loss, rel=1e-4)
-    assert (model.intercept_ == 0).all() == (not bias)
-
-
-@every("case", CASES)
-def test_one_block_reaches_the_minimum(case):
-    check_minimum(case, 200, 200)
-    if case.name in ("hinge-2", "squared"):
-        check_minimum(case, 200, 200, bias=False)
-
-
-def test_several_blocks_reach_the_minimum():
-    check_minimum(BY_NAME["log_loss-3"], 200, 50)
-    check_minimum(BY_NAME["hinge-2"], 200, 50)
-
-
-@every("name", ["logistic-2", "hinge-2"])
-@every("alpha", [1e2, 1e-1, 1e-5])
-def test_other_penalties_and_weighted_rows(name, alpha):
-    case = BY_NAME[name]
-    X, t = signal(200, seed=1)
-    y = case.targets(t)
-    Y, w = case.encode(y), np.random.default_rng(2).uniform(0.2, 3.0, 200)
-    p = w / w.sum()
-    model = case.model(alpha=alpha).fit(X, y, sample_weight=w)
-    claim = assert_true(
-        model, X, partial(case.value, Y), p, alpha, rel=1e-4, falls=not case.kinked
-    )
-    best = case.minimum(oracles.gaussian(X, X, GAMMA), Y, p, alpha, True)
-    # float32 responses do not resolve smaller parts of small objectives of kinked losses
-    allowed = 2e-3 if case.kinked and alpha < 1e-3 else slack(case, True)
-    assert best * (1 - 1e-5) <= claim <= best * (1 + allowed)
-
-
-@every("block_size", [400, 100])
+@every("block_size", [200, 50])
 def test_one_class_reaches_its_minimum(block_size):
-    (X, _), nu, solver = signal(), 0.3, cached(block_size=block_size)
+    (X, _), nu, solver = signal(200), 0.3, cached(block_size=block_size)
     model = KernelNoveltyDetector(
         nu=nu, gamma=GAMMA, solver=solver, max_iter=300, random_state=0
     )
@@ -285,13 +203,13 @@ def test_one_class_reaches_its_minimum(block_size):
         """The loss of the paper's problem: its bias is minus tau, paid for by nu tau."""
         return oracles.LOSSES["one_class"](0, f) + nu * model.intercept_
 
-    claim = assert_true(model, X, value, even(400), nu, falls=False)
-    best = oracles.dual_bound("one_class", K, np.zeros(400), even(400), nu, True, nu=nu)
+    claim = assert_true(model, X, value, even(200), nu, falls=False)
+    best = oracles.dual_bound("one_class", K, np.zeros(200), even(200), nu, True, nu=nu)
     assert best < 0
-    one_block = block_size == 400
+    one_block = block_size == 200
     assert best * (1 + 1e-5) <= claim <= best * (1 - (1e-4 if one_block else 5e-3))
     theirs = OneClassSVM(kernel="precomputed", nu=nu, tol=1e-8).fit(K)
-    f = model.decision_function(X) * nu * 400
+    f = model.decision_function(X) * nu * 200
     scale = np.abs(theirs.decision_function(K)).max()
     atol = (0.01 if one_block else 0.1) * scale
     np.testing.assert_allclose(f, theirs.decision_function(K), atol=atol)
@@ -299,13 +217,13 @@ def test_one_class_reaches_its_minimum(block_size):
 
 @every(
     ("loss", "block_size"),
-    [("kl", 500), ("least_squares", 500), ("kl_ratio", 500), ("kl", 100)],
+    [("kl", 250), ("least_squares", 250), ("kl_ratio", 250), ("kl", 50)],
 )
 def test_density_ratio_reaches_its_minimum(loss, block_size):
     rng = np.random.default_rng(0)
-    P, Q = rng.normal(0.0, 1, (300, 2)), rng.normal(0.5, 1, (200, 2))
-    X, y = np.vstack([P, Q]), np.repeat([1.0, -1.0], [300, 200])[:, None]
-    p, alpha = np.repeat([0.5 / 300, 0.5 / 200], [300, 200]), 1e-3
+    P, Q = rng.normal(0.0, 1, (150, 2)), rng.normal(0.5, 1, (100, 2))
+    X, y = np.vstack([P, Q]), np.repeat([1.0, -1.0], [150, 100])[:, None]
+    p, alpha = np.repeat([0.5 / 150, 0.5 / 100], [150, 100]), 1e-3
     solver = cached(block_size=block_size)
     model = KernelDensityRatio(
         loss, gamma=GAMMA, alpha=alpha, solver=solver, max_iter=300, random_state=0
@@ -319,7 +237,7 @@ def test_density_ratio_reaches_its_minimum(loss, block_size):
     )
     K = oracles.gaussian(X, X, GAMMA)
     best = oracles.smooth_minimum(loss, K, y, p, alpha, True)
-    near = 1e-5 if block_size == 500 else 5e-4
+    near = 1e-5 if block_size == 250 else 1e-3
     assert best - 1e-5 * abs(best) <= claim <= best + near * abs(best)
 
 
@@ -401,8 +319,9 @@ def test_long_runs_at_rounding_stay_true():
     value = partial(case.value, case.encode(y))
     model = case.model(solver=cached(block_size=100, tol=0.0), max_iter=150).fit(X, y)
     claim = assert_true(model, X, value, even(400), 1e-3, rise=2e-5)
-    best = least(case.name, 400)
-    assert best * (1 - 1e-5) <= claim <= best * (1 + slack(case, False))
+    K = oracles.gaussian(X, X, GAMMA)
+    best = oracles.smooth_minimum("logistic", K, case.encode(y), even(400), 1e-3, True)
+    assert best * (1 - 1e-5) <= claim <= best * (1 + 5e-4)
 
 
 def test_the_momentum_is_the_way_of_several_blocks():
