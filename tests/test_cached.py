@@ -26,6 +26,7 @@ from kernelgrad.losses import EpsilonInsensitive, Huber, Quantile, SquaredError
 from kernelgrad.solvers import SOLVERS, BlockDescent, Problem, TrainBatch, get_solver
 from kernelgrad.solvers.block_descent import newton
 from plain import plain_regressor
+from steps import solve
 
 GAMMA = 0.5
 
@@ -283,7 +284,7 @@ def test_a_bias_goes_where_it_is_cheapest():
     X = np.r_[0.01 * rng.standard_normal((60, 2)), 10.0 * np.arange(1, 21)[:, None] * [1, 1]]
     t = np.r_[np.full(60, 5.0), np.ones(20)] + 0.1 * rng.standard_normal(80)
     alpha = 1e-2
-    _, _, b = oracles.ridge(oracles.gaussian(X, X, GAMMA), t[:, None], even(80), alpha, True)
+    _, b = oracles.ridge(oracles.gaussian(X, X, GAMMA), t[:, None], even(80), alpha, True)
     assert abs(b[0] - t.mean()) > 1.0
     for block_size in (80, 30):
         model = BY_NAME["squared"].model(alpha=alpha, solver=cached(block_size=block_size))
@@ -295,7 +296,8 @@ def test_equal_rows_are_one_centre():
     X, t = np.repeat(signal(50)[0], 8, axis=0), np.random.default_rng(0).standard_normal(400)
     solver = cached(block_size=50)
     model = BY_NAME["squared"].model(alpha=1e-4, solver=solver).fit(X, t)
-    best = oracles.ridge(oracles.gaussian(X, X, GAMMA), t[:, None], even(400), 1e-4, True)[0]
+    K = oracles.gaussian(X, X, GAMMA)
+    best = oracles.smooth_minimum("squared", K, t[:, None], even(400), 1e-4, True)
     assert model.expansion_.n_support == 50
     assert model.history_["objective"][-1] == pytest.approx(best, rel=1e-5)
 
@@ -357,6 +359,36 @@ def test_blocks_resolve_the_fine_part_of_a_smooth_kernel(monkeypatch):
         ).fit(X, y)  # fmt: skip
         ends.append(model.history_["objective"][-1])
     assert ends[0] < 0.75 * ends[1]
+
+
+def test_rows_whose_coefficients_balance_their_slopes_are_not_drawn_again():
+    X = 100.0 * np.arange(60)[:, None]  # far apart: no row moves the others
+    solver = BlockDescent(block_size=10)
+    model = plain_regressor(
+        solver=solver, gamma=2.0, alpha=1.0, max_iter=6, standardize=False, random_state=0
+    )
+    model.fit(X, np.tile([1.0, -1.0], 30))
+    assert model.history_["n_support"] == [10, 20, 30, 40, 50, 60]
+
+
+@pytest.mark.parametrize(("drift", "lasts"), [(1e-2, False), (5e-6, True)])
+def test_responses_are_made_anew_where_their_drift_is_sure(drift, lasts):
+    X = np.random.default_rng(0).standard_normal((300, 3))
+    batch = TrainBatch(X, np.sin(2 * X[:, :1]) + X[:, 1:2] ** 2, np.ones(300))
+    problem = Problem(SquaredError(), Gaussian(0.5), 1e-4, 1, 3, 7)
+    solver = BlockDescent(block_size=50, tol=0.0)
+    state, _ = solve(solver, problem, batch, 3)
+    values, arrays = state.describe()
+    (name,) = (name for name in arrays if name.endswith(".f"))  # the responses without a bias
+    wrong = arrays[name] + np.float32(drift) * np.where(np.arange(300) % 2, 1, -1)
+    state = solver.restore(problem, values, arrays | {name: wrong.astype(np.float32)})
+    state, _ = solve(solver, problem, batch, 20, state)
+    f, responses = (
+        solver.expansion(state).raw_prediction(X),
+        state.describe()[1][name],
+    )
+    off = np.std(responses.T - f)
+    assert (off > 0.5 * drift) == lasts
 
 
 # -- edges -----------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, loa
 from sklearn.preprocessing import scale
 from sklearn.svm import SVC, OneClassSVM
 
-import oracles_direct
 from cases import every
 from kernelgrad import (
     CapabilityError,
@@ -39,9 +38,11 @@ from oracles_cached import (
     QUANTILE,
     dual_bound,
     gaussian,
+    minimum,
+    ridge,
+    ridge_objective,
 )
 from oracles_losses import value
-from oracles_newton import minimum
 from plain import plain_regressor
 from steps import solve
 
@@ -150,13 +151,13 @@ def test_the_direct_solution_is_that_of_the_bordered_system(n, alpha, fit_interc
     K = state.exact.gram(state.prepared, wide=alpha < 2e-6).astype(float)
     np.testing.assert_array_equal(K, K.T)
     args = K, batch.y.astype(float), batch.sample_weight, alpha
-    coef, intercept = oracles_direct.ridge(*args, fit_intercept)
+    coef, intercept = ridge(*args, fit_intercept)
     near = {"rtol": 0, "atol": 1e-7 * np.abs(coef).max() + 1e-14}
     np.testing.assert_allclose(state.coef, coef, **near)
     assert not state.coef[batch.sample_weight == 0].any()
     np.testing.assert_allclose(state.intercept, intercept, rtol=0, atol=1e-8)
     np.testing.assert_allclose(state.responses.T, K @ coef, rtol=0, atol=1e-8)
-    own = oracles_direct.objective(*args, coef, intercept)
+    own = ridge_objective(*args, coef, intercept)
     assert info.objective == pytest.approx(own, rel=1e-9, abs=1e-25)
 
 
@@ -173,8 +174,8 @@ def test_few_centres_lead_to_the_bordered_system(monkeypatch, alpha, fit_interce
     np.testing.assert_array_equal(*results)
     K = state.exact.gram(state.prepared).astype(float)
     args = K, batch.y.astype(float), batch.sample_weight, alpha
-    best = oracles_direct.objective(*args, *oracles_direct.ridge(*args, fit_intercept))
-    own = oracles_direct.objective(*args, state.coef, state.intercept)
+    best = ridge_objective(*args, *ridge(*args, fit_intercept))
+    own = ridge_objective(*args, state.coef, state.intercept)
     assert info.converged
     error = 1e-5 * best  # float32 values are this far off
     assert -error <= info.objective - best <= info.duality_gap + error < 3 * error
@@ -214,10 +215,10 @@ def test_an_alpha_below_the_resolution_of_the_values_is_raised():
     assert solver.finish(posed, state, batch)["alpha"] == state.alpha
     # the system of the alpha that it tells, with the objective of the given one
     args = state.exact.gram(state.prepared, wide=True), y.astype(float), np.ones(300)
-    coef, intercept = oracles_direct.ridge(*args, state.alpha, True)
+    coef, intercept = ridge(*args, state.alpha, True)
     f = state.responses.T + state.intercept
     np.testing.assert_allclose(f, args[0] @ coef + intercept, rtol=0, atol=1e-4)
-    own = oracles_direct.objective(*args, 1e-21, state.coef, state.intercept)
+    own = ridge_objective(*args, 1e-21, state.coef, state.intercept)
     assert info.objective == pytest.approx(own, rel=1e-4)
 
 

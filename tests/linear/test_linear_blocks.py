@@ -8,6 +8,7 @@ import scipy.sparse as sp
 
 import oracles_linear as oracles
 from cases import every
+from kernelgrad import LinearClassifier, LinearRegressor
 from kernelgrad.linear.rbcd import RBCD
 from kernelgrad.linear.stochastic import draw_batches
 from kernelgrad.losses import (
@@ -111,6 +112,21 @@ def test_constant_and_repeated_columns_without_penalty(columns, sparse):
     if 5 not in columns:
         np.testing.assert_allclose(state.coef[rest], f[:-1], atol=1e-6)
         np.testing.assert_allclose(state.bias, f[-1], atol=1e-6)
+
+
+@pytest.mark.parametrize("block_size", [1, 3])
+def test_no_step_of_rbcd_raises_the_objective(block_size):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((80, 4)) * [1.0, 10.0, 0.1, 3.0]
+    solver = RBCD(block_size=block_size)
+    for cls, loss, y in (
+        (LinearClassifier, "logistic", X[:, 0] + X[:, 2] > 0),
+        (LinearRegressor, "poisson", rng.poisson(np.exp(3 * X[:, 0])).astype(float)),
+        (LinearRegressor, "huber", X @ [1.0, 2.0, 3.0, 4.0]),
+    ):
+        model = cls(loss, solver=solver, alpha=1e-6, penalty="l1", random_state=0).fit(X, y)
+        objective = np.array(model.history_["objective"])
+        assert (np.diff(objective) <= 1e-12 * np.abs(objective[1:])).all()
 
 
 @each_form
