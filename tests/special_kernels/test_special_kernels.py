@@ -6,7 +6,6 @@ import math
 import numpy as np
 import pytest
 import scipy.sparse as sp
-import scipy.stats
 from scipy.signal import correlate
 from sklearn.metrics.pairwise import polynomial_kernel
 
@@ -32,7 +31,6 @@ from kernelgrad.special_kernels import (
     SkewedIntersection,
     dot_product,
 )  # fmt: skip
-from steps import draw
 
 ADDITIVE = [Chi2, Intersection, JensenShannon]
 FORMS = ["coordinates", "hashed", "signs"]
@@ -316,21 +314,6 @@ def test_degrees(series, p):
     for level in range(5):
         share = (level <= N).sum(1)
         assert np.abs(share - F * P[level:].sum()).max() < 1 + 1e-9
-
-
-@pytest.mark.parametrize(
-    ("law", "expected"),
-    [
-        ("sech", scipy.stats.hypsecant(scale=1 / np.pi)),
-        ("levy", scipy.stats.levy),
-        ("exponential", scipy.stats.expon),
-    ],
-)
-def test_laws_pass_kolmogorov_smirnov_and_wrong_scales_fail(law, expected):
-    x = draw(law, seed=11, n_tiles=16).ravel().astype(float)
-    five_sigma = 2 * scipy.stats.norm.sf(5)
-    assert scipy.stats.kstest(x, expected.cdf).pvalue > five_sigma
-    assert scipy.stats.kstest(1.1 * x, expected.cdf).pvalue < five_sigma
 
 
 # Features
