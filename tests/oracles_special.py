@@ -63,37 +63,6 @@ def arc_cosine(x, z, order, scale=1.0, bias=0.0):
     return 2 * scale ** (2 * order) * lengths**order * radius * mean
 
 
-def coordinate_features(x, columns, frequencies, amplitudes):
-    """Cosines, then sines, of features that see one coordinate each."""
-    out = []
-    for wave in (math.cos, math.sin):
-        for j, w, a in zip(columns, frequencies, amplitudes, strict=True):
-            v = float(x[j])
-            out.append(a * math.sqrt(v) * wave(w * math.log(v)) if v > 0 else 0.0)
-    return out
-
-
-def summed_features(x, frequencies, buckets, n_features):
-    """Cosines, then sines: coordinate j adds to feature buckets[j], signed as its frequency."""
-    out = np.zeros((2, n_features))
-    for v, w, k in zip(x, frequencies, buckets, strict=True):
-        if v > 0:
-            phase = abs(w) * math.log(v)
-            sign = math.copysign(1.0, w) * math.sqrt(v)
-            out[:, k] += sign * math.cos(phase), sign * math.sin(phase)
-    return out.ravel()
-
-
-def tensor_sketch(x, buckets, signs, n_buckets):
-    """The count sketch of all products of inputs, from the hashes of its factors."""
-    out = np.zeros(n_buckets)
-    degree = len(buckets)
-    for index in itertools.product(range(len(x)), repeat=degree):
-        k = sum(int(buckets[s][j]) for s, j in enumerate(index)) % n_buckets
-        out[k] += math.prod(float(signs[s][j]) * float(x[j]) for s, j in enumerate(index))
-    return out
-
-
 def power_series(coefficients, t):
     return sum(a * t**n for n, a in enumerate(coefficients))
 

@@ -1,12 +1,10 @@
 """Kernels of histograms, half-lines, inner products, angles and images."""
 
-import itertools
 import math
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from scipy.signal import correlate
 from sklearn.metrics.pairwise import polynomial_kernel
 
 import oracles_special as oracles
@@ -29,7 +27,6 @@ from kernelgrad.special_kernels import (
     ReciprocalSemigroup,
     SkewedChi2,
     SkewedIntersection,
-    dot_product,
 )  # fmt: skip
 
 ADDITIVE = [Chi2, Intersection, JensenShannon]
@@ -385,37 +382,6 @@ def test_exponential_error_at_all_magnitudes():
     assert (np.diff(exp_minus(np.linspace(87.2, 87.5, 10007))) <= 0).all()
 
 
-def test_features_of_coordinates_against_the_oracle():
-    d, seed = 5, 4
-    X = positive(4, d).astype(np.float32)
-    for F in (13, 3):  # features see coordinates several times, or not all of them
-        features = JensenShannon("coordinates").feature_map(d, seed, F)
-        for block in (0, 3):
-            W, columns = features.draw(block)
-            columns = list(columns)
-            assert columns == [(columns[0] + i) % d for i in range(F)]
-            amplitude = [np.sqrt(max(1, d / F) / max(1, columns.count(j))) for j in columns]
-            expected = [
-                oracles.coordinate_features(x, columns, 2 * np.pi * W, amplitude) for x in X
-            ]
-            P = features.transform(prepared(features, X), block)
-            np.testing.assert_allclose(P, expected, atol=3e-6)
-
-
-def test_features_of_sums_against_the_oracle():
-    d, F, seed, block = 6, 10, 4, 2
-    X = positive(4, d).astype(np.float32)
-    signs, hashed = (Intersection(f).feature_map(d, seed, F) for f in ("signs", "hashed"))
-    W, _ = signs.draw(block)
-    B, bucket = hashed.draw(block)
-    P, H = (features.transform(prepared(features, X), block) for features in (signs, hashed))
-    for x, p, h in zip(X, P, H, strict=True):
-        one = [oracles.summed_features(x, 2 * np.pi * W[:, k], [0] * d, 1) for k in range(F)]
-        np.testing.assert_allclose(p, np.ravel(one, order="F") / np.sqrt(F), atol=1e-5)
-        expected = oracles.summed_features(x, 2 * np.pi * B, bucket, F)
-        np.testing.assert_allclose(h, expected, atol=1e-5)
-
-
 @pytest.mark.parametrize("cls", ADDITIVE)
 def test_extreme_inputs(cls):
     # subnormal, tiny, one (its logarithm is zero) and huge entries, dense and sparse
@@ -434,54 +400,3 @@ def test_extreme_inputs(cls):
     exact = cls("coordinates").feature_map(5, 0, 64)
     P = exact.transform(prepared(exact, X), 1).astype(float)
     np.testing.assert_allclose((P**2).sum(1), X.sum(1), rtol=1e-5)  # no noise on the diagonal
-
-
-@every("F", [1, 7, 12, 64])
-@every("degree", [1, 2, 3])
-def test_tensor_sketch_against_the_oracle(degree, F):
-    X = unit(3, 4).astype(np.float32)
-    features = Polynomial(degree, 0.5, 0.7).feature_map(4, 6, F)
-    pairs = [dot_product.hashes(6, 2 * degree + i, 5, F) for i in range(degree)]
-    buckets, signs = zip(*pairs, strict=True)
-    P = features.transform(prepared(features, X), 2)
-    for x, p in zip(X, P, strict=True):
-        extended = np.append(np.sqrt(0.5) * x, np.sqrt(0.7))
-        expected = oracles.tensor_sketch(extended, buckets, signs, F)
-        np.testing.assert_allclose(p, expected, atol=2e-6)
-
-
-def test_maclaurin_features_against_the_oracle():
-    d, F, seed, block = 4, 9, 11, 2
-    X = unit(3, d).astype(np.float32)
-    for kernel in (DotProduct("vovk", 0.4, 1.5), DotProduct([1.0, 0.0, 2.0], 0.4)):
-        features = kernel.feature_map(d, seed, F)
-        N, squared = features.degrees(block)
-        assert N.max() > 1
-        P = features.transform(prepared(features, X), block)
-        for i in range(F):
-            value = np.full(3, np.sqrt(squared[i] / F))
-            for level in range(N[i]):
-                w = dot_product.rademacher(
-                    np.arange(d), np.array([i]), seed, block * F, F, level
-                )
-                value = value * np.sqrt(0.4) * (X @ w[:, 0])
-            np.testing.assert_allclose(P[:, i], value, rtol=1e-4, atol=1e-6)
-
-
-@pytest.mark.parametrize("kernel", IMAGES, ids=range(4))
-def test_features_are_pooled_convolutions(kernel):
-    X = images(kernel, 3)
-    kernel = kernel.resolve(X, 0)
-    features = kernel.feature_map(X.shape[1], 5, 20)
-    phi = features.transform(X.astype(np.float32), 2).reshape(3, 2, 20)
-    cells, filters = features.cells(2), features.filters(2)
-    side, stride, pool = kernel.patch_size, kernel.stride, kernel.pool_size
-    shape = (*kernel.image_shape, 1)[:3]
-    for row, i in itertools.product(range(3), range(20)):
-        group, lane = divmod(i, filters.shape[2])
-        w = 2 * np.pi * filters[group, :, lane].reshape(side, side, shape[2])
-        T = correlate(X[row].reshape(shape), w, mode="valid")[::stride, ::stride, 0]
-        down, across = divmod(int(cells[group]), -(-T.shape[1] // pool))
-        cell = T[down * pool : (down + 1) * pool, across * pool : (across + 1) * pool]
-        expected = np.array([np.cos(cell).mean(), np.sin(cell).mean()]) / np.sqrt(20)
-        np.testing.assert_allclose(phi[row, :, i], expected, atol=2e-6)
