@@ -1,9 +1,6 @@
 """Slow scalar references, written from the formulas and sharing no code with kernelgrad."""
 
-import math
-
 import numpy as np
-from scipy.special import kv
 from sklearn.metrics.pairwise import rbf_kernel
 
 
@@ -79,21 +76,3 @@ def fourier_features(X, W, phase):
     if len(phase):
         return np.sqrt(2) * np.cos(T + 2 * np.pi * phase.astype(float))
     return np.hstack([np.cos(T), np.sin(T)])
-
-
-def scalar_kernel(name, x, z, gamma, nu=1.5):
-    """k(x, z) of two rows."""
-    delta = [abs(float(a) - float(b)) for a, b in zip(x, z, strict=True)]
-    square = sum(t * t for t in delta)
-    if name == "rbf":
-        return math.exp(-gamma * square)
-    if name == "laplacian":
-        return math.exp(-gamma * sum(delta))
-    if name == "root_laplacian":
-        return math.exp(-math.sqrt(gamma * sum(delta)))
-    if name == "cauchy":
-        return math.prod(1 / (1 + (gamma * t) ** 2) for t in delta)
-    if name == "matern":
-        a = math.sqrt(2 * nu * square * 2 * gamma)
-        return 2 * (a / 2) ** nu * kv(nu, a) / math.gamma(nu) if a else 1.0
-    raise KeyError(name)
