@@ -16,37 +16,6 @@ def projected(X, W, kind):
     return np.exp(-T) if kind == "DECAY" else T
 
 
-def additive_term(name, x, z):
-    """One coordinate of an additive kernel."""
-    if x == 0 or z == 0:
-        return 0.0
-    if name == "chi2":
-        return 2 * x * z / (x + z)
-    if name == "intersection":
-        return x if x < z else z
-    if name == "jensen_shannon":
-        return x / 2 * math.log2((x + z) / x) + z / 2 * math.log2((x + z) / z)
-    raise KeyError(name)
-
-
-def scalar_kernel(name, x, z, value=1.0):
-    """k(x, z) of two rows; value is c, beta, lam or nothing."""
-    pairs = [(float(a), float(b)) for a, b in zip(x, z, strict=True)]
-    if name == "skewed_chi2":
-        shifted = [(a + value, b + value) for a, b in pairs]
-        return math.prod(2 * math.sqrt(a) * math.sqrt(b) / (a + b) for a, b in shifted)
-    if name == "skewed_intersection":
-        ratios = [(a + value) / (b + value) for a, b in pairs]
-        return math.prod(min(math.sqrt(q), math.sqrt(1 / q)) for q in ratios)
-    if name == "exponential_semigroup":
-        return math.exp(-value * sum(math.sqrt(a + b) for a, b in pairs))
-    if name == "reciprocal_semigroup":
-        return math.prod(value / (a + b + value) for a, b in pairs)
-    if name == "hellinger":
-        return sum(math.sqrt(a * b) for a, b in pairs)
-    return sum(additive_term(name, a, b) for a, b in pairs)
-
-
 def arc_cosine(x, z, order, scale=1.0, bias=0.0):
     """2 E[(w.x)^n (w.z)^n; both > 0] as an integral over the direction of w in their plane."""
     x, z = np.append(x, bias).astype(float), np.append(z, bias).astype(float)
