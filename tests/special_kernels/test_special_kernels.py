@@ -324,6 +324,28 @@ def test_degrees(series, p):
 # Features
 
 
+PINNED = [
+    (Chi2("coordinates"), 0.494524), (Chi2("hashed"), -1.48628), (Chi2("signs"), -1.29262),
+    (Intersection("coordinates"), 0.776413), (Intersection("hashed"), 0.616704),
+    (Intersection("signs"), -0.0562333), (JensenShannon("coordinates"), 1.28099),
+    (JensenShannon("hashed"), -1.53666), (JensenShannon("signs"), -0.155866),
+    (Polynomial(3, 0.5, 0.5), 0.135769), (DotProduct("vovk", gamma=0.3), 0.392911),
+    (DotProduct(), 0.756483), (SkewedChi2(), -0.286597), (SkewedIntersection(), 1.00965),
+    (ExponentialSemigroup(0.4), 0.0135735), (ReciprocalSemigroup(3.0), 0.049835),
+    (Hellinger(), 0.713764), (ArcCosine(), 0.204315),
+    (ConvolutionKernel((8, 5), 3, gamma=0.3), 0.212284),
+]  # fmt: skip
+
+
+@every("kernel, value", PINNED)
+def test_files_of_models_need_the_same_features(kernel, value):
+    X = (1 + np.arange(40.0)[None] % 7) / 28
+    features = kernel.feature_map(40, 3, 64)
+    P = features.transform(prepared(features, X), 5)[0].astype(float)
+    weights = np.cos(np.arange(P.size) + 0.5)
+    assert weights @ P == pytest.approx(value, rel=1e-5, abs=1e-5 * np.abs(P).sum() / 8)
+
+
 KINDS = ["LINEAR", "STEP", "RAMP", "RAMP2", "DECAY"]
 NO_PHASE = np.empty(0, np.float32)
 
