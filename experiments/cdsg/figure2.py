@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -31,6 +32,13 @@ def digits(loss: str, n_rows: int, seen: int) -> Task:
         source.take(np.linspace(len(images), n_rows - 1, seen, dtype=int))[:2],
         (data.X_test[few], data.y_test[few]),
     )  # fmt: skip
+
+
+@cache
+def _prepared(loss: str, size: Size) -> tuple[Task, dict[str, float]]:
+    """Return the digits and the tuned steps, which all seeds share."""
+    task = digits(loss, ROWS, min(5000, size.batch))
+    return task, tune(task, PENALTY, size, NAMES)
 
 
 def _gains(rows: list[Row], panel: tuple[str, str], better: str, worse: str) -> list[float]:
@@ -88,15 +96,15 @@ class Digits(Experiment):
         T, batch, block = (2, 128, 32) if quick else (12, 4096, 4096)
         return [
             {"seed": s, "loss": loss, "iterations": T, "batch": batch, "block": block}
-            for s in range(1 if quick else 2)
             for loss in LOSSES
+            for s in range(1 if quick else 10)
         ]
 
     def measure(self, cell: Cell) -> Rows:
         """Run the methods for the seconds of DSG."""
         size = Size(cell["block"], cell["batch"], cell["iterations"])
-        task = digits(cell["loss"], ROWS, min(5000, cell["batch"]))
-        yield from courses(task, PENALTY, size, cell["seed"], tune(task, PENALTY, size, NAMES))
+        task, steps = _prepared(cell["loss"], size)
+        yield from courses(task, PENALTY, size, cell["seed"], steps)
 
     def plot(self, rows: list[Row], path: Path) -> None:
         labels: dict[str, Any] = {"objective": "training objective", "test": "test error"}

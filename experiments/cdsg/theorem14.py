@@ -88,7 +88,7 @@ class CheckedRate(TheoremRate):
     not the product of their means. The proof takes the lengths as given.
     """
     solver: ClassVar[type[DSG]] = CDSG
-    seeds: ClassVar[int] = 25
+    seeds: ClassVar[int] = 75
     claims: ClassVar = (
         _alone(TheoremRate.claims[0]),
         *(
@@ -99,8 +99,9 @@ class CheckedRate(TheoremRate):
 
     def cells(self, quick: bool) -> list[Cell]:
         cells = super().cells(quick)
-        alone = [c | {"max_step": ALONE} for c in cells if c["product"] == "1"]
-        few = [c for c in (cells + alone) if c["product"] == "1" and c["seed"] < 3]
+        first = [c for c in cells if c["product"] == "1" and c["seed"] < 25]
+        alone = [c | {"max_step": ALONE} for c in first]
+        few = [c for c in (first + alone) if c["seed"] < 3]
         return cells + alone + ([] if quick else [c | {"iterations": LONG} for c in few])
 
     def measure(self, cell: Cell) -> Rows:

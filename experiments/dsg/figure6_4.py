@@ -26,6 +26,7 @@ class Figure6Panel4(Figure6Panel1):
     """
     averaged = True
     one_pass = False
+    seeds = 20
     claims: ClassVar = (
         *claim(
             "In the same time all methods perform similarly: errors within two points",

@@ -24,7 +24,6 @@ class Figure6Panel6(Figure6Panel3):
     """
     averaged = False
     one_pass = False
-    seeds = 10
     claims: ClassVar = (
         *claim(
             "In the same time doubly SGD is better than all but NORMA", "all but NORMA",

@@ -101,8 +101,8 @@ class Times(Experiment):
         sizes = {"cod_rna": [500, 1000]} if quick else SIZES
         cells = [
             {"dataset": name, "rows": n, "seed": seed}
-            for seed in range(2 if quick else 5)
             for name, several in sizes.items()
+            for seed in range(2 if quick else 5 if name == MOONS else 10)
             for n in several
         ]
         return sorted(cells, key=lambda cell: cell["rows"] == LARGE)
