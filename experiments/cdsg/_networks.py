@@ -25,7 +25,7 @@ from kernelgrad.functions.exact import ExactKernel
 PENALTY = 5e-4
 PENALTIES = (PENALTY, 5e-6)  # of the controls
 JITTER = 1e-6  # of the diagonal of a kernel matrix
-NAMES, FIRST = ["DSG", "UDSG", "CDSG"], "CDSG"  # whose end is that of Table 5
+NAMES, FIRST = ("DSG", "UDSG", "CDSG"), "CDSG"  # whose end is that of Table 5
 RULES = {"Adam": 1e-3, "SGD": 1e-2}  # of networks, with their steps
 
 
@@ -122,16 +122,10 @@ def prepared(rows: int, seed: int, steps: int) -> tuple[LeNet, Task, Any, tuple[
 
 
 @cache
-def tuned(rows: int, size: Size, steps: int) -> dict[str, float]:
-    """Return first steps, tuned on the features of the first seed."""
-    return tune(prepared(rows, 0, steps)[1], PENALTY, size, NAMES)
-
-
-@cache
 def with_penalty(rows: int, seed: int, size: Size, steps: int, penalty: float) -> float:
     """Return the test error of CDSG at its end with another penalty, its step tuned anew."""
     task = prepared(rows, seed, steps)[1]
-    step = tune(task, penalty, size, [FIRST])[FIRST]
+    step = tune(task, penalty, size, (FIRST,))[FIRST]
     course = follow(task, preset(FIRST, penalty, size, step), seed, size.iterations)
     return float(course[-1]["test"])
 
@@ -142,7 +136,7 @@ def compare(rows: int, seed: int, size: Size, steps: int) -> dict[str, list[Row]
     network, task, source, test = prepared(rows, seed, steps)
     found = {
         name: follow(task, preset(name, PENALTY, size, step), seed, size.iterations)
-        for name, step in tuned(rows, size, steps).items()
+        for name, step in tune(prepared(rows, 0, steps)[1], PENALTY, size, NAMES).items()
     }
     mark = found[FIRST][-1]["seconds"]
     network.renew()

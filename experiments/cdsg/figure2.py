@@ -15,11 +15,12 @@ from experiments.cdsg._courses import STEPS, Size, Task, courses, ends, principa
 from experiments.images import DeformedImages
 
 PENALTY, ROWS, PCA_ROWS = 1e-6, 8_100_000, 10_000
-NAMES = ["DSG", "UDSG", "CDSG"]
+NAMES = ("DSG", "UDSG", "CDSG")
 LOSSES = {"log_loss": "logistic regression", "hinge": "SVM"}
 PANELS = [("log_loss", "objective"), ("log_loss", "test"), ("hinge", "test")]
 
 
+@cache
 def digits(loss: str, n_rows: int, seen: int) -> Task:
     """Return deformed MNIST digits by their first 100 principal components."""
     data = Mnist().load()
@@ -32,13 +33,6 @@ def digits(loss: str, n_rows: int, seen: int) -> Task:
         source.take(np.linspace(len(images), n_rows - 1, seen, dtype=int))[:2],
         (data.X_test[few], data.y_test[few]),
     )  # fmt: skip
-
-
-@cache
-def _prepared(loss: str, size: Size) -> tuple[Task, dict[str, float]]:
-    """Return the digits and the tuned steps, which all seeds share."""
-    task = digits(loss, ROWS, min(5000, size.batch))
-    return task, tune(task, PENALTY, size, NAMES)
 
 
 def _gains(rows: list[Row], panel: tuple[str, str], better: str, worse: str) -> list[float]:
@@ -103,8 +97,8 @@ class Digits(Experiment):
     def measure(self, cell: Cell) -> Rows:
         """Run the methods for the seconds of DSG."""
         size = Size(cell["block"], cell["batch"], cell["iterations"])
-        task, steps = _prepared(cell["loss"], size)
-        yield from courses(task, PENALTY, size, cell["seed"], steps)
+        task = digits(cell["loss"], ROWS, min(5000, cell["batch"]))
+        yield from courses(task, PENALTY, size, cell["seed"], tune(task, PENALTY, size, NAMES))
 
     def plot(self, rows: list[Row], path: Path) -> None:
         labels: dict[str, Any] = {"objective": "training objective", "test": "test error"}

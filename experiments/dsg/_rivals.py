@@ -315,8 +315,8 @@ class Rivals(Experiment):
             others = self.others(n, gamma, step, seed) if controlled else {}
             if self.one_pass and second:
                 others = {BATCHES: ExactKernel(preset(n, penalty, sizes, gamma, step), seed)}
-            for name, model in others.items():
-                yield row(name, model, ProcessorLimit(np.inf))
+            for name in names & others.keys():
+                yield row(name, others[name], ProcessorLimit(np.inf))
 
     def others(self, n: int, gamma: float, step: float, seed: int) -> dict[str, Any]:
         """Return models that isolate causes, by names with a comma, fitted without a limit."""
