@@ -26,6 +26,7 @@ from kernelgrad.solvers import NORMA, SDCA
 OURS, FULL = "doubly SGD", ("NORMA", "k-SDCA")
 COVARIANCE, BATCHES = "doubly SGD with the covariance", "NORMA in batches"
 AVERAGED, DECAYED = "averaged k-SDCA", f"{COVARIANCE} and decaying steps"
+PROGRAM = (COVARIANCE, DECAYED)
 DECAY = 20.0  # steps 1 / (1 + t / DECAY), the library's
 LINEAR = ("r-pegasos", "n-pegasos", "r-sdca", "n-sdca")
 FEATURES, MANY = 2**8, 1000  # MANY iterations, where time is the limit
@@ -263,13 +264,14 @@ class Rivals(Experiment):
 
     def methods(self, cell: Cell) -> set[str]:
         second, names = "covariance" in cell, {COVARIANCE, BATCHES}
+        controls = self.others(200, 1.0, 1.0, 0) if cell["seed"] < CONTROLLED else {}
+        own = {name for name in controls if COVARIANCE in name}
         if not self.one_pass:
             names = {OURS, COVARIANCE, *FULL, *LINEAR}
         elif "decay" in cell:
             names = {DECAYED}
-        elif not second:
-            controls = self.others(200, 1.0, 1.0, 0) if cell["seed"] < CONTROLLED else {}
-            names = {OURS, *FULL, *LINEAR, *controls}
+        else:
+            names = names | own if second else {OURS, *FULL, *LINEAR, *controls} - own
         return names | {AVERAGED} if self.averaged and second else names
 
     def cells(self, quick: bool) -> list[Cell]:
@@ -311,11 +313,11 @@ class Rivals(Experiment):
                 made = row(name, make(most if one else MANY, [limit]), limit)
                 budget = made["seconds"] if name == OURS else budget
                 yield made
-            controlled = seed < CONTROLLED and not (second or third)
+            controlled = seed < CONTROLLED and not third
             others = self.others(n, gamma, step, seed) if controlled else {}
             if self.one_pass and second:
-                others = {BATCHES: ExactKernel(preset(n, penalty, sizes, gamma, step), seed)}
-            for name in names & others.keys():
+                others |= {BATCHES: ExactKernel(preset(n, penalty, sizes, gamma, step), seed)}
+            for name in (name for name in others if name in names):
                 yield row(name, others[name], ProcessorLimit(np.inf))
 
     def others(self, n: int, gamma: float, step: float, seed: int) -> dict[str, Any]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any, ClassVar
 
-from experiments.base import Cell
 from experiments.dsg._rivals import (
-    CONTROLLED,
     COURSE,
-    COVARIANCE,
-    DECAYED,
     FULL,
     LINEAR,
     OURS,
+    PROGRAM,
     Rivals,
     claim,
     forest,
@@ -61,14 +59,6 @@ class Figure6Panel3(Rivals):
         ),
     )  # fmt: skip
 
-    def cells(self, quick: bool) -> list[Cell]:
-        cells = super().cells(quick)
-        return cells + [c | {"control": True} for c in cells[:CONTROLLED] if self.one_pass]
-
-    def methods(self, cell: Cell) -> set[str]:
-        own = {name for name in self.others(200, 1.0, 1.0, 0) if COVARIANCE in name}
-        return own if "control" in cell else super().methods(cell) - own
-
     def others(self, n: int, gamma: float, step: float, seed: int) -> dict[str, Any]:
         """Return rivals that visit as many rows as in the paper, also with its penalty."""
         out: dict[str, Any] = {}
@@ -76,9 +66,9 @@ class Figure6Panel3(Rivals):
             found = makers(n, self.penalty / rows, self.sizes, gamma, step, seed)
             for name in ("k-SDCA", "r-sdca", "n-sdca"):
                 out[f"{name}, {PASSES} passes{suffix}"] = found[name][0](PASSES, [])
-        for name in (COVARIANCE, DECAYED):
+        for name, passes in product(PROGRAM, (FEW, PASSES)):
             make, most = found[name]
-            out[f"{name}, {FEW} passes, nu of the paper"] = make(FEW * most, [])
+            out[f"{name}, {passes} passes, nu of the paper"] = make(passes * most, [])
         steps = makers(n, self.penalty / n, (64, self.sizes[1]), gamma, step, seed)
         make, most = steps[OURS]
         return out | {f"{OURS}, batches of 64": make(most, [])}
