@@ -26,7 +26,6 @@ from kernelgrad.solvers import NORMA, SDCA
 OURS, FULL = "doubly SGD", ("NORMA", "k-SDCA")
 COVARIANCE, BATCHES = "doubly SGD with the covariance", "NORMA in batches"
 AVERAGED, DECAYED = "averaged k-SDCA", f"{COVARIANCE} and decaying steps"
-PROGRAM = (COVARIANCE, DECAYED)
 DECAY = 20.0  # steps 1 / (1 + t / DECAY), the library's
 LINEAR = ("r-pegasos", "n-pegasos", "r-sdca", "n-sdca")
 FEATURES, MANY = 2**8, 1000  # MANY iterations, where time is the limit
