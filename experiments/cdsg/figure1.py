@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,20 +12,6 @@ from experiments.base import Cell, Claim, Experiment, Row, Rows
 from experiments.cdsg import _courses as cdsg
 
 PENALTY, NAMES, FEW = 1e-5, ["mnist", "protein", "a9a"], 64
-
-
-@cache
-def _prepared(
-    name: str, rows: int, iterations: int, covariance: bool, methods: tuple[str, ...]
-) -> tuple[cdsg.Task, cdsg.Size, dict[str, float]]:
-    """Return a data set, the sizes and the tuned steps, which all seeds share."""
-    task = cdsg.archive(name, rows, seen=min(5000, rows))
-    size = cdsg.Size(32, 256, iterations) if rows < 4096 else cdsg.Size(256, 4096, iterations)
-    if covariance:
-        first = {m: 1.0 for m in cdsg.PROGRAM if m.removesuffix(cdsg.COVARIANCE) in methods}
-        list(cdsg.courses(task, PENALTY, cdsg.Size(32, 256, 2), 0, first))  # compiles
-        return task, size, first
-    return task, size, cdsg.tune(task, PENALTY, size, methods)
 
 
 def _of(rows: list[Row], kind: str, *, few: bool = False) -> list[Row]:
@@ -119,10 +104,15 @@ class Objectives(Experiment):
 
     def measure(self, cell: Cell) -> Rows:
         """Run all methods for the seconds of DSG."""
-        second = cell.get("covariance", False)
-        sizes = cell["data"], cell["rows"], cell["iterations"]
-        few = cell.get("frequencies")
-        task, size, steps = _prepared(*sizes, second, ("DSG",) if few else (*cdsg.METHODS,))
+        second, few, n = "covariance" in cell, cell.get("frequencies"), cell["rows"]
+        task = cdsg.archive(cell["data"], n, seen=min(5000, n))
+        size = cdsg.Size(*((32, 256) if n < 4096 else (256, 4096)), cell["iterations"])
+        methods = ("DSG",) if few else (*cdsg.METHODS,)
+        if second:
+            steps = {m: 1.0 for m in cdsg.PROGRAM if m.removesuffix(cdsg.COVARIANCE) in methods}
+            list(cdsg.courses(task, PENALTY, cdsg.Size(32, 256, 2), 0, steps))  # compiles
+        else:
+            steps = cdsg.tune(task, PENALTY, size, methods)
         found = list(cdsg.courses(task, PENALTY, size, cell["seed"], steps))
         limit = where(found, method="DSG" + cdsg.COVARIANCE * second)[-1]["seconds"]
         found += cdsg.fixed_features(task, few or 4 * size.block, PENALTY, cell["seed"], limit)
