@@ -18,10 +18,9 @@ class Mnist(Panel):
     cause = "setting"
     data = "mnist"
     rows = 8000
-    seeds = 5
+    seeds = 10
     departures = """
-    8,000 random rows of 60,000 and all 10,000 test rows, five runs of ten. A
-    value is counted each time it is needed, kept or not. The errors of Pegasos, SDCA
+    8,000 random rows of 60,000 and all 10,000 test rows. A value is counted each time it is needed, kept or not. The errors of Pegasos, SDCA
     and the perceptron, which have no average, are means of four looks a point.
     """
     explanation = """
