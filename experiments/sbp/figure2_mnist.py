@@ -20,8 +20,9 @@ class Mnist(Panel):
     rows = 8000
     seeds = 10
     departures = """
-    8,000 random rows of 60,000 and all 10,000 test rows. A value is counted each time it is needed, kept or not. The errors of Pegasos, SDCA
-    and the perceptron, which have no average, are means of four looks a point.
+    8,000 random rows of 60,000 and all 10,000 test rows. A value is counted each time it is
+    needed, kept or not. The errors of Pegasos, SDCA and the perceptron, which have no average,
+    are means of four looks a point.
     """
     explanation = """
     SBP does not lead SDCA and Pegasos where a visit counts the values with the support. Few
