@@ -30,7 +30,8 @@ HOW = (
     "its median where that is another. A claim is decided where the interval leaves out 0. A "
     "claim that differs has a cause: *the paper's* (an error there, see "
     "[misprints](misprints.md)), *setting* (what is smaller or other here), or *open*. Claims "
-    "are levels, orderings or rates."
+    "are levels, orderings or rates. Where seeds nearly decided a claim more were measured, in "
+    "a number that was fixed before; so were the rules by which a control decides a cause."
 )
 BUT = "agrees but for the paper's errors"
 START, END = "<!-- verdicts -->", "<!-- end of verdicts -->"

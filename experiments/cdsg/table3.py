@@ -76,9 +76,9 @@ class ExactSolver(Experiment):
     explanation = """
     With 8,000 rows lambda = 1e-5 is C = 12.5; with the paper's 60,000 and 400,000 it is 1.67
     and 0.25. The larger C is, the more rows the exact solution fits that few iterations do not.
-    The plain steps are another part: the covariance takes away half of the excess on
-    a9a and two thirds on MNIST. Whether C is the rest is open: all rows, or 8,000 with the
-    paper's C, would decide.
+    The plain steps are another part: the covariance takes away half of the excess on a9a and
+    two thirds on MNIST. Whether C is the rest is open: all rows, or 8,000 with the paper's C,
+    would decide.
     """
     claims: ClassVar = tuple(
         claim

@@ -25,8 +25,8 @@ class Figure6Panel3(Rivals):
     Few rows make a strong penalty: nu = 1 / n is more than 32 times the paper's. With it the
     full kernel is no better than 2^8 features even after 32 passes, which visit about as many
     rows as the paper's one: k-SDCA has 14.38 %, r-sdca 14.40 %. With the paper's nu, and all
-    else the same, k-SDCA has 11.25 %, r-sdca and n-sdca on 2^8 features 14.00 and 13.32 %.
-    As printed doubly SGD has too few steps: 250 of 64 rows take it from 16.32 to 15.22 %. These
+    else the same, k-SDCA has 11.25 %, r-sdca and n-sdca on 2^8 features 14.00 and 13.32 %. As
+    printed doubly SGD has too few steps: 250 of 64 rows take it from 16.32 to 15.22 %. These
     are medians of the first three seeds, on which alone the controls ran. What isolates why it
     gains less than a point with the covariance is not measured: the paper's 522,911 rows, or
     its nu in the steps with the covariance, would decide.
