@@ -276,6 +276,12 @@ def fixed_features(task: Task, n: int, penalty: float, seed: int, limit: float) 
     yield from thin("SVRG", course)
 
 
+def of(rows: list[Row], kind: str, column: str, *, control: bool = False) -> list[Row]:
+    """Return rows as printed, or with the covariance; those of a control have a column more."""
+    some = [row for row in rows if ("covariance" in row) == bool(kind)]
+    return [row for row in some if (column in row) == control]
+
+
 def ends(rows: list[Row], column: str, key: str) -> list[dict[str, float]]:
     """Return for each seed and case the last value of a column of each method."""
 

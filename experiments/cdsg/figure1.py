@@ -14,17 +14,15 @@ from experiments.cdsg import _courses as cdsg
 PENALTY, NAMES, FEW = 1e-5, ["mnist", "protein", "a9a"], 64
 
 
-def _of(rows: list[Row], kind: str, *, few: bool = False) -> list[Row]:
-    """Return the rows as printed, or with the covariance; those with few features apart."""
-    some = [row for row in rows if ("covariance" in row) == bool(kind)]
-    return [row for row in some if ("frequencies" in row) == few]
-
-
 def _claim(kind: str, name: str, text: str, theirs: str, better: str, *worse: str) -> Claim:
     """Return a claim of the objectives at equal time on a data set."""
 
     def gains(rows: list[Row], *, few: bool = False) -> list[float]:
-        found = cdsg.ends(where(_of(rows, kind, few=few), data=name), "objective", "data")
+        found = cdsg.ends(
+            where(cdsg.of(rows, kind, "frequencies", control=few), data=name),
+            "objective",
+            "data",
+        )
         plain = [{m.removesuffix(kind): value for m, value in e.items()} for e in found]
         return [min(np.log(e[w] / e[better]) for w in worse) for e in plain]
 
@@ -127,7 +125,7 @@ class Objectives(Experiment):
             for below, x in zip(axes, ("seconds", "features"), strict=True):
                 for ax, name in zip(below, names, strict=True):
                     mine = [r for r in where(rows, data=name, seed=0) if "frequencies" not in r]
-                    mine = [r for r in mine if r["method"] != "SVRG" or _of([r], "")]
+                    mine = [r for r in mine if r["method"] != "SVRG" or "covariance" not in r]
                     draw(ax, mine, "method", x, "objective", distinct(rows, "method"))
                     ax.set(xscale="log", yscale="log", xlabel=x, title=name)
                 below[0].set_ylabel("mean training loss")
