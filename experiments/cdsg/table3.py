@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import picture, where
@@ -24,14 +24,12 @@ def _claims(data: str, kind: str) -> tuple[Claim, Claim]:
     """Return both claims of a data set, as printed or with the covariance."""
     names = [name + kind for name in NAMES]
 
-    def excess(
-        rows: list[Row], choose: Callable[..., float], *, control: bool = False
-    ) -> list[float]:
+    def excess(rows: list[Row], choose: Any, *, control: bool = False) -> list[float]:
         mine = where(cdsg.of(rows, kind, "C", control=control), data=data)
         found = cdsg.ends(mine, "train", "data")
         return [choose(e[m] for m in names) - e["LIBSVM"] for e in found]
 
-    def shown(choose: Callable[..., float]) -> Callable[[list[Row]], str]:
+    def shown(choose: Any) -> Callable[[list[Row]], str]:
         def text(rows: list[Row]) -> str:
             same = excess(rows, choose, control=True)
             also = f"; with the paper's C, {PAPERS_C[data]:g}: {np.median(same):.4f}"
