@@ -10,16 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.base import (
-    AGREES,
-    CAUSES,
-    DIFFERS,
-    PAPERS,
-    PAPERS_OWN,
-    UNDECIDED,
-    Experiment,
-    discover,
-)
+from experiments.base import AGREES, CAUSES, DIFFERS, PAPERS, UNDECIDED, Experiment, discover
 from experiments.runner import PAGES, ROOT, Result, finish
 
 README = ROOT / "README.md"
@@ -53,7 +44,7 @@ def _verdict(claim: dict[str, Any]) -> str:
 def _figure(content: dict[str, Any]) -> str:
     """Return the verdict of a figure, "agrees but for the paper's" where none else differs."""
     verdicts = {_verdict(claim) for claim in content.get("claims", [])}
-    if verdicts - {AGREES} == {f"{DIFFERS}: {PAPERS_OWN}"}:
+    if verdicts - {AGREES} == {f"{DIFFERS}: {CAUSES[0]}"}:
         return BUT
     return str(content.get("verdict", "not run"))
 

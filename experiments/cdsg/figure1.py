@@ -18,11 +18,8 @@ def _claim(kind: str, name: str, text: str, theirs: str, better: str, *worse: st
     """Return a claim of the objectives at equal time on a data set."""
 
     def gains(rows: list[Row], *, few: bool = False) -> list[float]:
-        found = cdsg.ends(
-            where(cdsg.of(rows, kind, "frequencies", control=few), data=name),
-            "objective",
-            "data",
-        )
+        mine = where(cdsg.of(rows, kind, "frequencies", control=few), data=name)
+        found = cdsg.ends(mine, "objective", "data")
         plain = [{m.removesuffix(kind): value for m, value in e.items()} for e in found]
         return [min(np.log(e[w] / e[better]) for w in worse) for e in plain]
 
