@@ -325,7 +325,8 @@ class Rivals(Experiment):
 
     def plot(self, rows: list[Row], path: Path) -> None:
         with panel(path, size=(5.8, 3.4)) as ax:
-            for i, name in enumerate(distinct(rows, "method")):
+            drawn = (m for m in distinct(rows, "method") if f"{COVARIANCE}, " not in m)
+            for i, name in enumerate(m for m in drawn if f"{DECAYED}, " not in m):
                 mine = where(rows, method=name)
                 marks = "*" if OURS in name else "os^vDPXph<>8d"[(i - 1) % 13]
                 ax.scatter(

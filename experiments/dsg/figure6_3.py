@@ -59,8 +59,7 @@ class Figure6Panel3(Rivals):
             found = makers(n, self.penalty / rows, self.sizes, gamma, step, seed)
             for name in ("k-SDCA", "r-sdca", "n-sdca"):
                 out[f"{name}, {PASSES} passes{suffix}"] = found[name][0](PASSES, [])
-        with_covariance = [name for name in found if f"{OURS} with" in name]
-        for name, passes in product(with_covariance, (FEW, PASSES)):
+        for name, passes in product((n for n in found if f"{OURS} " in n), (FEW, PASSES)):
             make, most = found[name]
             out[f"{name}, {passes} passes, nu of the paper"] = make(passes * most, [])
         steps = makers(n, self.penalty / n, (64, self.sizes[1]), gamma, step, seed)
