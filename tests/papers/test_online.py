@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from cases import every
-from kernelgrad import losses
+from kernelgrad import KernelClassifier, losses
 from kernelgrad.kernels import Gaussian
 from kernelgrad.papers.dsg.rivals import NORMA
 from kernelgrad.papers.sbp.rivals import KernelPerceptron, Pegasos
@@ -233,3 +233,15 @@ def test_bad_options_and_steps_are_named():
     loss = losses.SquaredError()
     with pytest.raises(FloatingPointError, match="smaller steps"), np.errstate(all="ignore"):
         visit(NORMA(step_size=1e3), problem(loss), *data(loss), orders())
+
+
+def test_pegasos_begins_where_the_penalty_is_large_as_published():
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60, 2)), np.arange(60) % 2
+    auto, published = (
+        KernelClassifier(
+            "logistic", solver=Pegasos(t0=t0), alpha=1.0, gamma=0.5, max_iter=60, random_state=0
+        ).fit(X, y)
+        for t0 in ("auto", 0)
+    )
+    np.testing.assert_array_equal(auto.decision_function(X), published.decision_function(X))

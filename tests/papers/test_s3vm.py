@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -293,3 +294,13 @@ def test_what_cannot_be_solved_is_refused(solvers, change, error, words):
         with pytest.raises(error, match=words):
             solver.check_problem(replace(problem, **change))
     CCCPS3VM().check_problem(replace(problem, **two(Hinge(), Ramp())))
+
+
+def test_s3vm_light_guesses_by_responses():
+    state = SimpleNamespace(side=np.array([[1.0, -1, 0, 0, 0, 0]]))
+    has_label, responses = np.arange(6) < 2, np.array([[1.0, -1, -2, 3, -0.5, 2]])
+    sub = SimpleNamespace(
+        state=state, has_label=has_label, p=np.ones(6), labels=state.side.T, responses=responses
+    )
+    S3VMLight()._guess(sub)
+    np.testing.assert_array_equal(state.side, [[1, -1, -1, 1, -1, 1]])
