@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 import kernelgrad as kg
 from cases import every
-from kernelgrad.encoder import Encoder
+from kernelgrad.encoder import MAX_LEVELS, Encoder
 
 N = 240
 FAST = {"random_state": 0, "standardize": True, "gamma": 0.1, "alpha": 1e-3}
@@ -338,3 +338,9 @@ def test_memory_maps_that_fit_are_arrays(tmp_path):
     assert np.isfinite(kg.KernelRegressor(**FAST).fit(mapped, y).predict(mapped)).all()
     with pytest.raises(ValueError, match="does not fit in memory; impute"):
         kg.KernelRegressor(memory_limit="1B", **FAST).fit(mapped, y)
+
+
+@pytest.mark.parametrize("n", [MAX_LEVELS, MAX_LEVELS + 1])
+def test_columns_of_few_levels_have_one_for_each(n):
+    encoder = Encoder(["level"], [n])
+    assert (len(encoder.few), len(encoder.many)) == ((1, 0) if n == MAX_LEVELS else (0, 1))
