@@ -48,6 +48,8 @@ LEAST_ROWS = 300  # rows that are fitted even after the deadline
 _MOST_ROWS = 16_384  # rows whose kernel matrix is the largest to be made
 _GROWTH = 4.0  # ratio of the rows of a machine to those of the one before, at most
 _STEPS = 30  # iterations of a machine, at most
+_SURE = 4.0  # times that a useful function must fit into the time to be waited for
+_SHARE = 0.15  # of the time, for a function of some rows beforehand
 _TAG = 0x666577
 
 
@@ -60,6 +62,7 @@ class Few:
     problem: Problem
     state: State
     function: Expansion
+    penalty: float | None  # its part of the objective of all rows
 
 
 def may_serve(spec: Spec, choice: Choice, rows: TrainingRows) -> bool:
@@ -68,13 +71,15 @@ def may_serve(spec: Spec, choice: Choice, rows: TrainingRows) -> bool:
     return spec.takes_few and type(rows) is TrainingRows and not features
 
 
-def is_hurried(choice: Choice, rows: TrainingRows, problem: Problem) -> bool:
-    """Return whether the time left is too short for a useful function of all rows."""
+def is_hurried(
+    choice: Choice, rows: TrainingRows, problem: Problem, times: float = 1.0
+) -> bool:
+    """Return whether the time left is too short for some useful functions of all rows."""
     n, left = rows.n_train, problem.resources.deadline.left()
     seconds = first_seconds(choice.solver, problem.loss, n, rows.task.n_outputs)
     if rows.reads_in_pieces:
         seconds += READING_SECONDS * n * rows.source.n_features
-    return slowness() * seconds > left
+    return times * slowness() * seconds > left
 
 
 def solver_of_few(problem: Problem) -> Solver[Any]:
@@ -119,7 +124,8 @@ def fit_few(rows: TrainingRows, problem: Problem, deadline: Deadline) -> Few:
         with single_threaded_blas():
             state = solver.init(few, batch)
             for _ in range(_STEPS):
-                if solver.step(few, state, batch).converged:
+                info = solver.step(few, state, batch)
+                if info.converged:
                     break
         seconds = max(clock() - start, 1e-6)
         growth = min(_GROWTH, most / m, (deadline.left() / seconds) ** (1 / 3))
@@ -128,7 +134,8 @@ def fit_few(rows: TrainingRows, problem: Problem, deadline: Deadline) -> Few:
         m = min(most, round(m * growth))
     function = solver.expansion(state)
     state.iteration = 0  # a fit that goes on begins with all rows
-    return Few(own, np.sort(numbers[mixed[m:]]), few, state, function)
+    penalty = None if info.objective is None else (info.objective - info.train_loss) * m / n
+    return Few(own, np.sort(numbers[mixed[m:]]), few, state, function, penalty)
 
 
 def responses_of_part(
@@ -250,11 +257,26 @@ def with_judges(fit: Fit, rows: TrainingRows, problem: Problem) -> Fit:
     return replace(fit, judges=None if judges is None else judges.compact(), seen=seen)
 
 
-def few_beforehand(rows: TrainingRows, problem: Problem) -> Few | None:
-    """Return a function of some rows where reading all of them may take too long."""
-    if not rows.reads_in_pieces:
+def few_beforehand(choice: Choice, rows: TrainingRows, problem: Problem) -> Few | None:
+    """Return a function of some rows where that of all of them may come too late."""
+    if not (rows.reads_in_pieces or is_hurried(choice, rows, problem, _SURE)):
         return None
-    return fit_few(rows, problem, Deadline(0.1 * problem.resources.deadline.left()))
+    return fit_few(rows, problem, Deadline(_SHARE * problem.resources.deadline.left()))
+
+
+def is_better(few: Few, result: FitResult, rows: TrainingRows) -> bool:
+    """Return whether a function of some rows has a lower objective of all rows than a result.
+
+    The mean loss is that of rows that the function has not seen.
+    """
+    objective = result.history["objective"][-1] if result.status == "time_limit" else None
+    if objective is None or few.penalty is None or not len(few.others):
+        return False
+    batch = rows.take(thinned(few.others))
+    with single_threaded_blas():
+        raw = few.function.raw_prediction(batch.X)
+    values = rows.task.loss.value(batch.y, raw)
+    return bool(np.average(values, weights=batch.sample_weight) + few.penalty < objective)
 
 
 def few_rows(

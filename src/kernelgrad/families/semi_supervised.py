@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 
 from kernelgrad import losses, partly_labelled
 from kernelgrad.calibration import Sigmoids, sigmoids
+from kernelgrad.callbacks import Deadline, TimeIsUp
 from kernelgrad.choice import Choice
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
@@ -198,6 +200,12 @@ class SemiSupervisedSpec(KernelSpec):
             assert isinstance(rows, SemiSupervisedRows)
             labelled, unlabelled = rows.kind_weights
             problem = replace(problem, n_rows=rows.n_train + rows.n_other)
+            if choice.solver.streams and rows.whole_source is not None:
+                # labels of all rows take twice as long as the steps with as many rows
+                seen = choice.max_iter * choice.solver.resolve_batch_size(None)
+                left = run.deadline.left() / (1.0 + 2.0 * rows.n_other / seen)
+                resources = replace(problem.resources, deadline=Deadline(left))
+                problem = replace(problem, resources=resources)
         if unlabelled == 0 and not choice.solver.streams:
             # without a second kind of rows the labelled ones are all of the mean, not half
             alpha = 2.0 * problem.alpha
@@ -262,12 +270,18 @@ class SemiSupervisedSpec(KernelSpec):
         codes = y if rows.is_encoded else rows.task.internal(y)
         hits, total = np.zeros(most), 0.0
         held_out: list[tuple[list[FloatArray], AnyArray, Float64Array]] = []
-        for fold in _folds(codes, rows.task.classes, int(p.n_folds), choice.seed):
+        resources = problem.resources
+        folds = _folds(codes, rows.task.classes, int(p.n_folds), choice.seed)
+        for i, fold in enumerate(folds):
             X, y, w, _ = rows.usable(rows.source.take(fold))
             batches, fixed = replace(rows, held_out=fold).batches(solver, choice.seed, 0)
             # the cost of a label stays what it is though there are fewer of them
             alpha = problem.alpha / (1.0 - w.sum() / rows.task.labelled_weight)
-            one = replace(problem, alpha=alpha, fixed_rows=fixed)
+            share = Deadline(resources.deadline.left() / (len(folds) - i + 2))
+            one = replace(
+                problem, alpha=alpha, fixed_rows=fixed,
+                resources=replace(resources, deadline=share),
+            )  # fmt: skip
             path = _path(solver, one, batches, X, most)
             scores = np.array([float(w @ (decide(raw) == y)) for raw in path])
             hits[: len(path)] += scores
@@ -330,13 +344,14 @@ def _path(
     with single_threaded_blas():
         state = solver.init(problem, first)
         tracker = solver.track(state, X)
-        for batch, _ in chain([(first, 0.0)], islice(batches, most - 1)):
-            info = solver.step(problem, state, batch)
-            tracker.advance(info)
-            path.append(np.array(tracker.raw_prediction(), np.float32))
-            if info.converged or problem.resources.deadline.over:
-                break
-    return path
+        with suppress(TimeIsUp):
+            for batch, _ in chain([(first, 0.0)], islice(batches, most - 1)):
+                info = solver.step(problem, state, batch)
+                tracker.advance(info)
+                path.append(np.array(tracker.raw_prediction(), np.float32))
+                if info.converged or problem.resources.deadline.over:
+                    break
+    return path or [np.array(tracker.raw_prediction(), np.float32)]
 
 
 def _folds(codes: AnyArray, classes: AnyArray, n_folds: int, seed: int) -> list[IntArray]:
