@@ -13,6 +13,7 @@ from kernelgrad import losses, partly_labelled
 from kernelgrad.calibration import Sigmoids, sigmoids
 from kernelgrad.callbacks import Deadline, TimeIsUp
 from kernelgrad.choice import Choice
+from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.families.kernel import KernelSpec
@@ -23,6 +24,7 @@ from kernelgrad.functions.expansions import Expansion
 from kernelgrad.inputs import Inputs
 from kernelgrad.model import Fit, Model
 from kernelgrad.partly_labelled import NO_LABEL, MarkedClassification, SemiSupervisedRows
+from kernelgrad.search.auto import slowness
 from kernelgrad.solvers import (
     DSG,
     BlockDescent,
@@ -39,6 +41,7 @@ from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matri
 from kernelgrad.validation import DataError, check_name, check_real, warn_caller
 
 _RATIO = 0.5  # C* over C
+_VALUE_SECONDS = 1.2e-9  # seconds of one core that a kernel value takes
 
 
 class SemiSupervisedReader(Reader):
@@ -200,10 +203,8 @@ class SemiSupervisedSpec(KernelSpec):
             assert isinstance(rows, SemiSupervisedRows)
             labelled, unlabelled = rows.kind_weights
             problem = replace(problem, n_rows=rows.n_train + rows.n_other)
-            if choice.solver.streams and rows.whole_source is not None:
-                # labels of all rows take twice as long as the steps with as many rows
-                seen = choice.max_iter * choice.solver.resolve_batch_size(None)
-                left = run.deadline.left() / (1.0 + 2.0 * rows.n_other / seen)
+            if rows.whole_source is not None:
+                left = run.deadline.left() - self._labelling_seconds(rows, choice, run)
                 resources = replace(problem.resources, deadline=Deadline(left))
                 problem = replace(problem, resources=resources)
         if unlabelled == 0 and not choice.solver.streams:
@@ -216,6 +217,19 @@ class SemiSupervisedSpec(KernelSpec):
         joint = losses.SemiSupervised(loss.labelled, loss.unlabelled, ratio)
         joint.kind_weights = labelled, unlabelled
         return replace(problem, loss=joint)
+
+    def _labelling_seconds(
+        self, rows: SemiSupervisedRows, choice: Choice, run: Run
+    ) -> float:
+        """Return the seconds of the time left that labels of all rows take after the fit."""
+        left, n, solver = run.deadline.left(), rows.n_other, choice.solver
+        if left == np.inf:
+            return 0.0
+        if solver.streams:  # a row takes at most four times as long as one of a step
+            seen = choice.max_iter * solver.resolve_batch_size(None) / 4.0
+            return left * n / (n + seen)
+        values = float(n) * (rows.n_train + 1000)
+        return min(0.5 * left, _VALUE_SECONDS * slowness() * values)
 
     def choose(self, rows: TrainingRows, problem: Problem, first: Choice, run: Run) -> Choice:
         if run.stream:
@@ -273,6 +287,7 @@ class SemiSupervisedSpec(KernelSpec):
         resources = problem.resources
         folds = _folds(codes, rows.task.classes, int(p.n_folds), choice.seed)
         for i, fold in enumerate(folds):
+            start = clock()
             X, y, w, _ = rows.usable(rows.source.take(fold))
             batches, fixed = replace(rows, held_out=fold).batches(solver, choice.seed, 0)
             # the cost of a label stays what it is though there are fewer of them
@@ -290,6 +305,8 @@ class SemiSupervisedSpec(KernelSpec):
             if p.probability:
                 # early stopping knows the best iteration in the end only
                 held_out.append((path if p.early_stopping else path[-1:], y, w))
+            if 3.0 * (clock() - start) > resources.deadline.left():
+                break  # no time for another fold and the fit
         accuracies = (hits / total).tolist()
         if not p.probability:
             return accuracies, np.empty((0, 2))
