@@ -13,6 +13,7 @@ from kernelgrad.calibration import MOST_ROWS, Calibration, Responses, margin
 from kernelgrad.callbacks import FOREVER, SILENT, Aside, CallbackList, Deadline
 from kernelgrad.choice import Choice
 from kernelgrad.compute.compiling import clock
+from kernelgrad.compute.memory import LEAST_LIMIT
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, split_rows
@@ -29,6 +30,7 @@ from kernelgrad.solvers import (
     Problem,
     Solver,
     WorkingSet,
+    get_solver,
     loop,
     new_history,
 )
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 MANY_ROWS = 100_000  # Rows from which the fit itself holds some out to calibrate on.
 LEAST_ROWS = 300  # rows that are fitted even after the deadline
 _MOST_ROWS = 16_384  # rows whose kernel matrix is the largest to be made
+_MATRIX_BYTES = 8e7  # bytes that a matrix takes whatever its size
 _GROWTH = 4.0  # ratio of the rows of a machine to those of the one before, at most
 _STEPS = 30  # iterations of a machine, at most
 _SURE = 4.0  # times that a useful function must fit into the time to be waited for
@@ -85,6 +88,8 @@ def is_hurried(
 def solver_of_few(problem: Problem) -> Solver[Any]:
     """Return the solver that reaches the minimum for some hundreds of rows soonest."""
     loss = problem.loss
+    if loss.name == "perceptron":  # its least objective is that of a constant
+        return get_solver(loss.name)
     # values of a user's functions and matrices may be no kernel's, which exact solvers refuse
     smooth = loss.is_smooth and problem.kernel.has_random_features
     if smooth and loss.code == scalar.SQUARED:
@@ -101,14 +106,18 @@ def fit_few(rows: TrainingRows, problem: Problem, deadline: Deadline) -> Few:
     than that takes with the cube of the rows. The ridge, alpha times the rows, stays the same.
     """
     n, solver = rows.n_train, solver_of_few(problem)
-    # a float64 matrix and a float32 factor
-    most = min(_MOST_ROWS, int(np.sqrt(problem.resources.limit(1e10) / 12)))
+    # a float64 matrix and a float32 factor; smaller limits are no bounds
+    limit = max(problem.resources.limit(1e10), LEAST_LIMIT)
+    most = min(_MOST_ROWS, int(np.sqrt((limit - _MATRIX_BYTES) / 12)))
     most = max(LEAST_ROWS, min(most, WHOLE) if isinstance(solver, BlockDescent) else most)
     drawn = rows.sample(most, draws(problem.seed, _TAG))
     X, y, weight, numbers = rows.usable(rows.source.take(drawn))
     mixed = draws(problem.seed, _TAG, 1).permutation(len(y))
     most = max(min(len(y), LEAST_ROWS), len(y) - len(y) // 5)  # others calibrate
-    resources = replace(problem.resources, deadline=FOREVER, progress=SILENT)
+    limit = None if problem.resources.memory_limit is None else int(limit)
+    resources = replace(
+        problem.resources, memory_limit=limit, deadline=FOREVER, progress=SILENT
+    )
     m = min(LEAST_ROWS, most)
     while True:
         start, at = clock(), np.sort(mixed[:m])
