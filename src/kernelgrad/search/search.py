@@ -13,6 +13,7 @@ from sklearn.base import clone
 
 from kernelgrad.calibration import crossed
 from kernelgrad.callbacks import Deadline
+from kernelgrad.compute.memory import LEAST_LIMIT
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel, PrecomputedKernel, SumKernel
 from kernelgrad.losses import LogSquaredError, SquaredError, get_loss
@@ -56,7 +57,8 @@ def search(
     """Return the problem with what was "auto", entries of the history, and rows held out."""
     seed = problem.seed
     alpha = None if np.isnan(problem.alpha) else problem.alpha
-    space = replace(space, alpha=alpha)
+    memory = max(problem.resources.limit(np.inf), LEAST_LIMIT)
+    space = replace(space, alpha=alpha, memory=memory)
     pool = pools.draw_pool(rows, seed, problem.resources.memory_limit)
     if not pool.varies:
         why = "the targets are constant" if len(pool.Y) >= 3 else "too few rows"

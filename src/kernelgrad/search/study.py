@@ -120,7 +120,10 @@ class Study:
         self, pool: Pool, space: SearchSpace, groups: IntArray | None, seed: int,
         over: Callable[[], bool], only: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
-        self.rules = rules = RULES[space.effort]
+        rules = RULES[space.effort]
+        # a task has some matrices of the rows that are solved
+        most = min(rules.solved, int(np.sqrt(min(space.memory / 40.0, 1e12))))
+        self.rules = rules = replace(rules, solved=most)
         self.only = only or rules.names
         pool = pool.some(rules.sample_rows(pool.X.shape[1]), seed)
         X = dense(pool.X)
