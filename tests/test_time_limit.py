@@ -3,6 +3,7 @@
 import itertools
 import warnings
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 import kernelgrad as kg
 from cases import every
 from kernelgrad.callbacks import Callback
+from kernelgrad.families import parts
 from kernelgrad.solvers import CCCPS3VM, DSG, BlockDescent, SoftLabels, WorkingSet
 
 PLAIN = {"standardize": False, "metric": None, "gamma": "median", "alpha": 1e-6}  # no search
@@ -33,7 +35,8 @@ def rows():
 def test_no_time_at_all_gives_a_function_of_some_rows_or_of_one_iteration(
     core, rows, tmp_path
 ):
-    for estimator in estimators.every():
+    stops = kg.SemiSupervisedKernelClassifier(early_stopping=True)
+    for estimator in (*estimators.every(), stops):
         params = estimator.get_params()
         if not hasattr(estimator, "time_limit") or (params["solver"] in CORE) != core:
             continue
@@ -213,3 +216,26 @@ def test_phases_end_with_the_fit(rows, fails):
         model.fit(*rows)
     assert phases.names[0].startswith("search")
     assert phases.names[-1] == ""
+
+
+def test_the_lower_objective_decides_between_some_rows_and_a_fit_cut_short(monkeypatch):
+    seen, judge = [], parts.is_better
+    monkeypatch.setattr(parts, "is_hurried", lambda *args: len(args) > 3)
+    monkeypatch.setattr(parts, "is_better", lambda *args: seen.extend(args) or judge(*args))
+    X = np.random.default_rng(0).standard_normal((900, 2))
+    model = kg.KernelRegressor(**PLAIN | {"alpha": 1e-4}, solver="newton", time_limit=100)
+    assert model.fit(X, np.sin(2.0 * X[:, 0])).fit_status_ == "converged"
+    few, result, rows = seen
+    least = result.history["objective"][-1]
+    # the function of some rows is nearly that of all
+    cases = (1.0, "time_limit", False), (2.0, "time_limit", True), (2.0, "converged", False)
+    for factor, status, better in cases:
+        cut = replace(result, status=status, history={"objective": [factor * least]})
+        assert judge(few, cut, rows) == better
+
+
+def test_a_small_memory_limit_does_not_refuse_a_function_of_some_rows():
+    X = np.random.default_rng(0).standard_normal((500, 2))
+    model = kg.KernelRegressor(**PLAIN, memory_limit=3e7, time_limit=1e-9)
+    with pytest.warns(ConvergenceWarning, match="the model is of"):
+        assert model.fit(X, X[:, 0]).score(X, X[:, 0]) > 0.99
