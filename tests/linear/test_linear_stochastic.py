@@ -232,9 +232,7 @@ def test_references_leave_the_gradient_unbiased(loss, sparse):
     C = case.Y.shape[1]
     W, b = np.random.default_rng(1).standard_normal((6, C)), np.full(C, 0.3)
     exact = np.vstack(case.gradient(W, b))
-    moments = group_moments(data).references(
-        data.native(W), b
-    )
+    moments = group_moments(data).references(data.native(W), b)
     for references in (graph.references(20, data), moments):
         np.testing.assert_allclose(mean_step(case, data, references, W, b), exact, atol=1e-12)
     wrong = graph._replace(product=1.1 * graph.product).references(20, data)

@@ -114,9 +114,9 @@ def fit_few(rows: TrainingRows, problem: Problem, deadline: Deadline) -> Few:
     X, y, weight, numbers = rows.usable(rows.source.take(drawn))
     mixed = draws(problem.seed, _TAG, 1).permutation(len(y))
     most = max(min(len(y), LEAST_ROWS), len(y) - len(y) // 5)  # others calibrate
-    limit = None if problem.resources.memory_limit is None else int(limit)
+    bound = None if problem.resources.memory_limit is None else int(limit)
     resources = replace(
-        problem.resources, memory_limit=limit, deadline=FOREVER, progress=SILENT
+        problem.resources, memory_limit=bound, deadline=FOREVER, progress=SILENT
     )
     m = min(LEAST_ROWS, most)
     while True:

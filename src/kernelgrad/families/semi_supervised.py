@@ -218,9 +218,7 @@ class SemiSupervisedSpec(KernelSpec):
         joint.kind_weights = labelled, unlabelled
         return replace(problem, loss=joint)
 
-    def _labelling_seconds(
-        self, rows: SemiSupervisedRows, choice: Choice, run: Run
-    ) -> float:
+    def _labelling_seconds(self, rows: SemiSupervisedRows, choice: Choice, run: Run) -> float:
         """Return the seconds of the time left that labels of all rows take after the fit."""
         left, n, solver = run.deadline.left(), rows.n_other, choice.solver
         if left == np.inf:
