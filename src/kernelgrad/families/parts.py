@@ -52,7 +52,7 @@ _MATRIX_BYTES = 8e7  # bytes that a matrix takes whatever its size
 _GROWTH = 4.0  # ratio of the rows of a machine to those of the one before, at most
 _STEPS = 30  # iterations of a machine, at most
 _SURE = 4.0  # times that a useful function must fit into the time to be waited for
-_SHARE = 0.15  # of the time, for a function of some rows beforehand
+_SHARE = 0.15  # part of the time for a function of some rows beforehand
 _TAG = 0x666577
 
 

@@ -47,7 +47,6 @@ class SearchSpace:
     tasks: bool = False  # True if the loss, or the scale of the targets, is searched too
     bandwidths: bool = False  # True if `kernels` have a bandwidth to search
     effort: str = "default"
-    memory: float = np.inf  # bytes of the memory limit, where it is a bound
 
     @property
     def learns(self) -> bool:
