@@ -59,7 +59,7 @@ def fit(
     hurried = timed and parts.is_hurried(choice, rows, problem)
     resumed = checkpoint.resumed(partial(Resumed.restore, solver, problem, choice.max_iter))
     batches, problem, max_iter = planned_batches(rows, problem, choice, run, resumed)
-    few = parts.few_beforehand(rows, problem) if timed and not hurried else None
+    few = parts.few_beforehand(choice, rows, problem) if timed and not hurried else None
 
     finished = partial(make_fit, spec, rows, choice, run)
     reported = None if report is None else partial(_reported, report, finished, solver)
@@ -78,6 +78,8 @@ def fit(
             resumed=resumed,
         )  # fmt: skip
     empty = result is not None and result.is_empty and not run.stream
+    if result is not None and not empty:
+        empty = few is not None and parts.is_better(few, result, rows)
     if result is None or (empty and parts.may_serve(spec, choice, rows)):
         few = few or parts.fit_few(rows, problem, run.deadline)
         choice, result = parts.few_rows(spec, rows, choice, few)

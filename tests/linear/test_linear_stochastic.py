@@ -132,9 +132,7 @@ def test_references_leave_the_gradient_unbiased(loss, sparse):
     C = case.Y.shape[1]
     W, b = np.random.default_rng(1).standard_normal((6, C)), np.full(C, 0.3)
     exact = np.vstack(case.gradient(W, b))
-    moments = group_moments(data, loss.name not in ("squared", "huber")).references(
-        data.native(W), b
-    )
+    moments = group_moments(data).references(data.native(W), b)
     for references in (graph.references(20, data), moments):
         np.testing.assert_allclose(mean_step(case, data, references, W, b), exact, atol=1e-12)
     wrong = graph._replace(product=1.1 * graph.product).references(20, data)
@@ -162,7 +160,7 @@ def test_the_floor_of_anchors_and_the_switch():
 def test_mean_of_class_references_has_a_closed_form(loss, sparse):
     weights = np.random.default_rng(2).integers(0, 3, 250).astype(float)
     case = LinearSetting(loss, 250, C=1, sparse=sparse, weights=weights)
-    M = group_moments(case.data(), loss.name != "squared")
+    M = group_moments(case.data())
     assert len(M.part) == {"logistic": 2, "squared": 1, "log_loss": 3}[loss.name]
     C = case.Y.shape[1]
     W, b = np.random.default_rng(1).standard_normal((6, C)), np.full(C, 0.3)

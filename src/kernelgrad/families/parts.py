@@ -13,6 +13,7 @@ from kernelgrad.calibration import MOST_ROWS, Calibration, Responses, margin
 from kernelgrad.callbacks import FOREVER, SILENT, Aside, CallbackList, Deadline
 from kernelgrad.choice import Choice
 from kernelgrad.compute.compiling import clock
+from kernelgrad.compute.memory import LEAST_LIMIT
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, split_rows
@@ -29,6 +30,7 @@ from kernelgrad.solvers import (
     Problem,
     Solver,
     WorkingSet,
+    get_solver,
     loop,
     new_history,
 )
@@ -46,8 +48,12 @@ if TYPE_CHECKING:
 MANY_ROWS = 100_000  # Rows from which the fit itself holds some out to calibrate on.
 LEAST_ROWS = 300  # rows that are fitted even after the deadline
 _MOST_ROWS = 16_384  # rows whose kernel matrix is the largest to be made
+_MATRIX_BYTES = 8e7  # bytes that a matrix takes whatever its size
 _GROWTH = 4.0  # ratio of the rows of a machine to those of the one before, at most
 _STEPS = 30  # iterations of a machine, at most
+_SURE = 4.0  # times that a useful function must fit into the time to be waited for
+_SHARE = 0.15  # part of the time for a function of some rows beforehand
+_COMPARED = 500  # rows on which two functions are compared
 _TAG = 0x666577
 
 
@@ -60,6 +66,7 @@ class Few:
     problem: Problem
     state: State
     function: Expansion
+    penalty: float | None  # its part of the objective of all rows
 
 
 def may_serve(spec: Spec, choice: Choice, rows: TrainingRows) -> bool:
@@ -68,18 +75,22 @@ def may_serve(spec: Spec, choice: Choice, rows: TrainingRows) -> bool:
     return spec.takes_few and type(rows) is TrainingRows and not features
 
 
-def is_hurried(choice: Choice, rows: TrainingRows, problem: Problem) -> bool:
-    """Return whether the time left is too short for a useful function of all rows."""
+def is_hurried(
+    choice: Choice, rows: TrainingRows, problem: Problem, times: float = 1.0
+) -> bool:
+    """Return whether the time left is too short for some useful functions of all rows."""
     n, left = rows.n_train, problem.resources.deadline.left()
     seconds = first_seconds(choice.solver, problem.loss, n, rows.task.n_outputs)
     if rows.reads_in_pieces:
         seconds += READING_SECONDS * n * rows.source.n_features
-    return slowness() * seconds > left
+    return times * slowness() * seconds > left
 
 
 def solver_of_few(problem: Problem) -> Solver[Any]:
     """Return the solver that reaches the minimum for some hundreds of rows soonest."""
     loss = problem.loss
+    if loss.name == "perceptron":  # its least objective is that of a constant
+        return get_solver(loss.name)
     # values of a user's functions and matrices may be no kernel's, which exact solvers refuse
     smooth = loss.is_smooth and problem.kernel.has_random_features
     if smooth and loss.code == scalar.SQUARED:
@@ -96,14 +107,18 @@ def fit_few(rows: TrainingRows, problem: Problem, deadline: Deadline) -> Few:
     than that takes with the cube of the rows. The ridge, alpha times the rows, stays the same.
     """
     n, solver = rows.n_train, solver_of_few(problem)
-    # a float64 matrix and a float32 factor
-    most = min(_MOST_ROWS, int(np.sqrt(problem.resources.limit(1e10) / 12)))
+    # a float64 matrix and a float32 factor; smaller limits are no bounds
+    limit = max(problem.resources.limit(1e10), LEAST_LIMIT)
+    most = min(_MOST_ROWS, int(np.sqrt((limit - _MATRIX_BYTES) / 12)))
     most = max(LEAST_ROWS, min(most, WHOLE) if isinstance(solver, BlockDescent) else most)
     drawn = rows.sample(most, draws(problem.seed, _TAG))
     X, y, weight, numbers = rows.usable(rows.source.take(drawn))
     mixed = draws(problem.seed, _TAG, 1).permutation(len(y))
     most = max(min(len(y), LEAST_ROWS), len(y) - len(y) // 5)  # others calibrate
-    resources = replace(problem.resources, deadline=FOREVER, progress=SILENT)
+    bound = None if problem.resources.memory_limit is None else int(limit)
+    resources = replace(
+        problem.resources, memory_limit=bound, deadline=FOREVER, progress=SILENT
+    )
     m = min(LEAST_ROWS, most)
     while True:
         start, at = clock(), np.sort(mixed[:m])
@@ -119,7 +134,8 @@ def fit_few(rows: TrainingRows, problem: Problem, deadline: Deadline) -> Few:
         with single_threaded_blas():
             state = solver.init(few, batch)
             for _ in range(_STEPS):
-                if solver.step(few, state, batch).converged:
+                info = solver.step(few, state, batch)
+                if info.converged:
                     break
         seconds = max(clock() - start, 1e-6)
         growth = min(_GROWTH, most / m, (deadline.left() / seconds) ** (1 / 3))
@@ -128,7 +144,8 @@ def fit_few(rows: TrainingRows, problem: Problem, deadline: Deadline) -> Few:
         m = min(most, round(m * growth))
     function = solver.expansion(state)
     state.iteration = 0  # a fit that goes on begins with all rows
-    return Few(own, np.sort(numbers[mixed[m:]]), few, state, function)
+    penalty = None if info.objective is None else (info.objective - info.train_loss) * m / n
+    return Few(own, np.sort(numbers[mixed[m:]]), few, state, function, penalty)
 
 
 def responses_of_part(
@@ -250,11 +267,33 @@ def with_judges(fit: Fit, rows: TrainingRows, problem: Problem) -> Fit:
     return replace(fit, judges=None if judges is None else judges.compact(), seen=seen)
 
 
-def few_beforehand(rows: TrainingRows, problem: Problem) -> Few | None:
-    """Return a function of some rows where reading all of them may take too long."""
-    if not rows.reads_in_pieces:
+def few_beforehand(choice: Choice, rows: TrainingRows, problem: Problem) -> Few | None:
+    """Return a function of some rows where that of all of them may come too late."""
+    if not (rows.reads_in_pieces or is_hurried(choice, rows, problem, _SURE)):
         return None
-    return fit_few(rows, problem, Deadline(0.1 * problem.resources.deadline.left()))
+    return fit_few(rows, problem, Deadline(_SHARE * problem.resources.deadline.left()))
+
+
+def is_better(few: Few, result: FitResult, rows: TrainingRows) -> bool:
+    """Return whether a function of some rows serves better than a result of too little time.
+
+    Its objective of all rows is lower or, where no objective is known, its mean loss is. Mean
+    losses are those of rows that it has not seen.
+    """
+    if result.status != "time_limit" or not len(few.others):
+        return False
+    batch = rows.take(thinned(few.others, _COMPARED))
+
+    def mean_loss(function: Expansion) -> float:
+        with single_threaded_blas():
+            raw = function.raw_prediction(batch.X)
+        values = rows.task.loss.value(batch.y, raw)
+        return float(np.average(values, weights=batch.sample_weight))
+
+    own, objective = mean_loss(few.function), result.history["objective"][-1]
+    if objective is None or few.penalty is None:
+        return own < mean_loss(result.expansion)
+    return bool(own + few.penalty < objective)
 
 
 def few_rows(
