@@ -176,9 +176,9 @@ def test_a_kernel_matrix_ends_in_the_middle(monkeypatch):
 @every("seconds, fitted", [(1.5, 300), (8.0, 1600)])
 def test_a_function_of_some_rows_has_as_many_as_the_time_allows(seconds, fitted, monkeypatch):
     count = itertools.count()
-    monkeypatch.setattr("kernelgrad.families.parts.clock", lambda: float(next(count)))
+    monkeypatch.setattr("kernelgrad.families.hurry.clock", lambda: float(next(count)))
     monkeypatch.setattr("kernelgrad.callbacks.base.clock", lambda: 0.0)
-    monkeypatch.setattr("kernelgrad.families.parts.slowness", lambda: 1e9)
+    monkeypatch.setattr("kernelgrad.families.hurry.slowness", lambda: 1e9)
     rng = np.random.default_rng(0)
     X = rng.standard_normal((2000, 2))
     y = np.sin(X[:, 0]) + X[:, 1]

@@ -14,14 +14,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import scipy.sparse as sp
 
+from kernelgrad.calibration import Responses
 from kernelgrad.compute.linalg import dense
+from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches, split_rows
 from kernelgrad.data.base import bytes_needed, index_batch
 from kernelgrad.data.sampling import BUFFER_ROWS, EpochBatch
+from kernelgrad.functions.expansions import Expansion
 from kernelgrad.inputs import Inputs
 from kernelgrad.solvers import RowStore, Solver, TrainBatch, Validation
 from kernelgrad.solvers.contract import rows_digest
-from kernelgrad.tasks import Task, weights_of
+from kernelgrad.tasks import Classification, Task, weights_of
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.validation import DataError
 
@@ -234,6 +237,14 @@ class TrainingRows:
         if len(keep) == len(y):
             return batch.X, y, weight, batch.rows
         return batch.X[keep], y[keep], weight[keep], batch.rows[keep]
+
+    def responses(self, function: Expansion, rows: IntArray) -> Responses:
+        """Return responses of the classes, codes and weights of rows by their numbers."""
+        X, y, weight, _ = self.usable(self.source.take(rows))
+        assert isinstance(self.task, Classification)
+        with single_threaded_blas():
+            raw = function.raw_prediction(X)
+        return self.task.class_responses(raw), y, weight
 
     def batch(self, batch: Batch, *, numbered: bool = True) -> TrainBatch | None:
         """Return what solvers take; None where no row counts."""

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from sklearn.utils import check_consistent_length
 from sklearn.utils.validation import _check_sample_weight
 
-from kernelgrad.callbacks import FOREVER, CallbackList, Deadline, Session
+from kernelgrad.callbacks import FOREVER, CallbackList, Checkpoint, Deadline
 from kernelgrad.compute.memory import LEAST_LIMIT, give_back
 from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.data.base import bytes_needed, is_collection
@@ -50,7 +50,7 @@ class Run:
     callbacks: CallbackList = field(default_factory=CallbackList)
     stream: bool = False  # True if rows come once, in order, and others may follow
     declared: AnyArray | None = None  # all classes, where the caller named them
-    checkpoint: Session = field(default_factory=Session)  # files of the state
+    checkpoint: Checkpoint | None = None  # files of the state
     before: Fit | None = None  # the fit that goes on
     seed: int = 0  # for all random numbers of the fit
 

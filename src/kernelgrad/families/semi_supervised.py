@@ -15,7 +15,6 @@ from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.families.kernel import KernelSpec
 from kernelgrad.families.reading import Data, Reader, Run
-from kernelgrad.families.warnings import warn_of_drift
 from kernelgrad.files.records import Record
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.inputs import Inputs
@@ -132,10 +131,10 @@ class SemiSupervisedSpec(KernelSpec):
             )
         return solver
 
-    def automatic(self, rows: TrainingRows, *, stream: bool) -> tuple[Solver[Any], str]:
+    def automatic(self, rows: TrainingRows, run: Run) -> tuple[Solver[Any], str]:
         has_features = self.kernel.has_random_features
-        if stream or not rows.in_memory:
-            why = "a stream" if stream else "rows on disk"
+        if run.stream or not rows.in_memory:
+            why = "a stream" if run.stream else "rows on disk"
             if has_features:
                 return get_solver("tsg"), why
             return get_solver("bgs3vm"), f"{why}, a kernel without random features"
@@ -246,8 +245,8 @@ class SemiSupervisedSpec(KernelSpec):
             return choice
         return replace(choice, max_iter=1 + int(np.argmax(scores)), best_score=max(scores))
 
-    def restored_choice(self, rows: TrainingRows, record: Record) -> Choice:
-        choice = super().restored_choice(rows, record)
+    def restored_choice(self, rows: TrainingRows, run: Run, record: Record) -> Choice:
+        choice = super().restored_choice(rows, run, record)
         if "cv_accuracy" in choice.entries:
             n = int(self.params.max_iter)
             check_numbers(choice.entries["cv_accuracy"], "cv_accuracy", n)
@@ -319,6 +318,21 @@ class SemiSupervisedSpec(KernelSpec):
             return fit
         calibration = Sigmoids(extra.array("calibration_", "C", 2))
         return replace(fit, model=replace(fit.model, calibration=calibration))
+
+
+def warn_of_drift(classes: AnyArray, predicted: AnyArray, labelled: AnyArray) -> None:
+    """Warn if the classes `predicted` of unlabelled rows are not those of labelled rows."""
+    k = len(classes)
+    p = np.bincount(labelled, minlength=k) / len(labelled)
+    q = np.bincount(predicted, minlength=k) / len(predicted)
+    error = np.sqrt(np.maximum(p * (1 - p), 1e-4) / len(labelled))
+    worst = int(np.argmax(np.abs(p - q) - 5.0 * error))
+    if abs(p[worst] - q[worst]) > max(0.1, 5.0 * error[worst]):
+        warn_caller(
+            f"Class {classes[worst].item()!r} is {p[worst]:.0%} of the labelled "
+            f"rows, but {q[worst]:.0%} of what unlabelled rows are predicted to be: the "
+            "boundary may have left the classes. Lower C_star, or compare with C_star=0."
+        )
 
 
 def _path(

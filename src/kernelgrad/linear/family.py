@@ -85,9 +85,9 @@ class LinearSpec(Spec):
     def make_solver(self, chosen: Any) -> LinearSolver[Any]:
         return get_linear_solver(chosen)  # type: ignore[no-any-return]
 
-    def automatic(self, rows: TrainingRows, *, stream: bool) -> tuple[Solver[Any], str]:
+    def automatic(self, rows: TrainingRows, run: Run) -> tuple[Solver[Any], str]:
         p, where, n = self.params, "disk", rows.source.n_rows
-        if stream:
+        if run.stream:
             where = "stream"
         elif rows.in_memory:
             where = "memory" if self._fits(rows) else "large"
