@@ -67,10 +67,8 @@ def check_int(value: Any, name: str, *, low: int = 0, high: int | None = None) -
     return int(value)
 
 
-def bytes_of(value: Any, name: str = "memory_limit") -> float | None:
-    """Return a number of bytes that is given as such, or as a text such as "2 GB"; or None."""
-    if value is None:
-        return None
+def bytes_of(value: Any, name: str = "memory_limit") -> float:
+    """Return a number of bytes that is given as such, or as a text such as "2 GB"."""
     if isinstance(value, str):
         match = re.fullmatch(r"\s*([\d.]+)\s*([kmgt]?)(i?)b\s*", value.lower())
         if not match or match[1].count(".") > 1:

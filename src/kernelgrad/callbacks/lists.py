@@ -95,7 +95,7 @@ def make_callbacks(
             )
     if sum(isinstance(callback, Checkpoint) for callback in members) > 1:
         raise ValueError("callbacks hold more than one Checkpoint; give one.")
-    level = int(verbose) if isinstance(verbose, bool) else check_int(verbose, "verbose")
+    level = int(verbose) if verbose in (0, 1) else check_int(verbose, "verbose")
     wanted = ProgressLog if level > 1 else ProgressBar
     if level > 0 and not any(isinstance(callback, wanted) for callback in members):
         members.insert(0, wanted(stream=stream))

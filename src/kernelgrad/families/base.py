@@ -67,8 +67,9 @@ class Spec(ABC):
         self.params = SimpleNamespace(**_DEFAULTS | dict(params))
         self.autos = {k for k, v in params.items() if isinstance(v, str) and v == "auto"}
         self.is_auto = "solver" in self.autos
-        limit = bytes_of(self.params.memory_limit)
-        limit = self.params.memory_limit = None if limit is None else int(limit)
+        limit = self.params.memory_limit
+        if limit is not None:
+            limit = self.params.memory_limit = int(bytes_of(limit))
         cache = CACHE_BYTES if limit is None else limit // 4
         self.resources = Resources(limit, cache_bytes=cache, device=self.params.device)
         self.check()

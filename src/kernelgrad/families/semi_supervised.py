@@ -33,7 +33,13 @@ from kernelgrad.solvers.soft_labels import stratified_folds
 from kernelgrad.tasks import Task, decide
 from kernelgrad.training_rows import Batches, TrainingRows, no_rows
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
-from kernelgrad.validation import DataError, check_name, check_real, warn_caller
+from kernelgrad.validation import (
+    CapabilityError,
+    DataError,
+    check_name,
+    check_real,
+    warn_caller,
+)
 
 _RATIO = 0.5  # C* over C
 
@@ -135,9 +141,12 @@ class SemiSupervisedSpec(KernelSpec):
         has_features = self.kernel.has_random_features
         if run.stream or not rows.in_memory:
             why = "a stream" if run.stream else "rows on disk"
-            if has_features:
-                return get_solver("tsg"), why
-            return get_solver("bgs3vm"), f"{why}, a kernel without random features"
+            if not has_features:
+                raise CapabilityError(
+                    f"solver='auto' has none for {why} and a kernel without random features; "
+                    "give solver='bgs3vm', or another kernel."
+                )
+            return get_solver("tsg"), why
         # soft labels have no unlabelled loss
         asked = self.params.unlabelled_loss != "symmetric_hinge" and has_features
         return get_solver("tsg" if asked else "soft_labels"), "rows in memory"

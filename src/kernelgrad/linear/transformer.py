@@ -315,7 +315,7 @@ class RandomFeatures(
             A source is read in chunks; the output is in memory as a whole.
         """
         check_is_fitted(self, "stream_")
-        limit = bytes_of(self.memory_limit) or _MEMORY
+        limit = _MEMORY if self.memory_limit is None else bytes_of(self.memory_limit)
         features = replace(self._map, chunk_bytes=limit)
         return support.by_blocks(features.apply, X)  # type: ignore[no-any-return]
 
