@@ -329,4 +329,4 @@ class Posterior:
             y = record.array("y", "n", kinds="biuf")
             weight = record.array("weight", "n", least=0)
             source = ArraySource(X, y, weight, checked=True)
-            self.rows = TrainingRows(source, task, is_encoded=True)
+            self.rows = TrainingRows(source, task, is_internal=True)

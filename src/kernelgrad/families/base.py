@@ -94,6 +94,10 @@ class Spec(ABC):
     def check_streams(self, before: Fit | None) -> None:
         """Raise AttributeError if the solver needs all rows at once."""
         instead, for_streams = self.streaming
+        if self.is_pairwise:
+            raise AttributeError(
+                "partial_fit takes rows, which kernel='precomputed' does not have; use fit."
+            )
         if self.is_auto:
             if before is None or before.choice.solver.streams:
                 return

@@ -18,6 +18,7 @@ from kernelgrad.functions.expansions import Expansion
 from kernelgrad.model import Fit
 from kernelgrad.quality import LOO_ROWS, Seen
 from kernelgrad.solvers import Problem, loop
+from kernelgrad.solvers.exact import ExactSolver
 from kernelgrad.solvers.support import KernelSolver
 from kernelgrad.tasks import Classification
 from kernelgrad.training_rows import TrainingRows
@@ -128,7 +129,7 @@ def with_judges(fit: Fit, rows: TrainingRows, problem: Problem) -> Fit:
     if len(numbers):
         numbers = thinned(numbers, 2 * MOST_ROWS)
         judges = model.judges(others, numbers, "rows that were not fitted") or judges
-    exact = choice.solver.name in ("direct", "newton") and not rows.inputs.pairwise
+    exact = isinstance(choice.solver, ExactSolver) and not rows.inputs.pairwise
     small = n <= LOO_ROWS and 16.0 * n**2 <= problem.resources.usable
     if exact and small and getattr(model.function, "n_support", 0) == n:
         _, y, weight, _ = rows.usable(rows.source.read(0, n))

@@ -122,7 +122,7 @@ def fit_few(rows: TrainingRows, problem: Problem, deadline: Deadline) -> Few:
         start, at = clock(), np.sort(mixed[:m])
         source = ArraySource(X[at], y[at], weight[at], checked=True)
         own = replace(
-            rows, source=source, is_encoded=True, held_out=no_rows(), reads_in_pieces=False,
+            rows, source=source, is_internal=True, held_out=no_rows(), reads_in_pieces=False,
             store=None,
         )  # fmt: skip
         batch = replace(own.take(own.train), rows=numbers[at])

@@ -13,7 +13,6 @@ import scipy.sparse as sp
 from kernelgrad import kernels
 from kernelgrad.choice import Choice
 from kernelgrad.compute.backend import CPU
-from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.memory import give_back
 from kernelgrad.compute.ranges import check_sizes
@@ -143,13 +142,6 @@ class KernelSpec(Spec):
             solver = BlockDescent()
             reason = f"device={p.device!r} is for block descent"
         return self.make_solver(solver), reason
-
-    def check_streams(self, before: Fit | None) -> None:
-        if self.is_pairwise:
-            raise AttributeError(
-                "partial_fit takes rows, which kernel='precomputed' does not have; use fit."
-            )
-        super().check_streams(before)
 
     def check_rows(self, inputs: Inputs, X: Matrix) -> None:
         rule = self.scaling_rule
@@ -374,7 +366,7 @@ class SearchedSpec(KernelSpec):
     def make_solver(self, chosen: Any) -> Solver[Any]:
         solver = super().make_solver(chosen)
         by_pairs = isinstance(self.targets, ClassTargets) and self.targets.by_pairs
-        if by_pairs and solver.name in ("sbp", "perceptron"):
+        if by_pairs and solver.counts_all_rows:
             raise CapabilityError(
                 f"solver {solver.name!r} counts all rows for each output, those of a "
                 "third class too; for multi_class='ovo' take another, such as 'working_set' or "
@@ -391,22 +383,16 @@ class SearchedSpec(KernelSpec):
     def search(self, rows: TrainingRows, problem: Problem, first: Choice, run: Run) -> Choice:
         choice = replace(first, alpha=problem.alpha)
         if self.space is not None:
-            start = clock()
             # one thread of BLAS, as no bit may depend on threads
             with single_threaded_blas(), at_most(study_tasks(self.resources.memory_limit)):
                 # on the CPU, so that the same parameters are found for all devices
                 resources = replace(problem.resources, device=CPU)
-                result, entries, judges = search(
-                    self.space, rows, replace(problem, resources=resources), first.solver,
+                choice = search(
+                    self.space, rows, replace(problem, resources=resources), first,
                     stream=run.stream, on_phase=run.callbacks.on_phase,
                 )  # fmt: skip
             if self.resources.memory_limit is not None:
                 give_back()
-            choice = replace(
-                first, kernel=result.kernel, scaling=result.scaling, alpha=result.alpha,
-                loss=None if result.loss is problem.loss else result.loss, entries=entries,
-                seconds=clock() - start, judges=judges,
-            )  # fmt: skip
         return self._settled(choice, rows, run) if self.is_auto else choice
 
     def _settled(self, choice: Choice, rows: TrainingRows, run: Run) -> Choice:

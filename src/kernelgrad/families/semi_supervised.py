@@ -13,6 +13,7 @@ from kernelgrad.calibration import Sigmoids, sigmoids
 from kernelgrad.choice import Choice
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
+from kernelgrad.data.sampling import folds
 from kernelgrad.families.kernel import KernelSpec
 from kernelgrad.families.reading import Data, Reader, Run
 from kernelgrad.files.records import Record
@@ -29,7 +30,6 @@ from kernelgrad.solvers import (
     get_solver,
 )
 from kernelgrad.solvers.history import check_numbers
-from kernelgrad.solvers.soft_labels import stratified_folds
 from kernelgrad.tasks import Task, decide
 from kernelgrad.training_rows import Batches, TrainingRows, no_rows
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
@@ -62,16 +62,16 @@ class SemiSupervisedReader(Reader):
             )
         extra = self.extra_rows(rows.inputs, data.other)
         options: dict[str, Any] = {"inputs": rows.inputs}
-        if rows.is_encoded and not isinstance(data.other, BatchSource):
+        if rows.is_internal and not isinstance(data.other, BatchSource):
             whole = partly_labelled.one_source([source] if extra is None else [source, extra])
             return SemiSupervisedRows(
                 whole, task, True, other=None, whole_source=whole, **options
             )
-        codes = [y if rows.is_encoded else task.internal(y) for y in source.target_chunks()]
+        codes = [y if rows.is_internal else task.internal(y) for y in source.target_chunks()]
         labelled = np.flatnonzero(np.concatenate(codes) != NO_LABEL)
         if len(labelled) == source.n_rows:
-            return SemiSupervisedRows(source, task, rows.is_encoded, other=extra, **options)
-        if rows.is_encoded:
+            return SemiSupervisedRows(source, task, rows.is_internal, other=extra, **options)
+        if rows.is_internal:
             raise ValueError(
                 "y marks rows as unlabelled, and X_unlabelled is a source; put all "
                 "unlabelled rows into the source."
@@ -267,7 +267,7 @@ class SemiSupervisedSpec(KernelSpec):
         """Return the mean accuracy on held-out labels after each iteration, and sigmoids."""
         p, most, solver = self.params, choice.max_iter, choice.solver
         y = np.concatenate(list(rows.source.target_chunks()))
-        codes = y if rows.is_encoded else rows.task.internal(y)
+        codes = y if rows.is_internal else rows.task.internal(y)
         hits, total = np.zeros(most), 0.0
         held_out: list[tuple[list[FloatArray], AnyArray, Float64Array]] = []
         for fold in _folds(codes, rows.task.classes, int(p.n_folds), choice.seed):
@@ -373,8 +373,7 @@ def _folds(codes: AnyArray, classes: AnyArray, n_folds: int, seed: int) -> list[
             "more."
         )
     rng = np.random.default_rng(np.random.SeedSequence([seed, 0x666F6C64]))
-    order, fold = rng.permutation(len(codes)), np.empty(len(codes), np.int64)
-    fold[order] = stratified_folds(codes[order], n_folds)
+    parts = folds(rng.permutation(len(codes)), n_folds, codes)
     most = max(1, 5000 // n_folds)  # rows of a fold
-    members = [rng.permutation(np.flatnonzero(fold == k))[:most] for k in range(n_folds)]
+    members = [rng.permutation(np.sort(part))[:most] for part in parts]
     return [np.sort(rows) for rows in members if len(rows)]

@@ -259,7 +259,7 @@ class RandomFeatures(
             numbers = np.arange(len(weight))
             rows, _, weight, _ = canonical_rows(rows, numbers, weight, merge=True)
             source = ArraySource(rows, None, weight, checked=True)
-        training = TrainingRows(source, NoTargets(SquaredError()), is_encoded=True)
+        training = TrainingRows(source, NoTargets(SquaredError()), is_internal=True)
         if source.n_rows <= SAMPLE_ROWS:
             return inputs, training.take(training.train)
         sampled = sample_batches(source, SAMPLE_ROWS, seed=seed)

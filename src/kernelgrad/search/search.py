@@ -13,6 +13,8 @@ from sklearn.base import clone
 
 from kernelgrad.calibration import crossed
 from kernelgrad.callbacks import Deadline
+from kernelgrad.choice import Choice
+from kernelgrad.compute.compiling import clock
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel, PrecomputedKernel, SumKernel
 from kernelgrad.losses import LogSquaredError, SquaredError, get_loss
@@ -28,7 +30,6 @@ from kernelgrad.solvers import (
     BlockDescent,
     NewtonCG,
     Problem,
-    Solver,
     TrainBatch,
     WorkingSet,
 )  # fmt: skip
@@ -50,18 +51,22 @@ _MANY_ROWS = 100_000  # rows whose fit takes many times the seconds of more tria
 
 
 def search(
-    space: SearchSpace, rows: TrainingRows, problem: Problem, solver: Solver[Any],
+    space: SearchSpace, rows: TrainingRows, problem: Problem, first: Choice,
     *, stream: bool, on_phase: Callable[[str], None],
-) -> tuple[Problem, dict[str, Any], Judges | None]:  # fmt: skip
-    """Return the problem with what was "auto", entries of the history, and rows held out."""
-    seed = problem.seed
+) -> Choice:  # fmt: skip
+    """Return the choice with what was "auto", entries of the history, and rows held out."""
+    seed, start = problem.seed, clock()
     alpha = None if np.isnan(problem.alpha) else problem.alpha
     space = replace(space, alpha=alpha)
     pool = pools.draw_pool(rows, seed, problem.resources.memory_limit)
     if not pool.varies:
         why = "the targets are constant" if len(pool.Y) >= 3 else "too few rows"
         alpha = pools.FALLBACK_ALPHA if alpha is None else alpha
-        return replace(problem, alpha=alpha), {"metric": [], "metric_reason": why}, None
+        entries: dict[str, Any] = {"metric": [], "metric_reason": why}
+        return replace(
+            first, kernel=problem.kernel, scaling=problem.scaling, alpha=alpha, entries=entries,
+            seconds=clock() - start,
+        )  # fmt: skip
     reason = pools.why_not(space, pool)
     if stream:  # its length is unknown
         pool = replace(pool, n_rows=max(pool.n_rows, pools.STREAM_ROWS))
@@ -81,8 +86,7 @@ def search(
         result = study.run()
     else:
         result = plain_study(pool, space, seed)
-    problem = result.applied(problem)
-    trials = result.trials
+    loss, problem, trials = problem.loss, result.applied(problem), result.trials
     if other:
         on_phase(f"search (alpha for {problem.loss.name})")
         folds = list(own_folds(pool, problem, seed))
@@ -98,7 +102,7 @@ def search(
         trials = trials + more
     elif study is not None and type(problem.loss) is SquaredError:
         unseen = judges_of(study, rows.task)
-    narrows = isinstance(solver, BlockDescent)
+    narrows = isinstance(first.solver, BlockDescent)
     narrows = narrows and deadline.left() > 2.0 * _PATH_SECONDS
     if narrows and space.shapes and space.gamma is None and pool.n_rows >= TRIAL_ROWS:
         on_phase("search (kernel for block descent)")
@@ -106,10 +110,14 @@ def search(
         problem, trials = replace(problem, kernel=kernel), trials + more
     if alpha is None:
         problem = replace(problem, alpha=problem.alpha * pool.unequal)
-    entries: dict[str, Any] = {"search": trials, "metric": result.rounds}
+    entries = {"search": trials, "metric": result.rounds}
     entries["metric_reason"] = reason or reason_for(space, problem)
     finite = unseen is not None and bool(np.isfinite(unseen.values).all())
-    return problem, entries, unseen if finite else None
+    return replace(
+        first, kernel=problem.kernel, scaling=problem.scaling, alpha=problem.alpha,
+        loss=None if problem.loss is loss else problem.loss, entries=entries,
+        judges=unseen if finite else None, seconds=clock() - start,
+    )  # fmt: skip
 
 
 def reason_for(space: SearchSpace, problem: Problem) -> str:
