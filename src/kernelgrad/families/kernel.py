@@ -37,7 +37,7 @@ from kernelgrad.solvers import DSG, BlockDescent, Problem, Resources, Solver, ge
 from kernelgrad.tasks import ClassTargets, Task
 from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import AnyArray, Float64Array, Matrix
-from kernelgrad.validation import CapabilityError, check_name, check_real, warn_caller
+from kernelgrad.validation import CapabilityError, check_name, warn_caller
 
 _SIGN_ROWS = 200  # rows whose kernel values are checked for negative eigenvalues
 _SPREAD_ROWS = 10_000  # rows from which the spread of columns is estimated
@@ -79,8 +79,9 @@ class KernelSpec(Spec):
         if metric is None:
             return
         if isinstance(metric, str):
-            more = ", None, weights of the columns, or a matrix"
-            check_name(metric, self.metric_words, "metric", instead=more)
+            if metric not in self.metric_words:
+                more = ", None, weights of the columns, or a matrix"
+                check_name(metric, self.metric_words, "metric", instead=more)
             return
         M = np.asarray(metric)
         if M.ndim not in (1, 2) or M.dtype.kind not in "biuf" or not np.isfinite(M).all():
@@ -287,10 +288,6 @@ class SearchedSpec(KernelSpec):
 
     def check(self) -> None:
         p = self.params
-        if isinstance(p.alpha, str):
-            check_name(p.alpha, ("auto",), "rule for alpha", instead=", or give a number")
-        else:
-            check_real(p.alpha, "alpha", low=0)
         check_alpha(self, "auto")
         self.searches_alpha = "alpha" in self.autos and p.C is None
         super().check()

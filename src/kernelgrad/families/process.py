@@ -45,7 +45,6 @@ class ProcessSpec(KernelSpec):
 
     def check_metric(self) -> None:
         p = self.params
-        check_name(p.variance, ("per_point", "operator"), "variance estimator")
         if isinstance(p.metric, str):
             check_name(p.metric, ("auto", "diagonal"), "metric")
         elif p.metric is not None:

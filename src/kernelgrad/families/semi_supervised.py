@@ -36,8 +36,6 @@ from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matri
 from kernelgrad.validation import (
     CapabilityError,
     DataError,
-    check_name,
-    check_real,
     warn_caller,
 )
 
@@ -120,12 +118,7 @@ class SemiSupervisedSpec(KernelSpec):
     )
 
     def check(self) -> None:
-        p = self.params
-        if isinstance(p.C_star, str):
-            check_name(p.C_star, ("auto", "paper"), "rule for C_star")
-        else:
-            check_real(p.C_star, "C_star", low=0)
-        losses.get_unlabelled_loss(p.unlabelled_loss)
+        losses.get_unlabelled_loss(self.params.unlabelled_loss)
         super().check()
 
     def make_solver(self, chosen: Any) -> Solver[Any]:

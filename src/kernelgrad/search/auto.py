@@ -199,5 +199,5 @@ def settled_solver(
 
 
 def _is_costly(kernel: Kernel) -> bool:
-    parts = (kernel, *kernel.get_params(deep=True).values())
-    return any(isinstance(part, Kernel) and part.is_costly for part in parts)
+    parts = kernel.get_params(deep=True).values()
+    return kernel.is_costly or any([isinstance(p, Kernel) and p.is_costly for p in parts])
