@@ -16,7 +16,7 @@ import threadpoolctl
 
 import oracles
 from cases import every
-from kernelgrad.compute import elementary, linalg, rng, threads
+from kernelgrad.compute import elementary, lapack, linalg, rng, threads
 from kernelgrad.compute.threads import parallel_for, set_num_threads, single_threaded_blas
 from steps import draw
 
@@ -409,3 +409,17 @@ def test_loops_within_a_task_run_in_its_thread():
     set_num_threads(2)
     assert set(threads.parallel_map(lambda _: threads.get_num_threads(), range(8))) == {1}
     assert threads.get_num_threads() == 2
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_upper_triangles_are_factored_inverted_and_solved(dtype):
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((60, 60))
+    A, B = (A @ A.T + 60.0 * np.eye(60)).astype(dtype), rng.standard_normal((60, 3))
+    R = np.triu(A)
+    assert lapack.factor(R)
+    tolerance = 1e3 * np.finfo(dtype).eps
+    np.testing.assert_allclose(lapack.solve(R, B), np.linalg.solve(A, B), rtol=tolerance)
+    assert lapack.invert(R)
+    np.testing.assert_allclose(R, np.triu(np.linalg.inv(A)), atol=tolerance / 60)
+    assert not lapack.factor(A - 1e3 * np.eye(60, dtype=dtype))

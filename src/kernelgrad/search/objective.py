@@ -31,9 +31,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import get_lapack_funcs
 from scipy.special import expit
 
+from kernelgrad.compute import lapack
 from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import over_tiles, parallel_map
@@ -193,14 +193,7 @@ class Pairs:
 def inverse(K: AnyArray, diagonal: AnyArray) -> AnyArray | None:
     """Return ``(K + diag(diagonal))^-1``, which overwrites K; None if it is not definite."""
     K[np.diag_indices(len(K))] += diagonal
-    potrf, potri = get_lapack_funcs(("potrf", "potri"), (K,))
-    L, info = potrf(K.T, lower=True, overwrite_a=True, clean=True)
-    if info:
-        return None
-    C, info = potri(L, lower=True, overwrite_c=True)
-    if info:
-        return None
-    return _mirrored(C.T)
+    return _mirrored(K) if lapack.factor(K) and lapack.invert(K) else None
 
 
 @dataclass(frozen=True)
@@ -281,12 +274,10 @@ def logistic(K: AnyArray, ridge: float, sample: Sample) -> Iterator[LeftOut | No
                 break
             H = K.copy()
             H[np.diag_indices(m)] += (ridge / (v * curve)).astype(K.dtype)
-            potrf, potrs = get_lapack_funcs(("potrf", "potrs"), (H,))
-            L, info = potrf(H.T, lower=True, overwrite_a=True)
-            if info:
+            if not lapack.factor(H):
                 yield None
                 return
-            a = potrs(L, z.astype(K.dtype), lower=True)[0].astype(np.float64)
+            a = lapack.solve(H, z[:, None])[:, 0].astype(np.float64)
             f = f + np.clip(z - ridge / (v * curve) * a - f, -4.0, 4.0)
         solution = _solution(K.copy(), ridge, v * curve, z[:, None])
         if solution is None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.linalg import lapack
 
+from kernelgrad.compute import lapack
 from kernelgrad.compute.threads import parallel_map
 from kernelgrad.search.machine import LEAST, MOST, SURE, Sample
 from kernelgrad.search.objective import ridge_errors
@@ -34,12 +34,10 @@ class Held:
         dtype: Any = np.float32 if ridge > SURE else np.float64
         H = np.array(self.matrix, dtype)
         H[np.diag_indices(len(H))] += ridge / self.rows.weight
-        potrf, potrs = lapack.get_lapack_funcs(("potrf", "potrs"), (H,))
-        L, info = potrf(H.T, lower=True, overwrite_a=True)
-        if info:
+        if not lapack.factor(H):
             return np.full(self.judges.Y.shape, np.nan)
-        coef = potrs(L, self.rows.Y.astype(dtype), lower=True)[0]
-        return np.asarray(self.cross @ np.asarray(coef, np.float64))
+        coef = lapack.solve(H, self.rows.Y).astype(np.float64)
+        return np.asarray(self.cross @ coef)
 
 
 def outputs(parts: Sequence[Held], ridges: Sequence[float]) -> Float64Array:

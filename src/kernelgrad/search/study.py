@@ -316,10 +316,7 @@ class Study:
 
         first, *others = self.folds
         pairs = [[m] for m in parallel_map(learned, [(m, first) for m in machines])]
-        trained: list[Machine] = []
-        for pair in pairs:
-            if len(trained) < 2 or not self.over():
-                trained.append(self.judged(pair[0], pair, size))
+        trained = parallel_map(lambda pair: self.judged(pair[0], pair, size), pairs)
         if others and not self.over():
             best = min(trained, key=_score)
             level = [
