@@ -65,9 +65,9 @@ def fit(
         checkpoint.store(choice.describe())
         resumed = checkpoint.resumed(partial(Resumed.restore, solver, problem, choice.max_iter))
     batches, problem, max_iter = planned_batches(rows, problem, choice, run, resumed)
-    few = None
+    small = None
     if timed and not hurried:
-        few = hurry.few_beforehand(spec, choice, rows, problem)
+        small = hurry.small_fit_beforehand(spec, choice, rows, problem)
 
     # a fit that ended before its first iteration begins anew
     state = before.state if before is not None and before.n_iter else None
@@ -85,14 +85,17 @@ def fit(
         )  # fmt: skip
     empty = result is not None and result.is_empty and not run.stream
     if result is None or (empty and hurry.may_serve(spec, choice, rows)):
-        few = few or hurry.fit_few(rows, problem, run.deadline)
-        choice, result = hurry.few_rows(spec, rows, choice, few)
-        rows, problem = (few.rows, few.problem) if problem.posterior else (rows, problem)
+        small = small or hurry.small_fit(rows, problem, run.deadline)
+        choice, result = hurry.ended_small(spec, rows, choice, small)
+        rows, problem = (small.rows, small.problem) if problem.posterior else (rows, problem)
     result.state.release(brief=rows.reads_in_pieces and not spec.params.warm_start)
     result.expansion.compact()
     ended = with_judges(make_fit(spec, rows, choice, run, result), rows, problem)
     ended = spec.with_extras(ended, rows, problem)
-    ended = ended if spec.is_pairwise else with_examples(ended, rows, run)
+    if not spec.is_pairwise:  # rows that describe the columns, those of the fit before
+        sample = None if run.model is None else run.model.sample
+        sample = rows.examples() if sample is None else sample
+        ended = replace(ended, model=replace(ended.model, sample=sample))
     spec.warn(ended, rows, result, run)
     return ended
 
@@ -109,13 +112,6 @@ def seed_of(spec: Spec, run: Run) -> int:
     if run.checkpoint is None or isinstance(random_state, int | np.integer):
         return new_seed()
     return run.checkpoint.seed(new_seed)
-
-
-def with_examples(ended: Fit, rows: TrainingRows, run: Run) -> Fit:
-    """Return the fit with some rows in its model, those of the fit before if there is one."""
-    sample = None if run.model is None else run.model.sample
-    sample = rows.examples() if sample is None else sample
-    return replace(ended, model=replace(ended.model, sample=sample))
 
 
 def scoring(spec: Spec, rows: TrainingRows, run: Run) -> Validation | None:

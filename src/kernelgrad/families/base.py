@@ -59,7 +59,7 @@ class Spec(ABC):
     is_pairwise: bool = False  # True if X holds values of a kernel
     shares_rows: bool = False  # True if the solver takes rows that workers hold
     searches_alpha: bool = False
-    takes_few: bool = False  # True if a function of some rows may stand for that of all
+    fits_some_rows: bool = False  # True if a function of some rows may stand for that of all
     marks_rows: bool = False  # True if y marks rows without a label, which may be gaps
 
     def __init__(self, owner: str, params: Mapping[str, Any], targets: Targets) -> None:

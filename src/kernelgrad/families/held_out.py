@@ -13,7 +13,7 @@ from kernelgrad.calibration import MOST_ROWS, Calibration, Responses, margin
 from kernelgrad.callbacks import Aside, CallbackList, Deadline
 from kernelgrad.choice import Choice
 from kernelgrad.data import split_rows
-from kernelgrad.families.hurry import fit_few, is_hurried
+from kernelgrad.families.hurry import is_hurried, small_fit
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.model import Fit
 from kernelgrad.quality import LOO_ROWS, Seen
@@ -64,8 +64,8 @@ def responses_of_part(
         resources = replace(problem.resources, deadline=Deadline(0.1 * left))
         problem = replace(problem, resources=resources)
         if is_hurried(spec, choice, rows, problem):
-            few = fit_few(rows, problem, resources.deadline)
-            return rows.responses(few.function, members)
+            small = small_fit(rows, problem, resources.deadline)
+            return rows.responses(small.function, members)
     if hasattr(solver, "tol"):
         solver = clone(solver).set_params(tol=10.0 * solver.tol)
     listeners = CallbackList([Aside(callbacks)])

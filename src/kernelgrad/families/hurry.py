@@ -43,7 +43,7 @@ _TAG = 0x666577
 
 
 @dataclass(frozen=True)
-class Few:
+class SmallFit:
     """A machine of some training rows, with the numbers of rows that it has not seen."""
 
     rows: TrainingRows
@@ -56,7 +56,7 @@ class Few:
 def may_serve(spec: Spec, choice: Choice, rows: TrainingRows) -> bool:
     """Return whether a fit whose time is over may end with a function of some rows."""
     features = "random_features" in choice.solver.requires
-    return spec.takes_few and type(rows) is TrainingRows and not features
+    return spec.fits_some_rows and type(rows) is TrainingRows and not features
 
 
 def is_hurried(spec: Spec, choice: Choice, rows: TrainingRows, problem: Problem) -> bool:
@@ -70,27 +70,27 @@ def is_hurried(spec: Spec, choice: Choice, rows: TrainingRows, problem: Problem)
     return slowness() * seconds > left
 
 
-def few_beforehand(
+def small_fit_beforehand(
     spec: Spec, choice: Choice, rows: TrainingRows, problem: Problem
-) -> Few | None:
+) -> SmallFit | None:
     """Return a function of some rows where reading all of them may take too long."""
     if not (rows.reads_in_pieces and may_serve(spec, choice, rows)):
         return None
-    return fit_few(rows, problem, Deadline(0.1 * problem.resources.deadline.left()))
+    return small_fit(rows, problem, Deadline(0.1 * problem.resources.deadline.left()))
 
 
-def few_rows(
-    spec: Spec, rows: TrainingRows, choice: Choice, few: Few
+def ended_small(
+    spec: Spec, rows: TrainingRows, choice: Choice, small: SmallFit
 ) -> tuple[Choice, FitResult]:
     """Return the choice and the result of a function of some rows."""
-    choice = replace(choice, entries=choice.entries | {"rows_fitted": few.rows.n_train})
-    if spec.calibrates(rows) and len(few.others):
-        calibration = rows.responses(few.function, few.others[:MOST_ROWS])
+    choice = replace(choice, entries=choice.entries | {"rows_fitted": small.rows.n_train})
+    if spec.calibrates(rows) and len(small.others):
+        calibration = rows.responses(small.function, small.others[:MOST_ROWS])
         choice = replace(choice, calibration=calibration)
-    return choice, FitResult(few.state, few.function, "time_limit", new_history(None))
+    return choice, FitResult(small.state, small.function, "time_limit", new_history(None))
 
 
-def solver_of_few(problem: Problem) -> Solver[Any]:
+def solver_of_some(problem: Problem) -> Solver[Any]:
     """Return the solver that reaches the minimum for some hundreds of rows soonest."""
     loss = problem.loss
     # values of a user's functions and matrices may be no kernel's, which exact solvers refuse
@@ -102,13 +102,13 @@ def solver_of_few(problem: Problem) -> Solver[Any]:
     return WorkingSet() if loss.name in WorkingSet.losses else BlockDescent()
 
 
-def fit_few(rows: TrainingRows, problem: Problem, deadline: Deadline) -> Few:
+def small_fit(rows: TrainingRows, problem: Problem, deadline: Deadline) -> SmallFit:
     """Return the machine of as many rows as the time allows, of 300 at the least.
 
     Each machine has up to four times the rows of the one before, fewer if less time is left
     than that takes with the cube of the rows. The ridge, alpha times the rows, stays the same.
     """
-    n, solver = rows.n_train, solver_of_few(problem)
+    n, solver = rows.n_train, solver_of_some(problem)
     # a float64 matrix and a float32 factor
     most = min(_MOST_ROWS, int(np.sqrt(problem.resources.limit(1e10) / 12)))
     most = max(LEAST_ROWS, min(most, WHOLE) if isinstance(solver, BlockDescent) else most)
@@ -126,13 +126,13 @@ def fit_few(rows: TrainingRows, problem: Problem, deadline: Deadline) -> Few:
             store=None,
         )  # fmt: skip
         batch = replace(own.take(own.train), rows=numbers[at])
-        few = replace(
+        lesser = replace(
             problem, alpha=problem.alpha * n / m, resources=resources, fixed_rows=True
         )
         with single_threaded_blas():
-            state = solver.init(few, batch)
+            state = solver.init(lesser, batch)
             for _ in range(_STEPS):
-                if solver.step(few, state, batch).converged:
+                if solver.step(lesser, state, batch).converged:
                     break
         seconds = max(clock() - start, 1e-6)
         growth = min(_GROWTH, most / m, (deadline.left() / seconds) ** (1 / 3))
@@ -141,4 +141,4 @@ def fit_few(rows: TrainingRows, problem: Problem, deadline: Deadline) -> Few:
         m = min(most, round(m * growth))
     function = solver.expansion(state)
     state.iteration = 0  # a fit that goes on begins with all rows
-    return Few(own, np.sort(numbers[mixed[m:]]), few, state, function)
+    return SmallFit(own, np.sort(numbers[mixed[m:]]), lesser, state, function)

@@ -51,7 +51,7 @@ class KernelSpec(Spec):
         ", or fit with solver='dsg' ('pegasos' for kernels without random features)",
         "'dsg', 'norma' or 'perceptron'",
     )
-    takes_few = True
+    fits_some_rows = True
     metric_words: ClassVar[tuple[str, ...]] = ()  # kinds of metric that can be learned
     # Scalings by which a few values far out make the others nearly alike.
     sees_outliers: ClassVar[tuple[bool | str, ...]] = (True,)
