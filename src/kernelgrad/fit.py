@@ -13,9 +13,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-from sklearn.utils import check_random_state
-
 from kernelgrad.callbacks import FOREVER, FitEvent, TimeIsUp
 from kernelgrad.choice import Choice
 from kernelgrad.families import hurry
@@ -36,12 +33,11 @@ def fit(
 ) -> Fit:  # fmt: skip
     """Fit a specification to data, from the state of the fit before if the run has one."""
     checkpoint, before = run.checkpoint, run.before
-    run = replace(run, seed=seed_of(spec, run))
+    run = run.seeded(spec.params.random_state)
     rows = spec.reader.read(data, run)
     rows = rows if run.stream else spec.reader.with_validation(rows, validation, run)
-    saved = None  # what a resumed fit chose
-    if checkpoint is not None:
-        saved = checkpoint.choice(rows.digest(), partial(spec.restored_choice, rows, run))
+    restored = partial(spec.restored_choice, rows, run)  # what a resumed fit chose
+    saved = None if checkpoint is None else checkpoint.choice(rows.digest(), restored)
     # at first the solver alone, which decides how the rows are ordered
     first = saved or spec.first_choice(rows, run)
     rows = rows if run.stream else spec.ordered_rows(rows, first)
@@ -60,10 +56,8 @@ def fit(
             choice = spec.with_part_fits(choice, rows, problem, run)
         choice = replace(choice, is_complete=True)
     hurried = timed and hurry.is_hurried(spec, choice, rows, problem)
-    resumed = None
-    if checkpoint is not None:
-        checkpoint.store(choice.describe())
-        resumed = checkpoint.resumed(partial(Resumed.restore, solver, problem, choice.max_iter))
+    state_of = partial(Resumed.restore, solver, problem, choice.max_iter)
+    resumed = None if checkpoint is None else checkpoint.resumed(choice.describe(), state_of)
     batches, problem, max_iter = planned_batches(rows, problem, choice, run, resumed)
     small = None
     if timed and not hurried:
@@ -98,20 +92,6 @@ def fit(
         ended = replace(ended, model=replace(ended.model, sample=sample))
     spec.warn(ended, rows, result, run)
     return ended
-
-
-def seed_of(spec: Spec, run: Run) -> int:
-    """Return the seed of the fit that goes on or is resumed, or else a new one."""
-    random_state = spec.params.random_state
-
-    def new_seed() -> int:
-        return int(check_random_state(random_state).randint(0, 2**31 - 1))
-
-    if run.before is not None:
-        return run.before.choice.seed
-    if run.checkpoint is None or isinstance(random_state, int | np.integer):
-        return new_seed()
-    return run.checkpoint.seed(new_seed)
 
 
 def scoring(spec: Spec, rows: TrainingRows, run: Run) -> Validation | None:

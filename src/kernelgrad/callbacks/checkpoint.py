@@ -199,12 +199,15 @@ class Checkpoint(Callback):
             self._write(files, None)
 
     def resumed(
-        self, restore: Callable[[Record, Callable[[], AbstractContextManager[None]]], T]
+        self,
+        choice: Contents,
+        restore: Callable[[Record, Callable[[], AbstractContextManager[None]]], T],
     ) -> T | None:
-        """Return what `restore` makes of the state to go on from, None before there was one.
+        """Store the choice; return what `restore` makes of the state, None without one.
 
-        It is given the state, and what names the file in errors of what it says.
+        It takes the state, and what names the file in errors of what it says.
         """
+        self.store(choice)
         loop, self._open.loop = self._open.loop, None
         if loop is None:
             return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import check_consistent_length
+from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import _check_sample_weight
 
 from kernelgrad.callbacks import FOREVER, CallbackList, Checkpoint, Deadline
@@ -58,6 +58,18 @@ class Run:
     def model(self) -> Model | None:
         """The model of the fit that goes on."""
         return None if self.before is None else self.before.model
+
+    def seeded(self, random_state: Any) -> Run:
+        """Return the run with the seed of the fit that goes on or is resumed, or a new one."""
+
+        def new_seed() -> int:
+            return int(check_random_state(random_state).randint(0, 2**31 - 1))
+
+        if self.before is not None:
+            return replace(self, seed=self.before.choice.seed)
+        if self.checkpoint is None or isinstance(random_state, int | np.integer):
+            return replace(self, seed=new_seed())
+        return replace(self, seed=self.checkpoint.seed(new_seed))
 
 
 @dataclass(frozen=True)

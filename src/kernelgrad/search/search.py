@@ -74,9 +74,8 @@ def search(
     other = alpha is None and not isinstance(problem.loss, SquaredError)
     # an alpha of its own takes as long as the kernel
     study_deadline = Deadline(deadline.left() / 2) if other else deadline
-    table = rows.inputs.table
     on_phase(f"search ({'metric, ' * (reason is None)}bandwidth, alpha)")
-    study, unseen = None, None
+    study, unseen, table = None, None, rows.inputs.table
     if reason in (None, pools.FIXED, pools.EQUAL):
         groups = None if table is None else table.groups
         # to scale all columns of many rows takes as long as some steps of descent
