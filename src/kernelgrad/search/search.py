@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +16,7 @@ from kernelgrad.calibration import crossed
 from kernelgrad.callbacks import Deadline
 from kernelgrad.choice import Choice
 from kernelgrad.compute.compiling import clock
+from kernelgrad.compute.threads import parallel_map
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel, PrecomputedKernel, SumKernel
 from kernelgrad.losses import LogSquaredError, SquaredError, get_loss
@@ -36,7 +38,7 @@ from kernelgrad.solvers import (
 from kernelgrad.solvers.exact import newton_bytes
 from kernelgrad.tasks import Classification, Task
 from kernelgrad.training_rows import TrainingRows
-from kernelgrad.types import Float64Array, IntArray
+from kernelgrad.types import AnyArray, Float64Array, IntArray
 
 _PLAIN_ROWS = 1000  # rows on which kernels without a metric are compared
 _OWN_ROWS, _JUDGE_ROWS = 1500, 4000  # rows without folds, and those that compare alphas
@@ -63,10 +65,7 @@ def search(
         why = "the targets are constant" if len(pool.Y) >= 3 else "too few rows"
         alpha = pools.FALLBACK_ALPHA if alpha is None else alpha
         entries: dict[str, Any] = {"metric": [], "metric_reason": why}
-        return replace(
-            first, kernel=problem.kernel, scaling=problem.scaling, alpha=alpha, entries=entries,
-            seconds=clock() - start,
-        )  # fmt: skip
+        return replace(first, alpha=alpha, entries=entries, seconds=clock() - start)
     reason = pools.why_not(space, pool)
     if stream:  # its length is unknown
         pool = replace(pool, n_rows=max(pool.n_rows, pools.STREAM_ROWS))
@@ -280,8 +279,8 @@ def probabilities(pool: Pool, folds: Sequence[FoldProblem], task: Classification
 
     Responses of the squared loss are calibrated, each half of the rows by the other half.
     """
-    parts = []
-    for fold in folds:
+
+    def of_fold(fold: FoldProblem) -> tuple[AnyArray, AnyArray, Float64Array]:
         problem, batch = fold.problem, fold.train
         alpha = problem.alpha * pool.n_rows / batch.n_rows
         X, y, weight, _ = pool.rows.usable(pool.rows.source.take(fold.judges))
@@ -290,9 +289,10 @@ def probabilities(pool: Pool, folds: Sequence[FoldProblem], task: Classification
             p = np.asarray(problem.loss.predict_proba(raw), np.float64)
         else:
             p = crossed(task.class_responses(raw), y, weight)
-        parts.append((p, y, weight))
+        return p, y, weight
+
     source = f"rows that the search held out, predicted from {folds[0].train.n_rows:,} others"
-    p, y, weight = map(np.concatenate, zip(*parts, strict=True))
+    p, y, weight = map(np.concatenate, zip(*parallel_map(of_fold, folds), strict=True))
     return Judges(p, y, weight, source)
 
 
@@ -387,14 +387,17 @@ def own_ratio(
     base = problem.alpha * pool.n_rows / train
 
     def path(ratios: Sequence[float]) -> None:
-        for fold in folds:
+        def of_fold(fold: FoldProblem) -> list[tuple[float, float, Float64Array]]:
             judge = pool.rows.validation(1, 0.0, rows=fold.judges)
             assert judge.loss is not None
             alphas = [base * ratio for ratio in ratios]
             _, responses = solver.path(fold.problem, fold.train, alphas, judge.X, 50)
-            for ratio, raw in zip(ratios, responses, strict=True):
-                losses.setdefault(ratio, []).append(judge.loss(raw))
-                outputs.setdefault(ratio, []).append(raw)
+            values = [judge.loss(raw) for raw in responses]
+            return list(zip(ratios, values, responses, strict=True))
+
+        for ratio, value, raw in itertools.chain(*parallel_map(of_fold, folds)):
+            losses.setdefault(ratio, []).append(value)
+            outputs.setdefault(ratio, []).append(raw)
 
     if problem.loss.has_proba:  # its scale is that of the penalty
         path([4.0, 1.0, 0.25])

@@ -91,7 +91,7 @@ RULES: dict[str, Rules] = {
     ),
 }  # fmt: skip
 _GAIN, _FEW_GAIN = 0.25, 0.5  # standard errors by which weights must gain; with few rows
-_BEHIND = 2.5  # standard errors behind the best after which a machine leaves the folds
+_BEHIND = 1.25  # standard errors behind the best after which a machine leaves the folds
 _RAISED = 8.0  # ratio of the largest weight to what small ones rise to before the second round
 _LOGISTIC_RIDGE = 0.03  # lambda from which the descent by the log loss starts
 _WIDE = 100  # columns from which machines without the rough part, which is dear there, compete
@@ -192,7 +192,7 @@ class Study:
                 level = [m for m in ranked if not m.has_steps][:1]
             if wide:  # few rows say little of the rough part
                 level = [m for m in ranked if m.is_sum != best.is_sum][:1]
-            sure = _pays(equal, best, 2.0 * _BEHIND)
+            sure = _pays(equal, best, 4.0 * _BEHIND)
             machines = [best, *level]
             trained = self.train(machines, self.rules.rounds[1:], self.rules.solved) + trained
             best = trained[0]
