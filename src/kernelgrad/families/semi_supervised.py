@@ -29,6 +29,7 @@ from kernelgrad.solvers import (
     Solver,
     get_solver,
 )
+from kernelgrad.solvers.history import check_numbers
 from kernelgrad.tasks import Task, decide
 from kernelgrad.training_rows import Batches, TrainingRows, no_rows
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
@@ -245,6 +246,13 @@ class SemiSupervisedSpec(KernelSpec):
         if not stops:
             return choice
         return replace(choice, max_iter=1 + int(np.argmax(scores)), best_score=max(scores))
+
+    def restored_choice(self, rows: TrainingRows, run: Run, record: Record) -> Choice:
+        choice = super().restored_choice(rows, run, record)
+        if "cv_accuracy" in choice.entries:
+            n = int(self.params.max_iter)
+            check_numbers(choice.entries["cv_accuracy"], "cv_accuracy", n)
+        return choice
 
     def cross_validate(
         self, choice: Choice, problem: Problem, rows: SemiSupervisedRows
