@@ -125,9 +125,7 @@ def kernel_objective(rng: Generator) -> str:
     found = float(p @ value(Y, f).sum(1)) + oracles_cached.penalty(K, A, alpha)
     scale = float(p @ value(Y, 0 * f).sum(1))
     try:
-        if name == "squared":
-            least = oracles_cached.ridge(K, Y, p, alpha, bias)[0]
-        elif name in oracles_cached.SLOPES:
+        if name in oracles_cached.SMOOTH:
             least = oracles_cached.smooth_minimum(name, K, Y, p, alpha, bias)
         else:
             bound = oracles_cached.dual_bound

@@ -3,11 +3,10 @@
 from functools import partial
 
 import numpy as np
+from scipy.special import softmax
 
-import oracles_direct
 import oracles_losses as losses
 from oracles import gaussian as gaussian
-from oracles_newton import minimum
 
 DELTA, EPSILON, QUANTILE = 0.4, 0.1, 0.3
 
@@ -29,10 +28,60 @@ def penalty(K, a, alpha):
     return alpha / 2 * float(np.einsum("ic,ij,jc->", a, K, a, optimize=True))
 
 
-def ridge(K, y, p, alpha, bias):
-    """Least squared loss plus penalty, and a, b: stationary where p (f - y) = -alpha a."""
-    a, b = oracles_direct.ridge(K, y, p, alpha, bias)
-    return p @ LOSSES["squared"](y, K @ a + b).sum(1) + penalty(K, a, alpha), a, b
+def ridge(K, y, weight, alpha, fit_intercept):
+    """Return (coef, intercept) of the optimum over rows of positive weight, (n, C) and (C,)."""
+    live = np.flatnonzero(weight)
+    K, p = K[np.ix_(live, live)], weight[live] / weight.sum()
+    m, C = len(live), y.shape[1]
+    system = np.zeros((m + 1, m + 1))
+    system[:m, :m] = K + alpha * np.diag(1 / p)
+    system[m, m] = 1.0
+    if fit_intercept:
+        system[:m, m] = system[m, :m] = 1.0
+        system[m, m] = 0.0
+    solution = np.linalg.solve(system, np.vstack([y[live], np.zeros((1, C))]))
+    coef = np.zeros((len(weight), C))
+    coef[live] = solution[:m]
+    return coef, solution[m]
+
+
+def ridge_objective(K, y, weight, alpha, coef, intercept):
+    p = weight / weight.sum()
+    f = K @ coef
+    return 0.5 * p @ ((y - f - intercept) ** 2).sum(axis=1) + 0.5 * alpha * (coef * f).sum()
+
+
+def hessian(loss, y, f, a):
+    """Return the Hessian of each row, (n, C, C): diagonal where outputs are apart."""
+    each = np.eye(f.shape[1])
+    if loss == "log_loss":
+        return (s := softmax(f, axis=1))[..., None] * (each - s[:, None])
+    return losses.curvature(loss, y, f, a)[..., None] * each
+
+
+def minimum(loss, K, y, weight, alpha, fit_intercept=True, a=0.0):
+    """Return the least objective and the responses there, (n, C)."""
+    p, (n, C) = weight / weight.sum(), y.shape
+    least, V = np.linalg.eigh(K)
+    Z = np.column_stack([V * np.sqrt(np.maximum(least, 0)), np.full(n, float(fit_intercept))])
+    penalty = alpha * np.append(np.ones(n), 0.0)[:, None]
+    theta = np.zeros((n + 1, C))
+
+    def objective(t):
+        return p @ losses.value(loss, y, Z @ t, a).sum(1) + 0.5 * (penalty * t**2).sum()
+
+    for _ in range(200):
+        f = Z @ theta
+        g = Z.T @ (p[:, None] * losses.slope(loss, y, f, a)) + penalty * theta
+        H = np.einsum("ia,i,icd,ib->acbd", Z, p, hessian(loss, y, f, a), Z, optimize=True)
+        H = H.reshape((n + 1) * C, -1) + np.diag(np.repeat(penalty + 1e-15, C))
+        step, size = np.linalg.solve(H, g.ravel()).reshape(g.shape), 1.0
+        while objective(theta - size * step) > objective(theta) and size > 1e-9:
+            size *= 0.5
+        if size * (g * step).sum() <= 1e-12 * abs(objective(theta)):
+            break
+        theta = theta - size * step
+    return objective(theta), Z @ theta
 
 
 def smooth_minimum(loss, K, y, p, alpha, bias):

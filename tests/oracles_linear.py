@@ -3,7 +3,7 @@
 from functools import partial
 
 import numpy as np
-from scipy.optimize import LinearConstraint, minimize
+from scipy.optimize import minimize
 from scipy.special import expit
 
 import oracles_losses as losses
@@ -143,7 +143,7 @@ def data(name, n, d, C, seed=0, clusters=0):
     U = 2 * X @ W + 0.3 + 0.5 * rng.standard_normal((n, C))
     if name == "log_loss":
         Y = np.eye(C)[U.argmax(1)]
-    elif name in ("squared", "huber", "epsilon_insensitive", "quantile"):
+    elif name in ("squared", "huber", "epsilon_insensitive", "absolute", "quantile"):
         Y = U
     else:
         Y = np.where(U > 0.1, 1.0, -1.0)
@@ -175,28 +175,3 @@ def mirror_steps(loss, X, Y, W, b, rows, chosen, first, eta, eta_bias, l1, l2):
         W[B] = Z / (1.0 + eta[block] * l2)
         b = b - eta_bias * G.sum(axis=0)
     return W, b
-
-
-def kinked_minimum(pieces, X, p, l1, l2, fit_bias):
-    """Return (objective, w, b) for losses ``max_k (a_k f + c_k)`` as a quadratic program.
-
-    `pieces` are pairs of arrays (a, c) of n; variables are w+, w-, b and the n losses.
-    """
-    n, d = X.shape
-    H = np.hstack([X, -X, np.full((n, 1), float(fit_bias))])
-    A = np.vstack([np.hstack([-a[:, None] * H, np.eye(n)]) for a, _ in pieces])
-    low = np.concatenate([c for _, c in pieces])
-    cost = np.concatenate([np.full(2 * d, l1), [0.0], p])
-    D = np.hstack([np.eye(d), -np.eye(d), np.zeros((d, n + 1))])
-
-    def objective(v):
-        w = D @ v
-        return cost @ v + l2 / 2 * w @ w, cost + l2 * D.T @ w
-
-    start = np.concatenate([np.zeros(2 * d + 1), np.max([c for _, c in pieces], axis=0)])
-    bounds = [(0, None)] * (2 * d) + [(None, None)] * (n + 1)
-    found = minimize(
-        objective, start, jac=True, method="SLSQP", bounds=bounds,
-        constraints=LinearConstraint(A, low, np.inf), options={"maxiter": 2000, "ftol": 1e-15},
-    )  # fmt: skip
-    return found.fun, D @ found.x, found.x[2 * d] * fit_bias

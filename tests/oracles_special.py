@@ -16,37 +16,6 @@ def projected(X, W, kind):
     return np.exp(-T) if kind == "DECAY" else T
 
 
-def additive_term(name, x, z):
-    """One coordinate of an additive kernel."""
-    if x == 0 or z == 0:
-        return 0.0
-    if name == "chi2":
-        return 2 * x * z / (x + z)
-    if name == "intersection":
-        return x if x < z else z
-    if name == "jensen_shannon":
-        return x / 2 * math.log2((x + z) / x) + z / 2 * math.log2((x + z) / z)
-    raise KeyError(name)
-
-
-def scalar_kernel(name, x, z, value=1.0):
-    """k(x, z) of two rows; value is c, beta, lam or nothing."""
-    pairs = [(float(a), float(b)) for a, b in zip(x, z, strict=True)]
-    if name == "skewed_chi2":
-        shifted = [(a + value, b + value) for a, b in pairs]
-        return math.prod(2 * math.sqrt(a) * math.sqrt(b) / (a + b) for a, b in shifted)
-    if name == "skewed_intersection":
-        ratios = [(a + value) / (b + value) for a, b in pairs]
-        return math.prod(min(math.sqrt(q), math.sqrt(1 / q)) for q in ratios)
-    if name == "exponential_semigroup":
-        return math.exp(-value * sum(math.sqrt(a + b) for a, b in pairs))
-    if name == "reciprocal_semigroup":
-        return math.prod(value / (a + b + value) for a, b in pairs)
-    if name == "hellinger":
-        return sum(math.sqrt(a * b) for a, b in pairs)
-    return sum(additive_term(name, a, b) for a, b in pairs)
-
-
 def arc_cosine(x, z, order, scale=1.0, bias=0.0):
     """2 E[(w.x)^n (w.z)^n; both > 0] as an integral over the direction of w in their plane."""
     x, z = np.append(x, bias).astype(float), np.append(z, bias).astype(float)
@@ -61,37 +30,6 @@ def arc_cosine(x, z, order, scale=1.0, bias=0.0):
     mean = weights @ (np.cos(phi) * np.cos(phi - theta)) ** order * (high - low) / (4 * math.pi)
     radius = 2**order * math.factorial(order)  # E |w|^(2n) in two dimensions
     return 2 * scale ** (2 * order) * lengths**order * radius * mean
-
-
-def coordinate_features(x, columns, frequencies, amplitudes):
-    """Cosines, then sines, of features that see one coordinate each."""
-    out = []
-    for wave in (math.cos, math.sin):
-        for j, w, a in zip(columns, frequencies, amplitudes, strict=True):
-            v = float(x[j])
-            out.append(a * math.sqrt(v) * wave(w * math.log(v)) if v > 0 else 0.0)
-    return out
-
-
-def summed_features(x, frequencies, buckets, n_features):
-    """Cosines, then sines: coordinate j adds to feature buckets[j], signed as its frequency."""
-    out = np.zeros((2, n_features))
-    for v, w, k in zip(x, frequencies, buckets, strict=True):
-        if v > 0:
-            phase = abs(w) * math.log(v)
-            sign = math.copysign(1.0, w) * math.sqrt(v)
-            out[:, k] += sign * math.cos(phase), sign * math.sin(phase)
-    return out.ravel()
-
-
-def tensor_sketch(x, buckets, signs, n_buckets):
-    """The count sketch of all products of inputs, from the hashes of its factors."""
-    out = np.zeros(n_buckets)
-    degree = len(buckets)
-    for index in itertools.product(range(len(x)), repeat=degree):
-        k = sum(int(buckets[s][j]) for s, j in enumerate(index)) % n_buckets
-        out[k] += math.prod(float(signs[s][j]) * float(x[j]) for s, j in enumerate(index))
-    return out
 
 
 def power_series(coefficients, t):

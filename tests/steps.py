@@ -1,12 +1,17 @@
 """Solvers and functions driven by hand, below the estimators."""
 
 import numpy as np
+import scipy.sparse as sp
 
+import oracles_linear as oracles
 from kernelgrad.compute import rng
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.functions.expansions import RandomFeatureExpansion
 from kernelgrad.kernels import Polynomial
-from kernelgrad.linear.base import LinearProblem
+from kernelgrad.linear.base import LinearProblem, PreparedRows
+from kernelgrad.losses import Logistic
+from kernelgrad.solvers.contract import TrainBatch
+from oracles_losses import spec
 
 
 def solve(solver, problem, batch, most, state=None):
@@ -34,6 +39,59 @@ def linear_problem(loss, X, y, alpha, seed, **options):
         n_outputs=y.shape[1], n_features_in=X.shape[1], seed=seed,
         **{"l1_ratio": 0.0} | options,
     )  # fmt: skip
+
+
+class LinearSetting:
+    """A linear problem, its batch, and the same in plain arrays for the oracles."""
+
+    def __init__(
+        self, loss=None, n=300, d=6, C=1, *, seed=0, sparse=False, weights=None, alpha=1e-2,
+        l1_ratio=0.0, fit_intercept=True, tol=1e-7, clusters=0, offset=0.0, X=None, Y=None,
+        **options,
+    ):  # fmt: skip
+        loss = Logistic() if loss is None else loss
+        self.loss = spec(loss)
+        if X is None:
+            C = max(C, 3) if loss.is_multinomial else C
+            X, Y = oracles.data(loss.name, n, d, C, seed, clusters)
+            X[X != 0] += offset
+        self.X, self.Y = X, Y
+        weights = np.ones(len(X)) if weights is None else weights
+        self.p = weights / weights.sum()
+        self.batch = TrainBatch(sp.csr_matrix(X) if sparse else X, Y, weights)
+        self.problem = linear_problem(
+            loss, X, Y, alpha, 3 + seed, l1_ratio=l1_ratio, fit_intercept=fit_intercept,
+            tol=tol, **options,
+        )  # fmt: skip
+        self.penalty = alpha * l1_ratio, alpha * (1 - l1_ratio)
+        self._best = None
+
+    def best(self):
+        """Coefficients, bias and objective of the oracle's optimum, within 1e-4 at kinks."""
+        if self._best is None:
+            width = 0.0 if self.problem.loss.is_smooth else 1e-3
+            fit = oracles.optimum(self.loss, self.X, self.Y, self.p, *self.penalty,
+                                  self.problem.fit_intercept, width)  # fmt: skip
+            self._best = (*fit, self.objective(*fit))
+        return self._best
+
+    def objective(self, W, b):
+        return oracles.objective(self.loss, self.X, self.Y, self.p, W, b, *self.penalty)
+
+    def excess(self, W, b):
+        least = self.best()[2]
+        return (self.objective(W, b) - least) / abs(least)
+
+    def gradient(self, W, b):
+        """Of the mean loss, in coefficients and bias."""
+        D = oracles.slope(self.loss[0], self.Y, self.X @ W + b, self.loss[1])
+        return self.X.T @ (self.p[:, None] * D), self.p @ D
+
+    def data(self):
+        return PreparedRows.build(self.problem, self.batch)
+
+    def fit(self, solver, steps, state=None):
+        return solve(solver, self.problem, self.batch, steps, state)
 
 
 def draw(law, *, seed=5, first=0, n_tiles=4, d=16, tile=256, scale=1.0, columns=None):

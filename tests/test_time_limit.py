@@ -1,7 +1,9 @@
 """One budget of seconds for all that a fit does."""
 
 import itertools
+import warnings
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,10 +13,10 @@ from sklearn.exceptions import ConvergenceWarning
 import kernelgrad as kg
 from cases import every
 from kernelgrad.callbacks import Callback
+from kernelgrad.families import hurry
 from kernelgrad.solvers import CCCPS3VM, DSG, BlockDescent, SoftLabels, WorkingSet
 
 PLAIN = {"standardize": False, "metric": None, "gamma": "median", "alpha": 1e-6}  # no search
-EXACT = kg.KernelClassifier, kg.KernelRegressor, kg.KernelNoveltyDetector
 slow = pytest.mark.slow
 CORE = {
     "auto", "block_descent", "dsg", "working_set", "direct", "newton", "svrg", "sgd", "rbcd",
@@ -30,10 +32,9 @@ def rows():
 
 @pytest.mark.filterwarnings("ignore:Class . is .* of the labelled rows")
 @pytest.mark.parametrize("core", [True, pytest.param(False, marks=slow)])
-def test_no_time_at_all_gives_a_function_of_some_rows_or_a_constant_that_says_so(
-    core, rows, tmp_path
-):
-    for estimator in estimators.every():
+def test_no_time_at_all_gives_a_function_of_some_rows_or_of_one_iteration(core, rows, tmp_path):
+    stops = kg.SemiSupervisedKernelClassifier(early_stopping=True)
+    for estimator in (*estimators.every(), stops):
         params = estimator.get_params()
         if not hasattr(estimator, "time_limit") or (params["solver"] in CORE) != core:
             continue
@@ -43,21 +44,21 @@ def test_no_time_at_all_gives_a_function_of_some_rows_or_a_constant_that_says_so
         if isinstance(estimator, kg.SemiSupervisedKernelClassifier):
             y = np.where(np.arange(len(y)) % 2 > 0, y, -1)
         estimator.set_params(time_limit=1e-9, random_state=0)
-        with pytest.warns(ConvergenceWarning, match="the model is .*; raise time_limit"):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
             model = estimator.fit(X, y)
-        assert (model.fit_status_, model.n_iter_) == ("time_limit", 0)
-        f = model.expansion_.raw_prediction(X)
+        f, fitted = model.expansion_.raw_prediction(X), model.history_.get("rows_fitted")
         assert np.isfinite(f).all()
-        fitted = model.history_.get("rows_fitted")
+        assert not (f == f[0]).all(), model
         assert fitted in (None, 200)
-        assert (f == f[0]).all() == (fitted is None)
-        if isinstance(estimator, EXACT):
-            assert (fitted is None) == (model.n_support_ == 0), model
+        assert model.n_iter_ == (fitted is None), model
+        said = any("the model is of 200 rows; raise" in str(w.message) for w in caught)
+        assert said == (fitted == 200), model
         model.save(tmp_path / "model.kgm")
         assert (kg.load(tmp_path / "model.kgm").predict(X) == model.predict(X)).all()
         if "warm_start" in params:
             model.set_params(warm_start=True, time_limit=None, max_iter=3).fit(X, y)
-            assert 0 < model.n_iter_ <= 3
+            assert 0 < model.n_iter_ <= 4
             f = model.expansion_.raw_prediction(X)
             assert not (f == f[0]).all()
 
@@ -214,3 +215,26 @@ def test_phases_end_with_the_fit(rows, fails):
         model.fit(*rows)
     assert phases.names[0].startswith("search")
     assert phases.names[-1] == ""
+
+
+def test_the_lower_objective_decides_between_some_rows_and_a_fit_cut_short(monkeypatch):
+    seen, judge = [], hurry.is_better
+    monkeypatch.setattr(hurry, "is_hurried", lambda *args: len(args) > 4)
+    monkeypatch.setattr(hurry, "is_better", lambda *args: seen.extend(args) or judge(*args))
+    X = np.random.default_rng(0).standard_normal((900, 2))
+    model = kg.KernelRegressor(**PLAIN | {"alpha": 1e-4}, solver="newton", time_limit=100)
+    assert model.fit(X, np.sin(2.0 * X[:, 0])).fit_status_ == "converged"
+    few, result, rows = seen
+    least = result.history["objective"][-1]
+    # the function of some rows is nearly that of all
+    cases = (1.0, "time_limit", False), (2.0, "time_limit", True), (2.0, "converged", False)
+    for factor, status, better in cases:
+        cut = replace(result, status=status, history={"objective": [factor * least]})
+        assert judge(few, cut, rows) == better
+
+
+def test_a_small_memory_limit_does_not_refuse_a_function_of_some_rows():
+    X = np.random.default_rng(0).standard_normal((500, 2))
+    model = kg.KernelRegressor(**PLAIN, memory_limit=3e7, time_limit=1e-9)
+    with pytest.warns(ConvergenceWarning, match="the model is of"):
+        assert model.fit(X, X[:, 0]).score(X, X[:, 0]) > 0.99

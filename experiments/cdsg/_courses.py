@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import count, islice
 from typing import Any
 
@@ -133,6 +134,7 @@ class Task:
         }  # fmt: skip
 
 
+@cache
 def archive(name: str, rows: int, seen: int = 5000, loss: str | None = None) -> Task:
     """Return at most so many rows of a data set; dense inputs by at most 100 components."""
     data = DATASETS[name].load()
@@ -200,7 +202,8 @@ def automatic(task: Task, penalty: float, size: Size) -> float:
         return float(auto.init(problem, first).gamma0.max())
 
 
-def tune(task: Task, penalty: float, size: Size, names: list[str]) -> dict[str, float]:
+@cache
+def tune(task: Task, penalty: float, size: Size, names: tuple[str, ...]) -> dict[str, float]:
     """Return for each method the first step with the least objective on a short run."""
     unit = automatic(task, penalty, size)
     found = {}
@@ -271,6 +274,12 @@ def fixed_features(task: Task, n: int, penalty: float, seed: int, limit: float) 
                 break
             start = time.process_time()
     yield from thin("SVRG", course)
+
+
+def of(rows: list[Row], kind: str, column: str, *, control: bool = False) -> list[Row]:
+    """Return rows as printed, or with the covariance; those of a control have a column more."""
+    some = [row for row in rows if ("covariance" in row) == bool(kind)]
+    return [row for row in some if (column in row) == control]
 
 
 def ends(rows: list[Row], column: str, key: str) -> list[dict[str, float]]:

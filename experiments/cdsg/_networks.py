@@ -25,7 +25,7 @@ from kernelgrad.functions.exact import ExactKernel
 PENALTY = 5e-4
 PENALTIES = (PENALTY, 5e-6)  # of the controls
 JITTER = 1e-6  # of the diagonal of a kernel matrix
-NAMES, FIRST = ["DSG", "UDSG", "CDSG"], "CDSG"  # whose end is that of Table 5
+NAMES, FIRST = ("DSG", "UDSG", "CDSG"), "CDSG"  # whose end is that of Table 5
 RULES = {"Adam": 1e-3, "SGD": 1e-2}  # of networks, with their steps
 
 
@@ -122,27 +122,12 @@ def prepared(rows: int, seed: int, steps: int) -> tuple[LeNet, Task, Any, tuple[
 
 
 @cache
-def tuned(rows: int, size: Size, steps: int) -> dict[str, float]:
-    """Return first steps, tuned on the features of the first seed."""
-    return tune(prepared(rows, 0, steps)[1], PENALTY, size, NAMES)
-
-
-@cache
-def with_penalty(rows: int, seed: int, size: Size, steps: int, penalty: float) -> float:
-    """Return the test error of CDSG at its end with another penalty, its step tuned anew."""
-    task = prepared(rows, seed, steps)[1]
-    step = tune(task, penalty, size, [FIRST])[FIRST]
-    course = follow(task, preset(FIRST, penalty, size, step), seed, size.iterations)
-    return float(course[-1]["test"])
-
-
-@cache
 def compare(rows: int, seed: int, size: Size, steps: int) -> dict[str, list[Row]]:
     """Return the courses of all methods, each to its own end."""
     network, task, source, test = prepared(rows, seed, steps)
     found = {
         name: follow(task, preset(name, PENALTY, size, step), seed, size.iterations)
-        for name, step in tuned(rows, size, steps).items()
+        for name, step in tune(prepared(rows, 0, steps)[1], PENALTY, size, NAMES).items()
     }
     mark = found[FIRST][-1]["seconds"]
     network.renew()
@@ -248,16 +233,18 @@ class Networks(Experiment):
         """Train all methods; both tables have the same courses."""
         small = cell["rows"] < 5000
         size, steps = (Size(32, 256, 4), 4) if small else (Size(512, 2048, 24), 600)
-        if "exact" in cell:
-            task = prepared(cell["rows"], cell["seed"], steps)[1]
-            error = exact(task, cell["exact"], cell["penalty"])
-            yield {"method": "exact", "test": error}
+        seed, penalty = cell["seed"], cell.get("penalty")
+        if penalty:  # with another penalty, its step tuned anew
+            task, name = prepared(cell["rows"], seed, steps)[1], "exact"
+            if name in cell:
+                error = exact(task, cell["exact"], penalty)
+            else:
+                name, step = FIRST, tune(task, penalty, size, (FIRST,))[FIRST]
+                course = follow(task, preset(FIRST, penalty, size, step), seed, size.iterations)
+                error = course[-1]["test"]
+            yield {"method": name, "test": error}
             return
-        if "penalty" in cell:
-            error = with_penalty(cell["rows"], cell["seed"], size, steps, cell["penalty"])
-            yield {"method": FIRST, "test": error}
-            return
-        found = compare(cell["rows"], cell["seed"], size, steps)
+        found = compare(cell["rows"], seed, size, steps)
         limit = np.inf if self.converged else found[FIRST][-1]["seconds"]
         for name, course in found.items():
             for row in thin(name, until(course, limit)):

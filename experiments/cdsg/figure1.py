@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,40 +11,27 @@ from benchmarks.objectives._shared import distinct, draw, picture, where
 from experiments.base import Cell, Claim, Experiment, Row, Rows
 from experiments.cdsg import _courses as cdsg
 
-PENALTY, NAMES = 1e-5, ["mnist", "protein", "a9a"]
-
-
-@cache
-def _prepared(
-    name: str, rows: int, iterations: int, covariance: bool
-) -> tuple[cdsg.Task, cdsg.Size, dict[str, float]]:
-    """Return a data set, the sizes and the tuned steps, which all seeds share."""
-    task = cdsg.archive(name, rows, seen=min(5000, rows))
-    size = cdsg.Size(32, 256, iterations) if rows < 4096 else cdsg.Size(256, 4096, iterations)
-    if covariance:
-        first = dict.fromkeys(cdsg.PROGRAM, 1.0)
-        list(cdsg.courses(task, PENALTY, cdsg.Size(32, 256, 2), 0, first))  # compiles
-        return task, size, first
-    return task, size, cdsg.tune(task, PENALTY, size, list(cdsg.METHODS))
-
-
-def _of(rows: list[Row], kind: str) -> list[Row]:
-    """Return the rows as printed, or those with the covariance."""
-    return [row for row in rows if ("covariance" in row) == bool(kind)]
+PENALTY, NAMES, FEW = 1e-5, ["mnist", "protein", "a9a"], 64
 
 
 def _claim(kind: str, name: str, text: str, theirs: str, better: str, *worse: str) -> Claim:
     """Return a claim of the objectives at equal time on a data set."""
 
-    def gains(rows: list[Row]) -> list[float]:
-        found = cdsg.ends(where(_of(rows, kind), data=name), "objective", "data")
+    def gains(rows: list[Row], *, few: bool = False) -> list[float]:
+        mine = where(cdsg.of(rows, kind, "frequencies", control=few), data=name)
+        found = cdsg.ends(mine, "objective", "data")
         plain = [{m.removesuffix(kind): value for m, value in e.items()} for e in found]
         return [min(np.log(e[w] / e[better]) for w in worse) for e in plain]
 
+    def ours(rows: list[Row]) -> str:
+        control = gains(rows, few=True) if better == "DSG" else []
+        parts = {"": gains(rows), f"; with {FEW} frequencies ": control}
+        shown = (f"{t}{100 * np.expm1(np.median(g)):.1f} %" for t, g in parts.items() if g)
+        return f"{''.join(shown)} above {better}"
+
     return Claim(
         f"{name}: {text}{kind and f' (all three{kind})'}", theirs,
-        lambda rows: f"{100 * np.expm1(np.median(gains(rows))):.1f} % above {better}", gains,
-        cause="open" if better == "DSG" else "",
+        ours, gains, cause="open" if better == "DSG" else "",
     )  # fmt: skip
 
 
@@ -67,8 +53,10 @@ class Objectives(Experiment):
     """
     explanation = """
     SVRG ends on MNIST and a9a at 0.22 and 0.33 with 2,048 features, DSG at 0.58 and 0.37 with
-    16,384 (medians). Nothing here isolates whether 1,024 frequencies suffice at this lambda or
-    DSG has too few steps: DSG run until it has converged would decide. On protein it has not
+    16,384 (medians). With 64 fixed frequencies in place of 1,024, five seeds, SVRG is still
+    ahead of DSG as printed, and with the covariance neither is ahead: a log ratio of -0.038 ±
+    0.092 on MNIST, 0.011 ± 0.012 on a9a. So many features are not the whole cause; DSG run
+    until it has converged would tell whether its 32 iterations are. On protein SVRG has not
     begun when DSG as printed ends, after 0.2 s; when DSG with the covariance does, it has 0.33
     against 0.30. CDSG with the covariance, which the paper does not have, takes no longer steps
     on old blocks than on new ones (bound 1) and re-uses hardly any block on MNIST and a9a: in
@@ -103,16 +91,28 @@ class Objectives(Experiment):
             for seed in range(1 if quick else 10)
             for name in names
         ]
-        return plain + [cell | {"covariance": True} for cell in plain]
+        few: list[Cell] = [
+            cell | {"frequencies": FEW}
+            for cell in plain
+            if cell["seed"] < 5 and cell["data"] != "protein"
+        ]
+        every = plain + few
+        return every + [cell | {"covariance": True} for cell in every]
 
     def measure(self, cell: Cell) -> Rows:
         """Run all methods for the seconds of DSG."""
-        second = cell.get("covariance", False)
-        sizes = cell["data"], cell["rows"], cell["iterations"]
-        task, size, steps = _prepared(*sizes, second)
+        second, few, n = "covariance" in cell, cell.get("frequencies"), cell["rows"]
+        task = cdsg.archive(cell["data"], n, seen=min(5000, n))
+        size = cdsg.Size(*((32, 256) if n < 4096 else (256, 4096)), cell["iterations"])
+        methods = ("DSG",) if few else (*cdsg.METHODS,)
+        if second:
+            steps = {m: 1.0 for m in cdsg.PROGRAM if m.removesuffix(cdsg.COVARIANCE) in methods}
+            list(cdsg.courses(task, PENALTY, cdsg.Size(32, 256, 2), 0, steps))  # compiles
+        else:
+            steps = cdsg.tune(task, PENALTY, size, methods)
         found = list(cdsg.courses(task, PENALTY, size, cell["seed"], steps))
         limit = where(found, method="DSG" + cdsg.COVARIANCE * second)[-1]["seconds"]
-        found += cdsg.fixed_features(task, 4 * size.block, PENALTY, cell["seed"], limit)
+        found += cdsg.fixed_features(task, few or 4 * size.block, PENALTY, cell["seed"], limit)
         for row in found:
             yield {key: row[key] for key in ("method", "seconds", "features", "objective")}
 
@@ -121,8 +121,8 @@ class Objectives(Experiment):
         with picture(path, 2, len(names), size=(3.4, 2.7)) as axes:
             for below, x in zip(axes, ("seconds", "features"), strict=True):
                 for ax, name in zip(below, names, strict=True):
-                    mine = where(rows, data=name, seed=0)  # SVRG of the plain runs alone
-                    mine = [r for r in mine if r["method"] != "SVRG" or _of([r], "")]
+                    mine = [r for r in where(rows, data=name, seed=0) if "frequencies" not in r]
+                    mine = [r for r in mine if r["method"] != "SVRG" or "covariance" not in r]
                     draw(ax, mine, "method", x, "objective", distinct(rows, "method"))
                     ax.set(xscale="log", yscale="log", xlabel=x, title=name)
                 below[0].set_ylabel("mean training loss")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from benchmarks.objectives._shared import picture, where
@@ -15,43 +15,39 @@ from experiments.base import Cell, Claim, Experiment, Row, Rows
 from experiments.cdsg import _courses as cdsg
 from kernelgrad import DSG
 
-PENALTY, NAMES = 1e-5, ["DSG", "UDSG", "CDSG"]
+PENALTY, NAMES = 1e-5, ("DSG", "UDSG", "CDSG")
+PAPERS_C = {"a9a": 0.25, "mnist": 1.67}  # of Epsilon, two classes too, and of CIFAR-10
 CLOSE = 0.021  # the largest difference of the paper's table, 0.407 - 0.386
-
-
-def _whole(rows: list[Row]) -> list[Row]:
-    """Return the rows of the methods as printed."""
-    return [row for row in rows if "covariance" not in row]
 
 
 def _claims(data: str, kind: str) -> tuple[Claim, Claim]:
     """Return both claims of a data set, as printed or with the covariance."""
     names = [name + kind for name in NAMES]
 
-    def excess(rows: list[Row], choose: str) -> list[float]:
-        mine = [row for row in rows if "covariance" in row] if kind else _whole(rows)
-        return _excess(where(mine, data=data), choose, names)
+    def excess(rows: list[Row], choose: Any, *, control: bool = False) -> list[float]:
+        mine = where(cdsg.of(rows, kind, "C", control=control), data=data)
+        found = cdsg.ends(mine, "train", "data")
+        return [choose(e[m] for m in names) - e["LIBSVM"] for e in found]
 
-    def shown(choose: str) -> Callable[[list[Row]], str]:
-        return lambda rows: f"{np.median(excess(rows, choose)):.4f} above"
+    def shown(choose: Any) -> Callable[[list[Row]], str]:
+        def text(rows: list[Row]) -> str:
+            same = excess(rows, choose, control=True)
+            also = f"; with the paper's C, {PAPERS_C[data]:g}: {np.median(same):.4f}"
+            return f"{np.median(excess(rows, choose)):.4f} above{also if same else ''}"
+
+        return text
 
     return Claim(
         f"{data}: exact optimisation is preferable: LIBSVM's training error is less than that "
         f"of the three{kind}",
-        "0.386 against 0.402, 0.143 against 0.145", shown("min"),
-        lambda rows: excess(rows, "min"),
+        "0.386 against 0.402, 0.143 against 0.145", shown(min),
+        lambda rows: excess(rows, min),
     ), Claim(
         f"{data}: all three{kind} are satisfactory by then: at most {CLOSE} above LIBSVM",
-        "0.016 to 0.021, and 0.002 to 0.003", shown("max"),
-        lambda rows: [CLOSE - e for e in excess(rows, "max")], kind="level",
+        "0.016 to 0.021, and 0.002 to 0.003", shown(max),
+        lambda rows: [CLOSE - e for e in excess(rows, max)], kind="level",
+        cause="open" if (data, kind) == ("mnist", "") else "setting",
     )  # fmt: skip
-
-
-def _excess(rows: list[Row], choose: str = "max", names: Sequence[str] = NAMES) -> list[float]:
-    """Return by how much the three are above LIBSVM, for each data set and seed."""
-    worst = max if choose == "max" else min
-    found = cdsg.ends(rows, "train", "data")
-    return [worst(e[m] for m in names) - e["LIBSVM"] for e in found]
 
 
 class ExactSolver(Experiment):
@@ -70,9 +66,11 @@ class ExactSolver(Experiment):
     explanation = """
     With 8,000 rows lambda = 1e-5 is C = 12.5; with the paper's 60,000 and 400,000 it is 1.67
     and 0.25. The larger C is, the more rows the exact solution fits that few iterations do not.
-    The plain steps are another part: the covariance takes away half of the excess on
-    a9a and two thirds on MNIST. Whether C is the rest is open: all rows, or 8,000 with the
-    paper's C, would decide.
+    With the paper's C, and all else the same, the claim holds by .0166 ± .0011 on a9a as
+    printed and by .0140 ± .0025 on MNIST with the covariance; on MNIST as printed it fails by
+    .0655 ± .0081, so that plain steps have a part in it: what they lack is open. With the
+    covariance and C = 0.25 all three are below LIBSVM on a9a, as these steps penalise less than
+    the objective says.
     """
     claims: ClassVar = tuple(
         claim
@@ -87,17 +85,20 @@ class ExactSolver(Experiment):
             for s in range(1 if quick else 5)
             for name in (["a9a"] if quick else ["a9a", "mnist"])
         ]
-        return every + [cell | {"covariance": True} for cell in every]
+        every += [cell | {"covariance": True} for cell in every]
+        same: list[Cell] = [cell | {"C": PAPERS_C[cell["data"]]} for cell in every]
+        return every + same
 
     def measure(self, cell: Cell) -> Rows:
         """Fit LIBSVM, and run the methods for its seconds."""
         n = cell["rows"]
         task = cdsg.archive(cell["data"], n, seen=min(5000, n), loss="hinge")
         batch = task.whole(task.source.read(0, n))
-        kernel = DSG.paper(nu=PENALTY)["kernel"].resolve(batch.X, cell["seed"])
+        penalty = 1 / (cell["C"] * n) if "C" in cell else PENALTY
+        kernel = DSG.paper(nu=penalty)["kernel"].resolve(batch.X, cell["seed"])
         y = batch.y[:, 0] if batch.y.shape[1] == 1 else batch.y.argmax(axis=1)
         truth = task.y[:, 0] if task.y.shape[1] == 1 else task.y.argmax(axis=1)
-        svm = SVC(C=1 / (PENALTY * n), gamma=kernel.gamma, cache_size=500)
+        svm = SVC(C=1 / (penalty * n), gamma=kernel.gamma, cache_size=500)
         start = time.process_time()
         svm.fit(batch.X, y)
         limit = time.process_time() - start
@@ -108,16 +109,16 @@ class ExactSolver(Experiment):
         steps = (
             dict.fromkeys(cdsg.PROGRAM, 1.0)
             if second
-            else cdsg.tune(task, PENALTY, size, NAMES)
+            else cdsg.tune(task, penalty, size, NAMES)
         )
-        for row in cdsg.courses(task, PENALTY, size, cell["seed"], steps, limit):
+        for row in cdsg.courses(task, penalty, size, cell["seed"], steps, limit):
             yield {key: row[key] for key in ("method", "seconds", "train")}
 
     def plot(self, rows: list[Row], path: Path) -> None:
         names = sorted({row["data"] for row in rows})
         with picture(path, 1, len(names), size=(3.6, 2.9)) as axes:
             for ax, name in zip(axes[0], names, strict=True):
-                mine = where(_whole(rows), data=name, seed=0)
+                mine = where(cdsg.of(rows, "", "C"), data=name, seed=0)
                 for i, method in enumerate(NAMES):
                     points = [(r["seconds"], r["train"]) for r in where(mine, method=method)]
                     ax.plot(*zip(*points, strict=True), ".-", color=f"C{i}", label=method)

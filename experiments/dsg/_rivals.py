@@ -263,13 +263,14 @@ class Rivals(Experiment):
 
     def methods(self, cell: Cell) -> set[str]:
         second, names = "covariance" in cell, {COVARIANCE, BATCHES}
+        controls = self.others(200, 1.0, 1.0, 0) if cell["seed"] < CONTROLLED else {}
+        own = {name for name in controls if COVARIANCE in name}
         if not self.one_pass:
             names = {OURS, COVARIANCE, *FULL, *LINEAR}
         elif "decay" in cell:
             names = {DECAYED}
-        elif not second:
-            controls = self.others(200, 1.0, 1.0, 0) if cell["seed"] < CONTROLLED else {}
-            names = {OURS, *FULL, *LINEAR, *controls}
+        else:
+            names = names | own if second else {OURS, *FULL, *LINEAR, *controls} - own
         return names | {AVERAGED} if self.averaged and second else names
 
     def cells(self, quick: bool) -> list[Cell]:
@@ -311,12 +312,12 @@ class Rivals(Experiment):
                 made = row(name, make(most if one else MANY, [limit]), limit)
                 budget = made["seconds"] if name == OURS else budget
                 yield made
-            controlled = seed < CONTROLLED and not (second or third)
+            controlled = seed < CONTROLLED and not third
             others = self.others(n, gamma, step, seed) if controlled else {}
             if self.one_pass and second:
-                others = {BATCHES: ExactKernel(preset(n, penalty, sizes, gamma, step), seed)}
-            for name, model in others.items():
-                yield row(name, model, ProcessorLimit(np.inf))
+                others |= {BATCHES: ExactKernel(preset(n, penalty, sizes, gamma, step), seed)}
+            for name in (name for name in others if name in names):
+                yield row(name, others[name], ProcessorLimit(np.inf))
 
     def others(self, n: int, gamma: float, step: float, seed: int) -> dict[str, Any]:
         """Return models that isolate causes, by names with a comma, fitted without a limit."""
@@ -324,7 +325,8 @@ class Rivals(Experiment):
 
     def plot(self, rows: list[Row], path: Path) -> None:
         with panel(path, size=(5.8, 3.4)) as ax:
-            for i, name in enumerate(distinct(rows, "method")):
+            drawn = (m for m in distinct(rows, "method") if f"{COVARIANCE}, " not in m)
+            for i, name in enumerate(m for m in drawn if f"{DECAYED}, " not in m):
                 mine = where(rows, method=name)
                 marks = "*" if OURS in name else "os^vDPXph<>8d"[(i - 1) % 13]
                 ax.scatter(

@@ -10,20 +10,8 @@ import numpy as np
 from benchmarks.objectives._shared import where
 
 from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed, each_seed, panel
-from experiments.sbp._machine import (
-    DUAL,
-    PEGASOS,
-    PERCEPTRON,
-    SBP,
-    SMO,
-    at,
-    lead,
-    machine,
-    marks,
-    mean_curve,
-    race,
-    reference,
-)
+from experiments.sbp import _machine
+from experiments.sbp._machine import DUAL, PEGASOS, PERCEPTRON, SBP, SMO, at, lead
 
 METHODS = (SBP, PEGASOS, DUAL, SMO, PERCEPTRON)
 SIMILAR = 0.25
@@ -145,10 +133,11 @@ class Panel(Experiment):
     def measure(self, cell: Cell) -> Rows:
         """Return the error after growing numbers of visits, a mean since the one before."""
         sizes = self.data, cell["rows"], cell["test_rows"]
-        nu, best = reference(*sizes)
-        m = machine(*sizes)
-        points, recent = marks(cell["epochs"] * m.n), []
-        for t, coef, count in race(m, cell["method"], nu, cell["seed"], cell["epochs"]):
+        nu, best = _machine.reference(*sizes)
+        m = _machine.machine(*sizes)
+        epochs, recent = cell["epochs"], []
+        points = _machine.marks(epochs * m.n)
+        for t, coef, count in _machine.race(m, cell["method"], nu, cell["seed"], epochs):
             recent.append(m.error(coef))
             if t >= points[0]:
                 points = [p for p in points if p > t]
@@ -162,13 +151,13 @@ class Panel(Experiment):
                 mine = where(rows, method=method)
                 cut = n if method == PERCEPTRON else np.inf
                 first = [r for r in mine if r["visits"] <= cut]
-                ax.plot(*mean_curve(first), color=f"C{i}", label=method)
-                ax.plot(*mean_curve(mine), "--", color=f"C{i}", lw=1, zorder=1)
+                ax.plot(*_machine.mean_curve(first), color=f"C{i}", label=method)
+                ax.plot(*_machine.mean_curve(mine), "--", color=f"C{i}", lw=1, zorder=1)
                 if method in (PEGASOS, DUAL):
-                    x, y = mean_curve(mine, "visits")
+                    x, y = _machine.mean_curve(mine, "visits")
                     ax.plot(n * np.array(x), y, ":", color=f"C{i}", lw=1)
             best = rows[0]["optimum"]
-            x, y = mean_curve(where(rows, method=SBP))
+            x, y = _machine.mean_curve(where(rows, method=SBP))
             top = 1.2 * float(np.interp(100 * n, x, y))
             ax.axhline(best, color="grey", lw=0.8, ls=":", label="optimum")
             ax.set(

@@ -16,16 +16,9 @@ from experiments.sbp._libsvm import geometric, load
 from kernelgrad.functions.exact import ExactKernel, KernelRows
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Hinge, Perceptron
+from kernelgrad.papers.sbp import StochasticBatchPerceptron
 from kernelgrad.papers.sbp.minimax import slack_level
-from kernelgrad.solvers import (
-    NORMA,
-    SDCA,
-    KernelPerceptron,
-    Pegasos,
-    Problem,
-    StochasticBatchPerceptron,
-    TrainBatch,
-)
+from kernelgrad.solvers import NORMA, SDCA, KernelPerceptron, Pegasos, Problem, TrainBatch
 
 SETS = {"adult": ("a9a", 10.0), "mnist": ("mnist8", 25.0)}  # and sigma^2, Table 2 without bias
 SBP, PEGASOS, DUAL, SMO, PERCEPTRON = "SBP", "Pegasos", "SDCA", "SMO", "perceptron"

@@ -78,6 +78,8 @@ def fit(
             resumed=resumed,
         )  # fmt: skip
     empty = result is not None and result.is_empty and not run.stream
+    if result is not None and not empty:
+        empty = small is not None and hurry.is_better(small, result, rows)
     if result is None or (empty and hurry.may_serve(spec, choice, rows)):
         small = small or hurry.small_fit(rows, problem, run.deadline)
         choice, result = hurry.ended_small(spec, rows, choice, small)

@@ -135,7 +135,7 @@ class TrainingRows:
 
     @property
     def train(self) -> IntArray:
-        return np.setdiff1d(np.arange(self.source.n_rows), self.held_out)
+        return np.delete(np.arange(self.source.n_rows), self.held_out)
 
     @property
     def strata(self) -> AnyArray | None:

@@ -16,8 +16,8 @@ from kernelgrad.papers.dsg.rivals.sdca import SDCA
 from kernelgrad.solvers.contract import Problem, Resources, TrainBatch
 from kernelgrad.solvers.support import visit_order
 from kernelgrad.validation import CapabilityError
+from oracles_cached import minimum
 from oracles_losses import slope_of, value_of
-from oracles_newton import minimum
 from steps import gram, solve
 
 LOSSES = [

@@ -265,6 +265,11 @@ def split_rows(
     return np.sort(np.concatenate(chosen)).astype(np.int64)
 
 
+def thinned(rows: IntArray, most: int) -> IntArray:
+    """Return at most `most` evenly spaced rows."""
+    return rows[:: max(1, -(-len(rows) // most))]
+
+
 def folds(rows: IntArray, n: int, codes: AnyArray | None = None) -> list[IntArray]:
     """Return n parts of rows in their order, each with every n-th of them.
 

@@ -13,6 +13,7 @@ from kernelgrad.calibration import MOST_ROWS, Calibration, Responses, margin
 from kernelgrad.callbacks import Aside, CallbackList, Deadline
 from kernelgrad.choice import Choice
 from kernelgrad.data import split_rows
+from kernelgrad.data.sampling import thinned
 from kernelgrad.families.hurry import is_hurried, small_fit
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.model import Fit
@@ -55,7 +56,7 @@ def responses_of_part(
         part = 0.25 if isinstance(solver, KernelSolver) else 0.1
         part = max(part, min(0.5, 200 / n))
         held_out = split_rows(n, 1.0 - part, seed=seed, stratify=strata)
-        members = thinned(held_out)
+        members = thinned(held_out, MOST_ROWS)
     callbacks.on_phase("calibration")
     rows = replace(rows, held_out=held_out)
     batches, fixed = rows.batches(solver, seed, 0)
@@ -95,7 +96,7 @@ def calibrated(
     elif isinstance(choice.calibration, tuple):
         latest = choice.calibration
     else:
-        members = thinned(rows.held_out) if len(rows.held_out) else _tenth(rows)
+        members = thinned(rows.held_out, MOST_ROWS) if len(rows.held_out) else _tenth(rows)
         latest = rows.responses(function, members)
     fitted = None if before is None else before.model.calibration
     if latest[2].sum() > 0:
@@ -104,11 +105,6 @@ def calibrated(
         fitted = Calibration.fit(*latest, unit=margin(rows.task), start=start)
     assert fitted is None or isinstance(fitted, Calibration)
     return fitted, latest if run.stream else None
-
-
-def thinned(rows: IntArray, most: int = MOST_ROWS) -> IntArray:
-    """Return at most `most` evenly spaced rows."""
-    return rows[:: max(1, -(-len(rows) // most))]
 
 
 def _tenth(rows: TrainingRows) -> IntArray:

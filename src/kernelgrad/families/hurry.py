@@ -11,9 +11,11 @@ from kernelgrad.calibration import MOST_ROWS
 from kernelgrad.callbacks import FOREVER, SILENT, Deadline
 from kernelgrad.choice import Choice
 from kernelgrad.compute.compiling import clock
+from kernelgrad.compute.memory import LEAST_LIMIT
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource
+from kernelgrad.data.sampling import thinned
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.losses import scalar
 from kernelgrad.search.auto import READING_SECONDS, first_seconds, slowness
@@ -25,6 +27,7 @@ from kernelgrad.solvers import (
     Problem,
     Solver,
     WorkingSet,
+    get_solver,
     new_history,
 )
 from kernelgrad.solvers.block_descent.solver import WHOLE
@@ -37,8 +40,12 @@ if TYPE_CHECKING:
 
 LEAST_ROWS = 300  # rows that are fitted even after the deadline
 _MOST_ROWS = 16_384  # rows whose kernel matrix is the largest to be made
+_MATRIX_BYTES = 8e7  # bytes that a matrix takes whatever its size
 _GROWTH = 4.0  # ratio of the rows of a machine to those of the one before, at most
 _STEPS = 30  # iterations of a machine, at most
+_SURE = 4.0  # times that a useful function must fit into the time to be waited for
+_SHARE = 0.15  # part of the time for a function of some rows beforehand
+_COMPARED = 500  # rows on which two functions are compared
 _TAG = 0x666577
 
 
@@ -51,6 +58,7 @@ class SmallFit:
     problem: Problem
     state: State
     function: Expansion
+    penalty: float | None  # its part of the objective of all rows
 
 
 def may_serve(spec: Spec, choice: Choice, rows: TrainingRows) -> bool:
@@ -59,24 +67,49 @@ def may_serve(spec: Spec, choice: Choice, rows: TrainingRows) -> bool:
     return spec.fits_some_rows and type(rows) is TrainingRows and not features
 
 
-def is_hurried(spec: Spec, choice: Choice, rows: TrainingRows, problem: Problem) -> bool:
-    """Return whether the time left is too short for a useful function of all rows."""
+def is_hurried(
+    spec: Spec, choice: Choice, rows: TrainingRows, problem: Problem, times: float = 1.0
+) -> bool:
+    """Return whether the time left is too short for some useful functions of all rows."""
     n, left = rows.n_train, problem.resources.deadline.left()
     if not may_serve(spec, choice, rows):
         return False
     seconds = first_seconds(choice.solver, problem.loss, n, rows.task.n_outputs)
     if rows.reads_in_pieces:
         seconds += READING_SECONDS * n * rows.source.n_features
-    return slowness() * seconds > left
+    return times * slowness() * seconds > left
 
 
 def small_fit_beforehand(
     spec: Spec, choice: Choice, rows: TrainingRows, problem: Problem
 ) -> SmallFit | None:
-    """Return a function of some rows where reading all of them may take too long."""
-    if not (rows.reads_in_pieces and may_serve(spec, choice, rows)):
+    """Return a function of some rows where that of all of them may come too late."""
+    is_late = rows.reads_in_pieces and may_serve(spec, choice, rows)
+    if not (is_late or is_hurried(spec, choice, rows, problem, _SURE)):
         return None
-    return small_fit(rows, problem, Deadline(0.1 * problem.resources.deadline.left()))
+    return small_fit(rows, problem, Deadline(_SHARE * problem.resources.deadline.left()))
+
+
+def is_better(small: SmallFit, result: FitResult, rows: TrainingRows) -> bool:
+    """Return whether a function of some rows serves better than a result of too little time.
+
+    Its objective of all rows is lower or, where no objective is known, its mean loss is. Mean
+    losses are those of rows that it has not seen.
+    """
+    if result.status != "time_limit" or not len(small.others):
+        return False
+    batch = rows.take(thinned(small.others, _COMPARED))
+
+    def mean_loss(function: Expansion) -> float:
+        with single_threaded_blas():
+            raw = function.raw_prediction(batch.X)
+        values = rows.task.loss.value(batch.y, raw)
+        return float(np.average(values, weights=batch.sample_weight))
+
+    own, objective = mean_loss(small.function), result.history["objective"][-1]
+    if objective is None or small.penalty is None:
+        return own < mean_loss(result.expansion)
+    return bool(own + small.penalty < objective)
 
 
 def ended_small(
@@ -93,6 +126,8 @@ def ended_small(
 def solver_of_some(problem: Problem) -> Solver[Any]:
     """Return the solver that reaches the minimum for some hundreds of rows soonest."""
     loss = problem.loss
+    if loss.name == "perceptron":  # its least objective is that of a constant
+        return get_solver(loss.name)
     # values of a user's functions and matrices may be no kernel's, which exact solvers refuse
     smooth = loss.is_smooth and problem.kernel.has_random_features
     if smooth and loss.code == scalar.SQUARED:
@@ -109,14 +144,18 @@ def small_fit(rows: TrainingRows, problem: Problem, deadline: Deadline) -> Small
     than that takes with the cube of the rows. The ridge, alpha times the rows, stays the same.
     """
     n, solver = rows.n_train, solver_of_some(problem)
-    # a float64 matrix and a float32 factor
-    most = min(_MOST_ROWS, int(np.sqrt(problem.resources.limit(1e10) / 12)))
+    # a float64 matrix and a float32 factor; smaller limits are no bounds
+    limit = max(problem.resources.limit(1e10), LEAST_LIMIT)
+    most = min(_MOST_ROWS, int(np.sqrt((limit - _MATRIX_BYTES) / 12)))
     most = max(LEAST_ROWS, min(most, WHOLE) if isinstance(solver, BlockDescent) else most)
     drawn = rows.sample(most, draws(problem.seed, _TAG))
     X, y, weight, numbers = rows.usable(rows.source.take(drawn))
     mixed = draws(problem.seed, _TAG, 1).permutation(len(y))
     most = max(min(len(y), LEAST_ROWS), len(y) - len(y) // 5)  # others calibrate
-    resources = replace(problem.resources, deadline=FOREVER, progress=SILENT)
+    bound = None if problem.resources.memory_limit is None else int(limit)
+    resources = replace(
+        problem.resources, memory_limit=bound, deadline=FOREVER, progress=SILENT
+    )
     m = min(LEAST_ROWS, most)
     while True:
         start, at = clock(), np.sort(mixed[:m])
@@ -132,7 +171,8 @@ def small_fit(rows: TrainingRows, problem: Problem, deadline: Deadline) -> Small
         with single_threaded_blas():
             state = solver.init(lesser, batch)
             for _ in range(_STEPS):
-                if solver.step(lesser, state, batch).converged:
+                info = solver.step(lesser, state, batch)
+                if info.converged:
                     break
         seconds = max(clock() - start, 1e-6)
         growth = min(_GROWTH, most / m, (deadline.left() / seconds) ** (1 / 3))
@@ -141,4 +181,5 @@ def small_fit(rows: TrainingRows, problem: Problem, deadline: Deadline) -> Small
         m = min(most, round(m * growth))
     function = solver.expansion(state)
     state.iteration = 0  # a fit that goes on begins with all rows
-    return SmallFit(own, np.sort(numbers[mixed[m:]]), lesser, state, function)
+    penalty = None if info.objective is None else (info.objective - info.train_loss) * m / n
+    return SmallFit(own, np.sort(numbers[mixed[m:]]), lesser, state, function, penalty)

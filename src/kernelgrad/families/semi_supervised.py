@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Any
@@ -10,7 +11,9 @@ import numpy as np
 
 from kernelgrad import losses, partly_labelled
 from kernelgrad.calibration import Sigmoids, sigmoids
+from kernelgrad.callbacks import Deadline, TimeIsUp
 from kernelgrad.choice import Choice
+from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.data.sampling import folds
@@ -21,6 +24,7 @@ from kernelgrad.functions.expansions import Expansion
 from kernelgrad.inputs import Inputs
 from kernelgrad.model import Fit, Model
 from kernelgrad.partly_labelled import NO_LABEL, MarkedClassification, SemiSupervisedRows
+from kernelgrad.search.auto import slowness
 from kernelgrad.solvers import (
     DSG,
     BlockDescent,
@@ -40,6 +44,7 @@ from kernelgrad.validation import (
 )
 
 _RATIO = 0.5  # C* over C
+_VALUE_SECONDS = 1.2e-9  # seconds of one core that a kernel value takes
 
 
 class SemiSupervisedReader(Reader):
@@ -199,6 +204,10 @@ class SemiSupervisedSpec(KernelSpec):
             assert isinstance(rows, SemiSupervisedRows)
             labelled, unlabelled = rows.kind_weights
             problem = replace(problem, n_rows=rows.n_train + rows.n_other)
+            if rows.whole_source is not None:
+                left = run.deadline.left() - self._labelling_seconds(rows, choice, run)
+                resources = replace(problem.resources, deadline=Deadline(left))
+                problem = replace(problem, resources=resources)
         if unlabelled == 0 and not choice.solver.streams:
             # without a second kind of rows the labelled ones are all of the mean, not half
             alpha = 2.0 * problem.alpha
@@ -209,6 +218,17 @@ class SemiSupervisedSpec(KernelSpec):
         joint = losses.SemiSupervised(loss.labelled, loss.unlabelled, ratio)
         joint.kind_weights = labelled, unlabelled
         return replace(problem, loss=joint)
+
+    def _labelling_seconds(self, rows: SemiSupervisedRows, choice: Choice, run: Run) -> float:
+        """Return the seconds of the time left that labels of all rows take after the fit."""
+        left, n, solver = run.deadline.left(), rows.n_other, choice.solver
+        if left == np.inf:
+            return 0.0
+        if solver.streams:  # a row takes at most four times as long as one of a step
+            seen = choice.max_iter * solver.resolve_batch_size(None) / 4.0
+            return left * n / (n + seen)
+        values = float(n) * (rows.n_train + 1000)
+        return min(0.5 * left, _VALUE_SECONDS * slowness() * values)
 
     def choose(self, rows: TrainingRows, problem: Problem, first: Choice, run: Run) -> Choice:
         if run.stream:
@@ -263,12 +283,19 @@ class SemiSupervisedSpec(KernelSpec):
         codes = y if rows.is_internal else rows.task.internal(y)
         hits, total = np.zeros(most), 0.0
         held_out: list[tuple[list[FloatArray], AnyArray, Float64Array]] = []
-        for fold in _folds(codes, rows.task.classes, int(p.n_folds), choice.seed):
+        resources = problem.resources
+        members = _folds(codes, rows.task.classes, int(p.n_folds), choice.seed)
+        for i, fold in enumerate(members):
+            start = clock()
             X, y, w, _ = rows.usable(rows.source.take(fold))
             batches, fixed = replace(rows, held_out=fold).batches(solver, choice.seed, 0)
             # the cost of a label stays what it is though there are fewer of them
             alpha = problem.alpha / (1.0 - w.sum() / rows.task.labelled_weight)
-            one = replace(problem, alpha=alpha, fixed_rows=fixed)
+            share = Deadline(resources.deadline.left() / (len(members) - i + 2))
+            one = replace(
+                problem, alpha=alpha, fixed_rows=fixed,
+                resources=replace(resources, deadline=share),
+            )  # fmt: skip
             path = _path(solver, one, batches, X, most)
             scores = np.array([float(w @ (decide(raw) == y)) for raw in path])
             hits[: len(path)] += scores
@@ -277,6 +304,8 @@ class SemiSupervisedSpec(KernelSpec):
             if p.probability:
                 # early stopping knows the best iteration in the end only
                 held_out.append((path if p.early_stopping else path[-1:], y, w))
+            if 3.0 * (clock() - start) > resources.deadline.left():
+                break  # no time for another fold and the fit
         accuracies = (hits / total).tolist()
         if not p.probability:
             return accuracies, np.empty((0, 2))
@@ -346,13 +375,14 @@ def _path(
     with single_threaded_blas():
         state = solver.init(problem, first)
         tracker = solver.track(state, X)
-        for batch, _ in chain([(first, 0.0)], islice(batches, most - 1)):
-            info = solver.step(problem, state, batch)
-            tracker.advance(info)
-            path.append(np.array(tracker.raw_prediction(), np.float32))
-            if info.converged or problem.resources.deadline.over:
-                break
-    return path
+        with suppress(TimeIsUp):
+            for batch, _ in chain([(first, 0.0)], islice(batches, most - 1)):
+                info = solver.step(problem, state, batch)
+                tracker.advance(info)
+                path.append(np.array(tracker.raw_prediction(), np.float32))
+                if info.converged or problem.resources.deadline.over:
+                    break
+    return path or [np.array(tracker.raw_prediction(), np.float32)]
 
 
 def _folds(codes: AnyArray, classes: AnyArray, n_folds: int, seed: int) -> list[IntArray]:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from kernelgrad.callbacks import FOREVER, Deadline
 from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.rng import draws
 from kernelgrad.functions.exact import KernelRows
@@ -58,10 +59,11 @@ class DualAscent:
 
     def __init__(
         self, state: DualState, rows: KernelRows, loss: tuple[int, Float64Array],
-        y: Float64Array, p: Float64Array, block_size: int = BLOCK,
+        y: Float64Array, p: Float64Array, block_size: int = BLOCK, *,
+        deadline: Deadline = FOREVER,
     ) -> None:  # fmt: skip
         self.rows, self.loss, self.y, self.p = rows, loss, y, p
-        self.block_size = block_size
+        self.block_size, self.deadline = block_size, deadline
         self._state = state
 
     @property
@@ -102,7 +104,7 @@ class DualAscent:
         """Visit rows in order; `tol` is that of the last measure, relative to the objective.
 
         A row whose gap is at most a tenth of the tolerance is passed over, and so are outputs
-        that are not active.
+        that are not active. The deadline ends the visits after the first block.
         """
         s, q = self._state, self.weights
         least = _SETTLED * tol * s.primal / q.sum()
@@ -110,7 +112,7 @@ class DualAscent:
             least[~active] = np.inf
         reach = q / s.alpha
         done = 0
-        while done < len(order):
+        while done < len(order) and not (done and self.deadline.over):
             ahead = order[done : done + _AHEAD * self.block_size]
             done += self._block(ahead, reach, least)
 
@@ -358,10 +360,10 @@ class Subproblem(DualAscent):
         weight = np.asarray(batch.sample_weight, np.float64)
         rows, p = solver._attach(problem, state, batch), weight / weight.sum()
         none = np.zeros(problem.n_outputs)  # the side says all
-        super().__init__(state, rows, (HINGE_OR_TUBE, none), state.side, p)
+        deadline = problem.resources.deadline
+        super().__init__(state, rows, (HINGE_OR_TUBE, none), state.side, p, deadline=deadline)
         loss = semi_supervised(problem, solver.name)
         self.solver, self.state, self.seed = solver, state, problem.seed
-        self.deadline = problem.resources.deadline
         self.n_solved = 0  # sub-problems that went through `solve`
         self.labels = batch.y
         self.has_label: AnyArray = np.asarray(batch.y.any(axis=1))

@@ -312,7 +312,6 @@ class _FitLoop:
         seconds, state = self.course.history["seconds"], self.state
         self._seconds_before = seconds[-1] if seconds else 0.0
         self._rows_before = 0 if state is None else state.rows_seen
-        self._is_new = state is None
         self._first = 0 if state is None else state.iteration - self.course.done
         progress = Progress(self._report)
         resources = replace(self.problem.resources, progress=progress)
@@ -366,9 +365,9 @@ class _FitLoop:
         solver, problem, state = self.solver, self.problem, self.state
         if state is None:
             state = self.state = solver.init(problem, batch)
-        if self.steps or self._is_new:  # a state that was released needs a step first
+        if self.steps:
             left, mean = problem.resources.deadline.left(), clock() - self._start
-            if left <= 0.5 * mean / max(1, self.steps) * (self.steps > 0):
+            if left <= 0.5 * mean / self.steps:
                 raise TimeIsUp  # the next step would end too late
         self.batch, self.course.epoch = batch, epoch
         if self.validation is not None and self.tracker is None:

@@ -270,6 +270,11 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         solver = BlockDescent(tol=_SUPERVISED_TOL)
         state.supervised, state.bias = state.supervised.copy(), state.bias.copy()
         for lane in range(len(state.bias)):
+            if lane and problem.resources.deadline.over:  # then no labels choose
+                state.fold = np.full_like(state.fold, -1)
+                for name in ("bias", "supervised", "student", "early"):
+                    setattr(state, name, getattr(state, name)[:1])
+                break
             own = np.delete(np.arange(len(state.fold)), self._held(state, lane))
             at = state.labelled[own]
             w = weight[at]

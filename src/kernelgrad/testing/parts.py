@@ -267,7 +267,8 @@ def check_kernel(
     - the exact form is symmetric, positive semi-definite up to rounding, agrees with ``diag``,
       and is the same for any part of the rows and for sparse rows;
     - ``E[phi_j(x) . phi_j(z)] = k(x, z)`` within five standard errors, estimated from
-      `n_blocks` blocks of 32 features; for rows scaled by 1.25 the same statistic must fail;
+      `n_blocks` blocks of 32 features, neighbours of which are uncorrelated; for rows scaled by
+      1.25 the same statistic must fail;
     - block ``j`` is a pure function of (seed, j), whatever was computed before, and up to
       rounding whatever the other rows are; another seed or block gives other features;
     - ``predict`` is the sum of ``transform(X, j) @ coef_j``, and ``gradient`` is
@@ -418,5 +419,8 @@ def _check_expectation(kernel: Kernel, X: Float64Array, seed: int, n_blocks: int
     at = int(z.argmax())
     message = f"features estimate {mean[at]:.5g} +- {error[at]:.2g} of a value {exact[at]:.5g}."
     require(z.max() < _ALLOWED, kernel, message)
+    scaled = (estimates - mean) / error
+    lag = float(np.mean(scaled[1:] * scaled[:-1])) / np.sqrt(n_blocks)
+    require(abs(lag) < _ALLOWED, kernel, "the features of neighbouring blocks are related.")
     message = "a wrong bandwidth passes as well; give more blocks or other rows."
     require(z_wrong.max() > _ALLOWED, kernel, message)

@@ -88,7 +88,10 @@ class SDCA(RowsSolver[DualState]):
         size = BLOCK if self.block_size == "auto" else int(self.block_size)
         loss = conjugate_of(problem.loss, problem.n_outputs)
         rows = self._attach(problem, state, batch)
-        return DualAscent(state, rows, loss, y, weight / weight.sum(), size)
+        return DualAscent(
+            state, rows, loss, y, weight / weight.sum(), size,
+            deadline=problem.resources.deadline,
+        )  # fmt: skip
 
     def init(self, problem: Problem, batch: TrainBatch) -> DualState:
         self.check_problem(problem)

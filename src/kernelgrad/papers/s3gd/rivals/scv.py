@@ -96,8 +96,8 @@ class SCV(StochasticSolver[SCVState]):
     round_size: int | str = integer(default="auto", low=1, words=("auto",))
 
     def init(self, problem: Problem, batch: TrainBatch) -> SCVState:
-        grouped = "classification" in problem.loss.tasks
-        classes = len(np.unique(batch.y, axis=0)) if grouped else 1
+        classes = len(np.unique(batch.y, axis=0))
+        classes = classes if classes <= max(2, problem.n_outputs) else 1
         d = problem.n_features_in
         problem.resources.check(
             f"solver 'scv' with the covariances of {classes} classes in {d} columns",
@@ -112,18 +112,16 @@ class SCV(StochasticSolver[SCVState]):
 
     def _reference(self, r: Round[SCVState], W: Float64Array, b: Float64Array) -> Any:
         if r.state.moments is None:
-            classes = "classification" in r.problem.loss.tasks
-            r.state.moments = group_moments(r.data, classes)
+            r.state.moments = group_moments(r.data)
         return r.state.moments.references(W, b)
 
 
-def group_moments(data: base.PreparedRows, by_class: bool) -> Moments:
+def group_moments(data: base.PreparedRows) -> Moments:
     X, Y, share = data.batch.X, data.Y, data.share
     n, d = X.shape
-    if by_class:
-        targets, group = np.unique(Y, axis=0, return_inverse=True)
-        group = group.reshape(-1).astype(np.int64)
-    else:
+    targets, group = np.unique(Y, axis=0, return_inverse=True)
+    group = group.reshape(-1).astype(np.int64)
+    if len(targets) > max(2, Y.shape[1]):  # numbers, no classes
         targets, group = (share @ Y)[None], np.zeros(n, np.int64)
     K = len(targets)
     part = np.asarray(np.bincount(group, weights=share, minlength=K), np.float64)
