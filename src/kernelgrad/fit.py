@@ -59,9 +59,7 @@ def fit(
     state_of = partial(Resumed.restore, solver, problem, choice.max_iter)
     resumed = None if checkpoint is None else checkpoint.resumed(choice.describe(), state_of)
     batches, problem, max_iter = planned_batches(rows, problem, choice, run, resumed)
-    small = None
-    if timed and not hurried:
-        small = hurry.small_fit_beforehand(spec, choice, rows, problem)
+    small = hurry.beforehand(spec, choice, rows, problem) if timed and not hurried else None
 
     # a fit that ended before its first iteration begins anew
     state = before.state if before is not None and before.n_iter else None

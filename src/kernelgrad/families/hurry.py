@@ -80,7 +80,7 @@ def is_hurried(
     return times * slowness() * seconds > left
 
 
-def small_fit_beforehand(
+def beforehand(
     spec: Spec, choice: Choice, rows: TrainingRows, problem: Problem
 ) -> SmallFit | None:
     """Return a function of some rows where that of all of them may come too late."""
