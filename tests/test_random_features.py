@@ -11,12 +11,13 @@ from sklearn.kernel_ridge import KernelRidge
 import oracles
 from cases import every
 from kernelgrad import KernelClassifier, KernelRegressor
+from kernelgrad.compute.rng import draws
 from kernelgrad.functions import features
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Hinge, Logistic, SquaredError
 from kernelgrad.papers.cdsg.cdsg import allowed_steps
 from kernelgrad.solvers import CDSG, DSG, UDSG, Problem, TrainBatch, dsg, run
-from kernelgrad.solvers.contract import draws, rows_digest
+from kernelgrad.solvers.contract import rows_digest
 from kernelgrad.testing import check_solver
 from plain import plain_regressor
 

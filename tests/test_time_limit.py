@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 import kernelgrad as kg
 from cases import every
 from kernelgrad.callbacks import Callback
-from kernelgrad.families import parts
+from kernelgrad.families import hurry
 from kernelgrad.solvers import CCCPS3VM, DSG, BlockDescent, SoftLabels, WorkingSet
 
 PLAIN = {"standardize": False, "metric": None, "gamma": "median", "alpha": 1e-6}  # no search
@@ -177,9 +177,9 @@ def test_a_kernel_matrix_ends_in_the_middle(monkeypatch):
 @every("seconds, fitted", [(1.5, 300), (8.0, 1600)])
 def test_a_function_of_some_rows_has_as_many_as_the_time_allows(seconds, fitted, monkeypatch):
     count = itertools.count()
-    monkeypatch.setattr("kernelgrad.families.parts.clock", lambda: float(next(count)))
+    monkeypatch.setattr("kernelgrad.families.hurry.clock", lambda: float(next(count)))
     monkeypatch.setattr("kernelgrad.callbacks.base.clock", lambda: 0.0)
-    monkeypatch.setattr("kernelgrad.families.parts.slowness", lambda: 1e9)
+    monkeypatch.setattr("kernelgrad.families.hurry.slowness", lambda: 1e9)
     rng = np.random.default_rng(0)
     X = rng.standard_normal((2000, 2))
     y = np.sin(X[:, 0]) + X[:, 1]
@@ -218,9 +218,9 @@ def test_phases_end_with_the_fit(rows, fails):
 
 
 def test_the_lower_objective_decides_between_some_rows_and_a_fit_cut_short(monkeypatch):
-    seen, judge = [], parts.is_better
-    monkeypatch.setattr(parts, "is_hurried", lambda *args: len(args) > 3)
-    monkeypatch.setattr(parts, "is_better", lambda *args: seen.extend(args) or judge(*args))
+    seen, judge = [], hurry.is_better
+    monkeypatch.setattr(hurry, "is_hurried", lambda *args: len(args) > 4)
+    monkeypatch.setattr(hurry, "is_better", lambda *args: seen.extend(args) or judge(*args))
     X = np.random.default_rng(0).standard_normal((900, 2))
     model = kg.KernelRegressor(**PLAIN | {"alpha": 1e-4}, solver="newton", time_limit=100)
     assert model.fit(X, np.sin(2.0 * X[:, 0])).fit_status_ == "converged"

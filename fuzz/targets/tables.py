@@ -19,7 +19,8 @@ from fuzz.target import Finding, Target
 from kernelgrad import DataError
 from kernelgrad.data import Batch, open_source
 from kernelgrad.data.base import is_frame
-from kernelgrad.tables import Table, columns_of
+from kernelgrad.inputs import columns_of
+from kernelgrad.tables import Table
 
 
 class _Reader(Target):

@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
 from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.data.sampling import folds
 from kernelgrad.files.records import Record
 from kernelgrad.tasks import Classification
 from kernelgrad.types import AnyArray, Float64Array, FloatArray
@@ -144,9 +145,10 @@ def crossed(
     z: FloatArray, codes: AnyArray, weight: Float64Array, *, unit: float | None = 1.0
 ) -> Float64Array:
     """Return probabilities (n, K) of rows, each half of them calibrated by the other half."""
-    half, p = np.arange(len(codes)) % 2 == 0, np.empty(z.shape)
-    for own in (half, ~half):
-        p[own] = Calibration.fit(z[~own], codes[~own], weight[~own], unit=unit).proba(z[own])
+    halves, p = folds(np.arange(len(codes)), 2), np.empty(z.shape)
+    for own, other in (halves, halves[::-1]):
+        fitted = Calibration.fit(z[other], codes[other], weight[other], unit=unit)
+        p[own] = fitted.proba(z[own])
     return p
 
 

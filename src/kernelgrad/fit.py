@@ -15,8 +15,9 @@ from typing import Any
 
 from kernelgrad.callbacks import FOREVER, FitEvent, TimeIsUp
 from kernelgrad.choice import Choice
-from kernelgrad.families import parts
-from kernelgrad.families.base import Spec, new_seed
+from kernelgrad.families import hurry
+from kernelgrad.families.base import Spec
+from kernelgrad.families.held_out import with_judges
 from kernelgrad.families.reading import NO_DATA, Data, Run
 from kernelgrad.model import Fit
 from kernelgrad.solvers import FitResult, Problem, Resumed, Solver, State, Validation, loop
@@ -32,14 +33,12 @@ def fit(
 ) -> Fit:  # fmt: skip
     """Fit a specification to data, from the state of the fit before if the run has one."""
     checkpoint, before = run.checkpoint, run.before
-    make_seed = partial(new_seed, spec.params.random_state)
-    seed = checkpoint.seed(make_seed) if before is None else before.choice.seed
-    run = replace(run, seed=seed)
+    run = run.seeded(spec.params.random_state)
     rows = spec.reader.read(data, run)
     rows = rows if run.stream else spec.reader.with_validation(rows, validation, run)
-    checkpoint.check_rows(rows.digest)
-    # what a resumed fit chose, else the solver alone, which decides how the rows are ordered
-    saved = checkpoint.choice(partial(spec.restored_choice, rows))
+    restored = partial(spec.restored_choice, rows, run)  # what a resumed fit chose
+    saved = None if checkpoint is None else checkpoint.choice(rows.digest(), restored)
+    # at first the solver alone, which decides how the rows are ordered
     first = saved or spec.first_choice(rows, run)
     rows = rows if run.stream else spec.ordered_rows(rows, first)
     problem = spec.problem(rows, first, run)
@@ -48,21 +47,20 @@ def fit(
     if choice.loss is not None:
         rows = replace(rows, task=rows.task.with_loss(choice.loss))
     check_solvable(solver, problem)
-    is_new = saved is None and before is None and not run.stream
-    timed = is_new and run.deadline is not FOREVER and parts.may_serve(spec, choice, rows)
+    timed = run.deadline is not FOREVER and saved is None and before is None
+    timed = timed and not run.stream
     if not choice.is_complete:
-        checkpoint.store(choice.describe)  # a search may take longer than what follows
-        if not (timed and parts.is_hurried(choice, rows, problem)):
+        if checkpoint is not None:  # a search may take longer than what follows
+            checkpoint.store(choice.describe())
+        if not (timed and hurry.is_hurried(spec, choice, rows, problem)):
             choice = spec.with_part_fits(choice, rows, problem, run)
         choice = replace(choice, is_complete=True)
-    checkpoint.store(choice.describe)
-    hurried = timed and parts.is_hurried(choice, rows, problem)
-    resumed = checkpoint.resumed(partial(Resumed.restore, solver, problem, choice.max_iter))
+    hurried = timed and hurry.is_hurried(spec, choice, rows, problem)
+    state_of = partial(Resumed.restore, solver, problem, choice.max_iter)
+    resumed = None if checkpoint is None else checkpoint.resumed(choice.describe(), state_of)
     batches, problem, max_iter = planned_batches(rows, problem, choice, run, resumed)
-    few = parts.few_beforehand(choice, rows, problem) if timed and not hurried else None
+    small = hurry.beforehand(spec, choice, rows, problem) if timed and not hurried else None
 
-    finished = partial(make_fit, spec, rows, choice, run)
-    reported = None if report is None else partial(_reported, report, finished, solver)
     # a fit that ended before its first iteration begins anew
     state = before.state if before is not None and before.n_iter else None
     result = None
@@ -73,31 +71,27 @@ def fit(
             state=None if state is None else state.copy(),
             validation=None if run.stream else scoring(spec, rows, run),
             callbacks=run.callbacks,
-            on_iteration=reported,
+            on_iteration=reporter(report, solver, partial(make_fit, spec, rows, choice, run)),
             history=None if before is None else dict(copy.deepcopy(before.history)),
             resumed=resumed,
         )  # fmt: skip
     empty = result is not None and result.is_empty and not run.stream
     if result is not None and not empty:
-        empty = few is not None and parts.is_better(few, result, rows)
-    if result is None or (empty and parts.may_serve(spec, choice, rows)):
-        few = few or parts.fit_few(rows, problem, run.deadline)
-        choice, result = parts.few_rows(spec, rows, choice, few)
-        rows, problem = (few.rows, few.problem) if problem.posterior else (rows, problem)
+        empty = small is not None and hurry.is_better(small, result, rows)
+    if result is None or (empty and hurry.may_serve(spec, choice, rows)):
+        small = small or hurry.small_fit(rows, problem, run.deadline)
+        choice, result = hurry.ended_small(spec, rows, choice, small)
+        rows, problem = (small.rows, small.problem) if problem.posterior else (rows, problem)
     result.state.release(brief=rows.reads_in_pieces and not spec.params.warm_start)
     result.expansion.compact()
-    ended = parts.with_judges(make_fit(spec, rows, choice, run, result), rows, problem)
+    ended = with_judges(make_fit(spec, rows, choice, run, result), rows, problem)
     ended = spec.with_extras(ended, rows, problem)
-    ended = ended if spec.is_pairwise else with_examples(ended, rows, run)
+    if not spec.is_pairwise:  # rows that describe the columns, those of the fit before
+        sample = None if run.model is None else run.model.sample
+        sample = rows.examples() if sample is None else sample
+        ended = replace(ended, model=replace(ended.model, sample=sample))
     spec.warn(ended, rows, result, run)
     return ended
-
-
-def with_examples(ended: Fit, rows: TrainingRows, run: Run) -> Fit:
-    """Return the fit with some rows in its model, those of the fit before if there is one."""
-    sample = None if run.model is None else run.model.sample
-    sample = rows.examples() if sample is None else sample
-    return replace(ended, model=replace(ended.model, sample=sample))
 
 
 def scoring(spec: Spec, rows: TrainingRows, run: Run) -> Validation | None:
@@ -109,19 +103,21 @@ def scoring(spec: Spec, rows: TrainingRows, run: Run) -> Validation | None:
     return rows.validation(p.n_iter_no_change, p.tol, start=start, early_stopping=stops)
 
 
-def _reported(
-    report: Report, finished: Callable[[FitResult], Fit], solver: Solver[Any],
-    event: FitEvent, state: State,
-) -> bool:  # fmt: skip
-    """Report an iteration, with the fit so far as it would end here."""
+def reporter(
+    report: Report | None, solver: Solver[Any], finished: Callable[[FitResult], Fit]
+) -> Callable[[FitEvent, State], bool] | None:
+    """Return what reports an iteration, with the fit so far as it would end here."""
+    if report is None:
+        return None
 
-    def so_far() -> Fit:
-        result = FitResult(
-            state, solver.expansion(state).copy(), "max_iter", {}, event.iteration
-        )
-        return finished(result)
+    def reported(event: FitEvent, state: State) -> bool:
+        def so_far() -> Fit:
+            function = solver.expansion(state).copy()
+            return finished(FitResult(state, function, "max_iter", {}, event.iteration))
 
-    return report(event, so_far)
+        return report(event, so_far)
+
+    return reported
 
 
 def planned_batches(

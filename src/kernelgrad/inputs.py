@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import narwhals.stable.v2 as nw
 import numpy as np
 import scipy.sparse as sp
+from narwhals.exceptions import DuplicateError
 from sklearn import config_context
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_X_y, validate_data
 
-from kernelgrad import tables
 from kernelgrad.data import BatchSource
 from kernelgrad.data.base import all_finite
-from kernelgrad.tables import Column, Columns, Table
+from kernelgrad.tables import NAMES, Column, Columns, Table, check_finite, counted
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad.validation import (
     DataError,
     UnseenValuesWarning,
-    check_form,
+    check_compressed,
     check_int,
     check_name,
     warn_caller,
@@ -86,9 +87,9 @@ class Inputs:
                     "'from_dtype' with sparse rows and kernel='precomputed'."
                 )
             return inputs, rows, y
-        chosen = tables.chosen_columns(categorical, columns)
+        chosen = chosen_columns(categorical, columns)
         if rows is not None and all_finite(rows) and (chosen is None or not chosen.any()):
-            return replace(inputs, medians=tables.median_of_some(np.asarray(rows))), rows, y
+            return replace(inputs, medians=median_of_some(np.asarray(rows))), rows, y
         table = Table.learn(columns, chosen, targets=targets, declared=declared)
         return replace(inputs, table=table), table.codes(columns), y
 
@@ -171,7 +172,7 @@ class Inputs:
             return X, None
         rows = columns = None
         if y is None and self.names is not None:
-            columns = tables.columns_of_dicts(X, self.names)
+            columns = columns_of_dicts(X, self.names)
         if columns is None:
             _, rows, columns, y = self._checked(X, y, of_y, fresh=False, named=source)
         if sp.issparse(rows) or self.pairwise:
@@ -192,7 +193,7 @@ class Inputs:
         if all_finite(rows):
             return rows, y
         if unseen is not None:
-            unseen.update(tables.counted(np.isnan(rows)))
+            unseen.update(counted(np.isnan(rows)))
         return self._filled(rows, columns), y
 
     def check_source(self, source: BatchSource) -> None:
@@ -278,11 +279,11 @@ class Inputs:
     ) -> tuple[Inputs, Any, Any, Any]:
         """Return the columns, checked rows of numbers or None, their columns, and y."""
         check_form(X)
-        columns = None if self.pairwise else tables.columns_of(X)
+        columns = None if self.pairwise else columns_of(X)
         if not (fresh or named or self.names is None or columns is None):
             columns = columns.chosen(self.names)
             X = X if columns.names is None else columns.data.to_native()
-        if columns is None or tables.all_numbers(columns):
+        if columns is None or all_numbers(columns):
             strict = sp.issparse(X) or self.pairwise
             how = _NUMBERS | {"ensure_all_finite": strict}
             inputs, rows, y = self._by_scikit_learn(X, y, of_y, fresh, named, how)
@@ -321,7 +322,7 @@ class Inputs:
 
     def _filled(self, X: Any, columns: Columns) -> Any:
         """Return rows whose gaps, which no training row had, hold the median of the column."""
-        tables.check_finite(X, columns.name)
+        check_finite(X, columns.name)
         if self.medians is None:
             row, j = np.argwhere(np.isnan(X))[0]
             raise DataError(
@@ -329,6 +330,143 @@ class Inputs:
                 "and the model saw no missing values in training; impute it."
             )
         return np.where(np.isnan(X), self.medians, X).astype(X.dtype)
+
+
+def check_form(X: Any) -> None:
+    """Raise DataError for rows that are no table of numbers or columns, or damaged."""
+    if isinstance(X, list) and X:
+        if isinstance(X[0], Mapping):
+            raise DataError("X is a list of dicts; give a data frame: pandas.DataFrame(X).")
+        shape: tuple[int, ...] = (len(X),) if np.isscalar(X[0]) else ()
+    elif isinstance(X, Mapping) and not hasattr(X, "shape"):  # but SciPy's dok
+        raise DataError("X is a dict; give a data frame: pandas.DataFrame(X).")
+    elif hasattr(X, "collect") and hasattr(X, "lazy"):
+        raise DataError("X is a lazy frame, which has no rows yet; give X.collect().")
+    else:
+        shape = getattr(X, "shape", ())
+    if len(shape) == 1:
+        raise DataError(
+            f"Expected 2D array, got 1D array of shape {shape} instead. Reshape your data: "
+            "X.reshape(-1, 1) is one column, X.reshape(1, -1) is one row."
+        )
+    kind = getattr(getattr(X, "dtype", None), "kind", "")
+    if kind == "c":
+        raise DataError(
+            "Complex data not supported: give X.real and X.imag as columns of their own."
+        )
+    if kind in ("S", "U"):
+        raise DataError(
+            "X is an array of text, in which numbers have become text too; give a data frame, "
+            "whose columns have types of their own, or X.astype(object) if all are categories."
+        )
+    if sp.issparse(X):
+        check_compressed(X)
+
+
+def columns_of(X: Any) -> Columns | None:
+    """Return the columns of a frame, or of lists or objects with text; None for others."""
+    if isinstance(X, list) and X and isinstance(X[0], list | tuple):
+        rows = [len(row) if isinstance(row, list | tuple) else -1 for row in X]
+        X = np.array(X, object) if len(set(rows)) == 1 else X
+    if isinstance(X, np.ndarray):
+        text = X.ndim == 2 and X.dtype == object and any(isinstance(v, str) for v in X.flat)
+        return Columns(X, None) if text else None
+    try:
+        frame = nw.from_native(X, eager_only=True, pass_through=True)
+    except DuplicateError:
+        names = getattr(X, "column_names", X.columns)
+        twice = next(name for name, n in Counter(names).items() if n > 1)
+        raise DataError(f"X has two columns named {twice!r}; rename one of them.") from None
+    return Columns(frame, frame.columns) if isinstance(frame, nw.DataFrame) else None
+
+
+def columns_of_dicts(X: Any, names: AnyArray) -> Columns | None:
+    """Return the columns of these names of a dict, or of a list of dicts; None for others.
+
+    A dict holds one row, or lists; a row without a name has a gap there, unless no row has it.
+    """
+    if isinstance(X, list) and X and all(isinstance(row, Mapping) for row in X):
+        present = set().union(*X)
+        X = {name: [row.get(name) for row in X] for name in names if name in present}
+    elif not isinstance(X, Mapping) or hasattr(X, "shape"):
+        return None
+    absent = [f"- {name}\n" for name in names if name not in X]
+    if absent:
+        more = "".join(absent[:5])
+        raise ValueError(f"{NAMES}Feature names seen at fit time, yet now missing:\n{more}")
+    values = [np.atleast_1d(_objects(X[name])) for name in names]
+    if len({len(each) for each in values}) > 1:
+        raise DataError("X is a dict of lists of different lengths; give one for each row.")
+    return Columns(np.stack(values, axis=1), names)
+
+
+def _objects(values: Any) -> AnyArray:
+    if getattr(getattr(values, "dtype", None), "kind", "") == "M":  # else NumPy gives integers
+        values = np.asarray(values).astype("datetime64[us]")
+    return np.array(values, object)
+
+
+def all_numbers(columns: Columns) -> bool:
+    if isinstance(columns.data, np.ndarray):
+        return False
+    native: Any = getattr(columns.data.to_native(), "dtypes", None)
+    for j, dtype in enumerate(columns.data.schema.values()):
+        sparse = dtype == nw.Unknown and hasattr(native, "iloc")
+        if sparse and hasattr(native.iloc[j], "fill_value"):  # pandas' sparse columns
+            continue
+        if not (dtype.is_numeric() or dtype == nw.Boolean):
+            return False
+    return True
+
+
+def median_of_some(X: AnyArray) -> Float64Array:
+    """Return the medians of some evenly spaced rows, which fill gaps in later ones."""
+    n = max(1, min(1000, 1_000_000 // X.shape[1]))
+    sample = X[:: -(-len(X) // n)].astype(np.float64)
+    return np.asarray(np.median(sample, axis=0))
+
+
+def chosen_columns(categorical: Any, columns: Columns) -> AnyArray | None:
+    """Return the mask that `categorical_features` means; None where dtypes decide."""
+    if isinstance(categorical, str):
+        if categorical != "from_dtype":
+            raise ValueError(
+                "categorical_features must be 'from_dtype', None, or an array of column "
+                f"names, column numbers or booleans, got {categorical!r}."
+            )
+        return None
+    d = len(columns)
+    mask = np.zeros(d, bool)
+    if categorical is None:
+        return mask
+    entries = np.asarray(categorical)
+    if entries.ndim != 1 or (entries.size and entries.dtype.kind not in "biuUO"):
+        raise TypeError(
+            "categorical_features must hold column names, column numbers or booleans, got "
+            f"{categorical!r}."
+        )
+    if entries.dtype.kind == "b":
+        if len(entries) != d:
+            raise ValueError(
+                f"categorical_features has {len(entries)} booleans, but X has {d} columns."
+            )
+        return entries
+    numbers = {} if columns.names is None else {v: j for j, v in enumerate(columns.names)}
+    for value in entries.tolist():
+        if isinstance(value, str):
+            if value not in numbers:
+                raise ValueError(
+                    f"categorical_features names {value!r}, which is no column of X; give one "
+                    "of its columns, in a frame with names."
+                )
+            mask[numbers[value]] = True
+        elif not 0 <= value < d:
+            raise ValueError(
+                f"categorical_features holds {value!r}, but the columns of X are 0 to {d - 1}."
+            )
+        else:
+            mask[value] = True
+    return mask
 
 
 @cache

@@ -24,7 +24,7 @@ from kernelgrad.files.records import Record, or_none
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.losses import SquaredError
-from kernelgrad.registry import room
+from kernelgrad.registry import Registry
 from kernelgrad.search.evidence import Evidence
 from kernelgrad.solvers import DSG, Problem, Solver, TrainBatch
 from kernelgrad.solvers.feature_blocks import BlockCount
@@ -35,7 +35,7 @@ from kernelgrad.types import AnyArray, Contents, Float64Array, Matrix
 from kernelgrad.validation import check_int, check_real
 
 _TEST_ROWS = 1024  # rows of one group of variances by random features
-_OPERATOR = "papers.dsg.operator"
+OPERATORS: Registry[Any] = Registry({"dsg": "papers.dsg.operator:PosteriorOperator"})
 
 
 def explained_covariance(
@@ -140,7 +140,7 @@ class Posterior:
         )
         if by_operator:
             with single_threaded_blas():
-                posterior.operator = room(_OPERATOR).PosteriorOperator.fitted(
+                posterior.operator = OPERATORS["dsg"].fitted(
                     function.stream, posterior.batches(), problem.alpha, problem.seed
                 )
             posterior.rows = None
@@ -311,15 +311,10 @@ class Posterior:
         self.ridge = record.take("ridge", or_none(partial(check_real, low=0.0)), None)
         if "n_blocks" in record:
             theta = record.array("theta", "operator", "operator")
-            n_blocks = record.take("n_blocks", check_int)
-            stream = self.function.stream
-            if n_blocks * stream.planes * room(_OPERATOR).BLOCK > len(theta):
-                raise record.error(f"holds less than {n_blocks} blocks of the operator")
-            self.operator = room(_OPERATOR).PosteriorOperator(
-                stream, n_blocks, self.problem.alpha, self.problem.seed
-            )
-            self.operator.n_blocks = n_blocks
-            self.operator.theta = np.asarray(theta, np.float32)
+            self.operator = OPERATORS["dsg"].restored(
+                self.function.stream, record.take("n_blocks", check_int), theta,
+                self.problem.alpha, self.problem.seed,
+            )  # fmt: skip
         elif "n_rows" in record:
             record.sizes["n"] = record.take("n_rows", check_int)
             if "X" in record:
@@ -329,4 +324,4 @@ class Posterior:
             y = record.array("y", "n", kinds="biuf")
             weight = record.array("weight", "n", least=0)
             source = ArraySource(X, y, weight, checked=True)
-            self.rows = TrainingRows(source, task, is_encoded=True)
+            self.rows = TrainingRows(source, task, is_internal=True)

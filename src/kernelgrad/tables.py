@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import narwhals.stable.v2 as nw
 import numpy as np
-from narwhals.exceptions import DuplicateError
 
 from kernelgrad.data.base import all_finite
 from kernelgrad.encoder import MAX_LEVELS, Encoder
@@ -31,7 +30,7 @@ __all__ = ["ColumnKind", "register_column_kind"]
 UNKNOWN = -1  # code of levels that training rows did not have
 _GAPS = ("NAType", "NaTType")  # types of pandas whose comparisons are no booleans
 _DATES = (nw.Date, nw.Datetime)
-_NAMES = "The feature names should match those that were passed during fit.\n"
+NAMES = "The feature names should match those that were passed during fit.\n"
 _TEXTS = (nw.String, nw.Categorical, nw.Enum)
 
 
@@ -57,79 +56,16 @@ class Columns:
             return self
         if len(own) == len(wanted):  # scikit-learn's checks ask for this error
             raise ValueError(
-                f"{_NAMES}Feature names must be in the same order as they were in fit.\n"
+                f"{NAMES}Feature names must be in the same order as they were in fit.\n"
                 "Give X[model.feature_names_in_]."
             )
         return Columns(self.data.select(wanted), wanted)
-
-
-def columns_of(X: Any) -> Columns | None:
-    """Return the columns of a frame, or of lists or objects with text; None for others."""
-    if isinstance(X, list) and X and isinstance(X[0], list | tuple):
-        rows = [len(row) if isinstance(row, list | tuple) else -1 for row in X]
-        X = np.array(X, object) if len(set(rows)) == 1 else X
-    if isinstance(X, np.ndarray):
-        text = X.ndim == 2 and X.dtype == object and any(isinstance(v, str) for v in X.flat)
-        return Columns(X, None) if text else None
-    try:
-        frame = nw.from_native(X, eager_only=True, pass_through=True)
-    except DuplicateError:
-        names = getattr(X, "column_names", X.columns)
-        twice = next(name for name, n in Counter(names).items() if n > 1)
-        raise DataError(f"X has two columns named {twice!r}; rename one of them.") from None
-    return Columns(frame, frame.columns) if isinstance(frame, nw.DataFrame) else None
-
-
-def columns_of_dicts(X: Any, names: AnyArray) -> Columns | None:
-    """Return the columns of these names of a dict, or of a list of dicts; None for others.
-
-    A dict holds one row, or lists; a row without a name has a gap there, unless no row has it.
-    """
-    if isinstance(X, list) and X and all(isinstance(row, Mapping) for row in X):
-        present = set().union(*X)
-        X = {name: [row.get(name) for row in X] for name in names if name in present}
-    elif not isinstance(X, Mapping) or hasattr(X, "shape"):
-        return None
-    absent = [f"- {name}\n" for name in names if name not in X]
-    if absent:
-        more = "".join(absent[:5])
-        raise ValueError(f"{_NAMES}Feature names seen at fit time, yet now missing:\n{more}")
-    values = [np.atleast_1d(_objects(X[name])) for name in names]
-    if len({len(each) for each in values}) > 1:
-        raise DataError("X is a dict of lists of different lengths; give one for each row.")
-    return Columns(np.stack(values, axis=1), names)
-
-
-def _objects(values: Any) -> AnyArray:
-    if getattr(getattr(values, "dtype", None), "kind", "") == "M":  # else NumPy gives integers
-        values = np.asarray(values).astype("datetime64[us]")
-    return np.array(values, object)
 
 
 def counted(marks: AnyArray) -> dict[int, int]:
     """Return the numbers of marks in the columns that have any."""
     counts = marks.sum(axis=0)
     return {int(j): int(counts[j]) for j in np.flatnonzero(counts)}
-
-
-def all_numbers(columns: Columns) -> bool:
-    if isinstance(columns.data, np.ndarray):
-        return False
-    native: Any = getattr(columns.data.to_native(), "dtypes", None)
-    for j, dtype in enumerate(columns.data.schema.values()):
-        sparse = dtype == nw.Unknown and hasattr(native, "iloc")
-        if sparse and hasattr(native.iloc[j], "fill_value"):  # pandas' sparse columns
-            continue
-        if not (dtype.is_numeric() or dtype == nw.Boolean):
-            return False
-    return True
-
-
-def median_of_some(X: AnyArray) -> Float64Array:
-    """Return the medians of some evenly spaced rows, which fill gaps in later ones."""
-    n = max(1, min(1000, 1_000_000 // X.shape[1]))
-    sample = X[:: -(-len(X) // n)].astype(np.float64)
-    return np.asarray(np.median(sample, axis=0))
 
 
 def check_finite(X: AnyArray, name: Any) -> None:
@@ -418,46 +354,3 @@ def _levels(
     texts = sorted((v for v in counts if v is not None), key=lambda v: (-counts[v], v))
     gap = [None] * (None in counts)
     return (*sorted(texts if most is None else texts[: most - len(gap)]), *gap)
-
-
-def chosen_columns(categorical: Any, columns: Columns) -> AnyArray | None:
-    """Return the mask that `categorical_features` means; None where dtypes decide."""
-    if isinstance(categorical, str):
-        if categorical != "from_dtype":
-            raise ValueError(
-                "categorical_features must be 'from_dtype', None, or an array of column "
-                f"names, column numbers or booleans, got {categorical!r}."
-            )
-        return None
-    d = len(columns)
-    mask = np.zeros(d, bool)
-    if categorical is None:
-        return mask
-    entries = np.asarray(categorical)
-    if entries.ndim != 1 or (entries.size and entries.dtype.kind not in "biuUO"):
-        raise TypeError(
-            "categorical_features must hold column names, column numbers or booleans, got "
-            f"{categorical!r}."
-        )
-    if entries.dtype.kind == "b":
-        if len(entries) != d:
-            raise ValueError(
-                f"categorical_features has {len(entries)} booleans, but X has {d} columns."
-            )
-        return entries
-    numbers = {} if columns.names is None else {v: j for j, v in enumerate(columns.names)}
-    for value in entries.tolist():
-        if isinstance(value, str):
-            if value not in numbers:
-                raise ValueError(
-                    f"categorical_features names {value!r}, which is no column of X; give one "
-                    "of its columns, in a frame with names."
-                )
-            mask[numbers[value]] = True
-        elif not 0 <= value < d:
-            raise ValueError(
-                f"categorical_features holds {value!r}, but the columns of X are 0 to {d - 1}."
-            )
-        else:
-            mask[value] = True
-    return mask

@@ -14,14 +14,17 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import scipy.sparse as sp
 
+from kernelgrad.calibration import Responses
 from kernelgrad.compute.linalg import dense
+from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches, split_rows
 from kernelgrad.data.base import bytes_needed, index_batch
 from kernelgrad.data.sampling import BUFFER_ROWS, EpochBatch
+from kernelgrad.functions.expansions import Expansion
 from kernelgrad.inputs import Inputs
 from kernelgrad.solvers import RowStore, Solver, TrainBatch, Validation
 from kernelgrad.solvers.contract import rows_digest
-from kernelgrad.tasks import Task, weights_of
+from kernelgrad.tasks import Classification, Task, weights_of
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.validation import DataError
 
@@ -74,7 +77,7 @@ class TrainingRows:
     all_weigh: ClassVar[bool] = False  # True if batches without weight are refused
     source: BatchSource  # rows as functions take them
     task: Task
-    is_encoded: bool = False  # True if the source holds internal targets and final weights
+    is_internal: bool = False  # True if the source holds internal targets and final weights
     is_own_copy: bool = False  # True if the arrays are the fit's own, not those of the caller
     held_out: IntArray = field(default_factory=no_rows)  # increasing numbers of rows to score
     validation_rows: TrainingRows | None = None  # rows of another source to score
@@ -137,14 +140,14 @@ class TrainingRows:
     @property
     def strata(self) -> AnyArray | None:
         """Class codes to stratify by, where they are known for all rows."""
-        if not (self.is_encoded and self.task.stratified):
+        if not (self.is_internal and self.task.stratified):
             return None
         return np.concatenate(list(self.source.target_chunks()))
 
     @property
     def total_weight(self) -> float | None:
         """Sum of the weights of the training rows; None where only reading them would tell."""
-        if isinstance(self.source, ArraySource) and self.is_encoded:
+        if isinstance(self.source, ArraySource) and self.is_internal:
             weight = self.source.sample_weight
             return float(weight.sum() - weight[self.held_out].sum())
         weighted = self.source.has_weight or getattr(self.task, "weights", None) is not None
@@ -155,7 +158,7 @@ class TrainingRows:
 
         None is for rows that stay as they are.
         """
-        if limit is None or not (self.is_encoded and self.in_memory):  # maps stay on disk
+        if limit is None or not (self.is_internal and self.in_memory):  # maps stay on disk
             return self
         whole, n = self.source.read(0, self.source.n_rows), self.source.n_rows
         y = np.zeros(n) if whole.y is None else whole.y
@@ -221,7 +224,7 @@ class TrainingRows:
             if self.task.has_targets:
                 raise DataError("The source gave a batch without targets.")
             y = np.zeros(len(weight))
-        if not self.is_encoded:
+        if not self.is_internal:
             y = self.task.internal(y)
             factor = self.task.class_factor(y)
             weight = weight if factor is None else weight * factor
@@ -234,6 +237,14 @@ class TrainingRows:
         if len(keep) == len(y):
             return batch.X, y, weight, batch.rows
         return batch.X[keep], y[keep], weight[keep], batch.rows[keep]
+
+    def responses(self, function: Expansion, rows: IntArray) -> Responses:
+        """Return responses of the classes, codes and weights of rows by their numbers."""
+        X, y, weight, _ = self.usable(self.source.take(rows))
+        assert isinstance(self.task, Classification)
+        with single_threaded_blas():
+            raw = function.raw_prediction(X)
+        return self.task.class_responses(raw), y, weight
 
     def batch(self, batch: Batch, *, numbered: bool = True) -> TrainBatch | None:
         """Return what solvers take; None where no row counts."""
@@ -382,24 +393,15 @@ class StoredRows(RowStore):
         y, weight = self._rows.weighed(batch)
         return TrainBatch(batch.X, self._rows.task.encode(y), weight)
 
-    def _read(self, start: int, stop: int) -> Batch:
+    def read(self, start: int, stop: int) -> TrainBatch:
         first, last = self._rows.numbers(np.array([start, stop - 1]))
         batch = self._rows.source.read(int(first), int(last) + 1)
-        if last - first == stop - 1 - start:
-            return batch
-        return index_batch(batch, self._rows.numbers(np.arange(start, stop)) - first)
-
-    def read(self, start: int, stop: int) -> TrainBatch:
-        return self._batch(self._read(start, stop))
+        if last - first != stop - 1 - start:
+            batch = index_batch(batch, self._rows.numbers(np.arange(start, stop)) - first)
+        return self._batch(batch)
 
     def take(self, rows: IntArray) -> TrainBatch:
         return self._batch(self._rows.source.take(self._rows.numbers(rows)))
-
-    def rows(self, start: int, stop: int) -> Matrix:
-        return self._read(start, stop).X
-
-    def some(self, rows: IntArray) -> Matrix:
-        return self._rows.source.take(self._rows.numbers(rows)).X
 
 
 def canonical_rows(

@@ -7,7 +7,7 @@ import numbers
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
@@ -67,10 +67,8 @@ def check_int(value: Any, name: str, *, low: int = 0, high: int | None = None) -
     return int(value)
 
 
-def bytes_of(value: Any, name: str = "memory_limit") -> float | None:
-    """Return a number of bytes that is given as such, or as a text such as "2 GB"; or None."""
-    if value is None:
-        return None
+def bytes_of(value: Any, name: str = "memory_limit") -> float:
+    """Return a number of bytes that is given as such, or as a text such as "2 GB"."""
     if isinstance(value, str):
         match = re.fullmatch(r"\s*([\d.]+)\s*([kmgt]?)(i?)b\s*", value.lower())
         if not match or match[1].count(".") > 1:
@@ -96,36 +94,6 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     ):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
-
-
-def check_form(X: Any) -> None:
-    """Raise DataError for rows that are no table of numbers or columns, or damaged."""
-    if isinstance(X, list) and X:
-        if isinstance(X[0], Mapping):
-            raise DataError("X is a list of dicts; give a data frame: pandas.DataFrame(X).")
-        shape: tuple[int, ...] = (len(X),) if np.isscalar(X[0]) else ()
-    elif isinstance(X, Mapping) and not hasattr(X, "shape"):  # but SciPy's dok
-        raise DataError("X is a dict; give a data frame: pandas.DataFrame(X).")
-    elif hasattr(X, "collect") and hasattr(X, "lazy"):
-        raise DataError("X is a lazy frame, which has no rows yet; give X.collect().")
-    else:
-        shape = getattr(X, "shape", ())
-    if len(shape) == 1:
-        raise DataError(
-            f"Expected 2D array, got 1D array of shape {shape} instead. Reshape your data: "
-            "X.reshape(-1, 1) is one column, X.reshape(1, -1) is one row."
-        )
-    kind = getattr(getattr(X, "dtype", None), "kind", "")
-    if kind == "c":
-        raise DataError(
-            "Complex data not supported: give X.real and X.imag as columns of their own."
-        )
-    if kind in ("S", "U"):
-        raise DataError(
-            "X is an array of text, in which numbers have become text too; give a data frame, "
-            "whose columns have types of their own, or X.astype(object) if all are categories."
-        )
-    check_compressed(X)
 
 
 def check_compressed(X: Any) -> None:

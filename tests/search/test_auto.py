@@ -8,6 +8,7 @@ import pytest
 from cases import every
 from kernelgrad import (
     ArraySource,
+    CapabilityError,
     KernelClassifier,
     KernelDensityRatio,
     KernelNoveltyDetector,
@@ -42,8 +43,6 @@ SMALL = {"n_rows": 100, "row_bytes": 800.0, "memory": 1e8}
 @every(
     ("loss", "kernel", "where", "name", "reason"),
     [
-        (Perceptron(), Gaussian(), "memory", "perceptron", "perceptron"),
-        (Perceptron(), FUNCTION, "disk", "perceptron", "perceptron"),
         (OneClass(), Gaussian(), "memory", "working_set", "kinks"),
         (OneClass(), FUNCTION, "memory", "working_set", "kinks"),
         (OneClass(), Gaussian(), "disk", "dsg", "without labels"),
@@ -67,8 +66,6 @@ SMALL = {"n_rows": 100, "row_bytes": 800.0, "memory": 1e8}
         (Logistic(), Gaussian(), "disk", "block_descent", "on disk"),
         (Logistic(), Gaussian(), "stream", "dsg", "stream"),
         (Logistic(), FUNCTION, "disk", "block_descent", "on disk"),
-        (Logistic(), FUNCTION, "stream", "pegasos", "no random features"),
-        (Hinge(), PrecomputedKernel(), "stream", "pegasos", "no random features"),
         (KLDensityRatio(), FUNCTION, "disk", "dsg", "on disk"),
     ],
 )
@@ -76,6 +73,19 @@ def test_the_table(loss, kernel, where, name, reason):
     solver, why = choose_solver(loss, kernel, rows=where, **SMALL)
     assert solver.name == name
     assert reason in why
+
+
+@every(
+    ("loss", "kernel", "where", "remedy"),
+    [
+        (Perceptron(), Gaussian(), "memory", "solver='perceptron'"),
+        (Logistic(), FUNCTION, "stream", "'pegasos' or 'norma'"),
+        (Hinge(), PrecomputedKernel(), "stream", "'pegasos' or 'norma'"),
+    ],
+)
+def test_no_rival_of_a_paper_is_chosen(loss, kernel, where, remedy):
+    with pytest.raises(CapabilityError, match=remedy):
+        choose_solver(loss, kernel, rows=where, **SMALL)
 
 
 def test_what_is_solved_exactly():

@@ -12,7 +12,6 @@ from kernelgrad.callbacks.base import (
     TimeIsUp,
 )
 from kernelgrad.callbacks.checkpoint import Checkpoint
-from kernelgrad.callbacks.checkpoint import Session as Session
 from kernelgrad.callbacks.lists import Aside, CallbackList, make_callbacks
 from kernelgrad.callbacks.progress import ProgressBar, ProgressLog
 

@@ -28,41 +28,6 @@ _UNITS = {"s": 1.0, "min": 60.0, "h": 3600.0}
 _NAME = re.compile(r"checkpoint-(\d+)\.kgc")
 
 
-class Session:
-    """What a fit recalls of the one that it resumes: nothing, where there is no checkpoint."""
-
-    spent: float = 0.0
-
-    def begin(self, identity: Callable[[], dict[str, Any]]) -> None:
-        """Begin or resume a fit; to resume, its identity must equal that of the checkpoint."""
-
-    def end(self) -> None:
-        """End the files of this fit."""
-
-    def seed(self, make: Callable[[], int]) -> int:
-        """Return the seed of the fit that is resumed, else a new one."""
-        return make()
-
-    def choice(self, restore: Callable[[Record], T]) -> T | None:
-        """Return what was chosen before the first iteration; None if nothing was."""
-        return None
-
-    def store(self, describe: Callable[[], Contents]) -> None:
-        """Take the choice of this fit into the files."""
-
-    def check_rows(self, digest: Callable[[], str]) -> None:
-        """Raise ValueError if the rows differ from those of the fit that is resumed."""
-
-    def resumed(
-        self, restore: Callable[[Record, Callable[[], AbstractContextManager[None]]], T]
-    ) -> T | None:
-        """Return what `restore` makes of the state to go on from, None before there was one.
-
-        It is given the state, and what names the file in errors of what it says.
-        """
-        return None
-
-
 @dataclass
 class _Files:
     """The files of a checkpoint, and their contents besides the state of the loop."""
@@ -81,7 +46,7 @@ class _Files:
     steps: int = 0  # iterations since then
 
 
-class Checkpoint(Callback, Session):
+class Checkpoint(Callback):
     """Write the state of a fit to a folder at intervals, so that it survives a crash.
 
     With the same rows, parameters, version and processor a resumed fit gives the same model as
@@ -146,7 +111,8 @@ class Checkpoint(Callback, Session):
 
     # -- what estimators call ----------------------------------------------------------
 
-    def begin(self, identity: Callable[[], dict[str, Any]]) -> None:
+    def begin(self, identity: dict[str, Any]) -> None:
+        """Begin or resume a fit; to resume, its identity must equal that of the checkpoint."""
         self.end()
         self.prepare()
         self.n_written, self.seconds = 0, 0.0
@@ -165,10 +131,11 @@ class Checkpoint(Callback, Session):
         elif saved:
             files = self._load(saved)
         self._files = files
-        for part, value in identity().items():
+        for part, value in identity.items():
             self.check(part, value)
 
     def end(self) -> None:
+        """End the files of this fit."""
         self._files = None
 
     def check(self, part: str, value: Any) -> None:
@@ -197,10 +164,8 @@ class Checkpoint(Callback, Session):
                 "restore what has changed to go on with it, or take another folder."
             )
 
-    def check_rows(self, digest: Callable[[], str]) -> None:
-        self.check("rows", digest())
-
     def seed(self, make: Callable[[], int]) -> int:
+        """Return the seed of the fit that is resumed, else a new one."""
         choice = self._open.choice
         if choice is None:
             return make()
@@ -208,7 +173,12 @@ class Checkpoint(Callback, Session):
             seed = choice.values.get("seed")
             return check_int(seed, "seed", high=2**32)
 
-    def choice(self, restore: Callable[[Record], T]) -> T | None:
+    def choice(self, digest: str, restore: Callable[[Record], T]) -> T | None:
+        """Return what was chosen before the first iteration; None if nothing was.
+
+        Raise ValueError if the digest of the rows differs from that of the resumed fit.
+        """
+        self.check("rows", digest)
         files = self._open
         record, files.choice = files.choice, None
         if record is None:
@@ -221,15 +191,23 @@ class Checkpoint(Callback, Session):
             record.check_same(contents, described)
         return choice
 
-    def store(self, describe: Callable[[], Contents]) -> None:
+    def store(self, choice: Contents) -> None:
+        """Take the choice of this fit into the files."""
         files = self._open
-        fresh, files.chosen = files.loop is None, describe()
+        fresh, files.chosen = files.loop is None, choice
         if fresh and self._due(files):
             self._write(files, None)
 
     def resumed(
-        self, restore: Callable[[Record, Callable[[], AbstractContextManager[None]]], T]
+        self,
+        choice: Contents,
+        restore: Callable[[Record, Callable[[], AbstractContextManager[None]]], T],
     ) -> T | None:
+        """Store the choice; return what `restore` makes of the state, None without one.
+
+        It takes the state, and what names the file in errors of what it says.
+        """
+        self.store(choice)
         loop, self._open.loop = self._open.loop, None
         if loop is None:
             return None
@@ -249,7 +227,7 @@ class Checkpoint(Callback, Session):
         return restoring(self._open.good[-1], "fit", remedy)
 
     @property
-    def spent(self) -> float:  # type: ignore[override]
+    def spent(self) -> float:
         """Seconds spent on the fit before it was resumed."""
         return self._open.spent
 

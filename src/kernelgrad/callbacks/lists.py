@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kernelgrad.callbacks.base import Callback, FitEvent
-from kernelgrad.callbacks.checkpoint import Checkpoint, Session
+from kernelgrad.callbacks.checkpoint import Checkpoint
 from kernelgrad.callbacks.progress import ProgressBar, ProgressLog
 from kernelgrad.types import Contents
 from kernelgrad.validation import check_int
@@ -61,10 +61,9 @@ class CallbackList(Callback):
             callback.on_state(describe, status)
 
     @property
-    def session(self) -> Session:
-        """The :class:`Checkpoint` in the list, or one that recalls nothing."""
-        sessions = [each for each in self.callbacks if isinstance(each, Checkpoint)]
-        return sessions[0] if sessions else Session()
+    def checkpoint(self) -> Checkpoint | None:
+        """The :class:`Checkpoint` in the list, or None."""
+        return next((each for each in self.callbacks if isinstance(each, Checkpoint)), None)
 
     def on_end(self, status: str) -> None:
         begun, self._begun = self._begun, []  # all of them, even when one raises
@@ -96,7 +95,7 @@ def make_callbacks(
             )
     if sum(isinstance(callback, Checkpoint) for callback in members) > 1:
         raise ValueError("callbacks hold more than one Checkpoint; give one.")
-    level = int(verbose) if isinstance(verbose, bool) else check_int(verbose, "verbose")
+    level = int(verbose) if verbose in (0, 1) else check_int(verbose, "verbose")
     wanted = ProgressLog if level > 1 else ProgressBar
     if level > 0 and not any(isinstance(callback, wanted) for callback in members):
         members.insert(0, wanted(stream=stream))

@@ -265,6 +265,21 @@ def split_rows(
     return np.sort(np.concatenate(chosen)).astype(np.int64)
 
 
+def thinned(rows: IntArray, most: int) -> IntArray:
+    """Return at most `most` evenly spaced rows."""
+    return rows[:: max(1, -(-len(rows) // most))]
+
+
+def folds(rows: IntArray, n: int, codes: AnyArray | None = None) -> list[IntArray]:
+    """Return n parts of rows in their order, each with every n-th of them.
+
+    With the `codes` of all rows each class is spread over the parts.
+    """
+    if codes is not None:
+        rows = rows[np.argsort(codes[rows], kind="stable")]
+    return [rows[k::n] for k in range(n)]
+
+
 def _apportion(quota: AnyArray, room: IntArray, total: int) -> IntArray:
     """Round quotas to integers that sum to `total`, each at most its `room`."""
     share = np.minimum(np.floor(quota).astype(np.int64), room)

@@ -19,7 +19,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
 from kernelgrad import packing
-from kernelgrad.callbacks import FOREVER, Callback, Checkpoint, Deadline, make_callbacks
+from kernelgrad.callbacks import FOREVER, Callback, Deadline, make_callbacks
 from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.compiling import compile_seconds
 from kernelgrad.compute.memory import within
@@ -165,8 +165,8 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         spec, before = self._spec(), getattr(self, "_fitted", None)
         before = before if stream or spec.params.warm_start else None
         listeners = make_callbacks(self.callbacks, self.verbose, stream=stream)
-        session, seconds = listeners.session, self.time_limit
-        if stream and isinstance(session, Checkpoint):
+        checkpoint, seconds = listeners.checkpoint, self.time_limit
+        if stream and checkpoint is not None:
             raise ValueError(
                 "A Checkpoint is a callback of fit; between calls of partial_fit take "
                 "save(path, resumable=True)."
@@ -180,16 +180,16 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         start, report = compile_seconds(), None
         try:
             with within(spec.resources.memory_limit), ExitStack() as stack:
-                if not stream:
+                if checkpoint is not None:
                     params = self.get_params(deep=False)
-                    session.begin(lambda: packing.identity(spec.owner, params, before))
+                    checkpoint.begin(packing.identity(spec.owner, params, before))
                     if seconds is not None:
-                        seconds = max(0.0, seconds - session.spent)
-                    if getattr(self, "_skl_callbacks", None):
-                        attributes = partial(self._attributes, spec)
-                        report = stack.enter_context(reported(self, *data[:3], attributes))
+                        seconds = max(0.0, seconds - checkpoint.spent)
+                if not stream and getattr(self, "_skl_callbacks", None):
+                    attributes = partial(self._attributes, spec)
+                    report = stack.enter_context(reported(self, *data[:3], attributes))
                 deadline = FOREVER if seconds is None else Deadline(seconds)
-                run = Run(deadline, listeners, stream, declared, session, before)
+                run = Run(deadline, listeners, stream, declared, checkpoint, before)
                 result = fit(spec, data, run, validation=validation, report=report)
                 spent = 0.0 if before is None else before.history.get("compile_seconds", 0.0)
                 compiled = {"compile_seconds": spent + compile_seconds() - start}
@@ -197,7 +197,8 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
                 self._set(spec, replace(result, history=result.history | compiled))
         finally:
             listeners.on_phase("")
-            session.end()
+            if checkpoint is not None:
+                checkpoint.end()
         if listeners.interrupted:
             raise KeyboardInterrupt(
                 f"The fit was interrupted; the model after {self.n_iter_} iterations is kept "

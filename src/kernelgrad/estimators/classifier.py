@@ -185,7 +185,7 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
         One of auto, direct, newton, working_set, block_descent, dsg, udsg, cdsg, sbp, sdca,
         pegasos, norma and perceptron (docs/solvers.md), or an object: ``DSG(block_size=512)``.
         ``"auto"`` solves some thousands of rows exactly, more by ``"block_descent"``; for
-        `partial_fit` it is ``"dsg"``, or ``"pegasos"`` without random features.
+        `partial_fit` it is ``"dsg"``. No rival of a paper is chosen.
     max_iter : int >= 1, default=40
         Largest number of iterations: Newton steps, rounds, blocks, or batches of ``"dsg"``.
     tol : float >= 0, default=1e-4

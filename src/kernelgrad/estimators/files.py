@@ -125,7 +125,8 @@ def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
     estimator = ESTIMATORS[name](**{k: unpack(v) for k, v in params.values.items()})
     record.part("info")
     fitted = record.part("fitted")
-    limit = bytes_of(estimator.memory_limit)
+    limit = estimator.memory_limit
+    limit = None if limit is None else bytes_of(limit)
     cache = CACHE_BYTES if limit is None else int(limit) // 4
     n = fitted.take("n_features_in_", partial(check_int, low=1, high=MOST_COLUMNS))
     names = fitted.take("feature_names_in_", or_none(records.check_texts), None)

@@ -14,7 +14,7 @@ from kernelgrad.estimators.kernel import AnyKernel, BaseKernelEstimator
 from kernelgrad.estimators.support import exported
 from kernelgrad.families.process import ProcessSpec
 from kernelgrad.inputs import as_numpy
-from kernelgrad.params import anything, boolean, integer, parameters, real
+from kernelgrad.params import anything, boolean, choice, integer, parameters, real
 from kernelgrad.tasks import ColumnTargets
 from kernelgrad.types import Float64Array, Gamma, Metric, Rows, Values
 
@@ -123,7 +123,9 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
     gamma: Gamma = anything(default="auto")
     metric: Metric = anything(default="auto")
     normalize_y: bool = boolean(default=True)
-    variance: Literal["per_point", "operator"] = anything(default="per_point")
+    variance: Literal["per_point", "operator"] = choice(
+        ("per_point", "operator"), default="per_point", what="variance estimator"
+    )
     max_iter: int = integer(default=60, low=1)
 
     _spec_type = ProcessSpec

@@ -19,7 +19,15 @@ from kernelgrad.functions.scaling import SCALINGS, InputScaling
 from kernelgrad.kernels import Kernel, PrecomputedKernel
 from kernelgrad.losses import Loss
 from kernelgrad.model import Model
-from kernelgrad.params import anything, boolean, choice, integer, parameters, real
+from kernelgrad.params import (
+    anything,
+    boolean,
+    choice,
+    integer,
+    number_or_rule,
+    parameters,
+    real,
+)
 from kernelgrad.search.pool import EFFORTS
 from kernelgrad.solvers import Solver
 from kernelgrad.types import (
@@ -189,7 +197,7 @@ class BaseSearchedEstimator(BaseKernelEstimator):
     gamma: Gamma = anything(default="auto")
     metric: Metric = anything(default="auto")
     engine: DaskEngine | None = anything(default=None)
-    alpha: float | Literal["auto"] = anything(default="auto")
+    alpha: float | Literal["auto"] = number_or_rule(("auto",), default="auto", low=0)
     device: str = anything(default=CPU)
     effort: Literal["fast", "default", "best"] = choice(EFFORTS, default="default")
     C: float | None = real(default=None, low=0, low_open=True, words=(None,))

@@ -17,7 +17,7 @@ from kernelgrad.families.reading import Data
 from kernelgrad.families.semi_supervised import SemiSupervisedSpec
 from kernelgrad.inputs import as_numpy
 from kernelgrad.losses import Loss, UnlabelledLoss
-from kernelgrad.params import anything, boolean, integer, parameters, real
+from kernelgrad.params import anything, boolean, integer, number_or_rule, parameters, real
 from kernelgrad.partly_labelled import MarkedClassification, MarkedTargets
 from kernelgrad.types import AnyArray, Float64Array, Rows, Values
 from kernelgrad.validation import DataError
@@ -127,7 +127,9 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     unlabelled_loss: str | UnlabelledLoss = anything(default="symmetric_hinge", kw_only=False)
     kernel: AnyKernel = anything(default="rbf", kw_only=False)
     C: float = real(default=10.0, low=0, low_open=True)
-    C_star: float | Literal["auto", "paper"] = anything(default="auto")
+    C_star: float | Literal["auto", "paper"] = number_or_rule(
+        ("auto", "paper"), default="auto", low=0
+    )
     max_iter: int = integer(default=200, low=1)
     early_stopping: bool = boolean(default=False)
     probability: bool = boolean(default=False)

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils import check_random_state
+from sklearn.exceptions import ConvergenceWarning
 
 from kernelgrad.calibration import MOST_ROWS, Calibration, Responses, restored_responses
 from kernelgrad.choice import GIVEN, Choice
@@ -17,7 +17,7 @@ from kernelgrad.compute.backend import CPU, get_device
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.memory import LEAST_LIMIT
 from kernelgrad.compute.ranges import check_sizes
-from kernelgrad.families import parts, warnings
+from kernelgrad.families.held_out import MANY_ROWS, calibrated, responses_of_part
 from kernelgrad.families.reading import Reader, Run
 from kernelgrad.files.records import Record
 from kernelgrad.functions.expansions import Expansion
@@ -26,10 +26,11 @@ from kernelgrad.inputs import Inputs
 from kernelgrad.kernels import Kernel
 from kernelgrad.model import Fit, Model
 from kernelgrad.solvers import SOLVERS, FitResult, Problem, Resources, Solver
+from kernelgrad.solvers.history import left_over
 from kernelgrad.tasks import Classification, Targets, Task
 from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import AnyArray, Matrix
-from kernelgrad.validation import bytes_of
+from kernelgrad.validation import bytes_of, warn_caller
 
 # Values of parameters that an estimator does not have.
 _DEFAULTS: dict[str, Any] = {
@@ -58,7 +59,7 @@ class Spec(ABC):
     is_pairwise: bool = False  # True if X holds values of a kernel
     shares_rows: bool = False  # True if the solver takes rows that workers hold
     searches_alpha: bool = False
-    takes_few: bool = False  # True if a function of some rows may stand for that of all
+    fits_some_rows: bool = False  # True if a function of some rows may stand for that of all
     marks_rows: bool = False  # True if y marks rows without a label, which may be gaps
 
     def __init__(self, owner: str, params: Mapping[str, Any], targets: Targets) -> None:
@@ -66,8 +67,9 @@ class Spec(ABC):
         self.params = SimpleNamespace(**_DEFAULTS | dict(params))
         self.autos = {k for k, v in params.items() if isinstance(v, str) and v == "auto"}
         self.is_auto = "solver" in self.autos
-        limit = bytes_of(self.params.memory_limit)
-        limit = self.params.memory_limit = None if limit is None else int(limit)
+        limit = self.params.memory_limit
+        if limit is not None:
+            limit = self.params.memory_limit = int(bytes_of(limit))
         cache = CACHE_BYTES if limit is None else limit // 4
         self.resources = Resources(limit, cache_bytes=cache, device=self.params.device)
         self.check()
@@ -92,6 +94,10 @@ class Spec(ABC):
     def check_streams(self, before: Fit | None) -> None:
         """Raise AttributeError if the solver needs all rows at once."""
         instead, for_streams = self.streaming
+        if self.is_pairwise:
+            raise AttributeError(
+                "partial_fit takes rows, which kernel='precomputed' does not have; use fit."
+            )
         if self.is_auto:
             if before is None or before.choice.solver.streams:
                 return
@@ -141,28 +147,26 @@ class Spec(ABC):
         if run.before is not None:
             return run.before.choice
         if self.is_auto:
-            solver, reason = self.automatic(rows, stream=run.stream)
+            solver, reason = self.automatic(rows, run)
         else:
             solver, reason = self.solver, GIVEN
         return Choice(run.seed, solver, reason, max_iter=int(self.params.max_iter))
 
     @abstractmethod
-    def automatic(self, rows: TrainingRows, *, stream: bool) -> tuple[Solver[Any], str]:
+    def automatic(self, rows: TrainingRows, run: Run) -> tuple[Solver[Any], str]:
         """Return what ``solver="auto"`` stands for with these rows, and why."""
 
-    def restored_choice(self, rows: TrainingRows, record: Record) -> Choice:
+    def restored_choice(self, rows: TrainingRows, run: Run, record: Record) -> Choice:
         """Return the choice of the checkpoint that is resumed."""
         solver = None if self.is_auto else self.solver
         choice = Choice.restore(record, solver, rows.inputs.width, rows.task)
-        same = isinstance(self.params.random_state, int | np.integer)
-        return replace(choice, seed=new_seed(self.params.random_state)) if same else choice
+        return replace(choice, seed=run.seed)
 
     def ordered_rows(self, rows: TrainingRows, choice: Choice) -> TrainingRows:
         """Return the rows in their order, of which some may be held out."""
         limit = choice.solver.resolve_batch_size(None) if self.orders_rows else None
         rows = rows.ordered(limit)
-        calibrates = self.params.probability and not rows.task.has_own_proba
-        if calibrates and rows.n_train >= parts.MANY_ROWS:
+        if self.calibrates(rows) and rows.n_train >= MANY_ROWS:
             rows = rows.hold_out(MOST_ROWS / rows.n_train, choice.seed, stratify=False)
         if self.params.early_stopping and rows.validation_rows is None:
             rows = rows.hold_out(self.params.validation_fraction, choice.seed)
@@ -198,6 +202,10 @@ class Spec(ABC):
     def alpha(self, rows: TrainingRows, *, stream: bool) -> float:
         """Return the weight of the penalty; NaN is searched."""
 
+    def calibrates(self, rows: TrainingRows) -> bool:
+        """Return whether probabilities need a calibration."""
+        return bool(self.params.probability) and not rows.task.has_own_proba
+
     def choose(self, rows: TrainingRows, problem: Problem, first: Choice, run: Run) -> Choice:
         """Return all that is decided before the first iteration."""
         if run.before is None:
@@ -220,14 +228,11 @@ class Spec(ABC):
         self, choice: Choice, rows: TrainingRows, problem: Problem, run: Run
     ) -> Choice:
         """Return the choice with responses of a fit to a part of the rows, to calibrate on."""
-        calibrates = self.params.probability and not rows.task.has_own_proba
-        if run.stream or len(rows.held_out) or not calibrates:
+        if run.stream or len(rows.held_out) or not self.calibrates(rows):
             return choice
         n_iter = choice.max_iter + (0 if run.before is None else run.before.n_iter)
         start = clock()
-        responses = parts.responses_of_part(
-            choice, rows, problem, n_iter, run.callbacks, parts.may_serve(self, choice, rows)
-        )
+        responses = responses_of_part(self, choice, rows, problem, n_iter, run.callbacks)
         seconds = choice.seconds + (clock() - start if run.before is None else 0.0)
         return replace(choice, calibration=responses, seconds=seconds)
 
@@ -238,8 +243,8 @@ class Spec(ABC):
     ) -> tuple[Model, Responses | None]:
         """Return the model, and responses that the next rows of a stream calibrate with."""
         calibration, latest = None, None
-        if self.params.probability and not rows.task.has_own_proba:
-            calibration, latest = parts.calibration(rows, choice, function, run)
+        if self.calibrates(rows):
+            calibration, latest = calibrated(rows, choice, function, run)
         device = self.params.device
         return Model(rows.inputs, rows.task, function, calibration, device=device), latest
 
@@ -249,7 +254,34 @@ class Spec(ABC):
 
     def warn(self, fit: Fit, rows: TrainingRows, result: FitResult, run: Run) -> None:
         """Warn of a fit that ended too early, or of a model that says nothing."""
-        warnings.warn_of_fit(self, fit, rows, result, stream=run.stream)
+        if result.beaten is not None:
+            warn_caller(
+                f"On the held-out rows the model is worse than a constant ({result.beaten}): "
+                "the columns may say nothing about the target, or nothing that this kernel "
+                "sees at this scale. Scale the columns, leave alpha and gamma to the search, "
+                "or predict a constant."
+            )
+        # with alpha searched for the aim is to predict, and the least objective often does not
+        wanted = fit.status == "max_iter" and not (run.stream or self.searches_alpha)
+        left = left_over(result.history) if wanted else None
+        if left is not None and left > 0.1:
+            distance = f"some {left:.0%}" if np.isfinite(left) else "possibly far"
+            warn_caller(
+                f"The fit ended after max_iter={fit.choice.max_iter} iterations with an "
+                f"objective {distance} above its least value; raise max_iter, or alpha.",
+                ConvergenceWarning,
+            )
+        if fit.status == "time_limit" and fit.n_iter == 0:
+            few = fit.history.get("rows_fitted")
+            what = "a constant" if few is None else f"of {few:,} rows"
+            warn_caller(
+                f"time_limit={self.params.time_limit!r} seconds were over before the first "
+                f"iteration of solver {fit.choice.solver.name!r}: the model is {what}; raise "
+                "time_limit, or fit fewer rows.",
+                ConvergenceWarning,
+            )
+        elif not run.stream:
+            _check_learned(self, fit, rows)
 
     def attributes(self, fit: Fit) -> dict[str, Any]:
         """Return the fitted attributes that only estimators of the family have."""
@@ -281,5 +313,33 @@ class Spec(ABC):
         return replace(fit, latest=restored_responses(extra, K, names))
 
 
-def new_seed(random_state: Any) -> int:
-    return int(check_random_state(random_state).randint(0, 2**31 - 1))
+def _check_learned(spec: Spec, fit: Fit, rows: TrainingRows) -> None:
+    """Warn if the function says nothing of its own rows, or worse than nothing."""
+    if type(rows) is not TrainingRows or not (rows.task.has_targets and rows.in_memory):
+        return
+    batch = rows.take(rows.sample(256, np.random.default_rng(fit.choice.seed)))
+    y, loss, weight = batch.y, rows.task.loss, batch.sample_weight
+    f = fit.model.function.raw_prediction(batch.X)
+    best = loss.intercept(y, weight) if spec.params.fit_intercept else 0.0
+    constant = np.broadcast_to(best, f.shape)
+    mine, theirs = (float(np.average(loss.value(y, g), weights=weight)) for g in (f, constant))
+    bulk = 0.02, 0.98  # quantiles that leave out single rows
+    spread, wanted = (np.ptp(np.quantile(a, bulk, axis=0), axis=0) for a in (loss.mean(f), y))
+    if not np.isfinite(mine):
+        raise ValueError(
+            f"solver {fit.choice.solver.name!r} diverged: the mean loss is {mine!r} after "
+            f"{fit.n_iter} iterations; give a smaller step_size, or leave it at 'auto'."
+        )
+    if (wanted > 0).any() and not (spread > 1e-4 * wanted).any():
+        warn_caller(
+            "The model is the same for nearly all of its training rows, whose targets "
+            "differ: the columns may say nothing about them, or nothing at this alpha (or "
+            "C), gamma and scale of columns and targets."
+        )
+    elif mine > 2.0 * theirs > 0.0:
+        warn_caller(
+            "On its training rows the model is worse than a constant (mean loss "
+            f"{mine:.3g} against {theirs:.3g}): raise alpha (lower C) or max_iter, "
+            "lower a given step_size, or scale the targets.",
+            ConvergenceWarning,
+        )

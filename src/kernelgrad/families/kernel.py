@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar
@@ -10,22 +11,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad import kernels
-from kernelgrad.callbacks import Deadline
 from kernelgrad.choice import Choice
 from kernelgrad.compute.backend import CPU
-from kernelgrad.compute.compiling import clock
+from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.memory import give_back
 from kernelgrad.compute.ranges import check_sizes
 from kernelgrad.compute.threads import at_most, single_threaded_blas
 from kernelgrad.families.base import Spec
 from kernelgrad.families.reading import Run
-from kernelgrad.families.warnings import (
-    SIGN_ROWS,
-    SPREAD_ROWS,
-    warn_of_outliers,
-    warn_of_scales,
-    warn_of_sign,
-)
 from kernelgrad.files.records import Record
 from kernelgrad.functions.scaling import UNITS, InputScaling
 from kernelgrad.inputs import Inputs
@@ -43,9 +36,11 @@ from kernelgrad.search.search import search
 from kernelgrad.solvers import DSG, BlockDescent, Problem, Resources, Solver, get_solver
 from kernelgrad.tasks import ClassTargets, Task
 from kernelgrad.training_rows import TrainingRows
-from kernelgrad.types import Float64Array, Matrix
-from kernelgrad.validation import CapabilityError, check_name, check_real
+from kernelgrad.types import AnyArray, Float64Array, Matrix
+from kernelgrad.validation import CapabilityError, check_name, warn_caller
 
+_SIGN_ROWS = 200  # rows whose kernel values are checked for negative eigenvalues
+_SPREAD_ROWS = 10_000  # rows from which the spread of columns is estimated
 _BEST_BYTES = 1e9  # memory limit from which effort="best" has its larger matrices
 
 
@@ -56,7 +51,7 @@ class KernelSpec(Spec):
         ", or fit with solver='dsg' ('pegasos' for kernels without random features)",
         "'dsg', 'norma' or 'perceptron'",
     )
-    takes_few = True
+    fits_some_rows = True
     metric_words: ClassVar[tuple[str, ...]] = ()  # kinds of metric that can be learned
     # Scalings by which a few values far out make the others nearly alike.
     sees_outliers: ClassVar[tuple[bool | str, ...]] = (True,)
@@ -84,8 +79,9 @@ class KernelSpec(Spec):
         if metric is None:
             return
         if isinstance(metric, str):
-            more = ", None, weights of the columns, or a matrix"
-            check_name(metric, self.metric_words, "metric", instead=more)
+            if metric not in self.metric_words:
+                more = ", None, weights of the columns, or a matrix"
+                check_name(metric, self.metric_words, "metric", instead=more)
             return
         M = np.asarray(metric)
         if M.ndim not in (1, 2) or M.dtype.kind not in "biuf" or not np.isfinite(M).all():
@@ -126,9 +122,9 @@ class KernelSpec(Spec):
     def shares_rows(self) -> bool:  # type: ignore[override]
         return self.is_auto or self.solver.takes_stores
 
-    def automatic(self, rows: TrainingRows, *, stream: bool) -> tuple[Solver[Any], str]:
+    def automatic(self, rows: TrainingRows, run: Run) -> tuple[Solver[Any], str]:
         p, where = self.params, "disk"
-        if stream:
+        if run.stream:
             where = "stream"
         elif rows.in_memory:
             where = "memory"
@@ -148,17 +144,10 @@ class KernelSpec(Spec):
             reason = f"device={p.device!r} is for block descent"
         return self.make_solver(solver), reason
 
-    def check_streams(self, before: Fit | None) -> None:
-        if self.is_pairwise:
-            raise AttributeError(
-                "partial_fit takes rows, which kernel='precomputed' does not have; use fit."
-            )
-        super().check_streams(before)
-
     def check_rows(self, inputs: Inputs, X: Matrix) -> None:
         rule = self.scaling_rule
         if isinstance(self.kernel, CallableKernel) and not rule:
-            warn_of_sign(self.kernel.pairwise(X[:SIGN_ROWS], X[:SIGN_ROWS]))
+            warn_of_sign(self.kernel.pairwise(X[:_SIGN_ROWS], X[:_SIGN_ROWS]))
         if not rule:
             self.kernel.check_domain(X)
         if not self.is_pairwise:
@@ -169,7 +158,7 @@ class KernelSpec(Spec):
             if undecided and not sp.issparse(X) and isinstance(p.metric, str | None):
                 warn_of_scales(X, inputs.name)
             far = rule in self.sees_outliers
-            if far and min(X.shape[0], SPREAD_ROWS) * X.shape[1] < 2**24:
+            if far and min(X.shape[0], _SPREAD_ROWS) * X.shape[1] < 2**24:
                 warn_of_outliers(X, inputs.name)
             return
         if rule:
@@ -226,6 +215,49 @@ class KernelSpec(Spec):
         return {"kernel": kernel.name, "kernel_params": kernels.kernel_summary(kernel)}
 
 
+def warn_of_scales(X: AnyArray, name: Callable[[Any], Any]) -> None:
+    """Warn if one column drowns most others in distances and products of rows."""
+    spread = np.asarray(X[:: -(-len(X) // _SPREAD_ROWS)], np.float64).std(axis=0)
+    order = np.argsort(spread)[np.searchsorted(np.sort(spread), 0.0, side="right") :]
+    if len(order) < 2:
+        return
+    middle, widest = spread[order[(len(order) - 1) // 2]], order[-1]
+    if spread[widest] > 1000.0 * middle:
+        warn_caller(
+            f"Column {name(widest)} spreads {spread[widest] / middle:.0e} times as "
+            "wide as half of the others, which the kernel hardly sees; set "
+            "standardize=True or gamma='auto', or scale the columns."
+        )
+
+
+def warn_of_outliers(X: Matrix, name: Callable[[Any], Any]) -> None:
+    """Warn if a few values make a deviation by which the others become nearly alike."""
+    sample = dense(X[:: -(-X.shape[0] // _SPREAD_ROWS)], np.float64)
+    low, middle, high = np.quantile(sample, (0.25, 0.5, 0.75), axis=0)
+    ends = np.array([dense(X.max(axis=0)).ravel(), dense(X.min(axis=0)).ravel()], np.float64)
+    far = np.abs(ends - middle).max(axis=0) / np.sqrt(X.shape[0])
+    times = np.zeros(len(low))
+    np.divide(np.maximum(sample.std(axis=0), far), high - low, out=times, where=high > low)
+    worst = int(times.argmax())
+    if times[worst] > 30.0:
+        warn_caller(
+            f"Column {name(worst)} has a deviation {times[worst]:.0e} times the "
+            "distance of its quartiles: values far out, beside which the others are nearly "
+            "alike; set standardize='robust', or clip them."
+        )
+
+
+def warn_of_sign(values: Float64Array) -> None:
+    """Warn if kernel values of rows with one another have a negative eigenvalue."""
+    low, high = np.linalg.eigvalsh(0.5 * (values + values.T))[[0, -1]]
+    if low < -1e-4 * max(abs(high), 1e-30):
+        warn_caller(
+            f"The kernel is not positive semi-definite: its values for {len(values)} rows have "
+            f"the eigenvalues {low:.2g} to {high:.2g}, and the fit may have no minimum. Give "
+            "a kernel whose matrices have no negative eigenvalue."
+        )
+
+
 def check_alpha(spec: Spec, default: Any) -> None:
     """Raise ValueError if both C and alpha are given."""
     p = spec.params
@@ -256,10 +288,6 @@ class SearchedSpec(KernelSpec):
 
     def check(self) -> None:
         p = self.params
-        if isinstance(p.alpha, str):
-            check_name(p.alpha, ("auto",), "rule for alpha", instead=", or give a number")
-        else:
-            check_real(p.alpha, "alpha", low=0)
         check_alpha(self, "auto")
         self.searches_alpha = "alpha" in self.autos and p.C is None
         super().check()
@@ -335,7 +363,7 @@ class SearchedSpec(KernelSpec):
     def make_solver(self, chosen: Any) -> Solver[Any]:
         solver = super().make_solver(chosen)
         by_pairs = isinstance(self.targets, ClassTargets) and self.targets.by_pairs
-        if by_pairs and solver.name in ("sbp", "perceptron"):
+        if by_pairs and solver.counts_all_rows:
             raise CapabilityError(
                 f"solver {solver.name!r} counts all rows for each output, those of a "
                 "third class too; for multi_class='ovo' take another, such as 'working_set' or "
@@ -352,32 +380,25 @@ class SearchedSpec(KernelSpec):
     def search(self, rows: TrainingRows, problem: Problem, first: Choice, run: Run) -> Choice:
         choice = replace(first, alpha=problem.alpha)
         if self.space is not None:
-            start = clock()
             # one thread of BLAS, as no bit may depend on threads
             with single_threaded_blas(), at_most(study_tasks(self.resources.memory_limit)):
                 # on the CPU, so that the same parameters are found for all devices
                 resources = replace(problem.resources, device=CPU)
-                result, entries, judges = search(
-                    self.space, rows, replace(problem, resources=resources), first.solver,
+                choice = search(
+                    self.space, rows, replace(problem, resources=resources), first,
                     stream=run.stream, on_phase=run.callbacks.on_phase,
                 )  # fmt: skip
             if self.resources.memory_limit is not None:
                 give_back()
-            choice = replace(
-                first, kernel=result.kernel, scaling=result.scaling, alpha=result.alpha,
-                loss=None if result.loss is problem.loss else result.loss, entries=entries,
-                seconds=clock() - start, judges=judges,
-            )  # fmt: skip
-        return self._settled(choice, rows, run.deadline) if self.is_auto else choice
+        return self._settled(choice, rows, run) if self.is_auto else choice
 
-    def _settled(self, choice: Choice, rows: TrainingRows, deadline: Deadline) -> Choice:
+    def _settled(self, choice: Choice, rows: TrainingRows, run: Run) -> Choice:
         """Return the choice of the solver now that alpha and the time left are known."""
         chosen = choice.solver, choice.reason
         if choice.loss is not None:
-            chosen = self.automatic(
-                replace(rows, task=rows.task.with_loss(choice.loss)), stream=False
-            )
-        n, left = rows.n_train, deadline.left()
+            task = rows.task.with_loss(choice.loss)
+            chosen = self.automatic(replace(rows, task=task), run)
+        n, left = rows.n_train, run.deadline.left()
         left = left if np.isinf(left) else left / slowness()
         solver, reason, costs = settled_solver(
             chosen, n, rows.task.n_outputs, n * choice.alpha, left

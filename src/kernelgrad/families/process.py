@@ -13,8 +13,8 @@ from kernelgrad.choice import Choice
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import at_most
+from kernelgrad.families.hurry import LEAST_ROWS
 from kernelgrad.families.kernel import KernelSpec
-from kernelgrad.families.parts import LEAST_ROWS
 from kernelgrad.families.reading import Run
 from kernelgrad.files.records import Record, check_number, or_none
 from kernelgrad.functions.scaling import UNITS, InputScaling
@@ -45,7 +45,6 @@ class ProcessSpec(KernelSpec):
 
     def check_metric(self) -> None:
         p = self.params
-        check_name(p.variance, ("per_point", "operator"), "variance estimator")
         if isinstance(p.metric, str):
             check_name(p.metric, ("auto", "diagonal"), "metric")
         elif p.metric is not None:
@@ -83,12 +82,15 @@ class ProcessSpec(KernelSpec):
             )
         return solver
 
-    def automatic(self, rows: TrainingRows, *, stream: bool) -> tuple[Solver[Any], str]:
+    def automatic(self, rows: TrainingRows, run: Run) -> tuple[Solver[Any], str]:
         n = rows.source.n_rows
         if self.params.variance == "operator":
             why = "variance='operator' is of random features"
         elif not rows.in_memory:
             why = "the rows are on disk"
+        elif run.deadline.left() < _FEATURE_SECONDS:
+            why = "time_limit is too short for random features"
+            return self.make_solver(DirectSolve()), why
         elif n > _DIRECT_ROWS:
             why = f"there are more than {_DIRECT_ROWS:,} rows"
         elif direct_bytes(n, 1, rows.nbytes) > self.resources.usable:
@@ -97,14 +99,6 @@ class ProcessSpec(KernelSpec):
             why = f"the posterior of up to {_DIRECT_ROWS:,} rows is a closed form"
             return self.make_solver(DirectSolve()), why
         return self.make_solver(DSG()), why
-
-    def first_choice(self, rows: TrainingRows, run: Run) -> Choice:
-        choice, p = super().first_choice(rows, run), self.params
-        short = self.is_auto and rows.in_memory and run.deadline.left() < _FEATURE_SECONDS
-        if not short or p.variance == "operator":
-            return choice
-        why = "time_limit is too short for random features"
-        return replace(choice, solver=self.make_solver(DirectSolve()), reason=why)
 
     def ordered_rows(self, rows: TrainingRows, choice: Choice) -> TrainingRows:
         """Return the rows in their order, with the task that they have in it."""

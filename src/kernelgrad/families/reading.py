@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import check_consistent_length
+from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import _check_sample_weight
 
-from kernelgrad.callbacks import FOREVER, CallbackList, Deadline, Session
+from kernelgrad.callbacks import FOREVER, CallbackList, Checkpoint, Deadline
 from kernelgrad.compute.memory import LEAST_LIMIT, give_back
 from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.data.base import bytes_needed, is_collection
@@ -50,7 +50,7 @@ class Run:
     callbacks: CallbackList = field(default_factory=CallbackList)
     stream: bool = False  # True if rows come once, in order, and others may follow
     declared: AnyArray | None = None  # all classes, where the caller named them
-    checkpoint: Session = field(default_factory=Session)  # files of the state
+    checkpoint: Checkpoint | None = None  # files of the state
     before: Fit | None = None  # the fit that goes on
     seed: int = 0  # for all random numbers of the fit
 
@@ -58,6 +58,18 @@ class Run:
     def model(self) -> Model | None:
         """The model of the fit that goes on."""
         return None if self.before is None else self.before.model
+
+    def seeded(self, random_state: Any) -> Run:
+        """Return the run with the seed of the fit that goes on or is resumed, or a new one."""
+
+        def new_seed() -> int:
+            return int(check_random_state(random_state).randint(0, 2**31 - 1))
+
+        if self.before is not None:
+            return replace(self, seed=self.before.choice.seed)
+        if self.checkpoint is None or isinstance(random_state, int | np.integer):
+            return replace(self, seed=new_seed())
+        return replace(self, seed=self.checkpoint.seed(new_seed))
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from kernelgrad.choice import Choice
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
+from kernelgrad.data.sampling import folds
 from kernelgrad.families.kernel import KernelSpec
 from kernelgrad.families.reading import Data, Reader, Run
-from kernelgrad.families.warnings import warn_of_drift
 from kernelgrad.files.records import Record
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.inputs import Inputs
@@ -34,11 +34,14 @@ from kernelgrad.solvers import (
     get_solver,
 )
 from kernelgrad.solvers.history import check_numbers
-from kernelgrad.solvers.soft_labels import stratified_folds
 from kernelgrad.tasks import Task, decide
 from kernelgrad.training_rows import Batches, TrainingRows, no_rows
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
-from kernelgrad.validation import DataError, check_name, check_real, warn_caller
+from kernelgrad.validation import (
+    CapabilityError,
+    DataError,
+    warn_caller,
+)
 
 _RATIO = 0.5  # C* over C
 _VALUE_SECONDS = 1.2e-9  # seconds of one core that a kernel value takes
@@ -62,16 +65,16 @@ class SemiSupervisedReader(Reader):
             )
         extra = self.extra_rows(rows.inputs, data.other)
         options: dict[str, Any] = {"inputs": rows.inputs}
-        if rows.is_encoded and not isinstance(data.other, BatchSource):
+        if rows.is_internal and not isinstance(data.other, BatchSource):
             whole = partly_labelled.one_source([source] if extra is None else [source, extra])
             return SemiSupervisedRows(
                 whole, task, True, other=None, whole_source=whole, **options
             )
-        codes = [y if rows.is_encoded else task.internal(y) for y in source.target_chunks()]
+        codes = [y if rows.is_internal else task.internal(y) for y in source.target_chunks()]
         labelled = np.flatnonzero(np.concatenate(codes) != NO_LABEL)
         if len(labelled) == source.n_rows:
-            return SemiSupervisedRows(source, task, rows.is_encoded, other=extra, **options)
-        if rows.is_encoded:
+            return SemiSupervisedRows(source, task, rows.is_internal, other=extra, **options)
+        if rows.is_internal:
             raise ValueError(
                 "y marks rows as unlabelled, and X_unlabelled is a source; put all "
                 "unlabelled rows into the source."
@@ -120,12 +123,7 @@ class SemiSupervisedSpec(KernelSpec):
     )
 
     def check(self) -> None:
-        p = self.params
-        if isinstance(p.C_star, str):
-            check_name(p.C_star, ("auto", "paper"), "rule for C_star")
-        else:
-            check_real(p.C_star, "C_star", low=0)
-        losses.get_unlabelled_loss(p.unlabelled_loss)
+        losses.get_unlabelled_loss(self.params.unlabelled_loss)
         super().check()
 
     def make_solver(self, chosen: Any) -> Solver[Any]:
@@ -137,13 +135,16 @@ class SemiSupervisedSpec(KernelSpec):
             )
         return solver
 
-    def automatic(self, rows: TrainingRows, *, stream: bool) -> tuple[Solver[Any], str]:
+    def automatic(self, rows: TrainingRows, run: Run) -> tuple[Solver[Any], str]:
         has_features = self.kernel.has_random_features
-        if stream or not rows.in_memory:
-            why = "a stream" if stream else "rows on disk"
-            if has_features:
-                return get_solver("tsg"), why
-            return get_solver("bgs3vm"), f"{why}, a kernel without random features"
+        if run.stream or not rows.in_memory:
+            why = "a stream" if run.stream else "rows on disk"
+            if not has_features:
+                raise CapabilityError(
+                    f"solver='auto' has none for {why} and a kernel without random features; "
+                    "give solver='bgs3vm', or another kernel."
+                )
+            return get_solver("tsg"), why
         # soft labels have no unlabelled loss
         asked = self.params.unlabelled_loss != "symmetric_hinge" and has_features
         return get_solver("tsg" if asked else "soft_labels"), "rows in memory"
@@ -266,8 +267,8 @@ class SemiSupervisedSpec(KernelSpec):
             return choice
         return replace(choice, max_iter=1 + int(np.argmax(scores)), best_score=max(scores))
 
-    def restored_choice(self, rows: TrainingRows, record: Record) -> Choice:
-        choice = super().restored_choice(rows, record)
+    def restored_choice(self, rows: TrainingRows, run: Run, record: Record) -> Choice:
+        choice = super().restored_choice(rows, run, record)
         if "cv_accuracy" in choice.entries:
             n = int(self.params.max_iter)
             check_numbers(choice.entries["cv_accuracy"], "cv_accuracy", n)
@@ -279,18 +280,18 @@ class SemiSupervisedSpec(KernelSpec):
         """Return the mean accuracy on held-out labels after each iteration, and sigmoids."""
         p, most, solver = self.params, choice.max_iter, choice.solver
         y = np.concatenate(list(rows.source.target_chunks()))
-        codes = y if rows.is_encoded else rows.task.internal(y)
+        codes = y if rows.is_internal else rows.task.internal(y)
         hits, total = np.zeros(most), 0.0
         held_out: list[tuple[list[FloatArray], AnyArray, Float64Array]] = []
         resources = problem.resources
-        folds = _folds(codes, rows.task.classes, int(p.n_folds), choice.seed)
-        for i, fold in enumerate(folds):
+        members = _folds(codes, rows.task.classes, int(p.n_folds), choice.seed)
+        for i, fold in enumerate(members):
             start = clock()
             X, y, w, _ = rows.usable(rows.source.take(fold))
             batches, fixed = replace(rows, held_out=fold).batches(solver, choice.seed, 0)
             # the cost of a label stays what it is though there are fewer of them
             alpha = problem.alpha / (1.0 - w.sum() / rows.task.labelled_weight)
-            share = Deadline(resources.deadline.left() / (len(folds) - i + 2))
+            share = Deadline(resources.deadline.left() / (len(members) - i + 2))
             one = replace(
                 problem, alpha=alpha, fixed_rows=fixed,
                 resources=replace(resources, deadline=share),
@@ -350,6 +351,21 @@ class SemiSupervisedSpec(KernelSpec):
         return replace(fit, model=replace(fit.model, calibration=calibration))
 
 
+def warn_of_drift(classes: AnyArray, predicted: AnyArray, labelled: AnyArray) -> None:
+    """Warn if the classes `predicted` of unlabelled rows are not those of labelled rows."""
+    k = len(classes)
+    p = np.bincount(labelled, minlength=k) / len(labelled)
+    q = np.bincount(predicted, minlength=k) / len(predicted)
+    error = np.sqrt(np.maximum(p * (1 - p), 1e-4) / len(labelled))
+    worst = int(np.argmax(np.abs(p - q) - 5.0 * error))
+    if abs(p[worst] - q[worst]) > max(0.1, 5.0 * error[worst]):
+        warn_caller(
+            f"Class {classes[worst].item()!r} is {p[worst]:.0%} of the labelled "
+            f"rows, but {q[worst]:.0%} of what unlabelled rows are predicted to be: the "
+            "boundary may have left the classes. Lower C_star, or compare with C_star=0."
+        )
+
+
 def _path(
     solver: Solver[Any], problem: Problem, batches: Batches, X: Matrix, most: int
 ) -> list[FloatArray]:
@@ -380,8 +396,7 @@ def _folds(codes: AnyArray, classes: AnyArray, n_folds: int, seed: int) -> list[
             "more."
         )
     rng = np.random.default_rng(np.random.SeedSequence([seed, 0x666F6C64]))
-    order, fold = rng.permutation(len(codes)), np.empty(len(codes), np.int64)
-    fold[order] = stratified_folds(codes[order], n_folds)
+    parts = folds(rng.permutation(len(codes)), n_folds, codes)
     most = max(1, 5000 // n_folds)  # rows of a fold
-    members = [rng.permutation(np.flatnonzero(fold == k))[:most] for k in range(n_folds)]
+    members = [rng.permutation(np.sort(part))[:most] for part in parts]
     return [np.sort(rows) for rows in members if len(rows)]

@@ -133,7 +133,7 @@ class TwoSamples(PairedRows):
     def ordered(self, limit: int | None) -> TwoSamples:
         half = None if limit is None else max(1, limit // 2)
         p, q = (
-            TrainingRows(source, self.task, self.is_encoded).ordered(half).source
+            TrainingRows(source, self.task, self.is_internal).ordered(half).source
             for source in self.sources
         )
         return replace(self, source=p, other=q)

@@ -106,9 +106,9 @@ class StationaryKernel(ProjectionKernel):
         most 2,000 rows (the median trick of the papers; pairs at distance zero are left out),
         times ``bandwidth_factor``. With ``"scale"`` gamma is scikit-learn's ``1 / (d Var[X])``.
         """
-        self.check()
         if not isinstance(self.gamma, str):
             return self
+        self.check()
         X = float64_rows(X)
         if self.gamma == "scale":
             sparse = sp.issparse(X)

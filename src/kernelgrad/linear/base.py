@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from kernelgrad.compute.rng import draws
 from kernelgrad.compute.rows import Csr, Rows, as_rows
 from kernelgrad.functions.expansions import LinearExpansion
 from kernelgrad.linear import loops
@@ -199,7 +200,7 @@ class PreparedRows:
         as such estimates are.
         """
         if self.known_spectrum is None:
-            rng = contract.draws(seed, _TAG, 0)
+            rng = draws(seed, _TAG, 0)
             part = self.sample(rng)
             v = rng.standard_normal((self.d, 1))
             b = rng.standard_normal(1) * float(fit_bias)

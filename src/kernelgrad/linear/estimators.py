@@ -24,7 +24,7 @@ class BaseLinearEstimator(BaseRowsEstimator):
     loss: str | Loss = anything(default="squared", kw_only=False)
     penalty: str | None = choice(_PENALTIES, default="l2", words=(None,))
     l1_ratio: float = real(default=0.5, low=0, high=1)
-    alpha: float = anything(default=1e-4)
+    alpha: float = real(default=1e-4, low=0)
     C: float | None = real(default=None, low=0, low_open=True, words=(None,))
     max_iter: int = integer(default=100, low=1)
     tol: float = real(default=1e-4, low=0)

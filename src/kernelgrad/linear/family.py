@@ -22,7 +22,7 @@ from kernelgrad.model import Fit
 from kernelgrad.solvers import LINEAR_SOLVERS, FitResult, Problem, Solver, get_linear_solver
 from kernelgrad.solvers.history import left_over
 from kernelgrad.training_rows import TrainingRows
-from kernelgrad.validation import check_name, check_real, warn_caller
+from kernelgrad.validation import warn_caller
 
 _INNER_PRODUCT = Polynomial(degree=1, gamma=1.0, coef0=0.0)
 _RESPONSE_BYTES = 120  # Bytes for each response, of which RBCD keeps the most.
@@ -40,7 +40,6 @@ def choose_linear_solver(
     The first rule that applies decides; docs/linear.md has them as a table. `l2` is the weight
     of the L2 part of the penalty. Raises CapabilityError where no linear solver takes the loss.
     """
-    check_name(rows, ("memory", "disk", "stream", "large"), "place of rows")
     SGD().check_loss(loss)
     if rows != "memory":
         why = {
@@ -72,7 +71,6 @@ class LinearSpec(Spec):
 
     def check(self) -> None:
         p = self.params
-        check_real(p.alpha, "alpha", low=0)
         check_alpha(self, 1e-4)
         if p.penalty is None and p.C is not None:
             raise ValueError("penalty=None has no strength; leave C out, or name a penalty.")
@@ -85,9 +83,9 @@ class LinearSpec(Spec):
     def make_solver(self, chosen: Any) -> LinearSolver[Any]:
         return get_linear_solver(chosen)  # type: ignore[no-any-return]
 
-    def automatic(self, rows: TrainingRows, *, stream: bool) -> tuple[Solver[Any], str]:
+    def automatic(self, rows: TrainingRows, run: Run) -> tuple[Solver[Any], str]:
         p, where, n = self.params, "disk", rows.source.n_rows
-        if stream:
+        if run.stream:
             where = "stream"
         elif rows.in_memory:
             where = "memory" if self._fits(rows) else "large"

@@ -31,6 +31,7 @@ from scipy.linalg import lapack
 
 from kernelgrad.compute import linalg
 from kernelgrad.compute.compiling import njit
+from kernelgrad.compute.rng import draws
 from kernelgrad.compute.rows import Csr, Dense, Rows
 from kernelgrad.compute.threads import over_tiles, parallel_for, single_threaded_blas
 from kernelgrad.files.records import Record, anything
@@ -38,7 +39,7 @@ from kernelgrad.linear import base, loops
 from kernelgrad.linear.loops import native, softmax_of_row
 from kernelgrad.losses import scalar
 from kernelgrad.params import integer, parameters
-from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, transient
+from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, transient
 from kernelgrad.types import AnyArray, Float64Array, IntArray
 
 _FLAT, _LEAST = 1e-3, 1e-6  # lower bounds of curvatures, over the largest one and in itself

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Generic
 
 import numpy as np
 
+from kernelgrad.compute.rng import draws
 from kernelgrad.linear import base, loops
 from kernelgrad.linear.base import (
     L,
@@ -82,7 +83,7 @@ class StochasticSolver(LinearSolver[L], Generic[L]):
         return -(-r.data.n // r.p) if self.round_size == "auto" else int(self.round_size)
 
     def _draw(self, r: Round[L]) -> tuple[IntArray, Float64Array]:
-        rng = contract.draws(r.problem.seed, self.tag, r.state.iteration)
+        rng = draws(r.problem.seed, self.tag, r.state.iteration)
         return draw_batches(r.data, r.n_steps, r.p, rng)
 
     def _runs(self, r: Round[L]) -> Iterator[tuple[int, int, float]]:

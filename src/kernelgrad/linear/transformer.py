@@ -259,7 +259,7 @@ class RandomFeatures(
             numbers = np.arange(len(weight))
             rows, _, weight, _ = canonical_rows(rows, numbers, weight, merge=True)
             source = ArraySource(rows, None, weight, checked=True)
-        training = TrainingRows(source, NoTargets(SquaredError()), is_encoded=True)
+        training = TrainingRows(source, NoTargets(SquaredError()), is_internal=True)
         if source.n_rows <= SAMPLE_ROWS:
             return inputs, training.take(training.train)
         sampled = sample_batches(source, SAMPLE_ROWS, seed=seed)
@@ -315,7 +315,7 @@ class RandomFeatures(
             A source is read in chunks; the output is in memory as a whole.
         """
         check_is_fitted(self, "stream_")
-        limit = bytes_of(self.memory_limit) or _MEMORY
+        limit = _MEMORY if self.memory_limit is None else bytes_of(self.memory_limit)
         features = replace(self._map, chunk_bytes=limit)
         return support.by_blocks(features.apply, X)  # type: ignore[no-any-return]
 

@@ -59,7 +59,6 @@ def get_loss(spec: str | Loss, *, task: Task, n_classes: int | None = None) -> L
         The name is unknown, the loss does not suit the task or the number of classes, or a
         hyper-parameter is out of range.
     """
-    check_name(task, get_args(Task), "task")
     if isinstance(spec, Loss):
         loss = spec
     elif isinstance(spec, str):
@@ -75,6 +74,7 @@ def get_loss(spec: str | Loss, *, task: Task, n_classes: int | None = None) -> L
     else:
         raise TypeError(f"loss must be a name or an instance of Loss, got {spec!r}.")
     if task not in loss.tasks:
+        check_name(task, get_args(Task), "task")
         fitting = ", ".join(sorted(name for name, cls in LOSSES.items() if task in cls.tasks))
         raise ValueError(f"loss {loss.name!r} is not for {task}; choose one of: {fitting}.")
     if loss.is_multinomial and n_classes == 2:  # two classes have one output

@@ -16,11 +16,12 @@ import numpy as np
 
 from kernelgrad.callbacks import FOREVER, Deadline
 from kernelgrad.compute.compiling import njit
+from kernelgrad.compute.rng import draws
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.linear.conjugate import dual_step, loss_and_gap
 from kernelgrad.losses import Hinge
 from kernelgrad.losses.scalar import HINGE_OR_TUBE
-from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized
+from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized
 from kernelgrad.solvers.soft_labels import check_kinds, semi_supervised
 from kernelgrad.solvers.support import (
     RowsSolver,

@@ -11,6 +11,7 @@ import numpy as np
 
 from kernelgrad.compute import threads
 from kernelgrad.compute.compiling import njit
+from kernelgrad.compute.rng import draws
 from kernelgrad.files.records import Record
 from kernelgrad.functions.exact import join_rows
 from kernelgrad.kernels import ExactRows
@@ -226,7 +227,7 @@ class OnlineSolver(AveragedSolver[OnlineState]):
         weight = batch.sample_weight * ((state.rows_seen + n) / state.row_weight)
         numbers = batch.rows
         if problem.fixed_rows:
-            order = contract.draws(problem.seed, _TAG, state.iteration).permutation(n)
+            order = draws(problem.seed, _TAG, state.iteration).permutation(n)
             rows, y, weight = rows.take(order), y[order], weight[order]
             numbers = order if numbers is None else numbers[order]
         size = GROUP

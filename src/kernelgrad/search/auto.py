@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,9 +15,8 @@ from kernelgrad.kernels import Kernel, PrecomputedKernel
 from kernelgrad.losses import Loss, scalar
 from kernelgrad.solvers import DSG, BlockDescent, DirectSolve, NewtonCG, Solver, WorkingSet
 from kernelgrad.solvers.exact import direct_bytes, newton_bytes
-from kernelgrad.solvers.registry import get_solver
 from kernelgrad.solvers.support import least_bytes
-from kernelgrad.validation import check_name
+from kernelgrad.validation import CapabilityError
 
 READING_SECONDS = 2.5e-7  # seconds that a number of a file takes to read and to prepare
 _SEARCH_SECONDS = 2.0  # seconds of one core that a search takes, whatever the solver
@@ -47,61 +45,69 @@ def choose_solver(
 ) -> tuple[Solver[Any], str]:
     """Return the solver that ``solver="auto"`` stands for, and the reason.
 
-    The first rule that applies decides; docs/solvers.md has the same table.
+    The first rule that applies decides; docs/solvers.md has the same table. `rows` are in
+    "memory", on "disk" or a "stream". CapabilityError names solvers where none is chosen.
 
     `row_bytes` are those of all rows as the user passes them, `n_outputs` outputs times values
     of alpha; with `stops` held-out rows may end the fit before its optimum; `penalised` is
     False where alpha is 0, which leaves the coefficients of a loss with kinks without bounds.
     """
-    check_name(rows, ("memory", "disk", "stream"), "place of rows")
+    if loss.name == "perceptron":
+        raise CapabilityError(
+            "solver='auto' is for losses with a minimum, which the perceptron's has at f = 0; "
+            "give solver='perceptron', or another loss such as 'hinge'."
+        )
     in_memory, stream = rows == "memory", rows == "stream"
     unlabelled = not loss.tasks & {"classification", "regression"}
     features = kernel.has_random_features
     costly = features and _is_costly(kernel)
-    needed = bytes_needed(n_rows, row_bytes, n_outputs)
-    fits = in_memory and needed <= memory
-    # values of a user's functions and matrices may be no kernel's, which exact solvers refuse
-    smooth = fits and features and loss.is_smooth
-    exact = smooth and loss.code == scalar.SQUARED and not stops and n_rows <= _DIRECT_ROWS
-    # products with one or two outputs cost as much as with 4, others as a multiple of 16
-    width = 4 if n_outputs < 3 else -(-n_outputs // 16) * 16
-    # ten seconds on two cores; the squared loss takes one system, other losses some
-    squared = loss.code == scalar.SQUARED and not stops
-    times = max(width / 16, 1) if squared else width
-    products = smooth and float(n_rows) ** 2 * times <= 1.6e9
     # the one-class loss may ask for the paper's steps of the level
     kinked = penalised and loss.name in WorkingSet.losses
     kinked = kinked and getattr(loss, "tau", "quantile") == "quantile" and in_memory
     # products of rows of 500 bytes cost as much as the rest of a kernel value; 6e10 values take
     # a minute, and for one class doubly stochastic gradients are sooner
     price = n_rows * (n_rows + row_bytes / 500.0)
-    least = least_bytes(n_rows, n_outputs, row_bytes, WorkingSet.least_rows)
     sets = kinked and n_rows <= 100_000 and price <= (6e9 if unlabelled else 6e10)
-    sets = sets and least <= max(memory, LEAST_LIMIT)
-    blocks = not stream and not unlabelled
+    if sets:
+        least = least_bytes(n_rows, n_outputs, row_bytes, WorkingSet.least_rows)
+        sets = least <= max(memory, LEAST_LIMIT)
     dsg = partial(DSG, **_STREAM) if stream else DSG
+    if unlabelled and features and (costly or not sets):
+        return dsg(), "averaged random features regularise an estimate without labels"
+    needed = bytes_needed(n_rows, row_bytes, n_outputs)
+    if in_memory and needed <= memory:
+        why = "rows and responses fit in memory"
+        if costly:
+            return DSG(), f"{why}, exact kernel values are costly"
+        # exact solvers refuse values of a user's functions, which may be no kernel's
+        if features and loss.is_smooth:
+            squared = loss.code == scalar.SQUARED and not stops
+            direct = squared and n_rows <= _DIRECT_ROWS
+            if direct and direct_bytes(n_rows, n_outputs, row_bytes) <= memory:
+                return DirectSolve(), f"up to {_DIRECT_ROWS:,} rows are solved exactly"
+            # products with one or two outputs cost as with 4, others as a multiple of 16
+            width = 4 if n_outputs < 3 else -(-n_outputs // 16) * 16
+            # ten seconds on two cores; the squared loss takes one system, other losses some
+            products = float(n_rows) ** 2 * (max(width / 16, 1) if squared else width) <= 1.6e9
+            if products and newton_bytes(n_rows, n_outputs, row_bytes) <= memory:
+                return NewtonCG(), "the kernel matrix fits in memory, and the loss is smooth"
+        if sets:
+            return WorkingSet(), "the loss has kinks: exact by large working sets"
+        return BlockDescent(), why
     why = f"rows and responses need {needed:.3g} bytes, more than {memory:.3g}"
     if not in_memory:
         why = "the rows are a stream" if stream else "the rows are on disk"
-    fit = "rows and responses fit in memory"
-    rules: list[tuple[bool, Callable[[], Solver[Any]], str]] = [
-        (loss.name == "perceptron", partial(get_solver, "perceptron"),
-         "the loss is the perceptron's"),
-        (unlabelled and features and (costly or not sets), dsg,
-         "averaged random features regularise an estimate without labels"),
-        (fits and costly, DSG, f"{fit}, exact kernel values are costly"),
-        (exact and direct_bytes(n_rows, n_outputs, row_bytes) <= memory, DirectSolve,
-         f"up to {_DIRECT_ROWS:,} rows are solved exactly"),
-        (products and newton_bytes(n_rows, n_outputs, row_bytes) <= memory, NewtonCG,
-         "the kernel matrix fits in memory, and the loss is smooth"),
-        (fits and sets, WorkingSet, "the loss has kinks: exact by large working sets"),
-        (fits, BlockDescent, fit),
-        (blocks and costly, DSG, f"{why}, kernel values are costly"),
-        (blocks and not isinstance(kernel, PrecomputedKernel), BlockDescent, why),
-        (features or unlabelled, dsg, why),
-        (True, partial(get_solver, "pegasos"), f"{why}, and the kernel has no random features"),
-    ]  # fmt: skip
-    return next((make(), reason) for applies, make, reason in rules if applies)
+    if not (stream or unlabelled):
+        if costly:
+            return DSG(), f"{why}, kernel values are costly"
+        if not isinstance(kernel, PrecomputedKernel):
+            return BlockDescent(), why
+    if features or unlabelled:
+        return dsg(), why
+    raise CapabilityError(
+        f"solver='auto' has none for a kernel without random features where {why}; give "
+        "solver='pegasos' or 'norma', or another kernel."
+    )
 
 
 def predicted_costs(n_rows: int, n_outputs: int, ridge: float) -> dict[str, float]:
@@ -174,24 +180,24 @@ def settled_solver(
     cheaper = costs["newton"] < costs["direct"] and n_rows > 4096
     if isinstance(chosen[0], DirectSolve) and cheaper:
         chosen = NewtonCG(), "the kernel matrix fits in memory, and the penalty is large"
-    blocks_of_rows = BlockDescent(tol=block_tol(n_rows, ridge))
     if isinstance(chosen[0], BlockDescent):
-        return blocks_of_rows, chosen[1], costs
+        return BlockDescent(tol=block_tol(n_rows, ridge)), chosen[1], costs
     if not isinstance(chosen[0], DirectSolve | NewtonCG):
         return *chosen, costs
     name = chosen[0].name
     if costs[name] > seconds:
         return BlockDescent(), "time_limit is too short for an exact solution", costs
     memory = {"direct": 8.0 * n_rows**2, "newton": 2.0 * n_rows**2, "block_descent": 4e8}
-    exact, blocks = (
+    exact, blocks = [
         (_SEARCH_SECONDS + costs[key]) * (1.0 + memory[key] / _DEAR_BYTES)
         for key in (name, "block_descent")
-    )
+    ]
     if exact > _EXACT_PRICE * blocks:
+        blocks_of_rows = BlockDescent(tol=block_tol(n_rows, ridge))
         return blocks_of_rows, "an exact solution would cost much more", costs
     return *chosen, costs
 
 
 def _is_costly(kernel: Kernel) -> bool:
-    parts = (kernel, *kernel.get_params(deep=True).values())
-    return any(isinstance(part, Kernel) and part.is_costly for part in parts)
+    parts = kernel.get_params(deep=True).values()
+    return kernel.is_costly or any([isinstance(p, Kernel) and p.is_costly for p in parts])

@@ -133,7 +133,7 @@ def _equal_classes(rows: TrainingRows) -> TrainingRows:
     """Return rows in memory without weights of classes."""
     assert isinstance(rows.task, Classification)
     task = replace(rows.task, weights=None)
-    if not rows.is_encoded:
+    if not rows.is_internal:
         return replace(rows, task=task)
     whole = rows.source.read(0, rows.source.n_rows)
     y, weight = rows.weighed(whole)

@@ -14,6 +14,8 @@ from sklearn.base import clone
 
 from kernelgrad.calibration import crossed
 from kernelgrad.callbacks import Deadline
+from kernelgrad.choice import Choice
+from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import parallel_map
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel, PrecomputedKernel, SumKernel
@@ -30,7 +32,6 @@ from kernelgrad.solvers import (
     BlockDescent,
     NewtonCG,
     Problem,
-    Solver,
     TrainBatch,
     WorkingSet,
 )  # fmt: skip
@@ -52,18 +53,19 @@ _MANY_ROWS = 100_000  # rows whose fit takes many times the seconds of more tria
 
 
 def search(
-    space: SearchSpace, rows: TrainingRows, problem: Problem, solver: Solver[Any],
+    space: SearchSpace, rows: TrainingRows, problem: Problem, first: Choice,
     *, stream: bool, on_phase: Callable[[str], None],
-) -> tuple[Problem, dict[str, Any], Judges | None]:  # fmt: skip
-    """Return the problem with what was "auto", entries of the history, and rows held out."""
-    seed = problem.seed
+) -> Choice:  # fmt: skip
+    """Return the choice with what was "auto", entries of the history, and rows held out."""
+    seed, start = problem.seed, clock()
     alpha = None if np.isnan(problem.alpha) else problem.alpha
     space = replace(space, alpha=alpha)
     pool = pools.draw_pool(rows, seed, problem.resources.memory_limit)
     if not pool.varies:
         why = "the targets are constant" if len(pool.Y) >= 3 else "too few rows"
         alpha = pools.FALLBACK_ALPHA if alpha is None else alpha
-        return replace(problem, alpha=alpha), {"metric": [], "metric_reason": why}, None
+        entries: dict[str, Any] = {"metric": [], "metric_reason": why}
+        return replace(first, alpha=alpha, entries=entries, seconds=clock() - start)
     reason = pools.why_not(space, pool)
     if stream:  # its length is unknown
         pool = replace(pool, n_rows=max(pool.n_rows, pools.STREAM_ROWS))
@@ -71,9 +73,8 @@ def search(
     other = alpha is None and not isinstance(problem.loss, SquaredError)
     # an alpha of its own takes as long as the kernel
     study_deadline = Deadline(deadline.left() / 2) if other else deadline
-    table = rows.inputs.table
     on_phase(f"search ({'metric, ' * (reason is None)}bandwidth, alpha)")
-    study, unseen = None, None
+    study, unseen, table = None, None, rows.inputs.table
     if reason in (None, pools.FIXED, pools.EQUAL):
         groups = None if table is None else table.groups
         # to scale all columns of many rows takes as long as some steps of descent
@@ -83,8 +84,7 @@ def search(
         result = study.run()
     else:
         result = plain_study(pool, space, seed)
-    problem = result.applied(problem)
-    trials = result.trials
+    loss, problem, trials = problem.loss, result.applied(problem), result.trials
     if other:
         on_phase(f"search (alpha for {problem.loss.name})")
         folds = list(own_folds(pool, problem, seed))
@@ -100,7 +100,7 @@ def search(
         trials = trials + more
     elif study is not None and type(problem.loss) is SquaredError:
         unseen = judges_of(study, rows.task)
-    narrows = isinstance(solver, BlockDescent)
+    narrows = isinstance(first.solver, BlockDescent)
     narrows = narrows and deadline.left() > 2.0 * _PATH_SECONDS
     if narrows and space.shapes and space.gamma is None and pool.n_rows >= TRIAL_ROWS:
         on_phase("search (kernel for block descent)")
@@ -108,10 +108,14 @@ def search(
         problem, trials = replace(problem, kernel=kernel), trials + more
     if alpha is None:
         problem = replace(problem, alpha=problem.alpha * pool.unequal)
-    entries: dict[str, Any] = {"search": trials, "metric": result.rounds}
+    entries = {"search": trials, "metric": result.rounds}
     entries["metric_reason"] = reason or reason_for(space, problem)
     finite = unseen is not None and bool(np.isfinite(unseen.values).all())
-    return problem, entries, unseen if finite else None
+    return replace(
+        first, kernel=problem.kernel, scaling=problem.scaling, alpha=problem.alpha,
+        loss=None if problem.loss is loss else problem.loss, entries=entries,
+        judges=unseen if finite else None, seconds=clock() - start,
+    )  # fmt: skip
 
 
 def reason_for(space: SearchSpace, problem: Problem) -> str:

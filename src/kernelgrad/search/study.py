@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.threads import parallel_map
+from kernelgrad.data.sampling import folds
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Gaussian
 from kernelgrad.search import penalty
@@ -136,7 +137,7 @@ class Study:
         mixed = purpose_rng(seed, 7).permutation(n)
         self.sampled = np.sort(mixed[:500])  # numbers of rows for the first bandwidths
         if n <= rules.few:
-            cuts = [mixed[k :: rules.folds] for k in range(rules.folds)]
+            cuts = folds(mixed, rules.folds)
         else:
             cuts = [mixed[: min(rules.solved // 2, n // 5)]]
         self.folds = [

@@ -18,7 +18,6 @@ import scipy.sparse as sp
 from kernelgrad.callbacks import FOREVER, SILENT, Deadline, Progress
 from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.memory import available_bytes, system_bytes
-from kernelgrad.compute.rng import draws as draws
 from kernelgrad.compute.threads import parallel_map
 from kernelgrad.exceptions import CapabilityError
 from kernelgrad.files.records import Check, Record, anything, check_number, check_text, or_none
@@ -192,14 +191,6 @@ class RowStore(ABC):
     @abstractmethod
     def take(self, rows: IntArray) -> TrainBatch:
         """Return some rows, in this order."""
-
-    def rows(self, start: int, stop: int) -> Matrix:
-        """Return the values of rows `start` (included) to `stop` (excluded)."""
-        return self.read(start, stop).X
-
-    def some(self, rows: IntArray) -> Matrix:
-        """Return the values of some rows, in this order."""
-        return self.take(rows).X
 
 
 def fit_scaling(problem: Problem, batch: TrainBatch) -> tuple[InputScaling, Kernel]:
@@ -473,6 +464,7 @@ class Solver(Documented, ABC, Generic[S]):
     streams: ClassVar[bool] = True  # whether a batch may bring rows that were not there before
     part: ClassVar[str] = "solver"  # how model files call it
     marks: ClassVar[bool] = False  # whether it is for rows of which some have no label
+    counts_all_rows: ClassVar[bool] = False  # whether rows without a target count, too
     takes_stores: ClassVar[bool] = False  # whether a batch may be a RowStore
     # what to do where memory does not do
     instead: ClassVar[str] = (

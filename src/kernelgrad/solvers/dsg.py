@@ -9,6 +9,7 @@ import numpy as np
 
 from kernelgrad.compute import linalg
 from kernelgrad.compute.backend import CPU
+from kernelgrad.compute.rng import draws
 from kernelgrad.files.records import Record, check_text
 from kernelgrad.functions.expansions import RandomFeatureExpansion
 from kernelgrad.functions.features import MOMENT_ROWS, FeatureStream
@@ -507,7 +508,7 @@ class DSG(Solver[DSGState]):
 
 
 def uniform_block(problem: Problem, state: DSGState) -> int:
-    rng = contract.draws(problem.seed, _TAG, state.iteration)
+    rng = draws(problem.seed, _TAG, state.iteration)
     return int(rng.integers(state.iterates.x.n_blocks))
 
 

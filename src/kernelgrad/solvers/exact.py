@@ -15,12 +15,13 @@ import numpy as np
 
 from kernelgrad.compute import linalg
 from kernelgrad.compute.memory import available_bytes
+from kernelgrad.compute.rng import draws
 from kernelgrad.functions.exact import GRAM_TILE
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import Kernel
 from kernelgrad.params import parameters, real
 from kernelgrad.solvers import contract, newton, support
-from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized, transient
+from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized, transient
 from kernelgrad.solvers.kernel_matrix import KernelMatrix, kernel_matrix
 from kernelgrad.solvers.newton import Descent, Pair, Point
 from kernelgrad.solvers.support import RowsSolver, RowsState, support_update

@@ -9,7 +9,9 @@ import numpy as np
 import scipy.linalg
 
 from kernelgrad.compute import linalg
+from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import over_tiles, sum_over_tiles
+from kernelgrad.data.sampling import folds
 from kernelgrad.files.records import Record
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.expansions import SupportExpansion
@@ -17,7 +19,7 @@ from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import SemiSupervised
 from kernelgrad.params import boolean, integer, parameters, real
 from kernelgrad.solvers.block_descent.solver import BlockDescent
-from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized, transient
+from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized, transient
 from kernelgrad.solvers.support import RowsSolver, RowsState, support_update
 from kernelgrad.types import AnyArray, Contents, Float32Array, Float64Array, IntArray
 from kernelgrad.validation import CapabilityError, DataError, check_int
@@ -57,13 +59,6 @@ def check_kinds(y: AnyArray, weight: AnyArray, name: str) -> None:
             f"solver {name!r} needs rows with a label and rows without one, of positive "
             f"weight; got {n_labelled} and {n_others}: {missing}."
         )
-
-
-def stratified_folds(codes: AnyArray, n_folds: int) -> IntArray:
-    """Return the fold of each row, every class spread over all folds in the order of rows."""
-    fold = np.empty(len(codes), np.int64)
-    fold[np.argsort(codes, kind="stable")] = np.arange(len(codes)) % n_folds
-    return fold
 
 
 @dataclass
@@ -212,8 +207,9 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         fold = np.full(len(y), -1)
         if self.choose and len(y) >= 2 * int(self.n_folds):
             rows = rng.permutation(len(y))[:_MOST_FOLD_ROWS]
-            codes = y[rows].argmax(axis=1) if y.shape[1] > 1 else y[rows, 0]
-            fold[rows] = stratified_folds(codes, int(self.n_folds))
+            codes = y.argmax(axis=1) if y.shape[1] > 1 else y[:, 0]
+            for k, part in enumerate(folds(rows, int(self.n_folds), codes)):
+                fold[part] = k
         return fold
 
     def _recall(

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 
 from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.memory import system_bytes
+from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import over_tiles
 from kernelgrad.files.records import Record
 from kernelgrad.functions.exact import (
@@ -304,7 +305,7 @@ def visit_order(seed: int, start: int, n_visits: int, live: IntArray) -> Iterato
     while start < end:
         epoch, first = divmod(start, n)
         last = min(n, end - epoch * n)
-        yield live[contract.draws(seed, _ORDER_TAG, epoch).permutation(n)[first:last]]
+        yield live[draws(seed, _ORDER_TAG, epoch).permutation(n)[first:last]]
         start = epoch * n + last
 
 

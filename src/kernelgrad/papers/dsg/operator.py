@@ -10,7 +10,7 @@ import numpy as np
 from kernelgrad.compute import linalg
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.solvers import TrainBatch
-from kernelgrad.types import Float32Array, Float64Array, Matrix
+from kernelgrad.types import AnyArray, Float32Array, Float64Array, Matrix
 
 BLOCK = 64  # frequencies of a block
 
@@ -51,6 +51,17 @@ class PosteriorOperator:
         operator = cls(stream, n_blocks, alpha, seed)
         for batch in islice(batches, n_blocks):
             operator.step(batch)
+        return operator
+
+    @classmethod
+    def restored(
+        cls, stream: FeatureStream, n_blocks: int, theta: AnyArray, alpha: float, seed: int
+    ) -> PosteriorOperator:
+        """Return the operator of a file."""
+        if n_blocks * stream.planes * BLOCK > len(theta):
+            raise ValueError(f"There are less than {n_blocks} blocks of the operator.")
+        operator = cls(stream, n_blocks, alpha, seed)
+        operator.n_blocks, operator.theta = n_blocks, np.asarray(theta, np.float32)
         return operator
 
     def step(self, batch: TrainBatch) -> None:

@@ -10,6 +10,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 from threadpoolctl import threadpool_limits
 
 from kernelgrad.compute.linalg import dense
+from kernelgrad.compute.rng import draws
 from kernelgrad.compute.rows import Csr, Dense, by_type
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.linear import loops
@@ -17,7 +18,6 @@ from kernelgrad.linear.base import LinearProblem, PreparedRows
 from kernelgrad.linear.loops import output, responses, slopes_of_row
 from kernelgrad.linear.stochastic import weighted_draws
 from kernelgrad.losses import scalar
-from kernelgrad.solvers.contract import draws
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
 
 _TAG = 0x616E63

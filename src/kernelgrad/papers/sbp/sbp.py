@@ -8,13 +8,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernelgrad.compute.compiling import njit
+from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.kernels import Gaussian
 from kernelgrad.papers.sbp import minimax
 from kernelgrad.papers.support_state import AveragedSolver, average_update
 from kernelgrad.params import choice, integer, parameters, real
-from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized
+from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized
 from kernelgrad.solvers.support import RowsSolver, RowsState
 from kernelgrad.solvers.trackers import Update
 from kernelgrad.types import Float32Array, Float64Array, IntArray
@@ -87,6 +88,7 @@ class StochasticBatchPerceptron(AveragedSolver[SBPState], RowsSolver[SBPState]):
     """
 
     name: ClassVar[str] = "sbp"
+    counts_all_rows: ClassVar[bool] = True
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel", "hinge_loss"})
     state_class = SBPState
 

@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from kernelgrad.compute.rng import draws
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Loss, SemiSupervised
 from kernelgrad.params import anything, boolean, integer, parameters, real
-from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws
+from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch
 from kernelgrad.solvers.dsg import DSG, DSGState
 from kernelgrad.solvers.soft_labels import semi_supervised
 from kernelgrad.types import Float64Array

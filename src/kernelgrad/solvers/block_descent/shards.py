@@ -19,13 +19,14 @@ import numpy as np
 
 from kernelgrad.compute.backend import BlockValues
 from kernelgrad.compute.linalg import first_of_equals, row_hashes
+from kernelgrad.compute.rng import draws
 from kernelgrad.files.disk import Scratch, ScratchFolder
 from kernelgrad.functions.exact import ExactKernel, join_rows
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import Loss, scalar
 from kernelgrad.solvers.block_descent.coordinates import Block
 from kernelgrad.solvers.block_descent.objective import RowObjective
-from kernelgrad.solvers.contract import RowStore, draws
+from kernelgrad.solvers.contract import RowStore
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray
 
 SHARD = 131_072  # rows of a shard
@@ -214,9 +215,9 @@ class Shard:
 
     def _read(self, index: IntArray | None = None) -> Any:
         assert self.store is not None
-        a = self.start
-        X = self.store.rows(a, a + self.n) if index is None else self.store.some(a + index)
-        return self.home.prepare(X)
+        a, store = self.start, self.store
+        batch = store.read(a, a + self.n) if index is None else store.take(a + index)
+        return self.home.prepare(batch.X)
 
     def load(self) -> None:
         if self._rows is None:

@@ -10,6 +10,7 @@ import numpy as np
 from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.linalg import first_of_equals, untouched
 from kernelgrad.compute.memory import LEAST_LIMIT, system_bytes
+from kernelgrad.compute.rng import draws
 from kernelgrad.files.disk import ScratchFolder
 from kernelgrad.functions.exact import FIT_COMPILED, join_rows
 from kernelgrad.functions.expansions import Expansion, SupportExpansion
@@ -344,7 +345,7 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         sizes = np.diff([*starts, n])
         ends = np.cumsum(0.5 * np.array(steps.curved) / max(mean, 1e-300) + 0.5 * sizes)
         total = float(ends[-1])
-        rng = contract.draws(problem.seed, TAG + 2, state.iteration)
+        rng = draws(problem.seed, TAG + 2, state.iteration)
         places = (np.arange(m) + rng.random()) * (total / m)
         parts = np.split(places, np.searchsorted(places, ends[:-1]))
         begins = [0.0, *ends[:-1]]
@@ -370,7 +371,7 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         used = int(np.count_nonzero(coef.any(axis=0)))
         price = max(1, used) * (2 * workspace.n_features + 30)
         m = max(contract.AUDIT_LEAST, contract.AUDIT_WORK // price)
-        rng = contract.draws(problem.seed, TAG + 1, state.iteration)
+        rng = draws(problem.seed, TAG + 1, state.iteration)
         rows = np.arange(n) if m >= n else np.sort(rng.choice(n, m, replace=False))
         blocks = self._whole(state, index, coef)
         truth, cached, Y, w = _recomputed(team, blocks, rows)

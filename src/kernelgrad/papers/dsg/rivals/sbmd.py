@@ -11,12 +11,13 @@ import numpy as np
 
 from kernelgrad.compute import rows as layouts
 from kernelgrad.compute.compiling import njit
+from kernelgrad.compute.rng import draws
 from kernelgrad.compute.rows import as_rows, column, entries, entry
 from kernelgrad.linear import base
 from kernelgrad.linear.loops import responses, shrink, slopes_of_row, value_of_row
 from kernelgrad.linear.stochastic import AveragingSolver, SGDState, draw_batches, falling_runs
 from kernelgrad.params import integer, parameters, real
-from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, draws, sized
+from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized
 from kernelgrad.types import Float64Array, IntArray
 
 _BLOCKS = 8

@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from kernelgrad.compute.rng import draws
 from kernelgrad.linear import base
 from kernelgrad.linear.stochastic import SGD, Round, SGDState, weighted_draws
 from kernelgrad.papers.s3gd.anchors import check_points, cluster_rows
 from kernelgrad.params import parameters
-from kernelgrad.solvers.contract import Problem, TrainBatch, draws, sized, transient
+from kernelgrad.solvers.contract import Problem, TrainBatch, sized, transient
 from kernelgrad.types import Float64Array, IntArray
 
 

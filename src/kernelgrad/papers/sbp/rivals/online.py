@@ -99,6 +99,7 @@ class KernelPerceptron(OnlineSolver):
     """
 
     name: ClassVar[str] = "perceptron"
+    counts_all_rows: ClassVar[bool] = True
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel", "perceptron_loss"})
 
     average: bool | str = boolean(default="auto", words=("auto",))

@@ -1,0 +1,134 @@
+"""Rows that a function was not fitted to: they calibrate it, and judge it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from sklearn.base import clone
+
+from kernelgrad.calibration import MOST_ROWS, Calibration, Responses, margin
+from kernelgrad.callbacks import Aside, CallbackList, Deadline
+from kernelgrad.choice import Choice
+from kernelgrad.data import split_rows
+from kernelgrad.data.sampling import thinned
+from kernelgrad.families.hurry import is_hurried, small_fit
+from kernelgrad.functions.expansions import Expansion
+from kernelgrad.model import Fit
+from kernelgrad.quality import LOO_ROWS, Seen
+from kernelgrad.solvers import Problem, loop
+from kernelgrad.solvers.exact import ExactSolver
+from kernelgrad.solvers.support import KernelSolver
+from kernelgrad.tasks import Classification
+from kernelgrad.training_rows import TrainingRows
+from kernelgrad.types import IntArray
+
+if TYPE_CHECKING:
+    from kernelgrad.families.base import Spec
+    from kernelgrad.families.reading import Run
+
+MANY_ROWS = 100_000  # Rows from which the fit itself holds some out to calibrate on.
+
+
+def responses_of_part(
+    spec: Spec, choice: Choice, rows: TrainingRows, problem: Problem, n_iter: int,
+    callbacks: CallbackList,
+) -> Responses | None:  # fmt: skip
+    """Fit a part of the rows and return the responses to others.
+
+    That takes about a tenth to a quarter of the time of the fit: a part of the rows in memory,
+    or few iterations. The result is None if each class has a single row.
+    """
+    solver, seed = choice.solver, choice.seed
+    n, strata = rows.source.n_rows, rows.strata
+    samples = "random_features" in solver.requires
+    if n == 1 or (strata is not None and len(np.unique(strata)) == n):
+        return None
+    if samples or not rows.in_memory:
+        n_iter = math.ceil(n_iter * (0.3 if samples else 0.1))
+        held_out = members = split_rows(
+            rows.source, 0.2, seed=seed, stratify=strata, max_rows=MOST_ROWS
+        )
+    else:
+        # the time goes with the square of the rows, or with the rows; 200 are enough
+        part = 0.25 if isinstance(solver, KernelSolver) else 0.1
+        part = max(part, min(0.5, 200 / n))
+        held_out = split_rows(n, 1.0 - part, seed=seed, stratify=strata)
+        members = thinned(held_out, MOST_ROWS)
+    callbacks.on_phase("calibration")
+    rows = replace(rows, held_out=held_out)
+    batches, fixed = rows.batches(solver, seed, 0)
+    problem, left = replace(problem, fixed_rows=fixed), problem.resources.deadline.left()
+    if np.isfinite(left):
+        resources = replace(problem.resources, deadline=Deadline(0.1 * left))
+        problem = replace(problem, resources=resources)
+        if is_hurried(spec, choice, rows, problem):
+            small = small_fit(rows, problem, resources.deadline)
+            return rows.responses(small.function, members)
+    if hasattr(solver, "tol"):
+        solver = clone(solver).set_params(tol=10.0 * solver.tol)
+    listeners = CallbackList([Aside(callbacks)])
+    result = loop.run(solver, problem, batches, max_iter=n_iter, callbacks=listeners)
+    if listeners.interrupted:
+        raise KeyboardInterrupt
+    return rows.responses(result.expansion, members)
+
+
+def calibrated(
+    rows: TrainingRows, choice: Choice, function: Expansion, run: Run
+) -> tuple[Calibration | None, Responses | None]:
+    """Return the calibration of a fitted function, and what the next rows of a stream add to.
+
+    Rows of a stream calibrate the function before it learns from them. Without rows held out
+    the stream has just begun, or the rows are too few.
+    """
+    start, latest = None, None
+    before = run.before
+    if run.stream and before is not None:
+        latest = rows.responses(before.model.function, _tenth(rows))
+        if before.latest is not None:
+            start = before.model.calibration
+            pairs = zip(before.latest, latest, strict=True)
+            z, y, weight = (np.concatenate(pair)[-1000:] for pair in pairs)
+            latest = z, y, weight
+    elif isinstance(choice.calibration, tuple):
+        latest = choice.calibration
+    else:
+        members = thinned(rows.held_out, MOST_ROWS) if len(rows.held_out) else _tenth(rows)
+        latest = rows.responses(function, members)
+    fitted = None if before is None else before.model.calibration
+    if latest[2].sum() > 0:
+        assert isinstance(rows.task, Classification)
+        assert start is None or isinstance(start, Calibration)
+        fitted = Calibration.fit(*latest, unit=margin(rows.task), start=start)
+    assert fitted is None or isinstance(fitted, Calibration)
+    return fitted, latest if run.stream else None
+
+
+def _tenth(rows: TrainingRows) -> IntArray:
+    """Return a tenth of the rows of a stream, at least 50 and at most 2,000 of them."""
+    n = rows.source.n_rows
+    return thinned(np.arange(n), int(np.clip(n // 10, 50, MOST_ROWS)))
+
+
+def with_judges(fit: Fit, rows: TrainingRows, problem: Problem) -> Fit:
+    """Return the fit with rows that it has not seen, and with what leave-one-out needs."""
+    if not rows.task.has_targets or type(rows) is not TrainingRows:
+        return fit
+    choice, model, others, numbers = fit.choice, fit.model, rows, rows.held_out
+    judges, seen, n = choice.judges, None, rows.source.n_rows
+    if rows.validation_rows is not None:
+        others = replace(rows.validation_rows, task=rows.task)
+        numbers = others.train
+    if len(numbers):
+        numbers = thinned(numbers, 2 * MOST_ROWS)
+        judges = model.judges(others, numbers, "rows that were not fitted") or judges
+    exact = isinstance(choice.solver, ExactSolver) and not rows.inputs.pairwise
+    small = n <= LOO_ROWS and 16.0 * n**2 <= problem.resources.usable
+    if exact and small and getattr(model.function, "n_support", 0) == n:
+        _, y, weight, _ = rows.usable(rows.source.read(0, n))
+        alpha = fit.history.get("audit", {}).get("alpha", choice.alpha)
+        seen = Seen(y.copy(), weight.copy(), alpha, problem.fit_intercept, rows.order)
+    return replace(fit, judges=None if judges is None else judges.compact(), seen=seen)
