@@ -57,8 +57,6 @@ def test_the_most_probable_class_is_the_predicted_one(kind, classes, loss):
     X, y = rows(240, classes)
     cls = LinearClassifier if kind == "linear" else plain_classifier
     options = {"multi_class": "ovo"} if kind == "pairs" else {}
-    if kind == "kernel" and loss == "perceptron":
-        options["solver"] = loss
     model = cls(loss, random_state=0, **options).fit(X, y)
     new = np.concatenate([rows(2000, seed=1)[0], 1e3 * X, np.zeros((1, 3))])
     p = model.predict_proba(new)

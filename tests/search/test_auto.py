@@ -8,7 +8,6 @@ import pytest
 from cases import every
 from kernelgrad import (
     ArraySource,
-    CapabilityError,
     KernelClassifier,
     KernelDensityRatio,
     KernelNoveltyDetector,
@@ -67,25 +66,15 @@ SMALL = {"n_rows": 100, "row_bytes": 800.0, "memory": 1e8}
         (Logistic(), Gaussian(), "stream", "dsg", "stream"),
         (Logistic(), FUNCTION, "disk", "block_descent", "on disk"),
         (KLDensityRatio(), FUNCTION, "disk", "dsg", "on disk"),
+        (Perceptron(), Gaussian(), "memory", "perceptron", "perceptron"),
+        (Logistic(), FUNCTION, "stream", "pegasos", "no random features"),
+        (Hinge(), PrecomputedKernel(), "stream", "pegasos", "no random features"),
     ],
 )
 def test_the_table(loss, kernel, where, name, reason):
     solver, why = choose_solver(loss, kernel, rows=where, **SMALL)
     assert solver.name == name
     assert reason in why
-
-
-@every(
-    ("loss", "kernel", "where", "remedy"),
-    [
-        (Perceptron(), Gaussian(), "memory", "solver='perceptron'"),
-        (Logistic(), FUNCTION, "stream", "'pegasos' or 'norma'"),
-        (Hinge(), PrecomputedKernel(), "stream", "'pegasos' or 'norma'"),
-    ],
-)
-def test_no_rival_of_a_paper_is_chosen(loss, kernel, where, remedy):
-    with pytest.raises(CapabilityError, match=remedy):
-        choose_solver(loss, kernel, rows=where, **SMALL)
 
 
 def test_what_is_solved_exactly():

@@ -37,11 +37,7 @@ from kernelgrad.solvers.history import check_numbers
 from kernelgrad.tasks import Task, decide
 from kernelgrad.training_rows import Batches, TrainingRows, no_rows
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
-from kernelgrad.validation import (
-    CapabilityError,
-    DataError,
-    warn_caller,
-)
+from kernelgrad.validation import DataError, warn_caller
 
 _RATIO = 0.5  # C* over C
 _VALUE_SECONDS = 1.2e-9  # seconds of one core that a kernel value takes
@@ -139,12 +135,9 @@ class SemiSupervisedSpec(KernelSpec):
         has_features = self.kernel.has_random_features
         if run.stream or not rows.in_memory:
             why = "a stream" if run.stream else "rows on disk"
-            if not has_features:
-                raise CapabilityError(
-                    f"solver='auto' has none for {why} and a kernel without random features; "
-                    "give solver='bgs3vm', or another kernel."
-                )
-            return get_solver("tsg"), why
+            if has_features:
+                return get_solver("tsg"), why
+            return get_solver("bgs3vm"), f"{why}, a kernel without random features"
         # soft labels have no unlabelled loss
         asked = self.params.unlabelled_loss != "symmetric_hinge" and has_features
         return get_solver("tsg" if asked else "soft_labels"), "rows in memory"

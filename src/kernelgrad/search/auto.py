@@ -15,8 +15,8 @@ from kernelgrad.kernels import Kernel, PrecomputedKernel
 from kernelgrad.losses import Loss, scalar
 from kernelgrad.solvers import DSG, BlockDescent, DirectSolve, NewtonCG, Solver, WorkingSet
 from kernelgrad.solvers.exact import direct_bytes, newton_bytes
+from kernelgrad.solvers.registry import get_solver
 from kernelgrad.solvers.support import least_bytes
-from kernelgrad.validation import CapabilityError
 
 READING_SECONDS = 2.5e-7  # seconds that a number of a file takes to read and to prepare
 _SEARCH_SECONDS = 2.0  # seconds of one core that a search takes, whatever the solver
@@ -46,17 +46,14 @@ def choose_solver(
     """Return the solver that ``solver="auto"`` stands for, and the reason.
 
     The first rule that applies decides; docs/solvers.md has the same table. `rows` are in
-    "memory", on "disk" or a "stream". CapabilityError names solvers where none is chosen.
+    "memory", on "disk" or a "stream".
 
     `row_bytes` are those of all rows as the user passes them, `n_outputs` outputs times values
     of alpha; with `stops` held-out rows may end the fit before its optimum; `penalised` is
     False where alpha is 0, which leaves the coefficients of a loss with kinks without bounds.
     """
     if loss.name == "perceptron":
-        raise CapabilityError(
-            "solver='auto' is for losses with a minimum, which the perceptron's has at f = 0; "
-            "give solver='perceptron', or another loss such as 'hinge'."
-        )
+        return get_solver("perceptron"), "the loss is the perceptron's"
     in_memory, stream = rows == "memory", rows == "stream"
     unlabelled = not loss.tasks & {"classification", "regression"}
     features = kernel.has_random_features
@@ -104,10 +101,7 @@ def choose_solver(
             return BlockDescent(), why
     if features or unlabelled:
         return dsg(), why
-    raise CapabilityError(
-        f"solver='auto' has none for a kernel without random features where {why}; give "
-        "solver='pegasos' or 'norma', or another kernel."
-    )
+    return get_solver("pegasos"), f"{why}, and the kernel has no random features"
 
 
 def predicted_costs(n_rows: int, n_outputs: int, ridge: float) -> dict[str, float]:
