@@ -59,6 +59,7 @@ def test_every_family_goes_on_with_the_same_bits(name):
 @pytest.mark.parametrize(
     "kind", ["csv", *(pytest.param(k, marks=slow) for k in ("parquet", "npy", "memmap"))]
 )
+@pytest.mark.usefixtures("tiny_limits")
 def test_files_go_on_with_the_same_bits(tmp_path, kind):
     # batches of one row: most weights are zero, so that batches are passed over
     weight = (np.arange(N) % 5 == 0).astype(float)

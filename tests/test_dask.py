@@ -316,7 +316,7 @@ def test_errors_name_the_piece(client, tmp_path):
 
 
 @pytest.fixture(autouse=True)
-def _small_shards(monkeypatch):
+def _small_shards(monkeypatch, tiny_limits):
     for module in (reading, shards, solver):
         monkeypatch.setattr(module, "SHARD", 400)
 

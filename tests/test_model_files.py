@@ -492,13 +492,16 @@ def test_sparse_rows_beyond_their_arrays_are_refused_before_they_are_read(format
                 use(wrong)
 
 
-def test_small_limits_of_old_files_have_a_unit_now():
-    model = kg.LinearRegressor(memory_limit="1kB").fit([[0.0], [1.0]], [0.0, 1.0])
+@pytest.mark.parametrize("limit", [1000, "10 kB"])
+def test_limits_of_old_files_are_a_megabyte_at_least(limit):
+    model = kg.LinearRegressor(memory_limit="1 MB").fit([[0.0], [1.0]], [0.0, 1.0])
     header, arrays = files.contents_of(model)
-    header["params"]["memory_limit"] = {"value": 1000}
+    header["params"]["memory_limit"] = {"value": limit}
     again = files.restored(header, arrays)
-    assert again.memory_limit == "1000B"
+    assert again.memory_limit == "1 MB"
     assert again.predict([[2.0]]) == model.predict([[2.0]])
+    with pytest.raises(ValueError, match=r"too few; give a unit, as in '10+ MB'"):
+        again.set_params(memory_limit=limit).fit([[0.0], [1.0]], [0.0, 1.0])
 
 
 def test_streams_hold_what_files_hold(tmp_path):

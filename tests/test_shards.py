@@ -55,7 +55,7 @@ BLOCKS = BlockDescent(block_size=100)
 
 
 @pytest.mark.parametrize("weighted", [True, False])
-def test_a_file_gives_the_model_of_the_array(monkeypatch, tmp_path, weighted):
+def test_a_file_gives_the_model_of_the_array(monkeypatch, tiny_limits, tmp_path, weighted):
     monkeypatch.setattr(solver, "SHARD", 4000)
     X, t = rows_of(9000)  # fewer would be sorted in memory
     weight = np.random.default_rng(0).integers(1, 4, len(X)) if weighted else None
@@ -86,6 +86,7 @@ def test_shards_add_up_to_the_same_steps(monkeypatch):
     np.testing.assert_allclose(*paths, rtol=5e-5)
 
 
+@pytest.mark.usefixtures("tiny_limits")
 def test_scratch_files_go_with_the_fit(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     X, t = rows_of(400)
@@ -104,6 +105,7 @@ def test_scratch_files_go_with_the_fit(tmp_path, monkeypatch):
     assert model.n_iter_ == 4
 
 
+@pytest.mark.usefixtures("tiny_limits")
 def test_a_fit_from_a_file_goes_on(small_shards, tmp_path):
     X, t = rows_of(1000)
     source = saved(tmp_path, X, t)
@@ -114,7 +116,7 @@ def test_a_fit_from_a_file_goes_on(small_shards, tmp_path):
     assert whole.history_["objective"][-1] == part.history_["objective"][-1]
     brief = plain_regressor(max_iter=3, **settings).fit(source)  # responses are not kept
     brief.save(tmp_path / "brief", resumable=True)
-    model = load(tmp_path / "brief").set_params(warm_start=True).fit(source)
+    model = load(tmp_path / "brief").set_params(memory_limit="1B", warm_start=True).fit(source)
     ends = [m.history_["objective"][-1] for m in (model, whole)]
     assert ends[0] == pytest.approx(ends[1], rel=0.02)
     other = saved(tmp_path, X, t + 1.0)

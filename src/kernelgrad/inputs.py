@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 
 _PLAIN = (np.dtype(np.float64), np.dtype(np.float32))
 _NUMBERS: dict[str, Any] = {"accept_sparse": "csr", "dtype": "numeric"}
+_ROWS = -1  # where all rows are counted
+_CATEGORIES = (
+    "hold categories that the model has not seen; they count as none of the known ones"
+)
+_GAPS = "have gaps, which rows of the fit did not have; the median fills them"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -125,32 +130,29 @@ class Inputs:
     ) -> Matrix:
         """Return rows as functions take them; names of a `source` are checked already.
 
-        Values that the model does not know are counted by column in `unseen`, if it is there;
-        otherwise this warns of them, unless the rows are of a source.
+        Values that the model does not know are counted by column in `unseen`, if it is there,
+        and all rows at -1; otherwise this warns of them, unless the rows are of a source.
         """
         counts: Counter[int] = Counter() if unseen is None else unseen
         rows = self.encode(self.codes(X, source=source, unseen=counts)[0])
+        counts[_ROWS] += rows.shape[0]
         if unseen is None and not source:
             self.warn_of(counts)
         return rows
 
     def warn_of(self, unseen: Counter[int]) -> None:
         """Warn of values that the model does not know, by the number of their column."""
-        if not unseen:
-            return
         levels = () if self.table is None else {*self.table.few, *self.table.many}
         parts = [
-            f"column {j if self.names is None else repr(self.names[j])} ({n} "
-            + ("values)" if j in levels else "gaps)")
+            f"Column {j if self.names is None else repr(self.names[j])}: {n} of "
+            f"{unseen[_ROWS]} rows {_CATEGORIES if j in levels else _GAPS}."
             for j, n in sorted(unseen.items())
+            if j != _ROWS
         ]
-        more = f" and {len(parts) - 5} more" * (len(parts) > 5)
-        warn_caller(
-            "Rows have gaps or categories that are new to the model: "
-            f"{', '.join(parts[:5])}{more}. Medians fill the gaps, and such values count as "
-            "none of the categories.",
-            UnseenValuesWarning,
-        )
+        if len(parts) > 5:
+            parts[5:] = [f"So it is in {len(parts) - 5} more columns."]
+        if parts:
+            warn_caller(" ".join(parts), UnseenValuesWarning)
 
     def numbers(self, X: Any) -> Matrix:
         """Return rows of finite numbers, checked."""

@@ -185,6 +185,7 @@ def explaining(method: F, order: Sequence[str] = ()) -> F:
     def checked(self: Any, *args: Any, **arguments: Any) -> Any:
         for name in arguments.keys() - names.keys():
             near = get_close_matches(name, sorted(names), n=1)
+            near = near or list(names)[2:] * (len(names) == 3 and not order)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             if name in getattr(self, "_instead", {}):
                 hint = f"; {self._instead[name]}"

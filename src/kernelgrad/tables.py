@@ -9,6 +9,7 @@ A table is plain arrays and texts.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
@@ -23,7 +24,7 @@ from kernelgrad.encoder import MAX_LEVELS, Encoder
 from kernelgrad.files.records import Record
 from kernelgrad.registry import Registry
 from kernelgrad.types import AnyArray, Float64Array
-from kernelgrad.validation import DataError
+from kernelgrad.validation import DataError, warn_caller
 
 __all__ = ["ColumnKind", "register_column_kind"]
 
@@ -32,6 +33,11 @@ _GAPS = ("NAType", "NaTType")  # types of pandas whose comparisons are no boolea
 _DATES = (nw.Date, nw.Datetime)
 NAMES = "The feature names should match those that were passed during fit.\n"
 _TEXTS = (nw.String, nw.Categorical, nw.Enum)
+_NUMBER = re.compile(r"[-+]?(\d+[.,]?\d*|[.,]\d+)(e[-+]?\d+)?", re.IGNORECASE)
+_DATE = re.compile(
+    r"(\d{4}[-/.]\d\d?[-/.]\d\d?|(\d\d?|[a-z]{3})[-/. ](\d\d?|[a-z]{3})[-/., ]+\d{4})([T ].*)?",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -207,10 +213,12 @@ class Table(Encoder):
             kind = _kind(column, name, asked)
             levels: tuple[str | None, ...] = ()
             if kind == "level":
-                named = declared and isinstance(column, nw.Series)
+                named = isinstance(column, nw.Series)
                 named = named and column.dtype in (nw.Categorical, nw.Enum)
-                more = column.cat.get_categories().to_list() if named else ()
+                more = column.cat.get_categories().to_list() if named and declared else ()
                 levels = _levels(column, name, more, None if targets else MAX_LEVELS)
+                if asked is None and not named:
+                    _warn_of_readable(_values(column), name)
             learned.append(Column(name, kind, levels))
         return cls(learned)
 
@@ -333,10 +341,39 @@ def _natural_kind(column: Any, name: str) -> str:
     types = sorted({type(v).__name__ for v in present})
     if len(types) == 1:
         raise _strange(name, present[0])
+    advice = "make all of them numbers or all of them text"
+    is_number = KINDS["number"]().matches
+    if any(map(is_number, present)) and all(
+        isinstance(v, str) or is_number(v) for v in present
+    ):
+        row, text = next((i, v) for i, v in enumerate(_values(column)) if isinstance(v, str))
+        advice = (
+            "make numbers of them by pd.to_numeric(column, errors='coerce') (the first text is "
+            f"{text!r} in row {row}; rows count from 0), or make all of them text"
+        )
     raise DataError(
-        f"Column {name} mixes values of types {', '.join(types)}; make all of them numbers "
-        "or all of them text, for example by astype(str), or drop the column."
+        f"Column {name} mixes values of types {', '.join(types)}; {advice}, for example by "
+        "astype(str), or drop the column."
     )
+
+
+def _warn_of_readable(values: list[Any], name: str) -> None:
+    """Warn of many different texts that read as numbers or as dates."""
+    texts = list(dict.fromkeys(v for v in values if isinstance(v, str)))
+    if len(texts) <= max(MAX_LEVELS, len(values) / 2):
+        return
+    sample = texts[:: -(-len(texts) // 1000)]
+    column = "column.str.replace(',', '.')" if any("," in t for t in sample) else "column"
+    for what, pattern, remedy in (
+        ("numbers", _NUMBER, f"pd.to_numeric({column}, errors='coerce')"),
+        ("dates", _DATE, "pd.to_datetime(column, errors='coerce')"),
+    ):
+        if sum(pattern.fullmatch(t.strip()) is not None for t in sample) >= 0.9 * len(sample):
+            warn_caller(
+                f"Column {name} has {len(texts)} different texts in {len(values)} rows, which "
+                f"read as {what}; convert it by {remedy}."
+            )
+            return
 
 
 def _is_plain_gap(value: Any) -> bool:

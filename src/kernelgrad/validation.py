@@ -67,8 +67,9 @@ def check_int(value: Any, name: str, *, low: int = 0, high: int | None = None) -
     return int(value)
 
 
-def bytes_of(value: Any, name: str = "memory_limit") -> float:
+def bytes_of(value: Any, name: str = "memory_limit", *, least: float = 1e6) -> float:
     """Return a number of bytes that is given as such, or as a text such as "2 GB"."""
+    amount, n_bytes = value, value
     if isinstance(value, str):
         match = re.fullmatch(r"\s*([\d.]+)\s*([kmgt]?)(i?)b\s*", value.lower())
         if not match or match[1].count(".") > 1:
@@ -77,11 +78,13 @@ def bytes_of(value: Any, name: str = "memory_limit") -> float:
                 "as '2 GB' or '800 MB'."
             )
         step = 1024 if match[3] else 1000
-        return float(float(match[1]) * step ** " kmgt".index(match[2] or " "))
-    number = check_real(value, name, low=0)
-    if number < 1e6:
+        amount = float(match[1])
+        n_bytes = amount * step ** " kmgt".index(match[2] or " ")
+    number = check_real(n_bytes, name, low=0)
+    if number < least:
         raise ValueError(
-            f"{name} counts bytes, and {value!r} is too few; give a unit, as in '{value:g} MB'."
+            f"{name} counts bytes, and {value!r} is too few; give a unit, as in "
+            f"'{max(1.0, amount):g} MB'."
         )
     return number
 

@@ -174,6 +174,7 @@ def test_divergence_is_an_error_and_changes_nothing():
     assert not hasattr(model, "expansion_")
 
 
+@pytest.mark.usefixtures("tiny_limits")
 def test_sources_with_weights(moons):
     X, y = moons
     X, y = X[:400], y[:400].copy()
@@ -243,6 +244,20 @@ def test_warning_where_the_optimum_is_far(moons, model, warns):
     if warns:
         assert f"max_iter={model.max_iter} " in str(told[0].message)
         assert told[0].filename == __file__
+
+
+def test_errors_of_calls_name_what_is_wrong(moons):
+    X, y = moons
+    for model in (kg.KernelRegressor(), kg.LinearClassifier(), kg.KernelNoveltyDetector()):
+        for rows in (X[:0], np.zeros((0, 2))):
+            with pytest.raises(
+                ValueError, match=r"0 sample\(s\) \(shape=\(0, 2\)\) while a min"
+            ):
+                model.fit(rows, y[:0])
+    with pytest.raises(ValueError, match=r"fit\(X_p, denominator=X_q\)"):
+        kg.KernelDensityRatio().fit(X, X[:50])
+    with pytest.raises(TypeError, match=r"KernelRegressor.predict_interval.*mean 'coverage'\?"):
+        kg.KernelRegressor().predict_interval(X, alpha=0.1)
 
 
 def test_a_column_that_drowns_the_others_is_told(moons):

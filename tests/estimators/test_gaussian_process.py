@@ -164,6 +164,7 @@ def test_pure_noise_is_noise():
     assert np.abs(gp.predict(X) - y.mean()).max() < 1.5
 
 
+@pytest.mark.usefixtures("tiny_limits")
 def test_what_the_solvers_take(rows):
     X, y, _, Z = rows
     dsg = process(solver="dsg", max_iter=5).fit(X, y)

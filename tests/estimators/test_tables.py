@@ -1,6 +1,7 @@
 """Tables as they come: frames, arrays with gaps, files and memory maps."""
 
 import datetime as dt
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -78,7 +79,9 @@ def test_new_values_are_counted_once(tmp_path):
     frame = pd.DataFrame({"x": np.arange(60.0), "kind": ["a", "b", "c"] * 20})
     model = kg.KernelRegressor(**FAST).fit(frame, frame["x"])
     later = frame.assign(x=frame["x"].where(frame["x"] > 1), kind=["a", "b", "?"] * 20, y=0.0)
-    expected = "new to the model: column 'x' \\(2 gaps\\), column 'kind' \\(20 values\\)."
+    expected = (
+        "^Column 'x': 2 of 60 rows have gaps.*Column 'kind': 20 of 60 rows hold categories"
+    )
     later.to_csv(tmp_path / "later.csv", index=False)
     names = {"feature_names": ["x", "kind"], "target": "y", "as_frame": True}
     source = kg.open_source(tmp_path / "later.csv", **names)
@@ -86,6 +89,44 @@ def test_new_values_are_counted_once(tmp_path):
         with pytest.warns(kg.UnseenValuesWarning, match=expected) as seen:
             model.predict(rows)
         assert len(seen) == 1
+    with pytest.warns(kg.UnseenValuesWarning) as seen:
+        model.predict(later.assign(x=1.0))
+    assert str(seen[0].message) == (
+        "Column 'kind': 20 of 60 rows hold categories that the model has not seen; they count "
+        "as none of the known ones."
+    )
+
+
+@every(
+    ("make", "message"),
+    [
+        (str, "read as numbers; convert it by pd.to_numeric(column, errors='coerce')."),
+        (lambda t: str(t).replace(".", ","), "pd.to_numeric(column.str.replace(',', '.'), err"),
+        (lambda t: f"{t:%Y-%m-%d %H:%M}", "read as dates; convert it by pd.to_datetime(column"),
+        (lambda t: f"{t:%d.%m.%Y}", "read as dates"),
+        (lambda t: f"n{t}", None),
+    ],
+)
+def test_columns_of_texts_that_read_as_numbers_or_dates_are_named_once(make, message, tmp_path):
+    values = pd.date_range("2024", periods=60) if "dates" in str(message) else np.arange(60) / 8
+    texts = [make(value) for value in values]
+    texts[7] = "?"
+    frame = pd.DataFrame({"a": texts, "y": np.arange(60.0)})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    source = kg.open_source(tmp_path / "t.csv", target="y", as_frame=True)
+    object_rows = frame[["a"]].astype(object)
+    model, novelty = kg.KernelRegressor(**FAST), kg.KernelNoveltyDetector(gamma=0.1)
+    for rows in ((model, object_rows, frame["y"]), (model, source), (novelty, object_rows)):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            rows[0].fit(*rows[1:])
+        assert len(seen) == (message is not None)
+        if seen:
+            assert "Column 'a' has 60 different texts in 60 rows" in str(seen[0].message)
+            assert message in str(seen[0].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        clone(model).set_params(categorical_features=["a"]).fit(frame[["a"]], frame["y"])
 
 
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
@@ -270,7 +311,15 @@ def test_partial_fit_knows_declared_levels():
         ([1.0, np.inf, 2.0, 0.0], r"Column 'bad' holds infinity \(inf\) in row 1 .*replace"),
         ([[1], [2], [3], [4]], r"Column 'bad' holds list values, for example \[1\]; make it"),
         ([1j, 2j, 3j, 4j], r"Column 'bad' holds complex values, for example 1j; make it"),
-        (["a", 1, 2.5, None], "Column 'bad' mixes values of types float, int, str; make all"),
+        (
+            [1, "a", 2.5, None],
+            r"types float, int, str; make numbers of them by pd.to_numeric\(column, errors="
+            r"'coerce'\) \(the first text is 'a' in row 1;",
+        ),
+        (
+            ["a", dt.date(2024, 1, 1), None, "b"],
+            "'bad' mixes .* date, str; make all of them num",
+        ),
     ],
 )
 def test_errors_name_the_column_and_the_remedy(column, message):
@@ -309,6 +358,7 @@ def files(tmp_path_factory):
     return folder, frame.drop(columns="y")
 
 
+@pytest.mark.usefixtures("tiny_limits")
 @every("suffix", ["csv", "parquet"])
 def test_files_are_fitted_as_frames_are(files, suffix):
     folder, frame = files
@@ -322,6 +372,7 @@ def test_files_are_fitted_as_frames_are(files, suffix):
     np.testing.assert_allclose(model.predict(source), model.predict(frame), rtol=1e-5)
 
 
+@pytest.mark.usefixtures("tiny_limits")
 def test_memory_maps_that_fit_are_arrays(tmp_path):
     X = np.random.default_rng(0).normal(size=(300, 4))
     y, path = np.sin(X[:, 0]) + X[:, 1], tmp_path / "X.npy"

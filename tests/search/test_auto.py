@@ -162,6 +162,7 @@ def curve(n=600, seed=0, noise=0.3, waves=2.0):
     return X, np.sin(waves * X[:, 0]) + noise * rng.standard_normal(n)
 
 
+@pytest.mark.usefixtures("tiny_limits")
 def test_the_choice_and_its_reason_are_kept(tmp_path):
     X, y = two_classes(300)
     fast = {"random_state": 0, "max_iter": 2}
@@ -186,6 +187,7 @@ def test_the_choice_and_its_reason_are_kept(tmp_path):
     assert ratio.history_["solver"] == "dsg"
 
 
+@pytest.mark.usefixtures("tiny_limits")
 def test_rows_on_disk_and_streams(tmp_path):
     X, y = two_classes(300)
     fast = {"random_state": 0, "max_iter": 2}

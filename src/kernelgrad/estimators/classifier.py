@@ -17,7 +17,7 @@ from kernelgrad.estimators.support import available_if, by_blocks, can_stream
 from kernelgrad.families.reading import Data
 from kernelgrad.inputs import as_numpy
 from kernelgrad.losses import get_loss
-from kernelgrad.params import anything, boolean, choice, parameters
+from kernelgrad.params import anything, boolean, choice, explaining, parameters
 from kernelgrad.tasks import Classification, ClassTargets, OneClassError
 from kernelgrad.types import AnyArray, Float64Array, Rows, Values
 from kernelgrad.validation import DataError
@@ -111,6 +111,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
         """Return the logarithm of :meth:`predict_proba`."""
         return by_blocks(self._model.log_proba, X)  # type: ignore[no-any-return]
 
+    @explaining
     def predict_set(self, X: Any, coverage: float = 0.9) -> AnyArray:
         """Return a set of classes for each row that holds the class of a share of new rows.
 

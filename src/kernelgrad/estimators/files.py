@@ -154,8 +154,8 @@ def _without_removed(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Co
     if params.get("solver") == {"value": "cached"}:
         params["solver"] = {"value": SOLVERS.renamed["cached"]}
     limit = params.get("memory_limit", {}).get("value")
-    if isinstance(limit, int | float) and limit < 1e6:  # later versions ask for a unit
-        params["memory_limit"] = {"value": f"{limit}B"}
+    if limit is not None and bytes_of(limit, least=0.0) < 1e6:  # later versions ask for more
+        params["memory_limit"] = {"value": "1 MB"}
     solver = REPLACED.get(header.get("solver", {}).get("name"))
     if solver is not None:
         instead = LINEAR_SOLVERS[solver]()

@@ -14,7 +14,7 @@ from kernelgrad.estimators.kernel import AnyKernel, BaseKernelEstimator
 from kernelgrad.estimators.support import exported
 from kernelgrad.families.process import ProcessSpec
 from kernelgrad.inputs import as_numpy
-from kernelgrad.params import anything, boolean, choice, integer, parameters, real
+from kernelgrad.params import anything, boolean, choice, explaining, integer, parameters, real
 from kernelgrad.tasks import ColumnTargets
 from kernelgrad.types import Float64Array, Gamma, Metric, Rows, Values
 
@@ -227,6 +227,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         normals = check_random_state(random_state).standard_normal((len(mean), n_samples))
         return np.asarray(mean[:, None] + root @ normals, np.float64)
 
+    @explaining
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Float64Array:
         """Return bounds (m, 2) as :meth:`KernelRegressor.predict_interval`."""
         return self._bounds(X, coverage)

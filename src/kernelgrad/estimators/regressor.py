@@ -14,7 +14,7 @@ from kernelgrad.estimators.support import available_if, by_blocks, can_stream
 from kernelgrad.families.reading import Data
 from kernelgrad.inputs import as_numpy
 from kernelgrad.model import Model
-from kernelgrad.params import parameters
+from kernelgrad.params import explaining, parameters
 from kernelgrad.tasks import NumberTargets, Regression
 from kernelgrad.types import AnyArray, Float64Array, Rows, Values
 
@@ -47,6 +47,7 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):
         """
         return by_blocks(self._model.predict, X)  # type: ignore[no-any-return]
 
+    @explaining
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Float64Array:
         """Return bounds that hold the targets of a share of new rows, by conformal prediction.
 
