@@ -231,6 +231,31 @@ def test_several_outputs_and_sources_have_bounds():
     np.testing.assert_allclose(model.predict_interval(kg.ArraySource(X)), bounds, rtol=1e-6)
 
 
+def test_a_stream_is_judged_by_its_latest_rows_before_they_are_learned(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((5000, 2))
+    y = X @ [3.0, 1.0] + 0.1 * rng.standard_normal(5000)
+    model, before = kg.KernelRegressor(solver="dsg", **FIXED), []
+    for start in range(0, 3000, 100):
+        own = slice(start, start + 100)
+        before.append(model.predict(X[own]) if start else y[own])
+        model.partial_fit(X[own], y[own, None] if start else y[own])
+        if start == 2500:
+            model.save(tmp_path / "model.kgm", resumable=True)
+            model = kg.load(tmp_path / "model.kgm")
+    score, rmse = model.validation_score_, model.validation_score_.measures[1]
+    assert score.n_rows == 1000
+    expected = root_mean_squared_error(y[2000:3000], np.concatenate(before)[2000:])
+    assert rmse.value == pytest.approx(expected, rel=1e-5)
+    low, high = model.predict_interval(X[3000:]).T
+    assert np.mean((low <= y[3000:]) & (y[3000:] <= high)) == pytest.approx(0.9, abs=0.03)
+    labels = kg.KernelClassifier(solver="dsg", **FIXED).partial_fit(X[:50], y[:50] > 0)
+    for start in range(50, 200, 50):
+        labels.partial_fit(X[start : start + 50], y[start : start + 50] > 0)
+    assert [m.name for m in labels.validation_score_.measures] == ["log loss", "error rate"]
+    assert labels.validation_score_.n_rows == 150
+
+
 def test_rows_for_validation_judge_first_and_without_any_there_is_a_reason():
     X, y = rows(200)
     model = kg.KernelRegressor(solver="direct", **FIXED)

@@ -84,7 +84,7 @@ def fit(
         rows, problem = (small.rows, small.problem) if problem.posterior else (rows, problem)
     result.state.release(brief=rows.reads_in_pieces and not spec.params.warm_start)
     result.expansion.compact()
-    ended = with_judges(make_fit(spec, rows, choice, run, result), rows, problem)
+    ended = with_judges(make_fit(spec, rows, choice, run, result), rows, problem, run)
     ended = spec.with_extras(ended, rows, problem)
     if not spec.is_pairwise:  # rows that describe the columns, those of the fit before
         sample = None if run.model is None else run.model.sample

@@ -26,6 +26,7 @@ _NEAR = 100  # rows of the nearest predictions, whose mean residual is the scale
 _PRIOR = 20.0  # rows of the mean of all residuals that are added to them
 _LEAST = 1e-8  # least curvature of a row in units of the mean weight
 LOO = "all rows, each predicted without itself"
+LATEST_ROWS = 1000  # rows of a stream that judge
 _LEAST_ROWS = 10  # rows to calibrate of which each half calibrates the other
 CALIBRATION = "rows that calibrate, predicted from others"
 
@@ -94,6 +95,16 @@ class Judges:
             values = self.values
         order = None if self.order is None else self.order.astype(np.int32)
         return replace(self, values=values, weight=self.weight.astype(np.float32), order=order)
+
+    def after(self, earlier: Judges | None) -> Self:
+        """Return the latest rows of both, each judged by the function of its time."""
+        if earlier is None or earlier.has_proba != self.has_proba:
+            return replace(self, is_final=False)
+        y = earlier.y.reshape(-1, *self.y.shape[1:])
+        own = (self.values, self.y, self.weight)
+        pairs = zip((earlier.values, y, earlier.weight), own, strict=True)
+        values, y, weight = (np.concatenate(pair)[-LATEST_ROWS:] for pair in pairs)
+        return replace(self, values=values, y=y, weight=weight, is_final=False)
 
     def describe(self) -> Contents:
         flags = {"is_final": self.is_final, "has_proba": self.has_proba}

@@ -17,7 +17,7 @@ from kernelgrad.data.sampling import thinned
 from kernelgrad.families.hurry import is_hurried, small_fit
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.model import Fit
-from kernelgrad.quality import LOO_ROWS, Seen
+from kernelgrad.quality import LATEST_ROWS, LOO_ROWS, Seen
 from kernelgrad.solvers import Problem, loop
 from kernelgrad.solvers.exact import ExactSolver
 from kernelgrad.solvers.support import KernelSolver
@@ -113,12 +113,16 @@ def _tenth(rows: TrainingRows) -> IntArray:
     return thinned(np.arange(n), int(np.clip(n // 10, 50, MOST_ROWS)))
 
 
-def with_judges(fit: Fit, rows: TrainingRows, problem: Problem) -> Fit:
+def with_judges(fit: Fit, rows: TrainingRows, problem: Problem, run: Run) -> Fit:
     """Return the fit with rows that it has not seen, and with what leave-one-out needs."""
     if not rows.task.has_targets or type(rows) is not TrainingRows:
         return fit
     choice, model, others, numbers = fit.choice, fit.model, rows, rows.held_out
     judges, seen, n = choice.judges, None, rows.source.n_rows
+    if run.stream and run.before is not None:  # the function before has not learned them
+        latest = np.arange(n)[-LATEST_ROWS:]
+        new = run.before.model.judges(rows, latest, "latest rows of the stream, not yet learned")
+        return replace(fit, judges=new.after(run.before.unseen) if new else run.before.judges)
     if rows.validation_rows is not None:
         others = replace(rows.validation_rows, task=rows.task)
         numbers = others.train
