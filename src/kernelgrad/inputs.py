@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 _PLAIN = (np.dtype(np.float64), np.dtype(np.float32))
 _NUMBERS: dict[str, Any] = {"accept_sparse": "csr", "dtype": "numeric"}
-_ROWS = -1  # where all rows are counted
+_ROWS = -1  # the key of the number of all rows
 _CATEGORIES = (
     "hold categories that the model has not seen; they count as none of the known ones"
 )

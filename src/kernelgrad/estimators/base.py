@@ -263,8 +263,8 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         It comes from rows given by `X_val` or to `calibrate_coverage`, or held out by early
         stopping; after exact fits of up to 5,000 rows from all rows, each predicted without
         itself; else from rows that the search or the calibration held out, which functions of
-        fewer rows predicted; after `partial_fit` from the latest rows of the stream. Its `source`
-        says which (docs/quality.md).
+        fewer rows predicted; after `partial_fit` from the latest rows of the stream. Its
+        `source` says which (docs/quality.md).
         """
         check_is_fitted(self, "expansion_")
         return self._fitted.quality

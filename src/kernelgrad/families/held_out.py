@@ -121,7 +121,7 @@ def with_judges(fit: Fit, rows: TrainingRows, problem: Problem, run: Run) -> Fit
     judges, seen, n = choice.judges, None, rows.source.n_rows
     if run.stream and run.before is not None:  # the function before has not learned them
         latest = np.arange(n)[-LATEST_ROWS:]
-        new = run.before.model.judges(rows, latest, "latest rows of the stream, not yet learned")
+        new = run.before.model.judges(rows, latest, "latest rows of a stream, not yet learned")
         return replace(fit, judges=new.after(run.before.unseen) if new else run.before.judges)
     if rows.validation_rows is not None:
         others = replace(rows.validation_rows, task=rows.task)
