@@ -110,7 +110,7 @@ def _space(text: str) -> tuple[str, Any]:
     low, dots, high = values.partition("..")
     with usage_errors():
         check_name(name, PARAMETERS, "parameter")
-        if pair := re.fullmatch(r"([\d.e+-]+)[:,-]([\d.e+-]+)", values):
+        if pair := re.fullmatch(r"([\d.e+-]+):([\d.e+-]+)", values):
             raise ValueError(f"{text!r}: write {name}={pair[1]}..{pair[2]} for a range.")
         if dots and not 0.0 < float(low) < float(high) < math.inf:
             raise ValueError(f"{text!r}: the ends of a range must be above 0 and increase.")
