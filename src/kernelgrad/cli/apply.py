@@ -310,7 +310,7 @@ def _headings(estimator: Any, part: str, width: int) -> list[str]:
         starts = ["lower", "upper"]
     elif part == "why":
         starts = [f"why_{name}" for name in getattr(estimator, "feature_names_in_", range(n))]
-    labels = list(range(width // len(starts)))
+    labels: list[Any] = list(range(width // len(starts)))
     if hasattr(estimator, "classes_"):
         labels = estimator.classes_.tolist()
         if part in ("base", "why") and estimator._model.task.by_pairs:

@@ -67,7 +67,7 @@ def tune(
             near += get_close_matches(scoring, scores)
             hint = f" (did you mean {near[0]!r}?)" if near else ""
             raise typer.BadParameter(
-                f"Unknown score {scoring!r}{hint}; sklearn.metrics.get_scorer_names() lists all."
+                f"Unknown score {scoring!r}{hint}; sklearn.metrics.get_scorer_names() has all."
             )
         report.check_writable(model, "model", data)
         key = report.signing_key()

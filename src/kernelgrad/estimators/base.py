@@ -344,8 +344,8 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         version = state.pop("_kernelgrad_version", __version__)
         if version != __version__:
             warnings.warn(
-                f"This {type(self).__name__} was pickled by kernelgrad {version} and is read by "
-                f"{__version__}: it may fail, or predict otherwise. Use files of save instead.",
+                f"This {type(self).__name__} was pickled by kernelgrad {version} and read by "
+                f"{__version__}: it may fail, or predict otherwise. Use files of save.",
                 stacklevel=2,
             )
         super().__setstate__(state)

@@ -72,7 +72,9 @@ def summary(estimator: Any) -> str:
     alpha = done.choice.alpha
     lines = {
         "data": f"{rows:,} rows, {_columns(done)}",
-        "kernel": "" if function.basis is None else kernel_text(function.kernel.name, kernel_summary(function.kernel)),
+        "kernel": ""
+        if function.basis is None
+        else kernel_text(function.kernel.name, kernel_summary(function.kernel)),
         "loss": done.model.task.loss.name,
         "penalty": "" if np.isnan(alpha) else f"alpha {alpha:.3g}",
         "scaling": "" if function.basis is None else function.scaling.name,

@@ -409,7 +409,9 @@ class Explanation:
         return len(self.values)
 
     def __repr__(self) -> str:
-        shapes = ", ".join(f"{k}={v.shape}" for k, v in vars(self).items() if hasattr(v, "shape"))
+        shapes = ", ".join(
+            f"{k}={v.shape}" for k, v in vars(self).items() if hasattr(v, "shape")
+        )
         return f"Explanation({shapes})"
 
     def to_shap(self) -> Any:
