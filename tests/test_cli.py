@@ -40,6 +40,7 @@ from kernelgrad import (
 from kernelgrad.callbacks import progress
 from kernelgrad.cli import options
 from kernelgrad.cli.report import print_json
+from kernelgrad.kernels import Gaussian, SumKernel
 from kernelgrad.losses import Quantile
 from kernelgrad.solvers import get_solver
 from kernelgrad.testing.warmup import WarmUp
@@ -63,6 +64,7 @@ def test_options_of_fit_are_those_declared(tmp_path, data, ok, cli, monkeypatch)
     assert all(name in text for name in str(error.value).split(": ")[1][:-1].split(", "))
     assert "float > 0, auto, median or scale. [default: auto]" in text
     assert "auto, diagonal, full or none. [default: auto]" in text
+    assert "errors: fast, default or best. [default: default]" in text
     monkeypatch.setitem(options.PARAMETERS, "tol", "")  # a name is all that an option needs
     path = tmp_path / "m.kgm"
     ok("fit", data, "--model", path, *CLASSES, "--tol", "0.25")
@@ -292,6 +294,15 @@ def test_bounds_sets_and_explanations_are_columns(tmp_path, data, models, ok, cl
         code, _, err = cli(*command, "--output", text, "--explain")
         assert (code, "is for kernel models" in err) == ((0, False) if names else (1, True))
         assert names is None or list(pd.read_csv(text))[2:4] == names
+    three = np.array(["u", "v", "w"])[np.arange(N) % 3]
+    for multi, ends in (("auto", ["u", "v", "w"]), ("ovo", ["u_v", "u_w", "v_w"])):
+        model = KernelClassifier("hinge", multi_class=multi, kernel=SumKernel([Gaussian(1.0)]))
+        model.set_params(alpha=0.1, probability=False).fit(X, three).save(tmp_path / "m.kgm")
+        np.save(tmp_path / "x.npy", X[:5])
+        ok("predict", tmp_path / "m.kgm", tmp_path / "x.npy", "--output", text, "--explain")
+        bases, first = (f"base_{end}" for end in ends), (f"why_0_{end}" for end in ends)
+        assert list(pd.read_csv(text))[1:7] == [*bases, *first]
+    assert "kernel         1 rbf gamma 1\n" in cli("inspect", tmp_path / "m.kgm")[1]
 
 
 def test_predictions_equal_those_of_the_api(tmp_path, data, models, ok):

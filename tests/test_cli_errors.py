@@ -91,6 +91,8 @@ USAGE_ERRORS = {
     "tune a.csv --model m --search validation_fraction=0.5..2": "validation_fraction",
     "tune a.csv --model m --search max_iter=1.5..3": "max_iter",
     "tune a.csv --model m --search alpha=1 --scoring roc": "did you mean 'roc_auc'?",
+    "tune a.csv --model m --search alpha=1 --scoring rmse": "'neg_root_mean_squared_error'?)",
+    "tune a.csv --model m --search alpha=1e-8:0.1": "write alpha=1e-8..0.1 for a range",
     "predict m d.csv --output p.txt": ".npy",
     "predict m a.csv --output a.csv": "overwrite",
     "predict m d.csv --output p.npy --proba --decision": "one array",

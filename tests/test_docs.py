@@ -301,7 +301,8 @@ def test_one_version(capsys):
     version = re.escape(kernelgrad.__version__)
     assert re.search(rf'^version = "{version}"$', text_of("pyproject.toml"), re.M)
     assert re.search(rf"^version: {version}$", text_of("CITATION.cff"), re.M)
-    assert re.search(rf"^## {version} \(", text_of("CHANGELOG.md"), re.M)
+    released = version.removesuffix(r"\.dev0")
+    assert re.search(rf"^## {released} \(", text_of("CHANGELOG.md"), re.M)
     kernelgrad.show_versions()
     shown = capsys.readouterr().out
     assert f"kernelgrad: {kernelgrad.__version__}\n" in shown

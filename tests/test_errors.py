@@ -139,6 +139,7 @@ CASES = [
     cli("inspect", "FOLDER/t.csv"),
     lambda folder: KernelRegressor().save(folder / "m.kgm"),
     lambda folder: kernelgrad.save(make_pipeline(KernelRegressor()), folder / "m.kgm"),
+    lambda _: kernelgrad.KernelRegressor().__setstate__({"_kernelgrad_version": "0.2.9"}),
     lambda _: kernelgrad.load(Path(__file__).parent / "data" / "v0.2.0" / "pipeline.kgm"),
     inspected_only,
     lambda _: fitted(kernel=kernelgrad.kernels.Matern(0.7, 0.5), gamma="auto").to_onnx(),

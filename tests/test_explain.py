@@ -262,6 +262,7 @@ def test_displays_draw_what_was_explained(tabular):
     from kernelgrad.plotting import ExplanationDisplay
 
     told = tabular.explain(FRAME[:40])
+    assert repr(told) == "Explanation(values=(40, 4), base_values=(40,), data=(40, 4))"
     bars = ExplanationDisplay(explanation=told, kind="waterfall", max_features=2).plot()
     widths = [bar.get_width() for bar in bars.artists_]
     assert len(widths) == 3

@@ -9,6 +9,7 @@ import reprlib
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -134,6 +135,7 @@ def inspect(
 ) -> None:
     """Show what a model file holds; nothing in it is executed."""
     with report.reporting(as_json):
+        from kernelgrad.estimators.summary import kernel_text
         from kernelgrad.files.container import read_container
 
         key = report.signing_key()
@@ -160,8 +162,10 @@ def inspect(
             pairs = sorted(zip(names, shares, strict=True), key=lambda pair: -pair[1])
             shown["importances"] = [f"{name} {share:.3f}" for name, share in pairs]
         for name in ("loss_params", "kernel_params"):
-            params = summary.get(name, {}).items()
-            shown[name] = [f"{k}={_SHORT.repr(v)}" for k, v in params] or None
+            params = summary.get(name, {})
+            shown[name] = [f"{k}={_SHORT.repr(v)}" for k, v in params.items()] or None
+            if params.get("kernels") and summary["kernel"] == "sum":
+                shown |= {"kernel": kernel_text("sum", params), name: None}
         shown["quality"] = (summary.get("quality") or {}).get("text")
         info = {"file": str(model), "file_bytes": n_bytes, **summary}
         report.print_result(info, as_json, file_bytes=None, bytes=None, **shown)
@@ -270,7 +274,7 @@ def _predictions(
         for name, share in (shares or {}).items():
             parts[name] = getattr(estimator, f"predict_{name}")(rows, share)
         if explain:
-            why = estimator.explain(rows)
+            why = estimator.explain(batch.X)
             parts |= {"base": why.base_values, "why": why.values}
         yield batch, parts
     estimator._model.inputs.warn_of(unseen)
@@ -293,23 +297,26 @@ def _write_csv(stream: IO[str], chunks: Chunks, estimator: Any, parts: list[str]
         tables = {part: predicted[part].reshape(len(predicted[part]), -1) for part in parts}
         if not names:
             for part, table in tables.items():
-                width = table.shape[1]
-                if part == "interval":
-                    ends = [""] if width == 2 else [f"_{i}" for i in range(width // 2)]
-                    names += [f"{side}{end}" for side in ("lower", "upper") for end in ends]
-                    continue
-                if part == "why":
-                    n = estimator.n_features_in_
-                    columns = getattr(estimator, "feature_names_in_", range(n))
-                    ends = [""] if width == n else [f"_{i}" for i in range(width // n)]
-                    names += [f"why_{name}{end}" for name in columns for end in ends]
-                    continue
-                by_class = part != "prediction" and hasattr(estimator, "classes_")
-                labels = estimator.classes_.tolist() if by_class else range(width)
-                names += [part] if width == 1 else [f"{part}_{label}" for label in labels]
+                names += _headings(estimator, part, table.shape[1])
             writer.writerow(names)
         columns = [column.astype(str) for table in tables.values() for column in table.T]
         writer.writerows(zip(*columns, strict=True))
+
+
+def _headings(estimator: Any, part: str, width: int) -> list[str]:
+    """Return the names of the columns of a part of the predictions."""
+    n, starts = estimator.n_features_in_, [part]
+    if part == "interval":
+        starts = ["lower", "upper"]
+    elif part == "why":
+        starts = [f"why_{name}" for name in getattr(estimator, "feature_names_in_", range(n))]
+    labels: list[Any] = list(range(width // len(starts)))
+    if hasattr(estimator, "classes_"):
+        labels = estimator.classes_.tolist()
+        if part in ("base", "why") and estimator._model.task.by_pairs:
+            labels = ["_".join(map(str, pair)) for pair in combinations(labels, 2)]
+    ends = [""] if width == len(starts) else [f"_{label}" for label in labels]
+    return [start + end for start in starts for end in ends]
 
 
 def _write_npy(stream: IO[bytes], chunks: Chunks, estimator: Any, part: str) -> None:

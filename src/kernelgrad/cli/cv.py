@@ -10,13 +10,13 @@ import typer
 
 from kernelgrad.cli import report
 from kernelgrad.cli.apply import judged, predictions_of, scores_of
-from kernelgrad.cli.fit import Task, check_parameters, opened
+from kernelgrad.cli.fit import TASK_HELP, Task, check_parameters, opened
 from kernelgrad.cli.options import AsJson, DataFile, options, parsed
 
 
 @options(
     target="Column to learn; needed for CSV and Parquet.",
-    task="What to learn; auto decides by the target.",
+    task=TASK_HELP,
     weight="Column of sample weights.",
     drop="Columns to leave out, such as a,b.",
     quiet="No lines for single folds.",

@@ -43,7 +43,7 @@ def demo(output_dir: Path = Path(), quick: bool = False, as_json: AsJson = False
             report.print_json(result)
         else:
             row = "{:8} {:40} {:>10} {:>8} {}".format
-            report.say(row("study", "method", "test error", "seconds", ""))
+            report.say(row("study", "method", "test error", "seconds", "kernelgrad"))
             for study, each in result["studies"].items():
                 for r in each["results"]:
                     numbers = f"{r['test_error']:.4f}", f"{r['fit_seconds']:.2f}"

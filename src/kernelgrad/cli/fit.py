@@ -21,12 +21,16 @@ if TYPE_CHECKING:
     from kernelgrad.data import BatchSource
 
 Task = Literal["auto", "classification", "regression"]
+TASK_HELP = (
+    "What to learn; auto is classification of text and of up to 20 distinct whole numbers, "
+    "otherwise regression."
+)
 
 
 @options(
     model="Where to write the model.",
     target="Column to learn; needed for CSV and Parquet.",
-    task="What to learn; auto decides by the target.",
+    task=TASK_HELP,
     weight="Column of sample weights.",
     drop="Columns to leave out, such as a,b.",
     validation="File of rows that are not fitted, on which each iteration is scored.",

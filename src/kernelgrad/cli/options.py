@@ -103,11 +103,11 @@ def _help(entry: str, is_flag: bool, default: Any) -> str:
     flat = re.sub(r"\s*\([^()]*\)", "", " ".join(body.split()))
     sentence = re.split(r"[.:;](?:\s|$)", flat)[0]
     kinds = re.split(r", (?![^(]*\))| or ", head.partition(" : ")[2].split(", default=")[0])
-    words = [kind for kind in kinds if re.match('float|int|"', kind)]
+    words = [kind for kind in kinds if re.match('float|int|[{"]', kind)]
     words += ["none"] * ("None" in kinds and default is not None)
     if words and not is_flag:
         sentence += ": " + " or ".join(filter(None, (", ".join(words[:-1]), words[-1])))
-    return re.sub('[`"]', "", f"{sentence}.")
+    return re.sub('[`"{}]', "", f"{sentence}.")
 
 
 def parsed(parameters: dict[str, Any]) -> dict[str, Any]:

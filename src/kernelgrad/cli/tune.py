@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from kernelgrad.cli import report
-from kernelgrad.cli.fit import Task, check_parameters, opened
+from kernelgrad.cli.fit import TASK_HELP, Task, check_parameters, opened
 from kernelgrad.cli.options import PARAMETERS, AsJson, DataFile, options, parsed, usage_errors
 
 _INTEGERS = ("max_iter", "random_state")
@@ -20,7 +21,7 @@ _INTEGERS = ("max_iter", "random_state")
     model="Where to write the best model, fitted to all rows.",
     search="Parameter and its values, alpha=1e-6..1 (log-uniform) or kernel=rbf,laplacian.",
     target="Column to learn; needed for CSV and Parquet.",
-    task="What to learn; auto decides by the target.",
+    task=TASK_HELP,
     weight="Column of sample weights.",
     drop="Columns to leave out, such as a,b.",
     scoring="A score of scikit-learn, such as neg_log_loss. [default: accuracy or r2]",
@@ -50,7 +51,6 @@ def tune(
         from sklearn.preprocessing import FunctionTransformer
 
         from kernelgrad import KernelClassifier, KernelRegressor
-        from kernelgrad.validation import check_name
 
         params, spaces = parsed(parameters), {}
         for text in search:
@@ -60,8 +60,15 @@ def tune(
             if name == "gamma" or (name == "kernel" and ":" in text):
                 params.setdefault("standardize", True)
         check_parameters(params)
-        with usage_errors():
-            check_name(scoring or "r2", metrics.get_scorer_names(), "score")
+        scores = metrics.get_scorer_names()
+        if scoring and scoring not in scores:
+            # rmse are initials of neg_root_mean_squared_error
+            near = [s for s in scores if "".join(w[0] for w in s.split("_")) == f"n{scoring}"]
+            near += get_close_matches(scoring, scores)
+            hint = f" (did you mean {near[0]!r}?)" if near else ""
+            raise typer.BadParameter(
+                f"Unknown score {scoring!r}{hint}; sklearn.metrics.get_scorer_names() has all."
+            )
         report.check_writable(model, "model", data)
         key = report.signing_key()
         source, kind = opened(path, data, params, target, task, weight, drop)
@@ -103,6 +110,8 @@ def _space(text: str) -> tuple[str, Any]:
     low, dots, high = values.partition("..")
     with usage_errors():
         check_name(name, PARAMETERS, "parameter")
+        if pair := re.fullmatch(r"([\d.e+-]+):([\d.e+-]+)", values):
+            raise ValueError(f"{text!r}: write {name}={pair[1]}..{pair[2]} for a range.")
         if dots and not 0.0 < float(low) < float(high) < math.inf:
             raise ValueError(f"{text!r}: the ends of a range must be above 0 and increase.")
     # a comma may also separate the parameters of a part

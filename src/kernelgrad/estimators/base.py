@@ -52,6 +52,7 @@ from kernelgrad.tasks import Classification, Targets
 from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import AnyArray, Float64Array, Rows, Values
 from kernelgrad.validation import CapabilityError
+from kernelgrad.version import __version__
 
 _PART = "it belongs to a part, as in "
 INSTEAD = {
@@ -335,6 +336,20 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         return new.fit(X, y, *args, **kwargs)
 
     # -- files -------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        return dict(super().__getstate__(), _kernelgrad_version=__version__)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # the state of a subclass, or of 0.2, may have no version
+        version = state.pop("_kernelgrad_version", __version__)
+        if version != __version__:
+            warnings.warn(
+                f"This {type(self).__name__} was pickled by kernelgrad {version} and read by "
+                f"{__version__}: it may fail, or predict otherwise. Use files of save.",
+                stacklevel=2,
+            )
+        super().__setstate__(state)
 
     def save(
         self, path: container.Place, *, resumable: bool = False, key: bytes | None = None

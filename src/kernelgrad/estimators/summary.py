@@ -7,20 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from kernelgrad.kernels import Kernel, SumKernel
+from kernelgrad.kernels import kernel_summary
 from kernelgrad.model import Fit
 
 _SHOWN = 6  # columns that are named
 _DEAR = 1e6  # entries of support rows from which importances take seconds
 
 
-def kernel_text(kernel: Kernel) -> str:
-    """Return the names and shares of a kernel and its parts."""
-    if isinstance(kernel, SumKernel):
-        return " + ".join(f"{weight:.3g} {kernel_text(part)}" for part, weight in kernel.terms)
-    numbers = {k: getattr(kernel, k, None) for k in ("nu", "gamma")}
+def kernel_text(name: str, params: dict[str, Any]) -> str:
+    """Return the names and shares of a kernel of :func:`kernel_summary` and its parts."""
+    if name == "sum":
+        parts = params["kernels"]
+        terms = zip(params["weights"] or [1.0] * len(parts), parts, strict=True)
+        return " + ".join(f"{weight:.3g} {kernel_text(k['name'], k)}" for weight, k in terms)
+    numbers = {k: params.get(k) for k in ("nu", "gamma")}
     shown = (f"{k} {v:.3g}" for k, v in numbers.items() if isinstance(v, int | float))
-    return " ".join([kernel.name, *shown])
+    return " ".join([name, *shown])
 
 
 def _columns(done: Fit) -> str:
@@ -70,7 +72,9 @@ def summary(estimator: Any) -> str:
     alpha = done.choice.alpha
     lines = {
         "data": f"{rows:,} rows, {_columns(done)}",
-        "kernel": "" if function.basis is None else kernel_text(function.kernel),
+        "kernel": ""
+        if function.basis is None
+        else kernel_text(function.kernel.name, kernel_summary(function.kernel)),
         "loss": done.model.task.loss.name,
         "penalty": "" if np.isnan(alpha) else f"alpha {alpha:.3g}",
         "scaling": "" if function.basis is None else function.scaling.name,

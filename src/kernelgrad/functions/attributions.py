@@ -408,6 +408,12 @@ class Explanation:
     def __len__(self) -> int:
         return len(self.values)
 
+    def __repr__(self) -> str:
+        shapes = ", ".join(
+            f"{k}={v.shape}" for k, v in vars(self).items() if hasattr(v, "shape")
+        )
+        return f"Explanation({shapes})"
+
     def to_shap(self) -> Any:
         """Return the values as ``shap.Explanation``, for the plots of the package shap."""
         from shap import Explanation as Shap

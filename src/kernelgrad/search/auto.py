@@ -173,7 +173,7 @@ def settled_solver(
     costs = predicted_costs(n_rows, n_outputs, ridge)
     cheaper = costs["newton"] < costs["direct"] and n_rows > 4096
     if isinstance(chosen[0], DirectSolve) and cheaper:
-        chosen = NewtonCG(), "the kernel matrix fits in memory, and the penalty is large"
+        chosen = NewtonCG(), "products with the kernel matrix cost less than its factorisation"
     if isinstance(chosen[0], BlockDescent):
         return BlockDescent(tol=block_tol(n_rows, ridge)), chosen[1], costs
     if not isinstance(chosen[0], DirectSolve | NewtonCG):
