@@ -4,6 +4,7 @@ import itertools
 import warnings
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -231,6 +232,14 @@ def test_the_lower_objective_decides_between_some_rows_and_a_fit_cut_short(monke
     for factor, status, better in cases:
         cut = replace(result, status=status, history={"objective": [factor * least]})
         assert judge(few, cut, rows) == better
+    # without objectives the mean losses are compared
+    cut = replace(result, status="time_limit", history={"objective": [None]})
+    assert judge(few, replace(cut, expansion=constant(result.expansion)), rows)
+    assert not judge(replace(few, function=constant(few.function)), cut, rows)
+
+
+def constant(function):
+    return SimpleNamespace(raw_prediction=lambda X: 0.0 * function.raw_prediction(X))
 
 
 def test_a_small_memory_limit_does_not_refuse_a_function_of_some_rows():
