@@ -125,7 +125,9 @@ class _Squares:
             gram[a:z] = V[a:z] @ V[m:].T
 
         over_tiles(n, _TILE // 4, task)
-        cross = solve_triangular(self._factor[:m, :m], gram[:m], lower=True)
+        cross = gram[:m]
+        if m:  # old versions of SciPy refuse a system without equations
+            cross = solve_triangular(self._factor[:m, :m], cross, lower=True)
         L = damped_cholesky(gram[m:] - cross.T @ cross)[0]
         self._factor[m:n, :m], self._factor[m:n, m:n] = cross.T, L
         right = V[m:] @ self._f[: self.n_fitted] - cross.T @ self._half[:m]
