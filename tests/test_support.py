@@ -112,7 +112,7 @@ def test_compressed_is_least_squares_on_centres(kernel, n_judges, monkeypatch):
     centres = [int(np.flatnonzero((before == row).all(axis=1))[0]) for row in after]
     K = kernel(S, S)
     f, basis = kernel(fitted, S) @ e.coef, kernel(fitted, S[centres])
-    best = np.linalg.lstsq(basis, f)[0]
+    best = np.linalg.lstsq(basis, f, rcond=None)[0]
     off, least = (((f - basis @ b) ** 2).sum() for b in (few.coef, best))
     assert off <= 1.0001 * least + 1e-9 * (f**2).sum()
     f = kernel(J, S) @ e.coef

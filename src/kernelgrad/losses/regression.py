@@ -92,7 +92,8 @@ class LogSquaredError(SquaredError):
 
     def mean(self, f: FloatArray) -> FloatArray:
         values = self.factor * np.exp(np.minimum(f, scalar.LARGEST_LOG)) - self.shift
-        return np.asarray(np.clip(values, self.low, self.high))
+        low = -np.inf if self.low is None else self.low
+        return np.asarray(np.clip(values, low, np.inf if self.high is None else self.high))
 
 
 @parameters
