@@ -60,7 +60,7 @@ class Bench:
         models = load(self.old), load(self.new)
         self.predicted = [model.predict(self.X) for model in models]
         self.estimator = models[0]
-        self.own = self.scratch()  # of this process, which its children use
+        self.own = self.scratch()  # folder of this process and its children
         self.keep = ("--checkpoint", str(folder / "it" / "kept"), "--checkpoint-every", "1")
 
     def scratch(self) -> set[Path]:

@@ -360,7 +360,7 @@ def test_npz_and_what_cannot_be_opened(tmp_path):
     sp.save_npz(path, sp.csc_matrix(X[:5]))
     refused("sparse matrix is not CSR")
     np.savez(path, data=[1.0], indices=[7], indptr=[0, 1], shape=[1, 3])
-    refused("not a readable .npz archive .*indices")
+    refused("not a readable .npz archive .*ind(ices|ex)")
     np.savez(path, X=X, y=y)
     content = bytearray(path.read_bytes())
     content[len(content) // 4] ^= 1  # a number of X

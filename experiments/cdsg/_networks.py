@@ -25,7 +25,7 @@ from kernelgrad.functions.exact import ExactKernel
 PENALTY = 5e-4
 PENALTIES = (PENALTY, 5e-6)  # of the controls
 JITTER = 1e-6  # of the diagonal of a kernel matrix
-NAMES, FIRST = ("DSG", "UDSG", "CDSG"), "CDSG"  # whose end is that of Table 5
+NAMES, FIRST = ("DSG", "UDSG", "CDSG"), "CDSG"  # Table 5 has the end of FIRST
 RULES = {"Adam": 1e-3, "SGD": 1e-2}  # of networks, with their steps
 
 
@@ -234,7 +234,7 @@ class Networks(Experiment):
         small = cell["rows"] < 5000
         size, steps = (Size(32, 256, 4), 4) if small else (Size(512, 2048, 24), 600)
         seed, penalty = cell["seed"], cell.get("penalty")
-        if penalty:  # with another penalty, its step tuned anew
+        if penalty:  # the step of another penalty is tuned anew
             task, name = prepared(cell["rows"], seed, steps)[1], "exact"
             if name in cell:
                 error = exact(task, cell["exact"], penalty)

@@ -16,7 +16,7 @@ from experiments.cdsg import _courses as cdsg
 from kernelgrad import DSG
 
 PENALTY, NAMES = 1e-5, ("DSG", "UDSG", "CDSG")
-PAPERS_C = {"a9a": 0.25, "mnist": 1.67}  # of Epsilon, two classes too, and of CIFAR-10
+PAPERS_C = {"a9a": 0.25, "mnist": 1.67}  # C of Epsilon (two classes too) and CIFAR-10
 CLOSE = 0.021  # the largest difference of the paper's table, 0.407 - 0.386
 
 

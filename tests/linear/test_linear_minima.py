@@ -35,7 +35,7 @@ EXACT = {
     "sdca": LinearSDCA(), "s3gd": S3GD(n_anchors=20), "svrg": SVRG(),
 }  # fmt: skip
 NOISY = {"sgd": SGD(), "ssgd": SSGD(), "scv": SCV(), "pegasos": LinearPegasos()}
-SLOW = ("huber", "smoothed_hinge", "modified_logistic")  # of scv
+SLOW = ("huber", "smoothed_hinge", "modified_logistic")  # losses that scv minimises slowly
 
 
 @cache

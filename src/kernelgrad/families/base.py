@@ -261,7 +261,7 @@ class Spec(ABC):
                 "sees at this scale. Scale the columns, leave alpha and gamma to the search, "
                 "or predict a constant."
             )
-        # with alpha searched for the aim is to predict, and the least objective often does not
+        # a fit that searches alpha is to predict, and the least objective often does not
         wanted = fit.status == "max_iter" and not (run.stream or self.searches_alpha)
         left = left_over(result.history) if wanted else None
         if left is not None and left > 0.1:
