@@ -11,8 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import loguniform, sem
+from sklearn import config_context
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.metrics import (
+    get_scorer,
     log_loss,
     mean_absolute_error,
     r2_score,
@@ -242,8 +244,11 @@ def test_searches_are_those_of_scikit_learn(tmp_path, data, ok, cli, successive)
         else (RandomizedSearchCV, "n_iter")
     )
     plain, parts = KernelRegressor(standardize=True), KFold(3, shuffle=True, random_state=0)
-    expected = cls(plain, spaces, cv=parts, random_state=0, scoring="r2", **{number: 4})
-    expected.fit(X, VALUE, sample_weight=TABLE["weight"])
+    with config_context(enable_metadata_routing=True):  # without, 1.6 does not weigh scores
+        scorer = get_scorer("r2").set_score_request(sample_weight=True)
+        plain.set_fit_request(sample_weight=True)
+        expected = cls(plain, spaces, cv=parts, random_state=0, scoring=scorer, **{number: 4})
+        expected.fit(X, VALUE, sample_weight=TABLE["weight"])
     flags = ["--successive"] * successive + ["--trials", 4, "--folds", 3, "--scoring", "r2"]
     for space in ("alpha=1e-6..1", "kernel=rbf,laplacian", "gamma=0.1,0.5"):
         flags += ["--search", space]

@@ -26,7 +26,7 @@ are constant in its slope.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -215,12 +215,11 @@ class LeftOut:
         """Return the upper triangle of the slope of the value by K, (m, m)."""
         C, c = self.C, np.diag(self.C).astype(np.float64)
         u = (C @ (self.slopes / c[:, None]).astype(C.dtype)).astype(C.dtype)
-        factor = (self.slopes * self.a).sum(axis=1) / c**2
-        left, right = C * factor.astype(C.dtype), self.a.astype(C.dtype)
-        G, m = np.zeros_like(C), len(C)
+        factor = ((self.slopes * self.a).sum(axis=1) / c**2).astype(C.dtype)
+        G, m, right = np.zeros_like(C), len(C), self.a.astype(C.dtype)
 
         def panel(a: int, b: int) -> None:
-            np.matmul(left[a:b], C[:, a:], out=G[a:b, a:])
+            np.matmul(C[a:b] * factor, C[:, a:], out=G[a:b, a:])
             G[a:b, a:] -= 0.5 * (u[a:b] @ right[a:].T + right[a:b] @ u[a:].T)
 
         over_tiles(m, max(_PANEL, -(-m // 8)), panel)
@@ -303,18 +302,18 @@ def gradient(machine: Machine, sample: Sample) -> tuple[float, Theta] | None:
     Z, R = parts_of(machine, U)
     pairs = Pairs.of(Z, R, machine.nu, machine.share)
     if machine.is_logistic:
-        parts = list(logistic(pairs.values, machine.ridge, sample))
+        parts: Iterable[LeftOut | None] = logistic(pairs.values, machine.ridge, sample)
     else:
         parts = [squared(pairs.values, machine.ridge, sample)]
-    value, by_ridge = 0.0, 0.0
-    G = np.zeros_like(pairs.values)
-    for part in parts:
+    value, by_ridge, G = 0.0, 0.0, None
+    for part in parts:  # one after another: each has matrices
         if part is None:
             return None
         G_part = part.by_matrix()
         value += part.value
         by_ridge += machine.ridge * float((np.diag(G_part) / part.weight).sum())
-        G += G_part
+        G = G_part if G is None else np.add(G, G_part, out=G)
+    assert G is not None
     by_Z, by_R, by_mix = pairs.slopes(G)
     slopes: dict[str, Any] = {"ridge": [by_ridge], "mix": [by_mix]}
     M = machine.weights("smooth", dtype)

@@ -22,7 +22,7 @@ _FAR_ROWS = 32_000  # rows up to which lambda is extrapolated
 
 @dataclass(frozen=True)
 class Held:
-    """Kernel matrices of rows (n, n), and of rows that judge with them (m, n)."""
+    """Kernel values of n rows (see `triangle`), and of rows that judge with them (m, n)."""
 
     matrix: Float64Array
     cross: AnyArray
@@ -32,12 +32,21 @@ class Held:
     def outputs(self, ridge: float) -> Float64Array:
         """Return the outputs (m, C) for the rows that judge."""
         dtype: Any = np.float32 if ridge > SURE else np.float64
-        H = np.array(self.matrix, dtype)
-        H[np.diag_indices(len(H))] += ridge / self.rows.weight
+        n, at = self.rows.n_rows, 0
+        H = np.zeros((n, n), dtype)
+        for i in range(n):
+            H[i, i:] = self.matrix[at : at + n - i]
+            at += n - i
+        H[np.diag_indices(n)] += ridge / self.rows.weight
         if not lapack.factor(H):
             return np.full(self.judges.Y.shape, np.nan)
         coef = lapack.solve(H, self.rows.Y).astype(np.float64)
         return np.asarray(self.cross @ coef)
+
+
+def triangle(K: Float64Array) -> Float64Array:
+    """Return the upper triangle of a matrix, row after row."""
+    return K[np.tri(len(K), dtype=bool).T]
 
 
 def outputs(parts: Sequence[Held], ridges: Sequence[float]) -> Float64Array:

@@ -385,8 +385,9 @@ class Study:
             if rows.n_rows > size:
                 mixed = purpose_rng(self.seed, 8).permutation(rows.n_rows)
                 rows = rows.take(np.sort(mixed[:size]))
+            values = penalty.triangle(machine.matrix(rows))
             cross = machine.matrix(fold.judges, rows)
-            parts.append(penalty.Held(machine.matrix(rows), cross, rows, fold.judges))
+            parts.append(penalty.Held(values, cross, rows, fold.judges))
         return parts
 
     def ridge(self, machine: Machine) -> float:

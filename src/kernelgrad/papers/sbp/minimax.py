@@ -178,11 +178,11 @@ def paired(c: Float64Array, weight: Float64Array | None, *classes: IntArray) -> 
 def lowest_rows(
     c: Float64Array, rows: IntArray, weight: Float64Array | None, size: int
 ) -> IntArray:
-    """Return the `size` lowest of some rows of positive weight, ascending."""
+    """Return the `size` lowest of some rows of positive weight, ascending, and their equals."""
     rows = rows if weight is None else rows[weight[rows] > 0.0]
     if size < len(rows):
-        rows = rows[np.argpartition(c[rows], size)[:size]]
-    return rows[np.argsort(c[rows])]
+        rows = rows[c[rows] <= np.partition(c[rows], size - 1)[size - 1]]
+    return rows[np.argsort(c[rows], kind="stable")]  # so that processors agree on ties
 
 
 def two_class_level(
