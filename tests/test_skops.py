@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_array
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
@@ -30,6 +31,7 @@ def models():
         kg.KernelGaussianProcessRegressor(0.1, gamma=1.0).fit(X, Y),
         kg.LinearClassifier().fit(X, Y),
         kg.LinearRegressor().fit(FRAME, Y),
+        kg.KernelRegressor(alpha=1e-2, gamma=1.0).fit(csr_array(X), Y),
         kg.RandomFeatures(n_components=16).fit(X),
     ]
 
@@ -45,7 +47,8 @@ def test_pipelines_and_searches_are_not_saved(tmp_path):
 def test_skops_asks_for_listed_types(models):
     sio = pytest.importorskip("skops.io")
     foreign = [name for name in kg.SKOPS_TYPES if not name.startswith("kernelgrad.")]
-    assert foreign == ["numpy.dtype"]
+    rows = "scipy.sparse._csr.csr_"
+    assert foreign == ["numpy.dtype", f"{rows}array", f"{rows}matrix"]
     for model in models:
         again = sio.loads(sio.dumps(model), trusted=kg.SKOPS_TYPES)
         method = "transform" if hasattr(model, "transform") else "predict"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pkgutil import walk_packages
 
+from scipy.sparse import csr_array, csr_matrix
+
 from kernelgrad.registry import room
 
 _ROOMS = (
@@ -29,4 +31,5 @@ def _names() -> Iterator[str]:
                             yield f"{cls.__module__}.{cls.__qualname__}.{method}"
 
 
-SKOPS_TYPES: list[str] = sorted({"numpy.dtype", *_names()})
+_SPARSE = (f"{cls.__module__}.{cls.__qualname__}" for cls in (csr_matrix, csr_array))
+SKOPS_TYPES: list[str] = sorted({"numpy.dtype", *_SPARSE, *_names()})

@@ -46,7 +46,7 @@ class Held:
 
 def triangle(K: Float64Array) -> Float64Array:
     """Return the upper triangle of a matrix, row after row."""
-    return K[np.tri(len(K), dtype=bool).T]
+    return np.asarray(K[np.tri(len(K), dtype=bool).T])
 
 
 def outputs(parts: Sequence[Held], ridges: Sequence[float]) -> Float64Array:
