@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.linalg import dense
+from kernelgrad.compute.memory import give_back
 from kernelgrad.compute.threads import parallel_map
 from kernelgrad.data.sampling import folds
 from kernelgrad.functions.scaling import InputScaling
@@ -123,6 +124,7 @@ class Study:
     ) -> None:  # fmt: skip
         self.rules = rules = RULES[space.effort]
         self.only = only or rules.names
+        self.drawn = pool
         pool = pool.some(rules.sample_rows(pool.X.shape[1]), seed)
         X = dense(pool.X)
         self.pool, self.space, self.seed, self.over = pool, space, seed, over
@@ -180,6 +182,10 @@ class Study:
     def run(self) -> SearchResult:
         space, learns, wide = self.space, self.learns, len(self.groups) > _WIDE
         machines = [m for m in self.candidates() if not self.only or m.name in self.only]
+        if not self.few:  # the fold has copies of the rows, and these take memory
+            nothing = np.empty((0, len(self.groups)))
+            self.sample = replace(self.sample, X=nothing)
+            self.pool = replace(self.pool, X=nothing)
         trained = self.train(machines, self.rules.rounds[:1], self.rules.solved // 2)
         equal = next((m for m in trained if m.is_equal), trained[0])
         ranked = [m for m in trained if not (learns and m.is_equal)] or trained
@@ -215,7 +221,8 @@ class Study:
 
     def of_targets(self, Y: Float64Array) -> Study:
         """Return the study of the same rows for other targets, with few candidates."""
-        pool, names = replace(self.pool, Y=Y), (self.best.name, "weights", "equal weights")
+        names = (self.best.name, "weights", "equal weights")
+        pool = replace(self.drawn.some(len(self.pool.y), self.seed), Y=Y)
         return Study(pool, self.space, self.groups, self.seed, self.over, names)
 
     def logistic(self) -> SearchResult:
@@ -316,6 +323,8 @@ class Study:
 
         first, *others = self.folds
         pairs = [[m] for m in parallel_map(learned, [(m, first) for m in machines])]
+        if not self.few:  # matrices of many rows follow
+            give_back()
         trained = parallel_map(lambda pair: self.judged(pair[0], pair, size), pairs)
         if others and not self.over():
             best = min(trained, key=_score)
