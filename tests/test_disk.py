@@ -102,6 +102,18 @@ def test_kills_lose_nothing(tmp_path):
     assert sum(report["kills"].values()) == 600
 
 
+@pytest.mark.slow
+def test_no_call_that_fails_loses_a_file():
+    path = os.pathsep.join(
+        [str(Path(kernelgrad.__file__).parents[1]), str(Path(__file__).parents[1])]
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "fuzz.refusals"], env={**os.environ, "PYTHONPATH": path},
+        capture_output=True, text=True, check=False, timeout=3000,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.fixture
 def disk(tmp_path):
     """Return the folder of a small disk, and what mounts it with other options."""
