@@ -1,7 +1,7 @@
 """``python -m fuzz.refusals``: each call to the system fails once, in each of some ways.
 
 While a model is saved or loaded, or the command line fits with checkpoints and predicts, one
-call that opens, writes, syncs, renames or makes something in the folder of the files is refused.
+call that opens, writes, syncs, renames or makes something in their folder is refused.
 The error must name its reason, the old file or the whole new one must be there, nothing half
 written may remain, and what succeeds all the same must give the result of an undisturbed run.
 """
