@@ -75,7 +75,7 @@ def test_outputs_left_out_are_those_of_fits_without_the_row(nu, parts):
     np.testing.assert_allclose(errors, expected_errors, rtol=1e-6)
     # the same errors of rows that judge
     rest, judges = s.take(np.arange(1, 24)), s.take(np.arange(1))
-    held = penalty.Held(m.matrix(rest), m.matrix(judges, rest), rest, judges)
+    held = penalty.Matrices(m.matrix(rest), m.matrix(judges, rest), rest, judges)
     outputs = penalty.outputs([held], [m.ridge])
     np.testing.assert_allclose(
         outputs[0], oracle.left_out(K, s.Y, s.weight, m.ridge)[0], rtol=1e-6
@@ -253,7 +253,7 @@ def test_best_factor_is_one_of_several_machines():
     parts = []
     for cut in cuts:
         rows, judges = s.take(np.flatnonzero(~cut)), s.take(np.flatnonzero(cut))
-        parts.append(penalty.Held(m.matrix(rows), m.matrix(judges, rows), rows, judges))
+        parts.append(penalty.Matrices(m.matrix(rows), m.matrix(judges, rows), rows, judges))
     ridges = [0.3, 0.5]
 
     def mean(factor):

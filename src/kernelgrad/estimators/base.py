@@ -46,7 +46,7 @@ from kernelgrad.params import (
     real,
     size,
 )
-from kernelgrad.quality import Judges, Quality
+from kernelgrad.quality import Quality, Unseen
 from kernelgrad.solvers import History, Solver
 from kernelgrad.tasks import Classification, Targets
 from kernelgrad.training_rows import TrainingRows
@@ -292,17 +292,17 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         gaps = (order < 0).reshape((-1,) + (1,) * (values.ndim - 1))
         return np.where(gaps, np.nan, values[order])
 
-    def _judged(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        """Take rows that were not fitted to judge by."""
+    def _with_unseen(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        """Take rows that were not fitted, to tell of errors on new ones."""
         model, reader, done = self._model, self._spec().reader, self._fitted
         like = TrainingRows(None, model.task, inputs=model.inputs)  # type: ignore[arg-type]
         data = Data(X, y, sample_weight)
         rows = reader.read_validation(data, like, Run(seed=done.choice.seed))
-        judges = model.judges(rows, rows.train, "rows of calibrate_coverage")
-        self._fitted = replace(done, judges=judges, loo=done.left_out)  # type: ignore[misc]
+        unseen = model.unseen(rows, rows.train, "rows of calibrate_coverage")
+        self._fitted = replace(done, held_out=unseen, loo=done.left_out)  # type: ignore[misc]
         return self
 
-    def _unseen(self) -> Judges:
+    def _unseen(self) -> Unseen:
         check_is_fitted(self, "expansion_")
         if self._fitted.unseen is None:
             raise CapabilityError(

@@ -78,7 +78,7 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):
 
         The arguments are those of `fit`. Returns the estimator itself.
         """
-        return self._judged(X, y, sample_weight)
+        return self._with_unseen(X, y, sample_weight)
 
     @as_numpy
     def score(self, X: Rows, y: Values = None, sample_weight: Values = None) -> float:

@@ -112,7 +112,7 @@ class Course:
     patience_score: float = -np.inf
     patience_loss: float = np.inf
 
-    def judge(self, rank: tuple[float, float], tol: float) -> bool:
+    def count_iterate(self, rank: tuple[float, float], tol: float) -> bool:
         """Count an iterate with its rank; return whether it is the best so far."""
         better = self.best is None or rank > self.best_rank
         if better:
@@ -335,7 +335,7 @@ class _FitLoop:
                 if item is None:
                     break
                 state, info = self._step(*item)
-                event = self._event(state, info, self._judge(state, info))
+                event = self._event(state, info, self._score(state, info))
                 for key in HISTORY_KEYS:
                     value = getattr(event, key) if hasattr(event, key) else getattr(info, key)
                     course.history[key].append(value)
@@ -388,7 +388,7 @@ class _FitLoop:
         self.course.done += 1
         return state, info
 
-    def _judge(self, state: State, info: StepInfo) -> float | None:
+    def _score(self, state: State, info: StepInfo) -> float | None:
         """Return the validation score of an iterate; copy the function if it is the best."""
         course, validation = self.course, self.validation
         if self.tracker is None or validation is None:
@@ -397,7 +397,7 @@ class _FitLoop:
         rank = validation.rank(self.tracker.raw_prediction())
         if not validation.early_stopping:
             course.best_rank, course.best_iteration = rank, state.iteration
-        elif course.judge(rank, validation.tol):
+        elif course.count_iterate(rank, validation.tol):
             course.best_iteration = state.iteration
             course.best = self.solver.expansion(state).copy()
         return rank[0]
