@@ -19,6 +19,12 @@ _HASHED = 2**15  # entries hashed at once, whose work arrays stay in the cache
 _FAST = {"contract", "nsz", "arcp"}
 
 
+def rows_bytes(X: Matrix) -> int:
+    """Return the bytes of dense or CSR rows."""
+    arrays = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+    return sum([int(a.nbytes) for a in arrays])
+
+
 def dense(X: Matrix, dtype: Any = None) -> AnyArray:
     """Return rows as a dense array of a type, by default their own."""
     return np.asarray(X.toarray() if sp.issparse(X) else X, dtype)

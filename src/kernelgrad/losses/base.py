@@ -117,6 +117,7 @@ class Loss(Documented, ABC):
     has_proba: ClassVar[bool] = False
     smoothness: ClassVar[float | None] = None
     typical_curvature: ClassVar[float | None] = None
+    n_outputs: int | None = None
     adaptive_intercept: ClassVar[bool] = False
     lowest_target: ClassVar[float | None] = None
     intercept_slope: ClassVar[float | None] = None
@@ -134,11 +135,6 @@ class Loss(Documented, ABC):
     def is_smooth(self) -> bool:
         """Whether the slope is continuous, for Newton's method; by default if L is finite."""
         return self.smoothness is not None
-
-    @property
-    def n_outputs(self) -> int | None:
-        """Number of outputs that the hyper-parameters imply; None allows any number."""
-        return None
 
     def for_output(self, c: int) -> Loss:
         """Return the loss of output `c`, for losses that are sums over outputs."""

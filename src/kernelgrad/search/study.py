@@ -111,9 +111,9 @@ class Study:
     """A search for the machine with the smallest errors on rows that it was not trained on.
 
     Machines whose columns have equal weights compete with those that learn weights and warps,
-    and with smooth ones. With few rows each fold is left out in turn. Weights stay if they lower
-    the errors by a quarter of a standard error of the paired
-    difference, with few rows by a half.
+    and with smooth ones. With few rows each fold is left out in turn. Weights stay if they
+    lower the errors by a quarter of a standard error of the paired difference, with few rows by
+    a half.
     """
 
     def __init__(
