@@ -62,10 +62,7 @@ def explained_covariance(
     for start in range(0, m, group):
         members = slice(start, min(m, start + group))
         one = replace(
-            problem,
-            loss=SquaredError(),
-            n_outputs=members.stop - start,
-            fit_intercept=False,
+            problem, loss=SquaredError(), n_outputs=members.stop - start, fit_intercept=False
         )
         state = None
         last: tuple[Matrix, TrainBatch] | None = None

@@ -25,14 +25,7 @@ from kernelgrad.inputs import Inputs
 from kernelgrad.model import Fit, Model
 from kernelgrad.partly_labelled import NO_LABEL, MarkedClassification, SemiSupervisedRows
 from kernelgrad.search.auto import slowness
-from kernelgrad.solvers import (
-    DSG,
-    BlockDescent,
-    Problem,
-    Resources,
-    Solver,
-    get_solver,
-)
+from kernelgrad.solvers import DSG, BlockDescent, Problem, Resources, Solver, get_solver
 from kernelgrad.solvers.history import check_numbers
 from kernelgrad.tasks import Task, decide
 from kernelgrad.training_rows import Batches, TrainingRows, no_rows

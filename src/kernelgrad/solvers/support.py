@@ -26,12 +26,7 @@ from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import ExactRows, Kernel
 from kernelgrad.solvers import contract
 from kernelgrad.solvers.contract import Problem, Solver, State, StepInfo, TrainBatch
-from kernelgrad.solvers.trackers import (
-    Responses,
-    Tracker,
-    Update,
-    UpdatedTracker,
-)
+from kernelgrad.solvers.trackers import Responses, Tracker, Update, UpdatedTracker
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 
 _WORK_BYTES = 32 * 2**20  # tiles of all threads and copies of arrays of n
