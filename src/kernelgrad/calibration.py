@@ -37,18 +37,11 @@ class Calibration:
 
     Each g is an increasing line with bends at 0 and before the margins. With one line, two
     classes and ``z = (0, f)`` this is Platt's sigmoid.
-
-    Attributes
-    ----------
-    unit : float
-        The margin u.
-    slopes : float64 array (4, K)
-    shifts : float64 array (K,)
     """
 
-    unit: float
-    slopes: Float64Array
-    shifts: Float64Array
+    unit: float  # the margin u
+    slopes: Float64Array  # (4, K)
+    shifts: Float64Array  # (K,)
 
     @classmethod
     def fit(

@@ -202,13 +202,7 @@ def explaining(method: F, order: Sequence[str] = ()) -> F:
 
 
 def check_params(obj: Any) -> None:
-    """Raise if a declared parameter of `obj` is outside its domain.
-
-    Raises
-    ------
-    ValueError, TypeError
-        The message names the parameter, the value and the allowed values.
-    """
+    """Raise ValueError or TypeError if a declared parameter of `obj` is outside its domain."""
     for each in dataclasses.fields(obj):
         value = getattr(obj, each.name)
         if _CHECK in each.metadata and value is not each.default:

@@ -86,34 +86,18 @@ def explained_covariance(
 
 @dataclass
 class Posterior:
-    """Variances of a Gaussian process: the training rows, or the operator in their place.
+    """Variances of a Gaussian process: the training rows, or the operator in their place."""
 
-    Attributes
-    ----------
-    function : Expansion
-        The posterior mean, in units of the task.
-    noise, signal : float
-        Variances of the noise and of f a priori, in squared units of y.
-    solver, problem, n_steps : Solver, Problem, int
-        What found the mean, and its number of iterations.
-    rows : TrainingRows or None
-        None with an operator, and in files of models of streams.
-    operator : PosteriorOperator or None
-    ridge : float or None
-        The ridge of the factor; None before the first factorisation.
-    factor : KernelMatrix or None
-        The factorised kernel matrix, which is made again from the rows where it is None.
-    """
-
-    function: Any
-    noise: float
+    function: Any  # the posterior mean, in units of the task
+    noise: float  # variances of the noise and of f a priori, in squared units of y
     signal: float
-    solver: Solver[Any]
+    solver: Solver[Any]  # what found the mean, in `n_steps`
     problem: Problem
     n_steps: int
-    rows: TrainingRows | None = None
+    rows: TrainingRows | None = None  # None with an operator, and in files of streams' models
     operator: Any | None = None
-    ridge: float | None = None
+    ridge: float | None = None  # ridge of the factor; None before the first one
+    # the factorised kernel matrix, made again from the rows where it is None
     factor: KernelMatrix | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:

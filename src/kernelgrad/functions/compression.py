@@ -25,15 +25,8 @@ _SPANNED = 1e-10  # part of k(x, x) outside of the span, from which x is no new 
 class _NewtonBasis:
     """Functions of growing sets of centres, orthonormal in the kernel's space, at some rows.
 
-    Parameters
-    ----------
-    exact : ExactKernel
-    rows : ExactRows
-        The rows, ready for float64 values; the first of them may be centres.
-    f : float64 array (n_rows, C)
-        Values at the rows of a function in the space.
-    n_candidates, most : int
-        Numbers of rows that may be centres, and of centres.
+    Up to `most` of the first `n_candidates` rows, which are ready for float64 values, become
+    centres. A function in the space has the values f (n_rows, C).
     """
 
     def __init__(

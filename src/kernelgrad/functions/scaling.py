@@ -272,20 +272,9 @@ class InputScaling:
 class ScaledKernel:
     """A kernel of unscaled rows: the base of exact kernels and of streams of random features.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        A kernel whose parameters are numbers (see :meth:`Kernel.resolve`).
-    n_features_in : int
-        Number of columns d.
-    scaling : InputScaling or None
-        Applied to rows in their own precision.
-
-    Attributes
-    ----------
-    device : str
-        Device that computes values, a name for `kernelgrad.compute.backend`. It is not part of
-        a model.
+    The parameters of the kernel are numbers (see :meth:`Kernel.resolve`), `n_features_in` is
+    the number of columns, and the scaling is applied to rows in their own precision. ``device``
+    names what computes values, see `kernelgrad.compute.backend`; it is not part of a model.
     """
 
     device = CPU

@@ -255,15 +255,9 @@ class Loss(Documented, ABC):
 
 
 class ScalarLoss(Loss):
-    """A loss from the table, summed over outputs; subclasses give `code` and its parameter.
+    """A loss from the table, summed over outputs; subclasses give `code`, and the name of p."""
 
-    Attributes
-    ----------
-    parameter : str or None
-        Name of the hyper-parameter that the table calls p; None if there is none.
-    """
-
-    parameter: ClassVar[str | None] = None
+    parameter: ClassVar[str | None] = None  # what the table calls p
 
     def params(self, n_outputs: int) -> Float64Array:
         p = 0.0 if self.parameter is None else getattr(self, self.parameter)
