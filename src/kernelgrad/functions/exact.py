@@ -58,9 +58,17 @@ class ExactKernel(ScaledKernel):
     r"""Exact values ``k(x, z)`` of a resolved kernel for unscaled rows.
 
     It is the counterpart of :class:`~kernelgrad.functions.FeatureStream` for functions that are
-    expansions in kernel values. `wide` keeps rows in float64: some are so far from their
-    centre, relative to the bandwidth, that float32 would suffer cancellation. Kernel values are
-    float32 anyway, but for `precise`, which keeps rows and values in float64.
+    expansions in kernel values instead of random features.
+
+    Parameters
+    ----------
+    kernel, n_features_in, scaling
+        As for :class:`~kernelgrad.functions.scaling.ScaledKernel`.
+    wide : bool, default=False
+        Whether to keep rows in float64, for rows so far from their centre, relative to the
+        bandwidth, that float32 would suffer cancellation. Kernel values are float32 anyway.
+    precise : bool, default=False
+        Whether to keep rows and kernel values in float64.
     """
 
     def __init__(
@@ -214,9 +222,24 @@ class ExactKernel(ScaledKernel):
 class KernelRows:
     """Rows ``k(x_i, X)`` of a kernel matrix in a cache of the most recently used ones.
 
-    A row takes 4 n bytes of `cache_bytes`, or 8 n of float64; memory is touched only when it is
-    needed, and its size does not change results. ``buffer`` (slots, n) has the cached rows,
-    valid until the next load, and ``n_evaluations`` counts kernel values of cached rows so far.
+    Parameters
+    ----------
+    exact : ExactKernel
+        The kernel.
+    rows : ExactRows
+        The n rows X.
+    cache_bytes : int
+        Size of the cache; a row takes 4 n bytes, or 8 n of float64. Memory is touched only when
+        it is needed. The size does not change results.
+
+    Attributes
+    ----------
+    n_evaluations : int
+        Number of kernel values of cached rows computed so far.
+    buffer : float32 or float64 array (slots, n)
+        The cached rows; valid until the next load.
+    wide : bool
+        Whether they are float64.
     """
 
     wide = False

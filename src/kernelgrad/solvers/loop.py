@@ -158,12 +158,6 @@ class Course:
         record.close()
         return cls(**parts)
 
-    def last_event(self, max_iter: int) -> FitEvent:
-        keys = {each.name for each in fields(FitEvent)} & set(HISTORY_KEYS)
-        last = {key: self.history[key][-1] for key in keys}
-        name = self.history["score_name"]
-        return FitEvent(**last, max_iter=max_iter, score_name=name, rows_per_second=0.0)
-
 
 def _check_rank(value: Any, name: str) -> None:
     check_numbers(list(value) if isinstance(value, tuple) else value, name, 2)
@@ -355,7 +349,10 @@ class _FitLoop:
             return
         self.is_over = ended in _OVER or self.course.done >= self.max_iter
         if ended == "stopped" and not self.is_over:  # would they stop again?
-            event = self.course.last_event(self._first + self.max_iter)
+            history = self.course.history
+            last = {k: history[k][-1] for k in FitEvent.__annotations__ if k in HISTORY_KEYS}
+            last |= {"max_iter": self._first + self.max_iter, "rows_per_second": 0.0}
+            event = FitEvent(**last, score_name=history["score_name"])
             self.is_over = self.callbacks.on_iteration(event)
         if self.is_over and ended not in _CUT:
             self.status = ended
