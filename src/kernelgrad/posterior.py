@@ -132,19 +132,14 @@ class Posterior:
         if self.factor is None:
             return None
         _, y, weight = self._usable_rows()
-        task = self._task
+        assert self.rows is not None
+        task = self.rows.task
+        assert isinstance(task, ScaledColumn)
         noise, signal = self.noise / task.scale**2, self.signal / task.scale**2
         evidence = Evidence(task.encode(y)[:, 0].astype(np.float64), weight, noise, signal)
         square = float(evidence.y @ coef[:, 0])
         value = evidence.likelihood(square, self.factor.log_determinant(), noise / signal)
         return value - evidence.total * float(np.log(task.scale))
-
-    @property
-    def _task(self) -> ScaledColumn:
-        assert self.rows is not None
-        task = self.rows.task
-        assert isinstance(task, ScaledColumn)
-        return task
 
     @property
     def is_exact(self) -> bool:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -68,6 +68,8 @@ INSTEAD = {
     "quantile": f"{_PART}loss=kernelgrad.losses.Quantile(0.9)",
 }
 """What to give in place of arguments of other libraries."""
+
+E = TypeVar("E", bound="BaseRowsEstimator")
 
 
 @documented
@@ -292,16 +294,6 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         gaps = (order < 0).reshape((-1,) + (1,) * (values.ndim - 1))
         return np.where(gaps, np.nan, values[order])
 
-    def _with_unseen(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        """Take rows that were not fitted, to tell of errors on new ones."""
-        model, reader, done = self._model, self._spec().reader, self._fitted
-        like = TrainingRows(None, model.task, inputs=model.inputs)  # type: ignore[arg-type]
-        data = Data(X, y, sample_weight)
-        rows = reader.read_validation(data, like, Run(seed=done.choice.seed))
-        unseen = model.unseen(rows, rows.train, "rows of calibrate_coverage")
-        self._fitted = replace(done, held_out=unseen, loo=done.left_out)  # type: ignore[misc]
-        return self
-
     def _unseen(self) -> Unseen:
         check_is_fitted(self, "expansion_")
         if self._fitted.unseen is None:
@@ -483,3 +475,17 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
                 predict_once()
                 times.append(perf_counter() - start)
         return float(np.median(times))
+
+
+def calibrate_coverage(self: E, X: Any, y: Any = None, sample_weight: Any = None) -> E:
+    """Take rows that were not fitted for sets or intervals, and `validation_score_`.
+
+    The arguments are those of `fit`. Returns the estimator itself.
+    """
+    model, reader, done = self._model, self._spec().reader, self._fitted
+    like = TrainingRows(None, model.task, inputs=model.inputs)  # type: ignore[arg-type]
+    data = Data(X, y, sample_weight)
+    rows = reader.read_validation(data, like, Run(seed=done.choice.seed))
+    unseen = model.unseen(rows, rows.train, "rows of calibrate_coverage")
+    self._fitted = replace(done, held_out=unseen, loo=done.left_out)  # type: ignore[misc]
+    return self

@@ -79,16 +79,13 @@ def _second(rows: int, tile: int, kind: int) -> Any:
     return np.empty((rows if kind in (PAIR, DECAY) else 0, tile), np.float32)
 
 
-def _dense_product(rows: Any, r0: int, r1: int, W: Any, T: Any) -> None:
-    """Write rows r0..r1 times W to T."""
-    np.dot(rows.values[r0:r1], W, T)
-
-
-def _csr_product(rows: Any, r0: int, r1: int, W: Any, T: Any) -> None:
-    csr_times_tile(rows.indptr, rows.indices, rows.data, r0, r1, W, T)
-
-
-tile_product = by_type({Dense: _dense_product, Csr: _csr_product})
+# write rows r0..r1 times W to T
+tile_product = by_type(
+    {
+        Dense: lambda rows, r0, r1, W, T: np.dot(rows.values[r0:r1], W, T),
+        Csr: lambda X, r0, r1, W, T: csr_times_tile(X.indptr, X.indices, X.data, r0, r1, W, T),
+    }
+)
 
 
 @njit(nogil=True, cache=True)
