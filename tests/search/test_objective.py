@@ -76,11 +76,11 @@ def test_outputs_left_out_are_those_of_fits_without_the_row(nu, parts):
     # the same errors of validation rows
     rest, unseen = s.take(np.arange(1, 24)), s.take(np.arange(1))
     part = penalty.Matrices(m.matrix(rest), m.matrix(unseen, rest), rest, unseen)
-    outputs = penalty.outputs([held], [m.ridge])
+    outputs = penalty.outputs([part], [m.ridge])
     np.testing.assert_allclose(
         outputs[0], oracle.left_out(K, s.Y, s.weight, m.ridge)[0], rtol=1e-6
     )
-    own = penalty.errors([held], outputs)
+    own = penalty.errors([part], outputs)
     np.testing.assert_allclose(own, s.weight[:1] * expected_errors[:1], rtol=1e-6)
 
 
