@@ -45,14 +45,9 @@ class Calibration:
 
     @classmethod
     def fit(
-        cls,
-        z: FloatArray,
-        codes: AnyArray,
-        weight: Float64Array,
-        *,
-        unit: float | None = 1.0,
+        cls, z: FloatArray, codes: AnyArray, weight: Float64Array, *, unit: float | None = 1.0,
         start: Calibration | None = None,
-    ) -> Calibration:
+    ) -> Calibration:  # fmt: skip
         """Return the map that minimises the penalised log loss of rows.
 
         Responses z (n, K) are of functions that have not seen the rows. Targets are Platt's

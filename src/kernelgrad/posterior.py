@@ -39,13 +39,9 @@ OPERATORS: Registry[Any] = Registry({"dsg": "papers.dsg.operator:PosteriorOperat
 
 
 def explained_covariance(
-    solver: DSG,
-    problem: Problem,
-    stream: FeatureStream,
-    batches: Callable[[], Iterator[TrainBatch]],
-    X: Matrix,
-    n_steps: int,
-) -> Float64Array:
+    solver: DSG, problem: Problem, stream: FeatureStream,
+    batches: Callable[[], Iterator[TrainBatch]], X: Matrix, n_steps: int,
+) -> Float64Array:  # fmt: skip
     r"""Return ``(A k(x_i, .))(x_j)`` for all pairs of rows of `X`, shape (m, m).
 
     The function of row i minimises ``mean_j (f(x_j) - k(x_i, x_j))^2 / 2 + alpha/2 ||f||^2``

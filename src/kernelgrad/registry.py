@@ -71,11 +71,9 @@ def warn_renamed(old: str, new: str) -> None:
 
 
 def lazy_names(
-    module: str,
-    *registries: Registry[Any],
-    paths: Mapping[str, str] = {},
+    module: str, *registries: Registry[Any], paths: Mapping[str, str] = {},
     renamed: Mapping[str, str] = {},
-) -> tuple[Callable[[str], Any], list[str]]:
+) -> tuple[Callable[[str], Any], list[str]]:  # fmt: skip
     """Return the ``__getattr__`` of a module whose names load on first use, and these names.
 
     They are the class names of the registries' optional rooms, and those in `paths`, with the

@@ -128,10 +128,8 @@ def solve_damped(
 
 def conjugate_gradients(
     product: Callable[[Any], tuple[Any, Any]],
-    precondition: Callable[[Any, Any], tuple[Any, Any] | None],
-    right: Any,
-    most: int,
-) -> Any:
+    precondition: Callable[[Any, Any], tuple[Any, Any] | None], right: Any, most: int,
+) -> Any:  # fmt: skip
     """Return x with ``A x = right`` approximately, by conjugate gradients from 0.
 
     ``product(p)`` returns ``A p`` and the inner product ``<p, A p>``; ``precondition(x, r)``

@@ -130,15 +130,9 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
 
     @with_callbacks
     def fit(
-        self,
-        X: Rows,
-        y: Values = None,
-        sample_weight: Values = None,
-        *,
-        X_val: Rows | None = None,
-        y_val: Values = None,
-        sample_weight_val: Values = None,
-    ) -> Self:
+        self, X: Rows, y: Values = None, sample_weight: Values = None, *,
+        X_val: Rows | None = None, y_val: Values = None, sample_weight_val: Values = None,
+    ) -> Self:  # fmt: skip
         """Fit the model.
 
         Parameters

@@ -157,12 +157,9 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
     ) -> tuple[Float64Array, Float64Array]: ...
 
     def predict(
-        self,
-        X: Rows,
-        return_std: bool = False,
-        return_cov: bool = False,
+        self, X: Rows, return_std: bool = False, return_cov: bool = False,
         include_noise: bool = False,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Return the posterior mean, and on request its standard deviation or covariance.
 
         Parameters

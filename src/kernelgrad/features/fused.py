@@ -161,13 +161,9 @@ def _row_tile(d: int) -> int:
 
 
 def predict(
-    X: Matrix,
-    W: Float32Array,
-    phase: Float32Array,
-    kind: int,
-    coef: Float32Array,
+    X: Matrix, W: Float32Array, phase: Float32Array, kind: int, coef: Float32Array,
     out: Float32Array,
-) -> None:
+) -> None:  # fmt: skip
     """Add features(X) times coefficients to `out` (n, C), in parallel over row tiles.
 
     X (n, d) is dense or CSR; `phase` is empty unless the kind is PHASE.

@@ -72,14 +72,9 @@ class ExactKernel(ScaledKernel):
     """
 
     def __init__(
-        self,
-        kernel: Kernel,
-        n_features_in: int,
-        scaling: InputScaling | None = None,
-        *,
-        wide: bool = False,
-        precise: bool = False,
-    ) -> None:
+        self, kernel: Kernel, n_features_in: int, scaling: InputScaling | None = None, *,
+        wide: bool = False, precise: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(kernel, n_features_in, scaling)
         self.wide = wide or precise
         self.precise = precise

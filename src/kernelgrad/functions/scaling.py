@@ -59,14 +59,9 @@ class InputScaling:
 
     @classmethod
     def fit(
-        cls,
-        X: Matrix,
-        kernel: Kernel,
-        *,
-        standardize: bool | str | InputScaling,
-        sample_weight: Float64Array,
-        metric: Float64Array | None = None,
-    ) -> InputScaling:
+        cls, X: Matrix, kernel: Kernel, *, standardize: bool | str | InputScaling,
+        sample_weight: Float64Array, metric: Float64Array | None = None,
+    ) -> InputScaling:  # fmt: skip
         """Return the scaling for `kernel`, estimated from the weighted rows of a first batch.
 
         For stationary kernels dense rows are centred at their mean, or at their median if

@@ -130,15 +130,9 @@ def arc_values(order: int, sine: Array, c: Array, rest: Array) -> Array:
 
 
 def values(
-    xp: Any,
-    t: Array,
-    left: Array = None,
-    right: Array = None,
-    *,
-    finish: int,
-    coef: Sequence[float] | AnyArray = (),
-    degree: int = 1,
-) -> Array:
+    xp: Any, t: Array, left: Array = None, right: Array = None, *, finish: int,
+    coef: Sequence[float] | AnyArray = (), degree: int = 1,
+) -> Array:  # fmt: skip
     """Return kernel values of accumulated forms t (n, m).
 
     `left` (n, 1) and `right` (m,) are the sizes of the rows for arc-cosine kernels, and half

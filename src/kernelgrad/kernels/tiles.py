@@ -429,19 +429,10 @@ def _accumulate(A: Matrix, B: Matrix, form: int, T: AnyArray, *, compiled: bool)
 
 
 def block(
-    A: Matrix,
-    B: Matrix,
-    form: int,
-    finish: int = profiles.RAW,
-    *,
-    coef: Sequence[float] = (),
-    degree: int = 1,
-    left: Float64Array | None = None,
-    right: Float64Array | None = None,
-    dtype: Any = None,
-    out: AnyArray | None = None,
-    compiled: bool = False,
-) -> AnyArray:
+    A: Matrix, B: Matrix, form: int, finish: int = profiles.RAW, *, coef: Sequence[float] = (),
+    degree: int = 1, left: Float64Array | None = None, right: Float64Array | None = None,
+    dtype: Any = None, out: AnyArray | None = None, compiled: bool = False,
+) -> AnyArray:  # fmt: skip
     """Return values of all pairs of rows, shape (n_A, n_B), in one thread.
 
     Rows are both float32 or both float64; CSR rows have sorted columns, none twice, and dense

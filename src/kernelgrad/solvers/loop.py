@@ -217,13 +217,9 @@ class Resumed:
 
     @classmethod
     def restore(
-        cls,
-        solver: Solver[Any],
-        problem: Problem,
-        max_iter: int,
-        record: Record,
+        cls, solver: Solver[Any], problem: Problem, max_iter: int, record: Record,
         reading: Callable[[], AbstractContextManager[None]],
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         tracker, source = record.part("tracker"), record.contents()
         part, end = record.part("state"), record.part("result")
         state: State = solver.restore(problem, part.values, part.arrays)
@@ -467,18 +463,12 @@ class _FitLoop:
 
 
 def run(
-    solver: Solver[Any],
-    problem: Problem,
-    batches: Iterator[tuple[TrainBatch, float]],
-    *,
-    max_iter: int,
-    state: State | None = None,
-    validation: Validation | None = None,
+    solver: Solver[Any], problem: Problem, batches: Iterator[tuple[TrainBatch, float]], *,
+    max_iter: int, state: State | None = None, validation: Validation | None = None,
     callbacks: CallbackList | None = None,
     on_iteration: Callable[[FitEvent, State], bool] | None = None,
-    history: dict[str, Any] | None = None,
-    resumed: Resumed | None = None,
-) -> FitResult:
+    history: dict[str, Any] | None = None, resumed: Resumed | None = None,
+) -> FitResult:  # fmt: skip
     """Run a solver until `max_iter` more steps are done.
 
     The loop records the history, keeps the best iterate by the validation score, stops when
