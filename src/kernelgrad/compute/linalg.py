@@ -21,8 +21,9 @@ _FAST = {"contract", "nsz", "arcp"}
 
 def rows_bytes(X: Matrix) -> int:
     """Return the bytes of dense or CSR rows."""
-    arrays = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
-    return sum([int(a.nbytes) for a in arrays])
+    if sp.issparse(X):
+        return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes)
+    return int(X.nbytes)
 
 
 def dense(X: Matrix, dtype: Any = None) -> AnyArray:

@@ -244,15 +244,11 @@ class KernelRows:
         self.rows, self._n = rows, rows.n_rows
         self.n_evaluations = 0
         self._bytes = int(cache_bytes)
-        self._clear(self._most)
+        self._clear()
 
-    @property
-    def _most(self) -> int:
-        """The rows that the cache may hold."""
+    def _clear(self, least: int = 1) -> None:
         row_bytes = (8 if self.wide else 4) * max(1, self._n)
-        return max(1, min(self._n, self._bytes // row_bytes))
-
-    def _clear(self, n_slots: int) -> None:
+        n_slots = max(least, min(self._n, self._bytes // row_bytes))
         self.buffer = untouched(n_slots, self._n, wide=self.wide)
         # slots of rows, the least recently used first
         self._slot: OrderedDict[int, int] = OrderedDict()
@@ -262,7 +258,7 @@ class KernelRows:
         if wide == self.wide:
             return False
         self.wide = wide
-        self._clear(self._most)
+        self._clear()
         return True
 
     def load(self, index: IntArray) -> IntArray:

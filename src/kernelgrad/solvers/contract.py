@@ -71,12 +71,13 @@ class Resources:
 
     def left(self, taken: float, default: float) -> float:
         """Return what the limit leaves beside `taken` and copied rows, or `default`."""
-        return self.limit(default + taken + self.copied_bytes) - taken - self.copied_bytes
+        own = self.memory_limit
+        return default if own is None else own - taken - self.copied_bytes
 
     @cached_property
     def usable(self) -> float:
         """The memory limit in bytes; half of the system's memory, or 4 GiB, without one."""
-        return self.limit(0.5 * system_bytes())
+        return 0.5 * system_bytes() if self.memory_limit is None else self.memory_limit
 
     def check(
         self, subject: str, needed: float, remedy: str, *, most: float = np.inf,

@@ -176,7 +176,7 @@ class RowsSolver(KernelSolver[R], Generic[R]):
     def _new_state(self, problem: Problem, batch: TrainBatch, **own: Any) -> R:
         """Return a state of the loss's best constant; `own` are the fields of the solver."""
         exact, rows = build_exact(problem, batch)
-        C, n = problem.n_outputs, batch.n_rows
+        C, n = problem.n_outputs, len(batch.y)
         intercept = contract.first_constant(problem, batch)
         own = {"responses": np.zeros((C, n)), "intercept": intercept} | own
         digest = contract.batch_digest(problem, batch)
