@@ -38,7 +38,7 @@ class Figure6Panel3(Rivals):
     one_pass = True
     averaged = True
     rows = 16_000
-    seeds = 10
+    seeds = 20
     penalty = 1.0
     sizes = (1024, 256)
     claims: ClassVar = (
