@@ -93,7 +93,7 @@ class Timings(Experiment):
     )
 
     def cells(self, quick: bool) -> list[Cell]:
-        sizes = {"adult": (None, 3), "mnist": (10_000, 10)}
+        sizes = {"adult": (None, 8), "mnist": (10_000, 10)}
         return [
             {"seed": 0, "dataset": name} | dict(zip(("rows", "seeds"), pair, strict=True))
             for name, pair in (dict.fromkeys(SETS, (200, 2)) if quick else sizes).items()
