@@ -96,8 +96,8 @@ class Objectives(Experiment):
             for cell in plain
             if cell["seed"] < 5 and cell["data"] != "protein"
         ]
-        every = plain + few
-        return every + [cell | {"covariance": True} for cell in every]
+        longer: list[Cell] = [cell | {"iterations": 2 * iterations} for cell in few]
+        return plain + few + [cell | {"covariance": True} for cell in plain + longer]
 
     def measure(self, cell: Cell) -> Rows:
         """Run all methods for the seconds of DSG."""
