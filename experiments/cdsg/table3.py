@@ -85,7 +85,7 @@ class ExactSolver(Experiment):
             for s in range(1 if quick else 5)
             for name in (["a9a"] if quick else ["a9a", "mnist"])
         ]
-        more = [] if quick else [every[0] | {"seed": s} for s in range(5, 12)]
+        more = [] if quick else [every[0] | {"seed": s} for s in range(5, 30)]
         every += [cell | {"covariance": True} for cell in every + more]
         same = [cell | {"C": PAPERS_C[cell["data"]]} for cell in every if cell["seed"] < 5]
         return every + same
