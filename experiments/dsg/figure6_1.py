@@ -27,7 +27,6 @@ class Figure6Panel1(Rivals):
     one_pass = True
     rows = 32_561
     penalty = 0.01
-    seeds = 12
     sizes = (64, 32)
     claims: ClassVar = (
         *claim(
