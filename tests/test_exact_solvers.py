@@ -273,6 +273,8 @@ def test_equal_rows_and_no_penalty(solver):
     noisy = plain_regressor(solver=solver, alpha=1e-20, kernel="polynomial")
     noisy.fit(X, y + np.arange(120) % 2)
     assert np.mean(noisy.predict(X) - y) == pytest.approx(0.5, abs=0.02)
+    size = noisy.solver_.resolve_batch_size
+    assert size(10**6) == 10**6 > size(None) > 0
 
 
 @every(
