@@ -219,7 +219,7 @@ def attempt(work: Path, name: str, fault: Fault, tests: Any) -> dict[str, Any]:
         os.utime(path, ns=times)
     return {
         "file": name, "line": line, "old": data[a:b].decode(), "new": new.decode().strip(),
-        "text": data.splitlines()[line - 1].decode().strip(), "killed": code != 0,
+        "text": data.splitlines()[line - 1].decode().strip(), "killed": code not in (0, 5),
         "by": log.read_text() if log.exists() else f"exit {code}",
         "tests": len(order), "seconds": round(spent, 1),
     }  # fmt: skip

@@ -149,5 +149,5 @@ def make_fit(
     score = result.best_score if choice.best_score is None else choice.best_score
     return Fit(
         model, choice, result.state, history, result.status, result.state.iteration,
-        result.best_iteration or result.state.iteration, score, latest,
+        result.best_iteration, score, latest,
     )  # fmt: skip

@@ -463,7 +463,7 @@ class _FitLoop:
             expansion=expansion,
             status=self.status,
             history=history,
-            best_iteration=at,
+            best_iteration=at or state.iteration,
             best_score=float(course.best_rank[0]) if at else None,
             beaten=validation.beaten(course.best_rank) if validation and course.best else None,
         )
