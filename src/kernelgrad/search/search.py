@@ -46,6 +46,9 @@ _FOLDS = 3  # number of parts that are left out in turn if there are few rows
 TRIAL_ROWS = 30_000  # rows from which there are trials of block descent, on half of them
 _TRIAL_FACTOR, _MOST_FACTOR = 2.0, 16.0  # factors on gamma: of a step, and the largest
 _LOG_PRICE = 1.6e9  # products of all pairs of rows up to which the log loss is tried
+# log loss of calibrated responses, over that of equal probabilities, below which the log loss
+# is tried at any price: it gains most where classes are nearly sure
+_SURE = 0.2
 _SKEWED = 1.0  # skewness from which logarithms of targets >= 0 are tried
 _PATH_SECONDS = 1.0  # seconds of a machine of 1,000 rows for some penalties
 _LOGISTIC_OUTPUTS = 5  # outputs up to which a kernel is learned by the log loss
@@ -140,12 +143,16 @@ def best_loss(
     assert isinstance(task, Classification)
     few, learns = len(pool.y) < pools.LEAST_ROWS, C <= _LOGISTIC_OUTPUTS
     late = deadline.left() < 3.0 * _PATH_SECONDS
-    dear = n * float(n) * (4 if C < 3 else max(16, 4 * C)) > _LOG_PRICE
+    first = judges_of(study, task)
+    sure = _SURE * float(np.log(len(task.classes)))
+    is_sure = first is not None and log_losses(first).mean() < sure
+    price = n * float(n) * (4 if C < 3 else max(16, 4 * C))
+    dear = price > _LOG_PRICE and not is_sure
     # a matrix of the rows that compare the losses
     most = newton_bytes(min(study.rules.solved, len(pool.y)), C, 0.0)
     large = most > problem.resources.limit(np.inf)
     if few or late or dear or large:
-        return problem, [], judges_of(study, task)
+        return problem, [], first
     loss = get_loss("log_loss", task="classification", n_classes=len(task.classes))
     other = replace(problem, loss=loss)
     other = study.logistic().applied(other) if learns else other
