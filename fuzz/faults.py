@@ -252,7 +252,9 @@ def main() -> int:
         subprocess.run(f"git archive HEAD | tar x -C '{tree}'", shell=True, check=True)
         forked(tree, work / "base", 7200.0, Calls(), "tests")
     tests = pickle.loads(known.read_bytes())
-    every = [(str(path.relative_to(tree)), each) for path in core(tree) for each in faults(path)]
+    every = [
+        (str(path.relative_to(tree)), each) for path in core(tree) for each in faults(path)
+    ]
     order = np.random.default_rng(args.seed).permutation(len(every))[: args.count]
     results = json.loads(done.read_text()) if done.exists() else []
     if args.again:
