@@ -1,5 +1,7 @@
 """The semi-supervised classifier: objective, marks, sources, streams, choices and refusals."""
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -97,6 +99,35 @@ def test_costs_of_unlabelled_rows():
     assert not np.allclose(paper, fit(C=8.0), atol=1e-2)
     w = np.where(Y < 0, 3.0, 2.0)  # the paper's is one of weights
     np.testing.assert_allclose(fit(w, C_star="paper"), fit(w, C_star=10 * 24 / 324), atol=1e-5)
+
+
+def test_a_kernel_that_labels_learn_replaces_the_default_if_held_out_labels_prefer_it():
+    rows = np.random.default_rng(0).normal(size=(300, 8)) * [1.0, *[3.0] * 7]
+    codes = (np.abs(rows[:, 0]) > 0.7).astype(int)
+    marked = np.where(np.arange(300) < 60, codes, -1)
+    model = SemiSupervisedKernelClassifier().fit(rows, marked)
+    plain, learned = model.history_["cv_errors"]
+    assert learned < plain
+    assert np.mean(model.transduction_ != codes) < 0.1
+    again = SemiSupervisedKernelClassifier(**model.best_params_).fit(rows, marked)
+    np.testing.assert_array_equal(again.predict(rows), model.predict(rows))
+    assert again.best_params_["C"] == model.best_params_["C"] != 10.0
+    assert "cv_errors" not in again.history_  # its kernel is given
+    _, _, moons = draw()
+    model = SemiSupervisedKernelClassifier().fit(X, moons)
+    plain, learned = model.history_["cv_errors"]
+    assert learned >= plain
+    assert model.best_params_["C"] == 10.0
+    assert model.kernel_.name == "rbf"
+
+
+@pytest.mark.parametrize("solver", ["soft_labels", "cccp_s3vm"])
+def test_a_metric_is_that_of_multiplied_rows(solver):
+    weights = np.array([3.0, 0.5])
+    make = partial(SemiSupervisedKernelClassifier, standardize=False, gamma=0.5, solver=solver)
+    model, other = make(metric=weights).fit(X, Y), make().fit(X * weights, Y)
+    f, g = model.decision_function(X), other.decision_function(X * weights)
+    np.testing.assert_allclose(f, g, atol=0.02)
 
 
 @pytest.mark.parametrize("solver", ["tsg", "soft_labels"])

@@ -8,13 +8,14 @@ from itertools import chain, islice
 from typing import Any
 
 import numpy as np
+from sklearn.base import clone
 
 from kernelgrad import losses, partly_labelled
 from kernelgrad.calibration import Sigmoids, sigmoids
 from kernelgrad.callbacks import Deadline, TimeIsUp
 from kernelgrad.choice import Choice
 from kernelgrad.compute.compiling import clock
-from kernelgrad.compute.threads import single_threaded_blas
+from kernelgrad.compute.threads import at_most, single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.data.sampling import folds
 from kernelgrad.families.kernel import KernelSpec
@@ -22,14 +23,18 @@ from kernelgrad.families.reading import Data, Reader, Run
 from kernelgrad.files.records import Record
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.inputs import Inputs
+from kernelgrad.kernels import Matern
 from kernelgrad.model import Fit, Model
 from kernelgrad.partly_labelled import NO_LABEL, MarkedClassification, SemiSupervisedRows
 from kernelgrad.search.auto import slowness
+from kernelgrad.search.pool import SearchSpace, study_tasks
+from kernelgrad.search.search import search
 from kernelgrad.solvers import (
     DSG,
     BlockDescent,
     Problem,
     Resources,
+    SoftLabels,
     Solver,
     get_solver,
 )
@@ -40,6 +45,10 @@ from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matri
 from kernelgrad.validation import DataError, warn_caller
 
 _RATIO = 0.5  # C* over C
+_SEARCH_SECONDS = 5.0  # seconds without which no kernel is learned
+_FEW_LABELS = 200  # labels from which two folds compare
+_SEARCH_ROWS = 2000  # unlabelled rows beside which a learned kernel is compared
+_TAG = 0x6B65726E  # key of the random numbers that draw these
 _VALUE_SECONDS = 1.2e-9  # seconds of one core that a kernel value takes
 
 
@@ -231,6 +240,8 @@ class SemiSupervisedSpec(KernelSpec):
         if rows.kind_weights[1] == 0 and not first.solver.streams:
             first = replace(first, solver=BlockDescent(), reason="no unlabelled rows")
         choice = super().choose(rows, problem, first, run)
+        if self._may_learn_kernel(choice, rows, run):
+            choice = self._learned(choice, rows, problem, run)
         if not choice.solver.streams and not rows.in_memory:
             raise DataError(
                 f"solver {choice.solver.name!r} keeps all rows, which are on disk here; load "
@@ -243,6 +254,64 @@ class SemiSupervisedSpec(KernelSpec):
             )
         return choice
 
+    def _may_learn_kernel(self, choice: Choice, rows: SemiSupervisedRows, run: Run) -> bool:
+        """Whether a kernel that the labels learn may replace the default one."""
+        p, solver = self.params, choice.solver
+        is_default = p.kernel == "rbf" and p.gamma == "median" and p.bandwidth_factor == 1.0
+        is_default = is_default and p.metric is None and p.standardize == "auto"
+        chooses = isinstance(solver, SoftLabels) and solver.choose and run.before is None
+        has_time = run.deadline.left() > _SEARCH_SECONDS
+        return is_default and chooses and has_time and rows.n_other > 0 and rows.in_memory
+
+    def _learned(
+        self, choice: Choice, rows: SemiSupervisedRows, problem: Problem, run: Run
+    ) -> Choice:
+        """Return the choice with kernel and C from a search on the labels, or as it is.
+
+        Cross-validation on the labels decides, beside some of the rows without one.
+        """
+        y = np.concatenate(list(rows.source.target_chunks()))
+        codes = y if rows.is_internal else rows.task.internal(y)
+        if np.bincount(codes).min() < 2:
+            return choice
+        if rows.other is not None and rows.n_other > _SEARCH_ROWS:
+            mixed = np.random.default_rng([choice.seed, _TAG]).permutation(rows.other.n_rows)
+            rows = replace(rows, left_out=np.union1d(rows.left_out, mixed[_SEARCH_ROWS:]))
+        solver, start = clone(choice.solver).set_params(choose=False), clock()
+        errors = np.zeros(2)
+        n_folds = int(self.params.n_folds) if len(codes) < _FEW_LABELS else 2
+        for fold in _folds(codes, rows.task.classes, n_folds, choice.seed):
+            X, y, w, _ = rows.usable(rows.source.take(fold))
+            part = replace(rows, held_out=fold)
+            alpha = problem.alpha / (1.0 - w.sum() / rows.task.labelled_weight)
+            plain = replace(problem, alpha=alpha, fixed_rows=True)
+            learned = self._search(choice, part, problem, run).applied(plain)
+            for i, one in enumerate((plain, learned)):
+                batches, _ = part.batches(solver, choice.seed, 0)
+                raw = _path(solver, one, batches, X, choice.max_iter)[-1]
+                errors[i] += w @ (decide(raw) != y)
+        best = choice
+        if errors[1] < errors[0]:
+            best, weight = self._search(choice, rows, problem, run), rows.task.labelled_weight
+            best = replace(best, alpha=1.0 / (2.0 * cost(best.alpha, weight) * weight))
+        entries = best.entries | {"cv_errors": errors.tolist()}
+        return replace(best, seconds=clock() - start, entries=entries)
+
+    def _search(
+        self, choice: Choice, rows: SemiSupervisedRows, problem: Problem, run: Run
+    ) -> Choice:
+        """Return kernel, scaling and penalty that a search on labelled rows finds."""
+        loss = losses.SquaredError()
+        rows = replace(rows, task=replace(rows.task, loss=loss), other=None, left_out=no_rows())
+        space = SearchSpace(
+            (2.5,), (self.kernel, Matern(0.5)), "auto", sums=True, bandwidths=True
+        )
+        with single_threaded_blas(), at_most(study_tasks(self.resources.memory_limit)):
+            return search(
+                space, rows, replace(problem, loss=loss, alpha=np.nan), choice,
+                stream=False, on_phase=run.callbacks.on_phase,
+            )  # fmt: skip
+
     def with_part_fits(
         self, choice: Choice, rows: TrainingRows, problem: Problem, run: Run
     ) -> Choice:
@@ -253,7 +322,7 @@ class SemiSupervisedSpec(KernelSpec):
             return choice
         assert isinstance(rows, SemiSupervisedRows)
         scores, coef = self.cross_validate(choice, problem, rows)
-        choice = replace(choice, entries={"cv_accuracy": scores})
+        choice = replace(choice, entries=choice.entries | {"cv_accuracy": scores})
         if p.probability:
             choice = replace(choice, calibration=Sigmoids(coef))
         if not stops:
@@ -308,6 +377,15 @@ class SemiSupervisedSpec(KernelSpec):
         with single_threaded_blas():
             return accuracies, sigmoids(raw.astype(np.float64), y, w)
 
+    def best_params(self, fit: Fit) -> dict[str, Any]:
+        best, task = super().best_params(fit), fit.model.task
+        assert isinstance(task, MarkedClassification)
+        C, weight = self.params.C, task.labelled_weight
+        if fit.choice.solver.streams:
+            return best
+        is_own = fit.choice.alpha == 1.0 / (2.0 * float(C) * weight)
+        return best | {"C": C if is_own else cost(fit.choice.alpha, weight)}
+
     # -- the model -----------------------------------------------------------------------
 
     def model(
@@ -342,6 +420,11 @@ class SemiSupervisedSpec(KernelSpec):
             return fit
         calibration = Sigmoids(extra.array("calibration_", "C", 2))
         return replace(fit, model=replace(fit.model, calibration=calibration))
+
+
+def cost(alpha: float, weight: float) -> float:
+    """Return C for alpha and the weight of the labels; both give one another to the bit."""
+    return float(f"{1.0 / (2.0 * alpha * weight):.6g}")
 
 
 def warn_of_drift(classes: AnyArray, predicted: AnyArray, labelled: AnyArray) -> None:

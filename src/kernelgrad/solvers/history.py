@@ -53,6 +53,8 @@ class History(_Iterations):
         What :meth:`~kernelgrad.KernelClassifier.compress` changed.
     cv_accuracy : list of float
         Of semi-supervised fits with held-out labels.
+    cv_errors : list of float
+        Weights of wrong held-out labels, with the default kernel and with that of a search.
     """
 
     score_name: str | None
@@ -62,6 +64,7 @@ class History(_Iterations):
     audit: NotRequired[dict[str, Any]]
     compression: NotRequired[dict[str, Any]]
     cv_accuracy: NotRequired[list[float]]
+    cv_errors: NotRequired[list[float]]
     metric: NotRequired[list[dict[str, Any]]]
     metric_reason: NotRequired[str]
     rows_fitted: NotRequired[int]
@@ -120,6 +123,7 @@ _ENTRIES: dict[str, Check] = {
     "rows_fitted": check_number,
     "solver_costs": lambda value, name: check_entries([value], name),
     "cv_accuracy": check_numbers,
+    "cv_errors": check_numbers,
 }
 
 

@@ -15,6 +15,7 @@ from kernelgrad.data.sampling import folds
 from kernelgrad.files.records import Record
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.functions.expansions import SupportExpansion
+from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import SemiSupervised
 from kernelgrad.params import boolean, integer, parameters, real
@@ -282,7 +283,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
             part = TrainBatch(labelled[own], batch.y[at], w, numbers)
             one = replace(
                 problem, loss=loss, kernel=state.exact.kernel,
-                alpha=1.0 / (C * w.sum()), standardize=False, fixed_rows=True,
+                alpha=1.0 / (C * w.sum()), scaling=InputScaling(), fixed_rows=True,
             )  # fmt: skip
             inner = solver.init(one, part)
             for _ in range(_SUPERVISED_BLOCKS):
