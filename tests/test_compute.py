@@ -245,7 +245,7 @@ def test_every_task_runs_once_and_exceptions_leave_the_pool_alive(n_threads):
         parallel_for(n_tasks, seen.append)
         assert sorted(seen) == list(range(n_tasks))
     where = set()
-    parallel_for(2, lambda i: where.add((time.sleep(1e-3), threading.get_ident())))
+    parallel_for(2, lambda i: where.add((time.sleep(0.03), threading.get_ident())))
     assert n_threads > 1 or where == {(None, threading.get_ident())}
 
 

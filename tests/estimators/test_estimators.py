@@ -187,10 +187,8 @@ def test_sources_with_weights(moons):
     assert model.best_score_ > 0.9
     assert model.score(source) == pytest.approx(model.score(X[100:], y[100:]))
     late = [SimpleNamespace(batch=b, fraction=f) for b, f in ((None, 0.5), ("rows", 1.0))]
-    anyhow = SimpleNamespace(
-        batch=lambda batch: batch
-    )  # a first batch of no weight is no error
-    assert [*TrainingRows.sampled(anyhow, late)] == [("rows", 1.0)]
+    taken = SimpleNamespace(batch=lambda batch: batch)  # no row of the first batch counts
+    assert [*TrainingRows.sampled(taken, late)] == [("rows", 1.0)]
     nothing = ArraySource(X, y, np.zeros(400))
     nothing.in_memory = False
     with pytest.raises(DataError, match=r"sample weights of .* rows are zero"):
