@@ -48,8 +48,8 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     kernel : str or Kernel, default="rbf"
     gamma : float > 0, "median" or "scale", default="median"
         Inverse bandwidth, or a rule for it, which uses labelled and unlabelled rows. If kernel,
-        gamma, bandwidth and scaling are the defaults and so is the solver, a search on the
-        labels finds another kernel and C, which replace these if cross-validation on the
+        gamma, bandwidth, metric, scaling, C, C_star and solver are the defaults, a search on
+        the labels finds another kernel and C, which replace these if cross-validation on the
         labels counts fewer errors (``history_["cv_errors"]``).
     bandwidth_factor
         As in :class:`KernelClassifier`.

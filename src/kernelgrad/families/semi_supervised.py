@@ -45,6 +45,11 @@ from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matri
 from kernelgrad.validation import DataError, warn_caller
 
 _RATIO = 0.5  # C* over C
+# parameters that a search may replace, and that say that the user did not choose
+_DEFAULTS = {
+    "kernel": "rbf", "gamma": "median", "bandwidth_factor": 1.0, "metric": None,
+    "standardize": "auto", "C": 10.0, "C_star": "auto",
+}  # fmt: skip
 _SEARCH_SECONDS = 5.0  # seconds without which no kernel is learned
 _FEW_LABELS = 200  # labels from which two folds compare
 _SEARCH_ROWS = 2000  # unlabelled rows beside which a learned kernel is compared
@@ -256,9 +261,11 @@ class SemiSupervisedSpec(KernelSpec):
 
     def _may_learn_kernel(self, choice: Choice, rows: SemiSupervisedRows, run: Run) -> bool:
         """Whether a kernel that the labels learn may replace the default one."""
-        p, solver = self.params, choice.solver
-        is_default = p.kernel == "rbf" and p.gamma == "median" and p.bandwidth_factor == 1.0
-        is_default = is_default and p.metric is None and p.standardize == "auto"
+        solver = choice.solver
+        values = vars(self.params)
+        is_default = all(
+            type(values[k]) is type(v) and values[k] == v for k, v in _DEFAULTS.items()
+        )
         chooses = isinstance(solver, SoftLabels) and solver.choose and run.before is None
         has_time = run.deadline.left() > _SEARCH_SECONDS
         return is_default and chooses and has_time and rows.n_other > 0 and rows.in_memory
