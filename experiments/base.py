@@ -23,7 +23,6 @@ Rows = Iterable[Row]
 AGREES, DIFFERS, UNDECIDED = "agrees", "differs", "undecided"
 # causes of a difference: an error of the paper, what is smaller or other here, not known
 CAUSES = PAPERS_OWN, SETTING, OPEN = "the paper's", "setting", "open"
-LEVEL, ORDERING, RATE = "level", "ordering", "rate"
 CONFIDENCE = 0.95
 
 
@@ -99,7 +98,7 @@ class Experiment(ABC):
 
     label: ClassVar[str]  # as the paper names it: "Figure 4(2)"
     departures: ClassVar[str] = ""  # what is not the paper's setting, and why
-    kind: ClassVar[str] = ORDERING  # what claims state: who is ahead, a number, or a growth
+    kind: ClassVar[str] = "ordering"  # what claims state: who is ahead, a number, or a growth
     cause: ClassVar[str] = OPEN  # why claims differ; "the paper's" has a proof in misprints.md
     explanation: ClassVar[str] = ""  # of a difference, and which experiment isolates its cause
     claims: ClassVar[tuple[Claim, ...]]

@@ -81,8 +81,7 @@ def _deform(
 def bumps(n: int, deviation: float) -> AnyArray:
     """Return Gaussian bumps on n pixels, one per column, spaced by `deviation` pixels.
 
-    Their sums with independent normal weights are white noise smoothed by a Gaussian of this
-    standard deviation; the squares of a row sum to 1, so that the variance is 1.
+    Squares of a row sum to 1: sums with normal weights are smooth noise of variance 1.
     """
     n_nodes = math.ceil((n - 1) / deviation) + 7  # three beyond each edge
     nodes = 0.5 * (n - 1) + deviation * (np.arange(n_nodes) - 0.5 * (n_nodes - 1))
@@ -100,13 +99,10 @@ class DeformedImages(BatchSource):
     .. math:: e^{s} R_\theta S_k \, p + t + u(p),
 
     found by bilinear interpolation; positions outside the image have the value at the nearest
-    edge. R is a rotation, S a shear with slope k (horizontal displacement per vertical
-    distance), e^s a scale factor, t a shift, and u an elastic field, each component of which
-    is white noise smoothed by a Gaussian (Simard, Steinkraus and Platt 2003). All are normal
-    with mean 0, so that digits are deformed about as much as handwriting varies: 8,100,000
-    rows from the 60,000 digits of MNIST resemble MNIST8M (Loosli, Canu and Bottou 2007). A
-    row is a pure function of (seed, r), independent of chunks, threads and the order of
-    reading.
+    edge. R is a rotation, S a shear with slope k, e^s a scale factor, t a shift, and u an
+    elastic field of smooth noise (Simard, Steinkraus and Platt 2003). All are normal with mean
+    0: 8,100,000 rows from the 60,000 digits of MNIST resemble MNIST8M (Loosli, Canu and Bottou
+    2007). A row is a function of (seed, r) alone.
     """
 
     has_target = True

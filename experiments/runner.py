@@ -31,10 +31,7 @@ def _short(value: Any) -> Any:
 
 
 def commit() -> str:
-    """Return the commit of the code, with a plus where files differ from it.
-
-    Pages, which earlier experiments of the same command have written, do not count.
-    """
+    """Return the commit of the code, with a plus where files but pages differ from it."""
 
     def git(*told: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

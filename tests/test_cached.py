@@ -185,8 +185,7 @@ def test_one_class_reaches_its_minimum(block_size):
 
 
 @every(
-    ("loss", "block_size"),
-    [("kl", 250), ("least_squares", 250), ("kl_ratio", 250), ("kl", 50)],
+    ("loss", "block_size"), [("kl", 250), ("least_squares", 250), ("kl_ratio", 250), ("kl", 50)]
 )
 def test_density_ratio_reaches_its_minimum(loss, block_size):
     rng = np.random.default_rng(0)
@@ -351,10 +350,7 @@ def test_responses_are_made_anew_where_their_drift_is_sure(drift, lasts):
     wrong = arrays[name] + np.float32(drift) * np.where(np.arange(300) % 2, 1, -1)
     state = solver.restore(problem, values, arrays | {name: wrong.astype(np.float32)})
     state, _ = solve(solver, problem, batch, 20, state)
-    f, responses = (
-        solver.expansion(state).raw_prediction(X),
-        state.describe()[1][name],
-    )
+    f, responses = (solver.expansion(state).raw_prediction(X), state.describe()[1][name])
     off = np.std(responses.T - f)
     assert (off > 0.5 * drift) == lasts
 
@@ -382,10 +378,7 @@ def test_a_kink_ends_no_higher_than_the_constant(edge, name, alpha):
 
 
 @every("edge", edges())
-@every(
-    "name",
-    ["log_loss", "squared", "quantiles"],
-)
+@every("name", ["log_loss", "squared", "quantiles"])
 def test_edges_leave_claims_true(edge, name):
     # float32 rows are not the rows given at some edges: there predictions alone are compared
     rounded = edge in ("one outlier among rows", "great columns", "far clusters")

@@ -18,10 +18,7 @@ from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 import kernelgrad
 from cases import every
 from command_line import CLASSES, NUMBERS, write_csv
-from kernelgrad import (
-    KernelClassifier,
-    KernelRegressor,
-)
+from kernelgrad import KernelClassifier, KernelRegressor
 from kernelgrad.cli import main
 from kernelgrad.model import Model
 

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from cases import every
 from kernelgrad.compute.elementary import exp_flat, exp_wide
 from kernelgrad.functions import SupportExpansion
-from kernelgrad.functions.exact import ExactKernel
+from kernelgrad.functions.exact import ExactKernel, KernelRows
 from kernelgrad.kernels import (
     KERNELS,
     ArcCosine,
@@ -372,3 +372,12 @@ def test_a_kernel_matrix():
             call()
     with pytest.raises(NotImplementedError, match="no random features"):
         kernel.feature_map(30, 0, 16)
+
+
+def test_a_cache_grows_to_the_rows_that_are_asked_for():
+    exact, index = ExactKernel(Gaussian(0.5), 3), np.array([3, 1, 7])
+    X = exact.prepare(normal(20, 3))
+    rows = KernelRows(exact, X, 1)
+    assert len(rows.buffer) == 1
+    slots = rows.load(index)
+    np.testing.assert_allclose(rows.buffer[slots], exact.matrix(X.take(index), X), rtol=1e-6)

@@ -236,19 +236,19 @@ def test_the_audit_finds_wrong_coefficients():
     assert solver.finish(posed, state, batch)["drift"] > 1e-5
 
 
-def test_memory_is_asked_for_first():
+def test_the_kernel_matrix_is_not_larger_than_the_memory_limit():
     posed, batch = setting(500)
     needed = int(direct_bytes(500, 2, batch.X.nbytes))
     assert needed > 8 * 500**2
-    DirectSolve().init(replace(posed, resources=Resources(needed)), batch)
+    solve(DirectSolve(), replace(posed, resources=Resources(needed)), batch, 1)
     with pytest.raises(CapabilityError, match="the kernel matrix of 500 rows"):
-        DirectSolve().init(replace(posed, resources=Resources(needed - 1)), batch)
+        solve(DirectSolve(), replace(posed, resources=Resources(needed - 1)), batch, 1)
     with pytest.raises(CapabilityError, match="memory_limit"):
-        NewtonCG().init(replace(posed, resources=Resources(100_000)), batch)
+        solve(NewtonCG(), replace(posed, resources=Resources(100_000)), batch, 1)
     huge = np.broadcast_to(np.float32(0), (40_000, 3))
     many = TrainBatch(huge, np.zeros((40_000, 2), np.float32), np.ones(40_000))
     with pytest.raises(CapabilityError, match="by default 8 GiB"):
-        DirectSolve().init(posed, many)
+        solve(DirectSolve(), posed, many, 1)
 
 
 # -- degenerate rows and refusals ------------------------------------------------------------

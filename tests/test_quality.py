@@ -14,7 +14,7 @@ from cases import every
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import LogSquaredError
-from kernelgrad.quality import Judges, intervals, quality, quantile
+from kernelgrad.quality import Unseen, intervals, quality, quantile
 from kernelgrad.solvers.kernel_matrix import kernel_matrix
 from kernelgrad.tasks import Regression
 from kernelgrad.validation import CapabilityError
@@ -88,7 +88,7 @@ def test_measures_are_those_of_scikit_learn_and_errors_those_of_the_bootstrap():
     y = rng.standard_normal((300, 2))
     f = y + 0.5 * rng.standard_normal((300, 2))
     task = Regression(kg.losses.SquaredError(), 2, "model", 2)
-    whole = quality(Judges(f, y, np.ones(300), "rows"), task)
+    whole = quality(Unseen(f, y, np.ones(300), "rows"), task)
     r2, rmse = whole.measures
     assert (whole.name, whole.score, whole.standard_error) == r2
     assert r2.value == pytest.approx(r2_score(y, f))
@@ -101,7 +101,7 @@ def test_measures_are_those_of_scikit_learn_and_errors_those_of_the_bootstrap():
 
 def test_targets_that_do_not_vary_have_no_r2():
     task, y = Regression(kg.losses.SquaredError(), 1, "model", 1), np.full(30, 0.3)
-    (rmse,) = quality(Judges(y[:, None] + 0.5, y, np.ones(30), "rows"), task).measures
+    (rmse,) = quality(Unseen(y[:, None] + 0.5, y, np.ones(30), "rows"), task).measures
     assert rmse == ("RMSE", pytest.approx(0.5), pytest.approx(0.0))
 
 
@@ -110,14 +110,14 @@ def test_classes_have_a_log_loss_only_with_probabilities_even_where_all_are_cert
     for probability, names in ((True, ["log loss", "error rate"]), (False, ["error rate"])):
         model = kg.LinearClassifier("hinge", probability=probability).fit(X, y)
         model.calibrate_coverage(1e4 * X[X[:, 1] > 0.2], y[X[:, 1] > 0.2])
-        assert set(np.unique(model._fitted.judges.values)) == {0.0, 1.0}
+        assert set(np.unique(model._fitted.held_out.values)) == {0.0, 1.0}
         assert [m.name for m in model.validation_score_.measures] == names
 
 
 def test_quantiles_that_no_row_lies_between_have_no_scale():
     task = Regression(QUANTILES, 2, "model", 1)
     values = np.random.default_rng(0).standard_normal((50, 1)) * np.ones(2)
-    (part,) = intervals(Judges(values, values[:, 0] + 2.0, np.ones(50), "rows"), task)
+    (part,) = intervals(Unseen(values, values[:, 0] + 2.0, np.ones(50), "rows"), task)
     np.testing.assert_array_equal(part.scale(np.arange(3.0)), 1.0)
 
 
@@ -136,7 +136,7 @@ def test_the_quality_of_a_default_fit_is_that_of_its_left_out_predictions():
     r2, rmse = model.validation_score_.measures
     assert r2.value == pytest.approx(r2_score(y, model.loo_predictions_))
     assert rmse.value == pytest.approx(root_mean_squared_error(y, model.loo_predictions_))
-    searched = quality(model._fitted.judges, model._fitted.model.task)
+    searched = quality(model._fitted.held_out, model._fitted.model.task)
     assert r2.standard_error > abs(r2.value - searched.score) > 0
     classes = kg.KernelClassifier().fit(X, y > 14)
     p = classes.loo_predictions_
@@ -219,7 +219,7 @@ def test_intervals_survive_files_pickles_and_compression(tmp_path, estimator):
             assert not hasattr(small, "loo_predictions_")
 
 
-def test_judges_of_quantiles_survive_files_with_targets_of_one_column(tmp_path):
+def test_judges_of_quantiles_survive_files_targeted_of_one_column(tmp_path):
     X, y = rows(60)
     model = clone(SPLIT[1]).fit(X, y[:, None]).calibrate_coverage(X, y[:, None])
     model.save(tmp_path / "model.kgm")

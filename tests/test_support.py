@@ -100,9 +100,9 @@ def test_compressed_is_least_squares_on_centres(kernel, n_judges, monkeypatch):
     S, X = rows(300), rows(60, seed=7)
     e = expansion(kernel, S)
     e.coef *= np.exp(-S[:, :1])  # few of the rows matter
-    judges, J = (e.exact.prepare(X), X[::2]) if n_judges else (None, S)
+    others, J = (e.exact.prepare(X), X[::2]) if n_judges else (None, S)
     fitted = np.vstack([S, X[1::2]]) if n_judges else S
-    few, report = compressed(e, max_rows=40, tol=1e-9, usable=1e9, judges=judges)
+    few, report = compressed(e, max_rows=40, tol=1e-9, usable=1e9, others=others)
     rank = 10 if isinstance(kernel, Polynomial) else 40
     assert report["rows"] == few.n_support == rank
     assert (report["stopped_by"] == "max_rows") == (rank == 40)
@@ -129,7 +129,7 @@ def test_compressed_is_least_squares_on_centres(kernel, n_judges, monkeypatch):
     new = kernel(rows(500, seed=9), S) @ b
     if kernel.is_stationary:
         assert (np.abs(new) <= np.multiply(report["bound"], 1 + 1e-6)).all()
-    few, report = compressed(e, max_rows=300, tol=0.05, usable=1e9, judges=judges)
+    few, report = compressed(e, max_rows=300, tol=0.05, usable=1e9, others=others)
     off = ((f - few.raw_prediction(J) + few.intercept) ** 2).sum()
     assert off <= 1.001 * 0.05**2 * ((f - f.mean(axis=0)) ** 2).sum()
     assert report["stopped_by"] == "tol"

@@ -3,9 +3,10 @@ Ten labels and five hundred rows without
 ========================================
 
 Two half-moons have five labels each. The boundary of a classifier that uses the labelled rows
-only cuts both of them. The default of `SemiSupervisedKernelClassifier` is conservative and
-hardly moves it. The transductive machine `"s3vm_light"` places the boundary where there are no
-rows: it assumes that classes are separated by gaps, which holds here.
+only cuts into them. The default of `SemiSupervisedKernelClassifier` is conservative: ten labels
+say little of what suits the other rows, and it hardly moves the boundary. The transductive
+machine `"s3vm_light"` places it where there are no rows: it assumes that classes are separated
+by gaps, which holds here.
 """
 
 import matplotlib.pyplot as plt
@@ -20,12 +21,10 @@ labelled = np.r_[np.flatnonzero(y == 0)[:5], np.flatnonzero(y == 1)[:5]]
 marked = np.full(500, -1)
 marked[labelled] = y[labelled]
 
-options = {"C": 10.0, "gamma": 3.0, "random_state": 0}
-alone = KernelClassifier("hinge", **options).fit(X[labelled], y[labelled])
 models = {
-    "labels alone": alone,
-    "the default": SemiSupervisedKernelClassifier(**options).fit(X, marked),
-    '"s3vm_light"': SemiSupervisedKernelClassifier(solver="s3vm_light", **options).fit(
+    "labels alone": KernelClassifier().fit(X[labelled], y[labelled]),
+    "the default": SemiSupervisedKernelClassifier().fit(X, marked),
+    '"s3vm_light"': SemiSupervisedKernelClassifier(solver="s3vm_light", gamma=3.0).fit(
         X, marked
     ),
 }

@@ -21,9 +21,7 @@ gamma = 1 / (64 * X.var())
 models = {
     "SVC on the labels": SVC(C=10.0, gamma=gamma),
     "LabelSpreading": LabelSpreading(kernel="knn", n_neighbors=7),
-    "SemiSupervisedKernelClassifier": SemiSupervisedKernelClassifier(
-        C=10.0, gamma=gamma, random_state=0
-    ),
+    "SemiSupervisedKernelClassifier": SemiSupervisedKernelClassifier(),
 }
 sizes = np.array([20, 50, 100])
 errors = {name: [] for name in models}

@@ -139,11 +139,7 @@ def compare(rows: int, seed: int, size: Size, steps: int) -> dict[str, list[Row]
 
 
 def exact(task: Task, n: int, penalty: float) -> float:
-    """Return the test error of the minimum of the objective of DSG on the first n rows.
-
-    The coefficients of the rows are those of the Cholesky factor of the kernel matrix, so that
-    the penalty is a plain sum of squares.
-    """
+    """Return the test error of the minimum of the objective of DSG on the first n rows."""
     rows = task.whole(task.source.read(0, n))
     kernel = DSG.paper(nu=PENALTY, form="pair")["kernel"].resolve(rows.X, 0)
     of = ExactKernel(kernel, rows.X.shape[1])

@@ -19,8 +19,7 @@ class SVRG:
     .. math:: w \leftarrow w - \eta \left( \frac{1}{b} \sum_{i} \phi_i (\ell'_i(w) -
         \ell'_i(u))^\top + \nabla_{\mathrm{all}}(u) + \alpha w \right) .
 
-    The derivatives at u are kept from the full gradient, so a batch is read twice and not
-    three times. `Phi` (n, D) are features, made once, `y` (n, C) encoded targets.
+    `Phi` (n, D) are features, made once, `y` (n, C) encoded targets.
     """
 
     def __init__(self, Phi: Any, y: Any, loss: Loss, alpha: float, seed: int = 0) -> None:

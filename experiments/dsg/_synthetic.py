@@ -73,13 +73,10 @@ def looks(steps: Iterable[Any], iterations: int, ratio: float) -> Iterator[tuple
 
 
 def processor_seconds(model: Any, X: Any, y: Any) -> float:
-    """Fit; return the processor's seconds, of making rows too where X is a function.
-
-    One pass is not meant to converge.
-    """
+    """Fit; return the processor's seconds, of making rows too where X is a function."""
     start = process_time()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)  # of one pass
         model.fit(X() if callable(X) else X, y)
     return process_time() - start
 

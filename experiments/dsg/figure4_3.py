@@ -85,14 +85,12 @@ class Competitors(Experiment):
             lambda rows: [np.log(COMPARABLE / r) for r in _ratios(rows, "error")],
         ),
         Claim(
-            "in similar time: at most twice the seconds",
-            "similar",
+            "in similar time: at most twice the seconds", "similar",
             lambda rows: f"{np.median(_ratios(rows, 'seconds')):.2f} times",
             lambda rows: [np.log(2 / r) for r in _ratios(rows, "seconds")],
         ),
         Claim(
-            "and with less memory: fewer numbers in the model",
-            "less",
+            "and with less memory: fewer numbers in the model", "less",
             lambda rows: f"{np.median(_ratios(rows, 'numbers')):.2f} times",
             lambda rows: [-np.log(r) for r in _ratios(rows, "numbers")],
         ),
@@ -103,7 +101,7 @@ class Competitors(Experiment):
             lambda rows: f"{np.median(_worse(rows)):.1f} times the error of doubly SGD",
             lambda rows: [np.log(r) for r in _worse(rows)],
         ),
-    )
+    )  # fmt: skip
 
     def cells(self, quick: bool) -> list[Cell]:
         sizes = [2**10] if quick else [2**k for k in range(12, 17)]

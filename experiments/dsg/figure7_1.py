@@ -85,8 +85,7 @@ class DigitsByConvolution(Experiment):
             lambda rows: [np.log(GOAL / max(e, 0.01)) for e in _last(rows)],
         ),
         Claim(
-            f"At 8.1 million rows the line is at {PAPER} %, or below",
-            f"{PAPER} %",
+            f"At 8.1 million rows the line is at {PAPER} %, or below", f"{PAPER} %",
             lambda rows: f"{np.median(_at_paper(rows)):.2f} %",
             lambda rows: [np.log(PAPER / e) for e in _at_paper(rows)],
         ),
@@ -96,7 +95,7 @@ class DigitsByConvolution(Experiment):
             lambda rows: f"{np.median(_at_paper(rows, 3)):.2f} %",
             lambda rows: [np.log(PAPER / e) for e in _at_paper(rows, 3)],
         ),
-    )
+    )  # fmt: skip
 
     def cells(self, quick: bool) -> list[Cell]:
         sizes, features = (

@@ -135,8 +135,7 @@ class Molecule(Experiment):
     """
     claims: ClassVar = (
         Claim(
-            "The mean absolute error is 2.97 kcal/mol, within a tenth",
-            f"{PAPER} kcal/mol",
+            "The mean absolute error is 2.97 kcal/mol, within a tenth", f"{PAPER} kcal/mol",
             lambda rows: f"{np.median(_last(rows, OURS)):.2f} kcal/mol",
             lambda rows: [np.log(1.1 * PAPER / e) for e in _last(rows, OURS)],
         ),

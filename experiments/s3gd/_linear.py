@@ -58,10 +58,7 @@ class Case:
 
 
 def load(name: str, *, quick: bool, rows: int | None) -> Case:
-    """Return one data set: the largest class against the rest; targets above their median.
-
-    `rows` are the first ones to take, 1,500 where it is to be quick; None takes all.
-    """
+    """Return the first rows of a set: the largest class against the rest, or large targets."""
     z, most = open_archive(name), _QUICK if quick else rows
     if "train_data" in z:
         (X, y), (X_test, y_test) = (csr_part(z, kind) for kind in ("train", "test"))

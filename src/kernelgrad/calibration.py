@@ -37,29 +37,17 @@ class Calibration:
 
     Each g is an increasing line with bends at 0 and before the margins. With one line, two
     classes and ``z = (0, f)`` this is Platt's sigmoid.
-
-    Attributes
-    ----------
-    unit : float
-        The margin u.
-    slopes : float64 array (4, K)
-    shifts : float64 array (K,)
     """
 
-    unit: float
-    slopes: Float64Array
-    shifts: Float64Array
+    unit: float  # the margin u
+    slopes: Float64Array  # (4, K)
+    shifts: Float64Array  # (K,)
 
     @classmethod
     def fit(
-        cls,
-        z: FloatArray,
-        codes: AnyArray,
-        weight: Float64Array,
-        *,
-        unit: float | None = 1.0,
+        cls, z: FloatArray, codes: AnyArray, weight: Float64Array, *, unit: float | None = 1.0,
         start: Calibration | None = None,
-    ) -> Calibration:
+    ) -> Calibration:  # fmt: skip
         """Return the map that minimises the penalised log loss of rows.
 
         Responses z (n, K) are of functions that have not seen the rows. Targets are Platt's

@@ -13,7 +13,7 @@ from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel, describe_kernel, restore_kernel
 from kernelgrad.losses import Loss
 from kernelgrad.packing import pack, unpack
-from kernelgrad.quality import Judges
+from kernelgrad.quality import Unseen
 from kernelgrad.solvers import Problem, Solver, check_history
 from kernelgrad.tasks import Classification, Task
 from kernelgrad.types import AnyArray, Contents
@@ -42,7 +42,7 @@ class Choice:
     # variances of noise and signal of a Gaussian process, in squared units of y
     variances: tuple[float, float] | None = None
     calibration: Responses | Sigmoids | None = None  # responses to calibrate on, or the result
-    judges: Judges | None = None  # rows that the search held out
+    unseen: Unseen | None = None  # rows that the search held out
 
     def applied(self, problem: Problem) -> Problem:
         """Return the problem with the chosen kernel, scaling and penalty."""
@@ -69,8 +69,8 @@ class Choice:
             arrays["sigmoids"] = self.calibration.coef
         elif self.calibration is not None:
             arrays |= zip(_RESPONSES, self.calibration, strict=True)
-        if self.judges is not None:
-            values["judges"], own = self.judges.describe()
+        if self.unseen is not None:
+            values["judges"], own = self.unseen.describe()
             arrays |= prefixed("judges", own)
         return values, arrays
 
@@ -116,5 +116,5 @@ class Choice:
             best_score=record.take("best_score", or_none(check_real)),
             variances=variances,
             calibration=calibration,
-            judges=Judges.restore(record.part("judges"), task),
+            unseen=Unseen.restore(record.part("judges"), task),
         )

@@ -35,12 +35,8 @@ class Encoder:
     residuals over the rows of a level, one output after another. They are what the encoded
     columns before them do not explain of the targets.
 
-    Parameters
-    ----------
-    kinds : sequence of {"number", "date", "level"}
-        Kind of each column. Codes of levels are 0, 1, 2, ..., and -1 for unknown levels.
-    n_levels : sequence of int
-        Number of levels of each column.
+    A column is of a kind "number", "date" or "level". Codes of its `n_levels` levels are 0, 1,
+    2, ..., and -1 for unknown levels.
     """
 
     ARRAYS = ("medians", "has_gaps", "is_flag", "parts", "means", "mean")

@@ -17,7 +17,7 @@ from kernelgrad.callbacks import FOREVER, FitEvent, TimeIsUp
 from kernelgrad.choice import Choice
 from kernelgrad.families import hurry
 from kernelgrad.families.base import Spec
-from kernelgrad.families.held_out import with_judges
+from kernelgrad.families.held_out import with_unseen
 from kernelgrad.families.reading import NO_DATA, Data, Run
 from kernelgrad.model import Fit
 from kernelgrad.solvers import FitResult, Problem, Resumed, Solver, State, Validation, loop
@@ -84,7 +84,7 @@ def fit(
         rows, problem = (small.rows, small.problem) if problem.posterior else (rows, problem)
     result.state.release(brief=rows.reads_in_pieces and not spec.params.warm_start)
     result.expansion.compact()
-    ended = with_judges(make_fit(spec, rows, choice, run, result), rows, problem, run)
+    ended = with_unseen(make_fit(spec, rows, choice, run, result), rows, problem, run)
     ended = spec.with_extras(ended, rows, problem)
     if not spec.is_pairwise:  # rows that describe the columns, those of the fit before
         sample = None if run.model is None else run.model.sample

@@ -62,18 +62,10 @@ class Inputs:
 
     @classmethod
     def learn(
-        cls,
-        X: Any,
-        y: Any = None,
-        *,
-        owner: str,
-        pairwise: bool = False,
-        categorical: Any = "from_dtype",
-        targets: bool = True,
-        declared: bool = False,
-        source: Inputs | None = None,
-        **of_y: Any,
-    ) -> tuple[Inputs, Matrix, Any]:
+        cls, X: Any, y: Any = None, *, owner: str, pairwise: bool = False,
+        categorical: Any = "from_dtype", targets: bool = True, declared: bool = False,
+        source: Inputs | None = None, **of_y: Any,
+    ) -> tuple[Inputs, Matrix, Any]:  # fmt: skip
         """Return the columns, and rows (n, n_features) as checked numbers or codes, and y.
 
         A table is learned if columns are no numbers, have gaps or are named in `categorical`;

@@ -27,7 +27,7 @@ from kernelgrad.functions.attributions import (
 from kernelgrad.functions.expansions import Expansion, SupportExpansion
 from kernelgrad.inputs import Inputs, check_values
 from kernelgrad.posterior import Posterior
-from kernelgrad.quality import Intervals, Judges, Seen, intervals
+from kernelgrad.quality import Intervals, Seen, Unseen, intervals
 from kernelgrad.solvers import State
 from kernelgrad.solvers.history import Entries
 from kernelgrad.tasks import Classification, ScaledColumn, Task
@@ -192,19 +192,19 @@ class Model:
             quality.predicted(parts, self.task, f, coverage) for f in self.responses(X)
         )
 
-    def sets(self, judges: Judges, coverage: float, X: Any) -> AnyArray:
+    def sets(self, unseen: Unseen, coverage: float, X: Any) -> AnyArray:
         return joined(
-            quality.likely(judges, self.outcome(f), coverage) for f in self.responses(X)
+            quality.likely(unseen, self.outcome(f), coverage) for f in self.responses(X)
         )
 
-    def judges(self, rows: TrainingRows, numbers: IntArray, source: str) -> Judges | None:
+    def unseen(self, rows: TrainingRows, numbers: IntArray, source: str) -> Unseen | None:
         """Return rows that the function has not seen, with its responses; None without any."""
         X, y, weight, _ = rows.usable(rows.source.take(numbers))
         if not len(y):
             return None
         values, proba = self.outcome(self.values(X)), self.has_proba
-        judges = Judges(values, y, weight, source, is_final=True, has_proba=proba)
-        return quality.without_classes(judges, self.task)
+        unseen = Unseen(values, y, weight, source, is_final=True, has_proba=proba)
+        return quality.without_classes(unseen, self.task)
 
     def summed(self, source: BatchSource, measure: Measure, *args: Any) -> Float64Array:
         """Return the sum of a measure over the batches of a source, run where they are."""
@@ -245,12 +245,12 @@ class Fit:
     best_score: float | None = None
     latest: Responses | None = None  # responses to the latest rows of a stream
     extras: dict[str, Any] = field(default_factory=dict)  # further fitted attributes
-    judges: Judges | None = None  # rows that the fit held out
+    held_out: Unseen | None = None  # rows that the fit held out
     seen: Seen | None = None
-    loo: Judges | None = None  # what a file has in place of `seen`
+    loo: Unseen | None = None  # what a file has in place of `seen`
 
     @cached_property
-    def left_out(self) -> Judges | None:
+    def left_out(self) -> Unseen | None:
         """All rows, each without itself; None where the fit is not exact or has many rows."""
         seen, function, task = self.seen, self.model.function, self.model.task
         if self.loo or seen is None or not isinstance(function, SupportExpansion):
@@ -260,20 +260,20 @@ class Fit:
         except np.linalg.LinAlgError:
             return None
         values = self.model.outcome(raw)
-        judges = Judges(
+        unseen = Unseen(
             values, seen.y, seen.weight, quality.LOO, order=seen.order,
             has_proba=self.model.has_proba,
         )  # fmt: skip
-        return quality.without_classes(judges, task) if np.isfinite(raw).all() else None
+        return quality.without_classes(unseen, task) if np.isfinite(raw).all() else None
 
     @cached_property
-    def unseen(self) -> Judges | None:
+    def unseen(self) -> Unseen | None:
         """The rows that tell most of errors on new rows; None without any."""
-        if self.judges is not None and self.judges.is_final:
-            return self.judges
+        if self.held_out is not None and self.held_out.is_final:
+            return self.held_out
         responses, task = self.choice.calibration, self.model.task
-        if self.left_out is not None or self.judges is not None:
-            return self.left_out or self.judges
+        if self.left_out is not None or self.held_out is not None:
+            return self.left_out or self.held_out
         if not isinstance(responses, tuple):
             return None
         assert isinstance(task, Classification)
@@ -284,7 +284,7 @@ class Fit:
         """What the model is worth on new rows, or None."""
         if self.unseen is None:
             return None
-        other = self.judges if self.unseen is self.left_out else None
+        other = self.held_out if self.unseen is self.left_out else None
         return quality.quality(self.unseen, self.model.task, other)
 
     @cached_property

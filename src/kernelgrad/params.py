@@ -101,16 +101,14 @@ def number_or_rule(
     return _field(default, check, (), kw_only, _outside(**interval))
 
 
-def boolean(
-    *, default: Any, words: Iterable[Any] = (), kw_only: bool = True, kind: type | None = None
-) -> Any:
+def boolean(*, default: Any, words: Iterable[Any] = (), kind: type | None = None) -> Any:
     """Return a field for booleans, one of `words`, or objects of a class `kind`."""
 
     def check(value: Any, name: str) -> None:
         if kind is None or not isinstance(value, kind):
             check_bool(value, name)
 
-    return _field(default, check, words, kw_only, (_STRANGE, 2))
+    return _field(default, check, words, True, (_STRANGE, 2))
 
 
 def choice(
@@ -202,13 +200,7 @@ def explaining(method: F, order: Sequence[str] = ()) -> F:
 
 
 def check_params(obj: Any) -> None:
-    """Raise if a declared parameter of `obj` is outside its domain.
-
-    Raises
-    ------
-    ValueError, TypeError
-        The message names the parameter, the value and the allowed values.
-    """
+    """Raise ValueError or TypeError if a declared parameter of `obj` is outside its domain."""
     for each in dataclasses.fields(obj):
         value = getattr(obj, each.name)
         if _CHECK in each.metadata and value is not each.default:

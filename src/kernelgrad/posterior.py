@@ -39,13 +39,9 @@ OPERATORS: Registry[Any] = Registry({"dsg": "papers.dsg.operator:PosteriorOperat
 
 
 def explained_covariance(
-    solver: DSG,
-    problem: Problem,
-    stream: FeatureStream,
-    batches: Callable[[], Iterator[TrainBatch]],
-    X: Matrix,
-    n_steps: int,
-) -> Float64Array:
+    solver: DSG, problem: Problem, stream: FeatureStream,
+    batches: Callable[[], Iterator[TrainBatch]], X: Matrix, n_steps: int,
+) -> Float64Array:  # fmt: skip
     r"""Return ``(A k(x_i, .))(x_j)`` for all pairs of rows of `X`, shape (m, m).
 
     The function of row i minimises ``mean_j (f(x_j) - k(x_i, x_j))^2 / 2 + alpha/2 ||f||^2``
@@ -62,10 +58,7 @@ def explained_covariance(
     for start in range(0, m, group):
         members = slice(start, min(m, start + group))
         one = replace(
-            problem,
-            loss=SquaredError(),
-            n_outputs=members.stop - start,
-            fit_intercept=False,
+            problem, loss=SquaredError(), n_outputs=members.stop - start, fit_intercept=False
         )
         state = None
         last: tuple[Matrix, TrainBatch] | None = None
@@ -89,34 +82,18 @@ def explained_covariance(
 
 @dataclass
 class Posterior:
-    """Variances of a Gaussian process: the training rows, or the operator in their place.
+    """Variances of a Gaussian process: the training rows, or the operator in their place."""
 
-    Attributes
-    ----------
-    function : Expansion
-        The posterior mean, in units of the task.
-    noise, signal : float
-        Variances of the noise and of f a priori, in squared units of y.
-    solver, problem, n_steps : Solver, Problem, int
-        What found the mean, and its number of iterations.
-    rows : TrainingRows or None
-        None with an operator, and in files of models of streams.
-    operator : PosteriorOperator or None
-    ridge : float or None
-        The ridge of the factor; None before the first factorisation.
-    factor : KernelMatrix or None
-        The factorised kernel matrix, which is made again from the rows where it is None.
-    """
-
-    function: Any
-    noise: float
+    function: Any  # the posterior mean, in units of the task
+    noise: float  # variances of the noise and of f a priori, in squared units of y
     signal: float
-    solver: Solver[Any]
+    solver: Solver[Any]  # what found the mean, in `n_steps`
     problem: Problem
     n_steps: int
-    rows: TrainingRows | None = None
+    rows: TrainingRows | None = None  # None with an operator, and in files of streams' models
     operator: Any | None = None
-    ridge: float | None = None
+    ridge: float | None = None  # ridge of the factor; None before the first one
+    # the factorised kernel matrix, made again from the rows where it is None
     factor: KernelMatrix | None = field(default=None, repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -151,19 +128,14 @@ class Posterior:
         if self.factor is None:
             return None
         _, y, weight = self._usable_rows()
-        task = self._task
+        assert self.rows is not None
+        task = self.rows.task
+        assert isinstance(task, ScaledColumn)
         noise, signal = self.noise / task.scale**2, self.signal / task.scale**2
         evidence = Evidence(task.encode(y)[:, 0].astype(np.float64), weight, noise, signal)
         square = float(evidence.y @ coef[:, 0])
         value = evidence.likelihood(square, self.factor.log_determinant(), noise / signal)
         return value - evidence.total * float(np.log(task.scale))
-
-    @property
-    def _task(self) -> ScaledColumn:
-        assert self.rows is not None
-        task = self.rows.task
-        assert isinstance(task, ScaledColumn)
-        return task
 
     @property
     def is_exact(self) -> bool:

@@ -26,7 +26,7 @@ _NEAR = 100  # rows of the nearest predictions, whose mean residual is the scale
 _PRIOR = 20.0  # rows of the mean of all residuals that are added to them
 _LEAST = 1e-8  # least curvature of a row in units of the mean weight
 LOO = "all rows, each predicted without itself"
-LATEST_ROWS = 1000  # rows of a stream that judge
+LATEST_ROWS = 1000  # latest rows of a stream that tell of its quality
 _LEAST_ROWS = 10  # rows to calibrate of which each half calibrates the other
 CALIBRATION = "rows that calibrate, predicted from others"
 
@@ -69,7 +69,7 @@ class Quality:
 
 
 @dataclass(frozen=True)
-class Judges:
+class Unseen:
     """Rows, and responses to them by functions that had not seen them.
 
     Of classes the values are probabilities (m, K), or 0 and 1 where there are none.
@@ -96,8 +96,8 @@ class Judges:
         order = None if self.order is None else self.order.astype(np.int32)
         return replace(self, values=values, weight=self.weight.astype(np.float32), order=order)
 
-    def after(self, earlier: Judges | None) -> Self:
-        """Return the latest rows of both, each judged by the function of its time."""
+    def after(self, earlier: Unseen | None) -> Self:
+        """Return the latest rows of both, each predicted by the function of its time."""
         if earlier is None or earlier.has_proba != self.has_proba:
             return replace(self, is_final=False)
         y = earlier.y.reshape(-1, *self.y.shape[1:])
@@ -142,7 +142,7 @@ class Seen:
     weight: Float64Array
     alpha: float  # the penalty that was solved for
     has_intercept: bool  # whether the constant was fitted
-    order: AnyArray | None  # see Judges
+    order: AnyArray | None  # see Unseen
 
 
 def leave_one_out(function: SupportExpansion, task: Task, seen: Seen) -> Float64Array:
@@ -177,7 +177,7 @@ def _left(K: KernelMatrix, D: Float64Array, seen: Seen) -> Float64Array:
     return np.asarray(np.maximum(1.0 / inverse - seen.alpha, 0.0) / D)
 
 
-def from_calibration(responses: Responses, task: Classification) -> Judges | None:
+def from_calibration(responses: Responses, task: Classification) -> Unseen | None:
     """Return probabilities of the rows that calibrate, each half of them by the other half.
 
     The result is None if they are fewer than ten.
@@ -186,23 +186,23 @@ def from_calibration(responses: Responses, task: Classification) -> Judges | Non
     if len(y) < _LEAST_ROWS:
         return None
     p = crossed(z, y, weight, unit=margin(task))
-    return without_classes(Judges(p, y, weight, CALIBRATION), task)
+    return without_classes(Unseen(p, y, weight, CALIBRATION), task)
 
 
-def without_classes(judges: Judges, task: Task) -> Judges:
+def without_classes(rows: Unseen, task: Task) -> Unseen:
     """Return the rows without the weights of classes, compact."""
-    factor = task.class_factor(judges.y)
-    judges = judges if factor is None else replace(judges, weight=judges.weight / factor)
-    return judges.compact()
+    factor = task.class_factor(rows.y)
+    rows = rows if factor is None else replace(rows, weight=rows.weight / factor)
+    return rows.compact()
 
 
-def quality(judges: Judges, task: Task, other: Judges | None = None) -> Quality:
+def quality(rows: Unseen, task: Task, other: Unseen | None = None) -> Quality:
     """Return the quality on rows held out; `other` rows are of functions of fewer rows.
 
     The first estimate knows a kernel that was chosen with the same rows, the other one does
     not: their distance is a part of the standard error.
     """
-    measures = _measures(judges, task)
+    measures = _measures(rows, task)
     if other is not None:
         values = {m.name: m.value for m in _measures(other, task)}
         distances = [m.value - values.get(m.name, m.value) for m in measures]
@@ -210,26 +210,26 @@ def quality(judges: Judges, task: Task, other: Judges | None = None) -> Quality:
             m._replace(standard_error=float(np.hypot(m.standard_error, d)))
             for m, d in zip(measures, distances, strict=True)
         ]
-    return Quality(tuple(measures), len(judges.y), judges.source)
+    return Quality(tuple(measures), len(rows.y), rows.source)
 
 
-def _measures(judges: Judges, task: Task) -> list[Measure]:
-    w = np.asarray(judges.weight, np.float64)
+def _measures(rows: Unseen, task: Task) -> list[Measure]:
+    w = np.asarray(rows.weight, np.float64)
     w = w / w.sum()
 
     def mean(name: str, each: Float64Array) -> Measure:
         return Measure(name, float(w @ each), _error(w, each - w @ each))
 
     if isinstance(task, Classification):
-        wrong = np.argmax(judges.values, axis=1) != judges.y
-        losses = -np.log(np.maximum(judges.own, 1e-15))
+        wrong = np.argmax(rows.values, axis=1) != rows.y
+        losses = -np.log(np.maximum(rows.own, 1e-15))
         measures = [mean("log loss", losses), mean("error rate", wrong.astype(np.float64))]
-        return measures if judges.has_proba else measures[1:]
+        return measures if rows.has_proba else measures[1:]
     if task.loss.n_outputs is not None:
-        losses = np.asarray(task.loss.value(task.encode(judges.y), judges.values))
+        losses = np.asarray(task.loss.value(task.encode(rows.y), rows.values))
         return [mean("mean loss", losses)]
-    y = np.asarray(judges.y, np.float64).reshape(len(w), -1)
-    square = (y - task.predict(judges.values).reshape(y.shape)) ** 2
+    y = np.asarray(rows.y, np.float64).reshape(len(w), -1)
+    square = (y - task.predict(rows.values).reshape(y.shape)) ** 2
     error = w @ square
     root = np.sqrt(np.maximum(error, 1e-300))
     rmse = _error(w, ((square - error) / (2.0 * root)).mean(axis=1))
@@ -269,7 +269,7 @@ def quantile(scores: Float64Array, weight: Float64Array, coverage: float) -> flo
 
 @dataclass(frozen=True)
 class Intervals:
-    """Intervals of one output: residuals of rows that judge, over their scale.
+    """Intervals of one output: residuals of unseen rows, over their scale.
 
     The scale at a prediction is the mean residual of the rows with the nearest ones; it is 1
     without any. Quantiles have the interval between the outermost ones, and no scale.
@@ -318,20 +318,20 @@ def _bounds(task: Task, raw: Float64Array) -> tuple[Float64Array, Float64Array]:
     return values, values
 
 
-def intervals(judges: Judges, task: Task, other: Judges | None = None) -> list[Intervals]:
+def intervals(rows: Unseen, task: Task, other: Unseen | None = None) -> list[Intervals]:
     """Return the intervals of each output.
 
     Rows that the function has not seen promise their coverage only if the scale does not come
     from them: they take that of `other` rows, or none.
     """
-    low, high = _bounds(task, judges.values)
-    y = np.asarray(judges.y, np.float64).reshape(len(low), -1)
+    low, high = _bounds(task, rows.values)
+    y = np.asarray(rows.y, np.float64).reshape(len(low), -1)
     if isinstance(task.loss, LogSquaredError):
         y = np.asarray(task.loss.targets(y), np.float64)
     columns = zip(low.T, high.T, y.T, strict=True)
-    scaled = not judges.is_final and low is high  # quantiles are bounds themselves
-    parts = [Intervals.of(*each, judges.weight, scaled=scaled) for each in columns]
-    if not judges.is_final or other is None:
+    scaled = not rows.is_final and low is high  # quantiles are bounds themselves
+    parts = [Intervals.of(*each, rows.weight, scaled=scaled) for each in columns]
+    if not rows.is_final or other is None:
         return parts
     triples = zip(parts, intervals(other, task), low.T, strict=True)
     return [
@@ -354,12 +354,12 @@ def predicted(
     return bounds[:, :, 0] if single else bounds
 
 
-def likely(judges: Judges, p: Float64Array, coverage: float) -> AnyArray:
+def likely(rows: Unseen, p: Float64Array, coverage: float) -> AnyArray:
     """Return which classes are in the set of each row, (n, K), from probabilities p.
 
     They are those at least as probable as all but a share of the rows held out found their own
     class, and the most probable one (Sadinle, Lei and Wasserman 2019).
     """
-    members = p >= -quantile(-judges.own, judges.weight, coverage)
+    members = p >= -quantile(-rows.own, rows.weight, coverage)
     members[np.arange(len(p)), np.argmax(p, axis=1)] = True
     return members

@@ -17,18 +17,11 @@ def room(name: str) -> Any:
 
 
 class Registry(MutableMapping[str, type[T]], Generic[T]):
-    """Classes by their attribute ``name``.
+    """Classes by their attribute `key`.
 
-    Parameters
-    ----------
-    paths : dict of str to str
-        Names of classes in optional rooms, with the module below ``kernelgrad`` and the name of
-        the class, as ``"papers.sbp:StochasticBatchPerceptron"``. A class is imported when its
-        name is looked up.
-    key : str, default="name"
-        Attribute of a class with its name.
-    renamed : dict of str to str, optional
-        Old names, which are looked up but not listed, and the names in their place.
+    `paths` has names of classes in optional rooms, with module and class below ``kernelgrad``,
+    as ``"papers.sbp:StochasticBatchPerceptron"``: they are imported when a name is looked up.
+    `renamed` has old names, which are looked up but not listed, and the names in their place.
     """
 
     def __init__(
@@ -78,23 +71,13 @@ def warn_renamed(old: str, new: str) -> None:
 
 
 def lazy_names(
-    module: str,
-    *registries: Registry[Any],
-    paths: Mapping[str, str] = {},
+    module: str, *registries: Registry[Any], paths: Mapping[str, str] = {},
     renamed: Mapping[str, str] = {},
-) -> tuple[Callable[[str], Any], list[str]]:
+) -> tuple[Callable[[str], Any], list[str]]:  # fmt: skip
     """Return the ``__getattr__`` of a module whose names load on first use, and these names.
 
-    Parameters
-    ----------
-    module : str
-        The module's ``__name__``.
-    *registries : Registry
-        Classes of optional rooms, which the module offers by their class names.
-    paths : dict of str to str
-        Other names, with the module below ``kernelgrad`` that defines each.
-    renamed : dict of str to str
-        Old names, which are not listed, and the names of the module in their place.
+    They are the class names of the registries' optional rooms, and those in `paths`, with the
+    module below ``kernelgrad`` of each; `renamed` has old names, which are not listed.
     """
 
     def load(name: str) -> Any:

@@ -119,9 +119,10 @@ class TrainingRows:
         """Return the bytes of copies of the rows, of prepared rows, and of reading the rows."""
         n, size, sources, in_memory = self.n_rows, self.nbytes, self.sources, self.in_memory
         in_pieces = self.reads_in_pieces and solver.takes_stores
-        resident = max([source.kept_bytes for source in sources])
-        reading = max([source.reading_bytes for source in sources]) - resident
-        copied = 0.0
+        resident = reading = copied = 0.0
+        for source in sources:
+            resident = max(resident, source.kept_bytes)
+            reading = max(reading, source.reading_bytes)
         if not stream:
             part = 0.0 if in_pieces or in_memory else min(1.0, BUFFER_ROWS / n)
             if not in_pieces and solver.resolve_batch_size(n) >= n:
@@ -131,7 +132,7 @@ class TrainingRows:
         prepared = min(size, 4.0 * n * self.source.n_features)
         if in_pieces:  # one piece is prepared beside another; pieces of a file have two forms
             prepared *= 2 if in_memory else 4
-        return copied, prepared, reading
+        return copied, prepared, reading - resident
 
     @property
     def train(self) -> IntArray:

@@ -9,13 +9,7 @@ import oracles_losses as oracles
 from cases import every
 from kernelgrad import CapabilityError
 from kernelgrad.linear import loops as row_losses
-from kernelgrad.losses import (
-    LOSSES,
-    Loss,
-    encode_labels,
-    get_loss,
-    register_loss,
-)
+from kernelgrad.losses import LOSSES, Loss, encode_labels, get_loss, register_loss
 from kernelgrad.testing import check_loss, check_unlabelled_loss
 
 OTHERS = [

@@ -98,6 +98,8 @@ def test_rows_that_compare_the_log_loss_have_not_trained_the_kernel(monkeypatch)
     )
     X = np.random.default_rng(0).standard_normal((240, 7))
     KernelClassifier().fit(X, np.sin(2 * X[:, 0] + X[:, 1]) > 0)
-    assert np.array_equal(np.sort(np.concatenate([f.judges for f in folds])), np.arange(len(X)))
-    assert all(f.train.n_rows + len(f.judges) == len(X) for f in folds)
+    assert np.array_equal(
+        np.sort(np.concatenate([f.validation for f in folds])), np.arange(len(X))
+    )
+    assert all(f.train.n_rows + len(f.validation) == len(X) for f in folds)
     assert len({repr(f.problem.kernel) for f in folds}) == 3

@@ -73,14 +73,14 @@ def test_outputs_left_out_are_those_of_fits_without_the_row(nu, parts):
     expected, expected_errors = oracle.squared(K, s.Y, s.weight, m.ridge)
     assert value == pytest.approx(expected, rel=1e-7)
     np.testing.assert_allclose(errors, expected_errors, rtol=1e-6)
-    # the same errors of rows that judge
-    rest, judges = s.take(np.arange(1, 24)), s.take(np.arange(1))
-    held = penalty.Held(m.matrix(rest), m.matrix(judges, rest), rest, judges)
-    outputs = penalty.outputs([held], [m.ridge])
+    # the same errors of validation rows
+    rest, unseen = s.take(np.arange(1, 24)), s.take(np.arange(1))
+    part = penalty.Matrices(m.matrix(rest), m.matrix(unseen, rest), rest, unseen)
+    outputs = penalty.outputs([part], [m.ridge])
     np.testing.assert_allclose(
         outputs[0], oracle.left_out(K, s.Y, s.weight, m.ridge)[0], rtol=1e-6
     )
-    own = penalty.errors([held], outputs)
+    own = penalty.errors([part], outputs)
     np.testing.assert_allclose(own, s.weight[:1] * expected_errors[:1], rtol=1e-6)
 
 
@@ -252,8 +252,8 @@ def test_best_factor_is_one_of_several_machines():
     cuts = [np.arange(60) % 2 == k for k in range(2)]
     parts = []
     for cut in cuts:
-        rows, judges = s.take(np.flatnonzero(~cut)), s.take(np.flatnonzero(cut))
-        parts.append(penalty.Held(m.matrix(rows), m.matrix(judges, rows), rows, judges))
+        rows, unseen = s.take(np.flatnonzero(~cut)), s.take(np.flatnonzero(cut))
+        parts.append(penalty.Matrices(m.matrix(rows), m.matrix(unseen, rows), rows, unseen))
     ridges = [0.3, 0.5]
 
     def mean(factor):

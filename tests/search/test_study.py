@@ -492,16 +492,16 @@ def test_the_penalty_is_the_one_that_the_rows_that_judge_chose():
     assert len(ridges) == 1
 
 
-def test_rows_that_judge_have_responses_in_the_units_of_the_targets():
+def test_unseen_rows_have_responses_in_the_units_of_the_targets():
     weight = np.array([0.5, 1.5, 1.0])
     pool = SimpleNamespace(y=np.array([1.0, 2.0, 6.0]), weight=weight)
     best = SimpleNamespace(outputs=np.array([[0.0], [1.0]]))
-    study = SimpleNamespace(pool=pool, best=best, judges=np.array([2, 0, 1]), source="rows")
-    judges = _search.judges_of(study, Regression(SquaredError(), 1, "model", 1))
+    study = SimpleNamespace(pool=pool, best=best, validation=np.array([2, 0, 1]), source="rows")
+    unseen = _search.unseen_of(study, Regression(SquaredError(), 1, "model", 1))
     mean = np.average(pool.y, weights=weight)
     deviation = np.sqrt(np.average((pool.y - mean) ** 2, weights=weight))
-    np.testing.assert_allclose(judges.values[:, 0], [mean, mean + deviation])
-    np.testing.assert_array_equal(judges.y, [6.0, 1.0])
+    np.testing.assert_allclose(unseen.values[:, 0], [mean, mean + deviation])
+    np.testing.assert_array_equal(unseen.y, [6.0, 1.0])
 
 
 def test_what_was_found_is_given_back(tmp_path):

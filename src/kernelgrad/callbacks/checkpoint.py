@@ -89,12 +89,9 @@ class Checkpoint(Callback):
     """
 
     def __init__(
-        self,
-        folder: str | os.PathLike[str],
-        every: str | int = "60 s",
-        keep: int = 2,
+        self, folder: str | os.PathLike[str], every: str | int = "60 s", keep: int = 2,
         resume: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.folder = Path(folder)
         self.every = every
         self._seconds = _interval(every)

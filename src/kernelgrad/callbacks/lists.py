@@ -73,11 +73,9 @@ class CallbackList(Callback):
 
 
 def make_callbacks(
-    callbacks: Callback | Sequence[Callback] | None,
-    verbose: int | bool,
-    *,
+    callbacks: Callback | Sequence[Callback] | None, verbose: int | bool, *,
     stream: bool = False,
-) -> CallbackList:
+) -> CallbackList:  # fmt: skip
     """Return the callbacks of a fit as one; raise TypeError if one is not a callback.
 
     ``verbose=1`` adds a `ProgressBar` and larger values a `ProgressLog` in front, unless the

@@ -51,11 +51,7 @@ def _root(
 
 def run(argv: list[str]) -> int:
     """Run one command and return its exit code; no arguments print the help."""
-    for name, taking in (
-        ("fit", fit),
-        ("cv", cv),
-        ("tune", tune),
-    ):  # others do without the estimators
+    for name, taking in (("fit", fit), ("cv", cv), ("tune", tune)):  # others need no estimators
         if argv[:1] == [name]:
             set_options(taking, parameter_options())
     try:

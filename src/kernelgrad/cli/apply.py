@@ -350,7 +350,7 @@ def _scored(estimator: Any, source: BatchSource, data: Path) -> dict[str, Any]:
                 f"{data}: the target has {y.size // len(y)} columns, but the model predicts "
                 f"{width}; give data with the targets the model was made for."
             )
-        pieces.append(judged(classes, y, parts))
+        pieces.append(targeted(classes, y, parts))
     whole = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
     scores: dict[str, Any] = {"rows": len(whole["y"]), **scores_of(classes, whole)}
     if classes is not None and (unknown := int(np.sum(~np.isin(whole["y"], classes)))):
@@ -363,7 +363,9 @@ def _scored(estimator: Any, source: BatchSource, data: Path) -> dict[str, Any]:
     return {name: value if math.isfinite(value) else None for name, value in scores.items()}
 
 
-def judged(classes: AnyArray | None, y: Any, parts: dict[str, AnyArray]) -> dict[str, AnyArray]:
+def targeted(
+    classes: AnyArray | None, y: Any, parts: dict[str, AnyArray]
+) -> dict[str, AnyArray]:
     """Return predictions with the targets y; a probability is that of a row's own class."""
     if classes is not None and "proba" in parts:
         codes = classes.searchsorted(y).clip(max=len(classes) - 1)
@@ -374,7 +376,7 @@ def judged(classes: AnyArray | None, y: Any, parts: dict[str, AnyArray]) -> dict
 def scores_of(
     classes: AnyArray | None, parts: dict[str, AnyArray], weight: AnyArray | None = None
 ) -> dict[str, float]:
-    """Return the scores of predictions that are :func:`judged`."""
+    """Return the scores of predictions :func:`targeted`."""
     import numpy as np
     from sklearn import metrics
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from kernelgrad.cli import report
-from kernelgrad.cli.apply import judged, predictions_of, scores_of
+from kernelgrad.cli.apply import predictions_of, scores_of, targeted
 from kernelgrad.cli.fit import TASK_HELP, Task, check_parameters, opened
 from kernelgrad.cli.options import AsJson, DataFile, options, parsed
 
@@ -54,7 +54,7 @@ def cv(
             parts = predictions_of(model, rows_of_fold.X, unseen)
             model._model.inputs.warn_of(unseen)
             classes = getattr(model, "classes_", None)
-            parts = judged(classes, rows_of_fold.y, parts)
+            parts = targeted(classes, rows_of_fold.y, parts)
             scores.append(scores_of(classes, parts, rows_of_fold.sample_weight))
             if not quiet:
                 shown = ", ".join(f"{name} {v:.6g}" for name, v in scores[-1].items())

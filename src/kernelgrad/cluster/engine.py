@@ -104,27 +104,16 @@ class _Bundle:
 class DaskTeam:
     """Pieces held by workers, whose methods are called one at a time.
 
-    Neighbouring pieces form bundles, a few per thread, so that there are few tasks.
+    Neighbouring pieces form bundles, a few per thread, so that there are few tasks. `makers`,
+    dask delayed, create a piece each on some worker. Methods in `changes` change a piece; its
+    ``copy`` must share with the copy only data that no method changes in place. `labels`
+    describe the rows of each piece in messages, `progress` gets the number of pieces that have
+    answered, and of all.
 
-    Parameters
-    ----------
-    engine : DaskEngine
-        The cluster.
-    makers : sequence of dask Delayed
-        One per piece, which reads and creates the piece on some worker.
-    changes : frozenset of str
-        The methods that change a piece. The method ``copy`` of a piece must share with the copy
-        only data that no method changes in place.
-    labels : sequence of str
-        Descriptions of the rows of each piece, for messages.
-    progress : callable, optional
-        Called with the number of pieces that have answered, and the number of pieces.
-    summed : frozenset of str, optional
-        Methods that return tuples whose first element is an array of which only the sum is
-        needed: workers add these in order; the first result has the sum, the others zeros.
-    condensed : mapping of str to callable, optional
-        Methods, and functions that make less of the answers of neighbouring pieces; they get
-        the list of these answers and the arguments of the method.
+    `summed` methods return tuples whose first element is an array of which only the sum is
+    needed: workers add these in order; the first result has the sum, the others zeros.
+    `condensed` methods have functions that make less of the list of answers of neighbouring
+    pieces, and the arguments.
     """
 
     def __init__(

@@ -126,4 +126,4 @@ def compile_seconds() -> float:
 
 def clock() -> float:
     """Return the time in seconds, without the time spent compiling loops."""
-    return time.perf_counter() - compile_seconds()
+    return time.perf_counter() - watch.seconds()

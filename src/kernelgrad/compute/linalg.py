@@ -19,6 +19,13 @@ _HASHED = 2**15  # entries hashed at once, whose work arrays stay in the cache
 _FAST = {"contract", "nsz", "arcp"}
 
 
+def rows_bytes(X: Matrix) -> int:
+    """Return the bytes of dense or CSR rows."""
+    if sp.issparse(X):
+        return int(X.data.nbytes + X.indices.nbytes + X.indptr.nbytes)
+    return int(X.nbytes)
+
+
 def dense(X: Matrix, dtype: Any = None) -> AnyArray:
     """Return rows as a dense array of a type, by default their own."""
     return np.asarray(X.toarray() if sp.issparse(X) else X, dtype)
@@ -122,10 +129,8 @@ def solve_damped(
 
 def conjugate_gradients(
     product: Callable[[Any], tuple[Any, Any]],
-    precondition: Callable[[Any, Any], tuple[Any, Any] | None],
-    right: Any,
-    most: int,
-) -> Any:
+    precondition: Callable[[Any, Any], tuple[Any, Any] | None], right: Any, most: int,
+) -> Any:  # fmt: skip
     """Return x with ``A x = right`` approximately, by conjugate gradients from 0.
 
     ``product(p)`` returns ``A p`` and the inner product ``<p, A p>``; ``precondition(x, r)``

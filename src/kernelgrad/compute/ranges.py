@@ -18,10 +18,9 @@ def extreme(X: Matrix) -> tuple[float, int]:
     values = X.data if sp.issparse(X) else X
     if not values.size:
         return 0.0, 0
-    positions = (int(values.argmax()), int(values.argmin()))
-    sizes = [abs(float(values.flat[i])) for i in positions]
-    best = int(sizes[1] > sizes[0])
-    return sizes[best], positions[best]
+    high, low = int(values.argmax()), int(values.argmin())
+    above, below = abs(float(values.flat[high])), abs(float(values.flat[low]))
+    return (below, low) if below > above else (above, high)
 
 
 def check_range(X: Matrix, *, largest: float = LARGEST, first: int = 0) -> float:

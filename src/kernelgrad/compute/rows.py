@@ -75,31 +75,14 @@ def by_type(table: dict[type, Callable[..., Any]], *, early: bool = False) -> An
     return chosen
 
 
-def _dense_entries(rows: Any, i: int) -> Any:
-    """Return the range of the numbers of the entries of row i."""
-    return range(rows.values.shape[1])
-
-
-def _csr_entries(rows: Any, i: int) -> Any:
-    return range(rows.indptr[i], rows.indptr[i + 1])
-
-
-def _dense_column(rows: Any, q: int) -> Any:
-    return q
-
-
-def _csr_column(rows: Any, q: int) -> Any:
-    return rows.indices[q]
-
-
-def _dense_entry(rows: Any, i: int, q: int) -> Any:
-    return rows.values[i, q]
-
-
-def _csr_entry(rows: Any, i: int, q: int) -> Any:
-    return rows.data[q]
-
-
-entries = by_type({Dense: _dense_entries, Csr: _csr_entries}, early=True)
-column = by_type({Dense: _dense_column, Csr: _csr_column})
-entry = by_type({Dense: _dense_entry, Csr: _csr_entry})
+entries = by_type(
+    {
+        Dense: lambda rows, i: range(rows.values.shape[1]),
+        Csr: lambda rows, i: range(rows.indptr[i], rows.indptr[i + 1]),
+    },
+    early=True,
+)
+column = by_type({Dense: lambda rows, q: q, Csr: lambda rows, q: rows.indices[q]})
+entry = by_type(
+    {Dense: lambda rows, i, q: rows.values[i, q], Csr: lambda rows, i, q: rows.data[q]}
+)

@@ -7,13 +7,13 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from kernelgrad.compute.linalg import rows_bytes
 from kernelgrad.data import base
 from kernelgrad.data.base import Batch, BatchSource
 from kernelgrad.data.columns import missing_column
@@ -70,6 +70,7 @@ class ArraySource(BatchSource):
         y = None if y is None else np.asarray(y)
         w = None if sample_weight is None else np.asarray(sample_weight)
         self._X, self._y, self._w, self._checked = X, y, w, checked
+        self.nbytes = float(rows_bytes(X))
         self.has_target, self.has_weight = y is not None, w is not None
         if y is not None:
             if y.ndim not in (1, 2) or len(y) != self.n_rows:
@@ -92,13 +93,6 @@ class ArraySource(BatchSource):
                 "columns; give one name per column."
             )
         self.feature_names = None if feature_names is None else list(feature_names)
-
-    @cached_property
-    def nbytes(self) -> float:
-        X: Any = self._X
-        return float(
-            sum(a.nbytes for a in (X.data, X.indices, X.indptr)) if self.is_sparse else X.nbytes
-        )
 
     @property
     def sample_weight(self) -> Float64Array:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeVar, cast
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad.compute.linalg import stacked
+from kernelgrad.compute.linalg import rows_bytes, stacked
 from kernelgrad.exceptions import DataError
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad.validation import check_int
@@ -101,8 +101,7 @@ class BatchSource(ABC):
     def nbytes(self) -> float:
         """Approximate bytes of the rows in memory."""
         X: Any = self.read(0, min(self.n_rows, 1000)).X
-        arrays = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
-        return float(self.n_rows * sum(int(a.nbytes) for a in arrays) / max(1, X.shape[0]))
+        return float(self.n_rows * rows_bytes(X) / max(1, X.shape[0]))
 
     @classmethod  # noqa: B027 (most classes have nothing to settle)
     def agree(cls, parts: Sequence[Any]) -> None:

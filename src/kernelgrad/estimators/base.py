@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -46,7 +46,7 @@ from kernelgrad.params import (
     real,
     size,
 )
-from kernelgrad.quality import Judges, Quality
+from kernelgrad.quality import Quality, Unseen
 from kernelgrad.solvers import History, Solver
 from kernelgrad.tasks import Classification, Targets
 from kernelgrad.training_rows import TrainingRows
@@ -68,6 +68,8 @@ INSTEAD = {
     "quantile": f"{_PART}loss=kernelgrad.losses.Quantile(0.9)",
 }
 """What to give in place of arguments of other libraries."""
+
+E = TypeVar("E", bound="BaseRowsEstimator")
 
 
 @documented
@@ -128,15 +130,9 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
 
     @with_callbacks
     def fit(
-        self,
-        X: Rows,
-        y: Values = None,
-        sample_weight: Values = None,
-        *,
-        X_val: Rows | None = None,
-        y_val: Values = None,
-        sample_weight_val: Values = None,
-    ) -> Self:
+        self, X: Rows, y: Values = None, sample_weight: Values = None, *,
+        X_val: Rows | None = None, y_val: Values = None, sample_weight_val: Values = None,
+    ) -> Self:  # fmt: skip
         """Fit the model.
 
         Parameters
@@ -292,17 +288,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         gaps = (order < 0).reshape((-1,) + (1,) * (values.ndim - 1))
         return np.where(gaps, np.nan, values[order])
 
-    def _judged(self, X: Any, y: Any, sample_weight: Any) -> Self:
-        """Take rows that were not fitted to judge by."""
-        model, reader, done = self._model, self._spec().reader, self._fitted
-        like = TrainingRows(None, model.task, inputs=model.inputs)  # type: ignore[arg-type]
-        data = Data(X, y, sample_weight)
-        rows = reader.read_validation(data, like, Run(seed=done.choice.seed))
-        judges = model.judges(rows, rows.train, "rows of calibrate_coverage")
-        self._fitted = replace(done, judges=judges, loo=done.left_out)  # type: ignore[misc]
-        return self
-
-    def _unseen(self) -> Judges:
+    def _unseen(self) -> Unseen:
         check_is_fitted(self, "expansion_")
         if self._fitted.unseen is None:
             raise CapabilityError(
@@ -483,3 +469,17 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
                 predict_once()
                 times.append(perf_counter() - start)
         return float(np.median(times))
+
+
+def calibrate_coverage(self: E, X: Any, y: Any = None, sample_weight: Any = None) -> E:
+    """Take rows that were not fitted for sets or intervals, and `validation_score_`.
+
+    The arguments are those of `fit`. Returns the estimator itself.
+    """
+    model, reader, done = self._model, self._spec().reader, self._fitted
+    like = TrainingRows(None, model.task, inputs=model.inputs)  # type: ignore[arg-type]
+    data = Data(X, y, sample_weight)
+    rows = reader.read_validation(data, like, Run(seed=done.choice.seed))
+    unseen = model.unseen(rows, rows.train, "rows of calibrate_coverage")
+    self._fitted = replace(done, held_out=unseen, loo=done.left_out)  # type: ignore[misc]
+    return self

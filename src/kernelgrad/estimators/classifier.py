@@ -11,6 +11,7 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 
 from kernelgrad.data import BatchSource
+from kernelgrad.estimators import base
 from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
 from kernelgrad.estimators.support import available_if, by_blocks, can_stream
@@ -126,12 +127,7 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
         sets = partial(self._model.sets, self._unseen(), coverage)
         return by_blocks(sets, X)  # type: ignore[no-any-return]
 
-    def calibrate_coverage(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Take rows that were not fitted for sets and `validation_score_`.
-
-        The arguments are those of `fit`. Returns the estimator itself.
-        """
-        return self._judged(X, y, sample_weight)
+    calibrate_coverage = base.calibrate_coverage
 
     @as_numpy
     def score(self, X: Rows, y: Values = None, sample_weight: Values = None) -> float:

@@ -93,17 +93,10 @@ class KernelDensityRatio(BaseKernelEstimator):
 
     @with_callbacks
     def fit(
-        self,
-        X: Rows,
-        y: Values = None,
-        sample_weight: Values = None,
-        *,
-        denominator: Rows | None = None,
-        X_val: Rows | None = None,
-        y_val: Values = None,
-        sample_weight_val: Values = None,
-        denominator_val: Rows | None = None,
-    ) -> Self:
+        self, X: Rows, y: Values = None, sample_weight: Values = None, *,
+        denominator: Rows | None = None, X_val: Rows | None = None, y_val: Values = None,
+        sample_weight_val: Values = None, denominator_val: Rows | None = None,
+    ) -> Self:  # fmt: skip
         """Fit the ratio.
 
         Parameters

@@ -16,7 +16,7 @@ from kernelgrad.inputs import Inputs
 from kernelgrad.losses import Loss, get_loss
 from kernelgrad.model import Fit, Model
 from kernelgrad.packing import pack, packed_params, unpack
-from kernelgrad.quality import Judges
+from kernelgrad.quality import Unseen
 from kernelgrad.registry import Registry
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, Solver, restored_history
 from kernelgrad.tables import Table
@@ -40,7 +40,7 @@ ESTIMATORS: Registry[Any] = Registry(
 )
 register_estimator = ESTIMATORS.register
 REPLACED = {"saga": "svrg", "simba": "sdca"}  # linear solvers of 0.1 and 0.2 that are gone
-_JUDGES = ("judges", "left_out")  # rows of a fit that tell of its quality
+_UNSEEN = ("judges", "left_out")  # in files: rows that tell of the quality
 
 
 def check_registered(estimator: Any) -> None:
@@ -105,8 +105,8 @@ def contents_of(estimator: Any, *, resumable: bool = False) -> Contents:
         header["table"], arrays = model.inputs.table.describe()
         tensors |= container.prefixed("table", arrays)
     tensors |= container.prefixed("sample", model.describe_sample())
-    judges = done.unseen if done.left_out is None else done.judges
-    for name, part in zip(_JUDGES, (judges, done.left_out), strict=True):
+    unseen = done.unseen if done.left_out is None else done.held_out
+    for name, part in zip(_UNSEEN, (unseen, done.left_out), strict=True):
         if part is not None:
             header[name], arrays = part.describe()
             tensors |= container.prefixed(name, arrays)
@@ -181,7 +181,7 @@ def _restore_fit(
     arrays, resumed, extra, sample = (
         record.part(name) for name in ("table", "state", "extra", "sample")
     )
-    judging = [record.part(name, C=task.n_outputs) for name in _JUDGES]
+    of_unseen = [record.part(name, C=task.n_outputs) for name in _UNSEEN]
     if columns is not None:
         inputs = replace(inputs, table=Table.restore(columns, arrays, inputs.n_features))
     arrays.close()
@@ -211,9 +211,9 @@ def _restore_fit(
         fitted.take("best_iteration_", check_int),
         fitted.take("best_score_", or_none(check_number)),
     )  # fmt: skip
-    judges, loo = (Judges.restore(part, task) for part in judging)
-    done = spec.restore(replace(done, judges=judges, loo=loo), fitted, extra)
-    for part in judging:
+    held_out, loo = (Unseen.restore(part, task) for part in of_unseen)
+    done = spec.restore(replace(done, held_out=held_out, loo=loo), fitted, extra)
+    for part in of_unseen:
         part.close()
     fitted.close()
     extra.close()

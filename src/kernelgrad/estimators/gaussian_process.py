@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, overload
 
 import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils import check_random_state
 
 from kernelgrad.data import BatchSource
+from kernelgrad.estimators import base
 from kernelgrad.estimators.kernel import AnyKernel, BaseKernelEstimator
 from kernelgrad.estimators.support import exported
 from kernelgrad.families.process import ProcessSpec
@@ -156,12 +157,9 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
     ) -> tuple[Float64Array, Float64Array]: ...
 
     def predict(
-        self,
-        X: Rows,
-        return_std: bool = False,
-        return_cov: bool = False,
+        self, X: Rows, return_std: bool = False, return_cov: bool = False,
         include_noise: bool = False,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Return the posterior mean, and on request its standard deviation or covariance.
 
         Parameters
@@ -232,12 +230,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         """Return bounds (m, 2) as :meth:`KernelRegressor.predict_interval`."""
         return self._bounds(X, coverage)
 
-    def calibrate_coverage(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Take rows that were not fitted for intervals and `validation_score_`.
-
-        The arguments are those of `fit`. Returns the estimator itself.
-        """
-        return self._judged(X, y, sample_weight)
+    calibrate_coverage = base.calibrate_coverage
 
     @as_numpy
     def score(self, X: Rows, y: Values, sample_weight: Values = None) -> float:

@@ -146,10 +146,10 @@ class BaseKernelEstimator(BaseRowsEstimator):
                 "at which its change is measured."
             )
         function.set_device(CPU)
-        judges = None if X is None else function.exact.prepare(model.inputs.read(X))
+        others = None if X is None else function.exact.prepare(model.inputs.read(X))
         usable = self._spec().resources.usable
         smaller, result = compressed(
-            function, max_rows=most, tol=tol, usable=usable, judges=judges
+            function, max_rows=most, tol=tol, usable=usable, others=others
         )
         if max_rows is None and result["stopped_by"] != "tol":
             warnings.warn(
@@ -161,7 +161,7 @@ class BaseKernelEstimator(BaseRowsEstimator):
         twin: Self = clone(self)
         history = done.history | {"compression": result}
         model = replace(done.model, function=smaller)
-        done = replace(done, judges=done.unseen, seen=None, loo=None)
+        done = replace(done, held_out=done.unseen, seen=None, loo=None)
         twin._set(twin._spec(), replace(done, model=model, state=None, history=history))
         return twin
 

@@ -8,6 +8,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 
 from kernelgrad.data import BatchSource
+from kernelgrad.estimators import base
 from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.estimators.kernel import BaseSearchedEstimator
 from kernelgrad.estimators.support import available_if, by_blocks, can_stream
@@ -73,12 +74,7 @@ class BaseRegressor(RegressorMixin, BaseRowsEstimator):
         """
         return self._bounds(X, coverage)
 
-    def calibrate_coverage(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Take rows that were not fitted for intervals and `validation_score_`.
-
-        The arguments are those of `fit`. Returns the estimator itself.
-        """
-        return self._judged(X, y, sample_weight)
+    calibrate_coverage = base.calibrate_coverage
 
     @as_numpy
     def score(self, X: Rows, y: Values = None, sample_weight: Values = None) -> float:

@@ -151,16 +151,10 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
 
     @with_callbacks
     def fit(
-        self,
-        X: Rows,
-        y: Values = None,
-        sample_weight: Values = None,
-        *,
-        X_unlabelled: Rows | None = None,
-        X_val: Rows | None = None,
-        y_val: Values = None,
+        self, X: Rows, y: Values = None, sample_weight: Values = None, *,
+        X_unlabelled: Rows | None = None, X_val: Rows | None = None, y_val: Values = None,
         sample_weight_val: Values = None,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """Fit the model.
 
         Parameters

@@ -175,12 +175,13 @@ class Spec(ABC):
     def problem(self, rows: TrainingRows, choice: Choice, run: Run) -> Problem:
         """Return the problem of rows and parameters; raise if memory does not do for it."""
         solver = choice.solver
-        copied, prepared, reading = rows.bytes_of_fit(solver, stream=run.stream)
+        n_rows, own_bytes = rows.n_rows, rows.bytes_of_fit(solver, stream=run.stream)
+        copied, prepared, reading = own_bytes
         resources = replace(self.resources, copied_bytes=copied, deadline=run.deadline)
         alpha = self.alpha(rows, stream=run.stream)
         problem = self.make_problem(rows.task, rows.inputs, choice.seed, alpha, resources)
         stays = rows.reads_in_pieces and solver.takes_stores
-        least = solver.least_bytes(problem, rows.n_rows, prepared, stays=stays)
+        least = solver.least_bytes(problem, n_rows, prepared, stays=stays)
         resources.check(
             f"solver {solver.name!r} with these rows, outputs and parameters",
             max(least, reading) + copied, solver.instead, bound=LEAST_LIMIT,

@@ -1,4 +1,4 @@
-"""Rows that a function was not fitted to: they calibrate it, and judge it."""
+"""Rows that a function was not fitted to: they calibrate it, and tell its errors."""
 
 from __future__ import annotations
 
@@ -113,26 +113,27 @@ def _tenth(rows: TrainingRows) -> IntArray:
     return thinned(np.arange(n), int(np.clip(n // 10, 50, MOST_ROWS)))
 
 
-def with_judges(fit: Fit, rows: TrainingRows, problem: Problem, run: Run) -> Fit:
+def with_unseen(fit: Fit, rows: TrainingRows, problem: Problem, run: Run) -> Fit:
     """Return the fit with rows that it has not seen, and with what leave-one-out needs."""
     if not rows.task.has_targets or type(rows) is not TrainingRows:
         return fit
     choice, model, others, numbers = fit.choice, fit.model, rows, rows.held_out
-    judges, seen, n = choice.judges, None, rows.source.n_rows
+    unseen, seen, n = choice.unseen, None, rows.source.n_rows
     if run.stream and run.before is not None:  # the function before has not learned them
         latest = np.arange(n)[-LATEST_ROWS:]
-        new = run.before.model.judges(rows, latest, "latest rows of a stream, not yet learned")
-        return replace(fit, judges=new.after(run.before.unseen) if new else run.before.judges)
+        new = run.before.model.unseen(rows, latest, "latest rows of a stream, not yet learned")
+        before = run.before
+        return replace(fit, held_out=new.after(before.unseen) if new else before.held_out)
     if rows.validation_rows is not None:
         others = replace(rows.validation_rows, task=rows.task)
         numbers = others.train
     if len(numbers):
         numbers = thinned(numbers, 2 * MOST_ROWS)
-        judges = model.judges(others, numbers, "rows that were not fitted") or judges
+        unseen = model.unseen(others, numbers, "rows that were not fitted") or unseen
     exact = isinstance(choice.solver, ExactSolver) and not rows.inputs.pairwise
     small = n <= LOO_ROWS and 16.0 * n**2 <= problem.resources.usable
     if exact and small and getattr(model.function, "n_support", 0) == n:
         _, y, weight, _ = rows.usable(rows.source.read(0, n))
         alpha = fit.history.get("audit", {}).get("alpha", choice.alpha)
         seen = Seen(y.copy(), weight.copy(), alpha, problem.fit_intercept, rows.order)
-    return replace(fit, judges=None if judges is None else judges.compact(), seen=seen)
+    return replace(fit, held_out=None if unseen is None else unseen.compact(), seen=seen)

@@ -25,11 +25,7 @@ from kernelgrad.inputs import Inputs
 from kernelgrad.kernels import CallableKernel, Kernel, Matern, PrecomputedKernel, get_kernel
 from kernelgrad.model import Fit
 from kernelgrad.registry import room
-from kernelgrad.search.auto import (
-    choose_solver,
-    settled_solver,
-    slowness,
-)
+from kernelgrad.search.auto import choose_solver, settled_solver, slowness
 from kernelgrad.search.machine import SHAPES, smoothness
 from kernelgrad.search.pool import SearchSpace, study_tasks
 from kernelgrad.search.search import search

@@ -164,18 +164,12 @@ class ProcessSpec(KernelSpec):
         rule = self.scaling_rule
         standard = InputScaling.fit(X, self.kernel, standardize=rule, sample_weight=weight)
         each = {"auto": None, "diagonal": True}.get(self.params.metric, False)
+        noise, signal = fixed
         with at_most(max(1, int(limit / max(1, len(y)) ** 2))):  # each has matrices of its own
             targets = rows.task.encode(y)[:, 0].astype(np.float64)
             deadline = Deadline(problem.resources.deadline.left() / 2)  # the rest: the fit
             evidence = EvidenceSearch(
-                standard.apply(X),
-                targets,
-                weight,
-                self.kernel,
-                fixed[0],
-                fixed[1],
-                seed,
-                deadline,
+                standard.apply(X), targets, weight, self.kernel, noise, signal, seed, deadline
             )
             return evidence.maximise(searched=searched, each=each), standard
 

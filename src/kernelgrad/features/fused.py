@@ -79,16 +79,13 @@ def _second(rows: int, tile: int, kind: int) -> Any:
     return np.empty((rows if kind in (PAIR, DECAY) else 0, tile), np.float32)
 
 
-def _dense_product(rows: Any, r0: int, r1: int, W: Any, T: Any) -> None:
-    """Write rows r0..r1 times W to T."""
-    np.dot(rows.values[r0:r1], W, T)
-
-
-def _csr_product(rows: Any, r0: int, r1: int, W: Any, T: Any) -> None:
-    csr_times_tile(rows.indptr, rows.indices, rows.data, r0, r1, W, T)
-
-
-tile_product = by_type({Dense: _dense_product, Csr: _csr_product})
+# write rows r0..r1 times W to T
+tile_product = by_type(
+    {
+        Dense: lambda rows, r0, r1, W, T: np.dot(rows.values[r0:r1], W, T),
+        Csr: lambda X, r0, r1, W, T: csr_times_tile(X.indptr, X.indices, X.data, r0, r1, W, T),
+    }
+)
 
 
 @njit(nogil=True, cache=True)
@@ -164,13 +161,9 @@ def _row_tile(d: int) -> int:
 
 
 def predict(
-    X: Matrix,
-    W: Float32Array,
-    phase: Float32Array,
-    kind: int,
-    coef: Float32Array,
+    X: Matrix, W: Float32Array, phase: Float32Array, kind: int, coef: Float32Array,
     out: Float32Array,
-) -> None:
+) -> None:  # fmt: skip
     """Add features(X) times coefficients to `out` (n, C), in parallel over row tiles.
 
     X (n, d) is dense or CSR; `phase` is empty unless the kind is PHASE.

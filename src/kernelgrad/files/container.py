@@ -230,13 +230,9 @@ def below(name: str, arrays: dict[str, AnyArray]) -> dict[str, AnyArray]:
 
 
 def write_container(
-    path: Place,
-    header: dict[str, Any],
-    tensors: dict[str, AnyArray],
-    kind: str = "model",
-    *,
+    path: Place, header: dict[str, Any], tensors: dict[str, AnyArray], kind: str = "model", *,
     key: bytes | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Write a file, all of it or nothing (see :func:`kernelgrad.files.disk.replacing`).
 
     The header holds values that `encode_value` accepts, `tensors` boolean, integer and float

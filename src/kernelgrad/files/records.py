@@ -121,12 +121,9 @@ class Record:
     """
 
     def __init__(
-        self,
-        values: Any,
-        arrays: dict[str, AnyArray] | None = None,
-        subject: str = "file",
+        self, values: Any, arrays: dict[str, AnyArray] | None = None, subject: str = "file",
         sizes: dict[str, int] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if not isinstance(values, dict):
             raise ModelFileError(f"The {subject} holds {values!r} where values have names.")
         self.values, self.arrays, self.subject = dict(values), dict(arrays or {}), subject
@@ -163,15 +160,9 @@ class Record:
         return value
 
     def array(
-        self,
-        name: str,
-        *shape: str | int,
-        kinds: str = "f",
-        least: float = -math.inf,
-        most: float = math.inf,
-        finite: bool = True,
-        optional: bool = False,
-    ) -> Any:
+        self, name: str, *shape: str | int, kinds: str = "f", least: float = -math.inf,
+        most: float = math.inf, finite: bool = True, optional: bool = False,
+    ) -> Any:  # fmt: skip
         """Take an array of a shape, of lengths or their names.
 
         Numbers are of the `kinds` of numpy, between `least` and `most`, and finite.

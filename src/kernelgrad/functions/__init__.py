@@ -2,7 +2,6 @@
 
 from kernelgrad.functions.exact import ExactKernel as ExactKernel
 from kernelgrad.functions.exact import KernelRows as KernelRows
-from kernelgrad.functions.expansions import EXPANSIONS as EXPANSIONS
 from kernelgrad.functions.expansions import Expansion as Expansion
 from kernelgrad.functions.expansions import LinearExpansion as LinearExpansion
 from kernelgrad.functions.expansions import RandomFeatureExpansion as RandomFeatureExpansion

@@ -25,15 +25,8 @@ _SPANNED = 1e-10  # part of k(x, x) outside of the span, from which x is no new 
 class _NewtonBasis:
     """Functions of growing sets of centres, orthonormal in the kernel's space, at some rows.
 
-    Parameters
-    ----------
-    exact : ExactKernel
-    rows : ExactRows
-        The rows, ready for float64 values; the first of them may be centres.
-    f : float64 array (n_rows, C)
-        Values at the rows of a function in the space.
-    n_candidates, most : int
-        Numbers of rows that may be centres, and of centres.
+    Up to `most` of the first `n_candidates` rows, which are ready for float64 values, become
+    centres. A function in the space has the values f (n_rows, C).
     """
 
     def __init__(
@@ -106,9 +99,9 @@ class _Squares:
     """
 
     def __init__(
-        self, basis: _NewtonBasis, f: Float64Array, n_fitted: int, judged: slice
+        self, basis: _NewtonBasis, f: Float64Array, n_fitted: int, measured: slice
     ) -> None:
-        self.basis, self.n_fitted, self.judged, self._f = basis, n_fitted, judged, f
+        self.basis, self.n_fitted, self.measured, self._f = basis, n_fitted, measured, f
         # Cholesky factor of the products of functions, and what it makes of those with f
         self._factor: Any = untouched(basis.most, basis.most, wide=True)
         self._half = np.empty((basis.most, f.shape[1]))
@@ -139,21 +132,21 @@ class _Squares:
         return np.asarray(solve_triangular(factor, self._half[:m], trans="T", lower=True))
 
     def change(self, m: int) -> Float64Array:
-        """Return f minus the sum of the first m functions at the judged rows."""
-        values = self.basis.values[:m, self.judged]
-        return np.asarray(self._f[self.judged] - values.T @ self.coef(m))
+        """Return f minus the sum of the first m functions at the measured rows."""
+        values = self.basis.values[:m, self.measured]
+        return np.asarray(self._f[self.measured] - values.T @ self.coef(m))
 
 
 def compressed(
     function: SupportExpansion, *, max_rows: int, tol: float, usable: float,
-    judges: ExactRows | None = None,
+    others: ExactRows | None = None,
 ) -> tuple[SupportExpansion, dict[str, Any]]:  # fmt: skip
     """Return a function of at most `max_rows` of the support rows, and how far it is from f.
 
     Centres are chosen where the projection of f on the span of those before is worst, among the
     support rows, evenly spread ones if there are very many. Their coefficients have the least
     squared change at the same rows. Centres are added until the root mean square of the change
-    there is `tol` times the spread of f. With `judges` every other one of these joins the rows
+    there is `tol` times the spread of f. With `others` every other one of these joins the rows
     of the least squares, and the change is measured at the rest. `usable` is the memory in
     bytes.
     """
@@ -164,20 +157,20 @@ def compressed(
         f = exact.products(support, support, function.coef, **how)
         norm2 = np.einsum("nc,nc->c", function.coef, f)
         index = _spread(n)
-        rows, f, n_fitted, judged = support.take(index), f[index], len(index), slice(0, None)
-        if judges is not None:
-            order = _spread(judges.n_rows)
+        rows, f, n_fitted, measured = support.take(index), f[index], len(index), slice(0, None)
+        if others is not None:
+            order = _spread(others.n_rows)
             order = np.concatenate([order[1::2], order[::2]])
-            new = exact.kernel.widened(judges.take(order))
+            new = exact.kernel.widened(others.take(order))
             rows = join_rows([rows, new])
             f = np.concatenate([f, exact.products(new, support, function.coef, **how)])
             n_fitted += len(order) // 2
-            judged = slice(n_fitted, None)
+            measured = slice(n_fitted, None)
         most = max(1, min(max_rows, len(index), int(usable / (16 * len(f)))))
         reason = "max_rows" if most == min(max_rows, len(index)) else "memory"
         basis = _NewtonBasis(exact, rows, f, len(index), most)
-        squares = _Squares(basis, f, n_fitted, judged)
-        spread2 = float(((f[judged] - f[judged].mean(axis=0)) ** 2).sum())
+        squares = _Squares(basis, f, n_fitted, measured)
+        spread2 = float(((f[measured] - f[measured].mean(axis=0)) ** 2).sum())
 
         def near(m: int) -> bool:
             return float((squares.change(m) ** 2).sum()) <= tol**2 * spread2

@@ -72,14 +72,9 @@ class ExactKernel(ScaledKernel):
     """
 
     def __init__(
-        self,
-        kernel: Kernel,
-        n_features_in: int,
-        scaling: InputScaling | None = None,
-        *,
-        wide: bool = False,
-        precise: bool = False,
-    ) -> None:
+        self, kernel: Kernel, n_features_in: int, scaling: InputScaling | None = None, *,
+        wide: bool = False, precise: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(kernel, n_features_in, scaling)
         self.wide = wide or precise
         self.precise = precise
@@ -246,19 +241,15 @@ class KernelRows:
 
     def __init__(self, exact: ExactKernel, rows: ExactRows, cache_bytes: int) -> None:
         self.exact = exact
-        self.rows = rows
+        self.rows, self._n = rows, rows.n_rows
         self.n_evaluations = 0
         self._bytes = int(cache_bytes)
-        self._clear(self._most)
+        self._clear()
 
-    @property
-    def _most(self) -> int:
-        """The rows that the cache may hold."""
-        n = self.rows.n_rows
-        return max(1, min(n, self._bytes // ((8 if self.wide else 4) * max(1, n))))
-
-    def _clear(self, n_slots: int) -> None:
-        self.buffer = untouched(n_slots, self.rows.n_rows, wide=self.wide)
+    def _clear(self, least: int = 1) -> None:
+        row_bytes = (8 if self.wide else 4) * max(1, self._n)
+        n_slots = max(least, min(self._n, self._bytes // row_bytes))
+        self.buffer = untouched(n_slots, self._n, wide=self.wide)
         # slots of rows, the least recently used first
         self._slot: OrderedDict[int, int] = OrderedDict()
 
@@ -267,7 +258,7 @@ class KernelRows:
         if wide == self.wide:
             return False
         self.wide = wide
-        self._clear(self._most)
+        self._clear()
         return True
 
     def load(self, index: IntArray) -> IntArray:
@@ -289,7 +280,7 @@ class KernelRows:
         return np.array([self._slot[i] for i in wanted], np.intp)
 
     def _compute(self, index: IntArray, slots: IntArray) -> None:
-        n = self.rows.n_rows
+        n = self._n
         compiled = n**2 >= FIT_COMPILED
         narrow = self.exact.n_features_in < DEAR_COLUMNS and len(index) < n
         step = ALIKE if narrow else _GROUP_ROWS
@@ -318,7 +309,7 @@ class KernelRows:
 
     def product(self, slots: IntArray, coef: Float64Array) -> Float32Array:
         """Return ``sum_i k(x_i, X) coef_i`` over loaded rows i, (C, n); coef is (m, C)."""
-        n = self.rows.n_rows
+        n = self._n
         out = np.empty((coef.shape[1], n), np.float32)
         weights = np.ascontiguousarray(coef.T, np.float32)
 

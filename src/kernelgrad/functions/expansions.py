@@ -244,12 +244,9 @@ class SupportExpansion(Expansion):
     _widened: ExactRows | None = None  # the support rows for float64 values
 
     def __init__(
-        self,
-        exact: ExactKernel,
-        support: ExactRows,
-        coef: Float64Array,
+        self, exact: ExactKernel, support: ExactRows, coef: Float64Array,
         intercept: Float64Array,
-    ) -> None:
+    ) -> None:  # fmt: skip
         used = np.flatnonzero(coef.any(axis=1))
         if len(used) < len(coef):
             support, coef = support.take(used), coef[used]

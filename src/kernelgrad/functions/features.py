@@ -41,14 +41,9 @@ class FeatureStream(ScaledKernel):
     """
 
     def __init__(
-        self,
-        kernel: Kernel,
-        n_features_in: int,
-        seed: int,
-        block_size: int,
-        scaling: InputScaling | None = None,
-        cache_bytes: int = CACHE_BYTES,
-    ) -> None:
+        self, kernel: Kernel, n_features_in: int, seed: int, block_size: int,
+        scaling: InputScaling | None = None, cache_bytes: int = CACHE_BYTES,
+    ) -> None:  # fmt: skip
         super().__init__(kernel, n_features_in, scaling)
         self.seed = seed
         self.block_size = block_size

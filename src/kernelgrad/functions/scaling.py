@@ -59,14 +59,9 @@ class InputScaling:
 
     @classmethod
     def fit(
-        cls,
-        X: Matrix,
-        kernel: Kernel,
-        *,
-        standardize: bool | str | InputScaling,
-        sample_weight: Float64Array,
-        metric: Float64Array | None = None,
-    ) -> InputScaling:
+        cls, X: Matrix, kernel: Kernel, *, standardize: bool | str | InputScaling,
+        sample_weight: Float64Array, metric: Float64Array | None = None,
+    ) -> InputScaling:  # fmt: skip
         """Return the scaling for `kernel`, estimated from the weighted rows of a first batch.
 
         For stationary kernels dense rows are centred at their mean, or at their median if
@@ -272,20 +267,9 @@ class InputScaling:
 class ScaledKernel:
     """A kernel of unscaled rows: the base of exact kernels and of streams of random features.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        A kernel whose parameters are numbers (see :meth:`Kernel.resolve`).
-    n_features_in : int
-        Number of columns d.
-    scaling : InputScaling or None
-        Applied to rows in their own precision.
-
-    Attributes
-    ----------
-    device : str
-        Device that computes values, a name for `kernelgrad.compute.backend`. It is not part of
-        a model.
+    The parameters of the kernel are numbers (see :meth:`Kernel.resolve`), `n_features_in` is
+    the number of columns, and the scaling is applied to rows in their own precision. ``device``
+    names what computes values, see `kernelgrad.compute.backend`; it is not part of a model.
     """
 
     device = CPU

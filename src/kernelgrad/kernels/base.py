@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from kernelgrad.compute import rng
+from kernelgrad.compute.linalg import rows_bytes
 from kernelgrad.compute.threads import over_tiles, single_threaded_blas
 from kernelgrad.features.base import (
     DENSIFY,
@@ -52,10 +53,8 @@ class ExactRows:
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        X = self.values
-        values = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
-        arrays = (*values, self.square, self.ids, *self.parts)
-        return sum(int(a.nbytes) for a in arrays if a is not None)
+        others = (self.square, self.ids, *self.parts)
+        return rows_bytes(self.values) + sum([int(a.nbytes) for a in others if a is not None])
 
     def take(self, index: IntArray | slice) -> ExactRows:
         """Return some of the rows; a slice of dense rows is a view."""

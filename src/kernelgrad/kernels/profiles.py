@@ -94,10 +94,7 @@ MATERN: dict[float, tuple[Callable[[Array, Array], Array], Callable[..., Array]]
         lambda s, e, c: np.where(s > _NEAR, -c * e / np.maximum(s, _NEAR), 0.0),
     ),
     1.5: (lambda s, e: (1.0 + s) * e, lambda s, e, c: -c * e),
-    2.5: (
-        lambda s, e: (1.0 + s + s * s / 3.0) * e,
-        lambda s, e, c: (-c / 3.0) * (1.0 + s) * e,
-    ),
+    2.5: (lambda s, e: (1.0 + s + s * s / 3.0) * e, lambda s, e, c: (-c / 3.0) * (1.0 + s) * e),
 }
 _NU = {MATERN1: 0.5, MATERN3: 1.5, MATERN5: 2.5}
 
@@ -133,15 +130,9 @@ def arc_values(order: int, sine: Array, c: Array, rest: Array) -> Array:
 
 
 def values(
-    xp: Any,
-    t: Array,
-    left: Array = None,
-    right: Array = None,
-    *,
-    finish: int,
-    coef: Sequence[float] | AnyArray = (),
-    degree: int = 1,
-) -> Array:
+    xp: Any, t: Array, left: Array = None, right: Array = None, *, finish: int,
+    coef: Sequence[float] | AnyArray = (), degree: int = 1,
+) -> Array:  # fmt: skip
     """Return kernel values of accumulated forms t (n, m).
 
     `left` (n, 1) and `right` (m,) are the sizes of the rows for arc-cosine kernels, and half

@@ -321,13 +321,9 @@ class Matern(_Isotropic):
     nu: float = real(default=1.5, low=0, high=50, low_open=True, kw_only=False)
 
     def __init__(
-        self,
-        nu: float = 1.5,
-        gamma: float | str = "median",
-        *,
-        bandwidth_factor: float = 1.0,
+        self, nu: float = 1.5, gamma: float | str = "median", *, bandwidth_factor: float = 1.0,
         form: Form = "pair",
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(gamma, bandwidth_factor=bandwidth_factor, form=form)
         self.nu = nu
 

@@ -429,42 +429,19 @@ def _accumulate(A: Matrix, B: Matrix, form: int, T: AnyArray, *, compiled: bool)
 
 
 def block(
-    A: Matrix,
-    B: Matrix,
-    form: int,
-    finish: int = profiles.RAW,
-    *,
-    coef: Sequence[float] = (),
-    degree: int = 1,
-    left: Float64Array | None = None,
-    right: Float64Array | None = None,
-    dtype: Any = None,
-    out: AnyArray | None = None,
-    compiled: bool = False,
-) -> AnyArray:
+    A: Matrix, B: Matrix, form: int, finish: int = profiles.RAW, *, coef: Sequence[float] = (),
+    degree: int = 1, left: Float64Array | None = None, right: Float64Array | None = None,
+    dtype: Any = None, out: AnyArray | None = None, compiled: bool = False,
+) -> AnyArray:  # fmt: skip
     """Return values of all pairs of rows, shape (n_A, n_B), in one thread.
 
-    Parameters
-    ----------
-    A, B : arrays or CSR (n_A, d), (n_B, d)
-        Both float32 or both float64. CSR rows have sorted columns, none twice. Dense rows
-        are taken fastest in Fortran order.
-    form, finish : int
-        Codes of `kernelgrad.kernels.profiles`.
-    coef : sequence of float
-        ``c_0`` of POWER or the coefficients of SERIES.
-    degree : int >= 1
-        n of POWER.
-    left, right : float64 arrays (n_A,), (n_B,) or None
-        Squared norms from :func:`squares` where the finish needs distances, squared sizes
-        for ARC0, ARC1 and ARC2.
-    dtype : dtype or None
-        Precision of the values, by default that of the rows. With float64 rows and float32
-        values products and distances are made in float64, and functions of them in float32.
-    out : array (n_A, n_B) or None
-        Array for the values, float32 or float64.
-    compiled : bool, default=False
-        Whether compiled loops replace NumPy, for many values: they take half the time.
+    Rows are both float32 or both float64; CSR rows have sorted columns, none twice, and dense
+    ones are taken fastest in Fortran order. `form` and `finish` are codes of `profiles`, `coef`
+    ``c_0`` of POWER or the coefficients of SERIES, `degree` n of POWER. `left` (n_A,) and
+    `right` (n_B,) are squared norms from :func:`squares` where the finish needs distances,
+    squared sizes for ARC0, ARC1 and ARC2. Of float64 rows, values of `dtype` float32 are
+    functions in float32 of products and distances in float64. `compiled` loops, for many
+    values, take half the time of NumPy.
     """
     n, m = A.shape[0], B.shape[0]
     dtype = np.dtype(dtype or A.dtype)

@@ -17,16 +17,10 @@ COMPETITORS = tuple(f"{features}-{solver}" for features in "nr" for solver in _S
 
 
 def competitor(
-    name: str,
-    *,
-    gamma: float,
-    loss: str | Loss | None = None,
-    task: str = "classification",
-    n_features: int = 1024,
-    alpha: float = 1e-6,
-    max_iter: int = 100,
+    name: str, *, gamma: float, loss: str | Loss | None = None, task: str = "classification",
+    n_features: int = 1024, alpha: float = 1e-6, max_iter: int = 100,
     random_state: int | None = None,
-) -> Pipeline:
+) -> Pipeline:  # fmt: skip
     """Return a linear solver on features of the Gaussian kernel, fixed before it starts.
 
     These are the competitors of Section 7 of Dai et al. (2014), in a pipeline that is not

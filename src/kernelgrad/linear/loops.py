@@ -156,28 +156,17 @@ def _csr_add_outer(rows: Any, chosen: Any, a: float, V: Any, W: Any) -> None:
                 W[j, c] += x * V[k, c]
 
 
-def _dense_output(rows: Any, W: Any, c: int) -> Any:
-    """Return a view of the coefficients of output c, (d,)."""
-    return W[c]
-
-
-def _csr_output(rows: Any, W: Any, c: int) -> Any:
-    return W[:, c]
-
-
-def _dense_native(rows: Any, W: Any) -> Any:
-    """Return a float64 copy of coefficients (d, C) in the native layout, or the reverse."""
-    return np.array(W.T, np.float64, order="C")
-
-
-def _csr_native(rows: Any, W: Any) -> Any:
-    return np.array(W, np.float64, order="C")
-
-
 responses = by_type({Dense: _dense_responses, Csr: _csr_responses})
 add_outer = by_type({Dense: _dense_add_outer, Csr: _csr_add_outer})
-output = by_type({Dense: _dense_output, Csr: _csr_output})
-native = by_type({Dense: _dense_native, Csr: _csr_native})
+# a view of the coefficients of output c, (d,)
+output = by_type({Dense: lambda rows, W, c: W[c], Csr: lambda rows, W, c: W[:, c]})
+# a float64 copy of coefficients (d, C) in the native layout, or the reverse
+native = by_type(
+    {
+        Dense: lambda rows, W: np.array(W.T, np.float64, order="C"),
+        Csr: lambda rows, W: np.array(W, np.float64, order="C"),
+    }
+)
 
 
 FOREVER = 2**62
@@ -346,20 +335,6 @@ def _catch_up(columns: Any, W: Any, mean: Any, last: Any, t: int, prox: Any) -> 
             last[j] = t
 
 
-def _dense_lags(rows: Any, W: Any) -> Any:
-    return np.zeros(0, np.int64)
-
-
-def _csr_lags(rows: Any, W: Any) -> Any:
-    return np.zeros(len(W), np.int64)
-
-
-def _dense_settle(
-    rows: Any, batch: Any, W: Any, mean: Any, last: Any, t: int, prox: Any
-) -> None:
-    """Bring the columns of rows (p,) up to step t."""
-
-
 def _csr_settle(rows: Any, batch: Any, W: Any, mean: Any, last: Any, t: int, prox: Any) -> None:
     for i in batch if t > 0 else batch[:0]:
         columns = rows.indices[rows.indptr[i] : rows.indptr[i + 1]]
@@ -379,13 +354,15 @@ def _dense_penalise(rows: Any, W: Any, mean: Any, prox: Any) -> None:
                 w[j] = shrink(w[j] - eta * m[j], eta, l1, l2)
 
 
-def _csr_penalise(rows: Any, W: Any, mean: Any, prox: Any) -> None:
-    pass
-
-
-_lags = by_type({Dense: _dense_lags, Csr: _csr_lags})
-_settle = by_type({Dense: _dense_settle, Csr: _csr_settle})
-_penalise = by_type({Dense: _dense_penalise, Csr: _csr_penalise})
+_lags = by_type(
+    {
+        Dense: lambda rows, W: np.zeros(0, np.int64),
+        Csr: lambda rows, W: np.zeros(len(W), np.int64),
+    }
+)
+# bring the columns of rows (p,) up to step t
+_settle = by_type({Dense: lambda rows, batch, W, mean, last, t, prox: None, Csr: _csr_settle})
+_penalise = by_type({Dense: _dense_penalise, Csr: lambda rows, W, mean, prox: None})
 
 
 # -- references ----------------------------------------------------------------------------
@@ -400,17 +377,13 @@ class Table(NamedTuple):
     slopes: Float64Array  # r, (n, C), or (0, 0) for none
 
 
-def _renew_table(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) -> None:
-    """Recompute the mean of the references."""
-
-
 def _table_at(r: Any, i: int, u: Any, out: Any) -> None:
     for c in range(len(out)):
         out[c] = r.slopes[i, c] if len(r.slopes) else 0.0
 
 
-# A room that has other references adds its functions here.
-renewals: dict[type, Callable[..., Any]] = {Table: _renew_table}
+# A room that has other references adds its functions here; `renewals` recompute their mean.
+renewals: dict[type, Callable[..., Any]] = {Table: lambda r, code, numbers, rows, W, b: None}
 values: dict[type, Callable[..., Any]] = {Table: _table_at}
 _renew, _reference = by_type(renewals), by_type(values)
 

@@ -117,10 +117,7 @@ class FeatureMap:
 
 @parameters
 class RandomFeatures(
-    support.CallbackSupportMixin,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    Documented,
+    support.CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Documented
 ):
     """Random features of any kernel: rows whose inner products estimate it.
 

@@ -1,7 +1,6 @@
 """Losses: targets and responses come in, values, slopes and curvatures go out."""
 
 from kernelgrad.losses.base import Loss as Loss
-from kernelgrad.losses.base import Task as Task
 from kernelgrad.losses.classification import Hinge as Hinge
 from kernelgrad.losses.classification import Logistic as Logistic
 from kernelgrad.losses.classification import ModifiedLogistic as ModifiedLogistic

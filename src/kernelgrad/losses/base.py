@@ -117,6 +117,7 @@ class Loss(Documented, ABC):
     has_proba: ClassVar[bool] = False
     smoothness: ClassVar[float | None] = None
     typical_curvature: ClassVar[float | None] = None
+    n_outputs: int | None = None
     adaptive_intercept: ClassVar[bool] = False
     lowest_target: ClassVar[float | None] = None
     intercept_slope: ClassVar[float | None] = None
@@ -134,11 +135,6 @@ class Loss(Documented, ABC):
     def is_smooth(self) -> bool:
         """Whether the slope is continuous, for Newton's method; by default if L is finite."""
         return self.smoothness is not None
-
-    @property
-    def n_outputs(self) -> int | None:
-        """Number of outputs that the hyper-parameters imply; None allows any number."""
-        return None
 
     def for_output(self, c: int) -> Loss:
         """Return the loss of output `c`, for losses that are sums over outputs."""
@@ -259,15 +255,9 @@ class Loss(Documented, ABC):
 
 
 class ScalarLoss(Loss):
-    """A loss from the table, summed over outputs; subclasses give `code` and its parameter.
+    """A loss from the table, summed over outputs; subclasses give `code`, and the name of p."""
 
-    Attributes
-    ----------
-    parameter : str or None
-        Name of the hyper-parameter that the table calls p; None if there is none.
-    """
-
-    parameter: ClassVar[str | None] = None
+    parameter: ClassVar[str | None] = None  # what the table calls p
 
     def params(self, n_outputs: int) -> Float64Array:
         p = 0.0 if self.parameter is None else getattr(self, self.parameter)

@@ -209,7 +209,7 @@ class Quantile(ResidualLoss):
         return list(q) if np.ndim(q) else [q]
 
     @property
-    def n_outputs(self) -> int | None:
+    def n_outputs(self) -> int | None:  # type: ignore[override]
         return len(self._each) if np.ndim(self.quantile) else None
 
     def for_output(self, c: int) -> Loss:

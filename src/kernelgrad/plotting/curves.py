@@ -245,7 +245,7 @@ class FeatureImportancesDisplay(Display):
 
 
 class SearchDisplay(Display):
-    """Errors of the kernels that the search of a fit compared, on rows that judged them.
+    """Errors of the kernels that the search of a fit compared, on validation rows.
 
     Parameters
     ----------

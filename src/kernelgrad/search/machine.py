@@ -220,10 +220,10 @@ class Machine:
         Name of the candidate in the history.
     seconds : float
         Seconds of its descent, on the rows of one fold.
-    score, factor : float
-        Its error on rows that judge, smaller is better, and the factor on lambda for it.
+    error, factor : float
+        Its error on validation rows, smaller is better, and the factor on lambda for it.
     errors, outputs : float64 arrays (m,), (m, C)
-        Squared errors of the rows that judge, and the outputs for them.
+        Squared errors of the validation rows, and the outputs for them.
     """
 
     nu: float
@@ -236,7 +236,7 @@ class Machine:
     has_steps: bool = False
     name: str = "equal weights"
     seconds: float = 0.0
-    score: float = np.inf
+    error: float = np.inf
     factor: float = 1.0
     errors: Float64Array = field(default_factory=lambda: np.empty(0), repr=False)
     outputs: Float64Array = field(default_factory=lambda: np.empty(0), repr=False)

@@ -341,6 +341,7 @@ class Round:
     rows: int  # rows of a subset, if there are as many
     steps: int  # number of steps
     length: float  # length of the first steps, in logarithms of parameters
+    number: int = 0  # its place in the descent of weights; 0 is the first
 
 
 def subsets(n: int, size: int, seed: Sequence[int]) -> Iterator[IntArray]:

@@ -21,39 +21,41 @@ _FAR_ROWS = 32_000  # rows up to which lambda is extrapolated
 
 
 @dataclass(frozen=True)
-class Held:
-    """Kernel matrices of rows (n, n), and of rows that judge with them (m, n)."""
+class Matrices:
+    """Kernel matrices of rows (n, n), and of validation rows (m, n)."""
 
     matrix: Float64Array
     cross: AnyArray
     rows: Sample
-    judges: Sample
+    validation: Sample
 
     def outputs(self, ridge: float) -> Float64Array:
-        """Return the outputs (m, C) for the rows that judge."""
+        """Return the outputs (m, C) for the validation rows."""
         dtype: Any = np.float32 if ridge > SURE else np.float64
         H = np.array(self.matrix, dtype)
         H[np.diag_indices(len(H))] += ridge / self.rows.weight
         if not lapack.factor(H):
-            return np.full(self.judges.Y.shape, np.nan)
+            return np.full(self.validation.Y.shape, np.nan)
         coef = lapack.solve(H, self.rows.Y).astype(np.float64)
         return np.asarray(self.cross @ coef)
 
 
-def outputs(parts: Sequence[Held], ridges: Sequence[float]) -> Float64Array:
+def outputs(parts: Sequence[Matrices], ridges: Sequence[float]) -> Float64Array:
     pairs = list(zip(parts, ridges, strict=True))
     return np.concatenate(parallel_map(lambda pair: pair[0].outputs(pair[1]), pairs))
 
 
-def errors(parts: Sequence[Held], outputs: Float64Array) -> Float64Array:
-    """Return the weighted squared errors (m,) of the rows that judge; infinite without any."""
-    Y = np.concatenate([part.judges.Y for part in parts])
-    weight = np.concatenate([part.judges.weight for part in parts])
+def errors(parts: Sequence[Matrices], outputs: Float64Array) -> Float64Array:
+    """Return the weighted squared errors (m,) of the validation rows; infinite without any."""
+    Y = np.concatenate([part.validation.Y for part in parts])
+    weight = np.concatenate([part.validation.weight for part in parts])
     each = weight * ((Y - outputs) ** 2).sum(axis=1)
     return np.asarray(np.nan_to_num(each, nan=np.inf))
 
 
-def best_factor(parts: Sequence[Held], ridges: Sequence[float]) -> tuple[float, Float64Array]:
+def best_factor(
+    parts: Sequence[Matrices], ridges: Sequence[float]
+) -> tuple[float, Float64Array]:
     """Return the factor on lambda with the least errors, and the outputs near it."""
     seen: dict[float, Float64Array] = {}
 

@@ -20,7 +20,7 @@ from kernelgrad.compute.threads import parallel_map
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel, PrecomputedKernel, SumKernel
 from kernelgrad.losses import LogSquaredError, SquaredError, get_loss
-from kernelgrad.quality import Judges
+from kernelgrad.quality import Unseen
 from kernelgrad.search import penalty
 from kernelgrad.search import pool as pools
 from kernelgrad.search.machine import LEAST, MOST, Sample
@@ -41,7 +41,7 @@ from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import AnyArray, Float64Array, IntArray
 
 _PLAIN_ROWS = 1000  # rows on which kernels without a metric are compared
-_OWN_ROWS, _JUDGE_ROWS = 1500, 4000  # rows without folds, and those that compare alphas
+_OWN_ROWS, _VALIDATION_ROWS = 1500, 4000  # rows without folds, and those that compare alphas
 _FOLDS = 3  # number of parts that are left out in turn if there are few rows
 TRIAL_ROWS = 30_000  # rows from which there are trials of block descent, on half of them
 _TRIAL_FACTOR, _MOST_FACTOR = 2.0, 16.0  # factors on gamma: of a step, and the largest
@@ -90,7 +90,7 @@ def search(
     loss, problem, trials = problem.loss, result.applied(problem), result.trials
     if other:
         on_phase(f"search (alpha for {problem.loss.name})")
-        folds = list(own_folds(pool, problem, seed))
+        folds = list(split_folds(pool, problem, seed))
         ratio, more, unseen = own_ratio(pool, folds, deadline)
         if unseen is not None and isinstance(rows.task, Classification):
             own = problem.loss.predict_proba if rows.task.has_own_proba else None
@@ -102,7 +102,7 @@ def search(
         problem, more, unseen = choose(study, problem, deadline)
         trials = trials + more
     elif study is not None and type(problem.loss) is SquaredError:
-        unseen = judges_of(study, rows.task)
+        unseen = unseen_of(study, rows.task)
     narrows = isinstance(first.solver, BlockDescent)
     narrows = narrows and deadline.left() > 2.0 * _PATH_SECONDS
     if narrows and space.shapes and space.gamma is None and pool.n_rows >= TRIAL_ROWS:
@@ -117,7 +117,7 @@ def search(
     return replace(
         first, kernel=problem.kernel, scaling=problem.scaling, alpha=problem.alpha,
         loss=None if problem.loss is loss else problem.loss, entries=entries,
-        judges=unseen if finite else None, seconds=clock() - start,
+        unseen=unseen if finite else None, seconds=clock() - start,
     )  # fmt: skip
 
 
@@ -132,7 +132,7 @@ def reason_for(space: SearchSpace, problem: Problem) -> str:
 
 def best_loss(
     study: Study, problem: Problem, deadline: Deadline
-) -> tuple[Problem, list[dict[str, Any]], Judges | None]:
+) -> tuple[Problem, list[dict[str, Any]], Unseen | None]:
     """Return the problem with the least log loss on rows apart, the trials, and these rows.
 
     The squared loss with calibrated responses competes with the log loss, each with the kernel
@@ -143,7 +143,7 @@ def best_loss(
     assert isinstance(task, Classification)
     few, learns = len(pool.y) < pools.LEAST_ROWS, C <= _LOGISTIC_OUTPUTS
     late = deadline.left() < 3.0 * _PATH_SECONDS
-    first = judges_of(study, task)
+    first = unseen_of(study, task)
     sure = _SURE * float(np.log(len(task.classes)))
     is_sure = first is not None and log_losses(first).mean() < sure
     price = n * float(n) * (4 if C < 3 else max(16, 4 * C))
@@ -177,33 +177,33 @@ def best_loss(
     return other if better else problem, trials, rows[int(better)]
 
 
-def judges_of(study: Study, task: Task) -> Judges | None:
-    """Return the rows that judge a study, with responses, of classes with probabilities."""
+def unseen_of(study: Study, task: Task) -> Unseen | None:
+    """Return the validation rows of a study, with responses, of classes with probabilities."""
     pool, outputs = study.pool, study.best.outputs
-    at = study.judges[: len(outputs)]  # if time is short, one fold has judged
+    at = study.validation[: len(outputs)]  # if time is short, one fold has outputs
     y, weight = pool.y[at], pool.weight[at]
     if isinstance(task, Classification):
         K = len(task.classes)
         share = np.average(np.eye(K)[pool.y], axis=0, weights=pool.weight)
         f = 2.0 * (outputs + (share if K > 2 else share[1])) - 1.0
         z = f if K > 2 else np.column_stack([np.zeros(len(f)), f])
-        return Judges(crossed(z, y, weight), y, weight, study.source) if len(y) > 9 else None
+        return Unseen(crossed(z, y, weight), y, weight, study.source) if len(y) > 9 else None
     whole = np.asarray(pool.y, np.float64).reshape(len(pool.y), -1)
     mean, deviation = _moments(whole, pool.weight / len(whole))
-    return Judges(outputs * deviation + mean, y, weight, study.source)
+    return Unseen(outputs * deviation + mean, y, weight, study.source)
 
 
 def best_scale(
     study: Study, problem: Problem, deadline: Deadline
-) -> tuple[Problem, list[dict[str, Any]], Judges]:
-    """Return the problem for targets or, if they are skewed, their logarithms; trials; judges.
+) -> tuple[Problem, list[dict[str, Any]], Unseen]:
+    """Return the problem for targets or, if they are skewed, their logarithms; trials; Unseen.
 
-    Squared errors of rows that judge decide, in the unit of the targets. They are limited at
+    Squared errors of validation rows decide, in the unit of the targets. They are limited at
     their 99 % quantile: otherwise some rows may make most of the sum.
     """
-    pool, judges = study.pool, study.judges
+    pool, at = study.pool, study.validation
     y, w = np.asarray(pool.y, np.float64).reshape(len(pool.y), -1), pool.weight / len(pool.y)
-    unseen = judges_of(study, pool.rows.task)
+    unseen = unseen_of(study, pool.rows.task)
     assert unseen is not None
     if y.shape[1] > 1 or y.min() < 0 or deadline.over:
         return problem, [], unseen
@@ -217,15 +217,15 @@ def best_scale(
     logs = study.of_targets((z - centre) / spread)
     result = logs.run()
     f = logs.best.outputs * spread + centre
-    if not len(f) == len(unseen.values) == len(judges):  # time is over: a fold has not judged
+    if not len(f) == len(unseen.values) == len(at):  # a fold had no time
         return problem, [], unseen
     v = loss.mean(f)[:, 0]
     # the mean is above the exponential of the mean of logarithms; the slope is shrunk to 1
-    slope = float(w[judges] @ (v * y[judges, 0]) / max(float(w[judges] @ (v * v)), 1e-300))
+    slope = float(w[at] @ (v * y[at, 0]) / max(float(w[at] @ (v * v)), 1e-300))
     loss = loss.set_params(factor=1.0 + 0.7 * (float(np.clip(slope, 0.85, 1.3)) - 1.0))
-    errors = [((out - y[judges]) ** 2)[:, 0] for out in (unseen.values, loss.mean(f))]
+    errors = [((out - y[at]) ** 2)[:, 0] for out in (unseen.values, loss.mean(f))]
     limit = np.quantile(np.minimum(*errors), 0.99)
-    values = [float(np.average(np.minimum(e, limit), weights=w[judges])) for e in errors]
+    values = [float(np.average(np.minimum(e, limit), weights=w[at])) for e in errors]
     gamma, m = gamma_of(problem.kernel), len(pool.y)
     trials = [
         trial(problem.alpha, gamma, values[0], m, candidate="targets"),
@@ -244,11 +244,11 @@ def _moments(y: Float64Array, w: Float64Array) -> tuple[Float64Array, Float64Arr
 
 @dataclass(frozen=True)
 class FoldProblem:
-    """A problem, the rows that solve it, and the numbers of others that judge the solution."""
+    """A problem, the rows that solve it, and the numbers of validation rows."""
 
     problem: Problem
     train: TrainBatch
-    judges: IntArray
+    validation: IntArray
 
     def times(self, ratio: float) -> FoldProblem:
         """Return the same with alpha times a ratio."""
@@ -265,7 +265,7 @@ def folds_of(
     """
     results, at = study.of_folds(logistic=logistic), pool.numbers
     if not results:
-        return list(own_folds(pool, problem, study.seed, study.rules.solved))
+        return list(split_folds(pool, problem, study.seed, study.rules.solved))
     return [
         FoldProblem(
             replace(problem, kernel=result.kernel, scaling=result.scaling),
@@ -276,13 +276,13 @@ def folds_of(
     ]
 
 
-def log_losses(unseen: Judges) -> Float64Array:
+def log_losses(unseen: Unseen) -> Float64Array:
     """Return the log loss of each row, (m,), times its weight."""
     return np.asarray(-unseen.weight * np.log(np.maximum(unseen.own, 1e-12)))
 
 
-def probabilities(pool: Pool, folds: Sequence[FoldProblem], task: Classification) -> Judges:
-    """Return the rows that judge with their probabilities.
+def probabilities(pool: Pool, folds: Sequence[FoldProblem], task: Classification) -> Unseen:
+    """Return the validation rows with their probabilities.
 
     Responses of the squared loss are calibrated, each half of the rows by the other half.
     """
@@ -290,7 +290,7 @@ def probabilities(pool: Pool, folds: Sequence[FoldProblem], task: Classification
     def of_fold(fold: FoldProblem) -> tuple[AnyArray, AnyArray, Float64Array]:
         problem, batch = fold.problem, fold.train
         alpha = problem.alpha * pool.n_rows / batch.n_rows
-        X, y, weight, _ = pool.rows.usable(pool.rows.source.take(fold.judges))
+        X, y, weight, _ = pool.rows.usable(pool.rows.source.take(fold.validation))
         _, (raw,) = NewtonCG().path(problem, batch, [alpha], X, 50)
         if problem.loss.has_proba:
             p = np.asarray(problem.loss.predict_proba(raw), np.float64)
@@ -300,7 +300,7 @@ def probabilities(pool: Pool, folds: Sequence[FoldProblem], task: Classification
 
     source = f"rows that the search held out, predicted from {folds[0].train.n_rows:,} others"
     p, y, weight = map(np.concatenate, zip(*parallel_map(of_fold, folds), strict=True))
-    return Judges(p, y, weight, source)
+    return Unseen(p, y, weight, source)
 
 
 def plain_study(pool: Pool, space: SearchSpace, seed: int) -> SearchResult:
@@ -353,7 +353,7 @@ def plain_study(pool: Pool, space: SearchSpace, seed: int) -> SearchResult:
     return SearchResult(kernel, scaling, alpha, [], trials)
 
 
-def own_folds(
+def split_folds(
     pool: Pool, problem: Problem, seed: int, size: int = 1000
 ) -> Iterator[FoldProblem]:
     """Yield up to `size` rows that train, and the numbers of others; folds if rows are few."""
@@ -363,14 +363,14 @@ def own_folds(
     for fold in range(_FOLDS if n < _OWN_ROWS else 1):
         mixed = np.roll(order, fold * (n // _FOLDS))
         batch = pool.rows.take(np.sort(pool.numbers[mixed[:train]]))
-        judges = np.sort(pool.numbers[mixed[train : train + _JUDGE_ROWS]])
-        yield FoldProblem(problem, batch, judges)
+        validation = np.sort(pool.numbers[mixed[train : train + _VALIDATION_ROWS]])
+        yield FoldProblem(problem, batch, validation)
 
 
 def own_ratio(
     pool: Pool, folds: Sequence[FoldProblem], deadline: Deadline
-) -> tuple[float, list[dict[str, Any]], Judges | None]:
-    """Return the ratio of the loss's best alpha to that of the problem, trials, and judges.
+) -> tuple[float, list[dict[str, Any]], Unseen | None]:
+    """Return the ratio of the loss's best alpha to that of the problem, trials, and Unseen.
 
     Solutions for a part of the pool, for several ratios, are compared on other rows of it; if
     there are few rows, each fold is left out in turn. The ratio holds for all rows.
@@ -395,11 +395,11 @@ def own_ratio(
 
     def path(ratios: Sequence[float]) -> None:
         def of_fold(fold: FoldProblem) -> list[tuple[float, float, Float64Array]]:
-            judge = pool.rows.validation(1, 0.0, rows=fold.judges)
-            assert judge.loss is not None
+            validation = pool.rows.validation(1, 0.0, rows=fold.validation)
+            assert validation.loss is not None
             alphas = [base * ratio for ratio in ratios]
-            _, responses = solver.path(fold.problem, fold.train, alphas, judge.X, 50)
-            values = [judge.loss(raw) for raw in responses]
+            _, responses = solver.path(fold.problem, fold.train, alphas, validation.X, 50)
+            values = [validation.loss(raw) for raw in responses]
             return list(zip(ratios, values, responses, strict=True))
 
         for ratio, value, raw in itertools.chain(*parallel_map(of_fold, folds)):
@@ -420,9 +420,9 @@ def own_ratio(
     gamma, name = gamma_of(problem.kernel), problem.loss.name
     trials = [trial(base * r, gamma, v, train, candidate=name) for r, v in mean.items()]
     source = f"rows that the search held out, predicted from {train:,} others"
-    judges = np.concatenate([fold.judges for fold in folds])
-    _, y, weight, _ = pool.rows.usable(pool.rows.source.take(judges))
-    return best, trials, Judges(np.concatenate(outputs[best]), y, weight, source)
+    validation = np.concatenate([fold.validation for fold in folds])
+    _, y, weight, _ = pool.rows.usable(pool.rows.source.take(validation))
+    return best, trials, Unseen(np.concatenate(outputs[best]), y, weight, source)
 
 
 def _unit(pool: Pool, problem: Problem) -> float:
@@ -452,10 +452,10 @@ def descent_kernel(
     up to a clear rise. From 100,000 rows on a gamma between the powers is tried too.
     """
     n, order = len(pool.Y), pools.purpose_rng(seed, 5).permutation(len(pool.Y))
-    others = np.sort(pool.numbers[order[: min(n // 5, _JUDGE_ROWS)]])
+    others = np.sort(pool.numbers[order[: min(n // 5, _VALIDATION_ROWS)]])
     own = order[n // 5 :][: TRIAL_ROWS // 2]
     rows = pool.rows.take(np.sort(pool.numbers[own]))
-    judge = pool.rows.validation(1, 0.0, rows=others)
+    unseen = pool.rows.validation(1, 0.0, rows=others)
     solver = BlockDescent(block_size=512, tol=0.0)
     losses: dict[float, float] = {}
 
@@ -468,8 +468,8 @@ def descent_kernel(
             state = solver.init(one, rows)
             for _ in range(8):
                 solver.step(one, state, rows)
-            assert judge.loss is not None
-            losses[factor] = judge.loss(solver.expansion(state).raw_prediction(judge.X))
+            assert unseen.loss is not None
+            losses[factor] = unseen.loss(solver.expansion(state).raw_prediction(unseen.X))
         return losses[factor]
 
     factor = narrowed(loss, 1.0)
@@ -489,7 +489,7 @@ def descent_kernel(
 def narrowed(loss: Callable[[float], float], factor: float) -> float:
     """Return the factor of gamma with the least loss, from `factor` on until the loss rises.
 
-    A rise of less than 1 % may be noise of the rows that judge: the next factor is tried too.
+    A rise of less than 1 % may be noise of the validation rows: the next factor is tried too.
     """
     best = factor
     while factor < _MOST_FACTOR:

@@ -43,9 +43,9 @@ class Rules:
     bins : int
         Bins of a warp.
     few, folds : int
-        Rows up to which folds judge, and their number.
+        Rows up to which folds validate, and their number.
     solved : int
-        Rows of the machines that are judged, on half as many others. A study sees twice as
+        Rows of the machines that are scored, on half as many others. A study sees twice as
         many rows, or more if it takes as many differences of rows and columns.
     work : float
         Entries of the differences of rows, rows times rows times columns, of the last round.
@@ -53,8 +53,8 @@ class Rules:
 
     rounds: tuple[Round, ...] = (
         Round(300, 25, 0.2),
-        Round(600, 25, 0.12),
-        Round(1500, 8, 0.08),
+        Round(600, 25, 0.12, 1),
+        Round(1500, 8, 0.08, 2),
     )
     matrix: tuple[Round, ...] = (Round(500, 40, 0.3),)
     logistic: tuple[Round, ...] = (Round(600, 12, 0.12), Round(1200, 5, 0.08))
@@ -73,7 +73,7 @@ class Rules:
 
 RULES: dict[str, Rules] = {
     "fast": Rules(
-        rounds=(Round(300, 15, 0.2), Round(600, 8, 0.15)),
+        rounds=(Round(300, 15, 0.2), Round(600, 8, 0.15, 1)),
         logistic=(Round(300, 8, 0.12),),
         names=("weights", "weights, smooth", "equal weights", "equal weights, smooth"),
         few=600,
@@ -82,8 +82,8 @@ RULES: dict[str, Rules] = {
     "default": Rules(),
     "best": Rules(
         rounds=(
-            Round(300, 25, 0.2), Round(600, 40, 0.12), Round(1500, 20, 0.08),
-            Round(3000, 8, 0.05),
+            Round(300, 25, 0.2), Round(600, 40, 0.12, 1), Round(1500, 20, 0.08, 2),
+            Round(3000, 8, 0.05, 3),
         ),
         logistic=(Round(600, 12, 0.12), Round(1200, 10, 0.08), Round(2400, 5, 0.05)),
         solved=3000,
@@ -101,20 +101,19 @@ _WARPED = 300  # columns up to which warps are learned
 
 @dataclass(frozen=True)
 class Fold:
-    """Rows that train, and the rows that judge what was learned from them."""
+    """Rows that train, and the validation rows."""
 
     train: Sample
-    judges: Sample
+    validation: Sample
 
 
 class Study:
     """A search for the machine with the smallest errors on rows that it was not trained on.
 
     Machines whose columns have equal weights compete with those that learn weights and warps,
-    and with smooth ones. With few rows each fold is left out in turn, else some rows
-    judge.
-    Weights stay if they lower the errors by a quarter of a standard error of the paired
-    difference, with few rows by a half.
+    and with smooth ones. With few rows each fold is left out in turn. Weights stay if they
+    lower the errors by a quarter of a standard error of the paired difference, with few rows by
+    a half.
     """
 
     def __init__(
@@ -144,7 +143,7 @@ class Study:
             Fold(self.sample.take(np.setdiff1d(mixed, cut)), self.sample.take(np.sort(cut)))
             for cut in cuts
         ]
-        self.judges = np.concatenate([np.sort(cut) for cut in cuts])  # their numbers
+        self.validation = np.concatenate([np.sort(cut) for cut in cuts])  # their numbers
         self.parts: dict[str, list[Machine]] = {}  # machines of the folds, by candidate
         self.rounds: list[dict[str, Any]] = []
         self.best: Machine
@@ -196,7 +195,7 @@ class Study:
             machines = [best, *level]
             trained = self.train(machines, self.rules.rounds[1:], self.rules.solved) + trained
             best = trained[0]
-            equal = equal if sure else self.judged(equal, [equal], self.rules.solved)
+            equal = equal if sure else self.scored(equal, [equal], self.rules.solved)
         gain = _FEW_GAIN if self.few else _GAIN
         if learns and space.metric == "auto" and not _pays(equal, best, gain):
             best = equal
@@ -226,7 +225,7 @@ class Study:
     def of_folds(self, *, logistic: bool) -> list[tuple[SearchResult, IntArray, IntArray]]:
         """Return the results of the folds' machines of the best candidate, if rows are few.
 
-        The numbers in the pool of the rows that trained each, and of those that judge it,
+        The numbers in the pool of the rows that trained each, and of those that validate it,
         follow. With `logistic` the machines go on by the log loss.
         """
         parts = self.parts[self.best.name]
@@ -239,7 +238,9 @@ class Study:
                 ),
                 list(zip(parts, self.folds, strict=True)),
             )
-        cuts = np.split(self.judges, np.cumsum([f.judges.n_rows for f in self.folds])[:-1])
+        cuts = np.split(
+            self.validation, np.cumsum([f.validation.n_rows for f in self.folds])[:-1]
+        )
         all_rows = np.arange(self.sample.n_rows)
         return [
             (self.result(m), np.setdiff1d(all_rows, cut), cut)
@@ -253,12 +254,12 @@ class Study:
 
     @property
     def n_trained(self) -> int:
-        """Number of rows of a machine that is judged."""
+        """Number of rows of a machine that is scored."""
         return min(self.rules.solved, self.folds[0].train.n_rows)
 
     @property
     def source(self) -> str:
-        """How the rows that judge are predicted."""
+        """How the validation rows are predicted."""
         return f"rows that the search held out, predicted from {self.n_trained:,} others"
 
     @property
@@ -305,10 +306,10 @@ class Study:
     def train(
         self, machines: Sequence[Machine], plans: Sequence[Round], size: int
     ) -> list[Machine]:
-        """Return machines after some rounds, the best on the rows that judge first.
+        """Return machines after some rounds, the best on the validation rows first.
 
         With few rows each fold has a machine of its own. The machines that fall behind on the
-        judges of the first fold are not trained on the others.
+        validation rows of the first fold are not trained on the others.
         """
 
         def learned(task: tuple[Machine, Fold]) -> Machine:
@@ -316,9 +317,9 @@ class Study:
 
         first, *others = self.folds
         pairs = [[m] for m in parallel_map(learned, [(m, first) for m in machines])]
-        trained = parallel_map(lambda pair: self.judged(pair[0], pair, size), pairs)
+        trained = parallel_map(lambda pair: self.scored(pair[0], pair, size), pairs)
         if others and not self.over():
-            best = min(trained, key=_score)
+            best = min(trained, key=_error)
             level = [
                 i for i, m in enumerate(trained) if m.is_equal or not _pays(m, best, _BEHIND)
             ]
@@ -326,16 +327,16 @@ class Study:
             done = iter(parallel_map(learned, tasks))
             for i in level:
                 pairs[i] += [next(done) for _ in others]
-            trained = [self.judged(_mean(pairs[i]), pairs[i], size) for i in level]
+            trained = [self.scored(_mean(pairs[i]), pairs[i], size) for i in level]
         self.parts |= {pair[0].name: pair for pair in pairs}
         self.rounds += [self.entry(m) for m in trained]
-        return sorted(trained, key=_score)
+        return sorted(trained, key=_error)
 
     def of_all_rows(self, machine: Machine, plans: Sequence[Round]) -> Machine:
-        """Return a machine that the folds have judged after rounds on all rows."""
+        """Return a machine that the folds have scored after rounds on all rows."""
         learned = self.descend(machine, self.sample, plans)
-        return self.judged(
-            learned, [learned] * self.rules.folds, self.rules.solved, score=False
+        return self.scored(
+            learned, [learned] * self.rules.folds, self.rules.solved, scores=False
         )
 
     def descend(self, machine: Machine, rows: Sample, plans: Sequence[Round]) -> Machine:
@@ -345,9 +346,9 @@ class Study:
             bins = Bins.of(rows.X, self.rules.bins, steps=Steps.of(rows))
             machine = replace(machine.with_theta(warp=np.zeros(bins.low.shape)), bins=bins)
         for plan in plans:
-            if plan in self.rules.rounds[1:] and rows.n_rows <= self.rules.rounds[0].rows:
+            if plan.number and rows.n_rows <= self.rules.rounds[0].rows:
                 break  # the rows would be the same again
-            if plan == self.rules.rounds[1] and not self.over():
+            if plan.number == 1 and not self.over():
                 many = np.sqrt(len(machine.theta["smooth"]) / 10.0)
                 machine = machine.raised(_RAISED * max(1.0, float(many)))
             key = [self.seed, TAG, plan.rows]
@@ -358,35 +359,35 @@ class Study:
             )  # fmt: skip
         return replace(machine, seconds=machine.seconds + clock() - start)
 
-    def judged(
-        self, machine: Machine, learned: Sequence[Machine], size: int, *, score: bool = True
+    def scored(
+        self, machine: Machine, learned: Sequence[Machine], size: int, *, scores: bool = True
     ) -> Machine:
-        """Return the machine with its errors on the rows that judge, for the best penalty.
+        """Return the machine with its errors on the validation rows, for the best penalty.
 
-        Without `score` it gets the penalty only: it has learned from these rows.
+        Without `scores` it gets the penalty only: it has learned from these rows.
         """
-        parts = self.held(learned, 300 if self.over() else size)
+        parts = self.matrices(learned, 300 if self.over() else size)
         ridges = [part.ridge for part in learned]
         if self.space.alpha is not None:
             factor, outputs = 1.0, penalty.outputs(parts, ridges)
         else:
             factor, outputs = penalty.best_factor(parts, ridges)
-        if not score:
+        if not scores:
             return replace(machine, factor=factor)
         errors = penalty.errors(parts, outputs)
         value = 0.5 * float(np.log(max(errors.mean(), 1e-300) / self.variation))
-        return replace(machine, score=value, errors=errors, outputs=outputs, factor=factor)
+        return replace(machine, error=value, errors=errors, outputs=outputs, factor=factor)
 
-    def held(self, learned: Sequence[Machine], size: int) -> list[penalty.Held]:
-        """Return the kernel matrices of up to `size` rows of each fold, and of its judges."""
+    def matrices(self, learned: Sequence[Machine], size: int) -> list[penalty.Matrices]:
+        """Return the kernel matrices of up to `size` rows of each fold."""
         parts = []
         for machine, fold in zip(learned, self.folds, strict=False):
             rows = fold.train
             if rows.n_rows > size:
                 mixed = purpose_rng(self.seed, 8).permutation(rows.n_rows)
                 rows = rows.take(np.sort(mixed[:size]))
-            cross = machine.matrix(fold.judges, rows)
-            parts.append(penalty.Held(machine.matrix(rows), cross, rows, fold.judges))
+            cross = machine.matrix(fold.validation, rows)
+            parts.append(penalty.Matrices(machine.matrix(rows), cross, rows, fold.validation))
         return parts
 
     def ridge(self, machine: Machine) -> float:
@@ -395,13 +396,13 @@ class Study:
         ridge = machine.ridge * machine.factor
         if self.few or machine.is_logistic or n <= 1.5 * size or self.over():
             return ridge
-        few = ridge * penalty.best_factor(self.held([machine], size // 4), [ridge])[0]
+        few = ridge * penalty.best_factor(self.matrices([machine], size // 4), [ridge])[0]
         return penalty.carried(few, ridge, 4.0, size, n)
 
     @property
     def variation(self) -> float:
-        judges = [fold.judges for fold in self.folds]
-        mean = np.concatenate([j.weight * (j.Y**2).sum(axis=1) for j in judges]).mean()
+        validation = [fold.validation for fold in self.folds]
+        mean = np.concatenate([j.weight * (j.Y**2).sum(axis=1) for j in validation]).mean()
         return max(float(mean), 1e-300)
 
     def entry(self, machine: Machine) -> dict[str, Any]:
@@ -416,7 +417,7 @@ class Study:
             "scaling": self.scaling.name,
             "bandwidth": 1.0 / machine.largest,
             "ridge": machine.ridge * machine.factor,
-            "score": machine.score,
+            "score": machine.error,
             "weights": [1.0] * len(self.groups) if metric is None else metric.round(6).tolist(),
         }
 
@@ -453,8 +454,8 @@ def _mean(machines: Sequence[Machine]) -> Machine:
     )
 
 
-def _score(machine: Machine) -> float:
-    return machine.score
+def _error(machine: Machine) -> float:
+    return machine.error
 
 
 def _median(values: AnyArray) -> float:

@@ -18,7 +18,6 @@ from kernelgrad.solvers.contract import check_capabilities as check_capabilities
 from kernelgrad.solvers.dsg import DSG as DSG
 from kernelgrad.solvers.exact import DirectSolve as DirectSolve
 from kernelgrad.solvers.exact import NewtonCG as NewtonCG
-from kernelgrad.solvers.history import HISTORY_KEYS as HISTORY_KEYS
 from kernelgrad.solvers.history import History as History
 from kernelgrad.solvers.history import check_history as check_history
 from kernelgrad.solvers.history import new_history as new_history

@@ -71,12 +71,13 @@ class Resources:
 
     def left(self, taken: float, default: float) -> float:
         """Return what the limit leaves beside `taken` and copied rows, or `default`."""
-        return self.limit(default + taken + self.copied_bytes) - taken - self.copied_bytes
+        own = self.memory_limit
+        return default if own is None else own - taken - self.copied_bytes
 
     @cached_property
     def usable(self) -> float:
         """The memory limit in bytes; half of the system's memory, or 4 GiB, without one."""
-        return self.limit(0.5 * system_bytes())
+        return 0.5 * system_bytes() if self.memory_limit is None else self.memory_limit
 
     def check(
         self, subject: str, needed: float, remedy: str, *, most: float = np.inf,
@@ -86,7 +87,8 @@ class Resources:
 
         Without a limit there are `most`, and no more than are free. One below `bound` is none.
         """
-        limit = self.limit(min(most, available_bytes()))
+        own = self.memory_limit
+        limit = min(most, available_bytes()) if own is None else own
         if needed <= limit or limit < bound:
             return
         room = f"memory_limit={limit:.3g}; raise it, or"
@@ -577,7 +579,7 @@ def rows_digest(X: Matrix) -> bytes:
     for part in (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,):
         flat = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
         if 0 < flat.size <= _DIGEST_BYTES:
-            digest.update(_digest(flat))
+            digest.update(hashlib.blake2b(flat.data, digest_size=16).digest())
             continue
         pieces = [flat[i : i + _DIGEST_BYTES] for i in range(0, flat.size, _DIGEST_BYTES)]
         digest.update(b"".join(parallel_map(_digest, pieces)))

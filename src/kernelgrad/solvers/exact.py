@@ -85,12 +85,11 @@ class ExactSolver(RowsSolver[ExactState]):
     bytes_of: ClassVar[Callable[..., float]]  # bytes for n rows, C outputs, and bytes of rows
 
     def init(self, problem: Problem, batch: TrainBatch) -> ExactState:
-        """Start from the best constant; CapabilityError where the matrix exceeds the limit."""
-        self._check_memory(problem, batch)
+        """Start from the best constant."""
         return self._new_state(problem, batch, alpha=problem.alpha)
 
     def _check_memory(self, problem: Problem, batch: TrainBatch) -> None:
-        n, C, size = batch.n_rows, problem.n_outputs, support.sizes(batch.X)
+        n, C, size = batch.n_rows, problem.n_outputs, linalg.rows_bytes(batch.X)
         problem.resources.check(
             f"the kernel matrix of {n} rows in solver {self.name!r}",
             type(self).bytes_of(n, C, size), "take solver='block_descent'", most=MATRIX_BYTES,
@@ -154,7 +153,7 @@ class DirectSolve(ExactSolver):
     bytes_of = staticmethod(direct_bytes)
 
     def step(self, problem: Problem, state: ExactState, batch: TrainBatch) -> StepInfo:
-        """Solve; raise as `init` does, and DataError if K is not positive semi-definite."""
+        """Solve; raise if K exceeds the memory limit, or is not positive semi-definite."""
         self._check_memory(problem, batch)
         rows = self._attach(problem, state, batch).rows
         exact, n, deadline = state.exact, batch.n_rows, problem.resources.deadline
@@ -359,10 +358,11 @@ class NewtonCG(ExactSolver):
         self, problem: Problem, state: ExactState, batch: TrainBatch, alphas: Float64Array
     ) -> Descent:
         """Return what descends for the penalties `alphas`; makes the kernel matrix."""
+        self._check_memory(problem, batch)
         rows = self._attach(problem, state, batch).rows
         weight = np.asarray(batch.sample_weight, np.float64)
         n, deadline = batch.n_rows, problem.resources.deadline
-        narrow = newton_bytes(n, problem.n_outputs, support.sizes(batch.X))
+        narrow = newton_bytes(n, problem.n_outputs, linalg.rows_bytes(batch.X))
         limit = problem.resources.limit(min(MATRIX_BYTES, available_bytes()))
         small = state.exact.is_small(newton.SETTINGS.precise * min(alphas), rows)
         wide = small and narrow + 2.0 * n**2 <= limit
@@ -378,7 +378,6 @@ class NewtonCG(ExactSolver):
         """Solve a Newton system, or several until one leads on."""
         at, descent = state.point, state.descent
         if descent is None or at is None or state.alpha != problem.alpha:
-            self._check_memory(problem, batch)
             same, state.alpha = state.alpha == problem.alpha, problem.alpha
             descent = self._descent(problem, state, batch, np.array([problem.alpha]))
             if state.coarse:

@@ -112,7 +112,7 @@ class Course:
     patience_score: float = -np.inf
     patience_loss: float = np.inf
 
-    def judge(self, rank: tuple[float, float], tol: float) -> bool:
+    def count_iterate(self, rank: tuple[float, float], tol: float) -> bool:
         """Count an iterate with its rank; return whether it is the best so far."""
         better = self.best is None or rank > self.best_rank
         if better:
@@ -157,12 +157,6 @@ class Course:
         parts |= contract.restored_fields(cls, record, parts)
         record.close()
         return cls(**parts)
-
-    def last_event(self, max_iter: int) -> FitEvent:
-        keys = {each.name for each in fields(FitEvent)} & set(HISTORY_KEYS)
-        last = {key: self.history[key][-1] for key in keys}
-        name = self.history["score_name"]
-        return FitEvent(**last, max_iter=max_iter, score_name=name, rows_per_second=0.0)
 
 
 def _check_rank(value: Any, name: str) -> None:
@@ -223,13 +217,9 @@ class Resumed:
 
     @classmethod
     def restore(
-        cls,
-        solver: Solver[Any],
-        problem: Problem,
-        max_iter: int,
-        record: Record,
+        cls, solver: Solver[Any], problem: Problem, max_iter: int, record: Record,
         reading: Callable[[], AbstractContextManager[None]],
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         tracker, source = record.part("tracker"), record.contents()
         part, end = record.part("state"), record.part("result")
         state: State = solver.restore(problem, part.values, part.arrays)
@@ -335,7 +325,7 @@ class _FitLoop:
                 if item is None:
                     break
                 state, info = self._step(*item)
-                event = self._event(state, info, self._judge(state, info))
+                event = self._event(state, info, self._score(state, info))
                 for key in HISTORY_KEYS:
                     value = getattr(event, key) if hasattr(event, key) else getattr(info, key)
                     course.history[key].append(value)
@@ -355,7 +345,10 @@ class _FitLoop:
             return
         self.is_over = ended in _OVER or self.course.done >= self.max_iter
         if ended == "stopped" and not self.is_over:  # would they stop again?
-            event = self.course.last_event(self._first + self.max_iter)
+            history = self.course.history
+            last = {k: history[k][-1] for k in FitEvent.__annotations__ if k in HISTORY_KEYS}
+            last |= {"max_iter": self._first + self.max_iter, "rows_per_second": 0.0}
+            event = FitEvent(**last, score_name=history["score_name"])
             self.is_over = self.callbacks.on_iteration(event)
         if self.is_over and ended not in _CUT:
             self.status = ended
@@ -388,7 +381,7 @@ class _FitLoop:
         self.course.done += 1
         return state, info
 
-    def _judge(self, state: State, info: StepInfo) -> float | None:
+    def _score(self, state: State, info: StepInfo) -> float | None:
         """Return the validation score of an iterate; copy the function if it is the best."""
         course, validation = self.course, self.validation
         if self.tracker is None or validation is None:
@@ -397,7 +390,7 @@ class _FitLoop:
         rank = validation.rank(self.tracker.raw_prediction())
         if not validation.early_stopping:
             course.best_rank, course.best_iteration = rank, state.iteration
-        elif course.judge(rank, validation.tol):
+        elif course.count_iterate(rank, validation.tol):
             course.best_iteration = state.iteration
             course.best = self.solver.expansion(state).copy()
         return rank[0]
@@ -470,18 +463,12 @@ class _FitLoop:
 
 
 def run(
-    solver: Solver[Any],
-    problem: Problem,
-    batches: Iterator[tuple[TrainBatch, float]],
-    *,
-    max_iter: int,
-    state: State | None = None,
-    validation: Validation | None = None,
+    solver: Solver[Any], problem: Problem, batches: Iterator[tuple[TrainBatch, float]], *,
+    max_iter: int, state: State | None = None, validation: Validation | None = None,
     callbacks: CallbackList | None = None,
     on_iteration: Callable[[FitEvent, State], bool] | None = None,
-    history: dict[str, Any] | None = None,
-    resumed: Resumed | None = None,
-) -> FitResult:
+    history: dict[str, Any] | None = None, resumed: Resumed | None = None,
+) -> FitResult:  # fmt: skip
     """Run a solver until `max_iter` more steps are done.
 
     The loop records the history, keeps the best iterate by the validation score, stops when

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
-import scipy.sparse as sp
 
 from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.memory import system_bytes
@@ -27,12 +26,7 @@ from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import ExactRows, Kernel
 from kernelgrad.solvers import contract
 from kernelgrad.solvers.contract import Problem, Solver, State, StepInfo, TrainBatch
-from kernelgrad.solvers.trackers import (
-    Responses,
-    Tracker,
-    Update,
-    UpdatedTracker,
-)
+from kernelgrad.solvers.trackers import Responses, Tracker, Update, UpdatedTracker
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 
 _WORK_BYTES = 32 * 2**20  # tiles of all threads and copies of arrays of n
@@ -182,7 +176,7 @@ class RowsSolver(KernelSolver[R], Generic[R]):
     def _new_state(self, problem: Problem, batch: TrainBatch, **own: Any) -> R:
         """Return a state of the loss's best constant; `own` are the fields of the solver."""
         exact, rows = build_exact(problem, batch)
-        C, n = problem.n_outputs, batch.n_rows
+        C, n = problem.n_outputs, len(batch.y)
         intercept = contract.first_constant(problem, batch)
         own = {"responses": np.zeros((C, n)), "intercept": intercept} | own
         digest = contract.batch_digest(problem, batch)
@@ -243,11 +237,6 @@ def matrix_bytes(n_rows: int, n_outputs: int, row_bytes: float, dtype: Any) -> f
     return each * n_rows + 2.0 * row_bytes + 2.0 * _WORK_BYTES
 
 
-def sizes(X: Matrix) -> int:
-    parts: tuple[AnyArray, ...] = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
-    return sum(part.nbytes for part in parts)
-
-
 def least_bytes(n_rows: int, n_outputs: int, row_bytes: float, least_rows: int) -> float:
     """Return the least bytes that a solver which keeps all rows and responses can do with.
 
@@ -261,7 +250,7 @@ def least_bytes(n_rows: int, n_outputs: int, row_bytes: float, least_rows: int) 
 def exact_kernel(problem: Problem, batch: TrainBatch) -> ExactKernel:
     scaling, kernel = contract.fit_scaling(problem, batch)
     # distances ask for a quantile of the rows, products for the largest of them
-    every = max(1, batch.n_rows // 16_384) if kernel.is_stationary else 1
+    every = max(1, len(batch.y) // 16_384) if kernel.is_stationary else 1
     exact = ExactKernel(
         kernel,
         scaling.width(problem.n_features_in),

@@ -16,13 +16,10 @@ Features = Callable[[Float64Array, int], Float64Array]  # phi(x, i), (B, m), dra
 
 
 def train(
-    sample: Callable[[int], tuple[Float64Array, Float64Array]],
-    phi: Features,
-    slope: Callable[[Float64Array, Float64Array], Float64Array],
-    gamma: Callable[[int], float],
-    nu: float,
-    t: int,
-) -> list[Float64Array]:
+    sample: Callable[[int], tuple[Float64Array, Float64Array]], phi: Features,
+    slope: Callable[[Float64Array, Float64Array], Float64Array], gamma: Callable[[int], float],
+    nu: float, t: int,
+) -> list[Float64Array]:  # fmt: skip
     """Algorithm 1: return alpha_1, ..., alpha_t, (m,) each.
 
     ``sample(i)`` returns B rows x (B, d) and targets y (B,); ``slope(f, y)`` is l'(f, y).

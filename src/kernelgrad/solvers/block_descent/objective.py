@@ -105,10 +105,8 @@ class RowObjective(Objective):
     ) -> Float64Array:  # fmt: skip
         """Return mean loss and its derivatives at ``U + s0 (U - base) + s1 D + s2 P``.
 
-        Returns
-        -------
-        float64 array (groups, 10)
-            Value, gradient and upper triangle of the Hessian in (s0, s1, s2).
+        The result, (groups, 10), is value, gradient and upper triangle of the Hessian in (s0,
+        s1, s2).
         """
         if self.code is not None:
             sums = loops.weighted_sums(

@@ -22,11 +22,7 @@ from kernelgrad.params import integer, parameters, real
 from kernelgrad.registry import room
 from kernelgrad.solvers import contract
 from kernelgrad.solvers.block_descent import newton, shards
-from kernelgrad.solvers.block_descent.coordinates import (
-    PART_BYTES,
-    TILE,
-    Block,
-)
+from kernelgrad.solvers.block_descent.coordinates import PART_BYTES, TILE, Block
 from kernelgrad.solvers.block_descent.newton import BlockSteps, Workspace
 from kernelgrad.solvers.block_descent.objective import Objective
 from kernelgrad.solvers.block_descent.shards import SHARD, TAG, Path, Shard, Team
