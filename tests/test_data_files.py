@@ -179,6 +179,10 @@ def test_types_that_go_together(tmp_path):
     source = open_source(tmp_path / "csv", target="t", as_frame=True)
     assert source.read(0, 3).X.to_pylist()[::2] == [{"a": 1.0, "b": None}, {"a": 2.5, "b": "x"}]
     assert [y.dtype for y in source.target_chunks()] == [np.float64] * 2
+    for i in (1, 2):
+        np.savez(tmp_path / f"{i}.npz", X=np.ones((1, 1)), y=np.array([i], f"int{8 * i}"))
+    source = open_source(tmp_path / "*.npz")
+    assert [y.dtype for y in source.target_chunks()] == [np.int16]
 
 
 def test_libsvm_files_count_alike(tmp_path):

@@ -210,7 +210,7 @@ def test_what_cannot_be_explained():
 def test_shares_of_the_variance(tmp_path):
     """Columns that are independent and add up have the shares of their own variances."""
     x = normals(2000, 3)
-    y = x[:, 0] + 2 * x[:, 1]
+    y = 1e-3 * (x[:, 0] + 2 * x[:, 1])
     models = [
         kg.LinearRegressor(alpha=1e-9), kg.KernelRegressor(effort="fast"),
         kg.KernelRegressor(kernel="rbf", gamma=0.02, alpha=1e-6, solver="dsg"),

@@ -29,6 +29,7 @@ from kernelgrad.files.container import (
     read_container,
     write_container,
 )
+from kernelgrad.files.records import Record
 from kernelgrad.kernels import KERNELS
 from kernelgrad.testing.warmup import small_fits
 from plain import kernel_of
@@ -106,6 +107,14 @@ def test_other_values_are_refused_by_place(value, words):
     with pytest.raises((TypeError, ValueError), match=words) as info:
         encode_value({"a": [0, value]}, "header")
     assert "header['a'][1]" in str(info.value)
+
+
+def test_labels_that_are_no_numbers_and_values_written_otherwise_are_refused():
+    days = encode_value(np.array([1, 2])) | {"dtype": "<M8[D]"}
+    with pytest.raises(ValueError, match="unknown dtype '<M8"):
+        decode_value(days)
+    with pytest.raises(ModelFileError, match="'a' in a way"):
+        Record({}).check_same(({"a": 1}, {}), ({"a": 2}, {}))
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from cases import every
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import LogSquaredError
-from kernelgrad.quality import Unseen, intervals, quality
+from kernelgrad.quality import Unseen, intervals, quality, quantile
 from kernelgrad.solvers.kernel_matrix import kernel_matrix
 from kernelgrad.tasks import Regression
 from kernelgrad.validation import CapabilityError
@@ -184,6 +184,11 @@ def test_intervals_of_rows_that_were_not_fitted_cover(model):
     check(shares, 0.9)
 
 
+def test_a_quantile_holds_for_one_new_row_too():
+    scores = np.arange(9.0)
+    assert [quantile(scores, np.full(9, 2.0), c / 10) for c in (1, 5, 9)] == [0, 4, 8]
+
+
 def test_sets_cover_and_are_never_empty():
     shares, sizes = [], []
     for seed in range(20):
@@ -200,6 +205,7 @@ def test_sets_cover_and_are_never_empty():
 def test_intervals_survive_files_pickles_and_compression(tmp_path, estimator):
     X, y = rows(80)
     model = estimator(random_state=0).fit(X, y)
+    assert model.predict_interval(X).shape == (80, 2)
     model.save(tmp_path / "model.kgm")
     for copy in (kg.load(tmp_path / "model.kgm"), pickle.loads(pickle.dumps(model))):
         assert copy.validation_score_ == model.validation_score_

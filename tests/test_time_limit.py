@@ -188,6 +188,7 @@ def test_a_function_of_some_rows_has_as_many_as_the_time_allows(seconds, fitted,
     with pytest.warns(ConvergenceWarning, match=f"the model is of {fitted:,} rows"):
         model = kg.KernelRegressor(**options).fit(X, y)
     assert model.history_["rows_fitted"] == model.n_support_ == fitted
+    assert model.best_iteration_ == model.n_iter_
     assert model.score(X, y) > 0.99
     with pytest.warns(ConvergenceWarning, match="the model is of"):
         model = kg.KernelClassifier(**options).fit(X, y > 0)

@@ -4,6 +4,7 @@ import os
 import signal
 import warnings
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ import kernelgrad as kg
 from cases import every
 from kernelgrad import DSG, ArraySource, DataError, KernelClassifier, KernelRegressor
 from kernelgrad.tasks import weights_of_classes
+from kernelgrad.training_rows import TrainingRows
 from plain import plain_classifier, plain_regressor
 
 
@@ -184,6 +186,9 @@ def test_sources_with_weights(moons):
     model = plain_classifier(random_state=0, max_iter=20, early_stopping=True).fit(source)
     assert model.best_score_ > 0.9
     assert model.score(source) == pytest.approx(model.score(X[100:], y[100:]))
+    late = [SimpleNamespace(batch=b, fraction=f) for b, f in ((None, 0.5), ("rows", 1.0))]
+    taken = SimpleNamespace(batch=lambda batch: batch)  # no row of the first batch counts
+    assert [*TrainingRows.sampled(taken, late)] == [("rows", 1.0)]
     nothing = ArraySource(X, y, np.zeros(400))
     nothing.in_memory = False
     with pytest.raises(DataError, match=r"sample weights of .* rows are zero"):

@@ -6,7 +6,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as theirs
 
 from cases import every
-from kernelgrad import DSG, KernelGaussianProcessRegressor, load
+from kernelgrad import DSG, ArraySource, KernelGaussianProcessRegressor, load
 from kernelgrad.kernels import Gaussian, Matern
 from kernelgrad.search.evidence import Evidence, Radial
 from kernelgrad.validation import CapabilityError
@@ -170,11 +170,14 @@ def test_what_the_solvers_take(rows):
     dsg = process(solver="dsg", max_iter=5).fit(X, y)
     exact = process().fit(X, y)
     assert dsg.log_marginal_likelihood_ is None
+    assert exact._fitted.model.task.scale == pytest.approx(y.std())
     assert dsg.noise_variance_ == exact.noise_variance_  # the search is the same
     np.testing.assert_array_equal(dsg.metric_, exact.metric_)
     inside = np.abs(Z).max(axis=1) < 2
     assert rms(dsg.predict(Z[inside]), exact.predict(Z[inside])) < 0.3 * y.std()
     assert process(variance="operator", max_iter=3).fit(X, y).solver_.name == "dsg"
+    with pytest.raises(ValueError, match="Variances of a BatchSource"):
+        exact.predict(ArraySource(X), return_std=True)
     little = process(memory_limit="200kB", max_iter=2).fit(X, y)
     assert little.solver_.name == "dsg"
     assert "memory" in little.history_["solver_reason"]

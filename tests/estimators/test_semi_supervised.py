@@ -318,6 +318,8 @@ def test_sources_are_arrays(tmp_path, kind, solver):
     marked = make(solver=solver).fit(opened(tmp_path, kind, SINGLE, Y))
     np.testing.assert_allclose(marked.decision_function(named(marked, X)), expected, atol=1e-4)
     assert marked.labelled_weight_ == len(L)
+    everyone = opened(tmp_path, kind, SINGLE, Y)
+    assert marked.score(everyone) == marked.score(named(marked, SINGLE), Y) > 0.5
 
 
 def test_solvers_that_keep_all_rows_refuse_files(tmp_path):

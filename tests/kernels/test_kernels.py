@@ -224,6 +224,8 @@ def test_get_kernel_errors():
     with pytest.raises(ValueError, match="Unknown kernel 'rfb'") as error:
         get_kernel("rfb")
     assert all(name in str(error.value) for name in KERNELS)
+    with pytest.raises(ValueError, match=r"rule for gamma 'best'.* or give a number"):
+        get_kernel(Gaussian("best"))
 
 
 @every(

@@ -111,6 +111,15 @@ def test_curvatures_give_a_parabola_above_the_loss(loss, monkeypatch):
         assert np.all(loss.value(y, f + move) <= parabola + 1e-10)
 
 
+def test_the_smoothness_is_the_largest_curvature():
+    f = np.linspace(-5, 5, 4001)
+    for loss in VARIANTS:
+        if loss.smoothness is not None and not loss.is_multinomial:
+            slopes = [loss.gradient(y + 0 * f[:, None], f[:, None])[:, 0] for y in (1.0, -1.0)]
+            largest = np.max(np.diff(slopes)) / (f[1] - f[0])
+            assert largest == pytest.approx(loss.smoothness, rel=0.05), loss
+
+
 def test_logarithms_of_targets_and_back():
     y = np.array([[0.0], [2.0], [50.0]])
     loss = kl.LogSquaredError(shift=1.0, factor=1.2, low=0.5, high=30.0)
@@ -126,6 +135,8 @@ def test_logarithms_of_targets_and_back():
 def test_curvatures_where_rows_sit_on_a_kink(monkeypatch):
     y = np.zeros((5, 1), dtype=np.float32)
     assert np.all(kl.Absolute().curvature(y, y) == 1.0)
+    kinks = (kl.Hinge(), y + 1), (kl.Absolute(), y + 1), (kl.EpsilonInsensitive(0.5), y + 1.5)
+    assert not any(loss.gradient(y + 1, at).any() for loss, at in kinks)
     mostly = np.array([[0.0], [0.0], [0.0], [0.0], [5.0]], dtype=np.float32)
     expected = [10, 10, 10, 10, 0.2]
     np.testing.assert_allclose(kl.Absolute().curvature(y, mostly), expected, rtol=1e-6)
@@ -205,7 +216,8 @@ def test_constants_by_hand():
         (kl.Huber(1e6), y, None, 4.25), (kl.Huber(), np.full((3, 1), 7.0), None, 7.0),
         (kl.Hinge(), signs, None, 1.0), (kl.Hinge(), signs, [1, 1, 1, 3], 0.0),
         (kl.SquaredHinge(), signs, None, 0.5), (kl.Logistic(), signs, None, np.log(3.0)),
-        (kl.SmoothedHinge(3.0), signs, [1, 1, 1, 3], 0.0), (kl.Perceptron(), signs, None, 0.0),
+        (kl.SmoothedHinge(3.0), signs, [1, 1, 1, 3], 0.0),
+        (kl.SmoothedHinge(0.5), signs, None, 5 / 6), (kl.Perceptron(), signs, None, 0.0),
         (kl.Logistic(), signs, [1, 1, 1, 0], np.log(6.0)),
         (kl.ModifiedLogistic(5.0), signs, [1, 1, 1, 3], 0.0),
     ]:  # fmt: skip
@@ -341,6 +353,7 @@ OWN_MULTINOMIAL = type("OwnMultinomial", (kl.Multinomial,), {})()
         (of(OWN_MULTINOMIAL, n_classes=2), ValueError, "for two classes give a loss"),
         (of("squared", "ranking"), ValueError, "Unknown task 'ranking'"),
         (of(kl.Huber, "regression"), TypeError, "instance of Loss"),
+        (of(kl.RelativeNovelty(-70), "density_ratio"), ValueError, r"\[-69, 69\], got -70"),
         (of(kl.SmoothedHinge("1")), TypeError, "width must be a real number, got '1'"),
         (lambda: kl.Multinomial().value(ONES, ONES), ValueError, "one column per class, got 1"),
         *[

@@ -23,7 +23,7 @@ from kernelgrad.losses import (
     Perceptron,
     SquaredError,
 )
-from kernelgrad.search.auto import choose_solver, settled_solver
+from kernelgrad.search.auto import choose_solver, predicted_costs, settled_solver
 from kernelgrad.solvers import BlockDescent
 from kernelgrad.solvers.exact import direct_bytes, newton_bytes
 from plain import plain_classifier
@@ -100,6 +100,8 @@ def test_a_large_penalty_is_solved_by_few_products():
     for case in ((4096, 1, 0.1), (4097, 1, 1e-6), (4097, 3, 1e-4)):
         assert settled(*case) == "direct"
     assert settled(40_001, 1, 0.1) == "block_descent"
+    costs = [predicted_costs(10_000, 1, ridge)["direct"] for ridge in (1.1e-5, 0.9e-5)]
+    assert costs == pytest.approx([3.25, 6.5])  # a float64 factor costs twice as much
 
 
 @pytest.mark.parametrize("n_outputs", [1, 4])

@@ -322,6 +322,7 @@ def test_descent_of_a_matrix():
     s, start = columns_of()
     theta = {"matrix": 0.5 * np.eye(4), "ridge": np.log([0.1]), "smooth": np.zeros(4)}
     start = Machine(np.inf, np.arange(4), theta)
+    assert start.largest == 0.5
     assert value(loo.descend(start, s, Round(100, 60, 0.3), [0]), s) < value(start, s) - 0.5
 
 

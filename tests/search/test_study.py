@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -16,8 +18,10 @@ from kernelgrad import KernelClassifier, KernelRegressor, load
 from kernelgrad.exceptions import ModelFileError
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Matern
+from kernelgrad.losses import SquaredError
 from kernelgrad.packing import pack, unpack
 from kernelgrad.search import search as _search
+from kernelgrad.tasks import Regression
 from kernelgrad.testing import check_checkpoints
 from sources import opened
 
@@ -486,6 +490,18 @@ def test_the_penalty_is_the_one_that_the_rows_that_judge_chose():
     ridges = [e["ridge"] for e in model.history_["metric"] if e["kernel"] == kernel]
     assert 1600 * model.alpha_ == pytest.approx(ridges[-1], rel=1e-9)
     assert len(ridges) == 1
+
+
+def test_unseen_rows_have_responses_in_the_units_of_the_targets():
+    weight = np.array([0.5, 1.5, 1.0])
+    pool = SimpleNamespace(y=np.array([1.0, 2.0, 6.0]), weight=weight)
+    best = SimpleNamespace(outputs=np.array([[0.0], [1.0]]))
+    study = SimpleNamespace(pool=pool, best=best, validation=np.array([2, 0, 1]), source="rows")
+    unseen = _search.unseen_of(study, Regression(SquaredError(), 1, "model", 1))
+    mean = np.average(pool.y, weights=weight)
+    deviation = np.sqrt(np.average((pool.y - mean) ** 2, weights=weight))
+    np.testing.assert_allclose(unseen.values[:, 0], [mean, mean + deviation])
+    np.testing.assert_array_equal(unseen.y, [6.0, 1.0])
 
 
 def test_what_was_found_is_given_back(tmp_path):

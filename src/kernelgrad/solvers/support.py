@@ -303,21 +303,20 @@ def _add_tile(
     rows: FloatArray, slots: IntArray, coef: Float64Array, start: int, out: Float64Array
 ) -> None:
     C, width = out.shape
-    stop, m = start + width, len(slots)
-    for i in range(0, m, 4):
+    for i in range(0, len(slots), 4):
         for c in range(C):
             f, part = out[c], coef[i : i + 4, c]
             if part.size == 4 and part.all():  # f is read and written once for four rows
                 a0, a1, a2, a3 = part
-                p, q = rows[slots[i], start:stop], rows[slots[i + 1], start:stop]
-                r, s = rows[slots[i + 2], start:stop], rows[slots[i + 3], start:stop]
+                p, q = rows[slots[i], start:], rows[slots[i + 1], start:]
+                r, s = rows[slots[i + 2], start:], rows[slots[i + 3], start:]
                 for j in range(width):
                     f[j] += (a0 * p[j] + a1 * q[j]) + (a2 * r[j] + a3 * s[j])
                 continue
             for k in range(part.size):
                 a = part[k]
                 if a != 0.0:
-                    K = rows[slots[i + k], start:stop]
+                    K = rows[slots[i + k], start:]
                     for j in range(width):
                         f[j] += a * K[j]
 
