@@ -75,7 +75,7 @@ def test_outputs_left_out_are_those_of_fits_without_the_row(nu, parts):
     np.testing.assert_allclose(errors, expected_errors, rtol=1e-6)
     # the same errors of validation rows
     rest, unseen = s.take(np.arange(1, 24)), s.take(np.arange(1))
-    values = penalty.triangle(m.matrix(rest))
+    values = penalty.panels(m.matrix(rest))
     part = penalty.Matrices(values, m.matrix(unseen, rest), rest, unseen)
     outputs = penalty.outputs([part], [m.ridge])
     np.testing.assert_allclose(
@@ -255,7 +255,7 @@ def test_best_factor_is_one_of_several_machines():
     parts = []
     for cut in cuts:
         rows, unseen = s.take(np.flatnonzero(~cut)), s.take(np.flatnonzero(cut))
-        values = penalty.triangle(m.matrix(rows))
+        values = penalty.panels(m.matrix(rows))
         parts.append(penalty.Matrices(values, m.matrix(unseen, rows), rows, unseen))
     ridges = [0.3, 0.5]
 

@@ -17,14 +17,15 @@ from kernelgrad.types import AnyArray, Float64Array
 START = 0.1  # lambda from which searches start
 _FACTOR = 4.0  # ratio of values that are tried one after another
 _GAIN = 1e-3  # gain of the objective that a smaller lambda must have
+_PANEL = 256  # rows of a panel
 _FAR_ROWS = 32_000  # rows up to which lambda is extrapolated
 
 
 @dataclass(frozen=True)
 class Matrices:
-    """Kernel values of n rows (see `triangle`), and of validation rows with them (m, n)."""
+    """Kernel values of n rows (see :func:`panels`), and of validation rows with them (m, n)."""
 
-    matrix: Float64Array
+    panels: list[Float64Array]
     cross: AnyArray
     rows: Sample
     validation: Sample
@@ -32,11 +33,10 @@ class Matrices:
     def outputs(self, ridge: float) -> Float64Array:
         """Return the outputs (m, C) for the validation rows."""
         dtype: Any = np.float32 if ridge > SURE else np.float64
-        n, at = self.rows.n_rows, 0
-        H = np.zeros((n, n), dtype)
-        for i in range(n):
-            H[i, i:] = self.matrix[at : at + n - i]
-            at += n - i
+        n = self.rows.n_rows
+        H = np.empty((n, n), dtype)
+        for a, panel in zip(range(0, n, _PANEL), self.panels, strict=True):
+            H[a : a + _PANEL, a:] = panel
         H[np.diag_indices(n)] += ridge / self.rows.weight
         if not lapack.factor(H):
             return np.full(self.validation.Y.shape, np.nan)
@@ -44,9 +44,9 @@ class Matrices:
         return np.asarray(self.cross @ coef)
 
 
-def triangle(K: Float64Array) -> Float64Array:
-    """Return the upper triangle of a matrix, row after row."""
-    return np.asarray(K[np.tri(len(K), dtype=bool).T])
+def panels(K: Float64Array) -> list[Float64Array]:
+    """Return copies of the rows of a matrix in panels, each from its diagonal on."""
+    return [K[a : a + _PANEL, a:].copy() for a in range(0, len(K), _PANEL)]
 
 
 def outputs(parts: Sequence[Matrices], ridges: Sequence[float]) -> Float64Array:

@@ -119,11 +119,11 @@ class Study:
 
     def __init__(
         self, pool: Pool, space: SearchSpace, groups: IntArray | None, seed: int,
-        over: Callable[[], bool], only: tuple[str, ...] = (),
+        over: Callable[[], bool], only: tuple[str, ...] = (), *, is_limited: bool = False,
     ) -> None:  # fmt: skip
         self.rules = rules = RULES[space.effort]
         self.only = only or rules.names
-        self.drawn = pool
+        self.drawn, self.is_limited = pool, is_limited  # by a memory limit
         pool = pool.some(rules.sample_rows(pool.X.shape[1]), seed)
         X = dense(pool.X)
         self.pool, self.space, self.seed, self.over = pool, space, seed, over
@@ -222,7 +222,10 @@ class Study:
         """Return the study of the same rows for other targets, with few candidates."""
         names = (self.best.name, "weights", "equal weights")
         pool = replace(self.drawn.some(len(self.pool.y), self.seed), Y=Y)
-        return Study(pool, self.space, self.groups, self.seed, self.over, names)
+        return Study(
+            pool, self.space, self.groups, self.seed, self.over, names,
+            is_limited=self.is_limited,
+        )  # fmt: skip
 
     def logistic(self) -> SearchResult:
         """Return what the best machine becomes if it goes on by the log loss."""
@@ -324,7 +327,7 @@ class Study:
 
         first, *others = self.folds
         pairs = [[m] for m in parallel_map(learned, [(m, first) for m in machines])]
-        if not self.few:  # matrices of many rows follow
+        if self.is_limited and not self.few:  # matrices of many rows follow
             give_back()
         trained = parallel_map(lambda pair: self.scored(pair[0], pair, size), pairs)
         if others and not self.over():
@@ -395,7 +398,7 @@ class Study:
             if rows.n_rows > size:
                 mixed = purpose_rng(self.seed, 8).permutation(rows.n_rows)
                 rows = rows.take(np.sort(mixed[:size]))
-            values = penalty.triangle(machine.matrix(rows))
+            values = penalty.panels(machine.matrix(rows))
             cross = machine.matrix(fold.validation, rows)
             parts.append(penalty.Matrices(values, cross, rows, fold.validation))
         return parts
