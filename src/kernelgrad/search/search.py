@@ -83,10 +83,8 @@ def search(
         # to scale all columns of many rows takes as long as some steps of descent
         least = 2 * RULES[space.effort].solved
         part = pool.some(least, seed) if deadline.left() < _PATH_SECONDS else pool
-        study = Study(
-            part, space, groups, seed, lambda: study_deadline.over,
-            is_limited=problem.resources.memory_limit is not None,
-        )  # fmt: skip
+        limited = problem.resources.memory_limit is not None
+        study = Study(part, space, groups, seed, lambda: study_deadline.over, limited=limited)
         result = study.run()
     else:
         result = plain_study(pool, space, seed)

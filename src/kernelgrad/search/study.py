@@ -119,11 +119,11 @@ class Study:
 
     def __init__(
         self, pool: Pool, space: SearchSpace, groups: IntArray | None, seed: int,
-        over: Callable[[], bool], only: tuple[str, ...] = (), *, is_limited: bool = False,
+        over: Callable[[], bool], only: tuple[str, ...] = (), *, limited: bool = False,
     ) -> None:  # fmt: skip
         self.rules = rules = RULES[space.effort]
         self.only = only or rules.names
-        self.drawn, self.is_limited = pool, is_limited  # by a memory limit
+        self.drawn, self.is_limited = pool, limited  # by a memory limit
         pool = pool.some(rules.sample_rows(pool.X.shape[1]), seed)
         X = dense(pool.X)
         self.pool, self.space, self.seed, self.over = pool, space, seed, over
@@ -224,7 +224,7 @@ class Study:
         pool = replace(self.drawn.some(len(self.pool.y), self.seed), Y=Y)
         return Study(
             pool, self.space, self.groups, self.seed, self.over, names,
-            is_limited=self.is_limited,
+            limited=self.is_limited,
         )  # fmt: skip
 
     def logistic(self) -> SearchResult:
