@@ -76,7 +76,7 @@ def processor_seconds(model: Any, X: Any, y: Any) -> float:
     """Fit; return the processor's seconds, of making rows too where X is a function."""
     start = process_time()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # of one pass
+        warnings.simplefilter("ignore", ConvergenceWarning)  # one pass does not converge
         model.fit(X() if callable(X) else X, y)
     return process_time() - start
 
