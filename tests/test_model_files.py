@@ -239,6 +239,7 @@ def headed(head):
         (bytes(8) + b"{}", "truncated or altered"),
         (save({"a": np.zeros(2)}), "of another kind"),
         (headed({"a": A}), "of another kind"),
+        (headed({"a": {**A, "shape": [2**62] * 33}}), "'a' has 33 axes"),
         *(
             (headed(head), "truncated or altered")
             for head in (
