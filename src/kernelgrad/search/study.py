@@ -92,6 +92,7 @@ RULES: dict[str, Rules] = {
     ),
 }  # fmt: skip
 _GAIN, _FEW_GAIN = 0.25, 0.5  # standard errors by which weights must gain; with few rows
+_ROUGH_GAIN = 2.0  # standard errors by which edges must gain: smooth functions gain by more rows
 _BEHIND = 1.25  # standard errors behind the best after which a machine leaves the folds
 _RAISED = 8.0  # ratio of the largest weight to what small ones rise to before the second round
 _LOGISTIC_RIDGE = 0.03  # lambda from which the descent by the log loss starts
@@ -164,6 +165,8 @@ class Study:
             machines.append(self.grouped(starts[0], scores=True))
         if weighted[0].bins is not None and not wide:
             machines.append(replace(weighted[0].unwarped(), has_steps=True, name="steps"))
+        if is_sum and not wide and not self.few:
+            machines.append(replace(weighted[0], nu=0.5, name="exponential"))
         if self.sample.n_rows <= self.rules.rounds[1].rows:
             machines += [
                 replace(
@@ -193,14 +196,16 @@ class Study:
             return self.result(best)
         if not self.few:  # the best goes on, and one that is level with it
             level = [m for m in ranked[1:2] if not _pays(m, best)]
-            if best.has_steps:  # few rows show them sooner than they show smooth functions
-                level = [m for m in ranked if not m.has_steps][:1]
+            if best.is_rough:  # few rows show it sooner than they show smooth functions
+                level = [m for m in ranked if not m.is_rough][:1]
             if wide:  # few rows say little of the rough part
                 level = [m for m in ranked if m.is_sum != best.is_sum][:1]
             sure = _pays(equal, best, 4.0 * _BEHIND)
             machines = [best, *level]
             trained = self.train(machines, self.rules.rounds[1:], self.rules.solved) + trained
             best = trained[0]
+            if best.nu < 1 and level and not _pays(smooth := trained[1], best, _ROUGH_GAIN):
+                best = smooth
             equal = equal if sure else self.scored(equal, [equal], self.rules.solved)
         gain = _FEW_GAIN if self.few else _GAIN
         if learns and space.metric == "auto" and not _pays(equal, best, gain):
