@@ -209,6 +209,8 @@ class Machine:
         ``rough`` there is the first part only, without ``warp`` the identity. With ``matrix``
         (d, r) the first part takes distances of rows times a matrix in place of weights.
     bins : Bins or None
+    power : float
+        Exponent p of the rough part ``exp(-s^p)``, 1/2 or 1.
     spread, bend : float
         Standard deviations of the normal prior on ``smooth`` and ``rough`` around their means,
         and of that on ``warp`` around 0.
@@ -230,6 +232,7 @@ class Machine:
     groups: IntArray
     theta: Theta
     bins: Bins | None = None
+    power: float = 0.5
     spread: float = 2.0
     bend: float = 0.25
     is_logistic: bool = False
@@ -335,7 +338,8 @@ class Machine:
             k = profile(D, self.nu)[0]
             if R is not None and others[1] is not None:
                 k *= 1 - q
-                k += q * np.exp(-np.sqrt(distances(R[a:b], others[1][first:])))
+                s = distances(R[a:b], others[1][first:])
+                k += q * np.exp(-(np.sqrt(s, out=s) if self.power < 1 else s))
             K[a:b, first:] = k
             if B is None:
                 K[b:, a:b] = k[:, b - a :].T
@@ -358,7 +362,8 @@ class Machine:
         ratio = rough if metric is None else rough / metric
         scale = float(ratio.max())
         columns = None if metric is None else (ratio / scale).tolist()
-        second = RootLaplacian(scale, column_weights=columns)
+        cls = RootLaplacian if self.power < 1 else Laplacian
+        second = cls(scale, column_weights=columns)
         return SumKernel([smooth, second], [1.0 - self.share, self.share]), metric, warp
 
 

@@ -157,6 +157,7 @@ class Study:
         is_sum, wide = starts[0].is_sum, len(self.groups) > _WIDE
         if is_sum and wide:
             starts.append(smooth_only(starts[0], "equal weights, smooth"))
+            starts.append(replace(starts[0], power=1.0, name="equal weights, Laplacian"))
         if not self.learns:
             return starts
         weighted = [self.grouped(machine) for machine in starts]
@@ -173,6 +174,7 @@ class Study:
                     m, spread=self.rules.spreads[1], bend=0.1, name=f"{m.name}, tight prior"
                 )
                 for m in weighted
+                if m.power < 1
             ]
         if is_sum:
             smooth = {"Matern": 2.5, "Gaussian": np.inf}
