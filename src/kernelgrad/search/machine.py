@@ -258,11 +258,6 @@ class Machine:
         return "rough" in self.theta
 
     @property
-    def is_rough(self) -> bool:
-        """Whether the first part has edges or steps."""
-        return self.has_steps or self.nu < 1
-
-    @property
     def is_equal(self) -> bool:
         return "matrix" not in self.theta and not self.groups.any()
 

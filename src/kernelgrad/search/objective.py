@@ -7,8 +7,8 @@ The kernel of rows x, z with k(x, x) = 1 is
 
 where u and v are x and z after an increasing piecewise linear warp of each column, and phi is
 of a Matern kernel or the Gaussian one. The first part has smooth functions of few columns, the
-second one steps and spikes, for p = 1/2 more than for p = 1. Weights w and r, the slopes of the warps, the share q and the
-penalty lambda are learned together on the logarithmic scale.
+second one steps and spikes, for p = 1/2 more than for p = 1. Weights w and r, the slopes of the
+warps, the share q and the penalty lambda are learned together on the logarithmic scale.
 
 For a kernel matrix K of m rows with weights v, ``C = (K + lambda diag(1 / v))^-1`` and
 ``a = C y`` give the errors of all rows that are predicted from the others in closed form,

@@ -92,7 +92,9 @@ RULES: dict[str, Rules] = {
     ),
 }  # fmt: skip
 _GAIN, _FEW_GAIN = 0.25, 0.5  # standard errors by which weights must gain; with few rows
-_ROUGH_GAIN = 2.0  # standard errors by which edges must gain: smooth functions gain by more rows
+# standard errors by which the exponential must gain: smooth functions gain more by more rows;
+# ratio of the distances of the smooth kernel with which it starts
+_EDGES_GAIN, _EDGES_START = 2.0, 0.7
 _BEHIND = 1.25  # standard errors behind the best after which a machine leaves the folds
 _RAISED = 8.0  # ratio of the largest weight to what small ones rise to before the second round
 _LOGISTIC_RIDGE = 0.03  # lambda from which the descent by the log loss starts
@@ -166,8 +168,6 @@ class Study:
             machines.append(self.grouped(starts[0], scores=True))
         if weighted[0].bins is not None and not wide:
             machines.append(replace(weighted[0].unwarped(), has_steps=True, name="steps"))
-        if is_sum and not wide and not self.few:
-            machines.append(replace(weighted[0], nu=0.5, name="exponential"))
         if self.sample.n_rows <= self.rules.rounds[1].rows:
             machines += [
                 replace(
@@ -198,16 +198,16 @@ class Study:
             return self.result(best)
         if not self.few:  # the best goes on, and one that is level with it
             level = [m for m in ranked[1:2] if not _pays(m, best)]
-            if best.is_rough:  # few rows show it sooner than they show smooth functions
-                level = [m for m in ranked if not m.is_rough][:1]
+            if best.has_steps:  # few rows show them sooner than they show smooth functions
+                level = [m for m in ranked if not m.has_steps][:1]
             if wide:  # few rows say little of the rough part
                 level = [m for m in ranked if m.is_sum != best.is_sum][:1]
             sure = _pays(equal, best, 4.0 * _BEHIND)
             machines = [best, *level]
             trained = self.train(machines, self.rules.rounds[1:], self.rules.solved) + trained
             best = trained[0]
-            if best.nu < 1 and level and not _pays(smooth := trained[1], best, _ROUGH_GAIN):
-                best = smooth
+            if best.is_sum and not (wide or best.is_equal or self.only):
+                best = self.edged(best)
             equal = equal if sure else self.scored(equal, [equal], self.rules.solved)
         gain = _FEW_GAIN if self.few else _GAIN
         if learns and space.metric == "auto" and not _pays(equal, best, gain):
@@ -224,6 +224,19 @@ class Study:
             best = self.of_all_rows(best, self.rules.matrix) if self.few else best
         self.best = best
         return self.result(best)
+
+    def edged(self, smooth: Machine) -> Machine:
+        """Return the machine or, if that clearly lowers the errors, one with an exponential.
+
+        Functions of the Matern 1/2 kernel have edges.
+        """
+        start = replace(smooth, nu=0.5, seconds=0.0, name=f"{smooth.name}, exponential")
+        start = start.narrowed(_EDGES_START)
+        size = self.rules.solved
+        if self.over() or self.scored(start, [start], size).error > smooth.error:
+            return smooth
+        other = self.train([start], self.rules.rounds[-1:], size)[0]
+        return other if _pays(smooth, other, _EDGES_GAIN) else smooth
 
     def of_targets(self, Y: Float64Array) -> Study:
         """Return the study of the same rows for other targets, with few candidates."""
