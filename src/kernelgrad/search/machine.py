@@ -209,11 +209,11 @@ class Machine:
         ``rough`` there is the first part only, without ``warp`` the identity. With ``matrix``
         (d, r) the first part takes distances of rows times a matrix in place of weights.
     bins : Bins or None
-    power : float
-        Exponent p of the rough part ``exp(-s^p)``, 1/2 or 1.
     spread, bend : float
         Standard deviations of the normal prior on ``smooth`` and ``rough`` around their means,
         and of that on ``warp`` around 0.
+    power : float
+        Exponent p of the rough part ``exp(-s^p)``, 1/2 or 1.
     is_logistic : bool
         True if the objective is the log loss.
     has_steps : bool
@@ -232,9 +232,9 @@ class Machine:
     groups: IntArray
     theta: Theta
     bins: Bins | None = None
-    power: float = 0.5
     spread: float = 2.0
     bend: float = 0.25
+    power: float = 0.5
     is_logistic: bool = False
     has_steps: bool = False
     name: str = "equal weights"

@@ -93,7 +93,7 @@ RULES: dict[str, Rules] = {
 }  # fmt: skip
 _GAIN, _FEW_GAIN = 0.25, 0.5  # standard errors by which weights must gain; with few rows
 # standard errors by which the exponential must gain: smooth functions gain more by more rows;
-# ratio of the distances of the smooth kernel with which it starts
+# ratio to the distances of the smooth kernel with which it is compared first
 _EDGES_GAIN, _EDGES_START = 2.0, 0.7
 _BEHIND = 1.25  # standard errors behind the best after which a machine leaves the folds
 _RAISED = 8.0  # ratio of the largest weight to what small ones rise to before the second round
@@ -186,6 +186,7 @@ class Study:
     def run(self) -> SearchResult:
         space, learns, wide = self.space, self.learns, len(self.groups) > _WIDE
         machines = [m for m in self.candidates() if not self.only or m.name in self.only]
+        first = machines[0]
         if not self.few:  # the fold has copies of the rows, and these take memory
             nothing = np.empty((0, len(self.groups)))
             self.sample = replace(self.sample, X=nothing)
@@ -207,7 +208,7 @@ class Study:
             trained = self.train(machines, self.rules.rounds[1:], self.rules.solved) + trained
             best = trained[0]
             if best.is_sum and not (wide or best.is_equal or self.only):
-                best = self.edged(best)
+                best = self.edged(best, first)
             equal = equal if sure else self.scored(equal, [equal], self.rules.solved)
         gain = _FEW_GAIN if self.few else _GAIN
         if learns and space.metric == "auto" and not _pays(equal, best, gain):
@@ -225,17 +226,17 @@ class Study:
         self.best = best
         return self.result(best)
 
-    def edged(self, smooth: Machine) -> Machine:
-        """Return the machine or, if that clearly lowers the errors, one with an exponential.
+    def edged(self, smooth: Machine, start: Machine) -> Machine:
+        """Return the machine or, if it clearly lowers the errors, the exponential of a start.
 
-        Functions of the Matern 1/2 kernel have edges.
+        Functions of the Matern 1/2 kernel have edges. It learns if it is not worse with the
+        weights of the smooth one.
         """
-        start = replace(smooth, nu=0.5, seconds=0.0, name=f"{smooth.name}, exponential")
-        start = start.narrowed(_EDGES_START)
-        size = self.rules.solved
-        if self.over() or self.scored(start, [start], size).error > smooth.error:
+        same, size = replace(smooth, nu=0.5).narrowed(_EDGES_START), self.rules.solved
+        if self.over() or self.scored(same, [same], size).error > smooth.error:
             return smooth
-        other = self.train([start], self.rules.rounds[-1:], size)[0]
+        start = replace(start, nu=0.5, name="exponential")
+        other = self.train([start], self.rules.rounds, size)[0]
         return other if _pays(smooth, other, _EDGES_GAIN) else smooth
 
     def of_targets(self, Y: Float64Array) -> Study:
