@@ -207,7 +207,7 @@ class Study:
             machines = [best, *level]
             trained = self.train(machines, self.rules.rounds[1:], self.rules.solved) + trained
             best = trained[0]
-            if best.is_sum and not (wide or best.is_equal or self.only):
+            if first.is_sum and not (wide or best.is_equal or self.only):
                 best = self.edged(best, first)
             equal = equal if sure else self.scored(equal, [equal], self.rules.solved)
         gain = _FEW_GAIN if self.few else _GAIN
