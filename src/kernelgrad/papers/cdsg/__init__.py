@@ -6,10 +6,9 @@ expected descent is at least that of a new one (CDSG, Algorithm 4 with Equation 
 Claims: both keep the rate 1/t (Theorems 4 and 14); at the same time the objective of CDSG is
 below the others' (Figures 1 and 2), that of UDSG mostly below that of DSG (Figure 1); so are
 test errors when CDSG has converged (Table 5), and in the end those of all three are alike
-(Table 6); all come near LIBSVM's training error (Table 3).
-The presets are :meth:`UDSG.paper` and :meth:`CDSG.paper`; rivals are DSG itself, and SVRG on
-random features of the room ``linear``. ``python -m experiments run cdsg.figure1`` and the
-experiments beside it check each claim; ``docs/reproduction/cdsg.md`` has the verdicts.
+(Table 6); all come near LIBSVM's training error (Table 3). The presets are :meth:`UDSG.paper`
+and :meth:`CDSG.paper`; rivals are DSG itself, and SVRG on random features of the room
+``linear``.
 """
 
 from kernelgrad.papers.cdsg.cdsg import CDSG, UDSG

@@ -8,8 +8,7 @@ are those of NORMA with the full kernel on synthetic data and Adult, less on MNI
 forest, where fewer features do worse (Figures 4 to 6), and those of neural networks on images
 and molecules (Figure 7). :mod:`.algorithms` has Algorithms 1 and 2 as printed,
 :meth:`~kernelgrad.solvers.DSG.paper` presets the solver, :mod:`.rivals` has NORMA, SDCA and
-SBMD. ``python -m experiments run dsg.figure4_2`` and its neighbours check each claim;
-``docs/reproduction/dsg.md`` has the verdicts.
+SBMD.
 """
 
 from kernelgrad.papers.dsg.algorithms import gaussian_features, predict, train

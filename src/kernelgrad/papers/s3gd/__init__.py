@@ -7,8 +7,7 @@ and S3GD are the most stable under large steps (Figure 2), and S3GD is the faste
 nine sets (Figure 4); its gradients correlate with the exact ones more than those of SGD, SSGD
 and SCV (Figure 6), whatever the number of anchors (Figure 7); renewals every 20 or 50 steps do
 as well (Figure 9). The preset is :meth:`S3GD.paper`; :mod:`~kernelgrad.papers.s3gd.rivals` has
-SSGD and SCV, the room ``linear`` SGD and SVRG. ``python -m experiments run s3gd.figure4`` and
-the experiments beside it check each claim; ``docs/reproduction/s3gd.md`` has the verdicts.
+SSGD and SCV, the room ``linear`` SGD and SVRG.
 """
 
 from kernelgrad.papers.s3gd.s3gd import S3GD

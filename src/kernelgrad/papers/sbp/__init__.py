@@ -8,8 +8,7 @@ iterate is within O(sqrt(log(1/delta) / T)) of the optimum (Lemma 3.2); to an er
 fewer kernel evaluations than Pegasos and SDCA (Figure 2), by a bound less than those of dual
 decomposition and SGD (Table 1), and on MNIST fewer inner products than random features (Figure
 3). The preset is :meth:`StochasticBatchPerceptron.paper`; :mod:`~kernelgrad.papers.sbp.rivals`
-has the rivals. ``python -m experiments run sbp.table1`` and the experiments beside it check
-each claim; ``docs/reproduction/sbp.md`` has the verdicts.
+has the rivals.
 """
 
 from kernelgrad.papers.sbp.sbp import StochasticBatchPerceptron

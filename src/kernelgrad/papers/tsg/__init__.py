@@ -7,9 +7,7 @@ Claims: the squared distance to the function that uses all features is O(1/sqrt(
 steps of T^(-3/4) (Theorem 1), and the squared gradient norm falls with T although the objective
 is not convex (Theorem 2); it is faster than BGS3VM, FRS3VM, CCCP and S3VMLight (Figure 2) at
 similar test errors, less than those of FRS3VM (Figure 3). The preset is :meth:`TSG.paper`;
-:mod:`~kernelgrad.papers.tsg.rivals` has the four rivals. ``python -m experiments run
-tsg.figure2`` and the experiments beside it check each claim; ``docs/reproduction/tsg.md`` has
-the verdicts.
+:mod:`~kernelgrad.papers.tsg.rivals` has the four rivals.
 """
 
 from kernelgrad.papers.tsg.tsg import TSG
