@@ -97,7 +97,7 @@ def _rise(c: Any, weight: Any, volume: float, level: float) -> float:
         if mass == 0.0:
             value, mass = _lowest(c, weight)
             if before >= 0:
-                return value  # the volume is lost in the rounding of the level
+                return float(value)  # the volume is lost in the rounding of the level
             total = value * mass
         following = (volume + total) / mass
         if before >= 0 and following >= level:
