@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.datasets import dump_svmlight_file
 
-from cases import every
+from cases import every, raises
 from kernelgrad.data import (
     ArraySource,
     MultiSource,
@@ -153,8 +153,7 @@ def test_npy(tmp_path, rows):
         ("gone.npy", FileNotFoundError, "no file .*gone.npy; check"),
         ("object.npy", DataError, "object.npy is not a readable .npy array .*astype"),
     ):
-        with pytest.raises(error, match=message):
-            open_source(path, target=str(tmp_path / target))
+        raises(error, message, open_source, path, target=str(tmp_path / target))
     with pytest.raises(DataError, match=r"has 2 .npy arrays, which cannot share target"):
         open_source([path, path], target=str(tmp_path / "y.npy"))
 
@@ -237,15 +236,13 @@ CSR = {"data": [1.0], "indices": [1], "indptr": [0, 1], "shape": [1, 2]}
 def test_files_that_differ_are_named(tmp_path, write, suffix, first, second, opened, message):
     write(tmp_path / f"0.{suffix}", **first)
     write(tmp_path / f"1.{suffix}", **second)
-    with pytest.raises(DataError, match=message):
-        list(open_source(tmp_path, **opened).chunks())
+    raises(DataError, message, list, open_source(tmp_path, **opened).chunks())
     if "has columns that" in message:
         assert open_source(tmp_path, feature_names=["a"]).n_features == 1
 
 
 def test_files_that_cannot_be_found(tmp_path):
-    with pytest.raises(FileNotFoundError, match="list of files is empty; name at least one"):
-        open_source([])
+    raises(FileNotFoundError, "list of files is empty; name at least one", open_source, [])
     csv(tmp_path / "0.csv", a=[1])
     with pytest.raises(FileNotFoundError, match=r"no file .*gone.csv"):
         open_source([tmp_path / "0.csv", tmp_path / "gone.csv"])
@@ -262,8 +259,7 @@ def test_files_that_cannot_be_found(tmp_path):
     empty.mkdir()
     (empty / "0.csv").touch()
     (empty / "1.csv").write_text("a\n")
-    with pytest.raises(DataError, match=r"None of 2 files such as .*0.csv has a data row"):
-        open_source(empty)
+    raises(DataError, r"None of 2 files such as .*0.csv has a data row", open_source, empty)
 
 
 BIG = 60_000  # rows of a CSV file of more than 1 MiB
@@ -346,8 +342,7 @@ def test_where_text_is_converted(big, tmp_path, monkeypatch):
     assert len(list(own.iterdir())) == 1
     assert not converted(big).exists()
     monkeypatch.setenv("KERNELGRAD_CONVERTED", str(tmp_path / "gone"))
-    with pytest.raises(DataError, match=r"big.csv cannot be converted to .*gone.*; set KERN"):
-        first_value(big)
+    raises(DataError, r"big.csv cannot be converted to .*gone.*; set KERN", first_value, big)
     monkeypatch.delenv("KERNELGRAD_CONVERTED")
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     own_scratch = ScratchFolder()
@@ -390,8 +385,7 @@ def test_damage_is_named(tmp_path, rows, suffix):
         words = r"d.csv.\w+ cannot be decompressed .*fetch it"
     for content in contents:
         path.write_bytes(content)
-        with pytest.raises(DataError, match=words):
-            list(open_source(path, target="y").chunks())
+        raises(DataError, words, list, open_source(path, target="y").chunks())
 
 
 def appended(path):
@@ -437,8 +431,7 @@ def test_a_file_that_changes_is_noticed(tmp_path, rows, kind, change):
     if source.has_target:
         calls += [lambda: list(source.target_chunks()), lambda: list(targets)]
     for call in calls:
-        with pytest.raises(DataError, match=named):
-            call()
+        raises(DataError, named, call)
     source.read(0, N)  # the other file is as it was
 
 
@@ -466,8 +459,7 @@ def test_prefetched_works_one_item_ahead():
     assert closed.is_set()
     ahead = prefetched(items(1))
     assert next(ahead) == 0
-    with pytest.raises(DataError, match="row 7 is bad"):
-        next(ahead)
+    raises(DataError, "row 7 is bad", next, ahead)
     assert not names_of_threads()
 
 

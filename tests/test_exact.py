@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from cases import every
+from cases import every, raises
 from kernelgrad.compute.elementary import exp_flat, exp_wide
 from kernelgrad.functions import SupportExpansion
 from kernelgrad.functions.exact import ExactKernel, KernelRows
@@ -278,8 +278,7 @@ def test_values_beyond_float32_are_refused():
     X = 20.0 * np.eye(3)
     for kernel in (DotProduct(gamma=0.5), Polynomial(15)):
         kernel.check_domain(X)
-        with pytest.raises(DataError, match=rf"{kernel.name} kernel .*float32"):
-            kernel.exact_rows(X)
+        raises(DataError, rf"{kernel.name} kernel .*float32", kernel.exact_rows, X)
         kernel.exact_rows(X / 4)
 
 
@@ -316,13 +315,10 @@ def test_a_function_as_kernel():
     rows = kernel.exact_rows(sp.csr_matrix(X))
     np.testing.assert_allclose(kernel.values(rows, rows), X @ X.T, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(kernel.exact_diag(rows), kernel.diag(X), rtol=1e-6)
-    with pytest.raises(TypeError, match=r"cannot be written to a file.*register_kernel"):
-        describe_kernel(kernel)
-    with pytest.raises(TypeError, match="cannot be written to a file"):
-        describe_kernel(kernel + Gaussian(1.0))
+    raises(TypeError, r"cannot be written to a file.*register_kernel", describe_kernel, kernel)
+    raises(TypeError, "cannot be written to a file", describe_kernel, kernel + Gaussian(1.0))
     assert kernel_summary(kernel) == {"function": "linear"}
-    with pytest.raises(TypeError, match="function must be callable, got 3"):
-        CallableKernel(3).check()
+    raises(TypeError, "function must be callable, got 3", CallableKernel(3).check)
 
 
 @pytest.mark.parametrize(
@@ -363,15 +359,12 @@ def test_a_kernel_matrix():
     again = exact_kernel.prepare(K, np.arange(30)).take(np.array([4, 9]))
     np.testing.assert_array_equal(kernel.exact_diag(again), [3.0, 1.0])
     for call in (lambda: kernel.values(new, new), lambda: kernel.exact_diag(new)):
-        with pytest.raises(DataError, match="training rows"):
-            call()
+        raises(DataError, "training rows", call)
     with pytest.raises(DataError, match="at least 22, but these have 20 columns"):
         kernel.values(exact_kernel.prepare(K[:7, :20]), support)
     for call in (lambda: kernel(K), lambda: kernel.diag(K)):
-        with pytest.raises(CapabilityError, match="give a kernel by name or as a function"):
-            call()
-    with pytest.raises(NotImplementedError, match="no random features"):
-        kernel.feature_map(30, 0, 16)
+        raises(CapabilityError, "give a kernel by name or as a function", call)
+    raises(NotImplementedError, "no random features", kernel.feature_map, 30, 0, 16)
 
 
 def test_a_cache_grows_to_the_rows_that_are_asked_for():

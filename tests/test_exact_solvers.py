@@ -8,7 +8,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, loa
 from sklearn.preprocessing import scale
 from sklearn.svm import SVC, OneClassSVM
 
-from cases import every
+from cases import every, raises
 from kernelgrad import (
     CapabilityError,
     DataError,
@@ -247,8 +247,7 @@ def test_the_kernel_matrix_is_not_larger_than_the_memory_limit():
         solve(NewtonCG(), replace(posed, resources=Resources(100_000)), batch, 1)
     huge = np.broadcast_to(np.float32(0), (40_000, 3))
     many = TrainBatch(huge, np.zeros((40_000, 2), np.float32), np.ones(40_000))
-    with pytest.raises(CapabilityError, match="by default 8 GiB"):
-        solve(DirectSolve(), posed, many, 1)
+    raises(CapabilityError, "by default 8 GiB", solve, DirectSolve(), posed, many, 1)
 
 
 # -- degenerate rows and refusals ------------------------------------------------------------
@@ -259,8 +258,7 @@ def test_an_indefinite_matrix_is_refused(solver):
     X = np.random.default_rng(0).standard_normal((80, 3))
     K, y = Polynomial(2)(X), X[:, 0]
     model = plain_regressor(kernel="precomputed", solver=solver, alpha=1e-4).fit(K, y)
-    with pytest.raises(DataError, match="not positive semi-definite"):
-        model.fit(-K, y)
+    raises(DataError, "not positive semi-definite", model.fit, -K, y)
 
 
 @pytest.mark.parametrize("solver", ["direct", "newton"])
@@ -287,8 +285,7 @@ def test_equal_rows_and_no_penalty(solver):
 )
 def test_losses_and_penalties_that_are_refused(solver, loss, options, error, message):
     X, y = load_diabetes(return_X_y=True)
-    with pytest.raises(error, match=message):
-        plain_regressor(loss, solver=solver, **options).fit(X, y)
+    raises(error, message, plain_regressor(loss, solver=solver, **options).fit, X, y)
 
 
 # -- Newton's method -------------------------------------------------------------------------
@@ -438,8 +435,7 @@ def test_a_class_without_weight_ends(multi_class):
     ],
 )
 def test_pairs_are_refused_where_they_mean_nothing(loss, options, error, message):
-    with pytest.raises(error, match=message):
-        KernelClassifier(loss, **options).fit(*load_iris(return_X_y=True))
+    raises(error, message, KernelClassifier(loss, **options).fit, *load_iris(return_X_y=True))
 
 
 def test_a_constant_in_the_targets_moves_the_intercept():

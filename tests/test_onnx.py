@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import kernelgrad as kg
-from cases import every
+from cases import every, raises
 from kernelgrad.cli import main
 from kernelgrad.exceptions import CapabilityError
 from kernelgrad.functions import InputScaling
@@ -149,8 +149,7 @@ def test_every_estimator_is_exported(name):
 def test_callers_with_float32():
     model, X = fitted("exact classes"), table(50, seed=7)[0].astype(np.float32)
     require_same(model, X, dtype="float32")
-    with pytest.raises(ValueError, match="dtype 'float16'"):
-        model.to_onnx(dtype="float16")
+    raises(ValueError, "dtype 'float16'", model.to_onnx, dtype="float16")
 
 
 def test_the_families_are_all_estimators():
@@ -202,8 +201,7 @@ def check_kernel(case):
 
 def test_random_features_are_refused():
     model = kg.KernelRegressor(solver="dsg", max_iter=2, **ALPHA).fit(*table())
-    with pytest.raises(CapabilityError, match="random features cannot be exported"):
-        model.to_onnx()
+    raises(CapabilityError, "random features cannot be exported", model.to_onnx)
 
 
 def test_many_support_rows_are_exported_in_parts():
@@ -398,13 +396,10 @@ def test_other_refusals(monkeypatch):
     texts = pd.DataFrame({"a": [None, "", "b", "c"] * 20})
     with pytest.raises(kg.CapabilityError, match="'a' has missing values and empty texts"):
         kg.LinearRegressor().fit(texts, table()[1]).to_onnx()
-    with pytest.raises(ValueError, match="not fitted"):
-        kg.KernelRegressor().to_onnx()
+    raises(ValueError, "not fitted", kg.KernelRegressor().to_onnx)
     monkeypatch.setattr(graph, "MOST_BYTES", 1000)
-    with pytest.raises(kg.CapabilityError, match="larger than 2 GiB"):
-        fitted("numbers").to_onnx()
+    raises(kg.CapabilityError, "larger than 2 GiB", fitted("numbers").to_onnx)
     monkeypatch.setitem(sys.modules, "onnx", None)
     for name in [name for name in sys.modules if name.startswith("kernelgrad.onnx")]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(ImportError, match=r"kernelgrad\[onnx\]"):
-        fitted("numbers").to_onnx()
+    raises(ImportError, r"kernelgrad\[onnx\]", fitted("numbers").to_onnx)

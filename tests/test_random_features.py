@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from sklearn.kernel_ridge import KernelRidge
 
 import oracles
-from cases import every
+from cases import every, raises
 from kernelgrad import KernelClassifier, KernelRegressor
 from kernelgrad.compute.rng import draws
 from kernelgrad.functions import features
@@ -61,8 +61,7 @@ class Forgetful(DSG):
     ],
 )
 def test_contract_finds_faults(solver, told):
-    with pytest.raises(AssertionError, match=told):
-        check_solver(solver(block_size=32))
+    raises(AssertionError, told, check_solver, solver(block_size=32))
 
 
 def data(n=300, seed=0):
@@ -184,13 +183,10 @@ def udsg_blocks(seed, used):
 
 
 def test_the_preset_refuses_what_the_paper_has_not():
-    with pytest.raises(ValueError, match="theta"):
-        DSG.paper(nu=0.1, theta=20.1)
+    raises(ValueError, "theta", DSG.paper, nu=0.1, theta=20.1)
     assert DSG.paper(nu=0.1, theta=20.1, offset=1)["solver"].decay == 2
-    with pytest.raises(ValueError, match="nu"):
-        DSG.paper(nu=0.0)
-    with pytest.raises(TypeError, match="sigma"):
-        DSG.paper(nu=0.1, sigma="scale")
+    raises(ValueError, "nu", DSG.paper, nu=0.0)
+    raises(TypeError, "sigma", DSG.paper, nu=0.1, sigma="scale")
 
 
 def test_dsg_tends_to_kernel_ridge():

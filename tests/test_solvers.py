@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from cases import every
+from cases import every, raises
 from kernelgrad import CapabilityError
 from kernelgrad.callbacks import Callback, CallbackList, Deadline
 from kernelgrad.files.records import Record
@@ -208,8 +208,7 @@ def test_the_deadline_ends_the_loop_with_the_model_so_far(rows, seconds, monkeyp
 
 
 def test_loop_without_batches():
-    with pytest.raises(ValueError, match="no batch to learn from"):
-        run(SOLVER, PROBLEM, iter([]), max_iter=3)
+    raises(ValueError, "no batch to learn from", run, SOLVER, PROBLEM, iter([]), max_iter=3)
 
 
 # -- states --------------------------------------------------------------------------------
@@ -232,8 +231,7 @@ def test_older_files_may_lack_values_and_hold_none_for_infinity():
     back.coef += 1  # steps write in place
     np.testing.assert_array_equal(arrays["coef"], [0, 1, 2])
     del arrays["coef"]
-    with pytest.raises(TypeError, match="coef"):
-        Example.restore(None, Record(values, arrays))
+    raises(TypeError, "coef", Example.restore, None, Record(values, arrays))
 
 
 def test_digests_tell_targets_weights_and_losses_apart(rows):
@@ -256,24 +254,19 @@ def test_names_are_checked_and_solvers_cloned():
         "Unknown solver .adam.; choose one of: auto, bgs3vm, block_descent, .* cdsg, direct, "
         "dsg, "
     )
-    with pytest.raises(ValueError, match=choices):
-        get_solver("adam")
+    raises(ValueError, choices, get_solver, "adam")
     with pytest.raises(
         ValueError, match=r"one of: auto, block_descent, .*(?<!tsg, udsg), working"
     ):
         get_solver("adam", marks=False)
-    with pytest.raises(ValueError, match=r"'dsg' .*; choose one of: .*s3gd, .*svrg"):
-        get_linear_solver("dsg")
-    with pytest.raises(TypeError, match=r"\(bgs3vm, .*, auto\) or a kernelgrad solver, got 3"):
-        get_solver(3)
-    with pytest.raises(TypeError, match=r"auto\) or a linear solver of kernelgrad, got 3"):
-        get_linear_solver(3)
+    raises(ValueError, r"'dsg' .*; choose one of: .*s3gd, .*svrg", get_linear_solver, "dsg")
+    raises(TypeError, r"\(bgs3vm, .*, auto\) or a kernelgrad solver, got 3", get_solver, 3)
+    raises(TypeError, r"auto\) or a linear solver of kernelgrad, got 3", get_linear_solver, 3)
     assert (get_solver("auto").name, get_linear_solver("auto").name) == ("dsg", "svrg")
     given = DSG(decay=3.0)
     assert get_solver(given) is not given
     assert get_solver(given).decay == 3.0
-    with pytest.raises(ValueError, match="decay"):
-        get_solver(DSG(decay=0.0))
+    raises(ValueError, "decay", get_solver, DSG(decay=0.0))
 
 
 def test_capabilities_are_checked_before_work():
@@ -316,8 +309,7 @@ def test_ramps():
         ((0.5, 0.2), r"end of ramp must lie in \[0.5, 1\]"),
         ((-1, 0.2), "start of ramp"),
     ):
-        with pytest.raises(ValueError, match=message):
-            check_ramp(ramp)
+        raises(ValueError, message, check_ramp, ramp)
 
 
 # -- how far from the optimum ----------------------------------------------------------

@@ -12,7 +12,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
 
 import kernelgrad
-from cases import every
+from cases import every, raises
 from kernelgrad.functions import compression
 from kernelgrad.functions.compression import compressed
 from kernelgrad.functions.exact import ExactKernel, KernelRows
@@ -153,8 +153,7 @@ def test_a_compressed_estimator():
         UserWarning, match="of 400 support rows change f by .* more than tol=1e-12"
     ):
         fitted.compress(tol=1e-12)
-    with pytest.raises(ValueError, match="max_rows must be at least 1"):
-        fitted.compress(0)
+    raises(ValueError, "max_rows must be at least 1", fitted.compress, 0)
     features = plain_classifier(solver="dsg", max_iter=2).fit(X, labels(X))
     matrix = plain_classifier("squared", kernel="precomputed", alpha=1e-3)
     process = kernelgrad.KernelGaussianProcessRegressor(gamma=0.3).fit(X[:50], X[:50, 0])
@@ -163,8 +162,7 @@ def test_a_compressed_estimator():
         (matrix.fit(gaussian(X, X), three(X)), "precomputed kernel"),
         (process, "a variance that needs all rows"),
     ):
-        with pytest.raises(CapabilityError, match=f"compress is for sums .* {why}"):
-            each.compress()
+        raises(CapabilityError, f"compress is for sums .* {why}", each.compress)
 
 
 # -- kept kernel rows ------------------------------------------------------------------
@@ -212,8 +210,7 @@ def test_kept_rows_are_the_last_used():
 def test_a_function_has_no_file_and_no_random_features(tmp_path):
     X = rows(60)
     z = model(kernel=gaussian).fit(X, labels(X))
-    with pytest.raises(TypeError, match="function"):
-        z.save(tmp_path / "m.kg")
+    raises(TypeError, "function", z.save, tmp_path / "m.kg")
     assert not list(tmp_path.iterdir())
     for kernel in (gaussian, "precomputed"):
         with pytest.raises(CapabilityError, match="random_features"):
@@ -265,18 +262,14 @@ def test_matrices_that_are_refused():
     K, z = gaussian(X, X), model(kernel="precomputed")
     with pytest.raises(NotFittedError):
         z.predict(K)
-    with pytest.raises(ValueError, match="standardize"):
-        model(kernel="precomputed", standardize=True).fit(K, y)
+    raises(ValueError, "standardize", model(kernel="precomputed", standardize=True).fit, K, y)
     for solver in ("sbp", "sdca"):
         z = model(kernel="precomputed", solver=solver, warm_start=True)
-        with pytest.raises(DataError, match="float32"):
-            z.fit(1e39 * K, y)
+        raises(DataError, "float32", z.fit, 1e39 * K, y)
         before = z.fit(K, y).decision_function(K)
-        with pytest.raises(ValueError, match="square"):
-            z.fit(K[50:], y[50:])
+        raises(ValueError, "square", z.fit, K[50:], y[50:])
         np.testing.assert_array_equal(z.decision_function(K), before)
-    with pytest.raises(ValueError, match="features"):
-        z.predict(K[:, :100])
+    raises(ValueError, "features", z.predict, K[:, :100])
 
 
 # -- solvers on support rows -----------------------------------------------------------
@@ -295,6 +288,5 @@ def test_what_a_solver_cannot_do_is_said_before_rows_are_read(solver, params):
             return super().take(rows)
 
     z = plain_classifier(**({"loss": "hinge", "solver": solver} | params))
-    with pytest.raises(ValueError, match=r"solver|loss"):
-        z.fit(Counting(rows(120), np.arange(120) % 3))
+    raises(ValueError, r"solver|loss", z.fit, Counting(rows(120), np.arange(120) % 3))
     assert Counting.reads == 0

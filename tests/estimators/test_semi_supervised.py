@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import log_loss
 from sklearn.svm import SVC
 
-from cases import every
+from cases import every, raises
 from kernelgrad import (
     TSG,
     ArraySource,
@@ -199,8 +199,7 @@ BROKEN[U[0], 0] = np.inf
 def test_bad_data_are_refused_and_change_nothing(args, message):
     model = make(max_iter=3).fit(X, Y)
     before, known = model.decision_function(X), set(vars(model))
-    with pytest.raises(ValueError, match=message):
-        model.fit(**({"X": X, "y": Y} | args))
+    raises(ValueError, message, model.fit, **{"X": X, "y": Y} | args)
     assert set(vars(model)) == known
     np.testing.assert_array_equal(model.decision_function(X), before)
 
@@ -382,8 +381,7 @@ def test_labels_of_class_one_and_marks(source):
 
 
 def test_streams_need_classes():
-    with pytest.raises(ValueError, match="no label"):
-        make(solver=STREAM).partial_fit(X[U], Y[U])
+    raises(ValueError, "no label", make(solver=STREAM).partial_fit, X[U], Y[U])
     only = make(solver=STREAM).partial_fit(X[U], Y[U], classes=[0, 1])
     np.testing.assert_array_equal(only.decision_function(X), 0.0)
     with pytest.raises(ValueError, match="label 5, which is not among the classes"):
@@ -406,8 +404,7 @@ def test_marks_of_a_source_are_no_mistakes(base):
     assert base.score(ArraySource(X, Y)) == np.mean(right) == base.score(X, Y)
     expected = np.average(right, weights=weight[L])
     assert base.score(ArraySource(X, Y, weight)) == pytest.approx(expected)
-    with pytest.raises(DataError, match="No row has a label"):
-        base.score(ArraySource(X, np.full(120, -1)))
+    raises(DataError, "No row has a label", base.score, ArraySource(X, np.full(120, -1)))
 
 
 class StopAt(Callback):
@@ -428,7 +425,5 @@ def test_marks(base, y):
 
 
 def test_solvers_and_losses_without_a_place_for_marks_are_refused():
-    with pytest.raises(ValueError, match="tsg"):
-        make(solver="dsg").fit(X, Y)
-    with pytest.raises(ValueError, match="margin"):
-        auto(loss="perceptron").fit(X, Y)
+    raises(ValueError, "tsg", make(solver="dsg").fit, X, Y)
+    raises(ValueError, "margin", auto(loss="perceptron").fit, X, Y)

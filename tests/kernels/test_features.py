@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 import oracles
-from cases import every
+from cases import every, raises
 from kernelgrad.exceptions import CapabilityError
 from kernelgrad.features import float32_rows
 from kernelgrad.functions import FeatureStream, InputScaling
@@ -252,8 +252,7 @@ def test_one_part_of_a_product_may_be_unbiased_only_as_a_whole(other):
     part = OnlyAsAWhole("coordinates")
     assert (part * other).feature_map(4, 0, 8).planes > 1
     for product in (part * part, ProductKernel([part, ProductKernel([part, other])])):
-        with pytest.raises(CapabilityError, match="only as a whole"):
-            product.feature_map(4, 0, 8)
+        raises(CapabilityError, "only as a whole", product.feature_map, 4, 0, 8)
 
 
 # Rows and scalings

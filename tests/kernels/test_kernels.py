@@ -12,7 +12,7 @@ from sklearn.gaussian_process import kernels as gp
 from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 from sklearn.svm import SVC
 
-from cases import every
+from cases import every, raises
 from kernelgrad.exceptions import CapabilityError, DataError
 from kernelgrad.functions import FeatureStream, InputScaling
 from kernelgrad.kernels import (
@@ -112,8 +112,7 @@ class Broken(Gaussian):
 )  # fmt: skip
 def test_contract_finds_faults(fault, message):
     check_kernel(Broken())
-    with pytest.raises(AssertionError, match=message):
-        check_kernel(Broken(fault))
+    raises(AssertionError, message, check_kernel, Broken(fault))
 
 
 # Exact values
@@ -209,8 +208,7 @@ def test_get_kernel_by_name():
         if name not in composed:
             assert type(get_kernel(name, gamma="median")) is cls
             continue
-        with pytest.raises(ValueError, match=f"{name}.*give an object"):
-            get_kernel(name)
+        raises(ValueError, f"{name}.*give an object", get_kernel, name)
     assert type(get_kernel("gaussian")) is Gaussian
     assert get_kernel("poly", gamma="median").gamma == "auto"
     k = get_kernel("laplacian", gamma=0.3, bandwidth_factor=2.0)
@@ -219,8 +217,7 @@ def test_get_kernel_by_name():
 
 def test_get_kernel_errors():
     for wrong in (3, None, Gaussian):
-        with pytest.raises(TypeError, match="kernel must be a name"):
-            get_kernel(wrong)
+        raises(TypeError, "kernel must be a name", get_kernel, wrong)
     with pytest.raises(ValueError, match="Unknown kernel 'rfb'") as error:
         get_kernel("rfb")
     assert all(name in str(error.value) for name in KERNELS)
@@ -317,10 +314,8 @@ def test_median_of_many_rows_is_seeded_and_close():
 
 def test_a_part_keeps_its_domain():
     for kernel in (Gaussian(0.5) + Chi2(), Chi2() * Gaussian(0.5)):
-        with pytest.raises(DataError, match="chi2"):
-            kernel(-rows())
-        with pytest.raises(DataError, match="chi2"):
-            FeatureStream(kernel, 3, 0, 8).prepare(-rows())
+        raises(DataError, "chi2", kernel, -rows())
+        raises(DataError, "chi2", FeatureStream(kernel, 3, 0, 8).prepare, -rows())
 
 
 def test_operators_flatten():
@@ -357,8 +352,7 @@ def test_parts_are_parameters():
     kernel.set_params(kernels=[Gaussian(), Gaussian()], k1__gamma=0.2)
     assert [k.gamma for k in kernel.kernels] == ["median", 0.2]
     for name in ("k2__gamma", "k2", "k0__sigma", "bandwidth"):
-        with pytest.raises(ValueError, match="Invalid parameter"):
-            kernel.set_params(**{name: 1.0})
+        raises(ValueError, "Invalid parameter", kernel.set_params, **{name: 1.0})
 
 
 def test_inputs_are_centred_only_if_all_parts_are_stationary():

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 import oracles_linear as oracles
-from cases import every
+from cases import every, raises
 from kernelgrad import LinearClassifier, LinearRegressor
 from kernelgrad.linear.rbcd import RBCD
 from kernelgrad.linear.stochastic import draw_batches
@@ -167,7 +167,6 @@ def test_automatic_blocks():
     assert size(512, C=5) == 32
     assert size(100, C=20) == 100
     assert size(2000, sparse=True) == 64
-    with pytest.raises(TypeError, match="n_blocks"):
-        SBMD(n_blocks=2.5).check()
+    raises(TypeError, "n_blocks", SBMD(n_blocks=2.5).check)
     np.testing.assert_array_equal(SBMD().cuts(3), [0, 1, 2, 3])
     np.testing.assert_array_equal(SBMD(n_blocks=3).cuts(13), [0, 4, 8, 13])

@@ -10,7 +10,7 @@ from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression, Ridge
 
 import oracles_linear as oracles
-from cases import every
+from cases import every, raises
 from kernelgrad import (
     ArraySource,
     CapabilityError,
@@ -85,8 +85,7 @@ class TestPapers:
             assert abs(w).max() > 0.05
             seen.clear()
 
-        with pytest.raises(ValueError, match="eta"):
-            S3GD.paper(eta=0.0)
+        raises(ValueError, "eta", S3GD.paper, eta=0.0)
 
 
 def scaled(X):
@@ -221,8 +220,7 @@ def test_refusals_come_before_any_work(cancer, options, error, message):
     X, y = cancer
     model = LinearClassifier(**options)
     for rows in ((Unread(X, y),), (X, y)):
-        with pytest.raises(error, match=message):
-            model.fit(*rows)
+        raises(error, message, model.fit, *rows)
     assert vars(model) == vars(LinearClassifier(**options))
 
 
@@ -244,10 +242,8 @@ def test_a_path_of_penalties(solver, cancer):
 def test_a_warm_start_wants_the_same_rows_and_solver(cancer):
     X, y = cancer
     model = LinearClassifier(solver="svrg", warm_start=True, max_iter=2).fit(X, y)
-    with pytest.raises(CapabilityError, match="same rows"):
-        model.fit(X[:400], y[:400])
-    with pytest.raises(ValueError, match="solver changed"):
-        model.set_params(solver="sgd").fit(X, y)
+    raises(CapabilityError, "same rows", model.fit, X[:400], y[:400])
+    raises(ValueError, "solver changed", model.set_params(solver="sgd").fit, X, y)
 
 
 @pytest.mark.parametrize("solver", ["auto", *STREAMS])
@@ -294,8 +290,7 @@ def test_competitors_learn_what_no_line_can(name):
 
 @pytest.mark.parametrize("wrong", ["task", "gamma", "n_features", "alpha", "max_iter"])
 def test_competitors_refuse_wrong_options(wrong):
-    with pytest.raises((ValueError, TypeError), match=wrong):
-        competitor("r-sdca", **{"gamma": 0.5, wrong: 0})
+    raises((ValueError, TypeError), wrong, competitor, "r-sdca", **{"gamma": 0.5, wrong: 0})
 
 
 def test_tol_is_the_optimality_that_is_reached(cancer):

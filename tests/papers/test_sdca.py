@@ -9,7 +9,7 @@ import pytest
 from sklearn.kernel_ridge import KernelRidge
 
 import oracles_sdca as oracles
-from cases import every
+from cases import every, raises
 from kernelgrad import losses
 from kernelgrad.kernels import Gaussian, Polynomial
 from kernelgrad.papers.dsg.rivals.sdca import SDCA
@@ -94,8 +94,7 @@ def test_the_average_is_that_of_the_second_half_of_all_visits(steps):
     np.testing.assert_allclose(solver.coefficients(state)[:, 0], expected, atol=1e-6 * most)
     np.testing.assert_allclose(state.coef[:, 0], a, atol=1e-6 * most)
     assert np.abs(expected - a).max() > 0.1 * np.abs(a).max()
-    with pytest.raises(ValueError, match="order"):
-        SDCA(average="second_half", order="greedy").check()
+    raises(ValueError, "order", SDCA(average="second_half", order="greedy").check)
 
 
 @each_loss
@@ -171,8 +170,7 @@ def test_a_perfect_constant_has_no_gap():
 
 def test_what_cannot_be_solved_is_refused():
     problem, batch = setting(losses.Hinge())
-    with pytest.raises(ValueError, match=r"alpha > 0, got 0\.0"):
-        SDCA().init(replace(problem, alpha=0.0), batch)
+    raises(ValueError, r"alpha > 0, got 0\.0", SDCA().init, replace(problem, alpha=0.0), batch)
     with pytest.raises(CapabilityError, match=r"'log_loss'; choose one of absolute, .*hinge"):
         SDCA().init(replace(problem, loss=losses.Multinomial()), batch)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cases import every
+from cases import every, raises
 from kernelgrad import CapabilityError, SemiSupervisedKernelClassifier
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import (
@@ -230,19 +230,16 @@ def test_a_batch_of_one_kind_is_a_step_for_that_kind(kind):
     ],
 )
 def test_parameters_are_checked(params, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        TSG(**params).check()
+    raises((ValueError, TypeError), message, TSG(**params).check)
 
 
 @pytest.mark.parametrize("cls", [TSG, UDSG, CDSG])
 def test_there_is_no_published_program(cls):
-    with pytest.raises(CapabilityError, match="no published program"):
-        cls.program(nu=0.1)
+    raises(CapabilityError, "no published program", cls.program, nu=0.1)
 
 
 def test_problems_are_checked():
     one = problem()
     with pytest.raises(CapabilityError, match="needs labelled and unlabelled rows"):
         TSG().check_problem(replace(one, loss=Logistic()))
-    with pytest.raises(CapabilityError, match="finite C"):
-        TSG().check_problem(replace(one, alpha=0.0))
+    raises(CapabilityError, "finite C", TSG().check_problem, replace(one, alpha=0.0))

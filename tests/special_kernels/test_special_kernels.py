@@ -9,7 +9,7 @@ from scipy.special import rel_entr
 from sklearn.metrics.pairwise import polynomial_kernel
 
 import oracles_special as oracles
-from cases import every
+from cases import every, raises
 from kernelgrad.compute import elementary
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.exceptions import DataError
@@ -193,10 +193,8 @@ def test_kernels_of_images_against_loops(kernel):
 
 def test_gamma_auto_needs_resolving():
     for kernel in (Polynomial(gamma="auto"), DotProduct(gamma="auto")):
-        with pytest.raises(ValueError, match="call resolve"):
-            kernel(unit())
-        with pytest.raises(ValueError, match="call resolve"):
-            kernel.feature_map(5, 0, 32)
+        raises(ValueError, "call resolve", kernel, unit())
+        raises(ValueError, "call resolve", kernel.feature_map, 5, 0, 32)
         resolved = kernel.resolve(unit(d=8), 0)
         assert resolved.gamma == 0.125
         assert kernel.gamma == "auto"
@@ -252,8 +250,7 @@ def test_rows_outside_the_domain(kernel, low, message, store):
         lambda: kernel(store(good), store(bad)),
         lambda: FeatureStream(kernel, 3, 0, 8).prepare(store(bad)),
     ):
-        with pytest.raises(DataError, match=message):
-            use()
+        raises(DataError, message, use)
     bad[2, 1] = low + 1e-6
     if type(kernel) in SKEWED:
         assert np.isfinite(kernel(store(bad))).all()
@@ -274,8 +271,7 @@ def test_median_rules_of_degenerate_rows(cls):
     assert cls().resolve(np.zeros((5, 3)), 0).value == 1.0
     assert cls().resolve(sp.csr_matrix((5, 3)), 0).value == 1.0
     for size in (1e-200, 1e200):
-        with pytest.raises(DataError, match="scale the inputs"):
-            cls().resolve(size * (1 + positive()), 0)
+        raises(DataError, "scale the inputs", cls().resolve, size * (1 + positive()), 0)
 
 
 def test_rows_that_are_no_images():
@@ -288,8 +284,7 @@ def test_rows_that_are_no_images():
         lambda: kernel.diag(X),
         lambda: kernel.feature_map(48, 0, 8),
     ):
-        with pytest.raises(DataError, match=r"image_shape=\(8, 6, 3\).* 144 columns.* 48;"):
-            use()
+        raises(DataError, r"image_shape=\(8, 6, 3\).* 144 columns.* 48;", use)
 
 
 # Draws
