@@ -1,7 +1,5 @@
 """Cached-response block descent: its minimum, its claims, its speed."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

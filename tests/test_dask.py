@@ -1,7 +1,5 @@
 """Collections of dask as rows, and fits on the workers of a cluster."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os

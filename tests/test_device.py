@@ -3,8 +3,6 @@
 What needs torch is skipped where it is not installed; with a GPU it is tested there, too.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import types

@@ -1,7 +1,5 @@
 """Block descent on rows in several shards, in memory, in files and in scratch files."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Functions that are sums over rows: predictions, limits, kept kernel rows, given matrices."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Block methods for linear functions: their optimum, their steps, their bits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp

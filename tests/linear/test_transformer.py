@@ -1,7 +1,5 @@
 """RandomFeatures: the estimators' stream, unbiased for any number of columns, scikit-learn."""
 
-from __future__ import annotations
-
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone

@@ -1,7 +1,5 @@
 """Three semi-supervised machines on exact kernels: CCCP, label switching, budgets."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Dual coordinate ascent: its steps, its gap, its optimum, its bits."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

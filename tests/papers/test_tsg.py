@@ -1,7 +1,5 @@
 """Triply stochastic gradients against a plain recursion, and the paper's claims."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What estimators choose by themselves: the solver, and what a search gives them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

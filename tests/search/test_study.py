@@ -1,7 +1,5 @@
 """The study before a fit: what it finds, keeps, leaves alone and says."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Shared matrix routines: Gram matrices, factors, conjugate gradients, hashes, buffers."""
 
-from __future__ import annotations
-
 import mmap
 from collections.abc import Callable, Iterator
 from typing import Any
