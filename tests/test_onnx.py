@@ -12,20 +12,10 @@ import pytest
 
 import kernelgrad as kg
 from cases import every, raises
+from kernelgrad import kernels as kk
 from kernelgrad.cli import main
 from kernelgrad.exceptions import CapabilityError
 from kernelgrad.functions import InputScaling
-from kernelgrad.kernels import (
-    KERNELS,
-    ArcCosine,
-    CallableKernel,
-    Chi2,
-    DotProduct,
-    Gaussian,
-    Laplacian,
-    Matern,
-    RootLaplacian,
-)
 from plain import kernel_of
 
 onnx = pytest.importorskip("onnx")
@@ -161,21 +151,25 @@ def test_the_families_are_all_estimators():
 
 
 KERNELS_OF_ROWS = [
-    *((kernel_of(name), 5) for name in KERNELS if name not in ("convolutional", "precomputed")),
-    (Matern(0.5, 0.3), 5),
-    (Matern(2.5, 0.3), 5),
-    (RootLaplacian(0.3, column_weights=[1.0, 0.2, 0.0, 2.0, 1.0]), 5),
-    (DotProduct("exponential", gamma=0.1), 5),
-    (DotProduct("vovk", gamma=0.01), 5),
-    (ArcCosine(0, bias=1.0), 5),
-    (ArcCosine(2), 5),
-    (0.3 * Chi2() + Gaussian(0.3) * Laplacian(0.2), 5),
+    *(
+        (kernel_of(name), 5)
+        for name in kk.KERNELS
+        if name not in ("convolutional", "precomputed")
+    ),
+    (kk.Matern(0.5, 0.3), 5),
+    (kk.Matern(2.5, 0.3), 5),
+    (kk.RootLaplacian(0.3, column_weights=[1.0, 0.2, 0.0, 2.0, 1.0]), 5),
+    (kk.DotProduct("exponential", gamma=0.1), 5),
+    (kk.DotProduct("vovk", gamma=0.01), 5),
+    (kk.ArcCosine(0, bias=1.0), 5),
+    (kk.ArcCosine(2), 5),
+    (0.3 * kk.Chi2() + kk.Gaussian(0.3) * kk.Laplacian(0.2), 5),
 ]
 
 
 def is_core(case):
     parts = getattr(case[0], "kernels", case[:1])
-    return all(part.name not in KERNELS.lazy.values() for part in parts)
+    return all(part.name not in kk.KERNELS.lazy.values() for part in parts)
 
 
 @every("case", [each for each in KERNELS_OF_ROWS if is_core(each)])
@@ -323,7 +317,7 @@ def test_columns_named_as_outputs():
 
 def test_a_precomputed_kernel_takes_kernel_values():
     X, y = table()
-    K, new = Gaussian(0.4)(X), Gaussian(0.4)(table(20, seed=5)[0], X)
+    K, new = kk.Gaussian(0.4)(X), kk.Gaussian(0.4)(table(20, seed=5)[0], X)
     model = kg.KernelRegressor(
         kernel="precomputed", alpha=1e-2, solver="block_descent", max_iter=3
     )
@@ -351,7 +345,7 @@ def test_the_file_and_what_it_tells(tmp_path):
     assert kg.load(tmp_path / "model.kgm").to_onnx() == made
 
 
-class Own(Gaussian):
+class Own(kk.Gaussian):
     name = "own"
 
     def embedded(self, X):
@@ -361,10 +355,10 @@ class Own(Gaussian):
 @every(
     "kernel, words",
     [
-        (CallableKernel(lambda X, Z: X @ Z.T), "has no operators for"),
-        (Matern(0.7, 0.4), "nu is not"),
+        (kk.CallableKernel(lambda X, Z: X @ Z.T), "has no operators for"),
+        (kk.Matern(0.7, 0.4), "nu is not"),
         (Own(0.4), "cannot be exported"),
-        (Gaussian(0.4) + Own(0.4), "cannot be exported"),
+        (kk.Gaussian(0.4) + Own(0.4), "cannot be exported"),
     ],
 )
 def test_kernels_without_a_form(kernel, words):

@@ -60,11 +60,8 @@ def test_a_file_gives_the_model_of_the_array(monkeypatch, tiny_limits, tmp_path,
     weight = np.random.default_rng(0).integers(1, 4, len(X)) if weighted else None
     source = saved(tmp_path, X, t, weight)
     settings = {
-        "solver": BlockDescent(block_size=100),
-        "max_iter": 4,
-        "random_state": 0,
-        "gamma": 0.3,
-    }
+        "solver": BlockDescent(block_size=100), "max_iter": 4, "random_state": 0, "gamma": 0.3,
+    }  # fmt: skip
     whole = plain_regressor(**settings).fit(X, t, weight)
     for threads, limit in ((None, None), (1, "1B")):
         set_num_threads(threads)

@@ -11,30 +11,19 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_sco
 
 import kernelgrad
 from cases import every, raises
+from kernelgrad import kernels as kk
 from kernelgrad.functions import compression
 from kernelgrad.functions.compression import compressed
 from kernelgrad.functions.exact import ExactKernel, KernelRows
 from kernelgrad.functions.expansions import SupportExpansion
-from kernelgrad.kernels import (
-    ArcCosine,
-    DotProduct,
-    Gaussian,
-    Laplacian,
-    Matern,
-    Polynomial,
-    RootLaplacian,
-)
 from kernelgrad.training_rows import canonical_rows
 from kernelgrad.validation import CapabilityError, DataError
 from plain import plain_classifier
 
 KERNELS = [
-    Gaussian(gamma=0.3),
-    Laplacian(gamma=0.2),
-    Polynomial(degree=2, gamma=0.3),
-    ArcCosine(),
-    Gaussian(gamma=0.3) + DotProduct([0.0, 1.0]),
-]
+    kk.Gaussian(gamma=0.3), kk.Laplacian(gamma=0.2), kk.Polynomial(degree=2, gamma=0.3),
+    kk.ArcCosine(), kk.Gaussian(gamma=0.3) + kk.DotProduct([0.0, 1.0]),
+]  # fmt: skip
 
 
 def rows(n=200, d=3, seed=0):
@@ -78,7 +67,7 @@ def test_prediction_is_the_sum(kernel):
 
 
 def test_zero_coefficients_are_dropped():
-    S, exact = rows(50), ExactKernel(Gaussian(gamma=0.3), 3)
+    S, exact = rows(50), ExactKernel(kk.Gaussian(gamma=0.3), 3)
     coef = np.random.default_rng(0).standard_normal((50, 2))
     coef[::3] = 0.0
     coef[1, 0] = 0.0  # the other output still needs the row
@@ -86,12 +75,14 @@ def test_zero_coefficients_are_dropped():
     used = np.arange(50) % 3 != 0
     assert e.n_support == e.summary()["n_support"] == used.sum()
     np.testing.assert_array_equal(e.coef, coef[used])
-    np.testing.assert_allclose(e.raw_prediction(S), Gaussian(gamma=0.3)(S, S) @ coef, atol=1e-5)
+    np.testing.assert_allclose(
+        e.raw_prediction(S), kk.Gaussian(gamma=0.3)(S, S) @ coef, atol=1e-5
+    )
     nothing = SupportExpansion(exact, exact.prepare(S), np.zeros((50, 1)), np.ones(1))
     np.testing.assert_array_equal(nothing.raw_prediction(S), np.ones((50, 1)))
 
 
-@every("kernel", [*KERNELS, 0.6 * Matern(2.5, 0.2) + 0.4 * RootLaplacian(0.3)])
+@every("kernel", [*KERNELS, 0.6 * kk.Matern(2.5, 0.2) + 0.4 * kk.RootLaplacian(0.3)])
 @every("n_judges", [0, 60])
 def test_compressed_is_least_squares_on_centres(kernel, n_judges, monkeypatch):
     monkeypatch.setattr(compression, "_LEAST_BLOCK", 8)
@@ -101,7 +92,7 @@ def test_compressed_is_least_squares_on_centres(kernel, n_judges, monkeypatch):
     others, J = (e.exact.prepare(X), X[::2]) if n_judges else (None, S)
     fitted = np.vstack([S, X[1::2]]) if n_judges else S
     few, report = compressed(e, max_rows=40, tol=1e-9, usable=1e9, others=others)
-    rank = 10 if isinstance(kernel, Polynomial) else 40
+    rank = 10 if isinstance(kernel, kk.Polynomial) else 40
     assert report["rows"] == few.n_support == rank
     assert (report["stopped_by"] == "max_rows") == (rank == 40)
     before, after = (
@@ -167,14 +158,14 @@ def test_a_compressed_estimator():
 
 
 def kernel_rows(n, budget):
-    exact = ExactKernel(Gaussian(gamma=0.3), 3)
+    exact = ExactKernel(kk.Gaussian(gamma=0.3), 3)
     return KernelRows(exact, exact.prepare(rows(n)), budget)
 
 
 def test_kept_rows_are_the_last_used():
     n, budget = 40, 5
     cache, free = kernel_rows(n, budget * 4 * n), kernel_rows(n, 10**9)
-    K = Gaussian(gamma=0.3)(rows(n), rows(n))
+    K = kk.Gaussian(gamma=0.3)(rows(n), rows(n))
     kept: OrderedDict[int, None] = OrderedDict()
     rng, computed = np.random.default_rng(0), 0
     for _ in range(300):

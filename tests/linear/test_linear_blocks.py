@@ -7,25 +7,15 @@ import scipy.sparse as sp
 import oracles_linear as oracles
 from cases import every, raises
 from kernelgrad import LinearClassifier, LinearRegressor
+from kernelgrad import losses as kl
 from kernelgrad.linear.rbcd import RBCD
 from kernelgrad.linear.stochastic import draw_batches
-from kernelgrad.losses import (
-    EpsilonInsensitive,
-    Hinge,
-    Huber,
-    Logistic,
-    ModifiedLogistic,
-    Multinomial,
-    SmoothedHinge,
-    SquaredError,
-    SquaredHinge,
-)
 from kernelgrad.papers.dsg.rivals.sbmd import SBMD, descend_on_blocks
 from steps import LinearSetting
 
 LOSSES = [
-    SquaredError(), Logistic(), SquaredHinge(), SmoothedHinge(), Huber(0.4), Multinomial(),
-    ModifiedLogistic(5.0), Hinge(), EpsilonInsensitive(0.2),
+    kl.SquaredError(), kl.Logistic(), kl.SquaredHinge(), kl.SmoothedHinge(), kl.Huber(0.4),
+    kl.Multinomial(), kl.ModifiedLogistic(5.0), kl.Hinge(), kl.EpsilonInsensitive(0.2),
 ]  # fmt: skip
 each_form = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
 
@@ -70,7 +60,7 @@ def test_units_and_means_of_columns_do_not_matter(sparse, name, alpha, l1_ratio,
     noise = 0.1 * np.random.default_rng(3).standard_normal(len(X))
     y = X @ true + noise
     case = LinearSetting(
-        SquaredError(), X=X, Y=y[:, None], sparse=sparse, alpha=alpha, l1_ratio=l1_ratio,
+        kl.SquaredError(), X=X, Y=y[:, None], sparse=sparse, alpha=alpha, l1_ratio=l1_ratio,
         tol=1e-6,
     )  # fmt: skip
     state, (*_, info) = case.fit(RBCD(block_size=block_size), 100)
@@ -99,7 +89,7 @@ def test_constant_and_repeated_columns_without_penalty(columns, sparse):
     X, Y = oracles.data("squared", 300, 13, 2)
     for j, constant in columns.items():
         X[:, j] = X[:, 6] if j == 5 else constant
-    case = LinearSetting(SquaredError(), X=X, Y=Y, sparse=sparse, alpha=0.0, tol=1e-8)
+    case = LinearSetting(kl.SquaredError(), X=X, Y=Y, sparse=sparse, alpha=0.0, tol=1e-8)
     state, (*_, info) = case.fit(RBCD(), 300)
     assert info.converged
     assert not state.coef[[j for j in columns if j != 5]].any()

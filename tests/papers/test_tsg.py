@@ -7,14 +7,8 @@ import pytest
 
 from cases import every, raises
 from kernelgrad import CapabilityError, SemiSupervisedKernelClassifier
+from kernelgrad import losses as kl
 from kernelgrad.kernels import Gaussian
-from kernelgrad.losses import (
-    UNLABELLED_LOSSES,
-    Logistic,
-    SemiSupervised,
-    get_loss,
-    get_unlabelled_loss,
-)
 from kernelgrad.solvers import CDSG, FRS3VM, TSG, UDSG, Problem, TrainBatch
 from oracles_s3vm import tsg_oracle
 
@@ -30,8 +24,8 @@ def rows(seed=0, outputs=1):
 
 
 def problem(loss="hinge", unlabelled="symmetric_hinge", ratio=0.5, **more):
-    labelled = get_loss(loss, task="classification", n_classes=2)
-    joint = SemiSupervised(labelled, get_unlabelled_loss(unlabelled), ratio)
+    labelled = kl.get_loss(loss, task="classification", n_classes=2)
+    joint = kl.SemiSupervised(labelled, kl.get_unlabelled_loss(unlabelled), ratio)
     given = {"n_outputs": 1, "n_features_in": 3, "seed": 3, "fit_intercept": False,
              "n_rows": N, "max_iter": 20}  # fmt: skip
     return Problem(loss=joint, kernel=Gaussian(gamma=0.4), alpha=1 / (2 * C), **given | more)
@@ -58,7 +52,7 @@ def fit(solver, one, X, y, count=20, **more):
 @every("loss", ["hinge", "squared_hinge", "logistic"])
 @every("outputs", [1, 3])
 def test_steps_are_those_of_the_algorithm(loss, outputs):
-    for unlabelled in sorted(UNLABELLED_LOSSES):
+    for unlabelled in sorted(kl.UNLABELLED_LOSSES):
         check_steps(loss, unlabelled, outputs)
 
 
@@ -239,5 +233,5 @@ def test_there_is_no_published_program(cls):
 def test_problems_are_checked():
     one = problem()
     with pytest.raises(CapabilityError, match="needs labelled and unlabelled rows"):
-        TSG().check_problem(replace(one, loss=Logistic()))
+        TSG().check_problem(replace(one, loss=kl.Logistic()))
     raises(CapabilityError, "finite C", TSG().check_problem, replace(one, alpha=0.0))
