@@ -14,7 +14,7 @@ from kernelgrad.callbacks import Callback, CallbackList, Deadline
 from kernelgrad.files.records import Record
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Absolute, Hinge, Logistic, SquaredError
-from kernelgrad.papers.tsg.tsg import check_ramp, iterations, ramp_share, slope_grows
+from kernelgrad.papers.tsg.tsg import iterations, ramp_share, slope_grows
 from kernelgrad.solvers.contract import batch_digest, transient
 from kernelgrad.solvers.dsg import averaging_weight, smoothness
 from kernelgrad.solvers.history import left_over
@@ -302,7 +302,7 @@ def test_ramps():
         ((0.5, 0.2), r"end of ramp must lie in \[0.5, 1\]"),
         ((-1, 0.2), "start of ramp"),
     ):
-        raises(ValueError, message, check_ramp, ramp)
+        raises(ValueError, message, ks.TSG(ramp=ramp).check)
 
 
 # -- how far from the optimum ----------------------------------------------------------

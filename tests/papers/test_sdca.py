@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.kernel_ridge import KernelRidge
 
 import oracles_sdca as oracles
 from cases import every, raises
@@ -137,22 +136,13 @@ def test_greedy_visits_are_smo_without_a_bias():
     assert state.gap[0] < random.gap[0]
 
 
-def test_squared_is_kernel_ridge():
-    problem, batch = setting(losses.SquaredError(), alpha=1e-3, outputs=2)
-    solver, state, _ = fit(problem, batch, tol=1e-12)
-    ridge = KernelRidge(alpha=len(batch.y) * 1e-3, kernel="precomputed")
-    ridge.fit(gram(problem, batch.X), batch.y.astype(float))
-    np.testing.assert_allclose(state.coef, ridge.dual_coef_, atol=1e-4)
-    f = solver.expansion(state).raw_prediction(batch.X)
-    np.testing.assert_allclose(f, ridge.predict(gram(problem, batch.X)), atol=1e-5)
-
-
-def test_logistic_is_newton_on_the_coefficients():
-    problem, batch = setting(losses.Logistic(), alpha=1e-3, weighted=True)
+@every("loss", [losses.Logistic(), losses.SquaredError()])
+def test_smooth_losses_come_to_the_minimum_of_newton(loss):
+    problem, batch = setting(loss, alpha=1e-3, weighted=True, outputs=2)
     _, state, info = fit(problem, batch, tol=1e-12)
     p = batch.sample_weight / batch.sample_weight.sum()
     y = batch.y.astype(float)
-    _, f = minimum("logistic", gram(problem, batch.X), y, p, 1e-3, False)
+    _, f = minimum(loss.name, gram(problem, batch.X), y, p, 1e-3, False)
     a = -p[:, None] * slope_of(problem.loss)(y, f) / 1e-3
     assert info.converged
     np.testing.assert_allclose(state.coef, a, atol=1e-4 * np.abs(a).max())

@@ -213,18 +213,6 @@ def test_a_batch_of_one_kind_is_a_step_for_that_kind(kind):
     )
 
 
-@every(
-    ("params", "message"),
-    [
-        ({"ramp": 0.3}, "ramp must be two parts"),
-        ({"ramp": (0.6, 0.3)}, "end of ramp"),
-        ({"ramp": (0.3, 1.5)}, "end of ramp"),
-    ],
-)
-def test_parameters_are_checked(params, message):
-    raises((ValueError, TypeError), message, TSG(**params).check)
-
-
 @pytest.mark.parametrize("cls", [TSG, UDSG, CDSG])
 def test_there_is_no_published_program(cls):
     raises(CapabilityError, "no published program", cls.program, nu=0.1)
