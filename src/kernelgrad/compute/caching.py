@@ -4,6 +4,8 @@ If no folder is writable, loops are compiled anew in every process, with a warni
 only module that imports numba when it is imported.
 """
 
+from __future__ import annotations
+
 import functools
 import warnings
 from collections.abc import Callable

@@ -6,6 +6,8 @@ BLAS compute alone, need no compiler. Compiled loops are kept on disk, see
 not part of an algorithm, so :func:`clock` excludes it.
 """
 
+from __future__ import annotations
+
 import threading
 import time
 from collections.abc import Callable

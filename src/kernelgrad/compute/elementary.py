@@ -1,5 +1,7 @@
 """Elementary functions of flat arrays, as vectorised compiled loops; float32 but for one."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -1,5 +1,7 @@
 """Shared matrix routines: Gram matrices, factors, conjugate gradients, hashes, buffers."""
 
+from __future__ import annotations
+
 import mmap
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -7,6 +7,8 @@ floating-point steps are single float32 operations in a fixed order without cont
 that another language or device can reproduce every bit. The polynomials are minimax fits.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

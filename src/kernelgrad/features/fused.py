@@ -20,6 +20,8 @@ the result do not depend on the number of threads or on the number of tiles per 
 and predictions of a row alone or among others agree to rounding.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

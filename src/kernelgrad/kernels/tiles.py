@@ -7,6 +7,8 @@ product: the bits of an entry may depend on the rows beside its own. Callers tha
 get the same bits ask for tiles of a fixed grid, or for two to ALIKE rows at once.
 """
 
+from __future__ import annotations
+
 import math
 import threading
 from collections.abc import Sequence

@@ -13,6 +13,8 @@ By the Fenchel-Young inequality ``l(f) + l*(u) - u f >= 0``, with equality if u 
 subgradient at f. The weighted sum over rows is the duality gap.
 """
 
+from __future__ import annotations
+
 import math
 from typing import Any
 

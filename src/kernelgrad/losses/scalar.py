@@ -46,6 +46,8 @@ they are exact, so results keep the precision of the arguments. MULTINOMIAL coup
 of a row: :func:`multinomial` takes arrays.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import numpy as np

@@ -11,6 +11,8 @@ depends on the number of threads. A compiled pass takes a third to a tenth of th
 passes over tiles, which made whole fits of ten classes a sixth slower.
 """
 
+from __future__ import annotations
+
 from functools import cache
 from typing import Any
 
