@@ -231,7 +231,8 @@ CSR = {"data": [1.0], "indices": [1], "indptr": [0, 1], "shape": [1, 2]}
 def test_files_that_differ_are_named(tmp_path, write, suffix, first, second, opened, message):
     write(tmp_path / f"0.{suffix}", **first)
     write(tmp_path / f"1.{suffix}", **second)
-    raises(DataError, message, list, kd.open_source(tmp_path, **opened).chunks())
+    with pytest.raises(DataError, match=message):
+        list(kd.open_source(tmp_path, **opened).chunks())
     if "has columns that" in message:
         assert kd.open_source(tmp_path, feature_names=["a"]).n_features == 1
 
@@ -380,7 +381,8 @@ def test_damage_is_named(tmp_path, rows, suffix):
         words = r"d.csv.\w+ cannot be decompressed .*fetch it"
     for content in contents:
         path.write_bytes(content)
-        raises(DataError, words, list, kd.open_source(path, target="y").chunks())
+        with pytest.raises(DataError, match=words):
+            list(kd.open_source(path, target="y").chunks())
 
 
 def appended(path):
