@@ -1,6 +1,5 @@
 """scikit-learn's own checks: each estimator and kind of solver quickly, the others slowly."""
 
-import numpy as np
 import pytest
 import sklearn
 from fuzz.estimators import every as every_estimator
