@@ -179,7 +179,7 @@ def test_a_first_step_ends_in_the_middle(rows, monkeypatch):
     count = itertools.count()
     monkeypatch.setattr("kernelgrad.callbacks.base.clock", lambda: float(next(count)))
     monkeypatch.setattr(hurry, "is_hurried", lambda *args: False)
-    monkeypatch.setattr(BlockDescent, "finish", lambda *args: pytest.fail("an audit takes time"))
+    monkeypatch.setattr(BlockDescent, "finish", lambda *args: pytest.fail("takes time"))
     model = kg.KernelClassifier(solver="block_descent", time_limit=2.5, **PLAIN)
     with pytest.warns(ConvergenceWarning, match="'block_descent': the model is of 200 rows"):
         assert model.fit(*rows).score(*rows) > 0.95

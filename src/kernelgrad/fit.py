@@ -58,10 +58,8 @@ def fit(
     hurried = timed and hurry.is_hurried(spec, choice, rows, problem)
     state_of = partial(Resumed.restore, solver, problem, choice.max_iter)
     resumed = None if checkpoint is None else checkpoint.resumed(choice.describe(), state_of)
-    batches: Batches = iter(())
-    max_iter = 0
-    if not hurried:
-        batches, problem, max_iter = planned_batches(rows, problem, choice, run, resumed)
+    plan = rows, problem, choice, run, resumed
+    batches, problem, max_iter = (iter(()), problem, 0) if hurried else planned_batches(*plan)
     small = hurry.beforehand(spec, choice, rows, problem) if timed and not hurried else None
 
     # a fit that ended before its first iteration begins anew
