@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from cases import every
+from cases import every, raises
 from kernelgrad import KernelClassifier, losses
 from kernelgrad.kernels import Gaussian
 from kernelgrad.papers.dsg.rivals import NORMA
@@ -117,8 +117,28 @@ def test_norma_in_a_ball_is_gradient_descent_on_the_mean_loss(B):
     np.testing.assert_allclose(dense(state, state.average)[:, 0], expected, atol=1e-6)
     a = dense(state, state.current)[:, 0]
     assert np.sqrt(a @ K @ a) <= B * (1 + 1e-6)
-    with pytest.raises(ValueError, match="leave one of the two None"):
-        NORMA(radius=B, max_support=9).check()
+    for more in ({"max_support": 9}, {"rows_per_step": 2}):
+        raises(ValueError, "takes one of radius", NORMA(radius=B, **more).check)
+
+
+@every("average", [None, "uniform"])
+def test_norma_with_many_rows_a_step_is_functional_gradient_descent(average):
+    X, y = data(losses.Hinge())
+    solver = NORMA(step_size=0.9, decay=0.5, average=average, rows_per_step=48)
+    assert solver.resolve_batch_size(5000) == 288
+    order = orders()[:576]
+    state, _ = visit(solver, problem(losses.Hinge()), X, y, order, size=288)
+    K, s, slope = gram(state, X), y[:, 0].astype(float), slope_of(losses.Hinge())
+    a, mean, t = np.zeros(N), np.zeros(N), 0
+    b = losses.Hinge().intercept(y[order[:288]])[0]
+    for at in range(0, 576, 48):
+        i, t = order[at : at + 48], t + 1
+        g, eta = slope(s[i], K[i] @ a + b) / 48, 0.9 / t**0.5
+        a *= 1 - eta * ALPHA
+        np.subtract.at(a, i, eta * g)
+        b, mean = b - eta * g.sum(), mean + a
+    expected = mean / t if average else a
+    np.testing.assert_allclose(dense(state, state.average)[:, 0], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(("fit_intercept", "average"), [(False, True), (True, False)])
@@ -220,16 +240,14 @@ def test_numbers_of_another_source_do_not_merge():
     ],
 )  # fmt: skip
 def test_bad_problems_are_named(solver, loss, alpha, error, words):
-    with pytest.raises(error, match=words):
-        solver.check_problem(problem(loss, alpha))
+    raises(error, words, solver.check_problem, problem(loss, alpha))
 
 
 def test_bad_options_and_steps_are_named():
     with pytest.raises(CapabilityError, match="perceptron_loss"):
         base.check_capabilities(KernelPerceptron(), losses.Hinge(), Gaussian())
     for solver in (Pegasos(average="linear"), KernelPerceptron(average=True)):
-        with pytest.raises(ValueError, match="set average='auto'"):
-            solver.set_params(max_support=5).check()
+        raises(ValueError, "set average='auto'", solver.set_params(max_support=5).check)
     loss = losses.SquaredError()
     with pytest.raises(FloatingPointError, match="smaller steps"), np.errstate(all="ignore"):
         visit(NORMA(step_size=1e3), problem(loss), *data(loss), orders())
