@@ -103,7 +103,7 @@ def test_wrong_parameters(params, message):
     [
         (GOOD_X, np.zeros(12), None, "only one class: \\[0.0\\]"),
         (GOOD_X, np.linspace(0, 1, 12), None, "Unknown label type: continuous"),
-        (GOOD_X, GOOD_Y.astype(object), None, r"types int as objects; .*y.astype\(int\)"),
+        (GOOD_X, GOOD_Y.astype(object), None, r"objects of types int; .*y.astype\(int\)"),
         (GOOD_X, "price", None, "y is 'price'; give one target for each row"),
         (pd.DataFrame(index=range(12)), GOOD_Y, None, r"0 feature.* give a table with columns"),
         (GOOD_X, GOOD_Y, np.zeros(12), "zero"),

@@ -313,8 +313,8 @@ def _check_targets(y: Any, spec: Spec) -> None:
         types = {type(value).__name__ for value in rows.flat}
         if kind == "O" and types - {"str", "str_"}:
             raise DataError(
-                f"y has labels of types {', '.join(sorted(types))} as objects; make them all "
-                "text, or all numbers, by y.astype(str) or y.astype(int)."
+                f"Unknown label type: y holds objects of types {', '.join(sorted(types))}; "
+                "make them all text, or all numbers, by y.astype(str) or y.astype(int)."
             )
         return
     for value in rows.flat:
