@@ -12,7 +12,7 @@ PROFILES = {
 }
 
 
-def kernel(nu, groups, edges, theta, X):
+def kernel(nu, groups, edges, theta, X, power=0.5):
     """Return K (m, m) of rows; edges (b + 1, d) of the bins of the warps, or None."""
     if "warp" in theta:
         rises = np.diff(edges, axis=0) * np.exp(theta["warp"])
@@ -26,7 +26,7 @@ def kernel(nu, groups, edges, theta, X):
         return K
     q = 1 / (1 + np.exp(-theta["mix"][0]))
     S = (np.abs(X[:, None] - X) * np.exp(theta["rough"])[groups]).sum(axis=2)
-    return (1 - q) * K + q * np.exp(-np.sqrt(S))
+    return (1 - q) * K + q * np.exp(-(S**power))
 
 
 def left_out(K, Y, weight, ridge):

@@ -21,6 +21,7 @@ from plain import plain_classifier, plain_regressor
 KERNELS = [
     Gaussian(0.3), Laplacian(0.3), Cauchy(0.5), Matern(0.7, 0.3), Matern(2.5, 0.3),
     0.6 * Matern(2.5, 0.2) + 0.4 * RootLaplacian(0.5, column_weights=[1.0, 0.5, 2.0, 1.0]),
+    Matern(0.5, 0.2) + Laplacian(0.5, column_weights=[1.0, 0.5, 2.0, 1.0]),
     Gaussian(0.2) * Laplacian(0.1),
 ]  # fmt: skip
 SCALING = InputScaling(

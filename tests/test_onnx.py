@@ -165,6 +165,7 @@ KERNELS_OF_ROWS = [
     *((kernel_of(name), 5) for name in KERNELS if name not in ("convolutional", "precomputed")),
     (Matern(0.5, 0.3), 5),
     (Matern(2.5, 0.3), 5),
+    (Laplacian(0.3, column_weights=[1.0, 0.2, 0.0, 2.0, 1.0]), 5),
     (RootLaplacian(0.3, column_weights=[1.0, 0.2, 0.0, 2.0, 1.0]), 5),
     (DotProduct("exponential", gamma=0.1), 5),
     (DotProduct("vovk", gamma=0.01), 5),

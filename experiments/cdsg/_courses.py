@@ -48,11 +48,11 @@ PROGRAM: dict[str, tuple[type[DSG], dict[str, Any]]] = {
 STEPS = """
 The paper does not tell its steps: each method has the best of a grid by itself, on a trial of
 one and a half times the iterations, of the form theta / (100 + t). CDSG bounds the line search
-by 2, as the paper advises without a number; "no bound" is its Algorithm 4 as printed. The
-steps with the covariance begin at 1, damping 1, untuned, without a line search (bound 1, as
-2 is their limit of stability). The
-objective is the mean loss without the penalty, which is not defined for sums of random
-features. Seconds are those of the processor, one thread, evaluation left out.
+by 2, as the paper advises without a number; "no bound" is its Algorithm 4 as printed. The steps
+with the covariance begin at 1, damping 1, untuned, without a line search (bound 1, as 2 is
+their limit of stability). The objective is the mean loss without the penalty, which is not
+defined for sums of random features. Seconds are those of the processor, one thread, evaluation
+left out.
 """
 
 

@@ -72,7 +72,7 @@ class Digits(Experiment):
                 "ahead in 3 of 3 panels", [("CDSG", "DSG"), ("CDSG", "UDSG")],
             ),
             (
-                "UDSG does not perform as well as in Figure 1: it is not ahead of DSG",
+                "UDSG does not perform as well as in Figure 1, read as: not ahead of DSG",
                 "behind", [("DSG", "UDSG")],
             ),
         )

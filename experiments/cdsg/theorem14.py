@@ -76,9 +76,9 @@ class CheckedRate(TheoremRate):
     label = "Theorem 14"
     departures = """
     The paper proves this rate and draws no picture of it. With single rows the check of
-    Equation 9 hardly ever lets an old frequency pass, hence the batches. With 15
-    seeds the control without the line search was undecided, with 25 two claims with it were:
-    so it has 25, they have 75. Long runs are those of the first three.
+    Equation 9 hardly ever lets an old frequency pass, hence the batches. The control without
+    the line search was undecided with 15 seeds and has 25, claims with it have 75. Long runs
+    are those of the first three.
     """
     explanation = """
     The line search is the cause, neither a transient nor a factor log t: without it the slope

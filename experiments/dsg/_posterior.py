@@ -82,11 +82,11 @@ class Posterior(Experiment):
     what: ClassVar[str]
     power: ClassVar[float | None] = None  # iterates have weights t^power in an average
     departures = """
-    The paper gives neither its steps nor how many. Here theta nu = 1, as Theorem 5 asks, and
-    an offset such that the first step is 2: from 4 on doubly SGD diverged on another seed (not
-    recorded here).
-    Both methods take the same steps on the same batches. nu is sigma^2 / n, not the printed
-    2 sigma^2: with the mean of n squared halves that is the objective of the posterior.
+    The paper gives neither its steps nor how many. Here theta nu = 1, as Theorem 5 asks, and an
+    offset such that the first step is 2: from 4 on doubly SGD diverged on another seed (not
+    recorded here). Both methods take the same steps on the same batches. nu is sigma^2 / n, not
+    the printed 2 sigma^2: with the mean of n squared halves that is the objective of the
+    posterior.
     """
     claims: ClassVar = (
         _converges(OURS),

@@ -179,11 +179,9 @@ class ExactKernel:
 
     def score(self, Z: Any, z: Any) -> float:
         """Return the accuracy."""
-        right = 0
-        for a in range(0, len(z), 1024):
-            f = self.kernel.pairwise(Z[a : a + 1024], self.X) @ self.coef
-            right += np.count_nonzero((f > 0) == (z[a : a + 1024] > 0))
-        return right / len(z)
+        parts = (Z[a : a + 1024] for a in range(0, len(z), 1024))
+        f = np.concatenate([self.kernel.pairwise(part, self.X) @ self.coef for part in parts])
+        return float(np.mean((f > 0) == (z > 0)))
 
 
 def fit(model: Any, X: Any, y: Any, limit: ProcessorLimit) -> float:

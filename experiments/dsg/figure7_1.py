@@ -48,7 +48,7 @@ def _last(rows: list[Row]) -> list[float]:
 
 
 class DigitsByConvolution(Experiment):
-    """Doubly SGD needs half a percent of errors on ten digits, given millions of rows.
+    """Doubly SGD has half a percent of errors on ten digits, given millions of rows.
 
     Multinomial logistic regression on deformed MNIST digits, each row seen once; the error on
     MNIST's test digits against the rows seen, and the straight line in logarithms that leads

@@ -94,9 +94,9 @@ class Slack(Experiment):
     is between those of 1 / (n lambda) = 300 and 500, and between those of sigma^2 = 10 and 20,
     and all of these have a test error of at least 15.09 %: no such replacement gives both. The
     training error in place of the mean hinge loss, the average error of Section 2, is 7 % off.
-    An early end of the solver, at 10,000 times the tolerance, does not lower nu.
-    The rows and the definition of nu are not the cause: without a bias they give its value.
-    Which solution the paper's nu belongs to is not isolated.
+    An early end of the solver, at 10,000 times the tolerance, does not lower nu. Rows and
+    definition of nu are not the cause: without a bias they give its value. Which solution has
+    it is open.
     """
     claims: ClassVar = tuple(_claim(*key) for key in PAPER)
 

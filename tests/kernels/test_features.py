@@ -68,6 +68,7 @@ def stream(kernel=None, d=5, block_size=64, seed=3, **options):
 
 QUICK = [
     (Gaussian(0.7, form="phase"), rows(), 400),
+    (Laplacian(0.7, column_weights=[1.0, 0.3, 2.0]), rows(), 400),
     (RootLaplacian(0.7, column_weights=[1.0, 0.3, 2.0]), rows(), 400),
     (RootLaplacian(0.3, form="phase"), data(24, 3), 400),
     (Chi2(), histograms(50), 400),

@@ -149,10 +149,11 @@ def test_matern_of_extreme_smoothness_at_all_distances(nu):
     np.testing.assert_allclose(k[(r > 0.5) & (r < 5)], np.exp(exact), atol=1e-7)
 
 
-def test_weights_of_columns():
+@every(("cls", "power"), [(Laplacian, 1.0), (RootLaplacian, 0.5)])
+def test_weights_of_columns(cls, power):
     X, Z, v = data(30, 3), data(20, 3, seed=1), [1.0, 0.0, 2.5]
-    kernel = RootLaplacian(0.7, column_weights=v)
-    expected = np.exp(-np.sqrt(-np.log(laplacian_kernel(X * v, Z * v, 0.7))))
+    kernel = cls(0.7, column_weights=v)
+    expected = np.exp(-((-np.log(laplacian_kernel(X * v, Z * v, 0.7))) ** power))
     for A, B in ((X, Z), (sp.csr_matrix(X), sp.csr_matrix(Z)), (X.astype(np.float32), Z)):
         np.testing.assert_allclose(kernel(A, B), expected, rtol=1e-6)
     rows, others = (kernel.exact_rows(each) for each in (X, Z))
@@ -166,15 +167,15 @@ def test_weights_of_columns():
     assert pair.values(rows, others, out=out) is out
     np.testing.assert_allclose(out, expected + Gaussian(0.3)(X, Z), rtol=3e-6)
     # the median is that of weighted rows
-    median = RootLaplacian(column_weights=v).resolve(X, 0)
+    median = cls(column_weights=v).resolve(X, 0)
     assert median.gamma == pytest.approx(1 / np.median(pdist(X * v, "cityblock")))
     twin = restore_kernel(json.loads(json.dumps(describe_kernel(kernel))))
     np.testing.assert_array_equal(twin(X, Z), kernel(X, Z))
     for wrong in ([[1.0]], [-1.0, 1.0, 1.0], [0.0] * 3, [np.nan] * 3):
         with pytest.raises(ValueError, match="column_weights must be numbers >= 0"):
-            RootLaplacian(0.7, column_weights=wrong).check()
+            cls(0.7, column_weights=wrong).check()
     with pytest.raises(DataError, match="2 numbers, but rows have 3 columns"):
-        RootLaplacian(0.7, column_weights=[1.0, 1.0])(X)
+        cls(0.7, column_weights=[1.0, 1.0])(X)
 
 
 def test_sums_and_products_against_scikit_learn():

@@ -117,8 +117,29 @@ def test_norma_in_a_ball_is_gradient_descent_on_the_mean_loss(B):
     np.testing.assert_allclose(dense(state, state.average)[:, 0], expected, atol=1e-6)
     a = dense(state, state.current)[:, 0]
     assert np.sqrt(a @ K @ a) <= B * (1 + 1e-6)
-    with pytest.raises(ValueError, match="leave one of the two None"):
-        NORMA(radius=B, max_support=9).check()
+    for more in ({"max_support": 9}, {"rows_per_step": 2}):
+        with pytest.raises(ValueError, match="takes one of radius"):
+            NORMA(radius=B, **more).check()
+
+
+@every("average", [None, "uniform"])
+def test_norma_with_many_rows_a_step_is_functional_gradient_descent(average):
+    X, y = data(losses.Hinge())
+    solver = NORMA(step_size=0.9, decay=0.5, average=average, rows_per_step=48)
+    assert solver.resolve_batch_size(5000) == 288
+    order = orders()[:576]
+    state, _ = visit(solver, problem(losses.Hinge()), X, y, order, size=288)
+    K, s, slope = gram(state, X), y[:, 0].astype(float), slope_of(losses.Hinge())
+    a, mean, t = np.zeros(N), np.zeros(N), 0
+    b = losses.Hinge().intercept(y[order[:288]])[0]
+    for at in range(0, 576, 48):
+        i, t = order[at : at + 48], t + 1
+        g, eta = slope(s[i], K[i] @ a + b) / 48, 0.9 / t**0.5
+        a *= 1 - eta * ALPHA
+        np.subtract.at(a, i, eta * g)
+        b, mean = b - eta * g.sum(), mean + a
+    expected = mean / t if average else a
+    np.testing.assert_allclose(dense(state, state.average)[:, 0], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(("fit_intercept", "average"), [(False, True), (True, False)])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cases import every
 from kernelgrad import KernelClassifier, KernelRegressor
+from kernelgrad.kernels import Laplacian, Matern, SumKernel
 from kernelgrad.search import search as _search
 from kernelgrad.search.machine import Bins, Machine, Sample, Steps
 from kernelgrad.search.study import Study, _pays
@@ -67,6 +69,25 @@ def test_normal_scores_compete_where_a_column_has_heavy_tails():
         model = KernelRegressor().fit(columns, X[:, 0])
         names = [entry["candidate"] for entry in model.history_["metric"]]
         assert ("normal scores" in names) == heavy
+
+
+@every("nu", [0.5, 2.5])
+def test_an_exponential_serves_edges_of_many_rows(nu):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1600, 6))
+    K = Matern(nu, 0.05)(X, X) + 1e-6 * np.eye(1600)
+    Y = np.linalg.cholesky(K) @ rng.normal(size=(1600, 6))
+    model = KernelRegressor(loss="squared").fit(X, Y)
+    kernel = model.kernel_
+    assert (kernel.kernels[0] if isinstance(kernel, SumKernel) else kernel).nu == nu
+
+
+def test_a_laplacian_kernel_serves_many_columns():
+    X = np.random.default_rng(0).uniform(size=(400, 120))
+    y = np.abs(X - 0.5)[:, :60].sum(axis=1)
+    model = KernelRegressor().fit(X[:300], y[:300])
+    assert type(model.kernel_.kernels[1]) is Laplacian
+    assert model.score(X[300:], y[300:]) > 0.4
 
 
 def test_many_classes_compare_the_log_loss_too():

@@ -48,7 +48,8 @@ def machine(s, parts, nu=2.5, ridge=5e-4, logistic=False):
         theta["warp"] = 0.5 * rng.standard_normal(bins.low.shape)
     if "matrix" in parts:
         theta["matrix"] = np.diag(WEIGHTS)[:, :3] + 0.1 * rng.standard_normal((4, 3))
-    return Machine(nu, GROUPS, theta, bins, is_logistic=logistic)
+    power = 1.0 if "line" in parts else 0.5
+    return Machine(nu, GROUPS, theta, bins, power=power, is_logistic=logistic)
 
 
 def edges(m):
@@ -56,10 +57,10 @@ def edges(m):
 
 
 def kernel_matrix(m, s, **theta):
-    return oracle.kernel(m.nu, m.groups, edges(m), m.theta | theta, s.X)
+    return oracle.kernel(m.nu, m.groups, edges(m), m.theta | theta, s.X, m.power)
 
 
-PARTS = [(), ("rough",), ("warp",), ("rough", "warp"), ("matrix",), ("matrix", "warp")]
+PARTS = [(), ("rough",), ("warp",), ("rough", "warp"), ("rough", "line"), ("matrix", "warp")]
 
 
 @every("nu", SHAPES)

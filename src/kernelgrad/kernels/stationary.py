@@ -183,53 +183,24 @@ class Gaussian(_Isotropic):
         return self.gamma_value * rows.large_norm(X) ** 2 > _FAR_SQUARED
 
 
+@parameters
 class Laplacian(_ByColumns):
-    r"""Laplacian kernel, ``exp(-gamma ||x - z||_1)``.
+    r"""Laplacian kernel, ``exp(-gamma sum_j v_j |x_j - z_j|)``.
 
-    Frequencies are Cauchy with scale gamma in every coordinate (Table 1, row 2). The median
-    rule uses Manhattan distances and sets ``gamma = 1 / median``.
+    Frequencies are Cauchy with scale ``gamma v_j`` (Table 1, row 2). The median rule uses
+    Manhattan distances and sets ``gamma = 1 / median``.
 
     Parameters
     ----------
     gamma, bandwidth_factor, form
         As in :class:`Gaussian`.
+    column_weights : list of d floats >= 0 or None, default=None
+        Weights v of the columns; None weighs each by 1.
     """
 
     name: ClassVar[str] = "laplacian"
     form_code: ClassVar[int] = profiles.ABSOLUTE
     finish_code: ClassVar[int] = profiles.EXP_MINUS
-
-    def spectral_law(self) -> tuple[int, float]:
-        return rng.CAUCHY, self.gamma_value
-
-    def _distances(self, X: Matrix) -> Float64Array:
-        from sklearn.metrics.pairwise import manhattan_distances
-
-        return np.asarray(manhattan_distances(X))
-
-    def _gamma_from_scale(self, gamma: float) -> float:
-        return gamma / self.bandwidth_factor
-
-
-@parameters
-class RootLaplacian(Laplacian):
-    r"""Root of the Laplacian kernel's exponent, ``exp(-sqrt(gamma sum_j v_j |x_j - z_j|))``.
-
-    It is the mixture of Laplacian kernels with ``gamma r`` for ``r = 1 / (2 u^2)``, u standard
-    normal, the law with ``E exp(-r t) = exp(-sqrt(t))``. Functions of its space have steps and
-    spikes, and rows far apart still resemble each other, as tables with thresholds and
-    categories need. Frequencies are Cauchy with scale ``gamma v_j r``, one r for each.
-
-    Parameters
-    ----------
-    gamma, bandwidth_factor, form
-        As in :class:`Laplacian`.
-    column_weights : list of d floats >= 0 or None, default=None
-        Weights v of the columns; None weighs each by 1.
-    """
-
-    name: ClassVar[str] = "root_laplacian"
-    finish_code: ClassVar[int] = profiles.EXP_ROOT
 
     column_weights: Sequence[float] | None = anything(default=None)
 
@@ -265,7 +236,37 @@ class RootLaplacian(Laplacian):
         return super().resolve(self.embed(X) if isinstance(self.gamma, str) else X, seed)
 
     def weights(self) -> Projection:
-        return replace(super().weights(), embed=self.embed)
+        law = super().weights()
+        return law if self.column_weights is None else replace(law, embed=self.embed)
+
+    def spectral_law(self) -> tuple[int, float]:
+        return rng.CAUCHY, self.gamma_value
+
+    def _distances(self, X: Matrix) -> Float64Array:
+        from sklearn.metrics.pairwise import manhattan_distances
+
+        return np.asarray(manhattan_distances(X))
+
+    def _gamma_from_scale(self, gamma: float) -> float:
+        return gamma / self.bandwidth_factor
+
+
+class RootLaplacian(Laplacian):
+    r"""Root of the Laplacian kernel's exponent, ``exp(-sqrt(gamma sum_j v_j |x_j - z_j|))``.
+
+    It is the mixture of Laplacian kernels with ``gamma r`` for ``r = 1 / (2 u^2)``, u standard
+    normal, the law with ``E exp(-r t) = exp(-sqrt(t))``. Functions of its space have steps and
+    spikes, and rows far apart still resemble each other, as tables with thresholds and
+    categories need. Frequencies are Cauchy with scale ``gamma v_j r``, one r for each.
+
+    Parameters
+    ----------
+    gamma, bandwidth_factor, form, column_weights
+        As in :class:`Laplacian`.
+    """
+
+    name: ClassVar[str] = "root_laplacian"
+    finish_code: ClassVar[int] = profiles.EXP_ROOT
 
     def factor_quantile(self, u: Float64Array) -> Float64Array:
         """Return the u-quantile of the law of r, limited to float32's phases."""

@@ -31,9 +31,9 @@ from kernelgrad.linear.conjugate import conjugate_of, dual_step, loss_and_gap
 from kernelgrad.linear.loops import FAST, add, dot
 from kernelgrad.losses import Loss
 from kernelgrad.losses.scalar import slope
-from kernelgrad.params import integer, parameters
+from kernelgrad.params import choice, integer, parameters
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized, transient
-from kernelgrad.solvers.support import visit_order
+from kernelgrad.solvers.support import later_part, visit_order
 from kernelgrad.types import Float64Array
 from kernelgrad.validation import CapabilityError
 
@@ -182,6 +182,7 @@ class LinearSDCAState(base.LinearState):
     centre: Float64Array = sized("C", later=True)  # b_0, which pulls the next round's bias
     primal: Float64Array = sized("C", later=True)  # objective of each output
     gap: Float64Array = sized("C", later=True, finite=False)  # duality gap of each output
+    averaged: Float64Array = sized("C", "n", empty=True)  # u of the average
     view: View | None = transient()
 
 
@@ -211,6 +212,9 @@ class LinearSDCA(base.LinearSolver[LinearSDCAState]):
 
     Parameters
     ----------
+    average : {"second_half", None}, default=None
+        "second_half" returns the function of the average of u over the visits of the second
+        half of ``max_iter`` steps, as :class:`~kernelgrad.solvers.SDCA`; the gap is for it.
     round_size : int or "auto", default="auto"
         Rows visited in one step of the loop, before b_0 moves and the gap is measured at the
         cost of about a pass. ``"auto"`` is one pass over the rows of positive weight.
@@ -225,6 +229,7 @@ class LinearSDCA(base.LinearSolver[LinearSDCAState]):
     needs_l2: ClassVar[bool] = True
     state_class: ClassVar[type[Any]] = LinearSDCAState
 
+    average: str | None = choice(("second_half",), default=None, words=(None,))
     round_size: int | str = integer(default="auto", low=1, words=("auto",))
 
     @classmethod
@@ -242,6 +247,8 @@ class LinearSDCA(base.LinearSolver[LinearSDCAState]):
         state.sums = np.zeros((C, problem.n_features_in))
         state.l2, state.centre = own.l2, state.bias.copy()
         state.primal, state.gap = np.zeros(C), np.zeros(C)
+        if self.average:
+            state.averaged = np.zeros_like(state.dual)
         _measure(own, state, self._attach(problem, state, batch))
         return state
 
@@ -259,8 +266,9 @@ class LinearSDCA(base.LinearSolver[LinearSDCAState]):
         sigma = state.dual @ reach
         live = np.flatnonzero(data.share)
         n_visits = len(live) if self.round_size == "auto" else int(self.round_size)
-        passes = visit_order(own.seed, state.rows_seen, n_visits, live)
-        order = np.concatenate(list(passes))
+        orders = list(visit_order(own.seed, state.rows_seen, n_visits, live))
+        seen = state.rows_seen
+        end = max(n_visits * (problem.max_iter or 1), seen + n_visits)
 
         def task(c: int) -> None:
             v = state.sums[c]
@@ -269,10 +277,20 @@ class LinearSDCA(base.LinearSolver[LinearSDCAState]):
                 state.dual[c], v, sigma[c], state.centre[c] - float(view.mean @ v),
             )  # fmt: skip
 
-        parallel_for(own.n_outputs, task)
+        for order in orders if self.average else [np.concatenate(orders)]:
+            old = state.dual[:, order]
+            parallel_for(own.n_outputs, task)
+            if self.average:
+                part = later_part(seen, len(order), end)
+                state.averaged[:, order] += part * (state.dual[:, order] - old)
+                seen += len(order)
         state.centre -= view.kappa * sigma
-        seen = state.sums + sigma[:, None] * view.mean
-        state.coef = np.ascontiguousarray(soft(seen, t).T)
+        sums = state.sums
+        if self.average:
+            shares = reach * state.averaged
+            sums = -data.native(data.gradient(np.ascontiguousarray(shares.T))).T
+            sigma = shares.sum(axis=1)
+        state.coef = np.ascontiguousarray(soft(sums + sigma[:, None] * view.mean, t).T)
         loss = _measure(own, state, data)
         state.iteration += 1
         state.rows_seen += n_visits

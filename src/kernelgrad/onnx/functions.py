@@ -54,7 +54,7 @@ _TIMES = (
 )
 _EMBEDDED: dict[Any, Callable[[Any, Value], Value]] = {
     **dict.fromkeys(_TIMES, _times),
-    kernels.RootLaplacian.embedded: lambda k, x: _weighted(k, x) * k.gamma_value,
+    kernels.Laplacian.embedded: lambda k, x: _weighted(k, x) * k.gamma_value,
     kernels.Hellinger.embedded: lambda k, x: xp.sqrt(x),
     kernels.SkewedChi2.embedded: lambda k, x: xp.sqrt(x * (1.0 / float(k.c)) + 1.0) - 1.0,
     kernels.SkewedIntersection.embedded: lambda k, x: _log1p(k, x) * 0.5,

@@ -143,6 +143,7 @@ class OnlineSolver(AveragedSolver[OnlineState]):
     state_class = OnlineState
     average: Any
     max_support: int | None
+    rows_per_step: int = 1  # all from the function before them, with the mean of their steps
 
     def check(self) -> None:
         super().check()
@@ -159,7 +160,8 @@ class OnlineSolver(AveragedSolver[OnlineState]):
         Batches change neither the order of visits nor the function: they are what the loop
         records, validates and stops at.
         """
-        return 1024 if n_rows is None else min(8192, max(1, -(-n_rows // 20)))
+        size = 1024 if n_rows is None else min(8192, max(1, -(-n_rows // 20)))
+        return -(-size // self.rows_per_step) * self.rows_per_step
 
     def _start(
         self, problem: contract.Problem, batch: contract.TrainBatch, kappa: float
@@ -230,7 +232,7 @@ class OnlineSolver(AveragedSolver[OnlineState]):
             order = draws(problem.seed, _TAG, state.iteration).permutation(n)
             rows, y, weight = rows.take(order), y[order], weight[order]
             numbers = order if numbers is None else numbers[order]
-        size = GROUP
+        size = max(1, GROUP // self.rows_per_step) * self.rows_per_step
         if self.drops_oldest and self.max_support is not None:
             size = min(size, self.max_support)  # the rows that a group drops were there before
         visits = _Visits(self, problem, state)
@@ -286,9 +288,13 @@ class _Visits:
             old = np.argsort(state.stamp, kind="stable")[:m].astype(np.int64)
         K, R, K_old = self._products(rows, old)
         self._extend(new, numbers, K)
-        t = state.rows_seen + np.arange(1.0, m + 1.0)
+        each, i = solver.rows_per_step, np.arange(m)
+        first = i - i % each  # row of the step
+        t = np.ceil((state.rows_seen + first + 1.0) / each)
         eta, keep = solver._schedule(problem, state, t)
+        eta, keep[i > first] = eta / np.minimum(m - first, each)[:, None], 1.0
         omega = {None: np.zeros(m), "uniform": np.ones(m), "linear": t}[solver._averaging]
+        omega[: m - 1][first[1:] == first[:-1]] = 0.0  # but after the last row of a step
         function = (
             state.base, state.late, state.stamp, state.scale, state.mass, state.square,
             state.bias, state.bias_sum, self.product, self.blend,
@@ -298,7 +304,7 @@ class _Visits:
         _sweep(
             group, function, problem.loss.code, problem.loss.params(y.shape[1]),
             problem.fit_intercept and solver.learns_bias, solver._square_radius(problem),
-            state.rows_seen, S, np.iinfo(np.int64).max if limit is None else limit,
+            state.rows_seen, S, np.iinfo(np.int64).max if limit is None else limit, each,
         )  # fmt: skip
         state.rows_seen += m
         state.weight_sum += float(omega.sum())
@@ -434,7 +440,7 @@ def _take_in(s: float, mass: float, base: Any, late: Any, before: Any, after: An
 @njit(nogil=True, cache=True)
 def _sweep(
     group: Any, function: Any, code: int, params: Any, learn_bias: bool, square_radius: float,
-    first: int, count: int, limit: int,
+    first: int, count: int, limit: int, each: int,
 ) -> None:  # fmt: skip
     r"""Take gradient steps on the rows of a group, one after another, in place.
 
@@ -444,7 +450,8 @@ def _sweep(
               (keep_{ic} w_c - eta_{ic} v_i g_{ic} k(x_i, .))
 
     with the weight v_i of the row; the bias, if it learns, takes the same steps without the
-    factor. Where the `count` of entries would exceed the `limit`, the entry whose last step is
+    factor. All rows of a step of `each` rows have the responses before the first of them.
+    Where the `count` of entries would exceed the `limit`, the entry whose last step is
     longest ago goes. For output c the function is ``b_c + s_c sum_j base_jc k(x_j, .)``, and
     the sum of iterates ``sum_t omega_t w_t`` is ``mass_c base_c - late_c``: a step touches one
     coefficient.
@@ -469,11 +476,12 @@ def _sweep(
     before = stamp[old]
     oldest = 0
     for i in range(m):
-        for c in range(C):
-            total = R[i, c]
-            for j in range(i):
-                total += K[i, j] * D[j, c]
-            f[i, c] = scale[c] * total + bias[c]
+        for k in range(i, min(i + each, m) if i % each == 0 else i):
+            for c in range(C):
+                total = R[k, c]
+                for j in range(i):
+                    total += K[k, j] * D[j, c]
+                f[k, c] = scale[c] * total + bias[c]
         bend = K[i, i] + learn_bias
         _write_step(code, params, y[i], f[i], eta[i], weight[i], bend, u, g, total_step)
         moved = False

@@ -212,6 +212,8 @@ class Machine:
     spread, bend : float
         Standard deviations of the normal prior on ``smooth`` and ``rough`` around their means,
         and of that on ``warp`` around 0.
+    power : float
+        Exponent p of the rough part ``exp(-s^p)``, 1/2 or 1.
     is_logistic : bool
         True if the objective is the log loss.
     has_steps : bool
@@ -232,6 +234,7 @@ class Machine:
     bins: Bins | None = None
     spread: float = 2.0
     bend: float = 0.25
+    power: float = 0.5
     is_logistic: bool = False
     has_steps: bool = False
     name: str = "equal weights"
@@ -330,7 +333,8 @@ class Machine:
             k = profile(D, self.nu)[0]
             if R is not None and others[1] is not None:
                 k *= 1 - q
-                k += q * np.exp(-np.sqrt(distances(R[a:b], others[1][first:])))
+                s = distances(R[a:b], others[1][first:])
+                k += q * np.exp(-(np.sqrt(s, out=s) if self.power < 1 else s))
             K[a:b, first:] = k
             if B is None:
                 K[b:, a:b] = k[:, b - a :].T
@@ -353,7 +357,8 @@ class Machine:
         ratio = rough if metric is None else rough / metric
         scale = float(ratio.max())
         columns = None if metric is None else (ratio / scale).tolist()
-        second = RootLaplacian(scale, column_weights=columns)
+        cls = RootLaplacian if self.power < 1 else Laplacian
+        second = cls(scale, column_weights=columns)
         return SumKernel([smooth, second], [1.0 - self.share, self.share]), metric, warp
 
 

@@ -3,12 +3,12 @@ r"""Leave-one-out errors of ridge and logistic regression, and their slopes by t
 The kernel of rows x, z with k(x, x) = 1 is
 
 .. math:: k(x, z) = (1 - q)\, \phi\Big(\sum_j w_j^2 (u_j - v_j)^2\Big)
-    + q \exp\Big(-\Big(\sum_j r_j |u_j - v_j|\Big)^{1/2}\Big),
+    + q \exp\Big(-\Big(\sum_j r_j |u_j - v_j|\Big)^p\Big),
 
 where u and v are x and z after an increasing piecewise linear warp of each column, and phi is
 of a Matern kernel or the Gaussian one. The first part has smooth functions of few columns, the
-second one steps and spikes. Weights w and r, the slopes of the warps, the share q and the
-penalty lambda are learned together on the logarithmic scale.
+second one steps and spikes, for p = 1/2 more than for p = 1. Weights w and r, the slopes of the
+warps, the share q and the penalty lambda are learned together on the logarithmic scale.
 
 For a kernel matrix K of m rows with weights v, ``C = (K + lambda diag(1 / v))^-1`` and
 ``a = C y`` give the errors of all rows that are predicted from the others in closed form,
@@ -128,8 +128,9 @@ class Pairs:
     root: AnyArray | None
 
     @classmethod
-    def of(cls, Z: AnyArray, R: AnyArray | None, nu: float, share: float) -> Pairs:
-        m, q = len(Z), Z.dtype.type(share)
+    def of(cls, Z: AnyArray, R: AnyArray | None, machine: Machine) -> Pairs:
+        m, share, p = len(Z), machine.share, machine.power
+        q = Z.dtype.type(share)
         matrices = [np.zeros((m, m), Z.dtype) for _ in range(2 if R is None else 4)]
         half = 0.5 * np.einsum("ij,ij->i", Z, Z)
         compiled = R is not None and m * R.size > COMPILED
@@ -141,21 +142,23 @@ class Pairs:
             D *= 2.0
             np.maximum(D, 0.0, out=D)
             np.fill_diagonal(D, 0.0)
-            k, slope = profile(D, nu)
+            k, slope = profile(D, machine.nu)
             slope *= k >= _NOTHING
             np.maximum(k, Z.dtype.type(_NOTHING), out=k)
             matrices[1][a:b, a:] = slope
             if R is not None:
                 root = tiles.block(R[a:b], R[a:], profiles.ABSOLUTE, compiled=compiled)
                 far = root >= _NEAR
-                np.sqrt(root, out=root)
+                if p < 1:
+                    np.sqrt(root, out=root)
                 rough = np.exp(-root)
                 excess = np.subtract(rough, k, out=matrices[2][a:b, a:])
                 k += q * excess
-                np.maximum(root, 1e-30, out=root)
-                rough *= -0.5
+                rough *= -p
                 rough *= far
-                np.divide(rough, root, out=matrices[3][a:b, a:])
+                if p < 1:
+                    rough /= np.maximum(root, 1e-30, out=root)
+                matrices[3][a:b, a:] = rough
             matrices[0][a:b, a:] = k
 
         over_tiles(m, panel_height(m), panel)
@@ -300,7 +303,7 @@ def gradient(machine: Machine, sample: Sample) -> tuple[float, Theta] | None:
     P = None if machine.bins is None else machine.bins.shares(X)
     U = X if P is None else np.einsum("mbd,bd->md", P, machine.rises(dtype))
     Z, R = parts_of(machine, U)
-    pairs = Pairs.of(Z, R, machine.nu, machine.share)
+    pairs = Pairs.of(Z, R, machine)
     if machine.is_logistic:
         parts: Iterable[LeftOut | None] = logistic(pairs.values, machine.ridge, sample)
     else:

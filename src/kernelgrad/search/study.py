@@ -92,6 +92,9 @@ RULES: dict[str, Rules] = {
     ),
 }  # fmt: skip
 _GAIN, _FEW_GAIN = 0.25, 0.5  # standard errors by which weights must gain; with few rows
+# standard errors by which the exponential must gain: smooth functions gain more by more rows;
+# ratio to the distances of the smooth kernel with which it is compared first
+_EDGES_GAIN, _EDGES_START = 2.0, 0.7
 _BEHIND = 1.25  # standard errors behind the best after which a machine leaves the folds
 _RAISED = 8.0  # ratio of the largest weight to what small ones rise to before the second round
 _LOGISTIC_RIDGE = 0.03  # lambda from which the descent by the log loss starts
@@ -156,6 +159,7 @@ class Study:
         is_sum, wide = starts[0].is_sum, len(self.groups) > _WIDE
         if is_sum and wide:
             starts.append(smooth_only(starts[0], "equal weights, smooth"))
+            starts.append(replace(starts[0], power=1.0, name="equal weights, Laplacian"))
         if not self.learns:
             return starts
         weighted = [self.grouped(machine) for machine in starts]
@@ -170,6 +174,7 @@ class Study:
                     m, spread=self.rules.spreads[1], bend=0.1, name=f"{m.name}, tight prior"
                 )
                 for m in weighted
+                if m.power < 1
             ]
         if is_sum:
             smooth = {"Matern": 2.5, "Gaussian": np.inf}
@@ -181,6 +186,7 @@ class Study:
     def run(self) -> SearchResult:
         space, learns, wide = self.space, self.learns, len(self.groups) > _WIDE
         machines = [m for m in self.candidates() if not self.only or m.name in self.only]
+        first = machines[0]
         if not self.few:  # the fold has copies of the rows, and these take memory
             nothing = np.empty((0, len(self.groups)))
             self.sample = replace(self.sample, X=nothing)
@@ -201,6 +207,8 @@ class Study:
             machines = [best, *level]
             trained = self.train(machines, self.rules.rounds[1:], self.rules.solved) + trained
             best = trained[0]
+            if first.is_sum and not (wide or best.is_equal or self.only):
+                best = self.edged(best, first)
             equal = equal if sure else self.scored(equal, [equal], self.rules.solved)
         gain = _FEW_GAIN if self.few else _GAIN
         if learns and space.metric == "auto" and not _pays(equal, best, gain):
@@ -217,6 +225,19 @@ class Study:
             best = self.of_all_rows(best, self.rules.matrix) if self.few else best
         self.best = best
         return self.result(best)
+
+    def edged(self, smooth: Machine, start: Machine) -> Machine:
+        """Return the machine or, if it clearly lowers the errors, the exponential of a start.
+
+        Functions of the Matern 1/2 kernel have edges. It learns if it is not worse with the
+        weights of the smooth one.
+        """
+        same, size = replace(smooth, nu=0.5).narrowed(_EDGES_START), self.rules.solved
+        if self.over() or self.scored(same, [same], size).error > smooth.error:
+            return smooth
+        start = replace(start, nu=0.5, name="exponential")
+        other = self.train([start], self.rules.rounds, size)[0]
+        return other if _pays(smooth, other, _EDGES_GAIN) else smooth
 
     def of_targets(self, Y: Float64Array) -> Study:
         """Return the study of the same rows for other targets, with few candidates."""

@@ -298,6 +298,12 @@ def visit_order(seed: int, start: int, n_visits: int, live: IntArray) -> Iterato
         start = epoch * n + last
 
 
+def later_part(start: int, n_visits: int, end: int) -> Float64Array:
+    """Return which part of the iterates of the second half of `end` visits have each visit."""
+    visits = start + np.arange(n_visits)
+    return np.minimum(1.0, (end - visits) / (end - end // 2))
+
+
 @njit(nogil=True, cache=True, fastmath={"contract", "nsz"})
 def _add_tile(
     rows: FloatArray, slots: IntArray, coef: Float64Array, start: int, out: Float64Array

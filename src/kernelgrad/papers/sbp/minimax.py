@@ -83,26 +83,25 @@ def _lowest(c: Any, weight: Any) -> tuple[float, float]:
 
 
 @njit(nogil=True, cache=True)
-def _rise(c: Any, weight: Any, volume: float, level: float) -> tuple[float, int]:
-    """Return the level and the number of passes over c, by Newton's iteration from `level`.
+def _rise(c: Any, weight: Any, volume: float, level: float) -> float:
+    """Return the level by Newton's iteration from `level`.
 
     The volume under a level is convex and piecewise linear: after one step the iterates fall,
     the sets of rows below them are nested, and two sets of one size are the same set.
     """
-    before, passes = -1, 0
+    before = -1
     while True:
         total, mass, count = _below(c, weight, level)
-        passes += 1
         if count == before:
-            return level, passes
+            return level
         if mass == 0.0:
             value, mass = _lowest(c, weight)
             if before >= 0:
-                return value, passes  # the volume is lost in the rounding of the level
+                return float(value)  # the volume is lost in the rounding of the level
             total = value * mass
         following = (volume + total) / mass
         if before >= 0 and following >= level:
-            return level, passes  # a fall of less than the rounding
+            return level  # a fall of less than the rounding
         level, before = following, count
 
 
@@ -122,7 +121,7 @@ def slack_level(
     if volume == 0.0:
         return float(_lowest(c, weight)[0])
     start = math.inf if start is None or not math.isfinite(start) else start
-    return float(_rise(c, weight, volume, start)[0])
+    return float(_rise(c, weight, volume, start))
 
 
 def rows_below(c: Float64Array, level: float) -> IntArray:
@@ -214,7 +213,7 @@ def two_class_level(
     while True:
         lowest = [lowest_rows(c, rows, weight, size) for rows in (positive, negative)]
         basin = paired(c, weight, *lowest)
-        u = _rise(basin.heights, basin.weights, volume, math.inf)[0]
+        u = _rise(basin.heights, basin.weights, volume, math.inf)
         if basin.heights[-1] >= u or size >= most:
             break
         size *= 4

@@ -46,6 +46,9 @@ class NORMA(OnlineSolver):
         ``step_size=B``, ``decay=0.5`` and a uniform average this is stochastic gradient descent
         on the mean loss subject to ``|w| <= B`` (Section 4.2 of Cotter et al. 2012). Not with
         `max_support`: dropped rows would change the norm.
+    rows_per_step : int >= 1, default=1
+        Rows of a step, with the mean of their derivatives, as Section 7 of Dai et al. (2014)
+        has it; t counts steps. Not with `radius` or `max_support`.
     max_support : int or None, default=None
         Support rows to keep; a visit costs as many kernel values. None keeps all.
 
@@ -62,14 +65,15 @@ class NORMA(OnlineSolver):
     decay: float = real(default=0.0, low=0, high=1)
     average: str | None = choice(("auto", "linear", "uniform"), default="auto", words=(None,))
     radius: float | None = real(default=None, low=0, low_open=True, words=(None,))
+    rows_per_step: int = integer(default=1, low=1)
     max_support: int | None = integer(default=None, low=1, words=(None,))
 
     def check(self) -> None:
         super().check()
-        if self.radius is not None and self.max_support is not None:
+        if (self.radius is None) + (self.max_support is None) + (self.rows_per_step == 1) < 2:
             raise ValueError(
-                f"radius={self.radius!r} needs the norm of the function, which rows that "
-                "max_support drops change; leave one of the two None."
+                "NORMA takes one of radius, max_support and rows_per_step above 1; leave the "
+                "others at their defaults."
             )
 
     def _square_radius(self, problem: Problem) -> float:

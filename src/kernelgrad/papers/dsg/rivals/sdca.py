@@ -122,9 +122,8 @@ class SDCA(RowsSolver[DualState]):
             for order in support.visit_order(problem.seed, seen, n_visits, live):
                 old = state.coef[order]
                 ascent.visit(order, self.tol)
-                if self.average:  # the part of the averaged iterates that have this visit
-                    visits = seen + np.arange(len(order))
-                    part = np.minimum(1.0, (last - visits) / (last - last // 2))[:, None]
+                if self.average:
+                    part = support.later_part(seen, len(order), last)[:, None]
                     state.averaged[order] += part * (state.coef[order] - old)
                 seen += len(order)
         state.iteration += 1
