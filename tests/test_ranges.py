@@ -160,6 +160,9 @@ def test_a_model_worse_than_a_constant_says_so(cls):
         warnings.simplefilter("error")
         model.set_params(alpha=1e-2).fit(X, (X[:, 0] > 0).astype(float))
         model.set_params(early_stopping=False).fit(X, y)
+        X = np.random.default_rng(0).standard_normal((300, 2))
+        model = cls("squared", alpha=1e-2, gamma=1e-3)  # 256 rows judge, without the fourth
+        model.fit(X, np.arange(300) == 4, sample_weight=np.sqrt(np.arange(1, 301)))
 
 
 def test_features_beyond_float32_are_an_error_and_not_nan():

@@ -91,7 +91,7 @@ def test_new_values_are_counted_once(tmp_path):
     with pytest.warns(kg.UnseenValuesWarning) as seen:
         model.predict(later.assign(x=1.0))
     assert str(seen[0].message) == (
-        "Column 'kind': 20 of 60 rows hold categories that the model has not seen; they count "
+        "Column 'kind': 20 of 60 rows hold categories or gaps that the fit had not; they count "
         "as none of the known ones."
     )
 
@@ -333,6 +333,7 @@ def test_errors_of_later_rows_and_parameters():
         (frame.drop(columns="when"), r"yet now missing:\n- when"),
         (frame.assign(income="much"), "Column 'income' holds 'much' in row 0"),
         (frame.assign(when="soon"), "Column 'when' holds 'soon' in row 0 .*column of dates"),
+        (frame.assign(when=2024), "Column 'when' holds 2024 in row 0 .*column of dates"),
     ]:
         raises(ValueError, message, model.predict, rows)
     with pytest.raises(ValueError, match="not a sparse matrix"):
