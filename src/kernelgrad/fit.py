@@ -6,7 +6,7 @@ rows know their columns and their task; the loop runs any solver; the result is 
 
 import copy
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -44,7 +44,8 @@ def fit(
     problem, solver = choice.applied(problem), choice.solver
     if choice.loss is not None:
         rows = replace(rows, task=rows.task.with_loss(choice.loss))
-    check_solvable(solver, problem)
+    with nullcontext() if checkpoint is None or saved is None else checkpoint.reading():
+        check_solvable(solver, problem)
     timed = run.deadline is not FOREVER and saved is None and before is None
     timed = timed and not run.stream
     if not choice.is_complete:
