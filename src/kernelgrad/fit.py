@@ -46,8 +46,7 @@ def fit(
         rows = replace(rows, task=rows.task.with_loss(choice.loss))
     with nullcontext() if checkpoint is None or saved is None else checkpoint.reading():
         check_solvable(solver, problem)
-    timed = run.deadline is not FOREVER and saved is None and before is None
-    timed = timed and not run.stream
+    timed = run.deadline is not FOREVER and not (saved or before or run.stream)
     if not choice.is_complete:
         if checkpoint is not None:  # a search may take longer than what follows
             checkpoint.store(choice.describe())
@@ -66,14 +65,12 @@ def fit(
     result = None
     with suppress(TimeIsUp):  # before there was a state, or a step of an urgent fit
         result = loop.run(
-            solver, problem, batches,
-            max_iter=max_iter,
+            solver, problem, batches, max_iter=max_iter, resumed=resumed,
             state=None if state is None else state.copy(),
             validation=None if run.stream else scoring(spec, rows, run),
             callbacks=run.callbacks,
             on_iteration=reporter(report, solver, partial(make_fit, spec, rows, choice, run)),
             history=None if before is None else dict(copy.deepcopy(before.history)),
-            resumed=resumed,
             urgent=timed and hurry.may_serve(spec, choice, rows),
         )  # fmt: skip
     empty = result is not None and result.is_empty and not run.stream
