@@ -4,8 +4,6 @@ A family of functions (:class:`~kernelgrad.families.base.Spec`) says what each s
 rows know their columns and their task; the loop runs any solver; the result is a value.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Candidates of the search, and the comparisons that choose among them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Classes of few labelled and many unlabelled rows."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
