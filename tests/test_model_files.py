@@ -236,6 +236,7 @@ def headed(head):
         (bytes(8) + b"{}", "truncated or altered"),
         (save({"a": np.zeros(2)}), "of another kind"),
         (headed({"a": A}), "of another kind"),
+        (headed({"a": {**A, "shape": [2**62] * 33}}), "'a' has 33 axes"),
         *(
             (headed(head), "truncated or altered")
             for head in (
@@ -387,6 +388,8 @@ GAMMA = ("expansion", "kernel", "params", "gamma", "value")
         ("dense", value("fitted", "classes_", to=np.array([0, 1, 2])), "'coef'"),
         ("dense", value("params", "max_iter", "value", to=-1), "max_iter"),
         ("dense", value("params", "verbose", "value", to="yes"), "verbose"),
+        ("dense", value("params", "callbacks", to={"value": False}), "holds callbacks"),
+        ("dense", value("params", "device", to={"value": 1.5}), "device must be text"),
         ("dense", value("params", "magic", to={"value": 1}), "magic"),
         ("dense", value("loss", to={"value": 3}), "as its loss"),
         ("dense", value("loss", "name", to="absolute"), "not for classification"),

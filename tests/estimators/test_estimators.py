@@ -75,17 +75,28 @@ def test_interrupt_in_the_last_iteration_is_not_swallowed(moons, monkeypatch):
     assert not hasattr(model, "fit_status_")
 
 
+@every(
+    ("X", "y", "message"),
+    [
+        (np.ones((12, 2)), np.arange(12, dtype=object), r"objects of types int; .*astype"),
+        (np.ones((12, 2)), "price", "y is 'price'; give one target for each row"),
+        (
+            pd.DataFrame(index=range(12)),
+            np.arange(12),
+            r"0 feature.* give a table with columns",
+        ),
+    ],
+)
+def test_wrong_data(X, y, message):
+    with pytest.raises(ValueError, match=message):
+        plain_classifier().fit(X, y)
+
+
 def test_wrong_calls(moons):
     X, y = moons
     with pytest.raises(NotFittedError):
         plain_classifier().predict(X)
     raises(NotFittedError, "call fit before save", plain_classifier().save, "m.kgm")
-    for rows, target, message in [
-        (X, y.astype(object), r"objects of types int; .*y.astype\(int\)"),
-        (X, "price", "y is 'price'; give one target for each row"),
-        (pd.DataFrame(index=range(len(y))), y, "0 feature.* give a table with columns"),
-    ]:
-        raises(ValueError, message, plain_classifier().fit, rows, target)
     model = plain_classifier("hinge", solver="dsg", max_iter=2, probability=False).fit(X, y)
     with pytest.raises(AttributeError, match="has no predict_proba: ") as caught:
         model.predict_proba(X)

@@ -121,7 +121,8 @@ def test_alpha_of_another_loss_is_chosen_on_that_loss(make, loss, y):
     trials = model.history_["search"]
     own = [t for t in trials if "candidate" in t]
     assert len(own) == len(trials) >= 3
-    best = min(own, key=lambda t: t["loss"])
+    least = min(t["loss"] for t in own)  # several have it, up to rounding
+    best = max((t for t in own if t["loss"] < 1.000001 * least), key=lambda t: t["alpha"])
     assert own[0]["alpha"] < best["alpha"] < own[-1]["alpha"]
     assert model.alpha_ * 240 == pytest.approx(best["alpha"] * best["rows"])
     assert all(np.isfinite(t["loss"]) for t in trials)

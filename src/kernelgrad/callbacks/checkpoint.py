@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -115,7 +114,7 @@ class Checkpoint(Callback):
         self.n_written, self.seconds = 0, 0.0
         files, saved = _Files(), self.saved
         if saved and not self.resume:
-            with contextlib.suppress(ModelFileError, OSError):
+            with suppress(ModelFileError, OSError):
                 file = Record(*read_container(saved[-1], "checkpoint"))
                 if file.take("status", or_none(check_text)) in _ENDED:
                     for path in saved:
@@ -141,7 +140,7 @@ class Checkpoint(Callback):
         files.identity[part] = value
         if files.before is None:
             return
-        with self._reading():
+        with self.reading():
             before = files.before.take(part, anything)
             if type(before) is not type(value):
                 raise files.before.error(f"holds {before!r} as its {part}")
@@ -166,7 +165,7 @@ class Checkpoint(Callback):
         choice = self._open.choice
         if choice is None:
             return make()
-        with self._reading():
+        with self.reading():
             seed = choice.values.get("seed")
             return check_int(seed, "seed", high=2**32)
 
@@ -180,7 +179,7 @@ class Checkpoint(Callback):
         record, files.choice = files.choice, None
         if record is None:
             return None
-        with self._reading():
+        with self.reading():
             contents = record.contents()
             choice = restore(record)
             record.close()
@@ -208,17 +207,17 @@ class Checkpoint(Callback):
         loop, self._open.loop = self._open.loop, None
         if loop is None:
             return None
-        with self._reading():
-            return restore(loop, self._reading)
+        with self.reading():
+            return restore(loop, self.reading)
 
     def on_begin(self, estimator_or_solver: Any) -> None:
         """Raise if the file that is resumed holds what nobody asked for."""
         files = self._files
         if files is not None and files.before is not None:
-            with self._reading():
+            with self.reading():
                 files.before.close()
 
-    def _reading(self) -> AbstractContextManager[None]:
+    def reading(self) -> AbstractContextManager[None]:
         """Return a context in which errors name the file that is resumed."""
         remedy = "remove it to go on from the one before it, or to begin anew"
         return restoring(self._open.good[-1], "fit", remedy)
@@ -319,7 +318,7 @@ class Checkpoint(Callback):
             files.good = [*(p for p in files.good if p != path), path][-self.keep :]
             for other in self.saved:
                 if other not in files.good:
-                    with contextlib.suppress(OSError):
+                    with suppress(OSError):
                         other.unlink()
         files.steps, files.last = 0, time.monotonic()
         self.seconds += files.last - start

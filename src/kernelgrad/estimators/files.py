@@ -122,7 +122,12 @@ def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
             f"The file holds a {name!r}, which is not registered here; import the module that "
             "registers it, then load again."
         )
-    estimator = ESTIMATORS[name](**{k: unpack(v) for k, v in params.values.items()})
+    own = {k: unpack(v) for k, v in params.values.items()}
+    for live in ("callbacks", "engine"):  # objects of a process, as `packed_params` says
+        if own.get(live) is not None:
+            raise params.error(f"holds {live}")
+    check_text(own.get("device", ""), "device")
+    estimator = ESTIMATORS[name](**own)
     record.part("info")
     fitted = record.part("fitted")
     limit = estimator.memory_limit

@@ -14,7 +14,7 @@ from sklearn.utils.validation import _check_sample_weight
 from kernelgrad.callbacks import FOREVER, CallbackList, Checkpoint, Deadline
 from kernelgrad.compute.memory import LEAST_LIMIT, give_back
 from kernelgrad.data import ArraySource, BatchSource
-from kernelgrad.data.base import bytes_needed, is_collection
+from kernelgrad.data.base import bytes_needed, distinct_text, is_collection
 from kernelgrad.inputs import Inputs, as_numpy
 from kernelgrad.registry import room
 from kernelgrad.solvers.block_descent.shards import SHARD
@@ -294,6 +294,8 @@ def _check_targets(y: Any, spec: Spec) -> None:
             f"y is {y!r}; give one target for each row, or a file and the name of its target "
             "column by open_source."
         )
+    if values.dtype == object and not spec.targets.numeric and distinct_text(values):
+        return
     rows = values.reshape(len(values), -1)
     kind, owner, marks = rows.dtype.kind, spec.owner, spec.marks_rows
     missing = np.zeros(rows.shape, bool)

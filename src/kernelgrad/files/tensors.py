@@ -87,6 +87,8 @@ def parse_head(head: bytes, n_bytes: int) -> Layout:
     arrays, end = {}, 0
     for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
         shape, (start, stop) = entry["shape"], entry["data_offsets"]
+        if len(shape) > 32:  # time grows with the square of their number
+            raise ValueError(f"{name!r} has {len(shape)} axes")
         if not all(type(size) is int and size >= 0 for size in (*shape, start, stop)):
             raise ValueError(f"{name!r} has the shape {shape!r}")
         dtype = _DTYPES[entry["dtype"]]
