@@ -42,3 +42,9 @@ def every(names, cases: Iterable):
         return run
 
     return decorate
+
+
+def raises(error, message, call, *args, **kwargs):
+    """Check that a call raises an error with a message, a pattern."""
+    with pytest.raises(error, match=message):
+        call(*args, **kwargs)

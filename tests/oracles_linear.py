@@ -133,11 +133,8 @@ def data(name, n, d, C, seed=0, clusters=0):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, d)) * np.linspace(0.4, 1.2, d) / np.sqrt(d)
     if clusters:
-        X += (
-            1.2
-            * rng.standard_normal((clusters, d))[rng.integers(clusters, size=n)]
-            / np.sqrt(d)
-        )
+        centres = rng.standard_normal((clusters, d))
+        X += 1.2 * centres[rng.integers(clusters, size=n)] / np.sqrt(d)
     X[rng.random((n, d)) < 0.3] = 0.0
     W = rng.standard_normal((d, C)) * (np.arange(d) % 3 != 0)[:, None]
     U = 2 * X @ W + 0.3 + 0.5 * rng.standard_normal((n, C))

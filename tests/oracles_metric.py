@@ -1,7 +1,5 @@
 """Leave-one-out objectives of a learned kernel, by solving again without each row."""
 
-from __future__ import annotations
-
 import numpy as np
 
 PROFILES = {

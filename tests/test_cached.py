@@ -1,7 +1,5 @@
 """Cached-response block descent: its minimum, its claims, its speed."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
@@ -10,14 +8,9 @@ from sklearn.base import clone
 from sklearn.svm import OneClassSVM
 
 import kernelgrad
+import kernelgrad as kg
 import oracles_cached as oracles
 from cases import every
-from kernelgrad import (
-    KernelClassifier,
-    KernelDensityRatio,
-    KernelNoveltyDetector,
-    KernelRegressor,
-)
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import EpsilonInsensitive, Huber, Quantile, SquaredError
 from kernelgrad.solvers import SOLVERS, BlockDescent, Problem, TrainBatch, get_solver
@@ -53,7 +46,7 @@ def cached(**params):
 
 def machine(loss, **params):
     defaults = {"gamma": GAMMA, "alpha": 1e-3, "max_iter": 300, "solver": cached()}
-    estimator = KernelClassifier if loss in CLASSES else KernelRegressor
+    estimator = kg.KernelClassifier if loss in CLASSES else kg.KernelRegressor
     return estimator(GIVEN.get(loss, loss), random_state=0, **defaults | params)
 
 
@@ -162,7 +155,7 @@ def edge_targets(loss, edge, t):
 @every("block_size", [200, 50])
 def test_one_class_reaches_its_minimum(block_size):
     (X, _), nu, solver = signal(200), 0.3, cached(block_size=block_size)
-    model = KernelNoveltyDetector(
+    model = kg.KernelNoveltyDetector(
         nu=nu, gamma=GAMMA, solver=solver, max_iter=300, random_state=0
     )
     model.fit(X)
@@ -193,7 +186,7 @@ def test_density_ratio_reaches_its_minimum(loss, block_size):
     X, y = np.vstack([P, Q]), np.repeat([1.0, -1.0], [150, 100])[:, None]
     p, alpha = np.repeat([0.5 / 150, 0.5 / 100], [150, 100]), 1e-3
     solver = cached(block_size=block_size)
-    model = KernelDensityRatio(
+    model = kg.KernelDensityRatio(
         loss, gamma=GAMMA, alpha=alpha, solver=solver, max_iter=300, random_state=0
     )
     model.fit(P, denominator=Q)

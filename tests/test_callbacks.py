@@ -10,7 +10,7 @@ import types
 import numpy as np
 import pytest
 
-from cases import every
+from cases import every, raises
 from kernelgrad import callbacks as hooks
 from kernelgrad.callbacks import progress
 
@@ -65,14 +65,12 @@ def test_a_list_runs_all_in_order_and_one_stop_is_enough(stop):
 def test_all_that_had_begun_end_even_when_one_raises():
     log = []
     callbacks = hooks.CallbackList([Log(log, "a"), Log(log, "b", "begin"), Log(log, "c")])
-    with pytest.raises(RuntimeError, match="b in begin"):
-        callbacks.on_begin("fit")
+    raises(RuntimeError, "b in begin", callbacks.on_begin, "fit")
     callbacks.on_end("again")
     assert log == [("a", "begin", "fit"), ("b", "begin", "fit"), ("a", "end", "error")]
     callbacks = hooks.CallbackList([Log(log, "a", "end"), Log(log, "b")])
     callbacks.on_begin("fit")
-    with pytest.raises(RuntimeError, match="a in end"):
-        callbacks.on_end("done")
+    raises(RuntimeError, "a in end", callbacks.on_end, "done")
     assert log[-2:] == [("a", "end", "done"), ("b", "end", "done")]
 
 
@@ -215,8 +213,7 @@ def test_a_bar_goes_to_stderr_where_somebody_looks(watched, capsys, monkeypatch)
         callbacks.on_begin(None)
         callbacks.on_progress(0.5, 10)
         callbacks.on_iteration(event(3))
-        with pytest.raises(RuntimeError, match="a in end"):
-            callbacks.on_end("error")
+        raises(RuntimeError, "a in end", callbacks.on_end, "error")
     out, err = capsys.readouterr()
     assert out == ""
     assert (err.count("3/10") >= 2 and err.endswith("\n")) if watched else err == ""
@@ -258,9 +255,7 @@ def test_verbose_adds_a_bar_or_a_log():
 
 @every("wrong", ["bar", 3, hooks.Callback, [hooks.Callback(), print]])
 def test_wrong_arguments_are_named(wrong):
-    with pytest.raises(TypeError, match=r"got .*; pass an instance"):
-        hooks.make_callbacks(wrong, 0)
+    raises(TypeError, r"got .*; pass an instance", hooks.make_callbacks, wrong, 0)
     with pytest.raises(TypeError, match="verbose must be an integer, got 'yes'"):
         hooks.make_callbacks(None, "yes")
-    with pytest.raises(ValueError, match="verbose must be at least 0, got -1"):
-        hooks.make_callbacks(None, -1)
+    raises(ValueError, "verbose must be at least 0, got -1", hooks.make_callbacks, None, -1)

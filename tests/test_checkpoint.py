@@ -12,7 +12,7 @@ import pytest
 from sklearn.base import clone
 
 import kernelgrad as kg
-from cases import every
+from cases import every, raises
 from kernelgrad.callbacks import Callback, Checkpoint
 from kernelgrad.cli import main
 from kernelgrad.files.container import read_container, write_container
@@ -215,8 +215,7 @@ def test_a_warm_start_goes_on(tmp_path):
         model.fit(X, signal_)
     model = start().set_params(callbacks=Checkpoint(tmp_path, 1, resume=True))
     same(model.fit(X, signal_), expected)
-    with pytest.raises(ValueError, match=r"another fit \(start"):
-        model.fit(X, signal_)
+    raises(ValueError, r"another fit \(start", model.fit, X, signal_)
 
 
 @every("damage", [
@@ -278,8 +277,7 @@ def test_other_fits_are_refused(tmp_path, change, told):
         write_container(path, {**header, "identity": header["identity"] | change}, arrays,
                         "checkpoint")  # fmt: skip
         change = {}
-    with pytest.raises(ValueError, match=told):
-        fit(tmp_path, At(5, crash), **change)
+    raises(ValueError, told, fit, tmp_path, At(5, crash), **change)
     assert names(tmp_path) == before
 
 
@@ -290,14 +288,12 @@ def test_only_fit_takes_a_checkpoint(tmp_path):
     with pytest.raises(ValueError, match="more than one"):
         kg.KernelRegressor(callbacks=[keeper, keeper]).fit(X, signal_)
     own = kg.KernelRegressor(kernel=lambda a, b: a @ b.T, solver="sdca", alpha=1.0)
-    with pytest.raises(TypeError, match="function"):
-        own.set_params(callbacks=keeper).fit(X, signal_)
+    raises(TypeError, "function", own.set_params(callbacks=keeper).fit, X, signal_)
 
 
 @every("every", ["60", "0 s", "-1 s", "1 d", 0, 1.5, None, True])
 def test_intervals_are_checked(tmp_path, every):
-    with pytest.raises((ValueError, TypeError), match="every"):
-        Checkpoint(tmp_path, every)
+    raises((ValueError, TypeError), "every", Checkpoint, tmp_path, every)
 
 
 @pytest.fixture

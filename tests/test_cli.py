@@ -30,15 +30,9 @@ from sklearn.model_selection import (
 )
 
 import kernelgrad
+import kernelgrad as kg
 from cases import every
 from command_line import CLASSES, FAST, NUMBERS, PLAIN, SOURCE, TABLE, VALUE, N, X, write_csv
-from kernelgrad import (
-    KernelClassifier,
-    KernelDensityRatio,
-    KernelGaussianProcessRegressor,
-    KernelNoveltyDetector,
-    KernelRegressor,
-)
 from kernelgrad.callbacks import progress
 from kernelgrad.cli import options
 from kernelgrad.cli.report import print_json
@@ -54,7 +48,7 @@ from plain import plain_regressor
 def test_options_of_fit_are_those_declared(tmp_path, data, ok, cli, monkeypatch):
     text = " ".join(cli("fit", "--help")[1].split())
     for name in options.PARAMETERS:
-        default = inspect.signature(KernelClassifier).parameters[name].default
+        default = inspect.signature(kg.KernelClassifier).parameters[name].default
         option = {"C": "--cost", "random_state": "--seed"}.get(name)
         option = option or f"--{name.replace('_', '-')}"
         entry = re.search(rf"{option} (/ --no\S+ )?(.+?)(?= --[a-z-]+ [<A-Z/]|$)", text)[2]
@@ -89,7 +83,7 @@ def test_fit_reports_and_saves_the_model_the_api_would_fit(tmp_path, data, ok):
     flags = ("--standardize", "--early-stopping", "--loss", "log_loss", "-C", "2")
     result = ok("fit", data, "--model", path, *CLASSES, *flags)
     source = kernelgrad.open_source(data, target="label", drop=["value", "weight"])
-    expected = KernelClassifier(
+    expected = kg.KernelClassifier(
         "log_loss", C=2, standardize=True, early_stopping=True, max_iter=6, random_state=0,
         gamma="median",
     ).fit(source)  # fmt: skip
@@ -126,7 +120,7 @@ def test_regression_options_reach_the_estimator(tmp_path, data, ok):
     model = kernelgrad.load(path)
     assert expected.items() <= model.get_params().items()
     source = kernelgrad.open_source(data, target="value", drop=["label"], weight="weight")
-    again = KernelRegressor(**expected).fit(source)
+    again = kg.KernelRegressor(**expected).fit(source)
     np.testing.assert_array_equal(model.predict(source), again.predict(source))
 
 
@@ -220,7 +214,7 @@ def test_cross_validation_is_that_of_scikit_learn(data, ok, cli):
     parts = StratifiedKFold(3, shuffle=True, random_state=0)
     X, y = TABLE[list("abc")], TABLE["label"]
     names = {"accuracy": "accuracy", "log_loss": "neg_log_loss", "auc": "roc_auc"}
-    model = KernelClassifier("squared", gamma=0.5, alpha=1e-3)
+    model = kg.KernelClassifier("squared", gamma=0.5, alpha=1e-3)
     expected = cross_validate(model, X, y, cv=parts, scoring=names)
     same = ("--loss", "squared", "--gamma", 0.5, "--alpha", 1e-3, "--folds", 3, "--quiet")
     result = ok("cv", data, "--target", "label", "--drop", "value,weight", *same)
@@ -243,7 +237,7 @@ def test_searches_are_those_of_scikit_learn(tmp_path, data, ok, cli, successive)
         if successive
         else (RandomizedSearchCV, "n_iter")
     )
-    plain, parts = KernelRegressor(standardize=True), KFold(3, shuffle=True, random_state=0)
+    plain, parts = kg.KernelRegressor(standardize=True), KFold(3, shuffle=True, random_state=0)
     with config_context(enable_metadata_routing=True):  # without, 1.6 does not weigh scores
         scorer = get_scorer("r2").set_score_request(sample_weight=True)
         plain.set_fit_request(sample_weight=True)
@@ -275,7 +269,7 @@ def test_integers_and_parts_with_parameters_are_searched(tmp_path, data, ok):
     spaces = [word for text in searches for word in ("--search", text)]
     result = ok(*command, *spaces, "--trials", 4, "--folds", 2)
     assert all(isinstance(trial["max_iter"], int) for trial in result["trials"])
-    assert kernelgrad.load(path).standardize == KernelRegressor().standardize
+    assert kernelgrad.load(path).standardize == kg.KernelRegressor().standardize
 
 
 def test_bounds_sets_and_explanations_are_columns(tmp_path, data, models, ok, cli):
@@ -292,7 +286,7 @@ def test_bounds_sets_and_explanations_are_columns(tmp_path, data, models, ok, cl
     parts = pd.read_csv(text)
     assert list(parts) == ["prediction", "decision", "base", "why_a", "why_b", "why_c"]
     np.testing.assert_allclose(parts.iloc[:, 2:].sum(axis=1), parts["decision"], atol=1e-6)
-    two = KernelRegressor(gamma=1.0, alpha=0.1)
+    two = kg.KernelRegressor(gamma=1.0, alpha=0.1)
     for model, names in ((two, ["base_0", "base_1"]), (kernelgrad.LinearRegressor(), None)):
         model.fit(TABLE[list("abc")], np.c_[VALUE, VALUE]).save(tmp_path / "m.kgm")
         command = ("predict", tmp_path / "m.kgm", data)
@@ -301,7 +295,9 @@ def test_bounds_sets_and_explanations_are_columns(tmp_path, data, models, ok, cl
         assert names is None or list(pd.read_csv(text))[2:4] == names
     three = np.array(["u", "v", "w"])[np.arange(N) % 3]
     for multi, ends in (("auto", ["u", "v", "w"]), ("ovo", ["u_v", "u_w", "v_w"])):
-        model = KernelClassifier("hinge", multi_class=multi, kernel=SumKernel([Gaussian(1.0)]))
+        model = kg.KernelClassifier(
+            "hinge", multi_class=multi, kernel=SumKernel([Gaussian(1.0)])
+        )
         model.set_params(alpha=0.1, probability=False).fit(X, three).save(tmp_path / "m.kgm")
         np.save(tmp_path / "x.npy", X[:5])
         ok("predict", tmp_path / "m.kgm", tmp_path / "x.npy", "--output", text, "--explain")
@@ -375,11 +371,11 @@ def test_models_of_every_task(tmp_path, cli, ok):
     rows, y = X[:120, :2], VALUE[:120]
     few, output = {"max_iter": 3, "random_state": 0}, tmp_path / "p.csv"
     fitted = {
-        "no truth": KernelNoveltyDetector(**few).fit(rows),
-        "no truth to compare": KernelDensityRatio(**few).fit(rows, denominator=rows + 1),
-        "quantiles of one target": KernelRegressor(Quantile((0.1, 0.9)), **few).fit(rows, y),
-        "the target has 1 columns": KernelRegressor(**few).fit(rows, np.c_[y, -y]),
-        "": KernelGaussianProcessRegressor(**few).fit(rows, y),
+        "no truth": kg.KernelNoveltyDetector(**few).fit(rows),
+        "no truth to compare": kg.KernelDensityRatio(**few).fit(rows, denominator=rows + 1),
+        "quantiles of one target": kg.KernelRegressor(Quantile((0.1, 0.9)), **few).fit(rows, y),
+        "the target has 1 columns": kg.KernelRegressor(**few).fit(rows, np.c_[y, -y]),
+        "": kg.KernelGaussianProcessRegressor(**few).fit(rows, y),
     }
     data = write_csv(tmp_path / "d.csv", {"a": rows[:, 0], "b": rows[:, 1], "y": y})
     features = write_csv(tmp_path / "x.csv", {"a": rows[:, 0], "b": rows[:, 1]})
@@ -387,7 +383,7 @@ def test_models_of_every_task(tmp_path, cli, ok):
         path = tmp_path / "m.kgm"
         model.save(path)
         ok("inspect", path)
-        novelty = isinstance(model, KernelNoveltyDetector)
+        novelty = isinstance(model, kg.KernelNoveltyDetector)
         ok("predict", path, features, "--output", output, *["--decision"] * novelty)
         expected = model.predict(rows).reshape(120, -1)
         if novelty:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import kernelgrad
+from cases import raises
 from kernelgrad.callbacks import Callback
 from kernelgrad.compute import compiling
 from kernelgrad.compute.rows import by_type
@@ -193,8 +194,7 @@ def test_after_a_warm_up_default_fits_compile_nothing():
 
 
 def test_warm_up_tells_what_it_did():
-    with pytest.raises(ValueError, match="solver or kernel 'nope'"):
-        kernelgrad.warmup(["nope"])
+    raises(ValueError, "solver or kernel 'nope'", kernelgrad.warmup, ["nope"])
     done = kernelgrad.warmup(["sbp", "rbf"])
     assert done.loops >= 0
     assert done.seconds > 0

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 import scipy.stats
 import threadpoolctl
 
-from cases import every
+from cases import every, raises
 from kernelgrad.compute import elementary, lapack, linalg, rng, threads
 from kernelgrad.compute.threads import parallel_for, set_num_threads, single_threaded_blas
 from steps import draw
@@ -238,8 +238,7 @@ def test_every_task_runs_once_and_exceptions_leave_the_pool_alive(n_threads):
             raise ZeroDivisionError("task 3")
 
     for _ in range(3):
-        with pytest.raises(ZeroDivisionError, match="task 3"):
-            parallel_for(10, task)
+        raises(ZeroDivisionError, "task 3", parallel_for, 10, task)
     for n_tasks in (0, 1, 2, 100):
         seen = []
         parallel_for(n_tasks, seen.append)
@@ -302,11 +301,9 @@ def test_number_of_threads(monkeypatch):
     assert threads.get_num_threads() == 7
     for bad in ("0", "-1", "two", "1.5", ""):
         monkeypatch.setenv("KERNELGRAD_NUM_THREADS", bad)
-        with pytest.raises(ValueError, match=f"KERNELGRAD_NUM_THREADS must be .*{bad!r}"):
-            threads.get_num_threads()
+        raises(ValueError, f"KERNELGRAD_NUM_THREADS must be .*{bad!r}", threads.get_num_threads)
     for bad, error, message in ((0, ValueError, "at least 1"), (1.5, TypeError, "an integer")):
-        with pytest.raises(error, match=f"n_threads must be {message}"):
-            set_num_threads(bad)
+        raises(error, f"n_threads must be {message}", set_num_threads, bad)
 
 
 def blas_threads():

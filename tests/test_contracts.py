@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from fuzz import estimators
 
-from cases import every
+from cases import every, raises
 from kernelgrad import LinearRegressor, get_num_threads, testing
 from kernelgrad.kernels import KERNELS
 from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES
@@ -120,5 +120,4 @@ def test_models_that_depend_on_what_must_not_matter_are_found(
     fit = LinearRegressor.fit
     with monkeypatch.context() as patched:
         patched.setattr(LinearRegressor, "fit", other)
-        with pytest.raises(AssertionError, match=told):
-            check(LinearRegressor(**OPTIONS))
+        raises(AssertionError, told, check, LinearRegressor(**OPTIONS))

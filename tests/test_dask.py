@@ -1,7 +1,5 @@
 """Collections of dask as rows, and fits on the workers of a cluster."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import os
@@ -16,6 +14,7 @@ from sklearn.base import clone
 from threadpoolctl import threadpool_info
 
 import kernelgrad as kg
+from cases import raises
 from kernelgrad import DaskEngine, DataError, KernelClassifier, KernelRegressor
 from kernelgrad.callbacks import Callback, Checkpoint
 from kernelgrad.cluster import DaskSource, DaskTeam
@@ -138,16 +137,14 @@ def test_a_source_of_csr_blocks_of_column_blocks_of_unknown_lengths_and_of_frame
 
 @pytest.mark.usefixtures("here")
 def test_source_refusals():
-    with pytest.raises(ValueError, match="two dimensions"):
-        DaskSource(array(Y))
+    raises(ValueError, "two dimensions", DaskSource, array(Y))
     with pytest.raises(TypeError, match="frame"):
         DaskSource(da.from_array(np.array([["a"], ["b"]], dtype=object), chunks=1))
     with pytest.raises(ValueError, match="sample_weight has 3 rows, but X has 1200"):
         DaskSource(array(X), None, np.ones(3))
     bad = X.copy()
     bad[600, 2] = np.nan
-    with pytest.raises(DataError, match="column 2 is nan in row 600"):
-        DaskSource(array(bad)).read(400, 700)
+    raises(DataError, "column 2 is nan in row 600", DaskSource(array(bad)).read, 400, 700)
     broken = array(X).map_blocks(lambda block: block if len(block) != 300 else 1 // 0)
     with pytest.raises(DataError, match=r"partition 2 \(rows 500 to 799\).*ZeroDivisionError"):
         DaskSource(broken).read(500, 800)
@@ -168,8 +165,7 @@ def test_predictions_and_features_are_lazy_and_by_blocks():
     proba = model.predict_proba(frames)
     assert proba.shape[1] == 2
     np.testing.assert_allclose(proba.compute(), model.predict_proba(table), atol=1e-5)
-    with pytest.raises(ValueError, match="feature names"):
-        model.predict(frames[["a", "b"]])
+    raises(ValueError, "feature names", model.predict, frames[["a", "b"]])
     features = kg.RandomFeatures(n_components=32, random_state=0).fit(array(X))
     lazy = features.transform(array(X))
     assert lazy.dtype == np.float32
@@ -185,10 +181,8 @@ def test_few_rows_are_fitted_here():
 
 
 def test_an_engine_is_checked_cloned_and_not_saved(tmp_path):
-    with pytest.raises(ValueError, match=r"Client\("):
-        DaskEngine().resolved()
-    with pytest.raises(ValueError, match="retries"):
-        DaskEngine(retries=-1)
+    raises(ValueError, r"Client\(", DaskEngine().resolved)
+    raises(ValueError, "retries", DaskEngine, retries=-1)
     with pytest.raises(TypeError, match="engine must be a DaskEngine or None, got 'dask'"):
         KernelRegressor(engine="dask").fit(X, Y)
     model = few_blocks(engine=DaskEngine())
@@ -303,13 +297,11 @@ def test_errors_name_the_piece(client, tmp_path):
     read = [dask.delayed(Piece)(dask.delayed(np.load)(path)) for _ in range(2)]
     path.unlink()
     asked = team(client, delayed=[dask.delayed(Piece)(np.zeros(100)), *read], retries=0)
-    with pytest.raises(DataError, match=r"rows of piece 1 .*FileNotFoundError"):
-        asked.ask("total")
+    raises(DataError, r"rows of piece 1 .*FileNotFoundError", asked.ask, "total")
     data = client.scatter([np.ones(100), np.zeros(100)])
     makers = [dask.delayed(Piece)(values) for values in data]
     client.cancel(data)
-    with pytest.raises(DataError, match=r"lost piece 0"):
-        team(client, delayed=makers).ask("total")
+    raises(DataError, r"lost piece 0", team(client, delayed=makers).ask, "total")
 
 
 # -- fits --------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
-from cases import every
+from cases import every, raises
 from kernelgrad import ArraySource, BatchSource, open_source
 from kernelgrad.data import Batch, sample_batches, split_rows
 from kernelgrad.exceptions import DataError
@@ -183,8 +183,7 @@ cut = partial(split_rows, 3, 0.5, seed=0)
     ],
 )  # fmt: skip
 def test_unusable_arrays_are_named(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
+    raises(error, message, call)
 
 
 def file_of(tmp_path, text, name="t.csv"):
@@ -237,8 +236,7 @@ GOOD = "a,b,t\n" + "1,2,x\n" * 10_000
     ],
 )
 def test_csv_errors(tmp_path, text, columns, message):
-    with pytest.raises(DataError, match=message):
-        open_source(file_of(tmp_path, text), **columns)
+    raises(DataError, message, open_source, file_of(tmp_path, text), **columns)
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
@@ -265,8 +263,7 @@ def test_column_arguments(tmp_path):
         ({"target": "a", "feature_names": ["a"]}, ValueError, "'a' is a feature, so it cannot"),
         ({"n_features": 5}, DataError, "has 3 features, but 5 are expected"),
     ):
-        with pytest.raises(error, match=message):
-            open_source(path, **columns)
+        raises(error, message, open_source, path, **columns)
     assert open_source(path, feature_names=["b", "a"]).read(0, 1).X.tolist() == [[2, 1]]
     names = [{}, {"target": "a"}, {"target": "t"}, {"target": "t", "weight": "a"}]
     sources = [open_source(path, feature_names=["b"], **own) for own in names]
@@ -300,8 +297,7 @@ def test_libsvm_against_sklearn(tmp_path):
     ],
 )
 def test_libsvm_errors(tmp_path, text, arguments, message):
-    with pytest.raises(DataError, match=message):
-        open_source(file_of(tmp_path, text, "t.svm"), **arguments)
+    raises(DataError, message, open_source, file_of(tmp_path, text, "t.svm"), **arguments)
 
 
 def test_parquet_types(tmp_path):
@@ -349,8 +345,7 @@ def test_npz_and_what_cannot_be_opened(tmp_path):
     assert source.read(0, 1000).X is source.read(0, 1000).X  # without a copy
 
     def refused(message, path=path, **options):
-        with pytest.raises(DataError, match=message):
-            open_source(path, **options)
+        raises(DataError, message, open_source, path, **options)
 
     refused("has no target array 'label'; choose one of: ", target="label")
     np.savez(path, y=y)

@@ -16,15 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.datasets import dump_svmlight_file
 
-from cases import every
-from kernelgrad.data import (
-    ArraySource,
-    MultiSource,
-    open_npy,
-    open_source,
-    prefetched,
-    sample_batches,
-)
+from cases import every, raises
+from kernelgrad import data as kd
 from kernelgrad.exceptions import DataError
 from kernelgrad.files.disk import ScratchFolder
 from test_data import dense, file_of
@@ -104,14 +97,14 @@ def test_several_files_equal_one(tmp_path, rows, kind):
     X, y, w = rows
     paths = write_parts(tmp_path, kind, rows)
     for path in (tmp_path, str(tmp_path), f"{tmp_path}/**/*.{kind}", f"{tmp_path}/b", paths):
-        source = open_source(path, **options(kind))
+        source = kd.open_source(path, **options(kind))
         whole = source.read(0, N)
         np.testing.assert_array_equal(dense(whole.X), X)
         np.testing.assert_array_equal(whole.rows, np.arange(N))
-    assert isinstance(source, ArraySource if kind == "npz" else MultiSource)
+    assert isinstance(source, kd.ArraySource if kind == "npz" else kd.MultiSource)
     assert source.read(N, N).X.shape == source.take(np.arange(0)).X.shape == (0, 3)
-    assert open_source(paths[:2], **options(kind)).digest() != source.digest()
-    reverse = open_source(paths[::-1], **options(kind))  # lists stay in order
+    assert kd.open_source(paths[:2], **options(kind)).digest() != source.digest()
+    reverse = kd.open_source(paths[::-1], **options(kind))  # lists stay in order
     np.testing.assert_array_equal(dense(reverse.read(0, N - 1000).X), X[1000:])
     chosen_rows = np.array([N - 1, 0, 899, 900, 1000, 900, 1999])
     chosen = source.take(chosen_rows)
@@ -127,7 +120,7 @@ def test_several_files_equal_one(tmp_path, rows, kind):
         np.testing.assert_array_equal(chosen.y, y[chosen_rows])
     if source.has_weight:
         np.testing.assert_array_equal(chosen.sample_weight, w[chosen_rows])
-    batches = [b.batch for b in islice(sample_batches(source, 100, seed=0), N // 100)]
+    batches = [b.batch for b in islice(kd.sample_batches(source, 100, seed=0), N // 100)]
     np.testing.assert_array_equal(np.sort([b.rows for b in batches], axis=None), np.arange(N))
     for b in batches:
         np.testing.assert_array_equal(dense(b.X), X[b.rows])
@@ -140,11 +133,13 @@ def test_npy(tmp_path, rows):
     for name, values in (("X", X), ("y", y), ("w", w), ("text", np.array(list("abc") * 1000))):
         np.save(tmp_path / f"{name}.npy", values)
     path = tmp_path / "X.npy"
-    source = open_source(path, target=str(tmp_path / "y.npy"), weight=str(tmp_path / "w.npy"))
+    source = kd.open_source(
+        path, target=str(tmp_path / "y.npy"), weight=str(tmp_path / "w.npy")
+    )
     assert not source.in_memory
     for part, values in zip(source.read(5, 9), rows, strict=False):
         np.testing.assert_array_equal(part, values[5:9])
-    counts = open_npy(path, tmp_path / "text.npy").summarize_target().counts
+    counts = kd.open_npy(path, tmp_path / "text.npy").summarize_target().counts
     assert counts.tolist() == [1000] * 3
     np.save(tmp_path / "short.npy", y[:7])
     np.save(tmp_path / "object.npy", np.array([{}], dtype=object))
@@ -153,10 +148,9 @@ def test_npy(tmp_path, rows):
         ("gone.npy", FileNotFoundError, "no file .*gone.npy; check"),
         ("object.npy", DataError, "object.npy is not a readable .npy array .*astype"),
     ):
-        with pytest.raises(error, match=message):
-            open_source(path, target=str(tmp_path / target))
+        raises(error, message, kd.open_source, path, target=str(tmp_path / target))
     with pytest.raises(DataError, match=r"has 2 .npy arrays, which cannot share target"):
-        open_source([path, path], target=str(tmp_path / "y.npy"))
+        kd.open_source([path, path], target=str(tmp_path / "y.npy"))
 
 
 def test_types_that_go_together(tmp_path):
@@ -166,34 +160,34 @@ def test_types_that_go_together(tmp_path):
     second = {"t": days.cast(pa.timestamp("ns")), "s": pa.array(["p", "q"]).dictionary_encode()}
     order = {**second, "f": [0.1, 0.2], "i": pa.array([2**40, 1], pa.int64())}
     pq.write_table(pa.table(order), tmp_path / "1.parquet")  # by name, not by place
-    X = open_source(tmp_path, drop=["s", "t"]).read(0, 4).X
+    X = kd.open_source(tmp_path, drop=["s", "t"]).read(0, 4).X
     np.testing.assert_array_equal(X, [[1, 1.5], [2, 2.5], [2**40, 0.1], [1, 0.2]])
-    assert open_source(tmp_path, drop=["s", "t", "i"]).read(0, 1).X.dtype == np.float64
-    source = open_source(tmp_path, as_frame=True)
+    assert kd.open_source(tmp_path, drop=["s", "t", "i"]).read(0, 1).X.dtype == np.float64
+    source = kd.open_source(tmp_path, as_frame=True)
     for at in (0, 1, 2):
         kinds = " ".join(map(str, source.read(at, at + 2).X.schema.types))
         assert kinds == "int64 double string timestamp[ns]"
     (tmp_path / "csv").mkdir()
     file_of(tmp_path / "csv", "a,b,t\n1,,1\n2,,2\n", "0.csv")
     file_of(tmp_path / "csv", "t,b,a\n.5,x,2.5\n", "1.csv")
-    source = open_source(tmp_path / "csv", target="t", as_frame=True)
+    source = kd.open_source(tmp_path / "csv", target="t", as_frame=True)
     assert source.read(0, 3).X.to_pylist()[::2] == [{"a": 1.0, "b": None}, {"a": 2.5, "b": "x"}]
     assert [y.dtype for y in source.target_chunks()] == [np.float64] * 2
     for i in (1, 2):
         np.savez(tmp_path / f"{i}.npz", X=np.ones((1, 1)), y=np.array([i], f"int{8 * i}"))
-    source = open_source(tmp_path / "*.npz")
+    source = kd.open_source(tmp_path / "*.npz")
     assert [y.dtype for y in source.target_chunks()] == [np.int16]
 
 
 def test_libsvm_files_count_alike(tmp_path):
     file_of(tmp_path, b"1 1:1 2:5\n", "0.svm")
     file_of(tmp_path, b"2 0:1 4:2\n", "1.svm")  # index 0 is one of all files
-    X = open_source(tmp_path).read(0, 2).X.toarray()
+    X = kd.open_source(tmp_path).read(0, 2).X.toarray()
     assert X.tolist() == [[0, 1, 5, 0, 0], [1, 0, 0, 0, 2]]
-    assert open_source(tmp_path, n_features=7).n_features == 7
+    assert kd.open_source(tmp_path, n_features=7).n_features == 7
     file_of(tmp_path, b"2 5:1\n", "2.svm")
     with pytest.raises(DataError, match=r"2.svm has feature index 5 in row 0.*beyond the 5"):
-        open_source(tmp_path, n_features=5)
+        kd.open_source(tmp_path, n_features=5)
 
 
 def parquet(path, **columns):
@@ -238,32 +232,30 @@ def test_files_that_differ_are_named(tmp_path, write, suffix, first, second, ope
     write(tmp_path / f"0.{suffix}", **first)
     write(tmp_path / f"1.{suffix}", **second)
     with pytest.raises(DataError, match=message):
-        list(open_source(tmp_path, **opened).chunks())
+        list(kd.open_source(tmp_path, **opened).chunks())
     if "has columns that" in message:
-        assert open_source(tmp_path, feature_names=["a"]).n_features == 1
+        assert kd.open_source(tmp_path, feature_names=["a"]).n_features == 1
 
 
 def test_files_that_cannot_be_found(tmp_path):
-    with pytest.raises(FileNotFoundError, match="list of files is empty; name at least one"):
-        open_source([])
+    raises(FileNotFoundError, "list of files is empty; name at least one", kd.open_source, [])
     csv(tmp_path / "0.csv", a=[1])
     with pytest.raises(FileNotFoundError, match=r"no file .*gone.csv"):
-        open_source([tmp_path / "0.csv", tmp_path / "gone.csv"])
+        kd.open_source([tmp_path / "0.csv", tmp_path / "gone.csv"])
     (tmp_path / "README.txt").write_text("notes\n")
-    assert open_source(tmp_path).n_rows == 1
+    assert kd.open_source(tmp_path).n_rows == 1
     parquet(tmp_path / "1.parquet", a=[1])
     with pytest.raises(DataError, match=r"0.csv and .*1.parquet have different formats.*\*.pa"):
-        open_source(tmp_path)
-    assert open_source(f"{tmp_path}/*.csv").n_rows == 1
+        kd.open_source(tmp_path)
+    assert kd.open_source(f"{tmp_path}/*.csv").n_rows == 1
     odd = tmp_path / "[0].csv"  # a name that reads like a pattern
     csv(odd, a=[7, 8])
-    assert open_source(odd).n_rows == 2
+    assert kd.open_source(odd).n_rows == 2
     empty = tmp_path / "empty"
     empty.mkdir()
     (empty / "0.csv").touch()
     (empty / "1.csv").write_text("a\n")
-    with pytest.raises(DataError, match=r"None of 2 files such as .*0.csv has a data row"):
-        open_source(empty)
+    raises(DataError, r"None of 2 files such as .*0.csv has a data row", kd.open_source, empty)
 
 
 BIG = 60_000  # rows of a CSV file of more than 1 MiB
@@ -283,15 +275,15 @@ def converted(path):
 
 
 def first_value(path, **columns):
-    return open_source(path, target="y", drop=["name"], **columns).read(0, 1).X[0, 0]
+    return kd.open_source(path, target="y", drop=["name"], **columns).read(0, 1).X[0, 0]
 
 
 def test_text_is_converted_once(big):
-    source = open_source(big, target="y", as_frame=True)
+    source = kd.open_source(big, target="y", as_frame=True)
     arrow = converted(big)
     produced = arrow.stat().st_ino
     assert [str(kind) for kind in source.read(0, 1).X.schema.types] == ["int64", "string"]
-    numbers = open_source(big.parent, target="a", drop=["name"])  # the folder
+    numbers = kd.open_source(big.parent, target="a", drop=["name"])  # the folder
     assert numbers.n_rows == BIG
     np.testing.assert_array_equal(numbers.read(49_000, 49_003).y, [49_000, 49_001, 49_002])
     assert arrow.stat().st_ino == produced
@@ -304,7 +296,7 @@ def test_small_text_leaves_no_file_beside_it(tmp_path, monkeypatch):
     monkeypatch.setattr(pc, "read_csv", lambda *args: parsed.append(args) or read(*args))
     for i in range(3):
         file_of(tmp_path, csv_rows(100), f"{i}.csv")
-    source = open_source(tmp_path, target="y", drop=["name"])
+    source = kd.open_source(tmp_path, target="y", drop=["name"])
     for part in (source, pickle.loads(pickle.dumps(source))):
         np.testing.assert_array_equal(part.read(0, 300).X[:, 0], np.arange(300) % 100)
     assert len(parsed) == 3
@@ -346,8 +338,7 @@ def test_where_text_is_converted(big, tmp_path, monkeypatch):
     assert len(list(own.iterdir())) == 1
     assert not converted(big).exists()
     monkeypatch.setenv("KERNELGRAD_CONVERTED", str(tmp_path / "gone"))
-    with pytest.raises(DataError, match=r"big.csv cannot be converted to .*gone.*; set KERN"):
-        first_value(big)
+    raises(DataError, r"big.csv cannot be converted to .*gone.*; set KERN", first_value, big)
     monkeypatch.delenv("KERNELGRAD_CONVERTED")
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     own_scratch = ScratchFolder()
@@ -371,7 +362,7 @@ LATE = [("7", "int64", 7), ("7.5", "double", 7.5), ("x", "string", "x"), ("", "i
 @every(("last", "kind", "value"), [*LATE, ("true", "string", "true")])
 def test_types_of_late_values(tmp_path, last, kind, value):
     path = file_of(tmp_path, csv_rows(BIG, tail=f"{last},end,1\n"), "late.csv")
-    table = open_source(path, target="y", as_frame=True).read(BIG - 1, BIG + 1).X
+    table = kd.open_source(path, target="y", as_frame=True).read(BIG - 1, BIG + 1).X
     assert str(table.schema.field("a").type) == kind
     first = {"double": BIG - 1.0, "string": str(BIG - 1)}.get(kind, BIG - 1)
     assert table.column("a").to_pylist() == [first, value]
@@ -391,7 +382,7 @@ def test_damage_is_named(tmp_path, rows, suffix):
     for content in contents:
         path.write_bytes(content)
         with pytest.raises(DataError, match=words):
-            list(open_source(path, target="y").chunks())
+            list(kd.open_source(path, target="y").chunks())
 
 
 def appended(path):
@@ -418,7 +409,7 @@ def touched(path):
 def test_a_file_that_changes_is_noticed(tmp_path, rows, kind, change):
     for i in range(2):
         write(tmp_path / f"{i}.{kind}", *rows)
-    source = open_source(tmp_path, **options(kind))
+    source = kd.open_source(tmp_path, **options(kind))
     chunks = source.chunks(500)
     for _ in range(7):
         next(chunks)
@@ -437,8 +428,7 @@ def test_a_file_that_changes_is_noticed(tmp_path, rows, kind, change):
     if source.has_target:
         calls += [lambda: list(source.target_chunks()), lambda: list(targets)]
     for call in calls:
-        with pytest.raises(DataError, match=named):
-            call()
+        raises(DataError, named, call)
     source.read(0, N)  # the other file is as it was
 
 
@@ -458,16 +448,15 @@ def test_prefetched_works_one_item_ahead():
         finally:
             closed.set()
 
-    ahead = prefetched(items(10**9))
+    ahead = kd.prefetched(items(10**9))
     assert [next(ahead), next(ahead)] == [0, 1]
     assert names_of_threads()
     ahead.close()
     assert produced == [0, 1, 2]
     assert closed.is_set()
-    ahead = prefetched(items(1))
+    ahead = kd.prefetched(items(1))
     assert next(ahead) == 0
-    with pytest.raises(DataError, match="row 7 is bad"):
-        next(ahead)
+    raises(DataError, "row 7 is bad", next, ahead)
     assert not names_of_threads()
 
 
@@ -484,8 +473,8 @@ def test_every_group_is_decoded_once(tmp_path, monkeypatch):
         return read(self, row_groups=row_groups, **arguments)
 
     monkeypatch.setattr(pq.ParquetFile, "iter_batches", noted)
-    source = open_source(tmp_path)
-    for b in islice(sample_batches(source, 500, seed=3, buffer_rows=16_000), 240):
+    source = kd.open_source(tmp_path)
+    for b in islice(kd.sample_batches(source, 500, seed=3, buffer_rows=16_000), 240):
         np.testing.assert_array_equal(b.batch.X[:, 0], b.batch.rows)
     assert len(opened) == 24  # one stream for each row group
     rows = np.random.default_rng(0).integers(3 * n, size=2000)
@@ -497,7 +486,7 @@ def test_every_group_is_decoded_once(tmp_path, monkeypatch):
 def test_one_thread_reads_at_a_time(tmp_path, rows, kind):
     for i in range(3):
         write(tmp_path / f"{i}.{kind}", *rows)
-    source = open_source(f"{tmp_path}/*.{kind}", **options(kind))
+    source = kd.open_source(f"{tmp_path}/*.{kind}", **options(kind))
     starts = np.random.default_rng(0).integers(3 * N - 50, size=30).tolist()
     with ThreadPoolExecutor(4) as threads:
         batches = threads.map(lambda start: source.read(start, start + 50), starts)

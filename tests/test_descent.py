@@ -1,7 +1,5 @@
 """Losses of all rows for block descent: values, derivatives, extremes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import softmax

@@ -3,8 +3,6 @@
 What needs torch is skipped where it is not installed; with a GPU it is tested there, too.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import types
@@ -14,7 +12,7 @@ import numpy as np
 import pytest
 
 import kernelgrad
-from cases import every
+from cases import every, raises
 from kernelgrad import KernelClassifier, KernelRegressor, kernels
 from kernelgrad.compute.backend import device_or_cpu
 from kernelgrad.device import backend as devices
@@ -88,8 +86,7 @@ def values_of(name, kernel, X, Z, wide=False):
 
 @every("unknown", ["gpu", "cuda:", "cuda:x", "torch:1", "CPU", ""])
 def test_unknown_names_are_refused(unknown):
-    with pytest.raises(ValueError, match=r"Unknown device .*choose 'cpu', 'cuda'"):
-        get_device(unknown)
+    raises(ValueError, r"Unknown device .*choose 'cpu', 'cuda'", get_device, unknown)
 
 
 def test_the_default_is_numpy_and_imports_no_torch():
@@ -137,8 +134,7 @@ def test_what_a_device_cannot_do_is_refused(name, params, message):
         if "solver" in params:  # before any work
             target = "kernelgrad.estimators.base.fit"
             patch.setattr(target, lambda *args, **options: pytest.fail("works"))
-        with pytest.raises(CapabilityError, match=message):
-            model.fit(X, [0, 1, 1] * 10)
+        raises(CapabilityError, message, model.fit, X, [0, 1, 1] * 10)
 
 
 # Values
@@ -415,5 +411,4 @@ def test_a_model_of_a_gpu_predicts_without_one(tmp_path, torch_is):
         warnings.simplefilter("error")
         np.testing.assert_array_equal(loaded.predict(X), expected)
     assert device_or_cpu("cuda") == "cpu"
-    with pytest.raises(CapabilityError, match="needs torch"):
-        loaded.fit(X, y)
+    raises(CapabilityError, "needs torch", loaded.fit, X, y)

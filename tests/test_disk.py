@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import kernelgrad
+from cases import raises
 from kernelgrad import DataError, KernelRegressor, ModelFileError, load, open_source
 from kernelgrad.callbacks import Checkpoint
 from kernelgrad.cli import main
@@ -45,18 +46,15 @@ def no_file(request, tmp_path):
 def test_what_is_no_file_is_refused_and_stays(no_file, model, capsys):
     path, kind = no_file
     before = path.stat()
-    with pytest.raises((ValueError, OSError), match=f"is {kind}; give the name of a file"):
-        model.save(path)
-    with pytest.raises(ModelFileError, match=f"is {kind}, no model file"):
-        load(path)
+    raises((ValueError, OSError), f"is {kind}; give the name of a file", model.save, path)
+    raises(ModelFileError, f"is {kind}, no model file", load, path)
     data = path.parent / "data.csv"
     data.write_text("a,y\n1,2\n2,3\n")
     assert main(["fit", str(data), "--target", "y", "--model", str(path)]) == 1
     assert f"The model {path} is {kind}" in capsys.readouterr().err
     if kind != "a folder":
         for source in (path, [data, path], path.parent / "*.csv"):
-            with pytest.raises(DataError, match=f"is {kind}"):
-                open_source(source, target="y")
+            raises(DataError, f"is {kind}", open_source, source, target="y")
     assert path.stat() == before
 
 
@@ -86,16 +84,18 @@ def test_what_a_kill_left_is_removed_an_hour_later(tmp_path, monkeypatch):
     assert {*tmp_path.iterdir()} == {young, *others}
 
 
-@pytest.mark.slow
-def test_kills_lose_nothing(tmp_path):
-    command = ["-m", "fuzz.kills", "--count", "300", "--output", str(tmp_path)]
-    path = os.pathsep.join(
-        [str(Path(kernelgrad.__file__).parents[1]), str(Path(__file__).parents[1])]
-    )
-    done = subprocess.run(
-        [sys.executable, *command], env={**os.environ, "PYTHONPATH": path},
+def run(*command):
+    """Run a module of the checkout in a process of its own."""
+    path = os.pathsep.join(str(Path(f).parents[1]) for f in (kernelgrad.__file__, __file__))
+    return subprocess.run(
+        [sys.executable, "-m", *command], env={**os.environ, "PYTHONPATH": path},
         capture_output=True, text=True, check=False, timeout=3000,
     )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_kills_lose_nothing(tmp_path):
+    done = run("fuzz.kills", "--count", "300", "--output", str(tmp_path))
     report = json.loads((tmp_path / "kills-0.json").read_text())
     assert report["findings"] == []
     assert done.returncode == 0
@@ -104,13 +104,7 @@ def test_kills_lose_nothing(tmp_path):
 
 @pytest.mark.slow
 def test_no_call_that_fails_loses_a_file():
-    path = os.pathsep.join(
-        [str(Path(kernelgrad.__file__).parents[1]), str(Path(__file__).parents[1])]
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "fuzz.refusals"], env={**os.environ, "PYTHONPATH": path},
-        capture_output=True, text=True, check=False, timeout=3000,
-    )  # fmt: skip
+    done = run("fuzz.refusals")
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -145,8 +139,7 @@ def test_full_and_read_only_disks(disk):
     assert np.array_equal(fitted.predict(X), KernelRegressor(**fit).fit(X, X[:, 0]).predict(X))
     mount("-o", "remount,ro")
     for model in models:
-        with pytest.raises(OSError, match=r"Read-only file system.*m\.kgm"):
-            model.save(folder / "m.kgm")
+        raises(OSError, r"Read-only file system.*m\.kgm", model.save, folder / "m.kgm")
     with pytest.raises(OSError, match="Read-only file system"):
         KernelRegressor(callbacks=Checkpoint(folder / "other")).fit(X[:50], X[:50, 0])
     assert sorted(path.name for path in folder.iterdir()) == ["kept", "m.kgm"]

@@ -4,39 +4,11 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from cases import every
+from cases import every, raises
+from kernelgrad import kernels as kk
 from kernelgrad.compute.elementary import exp_flat, exp_wide
 from kernelgrad.functions import SupportExpansion
 from kernelgrad.functions.exact import ExactKernel, KernelRows
-from kernelgrad.kernels import (
-    KERNELS,
-    ArcCosine,
-    CallableKernel,
-    Cauchy,
-    Chi2,
-    ConvolutionKernel,
-    DotProduct,
-    ExponentialSemigroup,
-    Gaussian,
-    Hellinger,
-    Intersection,
-    JensenShannon,
-    Laplacian,
-    Matern,
-    Polynomial,
-    PrecomputedKernel,
-    ProductKernel,
-    ReciprocalSemigroup,
-    RootLaplacian,
-    SkewedChi2,
-    SkewedIntersection,
-    SumKernel,
-    TiledKernel,
-    describe_kernel,
-    get_kernel,
-    kernel_summary,
-    profiles,
-)
 from kernelgrad.validation import CapabilityError, DataError
 
 
@@ -66,41 +38,33 @@ def images(n, d, seed=0):
 
 D = 36  # also images of 6 x 6
 CASES = [
-    (normal, Gaussian(0.5 / D)),
-    (normal, Matern(0.5, 0.5 / D)),
-    (normal, Matern(1.5, 0.5 / D)),
-    (normal, Matern(2.5, 0.5 / D)),
-    (normal, Matern(1.2, 0.5 / D)),
-    (normal, Matern(0.8, 0.5 / D)),
-    (normal, Laplacian(1.0 / D)),
-    (normal, Cauchy(0.1)),
-    (normal, RootLaplacian(1.0 / D)),
-    (normal, RootLaplacian(2.0 / D, column_weights=[1.0, 0.3] * (D // 2))),
-    (sphere, DotProduct()),
-    (sphere, DotProduct("vovk", gamma=0.8)),
-    (sphere, DotProduct([0.5, 0.0, 1.0, 2.0])),
-    (sphere, Polynomial(1)),
-    (sphere, Polynomial(2)),
-    (sphere, Polynomial(5, gamma=0.7, coef0=0.3)),
-    (sphere, Polynomial(12)),
-    (histograms, Hellinger()),
-    (histograms, Chi2()),
-    (histograms, Intersection()),
-    (histograms, JensenShannon()),
-    (skewed, SkewedChi2(0.1)),
-    (histograms, SkewedChi2(0.02)),
-    (skewed, SkewedIntersection(0.1)),
-    (histograms, ExponentialSemigroup(0.1)),
-    (histograms, ReciprocalSemigroup(2.0)),
-    (normal, ArcCosine(0, bias=0.5)),
-    (normal, ArcCosine(1)),
-    (normal, ArcCosine(1, scale=0.7, bias=1.0)),
-    (normal, ArcCosine(2)),
-    (histograms, SumKernel([Gaussian(2.0), Chi2(), ArcCosine(1, bias=1.0)], [0.5, 2, 1])),
-    (histograms, ProductKernel([Laplacian(0.3), SumKernel([Chi2(), Hellinger()])])),
-    (images, ConvolutionKernel((6, 6), 3, pool_size=2, gamma=0.3)),
-    (images, ConvolutionKernel((6, 6), 3, stride=2, gamma=0.3)),
-]
+    (normal, kk.Gaussian(0.5 / D)), (normal, kk.Matern(0.5, 0.5 / D)),
+    (normal, kk.Matern(1.5, 0.5 / D)), (normal, kk.Matern(2.5, 0.5 / D)),
+    (normal, kk.Matern(1.2, 0.5 / D)), (normal, kk.Matern(0.8, 0.5 / D)),
+    (normal, kk.Laplacian(1.0 / D)), (normal, kk.Cauchy(0.1)),
+    (normal, kk.RootLaplacian(1.0 / D)),
+    (normal, kk.RootLaplacian(2.0 / D, column_weights=[1.0, 0.3] * (D // 2))),
+    (sphere, kk.DotProduct()), (sphere, kk.DotProduct("vovk", gamma=0.8)),
+    (sphere, kk.DotProduct([0.5, 0.0, 1.0, 2.0])), (sphere, kk.Polynomial(1)),
+    (sphere, kk.Polynomial(2)), (sphere, kk.Polynomial(5, gamma=0.7, coef0=0.3)),
+    (sphere, kk.Polynomial(12)), (histograms, kk.Hellinger()), (histograms, kk.Chi2()),
+    (histograms, kk.Intersection()), (histograms, kk.JensenShannon()),
+    (skewed, kk.SkewedChi2(0.1)), (histograms, kk.SkewedChi2(0.02)),
+    (skewed, kk.SkewedIntersection(0.1)), (histograms, kk.ExponentialSemigroup(0.1)),
+    (histograms, kk.ReciprocalSemigroup(2.0)), (normal, kk.ArcCosine(0, bias=0.5)),
+    (normal, kk.ArcCosine(1)), (normal, kk.ArcCosine(1, scale=0.7, bias=1.0)),
+    (normal, kk.ArcCosine(2)),
+    (
+        histograms,
+        kk.SumKernel([kk.Gaussian(2.0), kk.Chi2(), kk.ArcCosine(1, bias=1.0)], [0.5, 2, 1]),
+    ),
+    (
+        histograms,
+        kk.ProductKernel([kk.Laplacian(0.3), kk.SumKernel([kk.Chi2(), kk.Hellinger()])]),
+    ),
+    (images, kk.ConvolutionKernel((6, 6), 3, pool_size=2, gamma=0.3)),
+    (images, kk.ConvolutionKernel((6, 6), 3, stride=2, gamma=0.3)),
+]  # fmt: skip
 every_case = every(("rows", "kernel"), CASES)
 
 
@@ -112,7 +76,7 @@ def sparse(X):
 
 
 def test_every_registered_kernel_has_a_case():
-    assert {kernel.name for _, kernel in CASES} == set(KERNELS) - {"precomputed"}
+    assert {kernel.name for _, kernel in CASES} == set(kk.KERNELS) - {"precomputed"}
 
 
 @every_case
@@ -186,20 +150,20 @@ def test_compiled_loops_have_the_values_of_numpy(rows, kernel):
 
 IN_TABLE = [
     (rows, kernel) for rows, kernel in CASES
-    if isinstance(kernel, TiledKernel) and kernel.name != "convolutional"
-    and kernel.finish()["finish"] != profiles.HALF_SQUARE
+    if isinstance(kernel, kk.TiledKernel) and kernel.name != "convolutional"
+    and kernel.finish()["finish"] != kk.profiles.HALF_SQUARE
 ]  # fmt: skip
 
 
 @every(("rows", "kernel"), IN_TABLE)
 def test_values_are_those_of_the_table(rows, kernel):
     E = kernel.embedded(X := rows(30, D))
-    terms = profiles.TERMS[kernel.form_code](np, E[:, None], E)
-    t = terms.prod(2) if kernel.form_code in profiles.PRODUCTS else terms.sum(2)
+    terms = kk.profiles.TERMS[kernel.form_code](np, E[:, None], E)
+    t = terms.prod(2) if kernel.form_code in kk.profiles.PRODUCTS else terms.sum(2)
     size = 0.5 * (E**2).sum(1)
-    if isinstance(kernel, ArcCosine):
+    if isinstance(kernel, kk.ArcCosine):
         size = np.sqrt(kernel.diag(X) / (1, 1, 3)[kernel.order])
-    expected = profiles.values(np, t, size[:, None], size, **kernel.finish())
+    expected = kk.profiles.values(np, t, size[:, None], size, **kernel.finish())
     np.testing.assert_allclose(kernel(X, X), expected, rtol=1e-9, atol=1e-7)
     prepared = kernel.exact_rows(X, wide=kernel.needs_wide(X))
     for compiled in (False, True):
@@ -212,7 +176,7 @@ def test_wide_sparse_rows_are_never_dense():
     import tracemalloc
 
     X = sp.random(700, 40_000, 0.002, format="csr", random_state=0)
-    for kernel in (Gaussian(0.5), Chi2(), Laplacian(0.1)):
+    for kernel in (kk.Gaussian(0.5), kk.Chi2(), kk.Laplacian(0.1)):
         rows = kernel.exact_rows(X)
         tracemalloc.start()
         K = kernel.values(rows.take(slice(0, 16)), rows)
@@ -244,7 +208,7 @@ def test_equal_rows_have_distance_zero_up_to_rounding():
     for scale in (1e-3, 1.0, 5.0):
         X = normal(50, 123) * scale
         for Z in (X, sp.csr_matrix(sparse(X))):
-            for kernel in (Gaussian(0.5 / 123), Matern(1.5, 0.5 / 123)):
+            for kernel in (kk.Gaussian(0.5 / 123), kk.Matern(1.5, 0.5 / 123)):
                 rows = kernel.exact_rows(Z)
                 K = np.diagonal(kernel.values(rows, rows))
                 np.testing.assert_allclose(K, 1, rtol=1e-6 * (1 + scale**2))
@@ -255,15 +219,15 @@ def test_equal_rows_have_distance_zero_up_to_rounding():
 @every(
     ("kernel", "near", "far"),
     [
-        (Gaussian(1.0), 9.0, 11.0),
-        (Matern(1.5, 1.0), 5.0, 6.0),
-        (Laplacian(1.0), 90.0, 110.0),
-        (Cauchy(1.0), 90.0, 110.0),
-        (DotProduct(), 3.0, 3.3),
-        (DotProduct("vovk"), 0.9, 0.99),
-        (Polynomial(12), 1.0, 3.0),
-        (ConvolutionKernel((2, 2), 2, gamma=0.25), 9.0, 11.0),
-        (Gaussian(1.0) + Chi2(), 9.0, 11.0),
+        (kk.Gaussian(1.0), 9.0, 11.0),
+        (kk.Matern(1.5, 1.0), 5.0, 6.0),
+        (kk.Laplacian(1.0), 90.0, 110.0),
+        (kk.Cauchy(1.0), 90.0, 110.0),
+        (kk.DotProduct(), 3.0, 3.3),
+        (kk.DotProduct("vovk"), 0.9, 0.99),
+        (kk.Polynomial(12), 1.0, 3.0),
+        (kk.ConvolutionKernel((2, 2), 2, gamma=0.25), 9.0, 11.0),
+        (kk.Gaussian(1.0) + kk.Chi2(), 9.0, 11.0),
     ],
 )
 def test_where_float64_is_needed(kernel, near, far):
@@ -276,16 +240,15 @@ def test_where_float64_is_needed(kernel, near, far):
 
 def test_values_beyond_float32_are_refused():
     X = 20.0 * np.eye(3)
-    for kernel in (DotProduct(gamma=0.5), Polynomial(15)):
+    for kernel in (kk.DotProduct(gamma=0.5), kk.Polynomial(15)):
         kernel.check_domain(X)
-        with pytest.raises(DataError, match=rf"{kernel.name} kernel .*float32"):
-            kernel.exact_rows(X)
+        raises(DataError, rf"{kernel.name} kernel .*float32", kernel.exact_rows, X)
         kernel.exact_rows(X / 4)
 
 
 def test_rows_of_composed_kernels():
     X = histograms(30, D)
-    kernel = SumKernel([Gaussian(1.0), ProductKernel([Chi2(), Laplacian(1.0)])])
+    kernel = kk.SumKernel([kk.Gaussian(1.0), kk.ProductKernel([kk.Chi2(), kk.Laplacian(1.0)])])
     rows = kernel.exact_rows(X)
     parts = rows.parts[0], *rows.parts[1].parts
     assert rows.n_rows == 30
@@ -306,23 +269,24 @@ def linear(X, Z):
 
 def test_a_function_as_kernel():
     X = normal(150, 4)
-    kernel = get_kernel(linear)
-    assert isinstance(kernel, CallableKernel)
+    kernel = kk.get_kernel(linear)
+    assert isinstance(kernel, kk.CallableKernel)
     assert kernel.function is linear
-    assert get_kernel(kernel).function is linear
+    assert kk.get_kernel(kernel).function is linear
     assert not kernel.has_random_features
     np.testing.assert_allclose(kernel(X), X @ X.T)
     np.testing.assert_allclose(kernel.diag(X), (X**2).sum(axis=1))
     rows = kernel.exact_rows(sp.csr_matrix(X))
     np.testing.assert_allclose(kernel.values(rows, rows), X @ X.T, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(kernel.exact_diag(rows), kernel.diag(X), rtol=1e-6)
-    with pytest.raises(TypeError, match=r"cannot be written to a file.*register_kernel"):
-        describe_kernel(kernel)
-    with pytest.raises(TypeError, match="cannot be written to a file"):
-        describe_kernel(kernel + Gaussian(1.0))
-    assert kernel_summary(kernel) == {"function": "linear"}
-    with pytest.raises(TypeError, match="function must be callable, got 3"):
-        CallableKernel(3).check()
+    raises(
+        TypeError, r"cannot be written to a file.*register_kernel", kk.describe_kernel, kernel
+    )
+    raises(
+        TypeError, "cannot be written to a file", kk.describe_kernel, kernel + kk.Gaussian(1.0)
+    )
+    assert kk.kernel_summary(kernel) == {"function": "linear"}
+    raises(TypeError, "function must be callable, got 3", kk.CallableKernel(3).check)
 
 
 @pytest.mark.parametrize(
@@ -340,17 +304,17 @@ def test_results_of_a_function_are_checked(result, message):
         return result
 
     with pytest.raises(DataError, match=message):
-        get_kernel(wrong)(np.ones((5, 2)))
+        kk.get_kernel(wrong)(np.ones((5, 2)))
     with pytest.raises(TypeError, match="no len") as error:
-        get_kernel(lambda X, Z: len(X[0, 0]))(np.ones((5, 2)))
+        kk.get_kernel(lambda X, Z: len(X[0, 0]))(np.ones((5, 2)))
     assert "gets rows of numbers" in error.value.__notes__[0]
 
 
 def test_a_kernel_matrix():
     X = normal(30, 4)
-    K = Gaussian(0.2)(X)
-    kernel = get_kernel("precomputed")
-    assert isinstance(kernel, PrecomputedKernel)
+    K = kk.Gaussian(0.2)(X)
+    kernel = kk.get_kernel("precomputed")
+    assert isinstance(kernel, kk.PrecomputedKernel)
     exact_kernel = ExactKernel(kernel, 30)
     train = exact_kernel.prepare(K, np.arange(30))
     np.testing.assert_array_equal(exact_kernel.values(train, train), K.astype(np.float32))
@@ -363,19 +327,16 @@ def test_a_kernel_matrix():
     again = exact_kernel.prepare(K, np.arange(30)).take(np.array([4, 9]))
     np.testing.assert_array_equal(kernel.exact_diag(again), [3.0, 1.0])
     for call in (lambda: kernel.values(new, new), lambda: kernel.exact_diag(new)):
-        with pytest.raises(DataError, match="training rows"):
-            call()
+        raises(DataError, "training rows", call)
     with pytest.raises(DataError, match="at least 22, but these have 20 columns"):
         kernel.values(exact_kernel.prepare(K[:7, :20]), support)
     for call in (lambda: kernel(K), lambda: kernel.diag(K)):
-        with pytest.raises(CapabilityError, match="give a kernel by name or as a function"):
-            call()
-    with pytest.raises(NotImplementedError, match="no random features"):
-        kernel.feature_map(30, 0, 16)
+        raises(CapabilityError, "give a kernel by name or as a function", call)
+    raises(NotImplementedError, "no random features", kernel.feature_map, 30, 0, 16)
 
 
 def test_a_cache_grows_to_the_rows_that_are_asked_for():
-    exact, index = ExactKernel(Gaussian(0.5), 3), np.array([3, 1, 7])
+    exact, index = ExactKernel(kk.Gaussian(0.5), 3), np.array([3, 1, 7])
     X = exact.prepare(normal(20, 3))
     rows = KernelRows(exact, X, 1)
     assert len(rows.buffer) == 1

@@ -12,7 +12,7 @@ from sklearn.feature_selection import RFE, SelectFromModel
 from sklearn.inspection import partial_dependence as brute_dependence
 
 import kernelgrad as kg
-from cases import every
+from cases import every, raises
 from kernelgrad.compute.threads import set_num_threads
 from kernelgrad.functions import ExactKernel, InputScaling, SupportExpansion, attributions
 from kernelgrad.kernels import Cauchy, Gaussian, Laplacian, Matern, RootLaplacian
@@ -158,8 +158,7 @@ def test_tables_are_explained_in_their_own_columns(tabular):
     rows = [FRAME.assign(town=level) for level in "abc"]
     expected = [tabular.predict(row).mean() for row in rows]
     np.testing.assert_allclose(curve, expected, rtol=1e-5)
-    with pytest.raises(ValueError, match="did you mean 'town'"):
-        tabular.partial_dependence(FRAME, "twon")
+    raises(ValueError, "did you mean 'town'", tabular.partial_dependence, FRAME, "twon")
     assert "1 category, 1 date; gaps in 1" in tabular.summary()
 
 
@@ -198,8 +197,7 @@ def test_what_cannot_be_explained():
     for model, why in (
         (features, "has random features"), (matrix, "is a matrix"), (product, "is no sum of"),
     ):  # fmt: skip
-        with pytest.raises(kg.CapabilityError, match=why):
-            model.explain(X[:1])
+        raises(kg.CapabilityError, why, model.explain, X[:1])
         assert model.feature_importances_.sum() == pytest.approx(1)
     with pytest.raises(kg.CapabilityError, match="up to 1000 columns"):
         plain_regressor().fit(np.eye(30, 1001), Y[:30]).explain(np.eye(1, 1001))

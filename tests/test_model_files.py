@@ -19,7 +19,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save, save_file
 
 import kernelgrad as kg
-from cases import every
+from cases import every, raises
 from kernelgrad.estimators import files
 from kernelgrad.exceptions import DataError, ModelFileError
 from kernelgrad.files import container, tensors
@@ -111,8 +111,7 @@ def test_other_values_are_refused_by_place(value, words):
 
 def test_labels_that_are_no_numbers_and_values_written_otherwise_are_refused():
     days = encode_value(np.array([1, 2])) | {"dtype": "<M8[D]"}
-    with pytest.raises(ValueError, match="unknown dtype '<M8"):
-        decode_value(days)
+    raises(ValueError, "unknown dtype '<M8", decode_value, days)
     with pytest.raises(ModelFileError, match="'a' in a way"):
         Record({}).check_same(({"a": 1}, {}), ({"a": 2}, {}))
 
@@ -158,8 +157,7 @@ def test_what_could_not_be_read_is_not_written(
     monkeypatch.setattr(container, "MOST_NESTED", 80)
     monkeypatch.setattr(container.decode_value, "__defaults__", (80,))
     monkeypatch.setattr(tensors, "MOST_HEAD", 1000)
-    with pytest.raises(error, match=words):
-        write_container(tmp_path / "m", header, arrays)
+    raises(error, words, write_container, tmp_path / "m", header, arrays)
     assert not list(tmp_path.iterdir())
 
 
@@ -196,8 +194,7 @@ def test_a_failed_write_leaves_the_old_file_alone(path, monkeypatch, error, call
 
 def refuses(path, content, words="truncated or altered"):
     path.write_bytes(content)
-    with pytest.raises(ModelFileError, match=words):
-        read_container(path)
+    raises(ModelFileError, words, read_container, path)
 
 
 def test_every_truncation_and_every_changed_byte_is_found(path):
@@ -436,15 +433,13 @@ def test_what_only_a_use_can_find_is_told_then(contents, tmp_path):
     header, arrays = copy.deepcopy(contents["dense"])
     arrays["coef"][:] = 1e308
     write_container(tmp_path / "m.kgm", header, arrays)
-    with pytest.raises(DataError, match="no finite value at row 0"):
-        kg.load(tmp_path / "m.kgm").predict(X)
+    raises(DataError, "no finite value at row 0", kg.load(tmp_path / "m.kgm").predict, X)
     header, arrays = copy.deepcopy(contents["resumable"])
     arrays["state.coef"] = arrays["state.coef"][:-1]
     for name in ("state.dual", "state.responses"):
         arrays[name] = arrays[name][:, :-1]
     write_container(tmp_path / "m.kgm", header, arrays)
-    with pytest.raises(ValueError, match="same rows"):
-        kg.load(tmp_path / "m.kgm").fit(X, Y)
+    raises(ValueError, "same rows", kg.load(tmp_path / "m.kgm").fit, X, Y)
 
 
 class Unregistered(kg.KernelClassifier):
@@ -455,11 +450,9 @@ def test_models_that_no_file_describes_are_not_saved(tmp_path):
     for save_model in (fitted(Unregistered).save, lambda p: kg.save(fitted(Unregistered), p)):
         with pytest.raises(TypeError, match=r"Unregistered.*regist|Unregistered, which"):
             save_model(tmp_path / "m.kgm")
-    with pytest.raises(ValueError, match="max_iter"):
-        fitted().set_params(max_iter=-3).save(tmp_path / "m.kgm")
+    raises(ValueError, "max_iter", fitted().set_params(max_iter=-3).save, tmp_path / "m.kgm")
     for key, error in ((b"short", ValueError), ("x" * 32, TypeError)):
-        with pytest.raises(error, match="at least 16 bytes"):
-            fitted().save(tmp_path / "m.kgm", key=key)
+        raises(error, "at least 16 bytes", fitted().save, tmp_path / "m.kgm", key=key)
     assert not list(tmp_path.iterdir())
 
 
@@ -467,26 +460,21 @@ def test_signed_files_are_known_by_their_key(tmp_path):
     path, model = tmp_path / "m.kgm", fitted()
     model.save(path, key=KEY)
     assert np.array_equal(kg.load(path, key=KEY).predict(X), kg.load(path).predict(X))
-    with pytest.raises(ModelFileError, match="signed with another key"):
-        kg.load(path, key=KEY[::-1])
+    raises(ModelFileError, "signed with another key", kg.load, path, key=KEY[::-1])
     content = path.read_bytes()
     signature = content[content.index(b'"signature":"') + 13 :][:64]
     path.write_bytes(content.replace(signature, rb"\ud800" + b"0" * 58))
-    with pytest.raises(ModelFileError, match="signed with another key"):
-        kg.load(path, key=KEY)
+    raises(ModelFileError, "signed with another key", kg.load, path, key=KEY)
     path.write_bytes(content)
     with safe_open(path, framework="np") as file:
         text = file.metadata()["header"]
     rewrite(path, header=text.replace("KernelClassifier", "KernelRegressor"))
-    with pytest.raises(ModelFileError, match="signed with another key, or altered"):
-        kg.load(path, key=KEY)
+    raises(ModelFileError, "signed with another key, or altered", kg.load, path, key=KEY)
     model.save(path)
-    with pytest.raises(ModelFileError, match="is not signed"):
-        kg.load(path, key=KEY)
+    raises(ModelFileError, "is not signed", kg.load, path, key=KEY)
     write_container(path, {}, {}, "checkpoint", key=KEY)  # a signature is of one kind of file
     rewrite(path, format=container.FORMAT + "model")
-    with pytest.raises(ModelFileError, match="another key"):
-        read_container(path, key=KEY)
+    raises(ModelFileError, "another key", read_container, path, key=KEY)
 
 
 @pytest.mark.parametrize(("format", "line"), [("csr", "row 1 "), ("csc", "column 0 ")])
@@ -501,8 +489,7 @@ def test_sparse_rows_beyond_their_arrays_are_refused_before_they_are_read(format
             lambda rows: fitted(rows=rows), model.predict, features.fit,
             features.fit(X[:, :3]).transform, lambda rows: kg.ArraySource(rows, Y),
         ):  # fmt: skip
-            with pytest.raises(DataError, match=words):
-                use(wrong)
+            raises(DataError, words, use, wrong)
 
 
 @pytest.mark.parametrize("limit", [1000, "10 kB"])
@@ -526,8 +513,7 @@ def test_streams_hold_what_files_hold(tmp_path):
     stream.seek(0)
     again = kg.load(stream, key=b"sixteen bytes...", kind=kg.KernelRegressor)
     assert np.array_equal(again.predict(X), model.predict(X))
-    with pytest.raises(ModelFileError, match="'stream' is truncated"):
-        kg.load(io.BytesIO(stream.getvalue()[:90]))
+    raises(ModelFileError, "'stream' is truncated", kg.load, io.BytesIO(stream.getvalue()[:90]))
     with pytest.raises(ModelFileError, match="holds a KernelRegressor, not a LinearClassifier"):
         kg.load(tmp_path / "m.kgm", kind=kg.LinearClassifier)
 

@@ -11,21 +11,11 @@ import pandas as pd
 import pytest
 
 import kernelgrad as kg
-from cases import every
+from cases import every, raises
+from kernelgrad import kernels as kk
 from kernelgrad.cli import main
 from kernelgrad.exceptions import CapabilityError
 from kernelgrad.functions import InputScaling
-from kernelgrad.kernels import (
-    KERNELS,
-    ArcCosine,
-    CallableKernel,
-    Chi2,
-    DotProduct,
-    Gaussian,
-    Laplacian,
-    Matern,
-    RootLaplacian,
-)
 from plain import kernel_of
 
 onnx = pytest.importorskip("onnx")
@@ -149,8 +139,7 @@ def test_every_estimator_is_exported(name):
 def test_callers_with_float32():
     model, X = fitted("exact classes"), table(50, seed=7)[0].astype(np.float32)
     require_same(model, X, dtype="float32")
-    with pytest.raises(ValueError, match="dtype 'float16'"):
-        model.to_onnx(dtype="float16")
+    raises(ValueError, "dtype 'float16'", model.to_onnx, dtype="float16")
 
 
 def test_the_families_are_all_estimators():
@@ -162,22 +151,26 @@ def test_the_families_are_all_estimators():
 
 
 KERNELS_OF_ROWS = [
-    *((kernel_of(name), 5) for name in KERNELS if name not in ("convolutional", "precomputed")),
-    (Matern(0.5, 0.3), 5),
-    (Matern(2.5, 0.3), 5),
-    (Laplacian(0.3, column_weights=[1.0, 0.2, 0.0, 2.0, 1.0]), 5),
-    (RootLaplacian(0.3, column_weights=[1.0, 0.2, 0.0, 2.0, 1.0]), 5),
-    (DotProduct("exponential", gamma=0.1), 5),
-    (DotProduct("vovk", gamma=0.01), 5),
-    (ArcCosine(0, bias=1.0), 5),
-    (ArcCosine(2), 5),
-    (0.3 * Chi2() + Gaussian(0.3) * Laplacian(0.2), 5),
+    *(
+        (kernel_of(name), 5)
+        for name in kk.KERNELS
+        if name not in ("convolutional", "precomputed")
+    ),
+    (kk.Matern(0.5, 0.3), 5),
+    (kk.Matern(2.5, 0.3), 5),
+    (kk.Laplacian(0.3, column_weights=[1.0, 0.2, 0.0, 2.0, 1.0]), 5),
+    (kk.RootLaplacian(0.3, column_weights=[1.0, 0.2, 0.0, 2.0, 1.0]), 5),
+    (kk.DotProduct("exponential", gamma=0.1), 5),
+    (kk.DotProduct("vovk", gamma=0.01), 5),
+    (kk.ArcCosine(0, bias=1.0), 5),
+    (kk.ArcCosine(2), 5),
+    (0.3 * kk.Chi2() + kk.Gaussian(0.3) * kk.Laplacian(0.2), 5),
 ]
 
 
 def is_core(case):
     parts = getattr(case[0], "kernels", case[:1])
-    return all(part.name not in KERNELS.lazy.values() for part in parts)
+    return all(part.name not in kk.KERNELS.lazy.values() for part in parts)
 
 
 @every("case", [each for each in KERNELS_OF_ROWS if is_core(each)])
@@ -203,8 +196,7 @@ def check_kernel(case):
 
 def test_random_features_are_refused():
     model = kg.KernelRegressor(solver="dsg", max_iter=2, **ALPHA).fit(*table())
-    with pytest.raises(CapabilityError, match="random features cannot be exported"):
-        model.to_onnx()
+    raises(CapabilityError, "random features cannot be exported", model.to_onnx)
 
 
 def test_many_support_rows_are_exported_in_parts():
@@ -326,7 +318,7 @@ def test_columns_named_as_outputs():
 
 def test_a_precomputed_kernel_takes_kernel_values():
     X, y = table()
-    K, new = Gaussian(0.4)(X), Gaussian(0.4)(table(20, seed=5)[0], X)
+    K, new = kk.Gaussian(0.4)(X), kk.Gaussian(0.4)(table(20, seed=5)[0], X)
     model = kg.KernelRegressor(
         kernel="precomputed", alpha=1e-2, solver="block_descent", max_iter=3
     )
@@ -354,7 +346,7 @@ def test_the_file_and_what_it_tells(tmp_path):
     assert kg.load(tmp_path / "model.kgm").to_onnx() == made
 
 
-class Own(Gaussian):
+class Own(kk.Gaussian):
     name = "own"
 
     def embedded(self, X):
@@ -364,10 +356,10 @@ class Own(Gaussian):
 @every(
     "kernel, words",
     [
-        (CallableKernel(lambda X, Z: X @ Z.T), "has no operators for"),
-        (Matern(0.7, 0.4), "nu is not"),
+        (kk.CallableKernel(lambda X, Z: X @ Z.T), "has no operators for"),
+        (kk.Matern(0.7, 0.4), "nu is not"),
         (Own(0.4), "cannot be exported"),
-        (Gaussian(0.4) + Own(0.4), "cannot be exported"),
+        (kk.Gaussian(0.4) + Own(0.4), "cannot be exported"),
     ],
 )
 def test_kernels_without_a_form(kernel, words):
@@ -399,13 +391,10 @@ def test_other_refusals(monkeypatch):
     texts = pd.DataFrame({"a": [None, "", "b", "c"] * 20})
     with pytest.raises(kg.CapabilityError, match="'a' has missing values and empty texts"):
         kg.LinearRegressor().fit(texts, table()[1]).to_onnx()
-    with pytest.raises(ValueError, match="not fitted"):
-        kg.KernelRegressor().to_onnx()
+    raises(ValueError, "not fitted", kg.KernelRegressor().to_onnx)
     monkeypatch.setattr(graph, "MOST_BYTES", 1000)
-    with pytest.raises(kg.CapabilityError, match="larger than 2 GiB"):
-        fitted("numbers").to_onnx()
+    raises(kg.CapabilityError, "larger than 2 GiB", fitted("numbers").to_onnx)
     monkeypatch.setitem(sys.modules, "onnx", None)
     for name in [name for name in sys.modules if name.startswith("kernelgrad.onnx")]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(ImportError, match=r"kernelgrad\[onnx\]"):
-        fitted("numbers").to_onnx()
+    raises(ImportError, r"kernelgrad\[onnx\]", fitted("numbers").to_onnx)

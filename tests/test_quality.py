@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import log_loss, r2_score, root_mean_squared_error
 
 import kernelgrad as kg
-from cases import every
+from cases import every, raises
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import LogSquaredError
@@ -270,10 +270,8 @@ def test_rows_for_validation_judge_first_and_without_any_there_is_a_reason():
     matrix = kg.KernelRegressor(kernel="precomputed", alpha=0.1).fit(X @ X.T, y)
     line = kg.LinearRegressor().fit(X, y)
     assert line.validation_score_ is matrix.validation_score_ is None
-    with pytest.raises(CapabilityError, match="calibrate_coverage"):
-        line.predict_interval(X)
+    raises(CapabilityError, "calibrate_coverage", line.predict_interval, X)
     with pytest.raises(AttributeError, match="exact fit"):
         line.loo_predictions_  # noqa: B018
     line.calibrate_coverage(X[:20], y[:20])
-    with pytest.raises(ValueError, match="needs 99 rows"):
-        line.predict_interval(X, 0.99)
+    raises(ValueError, "needs 99 rows", line.predict_interval, X, 0.99)

@@ -1,12 +1,11 @@
 """Block descent on rows in several shards, in memory, in files and in scratch files."""
 
-from __future__ import annotations
-
 import threading
 
 import numpy as np
 import pytest
 
+from cases import raises
 from kernelgrad import load, set_num_threads
 from kernelgrad.callbacks import Callback
 from kernelgrad.data import ArraySource
@@ -61,11 +60,8 @@ def test_a_file_gives_the_model_of_the_array(monkeypatch, tiny_limits, tmp_path,
     weight = np.random.default_rng(0).integers(1, 4, len(X)) if weighted else None
     source = saved(tmp_path, X, t, weight)
     settings = {
-        "solver": BlockDescent(block_size=100),
-        "max_iter": 4,
-        "random_state": 0,
-        "gamma": 0.3,
-    }
+        "solver": BlockDescent(block_size=100), "max_iter": 4, "random_state": 0, "gamma": 0.3,
+    }  # fmt: skip
     whole = plain_regressor(**settings).fit(X, t, weight)
     for threads, limit in ((None, None), (1, "1B")):
         set_num_threads(threads)
@@ -120,8 +116,7 @@ def test_a_fit_from_a_file_goes_on(small_shards, tmp_path):
     ends = [m.history_["objective"][-1] for m in (model, whole)]
     assert ends[0] == pytest.approx(ends[1], rel=0.02)
     other = saved(tmp_path, X, t + 1.0)
-    with pytest.raises(ValueError, match="same rows"):
-        part.fit(other)
+    raises(ValueError, "same rows", part.fit, other)
 
 
 def test_outputs_that_do_not_move_keep_their_momentum():
@@ -157,8 +152,7 @@ def test_errors_of_reading_are_told_and_no_thread_stays(small_shards):
     state = descent.init(problem, store)
     descent.step(problem, state, store)
     store.reads = 7
-    with pytest.raises(DataError, match="gone"):
-        descent.step(problem, state, store)
+    raises(DataError, "gone", descent.step, problem, state, store)
     assert not [t for t in threading.enumerate() if "kernelgrad-read" in t.name]
 
 

@@ -8,7 +8,7 @@ import pytest
 from fuzz import references, soak
 from fuzz.target import Finding
 
-from cases import every
+from cases import every, raises
 from kernelgrad import KernelRegressor
 
 
@@ -44,8 +44,7 @@ def test_wrong_estimators_are_found(monkeypatch, cls, told):
     estimator = cls(gamma=0.5, alpha=1e-3, random_state=0)
     monkeypatch.setattr(soak, "draw_estimator", lambda rng: estimator)
     monkeypatch.setattr(soak, "CHECKS", (soak.Twins.seen,) * 3)
-    with pytest.raises(Finding, match=told):
-        soak.check_twins(np.random.default_rng(0))
+    raises(Finding, told, soak.check_twins, np.random.default_rng(0))
 
 
 JUDGED = [
@@ -60,8 +59,7 @@ JUDGED = [
 def test_wrong_claims_are_found(told, objective, claim, gap, status):
     history = {"objective": [claim], "duality_gap": [gap]}
     model = SimpleNamespace(history_=history, fit_status_=status)
-    with pytest.raises(Finding, match=told):
-        references.judge(model, objective, 1.0, 1.0, "this")
+    raises(Finding, told, references.judge, model, objective, 1.0, 1.0, "this")
     assert references.judge(model, claim or 1.0, claim or 1.0, 1.0, "this") == "identical"
 
 

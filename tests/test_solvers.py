@@ -7,25 +7,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from cases import every
+from cases import every, raises
 from kernelgrad import CapabilityError
+from kernelgrad import solvers as ks
 from kernelgrad.callbacks import Callback, CallbackList, Deadline
 from kernelgrad.files.records import Record
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Absolute, Hinge, Logistic, SquaredError
-from kernelgrad.papers.tsg.tsg import check_ramp, iterations, ramp_share, slope_grows
-from kernelgrad.solvers import (
-    DSG,
-    Problem,
-    Resources,
-    State,
-    TrainBatch,
-    Validation,
-    check_capabilities,
-    get_linear_solver,
-    get_solver,
-    run,
-)
+from kernelgrad.papers.tsg.tsg import iterations, ramp_share, slope_grows
 from kernelgrad.solvers.contract import batch_digest, transient
 from kernelgrad.solvers.dsg import averaging_weight, smoothness
 from kernelgrad.solvers.history import left_over
@@ -37,11 +26,11 @@ def rows():
     rng = np.random.default_rng(0)
     X = rng.standard_normal((300, 3))
     y = np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.standard_normal(300)
-    return TrainBatch(X, y[:, None], np.ones(300))
+    return ks.TrainBatch(X, y[:, None], np.ones(300))
 
 
-PROBLEM = Problem(SquaredError(), Gaussian(0.3), 1e-3, 1, 3, 7)
-SOLVER = DSG(block_size=16)
+PROBLEM = ks.Problem(SquaredError(), Gaussian(0.3), 1e-3, 1, 3, 7)
+SOLVER = ks.DSG(block_size=16)
 
 
 def forever(batch):
@@ -66,14 +55,14 @@ class Stop(Callback):
 
 def test_loop_records_and_stops(rows):
     stop = Stop(3)
-    result = run(SOLVER, PROBLEM, forever(rows), max_iter=10, callbacks=CallbackList([stop]))
+    result = ks.run(SOLVER, PROBLEM, forever(rows), max_iter=10, callbacks=CallbackList([stop]))
     assert result.status == stop.status == "stopped"
     assert result.history["iteration"] == [1, 2, 3]
     assert [e.n_random_features for e in stop.events] == [32, 64, 96]
     assert [e.max_iter for e in stop.events] == [10, 10, 10]
     assert result.history["rows_seen"] == [300, 600, 900]
     assert all(np.diff(result.history["seconds"]) >= 0)
-    more = run(
+    more = ks.run(
         SOLVER, PROBLEM, forever(rows), max_iter=2, state=result.state, history=result.history
     )
     assert more.history["iteration"] == [1, 2, 3, 4, 5]
@@ -92,8 +81,8 @@ def test_loop_keeps_the_best_iterate_and_counts_a_falling_loss_as_progress(rows)
             return next(scores)
 
         loss = None if losses is None else lambda raw: next(losses)
-        validation = Validation(rows.X, score, "made up", 3, tol, loss=loss, **options)
-        return run(SOLVER, PROBLEM, forever(rows), max_iter=9, validation=validation)
+        validation = ks.Validation(rows.X, score, "made up", 3, tol, loss=loss, **options)
+        return ks.run(SOLVER, PROBLEM, forever(rows), max_iter=9, validation=validation)
 
     result = fit([0.1, 0.9, 0.5, 0.5, 0.5, 0.5])
     assert (result.status, result.best_iteration, result.best_score) == ("converged", 2, 0.9)
@@ -116,14 +105,14 @@ def test_loop_survives_an_interrupt(rows, after):
 
     if after == 0:
         with pytest.raises(KeyboardInterrupt):
-            run(SOLVER, PROBLEM, batches(), max_iter=9)
+            ks.run(SOLVER, PROBLEM, batches(), max_iter=9)
     else:
-        result = run(SOLVER, PROBLEM, batches(), max_iter=9)
+        result = ks.run(SOLVER, PROBLEM, batches(), max_iter=9)
         assert (result.status, result.state.iteration) == ("interrupted", after)
 
 
 def test_no_half_of_a_step_is_kept(rows):
-    class Fragile(DSG):
+    class Fragile(ks.DSG):
         def step(self, problem, state, batch):
             info = super().step(problem, state, batch)
             if state.iteration == 3:
@@ -132,7 +121,7 @@ def test_no_half_of_a_step_is_kept(rows):
 
     stop = Stop(9)
     with pytest.raises(KeyboardInterrupt):
-        run(
+        ks.run(
             Fragile(block_size=16), PROBLEM, forever(rows), max_iter=9,
             callbacks=CallbackList([stop]),
         )  # fmt: skip
@@ -142,7 +131,7 @@ def test_no_half_of_a_step_is_kept(rows):
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
 @pytest.mark.parametrize("times", [1, 2])
 def test_ctrl_c_waits_for_the_step_and_a_second_one_does_not(rows, times):
-    class Pressed(DSG):
+    class Pressed(ks.DSG):
         def step(self, problem, state, batch):
             if state.iteration == 2:
                 for _ in range(times):
@@ -150,7 +139,7 @@ def test_ctrl_c_waits_for_the_step_and_a_second_one_does_not(rows, times):
             return super().step(problem, state, batch)
 
     def fit():
-        return run(Pressed(block_size=16), PROBLEM, forever(rows), max_iter=9)
+        return ks.run(Pressed(block_size=16), PROBLEM, forever(rows), max_iter=9)
 
     if times == 2:
         with pytest.raises(KeyboardInterrupt):
@@ -163,7 +152,7 @@ def test_ctrl_c_waits_for_the_step_and_a_second_one_does_not(rows, times):
 
 
 def test_progress_inside_a_step_is_told_with_iterations(rows):
-    class Slow(DSG):
+    class Slow(ks.DSG):
         def step(self, problem, state, batch):
             problem.resources.progress(1, 4)
             return super().step(problem, state, batch)
@@ -174,9 +163,11 @@ def test_progress_inside_a_step_is_told_with_iterations(rows):
 
     told, listener = [], CallbackList([Told(9)])
     slow = Slow(block_size=16)
-    result = run(slow, PROBLEM, forever(rows), max_iter=2, callbacks=listener)
+    result = ks.run(slow, PROBLEM, forever(rows), max_iter=2, callbacks=listener)
     assert told == [(0.25, 2), (1.25, 2)]
-    more = run(slow, PROBLEM, forever(rows), max_iter=1, callbacks=listener, state=result.state)
+    more = ks.run(
+        slow, PROBLEM, forever(rows), max_iter=1, callbacks=listener, state=result.state
+    )
     assert told[2:] == [(2.25, 3)]
     PROBLEM.resources.progress(1, 2)  # tells nobody
     assert len(told) == 3
@@ -184,12 +175,12 @@ def test_progress_inside_a_step_is_told_with_iterations(rows):
 
 
 def test_events_tell_objective_memory_and_time_left(rows):
-    class Knows(DSG):
+    class Knows(ks.DSG):
         def step(self, problem, state, batch):
             return replace(super().step(problem, state, batch), objective=0.25)
 
     stop = Stop(9)
-    run(
+    ks.run(
         Knows(block_size=16), PROBLEM, forever(rows), max_iter=4, callbacks=CallbackList([stop])
     )
     for e in stop.events:  # the mean time of an iteration for each that is left
@@ -201,22 +192,21 @@ def test_events_tell_objective_memory_and_time_left(rows):
 def test_the_deadline_ends_the_loop_with_the_model_so_far(rows, seconds, monkeypatch):
     stop = Stop(9)
     monkeypatch.setattr("kernelgrad.callbacks.base.clock", lambda: float(len(stop.events)))
-    problem = replace(PROBLEM, resources=Resources(deadline=Deadline(seconds)))
-    result = run(SOLVER, problem, forever(rows), max_iter=9, callbacks=CallbackList([stop]))
+    problem = replace(PROBLEM, resources=ks.Resources(deadline=Deadline(seconds)))
+    result = ks.run(SOLVER, problem, forever(rows), max_iter=9, callbacks=CallbackList([stop]))
     assert (result.status, result.state.iteration) == ("time_limit", max(1, np.ceil(seconds)))
     assert stop.status == "time_limit"
 
 
 def test_loop_without_batches():
-    with pytest.raises(ValueError, match="no batch to learn from"):
-        run(SOLVER, PROBLEM, iter([]), max_iter=3)
+    raises(ValueError, "no batch to learn from", ks.run, SOLVER, PROBLEM, iter([]), max_iter=3)
 
 
 # -- states --------------------------------------------------------------------------------
 
 
 @dataclass(kw_only=True)
-class Example(State):
+class Example(ks.State):
     coef: np.ndarray
     gap: float = np.inf
     done: bool = False
@@ -232,19 +222,18 @@ def test_older_files_may_lack_values_and_hold_none_for_infinity():
     back.coef += 1  # steps write in place
     np.testing.assert_array_equal(arrays["coef"], [0, 1, 2])
     del arrays["coef"]
-    with pytest.raises(TypeError, match="coef"):
-        Example.restore(None, Record(values, arrays))
+    raises(TypeError, "coef", Example.restore, None, Record(values, arrays))
 
 
 def test_digests_tell_targets_weights_and_losses_apart(rows):
-    twin = TrainBatch(rows.X.copy(), rows.y.copy(), rows.sample_weight.copy())
+    twin = ks.TrainBatch(rows.X.copy(), rows.y.copy(), rows.sample_weight.copy())
     digest = batch_digest(PROBLEM, rows)
     assert batch_digest(PROBLEM, twin) == digest
     for name in ("X", "y", "sample_weight"):
         getattr(twin, name)[7] += 1
         assert batch_digest(PROBLEM, twin) != digest
         getattr(twin, name)[7] -= 1
-    other = Problem(Absolute(), Gaussian(0.3), 1e-3, 1, 3, 7)
+    other = ks.Problem(Absolute(), Gaussian(0.3), 1e-3, 1, 3, 7)
     assert batch_digest(other, rows) != digest
 
 
@@ -256,34 +245,31 @@ def test_names_are_checked_and_solvers_cloned():
         "Unknown solver .adam.; choose one of: auto, bgs3vm, block_descent, .* cdsg, direct, "
         "dsg, "
     )
-    with pytest.raises(ValueError, match=choices):
-        get_solver("adam")
+    raises(ValueError, choices, ks.get_solver, "adam")
     with pytest.raises(
         ValueError, match=r"one of: auto, block_descent, .*(?<!tsg, udsg), working"
     ):
-        get_solver("adam", marks=False)
-    with pytest.raises(ValueError, match=r"'dsg' .*; choose one of: .*s3gd, .*svrg"):
-        get_linear_solver("dsg")
-    with pytest.raises(TypeError, match=r"\(bgs3vm, .*, auto\) or a kernelgrad solver, got 3"):
-        get_solver(3)
-    with pytest.raises(TypeError, match=r"auto\) or a linear solver of kernelgrad, got 3"):
-        get_linear_solver(3)
-    assert (get_solver("auto").name, get_linear_solver("auto").name) == ("dsg", "svrg")
-    given = DSG(decay=3.0)
-    assert get_solver(given) is not given
-    assert get_solver(given).decay == 3.0
-    with pytest.raises(ValueError, match="decay"):
-        get_solver(DSG(decay=0.0))
+        ks.get_solver("adam", marks=False)
+    raises(ValueError, r"'dsg' .*; choose one of: .*s3gd, .*svrg", ks.get_linear_solver, "dsg")
+    raises(TypeError, r"\(bgs3vm, .*, auto\) or a kernelgrad solver, got 3", ks.get_solver, 3)
+    raises(
+        TypeError, r"auto\) or a linear solver of kernelgrad, got 3", ks.get_linear_solver, 3
+    )
+    assert (ks.get_solver("auto").name, ks.get_linear_solver("auto").name) == ("dsg", "svrg")
+    given = ks.DSG(decay=3.0)
+    assert ks.get_solver(given) is not given
+    assert ks.get_solver(given).decay == 3.0
+    raises(ValueError, "decay", ks.get_solver, ks.DSG(decay=0.0))
 
 
 def test_capabilities_are_checked_before_work():
-    class Smooth(DSG):
+    class Smooth(ks.DSG):
         name = "smooth"
         requires = frozenset({"gradient", "smooth_loss"})
 
-    check_capabilities(Smooth(), SquaredError(), Gaussian(1.0))
+    ks.check_capabilities(Smooth(), SquaredError(), Gaussian(1.0))
     with pytest.raises(CapabilityError, match="'smooth' needs smooth_loss, which loss 'hinge'"):
-        check_capabilities(Smooth(), Hinge(), Gaussian(1.0))
+        ks.check_capabilities(Smooth(), Hinge(), Gaussian(1.0))
     with pytest.raises(CapabilityError, match="needs smooth_loss"):
         plain_classifier(loss="hinge", solver=Smooth()).fit(np.eye(4), [0, 1, 0, 1])
 
@@ -309,15 +295,14 @@ def test_ramps():
     assert ramp_share((0, 0), 10, 0) == 1
     assert iterations(7, PROBLEM) == 7
     assert iterations("auto", PROBLEM) == 100
-    known = Problem(SquaredError(), Gaussian(0.3), 1e-3, 1, 3, 7, max_iter=12)
+    known = ks.Problem(SquaredError(), Gaussian(0.3), 1e-3, 1, 3, 7, max_iter=12)
     assert iterations("auto", known) == 12
     for ramp, message in (
         (3, r"two parts of the iterations such as \(0.3, 0.6\), got 3"),
         ((0.5, 0.2), r"end of ramp must lie in \[0.5, 1\]"),
         ((-1, 0.2), "start of ramp"),
     ):
-        with pytest.raises(ValueError, match=message):
-            check_ramp(ramp)
+        raises(ValueError, message, ks.TSG(ramp=ramp).check)
 
 
 # -- how far from the optimum ----------------------------------------------------------

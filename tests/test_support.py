@@ -1,7 +1,5 @@
 """Functions that are sums over rows: predictions, limits, kept kernel rows, given matrices."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 
 import numpy as np
@@ -12,31 +10,20 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
 
 import kernelgrad
-from cases import every
+from cases import every, raises
+from kernelgrad import kernels as kk
 from kernelgrad.functions import compression
 from kernelgrad.functions.compression import compressed
 from kernelgrad.functions.exact import ExactKernel, KernelRows
 from kernelgrad.functions.expansions import SupportExpansion
-from kernelgrad.kernels import (
-    ArcCosine,
-    DotProduct,
-    Gaussian,
-    Laplacian,
-    Matern,
-    Polynomial,
-    RootLaplacian,
-)
 from kernelgrad.training_rows import canonical_rows
 from kernelgrad.validation import CapabilityError, DataError
 from plain import plain_classifier
 
 KERNELS = [
-    Gaussian(gamma=0.3),
-    Laplacian(gamma=0.2),
-    Polynomial(degree=2, gamma=0.3),
-    ArcCosine(),
-    Gaussian(gamma=0.3) + DotProduct([0.0, 1.0]),
-]
+    kk.Gaussian(gamma=0.3), kk.Laplacian(gamma=0.2), kk.Polynomial(degree=2, gamma=0.3),
+    kk.ArcCosine(), kk.Gaussian(gamma=0.3) + kk.DotProduct([0.0, 1.0]),
+]  # fmt: skip
 
 
 def rows(n=200, d=3, seed=0):
@@ -80,7 +67,7 @@ def test_prediction_is_the_sum(kernel):
 
 
 def test_zero_coefficients_are_dropped():
-    S, exact = rows(50), ExactKernel(Gaussian(gamma=0.3), 3)
+    S, exact = rows(50), ExactKernel(kk.Gaussian(gamma=0.3), 3)
     coef = np.random.default_rng(0).standard_normal((50, 2))
     coef[::3] = 0.0
     coef[1, 0] = 0.0  # the other output still needs the row
@@ -88,12 +75,14 @@ def test_zero_coefficients_are_dropped():
     used = np.arange(50) % 3 != 0
     assert e.n_support == e.summary()["n_support"] == used.sum()
     np.testing.assert_array_equal(e.coef, coef[used])
-    np.testing.assert_allclose(e.raw_prediction(S), Gaussian(gamma=0.3)(S, S) @ coef, atol=1e-5)
+    np.testing.assert_allclose(
+        e.raw_prediction(S), kk.Gaussian(gamma=0.3)(S, S) @ coef, atol=1e-5
+    )
     nothing = SupportExpansion(exact, exact.prepare(S), np.zeros((50, 1)), np.ones(1))
     np.testing.assert_array_equal(nothing.raw_prediction(S), np.ones((50, 1)))
 
 
-@every("kernel", [*KERNELS, 0.6 * Matern(2.5, 0.2) + 0.4 * RootLaplacian(0.3)])
+@every("kernel", [*KERNELS, 0.6 * kk.Matern(2.5, 0.2) + 0.4 * kk.RootLaplacian(0.3)])
 @every("n_judges", [0, 60])
 def test_compressed_is_least_squares_on_centres(kernel, n_judges, monkeypatch):
     monkeypatch.setattr(compression, "_LEAST_BLOCK", 8)
@@ -103,7 +92,7 @@ def test_compressed_is_least_squares_on_centres(kernel, n_judges, monkeypatch):
     others, J = (e.exact.prepare(X), X[::2]) if n_judges else (None, S)
     fitted = np.vstack([S, X[1::2]]) if n_judges else S
     few, report = compressed(e, max_rows=40, tol=1e-9, usable=1e9, others=others)
-    rank = 10 if isinstance(kernel, Polynomial) else 40
+    rank = 10 if isinstance(kernel, kk.Polynomial) else 40
     assert report["rows"] == few.n_support == rank
     assert (report["stopped_by"] == "max_rows") == (rank == 40)
     before, after = (
@@ -153,8 +142,7 @@ def test_a_compressed_estimator():
         UserWarning, match="of 400 support rows change f by .* more than tol=1e-12"
     ):
         fitted.compress(tol=1e-12)
-    with pytest.raises(ValueError, match="max_rows must be at least 1"):
-        fitted.compress(0)
+    raises(ValueError, "max_rows must be at least 1", fitted.compress, 0)
     features = plain_classifier(solver="dsg", max_iter=2).fit(X, labels(X))
     matrix = plain_classifier("squared", kernel="precomputed", alpha=1e-3)
     process = kernelgrad.KernelGaussianProcessRegressor(gamma=0.3).fit(X[:50], X[:50, 0])
@@ -163,22 +151,21 @@ def test_a_compressed_estimator():
         (matrix.fit(gaussian(X, X), three(X)), "precomputed kernel"),
         (process, "a variance that needs all rows"),
     ):
-        with pytest.raises(CapabilityError, match=f"compress is for sums .* {why}"):
-            each.compress()
+        raises(CapabilityError, f"compress is for sums .* {why}", each.compress)
 
 
 # -- kept kernel rows ------------------------------------------------------------------
 
 
 def kernel_rows(n, budget):
-    exact = ExactKernel(Gaussian(gamma=0.3), 3)
+    exact = ExactKernel(kk.Gaussian(gamma=0.3), 3)
     return KernelRows(exact, exact.prepare(rows(n)), budget)
 
 
 def test_kept_rows_are_the_last_used():
     n, budget = 40, 5
     cache, free = kernel_rows(n, budget * 4 * n), kernel_rows(n, 10**9)
-    K = Gaussian(gamma=0.3)(rows(n), rows(n))
+    K = kk.Gaussian(gamma=0.3)(rows(n), rows(n))
     kept: OrderedDict[int, None] = OrderedDict()
     rng, computed = np.random.default_rng(0), 0
     for _ in range(300):
@@ -212,8 +199,7 @@ def test_kept_rows_are_the_last_used():
 def test_a_function_has_no_file_and_no_random_features(tmp_path):
     X = rows(60)
     z = model(kernel=gaussian).fit(X, labels(X))
-    with pytest.raises(TypeError, match="function"):
-        z.save(tmp_path / "m.kg")
+    raises(TypeError, "function", z.save, tmp_path / "m.kg")
     assert not list(tmp_path.iterdir())
     for kernel in (gaussian, "precomputed"):
         with pytest.raises(CapabilityError, match="random_features"):
@@ -265,18 +251,14 @@ def test_matrices_that_are_refused():
     K, z = gaussian(X, X), model(kernel="precomputed")
     with pytest.raises(NotFittedError):
         z.predict(K)
-    with pytest.raises(ValueError, match="standardize"):
-        model(kernel="precomputed", standardize=True).fit(K, y)
+    raises(ValueError, "standardize", model(kernel="precomputed", standardize=True).fit, K, y)
     for solver in ("sbp", "sdca"):
         z = model(kernel="precomputed", solver=solver, warm_start=True)
-        with pytest.raises(DataError, match="float32"):
-            z.fit(1e39 * K, y)
+        raises(DataError, "float32", z.fit, 1e39 * K, y)
         before = z.fit(K, y).decision_function(K)
-        with pytest.raises(ValueError, match="square"):
-            z.fit(K[50:], y[50:])
+        raises(ValueError, "square", z.fit, K[50:], y[50:])
         np.testing.assert_array_equal(z.decision_function(K), before)
-    with pytest.raises(ValueError, match="features"):
-        z.predict(K[:, :100])
+    raises(ValueError, "features", z.predict, K[:, :100])
 
 
 # -- solvers on support rows -----------------------------------------------------------
@@ -295,6 +277,5 @@ def test_what_a_solver_cannot_do_is_said_before_rows_are_read(solver, params):
             return super().take(rows)
 
     z = plain_classifier(**({"loss": "hinge", "solver": solver} | params))
-    with pytest.raises(ValueError, match=r"solver|loss"):
-        z.fit(Counting(rows(120), np.arange(120) % 3))
+    raises(ValueError, r"solver|loss", z.fit, Counting(rows(120), np.arange(120) % 3))
     assert Counting.reads == 0

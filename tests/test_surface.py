@@ -14,7 +14,7 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.pipeline import make_pipeline
 
 import kernelgrad as kg
-from cases import every
+from cases import every, raises
 from plain import plain_classifier, plain_regressor
 
 X, Y = make_moons(300, noise=0.25, random_state=0)
@@ -78,8 +78,7 @@ def test_callbacks_end_a_fit_and_end_with_one_that_fails(callback):
     assert model.fit_status_ == "stopped"
     watch = Watch()
     model = plain_classifier(class_weight={0: -1, 1: 1}).set_callbacks(watch)
-    with pytest.raises(ValueError, match="class_weight"):
-        model.fit(X, Y)
+    raises(ValueError, "class_weight", model.fit, X, Y)
     assert watch.open == 0
     assert not any("callback_fit" in name for name in vars(model))
 
@@ -195,8 +194,7 @@ def test_validation_rows_come_in_every_form():
     ],
 )
 def test_validation_rows_that_are_refused(model, given, words):
-    with pytest.raises(ValueError, match=words):
-        model.fit(X, Y, **given)
+    raises(ValueError, words, model.fit, X, Y, **given)
     assert not hasattr(model, "n_features_in_")
 
 

@@ -175,6 +175,16 @@ def test_a_kernel_matrix_ends_in_the_middle(monkeypatch):
     assert 5 < next(count) <= 7 + kg.get_num_threads()  # it ended at once
 
 
+def test_a_first_step_ends_in_the_middle(rows, monkeypatch):
+    count = itertools.count()
+    monkeypatch.setattr("kernelgrad.callbacks.base.clock", lambda: float(next(count)))
+    monkeypatch.setattr(hurry, "is_hurried", lambda *args: False)
+    monkeypatch.setattr(BlockDescent, "finish", lambda *args: pytest.fail("takes time"))
+    model = kg.KernelClassifier(solver="block_descent", time_limit=2.5, **PLAIN)
+    with pytest.warns(ConvergenceWarning, match="'block_descent': the model is of 200 rows"):
+        assert model.fit(*rows).score(*rows) > 0.95
+
+
 @every("seconds, fitted", [(1.5, 300), (8.0, 1600)])
 def test_a_function_of_some_rows_has_as_many_as_the_time_allows(seconds, fitted, monkeypatch):
     count = itertools.count()

@@ -4,8 +4,6 @@ The arithmetic is stated once, on an array namespace: NumPy for fits and predict
 :mod:`kernelgrad.onnx.numerics` for ONNX graphs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any

@@ -1,7 +1,5 @@
 """The errors of this package; messages name the value, the cause and the remedy."""
 
-from __future__ import annotations
-
 
 class KernelGradError(Exception):
     """Base class of the errors of kernelgrad."""

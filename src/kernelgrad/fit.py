@@ -4,8 +4,6 @@ A family of functions (:class:`~kernelgrad.families.base.Spec`) says what each s
 rows know their columns and their task; the loop runs any solver; the result is a value.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
@@ -48,8 +46,7 @@ def fit(
         rows = replace(rows, task=rows.task.with_loss(choice.loss))
     with nullcontext() if checkpoint is None or saved is None else checkpoint.reading():
         check_solvable(solver, problem)
-    timed = run.deadline is not FOREVER and saved is None and before is None
-    timed = timed and not run.stream
+    timed = run.deadline is not FOREVER and not (saved or before or run.stream)
     if not choice.is_complete:
         if checkpoint is not None:  # a search may take longer than what follows
             checkpoint.store(choice.describe())
@@ -59,22 +56,22 @@ def fit(
     hurried = timed and hurry.is_hurried(spec, choice, rows, problem)
     state_of = partial(Resumed.restore, solver, problem, choice.max_iter)
     resumed = None if checkpoint is None else checkpoint.resumed(choice.describe(), state_of)
-    batches, problem, max_iter = planned_batches(rows, problem, choice, run, resumed)
+    plan = rows, problem, choice, run, resumed
+    batches, problem, max_iter = (iter(()), problem, 0) if hurried else planned_batches(*plan)
     small = hurry.beforehand(spec, choice, rows, problem) if timed and not hurried else None
 
     # a fit that ended before its first iteration begins anew
     state = before.state if before is not None and before.n_iter else None
     result = None
-    with suppress(TimeIsUp):  # before there was a state
+    with suppress(TimeIsUp):  # before there was a state, or a step of an urgent fit
         result = loop.run(
-            solver, problem, batches,
-            max_iter=0 if hurried else max_iter,
+            solver, problem, batches, max_iter=max_iter, resumed=resumed,
             state=None if state is None else state.copy(),
             validation=None if run.stream else scoring(spec, rows, run),
             callbacks=run.callbacks,
             on_iteration=reporter(report, solver, partial(make_fit, spec, rows, choice, run)),
             history=None if before is None else dict(copy.deepcopy(before.history)),
-            resumed=resumed,
+            urgent=timed and hurry.may_serve(spec, choice, rows),
         )  # fmt: skip
     empty = result is not None and result.is_empty and not run.stream
     if result is not None and not empty:

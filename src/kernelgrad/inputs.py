@@ -36,7 +36,7 @@ _PLAIN = (np.dtype(np.float64), np.dtype(np.float32))
 _NUMBERS: dict[str, Any] = {"accept_sparse": "csr", "dtype": "numeric"}
 _ROWS = -1  # the key of the number of all rows
 _CATEGORIES = (
-    "hold categories that the model has not seen; they count as none of the known ones"
+    "hold categories or gaps that the fit had not; they count as none of the known ones"
 )
 _GAPS = "have gaps, which rows of the fit did not have; the median fills them"
 F = TypeVar("F", bound=Callable[..., Any])
@@ -342,6 +342,11 @@ def check_form(X: Any) -> None:
         raise DataError(
             f"Expected 2D array, got 1D array of shape {shape} instead. Reshape your data: "
             "X.reshape(-1, 1) is one column, X.reshape(1, -1) is one row."
+        )
+    if shape[1:] == (0,):
+        raise DataError(
+            f"Found array with 0 feature(s) (shape={shape}) while a minimum of 1 is required; "
+            "give a table with columns."
         )
     kind = getattr(getattr(X, "dtype", None), "kind", "")
     if kind == "c":

@@ -1,7 +1,5 @@
 """Parts by name, and names that are imported on first use."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 import warnings

@@ -159,6 +159,8 @@ class Date(ColumnKind):
         return hasattr(value, "isoformat") and hasattr(value, "year")
 
     def number(self, value: Any) -> float:
+        if isinstance(value, int | np.integer):  # microseconds to datetime64
+            raise TypeError
         if getattr(value, "tzinfo", None) is not None:
             value = value.replace(tzinfo=None)
         return float(np.datetime64(value, "us").astype(np.int64)) / 1e6

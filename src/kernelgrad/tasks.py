@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,6 +16,7 @@ from sklearn.utils.validation import column_or_1d
 
 from kernelgrad.compute.ranges import SMALLEST, extreme
 from kernelgrad.data import Batch, BatchSource
+from kernelgrad.data.base import distinct_text
 from kernelgrad.files.records import Record, check_labels, check_numbers, or_none
 from kernelgrad.losses import Loss, SquaredError, encode_labels, get_loss
 from kernelgrad.losses.base import Task as LossTask
@@ -259,7 +261,9 @@ class ClassTargets(Targets):
 
     def checked(self, y: AnyArray) -> AnyArray:
         y = column_or_1d(y, warn=True)
-        check_classification_targets(y)
+        labels = distinct_text(y) if y.dtype == object else None
+        if labels is None or 2 * len(labels) > len(y):  # scikit-learn sorts all rows
+            check_classification_targets(y)
         return np.asarray(y)
 
     def loss_of(self, n_classes: int) -> Loss:
@@ -278,6 +282,10 @@ class ClassTargets(Targets):
     ) -> Classification:
         if isinstance(y, BatchSource):
             labels, counts = self.labels_of(y, declared)
+        elif y.dtype == object:  # np.unique would sort all rows
+            number = sorted(Counter(y.tolist()).items())
+            labels = np.array([label for label, _ in number], object)
+            counts = np.array([count for _, count in number])
         else:
             labels, counts = np.unique(y, return_counts=True)
         # the first batch of a stream may lack some of the declared classes

@@ -1,7 +1,5 @@
 """Checks of parameters that scikit-learn does not provide."""
 
-from __future__ import annotations
-
 import math
 import numbers
 import re

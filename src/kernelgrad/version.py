@@ -1,7 +1,5 @@
 """The version, for all modules, and those of what a fit depends on."""
 
-from __future__ import annotations
-
 __version__ = "0.3.0.dev0"
 
 _PACKAGES = ("numpy", "scipy", "scikit-learn", "numba", "threadpoolctl", "pyarrow", "torch")

@@ -5,7 +5,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import oracles_unsupervised as oracles
-from cases import every
+from cases import every, raises
 from kernelgrad import DSG, ArraySource, KernelDensityRatio
 
 LOSSES = ["kl", "least_squares", "kl_ratio", "relative_novelty"]
@@ -101,8 +101,7 @@ BOTH, SAMPLE = np.vstack([P, Q]), np.repeat([1, 0], [40, 30])
 )
 def test_bad_input_is_refused(args, message):
     model = KernelDensityRatio()
-    with pytest.raises(ValueError, match=message):
-        model.fit(**args)
+    raises(ValueError, message, model.fit, **args)
     assert not hasattr(model, "expansion_")
 
 
@@ -118,8 +117,7 @@ def test_misuse_is_explained():
         ("weight", lambda: model.score(nothing, denominator=other)),
         ("weight", lambda: model.fit(nothing, denominator=other)),
     ]:
-        with pytest.raises(ValueError, match=message):
-            call()
+        raises(ValueError, message, call)
 
 
 def test_samples_far_apart_stay_finite():

@@ -5,7 +5,7 @@ import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as theirs
 
-from cases import every
+from cases import every, raises
 from kernelgrad import DSG, ArraySource, KernelGaussianProcessRegressor, load
 from kernelgrad.kernels import Gaussian, Matern
 from kernelgrad.search.evidence import Evidence, Radial
@@ -199,8 +199,7 @@ def test_what_the_solvers_take(rows):
     ],
 )
 def test_refusals(rows, params, error, match):
-    with pytest.raises(error, match=match):
-        process(**params).fit(rows[0], rows[1])
+    raises(error, match, process(**params).fit, rows[0], rows[1])
 
 
 GAMMA = 0.5
@@ -265,8 +264,7 @@ def test_the_operator_estimates_the_variance(problem):
     std = gp.predict(Z, return_std=True)[1]
     assert rms(std**2, variance) < 0.05
     assert rms(np.full(40, variance.mean()), variance) > 0.15  # a constant is no rival
-    with pytest.raises(CapabilityError, match="per_point"):
-        gp.predict(Z, return_cov=True)
+    raises(CapabilityError, "per_point", gp.predict, Z, return_cov=True)
 
 
 def test_an_operator_of_more_features_than_the_mean_comes_back(problem, tmp_path):

@@ -7,6 +7,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.svm import OneClassSVM
 
 import oracles_unsupervised as oracles
+from cases import raises
 from kernelgrad import DSG, ArraySource, CapabilityError, KernelNoveltyDetector
 
 GAMMA = 0.3
@@ -125,13 +126,10 @@ def test_misuse_is_explained():
     X = two_clusters(50)
     model = detector(max_iter=2, solver="dsg").fit(X)
     before = model.score_samples(X)
-    with pytest.raises(ValueError, match="infinity"):
-        model.partial_fit(X * np.inf)
+    raises(ValueError, "infinity", model.partial_fit, X * np.inf)
     np.testing.assert_array_equal(model.score_samples(X), before)
-    with pytest.raises(ValueError, match="weight"):
-        detector(max_iter=2).fit(ArraySource(X, None, np.zeros(50)))
-    with pytest.raises(CapabilityError, match="tau='steps'"):
-        detector(tau="steps", solver="block_descent").fit(X)
+    raises(ValueError, "weight", detector(max_iter=2).fit, ArraySource(X, None, np.zeros(50)))
+    raises(CapabilityError, "tau='steps'", detector(tau="steps", solver="block_descent").fit, X)
 
 
 def test_few_or_equal_rows():
@@ -154,8 +152,7 @@ def test_a_batch_whose_rows_do_not_count_leaves_the_level():
 def test_compress_needs_rows():
     X = np.random.default_rng(0).standard_normal((600, 3))
     detector = KernelNoveltyDetector(nu=0.2).fit(X)
-    with pytest.raises(ValueError, match="nearly constant at the support rows"):
-        detector.compress()
+    raises(ValueError, "nearly constant at the support rows", detector.compress)
     small = detector.compress(40, X=X)
     assert small.n_support_ <= 40 < detector.n_support_
     assert (small.predict(X) == detector.predict(X)).mean() > 0.95

@@ -9,7 +9,7 @@ from sklearn.linear_model import GammaRegressor, PoissonRegressor, TweedieRegres
 from sklearn.metrics import r2_score
 
 import oracles_losses
-from cases import every
+from cases import every, raises
 from kernelgrad import ArraySource, DataError, KernelRegressor, LinearRegressor
 from kernelgrad.losses import Quantile
 from plain import plain_regressor
@@ -91,10 +91,8 @@ def test_the_score_is_the_share_of_the_pinball_loss(fitted):
     one = regressor(max_iter=2).fit(Z[:50], np.full(50, 3.0))
     assert one.score(Z[:50], np.full(50, 3.0)) == 1.0  # nothing to explain, nothing missed
     assert one.score(Z[:50], np.full(50, 4.0)) == 0.0
-    with pytest.raises(ValueError, match="one target for each of the 60 rows"):
-        fitted.score(Z, t[:7])
-    with pytest.raises(ValueError, match="scored on arrays"):
-        fitted.score(ArraySource(Z, t))
+    raises(ValueError, "one target for each of the 60 rows", fitted.score, Z, t[:7])
+    raises(ValueError, "scored on arrays", fitted.score, ArraySource(Z, t))
 
 
 @every(
@@ -111,8 +109,7 @@ def test_the_score_is_the_share_of_the_pinball_loss(fitted):
 def test_bad_input_is_refused(quantile, columns, error, message):
     X, y = heteroscedastic(40)
     y = np.repeat(y[:, None], columns, axis=1) if columns > 1 else y
-    with pytest.raises(error, match=message):
-        regressor(quantile).fit(X, y)
+    raises(error, message, regressor(quantile).fit, X, y)
 
 
 KINDS = {
@@ -156,5 +153,4 @@ def test_targets_outside_the_domain_are_named(loss):
     X, y, _ = data(loss)
     y[7] = 0.0 if loss == "gamma" else -3.0
     for model in (KernelRegressor(loss), LinearRegressor(loss)):
-        with pytest.raises(DataError, match=rf"'{loss}' takes targets .* row 7 .* has"):
-            model.fit(X, y)
+        raises(DataError, rf"'{loss}' takes targets .* row 7 .* has", model.fit, X, y)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.svm import SVC
 
+from cases import raises
 from kernelgrad import CapabilityError, DataError
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.kernels import Gaussian
@@ -124,5 +125,4 @@ def test_problems_are_checked():
         some = TrainBatch(
             batch.X[rows], batch.y[rows], batch.sample_weight[rows], batch.rows[rows]
         )
-        with pytest.raises(DataError, match="rows with a label and rows without"):
-            SoftLabels().init(one, some)
+        raises(DataError, "rows with a label and rows without", SoftLabels().init, one, some)

@@ -1,33 +1,21 @@
 """Block methods for linear functions: their optimum, their steps, their bits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 import oracles_linear as oracles
-from cases import every
+from cases import every, raises
 from kernelgrad import LinearClassifier, LinearRegressor
+from kernelgrad import losses as kl
 from kernelgrad.linear.rbcd import RBCD
 from kernelgrad.linear.stochastic import draw_batches
-from kernelgrad.losses import (
-    EpsilonInsensitive,
-    Hinge,
-    Huber,
-    Logistic,
-    ModifiedLogistic,
-    Multinomial,
-    SmoothedHinge,
-    SquaredError,
-    SquaredHinge,
-)
 from kernelgrad.papers.dsg.rivals.sbmd import SBMD, descend_on_blocks
 from steps import LinearSetting
 
 LOSSES = [
-    SquaredError(), Logistic(), SquaredHinge(), SmoothedHinge(), Huber(0.4), Multinomial(),
-    ModifiedLogistic(5.0), Hinge(), EpsilonInsensitive(0.2),
+    kl.SquaredError(), kl.Logistic(), kl.SquaredHinge(), kl.SmoothedHinge(), kl.Huber(0.4),
+    kl.Multinomial(), kl.ModifiedLogistic(5.0), kl.Hinge(), kl.EpsilonInsensitive(0.2),
 ]  # fmt: skip
 each_form = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
 
@@ -72,7 +60,7 @@ def test_units_and_means_of_columns_do_not_matter(sparse, name, alpha, l1_ratio,
     noise = 0.1 * np.random.default_rng(3).standard_normal(len(X))
     y = X @ true + noise
     case = LinearSetting(
-        SquaredError(), X=X, Y=y[:, None], sparse=sparse, alpha=alpha, l1_ratio=l1_ratio,
+        kl.SquaredError(), X=X, Y=y[:, None], sparse=sparse, alpha=alpha, l1_ratio=l1_ratio,
         tol=1e-6,
     )  # fmt: skip
     state, (*_, info) = case.fit(RBCD(block_size=block_size), 100)
@@ -101,7 +89,7 @@ def test_constant_and_repeated_columns_without_penalty(columns, sparse):
     X, Y = oracles.data("squared", 300, 13, 2)
     for j, constant in columns.items():
         X[:, j] = X[:, 6] if j == 5 else constant
-    case = LinearSetting(SquaredError(), X=X, Y=Y, sparse=sparse, alpha=0.0, tol=1e-8)
+    case = LinearSetting(kl.SquaredError(), X=X, Y=Y, sparse=sparse, alpha=0.0, tol=1e-8)
     state, (*_, info) = case.fit(RBCD(), 300)
     assert info.converged
     assert not state.coef[[j for j in columns if j != 5]].any()
@@ -167,7 +155,6 @@ def test_automatic_blocks():
     assert size(512, C=5) == 32
     assert size(100, C=20) == 100
     assert size(2000, sparse=True) == 64
-    with pytest.raises(TypeError, match="n_blocks"):
-        SBMD(n_blocks=2.5).check()
+    raises(TypeError, "n_blocks", SBMD(n_blocks=2.5).check)
     np.testing.assert_array_equal(SBMD().cuts(3), [0, 1, 2, 3])
     np.testing.assert_array_equal(SBMD(n_blocks=3).cuts(13), [0, 4, 8, 13])

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -9,15 +7,9 @@ from sklearn.datasets import load_breast_cancer, load_iris, make_classification
 from sklearn.kernel_approximation import Nystroem
 from sklearn.linear_model import ElasticNet, Lasso, LogisticRegression, Ridge
 
+import kernelgrad as kg
 import oracles_linear as oracles
-from cases import every
-from kernelgrad import (
-    ArraySource,
-    CapabilityError,
-    LinearClassifier,
-    LinearRegressor,
-    RandomFeatures,
-)
+from cases import every, raises
 from kernelgrad.estimators import COMPETITORS, competitor
 from kernelgrad.linear.base import PreparedRows
 from kernelgrad.linear.family import choose_linear_solver
@@ -50,7 +42,7 @@ class TestPapers:
         best = minimize(objective, np.zeros(6), tol=1e-12).x
         paper = S3GD.paper(eta=1.0, lam=lam / half, balanced=balanced)
         assert paper["alpha"] == pytest.approx(2 * lam / half / (1 + balanced))
-        model = LinearClassifier(loss, **(paper | {"solver": "rbcd", "tol": 1e-10}))
+        model = kg.LinearClassifier(loss, **(paper | {"solver": "rbcd", "tol": 1e-10}))
         np.testing.assert_allclose(model.fit(X, y).coef_[0], best, atol=1e-5)
         off = model.set_params(alpha=1.5 * model.alpha).fit(X, y).coef_[0]
         assert abs(off - best).max() > 1e-3
@@ -74,7 +66,9 @@ class TestPapers:
             ({"inner_steps": 7, "n_anchors": 9, "n_neighbors": 3, "batch_size": 4}, 9, 4, 3, 7),
         ):
             paper = S3GD.paper(eta=eta, lam=lam, balanced=balanced, **options)
-            model = LinearClassifier("logistic", max_iter=2, random_state=0, **paper).fit(X, y)
+            model = kg.LinearClassifier("logistic", max_iter=2, random_state=0, **paper).fit(
+                X, y
+            )
             *rows, anchors, _ = seen[0]
             order = np.concatenate([orders for *_, orders in seen])
             assert len(anchors) <= m
@@ -85,8 +79,7 @@ class TestPapers:
             assert abs(w).max() > 0.05
             seen.clear()
 
-        with pytest.raises(ValueError, match="eta"):
-            S3GD.paper(eta=0.0)
+        raises(ValueError, "eta", S3GD.paper, eta=0.0)
 
 
 def scaled(X):
@@ -115,19 +108,19 @@ def line():
 FINE = {"tol": 1e-10, "max_iter": 5000}
 SAME_MINIMA = [
     *(
-        ("cancer", LinearClassifier("logistic", alpha=0.05, solver=solver, **TIGHT),
+        ("cancer", kg.LinearClassifier("logistic", alpha=0.05, solver=solver, **TIGHT),
          LogisticRegression(C=1 / (0.05 * 569), **FINE))
         for solver in EXACT
     ),
-    ("iris", LinearClassifier(alpha=0.01, **TIGHT), LogisticRegression(C=1 / 1.5, **FINE)),
+    ("iris", kg.LinearClassifier(alpha=0.01, **TIGHT), LogisticRegression(C=1 / 1.5, **FINE)),
     *(
-        ("line", LinearRegressor(alpha=0.1, fit_intercept=bias, **TIGHT),
+        ("line", kg.LinearRegressor(alpha=0.1, fit_intercept=bias, **TIGHT),
          Ridge(30.0, fit_intercept=bias))
         for bias in (True, False)
     ),
-    ("line", LinearRegressor(alpha=0.1, penalty="elasticnet", l1_ratio=0.3, **TIGHT),
+    ("line", kg.LinearRegressor(alpha=0.1, penalty="elasticnet", l1_ratio=0.3, **TIGHT),
      ElasticNet(0.1, l1_ratio=0.3, **FINE)),
-    ("line", LinearRegressor(alpha=0.2, penalty="l1", **TIGHT), Lasso(0.2, **FINE)),
+    ("line", kg.LinearRegressor(alpha=0.2, penalty="l1", **TIGHT), Lasso(0.2, **FINE)),
 ]  # fmt: skip
 
 
@@ -155,8 +148,10 @@ def test_balanced_classes_are_equation_46():
         400, 6, n_informative=4, n_classes=3, weights=[0.8, 0.15, 0.05], random_state=0
     )
     options = {"alpha": 0.01} | TIGHT | {"max_iter": 30}  # any function shows it
-    ours = LinearClassifier(class_weight="balanced", **options).fit(X, y)
-    theirs = LinearClassifier(**options).fit(X, y, sample_weight=1.0 / (3 * np.bincount(y))[y])
+    ours = kg.LinearClassifier(class_weight="balanced", **options).fit(X, y)
+    theirs = kg.LinearClassifier(**options).fit(
+        X, y, sample_weight=1.0 / (3 * np.bincount(y))[y]
+    )
     np.testing.assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
     f = X @ ours.coef_.T + ours.intercept_
     each = oracles.value("log_loss", (y[:, None] == np.arange(3)).astype(float), f)
@@ -194,7 +189,7 @@ def test_table_of_choices(loss, rows, d, n, l2, expected):
 # -- refusals -----------------------------------------------------------------------------
 
 
-class Unread(ArraySource):
+class Unread(kg.ArraySource):
     """A source whose rows nobody may read."""
 
     def take(self, rows):
@@ -204,8 +199,8 @@ class Unread(ArraySource):
 @every(
     ("options", "error", "message"),
     [
-        ({"loss": "hinge", "solver": "svrg"}, CapabilityError, "does not take the loss"),
-        ({"solver": "pegasos", "penalty": "l1"}, CapabilityError, "no L1 penalty"),
+        ({"loss": "hinge", "solver": "svrg"}, kg.CapabilityError, "does not take the loss"),
+        ({"solver": "pegasos", "penalty": "l1"}, kg.CapabilityError, "no L1 penalty"),
         ({"solver": "pegasos", "penalty": None}, ValueError, "needs an L2 penalty"),
         ({"solver": "pegasos", "alpha": 0.0}, ValueError, "needs an L2 penalty"),
         ({"penalty": "l3"}, ValueError, "elasticnet, l1, l2"),
@@ -219,11 +214,10 @@ class Unread(ArraySource):
 )
 def test_refusals_come_before_any_work(cancer, options, error, message):
     X, y = cancer
-    model = LinearClassifier(**options)
+    model = kg.LinearClassifier(**options)
     for rows in ((Unread(X, y),), (X, y)):
-        with pytest.raises(error, match=message):
-            model.fit(*rows)
-    assert vars(model) == vars(LinearClassifier(**options))
+        raises(error, message, model.fit, *rows)
+    assert vars(model) == vars(kg.LinearClassifier(**options))
 
 
 # -- going on -----------------------------------------------------------------------------
@@ -233,41 +227,39 @@ def test_refusals_come_before_any_work(cancer, options, error, message):
 def test_a_path_of_penalties(solver, cancer):
     X, y = cancer
     options = {"solver": solver, "tol": 1e-7, "max_iter": 1000, "random_state": 0}
-    model = LinearClassifier("logistic", warm_start=True, **options)
+    model = kg.LinearClassifier("logistic", warm_start=True, **options)
     for alpha in (1.0, 0.3, 0.1):
         model.set_params(alpha=alpha).fit(X, y)
-        cold = LinearClassifier("logistic", alpha=alpha, **options).fit(X, y)
+        cold = kg.LinearClassifier("logistic", alpha=alpha, **options).fit(X, y)
         np.testing.assert_allclose(model.coef_, cold.coef_, atol=1e-4)
         assert model.alpha_ == alpha
 
 
 def test_a_warm_start_wants_the_same_rows_and_solver(cancer):
     X, y = cancer
-    model = LinearClassifier(solver="svrg", warm_start=True, max_iter=2).fit(X, y)
-    with pytest.raises(CapabilityError, match="same rows"):
-        model.fit(X[:400], y[:400])
-    with pytest.raises(ValueError, match="solver changed"):
-        model.set_params(solver="sgd").fit(X, y)
+    model = kg.LinearClassifier(solver="svrg", warm_start=True, max_iter=2).fit(X, y)
+    raises(kg.CapabilityError, "same rows", model.fit, X[:400], y[:400])
+    raises(ValueError, "solver changed", model.set_params(solver="sgd").fit, X, y)
 
 
 @pytest.mark.parametrize("solver", ["auto", *STREAMS])
 def test_a_stream(solver):
     X, y = make_classification(6000, 10, random_state=0)
     y = np.array(["no", "yes"])[y]
-    model = LinearClassifier(solver=solver, alpha=1e-3, random_state=0)
+    model = kg.LinearClassifier(solver=solver, alpha=1e-3, random_state=0)
     for start in range(0, 6000, 500):
         rows = slice(start, start + 500)
         model.partial_fit(X[rows], y[rows], classes=["no", "yes"])
     assert model.n_iter_ == 12
     assert model.history_["solver"] == ("sgd" if solver == "auto" else solver)
-    reference = LinearClassifier(alpha=1e-3, random_state=0).fit(X, y)
+    reference = kg.LinearClassifier(alpha=1e-3, random_state=0).fit(X, y)
     assert model.score(X, y) > reference.score(X, y) - 0.02
 
 
 @every("solver", sorted(set(NAMES) - set(STREAMS)))
 def test_solvers_of_all_rows_have_no_partial_fit(solver, cancer):
-    assert not hasattr(LinearClassifier(solver=solver), "partial_fit")
-    assert not hasattr(LinearRegressor(solver=get_linear_solver(solver)), "partial_fit")
+    assert not hasattr(kg.LinearClassifier(solver=solver), "partial_fit")
+    assert not hasattr(kg.LinearRegressor(solver=get_linear_solver(solver)), "partial_fit")
 
 
 # -- competitors --------------------------------------------------------------------------
@@ -280,11 +272,11 @@ def test_competitors_learn_what_no_line_can(name):
     y = (X**2).sum(axis=1) > 1.4
     options = {"gamma": 0.5, "n_features": 100, "alpha": 1e-3, "random_state": 0}
     model = competitor(name, **options).fit(X[:1000], y[:1000])
-    kind = {"r": RandomFeatures, "n": Nystroem}[name[0]]
+    kind = {"r": kg.RandomFeatures, "n": Nystroem}[name[0]]
     assert isinstance(model[0], kind)
     assert model[1].solver_.name == name[2:]
     assert model.score(X[1000:], y[1000:]) > 0.9
-    assert LinearClassifier().fit(X[:1000], y[:1000]).score(X[1000:], y[1000:]) < 0.7
+    assert kg.LinearClassifier().fit(X[:1000], y[:1000]).score(X[1000:], y[1000:]) < 0.7
     assert model[1].loss == "logistic"
     regressor = competitor(name, task="regression", **options)
     assert regressor[1].loss == "squared"
@@ -294,13 +286,12 @@ def test_competitors_learn_what_no_line_can(name):
 
 @pytest.mark.parametrize("wrong", ["task", "gamma", "n_features", "alpha", "max_iter"])
 def test_competitors_refuse_wrong_options(wrong):
-    with pytest.raises((ValueError, TypeError), match=wrong):
-        competitor("r-sdca", **{"gamma": 0.5, wrong: 0})
+    raises((ValueError, TypeError), wrong, competitor, "r-sdca", **{"gamma": 0.5, wrong: 0})
 
 
 def test_tol_is_the_optimality_that_is_reached(cancer):
     rough, fine = (
-        LinearClassifier(alpha=0.1, tol=tol, max_iter=1000, random_state=0).fit(*cancer)
+        kg.LinearClassifier(alpha=0.1, tol=tol, max_iter=1000, random_state=0).fit(*cancer)
         for tol in (1e-2, 1e-6)
     )
     assert rough.fit_status_ == fine.fit_status_ == "converged"

@@ -1,7 +1,5 @@
 """Linear solvers come to the minimum of the oracle, and what bounds the distance is a bound."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

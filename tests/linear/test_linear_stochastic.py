@@ -1,7 +1,5 @@
 """Stochastic linear solvers: their optimum, what they estimate, and what they draw."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 

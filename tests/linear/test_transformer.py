@@ -1,13 +1,10 @@
 """RandomFeatures: the estimators' stream, unbiased for any number of columns, scikit-learn."""
 
-from __future__ import annotations
-
 import numpy as np
-import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
 
-from cases import every
+from cases import every, raises
 from kernelgrad import DSG, ArraySource, DataError
 from kernelgrad.kernels import Chi2, Gaussian
 from kernelgrad.linear.transformer import RandomFeatures
@@ -97,9 +94,6 @@ def test_pairs_are_kept_together():
         np.testing.assert_allclose((Z**2).sum(axis=1), 1.0, rtol=1e-5)  # cos^2 + sin^2
 
 
-# -- invariances -------------------------------------------------------------------------
-
-
 # -- refusals ----------------------------------------------------------------------------
 
 
@@ -118,15 +112,11 @@ def test_rows_outside_the_domain_are_refused(standardize):
     features = RandomFeatures(Positive(1.0), 10, standardize=standardize, random_state=0)
     Z = features.fit_transform(X)
     for bad in (-X, ArraySource(-X)):
-        with pytest.raises(DataError, match="positive kernel"):
-            features.transform(bad)
-        with pytest.raises(DataError, match="positive kernel"):
-            features.fit(bad)
+        raises(DataError, "positive kernel", features.transform, bad)
+        raises(DataError, "positive kernel", features.fit, bad)
     # a fit that fails leaves the transformer as it was
-    with pytest.raises(ValueError, match="NaN"):
-        features.fit(np.full((5, 2), np.nan))
+    raises(ValueError, "NaN", features.fit, np.full((5, 2), np.nan))
     np.testing.assert_array_equal(features.transform(X), Z)
     fresh = RandomFeatures(Positive(1.0), standardize=standardize)
-    with pytest.raises(DataError, match="positive kernel"):
-        fresh.fit(-X)
+    raises(DataError, "positive kernel", fresh.fit, -X)
     assert vars(fresh).keys() == vars(clone(fresh)).keys()

@@ -6,7 +6,7 @@ from sklearn.base import clone
 
 import kernelgrad.losses as kl
 import oracles_losses as oracles
-from cases import every
+from cases import every, raises
 from kernelgrad import CapabilityError
 from kernelgrad.linear import loops as row_losses
 from kernelgrad.losses import LOSSES, Loss, encode_labels, get_loss, register_loss
@@ -203,8 +203,7 @@ def refuse(self):
     ],
 )
 def test_contract_rejects_broken_losses(base, message, methods):
-    with pytest.raises((AssertionError, RuntimeError), match=message):
-        check_loss(broken(base, **methods)())
+    raises((AssertionError, RuntimeError), message, check_loss, broken(base, **methods)())
 
 
 def test_constants_by_hand():
@@ -231,8 +230,7 @@ def test_constants_by_hand():
     np.testing.assert_allclose(
         kl.Multinomial().predict_proba(constant[None]), [[3 / 4.5, 1 / 4.5, 0.5 / 4.5]]
     )
-    with pytest.raises(ValueError, match="both samples"):
-        kl.KLDensityRatio().intercept(np.ones((4, 1)))
+    raises(ValueError, "both samples", kl.KLDensityRatio().intercept, np.ones((4, 1)))
 
 
 class Exponential(Loss):
@@ -313,8 +311,7 @@ def test_probabilities(dtype):
         p = loss.predict_proba(raw)
         assert p.dtype == dtype
         np.testing.assert_allclose(p, expected, rtol=1e-5)
-    with pytest.raises(CapabilityError, match="'hinge' does not model probabilities"):
-        kl.Hinge().predict_proba(f)
+    raises(CapabilityError, "'hinge' does not model probabilities", kl.Hinge().predict_proba, f)
 
 
 def test_names():
@@ -382,8 +379,7 @@ OWN_MULTINOMIAL = type("OwnMultinomial", (kl.Multinomial,), {})()
     ],
 )  # fmt: skip
 def test_errors_name_the_value(call, error, message):
-    with pytest.raises(error, match=message):
-        call()
+    raises(error, message, call)
 
 
 def test_registered_losses_have_a_name(monkeypatch):
@@ -391,8 +387,7 @@ def test_registered_losses_have_a_name(monkeypatch):
     del LOSSES["exponential"]
     assert register_loss(Exponential) is Exponential
     assert isinstance(get_loss("exponential", task="classification"), Exponential)
-    with pytest.raises(ValueError, match="'exponential' is taken"):
-        register_loss(Exponential)
+    raises(ValueError, "'exponential' is taken", register_loss, Exponential)
 
 
 def test_labels_as_targets():
@@ -442,13 +437,10 @@ def test_names_of_unlabelled_losses():
     assert kl.get_unlabelled_loss("ramp").s == -0.3
     loss = kl.Ramp(-0.5)
     assert kl.get_unlabelled_loss(loss) is loss
-    with pytest.raises(ValueError, match="symmetric_hinge"):
-        kl.get_unlabelled_loss("hinge")
-    with pytest.raises(TypeError, match="UnlabelledLoss"):
-        kl.get_unlabelled_loss(3)
+    raises(ValueError, "symmetric_hinge", kl.get_unlabelled_loss, "hinge")
+    raises(TypeError, "UnlabelledLoss", kl.get_unlabelled_loss, 3)
     for s in (-1.0, 0.1, np.nan):
-        with pytest.raises(ValueError, match="s "):
-            kl.get_unlabelled_loss(kl.Ramp(s))
+        raises(ValueError, "s ", kl.get_unlabelled_loss, kl.Ramp(s))
 
 
 def test_parts_of_the_joint_loss():
@@ -464,5 +456,4 @@ def test_parts_of_the_joint_loss():
     mean = np.average(y[labelled], axis=0, weights=weight[labelled])
     np.testing.assert_allclose(loss.intercept(y, weight), mean)
     assert loss.intercept(np.zeros((3, 2))).tolist() == [0.0, 0.0]
-    with pytest.raises(ValueError, match="ratio"):
-        kl.SemiSupervised(kl.Hinge(), kl.Ramp(), -1.0).check()
+    raises(ValueError, "ratio", kl.SemiSupervised(kl.Hinge(), kl.Ramp(), -1.0).check)

@@ -1,7 +1,5 @@
 """Algorithms 1 and 2 of Dai et al. (2014), as printed and as the library's solver."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import oracles_minimax
-from cases import every
+from cases import every, raises
 from kernelgrad.papers.sbp.minimax import rows_below, slack_level, two_class_level
 from kernelgrad.validation import DataError
 
@@ -152,5 +152,4 @@ BAD = [
 def test_bad_input_is_named(words, arguments, pair):
     c, *others = arguments
     error = ValueError if np.isfinite(c).all() else DataError
-    with pytest.raises(error, match=words):
-        (two_class_level if pair else slack_level)(c, *pair, *others)
+    raises(error, words, two_class_level if pair else slack_level, c, *pair, *others)

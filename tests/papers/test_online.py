@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from cases import every
+from cases import every, raises
 from kernelgrad import KernelClassifier, losses
 from kernelgrad.kernels import Gaussian
 from kernelgrad.papers.dsg.rivals import NORMA
@@ -118,8 +118,7 @@ def test_norma_in_a_ball_is_gradient_descent_on_the_mean_loss(B):
     a = dense(state, state.current)[:, 0]
     assert np.sqrt(a @ K @ a) <= B * (1 + 1e-6)
     for more in ({"max_support": 9}, {"rows_per_step": 2}):
-        with pytest.raises(ValueError, match="takes one of radius"):
-            NORMA(radius=B, **more).check()
+        raises(ValueError, "takes one of radius", NORMA(radius=B, **more).check)
 
 
 @every("average", [None, "uniform"])
@@ -241,16 +240,14 @@ def test_numbers_of_another_source_do_not_merge():
     ],
 )  # fmt: skip
 def test_bad_problems_are_named(solver, loss, alpha, error, words):
-    with pytest.raises(error, match=words):
-        solver.check_problem(problem(loss, alpha))
+    raises(error, words, solver.check_problem, problem(loss, alpha))
 
 
 def test_bad_options_and_steps_are_named():
     with pytest.raises(CapabilityError, match="perceptron_loss"):
         base.check_capabilities(KernelPerceptron(), losses.Hinge(), Gaussian())
     for solver in (Pegasos(average="linear"), KernelPerceptron(average=True)):
-        with pytest.raises(ValueError, match="set average='auto'"):
-            solver.set_params(max_support=5).check()
+        raises(ValueError, "set average='auto'", solver.set_params(max_support=5).check)
     loss = losses.SquaredError()
     with pytest.raises(FloatingPointError, match="smaller steps"), np.errstate(all="ignore"):
         visit(NORMA(step_size=1e3), problem(loss), *data(loss), orders())

@@ -1,7 +1,5 @@
 """Three semi-supervised machines on exact kernels: CCCP, label switching, budgets."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,7 +9,7 @@ from sklearn.datasets import make_moons
 from sklearn.svm import LinearSVC
 
 import oracles_s3vm as oracles
-from cases import every
+from cases import every, raises
 from kernelgrad import losses
 from kernelgrad.kernels import Gaussian, Polynomial
 from kernelgrad.losses import Hinge, Ramp, SemiSupervised, SymmetricHinge
@@ -263,8 +261,7 @@ def test_streams_may_lack_a_kind_and_bring_new_rows():
 def test_both_kinds_of_rows_are_needed(solver):
     problem, batch, truth = setting()
     nothing = replace(batch, y=np.zeros_like(batch.y))
-    with pytest.raises(DataError, match="got 0 and 160: give the label"):
-        solver.init(problem, nothing)
+    raises(DataError, "got 0 and 160: give the label", solver.init, problem, nothing)
     with pytest.raises(DataError, match="got 160 and 0: mark rows without a label by -1"):
         solver.init(problem, replace(batch, y=truth.astype(np.float32)))
     unweighted = np.where(batch.y[:, 0] != 0, 1.0, 0.0)
@@ -291,8 +288,7 @@ def two(labelled, unlabelled):
 def test_what_cannot_be_solved_is_refused(solvers, change, error, words):
     problem, _, _ = setting(outputs=2)
     for solver in solvers:
-        with pytest.raises(error, match=words):
-            solver.check_problem(replace(problem, **change))
+        raises(error, words, solver.check_problem, replace(problem, **change))
     CCCPS3VM().check_problem(replace(problem, **two(Hinge(), Ramp())))
 
 

@@ -1,7 +1,5 @@
 """The Stochastic Batch Perceptron against the paper, oracles, and the promises of a solver."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

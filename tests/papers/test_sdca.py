@@ -1,15 +1,12 @@
 """Dual coordinate ascent: its steps, its gap, its optimum, its bits."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from sklearn.kernel_ridge import KernelRidge
 
 import oracles_sdca as oracles
-from cases import every
+from cases import every, raises
 from kernelgrad import losses
 from kernelgrad.kernels import Gaussian, Polynomial
 from kernelgrad.papers.dsg.rivals.sdca import SDCA
@@ -94,8 +91,7 @@ def test_the_average_is_that_of_the_second_half_of_all_visits(steps):
     np.testing.assert_allclose(solver.coefficients(state)[:, 0], expected, atol=1e-6 * most)
     np.testing.assert_allclose(state.coef[:, 0], a, atol=1e-6 * most)
     assert np.abs(expected - a).max() > 0.1 * np.abs(a).max()
-    with pytest.raises(ValueError, match="order"):
-        SDCA(average="second_half", order="greedy").check()
+    raises(ValueError, "order", SDCA(average="second_half", order="greedy").check)
 
 
 @each_loss
@@ -140,22 +136,13 @@ def test_greedy_visits_are_smo_without_a_bias():
     assert state.gap[0] < random.gap[0]
 
 
-def test_squared_is_kernel_ridge():
-    problem, batch = setting(losses.SquaredError(), alpha=1e-3, outputs=2)
-    solver, state, _ = fit(problem, batch, tol=1e-12)
-    ridge = KernelRidge(alpha=len(batch.y) * 1e-3, kernel="precomputed")
-    ridge.fit(gram(problem, batch.X), batch.y.astype(float))
-    np.testing.assert_allclose(state.coef, ridge.dual_coef_, atol=1e-4)
-    f = solver.expansion(state).raw_prediction(batch.X)
-    np.testing.assert_allclose(f, ridge.predict(gram(problem, batch.X)), atol=1e-5)
-
-
-def test_logistic_is_newton_on_the_coefficients():
-    problem, batch = setting(losses.Logistic(), alpha=1e-3, weighted=True)
+@every("loss", [losses.Logistic(), losses.SquaredError()])
+def test_smooth_losses_come_to_the_minimum_of_newton(loss):
+    problem, batch = setting(loss, alpha=1e-3, weighted=True, outputs=2)
     _, state, info = fit(problem, batch, tol=1e-12)
     p = batch.sample_weight / batch.sample_weight.sum()
     y = batch.y.astype(float)
-    _, f = minimum("logistic", gram(problem, batch.X), y, p, 1e-3, False)
+    _, f = minimum(loss.name, gram(problem, batch.X), y, p, 1e-3, False)
     a = -p[:, None] * slope_of(problem.loss)(y, f) / 1e-3
     assert info.converged
     np.testing.assert_allclose(state.coef, a, atol=1e-4 * np.abs(a).max())
@@ -171,8 +158,7 @@ def test_a_perfect_constant_has_no_gap():
 
 def test_what_cannot_be_solved_is_refused():
     problem, batch = setting(losses.Hinge())
-    with pytest.raises(ValueError, match=r"alpha > 0, got 0\.0"):
-        SDCA().init(replace(problem, alpha=0.0), batch)
+    raises(ValueError, r"alpha > 0, got 0\.0", SDCA().init, replace(problem, alpha=0.0), batch)
     with pytest.raises(CapabilityError, match=r"'log_loss'; choose one of absolute, .*hinge"):
         SDCA().init(replace(problem, loss=losses.Multinomial()), batch)
 

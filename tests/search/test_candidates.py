@@ -1,7 +1,5 @@
 """Candidates of the search, and the comparisons that choose among them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -74,9 +72,9 @@ def test_normal_scores_compete_where_a_column_has_heavy_tails():
 @every("nu", [0.5, 2.5])
 def test_an_exponential_serves_edges_of_many_rows(nu):
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(1510, 6))
-    K = Matern(nu, 0.05)(X, X) + 1e-6 * np.eye(1510)
-    Y = np.linalg.cholesky(K) @ rng.normal(size=(1510, 6))
+    X = rng.normal(size=(1600, 6))
+    K = Matern(nu, 0.05)(X, X) + 1e-6 * np.eye(1600)
+    Y = np.linalg.cholesky(K) @ rng.normal(size=(1600, 6))
     model = KernelRegressor(loss="squared").fit(X, Y)
     kernel = model.kernel_
     assert (kernel.kernels[0] if isinstance(kernel, SumKernel) else kernel).nu == nu

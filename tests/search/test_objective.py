@@ -1,7 +1,5 @@
 """Leave-one-out objectives, their slopes, warps, penalties, and scalings of the columns."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

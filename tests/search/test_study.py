@@ -1,7 +1,5 @@
 """The study before a fit: what it finds, keeps, leaves alone and says."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +10,7 @@ from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.metrics import average_precision_score
 
-from cases import every
+from cases import every, raises
 from conftest import DATA
 from kernelgrad import KernelClassifier, KernelRegressor, load
 from kernelgrad.exceptions import ModelFileError
@@ -123,7 +121,8 @@ def test_alpha_of_another_loss_is_chosen_on_that_loss(make, loss, y):
     trials = model.history_["search"]
     own = [t for t in trials if "candidate" in t]
     assert len(own) == len(trials) >= 3
-    best = min(own, key=lambda t: t["loss"])
+    least = min(t["loss"] for t in own)  # several have it, up to rounding
+    best = max((t for t in own if t["loss"] < 1.000001 * least), key=lambda t: t["alpha"])
     assert own[0]["alpha"] < best["alpha"] < own[-1]["alpha"]
     assert model.alpha_ * 240 == pytest.approx(best["alpha"] * best["rows"])
     assert all(np.isfinite(t["loss"]) for t in trials)
@@ -191,8 +190,7 @@ def test_an_array_scales_the_columns(solver):
     ],
 )
 def test_wrong_parameters_are_named(parameters, message):
-    with pytest.raises(ValueError, match=message):
-        regressor(**parameters).fit(X, Y)
+    raises(ValueError, message, regressor(**parameters).fit, X, Y)
 
 
 @pytest.mark.slow
@@ -523,8 +521,7 @@ def test_what_was_found_is_given_back(tmp_path):
         (frame.assign(h="w"), "Column \"'h'\" has other categories"),
         (frame[["a", "h"]], "X has 2 features, but the first fit had 8"),
     ):
-        with pytest.raises(ValueError, match=message):
-            model.refit(wrong, Y)
+        raises(ValueError, message, model.refit, wrong, Y)
     with pytest.raises(ValueError, match="give that kernel as an object"):
         regressor(standardize=model.best_params_["standardize"]).fit(frame, Y)
     with pytest.raises(ValueError, match="scaling of 9 columns, but the rows have 3"):
@@ -545,8 +542,7 @@ def test_a_scaling_in_a_file_is_checked(tmp_path):
     ):
         with pytest.raises(ModelFileError):
             unpack({"scaling": wrong})
-    with pytest.raises(ModelFileError, match="shape"):
-        unpack({"array": np.ones(5), "shape": [2, 3]})
+    raises(ModelFileError, "shape", unpack, {"array": np.ones(5), "shape": [2, 3]})
 
 
 def test_effort_sets_the_study_only():

@@ -9,36 +9,23 @@ from scipy.special import rel_entr
 from sklearn.metrics.pairwise import polynomial_kernel
 
 import oracles_special as oracles
-from cases import every
+from cases import every, raises
+from kernelgrad import special_kernels as kk
 from kernelgrad.compute import elementary
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.exceptions import DataError
 from kernelgrad.features import float32_rows, fused
 from kernelgrad.functions import FeatureStream
-from kernelgrad.special_kernels import (
-    ArcCosine,
-    Chi2,
-    ConvolutionKernel,
-    DotProduct,
-    ExponentialSemigroup,
-    Hellinger,
-    Intersection,
-    JensenShannon,
-    Polynomial,
-    ReciprocalSemigroup,
-    SkewedChi2,
-    SkewedIntersection,
-)  # fmt: skip
 
-ADDITIVE = [Chi2, Intersection, JensenShannon]
+ADDITIVE = [kk.Chi2, kk.Intersection, kk.JensenShannon]
 FORMS = ["coordinates", "hashed", "signs"]
-SKEWED = [SkewedChi2, SkewedIntersection]
-SEMIGROUP = [ExponentialSemigroup, ReciprocalSemigroup]
+SKEWED = [kk.SkewedChi2, kk.SkewedIntersection]
+SEMIGROUP = [kk.ExponentialSemigroup, kk.ReciprocalSemigroup]
 IMAGES = [
-    ConvolutionKernel((8, 6), 3, gamma=0.3),
-    ConvolutionKernel((4, 5, 3), 2, pool_size=2),
-    ConvolutionKernel((9, 7), 3, stride=2, pool_size=2),
-    ConvolutionKernel([7, 7, 1], 3, stride=3, pool_size=20, bandwidth_factor=0.5),
+    kk.ConvolutionKernel((8, 6), 3, gamma=0.3),
+    kk.ConvolutionKernel((4, 5, 3), 2, pool_size=2),
+    kk.ConvolutionKernel((9, 7), 3, stride=2, pool_size=2),
+    kk.ConvolutionKernel([7, 7, 1], 3, stride=3, pool_size=20, bandwidth_factor=0.5),
 ]
 
 
@@ -70,23 +57,23 @@ def prepared(features, X):
 @every(
     ("kernel", "formula"),
     [
-        (Chi2(), lambda x, z: (2 * x * z / np.maximum(x + z, 1e-300)).sum(-1)),
-        (Intersection(), lambda x, z: np.minimum(x, z).sum(-1)),
+        (kk.Chi2(), lambda x, z: (2 * x * z / np.maximum(x + z, 1e-300)).sum(-1)),
+        (kk.Intersection(), lambda x, z: np.minimum(x, z).sum(-1)),
         (
-            JensenShannon(),
+            kk.JensenShannon(),
             lambda x, z: -(rel_entr(x, x + z) + rel_entr(z, x + z)).sum(-1) / np.log(4),
         ),
-        (Hellinger(), lambda x, z: np.sqrt(x * z).sum(-1)),
+        (kk.Hellinger(), lambda x, z: np.sqrt(x * z).sum(-1)),
         (
-            SkewedChi2(0.7),
+            kk.SkewedChi2(0.7),
             lambda x, z: (2 * np.sqrt((x + 0.7) * (z + 0.7)) / (x + z + 1.4)).prod(-1),
         ),
         (
-            SkewedIntersection(0.7),
+            kk.SkewedIntersection(0.7),
             lambda x, z: np.exp(-np.abs(np.log((x + 0.7) / (z + 0.7))) / 2).prod(-1),
         ),
-        (ExponentialSemigroup(0.4), lambda x, z: np.exp(-0.4 * np.sqrt(x + z).sum(-1))),
-        (ReciprocalSemigroup(3.0), lambda x, z: (3 / (x + z + 3)).prod(-1)),
+        (kk.ExponentialSemigroup(0.4), lambda x, z: np.exp(-0.4 * np.sqrt(x + z).sum(-1))),
+        (kk.ReciprocalSemigroup(3.0), lambda x, z: (3 / (x + z + 3)).prod(-1)),
     ],
 )
 def test_kernels_of_positive_rows_are_their_formulas(kernel, formula):
@@ -99,26 +86,26 @@ def test_kernels_of_positive_rows_are_their_formulas(kernel, formula):
 @pytest.mark.parametrize("degree", [1, 2, 5])
 def test_polynomial_against_scikit_learn(degree):
     X, Z = unit(20, 6), unit(10, 6, seed=1)
-    K = Polynomial(degree, 0.7, 0.3)
+    K = kk.Polynomial(degree, 0.7, 0.3)
     expected = polynomial_kernel(X, Z, degree=degree, gamma=0.7, coef0=0.3)
     np.testing.assert_allclose(K(X, Z), expected, rtol=1e-12, atol=1e-14)
-    auto = Polynomial(degree, "auto").resolve(X, 0)
+    auto = kk.Polynomial(degree, "auto").resolve(X, 0)
     np.testing.assert_allclose(auto(X), polynomial_kernel(X, degree=degree), rtol=1e-12)
 
 
 def test_dot_product_series():
     X, Z = unit(20), unit(10, seed=1)
     t = 0.4 * X @ Z.T
-    np.testing.assert_allclose(DotProduct(gamma=0.4)(X, Z), np.exp(t), rtol=1e-12)
-    vovk = DotProduct("vovk", 0.4)
+    np.testing.assert_allclose(kk.DotProduct(gamma=0.4)(X, Z), np.exp(t), rtol=1e-12)
+    vovk = kk.DotProduct("vovk", 0.4)
     np.testing.assert_allclose(vovk(X, Z), 1 / (1 - t), rtol=1e-12)
     np.testing.assert_allclose(vovk.diag(X), np.diag(vovk(X, X)), rtol=1e-12)
     given = [0.5, 0.0, 2.0, 1.0]
     for series in (given, tuple(given), np.array(given)):
-        K = DotProduct(series, 0.4)
+        K = kk.DotProduct(series, 0.4)
         np.testing.assert_allclose(K(X, Z), oracles.power_series(given, t), atol=1e-13)
     binomial = [1, 3, 3, 1]
-    np.testing.assert_allclose(DotProduct(binomial)(X), Polynomial(3)(X), rtol=1e-12)
+    np.testing.assert_allclose(kk.DotProduct(binomial)(X), kk.Polynomial(3)(X), rtol=1e-12)
 
 
 @every("bias", [0.0, 0.8])
@@ -126,12 +113,12 @@ def test_dot_product_series():
 def test_exact_arc_cosine_against_quadrature(order, bias):
     X, Z = normal(8), normal(6, seed=1)
     X[3], Z[:3] = 0, [X[0], -X[1], 2 * X[2]]
-    kernel = ArcCosine(order, scale=0.7, bias=bias)
+    kernel = kk.ArcCosine(order, scale=0.7, bias=bias)
     expected = [[oracles.arc_cosine(x, z, order, 0.7, bias) for z in Z] for x in X]
     size = np.abs(expected).max()
     np.testing.assert_allclose(kernel(X, Z), expected, rtol=1e-12, atol=1e-13 * size)
     if order > 0 or bias > 0:
-        other = ArcCosine(order, scale=0.71, bias=1.1 * bias)
+        other = kk.ArcCosine(order, scale=0.71, bias=1.1 * bias)
         assert np.abs(other(X, Z) - expected).max() > 1e-3
 
 
@@ -140,7 +127,7 @@ def test_exact_arc_cosine_against_quadrature(order, bias):
 def test_arc_cosine_at_small_and_straight_angles(order, sparse_rows):
     X = normal(50, 30)
     store = sp.csr_matrix if sparse_rows else np.asarray
-    kernel = ArcCosine(order)
+    kernel = kk.ArcCosine(order)
     diagonal = kernel.diag(X)
     for Z in (X, X.copy(), X[:, ::-1][:, ::-1], 1.7 * X):
         K = np.diag(kernel(store(X), store(Z)))
@@ -192,11 +179,9 @@ def test_kernels_of_images_against_loops(kernel):
 
 
 def test_gamma_auto_needs_resolving():
-    for kernel in (Polynomial(gamma="auto"), DotProduct(gamma="auto")):
-        with pytest.raises(ValueError, match="call resolve"):
-            kernel(unit())
-        with pytest.raises(ValueError, match="call resolve"):
-            kernel.feature_map(5, 0, 32)
+    for kernel in (kk.Polynomial(gamma="auto"), kk.DotProduct(gamma="auto")):
+        raises(ValueError, "call resolve", kernel, unit())
+        raises(ValueError, "call resolve", kernel.feature_map, 5, 0, 32)
         resolved = kernel.resolve(unit(d=8), 0)
         assert resolved.gamma == 0.125
         assert kernel.gamma == "auto"
@@ -206,11 +191,11 @@ def test_gamma_auto_needs_resolving():
 def test_dot_product_domain():
     X = unit() * 1.5
     with pytest.raises(DataError, match=r"vovk series.*< 1, but a row has 2.25"):
-        DotProduct("vovk")(X)
+        kk.DotProduct("vovk")(X)
     with pytest.raises(DataError, match="exponential"):
-        DotProduct(gamma=400.0)(X)
-    assert np.isfinite(DotProduct(gamma=300.0)(X)).all()
-    assert np.isfinite(DotProduct([1.0, 1.0])(X)).all()
+        kk.DotProduct(gamma=400.0)(X)
+    assert np.isfinite(kk.DotProduct(gamma=300.0)(X)).all()
+    assert np.isfinite(kk.DotProduct([1.0, 1.0])(X)).all()
 
 
 @pytest.mark.parametrize("p", [1.5, 2.0])
@@ -219,8 +204,8 @@ def test_infinite_variance_is_rejected(p):
     worst = max(oracles.rademacher_moment(x, x) for x in X)
     limit = 1 / np.sqrt(p * worst)  # p gamma^2 Q = 1
     for rows in (X, sp.csr_matrix(X)):
-        FeatureStream(DotProduct("vovk", 0.999 * limit, p), 5, 0, 32).prepare(rows)
-        bad = DotProduct("vovk", 1.001 * limit, p)
+        FeatureStream(kk.DotProduct("vovk", 0.999 * limit, p), 5, 0, 32).prepare(rows)
+        bad = kk.DotProduct("vovk", 1.001 * limit, p)
         with pytest.raises(DataError, match="infinite variance") as caught:
             FeatureStream(bad, 5, 0, 32).prepare(rows)
         assert f"gamma below {limit:.6g}" in str(caught.value)
@@ -229,18 +214,18 @@ def test_infinite_variance_is_rejected(p):
         assert np.isfinite(bad(rows)).all()  # exact values need no variance
     scaled = X / (1.0001 * factor)
     FeatureStream(bad, 5, 0, 32).prepare(scaled)
-    FeatureStream(DotProduct([1.0] * 9, 5.0, p), 5, 0, 32).prepare(X)
+    FeatureStream(kk.DotProduct([1.0] * 9, 5.0, p), 5, 0, 32).prepare(X)
 
 
 @every("store", [np.asarray, sp.csr_matrix])
 @every(
     ("kernel", "low", "message"),
     [
-        (SkewedChi2(0.5), -0.5, r"skewed_chi2 kernel is defined for x > -0.5.*hold -0.5"),
-        (SkewedIntersection(0.5), -0.5, r"skewed_intersection .* x > -0.5.*hold -0.5"),
-        (ExponentialSemigroup(1.0), -1e-9, r"exponential_semigroup .* x >= 0.*hold -1e-09"),
-        (ReciprocalSemigroup(1.0), -1e-9, r"reciprocal_semigroup .* x >= 0.*hold -1e-09"),
-        (Hellinger(), -1e-9, r"hellinger .* x >= 0.*hold -1e-09"),
+        (kk.SkewedChi2(0.5), -0.5, r"skewed_chi2 kernel is defined for x > -0.5.*hold -0.5"),
+        (kk.SkewedIntersection(0.5), -0.5, r"skewed_intersection .* x > -0.5.*hold -0.5"),
+        (kk.ExponentialSemigroup(1.0), -1e-9, r"exponential_semigroup .* x >= 0.*hold -1e-09"),
+        (kk.ReciprocalSemigroup(1.0), -1e-9, r"reciprocal_semigroup .* x >= 0.*hold -1e-09"),
+        (kk.Hellinger(), -1e-9, r"hellinger .* x >= 0.*hold -1e-09"),
     ],
 )
 def test_rows_outside_the_domain(kernel, low, message, store):
@@ -252,8 +237,7 @@ def test_rows_outside_the_domain(kernel, low, message, store):
         lambda: kernel(store(good), store(bad)),
         lambda: FeatureStream(kernel, 3, 0, 8).prepare(store(bad)),
     ):
-        with pytest.raises(DataError, match=message):
-            use()
+        raises(DataError, message, use)
     bad[2, 1] = low + 1e-6
     if type(kernel) in SKEWED:
         assert np.isfinite(kernel(store(bad))).all()
@@ -263,9 +247,9 @@ def test_rows_outside_the_domain(kernel, low, message, store):
 def test_median_rules_by_hand():
     X = np.array([[1.0, 4.0], [0.0, 0.0], [9.0, 0.0], [0.25, 0.25]])
     # sums of square roots 3, 3, 1; sums 5, 9, 0.5; the row of zeros is left out
-    assert ExponentialSemigroup().resolve(X, 0).beta == pytest.approx(1 / (3 * np.sqrt(2)))
-    assert ReciprocalSemigroup().resolve(X, 0).lam == pytest.approx(10.0)
-    number = ExponentialSemigroup(0.3)
+    assert kk.ExponentialSemigroup().resolve(X, 0).beta == pytest.approx(1 / (3 * np.sqrt(2)))
+    assert kk.ReciprocalSemigroup().resolve(X, 0).lam == pytest.approx(10.0)
+    number = kk.ExponentialSemigroup(0.3)
     assert number.resolve(X, 0) is number
 
 
@@ -274,12 +258,11 @@ def test_median_rules_of_degenerate_rows(cls):
     assert cls().resolve(np.zeros((5, 3)), 0).value == 1.0
     assert cls().resolve(sp.csr_matrix((5, 3)), 0).value == 1.0
     for size in (1e-200, 1e200):
-        with pytest.raises(DataError, match="scale the inputs"):
-            cls().resolve(size * (1 + positive()), 0)
+        raises(DataError, "scale the inputs", cls().resolve, size * (1 + positive()), 0)
 
 
 def test_rows_that_are_no_images():
-    kernel = ConvolutionKernel((8, 6, 3), 3, gamma=0.3)
+    kernel = kk.ConvolutionKernel((8, 6, 3), 3, gamma=0.3)
     X = np.zeros((5, 48))
     for use in (
         lambda: kernel(X),
@@ -288,8 +271,7 @@ def test_rows_that_are_no_images():
         lambda: kernel.diag(X),
         lambda: kernel.feature_map(48, 0, 8),
     ):
-        with pytest.raises(DataError, match=r"image_shape=\(8, 6, 3\).* 144 columns.* 48;"):
-            use()
+        raises(DataError, r"image_shape=\(8, 6, 3\).* 144 columns.* 48;", use)
 
 
 # Draws
@@ -298,7 +280,7 @@ def test_rows_that_are_no_images():
 @pytest.mark.parametrize("series", ["vovk", [0.0, 2.0, 0.0, 1.0, 3.0]])
 @pytest.mark.parametrize("p", [1.5, 2.0])
 def test_degrees(series, p):
-    kernel = DotProduct(series, 0.1, p)
+    kernel = kk.DotProduct(series, 0.1, p)
     F, n_blocks = 40, 500
     features = kernel.feature_map(3, 0, F)
     N, squared = map(
@@ -325,15 +307,16 @@ def test_degrees(series, p):
 
 
 PINNED = [
-    (Chi2("coordinates"), 0.494524), (Chi2("hashed"), -1.48628), (Chi2("signs"), -1.29262),
-    (Intersection("coordinates"), 0.776413), (Intersection("hashed"), 0.616704),
-    (Intersection("signs"), -0.0562333), (JensenShannon("coordinates"), 1.28099),
-    (JensenShannon("hashed"), -1.53666), (JensenShannon("signs"), -0.155866),
-    (Polynomial(3, 0.5, 0.5), 0.135769), (DotProduct("vovk", gamma=0.3), 0.392911),
-    (DotProduct(), 0.756483), (SkewedChi2(), -0.286597), (SkewedIntersection(), 1.00965),
-    (ExponentialSemigroup(0.4), 0.0135735), (ReciprocalSemigroup(3.0), 0.049835),
-    (Hellinger(), 0.713764), (ArcCosine(), 0.204315),
-    (ConvolutionKernel((8, 5), 3, pool_size=2, gamma=0.3), 0.21424),
+    (kk.Chi2("coordinates"), 0.494524), (kk.Chi2("hashed"), -1.48628),
+    (kk.Chi2("signs"), -1.29262), (kk.Intersection("coordinates"), 0.776413),
+    (kk.Intersection("hashed"), 0.616704), (kk.Intersection("signs"), -0.0562333),
+    (kk.JensenShannon("coordinates"), 1.28099), (kk.JensenShannon("hashed"), -1.53666),
+    (kk.JensenShannon("signs"), -0.155866), (kk.Polynomial(3, 0.5, 0.5), 0.135769),
+    (kk.DotProduct("vovk", gamma=0.3), 0.392911), (kk.DotProduct(), 0.756483),
+    (kk.SkewedChi2(), -0.286597), (kk.SkewedIntersection(), 1.00965),
+    (kk.ExponentialSemigroup(0.4), 0.0135735), (kk.ReciprocalSemigroup(3.0), 0.049835),
+    (kk.Hellinger(), 0.713764), (kk.ArcCosine(), 0.204315),
+    (kk.ConvolutionKernel((8, 5), 3, pool_size=2, gamma=0.3), 0.21424),
 ]  # fmt: skip
 
 

@@ -1,7 +1,5 @@
 """Callbacks: events of a fit come in; progress, files or its end go out."""
 
-from __future__ import annotations
-
 from kernelgrad.callbacks.base import (
     FOREVER,
     SILENT,

@@ -1,7 +1,5 @@
 """Lists of callbacks, and callbacks of a few lines."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -6,8 +6,6 @@ Matrices (m, m) are C-contiguous and of float32 or float64; only their upper tri
 and written, which LAPACK sees as lower triangles in its own order.
 """
 
-from __future__ import annotations
-
 import ctypes
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """How much memory there is, and how much of it is taken."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

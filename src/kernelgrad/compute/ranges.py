@@ -1,7 +1,5 @@
 """Checks that values have magnitudes suitable for float32."""
 
-from __future__ import annotations
-
 import numpy as np
 import scipy.sparse as sp
 

@@ -7,8 +7,6 @@ only, and every output element is written by exactly one tile, in a fixed order,
 not depend on the number of threads.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import threading

@@ -1,7 +1,5 @@
 """Rows: arrays and files come in, batches in bounded memory go out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

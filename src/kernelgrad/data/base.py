@@ -379,9 +379,20 @@ def feed(digest: Any, values: AnyArray) -> None:
     digest.update(np.ascontiguousarray(plain).reshape(-1).view(np.uint8).data)
 
 
+def distinct_text(y: AnyArray) -> set[str] | None:
+    """Return the distinct objects of an array; None if some are no text."""
+    try:
+        values = set(y.ravel().tolist())
+    except TypeError:  # some have no hash
+        return None
+    return values if all(type(value) is str for value in values) else None
+
+
 def missing_targets(y: AnyArray) -> AnyArray:
     """Return a mask of the rows whose target is missing or not finite."""
     if y.dtype.kind == "O":
+        if distinct_text(y) is not None:
+            return np.zeros(len(y), dtype=bool)
         values = [v is None or v is np.ma.masked or bool(v != v) for v in y.ravel()]
         missing = np.array(values, dtype=bool)
     elif y.dtype.kind == "f":

@@ -210,7 +210,7 @@ class ColumnSource(FileSource):
             row = first_row + int(np.argmax(np.asarray(column.is_null())))
             raise DataError(
                 f"{self._path}: column {name!r} has a missing value in row {row} (data rows "
-                "count from 0); impute it, or drop the row or the column."
+                "count from 0); drop the row, or impute or drop the column if it is a feature."
             )
         types = import_pyarrow().types
         if types.is_dictionary(column.type):

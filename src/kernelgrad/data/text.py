@@ -1,7 +1,5 @@
 """Text files, which are converted once to Arrow files: CSV and LIBSVM."""
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import io

@@ -20,8 +20,6 @@ Rows are float64 for a matern kernel of nu 0.5, and wherever float32 would suffe
 (:meth:`Kernel.needs_wide`); their values differ by the last rounding, u.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -36,23 +36,11 @@ for _cls in (
     register_estimator(_cls)
 
 __all__ = [
-    "COMPETITORS",
-    "BaseKernelEstimator",
-    "KernelClassifier",
-    "KernelDensityRatio",
-    "KernelGaussianProcessRegressor",
-    "KernelNoveltyDetector",
-    "KernelRegressor",
-    "LinearClassifier",
-    "LinearRegressor",
-    "PosteriorOperator",
-    "RandomFeatures",
-    "SemiSupervisedKernelClassifier",
-    "competitor",
-    "load",
-    "save",
-    "warmup",
-]
+    "COMPETITORS", "BaseKernelEstimator", "KernelClassifier", "KernelDensityRatio",
+    "KernelGaussianProcessRegressor", "KernelNoveltyDetector", "KernelRegressor",
+    "LinearClassifier", "LinearRegressor", "PosteriorOperator", "RandomFeatures",
+    "SemiSupervisedKernelClassifier", "competitor", "load", "save", "warmup",
+]  # fmt: skip
 
 __getattr__, _ = lazy_names(
     __name__,

@@ -1,7 +1,5 @@
 """What a fitted model says of itself on one screen."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

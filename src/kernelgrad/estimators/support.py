@@ -1,7 +1,5 @@
 """What estimators take from scikit-learn, and methods that are there at times only."""
 
-from __future__ import annotations
-
 import inspect
 import os
 from collections.abc import Callable, Iterator

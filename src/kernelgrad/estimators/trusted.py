@@ -1,7 +1,5 @@
 """Names of the types in models of this package, which skops asks to be trusted."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pkgutil import walk_packages
 

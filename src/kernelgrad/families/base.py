@@ -337,7 +337,7 @@ def _check_learned(spec: Spec, fit: Fit, rows: TrainingRows) -> None:
             "differ: the columns may say nothing about them, or nothing at this alpha (or "
             "C), gamma and scale of columns and targets."
         )
-    elif mine > 2.0 * theirs > 0.0:
+    elif np.ptp(y, axis=0).any() and mine > 2.0 * theirs > 0.0:
         warn_caller(
             "On its training rows the model is worse than a constant (mean loss "
             f"{mine:.3g} against {theirs:.3g}): raise alpha (lower C) or max_iter, "

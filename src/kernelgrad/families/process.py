@@ -1,7 +1,5 @@
 """Gaussian processes: variances and bandwidths by the marginal likelihood, and a posterior."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from typing import Any

@@ -14,7 +14,7 @@ from sklearn.utils.validation import _check_sample_weight
 from kernelgrad.callbacks import FOREVER, CallbackList, Checkpoint, Deadline
 from kernelgrad.compute.memory import LEAST_LIMIT, give_back
 from kernelgrad.data import ArraySource, BatchSource
-from kernelgrad.data.base import bytes_needed, is_collection
+from kernelgrad.data.base import bytes_needed, distinct_text, is_collection
 from kernelgrad.inputs import Inputs, as_numpy
 from kernelgrad.registry import room
 from kernelgrad.solvers.block_descent.shards import SHARD
@@ -289,7 +289,14 @@ def _check_targets(y: Any, spec: Spec) -> None:
     values = np.asarray(y)
     if values.size == 0:  # scikit-learn's checks have words for it
         return
-    rows = values.reshape(len(values), -1) if values.ndim else values.reshape(0, 0)
+    if values.ndim == 0:
+        raise DataError(
+            f"y is {y!r}; give one target for each row, or a file and the name of its target "
+            "column by open_source."
+        )
+    if values.dtype == object and not spec.targets.numeric and distinct_text(values):
+        return
+    rows = values.reshape(len(values), -1)
     kind, owner, marks = rows.dtype.kind, spec.owner, spec.marks_rows
     missing = np.zeros(rows.shape, bool)
     if kind == "f":
@@ -306,10 +313,10 @@ def _check_targets(y: Any, spec: Spec) -> None:
         return
     if not spec.targets.numeric:
         types = {type(value).__name__ for value in rows.flat}
-        if len(types) > 1 and "str" in types:
+        if kind == "O" and types - {"str", "str_"}:
             raise DataError(
-                f"y mixes labels of types {', '.join(sorted(types))}; make them all text, for "
-                "example by y.astype(str)."
+                f"Unknown label type: y holds objects of types {', '.join(sorted(types))}; "
+                "make them all text, or all numbers, by y.astype(str) or y.astype(int)."
             )
         return
     for value in rows.flat:

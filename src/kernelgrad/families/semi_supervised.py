@@ -1,7 +1,5 @@
 """Classes of few labelled and many unlabelled rows."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
@@ -168,8 +166,8 @@ class SemiSupervisedSpec(KernelSpec):
         rows = replace(rows, task=task, kind_weights=(labelled, unlabelled))
         if unlabelled == 0:
             warn_caller(
-                "There are no unlabelled rows: the fit is supervised. Mark rows by -1 or None "
-                "in y, or give X_unlabelled."
+                "There are no unlabelled rows: the fit is supervised. Mark rows in y by None, "
+                "or by -1 among numbers (-1 and 1 alone are classes), or give X_unlabelled."
             )
             return replace(rows, other=None, left_out=no_rows())
         return rows

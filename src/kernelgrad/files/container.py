@@ -8,8 +8,6 @@ the format under a key that writer and reader share. Reading parses numbers and 
 :class:`~kernelgrad.files.records.Record` checks all contents.
 """
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 import json

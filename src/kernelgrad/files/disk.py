@@ -1,7 +1,5 @@
 """Atomic writes, and temporary files that are removed even after a kill."""
 
-from __future__ import annotations
-
 import io
 import os
 import re

@@ -1,7 +1,5 @@
 """The same function of fewer support rows."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from typing import Any
 

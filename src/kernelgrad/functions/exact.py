@@ -1,7 +1,5 @@
 """Exact kernel values of unscaled rows: blocks, cached rows, and sums over support rows."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import fields

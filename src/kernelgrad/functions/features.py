@@ -1,7 +1,5 @@
 """The stream of random features of a kernel for unscaled rows."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, Self
 

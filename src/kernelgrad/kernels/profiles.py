@@ -39,8 +39,6 @@ values of ONNX graphs. Compiled loops of :mod:`kernelgrad.kernels.tiles` have th
 up to rounding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Base class of the kernels whose random features are ``h(w . x)`` for random weights w."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sums, norms, centres and distances of rows, by which kernels choose their parameters."""
 
-from __future__ import annotations
-
 import numpy as np
 from sklearn.utils.extmath import row_norms
 

@@ -80,7 +80,6 @@ class StationaryKernel(ProjectionKernel):
         return self.spectral_law()
 
     def weights(self) -> Projection:
-        """Return the law of the frequencies of the random features."""
         return replace(super().weights(), embed=None, factor=self.factor_quantile)
 
     def frequencies(self) -> Projection:

@@ -9,15 +9,6 @@ from kernelgrad.linear.stochastic import SGD, SVRG
 from kernelgrad.linear.transformer import RandomFeatures
 
 __all__ = [
-    "COMPETITORS",
-    "RBCD",
-    "SGD",
-    "SVRG",
-    "LinearClassifier",
-    "LinearProblem",
-    "LinearRegressor",
-    "LinearSDCA",
-    "LinearSolver",
-    "RandomFeatures",
-    "competitor",
-]
+    "COMPETITORS", "RBCD", "SGD", "SVRG", "LinearClassifier", "LinearProblem",
+    "LinearRegressor", "LinearSDCA", "LinearSolver", "RandomFeatures", "competitor",
+]  # fmt: skip

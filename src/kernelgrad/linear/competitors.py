@@ -1,7 +1,5 @@
 """The linear methods that doubly stochastic gradients were compared with."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from sklearn.kernel_approximation import Nystroem

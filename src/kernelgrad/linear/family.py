@@ -1,7 +1,5 @@
 """Linear functions: the penalty, and the choice of a solver."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

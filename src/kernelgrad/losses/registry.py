@@ -1,7 +1,5 @@
 """Losses by name."""
 
-from __future__ import annotations
-
 from typing import TypeVar, get_args
 
 from kernelgrad.losses import classification, regression, unsupervised

@@ -1,7 +1,5 @@
 """Fitted estimators as ONNX models: their tables, functions and what they predict."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Kernel values of new rows with support rows, scaling, and functions, as ONNX graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Values of graphs as an array namespace: NumPy's functions by the names of NumPy."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, cast

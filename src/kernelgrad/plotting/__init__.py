@@ -21,11 +21,6 @@ from kernelgrad.plotting.intervals import (
 from kernelgrad.plotting.maps import ResponseMapDisplay
 
 __all__ = [
-    "ExplanationDisplay",
-    "FeatureImportancesDisplay",
-    "GaussianProcessIntervalDisplay",
-    "IntervalCoverageDisplay",
-    "LearningCurveDisplay",
-    "ResponseMapDisplay",
-    "SearchDisplay",
-]
+    "ExplanationDisplay", "FeatureImportancesDisplay", "GaussianProcessIntervalDisplay",
+    "IntervalCoverageDisplay", "LearningCurveDisplay", "ResponseMapDisplay", "SearchDisplay",
+]  # fmt: skip

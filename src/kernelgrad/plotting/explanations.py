@@ -113,11 +113,11 @@ class ExplanationDisplay(Display):
         self.artists_ = list(bars)
 
     def _beeswarm(self, ax: Any) -> None:
-        from matplotlib.cm import ScalarMappable
-
         first = self._largest(np.abs(self.values).mean(axis=0))
         names = [self.names[j] for j in first]
         ax = self._rows(ax, "Contributions of the columns", "Shapley value", names)
+        from matplotlib.cm import ScalarMappable  # not before `_rows` says how to install it
+
         ax.axvline(0.0, color="0.4", lw=1, zorder=0)
         span, self.artists_ = np.ptp(self.values), []
         for k, j in enumerate(first):

@@ -1,7 +1,5 @@
 """What estimators choose from data: the solver, the regularisation and the bandwidth."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

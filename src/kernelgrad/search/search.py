@@ -412,18 +412,24 @@ def own_ratio(
     else:
         path([ratio * _unit(pool, problem) for ratio in (16.0, 4.0, 1.0, 0.25)])
     for _ in range(3):  # no end of the path is taken unseen
-        best = min(losses, key=lambda r: np.mean(losses[r]))
+        best = _best(losses)
         if best not in (min(losses), max(losses)) or deadline.over:
             break
         path([best * 4.0, best * 16.0] if best == max(losses) else [best / 4, best / 16])
-    mean = {ratio: float(np.mean(each)) for ratio, each in sorted(losses.items())}
-    best = min(mean, key=mean.__getitem__)
+    mean, best = {r: float(np.mean(each)) for r, each in sorted(losses.items())}, _best(losses)
     gamma, name = gamma_of(problem.kernel), problem.loss.name
     trials = [trial(base * r, gamma, v, train, candidate=name) for r, v in mean.items()]
     source = f"rows that the search held out, predicted from {train:,} others"
     validation = np.concatenate([fold.validation for fold in folds])
     _, y, weight, _ = pool.rows.usable(pool.rows.source.take(validation))
     return best, trials, Unseen(np.concatenate(outputs[best]), y, weight, source)
+
+
+def _best(losses: dict[float, list[float]]) -> float:
+    """Return the largest ratio whose mean loss is the least up to rounding."""
+    mean = {ratio: float(np.mean(each)) for ratio, each in losses.items()}
+    least = min(mean.values())
+    return max(ratio for ratio, loss in mean.items() if not loss - least > 1e-6 * abs(least))
 
 
 def _unit(pool: Pool, problem: Problem) -> float:

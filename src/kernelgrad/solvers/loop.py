@@ -291,6 +291,7 @@ class _FitLoop:
     callbacks: CallbackList
     on_iteration: Callable[[FitEvent, State], bool] | None
     resumed: Resumed | None
+    urgent: bool
     status: str = "max_iter"
     batch: TrainBatch | None = None
     tracker: Tracker | None = None
@@ -310,6 +311,8 @@ class _FitLoop:
 
     def _report(self, part: float) -> None:
         """Pass on how much of the step under way is done."""
+        if self.urgent and not self.steps:
+            self.problem.resources.deadline.check()
         done = self._first + self.course.done + part
         self.callbacks.on_progress(done, self._first + self.max_iter)
 
@@ -468,6 +471,7 @@ def run(
     callbacks: CallbackList | None = None,
     on_iteration: Callable[[FitEvent, State], bool] | None = None,
     history: dict[str, Any] | None = None, resumed: Resumed | None = None,
+    urgent: bool = False,
 ) -> FitResult:  # fmt: skip
     """Run a solver until `max_iter` more steps are done.
 
@@ -475,10 +479,10 @@ def run(
     the score has not improved by ``tol`` for ``patience`` steps, and lets callbacks stop it.
     The deadline of the problem ends it with the model so far. If that happens before the first
     step of a new fit, the model is the solver's initial function, a constant, and before there
-    is a state TimeIsUp is raised, as it is where `max_iter` is 0; a continued fit takes at
-    least one step. Ctrl-C stops the loop too: it returns the model so far, and
-    ``callbacks.interrupted`` is True so that the caller can raise the interrupt again. Before
-    the first finished step the interrupt is raised at once.
+    is a state TimeIsUp is raised, as it is where `max_iter` is 0, and of an `urgent` fit within
+    its first step; a continued fit takes at least one step. Ctrl-C stops the loop too: it
+    returns the model so far, and ``callbacks.interrupted`` is True so that the caller can raise
+    the interrupt again. Before the first finished step the interrupt is raised at once.
 
     Batches come with the number of epochs done after each. A `state` and a `history` are
     continued; so is a fit of the same solver and problem that is `resumed` from a checkpoint,
@@ -496,14 +500,15 @@ def run(
             course.best_rank = validation.rank(course.best.raw_prediction(validation.X))
             course.best_iteration = state.iteration
     loop = _FitLoop(
-        solver, problem, course, max_iter, state, validation, callbacks, on_iteration, resumed
-    )
+        solver, problem, course, max_iter, state, validation, callbacks, on_iteration, resumed,
+        urgent,
+    )  # fmt: skip
     callbacks.on_begin(solver)
     try:
         loop.iterate(batches)
     except TimeIsUp:
         loop.status = "time_limit"
-        if loop.state is None:
+        if loop.state is None or (urgent and not loop.steps):
             raise
     except KeyboardInterrupt:
         loop.status = "interrupted"

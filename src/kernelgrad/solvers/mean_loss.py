@@ -1,7 +1,5 @@
 """The mean of a smooth loss over weighted rows, and its Hessian."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kernelgrad.losses import Loss, scalar

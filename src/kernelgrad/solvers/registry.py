@@ -1,7 +1,5 @@
 """Solvers by name; those of papers and of linear functions are imported when asked for."""
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 from sklearn.base import clone

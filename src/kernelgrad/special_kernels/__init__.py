@@ -13,16 +13,7 @@ from kernelgrad.special_kernels.histograms import (
 )
 
 __all__ = [
-    "ArcCosine",
-    "Chi2",
-    "ConvolutionKernel",
-    "DotProduct",
-    "ExponentialSemigroup",
-    "Hellinger",
-    "Intersection",
-    "JensenShannon",
-    "Polynomial",
-    "ReciprocalSemigroup",
-    "SkewedChi2",
+    "ArcCosine", "Chi2", "ConvolutionKernel", "DotProduct", "ExponentialSemigroup", "Hellinger",
+    "Intersection", "JensenShannon", "Polynomial", "ReciprocalSemigroup", "SkewedChi2",
     "SkewedIntersection",
-]
+]  # fmt: skip

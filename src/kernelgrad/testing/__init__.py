@@ -14,12 +14,6 @@ from kernelgrad.testing.parts import (
 from kernelgrad.testing.solver import check_solver
 
 __all__ = [
-    "check_checkpoints",
-    "check_estimator_contract",
-    "check_kernel",
-    "check_loss",
-    "check_parameters",
-    "check_relations",
-    "check_solver",
-    "check_unlabelled_loss",
-]
+    "check_checkpoints", "check_estimator_contract", "check_kernel", "check_loss",
+    "check_parameters", "check_relations", "check_solver", "check_unlabelled_loss",
+]  # fmt: skip

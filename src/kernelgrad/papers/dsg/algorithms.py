@@ -4,8 +4,6 @@
 steps ``gamma_i = 1 / (nu i)`` of Theorem 4.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

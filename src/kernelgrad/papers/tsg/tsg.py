@@ -202,7 +202,6 @@ class TSG(DSG):
         return gamma0 if self.preconditioned else np.minimum(gamma0, 1.0 / problem.alpha)
 
     def start(self, problem: Problem, batch: TrainBatch, stream: FeatureStream) -> DSGState:
-        """Return the state before the first step, for features that are known."""
         state = super().start(problem, batch, stream)
         state.has_intercept = not problem.fit_intercept or bool(batch.y.any())
         return state
