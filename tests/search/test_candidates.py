@@ -7,6 +7,7 @@ from cases import every
 from kernelgrad import KernelClassifier, KernelRegressor
 from kernelgrad.kernels import Laplacian, Matern, SumKernel
 from kernelgrad.search import search as _search
+from kernelgrad.search import study
 from kernelgrad.search.machine import Bins, Machine, Sample, Steps
 from kernelgrad.search.study import Study, _pays
 
@@ -70,7 +71,8 @@ def test_normal_scores_compete_where_a_column_has_heavy_tails():
 
 
 @every("nu", [0.5, 2.5])
-def test_an_exponential_serves_edges_of_many_rows(nu):
+def test_an_exponential_serves_edges_of_many_rows(nu, monkeypatch):
+    monkeypatch.setattr(study, "_EDGES_ROWS", 1600)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1600, 6))
     K = Matern(nu, 0.05)(X, X) + 1e-6 * np.eye(1600)

@@ -93,8 +93,9 @@ RULES: dict[str, Rules] = {
 }  # fmt: skip
 _GAIN, _FEW_GAIN = 0.25, 0.5  # standard errors by which weights must gain; with few rows
 # standard errors by which the exponential must gain: smooth functions gain more by more rows;
-# ratio to the distances of the smooth kernel with which it is compared first
-_EDGES_GAIN, _EDGES_START = 2.0, 0.7
+# ratio to the distances of the smooth kernel with which it is compared first; rows from which
+# that is worth the seconds
+_EDGES_GAIN, _EDGES_START, _EDGES_ROWS = 2.0, 0.7, 5000
 _BEHIND = 1.25  # standard errors behind the best after which a machine leaves the folds
 _RAISED = 8.0  # ratio of the largest weight to what small ones rise to before the second round
 _LOGISTIC_RIDGE = 0.03  # lambda from which the descent by the log loss starts
@@ -207,7 +208,8 @@ class Study:
             machines = [best, *level]
             trained = self.train(machines, self.rules.rounds[1:], self.rules.solved) + trained
             best = trained[0]
-            if first.is_sum and not (wide or best.is_equal or self.only):
+            long = self.pool.n_rows >= _EDGES_ROWS
+            if long and first.is_sum and not (wide or best.is_equal or self.only):
                 best = self.edged(best, first)
             equal = equal if sure else self.scored(equal, [equal], self.rules.solved)
         gain = _FEW_GAIN if self.few else _GAIN
