@@ -340,8 +340,9 @@ def score(model: Any, rows: Rows, clean_rows: Rows) -> float:
         return float(np.mean((model.predict(rows.new) == model.classes_[-1]) == y))
     if hasattr(model, "transform"):
         Z = model.transform(rows.new[:60])
-        if not sp.issparse(rows.new) and (np.ptp(rows.new, axis=0) > 0).sum() != _COLUMNS:
-            clean_rows = rows  # of other columns, which are clean
+        vanish = not sp.issparse(rows.new) and np.ptp(rows.new, axis=0) < 1e-5
+        if not sp.issparse(rows.new) and (rows.new.shape[1] != _COLUMNS or vanish.any()):
+            clean_rows = rows  # of other columns, which are clean, or of fewer
         K = Gaussian().resolve(clean_rows.X, 0)(clean_rows.new[:60])
         with np.errstate(invalid="ignore"):  # where all are the same
             found = np.corrcoef((Z @ Z.T).ravel(), K.ravel())[0, 1]
