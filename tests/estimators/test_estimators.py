@@ -198,6 +198,7 @@ def test_warm_start_keeps_the_best_so_far(moons):
     assert model.fit(*moons).best_score_ >= first
     model.set_params(solver=DSG(damping=0.02))
     raises(ValueError, "solver changed from", model.fit, *moons)
+    raises(ValueError, "to 'auto'", model.set_params(solver="auto").fit, *moons)
 
 
 def test_a_warm_start_keeps_the_penalty_that_was_found(moons):

@@ -127,7 +127,7 @@ class Spec(ABC):
             )
         if self.is_auto and before.choice.reason != GIVEN:
             return
-        then, now = before.choice.solver, self.solver
+        then, now = before.choice.solver, "auto" if self.is_auto else self.solver
         if repr(now) != repr(then) or type(now) is not type(then):
             raise ValueError(
                 f"solver changed from {then!r} to {now!r} in the middle of a fit; "
