@@ -234,7 +234,8 @@ class Resumed:
                 raise end.error("lacks the function")
         end.close()
         t, done = record.take("iteration", check_int), course.done
-        if not 1 <= done <= min(max_iter, t) or [t] != course.history["iteration"][-1:]:
+        most = max_iter if result else max_iter - 1  # without an end a step is left
+        if not 1 <= done <= min(most, t) or [t] != course.history["iteration"][-1:]:
             raise record.error(f"holds iteration {t} of which {done} are of this fit")
         record.close()
         record.check_same(source, course.describe(state, None, **result))
