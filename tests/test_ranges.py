@@ -186,3 +186,11 @@ def test_a_constant_column_of_sparse_rows_is_not_divided_by_its_rounding(dtype):
         )
         assert dense[1] == sparse[1] == 1.0
         np.testing.assert_allclose(sparse, dense, rtol=1e-12)
+
+
+def test_rows_that_are_far_apart_for_their_bandwidth():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.uniform(size=60) < 0.1, 1e-60 * rng.normal(size=60)])
+    model = kg.KernelRegressor("squared", "rbf", gamma="median", alpha=1e-3, standardize=False)
+    model.set_params(solver="newton").fit(X, X[:, 0])
+    assert model.score(X, X[:, 0]) > 0.9

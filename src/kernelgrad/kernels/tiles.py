@@ -465,6 +465,7 @@ def block(
         _half_squares(A, b, lefts, rights[columns], T, rooted=rooted)
         if dtype != T.dtype:
             T, wide = _scratch("distances", T.shape, dtype), T
-            np.copyto(T, wide, casting="same_kind")
+            with np.errstate(over="ignore"):  # rows so far apart have kernel values of 0
+                np.copyto(T, wide, casting="same_kind")
         _finish_distances(T, finish, values, compiled)
     return out
