@@ -526,3 +526,13 @@ def test_pickles_of_another_version_warn(monkeypatch):
     monkeypatch.setattr("kernelgrad.estimators.base.__version__", "9.0")
     with pytest.warns(UserWarning, match=r"KernelRegressor was pickled by kernelgrad .* 9\.0"):
         assert pickle.loads(data).alpha == 0.5
+
+
+def test_probabilities_of_a_fit_that_goes_on_from_a_file(tmp_path):
+    X = np.random.default_rng(0).normal(size=(120, 3))
+    y = X[:, 0] + np.sin(5 * X[:, 1]) > 0
+    model = kg.KernelClassifier(loss="hinge", kernel="rbf", gamma=0.5, random_state=0).fit(X, y)
+    model.save(tmp_path / "model.kgm", resumable=True)
+    loaded = kg.load(tmp_path / "model.kgm").set_params(warm_start=True).fit(X, y)
+    model.set_params(warm_start=True).fit(X, y)
+    np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))

@@ -408,7 +408,10 @@ class SearchedSpec(KernelSpec):
             return fit
         # a continued fit calibrates with the kernel of the search
         function: Any = fit.model.function
-        choice = replace(fit.choice, kernel=function.kernel, scaling=function.scaling)
+        # each part of the rows has a centre of its own
+        own = function.scaling
+        scaling = None if own.scale is own.metric is own.warp is None else own
+        choice = replace(fit.choice, kernel=function.kernel, scaling=scaling)
         return replace(fit, choice=choice)
 
     def best_params(self, fit: Fit) -> dict[str, Any]:
