@@ -92,10 +92,10 @@ RULES: dict[str, Rules] = {
     ),
 }  # fmt: skip
 _GAIN, _FEW_GAIN = 0.25, 0.5  # standard errors by which weights must gain; with few rows
-# standard errors by which the exponential must gain: smooth functions gain more by more rows;
-# ratio to the distances of the smooth kernel with which it is compared first; rows from which
-# that is worth the seconds
-_EDGES_GAIN, _EDGES_START, _EDGES_ROWS = 2.0, 0.7, 5000
+# standard errors by which the exponential must gain: smooth functions gain more by more rows
+_EDGES_GAIN = 2.0
+_EDGES_START = 0.7  # ratio to the distances of the smooth kernel that it is first compared with
+_EDGES_ROWS = 5000  # rows from which the trial is worth its seconds
 _BEHIND = 1.25  # standard errors behind the best after which a machine leaves the folds
 _RAISED = 8.0  # ratio of the largest weight to what small ones rise to before the second round
 _LOGISTIC_RIDGE = 0.03  # lambda from which the descent by the log loss starts
