@@ -206,6 +206,21 @@ class Twins(contract._Checks):
         if not (balanced or lost):
             super().order_and_weights()
 
+    def chunks(self, rounding: float = contract._ROUNDING) -> None:
+        """Let single rows be as far off as rows moved by the rounding of d products.
+
+        Any order of a float32 sum of d products is the exact sum of entries that are moved by
+        at most ``d 2^-24``. Features of high frequencies are that sensitive.
+        """
+        new, size = self.rows.new, 2.0**-23 * self.rows.new.shape[1]
+        moved = new * (1.0 + np.random.default_rng(0).choice([-size, size], new.shape))
+        outputs = contract._outputs(self.model, moved)
+        for name, value in self.outputs(self.model).items():
+            if value.dtype.kind == "f":
+                scale = max(float(np.abs(value).max()), 1e-3)
+                rounding = max(rounding, float(np.abs(value - outputs[name]).max()) / scale)
+        super().chunks(rounding)
+
     def forms(self) -> None:
         X = self.rows.X
         forms = {

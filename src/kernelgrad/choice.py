@@ -19,7 +19,7 @@ from kernelgrad.tasks import Classification, Task
 from kernelgrad.types import AnyArray, Contents
 from kernelgrad.validation import check_bool, check_int, check_real
 
-GIVEN = "given as a parameter"
+GIVEN, SUPERVISED = "given as a parameter", "no unlabelled rows"
 _RESPONSES = ("responses", "codes", "weights")  # names of the arrays in checkpoints
 
 

@@ -141,6 +141,10 @@ def test_no_unlabelled_rows_is_a_supervised_fit(solver):
         if solver in WHOLE:
             np.testing.assert_allclose(model.decision_function(X), svc, atol=0.01)
         np.testing.assert_array_equal(model.transduction_[y >= 0], y[y >= 0])
+        steps = model.n_iter_
+        with pytest.warns(UserWarning, match="There are no unlabelled rows"):
+            model.set_params(warm_start=True).fit(rows, y, sample_weight=weight)
+        assert model.n_iter_ > steps
 
 
 def clusters(n_0, n_1):

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from kernelgrad import losses, partly_labelled
 from kernelgrad.calibration import Sigmoids, sigmoids
 from kernelgrad.callbacks import Deadline, TimeIsUp
-from kernelgrad.choice import Choice
+from kernelgrad.choice import SUPERVISED, Choice
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import at_most, single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
@@ -241,7 +241,7 @@ class SemiSupervisedSpec(KernelSpec):
         assert isinstance(rows, SemiSupervisedRows)
         p = self.params
         if rows.kind_weights[1] == 0 and not first.solver.streams:
-            first = replace(first, solver=BlockDescent(), reason="no unlabelled rows")
+            first = replace(first, solver=BlockDescent(), reason=SUPERVISED)
         choice = super().choose(rows, problem, first, run)
         if self._may_learn_kernel(choice, rows, run):
             choice = self._learned(choice, rows, problem, run)

@@ -142,7 +142,9 @@ def best_loss(
     pool, task = study.pool, study.pool.rows.task
     n, C = pool.n_rows, problem.n_outputs
     assert isinstance(task, Classification)
-    few, learns = len(pool.y) < pools.LEAST_ROWS, C <= _LOGISTIC_OUTPUTS
+    # parts of the rows lack classes of one row, and no loss foretells these
+    few = len(pool.y) < max(pools.LEAST_ROWS, 2 * len(task.classes))
+    learns = C <= _LOGISTIC_OUTPUTS
     late = deadline.left() < 3.0 * _PATH_SECONDS
     first = unseen_of(study, task)
     sure = _SURE * float(np.log(len(task.classes)))

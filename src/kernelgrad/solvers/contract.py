@@ -400,7 +400,9 @@ def _plain(each: dataclasses.Field[Any]) -> Check:
     if kind == "int":
         low = 0 if first is dataclasses.MISSING else min(0, first)
         return partial(check_int, low=low, high=2**62)
-    if kind == "float" and first is not dataclasses.MISSING and not np.isfinite(first):
+    if kind == "float" and first is dataclasses.MISSING:  # a penalty, a weight
+        return partial(check_real, low=0.0)
+    if kind == "float" and not np.isfinite(first):
         return or_none(check_number)  # None in files of 0.1.0
     return _PLAIN.get(kind, anything)
 
