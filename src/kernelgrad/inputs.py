@@ -18,15 +18,7 @@ from sklearn.utils.validation import check_array, check_X_y, validate_data
 
 from kernelgrad.data import BatchSource
 from kernelgrad.data.base import all_finite
-from kernelgrad.tables import (
-    NAMES,
-    Column,
-    Columns,
-    Table,
-    check_finite,
-    counted,
-    require_numbers,
-)
+from kernelgrad.tables import NAMES, Column, Columns, Table, check_finite, counted, only_numbers
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad.validation import (
     DataError,
@@ -251,7 +243,7 @@ class Inputs:
         """Return the number of a column of X from its name or number."""
         if self.names is not None and isinstance(feature, str):
             return list(self.names).index(check_name(feature, list(self.names), "column"))
-        return check_int(feature, "feature, if no name of one column,", low=0, high=self.n_features - 1)
+        return check_int(feature, "feature, if not a name,", low=0, high=self.n_features - 1)
 
     def attributes(self) -> dict[str, Any]:
         """Return the fitted attributes of an estimator that describe the columns."""
@@ -373,9 +365,10 @@ def check_form(X: Any) -> None:
 def _check_numbers(X: Any, owner: str) -> None:
     check_form(X)
     columns = columns_of(X)
-    for j, column in enumerate(columns if columns and not all_numbers(columns) else ()):
+    if columns is not None and not all_numbers(columns):
         remedy = f"{owner} takes numbers alone: drop the column, or encode it by OneHotEncoder"
-        require_numbers(column, f"Column {columns.name(j)}", remedy)
+        for j, column in enumerate(columns):
+            only_numbers(column, columns.name(j), remedy)
 
 
 def columns_of(X: Any) -> Columns | None:

@@ -149,12 +149,12 @@ class Number(ColumnKind):
         return super().codes(column, name)
 
 
-def require_numbers(values: Any, name: str, remedy: str) -> None:
+def only_numbers(values: Any, name: str, remedy: str) -> None:
     """Raise DataError with the first value of an array or column that is no number."""
     try:
         Number().codes(values, name)
     except DataError as error:
-        bad = str(error).removeprefix("Column ").partition(", but")[0]
+        bad = str(error).partition(", but")[0]
         raise DataError(f"{bad}, which is no number; {remedy}.") from None
 
 

@@ -109,7 +109,7 @@ class Positive(Gaussian):
 
 def test_text_is_named():
     frame = pd.DataFrame({"a": [1.0, 2.0], "k": ["1", "w"]})
-    words = "'k' holds 'w' in row 1 .*no number; RandomFeatures takes numbers alone: drop"
+    words = "Column 'k' holds 'w' in row 1 .*RandomFeatures takes numbers alone: drop"
     for rows in (frame, frame.astype("category")):
         raises(DataError, words, RandomFeatures().fit, rows)
     fitted = RandomFeatures(n_components=2).fit(frame[:1])

@@ -18,7 +18,7 @@ from kernelgrad.data.base import bytes_needed, distinct_text, is_collection
 from kernelgrad.inputs import Inputs, as_numpy
 from kernelgrad.registry import room
 from kernelgrad.solvers.block_descent.shards import SHARD
-from kernelgrad.tables import is_gap, require_numbers
+from kernelgrad.tables import is_gap, only_numbers
 from kernelgrad.tasks import Task
 from kernelgrad.training_rows import MAX_VALIDATION_ROWS, EncodedSource, TrainingRows
 from kernelgrad.types import AnyArray, Float64Array, Matrix
@@ -270,7 +270,7 @@ def checked_weights(
 ) -> Float64Array:
     """Return weights times the factor of each row; at least one row must count."""
     remedy = "give one of at least 0 for each row"
-    require_numbers(np.atleast_1d(sample_weight), "sample_weight", remedy)
+    only_numbers(np.atleast_1d(sample_weight), "sample_weight", remedy)
     weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     weight = weight if factor is None else weight * factor
     with np.errstate(over="ignore"):

@@ -91,13 +91,9 @@ class LinearSpec(Spec):
         # but for weights
         alpha = self._fixed_alpha() if p.C is None else 1.0 / (float(p.C) * max(1, n))
         return choose_linear_solver(
-            rows.task.loss,
-            rows=where,
-            n_rows=n,
-            n_features=rows.inputs.width,
-            n_outputs=rows.task.n_outputs,
-            l2=alpha * (1.0 - self.l1_share),
-        )
+            rows.task.loss, rows=where, n_rows=n, n_features=rows.inputs.width,
+            n_outputs=rows.task.n_outputs, l2=alpha * (1.0 - self.l1_share),
+        )  # fmt: skip
 
     def _fixed_alpha(self) -> float:
         return 0.0 if self.params.penalty is None else float(self.params.alpha)

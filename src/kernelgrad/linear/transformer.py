@@ -52,7 +52,6 @@ from kernelgrad.validation import CapabilityError, bytes_of, check_int
 SAMPLE_ROWS = ROWS_PER_FEATURE * MAX_WIDTH
 _MEMORY = 4 * CACHE_BYTES
 _ROW_STEP = 512  # a multiple of the row tiles: other chunks of it give the same bits
-# BLAS rounds a lone row otherwise than a row among others; see `compute.projections`.
 TAG_CHOICE = 15
 
 

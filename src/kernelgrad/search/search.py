@@ -167,15 +167,8 @@ def best_loss(
     squares = folds_of(study, pool, problem, logistic=False)
     rows = probabilities(pool, squares, task), probabilities(logs, folds, task)
     losses = [log_losses(unseen) for unseen in rows]
-    trials.append(
-        trial(
-            problem.alpha,
-            gamma_of(problem.kernel),
-            float(losses[0].mean()),
-            len(losses[0]),
-            candidate="squared",
-        )
-    )
+    mean, gamma = float(losses[0].mean()), gamma_of(problem.kernel)
+    trials.append(trial(problem.alpha, gamma, mean, len(losses[0]), candidate="squared"))
     better = losses[1].mean() < losses[0].mean()
     return other if better else problem, trials, rows[int(better)]
 

@@ -200,12 +200,9 @@ def fit_scaling(problem: Problem, batch: TrainBatch) -> tuple[InputScaling, Kern
     scaling, kernel = problem.scaling, problem.kernel
     if scaling is None:
         scaling = InputScaling.fit(
-            batch.X,
-            kernel,
-            standardize=problem.standardize,
-            sample_weight=batch.sample_weight,
+            batch.X, kernel, standardize=problem.standardize, sample_weight=batch.sample_weight,
             metric=problem.metric,
-        )
+        )  # fmt: skip
     # rules see rows that are not shifted unless they are scaled: "scale" is scikit-learn's, of
     # rows as they are or of standardized ones
     plain = scaling.scale is None and scaling.knots is None
@@ -402,7 +399,7 @@ def _plain(each: dataclasses.Field[Any]) -> Check:
         return partial(check_int, low=low, high=2**62)
     if kind == "float" and first is dataclasses.MISSING:  # a penalty, a weight
         return partial(check_real, low=0.0)
-    if kind == "float" and not np.isfinite(first):
+    if isinstance(first, float) and not np.isfinite(first):
         return or_none(check_number)  # None in files of 0.1.0
     return _PLAIN.get(kind, anything)
 
