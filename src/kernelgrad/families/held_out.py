@@ -134,6 +134,6 @@ def with_unseen(fit: Fit, rows: TrainingRows, problem: Problem, run: Run) -> Fit
     small = n <= LOO_ROWS and 16.0 * n**2 <= problem.resources.usable
     if exact and small and getattr(model.function, "n_support", 0) == n:
         _, y, weight, _ = rows.usable(rows.source.read(0, n))
-        alpha = fit.history.get("audit", {}).get("alpha", choice.alpha)
+        alpha = getattr(fit.state, "alpha", choice.alpha)
         seen = Seen(y.copy(), weight.copy(), alpha, problem.fit_intercept, rows.order)
     return replace(fit, held_out=None if unseen is None else unseen.compact(), seen=seen)
