@@ -19,7 +19,6 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sklearn.impute import SimpleImputer
-from sklearn.inspection import DecisionBoundaryDisplay
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.linear_model import SGDRegressor
 from sklearn.model_selection import train_test_split
@@ -170,9 +169,10 @@ def digits_study(work: Work) -> Study:
     flat.fit(plane.transform(X[chosen]), y[chosen])
     ax = axes()
     places = plane.transform(X[chosen])
-    DecisionBoundaryDisplay.from_estimator(
-        flat, places, response_method="predict", cmap="tab10", vmin=0, vmax=9, alpha=0.3, ax=ax
-    )
+    across, up = (np.linspace(v.min(), v.max(), 200) for v in places.T)
+    grid = np.stack(np.meshgrid(across, up), axis=-1).reshape(-1, 2)
+    image = flat.predict(grid).reshape(200, 200)
+    ax.pcolormesh(across, up, image, cmap="tab10", vmin=0, vmax=9, alpha=0.3)
     for k in range(4):
         ax.scatter(*places[y[chosen] == k].T, s=12, color=f"C{k}", label=str(k))
     ax.legend()

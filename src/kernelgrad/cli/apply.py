@@ -339,7 +339,7 @@ def _scored(estimator: Any, source: BatchSource, data: Path) -> dict[str, Any]:
                 f"{data}: the target has {y.size // len(y)} columns, but the model predicts "
                 f"{width}; give data with the targets the model was made for."
             )
-        if classes is not None and "proba" in parts:  # of each row's own class
+        if classes is not None and "proba" in parts:  # the one for each row's class
             codes = classes.searchsorted(y).clip(max=len(classes) - 1)
             parts["proba"] = parts["proba"][range(len(y)), codes]
         pieces.append({"y": y, **parts})

@@ -135,7 +135,7 @@ class LearningCurveDisplay(Display):
                 "them; fit for at least one iteration."
             )
         ax = self._open(ax, "Learning curve", _X_LABELS[self.x_name], "Train loss")
-        right = getattr(ax, "_kernelgrad_score", None)  # of an earlier display
+        right = getattr(ax, "_kernelgrad_score", None)  # an earlier display made it
         if right is None and has_loss.any() and scores:
             right = ax._kernelgrad_score = ax.twinx()
         axes = [ax] if right is None else [ax, right]
