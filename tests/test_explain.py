@@ -229,5 +229,11 @@ def test_displays_draw_what_was_explained(tabular):
     assert all(len(points.get_offsets()) == 40 for points in swarm.artists_)
     heights = swarm.artists_[0].get_offsets()[:, 1]
     assert np.abs(heights).max() <= 0.4
+    town = ExplanationDisplay(explanation=told, feature="town").plot()
+    x, y = town.artists_[0].get_offsets().T
+    np.testing.assert_array_equal(y, told.values[:, 2])
+    np.testing.assert_array_equal(np.round(x), np.arange(40) % 3)
+    with pytest.raises(ValueError, match="needs a feature"):
+        ExplanationDisplay(explanation=told, kind="dependence")
     matplotlib = pytest.importorskip("matplotlib.pyplot")
     matplotlib.close("all")

@@ -58,15 +58,18 @@ def assert_whole(display):
 @pytest.mark.parametrize("x", ["seconds", "n_random_features"])
 def test_learning_curves(x):
     data = history()
-    display = LearningCurveDisplay.from_estimator(Model().fit(data), x=x)
-    loss, score = display.lines_
+    display = LearningCurveDisplay.from_estimator(Model().fit(data), x=x, rivals={"SVC": 0.905})
+    loss, score, rival = display.lines_
     np.testing.assert_array_equal(loss.get_xydata().T, [data[x], data["train_loss"]])
     measured = [data[x][4::5], data["validation_score"][4::5]]
     np.testing.assert_array_equal(score.get_xydata().T, measured)
+    assert set(rival.get_ydata()) == {0.905}
     assert display.ax_.get_yscale() == "log"
     assert display.ax_.get_ylabel() == "Train loss"
     assert display.score_ax_.get_ylabel() == "Validation accuracy"
-    assert names_of(display.score_ax_) == ["train loss", "validation accuracy"]
+    assert display.score_ax_.get_ylim()[1] > 0.915  # the rival is not on the frame
+    labels = ["train loss", "validation accuracy", "SVC: 0.905"]
+    assert names_of(display.score_ax_) == labels
     assert_whole(display)
 
 

@@ -26,10 +26,5 @@ rivals = {
     "SVC": SVC(gamma="scale").fit(X, y).score(X_val, y_val),
     "exact solver": KernelClassifier(**options).fit(X, y).score(X_val, y_val),
 }
-display = LearningCurveDisplay.from_estimator(model, x="n_random_features")
-lines = [
-    display.score_ax_.axhline(score, color="#009E73", ls=line, label=f"{name}: {score:.4g}")
-    for (name, score), line in zip(rivals.items(), (":", "-."), strict=True)
-]
-display.score_ax_.legend(handles=display.lines_ + lines, loc="center right")
+LearningCurveDisplay.from_estimator(model, x="n_random_features", rivals=rivals)
 plt.show()

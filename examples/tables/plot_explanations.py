@@ -37,8 +37,5 @@ ExplanationDisplay.from_estimator(model, flats)
 # %%
 # The contribution of the area has two slopes, since it is dearer in Bonn. All other differences
 # between flats of one size, such as balconies, count for little here.
-fig, ax = plt.subplots(layout="constrained")
-area = list(flats).index("area")
-ax.plot(flats["area"], model.explain(flats).values[:, area], ".")
-ax.set(title="Contribution of one column", xlabel="area", ylabel="Shapley value")
+ExplanationDisplay.from_estimator(model, flats, feature="area")
 plt.show()

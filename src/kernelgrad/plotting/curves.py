@@ -53,13 +53,15 @@ class LearningCurveDisplay(Display):
         Meaning of `x`: "seconds", "iteration", "epoch", "rows_seen" or "n_random_features".
     name : str, default=None
         Prefix of the labels of the curves, which distinguishes several displays.
+    rivals : mapping of str to float, default=None
+        Scores of other models on the same rows by name, drawn as horizontal lines.
 
     Attributes
     ----------
     score_ax_ : matplotlib Axes or None
         The axes of the score: the right ones if there is a loss, else `ax_`.
     lines_ : list of matplotlib Line2D
-        The curves that are drawn: loss, score.
+        The curves that are drawn: loss, score, rivals.
     ax_, figure_ : matplotlib Axes and Figure
         The axes given or made, and their figure.
     """
@@ -68,6 +70,7 @@ class LearningCurveDisplay(Display):
         self, *, x: npt.ArrayLike, train_loss: npt.ArrayLike | Sequence[float | None],
         validation_score: npt.ArrayLike | Sequence[float | None] | None = None,
         score_name: str | None = None, x_name: str = "seconds", name: str | None = None,
+        rivals: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
         self.x_name = check_name(x_name, _X_LABELS, "x")
         if validation_score is None:
@@ -75,20 +78,21 @@ class LearningCurveDisplay(Display):
         self.x, self.train_loss, self.validation_score = _columns_of_one_length(
             **{x_name: x}, train_loss=train_loss, validation_score=validation_score
         )
-        self.score_name, self.name = score_name, name
+        self.score_name, self.name, self.rivals = score_name, name, dict(rivals or {})
 
     @classmethod
     def from_estimator(
-        cls, estimator: Any, *, x: str = "seconds", ax: Any = None, name: str | None = None
-    ) -> Self:
+        cls, estimator: Any, *, x: str = "seconds", ax: Any = None, name: str | None = None,
+        rivals: Mapping[str, float] | None = None,
+    ) -> Self:  # fmt: skip
         """Plot the history of a fitted estimator, as :meth:`from_history` does."""
         check_is_fitted(estimator, "history_")
-        return cls.from_history(estimator.history_, x=x, ax=ax, name=name)
+        return cls.from_history(estimator.history_, x=x, ax=ax, name=name, rivals=rivals)
 
     @classmethod
     def from_history(
         cls, history: Mapping[str, Any], *, x: str = "seconds", ax: Any = None,
-        name: str | None = None,
+        name: str | None = None, rivals: Mapping[str, float] | None = None,
     ) -> Self:  # fmt: skip
         """Plot a history.
 
@@ -101,7 +105,7 @@ class LearningCurveDisplay(Display):
         ax : matplotlib Axes, default=None
             Where to plot; None makes a new figure. On the axes of an earlier display it draws
             further curves, to compare fits.
-        name
+        name, rivals
             As for the display.
 
         Returns
@@ -118,12 +122,13 @@ class LearningCurveDisplay(Display):
             )
         columns = ("train_loss", "validation_score", "score_name")
         values: dict[str, Any] = {column: history.get(column) for column in columns}
-        return cls(x=history[x], x_name=x, name=name, **values).plot(ax)
+        return cls(x=history[x], x_name=x, name=name, rivals=rivals, **values).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
         """Draw the curves, on axes as for :meth:`from_history`; return the display."""
         has_loss = np.isfinite(self.x) & np.isfinite(self.train_loss)
         has_score = np.isfinite(self.x) & np.isfinite(self.validation_score)
+        scores = has_score.any() or bool(self.rivals)
         if not (has_loss.any() or has_score.any()):
             raise ValueError(
                 f"The history has {self.x.size} entries and no finite loss or score among "
@@ -131,16 +136,18 @@ class LearningCurveDisplay(Display):
             )
         ax = self._open(ax, "Learning curve", _X_LABELS[self.x_name], "Train loss")
         right = getattr(ax, "_kernelgrad_score", None)  # an earlier display made it
-        if right is None and has_loss.any() and has_score.any():
+        if right is None and has_loss.any() and scores:
             right = ax._kernelgrad_score = ax.twinx()
         axes = [ax] if right is None else [ax, right]
-        self.score_ax_ = axes[-1] if has_score.any() else None
+        self.score_ax_ = axes[-1] if scores else None
         self.lines_: list[Any] = []
         first = sum(len(a.get_lines()) for a in axes)
 
+        def color() -> str:
+            return COLORS[(first + len(self.lines_)) % len(COLORS)]
+
         def draw(on: Any, rows: npt.NDArray[np.bool_], y: Any, label: str, line: str) -> None:
-            color = COLORS[(first + len(self.lines_)) % len(COLORS)]
-            style: Any = {"color": color, "markersize": 4, "label": label}
+            style: Any = {"color": color(), "markersize": 4, "label": label}
             style["marker"] = "o" if rows.sum() <= 30 else ""
             self.lines_ += on.plot(self.x[rows], y[rows], line, **style)
 
@@ -151,8 +158,13 @@ class LearningCurveDisplay(Display):
             ax.set_yscale("log" if positive else "linear")
         if self.score_ax_ is not None:
             score = self.score_name or "score"
-            label = f"{prefix}validation {score}"
-            draw(self.score_ax_, has_score, self.validation_score, label, "--")
+            if has_score.any():
+                label = f"{prefix}validation {score}"
+                draw(self.score_ax_, has_score, self.validation_score, label, "--")
+            for rival, value in self.rivals.items():
+                style = {"color": color(), "ls": ":", "label": f"{rival}: {value:.4g}"}
+                self.lines_.append(self.score_ax_.axhline(value, **style))
+                self.score_ax_.autoscale_view()  # with a margin around them
             self.score_ax_.set_ylabel(f"Validation {score}")
         lines = [line for a in axes for line in a.get_lines() if line.get_label()[:1] != "_"]
         for legend in filter(None, (a.get_legend() for a in axes)):

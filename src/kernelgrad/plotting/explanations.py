@@ -1,31 +1,35 @@
-"""Contributions of columns to predictions: one row, or many rows."""
+"""Contributions of columns to predictions: one row, many rows, or one column."""
 
 from __future__ import annotations
 
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from kernelgrad.plotting.display import COLORS, Display
 from kernelgrad.types import AnyArray, Float64Array
 from kernelgrad.validation import check_int, check_name
 
-_KINDS = ("waterfall", "beeswarm")
+_KINDS = ("waterfall", "beeswarm", "dependence")
 _SCALE = "cividis"  # colours of values of a column, from low to high
 _STEPS = 80  # levels of a swarm that differ
 
 
 class ExplanationDisplay(Display):
-    """Shapley values of columns: a waterfall of one row, or a swarm of many.
+    """Shapley values of columns: a waterfall of one row, a swarm of many, or one column.
 
     Parameters
     ----------
     explanation : Explanation
         Result of :meth:`~kernelgrad.KernelRegressor.explain`.
-    kind : {"auto", "waterfall", "beeswarm"}, default="auto"
+    kind : {"auto", "waterfall", "beeswarm", "dependence"}, default="auto"
         A waterfall leads from the base value to f(x) of the first row. A beeswarm has a point
-        for each row and column, coloured by the value of the column. "auto" is a waterfall of
-        one row, else a beeswarm.
+        for each row and column, coloured by the value of the column. A dependence has the
+        values of one column on the horizontal axis. "auto" is a dependence if there is a
+        `feature`, else a waterfall of one row, else a beeswarm.
+    feature : int or str, default=None
+        The column of a dependence.
     output : int, default=0
         The output that is drawn, of several.
     max_features : int, default=10
@@ -40,15 +44,21 @@ class ExplanationDisplay(Display):
     """
 
     def __init__(
-        self, *, explanation: Any, kind: str = "auto", output: int = 0, max_features: int = 10
-    ) -> None:
+        self, *, explanation: Any, kind: str = "auto", feature: int | str | None = None,
+        output: int = 0, max_features: int = 10,
+    ) -> None:  # fmt: skip
         values, base = np.asarray(explanation.values), np.asarray(explanation.base_values)
         if kind == "auto":
-            kind = _KINDS[len(values) > 1]
+            kind = "dependence" if feature is not None else _KINDS[len(values) > 1]
         self.kind = check_name(kind, _KINDS, "kind")
+        if kind == "dependence" and feature is None:
+            raise ValueError("A dependence needs a feature: the name or number of a column.")
         self.values: Float64Array = values if values.ndim == 2 else values[..., output]
         self.base: Float64Array = base if base.ndim == 1 else base[:, output]
         self.data, self.names = np.asarray(explanation.data), list(explanation.feature_names)
+        self.feature = feature
+        if isinstance(feature, str):
+            self.feature = self.names.index(check_name(feature, self.names, "column"))
         self.max_features = check_int(max_features, "max_features", low=1)
 
     @classmethod
@@ -123,17 +133,33 @@ class ExplanationDisplay(Display):
         ax.axvline(0.0, color="0.4", lw=1, zorder=0)
         span, self.artists_ = np.ptp(self.values), []
         for k, j in enumerate(first):
-            try:
-                levels = self.data[:, j].astype(np.float64)
-                rank = np.unique(levels, return_inverse=True)[1]
-                colors: Any = {"c": rank, "cmap": _SCALE}
-            except (TypeError, ValueError):  # categories
-                colors = {"color": "0.5"}
+            levels, texts = _levels(self.data[:, j])
+            rank = np.unique(levels, return_inverse=True)[1]
+            colors: Any = {"color": "0.5"} if texts else {"c": rank, "cmap": _SCALE}
             heights = k + _swarm(self.values[:, j], span)
             self.artists_.append(ax.scatter(self.values[:, j], heights, 9, **colors))
         bar = self.figure_.colorbar(ScalarMappable(cmap=_SCALE), ax=ax, aspect=40)
         bar.set_ticks([0, 1], labels=["low", "high"])
         bar.set_label("Value of the column (grey: categories)")
+
+    def _dependence(self, ax: Any) -> None:
+        j = int(self.feature or 0)
+        values, (levels, texts) = self.values[:, j], _levels(self.data[:, j])
+        ax = self._open(ax, "Contribution of one column", self.names[j], "Shapley value")
+        ax.axhline(0.0, color="0.4", lw=1, zorder=0)
+        if texts:
+            ax.set_xticks(range(len(texts)), texts)
+            levels = levels + _swarm(values, np.ptp(values))
+        self.artists_ = [ax.scatter(levels, values, 14, color=COLORS[0], alpha=0.7)]
+
+
+def _levels(column: npt.ArrayLike) -> tuple[Float64Array, list[str]]:
+    """Return a column as numbers; of categories their numbers, and the texts of all."""
+    try:
+        return np.asarray(column, np.float64), []
+    except (TypeError, ValueError):
+        texts, numbers = np.unique(np.asarray(column).astype(str), return_inverse=True)
+        return numbers.ravel().astype(np.float64), [str(text) for text in texts]
 
 
 def _swarm(values: Float64Array, span: float) -> Float64Array:
