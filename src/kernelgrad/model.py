@@ -19,6 +19,7 @@ from kernelgrad.data import Batch, BatchSource
 from kernelgrad.files.records import Record
 from kernelgrad.functions.attributions import (
     Explanation,
+    gradients,
     shapley_values,
     variance_shares,
 )  # fmt: skip
@@ -121,6 +122,16 @@ class Model:
         data = X.toarray() if sp.issparse(X) else np.asarray(X)
         named = numbers if inputs.names is None else [str(name) for name in inputs.names]
         return Explanation(_of_outputs(scale * values), bases, data, named, scale * error)
+
+    def gradient(self, X: Any) -> Float64Array:
+        codes = self.inputs.codes(X)[0]
+        slopes, table = gradients(self.function, self.inputs.encode(codes)), self.inputs.table
+        if table is not None:
+            by_column = np.full((len(codes), self.inputs.n_features, slopes.shape[2]), np.nan)
+            by_column[:, table.numbers] = slopes[:, : len(table.numbers)]
+            by_column[np.isnan(codes)] = np.nan
+            slopes = by_column
+        return _of_outputs(self._units[0] * slopes)
 
     @property
     def _units(self) -> tuple[float, float]:
