@@ -19,6 +19,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils.extmath import row_norms
 
 from kernelgrad.compute import rng
+from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.elementary import cos_sin_turns
 from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.threads import over_tiles
@@ -31,6 +32,85 @@ from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray, Mat
 from kernelgrad.validation import DataError, check_int
 
 _TILE_FLOATS = 2**16  # patches, cosines and sines of one tile, which stay in the L2 cache
+_FAST = {"contract", "nsz", "arcp"}
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _gather(X: Any, origins: Any, within: Any, A: Any) -> None:
+    """Write patch p of row i to A[i * P + p]."""
+    q = within.size
+    for i in range(X.shape[0]):
+        x = X[i]
+        for p in range(origins.size):
+            a = A[i * origins.size + p]
+            o = origins[p]
+            for j in range(q):
+                a[j] = x[o + within[j]]
+
+
+@njit(nogil=True, cache=True, fastmath=_FAST)
+def _pool(T: Any, P: int, scale: Any, out: Any, j0: int, j1: int) -> None:
+    """Set out[i, j0:j1] to scale times the sum of T over the P patches of row i."""
+    for i in range(out.shape[0]):
+        o = out[i, j0:j1]
+        for j in range(o.size):
+            o[j] = 0
+        for k in range(i * P, (i + 1) * P):
+            t = T[k]
+            for j in range(o.size):
+                o[j] += scale * t[j]
+
+
+@njit(nogil=True, cache=True)
+def _tile(
+    X: Any, origins: Any, starts: Any, within: Any, cells: Any, W: Any,
+    scale: Any, F: int, out: Any,
+) -> None:  # fmt: skip
+    n = X.shape[0]
+    groups, q, G = W.shape
+    most = 0
+    for g in range(groups):
+        most = max(most, starts[cells[g] + 1] - starts[cells[g]])
+    size = n * most
+    A = np.zeros((size, q), np.float32)
+    T = np.empty((size, G), np.float32)
+    S = np.empty((size, G), np.float32)
+    for g in range(groups):
+        c = cells[g]
+        inside = origins[starts[c] : starts[c + 1]]
+        P = inside.size
+        size = n * P
+        a, t, s = A[:size], T[:size], S[:size]
+        _gather(X, inside, within, a)
+        np.dot(a, W[g], t)
+        cos_sin_turns(t.reshape(t.size), s.reshape(s.size))
+        j0, j1 = g * G, min(F, (g + 1) * G)
+        mean = scale / np.float32(P)
+        _pool(t, P, mean, out, j0, j1)
+        _pool(s, P, mean, out, F + j0, F + j1)
+
+
+def _pooled(
+    X: Float32Array, origins: IntArray, starts: IntArray, within: IntArray, cells: IntArray,
+    W: Float32Array, scale: float, out: Float32Array,
+) -> None:  # fmt: skip
+    """Write pooled features of a block to `out` (n, 2 F), cosines before sines, in parallel.
+
+    `origins`, `starts` and `within` are those of a `PatchGrid`, and `cells` (n_groups,) are the
+    cells of the groups of features. Filters W (n_groups, q, group) are in turns; the last group
+    may have surplus ones.
+    """
+    n, F = out.shape[0], out.shape[1] // 2
+    most = int(np.diff(starts)[cells].max())
+    rows = max(1, _TILE_FLOATS // (most * (W.shape[1] + 2 * W.shape[2])))
+    s = np.float32(scale)
+
+    def task(r0: int, r1: int) -> None:
+        _tile(X[r0:r1], origins, starts, within, cells, W, s, F, out[r0:r1])
+
+    over_tiles(n, rows, task)
+
+
 TAG_CELL = 12
 _MIN_GROUP, _MAX_GROUP = 8, 64  # features of a group share a cell
 
@@ -90,23 +170,11 @@ class ConvolutionMap(FeatureMap):
         return W
 
     def transform(self, X: Matrix, block: int) -> Float32Array:
-        rows, W, F, G = dense(X), self.filters(block), self.block_size, self.group
-        out, scale = np.empty((len(rows), 2, F), np.float32), np.float32(np.sqrt(1.0 / F))
-        patches = [self.grid.columns(cell) for cell in self.cells(block)]
-        most, q = max(map(len, patches)), W.shape[1]
-
-        def task(r0: int, r1: int) -> None:
-            for g, columns in enumerate(patches):
-                a, z = g * G, min(F, (g + 1) * G)  # the last group may have surplus filters
-                cos = rows[r0:r1].take(columns, axis=1).reshape(-1, q) @ W[g]
-                sin = np.empty_like(cos)
-                cos_sin_turns(cos.reshape(-1), sin.reshape(-1))
-                for plane, values in enumerate((cos, sin)):
-                    total = np.einsum("rpj->rj", values.reshape(r1 - r0, -1, G))[:, : z - a]
-                    out[r0:r1, plane, a:z] = (scale / np.float32(len(columns))) * total
-
-        over_tiles(len(rows), max(1, _TILE_FLOATS // (most * (q + 2 * G))), task)
-        return out.reshape(len(rows), 2 * F)
+        out = np.empty((X.shape[0], self.width), np.float32)
+        g, scale = self.grid, float(np.sqrt(1.0 / self.block_size))
+        drawn = self.cells(block), self.filters(block)
+        _pooled(dense(X), g.origins, g.starts, g.within, *drawn, scale, out)
+        return out
 
 
 TAG_PATCH = 14
