@@ -24,6 +24,8 @@ from kernelgrad.validation import (
     DataError,
     UnseenValuesWarning,
     check_compressed,
+    check_int,
+    check_name,
     warn_caller,
 )
 
@@ -236,6 +238,12 @@ class Inputs:
         """Return what messages call the column of X that an encoded column comes from."""
         own = self.groups[column]
         return own if self.names is None else repr(self.names[own])
+
+    def number(self, feature: Any) -> int:
+        """Return the number of a column of X from its name or number."""
+        if self.names is not None and isinstance(feature, str):
+            return list(self.names).index(check_name(feature, list(self.names), "column"))
+        return check_int(feature, "feature", low=0, high=self.n_features - 1)
 
     def attributes(self) -> dict[str, Any]:
         """Return the fitted attributes of an estimator that describe the columns."""

@@ -20,6 +20,7 @@ from kernelgrad.files.records import Record
 from kernelgrad.functions.attributions import (
     Explanation,
     gradients,
+    partial_dependence,
     shapley_values,
     variance_shares,
 )  # fmt: skip
@@ -132,6 +133,13 @@ class Model:
             by_column[np.isnan(codes)] = np.nan
             slopes = by_column
         return _of_outputs(self._units[0] * slopes)
+
+    def partial_dependence(self, X: Any, feature: Any, background: Any) -> Float64Array:
+        inputs, others = self.inputs, self.background(background)
+        own = inputs.groups == inputs.number(feature)
+        values = partial_dependence(self.function, inputs.read(X), others, own)
+        scale, centre = self._units
+        return _of_outputs(centre + scale * values)
 
     @property
     def _units(self) -> tuple[float, float]:

@@ -90,6 +90,16 @@ class BaseKernelEstimator(BaseRowsEstimator):
         """
         return self._model.gradient(X)
 
+    def partial_dependence(
+        self, X: Any, feature: int | str, *, background: Any = None
+    ) -> Float64Array:
+        """Return the mean of f over the background with one column as in each row of X.
+
+        It is scikit-learn's ``partial_dependence(method="brute")`` of f. `feature` is the name
+        or the number of the column; `background` and errors are as in `explain`.
+        """
+        return self._model.partial_dependence(X, feature, background)
+
     def compress(
         self, max_rows: int | None = None, *, tol: float = 0.01, X: Any = None
     ) -> Self:

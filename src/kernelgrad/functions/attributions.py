@@ -1,4 +1,4 @@
-"""Shapley values and gradients of sums of product kernels.
+"""Shapley values, gradients and partial dependence of sums of product kernels.
 
 A kernel ``sum_q w_q exp(-c_q D(x, z))`` whose D is a sum over columns is a mixture of product
 kernels. In the game of a row x each column outside a coalition S is drawn from background rows,
@@ -93,9 +93,9 @@ def terms_of(kernel: Kernel, *rows: ExactRows) -> list[Term]:
         rates, weights = scale_mixture(kernel.nu)
     elif not isinstance(kernel, kernels.Gaussian | kernels.Laplacian | kernels.Cauchy):
         raise CapabilityError(
-            f"{kernel!r} is no sum of product kernels; explain and gradient are for 'rbf', "
-            "'laplacian', 'root_laplacian', 'cauchy', 'matern', sums of these, and products of "
-            "the others with 'rbf'."
+            f"{kernel!r} is no sum of product kernels; explain, gradient and "
+            "partial_dependence are for 'rbf', 'laplacian', 'root_laplacian', 'cauchy', "
+            "'matern', sums of these, and products of the others with 'rbf'."
         )
     arrays = tuple(np.ascontiguousarray(dense(r.values), np.float64) for r in rows)
     return [Term(rates, weights, np.full(arrays[0].shape[1], kernel.form_code), arrays)]
@@ -116,9 +116,9 @@ def support_terms(
         )
     if not isinstance(function, SupportExpansion) or function.kernel.name == "precomputed":
         raise CapabilityError(
-            "explain and gradient are for sums over support rows, and this model has random "
-            "features or a precomputed kernel; fit it with solver='block_descent' or 'direct' "
-            "and a kernel of rows."
+            "explain, gradient and partial_dependence are for sums over support rows, and this "
+            "model has random features or a precomputed kernel; fit it with "
+            "solver='block_descent' or 'direct' and a kernel of rows."
         )
     # rounded like the support rows: a cusp shows the rounding of a row that is one of them
     prepared = [function.exact.prepare(X) for X in rows]
@@ -324,6 +324,26 @@ def gradients(function: Expansion, X: Matrix) -> Float64Array:
     high, low = (np.asarray(columnwise.apply(X + s * step)) for s in (1.0, -1.0))
     slope = (high - low) / (2.0 * step)
     return np.asarray(out * slope[..., None])
+
+
+def partial_dependence(
+    function: Expansion, X: Matrix, background: Matrix, own: AnyArray
+) -> Float64Array:
+    """Return the mean of f, (m, C), over background rows with the columns `own` of each row."""
+    terms, support = support_terms(function, X, background)
+    out = np.tile(function.intercept, (X.shape[0], 1))
+    for term in terms:
+        Z, E, B = term.rows
+        mine = np.tile(own, len(term.forms) // len(own))
+        here, there = (
+            np.array([_differences(term.forms[k], e, Z[:, k])[0].sum(axis=1) for e in A[:, k]])
+            for A, k in ((E, mine), (B, ~mine))
+        )
+        with single_threaded_blas():
+            for rate, weight in zip(term.rates, term.weights, strict=True):
+                mean = weight * np.exp(-rate * there).mean(axis=0)
+                out += np.exp(-rate * here) @ (mean[:, None] * support.coef)
+    return out
 
 
 def variance_shares(
