@@ -172,7 +172,7 @@ def test_values_keep_the_bounds_of_the_documentation(name, d, kernel, bound):
 
 
 RESOLVED = [
-    kernels.DotProduct("exponential", 0.1),
+    kernels.DotProduct("exponential", 0.1), kernels.DotProduct("vovk", 0.02),
     kernels.DotProduct([1, 2, 0, 0.5], 0.1), kernels.ArcCosine(0),
     kernels.ArcCosine(1, bias=0.5), kernels.ArcCosine(2), kernels.Chi2(),
     kernels.Intersection(), kernels.JensenShannon(), kernels.Hellinger(),

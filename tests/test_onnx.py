@@ -161,6 +161,7 @@ KERNELS_OF_ROWS = [
     (kk.Laplacian(0.3, column_weights=[1.0, 0.2, 0.0, 2.0, 1.0]), 5),
     (kk.RootLaplacian(0.3, column_weights=[1.0, 0.2, 0.0, 2.0, 1.0]), 5),
     (kk.DotProduct("exponential", gamma=0.1), 5),
+    (kk.DotProduct("vovk", gamma=0.01), 5),
     (kk.ArcCosine(0, bias=1.0), 5),
     (kk.ArcCosine(2), 5),
     (0.3 * kk.Chi2() + kk.Gaussian(0.3) * kk.Laplacian(0.2), 5),

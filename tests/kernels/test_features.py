@@ -56,6 +56,7 @@ QUICK = [
     (kk.Polynomial(1, 0.3, 0.7), unit(), 400),
     (kk.Polynomial(3, "auto", 0.5), unit(), 400),
     (kk.DotProduct([0.5, 0.0, 1.0, 2.0]), unit(), 400),
+    (kk.DotProduct("vovk", gamma=0.3, p=1.3), unit(), 400),
     (kk.ConvolutionKernel((9, 7), 3, stride=2, pool_size=2), rows(d=63) / 2, 400),
     ((kk.Gaussian(0.5) * kk.Chi2()) + (kk.Cauchy(0.4) * kk.Laplacian(0.1)), rows(), 400),
     (kk.Gaussian(0.3) * (kk.SkewedChi2() + kk.Laplacian(0.2)), rows(), 400),
@@ -73,8 +74,9 @@ SLOW = [
     *(
         (kernel, unit(), 400)
         for kernel in (
-            kk.Polynomial(1, 0.3, 0.0), kk.DotProduct(), kk.DotProduct(gamma="auto"),
-            kk.DotProduct(np.array([0.0, 0.0, 1.0]), gamma=0.5),
+            kk.Polynomial(1, 0.3, 0.0), kk.DotProduct(), kk.DotProduct(gamma="auto", p=1.5),
+            kk.DotProduct("vovk", gamma=0.3), kk.DotProduct([0.5, 0.0, 1.0, 2.0]),
+            kk.DotProduct(np.array([0.0, 0.0, 1.0]), gamma=0.5, p=3.0),
         )
     ),
     *(

@@ -334,6 +334,26 @@ def test_operators_flatten():
     np.testing.assert_allclose(((a + b) * (2 * c))(X), 2 * (a(X) + b(X)) * c(X))
 
 
+def test_parts_are_parameters():
+    kernel = kk.SumKernel(
+        [kk.Gaussian(0.5), kk.Matern(1.5, 0.2) * kk.Laplacian(0.1)], [0.4, 0.6]
+    )
+    params = kernel.get_params()
+    assert params["k0__gamma"] == 0.5
+    assert params["k1__k0__nu"] == 1.5
+    assert params["k1"] is kernel.kernels[1]
+    assert set(kernel.get_params(deep=False)) == {"kernels", "weights"}
+    given = kernel.kernels
+    kernel.set_params(k1=kk.Cauchy(0.3), k0__gamma=0.7, weights=[1.0, 2.0])
+    assert isinstance(given[1], kk.ProductKernel)  # the list that was given is not changed
+    assert (kernel.kernels[0].gamma, kernel.kernels[1].gamma) == (0.7, 0.3)
+    assert kernel.weights == [1.0, 2.0]
+    kernel.set_params(kernels=[kk.Gaussian(), kk.Gaussian()], k1__gamma=0.2)
+    assert [k.gamma for k in kernel.kernels] == ["median", 0.2]
+    for name in ("k2__gamma", "k2", "k0__sigma", "bandwidth"):
+        raises(ValueError, "Invalid parameter", kernel.set_params, **{name: 1.0})
+
+
 def test_inputs_are_centred_only_if_all_parts_are_stationary():
     X = rows() + 5
     mixed, stationary = (

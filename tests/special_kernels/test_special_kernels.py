@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from scipy.special import gammaln, rel_entr
+from scipy.special import rel_entr
 from sklearn.metrics.pairwise import polynomial_kernel
 
 import oracles_special as oracles
@@ -98,6 +98,9 @@ def test_dot_product_series():
     X, Z = unit(20), unit(10, seed=1)
     t = 0.4 * X @ Z.T
     np.testing.assert_allclose(kk.DotProduct(gamma=0.4)(X, Z), np.exp(t), rtol=1e-12)
+    vovk = kk.DotProduct("vovk", 0.4)
+    np.testing.assert_allclose(vovk(X, Z), 1 / (1 - t), rtol=1e-12)
+    np.testing.assert_allclose(vovk.diag(X), np.diag(vovk(X, X)), rtol=1e-12)
     given = [0.5, 0.0, 2.0, 1.0]
     for series in (given, tuple(given), np.array(given)):
         K = kk.DotProduct(series, 0.4)
@@ -188,10 +191,31 @@ def test_gamma_auto_needs_resolving():
 
 def test_dot_product_domain():
     X = unit() * 1.5
-    with pytest.raises(DataError, match="exponential series needs"):
+    with pytest.raises(DataError, match=r"vovk series.*< 1, but a row has 2.25"):
+        kk.DotProduct("vovk")(X)
+    with pytest.raises(DataError, match="exponential"):
         kk.DotProduct(gamma=400.0)(X)
     assert np.isfinite(kk.DotProduct(gamma=300.0)(X)).all()
     assert np.isfinite(kk.DotProduct([1.0, 1.0])(X)).all()
+
+
+@pytest.mark.parametrize("p", [1.5, 2.0])
+def test_infinite_variance_is_rejected(p):
+    X = unit(6)
+    worst = max(oracles.rademacher_moment(x, x) for x in X)
+    limit = 1 / np.sqrt(p * worst)  # p gamma^2 Q = 1
+    for rows in (X, sp.csr_matrix(X)):
+        FeatureStream(kk.DotProduct("vovk", 0.999 * limit, p), 5, 0, 32).prepare(rows)
+        bad = kk.DotProduct("vovk", 1.001 * limit, p)
+        with pytest.raises(DataError, match="infinite variance") as caught:
+            FeatureStream(bad, 5, 0, 32).prepare(rows)
+        assert f"gamma below {limit:.6g}" in str(caught.value)
+        factor = np.sqrt(1.001)
+        assert f"more than {factor:.6g}" in str(caught.value)
+        assert np.isfinite(bad(rows)).all()  # exact values need no variance
+    scaled = X / (1.0001 * factor)
+    FeatureStream(bad, 5, 0, 32).prepare(scaled)
+    FeatureStream(kk.DotProduct([1.0] * 9, 5.0, p), 5, 0, 32).prepare(X)
 
 
 @every("store", [np.asarray, sp.csr_matrix])
@@ -254,17 +278,18 @@ def test_rows_that_are_no_images():
 # Draws
 
 
-@pytest.mark.parametrize("series", ["exponential", [0.0, 2.0, 0.0, 1.0, 3.0]])
-def test_degrees(series):
-    kernel = kk.DotProduct(series, 0.1)
+@pytest.mark.parametrize("series", ["vovk", [0.0, 2.0, 0.0, 1.0, 3.0]])
+@pytest.mark.parametrize("p", [1.5, 2.0])
+def test_degrees(series, p):
+    kernel = kk.DotProduct(series, 0.1, p)
     F, n_blocks = 40, 500
     features = kernel.feature_map(3, 0, F)
     N, squared = map(
         np.array, zip(*(features.degrees(j) for j in range(n_blocks)), strict=True)
     )
     n = np.arange(60)
-    a = np.exp(-gammaln(n + 1.0)) if series == "exponential" else np.pad(series, (0, 55))
-    P = np.where(a > 0, 2.0 ** -(n + 1.0), 0.0)
+    a = np.ones(60) if series == "vovk" else np.pad(series, (0, 55))
+    P = np.where(a > 0, (p - 1) / p ** (n + 1.0), 0.0)
     P /= P.sum()
     np.testing.assert_allclose(squared, a[N] / P[N], rtol=1e-9)
     # the law of any single feature, over blocks
@@ -293,7 +318,7 @@ PINNED = [
     (kk.Intersection("hashed"), 0.616704), (kk.Intersection("signs"), -0.0562333),
     (kk.JensenShannon("coordinates"), 1.28099), (kk.JensenShannon("hashed"), -1.53666),
     (kk.JensenShannon("signs"), -0.155866), (kk.Polynomial(3, 0.5, 0.5), 0.135769),
-    (kk.DotProduct(), 0.756483),
+    (kk.DotProduct("vovk", gamma=0.3), 0.392911), (kk.DotProduct(), 0.756483),
     (kk.SkewedChi2(), -0.286597), (kk.SkewedIntersection(), 1.00965),
     (kk.ExponentialSemigroup(0.4), 0.0135735), (kk.ReciprocalSemigroup(3.0), 0.049835),
     (kk.Hellinger(), 0.713764), (kk.ArcCosine(), 0.204315),

@@ -29,7 +29,7 @@ from kernelgrad.features.projections import Projection, SummedFrequenciesMap
 from kernelgrad.kernels import profiles, tiles
 from kernelgrad.params import Documented, anything, check_params, parameters
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
-from kernelgrad.validation import CapabilityError, DataError, ModelFileError, check_real
+from kernelgrad.validation import CapabilityError, DataError, check_real
 
 TAG_PART = 13  # tag of the random numbers that give parts their seeds
 _DIAGONAL_ROWS = 64  # rows of a block of which only the diagonal is needed
@@ -95,7 +95,6 @@ class Kernel(Documented, ABC):
     is_stationary: ClassVar[bool] = False
     is_of_histograms: ClassVar[bool] = False  # defined for x >= 0
     is_costly: ClassVar[bool] = False  # an exact value costs much more than random features
-    only: ClassVar[dict[str, Any]] = {}  # parameters of old files, with the value that is left
     # rules that the parameter gamma accepts, for kernels with a gamma
     gamma_rules: ClassVar[tuple[str, ...]] = ("median", "scale")
 
@@ -224,12 +223,6 @@ class Kernel(Documented, ABC):
     @classmethod
     def restored(cls, **params: Any) -> Kernel:
         """Return the kernel with the parameters of a model file, maybe of an old one."""
-        for name, left in cls.only.items():
-            if (value := params.pop(name, left)) != left:
-                raise ModelFileError(
-                    f"The model has a {cls.name} kernel with {name}={value!r}, which versions "
-                    "from 0.3 on do not know; fit it again."
-                )
         return cls(**params)
 
     def per_feature(self) -> Kernel:
@@ -346,7 +339,11 @@ def check_least(kernel: Kernel, X: Matrix, low: float = 0.0, *, strict: bool = F
 
 @parameters
 class CompositeKernel(Kernel):
-    """Base class of kernels composed of other kernels."""
+    """Base class of kernels composed of other kernels.
+
+    Besides its own parameters it has the parts as ``k0``, ``k1``, ... and their parameters as
+    ``k0__gamma`` etc., for ``set_params`` and grid searches.
+    """
 
     kernels: Sequence[Kernel] = dataclasses.field(kw_only=False)
 
@@ -357,6 +354,26 @@ class CompositeKernel(Kernel):
     @property
     def has_random_features(self) -> bool:  # type: ignore[override]
         return all(kernel.has_random_features for kernel in self.kernels)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        params: dict[str, Any] = super().get_params(deep=False)
+        if deep and isinstance(self.kernels, list | tuple):
+            for i, kernel in enumerate(self.kernels):
+                params[f"k{i}"] = kernel
+                if isinstance(kernel, Kernel):
+                    theirs = kernel.get_params().items()
+                    params.update((f"k{i}__{name}", value) for name, value in theirs)
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        if "kernels" in params:
+            self.kernels = params.pop("kernels")
+        for i in range(len(self.kernels)):
+            if f"k{i}" in params:
+                part = params.pop(f"k{i}")
+                self.kernels = [*self.kernels[:i], part, *self.kernels[i + 1 :]]
+        changed: Self = super().set_params(**params)
+        return changed
 
     def check(self) -> None:
         if not isinstance(self.kernels, list | tuple):

@@ -26,7 +26,7 @@ finish                        value
 ============================  =================================================================
 RAW, EXP, EXP_MINUS, INVERSE  ``t``, ``exp(t)``, ``exp(-t)``, ``1 / t``
 EXP_ROOT                      ``exp(-sqrt(t))``
-POWER, SERIES                 ``(t + c_0)^n``, ``c_0 + c_1 t + c_2 t^2 + ...``
+POWER, POLE, SERIES           ``(t + c_0)^n``, ``1 / (1 - t)``, ``c_0 + c_1 t + c_2 t^2 + ...``
 HALF_SQUARE                   ``u = |a - b|^2 / 2``, from ``t = a . b`` and squared norms
 GAUSS                         ``exp(-u)``
 MATERN1, MATERN3, MATERN5     ``p(s) exp(-s)``, ``s = sqrt(u)``; p = 1, 1 + s, 1 + s + s^2 / 3
@@ -47,8 +47,8 @@ import numpy as np
 from kernelgrad.types import AnyArray
 
 DOT, CHI2, LEAST, SHANNON, ABSOLUTE, ROOTS, LORENTZ, SUMS, COSH = range(9)
-RAW, EXP, EXP_MINUS, EXP_ROOT, INVERSE, POWER, SERIES, ARC0, ARC1, ARC2 = range(10)
-HALF_SQUARE, GAUSS, MATERN1, MATERN3, MATERN5 = range(10, 15)
+RAW, EXP, EXP_MINUS, EXP_ROOT, INVERSE, POWER, POLE, SERIES, ARC0, ARC1, ARC2 = range(11)
+HALF_SQUARE, GAUSS, MATERN1, MATERN3, MATERN5 = range(11, 16)
 ARCS = ARC0, ARC1, ARC2
 PRODUCTS = LORENTZ, SUMS, COSH  # forms whose terms are multiplied
 
@@ -146,6 +146,8 @@ def values(
         return 1.0 / t
     if finish == POWER:
         return power(t + float(coef[0]), int(degree))
+    if finish == POLE:
+        return 1.0 / (1.0 - t)
     if finish == SERIES:
         value = t * 0.0 + float(coef[-1])
         for c in coef[-2::-1]:

@@ -21,11 +21,11 @@ from kernelgrad.compute import rng
 from kernelgrad.features.base import FeatureMap, float64_rows
 from kernelgrad.features.projections import Projection, ProjectionMap
 from kernelgrad.kernels import profiles, rows
-from kernelgrad.kernels.base import ExactRows, TiledKernel
+from kernelgrad.kernels.base import ExactRows, Kernel, TiledKernel
 from kernelgrad.kernels.projection import ProjectionKernel, form_of_cosines
 from kernelgrad.params import anything, number_or_rule, parameters, real
 from kernelgrad.types import AnyArray, Float64Array, Matrix
-from kernelgrad.validation import DataError
+from kernelgrad.validation import DataError, ModelFileError
 
 MEDIAN_ROWS = 2000  # rows of the sample whose median distance is the bandwidth
 MAX_FACTOR = 2.0**16  # largest factor of a frequency of a Matérn kernel
@@ -52,13 +52,21 @@ class StationaryKernel(ProjectionKernel):
     """
 
     is_stationary: ClassVar[bool] = True
-    only: ClassVar[dict[str, Any]] = {"sampling": "iid"}
 
     gamma: float | str = number_or_rule(
         ("median", "scale"), default="median", low=0, low_open=True, kw_only=False
     )
     bandwidth_factor: float = real(default=1.0, low=0, low_open=True)
     form: Form = form_of_cosines()
+
+    @classmethod
+    def restored(cls, *, sampling: str = "iid", **params: Any) -> Kernel:
+        if sampling != "iid":
+            raise ModelFileError(
+                f"The model has frequencies of sampling={sampling!r}, which versions from 0.3 "
+                "on do not draw; fit it again."
+            )
+        return super().restored(**params)
 
     @abstractmethod
     def spectral_law(self) -> tuple[int, float]:

@@ -25,11 +25,11 @@ from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.threads import over_tiles
 from kernelgrad.features.base import FeatureMap
 from kernelgrad.kernels import profiles, tiles
-from kernelgrad.kernels.base import ExactRows, TiledKernel
+from kernelgrad.kernels.base import ExactRows, Kernel, TiledKernel
 from kernelgrad.kernels.rows import median_distance
 from kernelgrad.params import integer, number_or_rule, parameters, real
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray, Matrix
-from kernelgrad.validation import DataError, check_int
+from kernelgrad.validation import DataError, ModelFileError, check_int
 
 _TILE_FLOATS = 2**16  # patches, cosines and sines of one tile, which stay in the L2 cache
 _FAST = {"contract", "nsz", "arcp"}
@@ -226,7 +226,6 @@ class ConvolutionKernel(TiledKernel):
 
     name: ClassVar[str] = "convolutional"
     is_costly: ClassVar[bool] = True
-    only: ClassVar[dict[str, Any]] = {"normalize": False}
 
     image_shape: Sequence[int] = dataclasses.field(kw_only=False)
     patch_size: int = integer(default=5, low=1, kw_only=False)
@@ -236,6 +235,12 @@ class ConvolutionKernel(TiledKernel):
         ("median",), default="median", low=0, low_open=True, kw_only=False
     )
     bandwidth_factor: float = real(default=1.0, low=0, low_open=True)
+
+    @classmethod
+    def restored(cls, *, normalize: bool = False, **params: Any) -> Kernel:
+        if normalize:
+            raise ModelFileError("The model compares patches by contrast; fit it again.")
+        return super().restored(**params)
 
     def check(self) -> None:
         super().check()

@@ -140,15 +140,20 @@ class MaclaurinDraws(NamedTuple):
 class RandomMaclaurin(InnerProductMap):
     """Products of N random projections, computed level by level as matrix products.
 
-    `law` returns degrees N for uniform variates in (0, 1), and ``a_N / P[N]``.
+    `law` returns degrees N for uniform variates in (0, 1), and ``a_N / P[N]``; `check` raises
+    if features of rows would have infinite variance.
     """
 
     def __init__(
         self, gamma: float, law: Callable[[Float64Array], tuple[IntArray, Float64Array]],
-        *size: int,
+        check: Callable[[Matrix], None], *size: int,
     ) -> None:  # fmt: skip
         super().__init__(gamma, *size)
-        self.law = law
+        self.law, self.check = law, check
+
+    def prepare(self, X: Matrix) -> Matrix:
+        self.check(X)
+        return super().prepare(X)
 
     def degrees(self, block: int) -> tuple[IntArray, Float64Array]:
         """Return the degrees N of the features of a block, and ``a_N / P[N]``.
@@ -180,7 +185,8 @@ class RandomMaclaurin(InnerProductMap):
         return np.take(P, draws.position, axis=1)
 
 
-_LARGEST = 700.0  # exponent of which float64 holds the exponential
+# upper bounds of gamma |x|^2: the pole, and the largest exponent of float64
+_LIMITS = {"vovk": 1.0, "exponential": 700.0}
 # Relative change of g(t) per relative change of t above which float32 products, accurate to
 # about 1e-7, would give values with a relative error above 1e-6.
 _STEEP = 10.0
@@ -284,24 +290,29 @@ class DotProduct(InnerProductKernel):
 
     Its features are random Maclaurin features (Table 1): feature i draws a degree N and N
     Rademacher vectors w_l, and is ``sqrt(a_N / P[N]) prod_l w_l . sqrt(gamma) x``. For an
-    infinite series ``P[N = n] = 2^-(n + 1)``; for a finite one the same law is restricted to
-    degrees with ``a_n > 0``. The degrees in a block are stratified, which reduces the variance
-    by measured factors of 1.1 to 6.
+    infinite series ``P[N = n] = (p - 1) / p^(n + 1)`` (the amplitude in the table holds for p =
+    2 only); for a finite one the same law is restricted to degrees with ``a_n > 0``. The
+    degrees in a block are stratified, which reduces the variance by measured factors of 1.1 to
+    6.
 
     For the exponential series the relative variance of features grows like ``exp(2.9 gamma
-    |x|^2)``, so choose gamma such that ``gamma |x|^2`` is of order 1.
+    |x|^2)`` (p = 2), so choose gamma such that ``gamma |x|^2`` is of order 1. For Vovk's series
+    it is infinite, and rows are rejected, if ``p gamma^2 (3 |x|^4 - 2 sum_j x_j^4) >= 1``;
+    exact values need only ``gamma |x|^2 < 1``.
 
     Parameters
     ----------
-    series : "exponential" or sequence of float, default="exponential"
-        ``a_n = 1 / n!``, or the coefficients a_0, ..., a_m, of which at least one must be
-        positive.
+    series : {"exponential", "vovk"} or sequence of float, default="exponential"
+        ``a_n = 1 / n!``, ``a_n = 1``, or the coefficients a_0, ..., a_m, of which at least one
+        must be positive.
     gamma : float > 0 or "auto", default=1.0
         ``"auto"`` is ``1 / d``, which keeps ``gamma |x|^2`` of standardised columns near 1.
+    p : float > 1, default=2.0
+        Smaller values make high degrees more frequent. The mean degree, to which the cost is
+        proportional, is ``1 / (p - 1)``. Table 1 uses 2.
     """
 
     name: ClassVar[str] = "dot_product"
-    only: ClassVar[dict[str, Any]] = {"p": 2.0}
 
     series: str | Sequence[float] | Float64Array = anything(
         default="exponential", kw_only=False
@@ -309,11 +320,12 @@ class DotProduct(InnerProductKernel):
     gamma: float | Literal["auto"] = number_or_rule(
         ("auto",), default=1.0, low=0, low_open=True, kw_only=False
     )
+    p: float = real(default=2.0, low=1, low_open=True, kw_only=False)
 
     def check(self) -> None:
         super().check()
         if isinstance(self.series, str):
-            check_name(self.series, ("exponential",), "series")
+            check_name(self.series, _LIMITS, "series")
             return
         if not isinstance(self.series, list | tuple | np.ndarray) or np.ndim(self.series) != 1:
             raise TypeError(
@@ -326,39 +338,63 @@ class DotProduct(InnerProductKernel):
             raise ValueError("series must have a positive coefficient.")
 
     def check_domain(self, X: Matrix) -> None:
-        """Raise DataError if an exponential overflows, unless gamma is still a rule."""
+        """Raise DataError if the series diverges or overflows at ``gamma |x|^2`` of a row.
+
+        Nothing is checked while gamma is still a rule.
+        """
         if not isinstance(self.series, str) or isinstance(self.gamma, str):
             return
+        limit = _LIMITS[self.series]
         t = self.gamma_value * row_norms(float64_rows(X), squared=True).max(initial=0.0)
-        if t >= _LARGEST:
+        if t >= limit:
             raise DataError(
-                "The dot_product kernel with the exponential series needs "
-                f"gamma |x|^2 < {_LARGEST:g}, but a row has {t:.6g}; use a gamma below "
-                f"{self.gamma_value * _LARGEST / t:.6g}."
+                f"The dot_product kernel with the {self.series} series needs "
+                f"gamma |x|^2 < {limit:g}, but a row has {t:.6g}; use a gamma below "
+                f"{self.gamma_value * limit / t:.6g}, or divide the rows by more than "
+                f"{np.sqrt(t / limit):.6g}."
+            )
+
+    def check_variance(self, X: Matrix) -> None:
+        """Raise DataError if random features of a row would have infinite variance."""
+        if not isinstance(self.series, str) or self.series != "vovk":
+            return
+        X = float64_rows(X)
+        squares = X.multiply(X).tocsr() if sp.issparse(X) else X**2
+        sums = np.asarray(squares.sum(axis=1)).ravel()
+        q = 3.0 * sums**2 - 2.0 * row_norms(squares, squared=True)
+        t = self.gamma_value * float(np.sqrt(self.p * q.max(initial=0.0)))
+        if t >= 1.0:
+            raise DataError(
+                "Random features of the dot_product kernel with the vovk series have infinite "
+                f"variance unless gamma sqrt(p (3 |x|^4 - 2 sum x_j^4)) < 1, but a row has "
+                f"{t:.6g}; use a gamma below {self.gamma_value / t:.6g}, or divide the rows by "
+                f"more than {np.sqrt(t):.6g}."
             )
 
     def of_product(self, t: Float64Array) -> Float64Array:
         if isinstance(self.series, str):
-            return np.asarray(np.exp(t))
+            return np.asarray(np.exp(t) if self.series == "exponential" else 1.0 / (1.0 - t))
         return np.asarray(np.polynomial.polynomial.polyval(t, np.asarray(self.series, float)))
 
     def finish(self) -> dict[str, Any]:
         if isinstance(self.series, str):
-            return {"finish": profiles.EXP}
+            return {"finish": profiles.EXP if self.series == "exponential" else profiles.POLE}
         return {"finish": profiles.SERIES, "coef": self.series}
 
     def degrees(self, u: Float64Array) -> tuple[IntArray, Float64Array]:
         """Return degrees N for uniform variates u in (0, 1), and ``a_N / P[N]``."""
+        p = float(self.p)
         if isinstance(self.series, str):
-            N = np.floor(-np.log(u) / np.log(2.0)).astype(np.int64)
-            return N, np.exp((N + 1) * np.log(2.0) - gammaln(N + 1.0))
+            N = np.floor(-np.log(u) / np.log(p)).astype(np.int64)
+            log_a = -gammaln(N + 1.0) if self.series == "exponential" else np.zeros(N.shape)
+            return N, np.exp(log_a + (N + 1) * np.log(p) - np.log(p - 1.0))
         a = np.asarray(self.series, np.float64)
         support = np.flatnonzero(a)
-        weights = 2.0 ** -(support - support[0]).astype(np.float64)
+        weights = p ** -(support - support[0]).astype(np.float64)
         probability = weights / weights.sum()
         k = np.searchsorted(np.cumsum(probability)[:-1], u)
         return support[k], a[support[k]] / probability[k]
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
-        law = self.gamma_value, self.degrees
+        law = self.gamma_value, self.degrees, self.check_variance
         return RandomMaclaurin(*law, n_features_in, seed, block_size)
