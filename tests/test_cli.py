@@ -28,6 +28,7 @@ from kernelgrad.kernels import Gaussian, SumKernel
 from kernelgrad.losses import Quantile
 from kernelgrad.solvers import get_solver
 from kernelgrad.testing.warmup import WarmUp
+from plain import plain_regressor
 
 # -- options and help --------------------------------------------------------------------
 
@@ -334,6 +335,18 @@ def test_inspect(models, cli, ok, monkeypatch):
     monkeypatch.setattr(kernelgrad, "load", None)
     assert cli("inspect", old)[0] == 1  # its file has no summary
     assert ok("inspect", path) == info  # which needs no estimator
+
+
+def test_compress(tmp_path, cli, ok):
+    small = tmp_path / "small.kgm"
+    exact = plain_regressor(kernel="rbf", solver="direct").fit(X, VALUE)
+    exact.save(tmp_path / "exact.kgm")
+    result = ok("compress", tmp_path / "exact.kgm", "--output", small, "--max-rows", "20")
+    assert result["rows"] == kernelgrad.load(small).n_support_ == 20
+    assert kernelgrad.load(small).get_params() == exact.get_params()
+    kernelgrad.LinearRegressor().fit(X, VALUE).save(tmp_path / "line.kgm")
+    code, _, err = cli("compress", tmp_path / "line.kgm", "--output", small)
+    assert (code, "a linear model, which has no support rows" in err) == (1, True)
 
 
 def test_json_has_no_nan(capsys):

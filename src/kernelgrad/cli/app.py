@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from typer.main import get_command
 
-from kernelgrad.cli.apply import export, inspect, predict, score
+from kernelgrad.cli.apply import compress, export, inspect, predict, score
 from kernelgrad.cli.demo import demo
 from kernelgrad.cli.fit import fit
 from kernelgrad.cli.options import parameter_options, set_options
@@ -21,7 +21,7 @@ _CommandLineError: type[Exception] = typer.BadParameter.__mro__[2]
 app = typer.Typer(
     name="kernelgrad", add_completion=False, rich_markup_mode=None, no_args_is_help=False
 )
-for _command in (fit, predict, score, inspect, export, demo, warmup):
+for _command in (fit, predict, score, inspect, export, compress, demo, warmup):
     app.command()(_command)
 
 

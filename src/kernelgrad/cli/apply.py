@@ -1,4 +1,4 @@
-"""``kernelgrad predict``, ``score``, ``inspect`` and ``export``."""
+"""``kernelgrad predict``, ``score``, ``inspect``, ``export`` and ``compress``."""
 
 from __future__ import annotations
 
@@ -194,6 +194,26 @@ def export(
         }
         shown = f"{output} ({report.size_text(n_bytes)})"
         report.print_result(result, as_json, output=shown, file_bytes=None)
+
+
+@options(
+    output="Model file to write.",
+    max_rows="Most support rows of the result; half of them by default.",
+    tol="Root mean square of the change, over the spread of f, that is small enough.",
+)
+def compress(
+    model: ModelFile, output: Path, max_rows: int | None = None, tol: float = 0.01,
+    as_json: AsJson = False,
+) -> None:  # fmt: skip
+    """Write a smaller model of nearly the same function."""
+    with report.reporting(as_json):
+        report.check_writable(output, "model", model)
+        estimator = _loaded(model)
+        if not hasattr(estimator, "compress"):
+            raise ValueError(f"{model} holds a linear model, which has no support rows.")
+        small = estimator.compress(max_rows, tol=tol).set_params(verbose=0)
+        small.save(output, key=report.signing_key())
+        report.print_result({"output": str(output), **small.history_["compression"]}, as_json)
 
 
 def _loaded(model: Path) -> Any:
