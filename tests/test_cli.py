@@ -171,7 +171,7 @@ def test_a_key_signs_models(tmp_path, data, cli, ok, monkeypatch):
     ok("fit", data, "--model", path, *CLASSES, *options)
     assert kernelgrad.load(path, key=key).class_weight == "balanced"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["m.kgm", "secret"]
-    inspections = (("inspect", path), ("inspect", path, "--importances"))
+    inspections = (("inspect", path), ("inspect", path, "--latency"))
     assert [cli(*command)[0] for command in inspections] == [0, 0]
     secret.write_bytes(b"another of 16 bytes")
     assert [cli(*command)[0] for command in inspections] == [1, 1]
