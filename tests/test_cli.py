@@ -10,16 +10,28 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import loguniform, sem
+from sklearn import config_context
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.metrics import (
+    get_scorer,
     log_loss,
     mean_absolute_error,
     r2_score,
     roc_auc_score,
     root_mean_squared_error,
 )
+from sklearn.model_selection import (
+    HalvingRandomSearchCV,
+    KFold,
+    RandomizedSearchCV,
+    StratifiedKFold,
+    cross_validate,
+)
 
 import kernelgrad
 import kernelgrad as kg
+from cases import every
 from command_line import CLASSES, FAST, NUMBERS, PLAIN, SOURCE, TABLE, VALUE, N, X, write_csv
 from kernelgrad.callbacks import progress
 from kernelgrad.cli import options
@@ -84,7 +96,7 @@ def test_fit_reports_and_saves_the_model_the_api_would_fit(tmp_path, data, ok):
         "random_features": expected.n_random_features_, "support_rows": expected.n_support_,
         "score_name": "accuracy", "validation_score": expected.best_score_,
         "quality": expected.model_info()["quality"],
-        "model": str(path), "bytes": path.stat().st_size,
+        "model": str(path), "bytes": path.stat().st_size, "learning_curve": None,
     }  # fmt: skip
 
 
@@ -161,16 +173,19 @@ def test_standard_input_and_output(tmp_path, data, cli, ok, monkeypatch):
     assert "write a header line" in err
 
 
-def test_a_key_signs_models(tmp_path, data, cli, ok, monkeypatch):
-    path = tmp_path / "m.kgm"
+def test_key_and_learning_curve(tmp_path, data, cli, ok, monkeypatch):
+    pytest.importorskip("matplotlib")
+    path, curve = tmp_path / "m.kgm", tmp_path / "curve.png"
     secret, key = tmp_path / "secret", bytes(range(16))
     secret.write_bytes(key)
     monkeypatch.setenv("KERNELGRAD_KEY_FILE", str(secret))
     path.write_text("something else")
-    options = ("--class-weight", "balanced", "--loss", "log_loss")
-    ok("fit", data, "--model", path, *CLASSES, *options)
+    options = ("--class-weight", "balanced", "--loss", "log_loss", "--learning-curve", curve)
+    result = ok("fit", data, "--model", path, *CLASSES, *options)
     assert kernelgrad.load(path, key=key).class_weight == "balanced"
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["m.kgm", "secret"]
+    assert result["learning_curve"] == str(curve)
+    assert curve.read_bytes().startswith(b"\x89PNG")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["curve.png", "m.kgm", "secret"]
     inspections = (("inspect", path), ("inspect", path, "--latency"))
     assert [cli(*command)[0] for command in inspections] == [0, 0]
     secret.write_bytes(b"another of 16 bytes")
@@ -193,6 +208,68 @@ def test_parts_with_parameters_units_and_rows_for_validation(tmp_path, data, ok,
     types = pd.DataFrame({"n": [1.0, None] * 20, "kind": ["u", "v"] * 20, "y": range(40)})
     ok("fit", write_csv(tmp_path / "t.csv", types), "--model", path, "--target", "y", *PLAIN)
     assert "n (number, gaps), kind (2 categories)" in cli("inspect", path)[1]
+
+
+def test_cross_validation_is_that_of_scikit_learn(data, ok, cli):
+    parts = StratifiedKFold(3, shuffle=True, random_state=0)
+    X, y = TABLE[list("abc")], TABLE["label"]
+    names = {"accuracy": "accuracy", "log_loss": "neg_log_loss", "auc": "roc_auc"}
+    model = kg.KernelClassifier("squared", gamma=0.5, alpha=1e-3)
+    expected = cross_validate(model, X, y, cv=parts, scoring=names)
+    same = ("--loss", "squared", "--gamma", 0.5, "--alpha", 1e-3, "--folds", 3, "--quiet")
+    result = ok("cv", data, "--target", "label", "--drop", "value,weight", *same)
+    for name, ours in result.items():
+        if name in names:
+            theirs = np.abs(expected[f"test_{name}"])
+            assert ours["folds"] == pytest.approx(theirs, abs=1e-6)
+            assert ours["standard_error"] == pytest.approx(sem(theirs), abs=1e-6)
+    assert set(names) < set(result)
+    text = cli("cv", data, *NUMBERS, "--weight", "weight", "--folds", 2)[1]
+    assert re.search(r"r2 +0\.\d+ \+- ", text)
+
+
+@every("successive", [False, True])
+def test_searches_are_those_of_scikit_learn(tmp_path, data, ok, cli, successive):
+    path, X = tmp_path / "m.kgm", TABLE[list("abc")]
+    spaces = {"alpha": loguniform(1e-6, 1), "kernel": ["rbf", "laplacian"], "gamma": [0.1, 0.5]}
+    cls, number = (
+        (HalvingRandomSearchCV, "n_candidates")
+        if successive
+        else (RandomizedSearchCV, "n_iter")
+    )
+    plain, parts = kg.KernelRegressor(standardize=True), KFold(3, shuffle=True, random_state=0)
+    with config_context(enable_metadata_routing=True):  # without, 1.6 does not weigh scores
+        scorer = get_scorer("r2").set_score_request(sample_weight=True)
+        plain.set_fit_request(sample_weight=True)
+        expected = cls(plain, spaces, cv=parts, random_state=0, scoring=scorer, **{number: 4})
+        expected.fit(X, VALUE, sample_weight=TABLE["weight"])
+    flags = ["--successive"] * successive + ["--trials", 4, "--folds", 3, "--scoring", "r2"]
+    for space in ("alpha=1e-6..1", "kernel=rbf,laplacian", "gamma=0.1,0.5"):
+        flags += ["--search", space]
+    command = ("tune", data, "--model", path, "--target", "value", "--drop", "label", *flags)
+    result = ok(*command, "--weight", "weight")
+    best = result["trials"][0]
+    assert best["score"] == pytest.approx(expected.best_score_)
+    assert {name: best[name] for name in spaces} == expected.best_params_
+    assert len(result["trials"]) == (2 if successive else 4)
+    np.testing.assert_allclose(kernelgrad.load(path).predict(X), expected.predict(X))
+    header, first, *_ = cli(*command, "--weight", "weight")[1].splitlines()
+    assert header.split() == ["score", "standard_error", "seconds", *sorted(spaces)]
+    assert first.split()[0] == f"{expected.best_score_:.4g}"
+
+
+def test_integers_and_parts_with_parameters_are_searched(tmp_path, data, ok):
+    path = tmp_path / "m.kgm"
+    command = ("tune", data, "--model", path, "--target", "value", "--drop", "label")
+    searches = (
+        "max_iter=2..9",
+        "solver=dsg:decay=9,damping=2,dsg:decay=5,dsg",
+        "loss=huber:delta=2",
+    )
+    spaces = [word for text in searches for word in ("--search", text)]
+    result = ok(*command, *spaces, "--trials", 4, "--folds", 2)
+    assert all(isinstance(trial["max_iter"], int) for trial in result["trials"])
+    assert kernelgrad.load(path).standardize == kg.KernelRegressor().standardize
 
 
 def test_bounds_sets_and_explanations_are_columns(tmp_path, data, models, ok, cli):

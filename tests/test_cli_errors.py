@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 
 import kernelgrad
 from cases import every
@@ -77,7 +78,18 @@ USAGE_ERRORS = {
     f"{FIT} --task clustering": "clustering",
     f"{FIT} --max-iter 2.5": "max_iter",
     f"{FIT} --seed -3": "Seed must be",
+    f"{FIT} --learning-curve curve.doc": "curve.doc",
     "fit a.csv --model a.csv": "overwrite",
+    "tune a.csv --model m --search alpa=1": "'alpa' (did you mean 'alpha'?)",
+    "tune a.csv --model m --search kernel=rbv": "'rbv' (did you mean 'rbf'?)",
+    "tune a.csv --model m --search alpha=1..a": "'a'",
+    "tune a.csv --model m --search alpha=0..1": "above 0 and increase",
+    "tune a.csv --model m --search gamma=2..1": "above 0 and increase",
+    "tune a.csv --model m --search validation_fraction=0.5..2": "validation_fraction",
+    "tune a.csv --model m --search max_iter=1.5..3": "max_iter",
+    "tune a.csv --model m --search alpha=1 --scoring roc": "did you mean 'roc_auc'?",
+    "tune a.csv --model m --search alpha=1 --scoring rmse": "'neg_root_mean_squared_error'?)",
+    "tune a.csv --model m --search alpha=1e-8:0.1": "write alpha=1e-8..0.1 for a range",
     "predict m d.csv --output p.txt": ".npy",
     "predict m a.csv --output a.csv": "overwrite",
     "predict m d.csv --output p.npy --proba --decision": "one array",
@@ -149,10 +161,17 @@ def test_warnings_and_folders_without_rights(tmp_path, data, cli, monkeypatch):
     assert "not writable" in err
 
 
-def test_without_optional_packages(tmp_path, cli, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    code, _, err = cli("demo", "--output-dir", tmp_path)
-    assert (code, "The demo needs matplotlib: pip install" in err) == (1, True)
+def test_without_optional_packages(tmp_path, data, cli, monkeypatch):
+    for name in ("matplotlib", "matplotlib.backend_bases", "matplotlib.figure"):
+        monkeypatch.setitem(sys.modules, name, None)
+    curve = ("--learning-curve", tmp_path / "c.png")
+    for arguments, part in (
+        (("fit", data, "--model", tmp_path / "m.kgm", *CLASSES, *curve), "kernelgrad[plot]"),
+        (("demo", "--output-dir", tmp_path), "The demo needs matplotlib: pip install"),
+    ):
+        code, _, err = cli(*arguments)
+        assert code == 1
+        assert part in err
     assert not list(tmp_path.iterdir())
     monkeypatch.setitem(sys.modules, "typer", None)
     code, out, err = cli("--version")

@@ -8,10 +8,12 @@ import typer
 from typer.main import get_command
 
 from kernelgrad.cli.apply import compress, export, inspect, predict, score
+from kernelgrad.cli.cv import cv
 from kernelgrad.cli.demo import demo
 from kernelgrad.cli.fit import fit
 from kernelgrad.cli.options import parameter_options, set_options
 from kernelgrad.cli.report import print_error
+from kernelgrad.cli.tune import tune
 from kernelgrad.cli.warmup import warmup
 from kernelgrad.version import __version__
 
@@ -21,7 +23,7 @@ _CommandLineError: type[Exception] = typer.BadParameter.__mro__[2]
 app = typer.Typer(
     name="kernelgrad", add_completion=False, rich_markup_mode=None, no_args_is_help=False
 )
-for _command in (fit, predict, score, inspect, export, compress, demo, warmup):
+for _command in (fit, cv, tune, predict, score, inspect, export, compress, demo, warmup):
     app.command()(_command)
 
 
@@ -49,8 +51,9 @@ def _root(
 
 def run(argv: list[str]) -> int:
     """Run one command and return its exit code; no arguments print the help."""
-    if argv[:1] == ["fit"]:  # other commands need no estimators
-        set_options(fit, parameter_options())
+    for name, taking in (("fit", fit), ("cv", cv), ("tune", tune)):  # others need no estimators
+        if argv[:1] == [name]:
+            set_options(taking, parameter_options())
     try:
         result = get_command(app).main(
             args=argv or ["--help"], prog_name="kernelgrad", standalone_mode=False

@@ -268,11 +268,7 @@ def _predictions(
 
     unseen: Counter[int] = Counter()
     for batch in source.chunks(prefetch=True):
-        model = estimator._model
-        raw = model.values(model.inputs.read(batch.X, source=True, unseen=unseen))
-        parts = {"prediction": model.task.predict(raw), "decision": model.task.decision(raw)}
-        if hasattr(estimator, "predict_proba"):
-            parts["proba"] = model.probabilities(raw)
+        parts = predictions_of(estimator, batch.X, unseen)
         # columns are matched by now, and a source needs no names
         rows = batch.X if is_frame(batch.X) else ArraySource(batch.X, checked=True)
         for name, share in (shares or {}).items():
@@ -282,6 +278,16 @@ def _predictions(
             parts |= {"base": why.base_values, "why": why.values}
         yield batch, parts
     estimator._model.inputs.warn_of(unseen)
+
+
+def predictions_of(estimator: Any, X: Any, unseen: Counter[int]) -> dict[str, AnyArray]:
+    """Return the predictions of rows, whose columns are matched by now, by name."""
+    model = estimator._model
+    raw = model.values(model.inputs.read(X, source=True, unseen=unseen))
+    parts = {"prediction": model.task.predict(raw), "decision": model.task.decision(raw)}
+    if hasattr(estimator, "predict_proba"):
+        parts["proba"] = model.probabilities(raw)
+    return parts
 
 
 def _write_csv(stream: IO[str], chunks: Chunks, estimator: Any, parts: list[str]) -> None:
@@ -344,12 +350,9 @@ def _scored(estimator: Any, source: BatchSource, data: Path) -> dict[str, Any]:
                 f"{data}: the target has {y.size // len(y)} columns, but the model predicts "
                 f"{width}; give data with the targets the model was made for."
             )
-        if classes is not None and "proba" in parts:  # the one for each row's class
-            codes = classes.searchsorted(y).clip(max=len(classes) - 1)
-            parts["proba"] = parts["proba"][range(len(y)), codes]
-        pieces.append({"y": y, **parts})
+        pieces.append(targeted(classes, y, parts))
     whole = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
-    scores: dict[str, Any] = {"rows": len(whole["y"]), **_scores(classes, whole)}
+    scores: dict[str, Any] = {"rows": len(whole["y"]), **scores_of(classes, whole)}
     if classes is not None and (unknown := int(np.sum(~np.isin(whole["y"], classes)))):
         report.note(
             f"Warning: {unknown} rows have a label that the model does not know: errors."
@@ -360,24 +363,36 @@ def _scored(estimator: Any, source: BatchSource, data: Path) -> dict[str, Any]:
     return {name: value if math.isfinite(value) else None for name, value in scores.items()}
 
 
-def _scores(classes: AnyArray | None, parts: dict[str, AnyArray]) -> dict[str, float]:
-    """Return the scores of predictions for targets y."""
+def targeted(
+    classes: AnyArray | None, y: Any, parts: dict[str, AnyArray]
+) -> dict[str, AnyArray]:
+    """Return predictions with the targets y; a probability is that of a row's own class."""
+    if classes is not None and "proba" in parts:
+        codes = classes.searchsorted(y).clip(max=len(classes) - 1)
+        parts["proba"] = parts["proba"][range(len(y)), codes]
+    return {"y": y, **parts}
+
+
+def scores_of(
+    classes: AnyArray | None, parts: dict[str, AnyArray], weight: AnyArray | None = None
+) -> dict[str, float]:
+    """Return the scores of predictions :func:`targeted`."""
     import numpy as np
     from sklearn import metrics
 
-    y, f = parts["y"], parts["prediction"]
+    y, f, w = parts["y"], parts["prediction"], {"sample_weight": weight}
     if classes is None:
         y, f = (v.reshape(len(y), -1).astype(np.float64) for v in (y, f))
         with np.errstate(all="ignore"):  # constant targets
-            r2 = metrics.r2_score(y, f, force_finite=False) if len(y) > 1 else np.nan
-        rmse = metrics.root_mean_squared_error(y, f)
-        return {"rmse": rmse, "mae": metrics.mean_absolute_error(y, f), "r2": r2}
-    right = float(np.mean(f == y))
+            r2 = metrics.r2_score(y, f, force_finite=False, **w) if len(y) > 1 else np.nan
+        rmse = metrics.root_mean_squared_error(y, f, **w)
+        return {"rmse": rmse, "mae": metrics.mean_absolute_error(y, f, **w), "r2": r2}
+    right = float(np.average(f == y, weights=weight))
     scores = {"accuracy": right, "error_rate": 1 - right}
     if "proba" in parts:
         p = parts["proba"].astype(np.float64)
         losses = -np.log(np.maximum(p, np.finfo(parts["proba"].dtype).tiny))
-        scores["log_loss"] = float(np.mean(losses))
+        scores["log_loss"] = float(np.average(losses, weights=weight))
     if len(classes) == 2 and len(np.unique(y)) == 2:
-        scores["auc"] = metrics.roc_auc_score(y == classes[1], parts["decision"])
+        scores["auc"] = metrics.roc_auc_score(y == classes[1], parts["decision"], **w)
     return scores

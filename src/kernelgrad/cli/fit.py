@@ -14,24 +14,30 @@ import typer
 
 from kernelgrad.cli import report
 from kernelgrad.cli.options import AsJson, DataFile, options, parsed, usage_errors
+from kernelgrad.files.disk import replacing
 
 if TYPE_CHECKING:
     from kernelgrad.callbacks import Checkpoint
     from kernelgrad.data import BatchSource
 
 Task = Literal["auto", "classification", "regression"]
+TASK_HELP = (
+    "What to learn; auto is classification of text and of up to 20 distinct whole numbers, "
+    "otherwise regression."
+)
 
 
 @options(
     model="Where to write the model.",
     target="Column to learn; needed for CSV and Parquet.",
-    task="What to learn; auto learns classes of text and of up to 20 whole numbers.",
+    task=TASK_HELP,
     weight="Column of sample weights.",
     drop="Columns to leave out, such as a,b.",
     validation="File of rows that are not fitted, on which each iteration is scored.",
     checkpoint="Folder for the state of the fit, to resume it after a crash.",
     checkpoint_every="Time such as '60 s' or '5 min', or a number of iterations.",
     resume="Resume from the latest checkpoint, if there is one.",
+    learning_curve="Also draw loss and score over time, to this file.",
     quiet="Print errors only.",
 )
 def fit(
@@ -41,7 +47,8 @@ def fit(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Number of threads. [default: all cores]")
     ] = None,
-    quiet: bool = False, as_json: AsJson = False, **parameters: Any,
+    learning_curve: Path | None = None, quiet: bool = False, as_json: AsJson = False,
+    **parameters: Any,
 ) -> None:  # fmt: skip
     """Train a model on a data file and save it.
 
@@ -55,15 +62,13 @@ def fit(
         from kernelgrad.callbacks import ProgressBar
 
         params = parsed(parameters)
-        _check_parameters(params)
+        check_parameters(params)
         checkpoints = _checkpoints(checkpoint, checkpoint_every, resume)
         report.check_writable(model, "model", data)
         key = report.signing_key()
-        dropped = [name for names in csv.reader(drop or ()) for name in names]
-        source = open_labelled(path, target, weight=weight, drop=dropped, as_frame=True)
-        kind = _decide_task(source, task, data)
-        if "class_weight" in params and kind == "regression":
-            raise typer.BadParameter("--class-weight is for classification; leave it out.")
+        if learning_curve is not None:
+            _check_plot(learning_curve, data, model)
+        source, kind = opened(path, data, params, target, task, weight, drop)
         others = None
         if validation is not None:
             names, d = getattr(source, "feature_names", None), source.n_features
@@ -87,6 +92,8 @@ def fit(
         seconds, interrupted = _train(
             estimator, source, others, checkpoints, lambda: _save(estimator, model, key)
         )
+        if learning_curve is not None:
+            _plot_history(estimator, learning_curve)
         if as_json or not quiet:
             about = {
                 "data": str(data),
@@ -95,7 +102,7 @@ def fit(
                 "task": kind,
                 "task_inferred": task == "auto",
             }
-            _print_fit(estimator, about, seconds, model, as_json)
+            _print_fit(estimator, about, seconds, model, learning_curve, as_json)
         if interrupted:
             report.note(
                 f"Interrupted: {model} holds the model after {estimator.n_iter_} iterations."
@@ -106,8 +113,9 @@ def fit(
 
 
 def _print_fit(
-    estimator: Any, about: dict[str, Any], seconds: float, model: Path, as_json: bool
-) -> None:
+    estimator: Any, about: dict[str, Any], seconds: float, model: Path, curve: Path | None,
+    as_json: bool,
+) -> None:  # fmt: skip
     score, n_bytes = estimator.history_["score_name"], model.stat().st_size
     result = about | {
         "status": estimator.fit_status_,
@@ -121,6 +129,7 @@ def _print_fit(
         "quality": estimator.model_info()["quality"],
         "model": str(model),
         "bytes": n_bytes,
+        "learning_curve": None if curve is None else str(curve),
     }
     hidden = ("data", "task_inferred", "compile_seconds", "score_name", "bytes")
     inferred = " (inferred from the target; --task overrules)" * about["task_inferred"]
@@ -200,7 +209,7 @@ def _checkpoints(folder: Path | None, every: str, resume: bool) -> Checkpoint | 
     return checkpoints
 
 
-def _check_parameters(params: dict[str, Any]) -> None:
+def check_parameters(params: dict[str, Any]) -> None:
     """Check what can be checked without data."""
     from sklearn.utils import check_random_state
 
@@ -217,6 +226,19 @@ def _check_parameters(params: dict[str, Any]) -> None:
         check_random_state(params.get("random_state"))
         others = {name: value for name, value in params.items() if name != "loss"}
         KernelClassifier(**others)._spec()
+
+
+def opened(
+    path: Path, data: Path, params: dict[str, Any], target: str | None, task: Task,
+    weight: str | None, drop: list[str] | None,
+) -> tuple[BatchSource, Task]:  # fmt: skip
+    """Return the rows of a file, which messages call `data`, and what to learn from them."""
+    dropped = [name for names in csv.reader(drop or ()) for name in names]
+    source = open_labelled(path, target, weight=weight, drop=dropped, as_frame=True)
+    kind = _decide_task(source, task, data)
+    if "class_weight" in params and kind == "regression":
+        raise typer.BadParameter("--class-weight is for classification; leave it out.")
+    return source, kind
 
 
 def _decide_task(source: BatchSource, task: Task, data: Path) -> Task:
@@ -261,3 +283,30 @@ def open_labelled(
     if not source.has_target:
         raise DataError(f"{data} has no target; name its array with --target.")
     return source
+
+
+def _check_plot(path: Path, *others: Path) -> None:
+    try:
+        from matplotlib.backend_bases import FigureCanvasBase
+    except ImportError:
+        hint = "Learning curves need matplotlib: pip install kernelgrad[plot]"
+        raise ImportError(hint) from None
+    suffixes = sorted(FigureCanvasBase.get_supported_filetypes())
+    if path.suffix.lower().lstrip(".") not in suffixes:
+        raise typer.BadParameter(
+            f"learning curve {path} has no suffix that matplotlib knows; choose one of: "
+            f"{', '.join(suffixes)}."
+        )
+    report.check_writable(path, "learning curve", *others)
+
+
+def _plot_history(estimator: Any, path: Path) -> None:
+    """Write the learning curve of a fitted estimator, without needing a display."""
+    from matplotlib.figure import Figure
+
+    from kernelgrad import LearningCurveDisplay
+
+    figure = Figure(layout="constrained")
+    LearningCurveDisplay.from_estimator(estimator, ax=figure.subplots())
+    with replacing(path) as file:
+        figure.savefig(file, format=path.suffix.lower().lstrip("."))
