@@ -109,7 +109,7 @@ FAMILIES = {
     "linear": lambda: kg.LinearClassifier("hinge").fit(*classes(3)),
     "linear numbers": lambda: kg.LinearRegressor().fit(*table()),
     "few labels": lambda: kg.SemiSupervisedKernelClassifier(
-        gamma=0.4, C=1.0, probability=True, n_folds=2, random_state=0
+        gamma=0.4, C=1.0, random_state=0
     ).fit(*marked()),
     "novelty": lambda: kg.KernelNoveltyDetector(max_iter=3).fit(table()[0]),
     "ratio": lambda: of_two().fit(table()[0], denominator=table(seed=1)[0]),

@@ -144,8 +144,7 @@ def make_fit(
     history = result.history | entries
     if choice.seconds:
         history["seconds"] = [t + choice.seconds for t in history.get("seconds", [])]
-    score = result.best_score if choice.best_score is None else choice.best_score
     return Fit(
         model, choice, result.state, history, result.status, result.state.iteration,
-        result.best_iteration, score, latest,
+        result.best_iteration, result.best_score, latest,
     )  # fmt: skip

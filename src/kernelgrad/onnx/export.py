@@ -16,7 +16,6 @@ from kernelgrad.onnx import functions
 from kernelgrad.onnx import numerics as xp
 from kernelgrad.onnx.functions import ExactForm
 from kernelgrad.onnx.graph import Graph, Value, joined
-from kernelgrad.partly_labelled import MarkedClassification
 from kernelgrad.tables import UNKNOWN
 from kernelgrad.tasks import Classification, Regression, ScaledColumn
 from kernelgrad.validation import CapabilityError, check_name
@@ -113,10 +112,7 @@ def _classes(model: Any, x: Value) -> Outputs:
     label = xp.take(task.classes, _flat(code))
     outputs: Outputs = {"label": (label, None)}
     outputs["decision"] = (_flat(decision), None) if width == 1 else (decision, width)
-    # a semi-supervised one has none after partial_fit
-    if model.calibration is not None or (
-        task.has_own_proba and not isinstance(task, MarkedClassification)
-    ):
+    if model.has_proba:
         p = _probabilities(model, f, _responses(task, f))
         outputs["probabilities"] = _agreeing(p, code, K), K
     return outputs
@@ -129,12 +125,9 @@ def _responses(task: Classification, f: Value) -> Value:
 
 
 def _probabilities(model: Any, f: Value, response: Value) -> Value:
-    if isinstance(model.calibration, Calibration):
-        return _calibrated(model.calibration, response)
     if model.calibration is not None:
-        a, b = model.calibration.coef.T
-        f = xp.clip(a * f + b, -500.0, 500.0)
-    elif model.task.loss.is_multinomial:
+        return _calibrated(model.calibration, response)
+    if model.task.loss.is_multinomial:
         return xp.softmax(f)
     p = xp.sigmoid(f)
     if len(model.task.classes) == 2:
