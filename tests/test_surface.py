@@ -1,4 +1,4 @@
-"""What scikit-learn's meta-estimators ask of ours: callbacks, validation rows, routing."""
+"""What scikit-learn's meta-estimators ask of ours: validation rows, routing."""
 
 import os
 import subprocess
@@ -20,67 +20,6 @@ from plain import plain_classifier, plain_regressor
 X, Y = make_moons(300, noise=0.25, random_state=0)
 X_VAL, Y_VAL = make_moons(100, noise=0.25, random_state=1)
 W_VAL = np.arange(100) % 3.0
-
-
-@pytest.fixture
-def callback():
-    return pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9")
-
-
-class Watch:
-    """Scores of the iterates; asks to stop after some."""
-
-    def __init__(self, stop_after=1000):
-        self.stop_after, self.open, self.scores, self.begun = stop_after, 0, [], []
-
-    def setup(self, estimator, context):
-        self.open += 1
-
-    def teardown(self, estimator, context):
-        self.open -= 1
-
-    def on_fit_task_begin(self, estimator, context):
-        self.begun.append(context)
-
-    def on_fit_task_end(self, estimator, context, *, X, y, metadata, fitted_estimator):
-        self.begun.remove(context)
-        if isinstance(estimator, kg.KernelClassifier):
-            assert fitted_estimator.predict_proba(X).shape == (len(X), 2)
-        self.scores.append(fitted_estimator.score(X, y, **metadata or {}))
-        return len(self.scores) == self.stop_after
-
-
-@pytest.mark.filterwarnings("ignore:There are no unlabelled rows")
-@every(
-    "model",
-    [
-        plain_classifier("hinge", solver="dsg", max_iter=4),
-        plain_regressor(solver="dsg", max_iter=4),
-        kg.KernelGaussianProcessRegressor(gamma="median"),
-        kg.LinearClassifier(max_iter=4),
-        kg.LinearRegressor(solver="sgd", max_iter=4),
-        kg.SemiSupervisedKernelClassifier(max_iter=2),
-    ],
-)
-def test_callbacks_hear_of_every_iteration(callback, model):
-    watch, w = Watch(), np.linspace(0.5, 1.5, len(X))
-    model.set_params(random_state=0).set_callbacks(watch).fit(X, Y, sample_weight=w)
-    assert isinstance(watch, callback.FitCallback)
-    assert len(watch.scores) == model.n_iter_ + 1
-    assert watch.scores[-1] == watch.scores[-2] == model.score(X, Y, sample_weight=w)
-    assert (watch.begun, watch.open) == ([], 0)
-
-
-def test_callbacks_end_a_fit_and_end_with_one_that_fails(callback):
-    watch = Watch(stop_after=3)
-    model = plain_classifier(solver="dsg", random_state=0, max_iter=10)
-    assert model.set_callbacks(watch).fit(X, Y).n_iter_ == 3
-    assert model.fit_status_ == "stopped"
-    watch = Watch()
-    model = plain_classifier(class_weight={0: -1, 1: 1}).set_callbacks(watch)
-    raises(ValueError, "class_weight", model.fit, X, Y)
-    assert watch.open == 0
-    assert not any("callback_fit" in name for name in vars(model))
 
 
 PAIR = {"X_val": X_VAL, "y_val": Y_VAL}

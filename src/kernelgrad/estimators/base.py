@@ -7,7 +7,6 @@ import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
@@ -25,11 +24,9 @@ from kernelgrad.compute.compiling import compile_seconds
 from kernelgrad.compute.memory import within
 from kernelgrad.estimators import files, summary
 from kernelgrad.estimators.support import (
-    CallbackSupportMixin,
     by_blocks,
     exported,
-    reported,
-    with_callbacks,
+    fitting,
 )
 from kernelgrad.families.base import Spec
 from kernelgrad.families.reading import NO_DATA, Data, Run
@@ -74,7 +71,7 @@ E = TypeVar("E", bound="BaseRowsEstimator")
 
 @documented
 @parameters
-class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
+class BaseRowsEstimator(BaseEstimator):
     """Parameters of all estimators; a specification of a family makes a fit of them."""
 
     solver: str | Solver[Any] = anything(default="auto")
@@ -128,7 +125,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
 
     # -- fitting -----------------------------------------------------------------------
 
-    @with_callbacks
+    @fitting
     def fit(
         self, X: Rows, y: Values = None, sample_weight: Values = None, *,
         X_val: Rows | None = None, y_val: Values = None, sample_weight_val: Values = None,
@@ -174,20 +171,17 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         ):
             if validation.X is None and part is not None:
                 raise ValueError(f"{name}_val is given, but not X_val; give it too.")
-        start, report = compile_seconds(), None
+        start = compile_seconds()
         try:
-            with within(spec.resources.memory_limit), ExitStack() as stack:
+            with within(spec.resources.memory_limit):
                 if checkpoint is not None:
                     params = self.get_params(deep=False)
                     checkpoint.begin(packing.identity(spec.owner, params, before))
                     if seconds is not None:
                         seconds = max(0.0, seconds - checkpoint.spent)
-                if not stream and getattr(self, "_skl_callbacks", None):
-                    attributes = partial(self._attributes, spec)
-                    report = stack.enter_context(reported(self, *data[:3], attributes))
                 deadline = FOREVER if seconds is None else Deadline(seconds)
                 run = Run(deadline, listeners, stream, declared, checkpoint, before)
-                result = fit(spec, data, run, validation=validation, report=report)
+                result = fit(spec, data, run, validation=validation)
                 spent = 0.0 if before is None else before.history.get("compile_seconds", 0.0)
                 compiled = {"compile_seconds": spent + compile_seconds() - start}
                 # the last callbacks use the model

@@ -8,7 +8,7 @@ from sklearn.utils import ClassifierTags
 
 from kernelgrad.compute.backend import CPU
 from kernelgrad.estimators.kernel import AnyKernel, BaseKernelEstimator
-from kernelgrad.estimators.support import by_blocks, with_callbacks
+from kernelgrad.estimators.support import by_blocks, fitting
 from kernelgrad.families.reading import Data
 from kernelgrad.families.unlabelled import RatioSamples, RatioSpec, WithoutTargets
 from kernelgrad.losses import Loss
@@ -91,7 +91,7 @@ class KernelDensityRatio(BaseKernelEstimator):
     def _targets(self) -> WithoutTargets:
         return WithoutTargets(type(self).__name__, self.loss, RatioSamples, "density_ratio")
 
-    @with_callbacks
+    @fitting
     def fit(
         self, X: Rows, y: Values = None, sample_weight: Values = None, *,
         denominator: Rows | None = None, X_val: Rows | None = None, y_val: Values = None,

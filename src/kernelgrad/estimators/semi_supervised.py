@@ -11,7 +11,7 @@ from kernelgrad import partly_labelled
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators.classifier import BaseClassifier
 from kernelgrad.estimators.kernel import AnyKernel, BaseKernelEstimator
-from kernelgrad.estimators.support import available_if, can_stream, with_callbacks
+from kernelgrad.estimators.support import available_if, can_stream, fitting
 from kernelgrad.families.reading import Data
 from kernelgrad.families.semi_supervised import SemiSupervisedSpec
 from kernelgrad.inputs import as_numpy
@@ -138,7 +138,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     def _targets(self) -> MarkedTargets:
         return MarkedTargets(type(self).__name__, self.loss, self.class_weight)
 
-    @with_callbacks
+    @fitting
     def fit(
         self, X: Rows, y: Values = None, sample_weight: Values = None, *,
         X_unlabelled: Rows | None = None, X_val: Rows | None = None, y_val: Values = None,
