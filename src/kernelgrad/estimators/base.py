@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
@@ -32,7 +32,6 @@ from kernelgrad.families.base import Spec
 from kernelgrad.families.reading import NO_DATA, Data, Run
 from kernelgrad.files import container
 from kernelgrad.fit import fit
-from kernelgrad.losses import LogSquaredError
 from kernelgrad.model import Fit, Model
 from kernelgrad.params import (
     anything,
@@ -295,25 +294,6 @@ class BaseRowsEstimator(BaseEstimator):
         self._unseen()
         bounds = partial(self._model.bounds, self._fitted.intervals, coverage)
         return by_blocks(bounds, X)  # type: ignore[no-any-return]
-
-    def refit(self, X: Rows, y: Values = None, *args: Any, **kwargs: Any) -> Self:
-        """Return a new estimator with `best_params_`, fitted to other rows.
-
-        The arguments are those of `fit`. A solver that is "auto" is chosen for these rows, and
-        predictions by ``"log_squared"`` lie within the range of these targets. Raise ValueError
-        if the columns of a table have other categories, or gaps, than those of the first fit.
-        """
-        params = self.best_params_
-        if isinstance(self.solver, str) and self.solver == "auto":
-            del params["solver"]
-        loss = params.get("loss")
-        if isinstance(loss, LogSquaredError) and y is not None:
-            low, high = float(np.min(np.asarray(y))), float(np.max(np.asarray(y)))
-            params["loss"] = clone(loss).set_params(low=low, high=high)
-        new: Self = clone(self).set_params(**params)
-        if "kernel" in params:
-            new._spec().reader.check_columns(X, self._fitted.model.inputs)
-        return new.fit(X, y, *args, **kwargs)
 
     # -- files -------------------------------------------------------------------------
 
