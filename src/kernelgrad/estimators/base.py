@@ -9,7 +9,6 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
@@ -365,15 +364,8 @@ class BaseRowsEstimator(BaseEstimator):
         """
         return exported(self._model, path, dtype=dtype)
 
-    def model_info(self, *, latency: bool = False) -> dict[str, Any]:
-        """Return a summary of the fitted model with plain JSON values.
-
-        Parameters
-        ----------
-        latency : bool, default=False
-            Also measure ``row_seconds``, the median time of up to 200 predictions of one row
-            within half a second, without the reading of a table.
-        """
+    def model_info(self) -> dict[str, Any]:
+        """Return a summary of the fitted model with plain JSON values."""
         check_is_fitted(self, "expansion_")
         names = getattr(self, "feature_names_in_", None)
         done, function = self._fitted, self._fitted.model.function
@@ -399,8 +391,6 @@ class BaseRowsEstimator(BaseEstimator):
         }
         if hasattr(self, "classes_"):
             info["classes"] = np.asarray(self.classes_).tolist()
-        if latency:
-            info["row_seconds"] = self._row_seconds()
         return info
 
     def summary(self) -> str:
@@ -421,28 +411,6 @@ class BaseRowsEstimator(BaseEstimator):
         if "text/html" in output:
             output["text/html"] = self._repr_html_inner()
         return output
-
-    def _row_seconds(self) -> float:
-        model = self._model
-        table = model.inputs.table
-        row = np.zeros((1, model.inputs.n_features)) if table is None else table.a_row()
-
-        def predict_once() -> None:
-            if table is None:
-                self.predict(row)
-            else:
-                model.values(table.encode(row))
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the row has no names of columns
-            predict_once()  # compiles
-            end = perf_counter() + 0.5
-            times: list[float] = []
-            while len(times) < 200 and (not times or perf_counter() < end):
-                start = perf_counter()
-                predict_once()
-                times.append(perf_counter() - start)
-        return float(np.median(times))
 
 
 def calibrate_coverage(self: E, X: Any, y: Any = None, sample_weight: Any = None) -> E:
