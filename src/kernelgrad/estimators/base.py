@@ -35,7 +35,6 @@ from kernelgrad.model import Fit, Model
 from kernelgrad.params import (
     anything,
     check_params,
-    documented,
     integer,
     parameters,
     real,
@@ -67,7 +66,6 @@ INSTEAD = {
 E = TypeVar("E", bound="BaseRowsEstimator")
 
 
-@documented
 @parameters
 class BaseRowsEstimator(BaseEstimator):
     """Parameters of all estimators; a specification of a family makes a fit of them."""
