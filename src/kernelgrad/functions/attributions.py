@@ -111,8 +111,8 @@ def support_terms(function: Expansion, *rows: Matrix) -> tuple[list[Term], Suppo
     if not isinstance(function, SupportExpansion) or function.kernel.name == "precomputed":
         raise CapabilityError(
             "explain is for sums over support rows, and this model has random features or a "
-            "precomputed kernel; fit it with solver='block_descent' or 'direct' and a kernel of "
-            "rows."
+            "precomputed kernel; fit it with solver='block_descent' or 'direct' and a kernel "
+            "of rows."
         )
     # rounded like the support rows: a cusp shows the rounding of a row that is one of them
     prepared = [function.exact.prepare(X) for X in rows]
