@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 import sklearn
 from sklearn.datasets import make_moons
-from sklearn.metrics import roc_auc_score
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.pipeline import make_pipeline
 
@@ -23,47 +22,29 @@ W_VAL = np.arange(100) % 3.0
 
 
 PAIR = {"X_val": X_VAL, "y_val": Y_VAL}
-MARKED, SIDES, SHIFTED = np.where(np.arange(300) % 8, -1, Y), 2 * Y_VAL - 1, 0.5 + X_VAL[:60]
-
-
-def area(model):
-    return roc_auc_score(SIDES, model.score_samples(X_VAL), sample_weight=W_VAL)
-
-
-def divergence(model):
-    return model.score(X_VAL, sample_weight=W_VAL, denominator=SHIFTED)
+MARKED = np.where(np.arange(300) % 8, -1, Y)
 
 
 @every(
-    "model, fitted, given, score",
+    "model, fitted",
     [
-        (plain_classifier("hinge", solver="norma", max_iter=9), {"y": Y}, {}, None),
-        (plain_regressor(max_iter=4, alpha=1e-3), {"y": Y}, {}, None),
-        (kg.LinearClassifier(max_iter=4), {"y": Y}, {}, None),
-        (kg.SemiSupervisedKernelClassifier(solver="tsg", max_iter=4), {"y": MARKED}, {}, None),
-        (kg.KernelGaussianProcessRegressor(solver="dsg", max_iter=2), {"y": 3 + Y}, {}, None),
-        (kg.KernelNoveltyDetector(max_iter=3), {}, {"y_val": SIDES}, area),
-        (
-            kg.KernelDensityRatio(max_iter=3),
-            {"denominator": X + 0.5},
-            {"y_val": None, "denominator_val": SHIFTED},
-            divergence,
-        ),
+        (plain_classifier("hinge", solver="norma", max_iter=9), {"y": Y}),
+        (plain_regressor(max_iter=4, alpha=1e-3), {"y": Y}),
+        (kg.LinearClassifier(max_iter=4), {"y": Y}),
+        (kg.SemiSupervisedKernelClassifier(solver="tsg", max_iter=4), {"y": MARKED}),
+        (kg.KernelGaussianProcessRegressor(solver="dsg", max_iter=2), {"y": 3 + Y}),
     ],
 )
-def test_rows_that_are_only_scored_leave_the_model_as_it_is(model, fitted, given, score):
+def test_rows_that_are_only_scored_leave_the_model_as_it_is(model, fitted):
     model.set_params(random_state=0)
     plain = model.fit(X, **fitted).predict(X_VAL)
     assert model.best_score_ is None
-    given = {"y_val": Y_VAL + fitted.get("y", Y).max() - 1, **given}
+    given = {"y_val": Y_VAL + fitted["y"].max() - 1}
     model.fit(X, **fitted, X_val=X_VAL, sample_weight_val=W_VAL, **given)
     np.testing.assert_array_equal(model.predict(X_VAL), plain)
     # the last iterate, which is not always the best
     assert len(model.history_["validation_score"]) == model.n_iter_ == model.best_iteration_
-    if score is None:
-        expected = model.score(X_VAL, given["y_val"], sample_weight=W_VAL)
-    else:
-        expected = score(model)
+    expected = model.score(X_VAL, given["y_val"], sample_weight=W_VAL)
     assert model.history_["validation_score"][-1] == pytest.approx(expected, abs=1e-5)
     assert model.best_score_ == model.history_["validation_score"][-1]
 
@@ -125,10 +106,7 @@ def test_validation_rows_come_in_every_form():
         (kg.KernelClassifier(), PAIR | {"X_val": kg.ArraySource(X_VAL, Y_VAL)}, "its own y"),
         (kg.KernelClassifier(), {"X_val": kg.ArraySource(X_VAL)}, "has no target"),
         (kg.SemiSupervisedKernelClassifier(), {"X_val": X, "y_val": MARKED}, "y_val marks"),
-        (kg.KernelNoveltyDetector(), {"X_val": X_VAL}, "-1: without that no score says"),
-        (kg.KernelNoveltyDetector(), PAIR, r"holds \[0, 1\]; give"),
-        (kg.KernelDensityRatio(), {"denominator_val": X}, "denominator_val is .* but not X"),
-        (kg.KernelDensityRatio(), {"X_val": X}, "for validation, .* needs two samples"),
+        (kg.KernelNoveltyDetector(), {"X_val": X_VAL}, "score this one after the fit"),
     ],
 )
 def test_validation_rows_that_are_refused(model, given, words):

@@ -142,8 +142,7 @@ class BaseRowsEstimator(BaseEstimator):
             Rows for validation, which are not fitted: each iteration is scored on them, in
             ``history_["validation_score"]``. With ``early_stopping=True`` they replace
             `validation_fraction`; otherwise they do not change the model. A source contributes
-            up to 20,000 random rows. For a novelty detector y_val is +1 for ordinary rows and
-            -1 for outliers; the score is the area under the ROC curve.
+            up to 20,000 random rows. A novelty detector takes none.
         """
         return self._fit(Data(X, y, sample_weight), Data(X_val, y_val, sample_weight_val))
 
@@ -162,9 +161,7 @@ class BaseRowsEstimator(BaseEstimator):
                 "save(path, resumable=True)."
             )
         spec.check_start(before)
-        for name, part in zip(
-            ("y", "sample_weight", "denominator"), validation[1:], strict=True
-        ):
+        for name, part in zip(("y", "sample_weight"), validation[1:3], strict=True):
             if validation.X is None and part is not None:
                 raise ValueError(f"{name}_val is given, but not X_val; give it too.")
         start = compile_seconds()

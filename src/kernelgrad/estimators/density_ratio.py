@@ -94,8 +94,7 @@ class KernelDensityRatio(BaseKernelEstimator):
     @fitting
     def fit(
         self, X: Rows, y: Values = None, sample_weight: Values = None, *,
-        denominator: Rows | None = None, X_val: Rows | None = None, y_val: Values = None,
-        sample_weight_val: Values = None, denominator_val: Rows | None = None,
+        denominator: Rows | None = None,
     ) -> Self:  # fmt: skip
         """Fit the ratio.
 
@@ -109,12 +108,8 @@ class KernelDensityRatio(BaseKernelEstimator):
             Non-negative weights of the rows of `X`; each sample counts the same in total.
         denominator : array-like or CSR matrix (m, d), DataFrame, or BatchSource
             Rows of q. The weights of sources count, their targets do not.
-        X_val, y_val, sample_weight_val, denominator_val
-            As the others, or None: samples for validation, which do not change the model.
-            ``history_["validation_score"]`` holds the bound of :meth:`score` on them.
         """
-        data = Data(X, y, sample_weight, denominator)
-        return self._fit(data, Data(X_val, y_val, sample_weight_val, denominator_val))
+        return self._fit(Data(X, y, sample_weight, denominator))
 
     def predict(self, X: Rows) -> Float64Array:
         """Return the estimated ratio p/q at the rows of `X`, shape (n,); never negative."""

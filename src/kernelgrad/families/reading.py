@@ -168,7 +168,7 @@ class Reader:
             sample = TrainingRows(data.X, rows.task).sample(MAX_VALIDATION_ROWS, rng)
             data = Data(*data.X.take(sample)[:3])
         if data.y is None:
-            raise ValueError(f"y_val is None; give {rows.task.scored_by}.")
+            raise ValueError("y_val is None; give the targets of X_val.")
         return self.read_arrays(data, run, rows, named, validates=True)
 
     def with_validation(self, rows: TrainingRows, validation: Data, run: Run) -> TrainingRows:
@@ -176,6 +176,8 @@ class Reader:
         rows = rows.within(self.spec.resources.usable)
         if validation.X is None:
             return rows
+        if not rows.task.has_targets:
+            raise ValueError("X_val is for models of targets; score this one after the fit.")
         try:
             others = self.read_validation(validation, rows, run)
         except (TypeError, ValueError) as error:
