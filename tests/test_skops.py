@@ -6,8 +6,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.sparse import csr_array
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
 
 import kernelgrad as kg
 from kernelgrad.cli import main
@@ -34,14 +32,6 @@ def models():
         kg.KernelRegressor(alpha=1e-2, gamma=1.0).fit(csr_array(X), Y),
         kg.RandomFeatures(n_components=16).fit(X),
     ]
-
-
-def test_pipelines_and_searches_are_not_saved(tmp_path):
-    linear = kg.LinearRegressor()
-    for model in (make_pipeline(linear), GridSearchCV(linear, {"alpha": [1e-3]})):
-        with pytest.raises(TypeError, match=r"skops, and of a search save the best_estimator_"):
-            kg.save(model.fit(X, Y), tmp_path / "m.kgm")
-    assert not list(tmp_path.iterdir())
 
 
 def test_skops_asks_for_listed_types(models):

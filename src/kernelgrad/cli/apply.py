@@ -168,11 +168,10 @@ def inspect(model: ModelFile, importances: bool = False, as_json: AsJson = False
 
 @options(
     output="The .onnx file to write.",
-    std="Also the deviation of a Gaussian process.",
     dtype="Type of the numbers that it takes: float64 or float32.",
 )
 def export(
-    model: ModelFile, output: Path, std: bool = False, dtype: str = "float64",
+    model: ModelFile, output: Path, dtype: str = "float64",
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Write a model as an ONNX file, for programs without Python.
@@ -182,9 +181,7 @@ def export(
     with report.reporting(as_json):
         report.check_writable(output, "ONNX model", model)
         estimator = _loaded(model)
-        if std and not hasattr(estimator, "noise_variance_"):
-            raise typer.BadParameter("--std is for Gaussian processes.")
-        graph = estimator.to_onnx(output, dtype=dtype, **({"std": True} if std else {})).graph
+        graph = estimator.to_onnx(output, dtype=dtype).graph
         n_bytes = output.stat().st_size
         result = {
             "output": str(output),

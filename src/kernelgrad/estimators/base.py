@@ -357,7 +357,7 @@ class BaseRowsEstimator(BaseEstimator):
         CapabilityError
             The function has no form in ONNX, or the model would be larger than 2 GiB.
         """
-        return exported(self._model, path, dtype=dtype)
+        return exported(self._model, path, dtype)
 
     def model_info(self) -> dict[str, Any]:
         """Return a summary of the fitted model with plain JSON values."""

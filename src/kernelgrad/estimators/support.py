@@ -15,7 +15,7 @@ from kernelgrad.registry import room
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def exported(model: Any, path: str | os.PathLike[str] | None, **options: Any) -> Any:
+def exported(model: Any, path: str | os.PathLike[str] | None, dtype: str) -> Any:
     """Return a fitted value as an ONNX model, and write it if there is a path."""
     try:
         export = room("onnx.export").export
@@ -25,7 +25,7 @@ def exported(model: Any, path: str | os.PathLike[str] | None, **options: Any) ->
         raise ImportError(
             "to_onnx needs onnx; install it with: pip install 'kernelgrad[onnx]'"
         ) from None
-    graph = export(model, **options)
+    graph = export(model, dtype)
     if path is not None:
         with replacing(path) as file:
             file.write(graph.SerializeToString())
