@@ -92,7 +92,7 @@ class KernelDensityRatio(BaseKernelEstimator):
         return WithoutTargets(type(self).__name__, self.loss, RatioSamples, "density_ratio")
 
     @fitting
-    def fit(
+    def fit(  # type: ignore[override]  # no rows for validation
         self, X: Rows, y: Values = None, sample_weight: Values = None, *,
         denominator: Rows | None = None,
     ) -> Self:  # fmt: skip
