@@ -382,7 +382,7 @@ def touched(path):
 
 
 @every("change", [appended, replaced, cut, touched, os.remove])
-@pytest.mark.parametrize("kind", ["csv", "csv.gz", "svm", "parquet", "npy"])
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "svm", "parquet"])
 def test_a_file_that_changes_is_noticed(tmp_path, rows, kind, change):
     for i in range(2):
         write(tmp_path / f"{i}.{kind}", *rows)

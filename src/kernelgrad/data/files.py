@@ -126,7 +126,7 @@ class MultiSource(PagedSource):
     must not mix text and numbers. Messages contain `names`, such as paths.
     """
 
-    def __init__(self, parts: Sequence[PagedSource], names: Sequence[str]) -> None:
+    def __init__(self, parts: Sequence[Any], names: Sequence[str]) -> None:
         self._parts, self._names = list(parts), list(names)
         first = self._parts[0]
         type(first).agree(self._parts)
@@ -147,12 +147,9 @@ class MultiSource(PagedSource):
     def digest(self) -> bytes:
         return b"".join(part.digest() for part in self._parts)
 
-    def block_starts(self) -> IntArray | None:
-        starts = [part.block_starts() for part in self._parts]
-        if all(start is None for start in starts):
-            return None
-        firsts = zip(self._starts.tolist(), starts, strict=False)
-        return np.concatenate([[at] if start is None else at + start for at, start in firsts])
+    def block_starts(self) -> IntArray:
+        firsts = zip(self._starts.tolist(), self._parts, strict=False)
+        return np.concatenate([at + part.block_starts() for at, part in firsts])
 
     def target_chunks(self) -> Iterator[AnyArray]:
         self._require_target()
