@@ -60,9 +60,7 @@ KernelClassifier(solver=3)  # type: ignore[arg-type]
 KernelClassifier().fit(3.5, y)  # type: ignore[arg-type]
 
 process = KernelGaussianProcessRegressor().fit(X, y)
-assert_type(process.predict(X), Floats)
-assert_type(process.predict(X, return_std=True), tuple[Floats, Floats])
-assert_type(process.predict(X, return_cov=True), tuple[Floats, Floats])
+mean, std = process.predict(X, return_std=True)
 
 classifier.save("model.kgm")
 loaded = load("model.kgm")
