@@ -49,7 +49,7 @@ def test_rows_that_are_only_scored_leave_the_model_as_it_is(model, fitted):
     assert model.best_score_ == model.history_["validation_score"][-1]
 
 
-def test_given_rows_replace_the_folds_of_few_labels():
+def test_early_stopping_of_few_labels_keeps_the_best_on_the_given_rows():
     model = kg.SemiSupervisedKernelClassifier(solver="bgs3vm", max_iter=9, random_state=0)
     model.set_params(early_stopping=True).fit(X, MARKED, **PAIR)
     scores = model.history_["validation_score"]
