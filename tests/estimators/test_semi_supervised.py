@@ -201,7 +201,7 @@ def test_there_are_no_probabilities():
     model = make(loss="logistic", max_iter=3).fit(X, Y)
     assert not hasattr(model, "predict_proba")
     assert not hasattr(make(), "predict_log_proba")
-    raises(ValueError, "needs X_val and y_val", make(early_stopping=True).fit, X, Y)
+    raises(ValueError, "give X_val and y_val", make(early_stopping=True).fit, X, Y)
 
 
 def with_none(mark, values=(0, 1)):

@@ -119,7 +119,7 @@ _ENTRIES: dict[str, Check] = {
     "metric_reason": check_text,
     "rows_fitted": check_number,
     "solver_costs": lambda value, name: check_entries([value], name),
-    "cv_accuracy": check_numbers,  # of 0.2
+    "cv_accuracy": check_numbers,  # files of 0.2 may hold it
     "cv_errors": check_numbers,
 }
 
