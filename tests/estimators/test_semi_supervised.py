@@ -327,11 +327,14 @@ def test_streams_need_classes():
     assert not any(hasattr(make(solver=solver), "partial_fit") for solver in WHOLE)
 
 
-def test_streams_go_on_after_fit():
+def test_streams_go_on_after_fit_and_are_saved(tmp_path):
     model = make().fit(X, Y)
-    model.partial_fit(X, Y)
-    assert model.labelled_weight_ == 2 * len(L)
+    model.partial_fit(X, Y).partial_fit(X, Y)
+    assert model.labelled_weight_ == 3 * len(L)
     assert not hasattr(model, "transduction_")
+    assert model.validation_score_ is None
+    model.save(tmp_path / "model.kgm")
+    np.testing.assert_array_equal(kg.load(tmp_path / "model.kgm").predict(X), model.predict(X))
 
 
 def test_marks_of_a_source_are_no_mistakes(base):
