@@ -60,7 +60,9 @@ KernelClassifier(solver=3)  # type: ignore[arg-type]
 KernelClassifier().fit(3.5, y)  # type: ignore[arg-type]
 
 process = KernelGaussianProcessRegressor().fit(X, y)
-mean, std = process.predict(X, return_std=True)
+assert_type(process.predict(X), Floats)
+assert_type(process.predict(X, return_std=True), tuple[Floats, Floats])
+assert_type(process.predict(X, return_cov=True), tuple[Floats, Floats])
 
 classifier.save("model.kgm")
 loaded = load("model.kgm")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, overload
 
 import numpy as np
 from sklearn.base import RegressorMixin
@@ -16,6 +16,9 @@ from kernelgrad.inputs import as_numpy
 from kernelgrad.params import anything, boolean, explaining, integer, parameters, real
 from kernelgrad.tasks import ColumnTargets
 from kernelgrad.types import Float64Array, Gamma, Metric, Rows, Values
+
+_No: TypeAlias = Literal[False]
+_Yes: TypeAlias = Literal[True]
 
 
 @parameters
@@ -129,6 +132,21 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
 
     def _targets(self) -> ColumnTargets:
         return ColumnTargets(type(self).__name__, "squared")
+
+    @overload
+    def predict(
+        self, X: Any, return_std: _No = ..., return_cov: _No = ..., include_noise: bool = ...
+    ) -> Float64Array: ...
+
+    @overload
+    def predict(
+        self, X: Any, return_std: _Yes, return_cov: bool = ..., include_noise: bool = ...
+    ) -> tuple[Float64Array, Float64Array]: ...
+
+    @overload
+    def predict(
+        self, X: Any, return_std: bool = ..., *, return_cov: _Yes, include_noise: bool = ...
+    ) -> tuple[Float64Array, Float64Array]: ...
 
     def predict(
         self, X: Rows, return_std: bool = False, return_cov: bool = False,
