@@ -389,7 +389,10 @@ class BaseRowsEstimator(BaseEstimator):
         return info
 
     def summary(self) -> str:
-        """Return what a notebook shows of the fitted model: choices, reasons and quality."""
+        """Return what a notebook shows of the fitted model.
+
+        These are the data, what was chosen and why, the quality, importances and seconds.
+        """
         check_is_fitted(self, "expansion_")
         return summary.summary(self)
 
