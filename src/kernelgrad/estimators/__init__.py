@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         RandomFeatures,
         competitor,
     )
+    from kernelgrad.papers.dsg.operator import PosteriorOperator
     from kernelgrad.testing.warmup import warmup
 
 for _cls in (
@@ -37,7 +38,7 @@ for _cls in (
 __all__ = [
     "COMPETITORS", "BaseKernelEstimator", "KernelClassifier", "KernelDensityRatio",
     "KernelGaussianProcessRegressor", "KernelNoveltyDetector", "KernelRegressor",
-    "LinearClassifier", "LinearRegressor", "RandomFeatures",
+    "LinearClassifier", "LinearRegressor", "PosteriorOperator", "RandomFeatures",
     "SemiSupervisedKernelClassifier", "competitor", "load", "warmup",
 ]  # fmt: skip
 
@@ -46,6 +47,7 @@ __getattr__, _ = lazy_names(
     ESTIMATORS,
     paths={
         "COMPETITORS": "linear",
+        "PosteriorOperator": "papers.dsg.operator",
         "competitor": "linear",
         "warmup": "testing.warmup",
     },

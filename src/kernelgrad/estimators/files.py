@@ -36,10 +36,6 @@ ESTIMATORS: Registry[Any] = Registry(
 )
 register_estimator = ESTIMATORS.register
 REPLACED = {"saga": "svrg", "simba": "sdca"}  # linear solvers of 0.1 and 0.2 that are gone
-REMOVED = {  # parameters of earlier versions that are gone
-    "KernelGaussianProcessRegressor": ("variance",),
-    "SemiSupervisedKernelClassifier": ("n_folds", "probability"),
-}
 _UNSEEN = ("judges", "left_out")  # in files: rows that tell of the quality
 
 
@@ -155,7 +151,9 @@ def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
 
 def _without_removed(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Contents:
     """Return the contents of a file of 0.1 or 0.2 without what later versions do not have."""
-    gone = REMOVED.get(header["estimator"], ("monotonic_cst",))
+    gone = ["monotonic_cst"]
+    if header["estimator"] == "SemiSupervisedKernelClassifier":
+        gone += ["n_folds", "probability"]
     params = {k: v for k, v in header["params"].items() if k not in gone}
     if params.get("solver") == {"value": "cached"}:
         params["solver"] = {"value": SOLVERS.renamed["cached"]}
