@@ -1,4 +1,4 @@
-"""Shapley values and importances, against their definitions."""
+"""Shapley values, gradients, partial dependence and importances, against their definitions."""
 
 import itertools
 import math
@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.feature_selection import RFE, SelectFromModel
+from sklearn.inspection import partial_dependence as brute_dependence
 
 import kernelgrad as kg
 from cases import every, raises
@@ -94,6 +95,33 @@ def test_a_matern_kernel_is_a_mixture_of_gaussians(nu):
     assert w.min() > 0
 
 
+@every("kernel", KERNELS)
+def test_gradients_are_limits_of_differences(kernel):
+    matrix = np.array([[1.0, 0.2], [0.0, 0.5], [0.3, 0.0], [0.1, 0.1]])
+    ranks = InputScaling(knots=np.sort(normals(257), axis=0))
+    for scaling in (SCALING, InputScaling(), ranks):
+        f, X, h = function(kernel, scaling), 0.7 * normals(3), 1e-5
+        slopes = attributions.gradients(f, X)
+        for j in range(4):
+            step = h * (np.arange(4) == j)
+            ends = f.raw_prediction(X + step) - f.raw_prediction(X - step)
+            np.testing.assert_allclose(slopes[:, j], ends / (2 * h), rtol=2e-5, atol=2e-6)
+    if isinstance(kernel, Gaussian):  # a matrix mixes columns
+        f = function(kernel, InputScaling(metric=matrix))
+        step = np.array([0.0, h, 0.0, 0.0])
+        ends = f.raw_prediction(X + step) - f.raw_prediction(X - step)
+        np.testing.assert_allclose(attributions.gradients(f, X)[:, 1], ends / (2 * h), 1e-5)
+
+
+@every("kernel", KERNELS)
+def test_dependence_is_a_mean_over_the_background(kernel):
+    f, (X, background) = function(kernel), np.split(normals(8), [3])
+    values = attributions.partial_dependence(f, X, background, GROUPS == 0)
+    for x, own in zip(X, values, strict=True):
+        rows = np.where(GROUPS == 0, x, background)
+        np.testing.assert_allclose(own, f.raw_prediction(rows).mean(axis=0), atol=2e-6)
+
+
 X, Y = load_diabetes(return_X_y=True)
 FRAME = pd.DataFrame(
     {
@@ -122,7 +150,28 @@ def test_tables_are_explained_in_their_own_columns(tabular):
     # one background row changes nothing of itself
     same = tabular.explain(FRAME[:1], background=FRAME[:1])
     np.testing.assert_allclose(same.values, 0.0, atol=1e-4)
+    slopes = tabular.gradient(FRAME[:7])
+    assert np.isnan(slopes).sum(axis=0).tolist() == [1, 0, 7, 0]
+    ends = [tabular.predict(FRAME[1:7].assign(bmi=FRAME["bmi"] + s)) for s in (-2e-3, 2e-3)]
+    np.testing.assert_allclose(slopes[1:, 1], (ends[1] - ends[0]) / 4e-3, rtol=0.1)
+    curve = tabular.partial_dependence(FRAME[:3], "town", background=FRAME)
+    rows = [FRAME.assign(town=level) for level in "abc"]
+    expected = [tabular.predict(row).mean() for row in rows]
+    np.testing.assert_allclose(curve, expected, rtol=1e-5)
+    raises(ValueError, "did you mean 'town'", tabular.partial_dependence, FRAME, "twon")
     assert "1 category, 1 date; gaps in 1" in tabular.summary()
+
+
+def test_the_same_dependence_as_that_of_scikit_learn():
+    model = kg.KernelGaussianProcessRegressor(gamma=1.0).fit(X, Y)
+    told = model.explain(X[:3])
+    np.testing.assert_allclose(told.values.sum(1) + told.base_values, model.predict(X[:3]))
+    assert model.gradient(X[:2]).shape == (2, 10)
+    brute = brute_dependence(model, X[:50], [2], kind="average", method="brute")
+    grid = np.zeros((len(brute["grid_values"][0]), 10))
+    grid[:, 2] = brute["grid_values"][0]
+    ours = model.partial_dependence(grid, 2, background=X[:50])
+    np.testing.assert_allclose(ours, brute["average"][0], rtol=1e-6)
 
 
 def test_classes_and_threads(tmp_path):

@@ -19,6 +19,8 @@ from kernelgrad.data import Batch, BatchSource
 from kernelgrad.files.records import Record
 from kernelgrad.functions.attributions import (
     Explanation,
+    gradients,
+    partial_dependence,
     shapley_values,
     variance_shares,
 )  # fmt: skip
@@ -121,6 +123,23 @@ class Model:
         data = X.toarray() if sp.issparse(X) else np.asarray(X)
         named = numbers if inputs.names is None else [str(name) for name in inputs.names]
         return Explanation(_of_outputs(scale * values), bases, data, named, scale * error)
+
+    def gradient(self, X: Any) -> Float64Array:
+        codes = self.inputs.codes(X)[0]
+        slopes, table = gradients(self.function, self.inputs.encode(codes)), self.inputs.table
+        if table is not None:
+            by_column = np.full((len(codes), self.inputs.n_features, slopes.shape[2]), np.nan)
+            by_column[:, table.numbers] = slopes[:, : len(table.numbers)]
+            by_column[np.isnan(codes)] = np.nan
+            slopes = by_column
+        return _of_outputs(self._units[0] * slopes)
+
+    def partial_dependence(self, X: Any, feature: Any, background: Any) -> Float64Array:
+        inputs, others = self.inputs, self.background(background)
+        own = inputs.groups == inputs.number(feature)
+        values = partial_dependence(self.function, inputs.read(X), others, own)
+        scale, centre = self._units
+        return _of_outputs(centre + scale * values)
 
     @property
     def _units(self) -> tuple[float, float]:

@@ -80,6 +80,26 @@ class BaseKernelEstimator(BaseRowsEstimator):
         """
         return self._model.explain(X, background)
 
+    def gradient(self, X: Any) -> Float64Array:
+        """Return the derivatives of f by the columns, (n, d) or (n, d, C) with C outputs.
+
+        NaN stands for categories and for missing values in columns that had some in training.
+        The Laplacian, the root Laplacian and nu = 1/2 have cusps at their training rows: there
+        the derivative of such a term is taken as 0. CapabilityError as `explain`, but a metric
+        may be a matrix.
+        """
+        return self._model.gradient(X)
+
+    def partial_dependence(
+        self, X: Any, feature: int | str, *, background: Any = None
+    ) -> Float64Array:
+        """Return the mean of f over the background with one column as in each row of X.
+
+        It is scikit-learn's ``partial_dependence(method="brute")`` of f. `feature` is the name
+        or the number of the column; `background` and errors are as in `explain`.
+        """
+        return self._model.partial_dependence(X, feature, background)
+
     def compress(
         self, max_rows: int | None = None, *, tol: float = 0.01, X: Any = None
     ) -> Self:

@@ -1,4 +1,4 @@
-"""Shapley values of sums of product kernels, and shares of the variance of any function.
+"""Shapley values, gradients and partial dependence of sums of product kernels.
 
 A kernel ``sum_q w_q exp(-c_q D(x, z))`` whose D is a sum over columns is a mixture of product
 kernels. In the game of a row x each column outside a coalition S is drawn from background rows,
@@ -11,7 +11,7 @@ which Gauss-Legendre quadrature integrates exactly.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from kernelgrad import kernels
 from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.elementary import exp_wide
 from kernelgrad.compute.linalg import dense
-from kernelgrad.compute.threads import sum_over_tiles
+from kernelgrad.compute.threads import parallel_for, single_threaded_blas, sum_over_tiles
 from kernelgrad.functions.expansions import Expansion, LinearExpansion, SupportExpansion
 from kernelgrad.kernels import ExactRows, Kernel, profiles
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
@@ -40,6 +40,7 @@ _TAIL = 1e-7  # weight of the narrowest parts of a mixture, which are taken toge
 _PREDICTIONS = 10_000  # predictions from which shares of the variance are estimated
 _LEAST, _MOST = 20, 2000  # pairs of rows for them
 _ENTRIES, _SPARSE_ROWS = 2**22, 4096  # sizes of rows that are predicted at once
+_STEP = 1e-5  # step, in spreads of a column, of the derivatives of its scaling
 
 
 @cache
@@ -92,27 +93,32 @@ def terms_of(kernel: Kernel, *rows: ExactRows) -> list[Term]:
         rates, weights = scale_mixture(kernel.nu)
     elif not isinstance(kernel, kernels.Gaussian | kernels.Laplacian | kernels.Cauchy):
         raise CapabilityError(
-            f"{kernel!r} is no sum of product kernels; explain is for 'rbf', 'laplacian', "
-            "'root_laplacian', 'cauchy', 'matern', sums of these, and products of the others "
-            "with 'rbf'."
+            f"{kernel!r} is no sum of product kernels; explain, gradient and "
+            "partial_dependence are for 'rbf', 'laplacian', 'root_laplacian', 'cauchy', "
+            "'matern', sums of these, and products of the others with 'rbf'."
         )
     arrays = tuple(np.ascontiguousarray(dense(r.values), np.float64) for r in rows)
     return [Term(rates, weights, np.full(arrays[0].shape[1], kernel.form_code), arrays)]
 
 
-def support_terms(function: Expansion, *rows: Matrix) -> tuple[list[Term], SupportExpansion]:
-    """Return the terms of a function of support rows: these come first, then encoded rows."""
+def support_terms(
+    function: Expansion, *rows: Matrix, mixed: bool = False
+) -> tuple[list[Term], SupportExpansion]:
+    """Return the terms of a function of support rows: these come first, then encoded rows.
+
+    With `mixed` a metric may mix columns.
+    """
     metric = function.scaling.metric
-    if metric is not None and metric.ndim == 2:
+    if metric is not None and metric.ndim == 2 and not mixed:
         raise CapabilityError(
             "The metric is a matrix, so that no factor of the kernel is of one column; fit "
             "with metric='diagonal' or None, or explain the method predict by the package shap."
         )
     if not isinstance(function, SupportExpansion) or function.kernel.name == "precomputed":
         raise CapabilityError(
-            "explain is for sums over support rows, and this model has random features or a "
-            "precomputed kernel; fit it with solver='block_descent' or 'direct' and a kernel "
-            "of rows."
+            "explain, gradient and partial_dependence are for sums over support rows, and this "
+            "model has random features or a precomputed kernel; fit it with "
+            "solver='block_descent' or 'direct' and a kernel of rows."
         )
     # rounded like the support rows: a cusp shows the rounding of a row that is one of them
     prepared = [function.exact.prepare(X) for X in rows]
@@ -276,6 +282,68 @@ def shapley_values(
     size += np.where(size.sum(axis=1, keepdims=True) > 0, 0.0, 1.0)
     values += left[:, None] * size / size.sum(axis=1, keepdims=True)
     return values, base, float(np.abs(left).max(initial=0.0))
+
+
+def _differences(forms: IntArray, x: AnyArray, Z: AnyArray) -> tuple[AnyArray, AnyArray]:
+    """Return the distance of each column of one row x to rows Z, and its derivative by x."""
+    delta = x - Z
+    D, slope = np.abs(delta), np.sign(delta)
+    dot, lorentz = forms == profiles.DOT, forms == profiles.LORENTZ
+    D = np.where(dot, 0.5 * delta**2, np.where(lorentz, np.log1p(delta**2), D))
+    slope = np.where(dot, delta, np.where(lorentz, 2.0 * delta / (1.0 + delta**2), slope))
+    return D, slope
+
+
+def gradients(function: Expansion, X: Matrix) -> Float64Array:
+    """Return the derivatives of f by the columns of encoded rows, (m, d, C)."""
+    X = np.asarray(dense(X), np.float64)
+    scaling = function.scaling
+    d, columnwise = X.shape[1], replace(scaling, metric=None)
+    ones = np.ones((1, scaling.width(d)))
+    terms, own = support_terms(function, X, mixed=True)
+    scales = terms_of(function.kernel, function.kernel.exact_rows(ones, wide=True))
+    out = np.zeros((len(X), ones.shape[1], function.n_outputs))
+
+    def task(r: int) -> None:
+        for term, unit in zip(terms, scales, strict=True):
+            Z, E = term.rows
+            D, slope = _differences(term.forms, E[r], Z)
+            falls = np.exp(-np.outer(D.sum(axis=1), term.rates)) @ (term.weights * -term.rates)
+            change = (slope * unit.rows[0]).T @ (falls[:, None] * own.coef)
+            out[r] += change.reshape(-1, *out.shape[1:]).sum(axis=0)
+
+    with single_threaded_blas():
+        parallel_for(len(X), task)
+    M = scaling.metric
+    if M is not None:
+        out = np.einsum("mrc,dr->mdc", out, M) if M.ndim == 2 else out * M[:, None]
+    spread = np.ones(d) if scaling.scale is None else scaling.scale
+    if scaling.knots is not None:
+        spread = np.maximum(np.ptp(scaling.knots, axis=0), 1e-300)
+    step = _STEP * spread
+    high, low = (np.asarray(columnwise.apply(X + s * step)) for s in (1.0, -1.0))
+    slope = (high - low) / (2.0 * step)
+    return np.asarray(out * slope[..., None])
+
+
+def partial_dependence(
+    function: Expansion, X: Matrix, background: Matrix, own: AnyArray
+) -> Float64Array:
+    """Return the mean of f, (m, C), over background rows with the columns `own` of each row."""
+    terms, support = support_terms(function, X, background)
+    out = np.tile(function.intercept, (X.shape[0], 1))
+    for term in terms:
+        Z, E, B = term.rows
+        mine = np.tile(own, len(term.forms) // len(own))
+        here, there = (
+            np.array([_differences(term.forms[k], e, Z[:, k])[0].sum(axis=1) for e in A[:, k]])
+            for A, k in ((E, mine), (B, ~mine))
+        )
+        with single_threaded_blas():
+            for rate, weight in zip(term.rates, term.weights, strict=True):
+                mean = weight * np.exp(-rate * there).mean(axis=0)
+                out += np.exp(-rate * here) @ (mean[:, None] * support.coef)
+    return out
 
 
 def variance_shares(
