@@ -50,7 +50,7 @@ _VALUES: tuple[Any, ...] = (
 # single batches depend on how rows are cut into them; the others have tests of their own
 _KEPT = (
     "batch_size", "max_iter", "warm_start", "probability", "verbose", "memory_limit",
-    "time_limit", "C", "C_star", "alpha", "variance",
+    "time_limit", "C", "C_star", "alpha",
 )  # fmt: skip
 _FEW_ROWS = 20
 _ROUNDING = 1e-2  # of the largest output: drawn problems may be ill posed

@@ -186,7 +186,7 @@ def test_key_and_learning_curve(tmp_path, data, cli, ok, monkeypatch):
     assert result["learning_curve"] == str(curve)
     assert curve.read_bytes().startswith(b"\x89PNG")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["curve.png", "m.kgm", "secret"]
-    inspections = (("inspect", path), ("inspect", path, "--latency"))
+    inspections = (("inspect", path), ("inspect", path, "--importances"))
     assert [cli(*command)[0] for command in inspections] == [0, 0]
     secret.write_bytes(b"another of 16 bytes")
     assert [cli(*command)[0] for command in inspections] == [1, 1]

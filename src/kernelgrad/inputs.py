@@ -207,11 +207,6 @@ class Inputs:
                 )
 
     @property
-    def layout(self) -> list[Any]:
-        """What decides how each column of a table is encoded, apart from numbers."""
-        return [None] * self.n_features if self.table is None else self.table.layout
-
-    @property
     def types(self) -> list[str] | None:
         """What each column of a table holds, for people; None for numbers without gaps."""
         if self.table is None:

@@ -252,16 +252,6 @@ class Table(Encoder):
         marks[:, self.n_levels == MAX_LEVELS] = False  # rare levels may have been left out
         return counted(marks)
 
-    @property
-    def layout(self) -> list[Any]:
-        """Levels, gaps and parts of dates of each column; None of numbers without gaps."""
-        gaps = dict(zip(self.numbers.tolist(), self.has_gaps.tolist(), strict=True))
-        parts = dict(zip(self.numbers[self.dates].tolist(), self.parts.tolist(), strict=True))
-        kinds = [
-            (c.levels, gaps.get(j, False), parts.get(j)) for j, c in enumerate(self.columns)
-        ]
-        return [None if kind == ((), False, None) else kind for kind in kinds]
-
     def describe(self) -> tuple[list[Any], dict[str, AnyArray]]:
         columns = [[c.name, c.kind, list(c.levels)] for c in self.columns]
         return columns, {name: getattr(self, name) for name in self.ARRAYS}

@@ -17,6 +17,7 @@ from kernelgrad.data.sampling import thinned
 from kernelgrad.families.hurry import is_hurried, small_fit
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.model import Fit
+from kernelgrad.partly_labelled import MarkedClassification
 from kernelgrad.quality import LATEST_ROWS, LOO_ROWS, Seen
 from kernelgrad.solvers import Problem, loop
 from kernelgrad.solvers.exact import ExactSolver
@@ -115,7 +116,7 @@ def _tenth(rows: TrainingRows) -> IntArray:
 
 def with_unseen(fit: Fit, rows: TrainingRows, problem: Problem, run: Run) -> Fit:
     """Return the fit with rows that it has not seen, and with what leave-one-out needs."""
-    if not rows.task.has_targets or type(rows) is not TrainingRows:
+    if not rows.task.has_targets or isinstance(rows.task, MarkedClassification):
         return fit
     choice, model, others, numbers = fit.choice, fit.model, rows, rows.held_out
     unseen, seen, n = choice.unseen, None, rows.source.n_rows

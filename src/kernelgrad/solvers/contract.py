@@ -458,7 +458,6 @@ class Solver(Documented, ABC, Generic[S]):
     any work (see :func:`check_capabilities`).
     """
 
-    _manual_module: ClassVar[str] = "kernelgrad.solvers"
     name: ClassVar[str]
     requires: ClassVar[frozenset[str]] = frozenset({"gradient"})
     state_class: ClassVar[type[Any]] = State
