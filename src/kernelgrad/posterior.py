@@ -1,9 +1,8 @@
 r"""Posterior covariance of a Gaussian process by functional gradients (Dai et al. 2014).
 
 With ``C`` the covariance operator of the training rows and ``alpha = sigma^2 / n``, the
-posterior covariance is ``k(x, z) - (A k(x, .))(z)`` for ``A = C (C + alpha)^-1`` (Eq. 10). The
-paper gives two ways: one function ``A k(x*, .)`` per test row, which is here, and the operator
-of :mod:`kernelgrad.papers.dsg.operator`.
+posterior covariance is ``k(x, z) - (A k(x, .))(z)`` for ``A = C (C + alpha)^-1`` (Eq. 10): one
+function ``A k(x*, .)`` for each test row.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ from kernelgrad.files.records import Record, or_none
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.losses import SquaredError
-from kernelgrad.registry import Registry
 from kernelgrad.search.evidence import Evidence
 from kernelgrad.solvers import DSG, Problem, Solver, TrainBatch
 from kernelgrad.solvers.feature_blocks import BlockCount
@@ -35,7 +33,6 @@ from kernelgrad.types import AnyArray, Contents, Float64Array, Matrix
 from kernelgrad.validation import check_int, check_real
 
 _TEST_ROWS = 1024  # rows of one group of variances by random features
-OPERATORS: Registry[Any] = Registry({"dsg": "papers.dsg.operator:PosteriorOperator"})
 
 
 def explained_covariance(
@@ -82,7 +79,7 @@ def explained_covariance(
 
 @dataclass
 class Posterior:
-    """Variances of a Gaussian process: the training rows, or the operator in their place."""
+    """Variances of a Gaussian process, from its training rows."""
 
     function: Any  # the posterior mean, in units of the task
     noise: float  # variances of the noise and of f a priori, in squared units of y
@@ -90,8 +87,7 @@ class Posterior:
     solver: Solver[Any]  # what found the mean, in `n_steps`
     problem: Problem
     n_steps: int
-    rows: TrainingRows | None = None  # None with an operator, and in files of streams' models
-    operator: Any | None = None
+    rows: TrainingRows | None = None  # None in files of streams' models
     ridge: float | None = None  # ridge of the factor; None before the first one
     # the factorised kernel matrix, made again from the rows where it is None
     factor: KernelMatrix | None = field(default=None, repr=False)
@@ -102,7 +98,7 @@ class Posterior:
     @classmethod
     def fit(
         cls, rows: TrainingRows, problem: Problem, solver: Solver[Any], function: Any,
-        variances: tuple[float, float], n_steps: int, state: Any, *, by_operator: bool,
+        variances: tuple[float, float], n_steps: int, state: Any,
     ) -> Self:  # fmt: skip
         """Return the posterior of a fit from its rows and the state of its solver."""
         source = rows.source
@@ -112,16 +108,7 @@ class Posterior:
             rows = replace(rows, source=ArraySource(X.copy(), y, w, checked=True))
         factor = getattr(state, "matrix", None)
         ridge = None if factor is None else factor.ridge
-        posterior = cls(
-            function, *variances, solver, problem, n_steps, rows, None, ridge, factor
-        )
-        if by_operator:
-            with single_threaded_blas():
-                posterior.operator = OPERATORS["dsg"].fitted(
-                    function.stream, posterior.batches(), problem.alpha, problem.seed
-                )
-            posterior.rows = None
-        return posterior
+        return cls(function, *variances, solver, problem, n_steps, rows, ridge, factor)
 
     def log_likelihood(self, coef: Float64Array) -> float | None:
         """Return that of all rows, from the coefficients of the mean; None without a factor."""
@@ -163,11 +150,6 @@ class Posterior:
 
     def _unexplained(self, X: Matrix) -> Float64Array:
         """Return ``k(x, x) - A(x, x)``, shape (m,)."""
-        if self.operator is not None:
-            stream = self.function.stream
-            prior = stream.kernel.diag(stream.scaling.apply(X))
-            with single_threaded_blas():
-                return np.asarray(prior - self.operator.explained_variance(X), np.float64)
         m = X.shape[0]
         if not self.is_exact:
             starts = range(0, m, _TEST_ROWS)
@@ -183,14 +165,10 @@ class Posterior:
 
     def _unexplained_pairs(self, X: Matrix) -> Float64Array:
         """Return ``k(X, X) - A(X, X)``, symmetric, shape (m, m)."""
-        if self.operator is not None:
-            raise CapabilityError(
-                'variance="operator" gives no covariance; fit with variance="per_point".'
-            )
         if self.rows is None:
             raise CapabilityError(
                 "This model was loaded from a file without its training rows, which the "
-                'variance needs; fit with variance="operator", or fit again.'
+                "variance needs; fit again."
             )
         n = self.rows.source.n_rows
         if self.is_exact:
@@ -264,9 +242,7 @@ class Posterior:
     # -- files ---------------------------------------------------------------------------
 
     def describe(self) -> Contents:
-        """Return the operator or the training rows, as values and arrays."""
-        if self.operator is not None:
-            return {"n_blocks": self.operator.n_blocks}, {"theta": self.operator.theta}
+        """Return the training rows, as values and arrays."""
         source = None if self.rows is None else self.rows.source
         if not isinstance(source, ArraySource) or not source.in_memory:
             return {}, {}  # a file, memory map or stream is no part of a model file
@@ -281,12 +257,9 @@ class Posterior:
     def restore(self, record: Record, task: ScaledColumn, width: int) -> None:
         """Take back what :meth:`describe` gave."""
         self.ridge = record.take("ridge", or_none(partial(check_real, low=0.0)), None)
-        if "n_blocks" in record:
-            theta = record.array("theta", "operator", "operator")
-            self.operator = OPERATORS["dsg"].restored(
-                self.function.stream, record.take("n_blocks", check_int), theta,
-                self.problem.alpha, self.problem.seed,
-            )  # fmt: skip
+        if "n_blocks" in record:  # files of 0.1 and 0.2: an operator in place of the rows
+            record.take("n_blocks", check_int)
+            record.array("theta", "operator", "operator")
         elif "n_rows" in record:
             record.sizes["n"] = record.take("n_rows", check_int)
             if "X" in record:

@@ -6,7 +6,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as theirs
 
 from cases import every, raises
-from kernelgrad import DSG, ArraySource, KernelGaussianProcessRegressor, load
+from kernelgrad import DSG, ArraySource, KernelGaussianProcessRegressor
 from kernelgrad.kernels import Gaussian, Matern
 from kernelgrad.search.evidence import Evidence, Radial
 from kernelgrad.validation import CapabilityError
@@ -175,7 +175,6 @@ def test_what_the_solvers_take(rows):
     np.testing.assert_array_equal(dsg.metric_, exact.metric_)
     inside = np.abs(Z).max(axis=1) < 2
     assert rms(dsg.predict(Z[inside]), exact.predict(Z[inside])) < 0.3 * y.std()
-    assert process(variance="operator", max_iter=3).fit(X, y).solver_.name == "dsg"
     with pytest.raises(ValueError, match="Variances of a BatchSource"):
         exact.predict(ArraySource(X), return_std=True)
     little = process(memory_limit="200kB", max_iter=2).fit(X, y)
@@ -193,7 +192,6 @@ def test_what_the_solvers_take(rows):
         ({"metric": 3}, TypeError, "metric"),
         ({"noise_variance": 0.0}, ValueError, "noise_variance"),
         ({"signal_variance": "large"}, TypeError, "auto"),
-        ({"variance": "operator", "solver": "direct"}, CapabilityError, "operator"),
         ({"kernel": "precomputed"}, CapabilityError, "precomputed"),
         ({"solver": "newton"}, CapabilityError, "newton"),
     ],
@@ -254,27 +252,6 @@ def test_mean_and_variance_agree_with_the_closed_form(problem, fitted):
     np.testing.assert_allclose(np.diag(matrix), std[:15] ** 2, atol=1e-6)
     np.testing.assert_array_equal(matrix, matrix.T)
     assert rms(matrix, covariance[:15, :15]) < 0.01
-
-
-def test_the_operator_estimates_the_variance(problem):
-    X, y, Z = problem
-    _, covariance = closed_form(X, y, Z, 0.04)
-    variance = np.diag(covariance)
-    gp = sampled(0.04, gamma=GAMMA, variance="operator", random_state=0, max_iter=6).fit(X, y)
-    std = gp.predict(Z, return_std=True)[1]
-    assert rms(std**2, variance) < 0.05
-    assert rms(np.full(40, variance.mean()), variance) > 0.15  # a constant is no rival
-    raises(CapabilityError, "per_point", gp.predict, Z, return_cov=True)
-
-
-def test_an_operator_of_more_features_than_the_mean_comes_back(problem, tmp_path):
-    X, y, Z = problem
-    gp = KernelGaussianProcessRegressor(0.04, variance="operator", max_iter=3, random_state=0)
-    gp.fit(X[:150], y[:150]).save(tmp_path / "model")
-    for one, other in zip(
-        *(m.predict(Z, True) for m in (gp, load(tmp_path / "model"))), strict=True
-    ):
-        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.slow

@@ -137,22 +137,6 @@ def test_references_leave_the_gradient_unbiased(loss, sparse):
     assert abs(mean_step(case, data, wrong, W, b) - exact).max() > 1e-4
 
 
-def test_the_floor_of_anchors_and_the_switch():
-    case = LinearSetting(n=1500, d=8, alpha=2e-3, clusters=10)
-    options = {"n_anchors": 30, "step_size": 1.0}
-    stay = S3GD(switch=False, **options)
-    state, excess = trace(case, stay, 40)
-    assert excess[20:].min() > 1e-5
-    assert stay.finish(case.problem, state, case.batch)["switched"] == -1
-    go = S3GD(**options)
-    state, excess = trace(case, go, 60)
-    assert excess[-1] < 1e-6
-    objectives = (1 + excess) * case.best()[2]
-    start = case.objective(*go.solution(go.init(case.problem, case.batch)))
-    gain = -np.diff(objectives, prepend=start) / np.r_[start, objectives[:-1]]
-    assert state.switched == 1 + np.flatnonzero(gain < 0.01)[0] > 1  # passes count from one
-
-
 @every("loss", SMOOTH[:3])
 @storage
 def test_mean_of_class_references_has_a_closed_form(loss, sparse):

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         RandomFeatures,
         competitor,
     )
-    from kernelgrad.papers.dsg.operator import PosteriorOperator
     from kernelgrad.testing.warmup import warmup
 
 for _cls in (
@@ -38,7 +37,7 @@ for _cls in (
 __all__ = [
     "COMPETITORS", "BaseKernelEstimator", "KernelClassifier", "KernelDensityRatio",
     "KernelGaussianProcessRegressor", "KernelNoveltyDetector", "KernelRegressor",
-    "LinearClassifier", "LinearRegressor", "PosteriorOperator", "RandomFeatures",
+    "LinearClassifier", "LinearRegressor", "RandomFeatures",
     "SemiSupervisedKernelClassifier", "competitor", "load", "save", "warmup",
 ]  # fmt: skip
 
@@ -47,7 +46,6 @@ __getattr__, _ = lazy_names(
     ESTIMATORS,
     paths={
         "COMPETITORS": "linear",
-        "PosteriorOperator": "papers.dsg.operator",
         "competitor": "linear",
         "warmup": "testing.warmup",
     },

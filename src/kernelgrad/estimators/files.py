@@ -155,7 +155,8 @@ def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
 
 def _without_removed(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Contents:
     """Return the contents of a file of 0.1 or 0.2 without what later versions do not have."""
-    params = {k: v for k, v in header["params"].items() if k != "monotonic_cst"}
+    removed = {"monotonic_cst", "variance"}
+    params = {k: v for k, v in header["params"].items() if k not in removed}
     if params.get("solver") == {"value": "cached"}:
         params["solver"] = {"value": SOLVERS.renamed["cached"]}
     limit = params.get("memory_limit", {}).get("value")

@@ -15,7 +15,7 @@ from kernelgrad.estimators.kernel import AnyKernel, BaseKernelEstimator
 from kernelgrad.estimators.support import exported
 from kernelgrad.families.process import ProcessSpec
 from kernelgrad.inputs import as_numpy
-from kernelgrad.params import anything, boolean, choice, explaining, integer, parameters, real
+from kernelgrad.params import anything, boolean, explaining, integer, parameters, real
 from kernelgrad.tasks import ColumnTargets
 from kernelgrad.types import Float64Array, Gamma, Metric, Rows, Values
 
@@ -58,9 +58,6 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         (None). ``"auto"`` takes the better by Schwarz's criterion (docs/gaussian_process.md).
     normalize_y : bool, default=True
         Subtract the mean of y before fitting: far from all rows the prediction is the mean.
-    variance : {"per_point", "operator"}, default="per_point"
-        ``"per_point"`` keeps the training rows. ``"operator"`` (experimental, random features
-        only) is that of the paper's Appendix D, with noise as large as small variances.
     solver : {"auto", "direct", "dsg", "udsg", "cdsg"} or an object of these, default="auto"
         ``"auto"`` is ``"direct"``, the closed form, up to 8,192 rows in memory, else ``"dsg"``.
         The dsg family by name has blocks of 512 frequencies, batches of 8,192 rows, damping 3.
@@ -124,9 +121,6 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
     gamma: Gamma = anything(default="auto")
     metric: Metric = anything(default="auto")
     normalize_y: bool = boolean(default=True)
-    variance: Literal["per_point", "operator"] = choice(
-        ("per_point", "operator"), default="per_point", what="variance estimator"
-    )
     max_iter: int = integer(default=60, low=1)
 
     _spec_type = ProcessSpec
@@ -168,7 +162,7 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         return_std : bool, default=False
             Also return the standard deviation, shape (m,).
         return_cov : bool, default=False
-            Also return the covariance, shape (m, m); needs ``variance="per_point"``.
+            Also return the covariance, shape (m, m).
         include_noise : bool, default=False
             Whether deviations and covariances are those of new observations y, or those of f.
 

@@ -73,18 +73,11 @@ class ProcessSpec(KernelSpec):
                 f"solver {solver.name!r} gives no posterior variance; use direct, dsg, udsg or "
                 "cdsg."
             )
-        if isinstance(solver, DirectSolve) and self.params.variance == "operator":
-            raise CapabilityError(
-                "variance='operator' needs random features; use solver='dsg', or leave out "
-                "the variance for the exact one."
-            )
         return solver
 
     def automatic(self, rows: TrainingRows, run: Run) -> tuple[Solver[Any], str]:
         n = rows.source.n_rows
-        if self.params.variance == "operator":
-            why = "variance='operator' is of random features"
-        elif not rows.in_memory:
+        if not rows.in_memory:
             why = "the rows are on disk"
         elif run.deadline.left() < _FEATURE_SECONDS:
             why = "time_limit is too short for random features"
@@ -181,9 +174,8 @@ class ProcessSpec(KernelSpec):
         assert choice.variances is not None
         problem = replace(choice.applied(problem), resources=self.resources)
         posterior = Posterior.fit(
-            rows, problem, choice.solver, function, choice.variances, fit.n_iter, state,
-            by_operator=self.params.variance == "operator",
-        )  # fmt: skip
+            rows, problem, choice.solver, function, choice.variances, fit.n_iter, state
+        )
         value = posterior.log_likelihood(getattr(state, "coef", np.empty(0)))
         extras = {"log_marginal_likelihood_": value}
         return replace(fit, model=replace(fit.model, posterior=posterior), extras=extras)

@@ -315,10 +315,5 @@ class SVRG(StochasticSolver[LinearState]):
             yield start, min(start + inner, r.n_steps), eta
 
     def _reference(self, r: Round[LinearState], W: Float64Array, b: Float64Array) -> Any:
-        return snapshot(r, W, b)
-
-
-def snapshot(r: Round[Any], W: Float64Array, b: Float64Array) -> loops.Table:
-    """Return the derivatives of all rows at W and b as references."""
-    here = evaluate(r.problem, r.data, W, b) if r.data.here is None else r.data.here
-    return loops.Table(loops.FOREVER, here.gradient, here.gradient_bias, here.slopes)
+        here = evaluate(r.problem, r.data, W, b) if r.data.here is None else r.data.here
+        return loops.Table(loops.FOREVER, here.gradient, here.gradient_bias, here.slopes)

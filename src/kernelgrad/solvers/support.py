@@ -116,7 +116,8 @@ class KernelSolver(Solver[K], Generic[K]):
         return int(np.count_nonzero(self.coefficients(state).any(axis=1)))
 
     def _info(
-        self, state: K, train_loss: float, update: Update, step_size: float = 1.0, **own: Any,
+        self, state: K, train_loss: float, update: Update | None, step_size: float = 1.0,
+        **own: Any,
     ) -> StepInfo:  # fmt: skip
         """Return the report of a step; a step size of 1 is a full step."""
         return StepInfo(
@@ -129,19 +130,13 @@ class KernelSolver(Solver[K], Generic[K]):
             **own,
         )
 
-    def functions(self, state: K) -> dict[str, Float64Array]:
-        """Return the coefficients, (S, C), of each function that trackers follow."""
-        return {"x": self.coefficients(state)}
-
     def _responses(self, state: K, tracked: ExactRows) -> Responses:
-        responses: Responses = {}
-        for name, coef in self.functions(state).items():
-            used = np.flatnonzero(coef.any(axis=1))
-            f = np.zeros((tracked.n_rows, coef.shape[1]))
-            if len(used) and not state.is_released:
-                f += state.exact.products(tracked, state.prepared.take(used), coef[used])
-            responses[name] = f
-        return responses
+        coef = self.coefficients(state)
+        used = np.flatnonzero(coef.any(axis=1))
+        f = np.zeros((tracked.n_rows, coef.shape[1]))
+        if len(used) and not state.is_released:
+            f += state.exact.products(tracked, state.prepared.take(used), coef[used])
+        return {"x": f}
 
     def _output(self, state: K, responses: Responses) -> FloatArray:
         return np.asarray(responses["x"] + self.intercept(state))
