@@ -117,19 +117,6 @@ class SmoothedHinge(MarginLoss):
     def typical_curvature(self) -> float | None:  # type: ignore[override]  # follows width
         return 1.0 / max(float(self.width), 2.0 - float(self.width))
 
-    def _constants(self, y: Float64Array, weights: Float64Array) -> Float64Array:
-        """Return the minimiser.
-
-        Let r be the weight of the lighter class divided by that of the heavier one. The result
-        is ``max((1 - r) / (1 + r), 1 - g r)`` with the sign of the heavier class: either both
-        classes are on the parabola, or the lighter one is on the line. On a tie it is 0.
-        """
-        positive, negative, _ = _class_weights(y, weights)
-        heavier = np.maximum(np.maximum(positive, negative), _LEAST_WEIGHT)
-        ratio = np.minimum(positive, negative) / heavier
-        size = np.maximum((1.0 - ratio) / (1.0 + ratio), 1.0 - float(self.width) * ratio)
-        return np.asarray(np.sign(positive - negative) * size)
-
 
 @parameters
 class ModifiedLogistic(MarginLoss):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -137,16 +137,11 @@ class OnlineSolver(support.KernelSolver[OnlineState]):
 
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel", "fixed_intercept"})
     learns_bias: ClassVar[bool] = True  # if the estimator fits one
+    removed = frozenset({"max_support", "projection"})
     pace_parameter: ClassVar[str]  # name of the parameter that gives the pace, or "auto"
     state_class = OnlineState
     average: Any
     rows_per_step: int = 1  # all from the function before them, with the mean of their steps
-
-    @classmethod
-    def restored(cls, **params: Any) -> Self:
-        """Return the solver of a model file; those of 0.1 and 0.2 could do more."""
-        removed = {"max_support", "projection"}
-        return cls(**{name: value for name, value in params.items() if name not in removed})
 
     def resolve_batch_size(self, n_rows: int | None) -> int:
         """Return a twentieth of the rows, at most 8,192, or 1,024 for an unknown number.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -152,12 +152,7 @@ class RowsSolver(KernelSolver[R], Generic[R]):
 
     streams = False
     least_rows: ClassVar[int] = 1  # kernel rows that are held at once, whatever the memory
-
-    @classmethod
-    def restored(cls, **params: Any) -> Self:
-        """Return the solver of a model file; those of 0.1 and 0.2 could drop support rows."""
-        params.pop("max_support", None)
-        return cls(**params)
+    removed = frozenset({"max_support"})
 
     def resolve_batch_size(self, n_rows: int | None) -> int:
         """Return all rows; None asks up to how many duplicates are worth merging."""

@@ -64,6 +64,7 @@ class S3GD(StochasticSolver[S3GDState]):
     """
 
     name: ClassVar[str] = "s3gd"
+    removed = frozenset({"switch"})
     state_class: ClassVar[type[Any]] = S3GDState
     tag: ClassVar[int] = 0x733367
 
@@ -73,11 +74,6 @@ class S3GD(StochasticSolver[S3GDState]):
     inner_steps: int | str = integer(default="auto", low=1, words=("auto",))
     step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
     round_size: int | str = integer(default="auto", low=1, words=("auto",))
-
-    @classmethod
-    def restored(cls, *, switch: bool = True, **params: Any) -> S3GD:
-        """Return the solver of a model file; those of 0.2 could go on with exact references."""
-        return cls(**params)
 
     @classmethod
     def paper(
