@@ -32,9 +32,6 @@ class SDCA(RowsSolver[DualState]):
     a tenth of the tolerance times the objective is skipped. The outputs share the kernel rows,
     which are kept up to the estimator's ``memory_limit``, and are otherwise independent.
 
-    Losses: hinge, smoothed_hinge, squared_hinge, logistic, modified_logistic, squared,
-    epsilon_insensitive, absolute, quantile and huber.
-
     Parameters
     ----------
     tol : float >= 0, default=1e-3
