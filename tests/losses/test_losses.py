@@ -370,6 +370,10 @@ OWN_MULTINOMIAL = type("OwnMultinomial", (kl.Multinomial,), {})()
                 ([1.0, np.nan, 1.0], "nan"), ([0.0, 0.0, 0.0], "sums to 0"),
             ]
         ],
+        (lambda: encode_labels(np.array([0, 2]), 2, kl.Hinge()), ValueError, r"0\.\.1, got 0"),
+        (lambda: encode_labels(CODES[:, None], 2, kl.Hinge()), ValueError, "ravel"),
+        (lambda: encode_labels(CODES + 0.0, 2, kl.Hinge()), TypeError, "float64"),
+        (lambda: encode_labels(CODES, 1, kl.Hinge()), ValueError, "at least 2, got 1"),
         (lambda: register_loss(broken(Loss, name="mse")), ValueError, "'mse' is taken"),
     ],
 )  # fmt: skip

@@ -21,7 +21,7 @@ from steps import gram, solve
 LOSSES = [
     losses.Hinge(), losses.SquaredHinge(), losses.Logistic(), losses.SquaredError(),
     losses.EpsilonInsensitive(0.1), losses.Absolute(), losses.Huber(0.4), losses.Quantile(0.3),
-    losses.SmoothedHinge(0.6),
+    losses.SmoothedHinge(0.6), losses.ModifiedLogistic(5.0),
 ]  # fmt: skip
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
 

@@ -7,7 +7,7 @@ A loss of one output is represented by its conjugate. For a residual ``z = f - y
 with four numbers ``(epsilon, s, low, high)`` that follow from its code, parameter and target
 (:func:`_conjugate`); the maximiser u is the derivative of the loss. Losses of the margin have
 this form because ``y f - 1 = y (f - y)`` for y = -1 or +1. The conjugate of LOGISTIC is the
-negative entropy of ``-y u``.
+negative entropy of ``-y u``; that of MODIFIED is the same divided by beta, plus ``y u``.
 
 By the Fenchel-Young inequality ``l(f) + l*(u) - u f >= 0``, with equality if u is a
 subgradient at f. The weighted sum over rows is the duality gap.
@@ -26,7 +26,7 @@ from kernelgrad.validation import CapabilityError
 
 _KNOWN = frozenset((
     scalar.SQUARED, scalar.HUBER, scalar.EPSILON, scalar.QUANTILE, scalar.HINGE,
-    scalar.SMOOTHED_HINGE, scalar.SQUARED_HINGE, scalar.LOGISTIC,
+    scalar.SMOOTHED_HINGE, scalar.SQUARED_HINGE, scalar.LOGISTIC, scalar.MODIFIED,
 ))  # fmt: skip
 _EXACT = 1e-15  # relative tolerance of Newton's method
 _STEPS = 200  # limit on Newton and bisection steps, more than float64 can need
@@ -132,6 +132,8 @@ def dual_step(
     """
     if code == scalar.LOGISTIC:
         return -y * _logistic_step(-y * u, y * f, q, near)
+    if code == scalar.MODIFIED:
+        return -y * _logistic_step(-y * u, p * (y * f - 1.0), p * q, near)
     # completing the square with the quadratic term q/2 (u' - u)^2
     epsilon, s, low, high = _conjugate(code, p, y)
     return _peak(f - y + q * u, epsilon, s + q, low, high)
@@ -143,6 +145,9 @@ def loss_and_gap(code: int, p: float, y: float, u: float, f: float) -> tuple[flo
     if code == scalar.LOGISTIC:
         b, m, loss = -y * u, y * f, scalar.value(code, p, y, f)
         return loss, max(loss + _entropy(b) + b * m, 0.0)
+    if code == scalar.MODIFIED:
+        b, m, loss = -y * u, y * f, scalar.value(code, p, y, f)
+        return loss, max(loss + _entropy(b) / p + b * (m - 1.0), 0.0)
     epsilon, s, low, high = _conjugate(code, p, y)
     z = f - y
     loss = _height(_peak(z, epsilon, s, low, high), z, epsilon, s)

@@ -179,8 +179,7 @@ class LinearSDCA(base.LinearSolver[LinearSDCAState]):
     new random order in each pass, and each moves its ``u_i`` to the maximum with all others
     fixed: in closed form, for the logistic loss by Newton's method. Outputs are independent of
     each other, and the work for a CSR row is proportional to its stored entries. Takes all
-    losses of the linear solvers but the multinomial and the modified logistic one; needs an L2
-    penalty and no L1.
+    losses of the linear solvers but the multinomial one; needs an L2 penalty and no L1.
 
     A single coordinate cannot keep the constraint of the intercept. Within a round the
     intercept therefore has the penalty ``l2 / (2 kappa) (b - b_0)^2``, with kappa a tenth of

@@ -11,6 +11,7 @@ from kernelgrad.losses import scalar
 from kernelgrad.losses.base import Loss, ScalarLoss, Task, aligned_targets
 from kernelgrad.params import parameters, real
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, FloatArray
+from kernelgrad.validation import check_int
 
 _LEAST_WEIGHT = np.finfo(np.float64).tiny  # total weight of an output without weighted rows
 
@@ -22,6 +23,17 @@ def encode_labels(codes: AnyArray, n_classes: int, loss: Loss) -> Float32Array:
     multinomial loss targets are one-hot, C = K. For other losses they are -1 or +1: for two
     classes C = 1, and class 1 is +1; for more C = K, each class against the rest.
     """
+    n_classes = check_int(n_classes, "n_classes", low=2)
+    codes = np.asarray(codes)
+    if codes.ndim != 1:
+        raise ValueError(f"codes must have shape (n,), got {codes.shape}; ravel them.")
+    if not np.issubdtype(codes.dtype, np.integer):
+        raise TypeError(f"codes must be integers, got dtype {codes.dtype}; encode the labels.")
+    if codes.size and not 0 <= codes.min() <= codes.max() < n_classes:
+        raise ValueError(
+            f"codes must lie in 0..{n_classes - 1}, got {codes.min()}..{codes.max()}; "
+            "encode the labels as positions in the sorted classes."
+        )
     one_hot: Float32Array = (codes[:, None] == np.arange(n_classes)).astype(np.float32)
     if loss.is_multinomial:
         return one_hot

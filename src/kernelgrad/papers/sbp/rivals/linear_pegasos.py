@@ -32,8 +32,8 @@ class LinearPegasos(AveragingSolver):
     offset : float >= 0 or "auto", default="auto"
         t_0. ``"auto"`` is ``L(p) / l2``, which makes the first step ``1 / L(p)``; 0 is the
         paper's, whose first steps are as large as ``1 / l2``.
-    round_size
-        As in :class:`~kernelgrad.linear.stochastic.SGD`.
+    round_size : int >= 1 or "auto", default="auto"
+        Steps of one iteration of the loop; "auto" is one pass over the rows.
 
     References
     ----------
