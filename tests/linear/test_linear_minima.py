@@ -56,7 +56,6 @@ def test_smooth_losses_come_to_the_minimum(name, loss, places):
     if not solver.takes(loss) or (places is OTHERS and not whole):
         return
     for place in places:
-        place = place if solver.takes_l1 else (*place[:-1], 0.0)
         case = setting(loss, 300, *place)
         state, infos = case.fit(solver, 2000 if whole else 150)
         W, b = solver.solution(state)
@@ -73,10 +72,10 @@ def test_smooth_losses_come_to_the_minimum(name, loss, places):
             assert 0 < np.count_nonzero(W) < W.size
 
 
-@every("bias", [True, False])
+@every(("bias", "l1_ratio"), [(True, 0.0), (False, 0.0), (True, 0.6), (False, 0.6)])
 @every("loss", [*KINKED, losses.Absolute()])
-def test_kinks_come_to_the_minimum_by_dual_ascent(loss, bias):
-    case = setting(loss, 40, 1, False, False, bias, 0.05, 0.0)
+def test_kinks_come_to_the_minimum_by_dual_ascent(loss, bias, l1_ratio):
+    case = setting(loss, 40, 1, False, False, bias, 0.05, l1_ratio)
     case.problem = replace(case.problem, tol=1e-4)
     state, infos = case.fit(LinearSDCA(), 6000)
     assert infos[-1].converged

@@ -36,8 +36,7 @@ def choose_linear_solver(
     """Return the solver that ``solver="auto"`` of linear estimators stands for, and the reason.
 
     The first rule that applies decides; docs/linear.md has them as a table. `l2` is the weight
-    of a penalty without an L1 part. Raises CapabilityError where no linear solver takes the
-    loss.
+    of the L2 part of the penalty. Raises CapabilityError where no linear solver takes the loss.
     """
     SGD().check_loss(loss)
     if rows != "memory":
@@ -51,14 +50,14 @@ def choose_linear_solver(
         if n_features <= WHOLE and n_features**2 * n_outputs <= WHOLE_ENTRIES:
             return RBCD(), f"the loss is smooth and there are at most {WHOLE} columns"
         if LinearSDCA.takes(loss) and l2 * n_rows >= 1.0:
-            return LinearSDCA(), "many columns and an L2 penalty"
+            return LinearSDCA(), "many columns, and the penalty has an L2 part"
         return SVRG(), "the loss is smooth and the rows are in memory"
     if loss.smoothness is not None and SVRG.takes(loss):
         return SVRG(), "the loss is smooth and the rows are in memory"
     fast = "classification" in loss.tasks or l2 * n_rows >= 1.0
     if LinearSDCA.takes(loss) and l2 > 0 and fast:
-        return LinearSDCA(), "the loss has kinks and the penalty is L2"
-    return SGD(), "the loss has kinks, and the penalty is not L2 or very small"
+        return LinearSDCA(), "the loss has kinks and the penalty an L2 part"
+    return SGD(), "the loss has kinks and the penalty no L2 part, or a very small one"
 
 
 class LinearSpec(Spec):
@@ -96,7 +95,7 @@ class LinearSpec(Spec):
             n_rows=n,
             n_features=rows.inputs.width,
             n_outputs=rows.task.n_outputs,
-            l2=alpha if self.l1_share == 0 else 0.0,
+            l2=alpha * (1.0 - self.l1_share),
         )
 
     def _fixed_alpha(self) -> float:

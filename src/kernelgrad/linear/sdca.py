@@ -1,16 +1,17 @@
 r"""Dual coordinate ascent for linear functions, on dense rows and on CSR.
 
-For one output, with reaches ``r_i = p_i / l2`` and a point m that rows are seen from, their
-mean or 0,
+For one output, with reaches ``r_i = p_i / l2``, the threshold ``t = l1 / l2`` and a point m
+that rows are seen from,
 
 .. math:: V = -\sum_i r_i u_i x_i, \quad \sigma = \sum_i r_i u_i, \quad
-          W = V + \sigma m, \quad
+          W = \mathrm{soft}(V + \sigma m, t), \quad
           f_i = \langle x_i - m, W \rangle + b_0 - \kappa \sigma
 
 where the last term is a column of constants ``sqrt(kappa)`` whose coefficient is pulled towards
-b_0. ``<m, V>`` is one number, and a row of few stored entries stays one. A coordinate goes to
-the maximum of the dual: :func:`kernelgrad.linear.conjugate.dual_step` with the curvature
-``r_i (|x_i - m|^2 + kappa)``.
+b_0. m may differ from 0 where t is 0: then ``<m, V>`` is one number, and a row of few stored
+entries stays one. A coordinate goes to the maximum of the dual, or with L1 of its quadratic
+bound from below (the conjugate of the penalty is ``1 / l2``-smooth):
+:func:`kernelgrad.linear.conjugate.dual_step` with the curvature ``r_i (|x_i - m|^2 + kappa)``.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ import numpy as np
 import scipy.optimize
 
 from kernelgrad.compute.compiling import njit
+from kernelgrad.compute.rows import column, entries, entry
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.linear import base
 from kernelgrad.linear.conjugate import conjugate_of, dual_step, loss_and_gap
-from kernelgrad.linear.loops import add, dot
+from kernelgrad.linear.loops import FAST, add, dot
 from kernelgrad.losses import Loss
 from kernelgrad.losses.scalar import slope
 from kernelgrad.params import choice, integer, parameters
@@ -40,9 +42,19 @@ _NEAR = 1e-6  # relative size of the last Newton step of a row, whose error is i
 _WIDTH, _WIDENINGS, _STEPS = 1e-3, 60, 100
 
 
+@njit(nogil=True, cache=True, fastmath=FAST, forceinline=True)
+def _soft_dot(rows: Any, i: int, v: Float64Array, t: float) -> Any:
+    total = 0.0
+    for q in entries(rows, i):
+        w = v[column(rows, q)]
+        total += entry(rows, i, q) * (max(w - t, 0.0) + min(w + t, 0.0))
+    return total
+
+
 class View(NamedTuple):
     """Rows as seen from their mean, or from 0."""
 
+    centred: bool
     mean: Float64Array  # m, (d,)
     along: Float64Array  # <x_i, m>, (n,)
     squares: Float64Array  # |x_i - m|^2 + kappa, (n,)
@@ -52,8 +64,8 @@ class View(NamedTuple):
 
 @njit(nogil=True, cache=True)
 def ascend(
-    rows: Any, order: Any, code: int, number: float, y: Any, reach: Any, view: Any, u: Any,
-    v: Any, sigma: float, start: float,
+    rows: Any, order: Any, code: int, number: float, y: Any, reach: Any, view: Any, t: float,
+    u: Any, v: Any, sigma: float, start: float,
 ) -> float:  # fmt: skip
     """Visit rows in order for one output, moving u and v in place; return sigma.
 
@@ -61,7 +73,8 @@ def ascend(
     """
     along = view.along
     for i in order:
-        f = start + sigma * (along[i] - view.tilt) + dot(rows, i, v)
+        f = start + sigma * (along[i] - view.tilt)
+        f += dot(rows, i, v) if t == 0.0 else _soft_dot(rows, i, v, t)
         new = dual_step(code, number, y[i], u[i], f, reach[i] * view.squares[i], _NEAR)
         moved = reach[i] * (u[i] - new)
         if moved != 0.0:
@@ -70,6 +83,11 @@ def ascend(
             sigma -= moved
             start -= moved * along[i]
     return sigma
+
+
+def soft(v: Float64Array, t: float) -> Float64Array:
+    """Return ``sign(v) max(|v| - t, 0)``."""
+    return np.asarray(np.maximum(v - t, 0.0) + np.minimum(v + t, 0.0))
 
 
 def balance(u: Float64Array, p: Float64Array) -> Float64Array:
@@ -141,17 +159,19 @@ _BIAS_ERROR = 1e-3  # gap that the bias may add, over the tolerance
 
 
 def _seen(problem: base.LinearProblem, data: base.PreparedRows) -> View:
-    """Return the rows from their mean where there is a bias, else from 0."""
+    """Return the rows from their mean, if they can be centred, else from 0."""
     p = data.share
     squares, along = data.squares(), np.zeros(data.n)
-    mean, kappa = np.zeros((data.d, 1)), 0.0
-    if problem.fit_intercept:
+    mean = np.zeros((data.d, 1))
+    if centred := problem.fit_intercept and problem.l1 == 0.0:
         mean = data.native(data.gradient(p[:, None]))
         along = data.responses(data.native(mean), np.zeros(1))[:, 0]
         squares = np.maximum(squares - 2.0 * along + float((mean**2).sum()), 0.0)
-        kappa = _CONSTANT * float(p @ squares) or 1.0  # equal rows have no length to go by
+    kappa = 0.0
+    if problem.fit_intercept:  # equal rows have no length to go by
+        kappa = _CONSTANT * float(p @ squares) or 1.0
     m = mean[:, 0]
-    return View(m, along, squares + kappa, kappa, float(m @ m) + kappa)
+    return View(centred, m, along, squares + kappa, kappa, float(m @ m) + kappa)
 
 
 @dataclass(kw_only=True)
@@ -168,23 +188,24 @@ class LinearSDCAState(base.LinearState):
 
 @parameters
 class LinearSDCA(base.LinearSolver[LinearSDCAState]):
-    r"""Stochastic dual coordinate ascent, stopped by its duality gap.
+    r"""Proximal stochastic dual coordinate ascent, stopped by its duality gap.
 
     The dual of the objective with weights p_i of sum 1 is
 
-    .. math:: D(u) = -\sum_i p_i l_i^*(u_i) - \frac{1}{2 l_2} \|v\|^2,
-              \qquad v = -\sum_i p_i u_i x_i, \qquad W = v / l_2
+    .. math:: D(u) = -\sum_i p_i l_i^*(u_i) - \frac{1}{2 l_2} \|\mathrm{soft}(v, l_1)\|^2,
+              \qquad v = -\sum_i p_i u_i x_i, \qquad W = \mathrm{soft}(v, l_1) / l_2
 
     and an unpenalised intercept is the constraint ``sum_i p_i u_i = 0``. Rows are taken in a
     new random order in each pass, and each moves its ``u_i`` to the maximum with all others
-    fixed: in closed form, for the logistic loss by Newton's method. Outputs are independent of
-    each other, and the work for a CSR row is proportional to its stored entries. Takes all
-    losses of the linear solvers but the multinomial one; needs an L2 penalty and no L1.
+    fixed: in closed form, for the logistic loss by Newton's method, with an L1 penalty to the
+    maximum of a quadratic bound. Outputs are independent of each other, and the work for a CSR
+    row is proportional to its stored entries. Takes all losses of the linear solvers but the
+    multinomial one; needs an L2 penalty.
 
     A single coordinate cannot keep the constraint of the intercept. Within a round the
     intercept therefore has the penalty ``l2 / (2 kappa) (b - b_0)^2``, with kappa a tenth of
     the mean squared norm of the rows; after the round b_0 moves to b (method of multipliers).
-    Rows are centred, which makes them shorter; CSR rows stay sparse.
+    Without an L1 penalty rows are centred, which makes them shorter; CSR rows stay sparse.
     Then u is made feasible by scaling down the sign with the larger sum; the gap bounds the
     distance of the objective from its minimum, whatever the rounding, and the fit has converged
     when that of every output is at most the estimator's ``tol`` times its objective.
@@ -205,7 +226,6 @@ class LinearSDCA(base.LinearSolver[LinearSDCAState]):
 
     name: ClassVar[str] = "sdca"
     takes_kinks: ClassVar[bool] = True
-    takes_l1: ClassVar[bool] = False
     needs_l2: ClassVar[bool] = True
     state_class: ClassVar[type[Any]] = LinearSDCAState
 
@@ -239,10 +259,10 @@ class LinearSDCA(base.LinearSolver[LinearSDCAState]):
             state.sums *= state.l2 / own.l2
             state.l2 = own.l2
         Y = np.ascontiguousarray(data.Y.T)
-        reach = data.share / own.l2
-        if state.view is None:
-            state.view = _seen(own, data)
+        reach, t = data.share / own.l2, own.l1 / own.l2
         view = state.view
+        if view is None or view.centred != (own.fit_intercept and own.l1 == 0.0):
+            view = state.view = _seen(own, data)
         sigma = state.dual @ reach
         live = np.flatnonzero(data.share)
         n_visits = len(live) if self.round_size == "auto" else int(self.round_size)
@@ -253,7 +273,7 @@ class LinearSDCA(base.LinearSolver[LinearSDCAState]):
         def task(c: int) -> None:
             v = state.sums[c]
             sigma[c] = ascend(
-                data.rows, order, data.code, data.numbers[c], Y[c], reach, view,
+                data.rows, order, data.code, data.numbers[c], Y[c], reach, view, t,
                 state.dual[c], v, sigma[c], state.centre[c] - float(view.mean @ v),
             )  # fmt: skip
 
@@ -270,7 +290,7 @@ class LinearSDCA(base.LinearSolver[LinearSDCAState]):
             shares = reach * state.averaged
             sums = -data.native(data.gradient(np.ascontiguousarray(shares.T))).T
             sigma = shares.sum(axis=1)
-        state.coef = np.ascontiguousarray((sums + sigma[:, None] * view.mean).T)
+        state.coef = np.ascontiguousarray(soft(sums + sigma[:, None] * view.mean, t).T)
         loss = _measure(own, state, data)
         state.iteration += 1
         state.rows_seen += n_visits
@@ -294,7 +314,7 @@ def _measure(
     u'_i f_i) + R(W) + R^*(v') - <W, v'>``: two terms, neither of which is negative.
     """
     p = data.share
-    C, l2 = problem.n_outputs, problem.l2
+    C, l1, l2 = problem.n_outputs, problem.l1, problem.l2
     f = np.ascontiguousarray(data.responses(data.native(state.coef), np.zeros(C)).T)
     Y = np.ascontiguousarray(data.Y.T)
     feasible, losses = state.dual.copy(), np.zeros(C)
@@ -312,9 +332,10 @@ def _measure(
 
     parallel_for(C, settle)
     v = -data.native(data.gradient(np.ascontiguousarray((feasible * p).T)))
+    dual_norm = np.maximum(np.abs(v) - l1, 0.0)
     W = state.coef
-    penalty = 0.5 * l2 * (W * W).sum(axis=0)
-    conjugate = 0.5 * (v * v).sum(axis=0) / l2
+    penalty = l1 * np.abs(W).sum(axis=0) + 0.5 * l2 * (W * W).sum(axis=0)
+    conjugate = 0.5 * (dual_norm**2).sum(axis=0) / l2
     state.gap += np.maximum(penalty + conjugate - (W * v).sum(axis=0), 0.0)
     state.primal = losses + penalty
     return float(losses.sum())
