@@ -466,10 +466,16 @@ class Solver(Documented, ABC, Generic[S]):
     marks: ClassVar[bool] = False  # whether it is for rows of which some have no label
     counts_all_rows: ClassVar[bool] = False  # whether rows without a target count, too
     takes_stores: ClassVar[bool] = False  # whether a batch may be a RowStore
+    removed: ClassVar[frozenset[str]] = frozenset()  # parameters that only old files have
     # what to do where memory does not do
     instead: ClassVar[str] = (
         "take a solver that holds a batch at a time ('dsg', 'tsg', linear 'sgd')"
     )
+
+    @classmethod
+    def restored(cls, **params: Any) -> Self:
+        """Return the solver of a model file, which may be of an earlier version."""
+        return cls(**{name: value for name, value in params.items() if name not in cls.removed})
 
     def check(self) -> None:
         """Raise if a parameter is outside its domain."""
