@@ -46,7 +46,7 @@ def _call(name: str, A: AnyArray, *arguments: Any) -> int:
     The arguments are letters, numbers, and arrays, which the lengths of their rows follow.
     """
     letter, real = _TYPES[A.dtype.name]
-    status, values = ctypes.c_int(0), []
+    status, values = ctypes.c_int(0), list[Any]()
     for value in arguments:
         if isinstance(value, np.ndarray):
             assert value.strides[-1] == value.itemsize
