@@ -304,7 +304,7 @@ def test_kernels_without_a_metric_get_their_alpha(kernel):
 
 def test_trials_of_bandwidths_go_on_after_a_small_rise_only():
     def chosen(*losses):
-        return _search.narrowed(
+        return _search.best_narrowing(
             dict(zip((1.0, 2.0, 4.0, 8.0, 16.0), losses, strict=True)).get, 1.0
         )
 

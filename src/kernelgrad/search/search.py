@@ -23,8 +23,7 @@ from kernelgrad.losses import LogSquaredError, SquaredError, get_loss
 from kernelgrad.quality import Unseen
 from kernelgrad.search import penalty
 from kernelgrad.search import pool as pools
-from kernelgrad.search.machine import LEAST, MOST, Sample
-from kernelgrad.search.machine import narrowed as narrowed_kernel
+from kernelgrad.search.machine import LEAST, MOST, Sample, narrowed
 from kernelgrad.search.objective import ridge_errors
 from kernelgrad.search.pool import Pool, SearchResult, SearchSpace
 from kernelgrad.search.study import RULES, Study
@@ -341,7 +340,7 @@ def plain_study(pool: Pool, space: SearchSpace, seed: int) -> SearchResult:
         return min(v for _, v in tried), kernel, ridge * unit
 
     results = [
-        best_factor(partial(value, kernel)) if space.bandwidths else value(kernel, 1.0)
+        best_result(partial(value, kernel)) if space.bandwidths else value(kernel, 1.0)
         for kernel in kernels
     ]
     _, kernel, ridge = min(results, key=lambda item: item[0])
@@ -465,7 +464,7 @@ def descent_kernel(
         if factor not in losses:
             if deadline.over:
                 return np.inf
-            kernel = narrowed_kernel(problem.kernel, factor)
+            kernel = narrowed(problem.kernel, factor)
             one = replace(problem, kernel=kernel, fixed_rows=True)
             state = solver.init(one, rows)
             for _ in range(8):
@@ -474,21 +473,21 @@ def descent_kernel(
             losses[factor] = unseen.loss(solver.expansion(state).raw_prediction(unseen.X))
         return losses[factor]
 
-    factor = narrowed(loss, 1.0)
+    factor = best_narrowing(loss, 1.0)
     if pool.n_rows >= _MANY_ROWS and 1.0 < factor < _MOST_FACTOR:
         low, mid, high = (loss(factor * f) for f in (1 / _TRIAL_FACTOR, 1.0, _TRIAL_FACTOR))
         # the vertex of the parabola through three losses
         vertex = 0.5 * (low - high) / max(low - 2.0 * mid + high, 1e-300)
         between = factor * _TRIAL_FACTOR ** float(np.clip(vertex, -1.0, 1.0))
         factor = min((factor, between), key=loss)
-    kernels = {f: narrowed_kernel(problem.kernel, f) for f in losses}
-    return narrowed_kernel(problem.kernel, factor), [
+    kernels = {f: narrowed(problem.kernel, f) for f in losses}
+    return narrowed(problem.kernel, factor), [
         trial(problem.alpha, gamma_of(kernels[f]), v, rows.n_rows, kernel=repr(kernels[f]))
         for f, v in losses.items()
     ]
 
 
-def narrowed(loss: Callable[[float], float], factor: float) -> float:
+def best_narrowing(loss: Callable[[float], float], factor: float) -> float:
     """Return the factor of gamma with the least loss, from `factor` on until the loss rises.
 
     A rise of less than 1 % may be noise of the validation rows: the next factor is tried too.
@@ -516,7 +515,7 @@ def trial(
     return entry | more
 
 
-def best_factor(value: Callable[[float], Any]) -> Any:
+def best_result(value: Callable[[float], Any]) -> Any:
     """Return the result of `value` whose first item is smallest, over factors of a bandwidth.
 
     The factors go from 1/4 to 2, and beyond while the smallest is at an end.
