@@ -36,7 +36,7 @@ from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad.validation import CapabilityError, DataError
 
 # Sums over a batch of a source, from the task, the batch and its responses
-Measure = Callable[..., Float64Array]
+BatchSum = Callable[..., Float64Array]
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ class Model:
         unseen = Unseen(values, y, weight, source, is_final=True, has_proba=proba)
         return quality.without_classes(unseen, self.task)
 
-    def summed(self, source: BatchSource, measure: Measure, *args: Any) -> Float64Array:
+    def summed(self, source: BatchSource, measure: BatchSum, *args: Any) -> Float64Array:
         """Return the sum of a measure over the batches of a source, run where they are."""
         if not source.has_target:
             raise DataError("The source has no target to score against.")
@@ -215,7 +215,7 @@ class Model:
         return np.asarray(reduce(np.add, parts))
 
 
-def _measured(model: Model, measure: Measure, args: tuple[Any, ...], batch: Batch) -> Any:
+def _measured(model: Model, measure: BatchSum, args: tuple[Any, ...], batch: Batch) -> Any:
     raw = model.values(model.inputs.read(batch.X, source=True))
     return measure(model.task, batch, raw, *args)
 

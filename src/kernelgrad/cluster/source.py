@@ -135,7 +135,7 @@ class DaskSource(BatchSource):
             ) from error
 
     def read(self, start: int, stop: int) -> Batch:
-        start, stop = base.check_range(start, stop, self.n_rows)
+        start, stop = base.check_row_range(start, stop, self.n_rows)
         [batch] = self._computed([self.delayed(start, stop)], self.label(start, stop))
         assert isinstance(batch, Batch)
         return batch

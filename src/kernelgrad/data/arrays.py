@@ -99,7 +99,7 @@ class ArraySource(BatchSource):
         return np.ones(self.n_rows) if self._w is None else np.asarray(self._w, np.float64)
 
     def read(self, start: int, stop: int) -> Batch:
-        start, stop = base.check_range(start, stop, self.n_rows)
+        start, stop = base.check_row_range(start, stop, self.n_rows)
         return self._batch(slice(start, stop), np.arange(start, stop))
 
     def take(self, rows: IntArray) -> Batch:

@@ -284,7 +284,7 @@ def check_rows(rows: IntArray, n_rows: int) -> IntArray:
     return out
 
 
-def check_range(start: int, stop: int, n_rows: int) -> tuple[int, int]:
+def check_row_range(start: int, stop: int, n_rows: int) -> tuple[int, int]:
     """Return `start` and `stop` after checking that 0 <= start <= stop <= n_rows."""
     start, stop = operator.index(start), operator.index(stop)
     if not 0 <= start <= stop <= n_rows:

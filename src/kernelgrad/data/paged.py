@@ -131,7 +131,7 @@ class PagedSource(BatchSource):
         return self._pool
 
     def read(self, start: int, stop: int) -> Batch:
-        start, stop = base.check_range(start, stop, self.n_rows)
+        start, stop = base.check_row_range(start, stop, self.n_rows)
         with self._lock:
             batch = self._rows(start, stop)
             if stop - start == self.n_rows:

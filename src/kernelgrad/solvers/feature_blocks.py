@@ -12,7 +12,7 @@ from kernelgrad.functions.expansions import RandomFeatureExpansion
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.solvers import contract
 from kernelgrad.solvers.contract import Problem, TrainBatch
-from kernelgrad.solvers.trackers import Responses
+from kernelgrad.solvers.trackers import TrackedResponses
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, FloatArray, Matrix
 
 
@@ -27,12 +27,12 @@ class BlockUpdate:
     momentum: float
     weight: float  # weight of the new x in the average
 
-    def __call__(self, rows: Matrix, responses: Responses) -> Responses:
+    def __call__(self, rows: Matrix, responses: TrackedResponses) -> TrackedResponses:
         """Return the responses of prepared rows, which follow the same recursion."""
         with np.errstate(over="ignore", invalid="ignore"):  # the next step reports divergence
             x = self.keep.astype(np.float32) * lookahead(responses, self.momentum)
             self.stream.add_block(rows, self.block, self.delta, x)
-        moved: Responses = {"x": x}
+        moved: TrackedResponses = {"x": x}
         if "v" in responses:
             moved["v"] = x - responses["x"]
         if "a" in responses:
@@ -99,15 +99,15 @@ class Iterates:
     def result(self) -> RandomFeatureExpansion:
         return self.a if self.a is not None else self.x
 
-    def responses(self, rows: Matrix) -> Responses:
+    def responses(self, rows: Matrix) -> TrackedResponses:
         """Return the responses of prepared rows without the intercept, (n, C) each."""
-        responses: Responses = {}
+        responses: TrackedResponses = {}
         for name, e in self.parts():
             responses[name] = np.zeros((rows.shape[0], e.n_outputs), np.float32)
             e.add_prepared(rows, responses[name])
         return responses
 
-    def output(self, responses: Responses) -> FloatArray:
+    def output(self, responses: TrackedResponses) -> FloatArray:
         return responses.get("a", responses["x"]) + self.result.intercept
 
 
@@ -119,7 +119,7 @@ class BlockCount(Iterates):
             e.n_blocks = max(e.n_blocks, update.block + 1)
 
 
-def lookahead(responses: Responses, momentum: float) -> FloatArray:
+def lookahead(responses: TrackedResponses, momentum: float) -> FloatArray:
     """Return the responses of ``x + momentum v``, without the intercept."""
     if "v" not in responses:
         return responses["x"]
@@ -133,12 +133,12 @@ class RowMemory:
     on from the same bits. Copies and pickles hold responses and digest, not the rows.
     """
 
-    def __init__(self, digest: bytes = b"", responses: Responses | None = None) -> None:
+    def __init__(self, digest: bytes = b"", responses: TrackedResponses | None = None) -> None:
         self.digest, self.responses = digest, responses
         self.rows: Matrix | None = None
         self._batch: TrainBatch | None = None
 
-    def load(self, iterates: Iterates, batch: TrainBatch) -> tuple[Matrix, Responses]:
+    def load(self, iterates: Iterates, batch: TrainBatch) -> tuple[Matrix, TrackedResponses]:
         """Return the rows of `batch`, prepared, and their responses, afresh if they are new."""
         if self.rows is None or batch is not self._batch:
             digest, responses = contract.rows_digest(batch.X), self.responses or {}

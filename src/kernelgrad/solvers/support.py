@@ -26,7 +26,7 @@ from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import ExactRows, Kernel
 from kernelgrad.solvers import contract
 from kernelgrad.solvers.contract import Problem, Solver, State, StepInfo, TrainBatch
-from kernelgrad.solvers.trackers import Responses, Tracker, Update, UpdatedTracker
+from kernelgrad.solvers.trackers import TrackedResponses, Tracker, Update, UpdatedTracker
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 
 _WORK_BYTES = 32 * 2**20  # tiles of all threads and copies of arrays of n
@@ -130,7 +130,7 @@ class KernelSolver(Solver[K], Generic[K]):
             **own,
         )
 
-    def _responses(self, state: K, tracked: ExactRows) -> Responses:
+    def _responses(self, state: K, tracked: ExactRows) -> TrackedResponses:
         coef = self.coefficients(state)
         used = np.flatnonzero(coef.any(axis=1))
         f = np.zeros((tracked.n_rows, coef.shape[1]))
@@ -138,7 +138,7 @@ class KernelSolver(Solver[K], Generic[K]):
             f += state.exact.products(tracked, state.prepared.take(used), coef[used])
         return {"x": f}
 
-    def _output(self, state: K, responses: Responses) -> FloatArray:
+    def _output(self, state: K, responses: TrackedResponses) -> FloatArray:
         return np.asarray(responses["x"] + self.intercept(state))
 
     def track(self, state: K, X: Matrix) -> Tracker:
@@ -215,7 +215,7 @@ def support_update(
     index = np.flatnonzero(change.any(axis=1))
     moved, exact = change[index], state.exact
 
-    def update(tracked: ExactRows, responses: Responses) -> Responses:
+    def update(tracked: ExactRows, responses: TrackedResponses) -> TrackedResponses:
         return {"x": scale * responses["x"] + exact.products(tracked, rows.take(index), moved)}
 
     return update

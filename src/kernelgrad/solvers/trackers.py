@@ -12,8 +12,8 @@ from kernelgrad.types import AnyArray, FloatArray, Matrix
 if TYPE_CHECKING:
     from kernelgrad.solvers.contract import Solver, StepInfo
 
-Responses = dict[str, FloatArray]
-Update = Callable[[Any, Responses], Responses]
+TrackedResponses = dict[str, FloatArray]
+Update = Callable[[Any, TrackedResponses], TrackedResponses]
 
 
 class Tracker(ABC):
@@ -77,8 +77,8 @@ class UpdatedTracker(Tracker):
     """
 
     def __init__(
-        self, rows: Any, predict: Callable[[Any], Responses],
-        output: Callable[[Responses], FloatArray], *, ahead: bool = False,
+        self, rows: Any, predict: Callable[[Any], TrackedResponses],
+        output: Callable[[TrackedResponses], FloatArray], *, ahead: bool = False,
     ) -> None:  # fmt: skip
         self._rows, self._predict, self._output, self.ahead = rows, predict, output, ahead
         self.responses = predict(rows)

@@ -15,10 +15,10 @@ from kernelgrad.solvers.block_descent.coordinates import EPSILON, Block
 from kernelgrad.solvers.block_descent.loops import MOMENTUM, SCALE, STEP
 from kernelgrad.solvers.block_descent.objective import Objective, Search, minimise_on_span
 from kernelgrad.solvers.block_descent.shards import (
+    HessianSample,
     Path,
     Point,
     Response,
-    Sample,
     Slopes,
     Team,
 )  # fmt: skip
@@ -118,7 +118,7 @@ class _Curvature:
     """Products with the Hessian of the mean loss on sampled rows, outputs coupled or not."""
 
     def __init__(
-        self, values: Float32Array, sample: Sample, W: Float32Array, objective: Objective
+        self, values: Float32Array, sample: HessianSample, W: Float32Array, objective: Objective
     ) -> None:
         self.sample = values
         self.weights = W * sample.share
@@ -216,7 +216,7 @@ class BlockSteps:
 
     def slopes(
         self, requests: list[tuple[Any]] | None = None
-    ) -> tuple[Float64Array, list[Sample]]:
+    ) -> tuple[Float64Array, list[HessianSample]]:
         """Return ``R K`` and the sample for the Hessian if asked for; set f at the centres.
 
         By the reproducing property f there is its inner products with the coordinates.
@@ -229,7 +229,7 @@ class BlockSteps:
         """Return the values of all shards at the block's centres, which are sorted."""
         return np.concatenate(parts, axis=1).astype(np.float64)
 
-    def curve(self, sample: Sample) -> None:
+    def curve(self, sample: HessianSample) -> None:
         """Estimate the block's Hessian of the mean loss on sampled rows."""
         W, share, weight = sample.curvature, sample.share, sample.weight
         if self.objective.kinked:

@@ -62,7 +62,7 @@ class Slopes(NamedTuple):
     curved: float
 
 
-class Sample(NamedTuple):
+class HessianSample(NamedTuple):
     """Rows of the Hessian's sample, with the factors that make their mean that of all rows.
 
     Curvatures and responses with constants are (C, m), weights (m,). Only the largest curvature
@@ -387,7 +387,7 @@ class Shard:
 
     def products(
         self, request: tuple[float, float, Float64Array | None] | None = None
-    ) -> tuple[Float64Array, Float32Array, Sample | None]:
+    ) -> tuple[Float64Array, Float32Array, HessianSample | None]:
         """Return ``R K`` (C, M), f at own centres, and rows for the Hessian if asked for.
 
         A `request` holds the mean curvature of all rows, the sum of the probabilities of all,
@@ -398,7 +398,7 @@ class Shard:
         sample = None if request is None else self._sample(*request)
         return products, self.arrays["f"][:, self._local], sample
 
-    def _sample(self, mean: float, total: float, places: Float64Array | None) -> Sample:
+    def _sample(self, mean: float, total: float, places: Float64Array | None) -> HessianSample:
         objective, _, W, _, _ = self._derivatives()
         rows: Any = np.arange(self.n)
         share = np.ones(self.n, np.float32)
@@ -412,7 +412,7 @@ class Shard:
         if code in (scalar.MULTINOMIAL, scalar.SQUARED):
             W = W.max(axis=0, keepdims=True)
         responses = U[: len(U) if code == scalar.MULTINOMIAL else 0, rows]
-        return Sample(self.rows_at(rows), share, W, responses, objective.weight[rows])
+        return HessianSample(self.rows_at(rows), share, W, responses, objective.weight[rows])
 
     def respond(self, move: Float32Array, bias_move: Float64Array) -> Response:
         """Compute the responses D of a move (C, M) of the coefficients of the block."""
@@ -560,10 +560,10 @@ class Team:
                     shard.unload()
 
 
-def joined(samples: Sequence[Sample]) -> Sample:
+def joined(samples: Sequence[HessianSample]) -> HessianSample:
     if len(samples) == 1:
         return samples[0]
-    return Sample(
+    return HessianSample(
         join_rows([s.rows for s in samples]),
         np.concatenate([s.share for s in samples]),
         np.concatenate([s.curvature for s in samples], axis=1),

@@ -29,7 +29,7 @@ from kernelgrad.solvers.block_descent.shards import SHARD, TAG, Path, Shard, Tea
 from kernelgrad.solvers.block_descent.state import BlockDescentState
 from kernelgrad.solvers.contract import Audit, Problem, RowStore, StepInfo, TrainBatch
 from kernelgrad.solvers.support import MERGE_ROWS, exact_kernel
-from kernelgrad.solvers.trackers import Responses, UpdatedTracker
+from kernelgrad.solvers.trackers import TrackedResponses, UpdatedTracker
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad.validation import CapabilityError, DataError
 
@@ -432,8 +432,8 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         bias = it.first_bias if it.is_poor else it.result_bias
         return SupportExpansion(state.exact, rows, coef.T, state.offset + bias)
 
-    def _responses(self, state: BlockDescentState, rows: Any) -> Responses:
-        responses: Responses = {}
+    def _responses(self, state: BlockDescentState, rows: Any) -> TrackedResponses:
+        responses: TrackedResponses = {}
         for name, which in (("x", "coef"), ("v", "coef_momentum")):
             responses[name] = np.zeros((len(state.offset), rows.n_rows))
             if state.workspace is not None:
@@ -442,7 +442,7 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         return responses
 
     def track(self, state: BlockDescentState, X: Matrix) -> UpdatedTracker:
-        def output(responses: Responses) -> Float64Array:
+        def output(responses: TrackedResponses) -> Float64Array:
             it, f = state.iterate, responses["x"].T
             if it.is_poor:
                 return np.tile(state.offset + it.first_bias, (len(f), 1))
@@ -452,9 +452,9 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         return UpdatedTracker(rows, partial(self._responses, state), output, ahead=ahead)
 
 
-def _moved(block: Block, path: Path, rows: Any, responses: Responses) -> Responses:
+def _moved(block: Block, path: Path, rows: Any, before: TrackedResponses) -> TrackedResponses:
     """Return f and the last step, (C, n), in terms of both and of the block before a step."""
-    f, p = responses["x"], responses["v"]
+    f, p = before["x"], before["v"]
     pair, C = np.concatenate([path.value, path.momentum]), len(f)
     K = block.products(rows, pair[:, 2:])
     K += pair[:, :1] * np.tile(f, (2, 1)) + pair[:, 1:2] * np.tile(p, (2, 1))
