@@ -122,8 +122,8 @@ def test_each_call_of_partial_fit_has_its_time(rows, clock):
 @pytest.mark.parametrize(
     ("estimator", "looks", "n_iter"),
     [
-        (kg.KernelClassifier("hinge", solver=WorkingSet(set_size=20), **PLAIN), 5, 1),
-        (kg.KernelClassifier("log_loss", solver="newton", **PLAIN), 10, 3),
+        (kg.KernelClassifier("hinge", solver=WorkingSet(set_size=20), **PLAIN), 4, 1),
+        (kg.KernelClassifier("log_loss", solver="newton", **PLAIN), 9, 3),
     ],
     ids=repr,
 )

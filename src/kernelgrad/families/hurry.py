@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kernelgrad.calibration import MOST_ROWS
-from kernelgrad.callbacks import FOREVER, SILENT, Deadline
+from kernelgrad.callbacks import FOREVER, SILENT, Deadline, TimeIsUp
 from kernelgrad.choice import Choice
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.memory import LEAST_LIMIT
@@ -37,6 +39,7 @@ from kernelgrad.types import IntArray
 
 if TYPE_CHECKING:
     from kernelgrad.families.base import Spec
+    from kernelgrad.families.reading import Run
 
 LEAST_ROWS = 300  # rows that are fitted even after the deadline
 _MOST_ROWS = 16_384  # rows whose kernel matrix is the largest to be made
@@ -80,16 +83,6 @@ def is_hurried(
     return times * slowness() * seconds > left
 
 
-def beforehand(
-    spec: Spec, choice: Choice, rows: TrainingRows, problem: Problem
-) -> SmallFit | None:
-    """Return a function of some rows where that of all of them may come too late."""
-    is_late = rows.reads_in_pieces and may_serve(spec, choice, rows)
-    if not (is_late or is_hurried(spec, choice, rows, problem, _SURE)):
-        return None
-    return small_fit(rows, problem, Deadline(_SHARE * problem.resources.deadline.left()))
-
-
 def is_better(small: SmallFit, result: FitResult, rows: TrainingRows) -> bool:
     """Return whether a function of some rows serves better than a result of too little time.
 
@@ -112,15 +105,42 @@ def is_better(small: SmallFit, result: FitResult, rows: TrainingRows) -> bool:
     return bool(own + small.penalty < objective)
 
 
-def ended_small(
-    spec: Spec, rows: TrainingRows, choice: Choice, small: SmallFit
-) -> tuple[Choice, FitResult]:
-    """Return the choice and the result of a function of some rows."""
+def in_time(
+    spec: Spec, choice: Choice, rows: TrainingRows, problem: Problem, run: Run,
+    solve: Callable[..., FitResult], *, urgent: bool, hurried: bool,
+) -> tuple[Choice, FitResult, TrainingRows, Problem]:  # fmt: skip
+    """Return choice, result, rows and problem of a fit whose time is limited.
+
+    `solve` fits all rows. A function of some rows stands for its result if the fit is `hurried`
+    or its time is over before the first iteration, and in an `urgent` fit if it serves better.
+    """
+    small = result = None
+    serves = not run.stream and may_serve(spec, choice, rows)
+    urgent = urgent and serves
+    if hurried:
+        run.callbacks.on_begin(choice.solver)
+        run.callbacks.on_end("time_limit")
+    else:
+        if urgent and (rows.reads_in_pieces or is_hurried(spec, choice, rows, problem, _SURE)):
+            share = Deadline(_SHARE * problem.resources.deadline.left())
+            small = small_fit(rows, problem, share)
+        with suppress(TimeIsUp):  # before there was a state, or a step of an urgent fit
+            result = solve(urgent=urgent)
+    if (
+        result is not None
+        and not (result.is_empty and serves)
+        and (small is None or not is_better(small, result, rows))
+    ):
+        return choice, result, rows, problem
+    small = small or small_fit(rows, problem, run.deadline)
     choice = replace(choice, entries=choice.entries | {"rows_fitted": small.rows.n_train})
     if spec.calibrates(rows) and len(small.others):
         calibration = rows.responses(small.function, small.others[:MOST_ROWS])
         choice = replace(choice, calibration=calibration)
-    return choice, FitResult(small.state, small.function, "time_limit", new_history(None))
+    result = FitResult(small.state, small.function, "time_limit", new_history(None))
+    if problem.posterior:
+        rows, problem = small.rows, small.problem
+    return choice, result, rows, problem
 
 
 def solver_of_some(problem: Problem) -> Solver[Any]:
