@@ -245,26 +245,26 @@ class Fit:
     best_score: float | None = None
     latest: Responses | None = None  # responses to the latest rows of a stream
     extras: dict[str, Any] = field(default_factory=dict)  # further fitted attributes
-    held_out: Unseen | None = None  # rows that the fit held out
-    seen: Seen | None = None
-    loo: Unseen | None = None  # what a file has in place of `seen`
+    held_out: Unseen | None = None  # the fit held these rows out, or a caller gave them later
+    seen: Seen | None = None  # an exact fit has these, and `leave_one_out` comes from them
+    saved_leave_one_out: Unseen | None = None  # a file holds these in place of `seen`
 
     @cached_property
-    def left_out(self) -> Unseen | None:
+    def leave_one_out(self) -> Unseen | None:
         """All rows, each without itself; None where the fit is not exact or has many rows."""
-        seen, function, task = self.seen, self.model.function, self.model.task
-        if self.loo or seen is None or not isinstance(function, SupportExpansion):
-            return self.loo
+        model, seen, saved = self.model, self.seen, self.saved_leave_one_out
+        if saved or seen is None or not isinstance(model.function, SupportExpansion):
+            return saved
         try:
-            raw = quality.leave_one_out(function, task, seen)
+            raw = quality.leave_one_out(model.function, model.task, seen)
         except np.linalg.LinAlgError:
             return None
-        values = self.model.outcome(raw)
+        values = model.outcome(raw)
         unseen = Unseen(
             values, seen.y, seen.weight, quality.LOO, order=seen.order,
-            has_proba=self.model.has_proba,
+            has_proba=model.has_proba,
         )  # fmt: skip
-        return quality.without_classes(unseen, task) if np.isfinite(raw).all() else None
+        return quality.without_classes(unseen, model.task) if np.isfinite(raw).all() else None
 
     @cached_property
     def unseen(self) -> Unseen | None:
@@ -272,8 +272,8 @@ class Fit:
         if self.held_out is not None and self.held_out.is_final:
             return self.held_out
         responses, task = self.choice.calibration, self.model.task
-        if self.left_out is not None or self.held_out is not None:
-            return self.left_out or self.held_out
+        if self.leave_one_out is not None or self.held_out is not None:
+            return self.leave_one_out or self.held_out
         if not isinstance(responses, tuple):
             return None
         assert isinstance(task, Classification)
@@ -284,7 +284,7 @@ class Fit:
         """What the model is worth on new rows, or None."""
         if self.unseen is None:
             return None
-        other = self.held_out if self.unseen is self.left_out else None
+        other = self.held_out if self.unseen is self.leave_one_out else None
         return quality.quality(self.unseen, self.model.task, other)
 
     @cached_property
@@ -292,7 +292,7 @@ class Fit:
         """Intervals of the outputs of a regressor, of which there are none without rows."""
         if self.unseen is None:
             return []
-        return intervals(self.unseen, self.model.task, self.left_out)
+        return intervals(self.unseen, self.model.task, self.leave_one_out)
 
     def attributes(self) -> dict[str, Any]:
         """Return the fitted attributes that every estimator has."""

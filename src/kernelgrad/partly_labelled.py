@@ -203,7 +203,7 @@ class MarkedTargets(ClassTargets):
 
 @dataclass(frozen=True)
 class SemiSupervisedRows(PairedRows):
-    """Labelled rows, and `other` rows, of which those with a label are left out."""
+    """Labelled rows, and `other` rows, of which those with a label are excluded."""
 
     clock = 1
     task: MarkedClassification
@@ -247,7 +247,7 @@ class SemiSupervisedRows(PairedRows):
         if self.other is None:
             return 0.0
         return sum(
-            float(weights_of(batch) @ ~np.isin(batch.rows, self.left_out))
+            float(weights_of(batch) @ ~np.isin(batch.rows, self.excluded))
             for batch in self.other.chunks()
         )
 

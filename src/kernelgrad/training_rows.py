@@ -334,7 +334,7 @@ class PairedRows(TrainingRows, ABC):
     clock: ClassVar[int]  # the source, 0 or 1, a pass over which is an epoch
     other: BatchSource | None = field(kw_only=True)  # the second source
     # increasing numbers of its rows that no batch has
-    left_out: IntArray = field(default_factory=no_rows, kw_only=True)
+    excluded: IntArray = field(default_factory=no_rows, kw_only=True)
 
     @property
     def sources(self) -> tuple[BatchSource, ...]:
@@ -354,7 +354,7 @@ class PairedRows(TrainingRows, ABC):
 
     @property
     def n_other(self) -> int:
-        return 0 if self.other is None else self.other.n_rows - len(self.left_out)
+        return 0 if self.other is None else self.other.n_rows - len(self.excluded)
 
     @abstractmethod
     def join(self, one: Batch, two: Batch | None = None) -> TrainBatch:
@@ -367,13 +367,13 @@ class PairedRows(TrainingRows, ABC):
         if (sizes[0] <= first and sizes[1] <= second) or not solver.streams:
             whole = [self.source.take(self.train)]
             if self.other is not None:
-                numbers = np.setdiff1d(np.arange(self.other.n_rows), self.left_out)
+                numbers = np.setdiff1d(np.arange(self.other.n_rows), self.excluded)
                 whole.append(self.other.take(numbers))
             return forever(self.join(*whole), start), not solver.streams or sizes[1] > 0
         draw = partial(sample_batches, start=start)
         drawn = [draw(self.source, first, seed=seed, exclude=self.held_out)]
         if self.other is not None and sizes[1] > 0:
-            drawn.append(draw(self.other, second, seed=seed + 1, exclude=self.left_out))
+            drawn.append(draw(self.other, second, seed=seed + 1, exclude=self.excluded))
         timer = min(self.clock, len(drawn) - 1)
         pairs = zip(*drawn, strict=False)
         joined = ((self.join(*[i.batch for i in p]), p[timer].fraction) for p in pairs)

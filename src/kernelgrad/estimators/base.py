@@ -261,13 +261,13 @@ class BaseRowsEstimator(BaseEstimator):
         stay as they are. Equal rows count as one. NaN for rows of weight 0.
         """
         check_is_fitted(self, "expansion_")
-        done = self._fitted
-        if done.left_out is None:
+        done, others = self._fitted, self._fitted.leave_one_out
+        if others is None:
             raise AttributeError(
                 "loo_predictions_ need an exact fit of all rows, by solver='direct' or "
                 f"'newton' and of up to 5,000 rows; this is one of {done.choice.solver.name!r}."
             )
-        values, order, task = done.left_out.values, done.left_out.order, done.model.task
+        values, order, task = others.values, others.order, done.model.task
         if not isinstance(task, Classification):
             values = task.predict(np.asarray(values, np.float64))
         if order is None:
@@ -418,5 +418,5 @@ def calibrate_coverage(self: E, X: Any, y: Any = None, sample_weight: Any = None
     data = Data(X, y, sample_weight)
     rows = reader.read_validation(data, like, Run(seed=done.choice.seed))
     unseen = model.unseen(rows, rows.train, "rows of calibrate_coverage")
-    self._fitted = replace(done, held_out=unseen, loo=done.left_out)  # type: ignore[misc]
+    self._fitted = replace(done, held_out=unseen, saved_leave_one_out=done.leave_one_out)  # type: ignore[misc]
     return self

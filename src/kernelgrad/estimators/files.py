@@ -101,8 +101,8 @@ def contents_of(estimator: Any, *, resumable: bool = False) -> Contents:
         header["table"], arrays = model.inputs.table.describe()
         tensors |= container.prefixed("table", arrays)
     tensors |= container.prefixed("sample", model.describe_sample())
-    unseen = done.unseen if done.left_out is None else done.held_out
-    for name, part in zip(_UNSEEN, (unseen, done.left_out), strict=True):
+    unseen = done.unseen if done.leave_one_out is None else done.held_out
+    for name, part in zip(_UNSEEN, (unseen, done.leave_one_out), strict=True):
         if part is not None:
             header[name], arrays = part.describe()
             tensors |= container.prefixed(name, arrays)
@@ -215,8 +215,8 @@ def _restore_fit(
         fitted.take("best_iteration_", check_int),
         fitted.take("best_score_", or_none(check_number)),
     )  # fmt: skip
-    held_out, loo = (Unseen.restore(part, task) for part in of_unseen)
-    done = spec.restore(replace(done, held_out=held_out, loo=loo), fitted, extra)
+    own, others = (Unseen.restore(part, task) for part in of_unseen)
+    done = spec.restore(replace(done, held_out=own, saved_leave_one_out=others), fitted, extra)
     for part in of_unseen:
         part.close()
     fitted.close()

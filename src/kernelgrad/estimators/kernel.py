@@ -161,7 +161,7 @@ class BaseKernelEstimator(BaseRowsEstimator):
         twin: Self = clone(self)
         history = done.history | {"compression": result}
         model = replace(done.model, function=smaller)
-        done = replace(done, held_out=done.unseen, seen=None, loo=None)
+        done = replace(done, held_out=done.unseen, seen=None, saved_leave_one_out=None)
         twin._set(twin._spec(), replace(done, model=model, state=None, history=history))
         return twin
 

@@ -91,7 +91,7 @@ class SemiSupervisedReader(Reader):
             )
         batch = source.take(labelled)
         few = ArraySource(batch.X, batch.y, batch.sample_weight, checked=True)
-        return SemiSupervisedRows(few, task, other=source, left_out=labelled, **options)
+        return SemiSupervisedRows(few, task, other=source, excluded=labelled, **options)
 
     def read_arrays(self, data: Data, *args: Any, **options: Any) -> TrainingRows:
         if isinstance(data.X, np.memmap):  # rows of arrays are in memory
@@ -170,7 +170,7 @@ class SemiSupervisedSpec(KernelSpec):
                 "There are no unlabelled rows: the fit is supervised. Mark rows in y by None, "
                 "or by -1 among numbers (-1 and 1 alone are classes), or give X_unlabelled."
             )
-            return replace(rows, other=None, left_out=no_rows())
+            return replace(rows, other=None, excluded=no_rows())
         return rows
 
     # -- the problem ---------------------------------------------------------------------
@@ -276,7 +276,7 @@ class SemiSupervisedSpec(KernelSpec):
             return choice
         if rows.other is not None and rows.n_other > _SEARCH_ROWS:
             mixed = np.random.default_rng([choice.seed, _TAG]).permutation(rows.other.n_rows)
-            rows = replace(rows, left_out=np.union1d(rows.left_out, mixed[_SEARCH_ROWS:]))
+            rows = replace(rows, excluded=np.union1d(rows.excluded, mixed[_SEARCH_ROWS:]))
         solver, start = clone(choice.solver).set_params(choose=False), clock()
         errors = np.zeros(2)
         n_folds = _FOLDS if len(codes) < _FEW_LABELS else 2
@@ -302,7 +302,7 @@ class SemiSupervisedSpec(KernelSpec):
     ) -> Choice:
         """Return kernel, scaling and penalty that a search on labelled rows finds."""
         loss = losses.SquaredError()
-        rows = replace(rows, task=replace(rows.task, loss=loss), other=None, left_out=no_rows())
+        rows = replace(rows, task=replace(rows.task, loss=loss), other=None, excluded=no_rows())
         space = SearchSpace(
             (2.5,), (self.kernel, Matern(0.5)), "auto", sums=True, bandwidths=True
         )
