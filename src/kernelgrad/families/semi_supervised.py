@@ -288,7 +288,7 @@ class SemiSupervisedSpec(KernelSpec):
             learned = self._search(choice, part, problem, run).applied(plain)
             for i, one in enumerate((plain, learned)):
                 batches, _ = part.batches(solver, choice.seed, 0)
-                raw = _path(solver, one, batches, X, choice.max_iter)[-1]
+                raw = _responses(solver, one, batches, X, choice.max_iter)
                 errors[i] += w @ (decide(raw) != y)
         best = choice
         if errors[1] < errors[0]:
@@ -361,11 +361,10 @@ def warn_of_drift(classes: AnyArray, predicted: AnyArray, labelled: AnyArray) ->
         )
 
 
-def _path(
+def _responses(
     solver: Solver[Any], problem: Problem, batches: Batches, X: Matrix, most: int
-) -> list[FloatArray]:
-    """Return f on `X` after each of `most` iterations, fewer where the fit converges."""
-    path: list[FloatArray] = []
+) -> FloatArray:
+    """Return f on `X` after `most` iterations, fewer where the fit converges."""
     first, _ = next(batches)
     with single_threaded_blas():
         state = solver.init(problem, first)
@@ -374,10 +373,9 @@ def _path(
             for batch, _ in chain([(first, 0.0)], islice(batches, most - 1)):
                 info = solver.step(problem, state, batch)
                 tracker.advance(info)
-                path.append(np.array(tracker.raw_prediction(), np.float32))
                 if info.converged or problem.resources.deadline.over:
                     break
-    return path or [np.array(tracker.raw_prediction(), np.float32)]
+        return np.array(tracker.raw_prediction(), np.float32)
 
 
 def _folds(codes: AnyArray, classes: AnyArray, n_folds: int, seed: int) -> list[IntArray]:
