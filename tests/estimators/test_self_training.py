@@ -32,9 +32,8 @@ def case(n=300, outputs=1, seed=0, weights=None, ratio=0.5):
     one = Problem(
         loss=SemiSupervised(Hinge(), SymmetricHinge(), ratio), kernel=Gaussian(gamma=GAMMA),
         alpha=1.0 / (2.0 * C * w[known].sum()), n_outputs=outputs, n_features_in=4, seed=2,
-        fixed_rows=True,
+        fixed_rows=True, kind_weights=(w[known].sum(), w[~known].sum()),
     )  # fmt: skip
-    one.loss.kind_weights = w[known].sum(), w[~known].sum()
     return one, TrainBatch(X, y.astype(np.float32), share, np.arange(n)), codes, w
 
 

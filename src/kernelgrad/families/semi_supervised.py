@@ -222,8 +222,7 @@ class SemiSupervisedSpec(KernelSpec):
         assert isinstance(loss, losses.SemiSupervised)
         ratio = self.ratio(labelled, unlabelled)
         joint = losses.SemiSupervised(loss.labelled, loss.unlabelled, ratio)
-        joint.kind_weights = labelled, unlabelled
-        return replace(problem, loss=joint)
+        return replace(problem, loss=joint, kind_weights=(labelled, unlabelled))
 
     def _labelling_seconds(self, rows: SemiSupervisedRows, choice: Choice, run: Run) -> float:
         """Return the seconds of the time left that labels of all rows take after the fit."""

@@ -152,8 +152,6 @@ class SemiSupervised(Loss):
 
     name: ClassVar[str] = "semi_supervised"
     tasks: ClassVar[frozenset[Task]] = frozenset({"classification"})
-    # sums of the weights of labelled and of unlabelled rows before they were made equal
-    kind_weights: tuple[float, float] = 1.0, 1.0
 
     def __init__(self, labelled: Loss, unlabelled: UnlabelledLoss, ratio: float = 0.5) -> None:
         self.labelled = labelled

@@ -130,6 +130,8 @@ class Problem:
     posterior : bool
         Whether a posterior is wanted too: an exact solution then takes kernel values in float64
         and keeps its factorisation.
+    kind_weights : (float, float)
+        Sums of the weights of labelled and of unlabelled rows before they were made equal.
     resources : Resources
         Memory, time and device of the fit.
     """
@@ -148,6 +150,7 @@ class Problem:
     n_rows: int | None = None
     max_iter: int | None = None
     posterior: bool = False
+    kind_weights: tuple[float, float] = 1.0, 1.0
     resources: Resources = field(default=Resources(), repr=False)
 
 

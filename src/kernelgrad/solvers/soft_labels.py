@@ -217,7 +217,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
 
     def _costs(self, problem: Problem, batch: TrainBatch) -> tuple[Float64Array, float]:
         """Return weights of rows as the user gave them, and C."""
-        totals = semi_supervised(problem, self.name).kind_weights
+        totals = problem.kind_weights
         has_label = batch.y.any(axis=1)
         weight = np.array(batch.sample_weight, np.float64)
         for kind, total in zip((has_label, ~has_label), totals, strict=True):
@@ -294,7 +294,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
     def _round_weights(
         self, problem: Problem, state: SoftLabelsState, weight: Float64Array, lane: int
     ) -> Float64Array:
-        labelled, others = semi_supervised(problem, self.name).kind_weights
+        labelled, others = problem.kind_weights
         w = weight.copy()
         w[state.labelled] *= _MASS * others / labelled
         left_out = state.labelled[self._held(state, lane)]
