@@ -253,8 +253,9 @@ def checked_weights(
     sample_weight: Any, X: Matrix, factor: Float64Array | None = None
 ) -> Float64Array:
     """Return weights times the factor of each row; at least one row must count."""
-    remedy = "give one of at least 0 for each row"
-    only_numbers(np.asarray(sample_weight).ravel(), "sample_weight", remedy)
+    if sample_weight is not None:
+        remedy = "give one of at least 0 for each row"
+        only_numbers(np.asarray(sample_weight).ravel(), "sample_weight", remedy)
     weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     weight = weight if factor is None else weight * factor
     with np.errstate(over="ignore"):
