@@ -213,6 +213,9 @@ class Phases(Callback):
     def on_phase(self, name):
         self.names.append(name)
 
+    def on_end(self, status):
+        self.names.append(status)
+
     def on_iteration(self, event):
         if self.fails:
             raise RuntimeError("broken")
@@ -254,6 +257,8 @@ def constant(function):
 
 def test_a_small_memory_limit_does_not_refuse_a_function_of_some_rows():
     X = np.random.default_rng(0).standard_normal((500, 2))
-    model = kg.KernelRegressor(**PLAIN, memory_limit=3e7, time_limit=1e-9)
+    phases, options = Phases(False), {"memory_limit": 3e7, "time_limit": 1e-9}
+    model = kg.KernelRegressor(**PLAIN | options, callbacks=phases)
     with pytest.warns(ConvergenceWarning, match="the model is of"):
         assert model.fit(X, X[:, 0]).score(X, X[:, 0]) > 0.99
+    assert phases.names == ["time_limit", ""]
