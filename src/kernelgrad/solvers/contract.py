@@ -475,7 +475,8 @@ class Solver(Documented, ABC, Generic[S]):
     @classmethod
     def restored(cls, **params: Any) -> Self:
         """Return the solver of a model file, which may be of an earlier version."""
-        return cls(**{name: value for name, value in params.items() if name not in cls.removed})
+        removed = {name for c in cls.__mro__ for name in getattr(c, "removed", ())}
+        return cls(**{name: value for name, value in params.items() if name not in removed})
 
     def check(self) -> None:
         """Raise if a parameter is outside its domain."""
