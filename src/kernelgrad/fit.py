@@ -56,7 +56,7 @@ def fit(spec: Spec, data: Data, run: Run, *, validation: Data = NO_DATA) -> Fit:
     # a fit that ended before its first iteration begins anew
     state = before.state if before is not None and before.n_iter else None
     result = None
-    with suppress(TimeIsUp):  # before there was a state, or a step of an urgent fit
+    with suppress(TimeIsUp):  # the time may end before there is a state, or in an urgent step
         result = loop.run(
             solver, problem, batches, max_iter=max_iter, resumed=resumed,
             state=None if state is None else state.copy(),
