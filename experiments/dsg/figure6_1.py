@@ -25,7 +25,7 @@ class Figure6Panel1(Rivals):
     """
     load = staticmethod(adult)
     one_pass = True
-    rows = 32_561
+    rows, seeds = 32_561, 12
     penalty = 0.01
     sizes = (64, 32)
     claims: ClassVar = (

@@ -21,5 +21,5 @@ class Figure6Panel5(Figure6Panel2):
     whether doubly SGD with the covariance is behind NORMA.
     """
     one_pass = False
-    seeds = 10
+    seeds = 60
     claims = claims_of(decayed=False)
