@@ -33,12 +33,9 @@ def _converges(method: str) -> Claim:
 
     return Claim(
         f"{method} converges to the posterior: its error ends below {CONVERGED:g} of where it "
-        "starts, at f = 0",
-        "converges",
-        lambda rows: f"{np.median(parts(rows)):.3f}",
-        lambda rows: [CONVERGED - part for part in parts(rows)],
-        kind="level",
-    )
+        "starts, at f = 0", "converges", lambda rows: f"{np.median(parts(rows)):.3f}",
+        lambda rows: [CONVERGED - part for part in parts(rows)], kind="level",
+    )  # fmt: skip
 
 
 def _ratios(rows: list[Row]) -> list[float]:
@@ -89,16 +86,14 @@ class Posterior(Experiment):
     posterior.
     """
     claims: ClassVar = (
-        _converges(OURS),
-        _converges(THEIRS),
+        _converges(OURS), _converges(THEIRS),
         Claim(
             "Doubly SGD is comparable with NORMA: the error after the same rows is at most "
-            f"{COMPARABLE:g} times as large",
-            "comparable",
+            f"{COMPARABLE:g} times as large", "comparable",
             lambda rows: f"{np.median(_ratios(rows)):.2f} times",
             lambda rows: [np.log(COMPARABLE / ratio) for ratio in _ratios(rows)],
         ),
-    )
+    )  # fmt: skip
 
     @abstractmethod
     def aims(self, K: Any, cross: Any, y: Any) -> tuple[Any, Any]:

@@ -80,8 +80,7 @@ class Competitors(Experiment):
     claims: ClassVar = (
         Claim(
             "Doubly SGD is comparable with NORMA: an error at most 1.5 times as large",
-            "comparable",
-            lambda rows: f"{np.median(_ratios(rows, 'error')):.2f} times",
+            "comparable", lambda rows: f"{np.median(_ratios(rows, 'error')):.2f} times",
             lambda rows: [np.log(COMPARABLE / r) for r in _ratios(rows, "error")],
         ),
         Claim(
@@ -96,8 +95,7 @@ class Competitors(Experiment):
         ),
         Claim(
             "Pegasos and SDCA with 2^8 random or Nystroem features do worse: the best of the "
-            "four has the larger error",
-            "worse",
+            "four has the larger error", "worse",
             lambda rows: f"{np.median(_worse(rows)):.1f} times the error of doubly SGD",
             lambda rows: [np.log(r) for r in _worse(rows)],
         ),

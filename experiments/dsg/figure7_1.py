@@ -91,8 +91,7 @@ class DigitsByConvolution(Experiment):
         ),
         Claim(
             "So is the line of the last three points, which have as many features",
-            f"{PAPER} %",
-            lambda rows: f"{np.median(_at_paper(rows, 3)):.2f} %",
+            f"{PAPER} %", lambda rows: f"{np.median(_at_paper(rows, 3)):.2f} %",
             lambda rows: [np.log(PAPER / e) for e in _at_paper(rows, 3)],
         ),
     )  # fmt: skip

@@ -73,12 +73,10 @@ def _memory(text: str, printed: int, names: tuple[str, ...]) -> Claim:
 
     return Claim(
         f"{text}: the numbers of a model grow as d^{printed}",
-        "O(d/eps)" if printed else "O(1/eps)",
-        lambda rows: f"d^{np.median(powers(rows)):.2f}",
-        lambda rows: [0.1 - abs(found - printed) for found in powers(rows)],
-        error=0.0,
+        "O(d/eps)" if printed else "O(1/eps)", lambda rows: f"d^{np.median(powers(rows)):.2f}",
+        lambda rows: [0.1 - abs(found - printed) for found in powers(rows)], error=0.0,
         cause="the paper's",
-    )
+    )  # fmt: skip
 
 
 class Totals(Experiment):

@@ -79,16 +79,13 @@ class Steps(Experiment):
         Claim(
             "With eta = 5 and 10 SVRG and S3GD are the two most stable: the objective of each "
             "shakes less over the last iterations than that of any other method (margin: "
-            "log10 of the least ratio)",
-            "the two lowest curves",
-            _shaking,
+            "log10 of the least ratio)", "the two lowest curves", _shaking,
             lambda rows: by_seed(_plain(rows), _gap),
         ),
         Claim(
             "SGD, SSGD and SCV fluctuate drastically with eta = 5: their mean over the last "
             "iterations misses the stability condition, 1 % above the minimum (margin: the "
-            "least excess less .01)",
-            "no",
+            "least excess less .01)", "no",
             lambda rows: (
                 "excess: "
                 + paper.listed(
@@ -102,7 +99,7 @@ class Steps(Experiment):
                 ),
             ),
         ),
-    )
+    )  # fmt: skip
 
     def cells(self, quick: bool) -> list[Cell]:
         plain = paper.cells(quick, (paper.IMAGES,))

@@ -77,23 +77,20 @@ class Times(Experiment):
         ),
         Claim(
             "S3GD takes slightly more than SGD: on 20newsgroups at most twice as much (margin: "
-            "log10 of 2 over the ratio)",
-            "0.30 s against 0.21 s, 1.43 times",
+            "log10 of 2 over the ratio)", "0.30 s against 0.21 s, 1.43 times",
             lambda rows: f"{_listed(rows, 'S3GD')}; {NEWS} with dense rows {_dense(rows):.3g}",
             each_seed(lambda mine: float(np.log10(2 / _times(mine, NEWS)["S3GD"])), data=NEWS),
         ),
         Claim(
             "On dense rows of 20newsgroups S3GD takes at most 2.5 times as much as SGD, the "
             "operations that Table I counts for p = 10, 100 anchors and 20 inner iterations "
-            "(margin: log10 of 2.5 over the ratio)",
-            "1.43 times",
+            "(margin: log10 of 2.5 over the ratio)", "1.43 times",
             lambda rows: f"{_dense(rows):.3g} times",
             each_seed(lambda mine: float(np.log10(2.5 / _dense(mine))), data=NEWS),
         ),
         Claim(
             "SVRG takes significantly more than S3GD, on every set (margin: least log10 of the "
-            "ratio)",
-            "more on all sets, most on large ones",
+            "ratio)", "more on all sets, most on large ones",
             lambda rows: (
                 f"{_listed(rows, 'SVRG', 'S3GD')}; {NEWS} with dense rows "
                 f"{_dense(rows, 'SVRG', ANEW):.3g}"
@@ -104,14 +101,13 @@ class Times(Experiment):
         ),
         Claim(
             "SCV takes significantly more than SGD, on every set where it runs (margin: "
-            "least log10 of the ratio)",
-            "more on all sets; 594 s on 20newsgroups",
+            "least log10 of the ratio)", "more on all sets; 594 s on 20newsgroups",
             lambda rows: _listed(rows, "SCV"),
             each_seed(
                 lambda mine: min(float(np.log10(t["SCV"])) for t in _each(mine) if "SCV" in t)
             ),
         ),
-    )
+    )  # fmt: skip
 
     def cells(self, quick: bool) -> list[Cell]:
         cells = paper.cells(quick, seeds=MORE)

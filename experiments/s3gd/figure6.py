@@ -96,15 +96,13 @@ class Correlations(Experiment):
         ),
         Claim(
             "SVRG rises quickly and stays at 1: above .99 at the end, on every set (margin: "
-            "the least less .99)",
-            "1 on all sets",
+            "the least less .99)", "1 on all sets",
             lambda rows: ", ".join(f"{value:.4f}" for value in _ends(rows)),
             each_seed(lambda mine: min(_ends(mine)) - 0.99),
         ),
         Claim(
             "The correlations of the others drop as the optimisation proceeds (margin: the "
-            "least drop of the four, in the mean over sets)",
-            "they drop",
+            "least drop of the four, in the mean over sets)", "they drop",
             lambda rows: paper.listed(
                 {name: _drop(rows, name) for name in paper.METHODS if name != "SVRG"}
             ),
@@ -112,7 +110,7 @@ class Correlations(Experiment):
                 lambda mine: min(_drop(mine, name) for name in paper.METHODS if name != "SVRG")
             ),
         ),
-    )
+    )  # fmt: skip
 
     def cells(self, quick: bool) -> list[Cell]:
         return paper.cells(quick)

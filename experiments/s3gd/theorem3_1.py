@@ -81,9 +81,7 @@ class Theorem(Experiment):
     claims = (
         Claim(
             "The bound (37) holds after each outer loop (margin: least log10 of bound over "
-            "excess, over loops and steps)",
-            "proved",
-            lambda rows: "Delta: "
+            "excess, over loops and steps)", "proved", lambda rows: "Delta: "
             + paper.listed(paper.means(rows, "Delta", lambda r: f"{r['eta L']:g}/L"))
             + "; floor: "
             + paper.listed(
@@ -94,8 +92,7 @@ class Theorem(Experiment):
         ),
         Claim(
             "The first outer loop contracts at least by rho (margin: least of rho less the "
-            "contraction, over steps)",
-            "proved",
+            "contraction, over steps)", "proved",
             lambda rows: "; ".join(
                 f"{r['excess'][1] / r['excess'][0]:.3g} for rho = {r['rho']:.3g}"
                 for r in where(rows, seed=0)
@@ -106,8 +103,7 @@ class Theorem(Experiment):
         ),
         Claim(
             "A smaller eta mitigates the effect of Delta (Remarks): the floor falls with it "
-            "(margin: log10 of the floors of the largest and the smallest step)",
-            "yes",
+            "(margin: log10 of the floors of the largest and the smallest step)", "yes",
             lambda rows: "floor of eta = 1/(10 L) over that of 1/(40 L): "
             + ", ".join(
                 f"{10**v:.3g}"
@@ -117,8 +113,7 @@ class Theorem(Experiment):
         ),
         Claim(
             "Lemma 3.2 at w*: the mean of |grad h_i - grad psi_i|^2 is at most 4 L Delta_{H,P} "
-            "(margin: log10 of right over left side)",
-            "proved",
+            "(margin: log10 of right over left side)", "proved",
             lambda rows: f"{rows[0]['noise']:.3g} <= {4 * rows[0]['L'] * rows[0]['gap']:.3g}",
             each_seed(lambda mine: float(
                     np.log10(4 * mine[0]["L"] * mine[0]["gap"] / max(mine[0]["noise"], 1e-12))

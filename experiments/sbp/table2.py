@@ -67,12 +67,9 @@ def _claim(name: str, bias: bool) -> Claim:
 
     what = f"at most {SEPARABLE:g}" if theirs < SEPARABLE else f"within {TOLERANCE:.0%}"
     return Claim(
-        f"{name}, with{'' if bias else 'out'} a bias: nu is {what}",
-        f"{theirs:.3g}",
-        ours,
-        lambda rows: [margin(nu) for nu in found(rows)],
-        error=0.0,
-    )
+        f"{name}, with{'' if bias else 'out'} a bias: nu is {what}", f"{theirs:.3g}", ours,
+        lambda rows: [margin(nu) for nu in found(rows)], error=0.0,
+    )  # fmt: skip
 
 
 class Slack(Experiment):

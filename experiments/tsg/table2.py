@@ -123,19 +123,15 @@ class Derivatives(Experiment):
         *(_derivative(name) for name in LOSSES),
         Claim(
             "Section 3.1: u keeps unlabelled rows away from the hyperplane; with u' of SHG as "
-            "printed fewer rows have |f| < 1 than with its sign, or as few",
-            "as few",
-            lambda rows: _means(rows, "doubtful"),
-            lambda rows: _differences(rows, "doubtful"),
+            "printed fewer rows have |f| < 1 than with its sign, or as few", "as few",
+            lambda rows: _means(rows, "doubtful"), lambda rows: _differences(rows, "doubtful"),
         ),
         Claim(
             "The algorithm works with u' of SHG as printed: its error is no higher than with "
-            "the sign",
-            "no higher",
-            lambda rows: _means(rows, "error"),
+            "the sign", "no higher", lambda rows: _means(rows, "error"),
             lambda rows: _differences(rows, "error"),
         ),
-    )
+    )  # fmt: skip
 
     def cells(self, quick: bool) -> list[Cell]:
         seeds = range(2 if quick else 12)
