@@ -224,7 +224,7 @@ class Networks(Experiment):
         n = 200 if quick else 8000
         controls: list[Cell] = [{"exact": n, "penalty": value} for value in PENALTIES]
         controls += [{"penalty": PENALTIES[-1]}, {"penalty": PENALTY, "covariance": True}]
-        return plain + [plain[0] | control for control in controls]
+        return [plain[0] | control for control in controls] + plain
 
     def measure(self, cell: Cell) -> Rows:
         """Train all methods; both tables have the same courses."""
