@@ -198,12 +198,11 @@ class Networks(Experiment):
     """Both tables; they differ in when methods end."""
 
     departures = """
-    Only MNIST; 60,000 of the library's deformed digits in place of MNIST8M, batches of
-    2,048 rows in place of 16,384, 24 iterations of each of the three. Their first steps,
-    which the paper does not tell, are the best of five for the first seed. Networks take
-    600 steps of Adam on 256 rows, the one that makes the features 60. Seconds are those of
-    the processor, without making digits and looking at errors. Needs torch.
-    """
+    Only MNIST; 60,000 of the library's deformed digits in place of MNIST8M, batches of 2,048
+    rows in place of 16,384, 24 iterations of each of the three. Their first steps, which the
+    paper does not tell, are the best of five for the first seed. Networks take 600 steps of
+    Adam on 256 rows, the one that makes the features 60. Seconds are those of the processor,
+    without making digits and looking at errors. Needs torch."""
     explanation = """
     Too few iterations and too large a penalty, together, are the cause. On the features of the
     first seed, where CDSG ends at 14.86 %, the minimum of its objective on 8,000 rows, which
@@ -213,8 +212,7 @@ class Networks(Experiment):
     the kernel are the cause. 24 iterations have seen 49,152 rows, as many as three of the
     paper's batches. Joint, which learns its features too, is ahead of all others at its end by
     Adam; by plain SGD with a step of 0.01, which the paper does not tell, it is far behind all
-    of the family at the time of Table 5, and where CDSG is at its end.
-    """
+    of the family at the time of Table 5, and where CDSG is at its end."""
     converged: ClassVar[bool]
 
     def cells(self, quick: bool) -> list[Cell]:

@@ -83,8 +83,7 @@ class Posterior(Experiment):
     offset such that the first step is 2: from 4 on doubly SGD diverged on another seed (not
     recorded here). Both methods take the same steps on the same batches. nu is sigma^2 / n, not
     the printed 2 sigma^2: with the mean of n squared halves that is the objective of the
-    posterior.
-    """
+    posterior."""
     claims: ClassVar = (
         _converges(OURS), _converges(THEIRS),
         Claim(

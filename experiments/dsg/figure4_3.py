@@ -75,8 +75,7 @@ class Competitors(Experiment):
     At most 2^16 rows, where the paper has 2^20: NORMA and k-SDCA take their square. The points
     of a curve are fits of more and more rows instead of one fit's course. The rivals visit rows
     one by one and take the library's default steps; theta = 2000 and offset = 99 are those of
-    Figure 4(2). Seconds are the processor's, all methods in turn.
-    """
+    Figure 4(2). Seconds are the processor's, all methods in turn."""
     claims: ClassVar = (
         Claim(
             "Doubly SGD is comparable with NORMA: an error at most 1.5 times as large",

@@ -32,8 +32,7 @@ class Figure6Panel3(Rivals):
     and 13.10 % after 32, where n-sdca has 13.32 %, so that it is not a point ahead either; with
     decaying steps it stays at 14.22 %. The paper's 522,911 rows would decide. After one pass
     the last iterate of k-SDCA has from 13.53 to 23.55 %, its average from 14.15 to 14.63 %.
-    Twenty seeds, where ten had not, decide that NORMA and k-SDCA are not both the best.
-    """
+    Twenty seeds, where ten had not, decide that NORMA and k-SDCA are not both the best."""
     load = staticmethod(forest)
     one_pass = True
     averaged = True

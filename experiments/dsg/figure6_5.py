@@ -18,8 +18,7 @@ class Figure6Panel5(Figure6Panel2):
     As in Figure 6(2) the covariance takes the error from 1.89 to 0.41 %. 32,768 rows are few:
     NORMA has 0.36 % in the same time, and the paper's 1.6 million would make it slow. k-SDCA
     has 0.39 %, but in 1.26 s against .117 s. Five seeds more than the first five do not decide
-    whether doubly SGD with the covariance is behind NORMA.
-    """
+    whether doubly SGD with the covariance is behind NORMA."""
     one_pass = False
     seeds = 60
     claims = claims_of(decayed=False)

@@ -120,20 +120,17 @@ class Molecule(Experiment):
     departures = """
     5 matrices of each training and of each test molecule, not 40 and 20. The paper's binary
     predicates are left out: raw entries and a Laplacian kernel of four times the median
-    distance had the smaller error on held-out training molecules. Preconditioned steps, as
-    the paper's plain ones with a Gaussian kernel take orders of magnitude more of them;
-    blocks of 512 frequencies, batches of 4,096 rows, 40 iterations, so 40,960 features and
-    not 2^20. Three seeds, of three minutes each. This set of 7,101 molecules has its own
-    energies. The network has two layers (400, 100), as many seconds, and Adam at three
-    falling rates.
-    """
+    distance had the smaller error on held-out training molecules. Preconditioned steps, as the
+    paper's plain ones with a Gaussian kernel take orders of magnitude more of them; blocks of
+    512 frequencies, batches of 4,096 rows, 40 iterations, so 40,960 features and not 2^20.
+    Three seeds, of three minutes each. This set of 7,101 molecules has its own energies. The
+    network has two layers (400, 100), as many seconds, and Adam at three falling rates."""
     explanation = """
     Energies, kernel, penalty and molecules are not to blame: in closed form the same regression
     has 3.50 kcal/mol with one matrix of each training molecule and 2.65 with two (medians),
     which is less than the paper's 2.97. Doubly SGD is short of features and steps: its error
     still falls at the end of its course, on the first seed from 7.27 at 18,432 features to 6.48
-    at 40,960. How far the paper's 2^20 would take it is not measured.
-    """
+    at 40,960. How far the paper's 2^20 would take it is not measured."""
     claims: ClassVar = (
         Claim(
             "The mean absolute error is 2.97 kcal/mol, within a tenth", f"{PAPER} kcal/mol",

@@ -92,8 +92,7 @@ class Totals(Experiment):
     departures = """
     A machine is measured, operations are not counted: the paper's powers are upper bounds, and
     where overheads count they are smaller. Fixed features are made before the first step, as
-    one pass takes each of them once.
-    """
+    one pass takes each of them once."""
     explanation = """
     What differs is the memory of Nystroem's methods: a prediction needs the landmarks, n rows
     of d numbers, which the paper's O(1/eps) leaves out; with random features a seed suffices.

@@ -59,12 +59,11 @@ class Steps(Experiment):
 
     label = "Figure 2"
     cause = "setting"
-    departures = (
-        "MNIST's first 10,000 rows stand for CIFAR10, the largest digit class against the rest "
-        "with the weights of Equation (46); standardised pixels and a column of ones, rows of "
-        "mean squared norm 1 before it. 10,000 iterations, the last 5,000 of which count. "
-        "Controls have three draws; the first is drawn."
-    )
+    departures = """
+    MNIST's first 10,000 rows stand for CIFAR10, the largest digit class against the rest with
+    the weights of Equation (46); standardised pixels and a column of ones, rows of mean squared
+    norm 1 before it. 10,000 iterations, the last 5,000 of which count. Controls have three
+    draws; the first is drawn."""
     explanation = """
     How near the anchors are to the rows is the cause, shown by two controls. References of
     anchors know where a row is, those of SCV know its response. With 1,000 anchors in place of
@@ -73,8 +72,7 @@ class Steps(Experiment):
     less than all but SVRG at eta = 5 in each draw, and at eta = 10 in two of three (the margins
     are of the worse of the two steps). References renewed at each step and not each 20th leave
     0.0504: old references are not the cause. The paper does not tell what its 800 columns of
-    CIFAR10 are.
-    """
+    CIFAR10 are."""
     claims = (
         Claim(
             "With eta = 5 and 10 SVRG and S3GD are the two most stable: the objective of each "

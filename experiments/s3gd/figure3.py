@@ -62,8 +62,7 @@ class Times(Experiment):
     as S3GD, and more on more rows, with which its full gradients alone grow: sparse rows are
     the cause there too. On 10 to 124 columns SCV's product with a matrix of covariances costs
     little more than the ten rows of a step; twenty seeds, ten of them without 20newsgroups,
-    decide what five did not.
-    """
+    decide what five did not."""
     claims = (
         Claim(
             "SGD takes the least time on most sets (margin: its share of sets less 1/2)",

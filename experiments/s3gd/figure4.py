@@ -86,15 +86,13 @@ class Training(Experiment):
 
     label = "Figure 4"
     cause = "setting"
-    departures = (
-        f"{paper.DATA} {paper.CLOCK} The preparation (clusters, graph) is not on the clock, as "
-        "Table I lists it apart, nor are SCV's covariances, which it does not. 20,000 "
-        "iterations instead of 40,000, three draws instead of five, as one takes ten minutes. "
-        "Section 4.2 averages gradients of rows drawn by the weights of Equation (46) "
-        "uniformly, which would estimate half its gradient; here they estimate all of it. "
-        "Seconds of an iteration are a median, without the passes in which our solvers look at "
-        "the objective."
-    )
+    departures = f"""
+    {paper.DATA} {paper.CLOCK} The preparation (clusters, graph) is not on the clock, as Table I
+    lists it apart, nor are SCV's covariances, which it does not. 20,000 iterations instead of
+    40,000, three draws instead of five, as one takes ten minutes. Section 4.2 averages
+    gradients of rows drawn by the weights of Equation (46) uniformly, which would estimate half
+    its gradient; here they estimate all of it. Seconds of an iteration are a median, without
+    the passes in which our solvers look at the objective."""
     explanation = """
     It is SCV that is faster: on up to 124 columns its product with a matrix of so many columns
     costs less than S3GD's anchors (Figure 3), and its first estimates are at least as good
@@ -104,8 +102,7 @@ class Training(Experiment):
     step 5, but one with its share of exact gradients takes 23 times the seconds of one of SCV,
     which needs 240 (first draw); below the floors of the others it alone goes on, but 1 % is
     above them. On 20newsgroups Equation (47) leaves SGD the step 0.1, with which it needs 5,400
-    iterations; SVRG takes 5 and needs 200, so that its dear iterations cost less in all.
-    """
+    iterations; SVRG takes 5 and needs 200, so that its dear iterations cost less in all."""
     claims = (
         Claim(
             "S3GD outperforms all others on 6 of 9 sets (margin: its share of sets less 2/3)",

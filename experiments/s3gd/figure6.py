@@ -69,12 +69,11 @@ class Correlations(Experiment):
 
     label = "Figure 6"
     cause = "setting"
-    explanation = (
-        "The one that is ahead of S3GD is SCV: its references are of the current iterate, with "
-        "the exact second moments of each class, those of S3GD of an iterate up to 20 "
-        "iterations old. The claim's second list, without SCV, isolates that. The paper does "
-        "not tell how its SCV was written."
-    )
+    explanation = """
+    The one that is ahead of S3GD is SCV: its references are of the current iterate, with the
+    exact second moments of each class, those of S3GD of an iterate up to 20 iterations old. The
+    claim's second list, without SCV, isolates that. The paper does not tell how its SCV was
+    written."""
     departures = f"{paper.DATA} Up to 1,600 iterations."
     claims = (
         *(

@@ -37,8 +37,7 @@ class Fourier(Experiment):
     label = "Figure 3"
     departures = """
     8,000 random rows of each set, five seeds instead of ten runs, features up to k = 1,024;
-    Reuters is not at hand.
-    """
+    Reuters is not at hand."""
     claims: ClassVar = (
         Claim(
             "On MNIST SBP is preferable: its error is lower on average over the logarithm of "

@@ -82,9 +82,8 @@ class Slack(Experiment):
     label = "Table 2"
     kind = "level"
     departures = """
-    Adult is the a9a file of 32,561 rows; the paper's has 31,562. Reuters and forest are not
-    at hand.
-    """
+    Adult is the a9a file of 32,561 rows; the paper's has 31,562. Reuters and forest are not at
+    hand."""
     explanation = """
     Adult with a bias: the test error of 14.9 % that the paper has of LIBSVM (Section 5) is that
     of the table's parameters here. The controls replace one of them at a time. The paper's nu
@@ -93,8 +92,7 @@ class Slack(Experiment):
     training error in place of the mean hinge loss, the average error of Section 2, is 7 % off.
     An early end of the solver, at 10,000 times the tolerance, does not lower nu. Rows and
     definition of nu are not the cause: without a bias they give its value. Which solution has
-    it is open.
-    """
+    it is open."""
     claims: ClassVar = tuple(_claim(*key) for key in PAPER)
 
     def cells(self, quick: bool) -> list[Cell]:

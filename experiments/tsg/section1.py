@@ -83,8 +83,7 @@ class Gains(Experiment):
     of unlabelled rows to the mean label ("balanced") makes the error higher. Among as many rows
     of each class the gain is larger, but less than two standard errors: that the rare class is
     the reason is not shown. BLS3VM is at the minimum of the objective; TSGS3VM, far from it
-    after one pass, gains on no set beyond chance.
-    """
+    after one pass, gains on no set beyond chance."""
     claims = tuple(
         _claim(method, name) for method in METHODS for name in protocol.THEIRS + protocol.OTHERS
     )

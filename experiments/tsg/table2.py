@@ -110,15 +110,13 @@ class Derivatives(Experiment):
     label = "Table 2"
     cause = "the paper's"
     kind = "level"
-    departures = (
-        "The paper has no two moons; they are here to tell what a misprint would do: C = 100, "
-        "C* = C / 2, sigma = 5, eta = 100, 200 iterations; all ten labels once in each batch."
-    )
-    explanation = (
-        "Table 2 prints u'(r) of SHG and SSHG for r > 0. For r < 0 it has the other sign: by "
-        "the printed one all unlabelled rows go to the positive side. The same fits with the "
-        "sign put back are the control; the library has the sign."
-    )
+    departures = """
+    The paper has no two moons; they are here to tell what a misprint would do: C = 100, C* = C
+    / 2, sigma = 5, eta = 100, 200 iterations; all ten labels once in each batch."""
+    explanation = """
+    Table 2 prints u'(r) of SHG and SSHG for r > 0. For r < 0 it has the other sign: by the
+    printed one all unlabelled rows go to the positive side. The same fits with the sign put
+    back are the control; the library has the sign."""
     claims = (
         *(_derivative(name) for name in LOSSES),
         Claim(
