@@ -34,20 +34,15 @@ def _claims(data: str, kind: str) -> tuple[Claim, Claim]:
         return [choose(e[m] for m in names) - e["LIBSVM"] for e in found]
 
     def shown(choose: Any) -> Callable[[list[Row]], str]:
-        def shown_of(rows: list[Row]) -> str:
-            same = excess(rows, choose, control=True)
-            text = f"{np.median(excess(rows, choose)):.4f} above"
-            text += (
-                f"; with the paper's C, {PAPERS_C[data]:g}: {np.median(same):.4f}"
-                if same
-                else ""
-            )
-            longer = excess(rows, choose, control=True, times=LONG)
-            return text + (
-                f", after {LONG} times as long {np.median(longer):.4f}" if longer else ""
-            )
+        def text(rows: list[Row]) -> str:
+            out = f"{np.median(excess(rows, choose)):.4f} above"
+            same = f"; with the paper's C, {PAPERS_C[data]:g}:"
+            for times, what in ((1, same), (LONG, f", after {LONG} times as long")):
+                found = excess(rows, choose, control=True, times=times)
+                out += f"{what} {np.median(found):.4f}" if found else ""
+            return out
 
-        return shown_of
+        return text
 
     return Claim(
         f"{data}: exact optimisation is preferable: LIBSVM's training error is less than that "

@@ -67,12 +67,11 @@ class Steps(Experiment):
     explanation = """
     How near the anchors are to the rows is the cause, shown by two controls. References of
     anchors know where a row is, those of SCV know its response. With 1,000 anchors in place of
-    100 S3GD shakes by 0.0165 at eta = 5, in the mean less than SCV. So it does with 100 anchors
-    on 20 principal components of the same rows, where they are near: by 0.0215 against 0.0599,
-    less than all but SVRG at eta = 5 in each draw, and at eta = 10 in two of three (the margins
-    are of the worse of the two steps). References renewed at each step and not each 20th leave
-    0.0504: old references are not the cause. The paper does not tell what its 800 columns of
-    CIFAR10 are."""
+    100 S3GD shakes by 0.0165 at eta = 5, in the mean less than SCV; with 100 anchors on 20
+    principal components of the same rows, where they are near, by 0.0215 against 0.0599, less
+    than all but SVRG at eta = 5 in each draw, and at eta = 10 in two of three (margins are of
+    the worse step). References renewed at each step leave 0.0504: old ones are not the cause.
+    The paper does not tell what its 800 columns of CIFAR10 are."""
     claims = (
         Claim(
             "With eta = 5 and 10 SVRG and S3GD are the two most stable: the objective of each "

@@ -56,11 +56,10 @@ class Times(Experiment):
     explanation = """
     Rows of 20newsgroups have 148 entries out of 38,871, and all methods but S3GD touch no
     others. Its 100 sums of rows have entries in most columns, so that a renewal, each 20
-    iterations, costs more than a pass over all rows. With a thousand of the same rows stored
-    dense, as the paper's 0.21 s for 500 rows suggest, SGD's steps are so much slower that S3GD
-    comes near the paper's ratio: the claim's last number. On these SVRG takes 2.1 times as long
-    as S3GD, and more on more rows, with which its full gradients alone grow: sparse rows are
-    the cause there too. On 10 to 124 columns SCV's product with a matrix of covariances costs
+    iterations, costs more than a pass over all rows. With a thousand rows stored dense, as the
+    paper's 0.21 s for 500 rows suggest, S3GD comes near the paper's ratio (the claim's last
+    number), and SVRG takes 2.1 times as long as S3GD, more on more rows: sparse rows are the
+    cause there too. On 10 to 124 columns SCV's product with a matrix of covariances costs
     little more than the ten rows of a step; twenty seeds, ten of them without 20newsgroups,
     decide what five did not."""
     claims = (

@@ -73,10 +73,9 @@ class Anchors(Experiment):
     With more anchors the nearest ones are nearer, and Equation (17) is closer. The number k of
     neighbours, which the paper does not tell, is not the cause: with two instead of ten the
     correlation rises as well. The data are: with each pixel shuffled among the rows of a class
-    (first draw), which leaves the columns of a class as they are and takes its clusters away,
-    20 anchors are the best and all numbers are within .1 of each other, as in the paper. The
-    features of CIFAR10 and MED11 are not at hand, so that it remains open whether they are like
-    that."""
+    (first draw), which takes its clusters away, 20 anchors are the best and all numbers are
+    within .1 of each other, as in the paper. CIFAR10 and MED11 are not at hand: whether they
+    are like that remains open."""
     claims = (
         Claim(
             "More anchors do not entail a better correlation: the most anchors are not the "

@@ -88,11 +88,10 @@ class Slack(Experiment):
     Adult with a bias: the test error of 14.9 % that the paper has of LIBSVM (Section 5) is that
     of the table's parameters here. The controls replace one of them at a time. The paper's nu
     is between those of 1 / (n lambda) = 300 and 500, and between those of sigma^2 = 10 and 20,
-    and all of these have a test error of at least 15.09 %: no such replacement gives both. The
-    training error in place of the mean hinge loss, the average error of Section 2, is 7 % off.
-    An early end of the solver, at 10,000 times the tolerance, does not lower nu. Rows and
-    definition of nu are not the cause: without a bias they give its value. Which solution has
-    it is open."""
+    all with a test error of at least 15.09 %: no such replacement gives both. The training
+    error in place of the mean hinge loss is 7 % off. An early end of the solver, at 10,000
+    times the tolerance, does not lower nu. Rows and definition of nu are not the cause: without
+    a bias they give its value. Which solution has it is open."""
     claims: ClassVar = tuple(_claim(*key) for key in PAPER)
 
     def cells(self, quick: bool) -> list[Cell]:
