@@ -31,8 +31,8 @@ class Moments(NamedTuple):
     centre: Float64Array
     covariance: Float64Array
     targets: Float64Array
-    count: Float64Array  # visits of running moments, (K,)
-    order: IntArray  # of the steps of a round, (T, p), and how many are done, (1,)
+    visits: Float64Array  # to rows of running moments, (K,)
+    order: IntArray  # rows of the steps of a round, (T, p), of which some are done, (1,)
     done: IntArray
 
     def references(self, W: Float64Array, b: Float64Array) -> GroupReferences:
@@ -44,7 +44,8 @@ class Moments(NamedTuple):
 
     def copy(self) -> Moments:
         """Return moments that later visits leave as they are."""
-        return Moments(*(part.copy() for part in self)) if self.count.any() else self
+        parts: Any = (part.copy() for part in self)
+        return Moments(*parts) if self.visits.any() else self
 
 
 class GroupReferences(NamedTuple):
@@ -169,8 +170,8 @@ def visit(moments: Any, rows: Any, chosen: Any) -> None:
     for i in chosen:
         g, x[:] = moments.group[i], 0.0
         centre, covariance = moments.centre[g], moments.covariance[g]
-        moments.count[g] += 1.0
-        part = 1.0 / moments.count[g]
+        moments.visits[g] += 1.0
+        part = 1.0 / moments.visits[g]
         add(rows, i, 1.0, x)
         for j in range(len(x)):
             x[j] -= centre[j]
