@@ -50,7 +50,6 @@ SECTIONS = [
 ]  # fmt: skip
 # pages of the gallery show warnings without the folder of the build
 warnings.formatwarning = lambda message, category, *_, **__: f"{category.__name__}: {message}\n"
-os.environ["KERNELGRAD_DOCS"] = "../.."  # as seen from the pages of the gallery
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",

@@ -142,7 +142,6 @@ def linear_objective(rng: Generator) -> str:
     smooth = ("logistic", "log_loss", "squared_hinge", "squared") if classes else _NUMBERS[:2]
     loss = str(rng.choice(smooth))
     name, y, Y = _targets(loss, signal, classes, rng)
-    name = "multinomial" if name == "log_loss" else name
     solver = str(rng.choice([*sorted(LINEAR_SOLVERS), "auto"]))
     alpha, share = float(10 ** rng.uniform(-4, 0)), float(rng.choice([0.0, 0.0, 0.5, 1.0]))
     bias = bool(rng.random() < 0.6)

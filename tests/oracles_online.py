@@ -14,19 +14,15 @@ def pegasos(K, order, y, slope, alpha, *, t0=0.0, bias=0.0, omega=None):
     return a, total / np.where(mass > 0, mass, 1)
 
 
-def norma(K, order, y, slope, alpha, *, eta, decay, bias, limit, learn_bias=True):
+def norma(K, order, y, slope, alpha, *, eta, decay, bias):
     """Return (coefficients, bias) of all visits."""
-    terms = {}
+    a = np.zeros(len(K))
     for t, i in enumerate(order, 1):
-        f = bias + sum(c * K[i, j] for j, c in terms.items())
-        g, step = slope(y[i], f), eta / t**decay
-        terms = {j: (1 - step * alpha) * c for j, c in terms.items()}
-        if g != 0:
-            terms[i] = terms.pop(i, 0.0) - step * g
-        bias -= step * g if learn_bias else 0.0
-        if len(terms) > limit:
-            terms.pop(next(iter(terms)))  # the oldest
-    return np.array([terms.get(j, 0.0) for j in range(len(K))]), bias
+        g, step = slope(y[i], bias + K[i] @ a), eta / t**decay
+        a = (1 - step * alpha) * a
+        a[i] -= step * g
+        bias -= step * g
+    return a, bias
 
 
 def projected(K, order, y, B):

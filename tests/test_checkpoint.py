@@ -44,7 +44,7 @@ FAMILIES = {  # the contract of estimators resumes every solver on arrays
     ),
     "folds": (
         kg.SemiSupervisedKernelClassifier(
-            solver="tsg", early_stopping=True, probability=True, **GIVEN
+            solver="tsg", **GIVEN
         ), X, np.where(np.arange(N) % 3 > 0, -1, labels),
     ),
 }  # fmt: skip

@@ -186,7 +186,7 @@ def test_key_and_learning_curve(tmp_path, data, cli, ok, monkeypatch):
     assert result["learning_curve"] == str(curve)
     assert curve.read_bytes().startswith(b"\x89PNG")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["curve.png", "m.kgm", "secret"]
-    inspections = (("inspect", path), ("inspect", path, "--latency"))
+    inspections = (("inspect", path), ("inspect", path, "--importances"))
     assert [cli(*command)[0] for command in inspections] == [0, 0]
     secret.write_bytes(b"another of 16 bytes")
     assert [cli(*command)[0] for command in inspections] == [1, 1]
@@ -436,11 +436,11 @@ def test_warmup(cli, ok, monkeypatch):
 
     def warmup(names, *, progress):
         calls.append((names, progress))
-        return WarmUp(3, 1.5, Path("folder"))
+        return WarmUp(3, 1.5)
 
     monkeypatch.setattr(kernelgrad, "warmup", warmup)
     monkeypatch.setattr(progress, "shows_bars", lambda: True)
     result = ok("warmup", "rbf", "sbp", "--quiet")
-    assert result == {"loops": 3, "seconds": 1.5, "cache": "folder"}
-    assert cli("warmup") == (0, "3 loops compiled in 2 s; cache: folder\n", "")
+    assert result == {"loops": 3, "seconds": 1.5}
+    assert cli("warmup") == (0, "3 loops compiled in 2 s\n", "")
     assert calls == [(["rbf", "sbp"], False), (None, True)]

@@ -44,12 +44,12 @@ def test_clock_stands_still_while_loops_are_compiled(watch):
     for function in (run, test_sums_that_may_be_reordered_exist_once):  # one calls the other
         watch.start(function)
     watch.now.seconds += 5
-    assert (compiling.compile_seconds(), watch.name) == (5, "run")
+    assert compiling.compile_seconds() == 5
     assert compiling.clock() == start
     watch.stop()
     watch.stop()
     watch.now.seconds += 1
-    assert (compiling.compile_seconds(), watch.name) == (5, "")
+    assert compiling.compile_seconds() == 5
     assert compiling.clock() == start + 1
 
 
@@ -198,7 +198,6 @@ def test_warm_up_tells_what_it_did():
     done = kernelgrad.warmup(["sbp", "rbf"])
     assert done.loops >= 0
     assert done.seconds > 0
-    assert done.cache.is_dir()
 
 
 def test_predictions_by_kernel_rows_compile_nothing(tmp_path):

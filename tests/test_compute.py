@@ -408,14 +408,20 @@ def test_loops_within_a_task_run_in_its_thread():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_upper_triangles_are_factored_inverted_and_solved(dtype):
+@pytest.mark.parametrize(("m", "whole"), [(60, 800), (301, 50), (301, 150)])
+def test_upper_triangles_are_factored_inverted_and_solved(monkeypatch, dtype, m, whole):
+    monkeypatch.setattr(lapack, "_WHOLE", whole)
     rng = np.random.default_rng(0)
-    A = rng.standard_normal((60, 60))
-    A, B = (A @ A.T + 60.0 * np.eye(60)).astype(dtype), rng.standard_normal((60, 3))
-    R = np.triu(A)
+    A = rng.standard_normal((m, m))
+    A, B = (A @ A.T + m * np.eye(m)).astype(dtype), rng.standard_normal((m, 3))
+    below = np.tril(rng.standard_normal((m, m)).astype(dtype), -1)
+    R = np.triu(A) + below
     assert lapack.factor(R)
-    tolerance = 1e3 * np.finfo(dtype).eps
-    np.testing.assert_allclose(lapack.solve(R, B), np.linalg.solve(A, B), atol=tolerance / 60)
+    np.testing.assert_array_equal(np.tril(R, -1), below)
+    tolerance = 1e3 * np.finfo(dtype).eps / m
+    np.testing.assert_allclose(lapack.solve(R, B), np.linalg.solve(A, B), atol=tolerance)
     assert lapack.invert(R)
-    np.testing.assert_allclose(R, np.triu(np.linalg.inv(A)), atol=tolerance / 60)
-    assert not lapack.factor(A - 1e3 * np.eye(60, dtype=dtype))
+    np.testing.assert_allclose(np.triu(R), np.triu(np.linalg.inv(A)), atol=tolerance)
+    assert not lapack.factor(A - 1e3 * m * np.eye(m, dtype=dtype))
+    A[-1, -1] = 0.0
+    assert not lapack.factor(A)

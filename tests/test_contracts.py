@@ -28,7 +28,7 @@ OPTIONAL = {
 # Contracts of solvers are about states: few centres and short searches do.
 SMALL = {
     "block_descent": BlockDescent(block_size=32),
-    "soft_labels": SoftLabels(choose=False, rounds=1, last_round=1, n_centres=20),
+    "soft_labels": SoftLabels(choose=False, rounds=1, n_centres=20),
 }
 
 

@@ -61,20 +61,16 @@ def write(path, X, y, w):
         if len(X):
             dump_svmlight_file(X, y, str(path), zero_based=False)
         content = path.read_bytes()
-    elif kind == "parquet":
-        return pq.write_table(table(X, y, w), path, row_group_size=400)
-    elif kind == "npz":
-        return np.savez(path, X=X, y=y, w=w)
     else:
-        return np.save(path, X)
+        return pq.write_table(table(X, y, w), path, row_group_size=400)
     return path.write_bytes(PACK[packed](content) if packed else content)
 
 
-KINDS = ("csv", "tsv", "csv.gz", "csv.bz2", "csv.zst", "svm", "svm.gz", "parquet", "npz", "npy")
+KINDS = ("csv", "tsv", "csv.gz", "csv.bz2", "csv.zst", "svm", "svm.gz", "parquet")
 
 
 def options(kind):
-    return {} if kind.startswith(("svm", "npy")) else {"target": "y", "weight": "w"}
+    return {} if kind.startswith("svm") else {"target": "y", "weight": "w"}
 
 
 def write_parts(folder, kind, data):
@@ -83,13 +79,12 @@ def write_parts(folder, kind, data):
     (folder / "_old").mkdir()
     names = [f"b/{i}.{kind}" for i in range(len(CUTS))]
     for name, (low, high) in zip(names, CUTS, strict=True):
-        if high > low or kind not in ("npz", "npy"):
-            write(folder / name, *(part[low:high] for part in data))
+        write(folder / name, *(part[low:high] for part in data))
     for hidden in (f"_hidden.{kind}", f".hidden.{kind}", f"_old/1.{kind}"):
         (folder / hidden).write_bytes(b"nothing")
     (folder / "_SUCCESS").touch()
     (folder / "notes.md").touch()
-    return [folder / name for name in names if (folder / name).exists()]
+    return [folder / name for name in names]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -101,7 +96,7 @@ def test_several_files_equal_one(tmp_path, rows, kind):
         whole = source.read(0, N)
         np.testing.assert_array_equal(dense(whole.X), X)
         np.testing.assert_array_equal(whole.rows, np.arange(N))
-    assert isinstance(source, kd.ArraySource if kind == "npz" else kd.MultiSource)
+    assert isinstance(source, kd.MultiSource)
     assert source.read(N, N).X.shape == source.take(np.arange(0)).X.shape == (0, 3)
     assert kd.open_source(paths[:2], **options(kind)).digest() != source.digest()
     reverse = kd.open_source(paths[::-1], **options(kind))  # lists stay in order
@@ -149,8 +144,7 @@ def test_npy(tmp_path, rows):
         ("object.npy", DataError, "object.npy is not a readable .npy array .*astype"),
     ):
         raises(error, message, kd.open_source, path, target=str(tmp_path / target))
-    with pytest.raises(DataError, match=r"has 2 .npy arrays, which cannot share target"):
-        kd.open_source([path, path], target=str(tmp_path / "y.npy"))
+    raises(DataError, r"has 2 NumPy files; join their arrays", kd.open_source, [path, path])
 
 
 def test_types_that_go_together(tmp_path):
@@ -173,10 +167,6 @@ def test_types_that_go_together(tmp_path):
     source = kd.open_source(tmp_path / "csv", target="t", as_frame=True)
     assert source.read(0, 3).X.to_pylist()[::2] == [{"a": 1.0, "b": None}, {"a": 2.5, "b": "x"}]
     assert [y.dtype for y in source.target_chunks()] == [np.float64] * 2
-    for i in (1, 2):
-        np.savez(tmp_path / f"{i}.npz", X=np.ones((1, 1)), y=np.array([i], f"int{8 * i}"))
-    source = kd.open_source(tmp_path / "*.npz")
-    assert [y.dtype for y in source.target_chunks()] == [np.int16]
 
 
 def test_libsvm_files_count_alike(tmp_path):
@@ -199,10 +189,6 @@ def csv(path, **columns):
     path.write_text("\n".join([",".join(columns), *(",".join(map(str, v)) for v in values)]))
 
 
-ONE, npz = np.ones((2, 2)), np.savez
-CSR = {"data": [1.0], "indices": [1], "indptr": [0, 1], "shape": [1, 2]}
-
-
 @every(
     ("write", "suffix", "first", "second", "opened", "message"),
     [
@@ -217,15 +203,6 @@ CSR = {"data": [1.0], "indices": [1], "indptr": [0, 1], "shape": [1, 2]}
             ),
             ({"a": [1], "y": [1]}, {"a": [1]}, {"target": "y"}, "1.* has no target column 'y'"),
         )
-    ] + [
-        (npz, "npz", {"X": ONE}, {"X": ONE[:, :1]}, {}, "1.npz and .* differ in n_features"),
-        (npz, "npz", {"X": ONE, "y": [1, 2]}, {"X": ONE}, {}, "1.npz and .* differ in has_t"),
-        (npz, "npz", {"X": ONE}, CSR, {}, "1.npz and .*0.npz differ in is_sparse: True and"),
-        (
-            npz, "npz", {"X": ONE, "y": [1, 2]}, {"X": ONE, "y": ["a", "b"]}, {},
-            r"1.npz: the targets have type <U1 and shape \(2,\), but int64",
-        ),
-        (npz, "npz", {"X": ONE}, {"X": ONE * np.nan}, {}, "1.npz: Feature column 0 is nan"),
     ],
 )  # fmt: skip
 def test_files_that_differ_are_named(tmp_path, write, suffix, first, second, opened, message):
@@ -405,7 +382,7 @@ def touched(path):
 
 
 @every("change", [appended, replaced, cut, touched, os.remove])
-@pytest.mark.parametrize("kind", ["csv", "csv.gz", "svm", "parquet", "npy"])
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "svm", "parquet"])
 def test_a_file_that_changes_is_noticed(tmp_path, rows, kind, change):
     for i in range(2):
         write(tmp_path / f"{i}.{kind}", *rows)

@@ -185,11 +185,6 @@ def test_the_reference_lists_every_public_name():
         and not inspect.getdoc(getattr(found, name))
     ] == []
     assert len(set(map(id, listed))) == len(listed)  # each on one page
-    for page, found in zip(pages, listed, strict=True):
-        linked = hasattr(found, "_doc_link_url_param_generator") and ".Base" not in page
-        if linked and not inspect.isabstract(found):  # where its HTML representation leads
-            leads = found._doc_link_url_param_generator(object.__new__(found))
-            assert leads == {"name": page}
 
 
 def test_what_stands_beside_the_pages(site):

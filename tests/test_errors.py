@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import scipy.sparse as sp
-from sklearn.pipeline import make_pipeline
 
 import kernelgrad
 from cases import every
@@ -138,7 +137,6 @@ CASES = [
     lambda folder: kernelgrad.load(folder / "none.kgm"), pickled,
     cli("inspect", "FOLDER/t.csv"),
     lambda folder: KernelRegressor().save(folder / "m.kgm"),
-    lambda folder: kernelgrad.save(make_pipeline(KernelRegressor()), folder / "m.kgm"),
     lambda _: kernelgrad.KernelRegressor().__setstate__({"_kernelgrad_version": "0.2.9"}),
     lambda _: kernelgrad.load(Path(__file__).parent / "data" / "v0.2.0" / "pipeline.kgm"),
     inspected_only,

@@ -197,31 +197,13 @@ def test_an_alpha_below_the_resolution_of_the_values_is_raised():
     batch, solver = ks.TrainBatch(X, y, np.ones(300)), ks.DirectSolve()
     state, (info,) = solve(solver, posed, batch, 1)
     assert 1e-21 < state.alpha < 1e-12
-    assert solver.finish(posed, state, batch)["alpha"] == state.alpha
-    # the system of the alpha that it tells, with the objective of the given one
+    # the system of the alpha of the state, with the objective of the given one
     args = state.exact.gram(state.prepared, wide=True), y.astype(float), np.ones(300)
     coef, intercept = ridge(*args, state.alpha, True)
     f = state.responses.T + state.intercept
     np.testing.assert_allclose(f, args[0] @ coef + intercept, rtol=0, atol=1e-4)
     own = ridge_objective(*args, 1e-21, state.coef, state.intercept)
     assert info.objective == pytest.approx(own, rel=1e-4)
-
-
-def test_the_audit_finds_wrong_coefficients():
-    posed, batch = setting(1500, alpha=1e-4)
-    solver, wide = (
-        ks.DirectSolve(),
-        replace(posed, n_features_in=2000),
-    )  # a sample of dear values
-    history = ks.run(solver, posed, iter([(batch, 1.0)]), max_iter=1).history
-    assert history["audit"]["rows"] == 1500
-    assert history["objective"] == [history["audit"]["objective"]]
-    state, _ = solve(solver, posed, batch, 1)
-    sample = solver.finish(wide, state, batch)
-    state.coef = 1.01 * state.coef
-    assert 64 <= sample["rows"] < 1500
-    assert max(sample["drift"], history["audit"]["drift"]) < 1e-6
-    assert solver.finish(posed, state, batch)["drift"] > 1e-5
 
 
 def test_the_kernel_matrix_is_not_larger_than_the_memory_limit():

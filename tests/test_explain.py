@@ -159,6 +159,7 @@ def test_tables_are_explained_in_their_own_columns(tabular):
     expected = [tabular.predict(row).mean() for row in rows]
     np.testing.assert_allclose(curve, expected, rtol=1e-5)
     raises(ValueError, "did you mean 'town'", tabular.partial_dependence, FRAME, "twon")
+    raises(TypeError, "if not a name, must", tabular.partial_dependence, FRAME, ["town"])
     assert "1 category, 1 date; gaps in 1" in tabular.summary()
 
 

@@ -6,10 +6,8 @@ from fuzz.estimators import every as every_estimator
 from sklearn.utils.estimator_checks import check_estimator
 
 import kernelgrad as kg
-from cases import every
 from kernelgrad.estimators import ESTIMATORS
-from kernelgrad.kernels import KERNELS, Gaussian
-from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
+from kernelgrad.kernels import Gaussian
 from plain import plain_classifier, plain_regressor
 
 QUICK = [
@@ -65,27 +63,3 @@ def test_checks(estimator):
 @pytest.mark.parametrize("estimator", list(others()), ids=repr)
 def test_checks_of_the_others(estimator):
     check(estimator)
-
-
-class Mine(Gaussian):
-    """Of a user, who has no page."""
-
-
-@every(
-    ("part", "page"),
-    [
-        *((each, f"kernelgrad.{type(each).__name__}") for each in QUICK),
-        (Gaussian(), "kernelgrad.kernels.Gaussian"),
-        (KERNELS["chi2"](), "kernelgrad.kernels.Chi2"),
-        (SOLVERS["tsg"](), "kernelgrad.solvers.TSG"),
-        (LINEAR_SOLVERS["sgd"](), "kernelgrad.solvers.SGD"),
-        (Mine(), None),
-    ],
-)
-def test_html_links_to_the_pages_where_there_are_any(part, page, monkeypatch):
-    monkeypatch.setenv("KERNELGRAD_DOCS", "file:///pages/")
-    link = f"file:///pages/api/generated/{page}.html" if page else ""
-    assert part._get_doc_link() == link
-    assert f'href="{link}"' in part._repr_html_() or page is None
-    monkeypatch.delenv("KERNELGRAD_DOCS")
-    assert "href" not in part._repr_html_()

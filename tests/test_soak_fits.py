@@ -9,7 +9,8 @@ from fuzz import references, soak
 from fuzz.target import Finding
 
 from cases import every, raises
-from kernelgrad import KernelRegressor
+from kernelgrad import KernelRegressor, RandomFeatures
+from kernelgrad.testing import estimator as contract
 
 
 def execute(number, seed=0):
@@ -45,6 +46,29 @@ def test_wrong_estimators_are_found(monkeypatch, cls, told):
     monkeypatch.setattr(soak, "draw_estimator", lambda rng: estimator)
     monkeypatch.setattr(soak, "CHECKS", (soak.Twins.seen,) * 3)
     raises(Finding, told, soak.check_twins, np.random.default_rng(0))
+
+
+class Loose(RandomFeatures):
+    """Features that are others for single rows."""
+
+    def transform(self, X):
+        return super().transform(X) * (1.1 if X.shape[0] == 1 else 1.0)
+
+
+def test_rounding_of_high_frequencies_is_no_finding():
+    X = 30.0 * np.random.default_rng(0).standard_normal((60, 12))
+    rows = contract._Rows(X[:20], None, None, X[20:])
+    for cls in (RandomFeatures, Loose):
+        estimator = cls("laplacian", 64, gamma=0.4, random_state=0)
+        twins = soak.Twins(estimator, rows.fit(estimator), rows)
+        if cls is Loose:
+            raises(AssertionError, "one by one", twins.chunks)
+        else:
+            twins.chunks()
+
+
+def test_the_reference_knows_the_loss_of_many_classes():
+    assert references.linear_objective(np.random.default_rng(0)) == "identical"  # four classes
 
 
 JUDGED = [

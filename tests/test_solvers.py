@@ -293,10 +293,9 @@ def test_ramps():
     ]  # fmt: skip
     assert [ramp_share((0.5, 0.5), 10, t) for t in (4, 5)] == [0, 1]
     assert ramp_share((0, 0), 10, 0) == 1
-    assert iterations(7, PROBLEM) == 7
-    assert iterations("auto", PROBLEM) == 100
+    assert iterations(PROBLEM) == 100
     known = ks.Problem(SquaredError(), Gaussian(0.3), 1e-3, 1, 3, 7, max_iter=12)
-    assert iterations("auto", known) == 12
+    assert iterations(known) == 12
     for ramp, message in (
         (3, r"two parts of the iterations such as \(0.3, 0.6\), got 3"),
         ((0.5, 0.2), r"end of ramp must lie in \[0.5, 1\]"),

@@ -1,4 +1,4 @@
-"""What scikit-learn's meta-estimators ask of ours: callbacks, validation rows, routing."""
+"""What scikit-learn's meta-estimators ask of ours: validation rows, routing."""
 
 import os
 import subprocess
@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 import sklearn
 from sklearn.datasets import make_moons
-from sklearn.metrics import roc_auc_score
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.pipeline import make_pipeline
 
@@ -22,119 +21,39 @@ X_VAL, Y_VAL = make_moons(100, noise=0.25, random_state=1)
 W_VAL = np.arange(100) % 3.0
 
 
-@pytest.fixture
-def callback():
-    return pytest.importorskip("sklearn.callback", reason="scikit-learn before 1.9")
-
-
-class Watch:
-    """Scores of the iterates; asks to stop after some."""
-
-    def __init__(self, stop_after=1000):
-        self.stop_after, self.open, self.scores, self.begun = stop_after, 0, [], []
-
-    def setup(self, estimator, context):
-        self.open += 1
-
-    def teardown(self, estimator, context):
-        self.open -= 1
-
-    def on_fit_task_begin(self, estimator, context):
-        self.begun.append(context)
-
-    def on_fit_task_end(self, estimator, context, *, X, y, metadata, fitted_estimator):
-        self.begun.remove(context)
-        if isinstance(estimator, kg.KernelClassifier):
-            assert fitted_estimator.predict_proba(X).shape == (len(X), 2)
-        self.scores.append(fitted_estimator.score(X, y, **metadata or {}))
-        return len(self.scores) == self.stop_after
-
-
-@pytest.mark.filterwarnings("ignore:There are no unlabelled rows")
-@every(
-    "model",
-    [
-        plain_classifier("hinge", solver="dsg", max_iter=4),
-        plain_regressor(solver="dsg", max_iter=4),
-        kg.KernelGaussianProcessRegressor(gamma="median"),
-        kg.LinearClassifier(max_iter=4),
-        kg.LinearRegressor(solver="sgd", max_iter=4),
-        kg.SemiSupervisedKernelClassifier(max_iter=2),
-    ],
-)
-def test_callbacks_hear_of_every_iteration(callback, model):
-    watch, w = Watch(), np.linspace(0.5, 1.5, len(X))
-    model.set_params(random_state=0).set_callbacks(watch).fit(X, Y, sample_weight=w)
-    assert isinstance(watch, callback.FitCallback)
-    assert len(watch.scores) == model.n_iter_ + 1
-    assert watch.scores[-1] == watch.scores[-2] == model.score(X, Y, sample_weight=w)
-    assert (watch.begun, watch.open) == ([], 0)
-
-
-def test_callbacks_end_a_fit_and_end_with_one_that_fails(callback):
-    watch = Watch(stop_after=3)
-    model = plain_classifier(solver="dsg", random_state=0, max_iter=10)
-    assert model.set_callbacks(watch).fit(X, Y).n_iter_ == 3
-    assert model.fit_status_ == "stopped"
-    watch = Watch()
-    model = plain_classifier(class_weight={0: -1, 1: 1}).set_callbacks(watch)
-    raises(ValueError, "class_weight", model.fit, X, Y)
-    assert watch.open == 0
-    assert not any("callback_fit" in name for name in vars(model))
-
-
 PAIR = {"X_val": X_VAL, "y_val": Y_VAL}
-MARKED, SIDES, SHIFTED = np.where(np.arange(300) % 8, -1, Y), 2 * Y_VAL - 1, 0.5 + X_VAL[:60]
-
-
-def area(model):
-    return roc_auc_score(SIDES, model.score_samples(X_VAL), sample_weight=W_VAL)
-
-
-def divergence(model):
-    return model.score(X_VAL, sample_weight=W_VAL, denominator=SHIFTED)
+MARKED = np.where(np.arange(300) % 8, -1, Y)
 
 
 @every(
-    "model, fitted, given, score",
+    "model, fitted",
     [
-        (plain_classifier("hinge", solver="norma", max_iter=9), {"y": Y}, {}, None),
-        (plain_regressor(max_iter=4, alpha=1e-3), {"y": Y}, {}, None),
-        (kg.LinearClassifier(max_iter=4), {"y": Y}, {}, None),
-        (kg.SemiSupervisedKernelClassifier(solver="tsg", max_iter=4), {"y": MARKED}, {}, None),
-        (kg.KernelGaussianProcessRegressor(solver="dsg", max_iter=2), {"y": 3 + Y}, {}, None),
-        (kg.KernelNoveltyDetector(max_iter=3), {}, {"y_val": SIDES}, area),
-        (
-            kg.KernelDensityRatio(max_iter=3),
-            {"denominator": X + 0.5},
-            {"y_val": None, "denominator_val": SHIFTED},
-            divergence,
-        ),
+        (plain_classifier("hinge", solver="norma", max_iter=9), {"y": Y}),
+        (plain_regressor(max_iter=4, alpha=1e-3), {"y": Y}),
+        (kg.LinearClassifier(max_iter=4), {"y": Y}),
+        (kg.SemiSupervisedKernelClassifier(solver="tsg", max_iter=4), {"y": MARKED}),
+        (kg.KernelGaussianProcessRegressor(solver="dsg", max_iter=2), {"y": 3 + Y}),
     ],
 )
-def test_rows_that_are_only_scored_leave_the_model_as_it_is(model, fitted, given, score):
+def test_rows_that_are_only_scored_leave_the_model_as_it_is(model, fitted):
     model.set_params(random_state=0)
     plain = model.fit(X, **fitted).predict(X_VAL)
     assert model.best_score_ is None
-    given = {"y_val": Y_VAL + fitted.get("y", Y).max() - 1, **given}
+    given = {"y_val": Y_VAL + fitted["y"].max() - 1}
     model.fit(X, **fitted, X_val=X_VAL, sample_weight_val=W_VAL, **given)
     np.testing.assert_array_equal(model.predict(X_VAL), plain)
     # the last iterate, which is not always the best
     assert len(model.history_["validation_score"]) == model.n_iter_ == model.best_iteration_
-    if score is None:
-        expected = model.score(X_VAL, given["y_val"], sample_weight=W_VAL)
-    else:
-        expected = score(model)
+    expected = model.score(X_VAL, given["y_val"], sample_weight=W_VAL)
     assert model.history_["validation_score"][-1] == pytest.approx(expected, abs=1e-5)
     assert model.best_score_ == model.history_["validation_score"][-1]
 
 
-def test_given_rows_replace_the_folds_of_few_labels():
+def test_early_stopping_of_few_labels_keeps_the_best_on_the_given_rows():
     model = kg.SemiSupervisedKernelClassifier(solver="bgs3vm", max_iter=9, random_state=0)
     model.set_params(early_stopping=True).fit(X, MARKED, **PAIR)
     scores = model.history_["validation_score"]
     assert len(scores) == 9
-    assert "cv_accuracy" not in model.history_
     assert model.best_score_ == scores[model.best_iteration_ - 1] == max(scores) > scores[-1]
 
 
@@ -187,10 +106,7 @@ def test_validation_rows_come_in_every_form():
         (kg.KernelClassifier(), PAIR | {"X_val": kg.ArraySource(X_VAL, Y_VAL)}, "its own y"),
         (kg.KernelClassifier(), {"X_val": kg.ArraySource(X_VAL)}, "has no target"),
         (kg.SemiSupervisedKernelClassifier(), {"X_val": X, "y_val": MARKED}, "y_val marks"),
-        (kg.KernelNoveltyDetector(), {"X_val": X_VAL}, "-1: without that no score says"),
-        (kg.KernelNoveltyDetector(), PAIR, r"holds \[0, 1\]; give"),
-        (kg.KernelDensityRatio(), {"denominator_val": X}, "denominator_val is .* but not X"),
-        (kg.KernelDensityRatio(), {"X_val": X}, "for validation, .* needs two samples"),
+        (kg.KernelNoveltyDetector(), {"X_val": X_VAL}, "score this one after the fit"),
     ],
 )
 def test_validation_rows_that_are_refused(model, given, words):

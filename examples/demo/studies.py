@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from matplotlib.figure import Figure
+from scipy.special import ndtri
 from sklearn.calibration import CalibrationDisplay
 from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.datasets import load_digits, make_friedman1
@@ -34,13 +35,7 @@ from kernelgrad import (
     open_source,
 )
 from kernelgrad.compute.compiling import clock
-from kernelgrad.plotting import (
-    ExplanationDisplay,
-    FeatureImportancesDisplay,
-    GaussianProcessIntervalDisplay,
-    IntervalCoverageDisplay,
-    ResponseMapDisplay,
-)
+from kernelgrad.plotting import ExplanationDisplay
 
 from .work import SEED, Result, Study, Work, error_of, losses_of
 
@@ -117,8 +112,10 @@ def table_study(work: Work) -> Study:
     data = X, y, X_test, y_test
     methods = {"KernelClassifier": model, trees_name: trees, "SVC, columns prepared": svc}
     results = [work.measure(*each, data) for each in methods.items()]
-    importances = FeatureImportancesDisplay.from_estimator(model, ax=axes()).figure_
-    figures = {"What the prediction depends on: shares of the variance of f.": importances}
+    ax, order = axes(), np.argsort(model.feature_importances_)
+    ax.barh(X.columns[order], model.feature_importances_[order], color=_STYLES[0]["color"])
+    ax.set(title="Importances of the columns", xlabel="Share of the variance of f")
+    figures = {"What the prediction depends on: shares of the variance of f.": ax.figure}
     ax = axes()
     for name, style in zip(list(methods)[:2], _STYLES, strict=False):
         late = methods[name].predict_proba(X_test)[:, 0]  # the first class of two
@@ -171,7 +168,14 @@ def digits_study(work: Work) -> Study:
     flat = KernelClassifier("log_loss", random_state=SEED)
     flat.fit(plane.transform(X[chosen]), y[chosen])
     ax = axes()
-    ResponseMapDisplay.from_estimator(flat, plane.transform(X[chosen]), y[chosen], ax=ax)
+    places = plane.transform(X[chosen])
+    across, up = (np.linspace(v.min(), v.max(), 200) for v in places.T)
+    grid = np.stack(np.meshgrid(across, up), axis=-1).reshape(-1, 2)
+    image = flat.predict(grid).reshape(200, 200)
+    ax.pcolormesh(across, up, image, cmap="tab10", vmin=0, vmax=9, alpha=0.3)
+    for k in range(4):
+        ax.scatter(*places[y[chosen] == k].T, s=12, color=f"C{k}", label=str(k))
+    ax.legend()
     ax.set(
         title="Digits 0 to 3 in two dimensions",
         xlabel="First principal component",
@@ -186,7 +190,7 @@ def digits_study(work: Work) -> Study:
         results,
         {
             "Another model, of the first two principal components of four digits: colours are "
-            "classes, the stronger the surer; lines are boundaries.": ax.figure,
+            "the predicted classes.": ax.figure,
         },
         model,
         X_test,
@@ -341,11 +345,24 @@ def process_study(work: Work) -> Study:
             work.measure("KernelGaussianProcessRegressor", model, data),
             work.measure("GaussianProcessRegressor", theirs, data),
         ]
-    intervals = GaussianProcessIntervalDisplay.from_estimator(model, X, ax=axes()).figure_
-    ax = axes()
+    line = np.full((100, 8), np.median(X, axis=0))
+    line[:, 0] = np.linspace(0, 1, 100)
+    mean, std = model.predict(line, return_std=True, include_noise=True)
+    along, color = axes(), _STYLES[0]["color"]
+    along.plot(line[:, 0], mean, color=color, label="mean")
+    low, high = mean - 1.96 * std, mean + 1.96 * std
+    along.fill_between(line[:, 0], low, high, color=color, alpha=0.25, label="95 % interval")
+    along.set(title="Gaussian process", xlabel="x0; other columns at their medians", ylabel="y")
+    along.legend()
+    ax, level = axes(), np.linspace(0.05, 0.95, 19)
+    ax.plot(level, level, ":", color="0.5", label="exact")
     for each, style in ((theirs, "-"), (model, "--")):  # the lines nearly coincide
-        IntervalCoverageDisplay.from_estimator(each, X_test, y_test, ax=ax)
-        ax.get_lines()[-1].set_linestyle(style)
+        noise = {"include_noise": True} if each is model else {}
+        mean, std = each.predict(X_test, return_std=True, **noise)
+        inside = np.abs(y_test - mean) <= ndtri(0.5 + level[:, None] / 2) * std
+        ax.plot(level, inside.mean(axis=1), style, label=type(each).__name__)
+    ax.set(title="Coverage of the intervals", xlabel="Level", ylabel="Share of rows inside")
+    ax.legend()
     return Study(
         "process",
         "Intervals of a Gaussian process",
@@ -355,7 +372,7 @@ def process_study(work: Work) -> Study:
         results,
         {
             "Mean and interval for new observations along one column, the others in the "
-            "middle.": intervals,
+            "middle.": along.figure,
             "How many of 2,000 new rows lie in the intervals; on the diagonal as many as "
             "promised.": ax.figure,
         },

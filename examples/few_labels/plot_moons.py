@@ -12,9 +12,9 @@ by gaps, which holds here.
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import make_moons
+from sklearn.inspection import DecisionBoundaryDisplay
 
 from kernelgrad import KernelClassifier, SemiSupervisedKernelClassifier
-from kernelgrad.plotting import ResponseMapDisplay
 
 X, y = make_moons(500, noise=0.1, random_state=0)
 labelled = np.r_[np.flatnonzero(y == 0)[:5], np.flatnonzero(y == 1)[:5]]
@@ -32,8 +32,11 @@ models = {
 fig, axes = plt.subplots(1, 3, figsize=(12, 3.8), sharey=True, layout="constrained")
 for ax, (name, model) in zip(axes, models.items(), strict=True):
     ax.set_title(f"{name}: error {1 - model.score(X, y):.3f}")
-    ResponseMapDisplay.from_estimator(model, X, marked, ax=ax)
+    DecisionBoundaryDisplay.from_estimator(
+        model, X, response_method="predict", cmap="PuOr_r", alpha=0.4, ax=ax
+    )
+    ax.plot(*X.T, ".", color="0.4", ms=3)
     for k, style in enumerate(("o", "s")):
         at = marked == k
-        ax.plot(*X[at].T, style, color=("#0072B2", "#E69F00")[k], ms=9, mec="k")
+        ax.plot(*X[at].T, style, color=("#542788", "#E69F00")[k], ms=9, mec="k")
 plt.show()

@@ -10,10 +10,10 @@ both parameters are given, no metric or bandwidth is learned.
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import make_moons
+from sklearn.inspection import DecisionBoundaryDisplay
 from sklearn.svm import SVC
 
 from kernelgrad import KernelClassifier
-from kernelgrad.plotting import ResponseMapDisplay
 
 X, y = make_moons(400, noise=0.25, random_state=0)
 ours = KernelClassifier("hinge", C=1.0, gamma=2.0, random_state=0).fit(X, y)
@@ -27,7 +27,10 @@ left.set_xlabel("Decision function of SVC")
 left.set_ylabel("Decision function of KernelClassifier")
 left.set_title(f"Largest difference {np.abs(a - b).max():.1e}")
 
-ResponseMapDisplay.from_estimator(ours, X, y, ax=right)
+DecisionBoundaryDisplay.from_estimator(
+    ours, X, response_method="predict", cmap="PuOr_r", alpha=0.4, ax=right
+)
+right.scatter(*X.T, c=y, cmap="PuOr_r", s=20, edgecolors="k", linewidths=0.5)
 right.plot(*svc.support_vectors_.T, "kx", ms=4, label="of SVC")
 right.legend()
 right.set_title(f"{ours.n_support_} support vectors; SVC has {len(svc.support_)}")

@@ -3,7 +3,7 @@ A stream that changes
 =====================
 
 The boundary between two classes rotates once in 20,000 rows. Every batch is predicted before it
-is learned. `NORMA` discounts old rows, keeps the latest 500 only, and follows the rotation.
+is learned. `NORMA` with constant steps discounts old rows and follows the rotation.
 Doubly stochastic gradients with decreasing steps give old rows as much weight as new ones,
 which is right for a constant task and fails here.
 """
@@ -22,7 +22,7 @@ def batch(t, rng):
 
 
 models = {
-    "NORMA(max_support=500)": NORMA(max_support=500),
+    "NORMA(average=None)": NORMA(average=None),
     "DSG()": DSG(block_size=64, batch_size=200),
 }
 fig, ax = plt.subplots(layout="constrained")

@@ -13,7 +13,6 @@ from sklearn.datasets import make_friedman1
 from sklearn.inspection import permutation_importance
 
 from kernelgrad import KernelRegressor
-from kernelgrad.plotting import FeatureImportancesDisplay
 
 X, y = make_friedman1(500, n_features=20, noise=0.5, random_state=0)
 X_test, y_test = make_friedman1(500, n_features=20, noise=0.5, random_state=1)
@@ -21,8 +20,11 @@ model = KernelRegressor(random_state=0).fit(X, y)
 print(f"R2 on new rows: {model.score(X_test, y_test):.3f}")
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(9, 4.5), layout="constrained")
-FeatureImportancesDisplay.from_estimator(model, max_features=10, ax=left)
+shown = np.argsort(-model.feature_importances_)[:10]
+left.barh([f"x{j}" for j in shown], model.feature_importances_[shown], color="#0072B2")
+left.invert_yaxis()
 left.set_title("Of the fitted function")
+left.set_xlabel("Share of the variance of f")
 
 permuted = permutation_importance(model, X_test, y_test, n_repeats=3, random_state=0)
 shown = np.argsort(-permuted.importances_mean)[:10]

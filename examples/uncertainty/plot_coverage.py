@@ -10,10 +10,10 @@ exact intervals.
 
 import matplotlib.pyplot as plt
 import numpy as np
+from scipy.special import ndtri
 from sklearn.datasets import make_friedman1
 
 from kernelgrad import KernelGaussianProcessRegressor
-from kernelgrad.plotting import IntervalCoverageDisplay
 
 rng = np.random.default_rng(0)
 X, f = make_friedman1(1600, random_state=0)
@@ -22,10 +22,18 @@ noises = {
     "noise with long tails": rng.standard_t(2, 1600),
 }
 
-ax = None
+level = np.linspace(0, 1, 101)[1:-1]
+error = 2 * np.sqrt(level * (1 - level) / 1000)  # two standard errors of 1,000 rows
+fig, ax = plt.subplots(layout="constrained")
+ax.plot(level, level, ":", color="0.5", label="exact")
+ax.fill_between(level, level - error, level + error, color="0.5", alpha=0.2)
 for name, noise in noises.items():
     y = f + noise
     model = KernelGaussianProcessRegressor(random_state=0).fit(X[:600], y[:600])
-    display = IntervalCoverageDisplay.from_estimator(model, X[600:], y[600:], ax=ax, name=name)
-    ax = display.ax_
+    mean, std = model.predict(X[600:], return_std=True, include_noise=True)
+    inside = np.abs(y[600:] - mean) <= ndtri(0.5 + level[:, None] / 2) * std
+    ax.plot(level, inside.mean(axis=1), label=name)
+ax.set(title="Coverage of the intervals", aspect="equal")
+ax.set(xlabel="Level of the interval", ylabel="Share of rows inside")
+ax.legend()
 plt.show()

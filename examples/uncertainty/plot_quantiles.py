@@ -13,7 +13,6 @@ import numpy as np
 
 from kernelgrad import KernelGaussianProcessRegressor, KernelRegressor
 from kernelgrad.losses import Quantile
-from kernelgrad.plotting import GaussianProcessIntervalDisplay
 
 rng = np.random.default_rng(0)
 X = np.sort(rng.uniform(0, 1, 400))[:, None]
@@ -31,7 +30,12 @@ left.set_ylabel("Quantiles (unit of y)")
 left.legend()
 
 process = KernelGaussianProcessRegressor(random_state=0).fit(X, y)
-display = GaussianProcessIntervalDisplay.from_estimator(process, X, y, level=0.9, ax=right)
 mean, std = process.predict(X, return_std=True, include_noise=True)
+right.plot(X, y, ".", color="0.4", ms=4)
+right.plot(X, mean, color="#0072B2", label="mean")
+low, high = mean - 1.645 * std, mean + 1.645 * std
+right.fill_between(X[:, 0], low, high, color="#0072B2", alpha=0.25, label="90 % interval")
+right.set_xlabel("x0")
+right.legend()
 right.set_title(f"Gaussian process: {np.mean(np.abs(y - mean) < 1.645 * std):.0%} inside")
 plt.show()

@@ -77,8 +77,7 @@ class Machine:
         for start, end in pairwise([0, *ends]):
             solver.round_size = end - start
             solver.step(problem, state, batch)
-            functions = solver.functions(state)
-            yield end, functions.get("a", functions["x"])[:, 0]
+            yield end, getattr(state, "average", state.coef)[:, 0]
 
     def singly(
         self, solver: Any, loss: Any, alpha: float, order: Any, ends: Sequence[int]
@@ -93,7 +92,7 @@ class Machine:
                 state = solver.init(problem, batch) if state is None else state
                 solver.step(problem, state, batch)
             coef = np.zeros(self.n)
-            coef[state.numbers] = solver.functions(state)["a"][:, 0]
+            coef[state.numbers] = state.average[:, 0]
             yield end, coef, state.kernel_evaluations
 
     def sbp(self, nu: float, seed: int, ends: Sequence[int]) -> Iterator[tuple[int, Any, int]]:

@@ -66,12 +66,6 @@ def _fits() -> dict[str, tuple[Any, Any]]:
         "stream": (KernelRegressor(solver=batches, early_stopping=True, **kernel), _Y),
         "free": (KernelRegressor(solver=batches, **free), _Y),
         "searched": (KernelClassifier(solver="dsg", **_GIVEN), _LABELS),
-        "folds": (
-            SemiSupervisedKernelClassifier(
-                solver="tsg", early_stopping=True, probability=True, **_GIVEN
-            ),
-            np.where(np.arange(40) % 3 > 0, -1, _LABELS > 0),
-        ),
         "process": (KernelGaussianProcessRegressor(solver=batches, **_GIVEN), _Y),
         "patience": (LinearRegressor(solver="sgd", early_stopping=True, **_GIVEN), _Y),
     }

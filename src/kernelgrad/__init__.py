@@ -19,7 +19,7 @@ _NAMES = {
     "estimators": (
         "KernelClassifier", "KernelDensityRatio", "KernelGaussianProcessRegressor",
         "KernelNoveltyDetector", "KernelRegressor", "LinearClassifier", "LinearRegressor",
-        "RandomFeatures", "SemiSupervisedKernelClassifier", "load", "save",
+        "RandomFeatures", "SemiSupervisedKernelClassifier", "load",
     ),
     "estimators.trusted": ("SKOPS_TYPES",),
     "exceptions": (
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
         SemiSupervisedKernelClassifier as SemiSupervisedKernelClassifier,
     )
     from kernelgrad.estimators import load as load
-    from kernelgrad.estimators import save as save
     from kernelgrad.estimators.trusted import SKOPS_TYPES as SKOPS_TYPES
     from kernelgrad.exceptions import CapabilityError as CapabilityError
     from kernelgrad.exceptions import DataError as DataError

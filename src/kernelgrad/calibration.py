@@ -148,47 +148,6 @@ def _bent(z: Float64Array) -> Float64Array:
     return np.stack([z, *parts])
 
 
-@dataclass(frozen=True)
-class Sigmoids:
-    """A sigmoid of each output: slopes and intercepts, (C, 2)."""
-
-    coef: Float64Array
-
-    def apply(self, task: Classification, raw: FloatArray) -> Float64Array:
-        """Return probabilities (n, K), of several outputs divided by their sum."""
-        a, b = self.coef.T
-        p: Float64Array = 1.0 / (1.0 + np.exp(-np.clip(a * raw + b, -500.0, 500.0)))
-        if p.shape[1] == 1:
-            return np.concatenate([1.0 - p, p], axis=1)
-        total = p.sum(axis=1, keepdims=True)
-        return np.asarray(np.where(total > 0, p / np.maximum(total, 1e-300), 1.0 / p.shape[1]))
-
-    def arrays(self) -> dict[str, AnyArray]:
-        return {"calibration_": self.coef}
-
-
-def sigmoids(raw: Float64Array, y: AnyArray, weight: Float64Array) -> Float64Array:
-    """Return slope and intercept of a sigmoid of each output, (C, 2), as Platt fits them.
-
-    Targets are ``(N+ + 1) / (N+ + 2)`` and ``1 / (N- + 2)``, so that separable scores have a
-    finite slope.
-    """
-    from sklearn.linear_model import LogisticRegression
-
-    out = np.empty((raw.shape[1], 2))
-    for c in range(raw.shape[1]):
-        positive = y == (1 if raw.shape[1] == 1 else c)
-        up, down = float(weight[positive].sum()), float(weight[~positive].sum())
-        t = np.where(positive, (up + 1.0) / (up + 2.0), 1.0 / (down + 2.0))
-        scale = max(float(np.abs(raw[:, c]).max()), 1e-300)
-        f = np.tile(raw[:, c : c + 1] / scale, (2, 1))
-        side = np.repeat([1, 0], len(y))
-        w = np.concatenate([weight * t, weight * (1.0 - t)])
-        model = LogisticRegression(C=1e6, max_iter=1000, tol=1e-8).fit(f, side, w)
-        out[c] = model.coef_[0, 0] / scale, model.intercept_[0]
-    return out
-
-
 def keep_argmax(p: Float64Array, codes: AnyArray) -> Float64Array:
     """Return probabilities (n, K) of which the first largest is that of `codes`.
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Self
 
-from kernelgrad.calibration import Responses, Sigmoids, restored_responses
+from kernelgrad.calibration import Responses, restored_responses
 from kernelgrad.files.container import prefixed
-from kernelgrad.files.records import Record, anything, check_text, or_none
+from kernelgrad.files.records import Record, anything, check_text
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel, describe_kernel, restore_kernel
 from kernelgrad.losses import Loss
@@ -19,7 +19,7 @@ from kernelgrad.tasks import Classification, Task
 from kernelgrad.types import AnyArray, Contents
 from kernelgrad.validation import check_bool, check_int, check_real
 
-GIVEN = "given as a parameter"
+GIVEN, SUPERVISED = "given as a parameter", "no unlabelled rows"
 _RESPONSES = ("responses", "codes", "weights")  # names of the arrays in checkpoints
 
 
@@ -38,10 +38,9 @@ class Choice:
     entries: dict[str, Any] = field(default_factory=dict)  # what the search adds to `history_`
     seconds: float = 0.0  # seconds of the search and of fits to parts of the rows
     is_complete: bool = False  # False before the fits to parts, which calibrate
-    best_score: float | None = None  # score of cross-validation
     # variances of noise and signal of a Gaussian process, in squared units of y
     variances: tuple[float, float] | None = None
-    calibration: Responses | Sigmoids | None = None  # responses to calibrate on, or the result
+    calibration: Responses | None = None  # responses to calibrate on
     unseen: Unseen | None = None  # rows that the search held out
 
     def applied(self, problem: Problem) -> Problem:
@@ -58,16 +57,14 @@ class Choice:
             "kernel": None if self.kernel is None else describe_kernel(self.kernel),
             "scaled": self.scaling is not None, "alpha": self.alpha,
             "max_iter": self.max_iter, "entries": self.entries, "seconds": self.seconds,
-            "best_score": self.best_score, "is_complete": self.is_complete,
+            "is_complete": self.is_complete,
             "loss": None if self.loss is None else pack(self.loss),
             "variances": None if self.variances is None else list(self.variances),
         }  # fmt: skip
         arrays: dict[str, AnyArray] = {}
         if self.scaling is not None:
             arrays |= self.scaling.arrays()
-        if isinstance(self.calibration, Sigmoids):
-            arrays["sigmoids"] = self.calibration.coef
-        elif self.calibration is not None:
+        if self.calibration is not None:
             arrays |= zip(_RESPONSES, self.calibration, strict=True)
         if self.unseen is not None:
             values["judges"], own = self.unseen.describe()
@@ -95,10 +92,8 @@ class Choice:
         if variances is not None:
             noise, signal = (number(value, "a variance") for value in variances)
             variances = noise, signal
-        calibration: Responses | Sigmoids | None = None
-        if "sigmoids" in record:
-            calibration = Sigmoids(record.array("sigmoids", task.n_outputs, 2))
-        elif isinstance(task, Classification):
+        calibration = None
+        if isinstance(task, Classification):
             calibration = restored_responses(record, len(task.classes), _RESPONSES)
         scaling = InputScaling.restore(record, width)
         return cls(
@@ -113,7 +108,6 @@ class Choice:
             entries=record.take("entries", check_history),
             seconds=record.take("seconds", number),
             is_complete=record.take("is_complete", check_bool),
-            best_score=record.take("best_score", or_none(check_real)),
             variances=variances,
             calibration=calibration,
             unseen=Unseen.restore(record.part("judges"), task),

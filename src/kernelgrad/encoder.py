@@ -127,12 +127,6 @@ class Encoder:
                 blocks.append(xp.take(np.append(own, mean), codes))
         return blocks
 
-    def a_row(self) -> AnyArray:
-        """Return the codes of one row: medians, and the first level of each category."""
-        codes = np.zeros((1, len(self.n_levels)))
-        codes[0, self.numbers] = self.medians
-        return codes
-
     @cached_property
     def _layout(self) -> tuple[IntArray, AnyArray]:
         """Column of the table and whether it is numeric, for each encoded column."""

@@ -5,30 +5,23 @@ rows know their columns and their task; the loop runs any solver; the result is 
 """
 
 import copy
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
-from kernelgrad.callbacks import FOREVER, FitEvent, TimeIsUp
+from kernelgrad.callbacks import FOREVER, TimeIsUp
 from kernelgrad.choice import Choice
 from kernelgrad.families import hurry
 from kernelgrad.families.base import Spec
 from kernelgrad.families.held_out import with_unseen
 from kernelgrad.families.reading import NO_DATA, Data, Run
 from kernelgrad.model import Fit
-from kernelgrad.solvers import FitResult, Problem, Resumed, Solver, State, Validation, loop
+from kernelgrad.solvers import FitResult, Problem, Resumed, Validation, loop
 from kernelgrad.solvers.contract import check_solvable
 from kernelgrad.training_rows import Batches, TrainingRows
 
-Report = Callable[[FitEvent, Callable[[], Fit]], bool]  # event, and the fit so far
 
-
-def fit(
-    spec: Spec, data: Data, run: Run, *, validation: Data = NO_DATA,
-    report: Report | None = None,
-) -> Fit:  # fmt: skip
+def fit(spec: Spec, data: Data, run: Run, *, validation: Data = NO_DATA) -> Fit:
     """Fit a specification to data, from the state of the fit before if the run has one."""
     checkpoint, before = run.checkpoint, run.before
     run = run.seeded(spec.params.random_state)
@@ -69,7 +62,6 @@ def fit(
             state=None if state is None else state.copy(),
             validation=None if run.stream else scoring(spec, rows, run),
             callbacks=run.callbacks,
-            on_iteration=reporter(report, solver, partial(make_fit, spec, rows, choice, run)),
             history=None if before is None else dict(copy.deepcopy(before.history)),
             urgent=timed and hurry.may_serve(spec, choice, rows),
         )  # fmt: skip
@@ -101,23 +93,6 @@ def scoring(spec: Spec, rows: TrainingRows, run: Run) -> Validation | None:
     return rows.validation(p.n_iter_no_change, p.tol, start=start, early_stopping=stops)
 
 
-def reporter(
-    report: Report | None, solver: Solver[Any], finished: Callable[[FitResult], Fit]
-) -> Callable[[FitEvent, State], bool] | None:
-    """Return what reports an iteration, with the fit so far as it would end here."""
-    if report is None:
-        return None
-
-    def reported(event: FitEvent, state: State) -> bool:
-        def so_far() -> Fit:
-            function = solver.expansion(state).copy()
-            return finished(FitResult(state, function, "max_iter", {}, event.iteration))
-
-        return report(event, so_far)
-
-    return reported
-
-
 def planned_batches(
     rows: TrainingRows, problem: Problem, choice: Choice, run: Run, resumed: Resumed | None
 ) -> tuple[Batches, Problem, int]:
@@ -144,8 +119,7 @@ def make_fit(
     history = result.history | entries
     if choice.seconds:
         history["seconds"] = [t + choice.seconds for t in history.get("seconds", [])]
-    score = result.best_score if choice.best_score is None else choice.best_score
     return Fit(
         model, choice, result.state, history, result.status, result.state.iteration,
-        result.best_iteration, score, latest,
+        result.best_iteration, result.best_score, latest,
     )  # fmt: skip

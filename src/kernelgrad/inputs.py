@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_array, check_X_y, validate_data
 
 from kernelgrad.data import BatchSource
 from kernelgrad.data.base import all_finite
-from kernelgrad.tables import NAMES, Column, Columns, Table, check_finite, counted
+from kernelgrad.tables import NAMES, Column, Columns, Table, check_finite, counted, only_numbers
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
 from kernelgrad.validation import (
     DataError,
@@ -93,7 +93,7 @@ class Inputs:
     @classmethod
     def of_numbers(cls, X: Any, owner: str) -> tuple[Inputs, Matrix]:
         """Return the columns of rows of finite numbers, and the rows."""
-        check_form(X)
+        _check_numbers(X, owner)
         return cls(owner)._by_scikit_learn(X, None, {}, True, False, _NUMBERS)[:2]
 
     @classmethod
@@ -148,7 +148,7 @@ class Inputs:
 
     def numbers(self, X: Any) -> Matrix:
         """Return rows of finite numbers, checked."""
-        check_form(X)
+        _check_numbers(X, self.owner)
         return self._by_scikit_learn(X, None, {}, False, False, _NUMBERS)[1]
 
     def encode(self, codes: Matrix) -> Matrix:
@@ -207,11 +207,6 @@ class Inputs:
                 )
 
     @property
-    def layout(self) -> list[Any]:
-        """What decides how each column of a table is encoded, apart from numbers."""
-        return [None] * self.n_features if self.table is None else self.table.layout
-
-    @property
     def types(self) -> list[str] | None:
         """What each column of a table holds, for people; None for numbers without gaps."""
         if self.table is None:
@@ -243,7 +238,7 @@ class Inputs:
         """Return the number of a column of X from its name or number."""
         if self.names is not None and isinstance(feature, str):
             return list(self.names).index(check_name(feature, list(self.names), "column"))
-        return check_int(feature, "feature", low=0, high=self.n_features - 1)
+        return check_int(feature, "feature, if not a name,", low=0, high=self.n_features - 1)
 
     def attributes(self) -> dict[str, Any]:
         """Return the fitted attributes of an estimator that describe the columns."""
@@ -360,6 +355,15 @@ def check_form(X: Any) -> None:
         )
     if sp.issparse(X):
         check_compressed(X)
+
+
+def _check_numbers(X: Any, owner: str) -> None:
+    check_form(X)
+    columns = columns_of(X)
+    if columns is not None and not all_numbers(columns):
+        remedy = f"{owner} takes numbers alone: drop the column, or encode it by OneHotEncoder"
+        for j, column in enumerate(columns):
+            only_numbers(column, columns.name(j), remedy)
 
 
 def columns_of(X: Any) -> Columns | None:

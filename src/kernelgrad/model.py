@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from kernelgrad import quality
-from kernelgrad.calibration import Calibration, Responses, Sigmoids, keep_argmax
+from kernelgrad.calibration import Calibration, Responses, keep_argmax
 from kernelgrad.choice import Choice
 from kernelgrad.compute.backend import CPU, device_or_cpu
 from kernelgrad.data import Batch, BatchSource
@@ -50,7 +50,7 @@ class Model:
     inputs: Inputs
     task: Task
     function: Expansion
-    calibration: Calibration | Sigmoids | None = None
+    calibration: Calibration | None = None
     posterior: Posterior | None = None
     device: str = CPU
     sample: Matrix | None = None  # some training rows, as functions take them

@@ -18,14 +18,13 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-import os
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from difflib import get_close_matches
 from functools import partial, wraps
-from typing import Any, ClassVar, TypeVar, dataclass_transform
+from typing import Any, TypeVar, dataclass_transform
 
 from sklearn.base import BaseEstimator
 
@@ -214,33 +213,8 @@ def outside_values(obj: Any) -> Iterator[tuple[str, Any]]:
             yield each.name, value
 
 
-def documented(cls: type[T]) -> type[T]:
-    """Class decorator: the HTML representation of an object links to its page.
-
-    The environment variable ``KERNELGRAD_DOCS`` gives the location of the pages, such as the
-    ``file:`` URL of the folder that ``make docs`` wrote; without it there is no link. The
-    reference lists the class under its ``_manual_module``.
-    """
-    own: Any = cls
-
-    def template(self: Any) -> str:
-        base = os.environ.get("KERNELGRAD_DOCS")
-        return f"{base.rstrip('/')}/api/generated/{{name}}.html" if base else ""
-
-    def name(self: Any) -> dict[str, str]:
-        return {"name": f"{self._manual_module}.{type(self).__name__}"}
-
-    own._doc_link_module = own._manual_module = "kernelgrad"
-    own._doc_link_template = property(template)
-    own._doc_link_url_param_generator = name
-    return cls
-
-
-@documented
 class Documented(BaseEstimator):
     """An object with parameters that the manual lists."""
-
-    _manual_module: ClassVar[str]
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -95,6 +95,7 @@ class MarkedClassification(Classification):
     ``labelled_weight`` is the sum of the weights of labelled rows, of all that were fitted.
     """
 
+    has_own_proba: ClassVar[bool] = False  # type: ignore[misc]
     labelled_weight: float = 0.0
 
     @property

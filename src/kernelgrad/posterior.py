@@ -248,19 +248,6 @@ class Posterior:
             ) from None
         return matrix
 
-    def half_inverse(self) -> tuple[Matrix, Float64Array]:
-        """Return rows, and the matrix H (n, n) of ``explained variance = |H k(rows, x)|^2``."""
-        if not self.is_exact or self.ridge is None:
-            raise CapabilityError(
-                "The standard deviation has a closed form after solver='direct' only; export "
-                "the mean alone, or fit with that solver."
-            )
-        rows = self._usable_rows()[0]
-        self._each_half(rows[:1], lambda *_: None)  # factorises if need be
-        assert self.factor is not None
-        with single_threaded_blas():
-            return rows, self.factor.half_solve(np.diag(self.factor.scale))
-
     # -- files ---------------------------------------------------------------------------
 
     def describe(self) -> Contents:

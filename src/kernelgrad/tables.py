@@ -149,6 +149,15 @@ class Number(ColumnKind):
         return super().codes(column, name)
 
 
+def only_numbers(values: Any, name: str, remedy: str) -> None:
+    """Raise DataError with the first value of an array or column that is no number."""
+    try:
+        Number().codes(values, name)
+    except DataError as error:
+        bad = str(error).partition(", but")[0]
+        raise DataError(f"{bad}, which is no number; {remedy}.") from None
+
+
 @register_column_kind
 class Date(ColumnKind):
     """Seconds from 1970 on the clock of the column."""
@@ -242,16 +251,6 @@ class Table(Encoder):
         marks[:, self.numbers] = np.isnan(codes[:, self.numbers]) & ~self.has_gaps
         marks[:, self.n_levels == MAX_LEVELS] = False  # rare levels may have been left out
         return counted(marks)
-
-    @property
-    def layout(self) -> list[Any]:
-        """Levels, gaps and parts of dates of each column; None of numbers without gaps."""
-        gaps = dict(zip(self.numbers.tolist(), self.has_gaps.tolist(), strict=True))
-        parts = dict(zip(self.numbers[self.dates].tolist(), self.parts.tolist(), strict=True))
-        kinds = [
-            (c.levels, gaps.get(j, False), parts.get(j)) for j, c in enumerate(self.columns)
-        ]
-        return [None if kind == ((), False, None) else kind for kind in kinds]
 
     def describe(self) -> tuple[list[Any], dict[str, AnyArray]]:
         columns = [[c.name, c.kind, list(c.levels)] for c in self.columns]

@@ -50,7 +50,6 @@ class Task(ABC):
     has_targets: ClassVar[bool] = True
     stratified: ClassVar[bool] = False
     has_own_proba: bool = True  # False if probabilities need a calibration
-    scored_by: ClassVar[str] = "the targets of X_val"  # for messages
 
     @abstractmethod
     def internal(self, y: AnyArray) -> AnyArray:

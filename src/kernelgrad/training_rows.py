@@ -320,15 +320,10 @@ class TrainingRows:
 
         constant = loss.intercept(encoded, weight)
         return Validation(
-            X=X,
-            constant=np.tile(np.asarray(constant, np.float64), (len(y), 1)),
+            X=X, constant=np.tile(np.asarray(constant, np.float64), (len(y), 1)),
             score=lambda raw: score(y, raw, weight) if score else -mean_loss(raw),
-            loss=mean_loss,
-            name=name,
-            patience=patience,
-            tol=tol,
-            **options,
-        )
+            loss=mean_loss, name=name, patience=patience, tol=tol, **options,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

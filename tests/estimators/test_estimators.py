@@ -107,6 +107,7 @@ def test_wrong_calls(moons):
         (ValueError, "3 features", lambda: model.predict(np.zeros((2, 3)))),
         (DataError, "no target", lambda: model.fit(ArraySource(X))),
         (ValueError, "zero", lambda: clone(model).fit(X, y, sample_weight=0 * y)),
+        (DataError, "weight holds '[ab]' in row 0", lambda: clone(model).fit(X, y, text)),
         (ValueError, "carries its own y", lambda: model.fit(ArraySource(X, y), y)),
         (DataError, "use KernelReg", lambda: clone(model).fit(ArraySource(X, X[:, 0]))),
         (DataError, "use KernelCl", lambda: clone(regressor).fit(ArraySource(X, text))),

@@ -11,7 +11,7 @@ from kernelgrad import CapabilityError, DataError
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Hinge, SemiSupervised, SymmetricHinge
-from kernelgrad.solvers import Problem, SoftLabels, TrainBatch
+from kernelgrad.solvers import Problem, SoftLabels, TrainBatch, soft_labels
 from oracles_s3vm import soft_labels_oracle
 from steps import solve
 
@@ -62,11 +62,12 @@ def machine(batch, w, outputs):
 
 
 @pytest.mark.parametrize(("outputs", "n_centres"), [(1, 1000), (3, 60)])
-def test_rounds_are_ridge_regressions(outputs, n_centres):
+def test_rounds_are_ridge_regressions(outputs, n_centres, monkeypatch):
+    monkeypatch.setattr(soft_labels, "_TEMPERATURE", 0.3)
     n = 300
     w = np.random.default_rng(5).uniform(0.5, 2.0, n)
     one, batch, _, w = case(n, outputs, weights=w)
-    solver = SoftLabels(choose=False, n_centres=n_centres, temperature=0.3)
+    solver = SoftLabels(choose=False, n_centres=n_centres)
     state = fit(solver, one, batch)
     assert state.iteration == 4
     assert len(state.centre) == min(n, n_centres)

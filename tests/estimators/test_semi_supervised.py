@@ -7,13 +7,10 @@ import pandas as pd
 import polars as pl
 import pytest
 from sklearn.datasets import make_blobs, make_moons
-from sklearn.exceptions import NotFittedError
-from sklearn.metrics import log_loss
 from sklearn.svm import SVC
 
 import kernelgrad as kg
 from cases import every, raises
-from kernelgrad.calibration import sigmoids
 from kernelgrad.callbacks import Callback
 from kernelgrad.losses import Ramp
 from kernelgrad.solvers import SoftLabels
@@ -141,6 +138,10 @@ def test_no_unlabelled_rows_is_a_supervised_fit(solver):
         if solver in WHOLE:
             np.testing.assert_allclose(model.decision_function(X), svc, atol=0.01)
         np.testing.assert_array_equal(model.transduction_[y >= 0], y[y >= 0])
+        steps = model.n_iter_
+        with pytest.warns(UserWarning, match="There are no unlabelled rows"):
+            model.set_params(warm_start=True).fit(rows, y, sample_weight=weight)
+        assert model.n_iter_ > steps
 
 
 def clusters(n_0, n_1):
@@ -200,61 +201,11 @@ def test_bad_data_are_refused_and_change_nothing(args, message):
     np.testing.assert_array_equal(model.decision_function(X), before)
 
 
-def test_early_stopping_takes_the_first_best_iteration():
-    Z, _, y = draw(200, 40, noise=0.25, seed=3)
-    params = {"C": 100.0, "max_iter": 30}
-    model = make(early_stopping=True, probability=True, **params).fit(Z, y)
-    scores = model.history_["cv_accuracy"]
-    assert len(scores) == 30
-    assert model.n_iter_ == int(np.argmax(scores)) + 1 < 30
-    assert model.best_score_ == max(scores) > 0.8
-    assert 40 * np.array(scores) == pytest.approx(np.round(40 * np.array(scores)))
-    assert model.fit_status_ == "converged"
-    # the share of the unlabelled loss grows over max_iter: not a fit of fewer iterations,
-    # but one that was stopped
-    stopped = make(callbacks=StopAt(model.n_iter_), **params).fit(Z, y)
-    np.testing.assert_array_equal(model.decision_function(Z), stopped.decision_function(Z))
-    last = make(probability=True, **params).fit(Z, y)
-    assert not np.array_equal(model.calibration_, last.calibration_)
-
-
-def test_folds_keep_the_cost_of_a_label():
-    y = np.full(120, -1)
-    pairs = np.array([np.flatnonzero(c == Y)[:2] for c in (0, 1)])
-    y[pairs] = [[0, 0], [1, 1]]
-    found = make(probability=True, n_folds=2, C=1.0).fit(X, y).calibration_
-
-    def expected(folds):
-        f = [make(C=1.0).fit(np.delete(X, it, 0), np.delete(y, it)).decision_function(X[it])
-             for it in folds]  # fmt: skip
-        return sigmoids(np.concatenate(f)[:, None], np.array([0, 1, 0, 1]), np.ones(4))
-
-    pairings = pairs.T, np.array([pairs[0], pairs[1, ::-1]]).T
-    assert min(np.abs(expected(folds) - found).max() for folds in pairings) < 1e-3
-
-
-def test_folds_need_two_rows_of_each_class():
-    y = Y.copy()
-    y[np.flatnonzero(Y == 0)[1:]] = -1
-    for name in ("early_stopping", "probability"):
-        with pytest.raises(kg.DataError, match=r"has 1 distinct labelled row; .*label more"):
-            make(**{name: True}).fit(X, y)
-    assert make(early_stopping=True, n_folds=50).fit(X, Y).score(X, T) > 0.7
-
-
-def test_probabilities():
-    model = make(probability=True, max_iter=30).fit(X, NAMED)
-    p, f = model.predict_proba(X), model.decision_function(X)
-    assert p.shape == (120, 2)
-    np.testing.assert_allclose(p.sum(axis=1), 1.0)
-    assert (np.diff(p[np.argsort(f), 1]) >= 0).all()
-    np.testing.assert_array_equal(model.classes_[p.argmax(axis=1)], model.predict(X))
-    assert log_loss(NAMES[T], p, labels=["a", "b"]) < 0.9 * np.log(2)
-    plain = make(max_iter=30).fit(X, Y)
-    np.testing.assert_array_equal(plain.decision_function(X), f)
-    with pytest.raises(AttributeError) as caught:
-        plain.predict_proba(X)
-    assert "set probability=True" in str(caught.value.__cause__)
+def test_there_are_no_probabilities():
+    model = make(loss="logistic", max_iter=3).fit(X, Y)
+    assert not hasattr(model, "predict_proba")
+    assert not hasattr(make(), "predict_log_proba")
+    raises(ValueError, "give X_val and y_val", make(early_stopping=True).fit, X, Y)
 
 
 def with_none(mark, values=(0, 1)):
@@ -380,13 +331,14 @@ def test_streams_need_classes():
     assert not any(hasattr(make(solver=solver), "partial_fit") for solver in WHOLE)
 
 
-def test_streams_go_on_after_fit():
-    model = make(probability=True).fit(X, Y)
-    model.partial_fit(X, Y)
-    assert model.labelled_weight_ == 2 * len(L)
+def test_streams_go_on_after_fit_and_are_saved(tmp_path):
+    model = make().fit(X, Y)
+    model.partial_fit(X, Y).partial_fit(X, Y)
+    assert model.labelled_weight_ == 3 * len(L)
     assert not hasattr(model, "transduction_")
-    with pytest.raises(NotFittedError):  # the calibration was of another function
-        model.predict_proba(X)
+    assert model.validation_score_ is None
+    model.save(tmp_path / "model.kgm")
+    np.testing.assert_array_equal(kg.load(tmp_path / "model.kgm").predict(X), model.predict(X))
 
 
 def test_marks_of_a_source_are_no_mistakes(base):

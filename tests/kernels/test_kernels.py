@@ -14,7 +14,7 @@ from sklearn.svm import SVC
 
 from cases import every, raises
 from kernelgrad import kernels as kk
-from kernelgrad.exceptions import CapabilityError, DataError
+from kernelgrad.exceptions import CapabilityError, DataError, ModelFileError
 from kernelgrad.functions import FeatureStream, InputScaling
 from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import DSG, check_capabilities
@@ -227,6 +227,13 @@ def test_get_kernel_errors():
 def test_a_description_gives_the_kernel_back(kernel):
     twin = kk.restore_kernel(json.loads(json.dumps(kk.describe_kernel(kernel))))
     assert json.dumps(kk.describe_kernel(twin)) == json.dumps(kk.describe_kernel(kernel))
+
+
+def test_parameters_of_old_files():
+    old = {"name": "rbf", "params": {"gamma": {"value": 0.5}, "sampling": {"value": "iid"}}}
+    assert repr(kk.restore_kernel(old)) == "Gaussian(gamma=0.5)"
+    old["params"]["sampling"]["value"] = "qmc"
+    raises(ModelFileError, "sampling='qmc', which versions from 0.3", kk.restore_kernel, old)
 
 
 # Rules for the bandwidth

@@ -186,6 +186,15 @@ def test_table_of_choices(loss, rows, d, n, l2, expected):
     assert reason
 
 
+def test_repeated_rows_take_the_solver_of_weights():
+    rng = np.random.default_rng(0)
+    X, weight = rng.standard_normal((60, 3)), np.arange(60) % 4
+    model = kg.LinearRegressor("absolute", alpha=0.014, max_iter=2, random_state=0)
+    one = clone(model).fit(X, X[:, 0], sample_weight=weight)
+    many = clone(model).fit(*(np.repeat(a, weight, axis=0) for a in (X, X[:, 0])))
+    np.testing.assert_array_equal(one.coef_, many.coef_)
+
+
 # -- refusals -----------------------------------------------------------------------------
 
 

@@ -31,9 +31,12 @@ OTHERS = [
 ]  # fmt: skip
 EXACT = {
     "rbcd": RBCD(), "rbcd in fours": RBCD(block_size=4), "rbcd by columns": RBCD(block_size=1),
-    "sdca": LinearSDCA(), "s3gd": S3GD(n_anchors=20), "svrg": SVRG(),
+    "sdca": LinearSDCA(), "svrg": SVRG(),
 }  # fmt: skip
-NOISY = {"sgd": SGD(), "ssgd": SSGD(), "scv": SCV(), "pegasos": LinearPegasos()}
+NOISY = {
+    "sgd": SGD(), "ssgd": SSGD(), "scv": SCV(), "pegasos": LinearPegasos(),
+    "s3gd": S3GD(n_anchors=20),
+}  # fmt: skip
 SLOW = ("huber", "smoothed_hinge", "modified_logistic")  # losses that scv minimises slowly
 
 
@@ -49,7 +52,7 @@ def setting(loss, n, C, sparse, weighted, bias, alpha, l1_ratio):
 @every("loss", SMOOTH)
 @pytest.mark.parametrize("places", [PLACES, OTHERS], ids=["some", "others"])
 def test_smooth_losses_come_to_the_minimum(name, loss, places):
-    solver, whole = EXACT[name], name not in ("s3gd", "svrg")
+    solver, whole = EXACT[name], name != "svrg"
     if not solver.takes(loss) or (places is OTHERS and not whole):
         return
     for place in places:

@@ -1,6 +1,7 @@
 """RandomFeatures: the estimators' stream, unbiased for any number of columns, scikit-learn."""
 
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 from sklearn.base import clone
 
@@ -104,6 +105,16 @@ class Positive(Gaussian):
     def check_domain(self, X):
         if X.min() < 0:
             raise DataError("The positive kernel is defined for x >= 0.")
+
+
+def test_text_is_named():
+    frame = pd.DataFrame({"a": [1.0, 2.0], "k": ["1", "w"]})
+    words = "Column 'k' holds 'w' in row 1 .*RandomFeatures takes numbers alone: drop"
+    for rows in (frame, frame.astype("category")):
+        raises(DataError, words, RandomFeatures().fit, rows)
+    fitted = RandomFeatures(n_components=2).fit(frame[:1])
+    raises(DataError, words, fitted.transform, frame)
+    raises(DataError, "'w'", RandomFeatures().fit, frame.to_numpy().tolist())
 
 
 @every("standardize", [False, True])

@@ -9,6 +9,7 @@ import oracles_sdca as oracles
 from cases import every, raises
 from kernelgrad import losses
 from kernelgrad.kernels import Gaussian, Polynomial
+from kernelgrad.papers import dual_ascent
 from kernelgrad.papers.dsg.rivals.sdca import SDCA
 from kernelgrad.solvers.contract import Problem, Resources, TrainBatch
 from kernelgrad.solvers.support import visit_order
@@ -57,9 +58,10 @@ def objective(problem, batch, state):
 
 
 @every(("loss", "block_size"), [(loss, (1, 7, 64)[i % 3]) for i, loss in enumerate(LOSSES)])
-def test_a_pass_is_that_of_one_row_at_a_time(loss, block_size):
+def test_a_pass_is_that_of_one_row_at_a_time(loss, block_size, monkeypatch):
+    monkeypatch.setattr(dual_ascent, "BLOCK", block_size)
     problem, batch = setting(loss, n=100, alpha=1e-3, weighted=True, fit_intercept=True)
-    solver = SDCA(tol=0.0, block_size=block_size)
+    solver = SDCA(tol=0.0)
     state = solver.init(problem, batch)
     info = solver.step(problem, state, batch)
     live = np.flatnonzero(batch.sample_weight)

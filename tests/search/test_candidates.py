@@ -124,3 +124,9 @@ def test_rows_that_compare_the_log_loss_have_not_trained_the_kernel(monkeypatch)
     )
     assert all(f.train.n_rows + len(f.validation) == len(X) for f in folds)
     assert len({repr(f.problem.kernel) for f in folds}) == 3
+
+
+@pytest.mark.filterwarnings("ignore:The number of unique classes")
+def test_no_loss_is_compared_on_classes_of_one_row(monkeypatch):
+    monkeypatch.setattr(_search, "own_ratio", None)
+    KernelClassifier().fit(np.random.default_rng(0).standard_normal((70, 3)), np.arange(70))

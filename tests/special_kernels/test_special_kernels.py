@@ -16,6 +16,7 @@ from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.exceptions import DataError
 from kernelgrad.features import float32_rows, fused
 from kernelgrad.functions import FeatureStream
+from kernelgrad.special_kernels import dot_product
 
 ADDITIVE = [kk.Chi2, kk.Intersection, kk.JensenShannon]
 FORMS = ["coordinates", "hashed", "signs"]
@@ -301,6 +302,11 @@ def test_degrees(series, p):
     for level in range(5):
         share = (level <= N).sum(1)
         assert np.abs(share - F * P[level:].sum()).max() < 1 + 1e-9
+
+
+def test_signs_of_columns_are_independent():
+    W = dot_product.rademacher(np.arange(300), np.arange(1024), 3, 0, 1024, 0)
+    assert np.abs(W @ W.T / 1024 - np.eye(300)).max() < 6 / np.sqrt(1024)
 
 
 # Features

@@ -127,12 +127,9 @@ def score(
 
 
 @options(
-    latency="Load it and time the prediction of one row.",
     importances="Load it and list the shares of the columns, the largest first.",
 )
-def inspect(
-    model: ModelFile, latency: bool = False, importances: bool = False, as_json: AsJson = False
-) -> None:
+def inspect(model: ModelFile, importances: bool = False, as_json: AsJson = False) -> None:
     """Show what a model file holds; nothing in it is executed."""
     with report.reporting(as_json):
         from kernelgrad.estimators.summary import kernel_text
@@ -140,17 +137,15 @@ def inspect(
 
         key = report.signing_key()
         summary = read_container(model, key=key)[0].get("info")
-        if latency or importances:
+        if importances:
             estimator = _loaded(model)
-            summary = estimator.model_info(latency=latency)
+            summary = estimator.model_info()
         elif summary is None:  # the file is of an old version, or holds no estimator
             from kernelgrad import load
 
             summary = load(model, key=key).model_info()
         n_bytes = model.stat().st_size
         shown: dict[str, Any] = {"file": f"{model} ({report.size_text(n_bytes)})"}
-        if latency:
-            shown["row_seconds"] = f"{1e6 * summary['row_seconds']:.0f} microseconds"
         names = summary.get("feature_names") or range(summary.get("n_features_in", 0))
         if types := summary.get("feature_types"):
             shown["feature_names"] = [
@@ -173,11 +168,10 @@ def inspect(
 
 @options(
     output="The .onnx file to write.",
-    std="Also the deviation of a Gaussian process.",
     dtype="Type of the numbers that it takes: float64 or float32.",
 )
 def export(
-    model: ModelFile, output: Path, std: bool = False, dtype: str = "float64",
+    model: ModelFile, output: Path, dtype: str = "float64",
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
     """Write a model as an ONNX file, for programs without Python.
@@ -187,9 +181,7 @@ def export(
     with report.reporting(as_json):
         report.check_writable(output, "ONNX model", model)
         estimator = _loaded(model)
-        if std and not hasattr(estimator, "noise_variance_"):
-            raise typer.BadParameter("--std is for Gaussian processes.")
-        graph = estimator.to_onnx(output, dtype=dtype, **({"std": True} if std else {})).graph
+        graph = estimator.to_onnx(output, dtype=dtype).graph
         n_bytes = output.stat().st_size
         result = {
             "output": str(output),

@@ -33,4 +33,4 @@ def warmup(
         if as_json:
             report.print_json(done._asdict())
         else:
-            print(f"{done.loops} loops compiled in {done.seconds:.0f} s; cache: {done.cache}")
+            print(f"{done.loops} loops compiled in {done.seconds:.0f} s")

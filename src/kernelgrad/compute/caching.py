@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numba
-from numba import config
 from numba.core import event
 from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 from numba.extending import overload as overload
@@ -34,7 +33,7 @@ class _Cache(FunctionCache):
             super().save_overload(sig, data)
         except OSError as error:
             _warn(
-                f"Compiled loops cannot be kept in {cache_folder()} ({error.strerror}): other "
+                f"Compiled loops cannot be kept in {self.cache_path} ({error.strerror}): other "
                 "processes compile them again"
             )
 
@@ -89,13 +88,3 @@ def _warn_once() -> None:
 def _warn(what: str) -> None:
     message = f"{what}; set NUMBA_CACHE_DIR to a folder that stays and can be written."
     warnings.warn(message, UserWarning, stacklevel=3)
-
-
-def cache_folder() -> Path | None:
-    """Return the folder of the compiled loops; None if they are not kept."""
-    path = _cache_of(cache_folder).cache_path
-    if config.CACHE_DIR:
-        return Path(config.CACHE_DIR)
-    if path is None:
-        return None
-    return Path(path).parents[1] if Path(path).name == "__pycache__" else Path(path).parent

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from scipy.linalg import lapack
 
 from kernelgrad.compute.compiling import njit
+from kernelgrad.compute.lapack import factor
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, FloatArray, Matrix
 
@@ -105,9 +106,10 @@ def damped_cholesky(
     for e in dampings(damping, 1e-10 * largest, 1e3 * largest):
         work = folded(H, diagonal) if in_place else np.array(H.T, order="F")
         np.fill_diagonal(work, diagonal + e)
-        L, failed = lapack.dpotrf(work, lower=1, clean=not in_place, overwrite_a=1)
-        if not failed:
-            return L, e
+        if factor(work.T):
+            if not in_place:
+                np.copyto(work, 0.0, where=np.tri(len(work), k=-1, dtype=bool).T)
+            return work, e
     raise FloatingPointError("A matrix to factor is far from positive semi-definite.")
 
 

@@ -62,10 +62,9 @@ def open_source(
             raise DataError(
                 f"{path}: LIBSVM files carry no weights, so leave weight={weight!r} out."
             )
-        if kind == "npy" and len(files) > 1 and (target is not None or weight is not None):
+        if kind in ("npy", "npz") and len(files) > 1:
             raise DataError(
-                f"{path} has {len(files)} .npy arrays, which cannot share target or weight; "
-                "write .npz archives of X, y and w."
+                f"{path} has {len(files)} NumPy files; join their arrays, or write Parquet."
             )
     if feature_names is not None and n_features is None:
         n_features = len(feature_names)

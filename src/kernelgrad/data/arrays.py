@@ -42,7 +42,6 @@ class ArraySource(BatchSource):
     """
 
     _stamps: tuple[Stamp, ...] = ()  # one for each mapped file
-    _dtype: Any = None  # the type of X that all files share
 
     def __init__(
         self, X: Matrix, y: Any = None, sample_weight: Any = None,
@@ -120,28 +119,6 @@ class ArraySource(BatchSource):
             with within(*(stamp.path for stamp in self._stamps)):
                 yield base.checked_targets(y, start)
 
-    @classmethod
-    def agree(cls, parts: Sequence[Any]) -> None:
-        first, dtype = parts[0], np.result_type(*(part._X.dtype for part in parts))
-        for part in parts:
-            part._dtype = dtype
-            if first.has_target and part._form != first._form:
-                raise DataError(
-                    f"{part._name}: the targets have type {part._y.dtype} and shape "
-                    f"{part._y.shape}, but {first._y.dtype} and {first._y.shape} in "
-                    f"{first._name}; write them in one form."
-                )
-        if first.has_target:
-            dtype = np.result_type(*(part._y.dtype for part in parts))
-            for part in parts:
-                part._y = part._y.astype(dtype, copy=False)
-
-    @property
-    def _form(self) -> tuple[Any, ...]:
-        """Number of columns of the target, and whether it is text."""
-        assert self._y is not None
-        return (*self._y.shape[1:], self._y.dtype.kind in "OU")
-
     def digest(self) -> bytes:
         """Return a digest of targets, weights and up to 256 blocks of 1 MiB of the rows."""
         digest = hashlib.blake2b(super().digest(), digest_size=16)
@@ -154,10 +131,6 @@ class ArraySource(BatchSource):
             if part is not None:
                 base.feed(digest, part)
         return digest.digest()
-
-    @property
-    def _name(self) -> str:
-        return str(self._stamps[0].path) if self._stamps else type(self).__name__
 
     @classmethod
     def of_files(cls, paths: Sequence[Path], *arrays: Any) -> ArraySource:
@@ -177,7 +150,7 @@ class ArraySource(BatchSource):
             everything = isinstance(index, slice) and len(rows) == self.n_rows
             X = self._X if everything and self.is_sparse else self._X[index]  # without a copy
             batch = Batch(
-                X if self._dtype is None else X.astype(self._dtype, copy=False),
+                X,
                 None if self._y is None else self._y[index],
                 None if self._w is None else self._w[index].astype(np.float64, copy=False),
                 rows,

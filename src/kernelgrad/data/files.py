@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from kernelgrad.data.arrays import ArraySource
 from kernelgrad.data.base import Batch, BatchSource, NoRows, concat_batches
 from kernelgrad.data.columns import ColumnSource
 from kernelgrad.data.paged import PagedSource, within
@@ -127,12 +126,10 @@ class MultiSource(PagedSource):
     must not mix text and numbers. Messages contain `names`, such as paths.
     """
 
-    def __init__(self, parts: Sequence[BatchSource], names: Sequence[str]) -> None:
+    def __init__(self, parts: Sequence[Any], names: Sequence[str]) -> None:
         self._parts, self._names = list(parts), list(names)
         first = self._parts[0]
-        self._require_same("is_sparse", "has_target", "has_weight", "as_frame")
         type(first).agree(self._parts)
-        self._require_same("n_features")
         self._like(first)
         self.reading_bytes = max(part.reading_bytes for part in parts)
         self.kept_bytes = max(part.kept_bytes for part in parts)
@@ -142,31 +139,17 @@ class MultiSource(PagedSource):
         self._lock = RLock()
         self._share()
 
-    def _require_same(self, *attributes: str) -> None:
-        for name, part in zip(self._names, self._parts, strict=True):
-            for what in attributes:
-                one, two = getattr(part, what), getattr(self._parts[0], what)
-                if one != two:
-                    raise DataError(
-                        f"{name} and {self._names[0]} differ in {what}: {one} and {two}; write "
-                        "them alike, or give one of them."
-                    )
-
     def _share(self) -> None:
         """Make all files share one pool of decoded data, whatever their number."""
         for part in self._parts:
-            if isinstance(part, PagedSource):
-                part._pool = self.pool
+            part._pool = self.pool
 
     def digest(self) -> bytes:
         return b"".join(part.digest() for part in self._parts)
 
-    def block_starts(self) -> IntArray | None:
-        starts = [part.block_starts() for part in self._parts]
-        if all(start is None for start in starts):
-            return None
-        firsts = zip(self._starts.tolist(), starts, strict=False)
-        return np.concatenate([[at] if start is None else at + start for at, start in firsts])
+    def block_starts(self) -> IntArray:
+        firsts = zip(self._starts.tolist(), self._parts, strict=False)
+        return np.concatenate([at + part.block_starts() for at, part in firsts])
 
     def target_chunks(self) -> Iterator[AnyArray]:
         self._require_target()
@@ -224,7 +207,4 @@ def joined(
         raise NoRows(f"None of {len(files)} files such as {files[0]} has a data row.")
     if len(parts) == 1:
         return parts[0]
-    source = MultiSource(parts, names)
-    if not all(part.in_memory for part in parts):
-        return source
-    return ArraySource(*source.read(0, source.n_rows)[:3], source.feature_names)
+    return MultiSource(parts, names)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from kernelgrad.estimators.classifier import KernelClassifier
 from kernelgrad.estimators.density_ratio import KernelDensityRatio
-from kernelgrad.estimators.files import ESTIMATORS, load, register_estimator, save
+from kernelgrad.estimators.files import ESTIMATORS, load, register_estimator
 from kernelgrad.estimators.gaussian_process import KernelGaussianProcessRegressor
 from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.estimators.novelty import KernelNoveltyDetector
@@ -39,7 +39,7 @@ __all__ = [
     "COMPETITORS", "BaseKernelEstimator", "KernelClassifier", "KernelDensityRatio",
     "KernelGaussianProcessRegressor", "KernelNoveltyDetector", "KernelRegressor",
     "LinearClassifier", "LinearRegressor", "PosteriorOperator", "RandomFeatures",
-    "SemiSupervisedKernelClassifier", "competitor", "load", "save", "warmup",
+    "SemiSupervisedKernelClassifier", "competitor", "load", "warmup",
 ]  # fmt: skip
 
 __getattr__, _ = lazy_names(

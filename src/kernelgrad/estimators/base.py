@@ -7,14 +7,12 @@ import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 
@@ -25,22 +23,18 @@ from kernelgrad.compute.compiling import compile_seconds
 from kernelgrad.compute.memory import within
 from kernelgrad.estimators import files, summary
 from kernelgrad.estimators.support import (
-    CallbackSupportMixin,
     by_blocks,
     exported,
-    reported,
-    with_callbacks,
+    fitting,
 )
 from kernelgrad.families.base import Spec
 from kernelgrad.families.reading import NO_DATA, Data, Run
 from kernelgrad.files import container
 from kernelgrad.fit import fit
-from kernelgrad.losses import LogSquaredError
 from kernelgrad.model import Fit, Model
 from kernelgrad.params import (
     anything,
     check_params,
-    documented,
     integer,
     parameters,
     real,
@@ -72,9 +66,8 @@ INSTEAD = {
 E = TypeVar("E", bound="BaseRowsEstimator")
 
 
-@documented
 @parameters
-class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
+class BaseRowsEstimator(BaseEstimator):
     """Parameters of all estimators; a specification of a family makes a fit of them."""
 
     solver: str | Solver[Any] = anything(default="auto")
@@ -128,7 +121,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
 
     # -- fitting -----------------------------------------------------------------------
 
-    @with_callbacks
+    @fitting
     def fit(
         self, X: Rows, y: Values = None, sample_weight: Values = None, *,
         X_val: Rows | None = None, y_val: Values = None, sample_weight_val: Values = None,
@@ -149,8 +142,7 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
             Rows for validation, which are not fitted: each iteration is scored on them, in
             ``history_["validation_score"]``. With ``early_stopping=True`` they replace
             `validation_fraction`; otherwise they do not change the model. A source contributes
-            up to 20,000 random rows. For a novelty detector y_val is +1 for ordinary rows and
-            -1 for outliers; the score is the area under the ROC curve.
+            up to 20,000 random rows. A novelty detector takes none.
         """
         return self._fit(Data(X, y, sample_weight), Data(X_val, y_val, sample_weight_val))
 
@@ -169,25 +161,20 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
                 "save(path, resumable=True)."
             )
         spec.check_start(before)
-        for name, part in zip(
-            ("y", "sample_weight", "denominator"), validation[1:], strict=True
-        ):
+        for name, part in zip(("y", "sample_weight"), validation[1:3], strict=True):
             if validation.X is None and part is not None:
                 raise ValueError(f"{name}_val is given, but not X_val; give it too.")
-        start, report = compile_seconds(), None
+        start = compile_seconds()
         try:
-            with within(spec.resources.memory_limit), ExitStack() as stack:
+            with within(spec.resources.memory_limit):
                 if checkpoint is not None:
                     params = self.get_params(deep=False)
                     checkpoint.begin(packing.identity(spec.owner, params, before))
                     if seconds is not None:
                         seconds = max(0.0, seconds - checkpoint.spent)
-                if not stream and getattr(self, "_skl_callbacks", None):
-                    attributes = partial(self._attributes, spec)
-                    report = stack.enter_context(reported(self, *data[:3], attributes))
                 deadline = FOREVER if seconds is None else Deadline(seconds)
                 run = Run(deadline, listeners, stream, declared, checkpoint, before)
-                result = fit(spec, data, run, validation=validation, report=report)
+                result = fit(spec, data, run, validation=validation)
                 spent = 0.0 if before is None else before.history.get("compile_seconds", 0.0)
                 compiled = {"compile_seconds": spent + compile_seconds() - start}
                 # the last callbacks use the model
@@ -302,25 +289,6 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         bounds = partial(self._model.bounds, self._fitted.intervals, coverage)
         return by_blocks(bounds, X)  # type: ignore[no-any-return]
 
-    def refit(self, X: Rows, y: Values = None, *args: Any, **kwargs: Any) -> Self:
-        """Return a new estimator with `best_params_`, fitted to other rows.
-
-        The arguments are those of `fit`. A solver that is "auto" is chosen for these rows, and
-        predictions by ``"log_squared"`` lie within the range of these targets. Raise ValueError
-        if the columns of a table have other categories, or gaps, than those of the first fit.
-        """
-        params = self.best_params_
-        if isinstance(self.solver, str) and self.solver == "auto":
-            del params["solver"]
-        loss = params.get("loss")
-        if isinstance(loss, LogSquaredError) and y is not None:
-            low, high = float(np.min(np.asarray(y))), float(np.max(np.asarray(y)))
-            params["loss"] = clone(loss).set_params(low=low, high=high)
-        new: Self = clone(self).set_params(**params)
-        if "kernel" in params:
-            new._spec().reader.check_columns(X, self._fitted.model.inputs)
-        return new.fit(X, y, *args, **kwargs)
-
     # -- files -------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
@@ -389,17 +357,10 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         CapabilityError
             The function has no form in ONNX, or the model would be larger than 2 GiB.
         """
-        return exported(self._model, path, dtype=dtype)
+        return exported(self._model, path, dtype)
 
-    def model_info(self, *, latency: bool = False) -> dict[str, Any]:
-        """Return a summary of the fitted model with plain JSON values.
-
-        Parameters
-        ----------
-        latency : bool, default=False
-            Also measure ``row_seconds``, the median time of up to 200 predictions of one row
-            within half a second, without the reading of a table.
-        """
+    def model_info(self) -> dict[str, Any]:
+        """Return a summary of the fitted model with plain JSON values."""
         check_is_fitted(self, "expansion_")
         names = getattr(self, "feature_names_in_", None)
         done, function = self._fitted, self._fitted.model.function
@@ -425,8 +386,6 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         }
         if hasattr(self, "classes_"):
             info["classes"] = np.asarray(self.classes_).tolist()
-        if latency:
-            info["row_seconds"] = self._row_seconds()
         return info
 
     def summary(self) -> str:
@@ -447,28 +406,6 @@ class BaseRowsEstimator(CallbackSupportMixin, BaseEstimator):
         if "text/html" in output:
             output["text/html"] = self._repr_html_inner()
         return output
-
-    def _row_seconds(self) -> float:
-        model = self._model
-        table = model.inputs.table
-        row = np.zeros((1, model.inputs.n_features)) if table is None else table.a_row()
-
-        def predict_once() -> None:
-            if table is None:
-                self.predict(row)
-            else:
-                model.values(table.encode(row))
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the row has no names of columns
-            predict_once()  # compiles
-            end = perf_counter() + 0.5
-            times: list[float] = []
-            while len(times) < 200 and (not times or perf_counter() < end):
-                start = perf_counter()
-                predict_once()
-                times.append(perf_counter() - start)
-        return float(np.median(times))
 
 
 def calibrate_coverage(self: E, X: Any, y: Any = None, sample_weight: Any = None) -> E:

@@ -31,12 +31,12 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
     """Predictions and scores of a classifier."""
 
     class_weight: Mapping[Any, float] | Literal["balanced"] | None = anything(default=None)
-    probability: bool = boolean(default=True)
 
     _sibling: ClassVar[str] = "a regressor"  # remedy for continuous targets in messages
     if TYPE_CHECKING:  # what fits set
         classes_: ClassVar[AnyArray]
         loss: Any = None
+        probability: bool = True
 
     def _targets(self) -> ClassTargets:
         by_pairs = getattr(self, "multi_class", None) == "ovo"
@@ -267,5 +267,6 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     """
 
     multi_class: Literal["auto", "ovo"] = choice(("auto", "ovo"), default="auto")
+    probability: bool = boolean(default=True)
 
     _sibling = "KernelRegressor"

@@ -8,7 +8,7 @@ from sklearn.utils import ClassifierTags
 
 from kernelgrad.compute.backend import CPU
 from kernelgrad.estimators.kernel import AnyKernel, BaseKernelEstimator
-from kernelgrad.estimators.support import by_blocks, with_callbacks
+from kernelgrad.estimators.support import by_blocks, fitting
 from kernelgrad.families.reading import Data
 from kernelgrad.families.unlabelled import RatioSamples, RatioSpec, WithoutTargets
 from kernelgrad.losses import Loss
@@ -91,11 +91,10 @@ class KernelDensityRatio(BaseKernelEstimator):
     def _targets(self) -> WithoutTargets:
         return WithoutTargets(type(self).__name__, self.loss, RatioSamples, "density_ratio")
 
-    @with_callbacks
-    def fit(
+    @fitting
+    def fit(  # type: ignore[override]  # no rows for validation
         self, X: Rows, y: Values = None, sample_weight: Values = None, *,
-        denominator: Rows | None = None, X_val: Rows | None = None, y_val: Values = None,
-        sample_weight_val: Values = None, denominator_val: Rows | None = None,
+        denominator: Rows | None = None,
     ) -> Self:  # fmt: skip
         """Fit the ratio.
 
@@ -109,12 +108,8 @@ class KernelDensityRatio(BaseKernelEstimator):
             Non-negative weights of the rows of `X`; each sample counts the same in total.
         denominator : array-like or CSR matrix (m, d), DataFrame, or BatchSource
             Rows of q. The weights of sources count, their targets do not.
-        X_val, y_val, sample_weight_val, denominator_val
-            As the others, or None: samples for validation, which do not change the model.
-            ``history_["validation_score"]`` holds the bound of :meth:`score` on them.
         """
-        data = Data(X, y, sample_weight, denominator)
-        return self._fit(data, Data(X_val, y_val, sample_weight_val, denominator_val))
+        return self._fit(Data(X, y, sample_weight, denominator))
 
     def predict(self, X: Rows) -> Float64Array:
         """Return the estimated ratio p/q at the rows of `X`, shape (n,); never negative."""

@@ -25,11 +25,7 @@ from kernelgrad.validation import ModelFileError, bytes_of, check_int
 from kernelgrad.version import __version__
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
     from kernelgrad.estimators.base import BaseRowsEstimator
-
-    E = TypeVar("E", bound=BaseRowsEstimator, default=BaseRowsEstimator)
 
 ESTIMATORS: Registry[Any] = Registry(
     {
@@ -155,7 +151,10 @@ def restored(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Any:
 
 def _without_removed(header: dict[str, Any], tensors: dict[str, AnyArray]) -> Contents:
     """Return the contents of a file of 0.1 or 0.2 without what later versions do not have."""
-    params = {k: v for k, v in header["params"].items() if k != "monotonic_cst"}
+    gone = ["monotonic_cst"]
+    if header["estimator"] == "SemiSupervisedKernelClassifier":
+        gone += ["n_folds", "probability"]
+    params = {k: v for k, v in header["params"].items() if k not in gone}
     if params.get("solver") == {"value": "cached"}:
         params["solver"] = {"value": SOLVERS.renamed["cached"]}
     limit = params.get("memory_limit", {}).get("value")
@@ -225,38 +224,7 @@ def _restore_fit(
     estimator._set(spec, done)
 
 
-def save(model: Any, path: container.Place, *, key: bytes | None = None) -> None:
-    """Write a fitted estimator of this package to a model file, as its ``save`` does.
-
-    Parameters
-    ----------
-    model : fitted estimator of this package
-    path, key
-        As in :meth:`KernelClassifier.save`.
-
-    Raises
-    ------
-    TypeError
-        The model is no estimator of this package, such as a pipeline or a search.
-
-    Examples
-    --------
-    >>> import kernelgrad
-    >>> model = kernelgrad.LinearRegressor().fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0])
-    >>> kernelgrad.save(model, "line.kgm")
-    >>> kernelgrad.load("line.kgm")
-    LinearRegressor()
-    """
-    if not any(isinstance(model, cls) for cls in ESTIMATORS.values()):
-        raise TypeError(
-            "A model file holds an estimator of this package, but this is a "
-            f"{type(model).__name__}; write a pipeline with skops, and of a search save the "
-            "best_estimator_."
-        )
-    model.save(path, key=key)
-
-
-def load(path: container.Place, *, key: bytes | None = None, kind: type[E] | None = None) -> E:
+def load(path: container.Place, *, key: bytes | None = None) -> BaseRowsEstimator:
     """Load a model that ``save`` wrote; never executes code from the file.
 
     Names, types, shapes, ranges and indices are checked before they are used; only a signature
@@ -268,8 +236,6 @@ def load(path: container.Place, *, key: bytes | None = None, kind: type[E] | Non
     key : bytes or None, default=None
         The secret with which the file must be signed, by ``save(path, key=key)``; with None
         signatures are ignored.
-    kind : class or None, default=None
-        The estimator that the file must hold, for type checkers too.
 
     Returns
     -------
@@ -290,8 +256,4 @@ def load(path: container.Place, *, key: bytes | None = None, kind: type[E] | Non
                 "load it there, and write it with skops instead."
             )
         estimator = restored(header, arrays)
-    if kind is not None and not isinstance(estimator, kind):
-        raise ModelFileError(
-            f"{str(path)!r} holds a {type(estimator).__name__}, not a {kind.__name__}."
-        )
-    return cast("E", estimator)
+    return cast("BaseRowsEstimator", estimator)

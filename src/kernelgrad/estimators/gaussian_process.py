@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, overload
 
 import numpy as np
@@ -12,7 +11,6 @@ from sklearn.utils import check_random_state
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators import base
 from kernelgrad.estimators.kernel import AnyKernel, BaseKernelEstimator
-from kernelgrad.estimators.support import exported
 from kernelgrad.families.process import ProcessSpec
 from kernelgrad.inputs import as_numpy
 from kernelgrad.params import anything, boolean, choice, explaining, integer, parameters, real
@@ -193,22 +191,6 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
             covariance[np.diag_indices(len(mean))] += noise
             return mean, covariance
         return mean, np.sqrt(posterior.variance(rows) + noise)
-
-    def to_onnx(
-        self, path: str | os.PathLike[str] | None = None, *, dtype: str = "float64",
-        std: bool = False,
-    ) -> Any:  # fmt: skip
-        """Return the fitted model as an ONNX model, as :meth:`KernelRegressor.to_onnx`.
-
-        Parameters
-        ----------
-        path, dtype
-            As there.
-        std : bool, default=False
-            Whether the model also returns the standard deviation of f: for ``solver="direct"``
-            only, else CapabilityError; the model then holds ``8 n^2`` bytes for n rows.
-        """
-        return exported(self._model, path, dtype=dtype, std=std)
 
     def sample_y(self, X: Rows, n_samples: int = 1, random_state: Any = 0) -> Float64Array:
         """Return functions drawn from the posterior at the rows of `X`, shape (m, n_samples).

@@ -6,20 +6,19 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.utils import _safe_indexing, check_consistent_length
-from sklearn.utils.validation import check_is_fitted
 
 from kernelgrad import partly_labelled
 from kernelgrad.data import BatchSource
-from kernelgrad.estimators.classifier import BaseClassifier, can_tell_proba
+from kernelgrad.estimators.classifier import BaseClassifier
 from kernelgrad.estimators.kernel import AnyKernel, BaseKernelEstimator
-from kernelgrad.estimators.support import available_if, can_stream, with_callbacks
+from kernelgrad.estimators.support import available_if, can_stream, fitting
 from kernelgrad.families.reading import Data
 from kernelgrad.families.semi_supervised import SemiSupervisedSpec
 from kernelgrad.inputs import as_numpy
 from kernelgrad.losses import Loss, UnlabelledLoss
 from kernelgrad.params import anything, boolean, integer, number_or_rule, parameters, real
 from kernelgrad.partly_labelled import MarkedClassification, MarkedTargets
-from kernelgrad.types import AnyArray, Float64Array, Rows, Values
+from kernelgrad.types import AnyArray, Rows, Values
 from kernelgrad.validation import DataError
 
 
@@ -66,12 +65,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     max_iter : int >= 1, default=200
         Iterations, of ``"tsg"`` a batch of either kind and a block of features.
     early_stopping : bool, default=False
-        Choose the number of iterations by cross-validation on the labelled rows
-        (``history_["cv_accuracy"]``), or on the `X_val` of `fit`.
-    probability : bool, default=False
-        Calibrate `predict_proba` by a sigmoid of each output on rows that such a
-        cross-validation holds out.
-    n_folds : int >= 2, default=5
+        Keep the best iterate on the `X_val` of `fit`.
     class_weight : dict, "balanced" or None, default=None
         As in scikit-learn, of labelled rows.
     fit_intercept : bool, default=True
@@ -90,12 +84,10 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     transduction_ : ndarray (n,)
         The label of each row of `fit`, given or predicted, those of X first. Only after a fit
         to arrays; not part of a model file.
-    calibration_ : float64 array (C, 2)
-        Slopes and intercepts of the sigmoids, with ``probability=True``.
     labelled_weight_ : float
         W_l, of all rows that have been fitted.
     best_score_ : float or None
-        Accuracy on the `X_val` of `fit`, or of cross-validation.
+        Accuracy on the `X_val` of `fit`.
     expansion_, kernel_, intercept_, n_random_features_, n_support_, n_iter_, history_,
     fit_status_, n_features_in_, feature_names_in_
         As in :class:`KernelClassifier`.
@@ -135,21 +127,18 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
     )
     max_iter: int = integer(default=200, low=1)
     early_stopping: bool = boolean(default=False)
-    probability: bool = boolean(default=False)
-    n_folds: int = integer(default=5, low=2)
     fit_intercept: bool = boolean(default=True)
     warm_start: bool = boolean(default=False)
 
     _spec_type = SemiSupervisedSpec
     if TYPE_CHECKING:  # what fits set
-        calibration_: ClassVar[Float64Array]
         labelled_weight_: ClassVar[float]
         transduction_: ClassVar[AnyArray]
 
     def _targets(self) -> MarkedTargets:
         return MarkedTargets(type(self).__name__, self.loss, self.class_weight)
 
-    @with_callbacks
+    @fitting
     def fit(
         self, X: Rows, y: Values = None, sample_weight: Values = None, *,
         X_unlabelled: Rows | None = None, X_val: Rows | None = None, y_val: Values = None,
@@ -170,8 +159,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         X_unlabelled : array-like or CSR matrix (m, d), BatchSource, or None
             Further unlabelled rows. y may still mark others, unless this is a source.
         X_val, y_val, sample_weight_val : as X, y and sample_weight, or None
-            Rows with labels for validation, as in :meth:`KernelClassifier.fit`; with
-            ``early_stopping=True`` they replace the cross-validation.
+            Rows with labels for validation, as in :meth:`KernelClassifier.fit`.
         """
         data = Data(X, y, sample_weight, X_unlabelled)
         return self._fit(data, Data(X_val, y_val, sample_weight_val))
@@ -213,19 +201,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
             _safe_indexing(X, labelled), partly_labelled.plain(raw[labelled]), weight
         )
 
-    @available_if(can_tell_proba)
-    def predict_proba(self, X: Rows) -> Float64Array:
-        """Return class probabilities (n, n_classes), as ``probability=True`` asked for.
-
-        One-vs-rest probabilities are normalised to sum 1; `predict` returns the class of the
-        largest one. Not available after `partial_fit` alone, which has no rows to calibrate on.
-        """
-        check_is_fitted(self, "calibration_")
-        return super().predict_proba(X)
-
     def _check_proba(self) -> None:
-        if not self.probability:
-            raise AttributeError(
-                "predict_proba is made on request; set probability=True, which fits the model "
-                "n_folds times more to calibrate it."
-            )
+        raise AttributeError(
+            "the labels are too few to calibrate; take sklearn.calibration, with other rows."
+        )

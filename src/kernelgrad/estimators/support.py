@@ -2,34 +2,20 @@
 
 import inspect
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial, update_wrapper
 from types import MethodType
 from typing import Any, TypeVar
 
-from kernelgrad.callbacks import FitEvent
 from kernelgrad.data.base import is_collection
 from kernelgrad.files.disk import replacing
-from kernelgrad.fit import Report
-from kernelgrad.model import Fit
 from kernelgrad.params import explaining
 from kernelgrad.registry import room
-
-try:  # scikit-learn >= 1.9
-    from sklearn.callback import CallbackSupportMixin as CallbackSupportMixin
-    from sklearn.callback import with_callbacks as _with_callbacks
-except ImportError:
-    _with_callbacks = None
-
-    class CallbackSupportMixin:  # type: ignore[no-redef]
-        """Nothing to support before scikit-learn 1.9."""
-
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def exported(model: Any, path: str | os.PathLike[str] | None, **options: Any) -> Any:
+def exported(model: Any, path: str | os.PathLike[str] | None, dtype: str) -> Any:
     """Return a fitted value as an ONNX model, and write it if there is a path."""
     try:
         export = room("onnx.export").export
@@ -39,7 +25,7 @@ def exported(model: Any, path: str | os.PathLike[str] | None, **options: Any) ->
         raise ImportError(
             "to_onnx needs onnx; install it with: pip install 'kernelgrad[onnx]'"
         ) from None
-    graph = export(model, **options)
+    graph = export(model, dtype)
     if path is not None:
         with replacing(path) as file:
             file.write(graph.SerializeToString())
@@ -64,10 +50,10 @@ ValueError, TypeError
     kernel's domain; before any work is done."""
 
 
-def with_callbacks(method: F) -> F:
-    """Return `fit` with what all document, and scikit-learn's callbacks where there are any."""
+def fitting(method: F) -> F:
+    """Return `fit` with what all document, and remedies for wrong arguments."""
     method.__doc__ = f"{inspect.getdoc(method)}{_OF_ALL_FITS}"
-    return explaining(method if _with_callbacks is None else _with_callbacks(method))
+    return explaining(method)
 
 
 class _Offered:
@@ -104,30 +90,3 @@ def can_stream(estimator: Any) -> None:
     except (ValueError, TypeError):
         return
     spec.check_streams(getattr(estimator, "_fitted", None))
-
-
-@contextmanager
-def reported(
-    estimator: Any, X: Any, y: Any = None, sample_weight: Any = None,
-    attributes: Callable[[Fit], dict[str, Any]] | None = None,
-) -> Iterator[Report | None]:  # fmt: skip
-    """Context of a fit that scikit-learn's callbacks hear of; yields what reports iterations.
-
-    The fitted `attributes` of an iteration are made where a callback asks for them.
-    """
-    if not getattr(estimator, "_skl_callbacks", None):
-        yield None
-        return
-    metadata = None if sample_weight is None else {"sample_weight": sample_weight}
-    info = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
-    context = estimator._init_callback_context(max_subtasks=getattr(estimator, "max_iter", 0))
-    context.call_on_fit_task_begin(**info)
-
-    def report(event: FitEvent, so_far: Callable[[], Fit]) -> bool:
-        assert attributes is not None
-        own = context.subcontext(task_name="iteration").call_on_fit_task_begin(**info)
-        end, make = own.call_on_fit_task_end, attributes
-        return bool(end(**info, reconstruction_attributes=lambda: make(so_far())))
-
-    yield report
-    context.call_on_fit_task_end(**info, reconstruction_attributes={})

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from kernelgrad.calibration import MOST_ROWS, Calibration, Responses, restored_responses
-from kernelgrad.choice import GIVEN, Choice
+from kernelgrad.choice import GIVEN, SUPERVISED, Choice
 from kernelgrad.compute.backend import CPU, get_device
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.memory import LEAST_LIMIT
@@ -125,9 +125,12 @@ class Spec(ABC):
                 "This model was loaded without the solver's state, or compressed, and cannot "
                 "be continued; save it with resumable=True, or fit a new estimator."
             )
-        if self.is_auto and before.choice.reason != GIVEN:
+        reason, then = before.choice.reason, before.choice.solver
+        if reason != GIVEN and self.is_auto:
             return
-        then, now = before.choice.solver, "auto" if self.is_auto else self.solver
+        if reason == SUPERVISED and not (self.is_auto or self.solver.streams):
+            return
+        now = "auto" if self.is_auto else self.solver
         if repr(now) != repr(then) or type(now) is not type(then):
             raise ValueError(
                 f"solver changed from {then!r} to {now!r} in the middle of a fit; "

@@ -17,6 +17,7 @@ from kernelgrad.data.sampling import thinned
 from kernelgrad.families.hurry import is_hurried, small_fit
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.model import Fit
+from kernelgrad.partly_labelled import MarkedClassification
 from kernelgrad.quality import LATEST_ROWS, LOO_ROWS, Seen
 from kernelgrad.solvers import Problem, loop
 from kernelgrad.solvers.exact import ExactSolver
@@ -115,7 +116,7 @@ def _tenth(rows: TrainingRows) -> IntArray:
 
 def with_unseen(fit: Fit, rows: TrainingRows, problem: Problem, run: Run) -> Fit:
     """Return the fit with rows that it has not seen, and with what leave-one-out needs."""
-    if not rows.task.has_targets or type(rows) is not TrainingRows:
+    if not rows.task.has_targets or isinstance(rows.task, MarkedClassification):
         return fit
     choice, model, others, numbers = fit.choice, fit.model, rows, rows.held_out
     unseen, seen, n = choice.unseen, None, rows.source.n_rows
@@ -134,6 +135,6 @@ def with_unseen(fit: Fit, rows: TrainingRows, problem: Problem, run: Run) -> Fit
     small = n <= LOO_ROWS and 16.0 * n**2 <= problem.resources.usable
     if exact and small and getattr(model.function, "n_support", 0) == n:
         _, y, weight, _ = rows.usable(rows.source.read(0, n))
-        alpha = fit.history.get("audit", {}).get("alpha", choice.alpha)
+        alpha = getattr(fit.state, "alpha", choice.alpha)
         seen = Seen(y.copy(), weight.copy(), alpha, problem.fit_intercept, rows.order)
     return replace(fit, held_out=None if unseen is None else unseen.compact(), seen=seen)

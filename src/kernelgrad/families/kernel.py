@@ -125,16 +125,11 @@ class KernelSpec(Spec):
         elif rows.in_memory:
             where = "memory"
         solver, reason = choose_solver(
-            rows.task.loss,
-            self.kernel,
-            rows=where,
-            n_rows=rows.n_rows,
-            row_bytes=rows.nbytes if where == "memory" else 0.0,
-            n_outputs=rows.task.n_outputs,
-            memory=self.resources.usable,
-            stops=bool(p.early_stopping),
+            rows.task.loss, self.kernel, rows=where, n_rows=rows.n_rows,
+            row_bytes=rows.nbytes if where == "memory" else 0.0, n_outputs=rows.task.n_outputs,
+            memory=self.resources.usable, stops=bool(p.early_stopping),
             penalised=p.C is not None or getattr(p, "alpha", 1) != 0,
-        )
+        )  # fmt: skip
         if p.device != CPU and where == "memory" and not isinstance(solver, DSG):
             solver = BlockDescent()
             reason = f"device={p.device!r} is for block descent"

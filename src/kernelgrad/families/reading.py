@@ -18,7 +18,7 @@ from kernelgrad.data.base import bytes_needed, distinct_text, is_collection
 from kernelgrad.inputs import Inputs, as_numpy
 from kernelgrad.registry import room
 from kernelgrad.solvers.block_descent.shards import SHARD
-from kernelgrad.tables import is_gap
+from kernelgrad.tables import is_gap, only_numbers
 from kernelgrad.tasks import Task
 from kernelgrad.training_rows import MAX_VALIDATION_ROWS, EncodedSource, TrainingRows
 from kernelgrad.types import AnyArray, Float64Array, Matrix
@@ -160,24 +160,6 @@ class Reader:
             targets=self.spec.targets.encode_levels, **of_y,
         )  # fmt: skip
 
-    def check_columns(self, X: Any, inputs: Inputs) -> None:
-        """Raise ValueError if a table would be encoded by other columns than `inputs` has."""
-        if isinstance(X, BatchSource) or is_collection(X) or self.spec.is_pairwise:
-            return
-        new, codes, _ = self.learned(X, None)
-        if new.n_features != inputs.n_features:
-            raise ValueError(
-                f"X has {new.n_features} features, but the first fit had {inputs.n_features}."
-            )
-        new.fitted(codes)
-        for j, (mine, theirs) in enumerate(zip(new.layout, inputs.layout, strict=True)):
-            if mine != theirs:
-                raise ValueError(
-                    f"Column {new.name(j)!r} has other categories, gaps or dates than in the "
-                    "first fit, so that the kernel would weigh other columns; fit a new "
-                    "estimator."
-                )
-
     def read_validation(self, data: Data, rows: TrainingRows, run: Run) -> TrainingRows:
         """Return rows that only validate, read as the training rows are."""
         data, named = self.lazy(data), None
@@ -186,7 +168,7 @@ class Reader:
             sample = TrainingRows(data.X, rows.task).sample(MAX_VALIDATION_ROWS, rng)
             data = Data(*data.X.take(sample)[:3])
         if data.y is None:
-            raise ValueError(f"y_val is None; give {rows.task.scored_by}.")
+            raise ValueError("y_val is None; give the targets of X_val.")
         return self.read_arrays(data, run, rows, named, validates=True)
 
     def with_validation(self, rows: TrainingRows, validation: Data, run: Run) -> TrainingRows:
@@ -194,6 +176,8 @@ class Reader:
         rows = rows.within(self.spec.resources.usable)
         if validation.X is None:
             return rows
+        if not rows.task.has_targets:
+            raise ValueError("X_val is for models of targets; score this one after the fit.")
         try:
             others = self.read_validation(validation, rows, run)
         except (TypeError, ValueError) as error:
@@ -269,6 +253,8 @@ def checked_weights(
     sample_weight: Any, X: Matrix, factor: Float64Array | None = None
 ) -> Float64Array:
     """Return weights times the factor of each row; at least one row must count."""
+    remedy = "give one of at least 0 for each row"
+    only_numbers(np.asarray(sample_weight).ravel(), "sample_weight", remedy)
     weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     weight = weight if factor is None else weight * factor
     with np.errstate(over="ignore"):

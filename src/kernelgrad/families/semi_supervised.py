@@ -9,9 +9,8 @@ import numpy as np
 from sklearn.base import clone
 
 from kernelgrad import losses, partly_labelled
-from kernelgrad.calibration import Sigmoids, sigmoids
 from kernelgrad.callbacks import Deadline, TimeIsUp
-from kernelgrad.choice import Choice
+from kernelgrad.choice import SUPERVISED, Choice
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import at_most, single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
@@ -19,10 +18,9 @@ from kernelgrad.data.sampling import folds
 from kernelgrad.families.kernel import KernelSpec
 from kernelgrad.families.reading import Data, Reader, Run
 from kernelgrad.files.records import Record
-from kernelgrad.functions.expansions import Expansion
 from kernelgrad.inputs import Inputs
 from kernelgrad.kernels import Matern
-from kernelgrad.model import Fit, Model
+from kernelgrad.model import Fit
 from kernelgrad.partly_labelled import NO_LABEL, MarkedClassification, SemiSupervisedRows
 from kernelgrad.search.auto import slowness
 from kernelgrad.search.pool import SearchSpace, study_tasks
@@ -36,10 +34,9 @@ from kernelgrad.solvers import (
     Solver,
     get_solver,
 )
-from kernelgrad.solvers.history import check_numbers
 from kernelgrad.tasks import Task, decide
 from kernelgrad.training_rows import Batches, TrainingRows, no_rows
-from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
+from kernelgrad.types import AnyArray, FloatArray, IntArray, Matrix
 from kernelgrad.validation import DataError, warn_caller
 
 _RATIO = 0.5  # C* over C
@@ -49,7 +46,7 @@ _DEFAULTS = {
     "standardize": "auto", "C": 10.0, "C_star": "auto",
 }  # fmt: skip
 _SEARCH_SECONDS = 5.0  # seconds without which no kernel is learned
-_FEW_LABELS = 200  # labels from which two folds compare
+_FOLDS, _FEW_LABELS = 5, 200  # folds that compare; labels from which two do
 _SEARCH_ROWS = 2000  # unlabelled rows beside which a learned kernel is compared
 _TAG = 0x6B65726E  # key of the random numbers that draw these
 _VALUE_SECONDS = 1.2e-9  # seconds of one core that a kernel value takes
@@ -157,6 +154,10 @@ class SemiSupervisedSpec(KernelSpec):
     def ordered_rows(self, rows: TrainingRows, choice: Choice) -> TrainingRows:
         """Return labelled and unlabelled rows in their order, with the weight of each kind."""
         limit = choice.solver.resolve_batch_size(None) if self.orders_rows else None
+        if self.params.early_stopping and rows.validation_rows is None:
+            raise ValueError(
+                "early_stopping=True needs rows with labels: give X_val and y_val."
+            )
         rows = rows.ordered(limit)
         assert isinstance(rows, SemiSupervisedRows)
         weights, unlabelled = rows.class_weights(), rows.unlabelled_weight()
@@ -239,9 +240,8 @@ class SemiSupervisedSpec(KernelSpec):
         if run.stream:
             return super().choose(rows, problem, first, run)
         assert isinstance(rows, SemiSupervisedRows)
-        p = self.params
         if rows.kind_weights[1] == 0 and not first.solver.streams:
-            first = replace(first, solver=BlockDescent(), reason="no unlabelled rows")
+            first = replace(first, solver=BlockDescent(), reason=SUPERVISED)
         choice = super().choose(rows, problem, first, run)
         if self._may_learn_kernel(choice, rows, run):
             choice = self._learned(choice, rows, problem, run)
@@ -249,11 +249,6 @@ class SemiSupervisedSpec(KernelSpec):
             raise DataError(
                 f"solver {choice.solver.name!r} keeps all rows, which are on disk here; load "
                 "them into arrays, or take solver='tsg'."
-            )
-        if run.before is not None and p.probability:
-            raise ValueError(
-                "probability=True calibrates one whole fit, not the continued one of "
-                "warm_start=True; set one of them to False."
             )
         return choice
 
@@ -284,7 +279,7 @@ class SemiSupervisedSpec(KernelSpec):
             rows = replace(rows, left_out=np.union1d(rows.left_out, mixed[_SEARCH_ROWS:]))
         solver, start = clone(choice.solver).set_params(choose=False), clock()
         errors = np.zeros(2)
-        n_folds = int(self.params.n_folds) if len(codes) < _FEW_LABELS else 2
+        n_folds = _FOLDS if len(codes) < _FEW_LABELS else 2
         for fold in _folds(codes, rows.task.classes, n_folds, choice.seed):
             X, y, w, _ = rows.usable(rows.source.take(fold))
             part = replace(rows, held_out=fold)
@@ -317,71 +312,6 @@ class SemiSupervisedSpec(KernelSpec):
                 stream=False, on_phase=run.callbacks.on_phase,
             )  # fmt: skip
 
-    def with_part_fits(
-        self, choice: Choice, rows: TrainingRows, problem: Problem, run: Run
-    ) -> Choice:
-        """Return the choice with what cross-validation on the labels finds."""
-        p = self.params
-        stops = p.early_stopping and rows.validation_rows is None
-        if run.stream or run.before is not None or not (stops or p.probability):
-            return choice
-        assert isinstance(rows, SemiSupervisedRows)
-        scores, coef = self.cross_validate(choice, problem, rows)
-        choice = replace(choice, entries=choice.entries | {"cv_accuracy": scores})
-        if p.probability:
-            choice = replace(choice, calibration=Sigmoids(coef))
-        if not stops:
-            return choice
-        return replace(choice, max_iter=1 + int(np.argmax(scores)), best_score=max(scores))
-
-    def restored_choice(self, rows: TrainingRows, run: Run, record: Record) -> Choice:
-        choice = super().restored_choice(rows, run, record)
-        if "cv_accuracy" in choice.entries:
-            n = int(self.params.max_iter)
-            check_numbers(choice.entries["cv_accuracy"], "cv_accuracy", n)
-        return choice
-
-    def cross_validate(
-        self, choice: Choice, problem: Problem, rows: SemiSupervisedRows
-    ) -> tuple[list[float], Float64Array]:
-        """Return the mean accuracy on held-out labels after each iteration, and sigmoids."""
-        p, most, solver = self.params, choice.max_iter, choice.solver
-        y = np.concatenate(list(rows.source.target_chunks()))
-        codes = y if rows.is_internal else rows.task.internal(y)
-        hits, total = np.zeros(most), 0.0
-        held_out: list[tuple[list[FloatArray], AnyArray, Float64Array]] = []
-        resources = problem.resources
-        members = _folds(codes, rows.task.classes, int(p.n_folds), choice.seed)
-        for i, fold in enumerate(members):
-            start = clock()
-            X, y, w, _ = rows.usable(rows.source.take(fold))
-            batches, fixed = replace(rows, held_out=fold).batches(solver, choice.seed, 0)
-            # the cost of a label stays what it is though there are fewer of them
-            alpha = problem.alpha / (1.0 - w.sum() / rows.task.labelled_weight)
-            share = Deadline(resources.deadline.left() / (len(members) - i + 2))
-            one = replace(
-                problem, alpha=alpha, fixed_rows=fixed,
-                resources=replace(resources, deadline=share),
-            )  # fmt: skip
-            path = _path(solver, one, batches, X, most)
-            scores = np.array([float(w @ (decide(raw) == y)) for raw in path])
-            hits[: len(path)] += scores
-            hits[len(path) :] += scores[-1]
-            total += float(w.sum())
-            if p.probability:
-                # early stopping knows the best iteration in the end only
-                held_out.append((path if p.early_stopping else path[-1:], y, w))
-            if 3.0 * (clock() - start) > resources.deadline.left():
-                break  # no time for another fold and the fit
-        accuracies = (hits / total).tolist()
-        if not p.probability:
-            return accuracies, np.empty((0, 2))
-        best = int(np.argmax(accuracies)) if p.early_stopping else most
-        raw = np.concatenate([path[min(best, len(path) - 1)] for path, _, _ in held_out])
-        y, w = (np.concatenate([part[i] for part in held_out]) for i in (1, 2))
-        with single_threaded_blas():
-            return accuracies, sigmoids(raw.astype(np.float64), y, w)
-
     def best_params(self, fit: Fit) -> dict[str, Any]:
         best, task = super().best_params(fit), fit.model.task
         assert isinstance(task, MarkedClassification)
@@ -393,17 +323,8 @@ class SemiSupervisedSpec(KernelSpec):
 
     # -- the model -----------------------------------------------------------------------
 
-    def model(
-        self, rows: TrainingRows, choice: Choice, function: Expansion, run: Run
-    ) -> tuple[Model, None]:
-        calibration = None if run.stream else choice.calibration
-        assert isinstance(calibration, Sigmoids | None)
-        return Model(rows.inputs, rows.task, function, calibration), None
-
     def with_extras(self, fit: Fit, rows: TrainingRows, problem: Problem) -> Fit:
         """Return the fit with a label for each row of arrays."""
-        if fit.n_iter == fit.choice.max_iter < self.params.max_iter:
-            fit = replace(fit, status="converged")  # max_iter was chosen on held-out rows
         if not isinstance(rows, SemiSupervisedRows) or rows.whole_source is None:
             return fit
         batch = rows.whole_source.read(0, rows.whole_source.n_rows)
@@ -415,16 +336,9 @@ class SemiSupervisedSpec(KernelSpec):
             warn_of_drift(classes, labels[others], labelled)
         return replace(fit, extras={"transduction_": classes[labels]})
 
-    def attributes(self, fit: Fit) -> dict[str, Any]:
-        calibration = fit.model.calibration
-        own = {"calibration_": calibration.coef} if isinstance(calibration, Sigmoids) else {}
-        return super().attributes(fit) | own
-
     def restore(self, fit: Fit, fitted: Record, extra: Record) -> Fit:
-        if "calibration_" not in extra:
-            return fit
-        calibration = Sigmoids(extra.array("calibration_", "C", 2))
-        return replace(fit, model=replace(fit.model, calibration=calibration))
+        extra.array("calibration_", "C", 2, optional=True)  # files of 0.1 and 0.2 may hold it
+        return fit
 
 
 def cost(alpha: float, weight: float) -> float:

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.utils.validation import column_or_1d
 
 from kernelgrad.choice import Choice
 from kernelgrad.compute.linalg import stacked
@@ -22,7 +21,7 @@ from kernelgrad.losses import Loss, OneClass, RatioLoss, get_loss
 from kernelgrad.losses.base import Task as LossTask
 from kernelgrad.model import Fit, Model
 from kernelgrad.solvers import DSG, Solver, TrainBatch
-from kernelgrad.tasks import Score, Targets, Task, weights_of
+from kernelgrad.tasks import Targets, Task, weights_of
 from kernelgrad.training_rows import MAX_VALIDATION_ROWS, PairedRows, TrainingRows
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.validation import CapabilityError, DataError
@@ -54,25 +53,7 @@ class NoTargets(Task):
 
 
 class Novelty(NoTargets):
-    """Rows to learn what is ordinary; others, known as ordinary or not, are for validation."""
-
-    scored_by = (
-        "which rows of X_val are ordinary, +1, and which are outliers, -1: without that no "
-        "score says which detector is better"
-    )
-
-    def scored(self, y: AnyArray) -> AnyArray:
-        y = column_or_1d(y)
-        if set(y.tolist()) != {-1, 1}:
-            raise ValueError(
-                f"y_val holds {np.unique(y)[:5].tolist()!r}; give {self.scored_by}."
-            )
-        return y
-
-    def score(self) -> tuple[str, Score | None]:
-        from sklearn.metrics import roc_auc_score
-
-        return "roc_auc", lambda y, raw, w: float(roc_auc_score(y, raw[:, 0], sample_weight=w))
+    """Rows to learn what is ordinary."""
 
     def predict(self, raw: Float64Array) -> IntArray:
         return np.where(raw.ravel() >= 0, 1, -1)
@@ -80,24 +61,10 @@ class Novelty(NoTargets):
 
 @dataclass(frozen=True)
 class RatioSamples(NoTargets):
-    """Two samples; rows for validation are +1 for those of the numerator, -1 for the others.
-
-    ``samples`` are the values of y for denominator and numerator, (2,).
-    """
+    """Two samples; ``samples`` are the values of y for denominator and numerator, (2,)."""
 
     loss: RatioLoss
     samples: AnyArray | None = None
-
-    def encode(self, y: AnyArray) -> FloatArray:
-        return np.asarray(y, np.float32)[:, None]
-
-    def score(self) -> tuple[str, Score | None]:
-        def bound(y: AnyArray, raw: FloatArray, weight: Float64Array) -> float:
-            values = self.loss.value(self.encode(y), self.loss.feasible(raw))
-            halves = (np.average(values[y == s], weights=weight[y == s]) for s in (1, -1))
-            return float(self.loss.bound - sum(halves))
-
-        return "divergence", bound
 
     def predict(self, raw: Float64Array) -> Float64Array:
         return np.asarray(self.loss.ratio(raw.ravel()), np.float64)
@@ -236,20 +203,6 @@ class RatioReader(Reader):
             for sample in (p, q):
                 self.spec.check_rows(inputs, sample.read(0, sample.n_rows).X)
         return TwoSamples(p, task, arrays, inputs=inputs, other=q)
-
-    def read_validation(self, data: Data, rows: TrainingRows, run: Run) -> TrainingRows:
-        rng = np.random.default_rng(run.seed)
-        inputs, task = rows.inputs, rows.task
-        model = Model(inputs, task, None)  # type: ignore[arg-type]
-        samples = [
-            source.take(TrainingRows(source, task).sample(MAX_VALIDATION_ROWS, rng))
-            for source in self.two_sources(data, run.seed, model)[1:3]
-        ]
-        X, w = stacked([s.X for s in samples]), np.concatenate([weights_of(s) for s in samples])
-        if not self.spec.is_pairwise:
-            self.spec.check_rows(inputs, X)
-        y = np.repeat([1.0, -1.0], [len(s.rows) for s in samples])
-        return TrainingRows(ArraySource(X, y, w, checked=True), task, True, inputs=inputs)
 
     def two_sources(
         self, data: Data, seed: int, before: Model | None

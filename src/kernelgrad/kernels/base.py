@@ -89,7 +89,6 @@ class Kernel(Documented, ABC):
     numbers.
     """
 
-    _manual_module: ClassVar[str] = "kernelgrad.kernels"
     name: ClassVar[str]
     has_random_features: ClassVar[bool] = True
     is_stationary: ClassVar[bool] = False

@@ -91,15 +91,10 @@ class PreparedRows:
         assert loss.code is not None
         weight = np.asarray(batch.sample_weight, np.float64)
         return cls(
-            batch=batch,
-            rows=as_rows(batch.X),
-            Y=np.ascontiguousarray(batch.y, np.float64),
-            share=weight / weight.sum(),
-            loss=loss,
-            code=loss.code,
-            numbers=loss.params(problem.n_outputs),
-            curvature=loss.smoothness or 1.0,
-        )
+            batch=batch, rows=as_rows(batch.X), Y=np.ascontiguousarray(batch.y, np.float64),
+            share=weight / weight.sum(), loss=loss, code=loss.code,
+            numbers=loss.params(problem.n_outputs), curvature=loss.smoothness or 1.0,
+        )  # fmt: skip
 
     def copy(self) -> PreparedRows:
         return replace(self)
@@ -285,12 +280,9 @@ def evaluate(
     loss, slopes = data.losses(data.responses(W, b))
     weighted = slopes * data.share[:, None]
     return Evaluation(
-        loss=loss,
-        objective=loss + problem.penalty(W),
-        slopes=slopes,
-        gradient=data.gradient(weighted),
-        gradient_bias=weighted.sum(axis=0),
-    )
+        loss=loss, objective=loss + problem.penalty(W), slopes=slopes,
+        gradient=data.gradient(weighted), gradient_bias=weighted.sum(axis=0),
+    )  # fmt: skip
 
 
 @dataclass(kw_only=True)

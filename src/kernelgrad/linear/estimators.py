@@ -123,6 +123,7 @@ class LinearClassifier(BaseClassifier, BaseLinearEstimator):
     """
 
     loss: str | Loss = anything(default="log_loss", kw_only=False)
+    probability: bool = boolean(default=True)
 
     _sibling = "LinearRegressor"
 

@@ -11,7 +11,7 @@ from kernelgrad.families.base import Spec
 from kernelgrad.families.kernel import alpha_of_cost, check_alpha
 from kernelgrad.families.reading import Run
 from kernelgrad.kernels import Kernel, Polynomial
-from kernelgrad.linear.base import LinearProblem, LinearSolver
+from kernelgrad.linear.base import STREAM_ROWS, LinearProblem, LinearSolver
 from kernelgrad.linear.rbcd import RBCD, WHOLE, WHOLE_ENTRIES
 from kernelgrad.linear.sdca import LinearSDCA
 from kernelgrad.linear.stochastic import SGD, SVRG
@@ -82,7 +82,8 @@ class LinearSpec(Spec):
         return get_linear_solver(chosen)  # type: ignore[no-any-return]
 
     def automatic(self, rows: TrainingRows, run: Run) -> tuple[Solver[Any], str]:
-        p, where, n = self.params, "disk", rows.source.n_rows
+        # equal rows count once, and rows without weight not at all
+        p, where, n = self.params, "disk", rows.ordered(STREAM_ROWS).source.n_rows
         if run.stream:
             where = "stream"
         elif rows.in_memory:
@@ -90,13 +91,9 @@ class LinearSpec(Spec):
         # but for weights
         alpha = self._fixed_alpha() if p.C is None else 1.0 / (float(p.C) * max(1, n))
         return choose_linear_solver(
-            rows.task.loss,
-            rows=where,
-            n_rows=n,
-            n_features=rows.inputs.width,
-            n_outputs=rows.task.n_outputs,
-            l2=alpha * (1.0 - self.l1_share),
-        )
+            rows.task.loss, rows=where, n_rows=n, n_features=rows.inputs.width,
+            n_outputs=rows.task.n_outputs, l2=alpha * (1.0 - self.l1_share),
+        )  # fmt: skip
 
     def _fixed_alpha(self) -> float:
         return 0.0 if self.params.penalty is None else float(self.params.alpha)

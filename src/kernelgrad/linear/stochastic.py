@@ -20,7 +20,7 @@ from kernelgrad.linear.base import (
     as_linear,
     evaluate,
 )
-from kernelgrad.params import boolean, integer, parameters, real
+from kernelgrad.params import integer, parameters, real
 from kernelgrad.solvers import contract
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized
 from kernelgrad.types import Float64Array, IntArray
@@ -175,7 +175,6 @@ class SGDState(LinearState):
 
 
 class AveragingSolver(StochasticSolver[Any]):
-    average: bool = True
     takes_kinks: ClassVar[bool] = True
     streams: ClassVar[bool] = True
     state_class: ClassVar[type[Any]] = SGDState
@@ -183,7 +182,7 @@ class AveragingSolver(StochasticSolver[Any]):
 
     @property
     def _averages(self) -> bool:
-        return self.average and self.step_size == "auto"
+        return self.step_size == "auto"
 
     def init(self, problem: Problem, batch: TrainBatch) -> Any:
         state = super().init(problem, batch)
@@ -242,16 +241,14 @@ class SGD(AveragingSolver):
         the paper.
     round_size : int >= 1 or "auto", default="auto"
         Steps of one iteration of the loop; "auto" is one pass over the rows.
-    average : bool, default=True
-        False returns the last iterate.
     """
 
     name: ClassVar[str] = "sgd"
+    removed = frozenset({"average"})
 
     batch_size: int = integer(default=10, low=1)
     step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
     round_size: int | str = integer(default="auto", low=1, words=("auto",))
-    average: bool = boolean(default=True)
 
     def _runs(self, r: Round[Any]) -> Iterator[tuple[int, int, float]]:
         T, p, state = r.n_steps, r.p, r.state
@@ -315,10 +312,5 @@ class SVRG(StochasticSolver[LinearState]):
             yield start, min(start + inner, r.n_steps), eta
 
     def _reference(self, r: Round[LinearState], W: Float64Array, b: Float64Array) -> Any:
-        return snapshot(r, W, b)
-
-
-def snapshot(r: Round[Any], W: Float64Array, b: Float64Array) -> loops.Table:
-    """Return the derivatives of all rows at W and b as references."""
-    here = evaluate(r.problem, r.data, W, b) if r.data.here is None else r.data.here
-    return loops.Table(loops.FOREVER, here.gradient, here.gradient_bias, here.slopes)
+        here = evaluate(r.problem, r.data, W, b) if r.data.here is None else r.data.here
+        return loops.Table(loops.FOREVER, here.gradient, here.gradient_bias, here.slopes)

@@ -52,7 +52,6 @@ from kernelgrad.validation import CapabilityError, bytes_of, check_int
 SAMPLE_ROWS = ROWS_PER_FEATURE * MAX_WIDTH
 _MEMORY = 4 * CACHE_BYTES
 _ROW_STEP = 512  # a multiple of the row tiles: other chunks of it give the same bits
-# BLAS rounds a lone row otherwise than a row among others; see `compute.projections`.
 TAG_CHOICE = 15
 
 
@@ -116,9 +115,7 @@ class FeatureMap:
 
 
 @parameters
-class RandomFeatures(
-    support.CallbackSupportMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Documented
-):
+class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Documented):
     """Random features of any kernel: rows whose inner products estimate it.
 
     The output Z is float32, (n, n_components): blocks ``phi_0(x), phi_1(x), ...`` of the seeded
@@ -209,7 +206,7 @@ class RandomFeatures(
             )
         return kernel
 
-    @support.with_callbacks
+    @support.fitting
     def fit(self, X: Rows, y: Values = None) -> Self:
         """Fix the seed, and the bandwidth and input scaling from a sample of the rows.
 
@@ -222,7 +219,7 @@ class RandomFeatures(
             Present for the API's sake.
         """
         kernel = self._check_parameters()
-        with support.reported(self, X, y), single_threaded_blas():
+        with single_threaded_blas():
             seed = int(check_random_state(self.random_state).randint(0, 2**31 - 1))
             inputs, batch = self._sample(X, kernel, seed)
             self._set(self._built(inputs, kernel, batch, seed))

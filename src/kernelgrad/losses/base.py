@@ -107,7 +107,6 @@ class Loss(Documented, ABC):
     .. [1] Dai et al. (2014), Section 5.
     """
 
-    _manual_module: ClassVar[str] = "kernelgrad.losses"
     part: ClassVar[str] = "loss"  # how model files call it
     name: ClassVar[str]
     tasks: ClassVar[frozenset[Task]]

@@ -58,9 +58,7 @@ class MarginLoss(ScalarLoss):
 class Hinge(MarginLoss):
     """Hinge loss of support vector machines, ``l(y, f) = max(0, 1 - y f)``.
 
-    The subgradient is -y if ``y f < 1``, else 0. Since ``max(0, z) = z / 2 + |z| / 2`` with
-    ``z = 1 - y f``, the curvature is the majorising weight ``1/2 / max(|z|, width)``. The
-    gradient has no Lipschitz constant (Assumption B in Section 5 of Dai et al., 2014).
+    The subgradient is -y if ``y f < 1``, else 0.
     """
 
     name: ClassVar[str] = "hinge"
@@ -85,11 +83,8 @@ class SmoothedHinge(MarginLoss):
     g goes to 0. The gradient is ``-y min(max(z / g, 0), 1)`` and L = 1 / g. The conjugate is
     that of the hinge plus ``g u^2 / 2``, so dual coordinate ascent converges linearly [1]_.
 
-    Since ``l = h(z - g / 2) / g + z / 2 - g / 8`` with the Huber loss h of delta = g / 2, the
-    curvature is the majorising weight ``1/2 / max(|z - g / 2|, g / 2)``. On the parabola this
-    is the second derivative 1 / g; outside, where the second derivative is 0, it approaches the
-    weight of the hinge. The typical curvature is its value at f = 0, which is 1/2 for small g,
-    as for the hinge, and L for g >= 1.
+    The typical curvature is the majorising one at f = 0, which is 1/2 for small g, as for the
+    hinge, and L for g >= 1.
 
     Parameters
     ----------
@@ -117,19 +112,6 @@ class SmoothedHinge(MarginLoss):
     def typical_curvature(self) -> float | None:  # type: ignore[override]  # follows width
         return 1.0 / max(float(self.width), 2.0 - float(self.width))
 
-    def _constants(self, y: Float64Array, weights: Float64Array) -> Float64Array:
-        """Return the minimiser.
-
-        Let r be the weight of the lighter class divided by that of the heavier one. The result
-        is ``max((1 - r) / (1 + r), 1 - g r)`` with the sign of the heavier class: either both
-        classes are on the parabola, or the lighter one is on the line. On a tie it is 0.
-        """
-        positive, negative, _ = _class_weights(y, weights)
-        heavier = np.maximum(np.maximum(positive, negative), _LEAST_WEIGHT)
-        ratio = np.minimum(positive, negative) / heavier
-        size = np.maximum((1.0 - ratio) / (1.0 + ratio), 1.0 - float(self.width) * ratio)
-        return np.asarray(np.sign(positive - negative) * size)
-
 
 @parameters
 class ModifiedLogistic(MarginLoss):
@@ -138,10 +120,8 @@ class ModifiedLogistic(MarginLoss):
     .. math:: l(y, f) = \frac{1}{\beta} \log\bigl(1 + e^{\beta (1 - y f)}\bigr)
 
     It is at most ``log(2) / beta`` above the hinge, which is its limit as beta grows [1]_. The
-    gradient is ``-y sigma(beta z)`` with ``z = 1 - y f``, and L = beta / 4. The curvature is
-    the majorising weight ``tanh(beta z / 2) / (2 z)``, which approaches that of the hinge far
-    from z = 0, where the second derivative vanishes. Its value at f = 0 is the typical
-    curvature.
+    gradient is ``-y sigma(beta z)`` with ``z = 1 - y f``, and L = beta / 4. The typical
+    curvature is the majorising one at f = 0.
 
     Parameters
     ----------
@@ -192,8 +172,7 @@ class SquaredHinge(MarginLoss):
     Dai et al. (2014) and Mu et al. (2015) define it as ``max(0, 1 - y f)^2 / 2``; to reproduce
     them, double their nu or lambda and halve their step sizes.
 
-    The gradient is ``-2 y max(0, 1 - y f)``. The curvature is the second derivative, 2 if
-    ``y f < 1``, else 0, and L = 2 (Assumption B in Section 5 of Dai et al., 2014).
+    The gradient is ``-2 y max(0, 1 - y f)``, and L = 2.
     """
 
     name: ClassVar[str] = "squared_hinge"
@@ -209,9 +188,8 @@ class SquaredHinge(MarginLoss):
 class Logistic(MarginLoss):
     """Logistic loss on targets -1/+1, ``l(y, f) = log(1 + exp(-y f))``.
 
-    The gradient is ``-y sigma(-y f)`` and the curvature is the second derivative
-    ``sigma(f) sigma(-f)``, so L = 1/4 (Assumption B in Section 5 of Dai et al., 2014). With
-    more than two classes, each class is fitted against the rest.
+    The gradient is ``-y sigma(-y f)``, and L = 1/4. With more than two classes, each class is
+    fitted against the rest.
     """
 
     name: ClassVar[str] = "logistic"
@@ -242,10 +220,9 @@ class Perceptron(MarginLoss):
     """Perceptron loss, ``l(y, f) = max(0, -y f)``.
 
     The subgradient is -y if ``y f <= 0``, else 0. At f = 0 it is that of a mistake, so that the
-    perceptron moves away from the zero function. Since ``max(0, z) = z / 2 + |z| / 2`` with
-    ``z = -y f``, the curvature is the majorising weight ``1/2 / max(|f|, width)``. The gradient
-    has no Lipschitz constant. As the zero function always minimises this loss, use it with the
-    solver "perceptron" (Section 4.5 of Cotter et al., 2012), not in a regularised risk.
+    perceptron moves away from the zero function. As the zero function always minimises this
+    loss, use it with the solver "perceptron" (Section 4.5 of Cotter et al., 2012), not in a
+    regularised risk.
     """
 
     name: ClassVar[str] = "perceptron"
@@ -260,9 +237,8 @@ class Multinomial(Loss):
     """Multinomial logistic loss, ``l(y, f) = log sum_c exp(f_c) - sum_c y_c f_c``.
 
     Targets are one-hot, shape (n, K). With ``p = softmax(f)`` the gradient is ``p - y`` and the
-    Hessian is ``diag(p) - p p^T``, whose norm is at most L = 1/2 (Assumption B in Section 5 of
-    Dai et al., 2014). The curvature is the largest diagonal entry of the Hessian,
-    ``max_c p_c (1 - p_c)``.
+    Hessian is ``diag(p) - p p^T``, whose norm is at most L = 1/2. The curvature is its largest
+    diagonal entry.
     """
 
     name: ClassVar[str] = "log_loss"

@@ -44,8 +44,7 @@ class SquaredError(ResidualLoss):
     """Squared error, ``l(y, f) = (f - y)^2 / 2``.
 
     The factor 1/2 makes the gradient equal to the residual ``f - y``, as in Section 4 of Dai et
-    al. (2014). The curvature is 1 and L = 1 (Assumption B of their Section 5); the intercept is
-    the weighted mean. With targets -1/+1 it is least-squares classification.
+    al. (2014). With targets -1/+1 it is least-squares classification.
     """
 
     name: ClassVar[str] = "squared"
@@ -101,13 +100,8 @@ class Huber(ResidualLoss):
     """Huber loss: quadratic near zero, linear beyond ``delta``.
 
     With ``z = f - y`` the loss is ``z^2 / 2`` if ``|z| <= delta``, else
-    ``delta * (|z| - delta / 2)``. The gradient is z clipped to [-delta, delta], and L = 1
-    (Assumption B in Section 5 of Dai et al., 2014).
-
-    The curvature is the majorising weight ``min(1, delta / |z|)``. On the quadratic part it is
-    the second derivative. On the linear part the second derivative is 0, and the weight avoids
-    that a batch of large residuals has no curvature. The intercept is searched by Brent's
-    method.
+    ``delta * (|z| - delta / 2)``. The gradient is z clipped to [-delta, delta], and L = 1. The
+    majorising curvature avoids that a batch of large residuals has none.
 
     Parameters
     ----------
@@ -128,12 +122,8 @@ class Huber(ResidualLoss):
 class EpsilonInsensitive(ResidualLoss):
     """Epsilon-insensitive loss of support vector regression, ``max(0, |f - y| - epsilon)``.
 
-    With ``z = f - y`` the subgradient is ``sign(z)`` if ``|z| > epsilon``, else 0. Since
-    ``l = |z - epsilon| / 2 + |z + epsilon| / 2 - epsilon``, the curvature is the sum of the
-    majorising weights of both kinks, ``1/2 / max(|z - epsilon|, width)`` and
-    ``1/2 / max(|z + epsilon|, width)``, and the intercept is the weighted median of the points
-    ``y - epsilon`` and ``y + epsilon``. The gradient has no Lipschitz constant (Assumption B in
-    Section 5 of Dai et al., 2014).
+    With ``z = f - y`` the subgradient is ``sign(z)`` if ``|z| > epsilon``, else 0. The
+    intercept is the weighted median of the points ``y - epsilon`` and ``y + epsilon``.
 
     Parameters
     ----------
@@ -156,9 +146,7 @@ class EpsilonInsensitive(ResidualLoss):
 class Absolute(ResidualLoss):
     """Absolute error, ``l(y, f) = |f - y|``.
 
-    The subgradient is ``sign(f - y)``, which is 0 at 0; the curvature is the majorising weight
-    ``1 / max(|f - y|, width)``; the intercept is the weighted median. The gradient has no
-    Lipschitz constant (Assumption B in Section 5 of Dai et al., 2014).
+    The subgradient is ``sign(f - y)``, which is 0 at 0; the intercept is the weighted median.
     """
 
     name: ClassVar[str] = "absolute"
@@ -171,10 +159,8 @@ class Absolute(ResidualLoss):
 class Quantile(ResidualLoss):
     """Pinball loss, ``l(y, f) = q max(0, y - f) + (1 - q) max(0, f - y)``.
 
-    The subgradient is -q for ``f < y``, 1 - q for ``f > y`` and 0 for ``f = y``. Since
-    ``l = |f - y| / 2 + (1/2 - q) (f - y)``, the curvature is the majorising weight
-    ``1/2 / max(|f - y|, width)`` for any q. The intercept is the weighted q-quantile. The
-    gradient has no Lipschitz constant (Assumption B in Section 5 of Dai et al., 2014).
+    The subgradient is -q for ``f < y``, 1 - q for ``f > y`` and 0 for ``f = y``. The intercept
+    is the weighted q-quantile.
 
     Parameters
     ----------
@@ -222,7 +208,11 @@ class Quantile(ResidualLoss):
 
 
 class LogLinkLoss(ScalarLoss):
-    """Base class of losses with log link: the function f is the logarithm of the mean."""
+    """Base class of losses with log link: the function f is the logarithm of the mean.
+
+    The intercept is that of the weighted mean. Exponentials are replaced by their tangents
+    where their argument is above 30.
+    """
 
     tasks: ClassVar[frozenset[Task]] = frozenset({"regression"})
 
@@ -243,11 +233,8 @@ class LogLinkLoss(ScalarLoss):
 class Poisson(LogLinkLoss):
     """Half the Poisson deviance, ``l(y, f) = exp f - y f + y log y - y``, with mean exp f.
 
-    The gradient is ``exp f - y`` and the curvature ``exp f``; the intercept is the logarithm of
-    the weighted mean. Targets are at least 0: counts, or amounts many of which are 0. For
-    rates, divide the counts by the exposure and use the exposure as weights. For f > 30 the
-    exponential is replaced by its tangent. The gradient has no Lipschitz constant (Assumption B
-    in Section 5 of Dai et al., 2014).
+    The gradient is ``exp f - y``. Targets are at least 0: counts, or amounts many of which are
+    0. For rates, divide the counts by the exposure and use the exposure as weights.
     """
 
     name: ClassVar[str] = "poisson"
@@ -259,10 +246,7 @@ class Gamma(LogLinkLoss):
     """Half the gamma deviance, ``l(y, f) = y exp(-f) + f - log y - 1``, with mean exp f.
 
     It suits positive targets whose standard deviation is proportional to the mean, such as
-    amounts and durations. The gradient is ``1 - y exp(-f)`` and the curvature ``y exp(-f)``;
-    the intercept is the logarithm of the weighted mean. For f < -30 ``exp(-f)`` is replaced by
-    its tangent. The gradient has no Lipschitz constant (Assumption B in Section 5 of Dai et
-    al., 2014).
+    amounts and durations. The gradient is ``1 - y exp(-f)``.
     """
 
     name: ClassVar[str] = "gamma"
@@ -277,8 +261,7 @@ class Tweedie(LogLinkLoss):
     It suits amounts many of which are 0, such as claims of all insured: the sum of a Poisson
     number of gamma amounts has a variance in proportion to ``mean^p``. With ``a = 2 - p`` and
     ``b = p - 1`` it is ``l(y, f) = exp(a f) / a + y exp(-b f) / b - y^a / (a b)``, its slope
-    ``exp(a f) - y exp(-b f)``. Exponentials are replaced by their tangents where their argument
-    is above 30.
+    ``exp(a f) - y exp(-b f)``.
 
     Parameters
     ----------

@@ -39,7 +39,6 @@ class UnlabelledLoss(Documented, ABC):
     Geng et al. (2019), "Scalable Semi-Supervised SVM via Triply Stochastic Gradients", Table 2.
     """
 
-    _manual_module: ClassVar[str] = "kernelgrad.losses"
     part: ClassVar[str] = "unlabelled loss"  # how model files call it
     name: ClassVar[str]
     smoothness: ClassVar[float | None] = None

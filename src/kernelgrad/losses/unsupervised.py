@@ -125,8 +125,7 @@ class KLDensityRatio(RatioLoss):
 
     Its minimiser is ``f = log p/q`` (Section 4 of the paper names the inverse), and
     ``E_p[f] - E_q[exp f] + 1`` is a lower bound of KL(p || q), which it attains at the
-    minimiser. For f > 30 the exponential is replaced by its tangent, so that no value
-    overflows. The Hessian at the optimum is an expectation under p, hence the typical
+    minimiser. The Hessian at the optimum is an expectation under p, hence the typical
     curvature is 1.
     """
 

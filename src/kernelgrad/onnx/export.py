@@ -14,9 +14,7 @@ from kernelgrad.losses.regression import LogLinkLoss, LogSquaredError
 from kernelgrad.losses.scalar import LARGEST_LOG
 from kernelgrad.onnx import functions
 from kernelgrad.onnx import numerics as xp
-from kernelgrad.onnx.functions import ExactForm
 from kernelgrad.onnx.graph import Graph, Value, joined
-from kernelgrad.partly_labelled import MarkedClassification
 from kernelgrad.tables import UNKNOWN
 from kernelgrad.tasks import Classification, Regression, ScaledColumn
 from kernelgrad.validation import CapabilityError, check_name
@@ -29,15 +27,15 @@ _OF_INPUT = (
 )
 
 
-def export(model: Any, dtype: str, **options: Any) -> onnx.ModelProto:
-    """Return the ONNX model of a fitted value; `options` are of its kind."""
+def export(model: Any, dtype: str) -> onnx.ModelProto:
+    """Return the ONNX model of a fitted value."""
     graph = Graph(dtype=check_name(dtype, ("float64", "float32"), "dtype"))
     inputs = model.inputs
     outputs = next(make for cls, make in _OUTPUTS if isinstance(model.task, cls))
     metadata = {"estimator": inputs.owner}
     if inputs.names is not None:
         metadata["columns"] = "\n".join(map(str, inputs.names))
-    values = outputs(model, _rows(inputs, graph), **options)
+    values = outputs(model, _rows(inputs, graph))
     return graph.model(values, metadata, f"{inputs.owner}. {_OF_INPUT}")
 
 
@@ -113,10 +111,7 @@ def _classes(model: Any, x: Value) -> Outputs:
     label = xp.take(task.classes, _flat(code))
     outputs: Outputs = {"label": (label, None)}
     outputs["decision"] = (_flat(decision), None) if width == 1 else (decision, width)
-    # a semi-supervised one has none after partial_fit
-    if model.calibration is not None or (
-        task.has_own_proba and not isinstance(task, MarkedClassification)
-    ):
+    if model.has_proba:
         p = _probabilities(model, f, _responses(task, f))
         outputs["probabilities"] = _agreeing(p, code, K), K
     return outputs
@@ -129,12 +124,9 @@ def _responses(task: Classification, f: Value) -> Value:
 
 
 def _probabilities(model: Any, f: Value, response: Value) -> Value:
-    if isinstance(model.calibration, Calibration):
-        return _calibrated(model.calibration, response)
     if model.calibration is not None:
-        a, b = model.calibration.coef.T
-        f = xp.clip(a * f + b, -500.0, 500.0)
-    elif model.task.loss.is_multinomial:
+        return _calibrated(model.calibration, response)
+    if model.task.loss.is_multinomial:
         return xp.softmax(f)
     p = xp.sigmoid(f)
     if len(model.task.classes) == 2:
@@ -177,18 +169,10 @@ def _ratio(model: Any, x: Value) -> Outputs:
     return {"ratio": (ratio, None), "decision": (f, None)}
 
 
-def _process(model: Any, x: Value, *, std: bool = False) -> Outputs:
-    task, posterior = model.task, model.posterior
+def _process(model: Any, x: Value) -> Outputs:
+    task = model.task
     mean = task.centre + task.scale * _flat(functions.add_function(model.function, x))
-    outputs: Outputs = {"mean": (mean, None)}
-    if std:
-        rows, half = posterior.half_inverse()
-        exact = model.function.exact
-        support = exact.prepare(rows)
-        form = ExactForm(exact.kernel, functions.add_scaling(exact.scaling, x), support)
-        left = xp.maximum(form.diagonal() - (form(support) @ half.T).squares(), 0.0)
-        outputs["std"] = _flat(xp.sqrt(posterior.signal * left)), None
-    return outputs
+    return {"mean": (mean, None)}
 
 
 def _flat(x: Value) -> Value:

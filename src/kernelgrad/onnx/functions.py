@@ -142,22 +142,6 @@ class ExactForm:
             return summed(value * weight for value, (_, weight) in pairs)
         return multiplied(values)
 
-    def diagonal(self) -> Value:
-        """Return k(x, x), (n, 1)."""
-        kernel = self.kernel
-        if self.parts:
-            return self._combined(form.diagonal() for form in self.parts)
-        if kernel.is_stationary:
-            return self.x.take([0]) * 0.0 + 1.0
-        if not isinstance(kernel, kernels.TiledKernel):
-            raise no_form(kernel, "its values k(x, x) have no form here")
-        term = profiles.TERMS[kernel.form_code](xp, self.values, self.values)
-        if kernel.form_code in profiles.PRODUCTS:
-            t = term.graph.op("ReduceProd", term, np.array([1]))
-        else:
-            t = term.sum(1)
-        return _finished(kernel, t, self.size, self.size)
-
 
 def chunks_of(n_rows: int) -> list[slice]:
     """Return the support rows of which values are made at once."""

@@ -59,12 +59,10 @@ class DualAscent:
 
     def __init__(
         self, state: DualState, rows: KernelRows, loss: tuple[int, Float64Array],
-        y: Float64Array, p: Float64Array, block_size: int = BLOCK, *,
-        deadline: Deadline = FOREVER,
+        y: Float64Array, p: Float64Array, *, deadline: Deadline = FOREVER,
     ) -> None:  # fmt: skip
         self.rows, self.loss, self.y, self.p = rows, loss, y, p
-        self.block_size, self.deadline = block_size, deadline
-        self._state = state
+        self.deadline, self._state = deadline, state
 
     @property
     def weights(self) -> Float64Array:
@@ -113,7 +111,7 @@ class DualAscent:
         reach = q / s.alpha
         done = 0
         while done < len(order) and not (done and self.deadline.over):
-            ahead = order[done : done + _AHEAD * self.block_size]
+            ahead = order[done : done + _AHEAD * BLOCK]
             done += self._block(ahead, reach, least)
 
     def climb(self, n_steps: int) -> int:
@@ -138,7 +136,7 @@ class DualAscent:
 
         Rows that would stay now need no kernel values unless those before them change that.
         """
-        s, size = self._state, self.block_size
+        s, size = self._state, BLOCK
         y, u = self.y[:, index], s.dual[:, index]
         f = s.responses[:, index] + s.intercept[:, None]
         gaps = _losses_and_gaps(*self.loss, y, u, f)[1]
@@ -173,8 +171,8 @@ class DualAscent:
     def _commit(self, moved: IntArray, change: Float64Array) -> None:
         """Add `change` (m, C) to the coefficients of rows `moved`, and to the responses."""
         s = self._state
-        for i in range(0, len(moved), self.block_size):  # no more rows at once, ever
-            part = slice(i, i + self.block_size)
+        for i in range(0, len(moved), BLOCK):  # no more rows at once, ever
+            part = slice(i, i + BLOCK)
             slots = self.rows.load(moved[part])
             add_rows(self.rows.buffer, slots, change[part], s.responses)
         s.coef[moved] += change

@@ -17,11 +17,10 @@ from kernelgrad.functions.exact import join_rows
 from kernelgrad.kernels import ExactRows
 from kernelgrad.linear.loops import slopes_of_row
 from kernelgrad.losses import SemiSupervised
-from kernelgrad.papers.support_state import AveragedSolver, SupportState, average_update
-from kernelgrad.solvers import contract, support
+from kernelgrad.papers.support_state import SupportState
+from kernelgrad.solvers import RecomputedTracker, Tracker, contract, support
 from kernelgrad.solvers.dsg import smoothness
-from kernelgrad.solvers.trackers import Update
-from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray
+from kernelgrad.types import Float32Array, Float64Array, IntArray, Matrix
 from kernelgrad.validation import CapabilityError
 
 GROUP = 256  # rows whose kernel values with the support come from one product
@@ -55,16 +54,16 @@ class RowTiles:
     def n_rows(self) -> int:
         return (len(self.tiles) - 1) * TILE + self.tiles[-1].n_rows
 
-    def append(self, rows: ExactRows) -> None:
-        start = len(self.tiles) - 1
-        self.tiles.append(rows)
-        self._cut(start)
-
     def take(self, index: IntArray) -> ExactRows:
         """Return the rows of an increasing index."""
         ends = np.searchsorted(index, TILE * np.arange(len(self.tiles) + 1))
         cuts = enumerate(zip(self.tiles, ends[:-1], ends[1:], strict=True))
         return join_rows([tile.take(index[a:b] - TILE * i) for i, (tile, a, b) in cuts])
+
+    def append(self, rows: ExactRows) -> None:
+        start = len(self.tiles) - 1
+        self.tiles.append(rows)
+        self._cut(start)
 
     def copy(self) -> RowTiles:
         twin = RowTiles(self.tiles[-1])
@@ -120,7 +119,7 @@ class OnlineState(SupportState):
         return mean
 
 
-class OnlineSolver(AveragedSolver[OnlineState]):
+class OnlineSolver(support.KernelSolver[OnlineState]):
     r"""Base of the solvers that visit rows one by one, at the speed of matrix products.
 
     A batch is cut into groups. The kernel values of a group with the support, and with
@@ -133,26 +132,16 @@ class OnlineSolver(AveragedSolver[OnlineState]):
     they are visited; on streams each visit may add one. Where every batch holds the same rows
     they are visited in a new order in each step, elsewhere in the order in which they come.
 
-    A subclass gives :meth:`_start`, :meth:`_schedule` and how the support is limited.
+    A subclass gives :meth:`_start` and :meth:`_schedule`.
     """
 
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel", "fixed_intercept"})
-    drops_oldest: ClassVar[bool] = False  # before it grows too long; else the smallest, after
     learns_bias: ClassVar[bool] = True  # if the estimator fits one
+    removed = frozenset({"max_support", "projection"})
     pace_parameter: ClassVar[str]  # name of the parameter that gives the pace, or "auto"
     state_class = OnlineState
     average: Any
-    max_support: int | None
     rows_per_step: int = 1  # all from the function before them, with the mean of their steps
-
-    def check(self) -> None:
-        super().check()
-        averages = self.average != "auto" and self._averaging is not None
-        if averages and self.max_support is not None:
-            raise ValueError(
-                f"average={self.average!r} needs the rows of all iterates, but max_support is "
-                f"{self.max_support}; set average='auto', or max_support=None."
-            )
 
     def resolve_batch_size(self, n_rows: int | None) -> int:
         """Return a twentieth of the rows, at most 8,192, or 1,024 for an unknown number.
@@ -186,9 +175,7 @@ class OnlineSolver(AveragedSolver[OnlineState]):
 
     @property
     def _averaging(self) -> str | None:
-        if self.average == "auto":
-            return "linear" if self.max_support is None else None
-        return cast("str | None", self.average)
+        return cast("str | None", "linear" if self.average == "auto" else self.average)
 
     def _square_radius(self, problem: contract.Problem) -> float:
         return float(np.inf)
@@ -233,8 +220,6 @@ class OnlineSolver(AveragedSolver[OnlineState]):
             rows, y, weight = rows.take(order), y[order], weight[order]
             numbers = order if numbers is None else numbers[order]
         size = max(1, GROUP // self.rows_per_step) * self.rows_per_step
-        if self.drops_oldest and self.max_support is not None:
-            size = min(size, self.max_support)  # the rows that a group drops were there before
         visits = _Visits(self, problem, state)
         f = np.empty(y.shape)
         with threads.single_threaded_blas():
@@ -251,13 +236,16 @@ class OnlineSolver(AveragedSolver[OnlineState]):
             )
         state.iteration += 1
         step_size = float(self._schedule(problem, state, np.array([t]))[0].max())
-        return self._info(state, train_loss, visits.finish(), step_size)
+        return self._info(state, train_loss, None, step_size)
 
     def count_support(self, state: OnlineState) -> int:
         return state.n_support
 
-    def functions(self, state: OnlineState) -> dict[str, Float64Array]:
-        return {"x": state.current, "a": state.average}
+    def coefficients(self, state: OnlineState) -> Float64Array:
+        return state.average
+
+    def track(self, state: OnlineState, X: Matrix) -> Tracker:
+        return RecomputedTracker(self, state, X)
 
 
 class _Visits:
@@ -265,15 +253,6 @@ class _Visits:
         self, solver: OnlineSolver, problem: contract.Problem, state: OnlineState
     ) -> None:
         self.solver, self.problem, self.state = solver, problem, state
-        C = problem.n_outputs
-        self.product, self.blend = np.ones(C), np.zeros(C)
-        # the support before the step, and where in it each entry was
-        self.first, self.weight_before = state.rows_seen, state.weight_sum
-        self.rows, self.w, self.v = state.rows.copy(), state.current, state.average
-        self.origin = np.arange(state.n_support)
-        limit, S = solver.max_support, state.n_support
-        if solver.drops_oldest and limit is not None and limit < S:  # it was larger before
-            self._keep_largest(state.stamp, limit)
 
     def group(
         self, rows: ExactRows, y: Float64Array, weight: Float64Array, numbers: IntArray | None
@@ -282,11 +261,7 @@ class _Visits:
         solver, problem, state = self.solver, self.problem, self.state
         m, S = len(y), state.n_support
         slot, new = self._entries(rows, numbers)
-        limit = solver.max_support if solver.drops_oldest else None
-        old = np.zeros(0, np.int64)
-        if limit is not None and S + len(new) > limit:
-            old = np.argsort(state.stamp, kind="stable")[:m].astype(np.int64)
-        K, R, K_old = self._products(rows, old)
+        K, R = self._products(rows)
         self._extend(new, numbers, K)
         each, i = solver.rows_per_step, np.arange(m)
         first = i - i % each  # row of the step
@@ -297,28 +272,20 @@ class _Visits:
         omega[: m - 1][first[1:] == first[:-1]] = 0.0  # but after the last row of a step
         function = (
             state.base, state.late, state.stamp, state.scale, state.mass, state.square,
-            state.bias, state.bias_sum, self.product, self.blend,
+            state.bias, state.bias_sum,
         )  # fmt: skip
         f = np.empty_like(R)
-        group = (K, R, f, y, weight, slot, eta, keep, omega, old, K_old)
+        group = (K, R, f, y, weight, slot, eta, keep, omega)
         _sweep(
             group, function, problem.loss.code, problem.loss.params(y.shape[1]),
             problem.fit_intercept and solver.learns_bias, solver._square_radius(problem),
-            state.rows_seen, S, np.iinfo(np.int64).max if limit is None else limit, each,
+            state.rows_seen, each,
         )  # fmt: skip
         state.rows_seen += m
         state.weight_sum += float(omega.sum())
         state.kernel_evaluations += m * S + m * (m + 1) // 2
-        self._keep(state.stamp >= 0, rows.take(new))
-        if solver.max_support is not None and state.n_support > solver.max_support:
-            power = state.diagonal * np.square(state.current).max(axis=1)
-            self._keep_largest(power, solver.max_support)
+        self._keep_moved(rows.take(new))
         return f
-
-    def _keep_largest(self, values: AnyArray, n: int) -> None:
-        stays = np.zeros(len(values), bool)
-        stays[np.argsort(values, kind="stable")[-n:]] = True  # the newer of equal ones stay
-        self._keep(stays)
 
     def _entries(self, rows: ExactRows, numbers: IntArray | None) -> tuple[IntArray, IntArray]:
         state, S = self.state, self.state.n_support
@@ -332,14 +299,11 @@ class _Visits:
         slot[fresh] = S + rank[back]
         return slot, fresh[np.sort(first)]
 
-    def _products(
-        self, rows: ExactRows, old: IntArray
-    ) -> tuple[Float32Array, Float64Array, Float32Array]:
+    def _products(self, rows: ExactRows) -> tuple[Float32Array, Float64Array]:
         state, m = self.state, rows.n_rows
         tiles = state.rows.tiles
         partial = np.zeros((len(tiles), m, state.base.shape[1]))
         K = np.empty((m, m), np.float32)
-        K_old = np.empty((m, len(old)), np.float32)
 
         def task(i: int) -> None:
             if i == len(tiles):
@@ -349,53 +313,27 @@ class _Visits:
                 coef = state.base[i * TILE : (i + 1) * TILE]
                 # float64: coefficients that the lazy scale divides grow large
                 np.matmul(block.astype(np.float64), coef, out=partial[i])
-                here = np.flatnonzero(old // TILE == i)
-                K_old[:, here] = block[:, old[here] - i * TILE]
 
         threads.parallel_for(len(tiles) + 1, task)
-        return K, partial.sum(axis=0), K_old
+        return K, partial.sum(axis=0)
 
     def _extend(self, new: IntArray, numbers: IntArray | None, K: Float32Array) -> None:
         state, m = self.state, len(new)
         state.numbers = _grown(state.numbers, m, -1 if numbers is None else numbers[new])
-        state.stamp, self.origin = _grown(state.stamp, m, -1), _grown(self.origin, m, -1)
+        state.stamp = _grown(state.stamp, m, -1)
         state.diagonal = _grown(state.diagonal, m, K[new, new])
         state.base, state.late = _grown(state.base, m, 0.0), _grown(state.late, m, 0.0)
 
-    def _keep(self, stays: AnyArray, added: ExactRows | None = None) -> None:
+    def _keep_moved(self, added: ExactRows) -> None:
+        """Leave out the entries of the group that no step has moved."""
         state = self.state
-        S = state.rows.n_rows
-        if not stays[:S].all():
-            state.rows = RowTiles(state.rows.take(np.flatnonzero(stays[:S])))
-        new = np.flatnonzero(stays[S:])
-        if added is not None and len(new):
+        stays = state.stamp >= 0
+        new = np.flatnonzero(stays[state.rows.n_rows :])
+        if len(new):
             state.rows.append(added.take(new))
         if not stays.all():
-            self.origin = self.origin[stays]
             for name in ("numbers", "stamp", "diagonal", "base", "late"):
                 setattr(state, name, getattr(state, name)[stays])
-
-    def finish(self) -> Update:
-        state = self.state
-        keep, blend = np.zeros_like(self.product), self.product
-        if state.weight_sum:
-            keep = np.full_like(self.product, self.weight_before / state.weight_sum)
-            blend = self.blend / state.weight_sum
-        # entries that moved, wherever they were, and those that went
-        index = np.flatnonzero(state.stamp >= self.first)
-        lost = np.ones(len(self.w), bool)
-        lost[self.origin[self.origin >= 0]] = False
-        gone, rows = np.flatnonzero(lost), [state.rows.take(index)]
-        if len(gone):
-            rows.append(self.rows.take(gone))
-        origin = np.concatenate([self.origin[index], gone])
-        # an origin of -1 is the row of zeros
-        w0, v0 = (_grown(a, 1, 0.0)[origin] for a in (self.w, self.v))
-        w, v = (_grown(a[index], len(gone), 0.0) for a in (state.current, state.average))
-        return average_update(
-            state.exact, join_rows(rows), scale=self.product, moved=w - self.product * w0,
-            keep=keep, blend=blend, drift=v - keep * v0 - blend * w0,
-        )  # fmt: skip
 
 
 def _grown(values: Any, m: int, added: Any) -> Any:
@@ -440,7 +378,7 @@ def _take_in(s: float, mass: float, base: Any, late: Any, before: Any, after: An
 @njit(nogil=True, cache=True)
 def _sweep(
     group: Any, function: Any, code: int, params: Any, learn_bias: bool, square_radius: float,
-    first: int, count: int, limit: int, each: int,
+    first: int, each: int,
 ) -> None:  # fmt: skip
     r"""Take gradient steps on the rows of a group, one after another, in place.
 
@@ -451,30 +389,25 @@ def _sweep(
 
     with the weight v_i of the row; the bias, if it learns, takes the same steps without the
     factor. All rows of a step of `each` rows have the responses before the first of them.
-    Where the `count` of entries would exceed the `limit`, the entry whose last step is
-    longest ago goes. For output c the function is ``b_c + s_c sum_j base_jc k(x_j, .)``, and
+    For output c the function is ``b_c + s_c sum_j base_jc k(x_j, .)``, and
     the sum of iterates ``sum_t omega_t w_t`` is ``mass_c base_c - late_c``: a step touches one
     coefficient.
 
     The group is K (m, m), kernel values of which the lower triangle is used; R (m, C),
     ``k(group, support) base``, changed; f (m, C), responses, written; y; weight (m,); slot
     (m,), the entry of each row; eta and keep (m, C); omega (m,), weight of the iterate after
-    each row; old (q,), the entries that go first, in this order; K_old (m, q), kernel values
-    with them.
+    each row.
 
     The function is base and late (S, C), with zeros for the entries that the group may add;
     stamp (S,), the number of the last row that moved an entry, counted from `first`, -1 if it
-    is not yet made and -2 if dropped; then per output scale, mass, square (``|w|^2``, where
-    there is a radius), bias, bias_sum (``sum omega_t b_t``), product (of all factors) and blend
-    (``sum omega_t`` times that product after step t).
+    is not yet made; then per output scale, mass, square (``|w|^2``, where there is a radius),
+    bias and bias_sum (``sum omega_t b_t``).
     """
-    K, R, f, y, weight, slot, eta, keep, omega, old, K_old = group
-    base, late, stamp, scale, mass, square, bias, bias_sum, product, blend = function
+    K, R, f, y, weight, slot, eta, keep, omega = group
+    base, late, stamp, scale, mass, square, bias, bias_sum = function
     m, C = y.shape
     D = np.zeros((m, C))
     g, u, total_step = np.empty(C), np.empty(C), np.empty(C)
-    before = stamp[old]
-    oldest = 0
     for i in range(m):
         for k in range(i, min(i + each, m) if i % each == 0 else i):
             for c in range(C):
@@ -509,23 +442,8 @@ def _sweep(
                     square[c] = square_radius
             scale[c] = s
             mass[c] += omega[i] * s
-            product[c] *= factor
-            blend[c] += omega[i] * product[c]
             if learn_bias:
                 bias[c] += step
             bias_sum[c] += omega[i] * bias[c]
-        if not moved:
-            continue
-        count += stamp[k] < 0
-        stamp[k] = first + i
-        if count > limit:
-            while stamp[old[oldest]] != before[oldest]:
-                oldest += 1
-            p = old[oldest]
-            for c in range(C):
-                for j in range(i + 1, m):
-                    R[j, c] -= base[p, c] * K_old[j, oldest]
-                base[p, c] = 0.0
-                late[p, c] = 0.0
-            stamp[p] = -2
-            count -= 1
+        if moved:
+            stamp[k] = first + i

@@ -1,10 +1,9 @@
-"""Solvers that keep their support rows only, or whose result is an average of functions."""
+"""The state of solvers that keep their support rows only."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,9 +14,8 @@ from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import ExactRows
 from kernelgrad.solvers import contract
 from kernelgrad.solvers.contract import Problem
-from kernelgrad.solvers.support import KernelSolver, KernelState, RowsState
-from kernelgrad.solvers.trackers import Responses, Update
-from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray
+from kernelgrad.solvers.support import KernelState
+from kernelgrad.types import AnyArray, Float64Array, IntArray
 
 
 @dataclass(kw_only=True)
@@ -81,44 +79,3 @@ def equal_rows(A: ExactRows, B: ExactRows) -> AnyArray:
     for a, b in zip(A.parts, B.parts, strict=True):
         equal &= equal_rows(a, b)
     return equal
-
-
-K = TypeVar("K", bound=RowsState | SupportState)
-
-
-def average_update(
-    exact: ExactKernel, rows: ExactRows, *, scale: Float64Array, moved: Float64Array,
-    keep: Float64Array, blend: Float64Array, drift: Float64Array,
-) -> Update:  # fmt: skip
-    """Return the update of the functions w (current) and v (average) in one step.
-
-    ``w <- scale w + sum_i k(x_i, .) moved_i`` and
-    ``v <- keep v + blend w_before + sum_i k(x_i, .) drift_i`` over the rows x_i; scale, keep
-    and blend are (C,), moved and drift (m, C).
-    """
-    parts, C = np.concatenate([moved, drift], axis=1), len(scale)
-
-    def update(tracked: ExactRows, responses: Responses) -> Responses:
-        more = exact.products(tracked, rows, parts)
-        w, v = responses["x"], responses["a"]
-        return {"x": scale * w + more[:, :C], "a": keep * v + blend * w + more[:, C:]}
-
-    return update
-
-
-class AveragedSolver(KernelSolver[K]):
-    """Base of the solvers whose result is ``scale * average + intercept``."""
-
-    @abstractmethod
-    def functions(self, state: K) -> dict[str, Float64Array]:
-        """Return the coefficients of the iterate, "x", and of the average, "a", (S, C) each."""
-
-    def scale(self, state: K) -> Float64Array:
-        """Return the factor of the average in the result, (C,)."""
-        return np.ones(len(self.intercept(state)))
-
-    def coefficients(self, state: K) -> Float64Array:
-        return self.scale(state) * self.functions(state)["a"]
-
-    def _output(self, state: K, responses: Responses) -> FloatArray:
-        return np.asarray(self.scale(state) * responses["a"] + self.intercept(state))

@@ -1,4 +1,4 @@
-"""Displays: a fitted estimator and rows come in, curves and maps go out.
+"""Displays: a fitted estimator and rows come in, curves go out.
 
 They need matplotlib and follow the conventions of scikit-learn's displays: ``from_estimator``
 computes and draws, ``ax_`` and ``figure_`` are the axes and the figure, and ``plot`` draws
@@ -6,21 +6,7 @@ again elsewhere. A new figure has a title and room for all labels; on given axes
 title is kept. The palette suits colour-blind readers.
 """
 
-from __future__ import annotations
-
-from kernelgrad.plotting.curves import (
-    FeatureImportancesDisplay,
-    LearningCurveDisplay,
-    SearchDisplay,
-)  # fmt: skip
+from kernelgrad.plotting.curves import LearningCurveDisplay
 from kernelgrad.plotting.explanations import ExplanationDisplay
-from kernelgrad.plotting.intervals import (
-    GaussianProcessIntervalDisplay,
-    IntervalCoverageDisplay,
-)
-from kernelgrad.plotting.maps import ResponseMapDisplay
 
-__all__ = [
-    "ExplanationDisplay", "FeatureImportancesDisplay", "GaussianProcessIntervalDisplay",
-    "IntervalCoverageDisplay", "LearningCurveDisplay", "ResponseMapDisplay", "SearchDisplay",
-]  # fmt: skip
+__all__ = ["ExplanationDisplay", "LearningCurveDisplay"]

@@ -1,4 +1,4 @@
-"""Learning curves, importances and searches."""
+"""Learning curves."""
 
 from __future__ import annotations
 
@@ -9,14 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
-from kernelgrad.plotting.display import (
-    COLORS,
-    MARKERS,
-    Display,
-    columns_of_one_length,
-    flat_column,
-)  # fmt: skip
-from kernelgrad.validation import check_int, check_name
+from kernelgrad.plotting.display import COLORS, Display
+from kernelgrad.types import Float64Array
+from kernelgrad.validation import check_name
 
 _X_LABELS = {
     "seconds": "Training time (s)",
@@ -25,16 +20,20 @@ _X_LABELS = {
     "rows_seen": "Rows seen",
     "n_random_features": "Random features",
 }
-_SCORE_AXES = "kernelgrad score"  # label of a right y axis, which later displays share
 
 
-def _score_axes(ax: Any) -> Any:
-    """Return the right y axis that an earlier display gave to `ax`, or None."""
-    bounds = ax.get_position().bounds
-    for other in ax.get_shared_x_axes().get_siblings(ax):
-        if other.get_label() == _SCORE_AXES and other.get_position().bounds == bounds:
-            return other
-    return None
+def _columns_of_one_length(**values: Any) -> list[Float64Array]:
+    """Return float columns, with NaN for None, or raise if they are not of one length."""
+    columns = {name: np.array(value, np.float64) for name, value in values.items()}
+    for name, column in columns.items():
+        if column.ndim != 1:
+            raise ValueError(
+                f"{name} must be a flat list of numbers, got shape {column.shape}."
+            )
+    if len({column.size for column in columns.values()}) > 1:
+        sizes = ", ".join(f"{name} {column.size}" for name, column in columns.items())
+        raise ValueError(f"The columns must have one length; their entries are {sizes}.")
+    return list(columns.values())
 
 
 class LearningCurveDisplay(Display):
@@ -63,6 +62,8 @@ class LearningCurveDisplay(Display):
         The axes of the score: the right ones if there is a loss, else `ax_`.
     lines_ : list of matplotlib Line2D
         The curves that are drawn: loss, score, rivals.
+    ax_, figure_ : matplotlib Axes and Figure
+        The axes given or made, and their figure.
     """
 
     def __init__(
@@ -73,8 +74,8 @@ class LearningCurveDisplay(Display):
     ) -> None:  # fmt: skip
         self.x_name = check_name(x_name, _X_LABELS, "x")
         if validation_score is None:
-            validation_score = np.full(len(flat_column(x, x_name)), np.nan)
-        self.x, self.train_loss, self.validation_score = columns_of_one_length(
+            validation_score = np.full(np.size(x), np.nan)
+        self.x, self.train_loss, self.validation_score = _columns_of_one_length(
             **{x_name: x}, train_loss=train_loss, validation_score=validation_score
         )
         self.score_name, self.name, self.rivals = score_name, name, dict(rivals or {})
@@ -84,13 +85,7 @@ class LearningCurveDisplay(Display):
         cls, estimator: Any, *, x: str = "seconds", ax: Any = None, name: str | None = None,
         rivals: Mapping[str, float] | None = None,
     ) -> Self:  # fmt: skip
-        """Plot the history of a fitted estimator.
-
-        Parameters
-        ----------
-        x : str, default="seconds"
-            `x_name` of the display.
-        """
+        """Plot the history of a fitted estimator, as :meth:`from_history` does."""
         check_is_fitted(estimator, "history_")
         return cls.from_history(estimator.history_, x=x, ax=ax, name=name, rivals=rivals)
 
@@ -107,6 +102,16 @@ class LearningCurveDisplay(Display):
             The ``history_`` of an estimator: lists of equal length, optionally "score_name".
         x : str, default="seconds"
             `x_name` of the display.
+        ax : matplotlib Axes, default=None
+            Where to plot; None makes a new figure. On the axes of an earlier display it draws
+            further curves, to compare fits.
+        name, rivals
+            As for the display.
+
+        Returns
+        -------
+        LearningCurveDisplay
+            The display.
         """
         check_name(x, _X_LABELS, "x")
         missing = [key for key in (x, "train_loss") if key not in history]
@@ -120,7 +125,7 @@ class LearningCurveDisplay(Display):
         return cls(x=history[x], x_name=x, name=name, rivals=rivals, **values).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw the curves, on the axes of an earlier display to compare fits."""
+        """Draw the curves, on axes as for :meth:`from_history`; return the display."""
         has_loss = np.isfinite(self.x) & np.isfinite(self.train_loss)
         has_score = np.isfinite(self.x) & np.isfinite(self.validation_score)
         scores = has_score.any() or bool(self.rivals)
@@ -129,14 +134,10 @@ class LearningCurveDisplay(Display):
                 f"The history has {self.x.size} entries and no finite loss or score among "
                 "them; fit for at least one iteration."
             )
-        title = (
-            "One step (SearchDisplay has the search)" if self.x.size == 1 else "Learning curve"
-        )
-        ax = self._open(ax, title, _X_LABELS[self.x_name], "Train loss")
-        right = _score_axes(ax)
+        ax = self._open(ax, "Learning curve", _X_LABELS[self.x_name], "Train loss")
+        right = getattr(ax, "_kernelgrad_score", None)  # an earlier display made it
         if right is None and has_loss.any() and scores:
-            right = ax.twinx()
-            right.set_label(_SCORE_AXES)
+            right = ax._kernelgrad_score = ax.twinx()
         axes = [ax] if right is None else [ax, right]
         self.score_ax_ = axes[-1] if scores else None
         self.lines_: list[Any] = []
@@ -173,127 +174,4 @@ class LearningCurveDisplay(Display):
         legend = axes[-1].legend(handles=lines, ncols=2, frameon=False, **anchor)
         height = legend.get_window_extent().height * 72 / self.figure_.dpi  # in points
         ax.set_title(ax.get_title(), pad=height + 4)
-        return self
-
-
-class FeatureImportancesDisplay(Display):
-    """Importances of the columns of a fitted estimator.
-
-    Parameters
-    ----------
-    importances : array-like of shape (n_columns,)
-        Shares of the columns.
-    names : sequence of str
-        Names of the columns.
-    max_features : int or None, default=20
-        Number of columns to draw, the most important ones first. With 20 the names are still
-        legible. None draws all.
-
-    Attributes
-    ----------
-    bars_ : matplotlib BarContainer
-        One bar for each column that is drawn, the most important one first.
-    """
-
-    def __init__(
-        self, *, importances: npt.ArrayLike, names: Sequence[str], max_features: int | None = 20
-    ) -> None:
-        self.importances = flat_column(importances, "importances")
-        n, m = self.importances.size, len(names)
-        if m != n:
-            raise ValueError(f"names has {m} entries for {n} columns; give one for each.")
-        if max_features is not None:
-            check_int(max_features, "max_features", low=1)
-        self.names, self.max_features = [str(name) for name in names], max_features
-
-    @classmethod
-    def from_estimator(
-        cls, estimator: Any, *, max_features: int | None = 20,
-        names: Sequence[str] | None = None, ax: Any = None,
-    ) -> Self:  # fmt: skip
-        """Plot the ``feature_importances_`` of an estimator; a new figure adapts its height.
-
-        Parameters
-        ----------
-        estimator : fitted estimator
-            An estimator of kernelgrad with ``feature_importances_``, shares of the variance
-            of its function.
-        names : sequence of str, default=None
-            Names of all columns. None takes those of the table that was fitted, or else their
-            numbers: "x0", "x1" and so on.
-        """
-        check_is_fitted(estimator)
-        importances = np.asarray(estimator.feature_importances_)
-        if names is None:
-            numbers = [f"x{j}" for j in range(len(importances))]
-            names = getattr(estimator, "feature_names_in_", numbers)
-        return cls(importances=importances, names=names, max_features=max_features).plot(ax)
-
-    def plot(self, ax: Any = None) -> Self:
-        """Draw the bars."""
-        shown = np.argsort(-self.importances, kind="stable")[: self.max_features]
-        n, label = len(shown), "Column"
-        if n < self.importances.size:
-            label = f"Column ({n} of {self.importances.size})"
-        title, size = "Importances of the columns", (6.4, max(2.4, 1.2 + 0.25 * n))  # inches
-        ax = self._open(ax, title, "Share of the variance of f", label, size)
-        ax.grid(visible=False, axis="y")
-        self.bars_ = ax.barh(range(n), self.importances[shown], color=COLORS[0])
-        ax.set_yticks(range(n), [self.names[j] for j in shown])
-        ax.set_ylim(n - 0.5, -0.5)
-        return self
-
-
-class SearchDisplay(Display):
-    """Errors of the kernels that the search of a fit compared, on validation rows.
-
-    Parameters
-    ----------
-    candidates : sequence of str
-        Names of the candidates.
-    errors : array-like of shape (n_candidates,)
-        Root mean squared errors, in deviations of the targets.
-    seconds : array-like of shape (n_candidates,), default=None
-        Seconds of each; they are written beside the names.
-
-    Attributes
-    ----------
-    points_ : matplotlib Line2D
-        One point for each candidate, the smallest error first.
-    """
-
-    def __init__(
-        self, *, candidates: Sequence[str], errors: npt.ArrayLike,
-        seconds: npt.ArrayLike | None = None,
-    ) -> None:  # fmt: skip
-        self.candidates = [str(name) for name in candidates]
-        places = np.arange(len(self.candidates))
-        seconds = np.full(len(places), np.nan) if seconds is None else seconds
-        columns = columns_of_one_length(candidates=places, errors=errors, seconds=seconds)
-        _, self.errors, self.seconds = columns
-
-    @classmethod
-    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> Self:
-        """Plot ``history_["metric"]``, the kernels that were compared."""
-        check_is_fitted(estimator)
-        entries = estimator.history_.get("metric", [])
-        if not entries:
-            raise ValueError("The fit compared no kernels; leave metric and gamma to 'auto'.")
-        return cls(
-            candidates=[entry["candidate"] for entry in entries],
-            errors=[float(np.exp(entry["score"])) for entry in entries],
-            seconds=[entry["seconds"] for entry in entries],
-        ).plot(ax)
-
-    def plot(self, ax: Any = None) -> Self:
-        """Draw a point for each candidate."""
-        order = np.argsort(self.errors, kind="stable")
-        n, size = len(order), (6.4, max(2.4, 1.2 + 0.25 * len(order)))  # inches
-        label = "Error on rows apart (deviations of the targets)"
-        ax = self._open(ax, "Kernels that were compared", label, "", size)
-        (self.points_,) = ax.plot(self.errors[order], range(n), MARKERS[0], color=COLORS[0])
-        seconds = [f" ({s:.2g} s)" if np.isfinite(s) else "" for s in self.seconds[order]]
-        names = [self.candidates[j] + text for j, text in zip(order, seconds, strict=True)]
-        ax.set_yticks(range(n), names)
-        ax.set_ylim(n - 0.5, -0.5)
         return self

@@ -7,7 +7,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from kernelgrad.plotting.display import COLORS, Display, last_step
+from kernelgrad.plotting.display import COLORS, Display
 from kernelgrad.types import AnyArray, Float64Array
 from kernelgrad.validation import check_int, check_name
 
@@ -39,6 +39,8 @@ class ExplanationDisplay(Display):
     ----------
     artists_ : list of matplotlib artists
         The bars of a waterfall, or the points of each column.
+    ax_, figure_ : matplotlib Axes and Figure
+        The axes given or made, and their figure.
     """
 
     def __init__(
@@ -67,16 +69,26 @@ class ExplanationDisplay(Display):
 
         Parameters
         ----------
+        estimator : fitted estimator
+            A kernel estimator, or a pipeline that ends with one.
         X : array-like of shape (n, d) or DataFrame
             Rows to explain.
         background : as X, default=None
             Rows that a column is drawn from; None is rows of the fit.
+        ax : matplotlib Axes, default=None
+            Where to plot; None makes a new figure.
+
+        Returns
+        -------
+        ExplanationDisplay
+            The display.
         """
-        explanation = last_step(estimator).explain(X, background=background)
+        last = estimator[-1] if hasattr(estimator, "steps") else estimator
+        explanation = last.explain(X, background=background)
         return cls(explanation=explanation, **options).plot(ax)
 
     def plot(self, ax: Any = None) -> Self:
-        """Draw the values."""
+        """Draw the values on `ax`, or in a new figure; return the display."""
         getattr(self, f"_{self.kind}")(ax)
         return self
 

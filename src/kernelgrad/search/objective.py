@@ -57,7 +57,7 @@ _MEAN, _SQUARE = 0.8, 0.95  # decay of the two moments of Adam
 # Processors are up to ten times slower by these.
 _NOTHING = 1e-12
 _NEAR = 1e-4  # sum of the rough part below which its slope, which has no bound, is 0
-_PANEL = 256  # rows of a matrix that are worked on at a time
+_PANEL = 128  # rows of a matrix that are worked on at a time
 _BOUNDS = {"warp": (-3.0, 3.0), "mix": (-6.0, 6.0), "ridge": (np.log(LEAST), np.log(MOST))}
 _LEAST_WEIGHT = 8.0  # logarithm of the ratio of the largest to the least weight
 _INTERCEPT = 4.0  # variance of the intercept of the logistic objective
@@ -196,7 +196,7 @@ class Pairs:
 def inverse(K: AnyArray, diagonal: AnyArray) -> AnyArray | None:
     """Return ``(K + diag(diagonal))^-1``, which overwrites K; None if it is not definite."""
     K[np.diag_indices(len(K))] += diagonal
-    return _mirrored(K) if lapack.factor(K) and lapack.invert(K) else None
+    return lapack.mirrored(K) if lapack.factor(K) and lapack.invert(K) else None
 
 
 @dataclass(frozen=True)
@@ -227,16 +227,6 @@ class LeftOut:
 
         over_tiles(m, max(_PANEL, -(-m // 8)), panel)
         return G
-
-
-def _mirrored(M: AnyArray) -> AnyArray:
-    """Return a C-contiguous matrix whose upper triangle alone was computed, made symmetric."""
-    for a in range(0, len(M), _PANEL):
-        b = a + _PANEL
-        M[b:, a:b] = M[a:b, b:].T
-        corner = M[a:b, a:b]
-        np.copyto(corner, corner.T.copy(), where=np.tri(len(corner), k=-1, dtype=bool))
-    return M
 
 
 def _solution(

@@ -142,7 +142,9 @@ def best_loss(
     pool, task = study.pool, study.pool.rows.task
     n, C = pool.n_rows, problem.n_outputs
     assert isinstance(task, Classification)
-    few, learns = len(pool.y) < pools.LEAST_ROWS, C <= _LOGISTIC_OUTPUTS
+    # parts of the rows lack classes of one row, and no loss foretells these
+    few = len(pool.y) < max(pools.LEAST_ROWS, 2 * len(task.classes))
+    learns = C <= _LOGISTIC_OUTPUTS
     late = deadline.left() < 3.0 * _PATH_SECONDS
     first = unseen_of(study, task)
     sure = _SURE * float(np.log(len(task.classes)))
@@ -165,15 +167,8 @@ def best_loss(
     squares = folds_of(study, pool, problem, logistic=False)
     rows = probabilities(pool, squares, task), probabilities(logs, folds, task)
     losses = [log_losses(unseen) for unseen in rows]
-    trials.append(
-        trial(
-            problem.alpha,
-            gamma_of(problem.kernel),
-            float(losses[0].mean()),
-            len(losses[0]),
-            candidate="squared",
-        )
-    )
+    mean, gamma = float(losses[0].mean()), gamma_of(problem.kernel)
+    trials.append(trial(problem.alpha, gamma, mean, len(losses[0]), candidate="squared"))
     better = losses[1].mean() < losses[0].mean()
     return other if better else problem, trials, rows[int(better)]
 

@@ -200,12 +200,9 @@ def fit_scaling(problem: Problem, batch: TrainBatch) -> tuple[InputScaling, Kern
     scaling, kernel = problem.scaling, problem.kernel
     if scaling is None:
         scaling = InputScaling.fit(
-            batch.X,
-            kernel,
-            standardize=problem.standardize,
-            sample_weight=batch.sample_weight,
+            batch.X, kernel, standardize=problem.standardize, sample_weight=batch.sample_weight,
             metric=problem.metric,
-        )
+        )  # fmt: skip
     # rules see rows that are not shifted unless they are scaled: "scale" is scikit-learn's, of
     # rows as they are or of standardized ones
     plain = scaling.scale is None and scaling.knots is None
@@ -400,7 +397,9 @@ def _plain(each: dataclasses.Field[Any]) -> Check:
     if kind == "int":
         low = 0 if first is dataclasses.MISSING else min(0, first)
         return partial(check_int, low=low, high=2**62)
-    if kind == "float" and first is not dataclasses.MISSING and not np.isfinite(first):
+    if kind == "float" and first is dataclasses.MISSING:  # a penalty, a weight
+        return partial(check_real, low=0.0)
+    if isinstance(first, float) and not np.isfinite(first):
         return or_none(check_number)  # None in files of 0.1.0
     return _PLAIN.get(kind, anything)
 
@@ -459,7 +458,6 @@ class Solver(Documented, ABC, Generic[S]):
     any work (see :func:`check_capabilities`).
     """
 
-    _manual_module: ClassVar[str] = "kernelgrad.solvers"
     name: ClassVar[str]
     requires: ClassVar[frozenset[str]] = frozenset({"gradient"})
     state_class: ClassVar[type[Any]] = State
@@ -468,10 +466,16 @@ class Solver(Documented, ABC, Generic[S]):
     marks: ClassVar[bool] = False  # whether it is for rows of which some have no label
     counts_all_rows: ClassVar[bool] = False  # whether rows without a target count, too
     takes_stores: ClassVar[bool] = False  # whether a batch may be a RowStore
+    removed: ClassVar[frozenset[str]] = frozenset()  # parameters that only old files have
     # what to do where memory does not do
     instead: ClassVar[str] = (
         "take a solver that holds a batch at a time ('dsg', 'tsg', linear 'sgd')"
     )
+
+    @classmethod
+    def restored(cls, **params: Any) -> Self:
+        """Return the solver of a model file, which may be of an earlier version."""
+        return cls(**{name: value for name, value in params.items() if name not in cls.removed})
 
     def check(self) -> None:
         """Raise if a parameter is outside its domain."""

@@ -8,19 +8,17 @@ preconditioned conjugate gradients on the same equations, see :mod:`kernelgrad.s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from kernelgrad.compute import linalg
 from kernelgrad.compute.memory import available_bytes
-from kernelgrad.compute.rng import draws
-from kernelgrad.functions.exact import GRAM_TILE
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.kernels import Kernel
 from kernelgrad.params import parameters, real
-from kernelgrad.solvers import contract, newton, support
+from kernelgrad.solvers import newton, support
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized, transient
 from kernelgrad.solvers.kernel_matrix import KernelMatrix, kernel_matrix
 from kernelgrad.solvers.newton import Descent, Pair, Point
@@ -29,7 +27,6 @@ from kernelgrad.solvers.trackers import Update
 from kernelgrad.types import Float64Array, Matrix
 from kernelgrad.validation import DataError
 
-_AUDIT_TAG = 0x646972
 # bytes of a kernel matrix without a memory limit: 32,000 rows in float64, 46,000 in float32
 MATRIX_BYTES = 8.0 * 2**30
 
@@ -129,18 +126,17 @@ class DirectSolve(ExactSolver):
     .. math:: (S K S + \alpha n I)\, u = S (y - b 1), \qquad 1^T c = 0
 
     where the second equation, which belongs to the unpenalised constant b, is eliminated. One
-    factorisation serves all outputs. It preconditions conjugate gradients on these equations in
-    float64: some two iterations where the factor is float64 too. Beyond 2,048 rows it is
-    float32, which takes half the time, unless the matrix is then indefinite or more than 25
-    iterations were needed to a residual of 1e-9. Then b is the mean of ``y - f``.
+    factorisation serves all outputs, and preconditions conjugate gradients on these equations
+    in float64. Beyond 2,048 rows it is float32, which takes half the time, where that suffices.
+    Then b is the mean of ``y - f``.
 
     ``history_["duality_gap"]`` bounds how far the objective is from its minimum for these
     kernel values: with ``e = alpha c - w (y - f - b) / n``, it is ``e^T K e / (2 alpha)``.
 
     If the equations are indefinite by rounding, eps / n (1.2e-7 / n, or 2.2e-16 / n) times the
     mean of ``k(x, x)`` is added to alpha, then ten times as much, and so on until they are
-    positive definite, up to ``1e-5`` of the trace; ``history_["audit"]["alpha"]`` is the alpha
-    used. The reported objective is always that of the given alpha.
+    positive definite, up to ``1e-5`` of the trace. The reported objective is always that of the
+    given alpha.
 
     References
     ----------
@@ -231,36 +227,6 @@ class DirectSolve(ExactSolver):
         descent.alpha = np.full((1, 1, 1), problem.alpha)
         return descent.point(best[0], start[None], best[1])
 
-    def finish(self, problem: Problem, state: ExactState, batch: TrainBatch) -> dict[str, Any]:
-        """Return the objective claimed, and the one computed anew from kernel values.
-
-        The latter uses the responses of all rows or, if that takes long, of a sample. The alpha
-        that was solved for is returned too.
-        """
-        prepared = self._attach(problem, state, batch).rows
-        n = batch.n_rows
-        price = max(1, n) * (2 * problem.n_features_in + 30)
-        m = max(contract.AUDIT_LEAST, contract.AUDIT_WORK // price)
-        rows = np.arange(n)
-        if m < n:
-            rows = np.sort(draws(problem.seed, _AUDIT_TAG, state.iteration).choice(n, m, False))
-        true = np.zeros((len(rows), problem.n_outputs))
-        small = state.exact.is_small(problem.alpha, prepared)
-        for start in range(0, len(rows), GRAM_TILE):
-            tile = prepared.take(rows[start : start + GRAM_TILE])
-            K = state.exact.values(tile, prepared, wide=small)
-            true[start : start + GRAM_TILE] = K.astype(np.float64) @ state.coef
-        cached = state.responses[:, rows].T
-        weight, y = _weights(batch)[rows], batch.y[rows].astype(np.float64)
-        losses = [problem.loss.value(y, f + state.intercept) for f in (true, cached)]
-        change = float(weight @ (losses[0] - losses[1])) / len(rows)
-        norm = float((state.coef[rows] * (true - cached)).sum()) * n / len(rows)
-        claimed = state.objective
-        objective = claimed + change + 0.5 * problem.alpha * norm
-        drift = abs(objective - claimed) / abs(claimed) if claimed else 0.0
-        audit = contract.Audit(claimed, objective, drift, len(rows))
-        return asdict(audit) | {"alpha": state.alpha}
-
 
 def _weights(batch: TrainBatch) -> Float64Array:
     weight = np.asarray(batch.sample_weight, np.float64)
@@ -308,12 +274,8 @@ class NewtonCG(ExactSolver):
 
     Notes
     -----
-    Where the curvature of the loss jumps (squared hinge, smoothed hinge, Huber) and the penalty
-    is very small, many steps are short; one iteration takes up to 8 of these.
-
     ``history_["duality_gap"]`` is ``g^T K g / (2 alpha)`` with ``g = r + alpha a`` the gradient
-    in coefficients, or less for the squared loss: at the best constants the objective is no
-    further above its minimum, as it is strongly convex. It is None with ``alpha=0``.
+    in coefficients, or less for the squared loss, and None with ``alpha=0``.
 
     References
     ----------

@@ -290,7 +290,6 @@ class _FitLoop:
     state: State | None
     validation: Validation | None
     callbacks: CallbackList
-    on_iteration: Callable[[FitEvent, State], bool] | None
     resumed: Resumed | None
     urgent: bool
     status: str = "max_iter"
@@ -420,8 +419,6 @@ class _FitLoop:
     def _ends(self, state: State, info: StepInfo, event: FitEvent) -> bool:
         """Return whether callbacks, the solver or the patience end the fit, for the status."""
         stop = self.callbacks.on_iteration(event)
-        if self.on_iteration is not None:
-            stop = self.on_iteration(event, state) or stop
         patience = None if self.validation is None else self.validation.patience
         stalled = patience is not None and self.course.stale >= patience
         if stop:
@@ -470,7 +467,6 @@ def run(
     solver: Solver[Any], problem: Problem, batches: Iterator[tuple[TrainBatch, float]], *,
     max_iter: int, state: State | None = None, validation: Validation | None = None,
     callbacks: CallbackList | None = None,
-    on_iteration: Callable[[FitEvent, State], bool] | None = None,
     history: dict[str, Any] | None = None, resumed: Resumed | None = None,
     urgent: bool = False,
 ) -> FitResult:  # fmt: skip
@@ -487,8 +483,7 @@ def run(
 
     Batches come with the number of epochs done after each. A `state` and a `history` are
     continued; so is a fit of the same solver and problem that is `resumed` from a checkpoint,
-    whose batches must be the following ones. ``on_iteration`` is called like a callback, with
-    the event and the state; True ends the loop.
+    whose batches must be the following ones.
     """
     callbacks = callbacks if callbacks is not None else CallbackList([])
     if resumed is not None:
@@ -501,7 +496,7 @@ def run(
             course.best_rank = validation.rank(course.best.raw_prediction(validation.X))
             course.best_iteration = state.iteration
     loop = _FitLoop(
-        solver, problem, course, max_iter, state, validation, callbacks, on_iteration, resumed,
+        solver, problem, course, max_iter, state, validation, callbacks, resumed,
         urgent,
     )  # fmt: skip
     callbacks.on_begin(solver)

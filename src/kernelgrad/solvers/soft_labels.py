@@ -18,19 +18,21 @@ from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import ExactRows
 from kernelgrad.losses import SemiSupervised
-from kernelgrad.params import boolean, integer, parameters, real
+from kernelgrad.params import boolean, integer, parameters
 from kernelgrad.solvers.block_descent.solver import BlockDescent
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized, transient
 from kernelgrad.solvers.support import RowsSolver, RowsState, support_update
-from kernelgrad.types import AnyArray, Contents, Float32Array, Float64Array, IntArray
-from kernelgrad.validation import CapabilityError, DataError, check_int
+from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray
+from kernelgrad.validation import CapabilityError, DataError
 
 _TAG = 0x736F6674
 _TILE, _PART = 4096, 512  # rows whose kernel values are made at once, and those of one task
 _STORE_BYTES = 2 * 2**30  # bytes of kernel values that stay, unless a memory limit is given
 _DAMPING = 1e-9  # damping of the equations relative to their largest entry
 _MASS = 0.5  # weight of all labelled rows relative to that of all others
-_MOST_FOLD_ROWS = 20_000  # labelled rows that folds are made of
+_N_FOLDS, _MOST_FOLD_ROWS = 5, 20_000  # folds, and labelled rows that they are made of
+_LAST_ROUND = 8  # round of the candidate that replaces the sum if the labels clearly prefer it
+_TEMPERATURE = 0.1  # from .05 to .2 there was no difference; at .4 none of the gain was left
 _SUPERVISED_BLOCKS, _SUPERVISED_TOL = 30, 1e-4
 
 
@@ -99,13 +101,10 @@ class SoftLabelsState(RowsState):
     choice: int = 0  # 0 the sum, 1 supervised, 2 student of the last round
     memory: _Workspace | None = transient()
 
-    def describe(self) -> Contents:
-        values, arrays = super().describe()
-        return values, arrays | {"kept": arrays.pop("early")}  # its name in files
-
     @classmethod
     def restore(cls, problem: Problem, record: Record) -> Self:
-        record.arrays["early"] = record.arrays.pop("kept")
+        if "kept" in record.arrays:  # its name in files of 0.1 and 0.2
+            record.arrays["early"] = record.arrays.pop("kept")
         return super().restore(problem, record)
 
 
@@ -121,7 +120,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
               \sum_{\text{labelled}} w_i (f(x_i) - y_i)^2
               + \sum_{\text{unlabelled}} w_j (f(x_j) - s_j)^2 \Bigr)
 
-    where ``s = tanh(f_{r-1} / t)``, for several classes ``2 softmax(f_{r-1} / t) - 1`` with all
+    where ``s = tanh(10 f_{r-1})``, for several classes ``2 softmax(10 f_{r-1}) - 1`` with all
     classes at once. The squared loss draws the labels to the leading directions of the kernel
     on *all* rows, which is what unlabelled rows contribute; margin losses of the same labels
     gained a third as much. The result is ``f_0 + f_3``. With ``choose=True``, cross-validation
@@ -136,15 +135,8 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
     rounds : int >= 1, default=3
         Rounds of the sum. More rounds drift away from the labels where classes are not
         clusters.
-    last_round : int, default=8
-        Rounds of the candidate that replaces the sum if the labels clearly prefer it.
     choose : bool, default=True
-        Whether cross-validation on the labels may replace the sum.
-    n_folds : int >= 2, default=5
-        Number of folds of this cross-validation.
-    temperature : float > 0, default=0.1
-        t, in units of the margin. Between .05 and .2 there was no difference; at .4, none of
-        the gain was left on some data.
+        Whether cross-validation on the labels, in five folds, may replace the sum.
     n_centres : int >= 1, default=1000
         M: all labelled rows, but at most half of M, and random unlabelled ones.
 
@@ -162,15 +154,14 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
     state_class = SoftLabelsState
 
     rounds: int = integer(default=3, low=1)
-    last_round: int = integer(default=8)
     choose: bool = boolean(default=True)
-    n_folds: int = integer(default=5, low=2)
-    temperature: float = real(default=0.1, low=0, low_open=True)
     n_centres: int = integer(default=1000, low=1)
 
-    def check(self) -> None:
-        super().check()
-        check_int(self.last_round, "last_round", low=int(self.rounds))
+    @classmethod
+    def restored(cls, **params: Any) -> Self:
+        """Return the solver of a model file; those of 0.1 and 0.2 have more parameters."""
+        names = ("rounds", "choose", "n_centres")
+        return cls(**{name: params[name] for name in names if name in params})
 
     def check_problem(self, problem: Problem) -> None:
         semi_supervised(problem, self.name)
@@ -199,17 +190,17 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         self, problem: Problem, n_rows: int, row_bytes: float, *, stays: bool
     ) -> float:
         first = BlockDescent().least_bytes(problem, n_rows, row_bytes, stays=False)
-        M, lanes = min(n_rows, int(self.n_centres)), 1 + int(self.choose) * int(self.n_folds)
+        M, lanes = min(n_rows, int(self.n_centres)), 1 + int(self.choose) * _N_FOLDS
         each = 8.0 * lanes + 12.0 * problem.n_outputs + 48.0
         return max(first, row_bytes + 8.0 * M**2 * (lanes + 5) + each * n_rows)
 
     def _folds(self, y: Any, rng: np.random.Generator) -> IntArray:
         """Return the fold of each labelled row; -1 without folds, and for rows beyond most."""
         fold = np.full(len(y), -1)
-        if self.choose and len(y) >= 2 * int(self.n_folds):
+        if self.choose and len(y) >= 2 * _N_FOLDS:
             rows = rng.permutation(len(y))[:_MOST_FOLD_ROWS]
             codes = y.argmax(axis=1) if y.shape[1] > 1 else y[:, 0]
-            for k, part in enumerate(folds(rows, int(self.n_folds), codes)):
+            for k, part in enumerate(folds(rows, _N_FOLDS, codes)):
                 fold[part] = k
         return fold
 
@@ -238,7 +229,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         memory = self._recall(problem, state, batch)
         weight, C = self._costs(problem, batch)
         loss = semi_supervised(problem, self.name)
-        last = int(self.last_round) if len(state.bias) > 1 else int(self.rounds)
+        last = max(_LAST_ROUND * (len(state.bias) > 1), int(self.rounds))
         number = state.iteration
         if number == 0:
             self._supervise(problem, state, batch, weight, C)
@@ -384,7 +375,7 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
         state.student = cost * np.stack(solved)
 
     def _soften(self, f: Float64Array) -> Float64Array:
-        z = f / float(self.temperature)
+        z = f / _TEMPERATURE
         if f.shape[1] == 1:
             return np.asarray(np.tanh(z))
         e = np.exp(z - z.max(axis=1, keepdims=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -116,7 +116,8 @@ class KernelSolver(Solver[K], Generic[K]):
         return int(np.count_nonzero(self.coefficients(state).any(axis=1)))
 
     def _info(
-        self, state: K, train_loss: float, update: Update, step_size: float = 1.0, **own: Any,
+        self, state: K, train_loss: float, update: Update | None, step_size: float = 1.0,
+        **own: Any,
     ) -> StepInfo:  # fmt: skip
         """Return the report of a step; a step size of 1 is a full step."""
         return StepInfo(
@@ -129,19 +130,13 @@ class KernelSolver(Solver[K], Generic[K]):
             **own,
         )
 
-    def functions(self, state: K) -> dict[str, Float64Array]:
-        """Return the coefficients, (S, C), of each function that trackers follow."""
-        return {"x": self.coefficients(state)}
-
     def _responses(self, state: K, tracked: ExactRows) -> Responses:
-        responses: Responses = {}
-        for name, coef in self.functions(state).items():
-            used = np.flatnonzero(coef.any(axis=1))
-            f = np.zeros((tracked.n_rows, coef.shape[1]))
-            if len(used) and not state.is_released:
-                f += state.exact.products(tracked, state.prepared.take(used), coef[used])
-            responses[name] = f
-        return responses
+        coef = self.coefficients(state)
+        used = np.flatnonzero(coef.any(axis=1))
+        f = np.zeros((tracked.n_rows, coef.shape[1]))
+        if len(used) and not state.is_released:
+            f += state.exact.products(tracked, state.prepared.take(used), coef[used])
+        return {"x": f}
 
     def _output(self, state: K, responses: Responses) -> FloatArray:
         return np.asarray(responses["x"] + self.intercept(state))
@@ -157,12 +152,7 @@ class RowsSolver(KernelSolver[R], Generic[R]):
 
     streams = False
     least_rows: ClassVar[int] = 1  # kernel rows that are held at once, whatever the memory
-
-    @classmethod
-    def restored(cls, **params: Any) -> Self:
-        """Return the solver of a model file; those of 0.1 and 0.2 could drop support rows."""
-        params.pop("max_support", None)
-        return cls(**params)
+    removed = frozenset({"max_support"})
 
     def resolve_batch_size(self, n_rows: int | None) -> int:
         """Return all rows; None asks up to how many duplicates are worth merging."""

@@ -18,7 +18,6 @@ from scipy.special import gammaln
 from sklearn.utils.extmath import row_norms
 
 from kernelgrad.compute import rng
-from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.threads import over_tiles
 from kernelgrad.features.base import FeatureMap, float64_rows, used_columns
 from kernelgrad.kernels import profiles, tiles
@@ -45,27 +44,6 @@ def hashes(seed: int, sketch: int, d: int, F: int) -> tuple[IntArray, Float32Arr
     return bucket.astype(np.int64), np.where(w & np.uint32(1), -1, 1).astype(np.float32)
 
 
-@njit(nogil=True, cache=True)
-def _fill_rademacher(
-    W: Any, columns: Any, features: Any, i0: int, n: int, tag: int, k0: int, k1: int
-) -> None:
-    drawn = np.empty((4, n), np.uint32)
-    mine = np.empty((4, features.size), np.uint32)
-    group = -1
-    for p in range(columns.size):
-        j = columns[p]
-        if j >> 7 != group:
-            group = j >> 7
-            rng.philox(i0, group, tag, k0, k1, drawn)
-            for h in range(4):
-                for q in range(features.size):
-                    mine[h, q] = drawn[h, features[q]]
-        row = mine[(j >> 5) & 3]
-        for q in range(features.size):
-            bit = np.int32((row[q] >> np.uint32(j & 31)) & np.uint32(1))
-            W[p, q] = np.float32(1 - 2 * bit)
-
-
 def rademacher(
     columns: IntArray, features: IntArray, seed: int, first: int, n: int, level: int
 ) -> Float32Array:
@@ -74,8 +52,12 @@ def rademacher(
     `features` holds numbers in [0, n). One call of Philox covers 128 coordinates of a feature.
     """
     W = np.empty((len(columns), len(features)), np.float32)
-    tag = TAG_SIGN + (level << 8)
-    _fill_rademacher(W, columns, features, first, n, tag, *rng.split_seed(seed))
+    groups = columns >> 7
+    for group in np.unique(groups):
+        words = rng.words(seed, first, n, TAG_SIGN + (level << 8), group)[:, features]
+        own = np.flatnonzero(groups == group)
+        bits = (columns[own] & 31).astype(np.uint32)[:, None]
+        W[own] = 1.0 - 2.0 * (words[(columns[own] >> 5) & 3] >> bits & np.uint32(1))
     return W
 
 

@@ -285,14 +285,14 @@ class _Checks:
         message = f"light rows decide: score {right:.3g}, of theirs {bad:.3g}."
         require(right > bad - 0.1, self.model, message)
 
-    def chunks(self) -> None:
+    def chunks(self, rounding: float = _ROUNDING) -> None:
         for X in (self.rows.new, sp.csr_matrix(self.rows.new)):
             whole = _outputs(self.model, X)
             cuts = pairwise((0, 1, 2, 11, _NEW_ROWS))
             parts = [_outputs(self.model, X[a:b]) for a, b in cuts]
             whole.pop("std", None)  # shares a regression
             joined = {name: np.concatenate([part[name] for part in parts]) for name in whole}
-            _require_close(self.model, whole, joined, "rows predicted one by one")
+            _require_close(self.model, whole, joined, "rows predicted one by one", rounding)
 
     def csr(self) -> None:
         rows, estimator, model = self.rows, self.estimator, self.model

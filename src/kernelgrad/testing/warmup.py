@@ -6,7 +6,6 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,11 +70,10 @@ def default_fits(
 
 
 class WarmUp(NamedTuple):
-    """Number of loops compiled, 0 if all were cached, and the folder of the cache."""
+    """Number of loops compiled, 0 if all were cached, and the seconds that it took."""
 
     loops: int
     seconds: float
-    cache: Path | None
 
 
 Case = tuple[str, Any, Matrix, AnyArray]
@@ -114,7 +112,7 @@ def warmup(names: Iterable[str] | None = None, *, progress: bool = False) -> War
     A first fit then takes no seconds longer than later ones, in any process that finds the same
     cache. The loops are those that small fits and predictions pass through: of every estimator
     as it is by default, of every solver with every loss that it takes, and of every kernel, on
-    dense and on sparse rows. Returns their number, seconds, and the folder of the cache.
+    dense and on sparse rows. Returns their number and the seconds.
 
     Parameters
     ----------
@@ -129,8 +127,6 @@ def warmup(names: Iterable[str] | None = None, *, progress: bool = False) -> War
         wanted = [check_name(name, wanted, "solver or kernel") for name in names]
     from tqdm import tqdm
 
-    from kernelgrad.compute.caching import cache_folder
-
     loops, start = watch.loops, time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # fits end early
@@ -142,4 +138,4 @@ def warmup(names: Iterable[str] | None = None, *, progress: bool = False) -> War
                 for method in (*METHODS, "explain"):
                     if hasattr(estimator, method):
                         getattr(estimator, method)(X[:20])
-    return WarmUp(watch.loops - loops, time.perf_counter() - start, cache_folder())
+    return WarmUp(watch.loops - loops, time.perf_counter() - start)

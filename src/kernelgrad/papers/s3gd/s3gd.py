@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from kernelgrad.files.records import Record, anything
 from kernelgrad.linear.base import LinearState
-from kernelgrad.linear.stochastic import Round, StochasticSolver, snapshot
+from kernelgrad.linear.stochastic import Round, StochasticSolver
 from kernelgrad.papers.s3gd.anchors import AnchorGraph, build_graph
-from kernelgrad.params import boolean, integer, parameters, real
-from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, transient
+from kernelgrad.params import integer, parameters, real
+from kernelgrad.solvers.contract import Problem, transient
 from kernelgrad.types import Float64Array
 from kernelgrad.validation import check_real
 
@@ -19,11 +19,14 @@ _INNER = 20  # steps between renewals of references from anchors (Section 4.3)
 
 @dataclass(kw_only=True)
 class S3GDState(LinearState):
-    alpha: float = -1.0  # penalty of the last step: with another one anchors come again
-    switched: int = -1  # iteration after which gradients are exact; -1 before
-    objective: float = math.inf  # after the last pass
     # kept from fit to fit on the same rows, so that a path of penalties builds it once
     graph: AnchorGraph | None = transient(released=False)
+
+    @classmethod
+    def restore_parts(cls, problem: Problem, record: Record) -> dict[str, Any]:
+        for name in ("alpha", "switched", "objective"):  # files of 0.1 and 0.2
+            record.take(name, anything, None)
+        return {}
 
 
 @parameters
@@ -38,11 +41,9 @@ class S3GD(StochasticSolver[S3GDState]):
     m anchors instead of all rows (Equation (22)) and is renewed every `inner_steps` steps.
 
     The mean of ``h_i x_i`` is exactly ``grad H``, so that g is unbiased; the noise of ``l' -
-    h`` does not vanish at the minimum. When a pass lowers the objective by less than a percent
-    the solver therefore continues with exact references (Prox-SVRG, one pass per snapshot), as
-    Section 3 of the paper suggests; ``history_["audit"]["switched"]`` is the last iteration
-    with anchors. The graph takes two products of all rows with m points: it pays off if a fit
-    needs many passes or is repeated on the same rows (``warm_start``, other penalties).
+    h`` does not vanish at the minimum: ``"svrg"`` comes closer. The graph takes two products of
+    all rows with m points: it pays off if a fit needs many passes or is repeated on the same
+    rows (``warm_start``, other penalties).
 
     Parameters
     ----------
@@ -59,12 +60,11 @@ class S3GD(StochasticSolver[S3GDState]):
         ``"auto"`` is ``1 / (2 L(p))`` with the expected smoothness L(p) of a mini-batch.
     round_size : int >= 1 or "auto", default="auto"
         Steps of one iteration of the loop, a multiple of `inner_steps`; "auto" is one pass
-        over the rows, without `switch` rounded up to whole inner loops.
-    switch : bool, default=True
-        False stays with the anchors, as the paper's algorithm does, and keeps their noise.
+        over the rows, rounded up to whole inner loops.
     """
 
     name: ClassVar[str] = "s3gd"
+    removed = frozenset({"switch"})
     state_class: ClassVar[type[Any]] = S3GDState
     tag: ClassVar[int] = 0x733367
 
@@ -74,7 +74,6 @@ class S3GD(StochasticSolver[S3GDState]):
     inner_steps: int | str = integer(default="auto", low=1, words=("auto",))
     step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
     round_size: int | str = integer(default="auto", low=1, words=("auto",))
-    switch: bool = boolean(default=True)
 
     @classmethod
     def paper(
@@ -109,7 +108,7 @@ class S3GD(StochasticSolver[S3GDState]):
         check_real(eta, "eta", low=0, low_open=True)
         check_real(lam, "lam", low=0)
         scale = 2.0 if balanced else 1.0
-        fixed = {"inner_steps": _INNER, "step_size": scale * eta, "switch": False}
+        fixed = {"inner_steps": _INNER, "step_size": scale * eta}
         solver = cls(**(fixed | parameters))
         solver.check()
         weights: dict[str, Any] = {"class_weight": "balanced"} if balanced else {}
@@ -122,20 +121,14 @@ class S3GD(StochasticSolver[S3GDState]):
         }
 
     def _n_steps(self, r: Round[S3GDState]) -> int:
-        state = r.state
-        if state.alpha != r.problem.alpha:
-            state.alpha, state.switched, state.objective = r.problem.alpha, -1, math.inf
-        if state.switched < 0 and state.graph is None:
-            state.graph = build_graph(r.problem, r.data, self.n_anchors, self.n_neighbors)
-        T = super()._n_steps(r)
-        inner = 1 if state.switched >= 0 else self._inner(r)
-        if self.round_size != "auto":
-            return max(1, T // inner) * inner
-        return T if self.switch else -(-T // inner) * inner
+        if r.state.graph is None:
+            r.state.graph = build_graph(r.problem, r.data, self.n_anchors, self.n_neighbors)
+        T, inner = super()._n_steps(r), self._inner(r)
+        if self.round_size == "auto":
+            return -(-T // inner) * inner
+        return max(1, T // inner) * inner
 
     def _reference(self, r: Round[S3GDState], W: Float64Array, b: Float64Array) -> Any:
-        if r.state.switched >= 0:
-            return snapshot(r, W, b)
         assert r.state.graph is not None
         return r.state.graph.references(self._inner(r), r.data)
 
@@ -146,18 +139,3 @@ class S3GD(StochasticSolver[S3GDState]):
         renewal = float(r.state.graph.product.size)
         step = 2.0 * self.batch_size * max(1.0, r.data.row_size) * len(r.data.numbers)
         return max(_INNER, int(renewal / step)) if r.data.is_sparse else _INNER
-
-    def step(self, problem: Problem, state: S3GDState, batch: TrainBatch) -> StepInfo:
-        info = super().step(problem, state, batch)
-        if info.objective is not None and state.switched < 0:
-            last, now = state.objective, info.objective
-            if self.switch and math.isfinite(last) and not now < last - 1e-2 * abs(last):
-                state.switched = state.iteration
-            state.objective = now
-        return info
-
-    def finish(
-        self, problem: Problem, state: S3GDState, batch: TrainBatch
-    ) -> dict[str, Any] | None:
-        audit = super().finish(problem, state, batch)
-        return None if audit is None else audit | {"switched": state.switched}

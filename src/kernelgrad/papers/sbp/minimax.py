@@ -45,13 +45,7 @@ def _check(c: Float64Array, weight: Float64Array | None, rows: str) -> None:
             f"The responses of the {rows} hold NaN or infinity; scale the data or shorten the "
             "steps."
         )
-    if weight is None:
-        return
-    if weight.shape != c.shape:
-        raise ValueError(f"weight must have the shape of c, {c.shape}, got {weight.shape}.")
-    if not 0.0 <= weight.min() <= weight.max() < math.inf:
-        raise ValueError(f"The weights of the {rows} must be finite and not negative.")
-    if not weight.any():
+    if weight is not None and not weight.any():
         raise ValueError(f"The weights of the {rows} are all zero; one must be positive.")
 
 

@@ -13,12 +13,11 @@ from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.kernels import Gaussian
 from kernelgrad.papers.sbp import minimax
-from kernelgrad.papers.support_state import AveragedSolver, average_update
 from kernelgrad.params import choice, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized
 from kernelgrad.solvers.support import RowsSolver, RowsState
-from kernelgrad.solvers.trackers import Update
-from kernelgrad.types import Float32Array, Float64Array, IntArray
+from kernelgrad.solvers.trackers import RecomputedTracker, Tracker
+from kernelgrad.types import Float32Array, Float64Array, IntArray, Matrix
 
 _TAG = 0x736270
 _TILE = 8192  # columns of a task
@@ -49,7 +48,7 @@ class SBPState(RowsState):
 
 
 @parameters
-class StochasticBatchPerceptron(AveragedSolver[SBPState], RowsSolver[SBPState]):
+class StochasticBatchPerceptron(RowsSolver[SBPState]):
     r"""Stochastic Batch Perceptron: an exact kernel SVM from its slack-constrained form.
 
     .. math:: \max_{\|w\| \le 1} \max_{\xi \ge 0,\ \sum_i w_i \xi_i \le \nu \sum_i w_i}
@@ -158,21 +157,20 @@ class StochasticBatchPerceptron(AveragedSolver[SBPState], RowsSolver[SBPState]):
         drawn = -(-n // 40) if self.round_size == "auto" else int(self.round_size)
         for _ in range(max(1, round(drawn / (m * C)))):
             round_.update(m)
-        update = round_.finish()
+        round_.finish()
         state.iteration += 1
         state.rows_seen += round_.n_drawn
         state.kernel_evaluations += rows.n_evaluations - before
         c = state.mean_responses + batch.y.T * state.bias[:, None]
         slack = np.maximum(0.0, 1.0 - state.scale[:, None] * c)
         loss = float((slack @ round_.p).sum())
-        return self._info(state, loss, update, round_.step_size, epoch=state.rows_seen / n)
+        return self._info(state, loss, None, round_.step_size, epoch=state.rows_seen / n)
 
-    def functions(self, state: SBPState) -> dict[str, Float64Array]:
-        return {"x": state.coef, "a": state.average}
+    def coefficients(self, state: SBPState) -> Float64Array:
+        return state.scale * state.average
 
-    def scale(self, state: SBPState) -> Float64Array:
-        """Return the factor that gives a margin of 1."""
-        return state.scale
+    def track(self, state: SBPState, X: Matrix) -> Tracker:
+        return RecomputedTracker(self, state, X)
 
 
 class _Round:
@@ -199,10 +197,6 @@ class _Round:
         # w = scale * base;  weight_sum * average = mass * base - late
         self.base, self.late = state.coef, -state.weight_sum * state.average
         self.scale, self.mass = np.ones(C), np.zeros(C)
-        # factors of the round as a whole, for trackers
-        self.start = state.coef.copy(), state.average.copy(), state.weight_sum
-        self.shrunk, self.blended = np.ones(C), np.zeros(C)
-        self.touched = np.zeros(state.coef.shape[0], bool)
 
     def update(self, m: int) -> None:
         state = self.state
@@ -239,11 +233,8 @@ class _Round:
         self.late[index] += step * self.mass
         self.scale = self.scale * shrink
         self.mass = self.mass + omega * self.scale
-        self.touched[index] = True
         # the responses: c <- shrink (c + eta y_i y K_i), and their average
         self._advance(self.rows.product(slots, gradient), eta, shrink, share)
-        self.shrunk = self.shrunk * shrink
-        self.blended += share * (self.shrunk - self.blended)
         if float(self.scale.min()) < 1e-3:
             self._settle()
         if self.solver.nu is None and state.updates >= state.nu_due:
@@ -395,7 +386,7 @@ class _Round:
         slack = float(p @ np.maximum(0.0, margin - s * heights))
         return max(slack / (s * float(np.sqrt(square))), _LEAST_NU)
 
-    def finish(self) -> Update:
+    def finish(self) -> None:
         state, solver = self.state, self.solver
         self._settle()
         n = len(self.p)
@@ -412,15 +403,6 @@ class _Round:
             # a level below 0 has no margin yet to scale to 1
             state.scale[c] = 1.0 / level if level > 0 else 1.0
         state.intercept = state.scale * state.bias
-        index = np.flatnonzero(self.touched)
-        w0, v0, weight0 = self.start
-        share = 0.0 if solver.average is None else weight0 / state.weight_sum
-        keep = np.full(len(state.bias), share)
-        return average_update(
-            state.exact, state.prepared.take(index), scale=self.shrunk,
-            moved=state.coef[index] - self.shrunk * w0[index], keep=keep, blend=self.blended,
-            drift=state.average[index] - keep * v0[index] - self.blended * w0[index],
-        )  # fmt: skip
 
 
 def best_scale(c: Float64Array, p: Float64Array, penalty: float, margin: float = 1.0) -> float:

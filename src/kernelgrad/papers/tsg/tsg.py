@@ -40,10 +40,8 @@ def check_ramp(ramp: Any) -> None:
     check_real(end, "end of ramp", low=float(start), high=1)
 
 
-def iterations(horizon: int | str, problem: Problem) -> int:
-    """Return T: the given one, else the ``max_iter`` of the fit, else 100 for a stream."""
-    if horizon != "auto":
-        return int(horizon)
+def iterations(problem: Problem) -> int:
+    """Return T: the ``max_iter`` of the fit, or 100 for a stream."""
     return 100 if problem.max_iter is None else problem.max_iter
 
 
@@ -84,17 +82,15 @@ class TSG(DSG):
     step_size : "auto", "theorem" or float > 0, default="auto"
         ``"auto"`` is ``gamma_t C = 8 / (1 + t / decay)`` over the mean of k(x, x), shorter
         where the slope of the labelled loss has no bound. ``"theorem"`` is the constant
-        ``gamma = theta / T^(3/4)`` of Theorems 1 and 2 with T the `horizon`. A number is the
-        first ``gamma_t C``, which decays.
+        ``gamma = theta / T^(3/4)`` of Theorems 1 and 2 with T the estimator's `max_iter`, or
+        100 on streams. A number is the first ``gamma_t C``, which decays.
     theta : float > 0, default=1.0
         Of ``step_size="theorem"``.
     decay : float > 0, default=50
         t0 of the decay of steps; ``inf`` is a constant step.
     ramp : (start, end), default=(0.3, 0.6)
-        Fractions of the horizon between which the weight of the unlabelled loss grows from 0 to
-        1. ``(0, 0)`` is the paper, whose whole algorithm :meth:`paper` gives.
-    horizon : int or "auto", default="auto"
-        T, iterations of the whole fit; ``"auto"`` is its ``max_iter``, and 100 on streams.
+        Fractions of T between which the weight of the unlabelled loss grows from 0 to 1.
+        ``(0, 0)`` is the paper, whose whole algorithm :meth:`paper` gives.
     preconditioned : bool, default=False
         See :class:`~kernelgrad.solvers.DSG`; it helped on images and hurt elsewhere.
     redraw : bool, default=False
@@ -106,6 +102,7 @@ class TSG(DSG):
 
     marks: ClassVar[bool] = True
     name: ClassVar[str] = "tsg"
+    removed = frozenset({"horizon"})
 
     batch_size: int = integer(default=256, low=1)
     step_size: float | str = real(
@@ -114,7 +111,6 @@ class TSG(DSG):
     theta: float = real(default=1.0, low=0, low_open=True)
     decay: float = real(default=50.0, low=0, low_open=True, words=(np.inf,))
     ramp: Sequence[float] = anything(default=(0.3, 0.6))
-    horizon: int | str = integer(default="auto", low=1, words=("auto",))
     preconditioned: bool = boolean(default=False)
     redraw: bool = boolean(default=False)
 
@@ -196,7 +192,7 @@ class TSG(DSG):
         # gamma_t / alpha is the step on the objective, C = 1 / (2 alpha); gamma above 1 has no
         # meaning. On a stream alpha follows the number of labels.
         if self.step_size == "theorem":
-            gamma = self.theta / iterations(self.horizon, problem) ** 0.75
+            gamma = self.theta / iterations(problem) ** 0.75
             return np.full(len(state.gamma0), min(1.0, gamma) / problem.alpha)
         gamma0 = super()._step(problem, state)
         return gamma0 if self.preconditioned else np.minimum(gamma0, 1.0 / problem.alpha)
@@ -228,7 +224,7 @@ class TSG(DSG):
 
     def _loss(self, problem: Problem, t: int) -> Loss:
         loss = semi_supervised(problem, self.name)
-        share = ramp_share(self.ramp, iterations(self.horizon, problem), t)
+        share = ramp_share(self.ramp, iterations(problem), t)
         if share == 1:
             return loss
         return SemiSupervised(loss.labelled, loss.unlabelled, share * loss.ratio)

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 from scipy.special import softmax
 
-from kernelgrad.compute import linalg
+from kernelgrad.compute import lapack, linalg
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.losses import scalar
 from kernelgrad.solvers.block_descent.coordinates import EPSILON, Block
@@ -277,13 +276,10 @@ class BlockSteps:
             if not self.fit_bias:
                 H[M, :M] = 0.0
                 H[M, M] = 1.0
-            try:
-                self._factor = scipy.linalg.cho_factor(
-                    H, lower=True, overwrite_a=True, check_finite=False
-                )
-            except scipy.linalg.LinAlgError:
+            if not lapack.factor(H.T):
                 jitter *= 10
                 continue
+            self._factor = H.T
             self._factored = np.array([it.damping, it.jitter])
             self._ridge, self._jitter = ridge, jitter
             return True
@@ -337,8 +333,7 @@ class BlockSteps:
 
     def _apply(self, right: Float64Array) -> Float64Array:
         """Return the inverse of the damped Hessian times `right` (C, M + 1)."""
-        solution = scipy.linalg.cho_solve(self._factor, right.T, check_finite=False)
-        return np.asarray(solution.T)
+        return lapack.solve(self._factor, right.T).T
 
     def _refine(self, right: Float64Array, start: Float64Array) -> Float64Array:
         """Return the Newton step of the coupled Hessian, by conjugate gradients from zero.

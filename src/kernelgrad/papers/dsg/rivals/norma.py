@@ -1,4 +1,4 @@
-"""NORMA: gradient steps on one row at a time, with bounded memory."""
+"""NORMA: gradient steps on one row at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernelgrad.types import Float64Array
 
 @parameters
 class NORMA(OnlineSolver):
-    r"""Gradient steps on the regularised risk of one row at a time, with bounded memory.
+    r"""Gradient steps on the regularised risk of one row at a time.
 
     Visit t of row i moves ``f = w + b`` by the step ``eta_t = eta / t^decay``:
 
@@ -22,11 +22,7 @@ class NORMA(OnlineSolver):
               \qquad b \leftarrow b - \eta_t v_i l'(y_i, f(x_i)).
 
     The bias, where the estimator fits one, starts from the best constant of the first batch.
-    When a term would exceed `max_support`, the term updated longest ago is dropped: with a
-    constant step, derivatives up to G and ``k(x, x) <= kappa``, all dropped terms together
-    change f by at most ``kappa (1 - eta alpha)^max_support G / alpha`` (Section IV of the
-    paper), which is small when ``max_support >> 1 / (eta alpha)``. Losses and sample weights
-    are as in :class:`Pegasos`.
+    Losses and sample weights are as in :class:`Pegasos`.
 
     Parameters
     ----------
@@ -39,18 +35,14 @@ class NORMA(OnlineSolver):
         changing target; 0.5 is the rate of the paper's convergence theorem.
     average : {"auto", "linear", "uniform", None}, default="auto"
         Weights of the iterates in the result: growing as t, equal, or the last one alone.
-        ``"auto"`` is ``"linear"``, or None if `max_support` is given, since an average would
-        need the dropped rows.
+        ``"auto"`` is ``"linear"``.
     radius : float > 0 or None, default=None
         Project every output on the ball of this radius B after each step. With ``alpha=0``,
         ``step_size=B``, ``decay=0.5`` and a uniform average this is stochastic gradient descent
-        on the mean loss subject to ``|w| <= B`` (Section 4.2 of Cotter et al. 2012). Not with
-        `max_support`: dropped rows would change the norm.
+        on the mean loss subject to ``|w| <= B`` (Section 4.2 of Cotter et al. 2012).
     rows_per_step : int >= 1, default=1
         Rows of a step, with the mean of their derivatives, as Section 7 of Dai et al. (2014)
-        has it; t counts steps. Not with `radius` or `max_support`.
-    max_support : int or None, default=None
-        Support rows to keep; a visit costs as many kernel values. None keeps all.
+        has it; t counts steps. Not with `radius`.
 
     References
     ----------
@@ -58,7 +50,6 @@ class NORMA(OnlineSolver):
     """
 
     name: ClassVar[str] = "norma"
-    drops_oldest: ClassVar[bool] = True
     pace_parameter: ClassVar[str] = "step_size"
 
     step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
@@ -66,15 +57,11 @@ class NORMA(OnlineSolver):
     average: str | None = choice(("auto", "linear", "uniform"), default="auto", words=(None,))
     radius: float | None = real(default=None, low=0, low_open=True, words=(None,))
     rows_per_step: int = integer(default=1, low=1)
-    max_support: int | None = integer(default=None, low=1, words=(None,))
 
     def check(self) -> None:
         super().check()
-        if (self.radius is None) + (self.max_support is None) + (self.rows_per_step == 1) < 2:
-            raise ValueError(
-                "NORMA takes one of radius, max_support and rows_per_step above 1; leave the "
-                "others at their defaults."
-            )
+        if self.radius is not None and self.rows_per_step > 1:
+            raise ValueError("NORMA takes radius or rows_per_step above 1, not both.")
 
     def _square_radius(self, problem: Problem) -> float:
         return np.inf if self.radius is None else float(self.radius) ** 2

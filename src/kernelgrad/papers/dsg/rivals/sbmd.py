@@ -46,9 +46,8 @@ class SBMD(AveragingSolver):
               \sum_{k \in I_t} l'(y_k, x_k W + b)\, x_{k,B}\Bigr), \qquad
               \eta_{B,t} = \frac{\eta_{B,0}}{(1 + t / t_0)^{3/4}}
 
-    with mini-batches of p rows in random order (rows of unequal weight are drawn in proportion
-    to it), blocks B of adjacent columns drawn uniformly, and t_0 of one pass (for a stream, the
-    largest batch so far and at least 4,096 rows). The bias moves in every step, with a B-th of
+    with mini-batches and t_0 as those of :class:`~kernelgrad.linear.stochastic.SGD`, and blocks
+    B of adjacent columns drawn uniformly. The bias moves in every step, with a B-th of
     the given step size, or ``4 / B`` over the curvature of the loss. The result is the average
     of the iterates, taken 32 times a pass and weighted towards the last ones. Takes every loss
     and rows one batch at a time. Use it for comparisons: ``"sgd"`` comes closer in as many

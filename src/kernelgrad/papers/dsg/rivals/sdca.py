@@ -32,9 +32,6 @@ class SDCA(RowsSolver[DualState]):
     a tenth of the tolerance times the objective is skipped. The outputs share the kernel rows,
     which are kept up to the estimator's ``memory_limit``, and are otherwise independent.
 
-    Losses: hinge, smoothed_hinge, squared_hinge, logistic, modified_logistic, squared,
-    epsilon_insensitive, absolute, quantile and huber.
-
     Parameters
     ----------
     tol : float >= 0, default=1e-3
@@ -49,9 +46,6 @@ class SDCA(RowsSolver[DualState]):
         of the second half of ``max_iter`` steps, which the guarantee of Shalev-Shwartz and
         Zhang is for. It needs the random order and ``tol=0``; the gap is that of the last
         iterate.
-    block_size : int or "auto", default="auto"
-        Rows that are processed together, which changes rounding only. ``"auto"`` is 128: larger
-        blocks compute more kernel values, smaller ones run slower.
     round_size : int or "auto", default="auto"
         Rows visited in one step of the loop, between two evaluations of the gap. ``"auto"`` is
         one pass over all rows of positive weight.
@@ -63,6 +57,7 @@ class SDCA(RowsSolver[DualState]):
     """
 
     name: ClassVar[str] = "sdca"
+    removed = frozenset({"block_size", "max_support"})
     least_rows: ClassVar[int] = BLOCK
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel"})
     state_class = DualState
@@ -70,7 +65,6 @@ class SDCA(RowsSolver[DualState]):
     tol: float = real(default=1e-3, low=0)
     order: str = choice(("random", "greedy"), default="random")
     average: str | None = choice(("second_half",), default=None, words=(None,))
-    block_size: int | str = integer(default="auto", low=1, words=("auto",))
     round_size: int | str = integer(default="auto", low=1, words=("auto",))
 
     def check(self) -> None:
@@ -85,13 +79,10 @@ class SDCA(RowsSolver[DualState]):
     def _ascent(self, problem: Problem, state: DualState, batch: TrainBatch) -> DualAscent:
         y = np.ascontiguousarray(batch.y.T, np.float64)
         weight = np.asarray(batch.sample_weight, np.float64)
-        size = BLOCK if self.block_size == "auto" else int(self.block_size)
         loss = conjugate_of(problem.loss, problem.n_outputs)
         rows = self._attach(problem, state, batch)
-        return DualAscent(
-            state, rows, loss, y, weight / weight.sum(), size,
-            deadline=problem.resources.deadline,
-        )  # fmt: skip
+        deadline = problem.resources.deadline
+        return DualAscent(state, rows, loss, y, weight / weight.sum(), deadline=deadline)
 
     def init(self, problem: Problem, batch: TrainBatch) -> DualState:
         self.check_problem(problem)

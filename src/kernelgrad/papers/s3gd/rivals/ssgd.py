@@ -42,7 +42,7 @@ class SSGD(SGD):
     ----------
     batch_size : int >= 1, default=10
         p: rows of a step, and strata.
-    step_size, round_size, average
+    step_size, round_size
         As in :class:`SGD`.
 
     References

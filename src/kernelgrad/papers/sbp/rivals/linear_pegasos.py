@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from kernelgrad.linear.stochastic import AveragingSolver, Round
-from kernelgrad.params import boolean, integer, parameters, real
+from kernelgrad.params import integer, parameters, real
 from kernelgrad.types import Float64Array
 
 
@@ -20,7 +20,8 @@ class LinearPegasos(AveragingSolver):
               \sum_k l'(y_k, u_k)\, x_k\Bigr)\Bigr]
 
     where the projection, after each run of steps, is onto the ball of radius ``sqrt(2 P(0) /
-    l2)``, which contains the minimum; P(0) is the mean loss of the best constant. The result is
+    l2)``, which contains the minimum; P(0) is the mean loss of the best constant. Streams, of
+    which it is unknown, have no projection. The result is
     the average of the iterates, weighted towards the last ones. The bias, which has no penalty,
     takes the same steps. Takes every loss; needs an L2 penalty and no L1.
 
@@ -33,10 +34,6 @@ class LinearPegasos(AveragingSolver):
         paper's, whose first steps are as large as ``1 / l2``.
     round_size : int >= 1 or "auto", default="auto"
         Steps of one iteration of the loop; "auto" is one pass over the rows.
-    average : bool, default=True
-        False returns the last iterate.
-    project : bool, default=True
-        Only for rows that are all known from the start, since P(0) of a stream is unknown.
 
     References
     ----------
@@ -45,14 +42,13 @@ class LinearPegasos(AveragingSolver):
     """
 
     name: ClassVar[str] = "pegasos"
+    removed = frozenset({"average", "project"})
     takes_l1: ClassVar[bool] = False
     needs_l2: ClassVar[bool] = True
 
     batch_size: int = integer(default=10, low=1)
     offset: float | str = real(default="auto", low=0, words=("auto",))
     round_size: int | str = integer(default="auto", low=1, words=("auto",))
-    average: bool = boolean(default=True)
-    project: bool = boolean(default=True)
 
     def _runs(self, r: Round[Any]) -> Iterator[tuple[int, int, float]]:
         l2, auto = r.problem.l2, self.offset == "auto"
@@ -66,7 +62,7 @@ class LinearPegasos(AveragingSolver):
             first = last
 
     def _after(self, r: Round[Any], W: Float64Array, b: Float64Array, n: int) -> None:
-        if self.project and r.problem.fixed_rows:
+        if r.problem.fixed_rows:
             radius = np.sqrt(2.0 * r.state.first_loss / r.problem.l2)
             norm = float(np.sqrt((W * W).sum()))
             if norm > radius:

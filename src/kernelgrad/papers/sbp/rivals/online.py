@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from kernelgrad.papers.online import OnlineSolver, OnlineState, Pair
-from kernelgrad.params import boolean, choice, integer, parameters, real
+from kernelgrad.params import boolean, choice, parameters, real
 from kernelgrad.solvers.contract import Problem, TrainBatch
 from kernelgrad.types import Float64Array
 
@@ -31,16 +31,12 @@ class Pegasos(OnlineSolver):
     ----------
     average : {"auto", "linear", "uniform", None}, default="auto"
         Weights of the iterates in the result: growing as t, equal, or the last one alone.
-        ``"auto"`` is ``"linear"`` (the best of the three in error and in objective, measured),
-        or None if `max_support` is given, since an average would need the dropped rows.
+        ``"auto"`` is ``"linear"``, the best of the three in error and in objective (measured).
     t0 : float >= 0 or "auto", default="auto"
         Number of visits assumed before the first. 0 is the paper, with a first step of
         ``1 / alpha``. ``"auto"`` makes the first step ``1 / (L kappa)``, where L is the
         curvature of the loss (``E[l'^2] / E[l]`` for one with kinks) and kappa the mean of
         ``k(x, x)`` on the first batch. Smooth losses diverge with 0.
-    max_support : int or None, default=None
-        Support rows to keep. When there are more after a group of 256 visits, those with the
-        smallest ``k(x_s, x_s) max_c a_sc^2`` are dropped, the oldest of equal ones first.
 
     References
     ----------
@@ -53,12 +49,6 @@ class Pegasos(OnlineSolver):
 
     average: str | None = choice(("auto", "linear", "uniform"), default="auto", words=(None,))
     t0: float | str = real(default="auto", low=0, words=("auto",))
-    max_support: int | None = integer(default=None, low=1, words=(None,))
-
-    @classmethod
-    def restored(cls, *, projection: bool = False, **params: Any) -> Pegasos:
-        """Return the solver of a model file; those of 0.1 and 0.2 could project."""
-        return cls(**params)
 
     def check_problem(self, problem: Problem) -> None:
         if problem.alpha <= 0:
@@ -92,10 +82,7 @@ class KernelPerceptron(OnlineSolver):
     ----------
     average : bool or "auto", default="auto"
         Return the mean of the iterates after each visit (Freund and Schapire 1999), far less
-        noisy than the last one. ``"auto"`` is True, or False if `max_support` is given, since
-        the mean would need the dropped rows.
-    max_support : int or None, default=None
-        Support rows to keep: those with the largest ``k(x_s, x_s) max_c a_sc^2``.
+        noisy than the last one. ``"auto"`` is True.
     """
 
     name: ClassVar[str] = "perceptron"
@@ -103,12 +90,10 @@ class KernelPerceptron(OnlineSolver):
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel", "perceptron_loss"})
 
     average: bool | str = boolean(default="auto", words=("auto",))
-    max_support: int | None = integer(default=None, low=1, words=(None,))
 
     @property
     def _averaging(self) -> str | None:
-        means = self.max_support is None if self.average == "auto" else self.average
-        return "uniform" if means else None
+        return "uniform" if self.average else None
 
     def _start(self, problem: Problem, batch: TrainBatch, kappa: float) -> Pair:
         return np.zeros(problem.n_outputs), np.ones(problem.n_outputs)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -59,17 +59,16 @@ class BGS3VM(KernelSolver[BudgetState]):
     step_size : float > 0 or "auto", default="auto"
         ``gamma_0``. ``"auto"`` is 16 over the mean of ``k(x, x)`` on the first batch.
     ramp : (start, end), default=(0.3, 0.6)
-        Fractions of the horizon: the weight of the unlabelled loss is 0 before the first, 1
-        after the second, and linear in between, since signs of f mean little before labels
-        shape them. ``(0, 0)`` is the paper.
-    horizon : int or "auto", default="auto"
-        Steps of the whole fit; ``"auto"`` is its ``max_iter``, and 100 on streams.
+        Fractions of the estimator's `max_iter` (100 on streams): the weight of the unlabelled
+        loss is 0 before the first, 1 after the second, and linear in between, since signs of f
+        mean little before labels shape them. ``(0, 0)`` is the paper.
     batch_size : int or "auto", default="auto"
         Rows of a batch, labelled and unlabelled; ``"auto"`` is 256.
     """
 
     marks: ClassVar[bool] = True
     name: ClassVar[str] = "bgs3vm"
+    removed = frozenset({"horizon", "maintenance", "schedule"})
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel", "gradient"})
 
     state_class = BudgetState
@@ -78,15 +77,7 @@ class BGS3VM(KernelSolver[BudgetState]):
     unlabelled_budget: int = integer(default=500, low=1)
     step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
     ramp: Sequence[float] = anything(default=(0.3, 0.6))
-    horizon: int | str = integer(default="auto", low=1, words=("auto",))
     batch_size: int | str = integer(default="auto", low=1, words=("auto",))
-
-    @classmethod
-    def restored(
-        cls, *, schedule: str = "inverse", maintenance: str = "removal", **params: Any
-    ) -> BGS3VM:
-        """Return the solver of a model file; those of 0.1 and 0.2 had two options more."""
-        return cls(**params)
 
     def check(self) -> None:
         super().check()
@@ -151,8 +142,7 @@ class BGS3VM(KernelSolver[BudgetState]):
                     f"The fit diverged before step {state.iteration + 1} (training loss "
                     f"{train_loss:g}); take smaller steps, raise alpha, or scale the data."
                 )
-            T = ramps.iterations(self.horizon, problem)
-            share = ramps.ramp_share(self.ramp, T, state.iteration)
+            share = ramps.ramp_share(self.ramp, ramps.iterations(problem), state.iteration)
             now = SemiSupervised(loss.labelled, loss.unlabelled, share * loss.ratio)
             added = -gamma * p[:, None] * now.gradient(batch.y, f)
             pool = _Pool(state, keep)

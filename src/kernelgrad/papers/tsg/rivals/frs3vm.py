@@ -18,7 +18,7 @@ class FRS3VM(TSG):
     block_size : int or "auto", default="auto"
         Number of frequencies of the function. ``"auto"`` is the square root of the number of
         rows.
-    batch_size, step_size, theta, decay, ramp, horizon, preconditioned, decoupled, redraw,
+    batch_size, step_size, theta, decay, ramp, preconditioned, decoupled, redraw,
     damping, momentum, average
         As in :class:`TSG`.
     """

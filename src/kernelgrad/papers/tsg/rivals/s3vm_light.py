@@ -2,7 +2,7 @@ r"""Semi-supervised support vector machines by switching labels."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -47,18 +47,12 @@ class S3VMLight(PseudoSolver):
     """
 
     name: ClassVar[str] = "s3vm_light"
+    removed = frozenset({"max_support", "max_switches", "positive_fraction"})
     unlabelled: ClassVar[frozenset[str]] = frozenset({"symmetric_hinge"})
 
     tol: float = real(default=1e-3, low=0, low_open=True)
     start: float = real(default=1e-5, low=0, high=1, low_open=True)
     max_passes: int = integer(default=1000, low=1)
-
-    @classmethod
-    def restored(
-        cls, *, positive_fraction: Any = None, max_switches: Any = None, **params: Any
-    ) -> S3VMLight:
-        """Return the solver of a model file; those of 0.1 and 0.2 had two options more."""
-        return cls(**params)
 
     def _advance(self, problem: Problem, sub: Subproblem) -> None:
         """Raise the weight of the guesses, train, and switch labels until none gains."""
