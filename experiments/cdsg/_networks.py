@@ -168,7 +168,6 @@ def until(rows: list[Row], limit: float) -> list[Row]:
 
 
 def _plain(rows: list[Row]) -> list[Row]:
-    """Return the rows of the table, without those of the controls."""
     return [row for row in rows if "penalty" not in row]
 
 

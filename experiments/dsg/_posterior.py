@@ -23,7 +23,6 @@ OFFSET = 1 / 2  # in units of theta: a first step of nearly 2
 
 
 def last(rows: list[Row], method: str) -> float:
-    """Return the final error of a method on rows of one seed."""
     return float(where(rows, method=method)[-1]["error"])
 
 

@@ -27,7 +27,6 @@ def _gap(rows: list[Row]) -> float:
 
 
 def _plain(rows: list[Row]) -> list[Row]:
-    """Return the rows of the figure, without those of the controls."""
     return [r for r in rows if paper.BY not in r["data"] and not any(k in r for k in OWN)]
 
 

@@ -97,10 +97,9 @@ class Training(Experiment):
     departures = f"""
     {paper.DATA} {paper.CLOCK} The preparation (clusters, graph) is not on the clock, as Table I
     lists it apart, nor are SCV's covariances, which it does not. 20,000 iterations instead of
-    40,000, three draws instead of five, as one takes ten minutes. Section 4.2 averages
-    gradients of rows drawn by the weights of Equation (46) uniformly, which would estimate half
-    its gradient; here they estimate all of it. Seconds of an iteration are a median, without
-    the passes in which our solvers look at the objective."""
+    40,000, three draws instead of five, as one takes ten minutes. Gradients of rows drawn by
+    the weights of Equation (46) estimate all of its gradient, not half. Seconds of an iteration
+    are a median, without the passes in which our solvers look at the objective."""
     explanation = """
     It is SCV that is faster: on up to 124 columns its product with a matrix of so many columns
     costs less than S3GD's anchors (Figure 3), and its first estimates are at least as good

@@ -27,7 +27,6 @@ def _ranks(rows: list[Row]) -> dict[str, float]:
 
 
 def _plain(rows: list[Row], *, control: bool = False) -> list[Row]:
-    """Return the rows of the figure, or those of its control."""
     return [row for row in rows if ("common" in row) == control]
 
 

@@ -20,12 +20,10 @@ CONTROLS = {"neighbors": f"k = {FEW}", "shuffled": "pixels shuffled in each clas
 
 
 def _plain(rows: list[Row]) -> list[Row]:
-    """Return the rows of the figure, without those of the controls."""
     return [r for r in rows if not any(key in r for key in CONTROLS)]
 
 
 def _controls(rows: list[Row]) -> dict[str, list[Row]]:
-    """Return the rows of each control."""
     found = {name: [r for r in rows if key in r] for key, name in CONTROLS.items()}
     return {name: mine for name, mine in found.items() if mine}
 

@@ -73,9 +73,8 @@ class Theorem(Experiment):
     Delta_{H,P} is the largest difference on 20 rays in the ball that holds all w with F(w) <=
     F(0): over all w the difference may grow without a bound. Equation (19) is the gradient of
     no function unless a row and its anchors are parallel; H is the integral along the ray. w_s
-    is the last iterate (Algorithm 1), not the best of a loop (proof). 'mu_P mu_R > 0' is read
-    as a sum. The proof of Lemma 3.2 takes the mean of minima for at least the minimum of the
-    mean, but it is at most that: the lemma's inequality is measured at w*."""
+    is the last iterate (Algorithm 1), not the best of a loop (proof). The inequality of Lemma
+    3.2, whose proof has a gap, is measured at w*."""
     claims = (
         Claim(
             "The bound (37) holds after each outer loop (margin: least log10 of bound over "

@@ -35,7 +35,6 @@ class _CPULimit(Callback):
         self.end = time.process_time() + seconds
 
     def on_iteration(self, event: Any) -> bool:
-        """Return whether they are over."""
         return time.process_time() > self.end
 
 

@@ -32,7 +32,6 @@ CONTROLS = {
 
 
 def _plain(rows: list[Row]) -> list[Row]:
-    """Return the rows of the table, without those of the controls."""
     return [row for row in rows if not any(key in row for key in CONTROLS)]
 
 

@@ -114,9 +114,9 @@ class Derivatives(Experiment):
     The paper has no two moons; they are here to tell what a misprint would do: C = 100, C* = C
     / 2, sigma = 5, eta = 100, 200 iterations; all ten labels once in each batch."""
     explanation = """
-    Table 2 prints u'(r) of SHG and SSHG for r > 0. For r < 0 it has the other sign: by the
-    printed one all unlabelled rows go to the positive side. The same fits with the sign put
-    back are the control; the library has the sign."""
+    Table 2 prints u'(r) of SHG and SSHG for r > 0. By it all unlabelled rows with r < 0 go to
+    the positive side too. The same fits with the sign put back, which the library has, are the
+    control."""
     claims = (
         *(_derivative(name) for name in LOSSES),
         Claim(

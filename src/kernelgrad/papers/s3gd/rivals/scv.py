@@ -64,7 +64,7 @@ class GroupReferences(NamedTuple):
 
 @dataclass(kw_only=True)
 class SCVState(base.LinearState):
-    moments: Moments | None = transient()
+    moments: Any = transient()  # None, then those of the groups
 
 
 @parameters
@@ -136,7 +136,6 @@ class SCV(StochasticSolver[SCVState]):
         return now
 
     def _reference(self, r: Round[SCVState], W: Float64Array, b: Float64Array) -> Any:
-        assert r.state.moments is not None
         return r.state.moments.references(W, b)
 
 
