@@ -189,6 +189,9 @@ def test_kept_rows_are_the_last_used():
         np.testing.assert_array_equal(product, free.product(others, coef))
         np.testing.assert_allclose(product, coef.T @ K[index], atol=1e-5)
     assert free.n_evaluations <= (n // 3) * n < cache.n_evaluations
+    whole = kernel_rows(n, 10**9)
+    slots = whole.load(np.arange(n))[index]
+    np.testing.assert_array_equal(whole.square(slots, np.arange(n)), square)
     for given, least in ((7 * 160 + 159, 7 * 160), (10**9, 40 * 160), (0, 160)):
         assert kernel_rows(40, given).buffer.nbytes == least
 

@@ -280,8 +280,9 @@ class KernelRows:
     def _compute(self, index: IntArray, slots: IntArray) -> None:
         n = self._n
         compiled = n**2 >= FIT_COMPILED
-        narrow = self.exact.n_features_in < DEAR_COLUMNS and len(index) < n
-        step = ALIKE if narrow else _GROUP_ROWS
+        whole = len(index) == n > _GROUP_ROWS  # few rows may be loaded in parts later
+        dear = self.exact.n_features_in >= DEAR_COLUMNS
+        step = _GROUP_ROWS if whole or dear else ALIKE
         parts = [slice(a, a + step) for a in range(0, len(index), step)]
         groups = [np.resize(index[part], max(2, len(index[part]))) for part in parts]
         taken = [self.rows.take(group) for group in groups]  # one row twice, for its bits
