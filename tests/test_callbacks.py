@@ -33,8 +33,8 @@ class Log(hooks.Callback):
         if self.fail == what:
             raise RuntimeError(f"{self.name} in {what}")
 
-    def on_begin(self, estimator_or_solver):
-        self._note("begin", estimator_or_solver)
+    def on_begin(self, solver):
+        self._note("begin", solver)
 
     def on_progress(self, iteration, max_iter):
         self._note("progress", (iteration, max_iter))

@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cases import every
+from cases import every, raises
 from kernelgrad import load
 from kernelgrad.exceptions import ModelFileError
 from kernelgrad.files.container import read_container, write_container
-from kernelgrad.solvers import dsg
+from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, dsg
 
 FOLDER = Path(__file__).parent / "data"
 NAMES = sorted(path.relative_to(FOLDER).as_posix()[:-4] for path in FOLDER.glob("v*/*.kgm"))
@@ -110,3 +110,11 @@ def test_replaced_solvers_do_not_continue(name):
 def test_pipelines_are_refused():
     with pytest.raises(ModelFileError, match=r"pipeline.kgm: .* write it with skops"):
         load(FOLDER / "v0.2.0" / "pipeline.kgm")
+
+
+@every("registry", [SOLVERS, LINEAR_SOLVERS])
+def test_only_parameters_of_old_solvers_are_left_out(registry):
+    for cls in registry.values():
+        old = {name: 1 for each in cls.__mro__ for name in getattr(each, "removed", ())}
+        assert repr(cls.restored(**old)) == repr(cls())
+        raises(TypeError, "blok_size", cls.restored, blok_size=3)

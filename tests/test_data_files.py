@@ -1,6 +1,7 @@
 """Sources of several, of compressed and of changing files; chunks that are read ahead."""
 
 import bz2
+import gc
 import gzip
 import os
 import pickle
@@ -457,6 +458,13 @@ def test_every_group_is_decoded_once(tmp_path, monkeypatch):
     rows = np.random.default_rng(0).integers(3 * n, size=2000)
     np.testing.assert_array_equal(source.take(rows).X[:, 0], rows)
     assert len(opened) == 48
+    gc.disable()
+    try:
+        before = pa.total_allocated_bytes()
+        source.take(rows)
+        assert pa.total_allocated_bytes() == before  # no decoder waits for the collector
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv.gz", "svm"])

@@ -240,6 +240,8 @@ def test_pictures_show_what_there_is(site):
         for word in re.findall(r"\b[A-Z]\w+", answer):
             assert any(hasattr(module, word) for module in public), answer
     rooms = {path.stem for path in (ROOT / "src" / "kernelgrad").glob("[!_]*") if path.is_dir()}
+    page = text_of("docs/architecture.md")  # pictures are not drawn on GitHub
+    assert all(f"`{room}`" in page for room in rooms)
     contracts = (
         "Layers: imports go one way",
         "Special kernels, devices and graphs know no solver",

@@ -146,7 +146,7 @@ def all_cases() -> dict[str, Case]:
         "direct, at the edge": at_the_edge("direct", direct_bytes),
         "newton, at the edge": at_the_edge("newton", newton_bytes),
         "perceptron": classes(C, **GIVEN, loss="perceptron", solver="perceptron"),
-        "cached, one block": one_block,
+        "block_descent, one block": one_block,
         "working_set, absolute": numbers(R, **RIDGE, solver="working_set", loss="absolute"),
         "logistic": classes(C, **RIDGE, loss="logistic"),
         "hinge": classes(C, **RIDGE, loss="hinge"),
@@ -171,12 +171,12 @@ def all_cases() -> dict[str, Case]:
         ),
         "default linear regressor": numbers(kg.LinearRegressor, **SEARCHED),
         "parquet, default": of_file("parquet", R, **SEARCHED),
-        "parquet, cached": of_file("parquet", R, **RIDGE, solver="block_descent"),
+        "parquet, block_descent": of_file("parquet", R, **RIDGE, solver="block_descent"),
         "parquet, dsg": of_file("parquet", R, **RIDGE, solver="dsg"),
         "parquet, linear": of_file("parquet", kg.LinearRegressor, **SEARCHED),
         "csv, dsg": of_file("csv", R, **RIDGE, solver="dsg"),
-        "npz, cached": of_file("npz", R, **RIDGE, solver="block_descent"),
-        "libsvm, cached": of_file("libsvm", R, **RIDGE, solver="block_descent"),
+        "npz, block_descent": of_file("npz", R, **RIDGE, solver="block_descent"),
+        "libsvm, block_descent": of_file("libsvm", R, **RIDGE, solver="block_descent"),
     }
     for name in ("block_descent", "direct", "newton", "dsg", "udsg", "cdsg", "sdca", "norma"):
         found[name] = numbers(R, **RIDGE, solver=name)

@@ -59,11 +59,10 @@ class Digits(Experiment):
     label = "Figure 2"
     cause = "setting"
     departures = f"""
-    The library's deformed digits in place of MNIST8M. Batches of 4,096 rows, not 20,000,
-    and 12 iterations of DSG, so that a run sees 49,152 of the 8.1 million rows; two seeds,
-    of ten minutes each. The SVM is one-vs-rest, not one-vs-one. Objective and errors are of
-    5,000 rows. {" ".join(STEPS.split())}
-    """
+    The library's deformed digits in place of MNIST8M. Batches of 4,096 rows, not 20,000, and 12
+    iterations of DSG, so that a run sees 49,152 of the 8.1 million rows; two seeds, as tuning
+    alone takes ten minutes for each loss. The SVM is one-vs-rest, not one-vs-one. Objective and
+    errors are of 5,000 rows. {" ".join(STEPS.split())}"""
     claims: ClassVar = tuple(
         _claim(f"{text}: {panel[1]}, {LOSSES[panel[0]]}", theirs, panel, *pairs)
         for text, theirs, pairs in (

@@ -17,6 +17,7 @@ from kernelgrad import DSG
 
 PENALTY, NAMES = 1e-5, ("DSG", "UDSG", "CDSG")
 PAPERS_C = {"a9a": 0.25, "mnist": 1.67}  # C of Epsilon (two classes too) and CIFAR-10
+LONG = 32  # times LIBSVM's seconds in the control, with the paper's C
 CLOSE = 0.021  # the largest difference of the paper's table, 0.407 - 0.386
 
 
@@ -24,16 +25,22 @@ def _claims(data: str, kind: str) -> tuple[Claim, Claim]:
     """Return both claims of a data set, as printed or with the covariance."""
     names = [name + kind for name in NAMES]
 
-    def excess(rows: list[Row], choose: Any, *, control: bool = False) -> list[float]:
+    def excess(
+        rows: list[Row], choose: Any, *, control: bool = False, times: int = 1
+    ) -> list[float]:
         mine = where(cdsg.of(rows, kind, "C", control=control), data=data)
+        mine = [row for row in mine if row.get("times", 1) == times]
         found = cdsg.ends(mine, "train", "data")
         return [choose(e[m] for m in names) - e["LIBSVM"] for e in found]
 
     def shown(choose: Any) -> Callable[[list[Row]], str]:
         def text(rows: list[Row]) -> str:
-            same = excess(rows, choose, control=True)
-            also = f"; with the paper's C, {PAPERS_C[data]:g}: {np.median(same):.4f}"
-            return f"{np.median(excess(rows, choose)):.4f} above{also if same else ''}"
+            out = f"{np.median(excess(rows, choose)):.4f} above"
+            same = f"; with the paper's C, {PAPERS_C[data]:g}:"
+            for times, what in ((1, same), (LONG, f", after {LONG} times as long")):
+                found = excess(rows, choose, control=True, times=times)
+                out += f"{what} {np.median(found):.4f}" if found else ""
+            return out
 
         return text
 
@@ -68,10 +75,11 @@ class ExactSolver(Experiment):
     and 0.25. The larger C is, the more rows the exact solution fits that few iterations do not.
     With the paper's C, and all else the same, the claim holds by .0166 ± .0011 on a9a as
     printed and by .0140 ± .0025 on MNIST with the covariance; on MNIST as printed it fails by
-    .0655 ± .0081, so that plain steps have a part in it: what they lack is open. With the
-    covariance and C = 0.25 all three are below LIBSVM on a9a, as these steps penalise less than
-    the objective says. There, with C = 12.5, thirty seeds decide narrowly what twelve did not.
-    """
+    .0655 ± .0081, and with 32 times LIBSVM's seconds, which are half a second here and hours in
+    the paper, still by .0205 ± .0010: time has a part in it, what else plain steps lack is
+    open. With the covariance and C = 0.25 all three are below LIBSVM on a9a, as these steps
+    penalise less than the objective says. There, with C = 12.5, thirty seeds decide narrowly
+    what twelve did not."""
     claims: ClassVar = tuple(
         claim
         for kind in ("", cdsg.COVARIANCE)
@@ -88,7 +96,8 @@ class ExactSolver(Experiment):
         more = [] if quick else [every[0] | {"seed": s} for s in range(5, 30)]
         every += [cell | {"covariance": True} for cell in every + more]
         same = [cell | {"C": PAPERS_C[cell["data"]]} for cell in every if cell["seed"] < 5]
-        return every + same
+        plain = [c for c in same if c["data"] == "mnist" and "covariance" not in c]
+        return every + same + [cell | {"times": LONG} for cell in plain]
 
     def measure(self, cell: Cell) -> Rows:
         """Fit LIBSVM, and run the methods for its seconds."""
@@ -102,7 +111,7 @@ class ExactSolver(Experiment):
         svm = SVC(C=1 / (penalty * n), gamma=kernel.gamma, cache_size=500)
         start = time.process_time()
         svm.fit(batch.X, y)
-        limit = time.process_time() - start
+        limit = (time.process_time() - start) * cell.get("times", 1)
         error = float(np.mean(svm.predict(task.X) != truth))
         yield {"method": "LIBSVM", "seconds": limit, "train": error}
         size = cdsg.Size(8, 64, 4) if n < 1000 else cdsg.Size(128, 1024, 24)

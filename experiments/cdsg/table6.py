@@ -18,8 +18,7 @@ class Table6(Networks):
     converged = True
     claims: ClassVar = (
         claim(
-            "CDSG is better than both networks",
-            "5.3 against 7.1 and 6.2 %",
+            "CDSG is better than both networks", "5.3 against 7.1 and 6.2 %",
             lambda e: min(e["Fixed"], e["Joint"]) - e["CDSG"],
         ),
         claim(

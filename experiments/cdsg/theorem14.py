@@ -78,15 +78,13 @@ class CheckedRate(TheoremRate):
     The paper proves this rate and draws no picture of it. With single rows the check of
     Equation 9 hardly ever lets an old frequency pass, hence the batches. The control without
     the line search was undecided with 15 seeds and has 25, claims with it have 75. Long runs
-    are those of the first three.
-    """
+    are those of the first three."""
     explanation = """
     The line search is the cause, neither a transient nor a factor log t: without it the slope
     is that of 1/t, and stays so in longer runs (t^-1.15 from t = 1,448 to 16,384); with it the
     error falls the slower the longer the run (t^-0.39). By Equation 9 the length of a step
     depends on the derivatives of its own batch, so that the mean of length times derivative is
-    not the product of their means. The proof takes the lengths as given.
-    """
+    not the product of their means. The proof takes the lengths as given."""
     solver: ClassVar[type[DSG]] = CDSG
     seeds: ClassVar[int] = 75
     claims: ClassVar = (

@@ -19,8 +19,6 @@ class UniformRate(TheoremRate):
     """
 
     label = "Theorem 4"
-    departures = """
-    The paper proves this rate and draws no picture of it.
-    """
+    departures = "The paper proves this rate and draws no picture of it."
     solver: ClassVar[type[DSG]] = UDSG
     seeds: ClassVar[int] = 5

@@ -23,7 +23,6 @@ OFFSET = 1 / 2  # in units of theta: a first step of nearly 2
 
 
 def last(rows: list[Row], method: str) -> float:
-    """Return the final error of a method on rows of one seed."""
     return float(where(rows, method=method)[-1]["error"])
 
 
@@ -33,12 +32,9 @@ def _converges(method: str) -> Claim:
 
     return Claim(
         f"{method} converges to the posterior: its error ends below {CONVERGED:g} of where it "
-        "starts, at f = 0",
-        "converges",
-        lambda rows: f"{np.median(parts(rows)):.3f}",
-        lambda rows: [CONVERGED - part for part in parts(rows)],
-        kind="level",
-    )
+        "starts, at f = 0", "converges", lambda rows: f"{np.median(parts(rows)):.3f}",
+        lambda rows: [CONVERGED - part for part in parts(rows)], kind="level",
+    )  # fmt: skip
 
 
 def _ratios(rows: list[Row]) -> list[float]:
@@ -86,19 +82,16 @@ class Posterior(Experiment):
     offset such that the first step is 2: from 4 on doubly SGD diverged on another seed (not
     recorded here). Both methods take the same steps on the same batches. nu is sigma^2 / n, not
     the printed 2 sigma^2: with the mean of n squared halves that is the objective of the
-    posterior.
-    """
+    posterior."""
     claims: ClassVar = (
-        _converges(OURS),
-        _converges(THEIRS),
+        _converges(OURS), _converges(THEIRS),
         Claim(
             "Doubly SGD is comparable with NORMA: the error after the same rows is at most "
-            f"{COMPARABLE:g} times as large",
-            "comparable",
+            f"{COMPARABLE:g} times as large", "comparable",
             lambda rows: f"{np.median(_ratios(rows)):.2f} times",
             lambda rows: [np.log(COMPARABLE / ratio) for ratio in _ratios(rows)],
         ),
-    )
+    )  # fmt: skip
 
     @abstractmethod
     def aims(self, K: Any, cross: Any, y: Any) -> tuple[Any, Any]:

@@ -26,11 +26,9 @@ class Rate(Experiment):
     label = "Figure 4(2)"
     kind = "rate"
     departures = """
-    The paper does not say which steps it took. These are theta / (offset + t) with
-    theta = 2000 and offset = 99, which did better than 5000 and 99 on another seed (not
-    recorded here). The steps of Theorem 4 would be at least 1e6 / t, as theta nu > 1, and
-    diverge.
-    """
+    The paper does not say which steps it took. These are theta / (offset + t) with theta = 2000
+    and offset = 99, which did better than 5000 and 99 on another seed (not recorded here). The
+    steps of Theorem 4 would be at least 1e6 / t, as theta nu > 1, and diverge."""
     claims: ClassVar = (
         Claim(
             f"The squared error falls as 1/t: a slope of at most {TOLERANCE - 1:g} in log-log "

@@ -75,13 +75,11 @@ class Competitors(Experiment):
     At most 2^16 rows, where the paper has 2^20: NORMA and k-SDCA take their square. The points
     of a curve are fits of more and more rows instead of one fit's course. The rivals visit rows
     one by one and take the library's default steps; theta = 2000 and offset = 99 are those of
-    Figure 4(2). Seconds are the processor's, all methods in turn.
-    """
+    Figure 4(2). Seconds are the processor's, all methods in turn."""
     claims: ClassVar = (
         Claim(
             "Doubly SGD is comparable with NORMA: an error at most 1.5 times as large",
-            "comparable",
-            lambda rows: f"{np.median(_ratios(rows, 'error')):.2f} times",
+            "comparable", lambda rows: f"{np.median(_ratios(rows, 'error')):.2f} times",
             lambda rows: [np.log(COMPARABLE / r) for r in _ratios(rows, "error")],
         ),
         Claim(
@@ -96,8 +94,7 @@ class Competitors(Experiment):
         ),
         Claim(
             "Pegasos and SDCA with 2^8 random or Nystroem features do worse: the best of the "
-            "four has the larger error",
-            "worse",
+            "four has the larger error", "worse",
             lambda rows: f"{np.median(_worse(rows)):.1f} times the error of doubly SGD",
             lambda rows: [np.log(r) for r in _worse(rows)],
         ),

@@ -33,9 +33,8 @@ class Figure6Panel2(Rivals):
     32,768 of the library's deformed eights and sixes, not 1.6 million of MNIST8M. {COURSE}"""
     explanation = """
     The paper does not say whether it takes the covariance that its Section 4 allows, which the
-    authors' published program does. With it the same 32 steps end at 0.36 %, without it at
-    1.86 %. The paper's 1.6 million rows are some 1,600 steps.
-    """
+    authors' published program does. With it the same 32 steps end at 0.36 %, without it at 1.86
+    %. The paper's 1.6 million rows are some 1,600 steps."""
     load = staticmethod(eights)
     one_pass = True
     rows = 32_768

@@ -24,16 +24,15 @@ class Figure6Panel3(Rivals):
     explanation = """
     Few rows make a strong penalty: nu = 1 / n is more than 32 times the paper's. With it the
     full kernel is no better than 2^8 features even after 32 passes, which visit about as many
-    rows as the paper's one: k-SDCA has 14.38 %, r-sdca 14.40 %. With the paper's nu, and all
-    else the same, k-SDCA has 11.25 %, r-sdca and n-sdca on 2^8 features 14.00 and 13.32 %. As
-    printed doubly SGD has too few steps: 250 of 64 rows take it from 16.32 to 15.22 %. These
-    are medians of the first three seeds, on which alone the controls ran. Why it gains less
-    than a point with the covariance stays open: by the paper's nu it has 14.03 % after 8 passes
-    and 13.10 % after 32, where n-sdca has 13.32 %, so that it is not a point ahead either; with
-    decaying steps it stays at 14.22 %. The paper's 522,911 rows would decide. After one pass
-    the last iterate of k-SDCA has from 13.53 to 23.55 %, its average from 14.15 to 14.63 %.
-    Twenty seeds, where ten had not, decide that NORMA and k-SDCA are not both the best.
-    """
+    rows as the paper's one: k-SDCA has 14.38 %, r-sdca 14.40 %. With the paper's nu k-SDCA has
+    11.25 %, r-sdca and n-sdca on 2^8 features 14.00 and 13.32 %. As printed doubly SGD has too
+    few steps: 250 of 64 rows take it from 16.32 to 15.22 % (medians of the first three seeds,
+    on which alone the controls ran). Why it gains less than a point with the covariance stays
+    open: by the paper's nu it has 14.03 % after 8 passes and 13.10 % after 32, where n-sdca has
+    13.32 %; with decaying steps it stays at 14.22 %. The paper's 522,911 rows would decide.
+    After one pass the last iterate of k-SDCA has from 13.53 to 23.55 %, its average from 14.15
+    to 14.63 %. Twenty seeds, where ten had not, decide that NORMA and k-SDCA are not both the
+    best."""
     load = staticmethod(forest)
     one_pass = True
     averaged = True

@@ -21,8 +21,7 @@ class Figure6Panel4(Figure6Panel1):
     doubly SGD, 16.24 % as printed and 16.78 % with the covariance, and on most seeds to r-sdca.
     k-SDCA, which does not judge, has 18.51 % after its first pass and 15.09 % with the average
     of the second half of it, the cited method. At this nu one pass of SDCA is too little: in
-    Figure 6(1) r-sdca and n-sdca have 20.93 and 19.75 % after one. Here they have more time.
-    """
+    Figure 6(1) r-sdca and n-sdca have 20.93 and 19.75 % after one. Here they have more time."""
     averaged = True
     one_pass = False
     seeds = 20

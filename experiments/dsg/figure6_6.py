@@ -19,9 +19,8 @@ class Figure6Panel6(Figure6Panel3):
     explanation = """
     Figure 6(3) measures what few rows cost: a penalty that hides what the full kernel can do,
     and 15 steps of doubly SGD as printed, whose errors differ by points between seeds. With the
-    covariance they do not, and are half a point above the best rival on 2^8 features; the
-    paper's nu and 32 passes do not put it a point ahead there, and its rows would decide.
-    """
+    covariance they are half a point above the best rival on 2^8 features; the paper's nu and 32
+    passes do not put it a point ahead there, and its rows would decide."""
     averaged = False
     one_pass = False
     claims: ClassVar = (

@@ -69,12 +69,11 @@ class DigitsByConvolution(Experiment):
     """
     explanation = """
     Features are too few, and so are rows. On 2^18 rows 2^14 features have 1.32 % where half as
-    many have 1.67 % (medians); with 2^14 features the error falls from 1.32 to 1.17 % when 2^19
-    rows take the place of 2^18, less than a fifteenth of the paper's 8.1 million. The first
-    seed goes on from 1.13 to 1.06 % on 2^20 rows, which points to the features. Whether more of
-    both lead to 0.5 % is open: the line of all points says so, but up to 2^17 rows more rows
-    bring more features too, and from there on the error falls more slowly.
-    """
+    many have 1.67 % (medians); with 2^14 features the error falls to 1.17 % with 2^19 rows,
+    less than a fifteenth of the paper's 8.1 million. The first seed goes on from 1.13 to 1.06 %
+    on 2^20 rows, which points to the features. Whether more of both lead to 0.5 % is open: the
+    line of all points says so, but up to 2^17 rows more rows bring more features too, and from
+    there on the error falls more slowly."""
     claims: ClassVar = (
         Claim(
             f"With the most rows the error is below {GOAL} %",
@@ -91,8 +90,7 @@ class DigitsByConvolution(Experiment):
         ),
         Claim(
             "So is the line of the last three points, which have as many features",
-            f"{PAPER} %",
-            lambda rows: f"{np.median(_at_paper(rows, 3)):.2f} %",
+            f"{PAPER} %", lambda rows: f"{np.median(_at_paper(rows, 3)):.2f} %",
             lambda rows: [np.log(PAPER / e) for e in _at_paper(rows, 3)],
         ),
     )  # fmt: skip

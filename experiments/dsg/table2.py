@@ -73,12 +73,10 @@ def _memory(text: str, printed: int, names: tuple[str, ...]) -> Claim:
 
     return Claim(
         f"{text}: the numbers of a model grow as d^{printed}",
-        "O(d/eps)" if printed else "O(1/eps)",
-        lambda rows: f"d^{np.median(powers(rows)):.2f}",
-        lambda rows: [0.1 - abs(found - printed) for found in powers(rows)],
-        error=0.0,
+        "O(d/eps)" if printed else "O(1/eps)", lambda rows: f"d^{np.median(powers(rows)):.2f}",
+        lambda rows: [0.1 - abs(found - printed) for found in powers(rows)], error=0.0,
         cause="the paper's",
-    )
+    )  # fmt: skip
 
 
 class Totals(Experiment):
@@ -94,8 +92,7 @@ class Totals(Experiment):
     departures = """
     A machine is measured, operations are not counted: the paper's powers are upper bounds, and
     where overheads count they are smaller. Fixed features are made before the first step, as
-    one pass takes each of them once.
-    """
+    one pass takes each of them once."""
     explanation = """
     What differs is the memory of Nystroem's methods: a prediction needs the landmarks, n rows
     of d numbers, which the paper's O(1/eps) leaves out; with random features a seed suffices.

@@ -69,8 +69,7 @@ class Iterations(Experiment):
     kind = "rate"
     departures = """
     The seconds of an iteration are those of a batch, or of a pass, over its rows; no operations
-    are counted. RBCD is taken by the row too, where the table has its n rows a step.
-    """
+    are counted. RBCD is taken by the row too, where the table has its n rows a step."""
     explanation = """
     The power is that of the increments from one number of features to the next, since seconds
     have a constant part beside the one that grows: some 1.8 of the 15 microseconds of a row of

@@ -52,8 +52,7 @@ class HighProbability(TheoremRate):
     kind = "rate"
     departures = """
     The paper proves these bounds and draws no picture of them. Slopes are fitted, constants are
-    not looked at. The factors ln(t) of Theorems 5 and 6 are within the tolerance or not.
-    """
+    not looked at. The factors ln(t) of Theorems 5 and 6 are within the tolerance or not."""
     claims: ClassVar = tuple(_claim(name, column) for column in BOUNDS for name in WHOLE)
 
     def cells(self, quick: bool) -> list[Cell]:

@@ -28,7 +28,8 @@ SETS = tuple(linear.SETS)
 IMAGES = "mnist 10000"  # the first rows, in place of CIFAR10
 BY = " by "  # before the number of principal components
 METHODS = {"SGD": SGD, "SSGD": SSGD, "SVRG": SVRG, "SCV": SCV, "S3GD": S3GD}
-COLOURS = {name: f"C{i}" for i, name in enumerate(METHODS)}
+RUNNING = "SCV, running moments"
+COLOURS = {name: f"C{i}" for i, name in enumerate((*METHODS, RUNNING))}
 ETAS = (0.1, 1.0, 5.0, 10.0)
 LAMBDA, INNER, SVRG_INNER = 1e-3, 20, 50  # Sections 4.2 and 4.3
 STABLE = 0.01  # epsilon of Equation (47)
@@ -71,7 +72,8 @@ class Task:
         if name == "S3GD":
             return ours
         inner = {"inner_steps": SVRG_INNER} | own if name == "SVRG" else own
-        return METHODS[name](
+        inner = {"running": True} if name == RUNNING else inner
+        return METHODS.get(name, SCV)(
             batch_size=ours.batch_size, step_size=ours.step_size, round_size=round_size, **inner
         )
 
@@ -190,10 +192,13 @@ def curve(task: Task, name: str, eta: float, seed: int, iterations: int, **own: 
 
 
 @cache
-def runs(data: str, seed: int, quick: bool, iterations: int, every: bool = False) -> list[Row]:
-    """Return rows of all methods, each with the largest stable step, or with every step."""
+def runs(
+    data: str, seed: int, quick: bool, iterations: int, every: bool = False,
+    names: tuple[str, ...] = (*METHODS,),
+) -> list[Row]:  # fmt: skip
+    """Return rows of the methods, each with the largest stable step, or with every step."""
     task, rows = load(data, quick), []
-    for name in METHODS:
+    for name in names:
         for eta in sorted(ETAS, reverse=True):
             try:
                 row = curve(task, name, eta, seed, iterations)

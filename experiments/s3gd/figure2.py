@@ -27,7 +27,6 @@ def _gap(rows: list[Row]) -> float:
 
 
 def _plain(rows: list[Row]) -> list[Row]:
-    """Return the rows of the figure, without those of the controls."""
     return [r for r in rows if paper.BY not in r["data"] and not any(k in r for k in OWN)]
 
 
@@ -59,36 +58,30 @@ class Steps(Experiment):
 
     label = "Figure 2"
     cause = "setting"
-    departures = (
-        "MNIST's first 10,000 rows stand for CIFAR10, the largest digit class against the rest "
-        "with the weights of Equation (46); standardised pixels and a column of ones, rows of "
-        "mean squared norm 1 before it. 10,000 iterations, the last 5,000 of which count. "
-        "Controls have three draws; the first is drawn."
-    )
+    departures = """
+    MNIST's first 10,000 rows stand for CIFAR10, the largest digit class against the rest with
+    the weights of Equation (46); standardised pixels and a column of ones, rows of mean squared
+    norm 1 before it. 10,000 iterations, the last 5,000 of which count. Controls have three
+    draws; the first is drawn."""
     explanation = """
     How near the anchors are to the rows is the cause, shown by two controls. References of
     anchors know where a row is, those of SCV know its response. With 1,000 anchors in place of
-    100 S3GD shakes by 0.0165 at eta = 5, in the mean less than SCV. So it does with 100 anchors
-    on 20 principal components of the same rows, where they are near: by 0.0215 against 0.0599,
-    less than all but SVRG at eta = 5 in each draw, and at eta = 10 in two of three (the margins
-    are of the worse of the two steps). References renewed at each step and not each 20th leave
-    0.0504: old references are not the cause. The paper does not tell what its 800 columns of
-    CIFAR10 are.
-    """
+    100 S3GD shakes by 0.0165 at eta = 5, in the mean less than SCV; with 100 anchors on 20
+    principal components of the same rows, where they are near, by 0.0215 against 0.0599, less
+    than all but SVRG at eta = 5 in each draw, and at eta = 10 in two of three (margins are of
+    the worse step). References renewed at each step leave 0.0504: old ones are not the cause.
+    The paper does not tell what its 800 columns of CIFAR10 are."""
     claims = (
         Claim(
             "With eta = 5 and 10 SVRG and S3GD are the two most stable: the objective of each "
             "shakes less over the last iterations than that of any other method (margin: "
-            "log10 of the least ratio)",
-            "the two lowest curves",
-            _shaking,
+            "log10 of the least ratio)", "the two lowest curves", _shaking,
             lambda rows: by_seed(_plain(rows), _gap),
         ),
         Claim(
             "SGD, SSGD and SCV fluctuate drastically with eta = 5: their mean over the last "
             "iterations misses the stability condition, 1 % above the minimum (margin: the "
-            "least excess less .01)",
-            "no",
+            "least excess less .01)", "no",
             lambda rows: (
                 "excess: "
                 + paper.listed(
@@ -102,7 +95,7 @@ class Steps(Experiment):
                 ),
             ),
         ),
-    )
+    )  # fmt: skip
 
     def cells(self, quick: bool) -> list[Cell]:
         plain = paper.cells(quick, (paper.IMAGES,))

@@ -56,14 +56,12 @@ class Times(Experiment):
     explanation = """
     Rows of 20newsgroups have 148 entries out of 38,871, and all methods but S3GD touch no
     others. Its 100 sums of rows have entries in most columns, so that a renewal, each 20
-    iterations, costs more than a pass over all rows. With a thousand of the same rows stored
-    dense, as the paper's 0.21 s for 500 rows suggest, SGD's steps are so much slower that S3GD
-    comes near the paper's ratio: the claim's last number. On these SVRG takes 2.1 times as long
-    as S3GD, and more on more rows, with which its full gradients alone grow: sparse rows are
-    the cause there too. On 10 to 124 columns SCV's product with a matrix of covariances costs
+    iterations, costs more than a pass over all rows. With a thousand rows stored dense, as the
+    paper's 0.21 s for 500 rows suggest, S3GD comes near the paper's ratio (the claim's last
+    number), and SVRG takes 2.1 times as long as S3GD, more on more rows: sparse rows are the
+    cause there too. On 10 to 124 columns SCV's product with a matrix of covariances costs
     little more than the ten rows of a step; twenty seeds, ten of them without 20newsgroups,
-    decide what five did not.
-    """
+    decide what five did not."""
     claims = (
         Claim(
             "SGD takes the least time on most sets (margin: its share of sets less 1/2)",
@@ -77,23 +75,20 @@ class Times(Experiment):
         ),
         Claim(
             "S3GD takes slightly more than SGD: on 20newsgroups at most twice as much (margin: "
-            "log10 of 2 over the ratio)",
-            "0.30 s against 0.21 s, 1.43 times",
+            "log10 of 2 over the ratio)", "0.30 s against 0.21 s, 1.43 times",
             lambda rows: f"{_listed(rows, 'S3GD')}; {NEWS} with dense rows {_dense(rows):.3g}",
             each_seed(lambda mine: float(np.log10(2 / _times(mine, NEWS)["S3GD"])), data=NEWS),
         ),
         Claim(
             "On dense rows of 20newsgroups S3GD takes at most 2.5 times as much as SGD, the "
             "operations that Table I counts for p = 10, 100 anchors and 20 inner iterations "
-            "(margin: log10 of 2.5 over the ratio)",
-            "1.43 times",
+            "(margin: log10 of 2.5 over the ratio)", "1.43 times",
             lambda rows: f"{_dense(rows):.3g} times",
             each_seed(lambda mine: float(np.log10(2.5 / _dense(mine))), data=NEWS),
         ),
         Claim(
             "SVRG takes significantly more than S3GD, on every set (margin: least log10 of the "
-            "ratio)",
-            "more on all sets, most on large ones",
+            "ratio)", "more on all sets, most on large ones",
             lambda rows: (
                 f"{_listed(rows, 'SVRG', 'S3GD')}; {NEWS} with dense rows "
                 f"{_dense(rows, 'SVRG', ANEW):.3g}"
@@ -104,14 +99,13 @@ class Times(Experiment):
         ),
         Claim(
             "SCV takes significantly more than SGD, on every set where it runs (margin: "
-            "least log10 of the ratio)",
-            "more on all sets; 594 s on 20newsgroups",
+            "least log10 of the ratio)", "more on all sets; 594 s on 20newsgroups",
             lambda rows: _listed(rows, "SCV"),
             each_seed(
                 lambda mine: min(float(np.log10(t["SCV"])) for t in _each(mine) if "SCV" in t)
             ),
         ),
-    )
+    )  # fmt: skip
 
     def cells(self, quick: bool) -> list[Cell]:
         cells = paper.cells(quick, seeds=MORE)

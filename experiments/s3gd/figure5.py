@@ -27,7 +27,6 @@ def _ranks(rows: list[Row]) -> dict[str, float]:
 
 
 def _plain(rows: list[Row], *, control: bool = False) -> list[Row]:
-    """Return the rows of the figure, or those of its control."""
     return [row for row in rows if ("common" in row) == control]
 
 
@@ -82,8 +81,7 @@ class Testing(Experiment):
     SCV and S3GD take steps of 1 to 10 on most sets and need far fewer iterations. With the step
     0.1 for all methods SGD is the first on five of six sets and second on 20newsgroups (second
     list). So it is if the clock holds the preparation of the others, which the paper does not
-    tell (third list).
-    """
+    tell (third list)."""
     claims = (
         Claim(
             "Training and test objective are consistent: along a run they correlate by at "

@@ -69,12 +69,11 @@ class Correlations(Experiment):
 
     label = "Figure 6"
     cause = "setting"
-    explanation = (
-        "The one that is ahead of S3GD is SCV: its references are of the current iterate, with "
-        "the exact second moments of each class, those of S3GD of an iterate up to 20 "
-        "iterations old. The claim's second list, without SCV, isolates that. The paper does "
-        "not tell how its SCV was written."
-    )
+    explanation = """
+    The one that is ahead of S3GD is SCV: its references are of the current iterate, with the
+    exact second moments of each class, those of S3GD of an iterate up to 20 iterations old. The
+    claim's second list, without SCV, isolates that. The paper does not tell how its SCV was
+    written."""
     departures = f"{paper.DATA} Up to 1,600 iterations."
     claims = (
         *(
@@ -96,15 +95,13 @@ class Correlations(Experiment):
         ),
         Claim(
             "SVRG rises quickly and stays at 1: above .99 at the end, on every set (margin: "
-            "the least less .99)",
-            "1 on all sets",
+            "the least less .99)", "1 on all sets",
             lambda rows: ", ".join(f"{value:.4f}" for value in _ends(rows)),
             each_seed(lambda mine: min(_ends(mine)) - 0.99),
         ),
         Claim(
             "The correlations of the others drop as the optimisation proceeds (margin: the "
-            "least drop of the four, in the mean over sets)",
-            "they drop",
+            "least drop of the four, in the mean over sets)", "they drop",
             lambda rows: paper.listed(
                 {name: _drop(rows, name) for name in paper.METHODS if name != "SVRG"}
             ),
@@ -112,7 +109,7 @@ class Correlations(Experiment):
                 lambda mine: min(_drop(mine, name) for name in paper.METHODS if name != "SVRG")
             ),
         ),
-    )
+    )  # fmt: skip
 
     def cells(self, quick: bool) -> list[Cell]:
         return paper.cells(quick)

@@ -40,18 +40,14 @@ class AnchorTimes(Experiment):
     claims = (
         Claim(
             "More anchors take longer, on every set (margin: least log10 of the growth)",
-            "longer",
-            _text,
-            each_seed(lambda mine: min(t for t, _ in _growth(mine).values())),
+            "longer", _text, each_seed(lambda mine: min(t for t, _ in _growth(mine).values())),
         ),
         Claim(
             "The time grows sub-linearly, on every set (margin: log10 of the growth of "
-            "anchors, 20, over the largest growth of time)",
-            "sub-linear",
-            _text,
+            "anchors, 20, over the largest growth of time)", "sub-linear", _text,
             each_seed(lambda mine: min(m - t for t, m in _growth(mine).values())),
         ),
-    )
+    )  # fmt: skip
 
     def cells(self, quick: bool) -> list[Cell]:
         return paper.cells(

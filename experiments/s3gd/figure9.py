@@ -44,8 +44,7 @@ class InnerIterations(Experiment):
         *(
             Claim(
                 f"{name} has similar curves over iterations with both: they differ by at most "
-                "5 % in the mean (margin: .05 less the difference)",
-                "similar",
+                "5 % in the mean (margin: .05 less the difference)", "similar",
                 lambda rows, name=name: paper.listed(
                     dict(enumerate(by_seed(rows, lambda mine: _apart(mine, name))))
                 ),
@@ -55,14 +54,13 @@ class InnerIterations(Experiment):
         ),
         Claim(
             "20 inner iterations slow SVRG down more than S3GD (margin: log10 of the ratio of "
-            "both slowdowns)",
-            "SVRG visibly, S3GD hardly",
+            "both slowdowns)", "SVRG visibly, S3GD hardly",
             lambda rows: paper.listed({name: _slower(rows, name) for name in NAMES}) + " times",
             each_seed(
                 lambda mine: float(np.log10(_slower(mine, "SVRG") / _slower(mine, "S3GD")))
             ),
         ),
-    )
+    )  # fmt: skip
 
     def cells(self, quick: bool) -> list[Cell]:
         return paper.cells(quick, (paper.IMAGES,))

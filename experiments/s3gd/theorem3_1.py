@@ -69,21 +69,16 @@ class Theorem(Experiment):
 
     label = "Theorem 3.1"
     kind = "level"
-    departures = (
-        "Delta_{H,P} is the largest difference on 20 rays in the ball that holds all w with "
-        "F(w) <= F(0): over all w the difference may grow without a bound. Equation (19) is "
-        "the gradient of no function unless a row and its anchors are parallel; H is the "
-        "integral along the ray. w_s is the last iterate (Algorithm 1), not the best of a loop "
-        "(proof). 'mu_P mu_R > 0' is read as a sum. The proof of Lemma 3.2 takes the mean of "
-        "minima for at least the minimum of the mean, but it is at most that: the lemma's "
-        "inequality is measured at w*."
-    )
+    departures = """
+    Delta_{H,P} is the largest difference on 20 rays in the ball that holds all w with F(w) <=
+    F(0): over all w the difference may grow without a bound. Equation (19) is the gradient of
+    no function unless a row and its anchors are parallel; H is the integral along the ray. w_s
+    is the last iterate (Algorithm 1), not the best of a loop (proof). The inequality of Lemma
+    3.2, whose proof has a gap, is measured at w*."""
     claims = (
         Claim(
             "The bound (37) holds after each outer loop (margin: least log10 of bound over "
-            "excess, over loops and steps)",
-            "proved",
-            lambda rows: "Delta: "
+            "excess, over loops and steps)", "proved", lambda rows: "Delta: "
             + paper.listed(paper.means(rows, "Delta", lambda r: f"{r['eta L']:g}/L"))
             + "; floor: "
             + paper.listed(
@@ -94,8 +89,7 @@ class Theorem(Experiment):
         ),
         Claim(
             "The first outer loop contracts at least by rho (margin: least of rho less the "
-            "contraction, over steps)",
-            "proved",
+            "contraction, over steps)", "proved",
             lambda rows: "; ".join(
                 f"{r['excess'][1] / r['excess'][0]:.3g} for rho = {r['rho']:.3g}"
                 for r in where(rows, seed=0)
@@ -106,8 +100,7 @@ class Theorem(Experiment):
         ),
         Claim(
             "A smaller eta mitigates the effect of Delta (Remarks): the floor falls with it "
-            "(margin: log10 of the floors of the largest and the smallest step)",
-            "yes",
+            "(margin: log10 of the floors of the largest and the smallest step)", "yes",
             lambda rows: "floor of eta = 1/(10 L) over that of 1/(40 L): "
             + ", ".join(
                 f"{10**v:.3g}"
@@ -117,8 +110,7 @@ class Theorem(Experiment):
         ),
         Claim(
             "Lemma 3.2 at w*: the mean of |grad h_i - grad psi_i|^2 is at most 4 L Delta_{H,P} "
-            "(margin: log10 of right over left side)",
-            "proved",
+            "(margin: log10 of right over left side)", "proved",
             lambda rows: f"{rows[0]['noise']:.3g} <= {4 * rows[0]['L'] * rows[0]['gap']:.3g}",
             each_seed(lambda mine: float(
                     np.log10(4 * mine[0]["L"] * mine[0]["gap"] / max(mine[0]["noise"], 1e-12))

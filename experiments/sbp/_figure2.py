@@ -78,33 +78,25 @@ CLAIMS = (
     *(_outperforms(other, key) for key in COUNTS for other in (PEGASOS, DUAL)),
     Claim(
         "SMO makes little progress until a critical point, from which on its error is within "
-        "10% of its last: at half of these evaluations it is above that of SBP",
-        "far above",
-        _points(_early),
-        each_seed(_early),
+        "10% of its last: at half of these evaluations it is above that of SBP", "far above",
+        _points(_early), each_seed(_early),
     ),
     Claim(
         "SMO then converges rapidly: after 10 epochs its error is within 0.1 points of the "
-        "optimum's",
-        "the optimum",
-        _points(_late),
-        each_seed(lambda r: 0.1 - _late(r)),
+        "optimum's", "the optimum", _points(_late), each_seed(lambda r: 0.1 - _late(r)),
     ),
     Claim(
         "In the first epoch the perceptron is similar to SBP: at its end the errors are within "
-        f"{SIMILAR:.0%} of each other, for as many evaluations",
-        "similar",
+        f"{SIMILAR:.0%} of each other, for as many evaluations", "similar",
         lambda rows: f"factor {np.mean(by_seed(rows, _first_pass)):.2f}",
         each_seed(lambda r: SIMILAR - abs(_first_pass(r) - 1)),
     ),
     Claim(
         "SBP continues improving over additional passes: after 10 epochs its error is lower "
-        "than after as many evaluations as the perceptron's first pass takes",
-        "lower",
-        _points(_gain),
-        each_seed(_gain),
+        "than after as many evaluations as the perceptron's first pass takes", "lower",
+        _points(_gain), each_seed(_gain),
     ),
-)
+)  # fmt: skip
 OVERFITS = Claim(
     "The perceptron overfits after the first epoch: its last errors are above those at its end",
     "clearly visible",

@@ -32,11 +32,9 @@ def _claim(key: str, text: str) -> Claim:
         return max(abs(r[key]) for r in rows)
 
     return Claim(
-        f"{text}, to {ROUNDING:g}",
-        "shown",
-        lambda rows: f"{worst(rows):.2g} apart at most",
+        f"{text}, to {ROUNDING:g}", "shown", lambda rows: f"{worst(rows):.2g} apart at most",
         each_seed(lambda r: ROUNDING - worst(r)),
-    )
+    )  # fmt: skip
 
 
 class Water(Experiment):

@@ -23,13 +23,11 @@ class Adult(Panel):
     seeds = 8
     perceptron_epochs = 40
     departures = """
-    8,000 random rows of 31,562 (the a9a file has 32,561) and all 16,281 test rows, eight
-    runs of ten, 40 epochs of the perceptron instead of 100. A value is counted
-    each time it is needed, kept or not: ten epochs of SBP are 10 n^2. The errors of
-    Pegasos, SDCA and the perceptron, which have no average, are means of four looks a point.
-    """
+    8,000 random rows of 31,562 (the a9a file has 32,561) and all 16,281 test rows, eight runs
+    of ten, 40 epochs of the perceptron instead of 100. A value is counted each time it is
+    needed, kept or not: ten epochs of SBP are 10 n^2. The errors of Pegasos, SDCA and the
+    perceptron, which have no average, are means of four looks a point."""
     explanation = """
     The last functions of the perceptron scatter by points of error from pass to pass: eight
-    seeds tell neither whether later ones are worse than the first nor by how much it trails.
-    """
+    seeds tell neither whether later ones are worse than the first nor by how much it trails."""
     claims: ClassVar = (*CLAIMS, OVERFITS)

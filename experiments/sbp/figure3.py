@@ -37,17 +37,14 @@ class Fourier(Experiment):
     label = "Figure 3"
     departures = """
     8,000 random rows of each set, five seeds instead of ten runs, features up to k = 1,024;
-    Reuters is not at hand.
-    """
+    Reuters is not at hand."""
     claims: ClassVar = (
         Claim(
             "On MNIST SBP is preferable: its error is lower on average over the logarithm of "
-            "inner products, from 100 n on",
-            "its curve is below",
-            lambda rows: f"{np.mean(_ahead(rows)):+.2f} points",
-            _ahead,
+            "inner products, from 100 n on", "its curve is below",
+            lambda rows: f"{np.mean(_ahead(rows)):+.2f} points", _ahead,
         ),
-    )
+    )  # fmt: skip
 
     def cells(self, quick: bool) -> list[Cell]:
         n, most = (200, 8) if quick else (8000, 1024)

@@ -35,7 +35,6 @@ class _CPULimit(Callback):
         self.end = time.process_time() + seconds
 
     def on_iteration(self, event: Any) -> bool:
-        """Return whether they are over."""
         return time.process_time() > self.end
 
 
@@ -74,20 +73,18 @@ class Timings(Experiment):
     cause = "setting"
     kind = "level"
     departures = """
-    All rows of the a9a file for Adult, 10,000 random rows of 60,000 of MNIST. Seconds are
-    those of the processor, not of a clock: the machine was busy. LIBSVM, which draws nothing,
-    runs once. Eight seeds of Adult, where three had not decided, ten of MNIST. Forest is not at
-    hand.
-    """
+    All rows of the a9a file for Adult, 10,000 random rows of 60,000 of MNIST. Seconds are those
+    of the processor, not of a clock: the machine was busy. LIBSVM, which draws nothing, runs
+    once. Eight seeds of Adult, where three had not decided, ten of MNIST. Forest is not at
+    hand."""
     explanation = """
     On Adult it is what a row at a time costs here: a kernel row by itself is bound by memory
     and by the calls of an update, which the authors' compiled program does not have. The same
-    solver with 32 rows an update, whose kernel rows are one matrix product, draws many times
-    as many rows in the same time, and agrees. On MNIST LIBSVM is done within four seconds, with
-    some 1,500 support rows of these 10,000, where the paper's took 1,980 with 60,000 rows. In a
-    quarter of that SBP has drawn 250 rows, and with 32 rows an update 6,300, which closes two
-    thirds of the distance: neither has visited each row once.
-    """
+    solver with 32 rows an update, whose kernel rows are one matrix product, agrees. On MNIST
+    LIBSVM is done within four seconds, with some 1,500 support rows of these 10,000, where the
+    paper's took 1,980 with 60,000 rows. In a quarter of that SBP has drawn 250 rows, and with
+    32 rows an update 6,300, which closes two thirds of the distance: neither has visited each
+    row once."""
     claims: ClassVar = tuple(
         _claim(name, method) for method in (PAPER, MANY) for name in BIASED
     )

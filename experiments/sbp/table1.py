@@ -75,8 +75,7 @@ class Bounds(Experiment):
     departures = """
     The table holds upper bounds; this measures how evaluations grow, in its second column
     (epsilon = Omega(L(u)), here L(u) = 0). Iterations are looked at in steps of a factor
-    2^(1/4); a method that needs more than 2^18 is counted with 2^19.
-    """
+    2^(1/4); a method that needs more than 2^18 is counted with 2^19."""
     claims: ClassVar = (*map(_grows, POWERS), _fewer(DUAL), _fewer(SGD))
 
     def cells(self, quick: bool) -> list[Cell]:

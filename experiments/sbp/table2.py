@@ -32,7 +32,6 @@ CONTROLS = {
 
 
 def _plain(rows: list[Row]) -> list[Row]:
-    """Return the rows of the table, without those of the controls."""
     return [row for row in rows if not any(key in row for key in CONTROLS)]
 
 
@@ -67,12 +66,9 @@ def _claim(name: str, bias: bool) -> Claim:
 
     what = f"at most {SEPARABLE:g}" if theirs < SEPARABLE else f"within {TOLERANCE:.0%}"
     return Claim(
-        f"{name}, with{'' if bias else 'out'} a bias: nu is {what}",
-        f"{theirs:.3g}",
-        ours,
-        lambda rows: [margin(nu) for nu in found(rows)],
-        error=0.0,
-    )
+        f"{name}, with{'' if bias else 'out'} a bias: nu is {what}", f"{theirs:.3g}", ours,
+        lambda rows: [margin(nu) for nu in found(rows)], error=0.0,
+    )  # fmt: skip
 
 
 class Slack(Experiment):
@@ -85,19 +81,16 @@ class Slack(Experiment):
     label = "Table 2"
     kind = "level"
     departures = """
-    Adult is the a9a file of 32,561 rows; the paper's has 31,562. Reuters and forest are not
-    at hand.
-    """
+    Adult is the a9a file of 32,561 rows; the paper's has 31,562. Reuters and forest are not at
+    hand."""
     explanation = """
     Adult with a bias: the test error of 14.9 % that the paper has of LIBSVM (Section 5) is that
     of the table's parameters here. The controls replace one of them at a time. The paper's nu
     is between those of 1 / (n lambda) = 300 and 500, and between those of sigma^2 = 10 and 20,
-    and all of these have a test error of at least 15.09 %: no such replacement gives both. The
-    training error in place of the mean hinge loss, the average error of Section 2, is 7 % off.
-    An early end of the solver, at 10,000 times the tolerance, does not lower nu. Rows and
-    definition of nu are not the cause: without a bias they give its value. Which solution has
-    it is open.
-    """
+    all with a test error of at least 15.09 %: no such replacement gives both. The training
+    error in place of the mean hinge loss is 7 % off. An early end of the solver, at 10,000
+    times the tolerance, does not lower nu. Rows and definition of nu are not the cause: without
+    a bias they give its value. Which solution has it is open."""
     claims: ClassVar = tuple(_claim(*key) for key in PAPER)
 
     def cells(self, quick: bool) -> list[Cell]:

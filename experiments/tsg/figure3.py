@@ -59,11 +59,10 @@ class Errors(Experiment):
         "constant, not the programs of 2006 and 1999; they choose C and sigma on 2,000 rows "
         "without a label."
     )
-    explanation = (
-        "One pass over a fifth of these sets is 9 iterations on MNIST and 25 to 46 elsewhere, "
-        "fewer than the 64 to 128 after which the paper's Figure 4 is flat; Figure 4 here "
-        "goes on with the same parameters. The exact machines have converged."
-    )
+    explanation = """
+    One pass over a fifth of these sets is 9 iterations on MNIST and 25 to 46 elsewhere, fewer
+    than the 64 to 128 after which the paper's Figure 4 is flat; Figure 4 here goes on with the
+    same parameters. The exact machines have converged."""
     claims = tuple(
         compared(rival, names, close=rival != "FRS3VM")
         for names in (protocol.THEIRS, protocol.OTHERS)

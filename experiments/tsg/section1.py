@@ -20,8 +20,8 @@ RARE, BALANCED = "ijcnn1", f"{WITH}, their mean response that of the labels"
 CONTROL = f"{RARE} {protocol.EVEN}"
 DRAWS = 10  # as many as the paper's
 METHODS = ("TSGS3VM", "BLS3VM")
-NEAR = (("TSGS3VM", "ijcnn1"), ("TSGS3VM", "mnist 8 v 6"), *((m, "a9a") for m in METHODS))
-MORE = dict.fromkeys(NEAR, 20)  # what ten draws nearly decide
+NEAR = (("TSGS3VM", "ijcnn1"), ("TSGS3VM", "mnist 8 v 6"), ("BLS3VM", "a9a"))
+MORE = dict.fromkeys(NEAR, 40) | {("TSGS3VM", "a9a"): 20}  # what ten draws nearly decide
 
 
 def gains(rows: Iterable[Row]) -> list[float]:
@@ -77,13 +77,12 @@ class Gains(Experiment):
         "is in Figure 3. BLS3VM sees 2,000 rows without a label."
     )
     explanation = """
-    No table of the paper: its abstract says so of semi-supervised learning at large. Ten draws
-    leave no claim that differs; twenty decide none of four that ten nearly did. On ijcnn1, a
-    tenth of whose rows is positive, BLS3VM neither loses nor gains. Binding the mean response
-    of unlabelled rows to the mean label ("balanced") makes the error higher. Among as many rows
-    of each class the gain is larger, but less than two standard errors: that the rare class is
-    the reason is not shown. BLS3VM is at the minimum of the objective; TSGS3VM, far from it
-    after one pass, gains on no set beyond chance.
+    No table of the paper: its abstract says so of semi-supervised learning at large. No claim
+    differs. Forty draws, a number fixed before, decide two of the three cases on which they
+    were taken after twenty: TSGS3VM gains on MNIST, BLS3VM on a9a. On ijcnn1, a tenth of whose
+    rows is positive, neither gains. Binding the mean response of unlabelled rows to the mean
+    label ("balanced") makes the error higher. Among as many rows of each class the gain is
+    larger, but less than two standard errors: that the rare class is the reason is not shown.
     """
     claims = tuple(
         _claim(method, name) for method in METHODS for name in protocol.THEIRS + protocol.OTHERS

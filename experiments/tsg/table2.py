@@ -110,32 +110,26 @@ class Derivatives(Experiment):
     label = "Table 2"
     cause = "the paper's"
     kind = "level"
-    departures = (
-        "The paper has no two moons; they are here to tell what a misprint would do: C = 100, "
-        "C* = C / 2, sigma = 5, eta = 100, 200 iterations; all ten labels once in each batch."
-    )
-    explanation = (
-        "Table 2 prints u'(r) of SHG and SSHG for r > 0. For r < 0 it has the other sign: by "
-        "the printed one all unlabelled rows go to the positive side. The same fits with the "
-        "sign put back are the control; the library has the sign."
-    )
+    departures = """
+    The paper has no two moons; they are here to tell what a misprint would do: C = 100, C* = C
+    / 2, sigma = 5, eta = 100, 200 iterations; all ten labels once in each batch."""
+    explanation = """
+    Table 2 prints u'(r) of SHG and SSHG for r > 0. By it all unlabelled rows with r < 0 go to
+    the positive side too. The same fits with the sign put back, which the library has, are the
+    control."""
     claims = (
         *(_derivative(name) for name in LOSSES),
         Claim(
             "Section 3.1: u keeps unlabelled rows away from the hyperplane; with u' of SHG as "
-            "printed fewer rows have |f| < 1 than with its sign, or as few",
-            "as few",
-            lambda rows: _means(rows, "doubtful"),
-            lambda rows: _differences(rows, "doubtful"),
+            "printed fewer rows have |f| < 1 than with its sign, or as few", "as few",
+            lambda rows: _means(rows, "doubtful"), lambda rows: _differences(rows, "doubtful"),
         ),
         Claim(
             "The algorithm works with u' of SHG as printed: its error is no higher than with "
-            "the sign",
-            "no higher",
-            lambda rows: _means(rows, "error"),
+            "the sign", "no higher", lambda rows: _means(rows, "error"),
             lambda rows: _differences(rows, "error"),
         ),
-    )
+    )  # fmt: skip
 
     def cells(self, quick: bool) -> list[Cell]:
         seeds = range(2 if quick else 12)

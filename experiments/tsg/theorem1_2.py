@@ -129,12 +129,10 @@ class Rates(Experiment):
 
     label = "Theorem 1 and Theorem 2"
     kind = "rate"
-    departures = (
-        "The paper has no plot of them. Expectations are means of the rows and of three "
-        "seeds; a slope is fitted to each of ten such groups. Theorem 2 is for losses with a "
-        "Lipschitz gradient, such as the first pair; the hinges of the paper's experiments do "
-        "not meet it."
-    )
+    departures = """
+    The paper has no plot of them. Expectations are means of the rows and of three seeds; a
+    slope is fitted to each of ten such groups. Theorem 2 is for losses with a Lipschitz
+    gradient, such as the first pair; the hinges of the paper's experiments do not meet it."""
     claims = (
         *(_rate("Theorem 1", "gap", losses) for losses in PAIRS),
         Claim(

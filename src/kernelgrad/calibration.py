@@ -11,7 +11,7 @@ from scipy.special import log_softmax, softmax
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data.sampling import folds
 from kernelgrad.files.records import Record
-from kernelgrad.tasks import Classification
+from kernelgrad.tasks import Classification, Task
 from kernelgrad.types import AnyArray, Float64Array, FloatArray
 from kernelgrad.validation import DataError
 
@@ -124,7 +124,7 @@ class Calibration:
         return cls(float(unit[0]), slopes, record.array("calibration.shifts", "K"))
 
 
-def margin(task: Classification) -> float | None:
+def margin(task: Task) -> float | None:
     """Return the margin of the loss, which is the unit of responses; None without one."""
     return None if task.loss.name == "perceptron" else 1.0
 

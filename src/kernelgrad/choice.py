@@ -44,7 +44,7 @@ class Choice:
     unseen: Unseen | None = None  # rows that the search held out
 
     def applied(self, problem: Problem) -> Problem:
-        """Return the problem with the chosen kernel, scaling and penalty."""
+        """Return the problem with the chosen kernel, scaling, penalty and loss."""
         kernel = problem.kernel if self.kernel is None else self.kernel
         scaling = problem.scaling if self.scaling is None else self.scaling
         loss = problem.loss if self.loss is None else self.loss

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from kernelgrad.compute.threads import parallel_map, single_threaded_blas
 from kernelgrad.files.records import Record
 from kernelgrad.types import AnyArray, Float64Array, IntArray
 
@@ -175,7 +176,9 @@ def _residuals(X: AnyArray, Y: Float64Array, folds: Any, seed: int) -> Float64Ar
     if not X.shape[1] or len(X) < _LEAST:
         return Y
     out = np.empty(Y.shape)
-    for others, fold in folds.split(X):
+
+    def predict(pair: tuple[IntArray, IntArray]) -> None:
+        others, fold = pair
         sample = others[:: -(-len(others) // _FITTED)]
         model = make_pipeline(
             StandardScaler(),
@@ -185,6 +188,9 @@ def _residuals(X: AnyArray, Y: Float64Array, folds: Any, seed: int) -> Float64Ar
         for start in range(0, len(fold), _CHUNK):
             part = fold[start : start + _CHUNK]
             out[part] = Y[part] - model.predict(X[part]).reshape(len(part), -1)
+
+    with single_threaded_blas():
+        parallel_map(predict, list(folds.split(X)))
     return out
 
 

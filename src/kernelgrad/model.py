@@ -274,9 +274,8 @@ class Fit:
         responses, task = self.choice.calibration, self.model.task
         if self.leave_one_out is not None or self.held_out is not None:
             return self.leave_one_out or self.held_out
-        if not isinstance(responses, tuple):
+        if responses is None or not isinstance(task, Classification):
             return None
-        assert isinstance(task, Classification)
         return quality.from_calibration(responses, task)
 
     @cached_property

@@ -24,7 +24,7 @@ from kernelgrad.files.records import Record, or_none
 from kernelgrad.functions.expansions import SupportExpansion
 from kernelgrad.functions.features import FeatureStream
 from kernelgrad.losses import SquaredError
-from kernelgrad.registry import Registry
+from kernelgrad.registry import room
 from kernelgrad.search.evidence import Evidence
 from kernelgrad.solvers import DSG, Problem, Solver, TrainBatch
 from kernelgrad.solvers.feature_blocks import BlockCount
@@ -35,7 +35,7 @@ from kernelgrad.types import AnyArray, Contents, Float64Array, Matrix
 from kernelgrad.validation import check_int, check_real
 
 _TEST_ROWS = 1024  # rows of one group of variances by random features
-OPERATORS: Registry[Any] = Registry({"dsg": "papers.dsg.operator:PosteriorOperator"})
+_OPERATOR = "papers.dsg.operator"  # room of the operator
 
 
 def explained_covariance(
@@ -71,7 +71,7 @@ def explained_covariance(
             if state is None:
                 state = solver.start(one, train, stream)
                 if problem.fixed_rows:  # responses are all that is wanted
-                    state.iterates = BlockCount(*vars(state.iterates).values())
+                    state.iterates = BlockCount(**vars(state.iterates))
                 tracker = solver.track(state, X)
             tracker.advance(solver.step(one, state, train))
         if state is None:
@@ -117,7 +117,7 @@ class Posterior:
         )
         if by_operator:
             with single_threaded_blas():
-                posterior.operator = OPERATORS["dsg"].fitted(
+                posterior.operator = room(_OPERATOR).PosteriorOperator.fitted(
                     function.stream, posterior.batches(), problem.alpha, problem.seed
                 )
             posterior.rows = None
@@ -270,7 +270,7 @@ class Posterior:
         self.ridge = record.take("ridge", or_none(partial(check_real, low=0.0)), None)
         if "n_blocks" in record:
             theta = record.array("theta", "operator", "operator")
-            self.operator = OPERATORS["dsg"].restored(
+            self.operator = room(_OPERATOR).PosteriorOperator.restored(
                 self.function.stream, record.take("n_blocks", check_int), theta,
                 self.problem.alpha, self.problem.seed,
             )  # fmt: skip

@@ -68,6 +68,13 @@ class Quality:
         return f"{each} ({self.n_rows:,} rows: {self.source})"
 
 
+def latest_of(earlier: Responses, later: Responses) -> Responses:
+    """Return the latest rows of both."""
+    pairs = zip(earlier, later, strict=True)
+    values, y, weight = (np.concatenate(pair)[-LATEST_ROWS:] for pair in pairs)
+    return values, y, weight
+
+
 @dataclass(frozen=True)
 class Unseen:
     """Rows, and responses to them by functions that had not seen them.
@@ -101,9 +108,8 @@ class Unseen:
         if earlier is None or earlier.has_proba != self.has_proba:
             return replace(self, is_final=False)
         y = earlier.y.reshape(-1, *self.y.shape[1:])
-        own = (self.values, self.y, self.weight)
-        pairs = zip((earlier.values, y, earlier.weight), own, strict=True)
-        values, y, weight = (np.concatenate(pair)[-LATEST_ROWS:] for pair in pairs)
+        first, last = (earlier.values, y, earlier.weight), (self.values, self.y, self.weight)
+        values, y, weight = latest_of(first, last)
         return replace(self, values=values, y=y, weight=weight, is_final=False)
 
     def describe(self) -> Contents:

@@ -79,7 +79,7 @@ class TrainingRows:
     task: Task
     is_internal: bool = False  # True if the source holds internal targets and final weights
     is_own_copy: bool = False  # True if the arrays are the fit's own, not those of the caller
-    held_out: IntArray = field(default_factory=no_rows)  # increasing numbers of rows to score
+    held_out: IntArray = field(default_factory=no_rows)  # increasing; they score or calibrate
     validation_rows: TrainingRows | None = None  # rows of another source to score
     reads_in_pieces: bool = False  # True if solvers that take a store read a piece at a time
     # makes the store of rows that workers hold; None keeps them in this process

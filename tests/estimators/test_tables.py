@@ -10,6 +10,8 @@ import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
+from sklearn.linear_model import Ridge
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import kernelgrad as kg
 from cases import every, raises
@@ -252,6 +254,20 @@ def test_means_of_levels_leave_out_what_other_columns_explain():
     assert np.corrcoef(encoder.means[0], u)[0, 1] > 0.95
     assert np.corrcoef(encoded[:, 1], u[level])[0, 1] > 0.95
     assert np.corrcoef(encoded[:, 1], y - u[level])[0, 1] < 0.1
+
+
+def test_residuals_take_one_thread_of_blas(monkeypatch):
+    fit, seen = Ridge.fit, set()
+
+    def noted(self, X, y):
+        seen.update(i["num_threads"] for i in threadpool_info() if i["user_api"] == "blas")
+        return fit(self, X, y)
+
+    monkeypatch.setattr(Ridge, "fit", noted)
+    codes = np.random.default_rng(0).integers(0, 200, (600, 2)).astype(float)
+    with threadpool_limits(2, user_api="blas"):
+        Encoder(["number", "level"], [0, 200]).fit(codes, codes[:, :1], 0)
+    assert seen == {1}
 
 
 def test_means_of_the_targets_leave_out_their_own_row():

@@ -1,5 +1,6 @@
 """Stochastic linear solvers: their optimum, what they estimate, and what they draw."""
 
+import pickle
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,13 +13,14 @@ from hypothesis import strategies as st
 import oracles_linear as oracles
 from cases import every
 from kernelgrad import losses
+from kernelgrad.compute.rng import draws
 from kernelgrad.compute.rows import as_rows
 from kernelgrad.linear import loops
 from kernelgrad.linear.base import PreparedRows, evaluate
 from kernelgrad.linear.loops import dot
-from kernelgrad.linear.stochastic import SGD, SVRG
+from kernelgrad.linear.stochastic import SGD, SVRG, draw_batches
 from kernelgrad.papers.s3gd.anchors import build_graph
-from kernelgrad.papers.s3gd.rivals import SSGD
+from kernelgrad.papers.s3gd.rivals import SCV, SSGD
 from kernelgrad.papers.s3gd.rivals.scv import group_moments
 from kernelgrad.papers.s3gd.s3gd import S3GD
 from kernelgrad.papers.sbp.rivals import LinearPegasos
@@ -135,6 +137,33 @@ def test_references_leave_the_gradient_unbiased(loss, sparse):
         np.testing.assert_allclose(mean_step(case, data, references, W, b), exact, atol=1e-12)
     wrong = graph._replace(product=1.1 * graph.product).references(20, data)
     assert abs(mean_step(case, data, wrong, W, b) - exact).max() > 1e-4
+
+
+@storage
+@every("loss", SMOOTH[:3])
+def test_running_moments_are_of_the_rows_visited(loss, sparse):
+    case, eta = LinearSetting(loss, 45, sparse=sparse, offset=0.5), 0.2
+    scv, (name, a), X, Y = SCV(step_size=eta, running=True), case.loss, case.X, case.Y
+    targets, group = np.unique(Y, axis=0, return_inverse=True)
+    if name == "squared":
+        targets, group = Y.mean(0, keepdims=True), np.zeros(45, int)
+    state, at = scv.init(case.problem, case.batch), np.zeros(0, int)
+    W, b = state.coef.copy(), state.bias.copy()
+    for number in range(3):
+        rng = draws(case.problem.seed, SCV.tag, number)
+        for rows in draw_batches(case.data(), 5, 10, rng)[0]:
+            at = np.append(at, rows)
+            seen, visits = X[at], np.bincount(group[at])
+            weights = (np.bincount(group)[: len(visits)] / visits / 45)[group[at]]
+            r = oracles.class_references(name, a, seen, W, b, weights, group[at], targets)
+            D = (oracles.slope(name, Y[rows], X[rows] @ W + b, a) - r[-10:]) / 10
+            D = np.vstack([weights[:, None] * r, D])
+            W, b = W - eta * np.vstack([seen, X[rows]]).T @ D, b - eta * D.sum(0)
+            W = oracles.prox(W, eta, *case.penalty)
+        scv.step(case.problem, state, case.batch)
+        state = pickle.loads(pickle.dumps(state))  # the moments come again from the draws
+        np.testing.assert_allclose(state.coef, W, atol=1e-8)
+        np.testing.assert_allclose(state.bias, b, atol=1e-8)
 
 
 @every("loss", SMOOTH[:3])

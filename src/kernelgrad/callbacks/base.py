@@ -111,8 +111,8 @@ class FitEvent:
 class Callback:
     """Base class of callbacks. Its methods do nothing; override those you need."""
 
-    def on_begin(self, estimator_or_solver: Any) -> None:
-        """Prepare for a fit of `estimator_or_solver`."""
+    def on_begin(self, solver: Any) -> None:
+        """Prepare for a fit of `solver`."""
 
     def on_phase(self, name: str) -> None:
         """Receive the phase that starts, such as a search; "" when it has ended."""

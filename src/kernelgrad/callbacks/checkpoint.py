@@ -105,7 +105,7 @@ class Checkpoint(Callback):
         names = ((_NAME.fullmatch(path.name), path) for path in self.folder.glob("*"))
         return [path for _, path in sorted((int(m[1]), path) for m, path in names if m)]
 
-    # -- what estimators call ----------------------------------------------------------
+    # -- what a fit calls --------------------------------------------------------------
 
     def begin(self, identity: dict[str, Any]) -> None:
         """Begin or resume a fit; to resume, its identity must equal that of the checkpoint."""
@@ -210,7 +210,7 @@ class Checkpoint(Callback):
         with self.reading():
             return restore(loop, self.reading)
 
-    def on_begin(self, estimator_or_solver: Any) -> None:
+    def on_begin(self, solver: Any) -> None:
         """Raise if the file that is resumed holds what nobody asked for."""
         files = self._files
         if files is not None and files.before is not None:

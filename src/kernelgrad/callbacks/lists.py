@@ -33,11 +33,11 @@ class CallbackList(Callback):
         self.interrupted = False
         self._begun: list[Callback] = []
 
-    def on_begin(self, estimator_or_solver: Any) -> None:
+    def on_begin(self, solver: Any) -> None:
         """Call `on_begin` of every callback; if one raises, end those already begun."""
         try:
             for callback in self.callbacks:
-                callback.on_begin(estimator_or_solver)
+                callback.on_begin(solver)
                 self._begun.append(callback)
         except BaseException:
             self.on_end("error")

@@ -99,13 +99,13 @@ class ProgressBar(Callback):
             )  # fmt: skip
         self._watch()
 
-    def on_begin(self, estimator_or_solver: Any) -> None:
+    def on_begin(self, solver: Any) -> None:
         self.on_phase("")
         self.on_end("restarted")
         if self.file is None and not shows_bars():
             return
         what = "partial_fit" if self.stream else "fit"
-        what = f"{what} ({type(estimator_or_solver).__name__})"
+        what = f"{what} ({type(solver).__name__})"
         self._bar = self._new_bar(desc=what, unit="it", leave=not self.stream)
         self._compiled = compiling.compile_seconds()
         self._watch()
@@ -216,9 +216,9 @@ class ProgressLog(Callback):
         if name:
             self._write(name)
 
-    def on_begin(self, estimator_or_solver: Any) -> None:
+    def on_begin(self, solver: Any) -> None:
         if not self.stream:
-            self._write(f"fit ({type(estimator_or_solver).__name__})")
+            self._write(f"fit ({type(solver).__name__})")
 
     def on_iteration(self, event: FitEvent) -> None:
         self._latest = event

@@ -141,7 +141,9 @@ class PagedSource(BatchSource):
     def take(self, rows: IntArray) -> Batch:
         source = copy(self)  # with its own pool: each group is decoded once
         source.pool.size = 1
-        return super(PagedSource, source).take(rows)
+        batch = super(PagedSource, source).take(rows)
+        source.pool.streams = []  # they and their source hold each other
+        return batch
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_pool": None, "_lock": None}

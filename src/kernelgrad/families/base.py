@@ -43,8 +43,8 @@ _DEFAULTS: dict[str, Any] = {
 class Spec(ABC):
     """Checked parameters of an estimator, and what its family of functions makes of them.
 
-    The road of a fit (:func:`kernelgrad.fit.fit`) calls the methods in the order in which they
-    stand here. A specification does not change once it is made.
+    The road of a fit (:func:`kernelgrad.fit.fit`) calls the methods in about the order in which
+    they stand here. A specification does not change once it is made.
 
     Its `params` are a namespace, `autos` the names of those that are "auto", and `targets` what
     they say of targets. The `kernel` may have a rule for its bandwidth. There is no `solver`
@@ -224,10 +224,6 @@ class Spec(ABC):
         """Return the choice with kernel, scaling, penalty, and the solver that these need."""
         return replace(first, alpha=problem.alpha)
 
-    def best_params(self, fit: Fit) -> dict[str, Any]:
-        """Return the parameters that a fit has used in place of rules and searches."""
-        return {"solver": fit.choice.solver}
-
     def with_part_fits(
         self, choice: Choice, rows: TrainingRows, problem: Problem, run: Run
     ) -> Choice:
@@ -296,6 +292,10 @@ class Spec(ABC):
         return {}
 
     # -- files ---------------------------------------------------------------------------
+
+    def best_params(self, fit: Fit) -> dict[str, Any]:
+        """Return the parameters that a fit has used in place of rules and searches."""
+        return {"solver": fit.choice.solver}
 
     def describe(self, fit: Fit) -> tuple[dict[str, Any], dict[str, Any], dict[str, AnyArray]]:
         """Return fitted attributes, values and arrays of a file that only the family has."""

@@ -18,11 +18,10 @@ from kernelgrad.families.hurry import is_hurried, small_fit
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.model import Fit
 from kernelgrad.partly_labelled import MarkedClassification
-from kernelgrad.quality import LATEST_ROWS, LOO_ROWS, Seen
+from kernelgrad.quality import LATEST_ROWS, LOO_ROWS, Seen, latest_of
 from kernelgrad.solvers import Problem, loop
 from kernelgrad.solvers.exact import ExactSolver
 from kernelgrad.solvers.support import KernelSolver
-from kernelgrad.tasks import Classification
 from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import IntArray
 
@@ -85,26 +84,20 @@ def calibrated(
     Rows of a stream calibrate the function before it learns from them. Without rows held out
     the stream has just begun, or the rows are too few.
     """
-    start, latest = None, None
-    before = run.before
+    before, start = run.before, None
     if run.stream and before is not None:
         latest = rows.responses(before.model.function, _tenth(rows))
         if before.latest is not None:
             start = before.model.calibration
-            pairs = zip(before.latest, latest, strict=True)
-            z, y, weight = (np.concatenate(pair)[-1000:] for pair in pairs)
-            latest = z, y, weight
-    elif isinstance(choice.calibration, tuple):
+            latest = latest_of(before.latest, latest)
+    elif choice.calibration is not None:
         latest = choice.calibration
     else:
         members = thinned(rows.held_out, MOST_ROWS) if len(rows.held_out) else _tenth(rows)
         latest = rows.responses(function, members)
     fitted = None if before is None else before.model.calibration
     if latest[2].sum() > 0:
-        assert isinstance(rows.task, Classification)
-        assert start is None or isinstance(start, Calibration)
         fitted = Calibration.fit(*latest, unit=margin(rows.task), start=start)
-    assert fitted is None or isinstance(fitted, Calibration)
     return fitted, latest if run.stream else None
 
 

@@ -124,7 +124,7 @@ def in_time(
         if urgent and (rows.reads_in_pieces or is_hurried(spec, choice, rows, problem, _SURE)):
             share = Deadline(_SHARE * problem.resources.deadline.left())
             small = small_fit(rows, problem, share)
-        with suppress(TimeIsUp):  # before there was a state, or a step of an urgent fit
+        with suppress(TimeIsUp):  # the time may end without a state, or in an urgent step
             result = solve(urgent=urgent)
     if (
         result is not None

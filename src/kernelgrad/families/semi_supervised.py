@@ -279,7 +279,7 @@ class SemiSupervisedSpec(KernelSpec):
         solver, start = clone(choice.solver).set_params(choose=False), clock()
         errors = np.zeros(2)
         n_folds = _FOLDS if len(codes) < _FEW_LABELS else 2
-        for fold in _folds(codes, rows.task.classes, n_folds, choice.seed):
+        for fold in _folds(codes, n_folds, choice.seed):
             X, y, w, _ = rows.usable(rows.source.take(fold))
             part = replace(rows, held_out=fold)
             alpha = problem.alpha / (1.0 - w.sum() / rows.task.labelled_weight)
@@ -377,16 +377,8 @@ def _responses(
         return np.array(tracker.raw_prediction(), np.float32)
 
 
-def _folds(codes: AnyArray, classes: AnyArray, n_folds: int, seed: int) -> list[IntArray]:
+def _folds(codes: AnyArray, n_folds: int, seed: int) -> list[IntArray]:
     """Return the rows of each fold, every class spread over all of them."""
-    counts = np.bincount(codes, minlength=len(classes))
-    if counts.min() < 2:
-        label = classes[int(np.argmin(counts))].item()
-        raise DataError(
-            f"Class {label!r} has {int(counts.min())} distinct labelled row; cross-validation "
-            "needs two of each class. Set early_stopping and probability to False, or label "
-            "more."
-        )
     rng = np.random.default_rng(np.random.SeedSequence([seed, 0x666F6C64]))
     parts = folds(rng.permutation(len(codes)), n_folds, codes)
     most = max(1, 5000 // n_folds)  # rows of a fold

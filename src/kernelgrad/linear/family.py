@@ -88,7 +88,7 @@ class LinearSpec(Spec):
             where = "stream"
         elif rows.in_memory:
             where = "memory" if self._fits(rows) else "large"
-        # but for weights
+        # rows count as if their weights were equal
         alpha = self._fixed_alpha() if p.C is None else 1.0 / (float(p.C) * max(1, n))
         return choose_linear_solver(
             rows.task.loss, rows=where, n_rows=n, n_features=rows.inputs.width,

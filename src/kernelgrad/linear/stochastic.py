@@ -212,7 +212,7 @@ class AveragingSolver(StochasticSolver[Any]):
         return replace(info, epoch=epoch)
 
     def solution(self, state: Any) -> tuple[Float64Array, Float64Array]:
-        """Return the average."""
+        """Return the average; with a given step size, the last iterate is in its place."""
         return state.average, state.average_bias
 
 

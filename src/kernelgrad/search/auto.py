@@ -1,4 +1,4 @@
-"""What estimators choose from data: the solver, the regularisation and the bandwidth."""
+"""The solver that rows, loss and kernel need, and the seconds that solvers take."""
 
 from functools import partial
 from typing import Any

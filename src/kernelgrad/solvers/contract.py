@@ -113,7 +113,7 @@ class Problem:
     alpha : float
     n_outputs, n_features_in : int
     seed : int in [0, 2^63)
-        Of the random features and of the batches.
+        The seed of the random features and of the batches.
     fit_intercept : bool
         Start from the loss's best constant, estimated on the first batch, unpenalised.
     standardize : bool, "robust", "ranks" or "units"
@@ -173,7 +173,7 @@ class TrainBatch:
 
 
 class RowStore(ABC):
-    """All training rows of a fit, read a piece at a time; solvers that can take it for a batch.
+    """All training rows of a fit, read a piece at a time, which some solvers take for a batch.
 
     Rows that do not count have weight 0.
 
@@ -478,7 +478,8 @@ class Solver(Documented, ABC, Generic[S]):
     @classmethod
     def restored(cls, **params: Any) -> Self:
         """Return the solver of a model file, which may be of an earlier version."""
-        return cls(**{name: value for name, value in params.items() if name not in cls.removed})
+        removed = {name for c in cls.__mro__ for name in getattr(c, "removed", ())}
+        return cls(**{name: value for name, value in params.items() if name not in removed})
 
     def check(self) -> None:
         """Raise if a parameter is outside its domain."""

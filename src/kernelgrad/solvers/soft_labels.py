@@ -152,16 +152,11 @@ class SoftLabels(RowsSolver[SoftLabelsState]):
     name: ClassVar[str] = "soft_labels"
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel"})
     state_class = SoftLabelsState
+    removed = frozenset({"last_round", "n_folds", "temperature"})
 
     rounds: int = integer(default=3, low=1)
     choose: bool = boolean(default=True)
     n_centres: int = integer(default=1000, low=1)
-
-    @classmethod
-    def restored(cls, **params: Any) -> Self:
-        """Return the solver of a model file; those of 0.1 and 0.2 have more parameters."""
-        names = ("rounds", "choose", "n_centres")
-        return cls(**{name: params[name] for name in names if name in params})
 
     def check_problem(self, problem: Problem) -> None:
         semi_supervised(problem, self.name)

@@ -1,1 +1,1 @@
-"""Block descent with cached responses."""
+"""Block descent: rows and responses come in; Newton steps on blocks of rows go out."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -268,21 +269,18 @@ class BlockSteps:
         it.jitter = max(it.jitter, JITTER)
         # the kernel's own part, of float32 values, may have negative eigenvalues
         part = max(it.jitter, 1e-5) * ridge * self.size
-        jitter, at = it.jitter * self.level + part, np.arange(M)
-        for _ in range(12):
+        least, at = it.jitter * self.level + part, np.arange(M)
+        for jitter in islice(linalg.dampings(least, 0.0), 12):
             H = linalg.folded(self.H, self._diagonal, gram, ridge)
             H[at, at] += jitter
             H[M, M] = H[M, M] * (1 + 1e-6) + 1e-30
             if not self.fit_bias:
                 H[M, :M] = 0.0
                 H[M, M] = 1.0
-            if not lapack.factor(H.T):
-                jitter *= 10
-                continue
-            self._factor = H.T
-            self._factored = np.array([it.damping, it.jitter])
-            self._ridge, self._jitter = ridge, jitter
-            return True
+            if lapack.factor(H.T):
+                self._factor, self._ridge, self._jitter = H.T, ridge, jitter
+                self._factored = np.array([it.damping, it.jitter])
+                return True
         return False
 
     def solve(self, products: Float64Array) -> None:

@@ -108,14 +108,10 @@ class BlockDescent(contract.Solver[BlockDescentState]):
     state_class: ClassVar[type[contract.State]] = BlockDescentState
     streams: ClassVar[bool] = False
     takes_stores: ClassVar[bool] = True
+    removed = frozenset({"blocks", "hessian_rows", "inner_steps", "n_blocks"})
 
     block_size: int | str = integer(default="auto", low=1, words=("auto",))
     tol: float = real(default=1e-3, low=0)
-
-    @classmethod
-    def restored(cls, **params: Any) -> BlockDescent:
-        """Return the solver of a model file; those of 0.1 and 0.2 may have other parameters."""
-        return cls(**{k: v for k, v in params.items() if k in ("block_size", "tol")})
 
     def check_problem(self, problem: Problem) -> None:
         """Raise CapabilityError if the loss is not convex."""

@@ -57,7 +57,7 @@ class SDCA(RowsSolver[DualState]):
     """
 
     name: ClassVar[str] = "sdca"
-    removed = frozenset({"block_size", "max_support"})
+    removed = frozenset({"block_size"})
     least_rows: ClassVar[int] = BLOCK
     requires: ClassVar[frozenset[str]] = frozenset({"exact_kernel"})
     state_class = DualState

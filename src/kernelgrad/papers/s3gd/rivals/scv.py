@@ -10,12 +10,13 @@ import numpy as np
 
 from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.linalg import dense
+from kernelgrad.compute.rng import draws
 from kernelgrad.compute.rows import Dense
 from kernelgrad.linear import base, loops
 from kernelgrad.linear.loops import add, output, responses, slopes_of_row
-from kernelgrad.linear.stochastic import Round, StochasticSolver, falling_runs
+from kernelgrad.linear.stochastic import Round, StochasticSolver, draw_batches, falling_runs
 from kernelgrad.losses.scalar import MULTINOMIAL, curvature
-from kernelgrad.params import integer, parameters, real
+from kernelgrad.params import boolean, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, TrainBatch, transient
 from kernelgrad.types import Float64Array, IntArray
 
@@ -30,6 +31,9 @@ class Moments(NamedTuple):
     centre: Float64Array
     covariance: Float64Array
     targets: Float64Array
+    visits: Float64Array  # to rows of running moments, (K,)
+    order: IntArray  # rows of the steps of a round, (T, p), of which some are done, (1,)
+    done: IntArray
 
     def references(self, W: Float64Array, b: Float64Array) -> GroupReferences:
         """Return references at coefficients, renewed in every step."""
@@ -37,6 +41,11 @@ class Moments(NamedTuple):
         shapes = (K, C), (K, C), (K, C, C), (C, d), (C, d)
         room: Any = map(np.zeros, shapes)
         return GroupReferences(1, np.zeros_like(W), np.zeros(C), self, *room)
+
+    def copy(self) -> Moments:
+        """Return moments that later visits leave as they are."""
+        parts: Any = (part.copy() for part in self)
+        return Moments(*parts) if self.visits.any() else self
 
 
 class GroupReferences(NamedTuple):
@@ -55,7 +64,7 @@ class GroupReferences(NamedTuple):
 
 @dataclass(kw_only=True)
 class SCVState(base.LinearState):
-    moments: Moments | None = transient()
+    moments: Any = transient()  # None, then those of the groups
 
 
 @parameters
@@ -70,7 +79,8 @@ class SCV(StochasticSolver[SCVState]):
 
     for classes c with means and covariances of the rows. The mean is exact at every step, at
     the cost of one product with each covariance, ``O(K d^2)`` memory and work. Regression has
-    one group. The noise does not vanish at the minimum.
+    one group. The noise does not vanish at the minimum. Running moments are those of the rows
+    visited so far, by ``O(p d^2)`` more work: the mean is then exact for these rows alone.
 
     Parameters
     ----------
@@ -81,6 +91,8 @@ class SCV(StochasticSolver[SCVState]):
         and lets it fall as in :class:`~kernelgrad.linear.stochastic.SGD`.
     round_size : int >= 1 or "auto", default="auto"
         Steps of one iteration of the loop; "auto" is one pass over the rows.
+    running : bool, default=False
+        Whether moments are running ones, without a preparation.
 
     References
     ----------
@@ -94,6 +106,7 @@ class SCV(StochasticSolver[SCVState]):
     batch_size: int = integer(default=10, low=1)
     step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
     round_size: int | str = integer(default="auto", low=1, words=("auto",))
+    running: bool = boolean(default=False)
 
     def init(self, problem: Problem, batch: TrainBatch) -> SCVState:
         classes = len(np.unique(batch.y, axis=0))
@@ -110,13 +123,23 @@ class SCV(StochasticSolver[SCVState]):
             return super()._runs(r)
         return falling_runs(r.n_steps, r.p, self._first_step(r), r.state.rows_seen, r.data.n)
 
+    def _draw(self, r: Round[SCVState]) -> tuple[IntArray, Float64Array]:
+        state, now = r.state, super()._draw(r)
+        if state.moments is None:
+            state.moments = group_moments(r.data, running=self.running)
+            for past in range(state.iteration if self.running else 0):  # after a file
+                rng = draws(r.problem.seed, self.tag, past)
+                for chosen in draw_batches(r.data, r.n_steps, r.p, rng)[0]:
+                    visit(state.moments, r.data.rows, chosen)
+        if self.running:
+            state.moments = state.moments._replace(order=now[0], done=np.zeros(1, np.int64))
+        return now
+
     def _reference(self, r: Round[SCVState], W: Float64Array, b: Float64Array) -> Any:
-        if r.state.moments is None:
-            r.state.moments = group_moments(r.data)
         return r.state.moments.references(W, b)
 
 
-def group_moments(data: base.PreparedRows) -> Moments:
+def group_moments(data: base.PreparedRows, *, running: bool = False) -> Moments:
     X, Y, share = data.batch.X, data.Y, data.share
     n, d = X.shape
     targets, group = np.unique(Y, axis=0, return_inverse=True)
@@ -126,7 +149,7 @@ def group_moments(data: base.PreparedRows) -> Moments:
     K = len(targets)
     part = np.asarray(np.bincount(group, weights=share, minlength=K), np.float64)
     centre, covariance = np.zeros((K, d)), np.zeros((K, d, d))
-    for g in range(K):
+    for g in range(0 if running else K):
         members = np.flatnonzero((group == g) & (share > 0))
         w = share[members] / max(part[g], 1e-300)
         cuts = [slice(a, a + _CHUNK) for a in range(0, len(members), _CHUNK)]
@@ -135,7 +158,26 @@ def group_moments(data: base.PreparedRows) -> Moments:
         for cut in cuts:
             rows = dense(X[members[cut]], np.float64) - centre[g]
             covariance[g] += (rows * w[cut, None]).T @ rows
-    return Moments(group, part, centre, covariance, np.ascontiguousarray(targets, np.float64))
+    targets, none = np.ascontiguousarray(targets, np.float64), np.zeros((0, 0), np.int64)
+    return Moments(group, part, centre, covariance, targets, np.zeros(K), none, none.ravel())
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def visit(moments: Any, rows: Any, chosen: Any) -> None:
+    """Take rows into the running moments of their groups."""
+    x = np.zeros(moments.centre.shape[1])
+    for i in chosen:
+        g, x[:] = moments.group[i], 0.0
+        centre, covariance = moments.centre[g], moments.covariance[g]
+        moments.visits[g] += 1.0
+        part = 1.0 / moments.visits[g]
+        add(rows, i, 1.0, x)
+        for j in range(len(x)):
+            x[j] -= centre[j]
+            centre[j] += part * x[j]
+        for j in range(len(x)):
+            for k in range(len(x)):
+                covariance[j, k] += part * ((1.0 - part) * x[j] * x[k] - covariance[j, k])
 
 
 @njit(nogil=True, cache=True, error_model="numpy")
@@ -157,6 +199,9 @@ def _renew_groups(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) ->
     part, covariance, centre = r.moments.part, r.moments.covariance, Dense(r.moments.centre)
     middle, slope, bend, flat, total = r.middle, r.slope, r.bend, r.flat, r.total
     C, d = flat.shape
+    if len(r.moments.order) > 0:
+        visit(r.moments, rows, r.moments.order[r.moments.done[0]])
+        r.moments.done[0] += 1
     r.mean_bias[:] = 0.0
     for c in range(C):
         w = output(rows, W, c)

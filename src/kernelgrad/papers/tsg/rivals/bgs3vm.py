@@ -24,7 +24,7 @@ from kernelgrad.validation import CapabilityError
 
 @dataclass(kw_only=True)
 class BudgetState(SupportState):
-    labelled: AnyArray = sized("S", kinds="b")  # which support rows had a label
+    labelled: AnyArray = sized("S", kinds="b")  # True if a support row had a label
     coef: Float64Array = sized("S", "C")
     intercept: Float64Array = sized("C")
     intercept_known: bool = False  # whether a labelled row has come yet

@@ -47,7 +47,7 @@ class S3VMLight(PseudoSolver):
     """
 
     name: ClassVar[str] = "s3vm_light"
-    removed = frozenset({"max_support", "max_switches", "positive_fraction"})
+    removed = frozenset({"max_switches", "positive_fraction"})
     unlabelled: ClassVar[frozenset[str]] = frozenset({"symmetric_hinge"})
 
     tol: float = real(default=1e-3, low=0, low_open=True)
