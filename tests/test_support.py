@@ -162,7 +162,7 @@ def kernel_rows(n, budget):
     return KernelRows(exact, exact.prepare(rows(n)), budget)
 
 
-def test_kept_rows_are_the_last_used():
+def test_kept_rows_are_the_last_used(monkeypatch):
     n, budget = 40, 5
     cache, free = kernel_rows(n, budget * 4 * n), kernel_rows(n, 10**9)
     K = kk.Gaussian(gamma=0.3)(rows(n), rows(n))
@@ -189,8 +189,16 @@ def test_kept_rows_are_the_last_used():
         np.testing.assert_array_equal(product, free.product(others, coef))
         np.testing.assert_allclose(product, coef.T @ K[index], atol=1e-5)
     assert free.n_evaluations <= (n // 3) * n < cache.n_evaluations
+    values, sizes = ExactKernel.values, []
+
+    def noted(self, rows, tile, **options):
+        sizes.append(rows.n_rows)
+        return values(self, rows, tile, **options)
+
+    monkeypatch.setattr(ExactKernel, "values", noted)
     whole = kernel_rows(n, 10**9)
     slots = whole.load(np.arange(n))[index]
+    assert set(sizes) == {8}  # as rows that are loaded in parts, for the same bits
     np.testing.assert_array_equal(whole.square(slots, np.arange(n)), square)
     for given, least in ((7 * 160 + 159, 7 * 160), (10**9, 40 * 160), (0, 160)):
         assert kernel_rows(40, given).buffer.nbytes == least
