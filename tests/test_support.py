@@ -163,7 +163,7 @@ def kernel_rows(n, budget):
 
 
 def test_kept_rows_are_the_last_used(monkeypatch):
-    n, budget = 40, 5
+    n, budget = 104, 5
     cache, free = kernel_rows(n, budget * 4 * n), kernel_rows(n, 10**9)
     K = kk.Gaussian(gamma=0.3)(rows(n), rows(n))
     kept: OrderedDict[int, None] = OrderedDict()

@@ -280,7 +280,8 @@ class KernelRows:
     def _compute(self, index: IntArray, slots: IntArray) -> None:
         n = self._n
         compiled = n**2 >= FIT_COMPILED
-        whole = len(index) == n > _GROUP_ROWS  # few rows may be loaded in parts later
+        # a resumed fit may load a block of dual ascent, 128 rows, in parts
+        whole = len(index) == n > 2 * _GROUP_ROWS
         dear = self.exact.n_features_in >= DEAR_COLUMNS
         step = _GROUP_ROWS if whole or dear else ALIKE
         parts = [slice(a, a + step) for a in range(0, len(index), step)]
