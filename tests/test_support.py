@@ -198,7 +198,7 @@ def test_kept_rows_are_the_last_used(monkeypatch):
     monkeypatch.setattr(ExactKernel, "values", noted)
     whole = kernel_rows(n, 10**9)
     slots = whole.load(np.arange(n))[index]
-    assert set(sizes) == {8}  # as rows that are loaded in parts, for the same bits
+    assert set(sizes) == {8}  # rows that are loaded in parts have groups of 8, too
     np.testing.assert_array_equal(whole.square(slots, np.arange(n)), square)
     for given, least in ((7 * 160 + 159, 7 * 160), (10**9, 40 * 160), (0, 160)):
         assert kernel_rows(40, given).buffer.nbytes == least

@@ -11,7 +11,7 @@ from benchmarks.objectives._shared import distinct, picture, where
 from experiments.base import Cell, Claim, Experiment, Row, Rows, each_seed
 from experiments.s3gd import _paper as paper
 
-ITERATIONS, NEWS = 20_000, "news20_bydate"  # whose covariances have too many columns
+ITERATIONS, NEWS = 20_000, "news20_bydate"  # NEWS has too many columns for covariances
 KEPT = ("method", "eta", "tail", "iterations to 1%", "s", "preparation s")
 
 

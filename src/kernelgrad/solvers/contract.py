@@ -470,10 +470,8 @@ class Solver(Documented, ABC, Generic[S]):
     counts_all_rows: ClassVar[bool] = False  # whether rows without a target count, too
     takes_stores: ClassVar[bool] = False  # whether a batch may be a RowStore
     removed: ClassVar[frozenset[str]] = frozenset()  # parameters that only old files have
-    # what to do where memory does not do
-    instead: ClassVar[str] = (
-        "take a solver that holds a batch at a time ('dsg', 'tsg', linear 'sgd')"
-    )
+    # remedy where memory is short
+    instead: ClassVar[str] = "take a solver that reads in batches ('dsg', 'tsg', linear 'sgd')"
 
     @classmethod
     def restored(cls, **params: Any) -> Self:
