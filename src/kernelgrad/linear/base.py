@@ -52,7 +52,7 @@ class LinearProblem(contract.Problem):
             return float(self.l1 * np.abs(flat).sum() + 0.5 * self.l2 * (flat @ flat))
 
 
-class Columns(NamedTuple):
+class ColumnMoments(NamedTuple):
     """Stored entries, weighted means and standard deviations of columns, all (d,).
 
     ``scale`` is 1 for columns that are constant, else the standard deviation.
@@ -83,7 +83,7 @@ class PreparedRows:
     # the evaluation at the coefficients of the state, if the last step computed it
     here: Evaluation | None = field(default=None, repr=False)
     known_spectrum: float | None = field(default=None, repr=False)
-    _columns: Columns | None = field(default=None, repr=False)
+    _columns: ColumnMoments | None = field(default=None, repr=False)
 
     @classmethod
     def build(cls, problem: contract.Problem, batch: contract.TrainBatch) -> PreparedRows:
@@ -155,7 +155,7 @@ class PreparedRows:
         """
         r = reference
         if r is None:
-            r = loops.Table(loops.FOREVER, np.zeros_like(W), np.zeros_like(b), np.zeros((0, 0)))
+            r = loops.RowReferences(np.zeros_like(W), np.zeros_like(b), np.zeros((0, 0)))
         prox = loops.Prox.make(min(len(order), r.every), eta, problem.l1, problem.l2)
         tail = self.Y, W, b, order, share, prox, problem.fit_intercept, r
         return float(loops.descend(self.code, self.numbers, self.rows, *tail))
@@ -168,14 +168,14 @@ class PreparedRows:
     def cumulative(self) -> Float64Array:
         return np.cumsum(self.share)
 
-    def columns(self, fit_bias: bool) -> Columns:
+    def columns(self, fit_bias: bool) -> ColumnMoments:
         """Return the moments of the columns; without a bias their means count as zero."""
         if self._columns is None:
             stored = np.zeros(self.d, np.int64)
             mean, spread = np.zeros(self.d), np.zeros(self.d)
             loops.moments(self.rows, self.share, fit_bias, stored, mean, spread)
             varies = spread > _EPSILON * np.abs(mean)
-            self._columns = Columns(stored, mean, spread, np.where(varies, spread, 1.0))
+            self._columns = ColumnMoments(stored, mean, spread, np.where(varies, spread, 1.0))
         return self._columns
 
     def sample(self, rng: np.random.Generator) -> PreparedRows:

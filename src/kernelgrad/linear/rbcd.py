@@ -55,7 +55,7 @@ _TILE = 2**17  # numbers of a tile of dense rows: 1 MiB
 _BIAS_ROWS = 4.0  # rows moved, over n, between two visits of a bias that is its own block
 
 
-class Targets(NamedTuple):
+class WeightedLoss(NamedTuple):
     """Code and numbers (C,) of the loss, targets Y (n, C) and shares (n,) of the rows."""
 
     code: int
@@ -64,7 +64,7 @@ class Targets(NamedTuple):
     share: Float64Array
 
 
-class Point(NamedTuple):
+class RowLosses(NamedTuple):
     """Responses U (n, C); values V, derivatives G and curvatures H of the loss there.
 
     V is (n, C), of MULTINOMIAL (n, 1); G and H are (n, C).
@@ -125,11 +125,11 @@ def _move(
 class LossState:
     """Responses U of all rows with the loss at each, which moves of some rows change."""
 
-    def __init__(self, targets: Targets, U: Float64Array) -> None:
+    def __init__(self, targets: WeightedLoss, U: Float64Array) -> None:
         self.targets = targets
         V = np.zeros((len(U), 1 if targets.code == scalar.MULTINOMIAL else U.shape[1]))
-        self.at = Point(U, V, np.empty_like(U), np.empty_like(U))
-        self.new = Point(*(np.empty_like(a) for a in self.at))
+        self.at = RowLosses(U, V, np.empty_like(U), np.empty_like(U))
+        self.new = RowLosses(*(np.empty_like(a) for a in self.at))
         rows = np.arange(len(U))
         self.change(rows, U, np.zeros(U.shape[1]))
         self.accept(rows)
@@ -253,7 +253,7 @@ def _add_dense_curvature(X: Dense, H: Any, joint: bool, start: int, stop: int, A
 # -- blocks ----------------------------------------------------------------------------
 
 
-class Block(NamedTuple):
+class ColumnBlock(NamedTuple):
     """Columns `cols` of some `rows`, the others having no entries there.
 
     ``joint`` tells whether the bias moves with the block, which then has all rows.
@@ -287,7 +287,7 @@ def _moved(rows: Rows, shift: Float64Array, constant: AnyArray) -> Rows:
     return type(rows)(values.astype(rows[0].dtype), *rows[1:])
 
 
-def _csr_block(X: Any, start: int, stop: int, fit_bias: bool) -> Block:
+def _csr_block(X: Any, start: int, stop: int, fit_bias: bool) -> ColumnBlock:
     """Return the block of columns start to stop of a CSC matrix."""
     part, n = slice(X.indptr[start], X.indptr[stop]), X.shape[0]
     columns = np.repeat(np.arange(stop - start), np.diff(X.indptr[start : stop + 1]))
@@ -295,7 +295,7 @@ def _csr_block(X: Any, start: int, stop: int, fit_bias: bool) -> Block:
     if joint := fit_bias and 2 * len(rows) >= n:
         rows, at = np.arange(n), X.indices[part]
     own = sp.csr_matrix((X.data[part], (at, columns)), (len(rows), stop - start))
-    return Block(Csr(own.data, own.indices, own.indptr), rows, slice(start, stop), joint)
+    return ColumnBlock(Csr(own.data, own.indices, own.indptr), rows, slice(start, stop), joint)
 
 
 class ColumnBlocks:
@@ -321,21 +321,21 @@ class ColumnBlocks:
         rows, every = _moved(data.rows, self.shift, constant), np.arange(n)
         cuts = list(pairwise([*range(0, d, block_size), d]))
         if len(cuts) == 1:
-            self.blocks = [Block(rows, every, slice(0, d), fit_bias)]
+            self.blocks = [ColumnBlock(rows, every, slice(0, d), fit_bias)]
         elif isinstance(rows, Dense):
             parts = (np.ascontiguousarray(rows.values[:, a:z]) for a, z in cuts)
             self.blocks = [
-                Block(Dense(X), every, slice(*cut), fit_bias)
+                ColumnBlock(Dense(X), every, slice(*cut), fit_bias)
                 for cut, X in zip(cuts, parts, strict=True)
             ]
         else:
             X = sp.csr_matrix(tuple(rows), (n, d)).tocsc()
             self.blocks = [_csr_block(X, a, z, fit_bias) for a, z in cuts]
         if fit_bias and not any(block.joint for block in self.blocks):
-            self.bias = Block(Dense(np.zeros((n, 0))), every, slice(0, 0), True)
+            self.bias = ColumnBlock(Dense(np.zeros((n, 0))), every, slice(0, 0), True)
         self._fixed: dict[int, Float64Array] = {}  # A of the squared loss by last column
 
-    def _visits(self, order: IntArray, n: int) -> Iterator[Block]:
+    def _visits(self, order: IntArray, n: int) -> Iterator[ColumnBlock]:
         moved = 0
         for i in order:
             yield self.blocks[i]
@@ -346,7 +346,7 @@ class ColumnBlocks:
         if self.bias is not None:
             yield self.bias
 
-    def _curvature(self, block: Block, f: LossState) -> Float64Array:
+    def _curvature(self, block: ColumnBlock, f: LossState) -> Float64Array:
         """Return lower triangles of A (C, m, m); all outputs share that of the squared loss."""
         last = block.cols.stop
         squared = f.targets.code == scalar.SQUARED
@@ -376,7 +376,7 @@ class ColumnBlocks:
         return violation, shortest
 
     def _step(
-        self, problem: base.LinearProblem, f: LossState, block: Block, W: Any, b: Any,
+        self, problem: base.LinearProblem, f: LossState, block: ColumnBlock, W: Any, b: Any,
         quiet: float, slack: Float64Array,
     ) -> tuple[float, float]:  # fmt: skip
         """Move a block; return its violation and the smallest share of a direction taken."""
@@ -493,7 +493,7 @@ class RBCD(base.LinearSolver[RBCDState]):
             if state.blocks is None:
                 size = self.resolve_block_size(data)
                 state.blocks = ColumnBlocks(data, size, own.fit_intercept)
-            targets = Targets(data.code, data.numbers, data.Y, data.share)
+            targets = WeightedLoss(data.code, data.numbers, data.Y, data.share)
             f = LossState(targets, data.responses(data.native(W), b))
             rng = draws(own.seed, self.tag, state.iteration)
             order = rng.permutation(len(state.blocks.blocks))

@@ -23,8 +23,8 @@ from kernelgrad.losses import LogSquaredError, SquaredError, get_loss
 from kernelgrad.quality import Unseen
 from kernelgrad.search import penalty
 from kernelgrad.search import pool as pools
+from kernelgrad.search.leave_one_out import ridge_errors
 from kernelgrad.search.machine import LEAST, MOST, Sample, narrowed
-from kernelgrad.search.objective import ridge_errors
 from kernelgrad.search.pool import Pool, SearchResult, SearchSpace
 from kernelgrad.search.study import RULES, Study
 from kernelgrad.solvers import (
@@ -98,7 +98,7 @@ def search(
         problem, trials = replace(problem, alpha=problem.alpha * ratio), trials + more
     elif study is not None and alpha is None and space.tasks and not stream:
         on_phase("search (loss)")
-        choose = best_loss if isinstance(rows.task, Classification) else best_scale
+        choose = best_loss if isinstance(rows.task, Classification) else best_target_scale
         problem, more, unseen = choose(study, problem, deadline)
         trials = trials + more
     elif study is not None and type(problem.loss) is SquaredError:
@@ -188,7 +188,7 @@ def unseen_of(study: Study, task: Task) -> Unseen | None:
     return Unseen(outputs * deviation + mean, y, weight, study.source)
 
 
-def best_scale(
+def best_target_scale(
     study: Study, problem: Problem, deadline: Deadline
 ) -> tuple[Problem, list[dict[str, Any]], Unseen]:
     """Return the problem for targets or, if they are skewed, their logarithms; trials; Unseen.

@@ -17,8 +17,8 @@ from kernelgrad.data.sampling import folds
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Gaussian
 from kernelgrad.search import penalty
+from kernelgrad.search.leave_one_out import Round, descend
 from kernelgrad.search.machine import Bins, Machine, Sample, Steps, distances, squared_distances
-from kernelgrad.search.objective import Round, descend
 from kernelgrad.search.pool import TAG, Pool, SearchResult, SearchSpace, purpose_rng, why_not
 from kernelgrad.tasks import Classification
 from kernelgrad.types import AnyArray, Float64Array, IntArray

@@ -27,7 +27,7 @@ _EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
-class Settings:
+class NewtonSettings:
     """Numbers of Newton's method on a kernel matrix."""
 
     forcing: float = 0.5  # residual of a Newton system relative to the gradient
@@ -46,7 +46,7 @@ class Settings:
     sharp: float = 1e-6  # penalty over the trace below which preconditioners are float64
 
 
-SETTINGS = Settings()
+SETTINGS = NewtonSettings()
 
 Pair = tuple[Float64Array, Float64Array]
 # takes R and ``K R``, None if that is not computed; returns ``Z = M^-1 R`` and ``K Z``

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernelgrad.compute import linalg
 from kernelgrad.losses import Loss, OneClass, scalar
 from kernelgrad.solvers.block_descent import loops
 from kernelgrad.solvers.block_descent.loops import MOMENTUM, SCALE, STEP
@@ -174,39 +175,41 @@ def minimise_on_span(
         H[:, upper[0], upper[1]] = H[:, upper[1], upper[0]] = t[:, 4:]
         return value, t[:, 1:4] + alpha * norm + linear, H + alpha * gram
 
-    s = np.zeros((G, 3))
+    def shortened(at: list[Any], newton: Float64Array, fall: Any, first: Any) -> list[Any]:
+        """Return the point after what gains enough of the steps, of `first` times newton."""
+        trial = at
+
+        def gain(t: Any) -> Any:
+            nonlocal trial
+            s = np.where(first[:, None] > 0, at[3] + t[:, None] * newton, at[3])
+            trial = [*evaluate(s), s]
+            return np.where(first > 0, at[0] - trial[0], np.inf)
+
+        t = linalg.backtracked(gain, fall, 1e-4, first=first, factor=0.3, tries=12)
+        moves = [(t > 0).reshape(-1, *[1] * (old.ndim - 1)) for old in at]
+        return [np.where(*part) for part in zip(moves, trial, at, strict=True)]
+
     with np.errstate(over="ignore", invalid="ignore"):
-        value, slope, H = evaluate(s)
-        start = value
-        going = np.isfinite(value)
+        at = [*evaluate(np.zeros((G, 3))), np.zeros((G, 3))]
+        start = at[0]
+        going = np.isfinite(start)
         usable = np.array([bool(directions & bit) for bit in (SCALE, STEP, MOMENTUM)])
         for iteration in range(6):
+            value, slope, H, s = at
             newton = _newton_step(slope, H, usable)
             fall = -np.einsum("gi,gi->g", slope, newton)
             least = (3e-7 if iteration == 0 else 1e-7) * np.abs(value)
             going = going & np.isfinite(fall) & (fall > least)
-            if not going.any():
-                break
             room = np.where(newton > 0, _LONGEST - s, _LONGEST + s)
             length = np.min(room / np.maximum(np.abs(newton), 1e-300), axis=1)
-            length = np.clip(length, 0.0, 1.0)
-            pending = going.copy()
-            new = value.copy(), slope.copy(), H.copy(), s.copy()
-            for _ in range(12):
-                trial = np.where(pending[:, None], s + length[:, None] * newton, new[3])
-                v, g, h = evaluate(trial)
-                enough = -1e-4 * np.einsum("gi,gi->g", slope, trial - s)
-                good = pending & np.isfinite(v) & (v <= value - enough)
-                for target, source in zip(new, (v, g, h, trial), strict=True):
-                    target[good] = source[good]
-                pending &= ~good
-                if not pending.any():
-                    break
-                length *= 0.3
-            going &= ~pending
-            gained = value - new[0]
-            value, slope, H, s = new
-            going &= gained > 1e-3 * (start - value)
+            going = going & (length > 0)
+            if not going.any():
+                break
+            first = np.where(going, np.minimum(length, 1.0), 0.0)
+            at = shortened(at, newton, np.where(going, fall, 0.0), first)
+            gained = value - at[0]
+            going = going & (gained > 1e-3 * (start - at[0]))
+    value, s = at[0], at[3]
     moved = value < start
     s = np.where(moved[:, None], s, 0.0)
     return Search(

@@ -36,8 +36,8 @@ _JUST_USED = 1e-12  # factor of the weights of the rows of the last block
 Derivatives = tuple[RowObjective, Float32Array, Float32Array, float, float]
 
 
-class Point(NamedTuple):
-    """The point of evaluation besides the responses: constants and widths, (C,)."""
+class Constants(NamedTuple):
+    """What responses are evaluated with: constants and widths of kinks, (C,)."""
 
     bias: Float64Array
     widths: Float64Array
@@ -190,7 +190,7 @@ class Shard:
         self._block: Block | None = None
         self._matrix: BlockValues | None = None
         self._seen: dict[str, Any] = {}
-        self.point: Point
+        self.point: Constants
         self._passes = 0  # passes over the rows that made kernel values
         self.facts = self._facts(rows)
 
@@ -301,7 +301,7 @@ class Shard:
         derivatives: Derivatives = self._once("derivatives", evaluate)
         return derivatives
 
-    def derive(self, point: Point) -> Slopes:
+    def derive(self, point: Constants) -> Slopes:
         """Evaluate the loss at the responses and `point`; later calls refer to this point."""
         self.point, self._seen = point, {}
         _, R, W, smooth, exact = self._derivatives()
@@ -449,14 +449,14 @@ class Shard:
             self._raised("d", bias_move), self._raised("p", bias_momentum), steps, directions,
         )  # fmt: skip
 
-    def take(self, steps: Float64Array, moved: Any, point: Point) -> Slopes:
+    def take(self, steps: Float64Array, moved: Any, point: Constants) -> Slopes:
         """Apply a step (C, 3) along f, the move and the last step; differentiate there."""
         total = self._own("total") if "total" in self.arrays else None
         step_on(self._own("f"), self._own("p"), total, steps, moved, self.arrays["d"])
         self.coef.take(steps, moved, self._move, self._slots)
         return self.derive(point)
 
-    def roll_back(self, point: Point) -> Slopes:
+    def roll_back(self, point: Constants) -> Slopes:
         f, p = self._own("f"), self._own("p")
         f -= p
         p[:] = 0
@@ -560,7 +560,7 @@ class Team:
                     shard.unload()
 
 
-def joined(samples: Sequence[HessianSample]) -> HessianSample:
+def joined_samples(samples: Sequence[HessianSample]) -> HessianSample:
     if len(samples) == 1:
         return samples[0]
     return HessianSample(

@@ -319,7 +319,7 @@ class BlockDescent(contract.Solver[BlockDescentState]):
             requests = self._sample_requests(problem, state, steps) if first else None
             products, samples = steps.slopes(requests)
             if first:
-                steps.curve(shards.joined(samples))
+                steps.curve(shards.joined_samples(samples))
             steps.solve(products)
             steps.search()
             if not (steps.live and steps.worth(number, n, M)):
