@@ -12,7 +12,6 @@ from sklearn.base import clone
 from kernelgrad.calibration import MOST_ROWS, Calibration, Responses, margin
 from kernelgrad.callbacks import Aside, CallbackList, Deadline
 from kernelgrad.choice import Choice
-from kernelgrad.data import split_rows
 from kernelgrad.data.sampling import thinned
 from kernelgrad.families.hurry import is_hurried, small_fit
 from kernelgrad.functions.expansions import Expansion
@@ -48,17 +47,14 @@ def responses_of_part(
         return None
     if samples or not rows.in_memory:
         n_iter = math.ceil(n_iter * (0.3 if samples else 0.1))
-        held_out = members = split_rows(
-            rows.source, 0.2, seed=seed, stratify=strata, max_rows=MOST_ROWS
-        )
+        rows = rows.hold_out(0.2, seed, most=MOST_ROWS)
     else:
         # the time goes with the square of the rows, or with the rows; 200 are enough
         part = 0.25 if isinstance(solver, KernelSolver) else 0.1
         part = max(part, min(0.5, 200 / n))
-        held_out = split_rows(n, 1.0 - part, seed=seed, stratify=strata)
-        members = thinned(held_out, MOST_ROWS)
+        rows = rows.hold_out(1.0 - part, seed, most=None)
+    members = thinned(rows.held_out, MOST_ROWS)
     callbacks.on_phase("calibration")
-    rows = replace(rows, held_out=held_out)
     batches, fixed = rows.batches(solver, seed, 0)
     problem, left = replace(problem, fixed_rows=fixed), problem.resources.deadline.left()
     if np.isfinite(left):

@@ -10,6 +10,7 @@ import numpy as np
 
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.rows import Csr, Rows, as_rows
+from kernelgrad.data.sampling import random_rows
 from kernelgrad.functions.expansions import LinearExpansion
 from kernelgrad.linear import loops
 from kernelgrad.linear.loops import native
@@ -181,7 +182,7 @@ class PreparedRows:
     def sample(self, rng: np.random.Generator) -> PreparedRows:
         if self.n <= _SPECTRUM_ROWS:
             return self
-        at = np.sort(rng.choice(self.n, _SPECTRUM_ROWS, replace=False))
+        at = random_rows(self.n, _SPECTRUM_ROWS, rng)
         X, w = self.batch.X[at], self.share[at]
         if not w.sum() > 0:
             w = np.ones(len(at))

@@ -141,15 +141,14 @@ class Study:
         n = self.sample.n_rows
         mixed = purpose_rng(seed, 7).permutation(n)
         self.sampled = np.sort(mixed[:500])  # numbers of rows for the first bandwidths
-        if n <= rules.few:
-            cuts = folds(mixed, rules.folds)
-        else:
-            cuts = [mixed[: min(rules.solved // 2, n // 5)]]
+        one = [mixed[: min(rules.solved // 2, n // 5)]]
+        cuts = folds(mixed, rules.folds) if n <= rules.few else one
+        self.cuts = [np.sort(cut) for cut in cuts]  # numbers of the validation rows
         self.folds = [
-            Fold(self.sample.take(np.setdiff1d(mixed, cut)), self.sample.take(np.sort(cut)))
-            for cut in cuts
+            Fold(self.sample.take(np.setdiff1d(mixed, cut)), self.sample.take(cut))
+            for cut in self.cuts
         ]
-        self.validation = np.concatenate([np.sort(cut) for cut in cuts])  # their numbers
+        self.validation = np.concatenate(self.cuts)
         self.parts: dict[str, list[Machine]] = {}  # machines of the folds, by candidate
         self.rounds: list[dict[str, Any]] = []
         self.best: Machine
@@ -271,13 +270,10 @@ class Study:
                 ),
                 list(zip(parts, self.folds, strict=True)),
             )
-        cuts = np.split(
-            self.validation, np.cumsum([f.validation.n_rows for f in self.folds])[:-1]
-        )
         all_rows = np.arange(self.sample.n_rows)
         return [
             (self.result(m), np.setdiff1d(all_rows, cut), cut)
-            for m, cut in zip(parts, cuts, strict=True)
+            for m, cut in zip(parts, self.cuts, strict=True)
         ]
 
     @property

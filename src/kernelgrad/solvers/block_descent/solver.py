@@ -11,6 +11,7 @@ from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.linalg import first_of_equals, untouched
 from kernelgrad.compute.memory import LEAST_LIMIT, system_bytes
 from kernelgrad.compute.rng import draws
+from kernelgrad.data.sampling import random_rows
 from kernelgrad.files.disk import ScratchFolder
 from kernelgrad.functions.exact import FIT_COMPILED, join_rows
 from kernelgrad.functions.expansions import Expansion, SupportExpansion
@@ -364,7 +365,7 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         price = max(1, used) * (2 * workspace.n_features + 30)
         m = max(contract.AUDIT_LEAST, contract.AUDIT_WORK // price)
         rng = draws(problem.seed, TAG + 1, state.iteration)
-        rows = np.arange(n) if m >= n else np.sort(rng.choice(n, m, replace=False))
+        rows = random_rows(n, m, rng)
         blocks = self._whole(state, index, coef)
         truth, cached, Y, w = _recomputed(team, blocks, rows)
         with np.errstate(over="ignore", invalid="ignore"):
