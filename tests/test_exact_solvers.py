@@ -133,7 +133,7 @@ def test_the_direct_solution_is_that_of_the_bordered_system(n, alpha, fit_interc
         n, alpha=alpha, weighted=n > 5, outputs=3, fit_intercept=fit_intercept
     )
     state, (info,) = solve(ks.DirectSolve(), posed, batch, 1)
-    K = state.exact.gram(state.prepared, wide=alpha < 2e-6).astype(float)
+    K = state.exact.values(state.prepared, state.prepared, wide=alpha < 2e-6).astype(float)
     np.testing.assert_array_equal(K, K.T)
     args = K, batch.y.astype(float), batch.sample_weight, alpha
     coef, intercept = ridge(*args, fit_intercept)
@@ -157,7 +157,7 @@ def test_few_centres_lead_to_the_bordered_system(monkeypatch, alpha, fit_interce
         results.append(state.coef)
     set_num_threads(None)
     np.testing.assert_array_equal(*results)
-    K = state.exact.gram(state.prepared).astype(float)
+    K = state.exact.values(state.prepared, state.prepared).astype(float)
     args = K, batch.y.astype(float), batch.sample_weight, alpha
     best = ridge_objective(*args, *ridge(*args, fit_intercept))
     own = ridge_objective(*args, state.coef, state.intercept)
@@ -198,7 +198,8 @@ def test_an_alpha_below_the_resolution_of_the_values_is_raised():
     state, (info,) = solve(solver, posed, batch, 1)
     assert 1e-21 < state.alpha < 1e-12
     # the system of the alpha of the state, with the objective of the given one
-    args = state.exact.gram(state.prepared, wide=True), y.astype(float), np.ones(300)
+    K = state.exact.values(state.prepared, state.prepared, wide=True)
+    args = K, y.astype(float), np.ones(300)
     coef, intercept = ridge(*args, state.alpha, True)
     f = state.responses.T + state.intercept
     np.testing.assert_allclose(f, args[0] @ coef + intercept, rtol=0, atol=1e-4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone
@@ -18,10 +18,10 @@ from kernelgrad.functions.expansions import Expansion
 from kernelgrad.model import Fit
 from kernelgrad.partly_labelled import MarkedClassification
 from kernelgrad.quality import LATEST_ROWS, LOO_ROWS, Seen, latest_of
-from kernelgrad.solvers import Problem, loop
+from kernelgrad.solvers import Problem, Solver, loop
 from kernelgrad.solvers.exact import ExactSolver
 from kernelgrad.solvers.support import KernelSolver
-from kernelgrad.training_rows import TrainingRows
+from kernelgrad.training_rows import Batches, TrainingRows
 from kernelgrad.types import IntArray
 
 if TYPE_CHECKING:
@@ -65,11 +65,19 @@ def responses_of_part(
             return rows.responses(small.function, members)
     if hasattr(solver, "tol"):
         solver = clone(solver).set_params(tol=10.0 * solver.tol)
+    return rows.responses(fitted_aside(solver, problem, batches, n_iter, callbacks), members)
+
+
+def fitted_aside(
+    solver: Solver[Any], problem: Problem, batches: Batches, n_iter: int,
+    callbacks: CallbackList,
+) -> Expansion:  # fmt: skip
+    """Return the function of a fit that is a phase of another one; Ctrl-C ends both."""
     listeners = CallbackList([Aside(callbacks)])
     result = loop.run(solver, problem, batches, max_iter=n_iter, callbacks=listeners)
     if listeners.interrupted:
         raise KeyboardInterrupt
-    return rows.responses(result.expansion, members)
+    return result.expansion
 
 
 def calibrated(

@@ -128,7 +128,7 @@ def in_time(
             result = solve(urgent=urgent)
     if (
         result is not None
-        and not (result.is_empty and serves)
+        and not (serves and result.status == "time_limit" and not result.state.iteration)
         and (small is None or not is_better(small, result, rows))
     ):
         return choice, result, rows, problem

@@ -15,8 +15,8 @@ from kernelgrad.functions.expansions import LinearExpansion
 from kernelgrad.linear import loops
 from kernelgrad.linear.loops import native
 from kernelgrad.losses import LOSSES, Loss
-from kernelgrad.solvers import RecomputedTracker, Tracker, contract
-from kernelgrad.types import Float64Array, IntArray, Matrix
+from kernelgrad.solvers import contract
+from kernelgrad.types import Float64Array, IntArray
 from kernelgrad.validation import CapabilityError
 
 STREAM_ROWS = 4096  # rows of a batch from a stream, and of the shortest pass that steps fall by
@@ -389,10 +389,8 @@ class LinearSolver(contract.Solver[L], Generic[L]):
         if data is not None and data.batch is batch:
             return data
         if not self.streams:
-            same = contract.batch_digest(problem, batch) == state.digest and state.fits(
-                batch.n_rows
-            )
-            contract.check_same_rows(self, same, "what it knows", "'sgd'")
+            digest, what = contract.batch_digest(problem, batch), "what it knows"
+            contract.check_same_rows(self, state, digest, batch.n_rows, what, "'sgd'")
         data = state.data = PreparedRows.build(problem, batch)
         if state.curvature > 0:
             data.curvature = state.curvature
@@ -437,9 +435,6 @@ class LinearSolver(contract.Solver[L], Generic[L]):
     def expansion(self, state: L) -> LinearExpansion:
         coef, bias = self.solution(state)
         return LinearExpansion(coef.copy(), bias.copy())
-
-    def track(self, state: L, X: Matrix) -> Tracker:
-        return RecomputedTracker(self, state, X)
 
 
 def as_linear(problem: contract.Problem) -> LinearProblem:

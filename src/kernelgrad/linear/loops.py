@@ -62,16 +62,20 @@ def slopes_of_row(
 
 
 @njit(nogil=True, cache=True)
-def value_of_row(code: int, params: Float64Array, y: Float64Array, u: Float64Array) -> Any:
-    C = len(u)
+def loss_of_row(
+    code: int, params: Float64Array, y: Float64Array, u: Float64Array, out: Float64Array
+) -> Any:
+    """Write the slopes to `out`; return the value."""
     total = 0.0
     if code == scalar.MULTINOMIAL:
-        top, chosen = u.max(), 0.0
-        for c in range(C):
-            total += math.exp(u[c] - top)
-            chosen += y[c] * u[c]
-        return math.log(total) + top - chosen
-    for c in range(C):
+        for c in range(len(u)):
+            total += y[c] * u[c]
+        total = softmax_of_row(u, out) - total
+        for c in range(len(u)):
+            out[c] -= y[c]
+        return total
+    slopes_of_row(code, params, y, u, out)
+    for c in range(len(u)):
         total += scalar.value(code, params[c], y[c], u[c])
     return total
 
@@ -80,8 +84,7 @@ def value_of_row(code: int, params: Float64Array, y: Float64Array, u: Float64Arr
 def _losses(code: int, params: Any, Y: Any, U: Any, share: Any, G: Any) -> float:
     total = 0.0
     for i in range(len(U)):
-        total += share[i] * value_of_row(code, params, Y[i], U[i])
-        slopes_of_row(code, params, Y[i], U[i], G[i])
+        total += share[i] * loss_of_row(code, params, Y[i], U[i], G[i])
     return total
 
 
@@ -419,8 +422,7 @@ def descend(
             for k in range(p):
                 i = batch[k]
                 responses(rows, i, W, b, u)
-                slopes_of_row(code, numbers, Y[i], u, slope)
-                seen += part[k] * value_of_row(code, numbers, Y[i], u)
+                seen += part[k] * loss_of_row(code, numbers, Y[i], u, slope)
                 _reference(r, i, u, V[k])
                 for c in range(C):
                     V[k, c] = part[k] * (slope[c] - V[k, c])

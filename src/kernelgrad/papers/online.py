@@ -18,9 +18,9 @@ from kernelgrad.kernels import ExactRows
 from kernelgrad.linear.loops import slopes_of_row
 from kernelgrad.losses import SemiSupervised
 from kernelgrad.papers.support_state import SupportState
-from kernelgrad.solvers import RecomputedTracker, Tracker, contract, support
+from kernelgrad.solvers import contract, support
 from kernelgrad.solvers.dsg import smoothness
-from kernelgrad.types import Float32Array, Float64Array, IntArray, Matrix
+from kernelgrad.types import Float32Array, Float64Array, IntArray
 from kernelgrad.validation import CapabilityError
 
 GROUP = 256  # rows whose kernel values with the support come from one product
@@ -244,8 +244,7 @@ class OnlineSolver(support.KernelSolver[OnlineState]):
     def coefficients(self, state: OnlineState) -> Float64Array:
         return state.average
 
-    def track(self, state: OnlineState, X: Matrix) -> Tracker:
-        return RecomputedTracker(self, state, X)
+    track = contract.Solver.track
 
 
 class _Visits:

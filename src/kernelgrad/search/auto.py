@@ -30,17 +30,9 @@ _STREAM: dict[str, Any] = {"max_features": 2**14, "momentum": 0.0}
 
 
 def choose_solver(
-    loss: Loss,
-    kernel: Kernel,
-    *,
-    rows: str,
-    n_rows: int = 0,
-    row_bytes: float = 0.0,
-    n_outputs: int = 1,
-    memory: float = np.inf,
-    stops: bool = False,
-    penalised: bool = True,
-) -> tuple[Solver[Any], str]:
+    loss: Loss, kernel: Kernel, *, rows: str, n_rows: int = 0, row_bytes: float = 0.0,
+    n_outputs: int = 1, memory: float = np.inf, stops: bool = False, penalised: bool = True,
+) -> tuple[Solver[Any], str]:  # fmt: skip
     """Return the solver that ``solver="auto"`` stands for, and the reason.
 
     The first rule that applies decides; docs/solvers.md has the same table. `rows` are in

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -345,12 +346,13 @@ class Study:
             return self.descend(task[0], task[1].train, plans)
 
         first, *others = self.folds
+        by_error = attrgetter("error")
         pairs = [[m] for m in parallel_map(learned, [(m, first) for m in machines])]
         if self.is_limited and not self.few:  # matrices of many rows follow
             give_back()
         trained = parallel_map(lambda pair: self.scored(pair[0], pair, size), pairs)
         if others and not self.over():
-            best = min(trained, key=_error)
+            best = min(trained, key=by_error)
             level = [
                 i for i, m in enumerate(trained) if m.is_equal or not _pays(m, best, _BEHIND)
             ]
@@ -361,7 +363,7 @@ class Study:
             trained = [self.scored(_mean(pairs[i]), pairs[i], size) for i in level]
         self.parts |= {pair[0].name: pair for pair in pairs}
         self.rounds += [self.entry(m) for m in trained]
-        return sorted(trained, key=_error)
+        return sorted(trained, key=by_error)
 
     def of_all_rows(self, machine: Machine, plans: Sequence[Round]) -> Machine:
         """Return a machine that the folds have scored after rounds on all rows."""
@@ -484,10 +486,6 @@ def _mean(machines: Sequence[Machine]) -> Machine:
     return machines[0].with_theta(
         **{k: np.mean([t[k] for t in thetas], axis=0) for k in thetas[0]}
     )
-
-
-def _error(machine: Machine) -> float:
-    return machine.error
 
 
 def _median(values: AnyArray) -> float:

@@ -77,11 +77,6 @@ class FitResult:
     best_score: float | None = None
     beaten: str | None = None  # how a constant is better on the held-out rows
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether time was over before the first iteration."""
-        return self.status == "time_limit" and not self.state.iteration
-
 
 @contextmanager
 def deferred_interrupt() -> Iterator[Callable[[], bool]]:

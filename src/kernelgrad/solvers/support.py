@@ -183,8 +183,8 @@ class RowsSolver(KernelSolver[R], Generic[R]):
         """Return the rows of the state, prepared if they come for the first time."""
         if state.rows is None:
             digest = contract.batch_digest(problem, batch)
-            same = digest == state.digest and state.fits(batch.n_rows)
-            contract.check_same_rows(self, same, "the responses", "'dsg' or 'norma'")
+            others = "'dsg' or 'norma'"
+            contract.check_same_rows(self, state, digest, batch.n_rows, "the responses", others)
             rows = state.exact.prepare(batch.X, batch.rows)
             state.rows = kernel_rows(problem, state.exact, rows)
         return state.rows
@@ -267,7 +267,7 @@ def kernel_rows(problem: Problem, exact: ExactKernel, rows: ExactRows) -> Kernel
 
 
 def check_alpha(name: str, alpha: float) -> None:
-    """Raise where the penalty is 0: there is no dual function then."""
+    """Raise where the penalty is 0: there are no dual function and no steps of its size."""
     if not alpha > 0.0:
         raise ValueError(
             f"solver {name!r} needs alpha > 0, got {alpha!r}; choose a small positive alpha "

@@ -14,10 +14,9 @@ from kernelgrad.functions.exact import KernelRows
 from kernelgrad.kernels import Gaussian
 from kernelgrad.papers.sbp import minimax
 from kernelgrad.params import choice, integer, parameters, real
-from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized
+from kernelgrad.solvers.contract import Problem, Solver, StepInfo, TrainBatch, sized
 from kernelgrad.solvers.support import RowsSolver, RowsState
-from kernelgrad.solvers.trackers import RecomputedTracker, Tracker
-from kernelgrad.types import Float32Array, Float64Array, IntArray, Matrix
+from kernelgrad.types import Float32Array, Float64Array, IntArray
 
 _TAG = 0x736270
 _TILE = 8192  # columns of a task
@@ -169,8 +168,7 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
     def coefficients(self, state: SBPState) -> Float64Array:
         return state.scale * state.average
 
-    def track(self, state: SBPState, X: Matrix) -> Tracker:
-        return RecomputedTracker(self, state, X)
+    track = Solver.track
 
 
 class _Round:
@@ -208,7 +206,7 @@ class _Round:
         beta = self._weights(index, count, chances)
         gradient = beta * self.y[:, index].T
         slots = self.rows.load(index)
-        K = self.rows.square(slots, index)
+        K = self.rows.buffer[slots[:, None], index]
         square = np.einsum("ic,ij,jc->c", gradient, K, gradient)
         state.power += np.maximum(square, 0.0)
         # a gradient of nothing but rounding takes no step
