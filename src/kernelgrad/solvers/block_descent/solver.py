@@ -187,9 +187,10 @@ class BlockDescent(contract.Solver[BlockDescentState]):
     def _prepare(
         self, problem: Problem, state: BlockDescentState, batch: Rows, rows: Any
     ) -> Workspace:
-        n, loss = batch.n_rows, problem.loss
+        n = batch.n_rows
         state.exact.device = problem.resources.device  # a fit may go on elsewhere
-        recipe = shards.Recipe(state.exact, loss, state.offset, n)
+        objective = Objective(problem.loss, problem.n_outputs, n)
+        recipe = shards.Recipe(state.exact, objective, state.offset)
         team = self._team(problem, recipe, batch, rows)
         facts = team.facts
         total = sum(f.weight for f in facts)
@@ -207,7 +208,6 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         peak = float(np.sqrt(max(f.peak for f in facts)))
         width = min(self._width(n), candidates)
         n_blocks = -(-candidates // width)
-        objective = Objective(loss, problem.n_outputs, n)
         self._share_buffer(problem, team, n, width)
         d = problem.n_features_in
         return Workspace(team, objective, spread, scale, peak, d, width, n_blocks)
