@@ -280,19 +280,6 @@ class KernelRows:
             parallel_for(-(-n // CACHE_TILE), task)
         self.n_evaluations += len(index) * n
 
-    def product(self, slots: IntArray, coef: Float64Array) -> Float32Array:
-        """Return ``sum_i k(x_i, X) coef_i`` over loaded rows i, (C, n); coef is (m, C)."""
-        n = self._n
-        out = np.empty((coef.shape[1], n), np.float32)
-        weights = np.ascontiguousarray(coef.T, np.float32)
-
-        def task(i: int) -> None:
-            columns = slice(i * COLUMN_TILE, (i + 1) * COLUMN_TILE)
-            np.matmul(weights, self.buffer[slots, columns], out=out[:, columns])
-
-        parallel_for(-(-n // COLUMN_TILE), task)
-        return out
-
 
 def _add_sums(K: AnyArray, coef: Float64Array, out: Float64Array) -> None:
     """Add ``K coef`` to `out`; callers check the sums."""

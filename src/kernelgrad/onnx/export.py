@@ -14,7 +14,7 @@ from kernelgrad.losses.regression import LogLinkLoss, LogSquaredError
 from kernelgrad.losses.scalar import LARGEST_LOG
 from kernelgrad.onnx import functions
 from kernelgrad.onnx import numerics as xp
-from kernelgrad.onnx.graph import Graph, Value, joined
+from kernelgrad.onnx.graph import Graph, Value, side_by_side
 from kernelgrad.tables import UNKNOWN
 from kernelgrad.tasks import Classification, Regression, ScaledColumn
 from kernelgrad.validation import CapabilityError, check_name
@@ -57,7 +57,7 @@ def _rows(inputs: Inputs, graph: Graph) -> Value:
                 levels[j] = _codes(text, column.levels, column.name)
             else:
                 numbers.append(graph.input(str(name), np.float64, 1))
-    return joined(table.blocks(xp, joined(numbers) if numbers else None, levels))
+    return side_by_side(table.blocks(xp, side_by_side(numbers) if numbers else None, levels))
 
 
 def _codes(text: Value, levels: tuple[str | None, ...], name: str) -> Value:
@@ -120,7 +120,7 @@ def _classes(model: Any, x: Value) -> Outputs:
 def _responses(task: Classification, f: Value) -> Value:
     if task.by_pairs:
         return f @ (task._sides.astype(np.float64) / (len(task.classes) - 1))
-    return joined([f * 0.0, f]) if task.n_outputs == 1 else f
+    return side_by_side([f * 0.0, f]) if task.n_outputs == 1 else f
 
 
 def _probabilities(model: Any, f: Value, response: Value) -> Value:
@@ -130,7 +130,7 @@ def _probabilities(model: Any, f: Value, response: Value) -> Value:
         return xp.softmax(f)
     p = xp.sigmoid(f)
     if len(model.task.classes) == 2:
-        return joined([1.0 - p, p])
+        return side_by_side([1.0 - p, p])
     return p / xp.maximum(p.sum(1), 1e-300)
 
 

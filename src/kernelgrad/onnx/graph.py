@@ -211,7 +211,7 @@ def multiplied(values: Iterable[Value]) -> Value:
     return reduce(Value.__mul__, values)
 
 
-def joined(blocks: Sequence[Value]) -> Value:
+def side_by_side(blocks: Sequence[Value]) -> Value:
     return blocks[0] if len(blocks) == 1 else blocks[0].graph.op("Concat", *blocks, axis=1)
 
 
