@@ -1,15 +1,10 @@
 r"""Randomised block coordinate descent on all rows, by Newton steps on blocks of columns.
 
-:class:`ColumnBlocks` holds rows, dense or CSR, cut into blocks B of adjacent columns and
-descends on one block at a time, with the responses U of all rows at hand: to ``W_B + t D`` with
-the first ``t = 1, 1/2, 1/4, ...`` whose objective falls by at least a tenth of what the slope
-promises (Tseng and Yun, 2009). The model is invariant to scaling and shifting columns: the bias
-is eliminated by a Schur complement, ``A - a a^T / h`` for its row ``(a, h)`` of A, and columns
-far from zero are moved to a mean of about zero in the copy of the rows.
-
-The outputs of a separable loss have each a model and a t of their own; those of MULTINOMIAL
-have each a model and share t, with ``h_c = 2 q_c (1 - q_c)`` for probabilities q: this diagonal
-bounds the second derivative ``diag(q) - q q^T``.
+A step goes to ``W_B + t D``, D the minimum of the model on a block B (Tseng and Yun, 2009). The
+bias is eliminated from the model by a Schur complement, ``A - a a^T / h`` for its row
+``(a, h)`` of A. The outputs of a separable loss have each a model and a t of their own; those
+of MULTINOMIAL have each a model and share t, with ``h_c = 2 q_c (1 - q_c)`` for probabilities
+q: this diagonal bounds the second derivative ``diag(q) - q q^T``.
 
 h is the second derivative, where it does not vanish: of LOGISTIC, POISSON and GAMMA at least
 1e-6, and of the piecewise quadratic losses and MODIFIED at least 1e-3 of the largest one; HUBER
@@ -510,7 +505,6 @@ class RBCD(base.LinearSolver[RBCDState]):
         return StepInfo(
             train_loss=loss,
             step_size=shortest,
-            n_random_features=0,
             objective=loss + own.penalty(W),
             converged=converged,
         )

@@ -302,7 +302,6 @@ class LinearSDCA(base.LinearSolver[LinearSDCAState]):
         return StepInfo(
             train_loss=loss,
             step_size=1.0,  # each coordinate goes all the way
-            n_random_features=0,
             epoch=state.rows_seen / len(live),
             objective=float(state.primal.sum()),
             duality_gap=float(state.gap.sum()),

@@ -77,7 +77,7 @@ class StochasticSolver(LinearSolver[L], Generic[L]):
             data.here = None
             self._after(r, W, b, last - first)
         self._store(state, data, W, b, r.n_rows)
-        return self._finish_round(r, W, contract.StepInfo(seen / T, eta, 0))
+        return self._finish_round(r, W, contract.StepInfo(seen / T, eta))
 
     def _n_steps(self, r: StepRound[L]) -> int:
         return -(-r.data.n // r.p) if self.round_size == "auto" else int(self.round_size)

@@ -429,7 +429,7 @@ class StepInfo:
 
     train_loss: float
     step_size: float
-    n_random_features: int
+    n_random_features: int = 0
     n_features_saved: int = 0
     update: Update | None = None
     n_support: int = 0

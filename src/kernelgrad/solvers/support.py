@@ -121,7 +121,6 @@ class KernelSolver(Solver[K], Generic[K]):
         return StepInfo(
             train_loss=train_loss,
             step_size=step_size,
-            n_random_features=0,
             update=update,
             n_support=self.count_support(state),
             kernel_evaluations=state.kernel_evaluations,

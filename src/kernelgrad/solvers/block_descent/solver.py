@@ -287,7 +287,6 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         return StepInfo(
             train_loss=it.loss,
             step_size=steps.last_step,
-            n_random_features=0,
             update=partial(_moved, block, steps.update),
             n_support=steps.n_centres,
             kernel_evaluations=state.kernel_evaluations,

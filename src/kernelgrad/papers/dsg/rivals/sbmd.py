@@ -159,9 +159,7 @@ class SBMD(AveragingSolver):
             state.n_drawn += (stop - start) * p
             state.take_average(data.native(W), b, (stop - start) * p, state.n_drawn)
         self._store(state, data, W, b, data.n)
-        return StepInfo(
-            train_loss=seen / T, step_size=float(fall * eta.max()), n_random_features=0
-        )
+        return StepInfo(train_loss=seen / T, step_size=float(fall * eta.max()))
 
 
 # -- loops ---------------------------------------------------------------------------------
