@@ -34,7 +34,7 @@ from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel
 from kernelgrad.kernels.profiles import profile
 from kernelgrad.search.machine import smoothness
-from kernelgrad.solvers.kernel_matrix import kernel_matrix
+from kernelgrad.solvers.kernel_matrix import KernelMatrix
 from kernelgrad.types import Float64Array, Matrix
 
 MOST_ROWS = 2000  # rows of the last search, whose evaluation takes three factorisations
@@ -291,7 +291,10 @@ class EvidenceSearch:
         exact = ExactKernel(
             kernel, self.X.shape[1], InputScaling(None, bandwidths), precise=True
         )
-        K = kernel_matrix(exact, exact.prepare(self.X[:n])).rows(np.arange(n), np.float64)
+        rows = exact.prepare(self.X[:n])
+        K = KernelMatrix(n, lambda i, j: exact.values(rows.take(i), rows.take(j))).rows(
+            np.arange(n), np.float64
+        )
         evidence = self.evidence(n)
         log_ratio, seen = evidence.fixed_ratio, {}
 
