@@ -18,8 +18,8 @@ from kernelgrad.functions.expansions import Expansion
 from kernelgrad.model import Fit
 from kernelgrad.partly_labelled import MarkedClassification
 from kernelgrad.quality import LATEST_ROWS, LOO_ROWS, Seen, latest_of
-from kernelgrad.solvers import Problem, Solver, loop
-from kernelgrad.solvers.exact import ExactSolver
+from kernelgrad.solvers import BlockDescent, NewtonCG, Problem, Solver, loop
+from kernelgrad.solvers.exact import ExactSolver, newton_bytes
 from kernelgrad.solvers.support import KernelSolver
 from kernelgrad.training_rows import Batches, TrainingRows
 from kernelgrad.types import IntArray
@@ -55,6 +55,8 @@ def responses_of_part(
         rows = rows.hold_out(1.0 - part, seed, most=None)
     members = thinned(rows.held_out, MOST_ROWS)
     callbacks.on_phase("calibration")
+    if rows.in_memory:
+        solver = _solver_of_part(spec, solver, rows, problem)
     batches, fixed = rows.batches(solver, seed, 0)
     problem, left = replace(problem, fixed_rows=fixed), problem.resources.deadline.left()
     if np.isfinite(left):
@@ -78,6 +80,18 @@ def fitted_aside(
     if listeners.interrupted:
         raise KeyboardInterrupt
     return result.expansion
+
+
+def _solver_of_part(
+    spec: Spec, solver: Solver[Any], rows: TrainingRows, problem: Problem
+) -> Solver[Any]:
+    """Return the solver of a part of the rows: an exact one is sooner than block descent."""
+    smooth = problem.loss.is_smooth and problem.kernel.has_random_features
+    if not (spec.is_auto and smooth and isinstance(solver, BlockDescent)):
+        return solver
+    copied, prepared, _ = rows.bytes_of_fit(solver, stream=False)
+    least = copied + newton_bytes(rows.n_train, problem.n_outputs, prepared)
+    return NewtonCG() if least <= problem.resources.usable else solver
 
 
 def calibrated(
