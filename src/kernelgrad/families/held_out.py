@@ -18,6 +18,7 @@ from kernelgrad.functions.expansions import Expansion
 from kernelgrad.model import Fit
 from kernelgrad.partly_labelled import MarkedClassification
 from kernelgrad.quality import LATEST_ROWS, LOO_ROWS, Seen, latest_of
+from kernelgrad.search.auto import exact_solver
 from kernelgrad.solvers import BlockDescent, NewtonCG, Problem, Solver, loop
 from kernelgrad.solvers.exact import ExactSolver, newton_bytes
 from kernelgrad.solvers.support import KernelSolver
@@ -86,12 +87,12 @@ def _solver_of_part(
     spec: Spec, solver: Solver[Any], rows: TrainingRows, problem: Problem
 ) -> Solver[Any]:
     """Return the solver of a part of the rows: an exact one is sooner than block descent."""
-    smooth = problem.loss.is_smooth and problem.kernel.has_random_features
-    if not (spec.is_auto and smooth and isinstance(solver, BlockDescent)):
+    exact = exact_solver(problem.loss, problem.kernel)
+    if not (spec.is_auto and isinstance(exact, NewtonCG) and isinstance(solver, BlockDescent)):
         return solver
     copied, prepared, _ = rows.bytes_of_fit(solver, stream=False)
     least = copied + newton_bytes(rows.n_train, problem.n_outputs, prepared)
-    return NewtonCG() if least <= problem.resources.usable else solver
+    return exact if least <= problem.resources.usable else solver
 
 
 def calibrated(

@@ -94,6 +94,16 @@ def choose_solver(
     return get_solver("pegasos"), f"{why}, and the kernel has no random features"
 
 
+def exact_solver(loss: Loss, kernel: Kernel) -> NewtonCG | WorkingSet | None:
+    """Return what solves a problem of few rows exactly; None if nothing does.
+
+    Values of a user's functions and matrices may be no kernel's, which exact solvers refuse.
+    """
+    if loss.is_smooth and kernel.has_random_features and not loss.adaptive_intercept:
+        return NewtonCG()
+    return WorkingSet() if loss.name in WorkingSet.losses else None
+
+
 def predicted_costs(n_rows: int, n_outputs: int, ridge: float) -> dict[str, float]:
     """Return the seconds of one core that solvers take for the squared loss, by their names.
 

@@ -23,17 +23,12 @@ from kernelgrad.losses import LogSquaredError, SquaredError, get_loss
 from kernelgrad.quality import Unseen
 from kernelgrad.search import penalty
 from kernelgrad.search import pool as pools
+from kernelgrad.search.auto import exact_solver
 from kernelgrad.search.leave_one_out import ridge_errors
 from kernelgrad.search.machine import LEAST, MOST, Sample, narrowed
 from kernelgrad.search.pool import Pool, SearchResult, SearchSpace
 from kernelgrad.search.study import RULES, Study
-from kernelgrad.solvers import (
-    BlockDescent,
-    NewtonCG,
-    Problem,
-    TrainBatch,
-    WorkingSet,
-)  # fmt: skip
+from kernelgrad.solvers import BlockDescent, NewtonCG, Problem, TrainBatch
 from kernelgrad.solvers.exact import newton_bytes
 from kernelgrad.tasks import Classification, Task
 from kernelgrad.training_rows import TrainingRows
@@ -370,15 +365,9 @@ def own_ratio(
     Solutions for a part of the pool, for several ratios, are compared on other rows of it; if
     there are few rows, each fold is left out in turn. The ratio holds for all rows.
     """
-    solver: NewtonCG | WorkingSet
     problem = folds[0].problem
-    if problem.loss.is_smooth and problem.kernel.has_random_features:
-        solver = NewtonCG()
-    elif problem.loss.name in WorkingSet.losses:
-        solver = WorkingSet()
-    else:
-        return 1.0, [], None
-    if len(pool.Y) < 2 * _FOLDS:
+    solver = exact_solver(problem.loss, problem.kernel)
+    if solver is None or len(pool.Y) < 2 * _FOLDS:
         return 1.0, [], None
     if deadline.left() < _PATH_SECONDS:
         return _unit(pool, problem), [], None
