@@ -20,7 +20,7 @@ from kernelgrad.compute.threads import parallel_map
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel, PrecomputedKernel, SumKernel
 from kernelgrad.losses import LogSquaredError, SquaredError, get_loss
-from kernelgrad.quality import Unseen
+from kernelgrad.quality import SEARCHED, Unseen
 from kernelgrad.search import penalty
 from kernelgrad.search import pool as pools
 from kernelgrad.search.auto import exact_solver
@@ -288,7 +288,7 @@ def probabilities(pool: Pool, folds: Sequence[FoldProblem], task: Classification
             p = crossed(task.class_responses(raw), y, weight)
         return p, y, weight
 
-    source = f"rows that the search held out, predicted from {folds[0].train.n_rows:,} others"
+    source = SEARCHED.format(folds[0].train.n_rows)
     p, y, weight = map(np.concatenate, zip(*parallel_map(of_fold, folds), strict=True))
     return Unseen(p, y, weight, source)
 
@@ -402,7 +402,7 @@ def own_ratio(
     mean, best = {r: float(np.mean(each)) for r, each in sorted(losses.items())}, _best(losses)
     gamma, name = gamma_of(problem.kernel), problem.loss.name
     trials = [trial(base * r, gamma, v, train, candidate=name) for r, v in mean.items()]
-    source = f"rows that the search held out, predicted from {train:,} others"
+    source = SEARCHED.format(train)
     validation = np.concatenate([fold.validation for fold in folds])
     _, y, weight, _ = pool.rows.usable(pool.rows.source.take(validation))
     return best, trials, Unseen(np.concatenate(outputs[best]), y, weight, source)

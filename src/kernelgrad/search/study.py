@@ -17,6 +17,7 @@ from kernelgrad.compute.threads import parallel_map
 from kernelgrad.data.sampling import folds
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Gaussian
+from kernelgrad.quality import SEARCHED
 from kernelgrad.search import penalty
 from kernelgrad.search.leave_one_out import Round, descend
 from kernelgrad.search.machine import Bins, Machine, Sample, Steps, distances, squared_distances
@@ -159,7 +160,8 @@ class Study:
         starts = [self.start(nu) for nu in self.space.shapes]
         is_sum, wide = starts[0].is_sum, len(self.groups) > _WIDE
         if is_sum and wide:
-            starts.append(smooth_only(starts[0], "equal weights, smooth"))
+            smooth = starts[0].unwarped(smooth=True)
+            starts.append(replace(smooth, name="equal weights, smooth"))
             starts.append(replace(starts[0], power=1.0, name="equal weights, Laplacian"))
         if not self.learns:
             return starts
@@ -178,10 +180,9 @@ class Study:
                 if m.power < 1
             ]
         if is_sum:
-            smooth = {"Matern": 2.5, "Gaussian": np.inf}
-            machines += [
-                replace(smooth_only(weighted[0], k), nu=nu) for k, nu in smooth.items()
-            ]
+            smooth = weighted[0].unwarped(smooth=True)
+            shapes = {"Matern": 2.5, "Gaussian": np.inf}
+            machines += [replace(smooth, name=name, nu=nu) for name, nu in shapes.items()]
         return machines
 
     def run(self) -> SearchResult:
@@ -290,7 +291,7 @@ class Study:
     @property
     def source(self) -> str:
         """How the validation rows are predicted."""
-        return f"rows that the search held out, predicted from {self.n_trained:,} others"
+        return SEARCHED.format(self.n_trained)
 
     @property
     def few(self) -> bool:
@@ -471,11 +472,6 @@ class Study:
 
 def _logistic(machine: Machine) -> Machine:
     return replace(machine, is_logistic=True, factor=1.0).with_ridge(_LOGISTIC_RIDGE)
-
-
-def smooth_only(machine: Machine, name: str) -> Machine:
-    theta = {k: v for k, v in machine.theta.items() if k not in ("rough", "mix", "warp")}
-    return replace(machine, theta=theta, bins=None, name=name)
 
 
 def _mean(machines: Sequence[Machine]) -> Machine:
