@@ -106,13 +106,13 @@ def test_what_a_room_adds_after_a_loop_has_run_is_compiled_too():
 
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX folders of users")
 def test_without_a_folder_to_write_loops_are_compiled_with_a_warning(tmp_path):
-    (tmp_path / "loops.py").write_text(DOUBLE)
+    (tmp_path / "loops.py").write_text(DOUBLE.format("One"))
     (tmp_path / "__pycache__").touch()  # a file: no folder of that name, not even for root
     code = f"""
         import json, sys
         sys.path.insert(0, {str(tmp_path)!r})
-        from loops import double
-        print(json.dumps(double(2)))
+        from loops import One, double
+        print(json.dumps(double(One(2))))
     """
     nowhere = {"HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null"}
     doubled, stderr = run(code, PYTHONDONTWRITEBYTECODE="1", **nowhere)
