@@ -17,14 +17,7 @@ from sklearn.base import clone
 from kernelgrad.compute import rng
 from kernelgrad.compute.linalg import rows_bytes
 from kernelgrad.compute.threads import over_tiles, single_threaded_blas
-from kernelgrad.features.base import (
-    DENSIFY,
-    FeatureMap,
-    ProductMap,
-    SumMap,
-    float64_rows,
-    narrow_indices,
-)
+from kernelgrad.features.base import FeatureMap, ProductMap, SumMap, by_density, float64_rows
 from kernelgrad.features.projections import Projection, SummedFrequenciesMap
 from kernelgrad.kernels import profiles, tiles
 from kernelgrad.params import Documented, anything, check_params, parameters
@@ -297,14 +290,11 @@ def exact_values(X: Matrix, *, wide: bool) -> Matrix:
     :func:`float32_rows` returns CSR, else dense in Fortran order, which is fastest to tile.
     """
     dtype = np.float64 if wide else np.float32
-    if sp.issparse(X):
-        X = X if X.format == "csr" else X.tocsr()
-        if X.nnz < DENSIFY * X.shape[0] * X.shape[1]:
-            rows = narrow_indices(X.astype(dtype))
-            rows.sum_duplicates()
-            return rows
-        X = X.toarray()
-    return np.array(X, dtype, order="F")
+    X = by_density(X, dtype)
+    if not sp.issparse(X):
+        return np.array(X, dtype, order="F")
+    X.sum_duplicates()
+    return X
 
 
 def diagonal(n: int, block: Callable[[slice], AnyArray]) -> Float64Array:

@@ -46,4 +46,5 @@ class ProjectionKernel(Kernel):
         return Projection(*law, embed=self.embed)
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
+        self.check()
         return ProjectionMap(self.weights(), n_features_in, seed, block_size)
