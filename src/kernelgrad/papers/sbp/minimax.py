@@ -21,7 +21,6 @@ import numpy as np
 
 from kernelgrad.compute.compiling import njit
 from kernelgrad.types import Float64Array, IntArray
-from kernelgrad.validation import DataError, check_real
 
 SAMPLE = 512  # rows of either class that are sorted first
 
@@ -35,18 +34,6 @@ class TwoClassLevel(NamedTuple):
     p_positive: Float64Array  # their probabilities, which sum to 1/2
     negative: IntArray
     p_negative: Float64Array
-
-
-def _check(c: Float64Array, weight: Float64Array | None, rows: str) -> None:
-    if c.size == 0:
-        raise ValueError(f"A slack level needs at least one of the {rows}, got none.")
-    if not np.isfinite(c).all():
-        raise DataError(
-            f"The responses of the {rows} hold NaN or infinity; scale the data or shorten the "
-            "steps."
-        )
-    if weight is not None and not weight.any():
-        raise ValueError(f"The weights of the {rows} are all zero; one must be positive.")
 
 
 # reassociation: plain sums, whose order the length fixes
@@ -108,10 +95,8 @@ def slack_level(
     Newton's iteration on the set of covered rows, without a sort or a copy of c, O(n) a pass.
     It ends when the set repeats, so that the guess `start` changes the level by its rounding at
     most. `volume` is ``n nu`` of the paper, 0 for the lowest response of positive weight;
-    `weight` (n,) is 1 everywhere if None. DataError where a response is not finite.
+    `weight` (n,) is 1 everywhere if None.
     """
-    volume = check_real(volume, "volume", low=0.0)
-    _check(c, weight, "rows")
     if volume == 0.0:
         return float(_lowest(c, weight)[0])
     start = math.inf if start is None or not math.isfinite(start) else start
@@ -200,9 +185,6 @@ def two_class_level(
     `c` (n,) holds responses ``y_i f(x_i)`` without bias; `volume` and `weight` are those of
     :func:`slack_level`.
     """
-    volume = check_real(volume, "volume", low=0.0)
-    for name, rows in (("positive", positive), ("negative", negative)):
-        _check(c[rows], None if weight is None else weight[rows], f"{name} rows")
     size, most = max(SAMPLE, start), max(len(positive), len(negative))
     while True:
         lowest = [lowest_rows(c, rows, weight, size) for rows in (positive, negative)]
