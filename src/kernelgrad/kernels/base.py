@@ -20,7 +20,7 @@ from kernelgrad.compute.threads import over_tiles, single_threaded_blas
 from kernelgrad.features.base import FeatureMap, ProductMap, SumMap, by_density, float64_rows
 from kernelgrad.features.projections import Projection, SummedFrequenciesMap
 from kernelgrad.kernels import profiles, tiles
-from kernelgrad.params import Documented, anything, check_params, parameters
+from kernelgrad.params import Part, anything, parameters
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.validation import CapabilityError, DataError, check_real
 
@@ -66,13 +66,9 @@ class ExactRows:
         values = self.values if sp.issparse(self.values) else np.asfortranarray(self.values)
         return replace(self, values=values, parts=tuple(p.in_columns() for p in self.parts))
 
-    def numbered(self, ids: IntArray) -> ExactRows:
-        """Return the rows with the numbers of their columns in a precomputed matrix."""
-        return replace(self, ids=ids, parts=tuple(part.numbered(ids) for part in self.parts))
-
 
 @parameters
-class Kernel(Documented, ABC):
+class Kernel(Part, ABC):
     """A positive semi-definite kernel: exact values and random features.
 
     A subclass defines ``name``, :meth:`pairwise` and :meth:`diag`; :meth:`feature_map`, if it
@@ -89,10 +85,6 @@ class Kernel(Documented, ABC):
     is_costly: ClassVar[bool] = False  # an exact value costs much more than random features
     # rules that the parameter gamma accepts, for kernels with a gamma
     gamma_rules: ClassVar[tuple[str, ...]] = ("median", "scale")
-
-    def check(self) -> None:
-        """Raise ValueError or TypeError if a parameter is outside its domain."""
-        check_params(self)
 
     @abstractmethod
     def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
