@@ -518,13 +518,7 @@ class ProductKernel(CompositeKernel):
         return functools.reduce(np.multiply, values)
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
-        """Return products of the parts' features; stationary parts are merged into one.
-
-        Raises
-        ------
-        CapabilityError
-            Two parts have features that are unbiased only as a whole block.
-        """
+        """Return products of the parts' features; stationary parts are merged into one."""
         size = n_features_in, seed, block_size
         seeds = _part_seeds(seed, len(self.kernels))
         laws = [kernel.frequencies() for kernel in self.kernels]

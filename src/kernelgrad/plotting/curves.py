@@ -82,7 +82,7 @@ class LearningCurveDisplay(Display):
         cls, history: Mapping[str, Any], *, x: str = "seconds", ax: Any = None,
         name: str | None = None, rivals: Mapping[str, float] | None = None,
     ) -> Self:  # fmt: skip
-        """Plot a history.
+        """Return the display of a history, which is drawn.
 
         Parameters
         ----------
@@ -95,11 +95,6 @@ class LearningCurveDisplay(Display):
             further curves, to compare fits.
         name, rivals
             As for the display.
-
-        Returns
-        -------
-        LearningCurveDisplay
-            The display.
         """
         check_name(x, _X_LABELS, "x")
         missing = [key for key in (x, "train_loss") if key not in history]
