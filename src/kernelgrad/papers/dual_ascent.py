@@ -307,6 +307,7 @@ class PseudoSolver(RowsSolver[PseudoState]):
         check_alpha(self.name, problem.alpha)
 
     def init(self, problem: Problem, batch: TrainBatch) -> PseudoState:
+        self.check_problem(problem)
         check_kinds(batch.y, batch.sample_weight, self.name)
         C, n = problem.n_outputs, batch.n_rows
         return self._new_state(

@@ -95,6 +95,7 @@ class BGS3VM(KernelSolver[BudgetState]):
         return 256 if self.batch_size == "auto" else int(self.batch_size)
 
     def init(self, problem: Problem, batch: TrainBatch) -> BudgetState:
+        self.check_problem(problem)
         if problem.fixed_rows:
             check_kinds(batch.y, batch.sample_weight, self.name)
         exact, rows = build_exact(problem, batch)
