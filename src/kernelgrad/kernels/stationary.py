@@ -22,8 +22,8 @@ from kernelgrad.features.base import float64_rows
 from kernelgrad.features.projections import Projection
 from kernelgrad.kernels import profiles, rows
 from kernelgrad.kernels.base import ExactRows, Kernel, TiledKernel
-from kernelgrad.kernels.projection import ProjectionKernel, form_of_cosines
-from kernelgrad.params import anything, number_or_rule, parameters, real
+from kernelgrad.kernels.projection import ProjectionKernel
+from kernelgrad.params import anything, choice, number_or_rule, parameters, real
 from kernelgrad.types import AnyArray, Float64Array, Matrix
 from kernelgrad.validation import DataError, ModelFileError
 
@@ -57,7 +57,7 @@ class StationaryKernel(ProjectionKernel):
         ("median", "scale"), default="median", low=0, low_open=True, kw_only=False
     )
     bandwidth_factor: float = real(default=1.0, low=0, low_open=True)
-    form: Form = form_of_cosines()
+    form: Form = choice(("pair", "phase"), default="pair", what="feature form")
 
     @classmethod
     def restored(cls, *, sampling: str = "iid", **params: Any) -> Kernel:
