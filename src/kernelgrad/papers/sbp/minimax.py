@@ -40,11 +40,6 @@ class TwoClassLevel(NamedTuple):
 @njit(nogil=True, cache=True, fastmath={"contract", "nsz", "arcp", "reassoc"}, forceinline=True)
 def _below(c: Any, weight: Any, level: float) -> tuple[float, float, int]:
     total, mass, count = 0.0, 0.0, 0
-    if weight is None:
-        for i in range(c.size):
-            total += c[i] if c[i] < level else 0.0
-            count += c[i] < level
-        return total, float(count), count
     for i in range(c.size):
         w = weight[i] if c[i] < level else 0.0
         total += w * c[i]
@@ -57,9 +52,8 @@ def _below(c: Any, weight: Any, level: float) -> tuple[float, float, int]:
 def _lowest(c: Any, weight: Any) -> tuple[float, float]:
     value, mass = np.inf, 1.0
     for i in range(c.size):
-        if c[i] < value and (weight is None or weight[i] > 0.0):
-            value = c[i]
-            mass = 1.0 if weight is None else weight[i]
+        if c[i] < value and weight[i] > 0.0:
+            value, mass = c[i], weight[i]
     return value, mass
 
 
@@ -88,7 +82,7 @@ def _rise(c: Any, weight: Any, volume: float, level: float) -> float:
 
 def slack_level(
     c: Float64Array, volume: float, weight: Float64Array | None = None, *,
-    start: float | None = None,
+    start: float = math.inf,
 ) -> float:  # fmt: skip
     r"""Return :math:`\gamma` with :math:`\sum_i w_i \max(0, \gamma - c_i)` = volume.
 
@@ -97,9 +91,9 @@ def slack_level(
     most. `volume` is ``n nu`` of the paper, 0 for the lowest response of positive weight;
     `weight` (n,) is 1 everywhere if None.
     """
+    weight = np.ones(len(c)) if weight is None else weight
     if volume == 0.0:
         return float(_lowest(c, weight)[0])
-    start = math.inf if start is None or not math.isfinite(start) else start
     return float(_rise(c, weight, volume, start))
 
 
@@ -145,19 +139,14 @@ def _paired(a: Any, wa: Any, b: Any, wb: Any) -> Any:
     return heights[:k], weights[:k], first[: k + 1], second[: k + 1]
 
 
-def paired(c: Float64Array, weight: Float64Array | None, *classes: IntArray) -> Basin:
+def paired(c: Float64Array, weight: Float64Array, first: IntArray, second: IntArray) -> Basin:
     """Return the basin of the rows of two classes, all of positive weight and ascending."""
-    parts = [
-        (c[rows], np.ones(len(rows)) if weight is None else weight[rows]) for rows in classes
-    ]
-    return Basin(*_paired(*parts[0], *parts[1]))
+    return Basin(*_paired(c[first], weight[first], c[second], weight[second]))
 
 
-def lowest_rows(
-    c: Float64Array, rows: IntArray, weight: Float64Array | None, size: int
-) -> IntArray:
+def lowest_rows(c: Float64Array, rows: IntArray, weight: Float64Array, size: int) -> IntArray:
     """Return the `size` lowest of some rows of positive weight, ascending, and their equals."""
-    rows = rows if weight is None else rows[weight[rows] > 0.0]
+    rows = rows[weight[rows] > 0.0]
     if size < len(rows):
         rows = rows[c[rows] <= np.partition(c[rows], size - 1)[size - 1]]
     return rows[np.argsort(c[rows], kind="stable")]  # so that processors agree on ties
@@ -185,6 +174,7 @@ def two_class_level(
     `c` (n,) holds responses ``y_i f(x_i)`` without bias; `volume` and `weight` are those of
     :func:`slack_level`.
     """
+    weight = np.ones(len(c)) if weight is None else weight
     size, most = max(SAMPLE, start), max(len(positive), len(negative))
     while True:
         lowest = [lowest_rows(c, rows, weight, size) for rows in (positive, negative)]
