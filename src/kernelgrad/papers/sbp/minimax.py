@@ -106,21 +106,15 @@ def rows_below(c: Float64Array, level: float) -> IntArray:
     return rows if rows.size else np.flatnonzero(c == c.min())
 
 
-class Basin(NamedTuple):
-    """Sums ``a(q) + b(q)`` of the lowest responses of two classes, piece by piece.
-
-    A piece of the cumulative weight q lies in one row of either class. One more entry of
-    `first` and `second` tells where both classes stand behind the last piece.
-    """
-
-    heights: Float64Array
-    weights: Float64Array
-    first: IntArray
-    second: IntArray
-
-
 @njit(nogil=True, cache=True)
-def _paired(a: Any, wa: Any, b: Any, wb: Any) -> Any:
+def paired(c: Any, weight: Any, positive: Any, negative: Any) -> Any:
+    """Return the heights ``a(q) + b(q)`` of the basin, piece by piece, and their weights.
+
+    Rows have a positive weight, and responses that ascend. A piece of the cumulative weight q
+    lies in one row of either class: their numbers in `positive` and `negative` come next, with
+    one more entry for where both classes stand behind the last piece.
+    """
+    a, wa, b, wb = c[positive], weight[positive], c[negative], weight[negative]
     n = a.size + b.size
     heights, weights = np.empty(n), np.empty(n)
     first, second = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64)
@@ -137,11 +131,6 @@ def _paired(a: Any, wa: Any, b: Any, wb: Any) -> Any:
             rest_b = wb[j] if j < b.size else 0.0
         first[k], second[k] = i, j
     return heights[:k], weights[:k], first[: k + 1], second[: k + 1]
-
-
-def paired(c: Float64Array, weight: Float64Array, first: IntArray, second: IntArray) -> Basin:
-    """Return the basin of the rows of two classes, all of positive weight and ascending."""
-    return Basin(*_paired(c[first], weight[first], c[second], weight[second]))
 
 
 def lowest_rows(c: Float64Array, rows: IntArray, weight: Float64Array, size: int) -> IntArray:
@@ -178,15 +167,15 @@ def two_class_level(
     size, most = max(SAMPLE, start), max(len(positive), len(negative))
     while True:
         lowest = [lowest_rows(c, rows, weight, size) for rows in (positive, negative)]
-        basin = paired(c, weight, *lowest)
-        u = _rise(basin.heights, basin.weights, volume, math.inf)
-        if basin.heights[-1] >= u or size >= most:
+        heights, weights, *pieces = paired(c, weight, *lowest)
+        u = _rise(heights, weights, volume, math.inf)
+        if heights[-1] >= u or size >= most:
             break
         size *= 4
-    k = max(1, int(np.searchsorted(basin.heights, u)))
-    below = basin.weights[:k]
+    k = max(1, int(np.searchsorted(heights, u)))
+    below = weights[:k]
     bounds, chosen = [], []
-    for rows, at in zip(lowest, (basin.first, basin.second), strict=True):
+    for rows, at in zip(lowest, pieces, strict=True):
         values = np.append(c[rows[: at[k] + 1]], np.inf)
         bounds.append((values[at[k - 1]], values[at[k]]))
         p = np.bincount(at[:k], below) / (2.0 * below.sum())
