@@ -199,7 +199,7 @@ def explaining(method: F, order: Sequence[str] = ()) -> F:
 
 def check_params(obj: Any) -> None:
     """Raise ValueError or TypeError if a declared parameter of `obj` is outside its domain."""
-    for each in dataclasses.fields(obj):
+    for each in dataclasses.fields(obj) if dataclasses.is_dataclass(obj) else ():
         value = getattr(obj, each.name)
         if _CHECK in each.metadata and value is not each.default:
             each.metadata[_CHECK](value, each.name)
@@ -218,3 +218,11 @@ class Documented(BaseEstimator):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls.__doc__ = cls.__doc__ and whole(cls)
+
+
+class Part(Documented):
+    """A loss, a kernel or a solver."""
+
+    def check(self) -> None:
+        """Raise ValueError or TypeError if a parameter is outside its domain."""
+        check_params(self)
