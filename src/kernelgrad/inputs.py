@@ -454,21 +454,15 @@ def chosen_columns(categorical: Any, columns: Columns) -> AnyArray | None:
                 f"categorical_features has {len(entries)} booleans, but X has {d} columns."
             )
         return entries
-    numbers = {} if columns.names is None else {v: j for j, v in enumerate(columns.names)}
+    names = () if columns.names is None else columns.names
+    numbers = {name: j for j, name in enumerate(names)} | {j: j for j in range(d)}
     for value in entries.tolist():
-        if isinstance(value, str):
-            if value not in numbers:
-                raise ValueError(
-                    f"categorical_features names {value!r}, which is no column of X; give one "
-                    "of its columns, in a frame with names."
-                )
-            mask[numbers[value]] = True
-        elif not 0 <= value < d:
+        if value not in numbers:
             raise ValueError(
-                f"categorical_features holds {value!r}, but the columns of X are 0 to {d - 1}."
+                f"categorical_features holds {value!r}, which is no column of X; give numbers "
+                f"from 0 to {d - 1}, or names of the columns of a frame."
             )
-        else:
-            mask[value] = True
+        mask[numbers[value]] = True
     return mask
 
 

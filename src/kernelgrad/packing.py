@@ -15,7 +15,7 @@ from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel, describe_kernel, get_kernel, restore_kernel
 from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
-from kernelgrad.types import AnyArray, Contents
+from kernelgrad.types import Contents
 from kernelgrad.validation import check_name
 from kernelgrad.version import __version__
 
@@ -56,7 +56,7 @@ def unpack(packed: Any) -> Any:
     kind = next((k for k in kinds if k in record), "value")
     value = record.take(kind, anything)
     if kind == "array":
-        value = _shaped(value, record.take("shape", anything))
+        value = np.asarray(value, np.float64).reshape(tuple(record.take("shape", anything)))
     if kind == "part":
         return registered_part(record, value, _PARTS[check_name(value, _PARTS, "part")], unpack)
     record.close()
@@ -65,15 +65,6 @@ def unpack(packed: Any) -> Any:
     if kind == "scaling":
         return _restored_scaling(value)
     return restore_kernel(value) if kind == "kernel" else value
-
-
-def _shaped(values: Any, shape: Any) -> AnyArray:
-    try:
-        return np.asarray(values, np.float64).reshape(tuple(shape))
-    except (TypeError, ValueError) as error:
-        raise ModelFileError(
-            f"The file holds an array of the shape {shape!r}: {error}"
-        ) from None
 
 
 def _restored_scaling(value: Any) -> InputScaling:

@@ -120,14 +120,13 @@ class ArraySource(BatchSource):
                 yield base.checked_targets(y, start)
 
     def digest(self) -> bytes:
-        """Return a digest of targets, weights and up to 256 blocks of 1 MiB of the rows."""
-        digest = hashlib.blake2b(super().digest(), digest_size=16)
-        values = self._X.data if self.is_sparse else self._X
-        step = max(1, 2**20 // max(1, values.nbytes // self.n_rows))
-        for start in spread(self.n_rows, step):
-            rows = self._X[start : start + step]
-            base.feed(digest, rows.data if self.is_sparse else rows)
-        for part in (self._y, self._w):
+        """Return a digest of all values, but of at most 256 MiB of the rows of a map."""
+        digest, X = hashlib.blake2b(super().digest(), digest_size=16), self._X
+        parts = [X.data, X.indices, X.indptr] if self.is_sparse else [X]
+        if not self.in_memory:
+            step = max(1, 2**20 // max(1, X.nbytes // self.n_rows))
+            parts = [X[start : start + step] for start in spread(self.n_rows, step)]
+        for part in (*parts, self._y, self._w):
             if part is not None:
                 base.feed(digest, part)
         return digest.digest()

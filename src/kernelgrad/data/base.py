@@ -178,8 +178,11 @@ class BatchSource(ABC):
         """Return the kind, the classes and the counts of the target; cached."""
         if self._summary is None:
             self._require_target()
-            self._summary = summarize(count_targets(self.target_chunks()))
+            self._summary = summarize(self._counts())
         return self._summary
+
+    def _counts(self) -> Counts:
+        return count_targets(self.target_chunks())
 
     def _require_target(self) -> None:
         if not self.has_target:
