@@ -76,9 +76,7 @@ class Inputs:
         blank = cls(owner, pairwise=pairwise) if source is None else source
         inputs, rows, columns, y = blank._checked(X, y, of_y, fresh=True, named=bool(source))
         if sp.issparse(rows) or pairwise:
-            if not (categorical is None or isinstance(categorical, str)) and np.size(
-                categorical
-            ):
+            if not isinstance(categorical, str | None) and np.size(categorical):
                 raise ValueError(
                     "categorical_features is for frames and dense arrays; leave it at "
                     "'from_dtype' with sparse rows and kernel='precomputed'."

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernelgrad.exceptions import ModelFileError
 from kernelgrad.files import container
 from kernelgrad.files.records import Record, anything, registered_part
 from kernelgrad.functions.scaling import InputScaling
@@ -68,11 +67,7 @@ def unpack(packed: Any) -> Any:
 
 
 def _restored_scaling(value: Any) -> InputScaling:
-    arrays: dict[str, Any] = {"": None}
-    if isinstance(value, dict):
-        arrays = {name: unpack(array) for name, array in value.items()}
-    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
-        raise ModelFileError(f"The file holds {value!r} where a scaling has arrays.")
+    arrays = {name: unpack(array) for name, array in value.items()}
     widths = [len(a) if name == "metric" else a.shape[-1] for name, a in arrays.items()]
     record = Record({}, arrays, "scaling")
     scaling = InputScaling.restore(record, max(widths, default=0))

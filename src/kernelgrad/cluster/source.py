@@ -158,8 +158,7 @@ class DaskSource(BatchSource):
         tasks = [column.chosen(wanted) for column in columns]
         what = self.label(int(wanted[0]), int(wanted[-1]) + 1)
         pieces = iter(self._computed([task for group in tasks for task in group], what))
-        back = np.empty(len(rows), np.int64)
-        back[order] = np.arange(len(rows))
+        back = np.argsort(order)
         stacked = [base.stack_rows([next(pieces) for _ in group]) for group in tasks]
         X, *rest = [part.take(back) if base.is_frame(part) else part[back] for part in stacked]
         y = rest[0] if self.has_target else None

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad.compute.linalg import rows_bytes
 from kernelgrad.data import base
 from kernelgrad.data.base import Batch, BatchSource
 from kernelgrad.data.columns import missing_column
@@ -69,7 +68,8 @@ class ArraySource(BatchSource):
         y = None if y is None else np.asarray(y)
         w = None if sample_weight is None else np.asarray(sample_weight)
         self._X, self._y, self._w, self._checked = X, y, w, checked
-        self.nbytes = float(rows_bytes(X))
+        self._parts = (X.data, X.indices, X.indptr) if self.is_sparse else (X,)
+        self.nbytes = float(sum([part.nbytes for part in self._parts]))
         self.has_target, self.has_weight = y is not None, w is not None
         if y is not None:
             if y.ndim not in (1, 2) or len(y) != self.n_rows:
@@ -122,11 +122,11 @@ class ArraySource(BatchSource):
     def digest(self) -> bytes:
         """Return a digest of all values, but of at most 256 MiB of the rows of a map."""
         digest, X = hashlib.blake2b(super().digest(), digest_size=16), self._X
-        parts = [X.data, X.indices, X.indptr] if self.is_sparse else [X]
+        blocks = self._parts
         if not self.in_memory:
             step = max(1, 2**20 // max(1, X.nbytes // self.n_rows))
-            parts = [X[start : start + step] for start in spread(self.n_rows, step)]
-        for part in (*parts, self._y, self._w):
+            blocks = tuple(X[start : start + step] for start in spread(self.n_rows, step))
+        for part in (*blocks, self._y, self._w):
             if part is not None:
                 base.feed(digest, part)
         return digest.digest()
