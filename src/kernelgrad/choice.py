@@ -75,10 +75,7 @@ class Choice:
     def restore(
         cls, record: Record, solver: Solver[Any] | None, width: int, task: Task
     ) -> Self:
-        """Return the choice that :meth:`describe` described.
-
-        `solver` is the one of the parameters: objects of third parties need no name.
-        """
+        """Return the choice; a `solver` of the parameters needs no name in files."""
         packed, kernel = record.take("solver", anything), record.take("kernel", anything)
         if solver is None:
             solver = unpack(packed)

@@ -156,10 +156,7 @@ class Inputs:
         self, X: Any, y: Any = None, *, source: bool = False,
         unseen: Counter[int] | None = None, **of_y: Any,
     ) -> tuple[Matrix, Any]:  # fmt: skip
-        """Return checked rows (n, n_features), as codes where they are a table, and y.
-
-        Values that the model does not know are added to `unseen`, by column.
-        """
+        """Return checked rows (n, d), codes of a table, and y; `unseen` counts unknown ones."""
         if y is None and not source and self._are_plain(X):
             return X, None
         rows = columns = None

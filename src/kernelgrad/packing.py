@@ -90,10 +90,7 @@ def packed_params(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def identity(owner: str, params: Mapping[str, Any], before: Fit | None) -> dict[str, Any]:
-    """Return what must be the same where a fit is resumed, beside the rows.
-
-    Parameters without influence on the model are left out.
-    """
+    """Return what must be the same where a fit is resumed: what has influence on the model."""
     texts: dict[str, Any] = {}
     for name, value in packed_params(params).items():
         if name not in ("verbose", "time_limit"):

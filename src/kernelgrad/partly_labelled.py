@@ -38,10 +38,7 @@ def is_signed(y: AnyArray) -> bool:
 
 
 def is_labelled(y: AnyArray, signed: bool) -> AnyArray:
-    """Mask of labelled rows.
-
-    The others are marked by -1, which is a class where labels are `signed`, None or NaN.
-    """
+    """Mask of labelled rows; the others have None, NaN, or -1 unless labels are `signed`."""
     if y.dtype.kind == "O":
         has_label = [not is_gap(v) and (signed or not (_is_number(v) and v == -1)) for v in y]
         return np.array(has_label, bool)

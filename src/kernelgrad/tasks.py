@@ -76,10 +76,7 @@ class Task(ABC):
         return None
 
     def score(self) -> tuple[str, Score | None]:
-        """Return name and function (internal y, f, weight) -> float of the validation score.
-
-        None instead of a function stands for the negative mean loss.
-        """
+        """Return the score's name and function (y, f, weight), None for the negative loss."""
         return "negative loss", None
 
     def _r2(self, y: AnyArray, raw: FloatArray, weight: Float64Array) -> float:

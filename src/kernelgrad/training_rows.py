@@ -155,10 +155,7 @@ class TrainingRows:
         return None if weighted else float(self.n_train)
 
     def ordered(self, limit: int | None) -> TrainingRows:
-        """Return arrays without rows of weight 0, up to `limit` rows in canonical order.
-
-        None is for rows that stay as they are.
-        """
+        """Return rows of weight above 0, up to `limit` in canonical order; None is as is."""
         if limit is None or not (self.is_internal and self.in_memory):  # maps stay on disk
             return self
         whole, n = self.source.read(0, self.source.n_rows), self.source.n_rows
@@ -291,10 +288,7 @@ class TrainingRows:
     def validation(
         self, patience: int | None, tol: float, *, rows: IntArray | None = None, **options: Any
     ) -> Validation:
-        """Return how functions are scored on the rows apart or held out, or on `rows`.
-
-        `options` are further fields of the validation.
-        """
+        """Return how functions are scored on the rows apart, held out, or in `rows`."""
         if rows is None and self.validation_rows is not None:
             # the task may have been learned after these rows were read
             others = replace(self.validation_rows, task=self.task)

@@ -139,10 +139,7 @@ def _decode_labels(value: list[Any], dtype: str, room: int) -> AnyArray:
 
 
 def decode_value(value: Any, room: int = MOST_NESTED) -> Any:
-    """Return the value that `encode_value` was given; it shares nothing with the argument.
-
-    `room` is the largest depth of nested values.
-    """
+    """Return a copy of what `encode_value` was given, nested at most `room` deep."""
     if not isinstance(value, list | dict):
         return value
     room -= 1

@@ -89,10 +89,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 class ScratchFolder:
-    """A folder ``path`` for temporary files below TMPDIR, removed with the object.
-
-    Folders left by a kill are removed by a later object once they are an hour old.
-    """
+    """A folder below TMPDIR, removed with the object, or by others an hour after a kill."""
 
     def __init__(self) -> None:
         self.path = _temporary(Path(tempfile.gettempdir()))
