@@ -11,7 +11,7 @@ from scipy.special import log_softmax, softmax
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data.sampling import folds
 from kernelgrad.files.records import Record
-from kernelgrad.tasks import Classification, Task
+from kernelgrad.tasks import Task
 from kernelgrad.types import AnyArray, Float64Array, FloatArray
 from kernelgrad.validation import DataError
 
@@ -105,10 +105,6 @@ class Calibration:
                 "fit the model again."
             )
         return np.asarray(softmax(g, axis=1))
-
-    def apply(self, task: Classification, raw: FloatArray) -> Float64Array:
-        """Return probabilities (n, K) of responses f (n, C)."""
-        return self.proba(task.class_responses(raw))
 
     def arrays(self) -> dict[str, AnyArray]:
         return {

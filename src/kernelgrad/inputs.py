@@ -18,16 +18,10 @@ from sklearn.utils.validation import check_array, check_X_y, validate_data
 
 from kernelgrad.data import BatchSource
 from kernelgrad.data.base import all_finite
+from kernelgrad.exceptions import DataError, UnseenValuesWarning
 from kernelgrad.tables import NAMES, Column, Columns, Table, check_finite, counted, only_numbers
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
-from kernelgrad.validation import (
-    DataError,
-    UnseenValuesWarning,
-    check_compressed,
-    check_int,
-    check_name,
-    warn_caller,
-)
+from kernelgrad.validation import check_compressed, check_int, check_name, warn_caller
 
 if TYPE_CHECKING:
     from kernelgrad.tasks import Task

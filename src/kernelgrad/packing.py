@@ -41,12 +41,8 @@ def pack(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.ndim > 1:
         return {"array": value.ravel(), "shape": list(value.shape)}
     if isinstance(value, dict):  # class weights: keys may be any label
-        return {"pairs": [[_scalar(k), _scalar(v)] for k, v in value.items()]}
+        return {"pairs": [[k, v] for k, v in value.items()]}
     return {"value": value}
-
-
-def _scalar(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def unpack(packed: Any) -> Any:
