@@ -171,7 +171,5 @@ def restored_responses(record: Record, K: int, names: tuple[str, str, str]) -> R
     z, y, w = names
     if z not in record:
         return None
-    values, codes = record.array(z, "n", K), record.array(y, "n", kinds="iu", least=0)
-    if codes.size and codes.max() >= K:
-        raise record.error(f"holds class {codes.max()} in {y!r}, of {K}")
-    return values, codes, record.array(w, "n", least=0.0)
+    codes = record.array(y, "n", kinds="iu", least=0, most=K - 1)
+    return record.array(z, "n", K), codes, record.array(w, "n", least=0.0)

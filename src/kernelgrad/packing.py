@@ -93,9 +93,7 @@ def identity(owner: str, params: Mapping[str, Any], before: Fit | None) -> dict[
             try:
                 texts[name] = json.dumps(container.encode_value(value), sort_keys=True)
             except TypeError:  # not in files
-                it = value["value"]
-                array = isinstance(it, np.ndarray) and it.dtype.kind in "biuf"
-                texts[name] = container.contents_digest(({}, {name: it})) if array else repr(it)
+                texts[name] = repr(value)
     start: Contents = {}, {}
     if before is not None and before.state is not None:
         start = before.state.describe()
