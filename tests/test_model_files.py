@@ -413,7 +413,7 @@ GAMMA = ("expansion", "kernel", "params", "gamma", "value")
         ("resumable", value("state", "iteration", to="x"), "iteration"),
         ("resumable", value("state", "rows", to=1), "holds 'rows'"),
         ("resumable", value("state", "alpha", to=-1.0), "alpha must lie in"),
-        ("stream", cell("extra.latest.1", 2), "holds class 2"),
+        ("stream", cell("extra.latest.1", 2), "holds 2 in the array 'latest.1', more"),
         ("features", value("fitted", "_n_features_out", to=2**40), "at most"),
         ("features", value("stream", "block_size", to=0), "block_size"),
     ],
