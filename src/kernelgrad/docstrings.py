@@ -24,10 +24,7 @@ def parameter_texts(doc: str) -> dict[str, str]:
 
 
 def whole(cls: type) -> str:
-    """Return the docstring of a class with the entries that are "As in" another class.
-
-    Defaults are those of the class.
-    """
+    """Return the docstring of a class with the entries "As in" others, and its own defaults."""
     doc, near = inspect.cleandoc(cls.__doc__ or ""), vars(sys.modules[cls.__module__])
     for section in ("Parameters", "Attributes"):
         text, parts = entries(doc, section)

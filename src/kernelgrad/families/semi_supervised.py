@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.base import clone
 
 from kernelgrad import losses, partly_labelled
-from kernelgrad.callbacks import Deadline
+from kernelgrad.callbacks import Deadline, TimeIsUp
 from kernelgrad.choice import SUPERVISED, Choice
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import at_most, single_threaded_blas
@@ -286,7 +286,11 @@ class SemiSupervisedSpec(KernelSpec):
             learned = self._search(choice, part, problem, run).applied(plain)
             for i, one in enumerate((plain, learned)):
                 batches, _ = part.batches(solver, choice.seed, 0)
-                f = fitted_aside(solver, one, batches, choice.max_iter, run.callbacks)
+                most = choice.max_iter
+                try:
+                    f = fitted_aside(solver, one, batches, most, run.callbacks)
+                except TimeIsUp:
+                    return choice
                 errors[i] += w @ (decide(f.raw_prediction(X)) != y)
         best = choice
         if errors[1] < errors[0]:

@@ -173,8 +173,7 @@ def minimise_on_span(
 
     with np.errstate(over="ignore", invalid="ignore"):
         at = [*evaluate(np.zeros((G, 3))), np.zeros((G, 3))]
-        start = at[0]
-        going = np.isfinite(start)
+        start, going = at[0], np.isfinite(at[0])
         usable = np.array([bool(directions & bit) for bit in (SCALE, STEP, MOMENTUM)])
         for iteration in range(6):
             value, slope, H, s = at
@@ -189,8 +188,7 @@ def minimise_on_span(
                 break
             first = np.where(going, np.minimum(length, 1.0), 0.0)
             at = shortened(at, newton, np.where(going, fall, 0.0), first)
-            gained = value - at[0]
-            going = going & (gained > 1e-3 * (start - at[0]))
+            going = going & (value - at[0] > 1e-3 * (start - at[0]))
     value, s = at[0], at[3]
     moved = value < start
     s = np.where(moved[:, None], s, 0.0)
