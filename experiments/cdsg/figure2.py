@@ -61,8 +61,9 @@ class Digits(Experiment):
     cause = "setting"
     departures = f"""
     The library's deformed digits in place of MNIST8M. Batches of 4,096 rows, not 20,000, and 12
-    iterations of DSG, so that a run sees 49,152 of the 8.1 million rows. The SVM is one-vs-rest,
-    not one-vs-one. Objective and errors are of 5,000 rows. {" ".join(STEPS.split())}"""
+    iterations of DSG, so that a run sees 49,152 of the 8.1 million rows. The SVM is
+    one-vs-rest, not one-vs-one. Objective and errors are of 5,000 rows.
+    {" ".join(STEPS.split())}"""
     claims: ClassVar = tuple(
         _claim(f"{text}: {panel[1]}, {LOSSES[panel[0]]}", theirs, panel, *pairs)
         for text, theirs, pairs in (
