@@ -18,7 +18,7 @@ class Mnist(Panel):
     cause = "setting"
     data = "mnist"
     rows = 8000
-    seeds = 10
+    seeds = 30
     departures = """
     8,000 random rows of 60,000 and all 10,000 test rows. A value is counted each time it is
     needed, kept or not. The errors of Pegasos, SDCA and the perceptron, which have no average,
