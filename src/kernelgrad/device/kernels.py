@@ -1,23 +1,8 @@
-r"""Exact kernel values on a second device, by the forms of `kernelgrad.kernels.profiles`.
+"""Exact kernel values on a second device, by the forms of `kernelgrad.kernels.profiles`.
 
-Values agree with those of the CPU up to the rounding of the precision of the rows. Let u be the
-unit roundoff (6e-8 in float32), ``g_m = m u / (1 - m u)``, and a, b embedded rows of d columns.
-A sum of d products has an error of at most ``g_d |a| |b|`` in any order of summation, so two
-orders differ by at most twice that:
-
-==========================  ===============================================================
-kernels                     largest difference of two values
-==========================  ===============================================================
-rbf, matern (nu 1.5, 2.5)   ``2 g_(d+3) (|a|^2 + |b|^2) + 8 u``: the difference of half the
-                            squared distance, of which these are contracting functions
-laplacian                   ``g_(d+4) + 8 u``: ``2 g_(d+4) s exp(-s)`` at a distance s
-cauchy                      ``2 g_(4d+8) k``
-polynomial and power        ``2 g_(d+4) |a| |b| g'(|a| |b|) + 8 u g(|a| |b|)``
-series g
-==========================  ===============================================================
-
-Rows are float64 for a matern kernel of nu 0.5, and wherever float32 would suffer cancellation
-(:meth:`Kernel.needs_wide`); their values differ by the last rounding, u.
+Values agree with those of the CPU up to the rounding of the precision of the rows, within the
+bounds in docs/devices.md. Rows are float64 for a matern kernel of nu 0.5, and wherever float32
+would suffer cancellation (:meth:`Kernel.needs_wide`).
 """
 
 import math
@@ -95,22 +80,28 @@ class KernelTiles:
             self.rows(rows), centres.n_rows, lambda tensors: self.tile(tensors, support)
         )
 
-    def tile(self, A: list[Tensor], B: list[Tensor]) -> Tensor:
-        """Return ``k(A_i, B_j)``, (n_A, n_B) float32, for rows on the device."""
+    def tile(self, A: list[Tensor], B: list[Tensor], *, wide: bool = False) -> Tensor:
+        """Return ``k(A_i, B_j)``, (n_A, n_B) float32 or, if `wide`, float64, on the device."""
         torch = self.device.torch
-        return _value(torch, self.kernel, iter(A), iter(B)).to(torch.float32)
+        dtype = torch.float64 if wide else torch.float32
+        return _value(torch, self.kernel, iter(A), iter(B), dtype)
 
     def add_product(
-        self, A: ExactRows, B: ExactRows, coef: Float64Array, out: Float64Array
+        self, A: ExactRows, B: ExactRows, coef: Float64Array, out: Float64Array, *, wide: bool
     ) -> None:
-        """Add ``k(A, B) coef`` to `out` (n_A, C), with products and sums in float64."""
+        """Add ``k(A, B) coef`` to `out` (n_A, C), with products and sums in float64.
+
+        Values are float64 too if `wide`.
+        """
         device = self.device
+        if wide:
+            A, B = self.kernel.widened(A), self.kernel.widened(B)
         support = self.rows(B)
         with device.working():
             weights, total = device.put(coef), device.zeros(*out.shape)
             for rows, a in self.rows(A).tiles(_ROWS):
                 for part, b in support.tiles(_SUPPORT):
-                    total[rows] += self.tile(a, b).double() @ weights[part]
+                    total[rows] += self.tile(a, b, wide=wide).double() @ weights[part]
             out += device.get(total)
 
 
@@ -128,11 +119,11 @@ def _arrays(kernel: Kernel, rows: ExactRows) -> list[Matrix | None]:
     return [rows.values, beside]
 
 
-def _value(torch: Any, kernel: Kernel, A: Any, B: Any) -> Tensor:
+def _value(torch: Any, kernel: Kernel, A: Any, B: Any, dtype: Any) -> Tensor:
     """Return the values of a kernel; the iterators A and B supply its arrays."""
     if isinstance(kernel, base.CompositeKernel):
-        # parts are rounded to float32 on the CPU, too
-        parts = [_value(torch, part, A, B).to(torch.float32) for part in kernel.kernels]
+        # parts are rounded as on the CPU
+        parts = [_value(torch, part, A, B, dtype) for part in kernel.kernels]
         if isinstance(kernel, base.SumKernel):
             return sum(K * w for K, (_, w) in zip(parts, kernel.terms, strict=True))
         return math.prod(parts)
@@ -140,7 +131,7 @@ def _value(torch: Any, kernel: Kernel, A: Any, B: Any) -> Tensor:
     a, left, b, right = next(A), next(A), next(B), next(B)
     t = _accumulated(torch, kernel.form_code, a, b)
     left = None if left is None else left[:, None]
-    return profiles.values(torch, t, left, right, **kernel.finish())
+    return profiles.values(torch, t, left, right, **kernel.finish()).to(dtype)
 
 
 def _accumulated(torch: Any, form: int, a: Tensor, b: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -90,7 +90,7 @@ class ExactKernel(ScaledKernel):
         with single_threaded_blas():
             starts = range(0, max(1, X.shape[0]), PREPARE_ROWS)
             rows = join_rows(parallel_map(part, starts))
-        return rows if ids is None else rows.numbered(ids)
+        return rows if ids is None else replace(rows, ids=ids)
 
     def _moved(self, device: Any) -> Any:
         return room("device").KernelTiles(device, self.kernel)
@@ -131,7 +131,7 @@ class ExactKernel(ScaledKernel):
         """
         out = np.zeros((A.n_rows, coef.shape[1]))
         if self.on_device is not None:
-            self.on_device.add_product(A, B, coef, out)
+            self.on_device.add_product(A, B, coef, out, wide=wide)
             return out
         if A.n_rows == 1:  # without tiles, which take longer than its values
             with single_threaded_blas():
