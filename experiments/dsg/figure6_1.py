@@ -24,7 +24,6 @@ class Figure6Panel1(Rivals):
     same batches has 15.23 %; row by row, with an average, it has 14.75 %."""
     load = staticmethod(adult)
     one_pass = True
-    seeds = 12
     rows = 32_561
     penalty = 0.01
     sizes = (64, 32)
