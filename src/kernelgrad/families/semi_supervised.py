@@ -1,8 +1,6 @@
 """Classes of few labelled and many unlabelled rows."""
 
-from contextlib import suppress
 from dataclasses import replace
-from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import at_most, single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.data.sampling import folds
+from kernelgrad.families.held_out import fitted_aside
 from kernelgrad.families.kernel import KernelSpec
 from kernelgrad.families.reading import Data, Reader, Run
 from kernelgrad.files.records import Record
@@ -35,8 +34,8 @@ from kernelgrad.solvers import (
     get_solver,
 )
 from kernelgrad.tasks import Task, decide
-from kernelgrad.training_rows import Batches, TrainingRows, no_rows
-from kernelgrad.types import AnyArray, FloatArray, IntArray, Matrix
+from kernelgrad.training_rows import TrainingRows, no_rows
+from kernelgrad.types import AnyArray, IntArray
 from kernelgrad.validation import DataError, warn_caller
 
 _RATIO = 0.5  # C* over C
@@ -287,8 +286,12 @@ class SemiSupervisedSpec(KernelSpec):
             learned = self._search(choice, part, problem, run).applied(plain)
             for i, one in enumerate((plain, learned)):
                 batches, _ = part.batches(solver, choice.seed, 0)
-                raw = _responses(solver, one, batches, X, choice.max_iter)
-                errors[i] += w @ (decide(raw) != y)
+                most = choice.max_iter
+                try:
+                    f = fitted_aside(solver, one, batches, most, run.callbacks)
+                except TimeIsUp:
+                    return choice
+                errors[i] += w @ (decide(f.raw_prediction(X)) != y)
         best = choice
         if errors[1] < errors[0]:
             best, weight = self._search(choice, rows, problem, run), rows.task.labelled_weight
@@ -358,23 +361,6 @@ def warn_of_drift(classes: AnyArray, predicted: AnyArray, labelled: AnyArray) ->
             f"rows, but {q[worst]:.0%} of what unlabelled rows are predicted to be: the "
             "boundary may have left the classes. Lower C_star, or compare with C_star=0."
         )
-
-
-def _responses(
-    solver: Solver[Any], problem: Problem, batches: Batches, X: Matrix, most: int
-) -> FloatArray:
-    """Return f on `X` after `most` iterations, fewer where the fit converges."""
-    first, _ = next(batches)
-    with single_threaded_blas():
-        state = solver.init(problem, first)
-        tracker = solver.track(state, X)
-        with suppress(TimeIsUp):
-            for batch, _ in chain([(first, 0.0)], islice(batches, most - 1)):
-                info = solver.step(problem, state, batch)
-                tracker.advance(info)
-                if info.converged or problem.resources.deadline.over:
-                    break
-        return np.array(tracker.raw_prediction(), np.float32)
 
 
 def _folds(codes: AnyArray, n_folds: int, seed: int) -> list[IntArray]:
