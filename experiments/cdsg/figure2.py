@@ -15,6 +15,7 @@ from experiments.cdsg._courses import STEPS, Size, Task, courses, ends, principa
 from experiments.images import DeformedImages
 
 PENALTY, ROWS, PCA_ROWS = 1e-6, 8_100_000, 10_000
+SEEDS = 10
 NAMES = ("DSG", "UDSG", "CDSG")
 LOSSES = {"log_loss": "logistic regression", "hinge": "SVM"}
 PANELS = [("log_loss", "objective"), ("log_loss", "test"), ("hinge", "test")]
@@ -45,7 +46,8 @@ def _claim(text: str, theirs: str, panel: tuple[str, str], *pairs: tuple[str, st
         percent = round(100 * float(np.expm1(np.median(least(rows)))), 1) + 0.0  # no -0.0
         return f"{percent:.1f} %"
 
-    return Claim(text, theirs, ours, least)
+    behind = panel[0] == "hinge" and len(pairs) > 1
+    return Claim(text, theirs, ours, least, cause="open" if behind else "")
 
 
 class Digits(Experiment):
@@ -60,9 +62,19 @@ class Digits(Experiment):
     cause = "setting"
     departures = f"""
     The library's deformed digits in place of MNIST8M. Batches of 4,096 rows, not 20,000, and 12
-    iterations of DSG, so that a run sees 49,152 of the 8.1 million rows; two seeds, as tuning
-    alone takes ten minutes for each loss. The SVM is one-vs-rest, not one-vs-one. Objective and
-    errors are of 5,000 rows. {" ".join(STEPS.split())}"""
+    iterations of DSG, so that a run sees 49,152 of the 8.1 million rows. The SVM is
+    one-vs-rest, not one-vs-one. Objective and errors are of 5,000 rows.
+    {" ".join(STEPS.split())}"""
+    explanation = """
+    With the SVM CDSG is behind UDSG, but not behind DSG (a log ratio of -0.079 ± 0.149): it
+    re-uses hardly a block, so that it takes 82,000 to 98,000 of DSG's 98,304 frequencies, where
+    UDSG re-uses every second block. No control isolates the reason. That UDSG is ahead of DSG
+    is the result of Figure 1: a run sees 0.6 % of the rows here, fewer than there, so that what
+    many rows change cannot show. From half of the time on its lead in the objective stays: a
+    log ratio of 0.13, and of 0.016 with the SVM. The best first steps are 8, 8 and 4 times the
+    automatic one, with the SVM the automatic one itself. Other work beside does not count: with
+    a load of 11 and of 2.5 two seeds of logistic regression end with the same frequencies and
+    digits."""
     claims: ClassVar = tuple(
         _claim(f"{text}: {panel[1]}, {LOSSES[panel[0]]}", theirs, panel, *pairs)
         for text, theirs, pairs in (
@@ -83,7 +95,7 @@ class Digits(Experiment):
         return [
             {"seed": s, "loss": loss, "iterations": T, "batch": batch, "block": block}
             for loss in LOSSES
-            for s in range(1 if quick else 2)
+            for s in range(1 if quick else SEEDS)
         ]
 
     def measure(self, cell: Cell) -> Rows:

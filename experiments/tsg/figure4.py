@@ -11,6 +11,7 @@ from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
 from experiments.tsg import _protocol as protocol
 
 CLOSE, SOON, LAST = 0.01, (64, 128), 256
+DRAWS, FEW = 40, 5  # of the two sets that decide, and of the others
 
 
 def _rest(rows: list[Row], soon: int) -> list[float]:
@@ -43,12 +44,21 @@ class Curves(Experiment):
     cause = "setting"
     kind = "level"
     departures = protocol.SPLIT + (
-        " Five draws. Of the eight sets two are at hand; a9a and MNIST 8 v 6 stand beside."
+        " Of the eight sets two are at hand; a9a and MNIST 8 v 6 stand beside, with five draws."
     )
+    explanation = """
+    On one draw of forty (the nineteenth) eta = 10 has the fewest errors where it is tuned, but
+    its long steps leave ijcnn1 with an error of 55 % after 256 iterations, 10 % before; this
+    counts for the claims. Without this draw they agree as well: by 0.0082 ± 0.0025 and 0.0115 ±
+    0.0019 (mean and interval)."""
     claims = tuple(_claim(soon) for soon in SOON)
 
     def cells(self, quick: bool) -> list[Cell]:
-        return protocol.draws(quick, 5, last=8)
+        return [
+            cell
+            for cell in protocol.draws(quick, DRAWS, last=8)
+            if cell["seed"] < FEW or cell["dataset"] in protocol.THEIRS
+        ]
 
     def measure(self, cell: Cell) -> Rows:
         """Tune, then fit with more and more iterations, which are the same ones."""
@@ -69,7 +79,6 @@ class Curves(Experiment):
                 for seed in distinct(rows, "seed"):
                     mine = where(rows, dataset=name, seed=seed)
                     x, y = [r["T"] for r in mine], [r["error"] for r in mine]
-                    ax.plot(x, y, "o-", ms=3, label=f"draw {seed + 1}")
+                    ax.plot(x, y, "o-", ms=3, lw=0.6, color="C0", alpha=0.5)
                 ax.set(xscale="log", title=name, xlabel="iterations", ylabel="test error")
                 ax.axvspan(*SOON, color="grey", alpha=0.15, lw=0)
-            axes[0][0].legend(fontsize=8)
