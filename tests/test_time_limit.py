@@ -59,6 +59,7 @@ def test_no_time_at_all_gives_a_function_of_some_rows_or_of_one_iteration(core, 
         if "warm_start" in params:
             model.set_params(warm_start=True, time_limit=None, max_iter=3).fit(X, y)
             assert 0 < model.n_iter_ <= 4
+            assert "rows_fitted" not in model.history_
             f = model.expansion_.raw_prediction(X)
             assert not (f == f[0]).all()
 
