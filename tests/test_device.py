@@ -383,13 +383,14 @@ def test_a_repeated_fit_gives_the_same_bits(name, solver):
 
 
 @needs_torch
-@every("solver", ["newton", "dsg"])
-def test_a_fitted_model_predicts_anywhere(name, solver, tmp_path):
+@every("solver, rounding", [("newton", 1e-12), ("dsg", 1e-5)])
+def test_a_fitted_model_predicts_anywhere(name, solver, rounding, tmp_path):
+    """Large slopes of both signs need float64 kernel values, on each device."""
     X, y = regression(500)
     model = KernelRegressor(solver=solver, max_iter=9, **OPTIONS)
     expected = model.fit(X, y).predict(X)
     there = model.set_params(device=name).predict(X)
-    assert 0 < np.abs(there - expected).max() < 1e-5
+    assert 0 < np.abs(there - expected).max() < rounding
     model.save(tmp_path / "model")
     loaded = kernelgrad.load(tmp_path / "model")
     assert loaded.device == name

@@ -15,6 +15,7 @@ from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import LogSquaredError
 from kernelgrad.quality import Unseen, intervals, quality, quantile
+from kernelgrad.solvers import loop
 from kernelgrad.solvers.kernel_matrix import kernel_matrix
 from kernelgrad.tasks import Regression
 from kernelgrad.validation import CapabilityError
@@ -119,6 +120,23 @@ def test_quantiles_that_no_row_lies_between_have_no_scale():
     values = np.random.default_rng(0).standard_normal((50, 1)) * np.ones(2)
     (part,) = intervals(Unseen(values, values[:, 0] + 2.0, np.ones(50), "rows"), task)
     np.testing.assert_array_equal(part.scale(np.arange(3.0)), 1.0)
+
+
+def test_a_part_of_the_rows_that_calibrates_is_fitted_exactly(monkeypatch):
+    """Block descent takes ten times as long for a tenth of the rows."""
+    X, y = rows(6000)
+    names, run = [], loop.run
+    monkeypatch.setattr(
+        loop,
+        "run",
+        lambda solver, *a, **k: (names.append(solver.name), run(solver, *a, **k))[1],
+    )
+    model = kg.KernelClassifier(loss="squared", max_iter=1, memory_limit="100 MB", **FIXED)
+    model.fit(X, y > 0)
+    assert names == ["newton", "block_descent"]
+    names.clear()
+    model.set_params(solver="block_descent").fit(X, y > 0)
+    assert names == ["block_descent"] * 2
 
 
 def test_one_row_that_calibrates_does_not_judge():

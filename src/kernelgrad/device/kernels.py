@@ -95,22 +95,28 @@ class KernelTiles:
             self.rows(rows), centres.n_rows, lambda tensors: self.tile(tensors, support)
         )
 
-    def tile(self, A: list[Tensor], B: list[Tensor]) -> Tensor:
-        """Return ``k(A_i, B_j)``, (n_A, n_B) float32, for rows on the device."""
+    def tile(self, A: list[Tensor], B: list[Tensor], *, wide: bool = False) -> Tensor:
+        """Return ``k(A_i, B_j)``, (n_A, n_B) float32 or, if `wide`, float64, on the device."""
         torch = self.device.torch
-        return _value(torch, self.kernel, iter(A), iter(B)).to(torch.float32)
+        dtype = torch.float64 if wide else torch.float32
+        return _value(torch, self.kernel, iter(A), iter(B), dtype)
 
     def add_product(
-        self, A: ExactRows, B: ExactRows, coef: Float64Array, out: Float64Array
+        self, A: ExactRows, B: ExactRows, coef: Float64Array, out: Float64Array, *, wide: bool
     ) -> None:
-        """Add ``k(A, B) coef`` to `out` (n_A, C), with products and sums in float64."""
+        """Add ``k(A, B) coef`` to `out` (n_A, C), with products and sums in float64.
+
+        Values are float64 too if `wide`.
+        """
         device = self.device
+        if wide:
+            A, B = self.kernel.widened(A), self.kernel.widened(B)
         support = self.rows(B)
         with device.working():
             weights, total = device.put(coef), device.zeros(*out.shape)
             for rows, a in self.rows(A).tiles(_ROWS):
                 for part, b in support.tiles(_SUPPORT):
-                    total[rows] += self.tile(a, b).double() @ weights[part]
+                    total[rows] += self.tile(a, b, wide=wide).double() @ weights[part]
             out += device.get(total)
 
 
@@ -128,11 +134,11 @@ def _arrays(kernel: Kernel, rows: ExactRows) -> list[Matrix | None]:
     return [rows.values, beside]
 
 
-def _value(torch: Any, kernel: Kernel, A: Any, B: Any) -> Tensor:
+def _value(torch: Any, kernel: Kernel, A: Any, B: Any, dtype: Any) -> Tensor:
     """Return the values of a kernel; the iterators A and B supply its arrays."""
     if isinstance(kernel, base.CompositeKernel):
-        # parts are rounded to float32 on the CPU, too
-        parts = [_value(torch, part, A, B).to(torch.float32) for part in kernel.kernels]
+        # parts are rounded as on the CPU
+        parts = [_value(torch, part, A, B, dtype) for part in kernel.kernels]
         if isinstance(kernel, base.SumKernel):
             return sum(K * w for K, (_, w) in zip(parts, kernel.terms, strict=True))
         return math.prod(parts)
@@ -140,7 +146,7 @@ def _value(torch: Any, kernel: Kernel, A: Any, B: Any) -> Tensor:
     a, left, b, right = next(A), next(A), next(B), next(B)
     t = _accumulated(torch, kernel.form_code, a, b)
     left = None if left is None else left[:, None]
-    return profiles.values(torch, t, left, right, **kernel.finish())
+    return profiles.values(torch, t, left, right, **kernel.finish()).to(dtype)
 
 
 def _accumulated(torch: Any, form: int, a: Tensor, b: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone
@@ -19,8 +19,8 @@ from kernelgrad.functions.expansions import Expansion
 from kernelgrad.model import Fit
 from kernelgrad.partly_labelled import MarkedClassification
 from kernelgrad.quality import LATEST_ROWS, LOO_ROWS, Seen, latest_of
-from kernelgrad.solvers import Problem, loop
-from kernelgrad.solvers.exact import ExactSolver
+from kernelgrad.solvers import BlockDescent, NewtonCG, Problem, Solver, loop
+from kernelgrad.solvers.exact import ExactSolver, newton_bytes
 from kernelgrad.solvers.support import KernelSolver
 from kernelgrad.training_rows import TrainingRows
 from kernelgrad.types import IntArray
@@ -59,6 +59,8 @@ def responses_of_part(
         members = thinned(held_out, MOST_ROWS)
     callbacks.on_phase("calibration")
     rows = replace(rows, held_out=held_out)
+    if rows.in_memory:
+        solver = _solver_of_part(spec, solver, rows, problem)
     batches, fixed = rows.batches(solver, seed, 0)
     problem, left = replace(problem, fixed_rows=fixed), problem.resources.deadline.left()
     if np.isfinite(left):
@@ -74,6 +76,18 @@ def responses_of_part(
     if listeners.interrupted:
         raise KeyboardInterrupt
     return rows.responses(result.expansion, members)
+
+
+def _solver_of_part(
+    spec: Spec, solver: Solver[Any], rows: TrainingRows, problem: Problem
+) -> Solver[Any]:
+    """Return the solver of a part of the rows: an exact one is sooner than block descent."""
+    smooth = problem.loss.is_smooth and problem.kernel.has_random_features
+    if not (spec.is_auto and smooth and isinstance(solver, BlockDescent)):
+        return solver
+    copied, prepared, _ = rows.bytes_of_fit(solver, stream=False)
+    least = copied + newton_bytes(rows.n_train, problem.n_outputs, prepared)
+    return NewtonCG() if least <= problem.resources.usable else solver
 
 
 def calibrated(

@@ -131,7 +131,7 @@ class ExactKernel(ScaledKernel):
         """
         out = np.zeros((A.n_rows, coef.shape[1]))
         if self.on_device is not None:
-            self.on_device.add_product(A, B, coef, out)
+            self.on_device.add_product(A, B, coef, out, wide=wide)
             return out
         if A.n_rows == 1:  # without tiles, which take longer than its values
             with single_threaded_blas():

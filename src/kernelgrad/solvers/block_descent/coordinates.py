@@ -49,7 +49,7 @@ class BlockMatrix:
         parts = np.zeros((-(-self.n // chunk), len(R), self._block.width))
 
         def task(i: int) -> None:
-            for rows in self._tiles(i * chunk, (i + 1) * chunk):
+            for rows in self._tiles(i * chunk, (i + 1) * chunk, len(R)):
                 parts[i] += R[:, rows] @ self._values(rows)
 
         parallel_for(len(parts), task)
@@ -60,15 +60,16 @@ class BlockMatrix:
         """Write ``V K^T`` for V (C, M) to `out` (C, n)."""
 
         def task(i: int) -> None:
-            for rows in self._tiles(i * TILE, (i + 1) * TILE):
+            for rows in self._tiles(i * TILE, (i + 1) * TILE, len(V)):
                 out[:, rows] = (self._values(rows) @ V.T).T
 
         parallel_for(-(-self.n // TILE), task)
         self._passed()
 
-    def _tiles(self, start: int, stop: int) -> Iterator[slice]:
+    def _tiles(self, start: int, stop: int, n_outputs: int) -> Iterator[slice]:
         """Yield the slices of rows whose values are made, and used, at once."""
-        stop, height = min(stop, self.n), _SUB
+        # during shorter products of one output no other thread runs
+        stop, height = min(stop, self.n), _SUB if n_outputs > 1 else 2 * _SUB
         return (slice(a, min(stop, a + height)) for a in range(start, stop, height))
 
     def _passed(self) -> None:
