@@ -1,9 +1,10 @@
 """References for exact kernel machines; they share no code with kernelgrad."""
 
 import numpy as np
-from scipy.optimize import minimize
 
 from oracles import gaussian as gaussian
+from oracles_minimax import level_by_sort
+from oracles_s3vm import box_program
 
 
 def keyed(seed, t):
@@ -12,11 +13,7 @@ def keyed(seed, t):
 
 
 def level(c, volume):
-    """Water level: mean of the k lowest plus volume / k, for the k that this covers."""
-    a = np.sort(c)
-    gammas = (np.cumsum(a) + volume) / np.arange(1, len(a) + 1)
-    k = np.flatnonzero(np.append(a[1:], np.inf) >= gammas)[0]
-    return gammas[k]
+    return level_by_sort(c, volume, np.ones(len(c)))
 
 
 def basins(c, y, volume):
@@ -79,16 +76,8 @@ def paper_perceptron(K, y, nu, updates, seed):
 
 
 def svm(K, y, cost):
-    """Coefficients of min |w|^2 / 2 + cost sum_i hinge_i, by the bounded dual program."""
-    G, options = (
-        K * np.outer(y, y),
-        {"maxiter": 10**5, "maxfun": 10**5, "ftol": 0, "gtol": 1e-7},
-    )
-    dual = minimize(
-        lambda a: (a @ G @ a / 2 - a.sum(), G @ a - 1), np.zeros(len(y)), jac=True,
-        method="L-BFGS-B", bounds=[(0, cost)] * len(y), options=options,
-    )  # fmt: skip
-    return dual.x * y
+    """Coefficients of min |w|^2 / 2 + cost sum_i hinge_i, all rows with a label."""
+    return box_program(K, y, np.ones(len(y)), 0.0, 1 / cost, 0.0, np.zeros(len(y)))
 
 
 def primal(K, y, a, b, alpha):

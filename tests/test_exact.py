@@ -253,10 +253,9 @@ def test_rows_of_composed_kernels():
     parts = rows.parts[0], *rows.parts[1].parts
     assert rows.n_rows == 30
     assert rows.nbytes == sum(p.nbytes for p in parts) >= 3 * 30 * D * 4
-    some = rows.take(np.array([3, 7])).numbered(np.array([5, 6]))
+    some = rows.take(np.array([3, 7]))
     assert some.n_rows == 2
     np.testing.assert_array_equal(some.parts[1].parts[0].values, X[[3, 7]].astype(np.float32))
-    np.testing.assert_array_equal(some.parts[1].parts[1].ids, [5, 6])
 
 
 # Functions and matrices from outside

@@ -200,7 +200,7 @@ def explaining(method: F, order: Sequence[str] = ()) -> F:
 
 def check_params(obj: Any) -> None:
     """Raise ValueError or TypeError if a declared parameter of `obj` is outside its domain."""
-    for each in dataclasses.fields(obj):
+    for each in dataclasses.fields(obj) if dataclasses.is_dataclass(obj) else ():
         value = getattr(obj, each.name)
         if _CHECK in each.metadata and value is not each.default:
             each.metadata[_CHECK](value, each.name)
@@ -271,3 +271,11 @@ def _with_default(cls: Any, name: str, head: str) -> str:
         return head
     value = f'"{field.default}"' if isinstance(field.default, str) else repr(field.default)
     return re.sub("default=.*", lambda _: f"default={value}", head)
+
+
+class Part(Documented):
+    """A loss, a kernel or a solver."""
+
+    def check(self) -> None:
+        """Raise ValueError or TypeError if a parameter is outside its domain."""
+        check_params(self)

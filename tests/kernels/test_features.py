@@ -60,6 +60,7 @@ QUICK = [
     (kk.ConvolutionKernel((9, 7), 3, stride=2, pool_size=2), rows(d=63) / 2, 400),
     ((kk.Gaussian(0.5) * kk.Chi2()) + (kk.Cauchy(0.4) * kk.Laplacian(0.1)), rows(), 400),
     (kk.Gaussian(0.3) * (kk.SkewedChi2() + kk.Laplacian(0.2)), rows(), 400),
+    (kk.Gaussian(0.5) * kk.Laplacian(0.7, column_weights=[1.0, 0.3, 2.0]), rows(), 400),
 ]
 SLOW = [
     *((kk.KERNELS[n](gamma=0.7, form=f), rows(), 400) for n in STATIONARY for f in FORMS),

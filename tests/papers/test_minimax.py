@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 import oracles_minimax
-from cases import every, raises
 from kernelgrad.papers.sbp.minimax import rows_below, slack_level, two_class_level
-from kernelgrad.validation import DataError
 
 VOLUMES = [0.01, 0.3, 2.0, 20.0]
 EXACT = 1e-12
@@ -125,29 +123,3 @@ def test_two_classes_of_many_rows(weighted, volume):
     assert (p[found.negative] > 0).all()
     largest = (p[w > 0] / w[w > 0]).max()
     assert p @ heights + volume * largest == pytest.approx(found.level, abs=1e-12)
-
-
-# Both
-
-
-C, PAIR = np.array([0.1, 0.2, 0.3]), (np.array([0]), np.array([1, 2]))
-
-
-ONE, NAN = np.ones(3), np.nan
-BAD = [
-    ("volume", (C, -1.0), ()),
-    ("volume", (C, NAN), PAIR),
-    ("at least one of the rows", (C[:0], 1.0), ()),
-    ("the negative rows", (C, 1.0), (PAIR[1], PAIR[0][:0])),
-    *(("NaN or infinity", (np.array([0.1, bad]), 1.0), ()) for bad in (NAN, np.inf, -np.inf)),
-    ("positive rows", (np.array([np.inf, 0, 0]), 1.0), PAIR),
-    ("all zero", (C, 1.0, 0 * ONE), ()),
-    ("positive rows are all zero", (C, 1.0, C - 0.1), PAIR),
-]
-
-
-@every(("words", "arguments", "pair"), BAD)
-def test_bad_input_is_named(words, arguments, pair):
-    c, *others = arguments
-    error = ValueError if np.isfinite(c).all() else DataError
-    raises(error, words, two_class_level if pair else slack_level, c, *pair, *others)

@@ -159,10 +159,11 @@ def test_a_perfect_constant_has_no_gap():
 
 
 def test_what_cannot_be_solved_is_refused():
-    problem, batch = setting(losses.Hinge())
-    raises(ValueError, r"alpha > 0, got 0\.0", SDCA().init, replace(problem, alpha=0.0), batch)
-    with pytest.raises(CapabilityError, match=r"'log_loss'; choose one of absolute, .*hinge"):
-        SDCA().init(replace(problem, loss=losses.Multinomial()), batch)
+    problem, _ = setting(losses.Hinge())
+    check = SDCA().check_problem
+    raises(ValueError, r"alpha > 0, got 0\.0", check, replace(problem, alpha=0.0))
+    problem = replace(problem, loss=losses.Multinomial())
+    raises(CapabilityError, r"'log_loss'; choose one of absolute, .*hinge", check, problem)
 
 
 def test_rows_without_a_kernel_of_their_own():

@@ -49,6 +49,20 @@ def fit(solver, one, X, y, count=20, **more):
     return state
 
 
+def features_of(stream, X, count):
+    """Return blocks of features, (N, m) each."""
+    return [stream.transform(stream.prepare(X), t).astype(float) for t in range(count)]
+
+
+def of_hinges(Phi, y, picks, gammas, cost):
+    """Return the responses of Algorithm 1 with the losses of the paper."""
+    others = [cost * LABELLED / (N - LABELLED)] * len(gammas)
+    return tsg_oracle(
+        Phi, y.astype(float), picks, gammas, cost, others, lambda t, f: -t * (t * f < 1),
+        lambda f: -np.sign(f) * (np.abs(f) < 1),
+    )  # fmt: skip
+
+
 @every("loss", ["hinge", "squared_hinge", "logistic"])
 @every("outputs", [1, 3])
 def test_steps_are_those_of_the_algorithm(loss, outputs):
@@ -61,8 +75,7 @@ def check_steps(loss, unlabelled, outputs):
     one = problem(loss, unlabelled, n_outputs=outputs)
     solver = TSG(average=None, block_size=7)
     state = fit(solver, one, X, y)
-    stream = state.iterates.x.stream
-    Phi = [stream.transform(stream.prepare(X), t).astype(float) for t in range(20)]
+    Phi = features_of(state.iterates.x.stream, X, 20)
     picks = []
     for batch in batches(X, y, 20):
         at = [int(np.flatnonzero((row == X).all(axis=1))[0]) for row in batch.X]
@@ -71,17 +84,13 @@ def check_steps(loss, unlabelled, outputs):
     assert first == pytest.approx(8 / C) if loss != "squared_hinge" else first < 8 / C
     gammas = [first / (1 + t / 50) for t in range(20)]
     shares = [0.0] * 7 + [1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6] + [1.0] * 8
-    expected = tsg_oracle(
-        Phi, y.astype(float), picks, gammas, C, [0.5 * C * s for s in shares],
-        one.loss.labelled.gradient, one.loss.unlabelled.gradient,
-    )  # fmt: skip
+    slopes = one.loss.labelled.gradient, one.loss.unlabelled.gradient
+    expected, other = (  # the control: without the unlabelled loss it is another function
+        tsg_oracle(Phi, y.astype(float), picks, gammas, C, [cost * s for s in shares], *slopes)
+        for cost in (0.5 * C, 0.0)
+    )
     found = solver.expansion(state).raw_prediction(X)
     np.testing.assert_allclose(found, expected, atol=5e-4 * np.abs(expected).max())
-    # the control: without the unlabelled loss it is another function
-    other = tsg_oracle(
-        Phi, y.astype(float), picks, gammas, C, [0.0] * 20,
-        one.loss.labelled.gradient, one.loss.unlabelled.gradient,
-    )  # fmt: skip
     assert np.abs(found - other).max() > 0.02 * np.abs(expected).max()
 
 
@@ -94,24 +103,18 @@ def test_the_preset_is_the_algorithm_of_the_paper(cls, steps):
     given = cls.paper(C=cost, sigma=0.4, eta=eta, n_labelled=LABELLED, redraw=False, **steps)
     model = SemiSupervisedKernelClassifier(**given, max_iter=T, random_state=3)
     model.fit(X, marked)
-    stream, m = model.expansion_.stream, int(np.ceil(np.sqrt(N)))
-    of_one = [stream.transform(stream.prepare(X), 0).astype(float)] * T
-    Phi = [stream.transform(stream.prepare(X), t).astype(float) for t in range(T)]
-    Phi = Phi if cls is TSG else of_one
+    m = int(np.ceil(np.sqrt(N)))
+    Phi = features_of(model.expansion_.stream, X, 2000)
     assert Phi[0].shape == (N, m)
     assert np.abs(Phi[0]).max() <= np.sqrt(2 / m) + 1e-6  # phases
-    K = np.mean([stream.transform(stream.prepare(X), t) @ stream.transform(
-        stream.prepare(X), t).T for t in range(2000)], axis=0)  # fmt: skip
+    K = np.mean([phi @ phi.T for phi in Phi], axis=0)
     squares = ((X[:, None] - X[None]) ** 2).sum(axis=2)
     np.testing.assert_allclose(K, np.exp(-0.4 * squares), atol=0.05)
     gamma = 0.7 / T**0.75 if steps else 1 / eta
     # few rows: all of them are in every batch
     found = model.expansion_.raw_prediction(X)
-    expected = tsg_oracle(
-        Phi, y.astype(float), [(np.arange(LABELLED), np.arange(LABELLED, N))] * T, [gamma] * T,
-        cost, [cost * LABELLED / (N - LABELLED)] * T, lambda t, f: -t * (t * f < 1),
-        lambda f: -np.sign(f) * (np.abs(f) < 1),
-    )  # fmt: skip
+    picks = [(np.arange(LABELLED), np.arange(LABELLED, N))] * T
+    expected = of_hinges(Phi[:T] if cls is TSG else Phi[:1] * T, y, picks, [gamma] * T, cost)
     np.testing.assert_allclose(found, expected, atol=1e-6 * np.abs(expected).max())
 
 
@@ -131,12 +134,8 @@ def test_labelled_rows_are_drawn_with_replacement(monkeypatch):
     model = SemiSupervisedKernelClassifier(**given, max_iter=T, random_state=3).fit(X, marked)
     assert [len(labelled) for labelled, _ in picks] == [256] * T  # the paper's B
     assert len({labelled.sum() for labelled, _ in picks}) > 1
-    stream = model.expansion_.stream
-    Phi = [stream.transform(stream.prepare(X), t).astype(float) for t in range(T)]
-    expected = tsg_oracle(
-        Phi, y.astype(float), picks, [0.25] * T, cost, [cost * LABELLED / (N - LABELLED)] * T,
-        lambda t, f: -t * (t * f < 1), lambda f: -np.sign(f) * (np.abs(f) < 1),
-    )  # fmt: skip
+    Phi = features_of(model.expansion_.stream, X, T)
+    expected = of_hinges(Phi, y, picks, [0.25] * T, cost)
     found = model.expansion_.raw_prediction(X)
     np.testing.assert_allclose(found, expected, atol=1e-6 * np.abs(expected).max())
 

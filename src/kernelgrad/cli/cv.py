@@ -10,17 +10,11 @@ import typer
 
 from kernelgrad.cli import report
 from kernelgrad.cli.apply import predictions_of, scores_of, targeted
-from kernelgrad.cli.fit import TASK_HELP, Task, check_parameters, opened
+from kernelgrad.cli.fit import LEARNED, Task, check_parameters, opened
 from kernelgrad.cli.options import AsJson, DataFile, options, parsed
 
 
-@options(
-    target="Column to learn; needed for CSV and Parquet.",
-    task=TASK_HELP,
-    weight="Column of sample weights.",
-    drop="Columns to leave out, such as a,b.",
-    quiet="No lines for single folds.",
-)
+@options(**LEARNED, quiet="No lines for single folds.")
 def cv(
     data: DataFile, target: str | None = None, task: Task = "auto", weight: str | None = None,
     drop: list[str] | None = None,

@@ -21,18 +21,19 @@ if TYPE_CHECKING:
     from kernelgrad.data import BatchSource
 
 Task = Literal["auto", "classification", "regression"]
-TASK_HELP = (
-    "What to learn; auto is classification of text and of up to 20 distinct whole numbers, "
-    "otherwise regression."
-)
+# options of commands that learn
+LEARNED = {
+    "target": "Column to learn; needed for CSV and Parquet.",
+    "task": "What to learn; auto is classification of text and of up to 20 distinct whole "
+    "numbers, otherwise regression.",
+    "weight": "Column of sample weights.",
+    "drop": "Columns to leave out, such as a,b.",
+}
 
 
 @options(
+    **LEARNED,
     model="Where to write the model.",
-    target="Column to learn; needed for CSV and Parquet.",
-    task=TASK_HELP,
-    weight="Column of sample weights.",
-    drop="Columns to leave out, such as a,b.",
     validation="File of rows that are not fitted, on which each iteration is scored.",
     checkpoint="Folder for the state of the fit, to resume it after a crash.",
     checkpoint_every="Time such as '60 s' or '5 min', or a number of iterations.",

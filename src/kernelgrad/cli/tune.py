@@ -11,19 +11,16 @@ from typing import Annotated, Any
 import typer
 
 from kernelgrad.cli import report
-from kernelgrad.cli.fit import TASK_HELP, Task, check_parameters, opened
+from kernelgrad.cli.fit import LEARNED, Task, check_parameters, opened
 from kernelgrad.cli.options import PARAMETERS, AsJson, DataFile, options, parsed, usage_errors
 
 _INTEGERS = ("max_iter", "random_state")
 
 
 @options(
+    **LEARNED,
     model="Where to write the best model, fitted to all rows.",
     search="Parameter and its values, alpha=1e-6..1 (log-uniform) or kernel=rbf,laplacian.",
-    target="Column to learn; needed for CSV and Parquet.",
-    task=TASK_HELP,
-    weight="Column of sample weights.",
-    drop="Columns to leave out, such as a,b.",
     scoring="A score of scikit-learn, such as neg_log_loss. [default: accuracy or r2]",
     successive="Give few rows to many trials, and more to the better ones.",
 )

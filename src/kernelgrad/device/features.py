@@ -1,9 +1,8 @@
 r"""Random features ``h(X W)`` on a second device, equal to those of `features._fused`.
 
 Weights are drawn on the CPU as a function of the seed and sent to the device: d numbers per
-feature, compared with n for its values. The error of a projection of d columns is at most
-``g_d |x| |w|`` (see `kernelgrad.device.kernels`), so cosines and sines of two devices differ by
-at most ``4 pi g_(d+2) |x| |w| + 8 u``, with w in turns, times the scale of a block.
+feature, compared with n for its values. Features of two devices differ by rounding, by at most
+the bound in docs/devices.md.
 """
 
 from __future__ import annotations

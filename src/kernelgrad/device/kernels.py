@@ -1,23 +1,8 @@
-r"""Exact kernel values on a second device, by the forms of `kernelgrad.kernels.profiles`.
+"""Exact kernel values on a second device, by the forms of `kernelgrad.kernels.profiles`.
 
-Values agree with those of the CPU up to the rounding of the precision of the rows. Let u be the
-unit roundoff (6e-8 in float32), ``g_m = m u / (1 - m u)``, and a, b embedded rows of d columns.
-A sum of d products has an error of at most ``g_d |a| |b|`` in any order of summation, so two
-orders differ by at most twice that:
-
-==========================  ===============================================================
-kernels                     largest difference of two values
-==========================  ===============================================================
-rbf, matern (nu 1.5, 2.5)   ``2 g_(d+3) (|a|^2 + |b|^2) + 8 u``: the difference of half the
-                            squared distance, of which these are contracting functions
-laplacian                   ``g_(d+4) + 8 u``: ``2 g_(d+4) s exp(-s)`` at a distance s
-cauchy                      ``2 g_(4d+8) k``
-polynomial and power        ``2 g_(d+4) |a| |b| g'(|a| |b|) + 8 u g(|a| |b|)``
-series g
-==========================  ===============================================================
-
-Rows are float64 for a matern kernel of nu 0.5, and wherever float32 would suffer cancellation
-(:meth:`Kernel.needs_wide`); their values differ by the last rounding, u.
+Values agree with those of the CPU up to the rounding of the precision of the rows, within the
+bounds in docs/devices.md. Rows are float64 for a matern kernel of nu 0.5, and wherever float32
+would suffer cancellation (:meth:`Kernel.needs_wide`).
 """
 
 import math

@@ -66,7 +66,7 @@ def responses_of_part(
     if np.isfinite(left):
         resources = replace(problem.resources, deadline=Deadline(0.1 * left))
         problem = replace(problem, resources=resources)
-        if is_hurried(spec, choice, rows, problem):
+        if is_hurried(spec, replace(choice, solver=solver), rows, problem):
             small = small_fit(rows, problem, resources.deadline)
             return rows.responses(small.function, members)
     if hasattr(solver, "tol"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -100,12 +101,17 @@ class FeatureMap(ABC):
 
 def float32_rows(X: Matrix) -> Matrix:
     """Return rows in float32, C-contiguous or CSR, for the compiled loops."""
-    if sp.issparse(X):
-        X = X if X.format == "csr" else X.tocsr()
-        if X.nnz < DENSIFY * X.shape[0] * X.shape[1]:
-            return narrow_indices(X.astype(np.float32))
-        X = X.toarray()
-    return np.ascontiguousarray(X, np.float32)
+    X = by_density(X, np.float32)
+    return X if sp.issparse(X) else np.ascontiguousarray(X, np.float32)
+
+
+def by_density(X: Matrix, dtype: Any) -> Matrix:
+    """Return rows as CSR of a dtype if that is faster than dense, else dense in any dtype."""
+    if not sp.issparse(X):
+        return X
+    if X.nnz < DENSIFY * X.shape[0] * X.shape[1]:
+        return narrow_indices(X.tocsr().astype(dtype))
+    return X.toarray()
 
 
 def narrow_indices(X: Matrix) -> Matrix:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln
+from sklearn.utils.sparsefuncs import mean_variance_axis
 
 from kernelgrad import kernels
 from kernelgrad.compute.compiling import njit
@@ -359,7 +360,9 @@ def variance_shares(
     if isinstance(function, LinearExpansion):
         for c in function.coef.T:
             parts = (X.multiply(c).tocsr() if sp.issparse(X) else X * c) @ members
-            total += _variances(parts)
+            total += (
+                mean_variance_axis(parts, 0)[1] if sp.issparse(parts) else parts.var(axis=0)
+            )
     else:
         X = X[np.random.default_rng(0).permutation(X.shape[0])]
         n, f = X.shape[0], function.raw_prediction(X)
@@ -369,13 +372,6 @@ def variance_shares(
         for lag in range(1, min(n - 1, -(-pairs // n)) + 1):
             _add_squares(function, X[rows], X[(rows + lag) % n], f[rows], members, total)
     return np.asarray(total / total.sum() if total.sum() > 0 else total)
-
-
-def _variances(X: Matrix) -> Float64Array:
-    if not sp.issparse(X):
-        return np.asarray(np.var(X, axis=0))
-    mean, square = (np.asarray(A.mean(axis=0)).ravel() for A in (X, X.multiply(X)))
-    return np.asarray(np.maximum(square - mean**2, 0.0))
 
 
 def _add_squares(

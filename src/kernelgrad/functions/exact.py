@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Self
 
 import numpy as np
@@ -90,7 +90,7 @@ class ExactKernel(ScaledKernel):
         with single_threaded_blas():
             starts = range(0, max(1, X.shape[0]), PREPARE_ROWS)
             rows = join_rows(parallel_map(part, starts))
-        return rows if ids is None else rows.numbered(ids)
+        return rows if ids is None else replace(rows, ids=ids)
 
     def _moved(self, device: Any) -> Any:
         return room("device").KernelTiles(device, self.kernel)

@@ -30,16 +30,13 @@ class Expansion(ABC):
     kind: ClassVar[str]
     coef: AnyArray
     intercept: Float64Array
+    # the kernel in whose values or features f is expanded; None if it is linear
+    basis: ScaledKernel | None = None
 
     @property
     def n_outputs(self) -> int:
         """Number of outputs C."""
         return len(self.intercept)
-
-    @property
-    def basis(self) -> ScaledKernel | None:
-        """The kernel in whose values or features f is expanded; None if it is linear."""
-        return None
 
     @property
     def kernel(self) -> Kernel:
@@ -136,16 +133,12 @@ class RandomFeatureExpansion(Expansion):
     def __init__(
         self, stream: FeatureStream, n_outputs: int, intercept: Float64Array | None = None
     ) -> None:
-        self.stream = stream
+        self.basis = self.stream = stream
         self.intercept = np.array(
             np.zeros(n_outputs) if intercept is None else intercept, float
         )
         self.n_blocks = 0
         self._coef = np.zeros((stream.planes, 0, n_outputs), np.float32)
-
-    @property
-    def basis(self) -> FeatureStream:
-        return self.stream
 
     @property
     def n_random_features(self) -> int:
@@ -250,7 +243,7 @@ class SupportExpansion(Expansion):
         used = np.flatnonzero(coef.any(axis=1))
         if len(used) < len(coef):
             support, coef = support.take(used), coef[used]
-        self.exact = exact
+        self.basis = self.exact = exact
         self.support = support.in_columns()
         self.coef = np.ascontiguousarray(coef)  # a fixed order of summation, also after loading
         self.intercept = np.array(intercept, np.float64)
@@ -276,10 +269,6 @@ class SupportExpansion(Expansion):
 
     def __getstate__(self) -> dict[str, object]:
         return self.__dict__ | {"_widened": None}
-
-    @property
-    def basis(self) -> ExactKernel:
-        return self.exact
 
     @property
     def n_support(self) -> int:

@@ -17,17 +17,10 @@ from sklearn.base import clone
 from kernelgrad.compute import rng
 from kernelgrad.compute.linalg import rows_bytes
 from kernelgrad.compute.threads import over_tiles, single_threaded_blas
-from kernelgrad.features.base import (
-    DENSIFY,
-    FeatureMap,
-    ProductMap,
-    SumMap,
-    float64_rows,
-    narrow_indices,
-)
+from kernelgrad.features.base import FeatureMap, ProductMap, SumMap, by_density, float64_rows
 from kernelgrad.features.projections import Projection, SummedFrequenciesMap
 from kernelgrad.kernels import profiles, tiles
-from kernelgrad.params import Documented, anything, check_params, parameters
+from kernelgrad.params import Part, anything, parameters
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.validation import CapabilityError, DataError, check_real
 
@@ -73,13 +66,9 @@ class ExactRows:
         values = self.values if sp.issparse(self.values) else np.asfortranarray(self.values)
         return replace(self, values=values, parts=tuple(p.in_columns() for p in self.parts))
 
-    def numbered(self, ids: IntArray) -> ExactRows:
-        """Return the rows with the numbers of their columns in a precomputed matrix."""
-        return replace(self, ids=ids, parts=tuple(part.numbered(ids) for part in self.parts))
-
 
 @parameters
-class Kernel(Documented, ABC):
+class Kernel(Part, ABC):
     """A positive semi-definite kernel: exact values and random features.
 
     A subclass defines ``name``, :meth:`pairwise` and :meth:`diag`; :meth:`feature_map`, if it
@@ -96,10 +85,6 @@ class Kernel(Documented, ABC):
     is_costly: ClassVar[bool] = False  # an exact value costs much more than random features
     # rules that the parameter gamma accepts, for kernels with a gamma
     gamma_rules: ClassVar[tuple[str, ...]] = ("median", "scale")
-
-    def check(self) -> None:
-        """Raise ValueError or TypeError if a parameter is outside its domain."""
-        check_params(self)
 
     @abstractmethod
     def pairwise(self, X: Matrix, Z: Matrix) -> Float64Array:
@@ -297,14 +282,11 @@ def exact_values(X: Matrix, *, wide: bool) -> Matrix:
     :func:`float32_rows` returns CSR, else dense in Fortran order, which is fastest to tile.
     """
     dtype = np.float64 if wide else np.float32
-    if sp.issparse(X):
-        X = X if X.format == "csr" else X.tocsr()
-        if X.nnz < DENSIFY * X.shape[0] * X.shape[1]:
-            rows = narrow_indices(X.astype(dtype))
-            rows.sum_duplicates()
-            return rows
-        X = X.toarray()
-    return np.array(X, dtype, order="F")
+    X = by_density(X, dtype)
+    if not sp.issparse(X):
+        return np.array(X, dtype, order="F")
+    X.sum_duplicates()
+    return X
 
 
 def diagonal(n: int, block: Callable[[slice], AnyArray]) -> Float64Array:
@@ -536,13 +518,7 @@ class ProductKernel(CompositeKernel):
         return functools.reduce(np.multiply, values)
 
     def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
-        """Return products of the parts' features; stationary parts are merged into one.
-
-        Raises
-        ------
-        CapabilityError
-            Two parts have features that are unbiased only as a whole block.
-        """
+        """Return products of the parts' features; stationary parts are merged into one."""
         size = n_features_in, seed, block_size
         seeds = _part_seeds(seed, len(self.kernels))
         laws = [kernel.frequencies() for kernel in self.kernels]

@@ -110,13 +110,7 @@ class PrecomputedKernel(Kernel):
         self, A: ExactRows, B: ExactRows, dtype: Any = np.float32, *,
         out: AnyArray | None = None, compiled: bool = False,
     ) -> AnyArray:  # fmt: skip
-        """Return the columns of A that hold the values with the training rows B.
-
-        Raises
-        ------
-        DataError
-            B are not training rows, or the matrix lacks their columns.
-        """
+        """Return the columns of A that hold the values with the training rows B."""
         if B.ids is None:
             raise DataError(
                 "With kernel='precomputed' functions are sums over training rows, but these "

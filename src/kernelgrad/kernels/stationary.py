@@ -18,12 +18,12 @@ from scipy.special import gammaincinv, gammaln, kve, ndtri
 from sklearn.utils.extmath import row_norms
 
 from kernelgrad.compute import rng
-from kernelgrad.features.base import FeatureMap, float64_rows
-from kernelgrad.features.projections import Projection, ProjectionMap
+from kernelgrad.features.base import float64_rows
+from kernelgrad.features.projections import Projection
 from kernelgrad.kernels import profiles, rows
 from kernelgrad.kernels.base import ExactRows, Kernel, TiledKernel
-from kernelgrad.kernels.projection import ProjectionKernel, form_of_cosines
-from kernelgrad.params import anything, number_or_rule, parameters, real
+from kernelgrad.kernels.projection import ProjectionKernel
+from kernelgrad.params import anything, choice, number_or_rule, parameters, real
 from kernelgrad.types import AnyArray, Float64Array, Matrix
 from kernelgrad.validation import DataError, ModelFileError
 
@@ -57,7 +57,7 @@ class StationaryKernel(ProjectionKernel):
         ("median", "scale"), default="median", low=0, low_open=True, kw_only=False
     )
     bandwidth_factor: float = real(default=1.0, low=0, low_open=True)
-    form: Form = form_of_cosines()
+    form: Form = choice(("pair", "phase"), default="pair", what="feature form")
 
     @classmethod
     def restored(cls, *, sampling: str = "iid", **params: Any) -> Kernel:
@@ -82,7 +82,7 @@ class StationaryKernel(ProjectionKernel):
     def weights(self) -> Projection:
         return replace(super().weights(), embed=None, factor=self.factor_quantile)
 
-    def frequencies(self) -> Projection:
+    def frequencies(self) -> Projection | None:
         return self.weights()
 
     def _distances(self, X: Matrix) -> Float64Array:
@@ -129,10 +129,6 @@ class StationaryKernel(ProjectionKernel):
     def exact_diag(self, rows: ExactRows) -> Float64Array:
         """Return ones, as :meth:`values` has on its diagonal up to rounding."""
         return np.ones(rows.n_rows)
-
-    def feature_map(self, n_features_in: int, seed: int, block_size: int) -> FeatureMap:
-        self.check()
-        return ProjectionMap(self.weights(), n_features_in, seed, block_size)
 
 
 class _Isotropic(TiledKernel, StationaryKernel):
@@ -237,6 +233,10 @@ class Laplacian(_ByColumns):
     def weights(self) -> Projection:
         law = super().weights()
         return law if self.column_weights is None else replace(law, embed=self.embed)
+
+    def frequencies(self) -> Projection | None:
+        # those of weighted columns cannot be added to those of other rows
+        return super().frequencies() if self.column_weights is None else None
 
     def spectral_law(self) -> tuple[int, float]:
         return rng.CAUCHY, self.gamma_value

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import is_dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from scipy.optimize import brentq
 
 from kernelgrad.losses import scalar
-from kernelgrad.params import Documented, check_params
+from kernelgrad.params import Part
 from kernelgrad.types import AnyArray, Float64Array, FloatArray
 from kernelgrad.validation import CapabilityError
 
@@ -64,7 +63,7 @@ def smoothing_width(distance: FloatArray) -> float:
     return max(0.1 * scale, tiny) if scale > 0.0 else 1.0
 
 
-class Loss(Documented, ABC):
+class Loss(Part, ABC):
     """A convex loss ``l(y, f)`` between encoded targets and raw predictions.
 
     A loss depends only on ``(y, f)``, two arrays of the same shape (n, C) with one row per
@@ -142,11 +141,6 @@ class Loss(Documented, ABC):
     def params(self, n_outputs: int) -> Float64Array:
         """Return the parameter of `code` for each output, (C,); 0 if there is none."""
         return np.zeros(n_outputs)
-
-    def check(self) -> None:
-        """Raise ValueError or TypeError if a hyper-parameter is invalid."""
-        if is_dataclass(self):
-            check_params(self)
 
     def targets(self, y: FloatArray) -> FloatArray:
         """Return what f is compared with for targets y (n, C): y itself, or its logarithm."""

@@ -9,13 +9,12 @@ symmetric hinge and of its square with the opposite sign.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import is_dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from kernelgrad.losses.base import Loss, Task
-from kernelgrad.params import Documented, check_params, parameters, real
+from kernelgrad.params import Part, parameters, real
 from kernelgrad.types import AnyArray, Float64Array, FloatArray
 from kernelgrad.validation import check_name, check_real
 
@@ -24,7 +23,7 @@ _STEEPNESS = 5.0  # a in exp(-a r^2), Table 2
 _BEND = 4.0 * _STEEPNESS * float(np.exp(-1.5))
 
 
-class UnlabelledLoss(Documented, ABC):
+class UnlabelledLoss(Part, ABC):
     """An even loss ``u(f)`` of responses without labels, summed over outputs.
 
     Attributes
@@ -42,11 +41,6 @@ class UnlabelledLoss(Documented, ABC):
     part: ClassVar[str] = "unlabelled loss"  # how model files call it
     name: ClassVar[str]
     smoothness: ClassVar[float | None] = None
-
-    def check(self) -> None:
-        """Raise ValueError or TypeError if a parameter is outside its domain."""
-        if is_dataclass(self):
-            check_params(self)
 
     @abstractmethod
     def _size(self, a: FloatArray) -> FloatArray:

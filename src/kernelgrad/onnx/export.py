@@ -14,7 +14,7 @@ from kernelgrad.losses.regression import LogLinkLoss, LogSquaredError
 from kernelgrad.losses.scalar import LARGEST_LOG
 from kernelgrad.onnx import functions
 from kernelgrad.onnx import numerics as xp
-from kernelgrad.onnx.graph import Graph, Value, joined
+from kernelgrad.onnx.graph import ML, Graph, Value
 from kernelgrad.tables import UNKNOWN
 from kernelgrad.tasks import Classification, Regression, ScaledColumn
 from kernelgrad.validation import CapabilityError, check_name
@@ -57,7 +57,8 @@ def _rows(inputs: Inputs, graph: Graph) -> Value:
                 levels[j] = _codes(text, column.levels, column.name)
             else:
                 numbers.append(graph.input(str(name), np.float64, 1))
-    return joined(table.blocks(xp, joined(numbers) if numbers else None, levels))
+    blocks = table.blocks(xp, xp.concatenate(numbers, 1) if numbers else None, levels)
+    return xp.concatenate(blocks, 1)
 
 
 def _codes(text: Value, levels: tuple[str | None, ...], name: str) -> Value:
@@ -67,8 +68,8 @@ def _codes(text: Value, levels: tuple[str | None, ...], name: str) -> Value:
             "one of them by a text of its own and fit again."
         )
     keys = ["" if level is None else level for level in levels]
-    return text.graph.ml(
-        "LabelEncoder", text, np.int64, keys_strings=keys or [""],
+    return text.graph.op(
+        "LabelEncoder", text, dtype=np.int64, domain=ML, keys_strings=keys or [""],
         values_int64s=list(range(len(levels))) or [UNKNOWN], default_int64=UNKNOWN,
     )  # fmt: skip
 
@@ -89,9 +90,7 @@ def _numbers(model: Any, x: Value) -> Outputs:
         f = xp.clip(f, loss.low, loss.high)
     if loss.n_outputs is not None:  # quantiles do not cross
         f = xp.ranked(f, C, largest=0)
-    if model.task.ndim == 1:
-        return {"prediction": (_flat(f), None)}
-    return {"prediction": (f, C)}
+    return {"prediction": (f.reshape(-1), None) if model.task.ndim == 1 else (f, C)}
 
 
 def _classes(model: Any, x: Value) -> Outputs:
@@ -108,9 +107,9 @@ def _classes(model: Any, x: Value) -> Outputs:
         code = (f > 0.0).astype(np.int64)
     else:
         code = f.argmax()
-    label = xp.take(task.classes, _flat(code))
+    label = xp.take(task.classes, code.reshape(-1))
     outputs: Outputs = {"label": (label, None)}
-    outputs["decision"] = (_flat(decision), None) if width == 1 else (decision, width)
+    outputs["decision"] = (decision.reshape(-1), None) if width == 1 else (decision, width)
     if model.has_proba:
         p = _probabilities(model, f, _responses(task, f))
         outputs["probabilities"] = _agreeing(p, code, K), K
@@ -120,7 +119,7 @@ def _classes(model: Any, x: Value) -> Outputs:
 def _responses(task: Classification, f: Value) -> Value:
     if task.by_pairs:
         return f @ (task._sides.astype(np.float64) / (len(task.classes) - 1))
-    return joined([f * 0.0, f]) if task.n_outputs == 1 else f
+    return xp.concatenate([f * 0.0, f], 1) if task.n_outputs == 1 else f
 
 
 def _probabilities(model: Any, f: Value, response: Value) -> Value:
@@ -130,7 +129,7 @@ def _probabilities(model: Any, f: Value, response: Value) -> Value:
         return xp.softmax(f)
     p = xp.sigmoid(f)
     if len(model.task.classes) == 2:
-        return joined([1.0 - p, p])
+        return xp.concatenate([1.0 - p, p], 1)
     return p / xp.maximum(p.sum(1), 1e-300)
 
 
@@ -157,26 +156,22 @@ def _agreeing(p: Value, code: Value, K: int) -> Value:
 
 
 def _novelty(model: Any, x: Value) -> Outputs:
-    f = _flat(functions.add_function(model.function, x))
+    f = functions.add_function(model.function, x).reshape(-1)
     offset = -float(model.function.intercept[0])
     label = xp.where(f < 0.0, np.array(-1), np.array(1))
     return {"label": (label, None), "decision": (f, None), "score": (f + offset, None)}
 
 
 def _ratio(model: Any, x: Value) -> Outputs:
-    f = _flat(functions.add_function(model.function, x))
+    f = functions.add_function(model.function, x).reshape(-1)
     ratio = _growth(f) if isinstance(model.task.loss, KLDensityRatio) else xp.maximum(f, 0.0)
     return {"ratio": (ratio, None), "decision": (f, None)}
 
 
 def _process(model: Any, x: Value) -> Outputs:
     task = model.task
-    mean = task.centre + task.scale * _flat(functions.add_function(model.function, x))
+    mean = task.centre + task.scale * functions.add_function(model.function, x).reshape(-1)
     return {"mean": (mean, None)}
-
-
-def _flat(x: Value) -> Value:
-    return x.reshape(-1)
 
 
 def _growth(f: Value) -> Value:

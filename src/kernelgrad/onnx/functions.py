@@ -21,10 +21,6 @@ from kernelgrad.validation import CapabilityError
 _ROWS = 4096  # support rows that are compared at once
 
 
-def _log1p(kernel: Any, x: Value) -> Value:
-    return xp.log(x * (1.0 / float(kernel.c)) + 1.0)
-
-
 def _with_bias(kernel: Any, x: Value) -> Value:
     if kernel.bias == 0:
         return x
@@ -35,27 +31,23 @@ def _weighted(kernel: Any, x: Value) -> Value:
     return x if kernel.column_weights is None else x * np.asarray(kernel.column_weights)
 
 
-def _times(kernel: Any, x: Value) -> Value:
-    return x * float(kernel.embedded(np.ones((1, 1)))[0, 0])
-
-
 def _unit(kernel: Any, x: Value) -> Value:
     x = _with_bias(kernel, x)
     return x / xp.maximum(xp.norm(x), xp.TINY)
 
 
-# What `embedded` does with rows; a subclass with a method of its own has no entry.
-_TIMES = (
-    *(cls.embedded for cls in (kernels.Gaussian, kernels.Matern, kernels.Cauchy)),
-    *(cls.embedded for cls in (ExponentialSemigroup, ReciprocalSemigroup)),
-    *(cls.embedded for cls in (InnerProductKernel, AdditiveKernel)),
-)
+# What `embedded` does with rows, which for some kernels is to multiply them; a subclass with a
+# method of its own has no entry.
+_MULTIPLIED = (
+    kernels.Gaussian, kernels.Matern, kernels.Cauchy, ExponentialSemigroup, ReciprocalSemigroup,
+    InnerProductKernel, AdditiveKernel,
+)  # fmt: skip
 _EMBEDDED: dict[Any, Callable[[Any, Value], Value]] = {
-    **dict.fromkeys(_TIMES, _times),
+    **{cls.embedded: lambda k, x: k.embedded(x) for cls in _MULTIPLIED},
     kernels.Laplacian.embedded: lambda k, x: _weighted(k, x) * k.gamma_value,
     kernels.Hellinger.embedded: lambda k, x: xp.sqrt(x),
     kernels.SkewedChi2.embedded: lambda k, x: xp.sqrt(x * (1.0 / float(k.c)) + 1.0) - 1.0,
-    kernels.SkewedIntersection.embedded: lambda k, x: _log1p(k, x) * 0.5,
+    kernels.SkewedIntersection.embedded: lambda k, x: 0.5 * xp.log(x * (1 / float(k.c)) + 1.0),
     kernels.ArcCosine.embedded: _unit,
 }
 
@@ -87,14 +79,6 @@ def _over_columns(form: int, A: Value, B: AnyArray) -> Value:
     return graph.scan(step, start, columns, others)
 
 
-def _finished(kernel: kernels.TiledKernel, t: Value, left: Any, right: Any) -> Value:
-    finish = kernel.finish()
-    if finish["finish"] == profiles.HALF_SQUARE:
-        raise no_form(kernel, "nu is not .5, 1.5 or 2.5, and ONNX has no Bessel functions")
-    values: Value = profiles.values(xp, t, left, right, **finish)
-    return values
-
-
 class ExactForm:
     """New rows x (n, d) as a kernel wants them, in the precision of the support rows."""
 
@@ -106,11 +90,11 @@ class ExactForm:
             self.parts = [ExactForm(part, x, rows) for part, rows in pairs]
         elif not isinstance(kernel, kernels.PrecomputedKernel):
             own = kernels.TiledKernel.values, kernels.Matern.values
-            if getattr(type(kernel), "values", None) not in own:
-                raise no_form(kernel)
             form = _EMBEDDED.get(getattr(type(kernel), "embedded", None))
-            if form is None:
+            if getattr(type(kernel), "values", None) not in own or form is None:
                 raise no_form(kernel)
+            if kernel.finish()["finish"] == profiles.HALF_SQUARE:
+                raise no_form(kernel, "nu is not .5, 1.5 or 2.5: ONNX has no Bessel functions")
             values = form(kernel, x)
             self.values = values.astype(support.values.dtype).astype(np.float64)
             self.size = 0.5 * self.values.squares()
@@ -134,24 +118,14 @@ class ExactForm:
         right = 0.5 * (B.astype(np.float64) ** 2).sum(axis=1)
         if isinstance(kernel, kernels.ArcCosine) and support.square is not None:
             right = np.sqrt(support.square)
-        return _finished(kernel, t, self.size, right)
+        values: Value = profiles.values(xp, t, self.size, right, **kernel.finish())
+        return values
 
     def _combined(self, values: Iterable[Value]) -> Value:
         if isinstance(self.kernel, kernels.SumKernel):
             pairs = zip(values, self.kernel.terms, strict=True)
             return summed(value * weight for value, (_, weight) in pairs)
         return multiplied(values)
-
-
-def chunks_of(n_rows: int) -> list[slice]:
-    """Return the support rows of which values are made at once."""
-    return [slice(a, a + _ROWS) for a in range(0, n_rows, _ROWS)]
-
-
-def weighted_sum(values: Value, coef: AnyArray) -> Value:
-    """Return values (n, m) times coefficients (m, C), float64."""
-    weights = values.graph.constant(np.ascontiguousarray(coef)).astype(values.dtype)
-    return (values @ weights).astype(np.float64)
 
 
 def add_scaling(scaling: InputScaling, x: Value) -> Value:
@@ -210,8 +184,6 @@ def add_function(f: expansions.Expansion, x: Value) -> Value:
         )
     x = add_scaling(f.scaling, x)
     form = ExactForm(f.kernel, x, f.support)
-    parts = [
-        weighted_sum(form(f.support.take(rows)), f.coef[rows])
-        for rows in chunks_of(f.n_support)
-    ]
+    cuts = [slice(a, a + _ROWS) for a in range(0, f.n_support, _ROWS)]
+    parts = [form(f.support.take(rows)) @ f.coef[rows] for rows in cuts]
     return summed(parts or [x.take([0]) * 0.0]) + f.intercept

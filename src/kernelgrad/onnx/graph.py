@@ -16,8 +16,8 @@ from kernelgrad.version import __version__
 # The oldest versions that have what is used here: transforms, and axes as inputs.
 OPSET, ML_OPSET, IR_VERSION = 18, 3, 8
 MOST_BYTES = 2**31 - 2**20  # a protobuf holds 2 GiB
-_ML = "ai.onnx.ml"
-_LOGICAL = ("And", "Equal", "Greater", "IsNaN", "Less", "Not", "Or")
+ML = "ai.onnx.ml"  # domain of operators on texts
+_LOGICAL = ("Equal", "Greater", "IsNaN", "Less")
 _INTEGER = ("ArgMax", "Shape")
 
 
@@ -50,9 +50,6 @@ class Value:
     def __neg__(self) -> Value:
         return self.graph.op("Neg", self)
 
-    def __pow__(self, n: int) -> Value:
-        return multiplied([self] * n)
-
     def sum(self, axis: int, *, keepdims: bool = True) -> Value:
         return self.graph.op("ReduceSum", self, np.array([axis]), keepdims=int(keepdims))
 
@@ -63,12 +60,9 @@ class Value:
     def argmax(self) -> Value:
         return self.graph.op("ArgMax", self, axis=1, keepdims=1)
 
-    def mean(self, axis: int, *, keepdims: bool = True) -> Value:
-        return self.graph.op("ReduceMean", self, np.array([axis]), keepdims=int(keepdims))
-
-    def squares(self, axis: int = 1) -> Value:
-        """Return the sum of squares along an axis, which stays."""
-        return self.graph.op("ReduceSumSquare", self, np.array([axis]))
+    def squares(self) -> Value:
+        """Return the sum of squares of each row, (n, 1)."""
+        return self.graph.op("ReduceSumSquare", self, np.array([1]))
 
     def take(self, index: Any, axis: int = 1) -> Value:
         """Return entries along an axis, by numbers or by values that are numbers."""
@@ -152,9 +146,6 @@ class Graph:
         )
         return outputs
 
-    def ml(self, kind: str, value: Value, dtype: Any, **attributes: Any) -> Value:
-        return self.ops(kind, value, dtypes=(dtype,), domain=_ML, **attributes)[0]
-
     def _number(self, value: Any, floats: list[Any]) -> Value:
         array = np.asarray(value)
         if floats and (array.dtype.kind == "f" or isinstance(value, int | float)):
@@ -194,7 +185,7 @@ class Graph:
         graph = helper.make_graph(
             self.nodes, "kernelgrad", self.inputs, described, self.constants
         )
-        sets = [helper.make_opsetid("", OPSET), helper.make_opsetid(_ML, ML_OPSET)]
+        sets = [helper.make_opsetid("", OPSET), helper.make_opsetid(ML, ML_OPSET)]
         model = helper.make_model(
             graph, opset_imports=sets, ir_version=IR_VERSION, producer_name="kernelgrad",
             producer_version=__version__, doc_string=about,
@@ -209,10 +200,6 @@ def summed(values: Iterable[Value]) -> Value:
 
 def multiplied(values: Iterable[Value]) -> Value:
     return reduce(Value.__mul__, values)
-
-
-def joined(blocks: Sequence[Value]) -> Value:
-    return blocks[0] if len(blocks) == 1 else blocks[0].graph.op("Concat", *blocks, axis=1)
 
 
 def _described(name: str, dtype: Any, width: int | None = None, *, rows: bool = False) -> Any:

@@ -44,10 +44,9 @@ def take(values: Any, index: Value) -> Value:
     return index.graph.constant(values).take(index, axis=0)
 
 
-def norm(x: Value, axis: int = 1) -> Value:
-    """Return Euclidean norms along an axis, which stays."""
-    # ReduceL2 of float64 is of float32 in onnxruntime 1.15
-    return sqrt(x.squares(axis))
+def norm(x: Value) -> Value:
+    """Return the Euclidean norm of each row, (n, 1)."""
+    return sqrt(x.squares())  # ReduceL2 of float64 is of float32 in onnxruntime 1.15
 
 
 def softmax(x: Value) -> Value:

@@ -192,7 +192,6 @@ class OnlineSolver(support.KernelSolver[OnlineState]):
         self._square_radius(problem)
 
     def init(self, problem: contract.Problem, batch: contract.TrainBatch) -> OnlineState:
-        self.check_problem(problem)
         C = problem.n_outputs
         exact, rows = support.build_exact(problem, batch)
         p = batch.sample_weight / batch.sample_weight.sum()

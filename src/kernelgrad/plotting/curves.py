@@ -7,10 +7,10 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 
 from kernelgrad.plotting.display import COLORS, Display
-from kernelgrad.types import Float64Array
 from kernelgrad.validation import check_name
 
 _X_LABELS = {
@@ -20,20 +20,6 @@ _X_LABELS = {
     "rows_seen": "Rows seen",
     "n_random_features": "Random features",
 }
-
-
-def _columns_of_one_length(**values: Any) -> list[Float64Array]:
-    """Return float columns, with NaN for None, or raise if they are not of one length."""
-    columns = {name: np.array(value, np.float64) for name, value in values.items()}
-    for name, column in columns.items():
-        if column.ndim != 1:
-            raise ValueError(
-                f"{name} must be a flat list of numbers, got shape {column.shape}."
-            )
-    if len({column.size for column in columns.values()}) > 1:
-        sizes = ", ".join(f"{name} {column.size}" for name, column in columns.items())
-        raise ValueError(f"The columns must have one length; their entries are {sizes}.")
-    return list(columns.values())
 
 
 class LearningCurveDisplay(Display):
@@ -75,9 +61,11 @@ class LearningCurveDisplay(Display):
         self.x_name = check_name(x_name, _X_LABELS, "x")
         if validation_score is None:
             validation_score = np.full(np.size(x), np.nan)
-        self.x, self.train_loss, self.validation_score = _columns_of_one_length(
-            **{x_name: x}, train_loss=train_loss, validation_score=validation_score
+        self.x, self.train_loss, self.validation_score = (
+            column_or_1d(np.array(values, np.float64))  # NaN for None
+            for values in (x, train_loss, validation_score)
         )
+        check_consistent_length(self.x, self.train_loss, self.validation_score)
         self.score_name, self.name, self.rivals = score_name, name, dict(rivals or {})
 
     @classmethod
@@ -94,7 +82,7 @@ class LearningCurveDisplay(Display):
         cls, history: Mapping[str, Any], *, x: str = "seconds", ax: Any = None,
         name: str | None = None, rivals: Mapping[str, float] | None = None,
     ) -> Self:  # fmt: skip
-        """Plot a history.
+        """Return the display of a history, which is drawn.
 
         Parameters
         ----------
@@ -107,11 +95,6 @@ class LearningCurveDisplay(Display):
             further curves, to compare fits.
         name, rivals
             As for the display.
-
-        Returns
-        -------
-        LearningCurveDisplay
-            The display.
         """
         check_name(x, _X_LABELS, "x")
         missing = [key for key in (x, "train_loss") if key not in history]

@@ -65,7 +65,7 @@ class ExplanationDisplay(Display):
     def from_estimator(
         cls, estimator: Any, X: Any, *, background: Any = None, ax: Any = None, **options: Any
     ) -> Self:
-        """Explain rows and draw; `options` are the other parameters of the display.
+        """Return the display of some rows, which is drawn.
 
         Parameters
         ----------
@@ -77,11 +77,8 @@ class ExplanationDisplay(Display):
             Rows that a column is drawn from; None is rows of the fit.
         ax : matplotlib Axes, default=None
             Where to plot; None makes a new figure.
-
-        Returns
-        -------
-        ExplanationDisplay
-            The display.
+        **options
+            Other parameters of the display.
         """
         last = estimator[-1] if hasattr(estimator, "steps") else estimator
         explanation = last.explain(X, background=background)

@@ -96,6 +96,7 @@ _GAIN, _FEW_GAIN = 0.25, 0.5  # standard errors by which weights must gain; with
 _EDGES_GAIN = 2.0
 _EDGES_START = 0.7  # ratio to the distances of the smooth kernel that it is first compared with
 _EDGES_ROWS = 5000  # rows from which the trial is worth its seconds
+_CLEAR = 3.0  # standard errors by which weights gain so clearly that more rows decide the same
 _BEHIND = 1.25  # standard errors behind the best after which a machine leaves the folds
 _RAISED = 8.0  # ratio of the largest weight to what small ones rise to before the second round
 _LOGISTIC_RIDGE = 0.03  # lambda from which the descent by the log loss starts
@@ -204,7 +205,7 @@ class Study:
                 level = [m for m in ranked if not m.has_steps][:1]
             if wide:  # few rows say little of the rough part
                 level = [m for m in ranked if m.is_sum != best.is_sum][:1]
-            sure = _pays(equal, best, 4.0 * _BEHIND)
+            sure = _pays(equal, best, _CLEAR)
             machines = [best, *level]
             trained = self.train(machines, self.rules.rounds[1:], self.rules.solved) + trained
             best = trained[0]

@@ -25,7 +25,7 @@ from kernelgrad.functions.expansions import Expansion
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import Loss, scalar
-from kernelgrad.params import Documented, check_params
+from kernelgrad.params import Part
 from kernelgrad.solvers.trackers import Tracker, Update
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.validation import check_bool, check_int, check_real
@@ -454,7 +454,7 @@ class Audit:
 S = TypeVar("S", bound=State)
 
 
-class Solver(Documented, ABC, Generic[S]):
+class Solver(Part, ABC, Generic[S]):
     """One algorithm as `init` and `step` on an explicit state.
 
     ``requires`` names what the loss, kernel and data must offer; a mismatch raises before
@@ -478,10 +478,6 @@ class Solver(Documented, ABC, Generic[S]):
         """Return the solver of a model file, which may be of an earlier version."""
         removed = {name for c in cls.__mro__ for name in getattr(c, "removed", ())}
         return cls(**{name: value for name, value in params.items() if name not in removed})
-
-    def check(self) -> None:
-        """Raise if a parameter is outside its domain."""
-        check_params(self)
 
     def check_problem(self, problem: Problem) -> None:
         """Raise if this solver cannot solve `problem`, before any row is read."""

@@ -155,16 +155,15 @@ class AdditiveMap(FeatureMap):
     ) -> None:
         d, ones = self.n_features_in, np.ones(len(W), np.float32)
         S = sp.csr_matrix((ones, where, np.arange(d + 1)), shape=(d, self.block_size))
-        roots, logs = X[:, :d], X[:, d:]
-        if not sp.issparse(X):
-            c, s = _cos_sin(logs * W)
-            cos[:], sin[:] = (c * (roots * np.copysign(ones, W))) @ S, (s * roots) @ S
-            return
-        w = W[logs.indices]
-        c, s = _cos_sin(logs.data * w)
-        for terms, out in ((c * np.copysign(np.float32(1), w), cos), (s, sin)):
-            entries = terms * roots.data, roots.indices, roots.indptr
-            out[:] = (sp.csr_matrix(entries, roots.shape) @ S).toarray()
+        rows, logs = X[:, :d], X[:, d:]
+        roots = rows
+        if sp.issparse(X):  # the same entries are stored in both halves
+            W, roots, logs = W[rows.indices], rows.data, logs.data
+        c, s = _cos_sin(logs * W)
+        for terms, out in ((c * np.copysign(roots, W), cos), (s * roots, sin)):
+            if sp.issparse(X):
+                terms = sp.csr_matrix((terms, rows.indices, rows.indptr), rows.shape)
+            out[:] = dense(terms @ S)
 
     def _signed(
         self, X: Matrix, W: Float32Array, _: IntArray, cos: AnyArray, sin: AnyArray

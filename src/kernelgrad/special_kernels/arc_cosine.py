@@ -52,6 +52,7 @@ class ArcCosine(TiledKernel, ProjectionKernel):
     """
 
     name: ClassVar[str] = "arc_cosine"
+    amplitude: ClassVar[float] = float(np.sqrt(2.0))  # half of the features are 0
 
     order: int = integer(default=1, kw_only=False)
     scale: float = real(default=1.0, low=0, low_open=True)
@@ -65,11 +66,6 @@ class ArcCosine(TiledKernel, ProjectionKernel):
     @property
     def projection(self) -> int:
         return _KINDS[self.order]
-
-    @property
-    def amplitude(self) -> float:
-        """``sqrt(2)``, because half of the features are 0."""
-        return float(np.sqrt(2.0))
 
     def weight_law(self) -> tuple[int, float]:
         return rng.NORMAL, float(self.scale)

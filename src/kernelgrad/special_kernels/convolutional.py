@@ -31,7 +31,13 @@ from kernelgrad.params import integer, number_or_rule, parameters, real
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray, Matrix
 from kernelgrad.validation import DataError, ModelFileError, check_int
 
+TAG_CELL, TAG_PATCH = 12, 14
+_MIN_GROUP, _MAX_GROUP = 8, 64  # features of a group share a cell
 _TILE_FLOATS = 2**16  # patches, cosines and sines of one tile, which stay in the L2 cache
+MEDIAN_PATCHES = 2000  # random patches whose median distance is the bandwidth
+_FAR_SQUARED = 100.0  # gamma |patch|^2 from which distances in float32 suffer cancellation
+_SIDE = 1024  # patches on each side of a tile of exact values
+_CHUNK = 64  # images that become dense at once while patches are drawn
 _FAST = {"contract", "nsz", "arcp"}
 
 
@@ -63,14 +69,11 @@ def _pool(T: Any, P: int, scale: Any, out: Any, j0: int, j1: int) -> None:
 
 @njit(nogil=True, cache=True)
 def _tile(
-    X: Any, origins: Any, starts: Any, within: Any, cells: Any, W: Any,
+    X: Any, origins: Any, starts: Any, within: Any, cells: Any, most: int, W: Any,
     scale: Any, F: int, out: Any,
 ) -> None:  # fmt: skip
     n = X.shape[0]
     groups, q, G = W.shape
-    most = 0
-    for g in range(groups):
-        most = max(most, starts[cells[g] + 1] - starts[cells[g]])
     size = n * most
     A = np.zeros((size, q), np.float32)
     T = np.empty((size, G), np.float32)
@@ -88,31 +91,6 @@ def _tile(
         mean = scale / np.float32(P)
         _pool(t, P, mean, out, j0, j1)
         _pool(s, P, mean, out, F + j0, F + j1)
-
-
-def _pooled(
-    X: Float32Array, origins: IntArray, starts: IntArray, within: IntArray, cells: IntArray,
-    W: Float32Array, scale: float, out: Float32Array,
-) -> None:  # fmt: skip
-    """Write pooled features of a block to `out` (n, 2 F), cosines before sines, in parallel.
-
-    `origins`, `starts` and `within` are those of a `PatchGrid`, and `cells` (n_groups,) are the
-    cells of the groups of features. Filters W (n_groups, q, group) are in turns; the last group
-    may have surplus ones.
-    """
-    n, F = out.shape[0], out.shape[1] // 2
-    most = int(np.diff(starts)[cells].max())
-    rows = max(1, _TILE_FLOATS // (most * (W.shape[1] + 2 * W.shape[2])))
-    s = np.float32(scale)
-
-    def task(r0: int, r1: int) -> None:
-        _tile(X[r0:r1], origins, starts, within, cells, W, s, F, out[r0:r1])
-
-    over_tiles(n, rows, task)
-
-
-TAG_CELL = 12
-_MIN_GROUP, _MAX_GROUP = 8, 64  # features of a group share a cell
 
 
 @dataclass(frozen=True)
@@ -161,7 +139,10 @@ class ConvolutionMap(FeatureMap):
         return np.asarray(order.ravel()[: self.n_groups], np.int64)
 
     def filters(self, block: int) -> Float32Array:
-        """Return the filters of a block in turns, shape (n_groups, q, group)."""
+        """Return the filters of a block in turns, shape (n_groups, q, group).
+
+        The last group may have surplus ones.
+        """
         q = len(self.grid.within)
         W = np.empty((self.n_groups, q, self.group), np.float32)
         scale = float(np.sqrt(2 * self.gamma)) / (2 * np.pi)
@@ -170,18 +151,17 @@ class ConvolutionMap(FeatureMap):
         return W
 
     def transform(self, X: Matrix, block: int) -> Float32Array:
-        out = np.empty((X.shape[0], self.width), np.float32)
-        g, scale = self.grid, float(np.sqrt(1.0 / self.block_size))
-        drawn = self.cells(block), self.filters(block)
-        _pooled(dense(X), g.origins, g.starts, g.within, *drawn, scale, out)
+        F, g, scale = self.block_size, self.grid, np.float32(np.sqrt(1.0 / self.block_size))
+        rows, cells, W = dense(X), self.cells(block), self.filters(block)
+        most = int(np.diff(g.starts)[cells].max())  # patches of a cell
+        out = np.empty((len(rows), 2 * F), np.float32)
+
+        def task(a: int, z: int) -> None:
+            _tile(rows[a:z], g.origins, g.starts, g.within, cells, most, W, scale, F, out[a:z])
+
+        step = max(1, _TILE_FLOATS // (most * (W.shape[1] + 2 * W.shape[2])))
+        over_tiles(len(out), step, task)
         return out
-
-
-TAG_PATCH = 14
-MEDIAN_PATCHES = 2000  # random patches whose median distance is the bandwidth
-_FAR_SQUARED = 100.0  # gamma |patch|^2 from which distances in float32 suffer cancellation
-_SIDE = 1024  # patches on each side of a tile of exact values
-_CHUNK = 64  # images that become dense at once while patches are drawn
 
 
 @parameters

@@ -193,7 +193,7 @@ _STEEP = 10.0
 
 
 class InnerProductKernel(TiledKernel):
-    """Base class of the kernels ``g(gamma <x, z>)``; subclasses give g and its code."""
+    """Base class of the kernels ``g(gamma <x, z>)``; :meth:`finish` says what g is."""
 
     gamma_rules: ClassVar[tuple[str, ...]] = ("auto",)
     gamma: float | Literal["auto"]
@@ -203,9 +203,9 @@ class InnerProductKernel(TiledKernel):
         self.check()
         return self._replaced(gamma=1.0 / X.shape[1]) if isinstance(self.gamma, str) else self
 
-    @abstractmethod
     def of_product(self, t: Float64Array) -> Float64Array:
         """Return ``g(t)``, elementwise."""
+        return np.asarray(profiles.values(np, t, **self.finish()))
 
     def diag(self, X: Matrix) -> Float64Array:
         return self.of_product(self.gamma_value * row_norms(float64_rows(X), squared=True))
@@ -268,9 +268,6 @@ class Polynomial(InnerProductKernel):
         ("auto",), default=1.0, low=0, low_open=True, kw_only=False
     )
     coef0: float = real(default=1.0, low=0, kw_only=False)
-
-    def of_product(self, t: Float64Array) -> Float64Array:
-        return np.asarray((t + float(self.coef0)) ** int(self.degree))
 
     def finish(self) -> dict[str, Any]:
         coef = (float(self.coef0),)
@@ -370,11 +367,6 @@ class DotProduct(InnerProductKernel):
                 f"{t:.6g}; use a gamma below {self.gamma_value / t:.6g}, or divide the rows by "
                 f"more than {np.sqrt(t):.6g}."
             )
-
-    def of_product(self, t: Float64Array) -> Float64Array:
-        if isinstance(self.series, str):
-            return np.asarray(np.exp(t) if self.series == "exponential" else 1.0 / (1.0 - t))
-        return np.asarray(np.polynomial.polynomial.polyval(t, np.asarray(self.series, float)))
 
     def finish(self) -> dict[str, Any]:
         if isinstance(self.series, str):

@@ -19,10 +19,10 @@ from kernelgrad.features import fused as projections
 from kernelgrad.features.base import float64_rows
 from kernelgrad.kernels import profiles
 from kernelgrad.kernels.base import TiledKernel, check_least
-from kernelgrad.kernels.projection import ProjectionKernel, form_of_cosines
+from kernelgrad.kernels.projection import ProjectionKernel
 from kernelgrad.kernels.rows import row_sums
 from kernelgrad.kernels.stationary import Form
-from kernelgrad.params import number_or_rule, parameters, real
+from kernelgrad.params import choice, number_or_rule, parameters, real
 from kernelgrad.types import Float64Array, Matrix
 from kernelgrad.validation import DataError
 
@@ -39,10 +39,7 @@ class Hellinger(TiledKernel, ProjectionKernel):
 
     name: ClassVar[str] = "hellinger"
     is_of_histograms: ClassVar[bool] = True
-
-    @property
-    def projection(self) -> int:
-        return projections.LINEAR
+    projection: ClassVar[int] = projections.LINEAR
 
     def weight_law(self) -> tuple[int, float]:
         return rng.RADEMACHER, 1.0
@@ -67,7 +64,7 @@ class SkewedKernel(TiledKernel, ProjectionKernel):
     """
 
     c: float = real(default=1.0, low=0, low_open=True, kw_only=False)
-    form: Form = form_of_cosines()
+    form: Form = choice(("pair", "phase"), default="pair", what="feature form")
 
     def check_domain(self, X: Matrix) -> None:
         check_least(self, X, -float(self.c), strict=True)
@@ -159,16 +156,13 @@ class SemigroupKernel(TiledKernel, ProjectionKernel):
     """
 
     is_of_histograms: ClassVar[bool] = True
+    projection: ClassVar[int] = projections.DECAY
     parameter: ClassVar[str]
 
     @property
     def value(self) -> float:
         """The parameter as a number; raises ValueError if it is still a rule."""
         return self._number(self.parameter)
-
-    @property
-    def projection(self) -> int:
-        return projections.DECAY
 
     @abstractmethod
     def _terms(self, x: Float64Array) -> Float64Array:

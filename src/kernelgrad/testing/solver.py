@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -17,21 +15,6 @@ from kernelgrad.validation import CapabilityError
 
 _ROWS, _COLUMNS, _STEPS = 150, 3, 10
 _TRACKER_ERROR = 1e-4  # error of float32 responses after some steps, relative to 1 + max |f|
-Start: TypeAlias = tuple[Problem, TrainBatch]
-
-
-@contextmanager
-def _starts(solver: Solver[Any]) -> Iterator[list[Start]]:
-    cls, seen = type(solver), list[Start]()
-    init = cls.init
-
-    def recording(self: Solver[Any], problem: Problem, batch: TrainBatch) -> State:
-        seen.append((problem, batch))
-        state: State = init(self, problem, batch)
-        return state
-
-    with mock.patch.object(cls, "init", recording):
-        yield seen
 
 
 def check_solver(solver: Solver[Any], *, random_state: int = 0) -> None:
@@ -53,13 +36,13 @@ def check_solver(solver: Solver[Any], *, random_state: int = 0) -> None:
     solver.check()
     check_parameters(solver)
     X = np.random.default_rng(random_state).standard_normal((_ROWS, _COLUMNS))
-    taken, linear = 0, isinstance(solver, LinearSolver)
+    taken, linear, cls = 0, isinstance(solver, LinearSolver), type(solver)
     for estimator, y in small_fits(solver, np.sin(X[:, 0]) + X[:, 1], linear=linear):
-        with _starts(solver) as starts:
+        with mock.patch.object(cls, "init", autospec=True, side_effect=cls.init) as init:
             try:
                 model = estimator.fit(X, y)
             except ValueError as error:  # a CapabilityError is one
-                require(not starts, solver, f"refuses only after init: {error}")
+                require(not init.called, solver, f"refuses only after init: {error}")
                 named = solver.name in str(error) or "loss" in str(error)
                 message = f"the refusal of loss {estimator.loss!r} names neither: {error}"
                 require(isinstance(error, CapabilityError) or named, solver, message)
@@ -68,7 +51,7 @@ def check_solver(solver: Solver[Any], *, random_state: int = 0) -> None:
         finite = np.isfinite(model.expansion_.raw_prediction(X)).all()
         require(finite, solver, f"predictions of {estimator!r} are not finite.")
         with single_threaded_blas():
-            _check_steps(solver, *starts[-1])  # the first may calibrate
+            _check_steps(solver, *init.call_args.args[1:])  # the first may calibrate
     require(taken, solver, "takes no registered loss in any estimator.")
 
 

@@ -76,10 +76,7 @@ class WarmUp(NamedTuple):
     seconds: float
 
 
-Case = tuple[str, Any, Matrix, AnyArray]
-
-
-def _cases(names: Iterable[str]) -> Iterator[Case]:
+def _cases(names: Iterable[str]) -> Iterator[tuple[str, Any, Matrix, AnyArray]]:
     """Yield (what, estimator, X, y) for the defaults, solvers and kernels that are named."""
     rng = np.random.default_rng(0)
     X = 2.0 * rng.random((_MANY, _COLUMNS))

@@ -11,7 +11,6 @@ from threadpoolctl import threadpool_limits
 
 from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.rng import draws
-from kernelgrad.compute.rows import Csr, Dense, by_type
 from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.linear import loops
 from kernelgrad.linear.base import LinearProblem, PreparedRows
@@ -205,62 +204,38 @@ class AnchorGraph(NamedTuple):
 
     def references(self, every: int, data: Any) -> Anchors:
         """Return references for prepared rows, renewed every so many steps."""
-        offset, C = data.native(self.offset), len(self.offset_bias)
+        mean, C = np.zeros_like(data.native(self.offset)), len(self.offset_bias)
         at = np.zeros((len(self.targets), len(self.anchors), C))
-        return Anchors(every, np.zeros_like(offset), np.zeros(C), self, offset, at)
+        return Anchors(every, mean, np.zeros(C), self, at)
 
 
 class Anchors(NamedTuple):
-    """References from a graph, its offset in the native layout.
-
-    ``at`` (V, m, C) has the derivatives at the m anchors, for each of V targets.
-    """
+    """References from a graph."""
 
     every: int
     mean: Float64Array
     mean_bias: Float64Array
     graph: AnchorGraph
-    offset: Float64Array
-    at: Float64Array
+    at: Float64Array  # derivatives at the m anchors for each of V targets, (V, m, C)
 
 
 def _renew_anchors(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) -> None:
     C, g = len(b), r.graph
-    u = np.zeros(C)
-    r.mean[:] = r.offset
+    u, total = np.zeros(C), g.offset.T.copy()
     r.mean_bias[:] = g.offset_bias
-    shared = g.product.shape[1] == 1  # by all outputs
     for a in range(len(g.anchors)):
         responses(rows, g.anchors[a], W, b, u)
         for v in range(len(g.targets)):
             slope = r.at[v, a]
             slopes_of_row(code, numbers, g.targets[v], u, slope)
             for c in range(C):
-                e = 0 if shared else c
+                e = min(c, g.product.shape[1] - 1)  # all outputs may share one
                 r.mean_bias[c] += slope[c] * g.product_bias[v, e, a]
-                if not shared:
-                    mean, x = output(rows, r.mean, c), g.product[v, c, a]
-                    for j in range(len(x)):
-                        mean[j] += slope[c] * x[j]
-            if shared:
-                _add_everywhere(rows, g.product[v, 0, a], slope, r.mean)
-
-
-def _dense_add_everywhere(rows: Any, x: Any, v: Any, W: Any) -> None:
-    for c in range(len(v)):
-        w, a = W[c], v[c]
-        for j in range(len(x)):
-            w[j] += a * x[j]
-
-
-def _csr_add_everywhere(rows: Any, x: Any, v: Any, W: Any) -> None:
-    for j in range(len(x)):
-        if x[j] != 0.0:
-            for c in range(len(v)):
-                W[j, c] += x[j] * v[c]
-
-
-_add_everywhere = by_type({Dense: _dense_add_everywhere, Csr: _csr_add_everywhere})
+                x = g.product[v, e, a]
+                for j in range(len(x)):
+                    total[c, j] += slope[c] * x[j]
+    for c in range(C):
+        output(rows, r.mean, c)[:] = total[c]
 
 
 def _anchors_at(r: Any, i: int, u: Any, out: Any) -> None:

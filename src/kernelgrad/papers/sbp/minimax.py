@@ -21,7 +21,6 @@ import numpy as np
 
 from kernelgrad.compute.compiling import njit
 from kernelgrad.types import Float64Array, IntArray
-from kernelgrad.validation import DataError, check_real
 
 SAMPLE = 512  # rows of either class that are sorted first
 
@@ -37,27 +36,10 @@ class TwoClassLevel(NamedTuple):
     p_negative: Float64Array
 
 
-def _check(c: Float64Array, weight: Float64Array | None, rows: str) -> None:
-    if c.size == 0:
-        raise ValueError(f"A slack level needs at least one of the {rows}, got none.")
-    if not np.isfinite(c).all():
-        raise DataError(
-            f"The responses of the {rows} hold NaN or infinity; scale the data or shorten the "
-            "steps."
-        )
-    if weight is not None and not weight.any():
-        raise ValueError(f"The weights of the {rows} are all zero; one must be positive.")
-
-
 # reassociation: plain sums, whose order the length fixes
 @njit(nogil=True, cache=True, fastmath={"contract", "nsz", "arcp", "reassoc"}, forceinline=True)
 def _below(c: Any, weight: Any, level: float) -> tuple[float, float, int]:
     total, mass, count = 0.0, 0.0, 0
-    if weight is None:
-        for i in range(c.size):
-            total += c[i] if c[i] < level else 0.0
-            count += c[i] < level
-        return total, float(count), count
     for i in range(c.size):
         w = weight[i] if c[i] < level else 0.0
         total += w * c[i]
@@ -70,9 +52,8 @@ def _below(c: Any, weight: Any, level: float) -> tuple[float, float, int]:
 def _lowest(c: Any, weight: Any) -> tuple[float, float]:
     value, mass = np.inf, 1.0
     for i in range(c.size):
-        if c[i] < value and (weight is None or weight[i] > 0.0):
-            value = c[i]
-            mass = 1.0 if weight is None else weight[i]
+        if c[i] < value and weight[i] > 0.0:
+            value, mass = c[i], weight[i]
     return value, mass
 
 
@@ -101,20 +82,18 @@ def _rise(c: Any, weight: Any, volume: float, level: float) -> float:
 
 def slack_level(
     c: Float64Array, volume: float, weight: Float64Array | None = None, *,
-    start: float | None = None,
+    start: float = math.inf,
 ) -> float:  # fmt: skip
     r"""Return :math:`\gamma` with :math:`\sum_i w_i \max(0, \gamma - c_i)` = volume.
 
     Newton's iteration on the set of covered rows, without a sort or a copy of c, O(n) a pass.
     It ends when the set repeats, so that the guess `start` changes the level by its rounding at
     most. `volume` is ``n nu`` of the paper, 0 for the lowest response of positive weight;
-    `weight` (n,) is 1 everywhere if None. DataError where a response is not finite.
+    `weight` (n,) is 1 everywhere if None.
     """
-    volume = check_real(volume, "volume", low=0.0)
-    _check(c, weight, "rows")
+    weight = np.ones(len(c)) if weight is None else weight
     if volume == 0.0:
         return float(_lowest(c, weight)[0])
-    start = math.inf if start is None or not math.isfinite(start) else start
     return float(_rise(c, weight, volume, start))
 
 
@@ -127,21 +106,15 @@ def rows_below(c: Float64Array, level: float) -> IntArray:
     return rows if rows.size else np.flatnonzero(c == c.min())
 
 
-class Basin(NamedTuple):
-    """Sums ``a(q) + b(q)`` of the lowest responses of two classes, piece by piece.
-
-    A piece of the cumulative weight q lies in one row of either class. One more entry of
-    `first` and `second` tells where both classes stand behind the last piece.
-    """
-
-    heights: Float64Array
-    weights: Float64Array
-    first: IntArray
-    second: IntArray
-
-
 @njit(nogil=True, cache=True)
-def _paired(a: Any, wa: Any, b: Any, wb: Any) -> Any:
+def paired(c: Any, weight: Any, positive: Any, negative: Any) -> Any:
+    """Return the heights ``a(q) + b(q)`` of the basin, piece by piece, and their weights.
+
+    Rows have a positive weight, and responses that ascend. A piece of the cumulative weight q
+    lies in one row of either class: their numbers in `positive` and `negative` come next, with
+    one more entry for where both classes stand behind the last piece.
+    """
+    a, wa, b, wb = c[positive], weight[positive], c[negative], weight[negative]
     n = a.size + b.size
     heights, weights = np.empty(n), np.empty(n)
     first, second = np.zeros(n + 1, np.int64), np.zeros(n + 1, np.int64)
@@ -160,19 +133,9 @@ def _paired(a: Any, wa: Any, b: Any, wb: Any) -> Any:
     return heights[:k], weights[:k], first[: k + 1], second[: k + 1]
 
 
-def paired(c: Float64Array, weight: Float64Array | None, *classes: IntArray) -> Basin:
-    """Return the basin of the rows of two classes, all of positive weight and ascending."""
-    parts = [
-        (c[rows], np.ones(len(rows)) if weight is None else weight[rows]) for rows in classes
-    ]
-    return Basin(*_paired(*parts[0], *parts[1]))
-
-
-def lowest_rows(
-    c: Float64Array, rows: IntArray, weight: Float64Array | None, size: int
-) -> IntArray:
+def lowest_rows(c: Float64Array, rows: IntArray, weight: Float64Array, size: int) -> IntArray:
     """Return the `size` lowest of some rows of positive weight, ascending, and their equals."""
-    rows = rows if weight is None else rows[weight[rows] > 0.0]
+    rows = rows[weight[rows] > 0.0]
     if size < len(rows):
         rows = rows[c[rows] <= np.partition(c[rows], size - 1)[size - 1]]
     return rows[np.argsort(c[rows], kind="stable")]  # so that processors agree on ties
@@ -200,21 +163,19 @@ def two_class_level(
     `c` (n,) holds responses ``y_i f(x_i)`` without bias; `volume` and `weight` are those of
     :func:`slack_level`.
     """
-    volume = check_real(volume, "volume", low=0.0)
-    for name, rows in (("positive", positive), ("negative", negative)):
-        _check(c[rows], None if weight is None else weight[rows], f"{name} rows")
+    weight = np.ones(len(c)) if weight is None else weight
     size, most = max(SAMPLE, start), max(len(positive), len(negative))
     while True:
         lowest = [lowest_rows(c, rows, weight, size) for rows in (positive, negative)]
-        basin = paired(c, weight, *lowest)
-        u = _rise(basin.heights, basin.weights, volume, math.inf)
-        if basin.heights[-1] >= u or size >= most:
+        heights, weights, *pieces = paired(c, weight, *lowest)
+        u = _rise(heights, weights, volume, math.inf)
+        if heights[-1] >= u or size >= most:
             break
         size *= 4
-    k = max(1, int(np.searchsorted(basin.heights, u)))
-    below = basin.weights[:k]
+    k = max(1, int(np.searchsorted(heights, u)))
+    below = weights[:k]
     bounds, chosen = [], []
-    for rows, at in zip(lowest, (basin.first, basin.second), strict=True):
+    for rows, at in zip(lowest, pieces, strict=True):
         values = np.append(c[rows[: at[k] + 1]], np.inf)
         bounds.append((values[at[k - 1]], values[at[k]]))
         p = np.bincount(at[:k], below) / (2.0 * below.sum())

@@ -185,13 +185,14 @@ class _Round:
         weight = batch.sample_weight
         total = float(weight.sum())
         self.p = weight / total
-        self.weight = None if np.all(weight == weight[0]) else weight * (len(weight) / total)
+        same = np.all(weight == weight[0])
+        self.weight = np.ones(len(weight)) if same else weight * (len(weight) / total)
         self.positive = [np.flatnonzero(y > 0) for y in self.y]
         self.negative = [np.flatnonzero(y <= 0) for y in self.y]
         self.n_drawn = 0
         self.step_size = 0.0
         C, n = self.y.shape
-        self.levels: list[float | None] = [None] * C
+        self.levels = [np.inf] * C
         self.n_below = [n // 8] * C  # rows of each class that the next level looks at first
         self.covered = np.ones(C)  # share of weight below the level, of the current iterate
         # w = scale * base;  weight_sum * average = mass * base - late
@@ -283,7 +284,7 @@ class _Round:
         level = minimax.slack_level(values, volume, self.weight, start=self.levels[c])
         self.levels[c] = level
         index = minimax.rows_below(values, level)
-        w = np.ones(len(index)) if self.weight is None else self.weight[index]
+        w = self.weight[index]
         return level, 0.0, [(index, w / w.sum())]
 
     def _sample(self, rng: np.random.Generator, m: int) -> tuple[IntArray, list[_Chances]]:
@@ -311,7 +312,7 @@ class _Round:
     def _share(self, parts: _Chances) -> float:
         # a row wholly below has its own weight over theirs as its probability, one that is
         # partly below less
-        each = [np.max(p if self.weight is None else p / self.weight[i]) for i, p in parts]
+        each = [np.max(p / self.weight[i]) for i, p in parts]
         return float(min(1.0, 1.0 / (max(each) * len(self.p))))
 
     def _weights(

@@ -36,12 +36,26 @@ class BlockMatrix:
         self._filled = False
         self.n_tiles_made = 0
 
-    def _values(self, part: slice) -> Float32Array:
-        if self._stored is None:
-            return self._block.tile(self._rows.take(part))
-        if not self._filled:
-            self._block.tile(self._rows.take(part), self._stored[part])
-        return self._stored[part]
+    def _pieces(self, start: int, stop: int) -> Iterator[tuple[slice, Float32Array]]:
+        """Yield slices of rows with their values (k, h, M): k tiles of h rows.
+
+        Stored tiles come together: other threads run during their products, which are short.
+        """
+        stop = min(stop, self.n)
+        a, whole, M = start, start, self._block.width
+        if self._filled and self._stored is not None:
+            whole = start + max(0, stop - start) // _SUB * _SUB
+        while a < stop:
+            rows = slice(a, whole if a < whole else min(stop, a + _SUB))
+            height = _SUB if a < whole else rows.stop - a
+            if self._stored is None:
+                values = self._block.tile(self._rows.take(rows))
+            else:
+                values = self._stored[rows]
+                if not self._filled:
+                    self._block.tile(self._rows.take(rows), values)
+            yield rows, values.reshape(-1, height, M)
+            a = rows.stop
 
     def product(self, R: Float32Array) -> Float64Array:
         """Return ``R K`` for R (C, n), shape (C, M), summed in float64 over tiles in order."""
@@ -49,8 +63,9 @@ class BlockMatrix:
         parts = np.zeros((-(-self.n // chunk), len(R), self._block.width))
 
         def task(i: int) -> None:
-            for rows in self._tiles(i * chunk, (i + 1) * chunk, len(R)):
-                parts[i] += R[:, rows] @ self._values(rows)
+            for rows, K in self._pieces(i * chunk, (i + 1) * chunk):
+                for part in R[:, rows].reshape(len(R), *K.shape[:2]).swapaxes(0, 1) @ K:
+                    parts[i] += part
 
         parallel_for(len(parts), task)
         self._passed()
@@ -60,17 +75,11 @@ class BlockMatrix:
         """Write ``V K^T`` for V (C, M) to `out` (C, n)."""
 
         def task(i: int) -> None:
-            for rows in self._tiles(i * TILE, (i + 1) * TILE, len(V)):
-                out[:, rows] = (self._values(rows) @ V.T).T
+            for rows, K in self._pieces(i * TILE, (i + 1) * TILE):
+                out[:, rows] = (K @ V.T).reshape(-1, len(V)).T
 
         parallel_for(-(-self.n // TILE), task)
         self._passed()
-
-    def _tiles(self, start: int, stop: int, n_outputs: int) -> Iterator[slice]:
-        """Yield the slices of rows whose values are made, and used, at once."""
-        # during shorter products of one output no other thread runs
-        stop, height = min(stop, self.n), _SUB if n_outputs > 1 else 2 * _SUB
-        return (slice(a, min(stop, a + height)) for a in range(start, stop, height))
 
     def _passed(self) -> None:
         if self._stored is None or not self._filled:

@@ -85,7 +85,6 @@ class SDCA(RowsSolver[DualState]):
         return DualAscent(state, rows, loss, y, weight / weight.sum(), deadline=deadline)
 
     def init(self, problem: Problem, batch: TrainBatch) -> DualState:
-        self.check_problem(problem)
         C = problem.n_outputs
         state = self._new_state(
             problem, batch, alpha=problem.alpha, dual=np.zeros((C, batch.n_rows)),

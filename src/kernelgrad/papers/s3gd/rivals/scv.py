@@ -203,11 +203,9 @@ def _renew_groups(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) ->
         visit(r.moments, rows, r.moments.order[r.moments.done[0]])
         r.moments.done[0] += 1
     r.mean_bias[:] = 0.0
+    total[:] = 0.0
     for c in range(C):
-        w = output(rows, W, c)
-        for j in range(d):
-            flat[c, j] = w[j]
-            total[c, j] = 0.0
+        flat[c] = output(rows, W, c)
     for g in range(len(part)):
         responses(centre, g, flat, b, middle[g])
         bends_of_row(code, numbers, r.moments.targets[g], middle[g], slope[g], bend[g])
@@ -220,9 +218,7 @@ def _renew_groups(r: Any, code: int, numbers: Any, rows: Any, W: Any, b: Any) ->
                     for j in range(d if a != 0.0 else 0):
                         total[c, j] += a * covariance[g, i, j]
     for c in range(C):
-        mean = output(rows, r.mean, c)
-        for j in range(d):
-            mean[j] = total[c, j]
+        output(rows, r.mean, c)[:] = total[c]
 
 
 def _groups_at(r: Any, i: int, u: Any, out: Any) -> None:
