@@ -123,6 +123,8 @@ def test_array_source(tmp_path):
     assert ArraySource(X > 3).read(0, 6).X.dtype == np.uint8
     sparse = [ArraySource(sp.csr_matrix(part)).digest() for part in (X, X, X[::-1])]
     assert sparse[0] == sparse[1] != sparse[2]
+    units = [ArraySource(sp.csr_matrix(part)).digest() for part in (np.eye(9), np.eye(9)[::-1])]
+    assert units[0] != units[1]
     X[4, 1] = np.nan
     assert np.isnan(ArraySource(X, checked=True).read(0, 6).X).any()
     big = np.full((4, 2), np.finfo(np.float32).max, dtype=np.float32)

@@ -140,12 +140,9 @@ def test_arrays_survive_in_any_order_of_memory(tmp_path, dtype):
 @every(
     ("header", "arrays", "error", "words"),
     [
-        ([], {}, TypeError, "header must be a dict, got a list"),
         ({}, {"a": [1.0]}, TypeError, "'a' is a list"),
         ({}, {"a": np.array(["x"])}, TypeError, "Put text labels in the header"),
         ({}, {"a": np.zeros(2, np.longdouble)}, TypeError, "at most 64 bits"),
-        ({}, {1: np.zeros(2)}, TypeError, "name 1"),
-        ({}, {"__metadata__": np.zeros(1)}, ValueError, "'__metadata__' is reserved"),
         ({"a": np.array(["b"], "<U40000000")}, {}, ValueError, "more than the"),
         ({"a": eval("[" * 90 + "]" * 90)}, {}, ValueError, "deeper than"),
         ({"a": "b" * 2000}, {}, ValueError, "more than the 1000"),
@@ -416,7 +413,7 @@ GAMMA = ("expansion", "kernel", "params", "gamma", "value")
         ("resumable", value("state", "iteration", to="x"), "iteration"),
         ("resumable", value("state", "rows", to=1), "holds 'rows'"),
         ("resumable", value("state", "alpha", to=-1.0), "alpha must lie in"),
-        ("stream", cell("extra.latest.1", 2), "holds class 2"),
+        ("stream", cell("extra.latest.1", 2), "holds 2 in the array 'latest.1', more"),
         ("features", value("fitted", "_n_features_out", to=2**40), "at most"),
         ("features", value("stream", "block_size", to=0), "block_size"),
     ],

@@ -11,7 +11,7 @@ from scipy.special import log_softmax, softmax
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data.sampling import folds
 from kernelgrad.files.records import Record
-from kernelgrad.tasks import Classification, Task
+from kernelgrad.tasks import Task
 from kernelgrad.types import AnyArray, Float64Array, FloatArray
 from kernelgrad.validation import DataError
 
@@ -106,10 +106,6 @@ class Calibration:
             )
         return np.asarray(softmax(g, axis=1))
 
-    def apply(self, task: Classification, raw: FloatArray) -> Float64Array:
-        """Return probabilities (n, K) of responses f (n, C)."""
-        return self.proba(task.class_responses(raw))
-
     def arrays(self) -> dict[str, AnyArray]:
         return {
             "calibration.unit": np.array([self.unit]),
@@ -175,7 +171,5 @@ def restored_responses(record: Record, K: int, names: tuple[str, str, str]) -> R
     z, y, w = names
     if z not in record:
         return None
-    values, codes = record.array(z, "n", K), record.array(y, "n", kinds="iu", least=0)
-    if codes.size and codes.max() >= K:
-        raise record.error(f"holds class {codes.max()} in {y!r}, of {K}")
-    return values, codes, record.array(w, "n", least=0.0)
+    codes = record.array(y, "n", kinds="iu", least=0, most=K - 1)
+    return record.array(z, "n", K), codes, record.array(w, "n", least=0.0)

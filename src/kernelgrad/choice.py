@@ -58,7 +58,7 @@ class Choice:
             "scaled": self.scaling is not None, "alpha": self.alpha,
             "max_iter": self.max_iter, "entries": self.entries, "seconds": self.seconds,
             "is_complete": self.is_complete,
-            "loss": None if self.loss is None else pack(self.loss),
+            "loss": pack(self.loss),
             "variances": None if self.variances is None else list(self.variances),
         }  # fmt: skip
         arrays: dict[str, AnyArray] = {}
@@ -75,18 +75,14 @@ class Choice:
     def restore(
         cls, record: Record, solver: Solver[Any] | None, width: int, task: Task
     ) -> Self:
-        """Return the choice that :meth:`describe` described.
-
-        `solver` is the one of the parameters: objects of third parties need no name.
-        """
+        """Return the choice; a `solver` of the parameters needs no name in files."""
         packed, kernel = record.take("solver", anything), record.take("kernel", anything)
         reason = record.take("reason", check_text)
         if solver is None or reason == SUPERVISED:
             solver = unpack(packed)
             if not isinstance(solver, Solver):
                 raise record.error(f"holds {solver!r} as the solver")
-        loss = record.take("loss", anything, None)
-        loss = None if loss is None else unpack(loss)
+        loss = unpack(record.take("loss", anything))
         if not isinstance(loss, Loss | None):
             raise record.error(f"holds {loss!r} as the loss")
         number, variances = partial(check_real, low=0.0), record.take("variances", anything)

@@ -18,16 +18,10 @@ from sklearn.utils.validation import check_array, check_X_y, validate_data
 
 from kernelgrad.data import BatchSource
 from kernelgrad.data.base import all_finite
+from kernelgrad.exceptions import DataError, UnseenValuesWarning
 from kernelgrad.tables import NAMES, Column, Columns, Table, check_finite, counted, only_numbers
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
-from kernelgrad.validation import (
-    DataError,
-    UnseenValuesWarning,
-    check_compressed,
-    check_int,
-    check_name,
-    warn_caller,
-)
+from kernelgrad.validation import check_compressed, check_int, check_name, warn_caller
 
 if TYPE_CHECKING:
     from kernelgrad.tasks import Task
@@ -76,9 +70,7 @@ class Inputs:
         blank = cls(owner, pairwise=pairwise) if source is None else source
         inputs, rows, columns, y = blank._checked(X, y, of_y, fresh=True, named=bool(source))
         if sp.issparse(rows) or pairwise:
-            if not (categorical is None or isinstance(categorical, str)) and np.size(
-                categorical
-            ):
+            if not isinstance(categorical, str | None) and np.size(categorical):
                 raise ValueError(
                     "categorical_features is for frames and dense arrays; leave it at "
                     "'from_dtype' with sparse rows and kernel='precomputed'."
@@ -158,10 +150,7 @@ class Inputs:
         self, X: Any, y: Any = None, *, source: bool = False,
         unseen: Counter[int] | None = None, **of_y: Any,
     ) -> tuple[Matrix, Any]:  # fmt: skip
-        """Return checked rows (n, n_features), as codes where they are a table, and y.
-
-        Values that the model does not know are added to `unseen`, by column.
-        """
+        """Return checked rows (n, d), codes of a table, and y; `unseen` counts unknown ones."""
         if y is None and not source and self._are_plain(X):
             return X, None
         rows = columns = None
@@ -454,21 +443,15 @@ def chosen_columns(categorical: Any, columns: Columns) -> AnyArray | None:
                 f"categorical_features has {len(entries)} booleans, but X has {d} columns."
             )
         return entries
-    numbers = {} if columns.names is None else {v: j for j, v in enumerate(columns.names)}
+    names = () if columns.names is None else columns.names
+    numbers = {name: j for j, name in enumerate(names)} | {j: j for j in range(d)}
     for value in entries.tolist():
-        if isinstance(value, str):
-            if value not in numbers:
-                raise ValueError(
-                    f"categorical_features names {value!r}, which is no column of X; give one "
-                    "of its columns, in a frame with names."
-                )
-            mask[numbers[value]] = True
-        elif not 0 <= value < d:
+        if value not in numbers:
             raise ValueError(
-                f"categorical_features holds {value!r}, but the columns of X are 0 to {d - 1}."
+                f"categorical_features holds {value!r}, which is no column of X; give numbers "
+                f"from 0 to {d - 1}, or names of the columns of a frame."
             )
-        else:
-            mask[value] = True
+        mask[numbers[value]] = True
     return mask
 
 

@@ -167,7 +167,7 @@ class Model:
         if self.calibration is None:
             p = np.asarray(task.loss.predict_proba(raw), np.float64)
         else:
-            p = self.calibration.apply(task, raw)
+            p = self.calibration.proba(task.class_responses(raw))
         return keep_argmax(p, task.decide(raw))
 
     @property

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernelgrad.exceptions import ModelFileError
 from kernelgrad.files import container
 from kernelgrad.files.records import Record, anything, registered_part
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel, describe_kernel, get_kernel, restore_kernel
 from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
-from kernelgrad.types import AnyArray, Contents
+from kernelgrad.types import Contents
 from kernelgrad.validation import check_name
 from kernelgrad.version import __version__
 
@@ -42,12 +41,8 @@ def pack(value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.ndim > 1:
         return {"array": value.ravel(), "shape": list(value.shape)}
     if isinstance(value, dict):  # class weights: keys may be any label
-        return {"pairs": [[_scalar(k), _scalar(v)] for k, v in value.items()]}
+        return {"pairs": [[k, v] for k, v in value.items()]}
     return {"value": value}
-
-
-def _scalar(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
 
 
 def unpack(packed: Any) -> Any:
@@ -56,7 +51,7 @@ def unpack(packed: Any) -> Any:
     kind = next((k for k in kinds if k in record), "value")
     value = record.take(kind, anything)
     if kind == "array":
-        value = _shaped(value, record.take("shape", anything))
+        value = np.asarray(value, np.float64).reshape(tuple(record.take("shape", anything)))
     if kind == "part":
         return registered_part(record, value, _PARTS[check_name(value, _PARTS, "part")], unpack)
     record.close()
@@ -67,21 +62,8 @@ def unpack(packed: Any) -> Any:
     return restore_kernel(value) if kind == "kernel" else value
 
 
-def _shaped(values: Any, shape: Any) -> AnyArray:
-    try:
-        return np.asarray(values, np.float64).reshape(tuple(shape))
-    except (TypeError, ValueError) as error:
-        raise ModelFileError(
-            f"The file holds an array of the shape {shape!r}: {error}"
-        ) from None
-
-
 def _restored_scaling(value: Any) -> InputScaling:
-    arrays: dict[str, Any] = {"": None}
-    if isinstance(value, dict):
-        arrays = {name: unpack(array) for name, array in value.items()}
-    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
-        raise ModelFileError(f"The file holds {value!r} where a scaling has arrays.")
+    arrays = {name: unpack(array) for name, array in value.items()}
     widths = [len(a) if name == "metric" else a.shape[-1] for name, a in arrays.items()]
     record = Record({}, arrays, "scaling")
     scaling = InputScaling.restore(record, max(widths, default=0))
@@ -104,19 +86,14 @@ def packed_params(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def identity(owner: str, params: Mapping[str, Any], before: Fit | None) -> dict[str, Any]:
-    """Return what must be the same where a fit is resumed, beside the rows.
-
-    Parameters without influence on the model are left out.
-    """
+    """Return what must be the same where a fit is resumed: what has influence on the model."""
     texts: dict[str, Any] = {}
     for name, value in packed_params(params).items():
         if name not in ("verbose", "time_limit"):
             try:
                 texts[name] = json.dumps(container.encode_value(value), sort_keys=True)
             except TypeError:  # not in files
-                it = value["value"]
-                array = isinstance(it, np.ndarray) and it.dtype.kind in "biuf"
-                texts[name] = container.contents_digest(({}, {name: it})) if array else repr(it)
+                texts[name] = repr(value)
     start: Contents = {}, {}
     if before is not None and before.state is not None:
         start = before.state.describe()

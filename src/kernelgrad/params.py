@@ -77,10 +77,7 @@ def _outside(
 def real(
     *, default: Any, words: Iterable[Any] = (), kw_only: bool = True, **interval: Any
 ) -> Any:
-    """Return a field for finite numbers in an interval, or one of `words`.
-
-    `interval` are ``low``, ``high``, ``low_open`` and ``high_open`` of `check_real`.
-    """
+    """Return a field for finite numbers in an interval of `check_real`, or one of `words`."""
     check = partial(check_real, **interval)
     return _field(default, check, words, kw_only, _outside(**interval))
 
@@ -114,10 +111,7 @@ def choice(
     names: Iterable[str], *, default: Any, words: Iterable[Any] = (),
     what: str | None = None, kw_only: bool = True,
 ) -> Any:  # fmt: skip
-    """Return a field for strings in `names`, or one of `words` such as None.
-
-    `what` replaces the name of the field in messages.
-    """
+    """Return a field for strings in `names`, or one of `words`; messages call it `what`."""
     known_names = tuple(names)
 
     def check(value: Any, name: str) -> None:
@@ -240,10 +234,7 @@ def parameter_texts(doc: str) -> dict[str, str]:
 
 
 def whole(cls: type) -> str:
-    """Return the docstring of a class with the entries that are "As in" another class.
-
-    Defaults are those of the class.
-    """
+    """Return the docstring of a class with the entries "As in" others, and its own defaults."""
     doc, near = inspect.cleandoc(cls.__doc__ or ""), vars(sys.modules[cls.__module__])
     for section in ("Parameters", "Attributes"):
         text, parts = entries(doc, section)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from sklearn.utils import check_array
 from sklearn.utils.validation import column_or_1d
 
 from kernelgrad.compute.linalg import stacked
@@ -38,10 +37,7 @@ def is_signed(y: AnyArray) -> bool:
 
 
 def is_labelled(y: AnyArray, signed: bool) -> AnyArray:
-    """Mask of labelled rows.
-
-    The others are marked by -1, which is a class where labels are `signed`, None or NaN.
-    """
+    """Mask of labelled rows; the others have None, NaN, or -1 unless labels are `signed`."""
     if y.dtype.kind == "O":
         has_label = [not is_gap(v) and (signed or not (_is_number(v) and v == -1)) for v in y]
         return np.array(has_label, bool)
@@ -56,16 +52,7 @@ def labels_of(y: Any) -> AnyArray:
         y = y.to_numpy()
     if isinstance(y, list | tuple) and any(isinstance(v, str) for v in y):
         y = np.array(y, dtype=object)  # else NaN becomes a name
-    y = np.asarray(y)
-    if y.ndim == 2 and y.shape[1] == 1:
-        y = column_or_1d(y, warn=True)
-    if y.ndim != 1:
-        check_array(y, ensure_2d=False, dtype=None)
-        raise ValueError(
-            f"y should be a 1d array, got an array of shape {y.shape} instead: one label or "
-            "mark for each row."
-        )
-    return np.asarray(y)
+    return np.asarray(column_or_1d(y, warn=True))
 
 
 def plain(labels: AnyArray) -> AnyArray:

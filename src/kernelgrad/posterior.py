@@ -168,17 +168,11 @@ class Posterior:
             prior = stream.kernel.diag(stream.scaling.apply(X))
             with single_threaded_blas():
                 return np.asarray(prior - self.operator.explained_variance(X), np.float64)
-        m = X.shape[0]
+        groups = [X[a : a + _TEST_ROWS] for a in range(0, X.shape[0], _TEST_ROWS)]
         if not self.is_exact:
-            starts = range(0, m, _TEST_ROWS)
-            parts = (np.diag(self._unexplained_pairs(X[a : a + _TEST_ROWS])) for a in starts)
-            return np.concatenate(list(parts))
-        exact, explained = self.function.exact, np.empty(m)
-
-        def add_squares(columns: slice, Z: Float64Array) -> None:
-            explained[columns] = (Z * Z).sum(axis=0)
-
-        self._each_half(X, add_squares)
+            return np.concatenate([np.diag(self._unexplained_pairs(rows)) for rows in groups])
+        exact = self.function.exact
+        explained = np.concatenate([(self._half(rows) ** 2).sum(axis=0) for rows in groups])
         return np.asarray(exact.kernel.diag(exact.scaling.apply(X)) - explained)
 
     def _unexplained_pairs(self, X: Matrix) -> Float64Array:
@@ -194,12 +188,7 @@ class Posterior:
             )
         n = self.rows.source.n_rows
         if self.is_exact:
-            home, half = self.function.exact, np.empty((n, X.shape[0]))
-
-            def set_columns(columns: slice, Z: Float64Array) -> None:
-                half[:, columns] = Z
-
-            self._each_half(X, set_columns)
+            home, half = self.function.exact, self._half(X)
             with single_threaded_blas():
                 explained = half.T @ half
         else:
@@ -215,26 +204,23 @@ class Posterior:
         covariance = home.kernel.pairwise(scaled, scaled) - explained
         return np.asarray((covariance + covariance.T) / 2, np.float64)
 
-    def _each_half(self, X: Matrix, take: Callable[[slice, Float64Array], None]) -> None:
-        """Call `take` with ``L^-1 S k(rows, x)`` of some rows x of `X` at a time, in any order.
-
-        Before the first factorisation the posterior is the prior.
-        """
-        if self.ridge is None:
-            take(slice(None), np.zeros((1, X.shape[0])))
-            return
+    def _half(self, X: Matrix) -> Float64Array:
+        """Return ``L^-1 S k(rows, X)``, (n, m); zeros before the first factorisation."""
+        if self.ridge is None:  # the posterior is the prior
+            return np.zeros((1, X.shape[0]))
         exact, (support, _, weight) = self.function.exact, self._usable_rows()
         with single_threaded_blas():
             rows, new = exact.prepare(support), exact.prepare(X)
             if self.factor is None:
                 self.factor = self._factorised(kernel_matrix(exact, rows), weight)
-            factor = self.factor
+            factor, half = self.factor, np.empty((len(weight), X.shape[0]))
 
             def solve(a: int, b: int) -> None:
                 block = exact.values(rows, new.take(slice(a, b)))
-                take(slice(a, b), factor.half_solve(factor.scale[:, None] * block))
+                half[:, a:b] = factor.half_solve(factor.scale[:, None] * block)
 
             over_tiles(X.shape[0], 128, solve)
+        return half
 
     def _factorised(self, matrix: KernelMatrix, weight: Float64Array) -> KernelMatrix:
         assert self.ridge is not None

@@ -184,10 +184,7 @@ def _left(K: KernelMatrix, D: Float64Array, seen: Seen) -> Float64Array:
 
 
 def from_calibration(responses: Responses, task: Classification) -> Unseen | None:
-    """Return probabilities of the rows that calibrate, each half of them by the other half.
-
-    The result is None if they are fewer than ten.
-    """
+    """Return probabilities of rows that calibrate, each half by the other; None of few."""
     z, y, weight = responses
     if len(y) < _LEAST_ROWS:
         return None
@@ -256,10 +253,7 @@ def _error(w: Float64Array, deviations: Float64Array) -> float:
 
 
 def quantile(scores: Float64Array, weight: Float64Array, coverage: float) -> float:
-    """Return the least score that holds for a share `coverage` of rows and one new row.
-
-    Raise ValueError if the rows are too few for any score to.
-    """
+    """Return the least score that holds for a share of the rows and a new one, or raise."""
     check_real(coverage, "coverage", low=0.0, high=1.0, low_open=True, high_open=True)
     order = np.argsort(scores)
     total = np.cumsum(weight[order]) / weight.mean()

@@ -3,7 +3,8 @@
 import importlib
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections import UserDict
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -14,7 +15,7 @@ def room(name: str) -> Any:
     return importlib.import_module(f"kernelgrad.{name}")
 
 
-class Registry(MutableMapping[str, type[T]], Generic[T]):
+class Registry(UserDict[str, Any], Generic[T]):
     """Classes by their attribute `key`.
 
     `paths` has names of classes in optional rooms, with module and class below ``kernelgrad``,
@@ -25,38 +26,25 @@ class Registry(MutableMapping[str, type[T]], Generic[T]):
     def __init__(
         self, paths: Mapping[str, str], *, key: str = "name", renamed: Mapping[str, str] = {}
     ) -> None:
-        self.renamed = renamed
-        self._classes: dict[str, type[T] | str] = dict(paths)
-        self._key = key
+        super().__init__(paths)
+        self.renamed, self._key = renamed, key
         self.lazy = {path.rpartition(":")[2]: name for name, path in paths.items()}
 
     def register(self, cls: type[T]) -> type[T]:
         """Add a class under its name; usable as a decorator."""
-        self._classes[getattr(cls, self._key)] = cls
+        self[getattr(cls, self._key)] = cls
         return cls
 
     def __getitem__(self, name: str) -> type[T]:
         name = self.renamed.get(name, name)
-        entry = self._classes[name]
+        entry: Any = self.data[name]
         if isinstance(entry, str):
             module, _, attribute = entry.partition(":")
-            entry = self._classes[name] = getattr(room(module), attribute)
-        return entry
-
-    def __setitem__(self, name: str, cls: type[T]) -> None:
-        self._classes[name] = cls
-
-    def __delitem__(self, name: str) -> None:
-        del self._classes[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._classes)
-
-    def __len__(self) -> int:
-        return len(self._classes)
+            entry = self.data[name] = getattr(room(module), attribute)
+        return entry  # type: ignore[no-any-return]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._classes or name in self.renamed
+        return name in self.data or name in self.renamed
 
 
 def warn_renamed(old: str, new: str) -> None:

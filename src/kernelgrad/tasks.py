@@ -76,10 +76,7 @@ class Task(ABC):
         return None
 
     def score(self) -> tuple[str, Score | None]:
-        """Return name and function (internal y, f, weight) -> float of the validation score.
-
-        None instead of a function stands for the negative mean loss.
-        """
+        """Return the score's name and function (y, f, weight), None for the negative loss."""
         return "negative loss", None
 
     def _r2(self, y: AnyArray, raw: FloatArray, weight: Float64Array) -> float:
@@ -151,10 +148,8 @@ class Classification(Task):
     def _sides(self) -> Float32Array:
         """Return the classes of each pair (i, j), (n_pairs, K): i is -1, j is +1."""
         first, second = np.triu_indices(len(self.classes), 1)
-        sides = np.zeros((len(first), len(self.classes)), np.float32)
-        pair = np.arange(len(first))
-        sides[pair, first], sides[pair, second] = -1, 1
-        return sides
+        units = np.eye(len(self.classes), dtype=np.float32)
+        return units[second] - units[first]
 
     def codes(self, y: AnyArray) -> AnyArray:
         codes = np.searchsorted(self.classes, y)

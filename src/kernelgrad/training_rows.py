@@ -9,6 +9,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import count
+from operator import attrgetter
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -23,7 +24,6 @@ from kernelgrad.data.sampling import BUFFER_ROWS, EpochBatch
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.inputs import Inputs
 from kernelgrad.solvers import RowStore, Solver, TrainBatch, Validation
-from kernelgrad.solvers.contract import rows_digest
 from kernelgrad.tasks import Classification, Task, weights_of
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.validation import DataError
@@ -88,13 +88,13 @@ class TrainingRows:
     order: IntArray | None = None  # number of each row as it came, -1 dropped; None is the same
     inputs: Inputs = field(default_factory=partial(Inputs, "rows"))
 
-    @property
+    @cached_property
     def sources(self) -> tuple[BatchSource, ...]:
         return (self.source,)
 
-    @property
+    @cached_property
     def in_memory(self) -> bool:
-        return self.source.in_memory
+        return all(map(attrgetter("in_memory"), self.sources))
 
     @property
     def n_train(self) -> int:
@@ -103,12 +103,12 @@ class TrainingRows:
     @cached_property
     def nbytes(self) -> float:
         """Approximate bytes of the rows in memory."""
-        return self.source.nbytes
+        return float(sum(map(attrgetter("nbytes"), self.sources)))
 
-    @property
+    @cached_property
     def n_rows(self) -> int:
         """Number of rows of all sources."""
-        return self.source.n_rows
+        return sum(map(attrgetter("n_rows"), self.sources))
 
     def within(self, limit: float) -> Self:
         """Return the rows, which stay where they are if memory does not do for a fit."""
@@ -155,10 +155,7 @@ class TrainingRows:
         return None if weighted else float(self.n_train)
 
     def ordered(self, limit: int | None) -> TrainingRows:
-        """Return arrays without rows of weight 0, up to `limit` rows in canonical order.
-
-        None is for rows that stay as they are.
-        """
+        """Return rows of weight above 0, up to `limit` in canonical order; None is as is."""
         if limit is None or not (self.is_internal and self.in_memory):  # maps stay on disk
             return self
         whole, n = self.source.read(0, self.source.n_rows), self.source.n_rows
@@ -171,13 +168,7 @@ class TrainingRows:
         digest = hashlib.blake2b(digest_size=16)
         others = () if self.validation_rows is None else self.validation_rows.sources
         for source in (*self.sources, *others):
-            if not (isinstance(source, ArraySource) and source.in_memory):
-                digest.update(source.digest())
-                continue
-            for part in source.read(0, source.n_rows)[:3]:
-                if part is not None:
-                    plain = part.dtype.kind != "O" if hasattr(part, "dtype") else True
-                    digest.update(rows_digest(part if plain else part.astype(str)))
+            digest.update(source.digest())
         return digest.hexdigest()
 
     def drawn(self, solver: Solver[Any], iteration: int, epoch: float) -> int:
@@ -297,10 +288,7 @@ class TrainingRows:
     def validation(
         self, patience: int | None, tol: float, *, rows: IntArray | None = None, **options: Any
     ) -> Validation:
-        """Return how functions are scored on the rows apart or held out, or on `rows`.
-
-        `options` are further fields of the validation.
-        """
+        """Return how functions are scored on the rows apart, held out, or in `rows`."""
         if rows is None and self.validation_rows is not None:
             # the task may have been learned after these rows were read
             others = replace(self.validation_rows, task=self.task)
@@ -336,21 +324,9 @@ class PairedRows(TrainingRows, ABC):
     # increasing numbers of its rows that no batch has
     excluded: IntArray = field(default_factory=no_rows, kw_only=True)
 
-    @property
+    @cached_property
     def sources(self) -> tuple[BatchSource, ...]:
         return (self.source,) if self.other is None else (self.source, self.other)
-
-    @property
-    def in_memory(self) -> bool:
-        return all(source.in_memory for source in self.sources)
-
-    @cached_property
-    def nbytes(self) -> float:
-        return sum(source.nbytes for source in self.sources)
-
-    @property
-    def n_rows(self) -> int:
-        return sum(source.n_rows for source in self.sources)
 
     @property
     def n_other(self) -> int:

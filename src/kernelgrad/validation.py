@@ -18,10 +18,7 @@ from kernelgrad.exceptions import UnseenValuesWarning as UnseenValuesWarning
 
 
 def check_name(value: str, choices: Iterable[str], what: str, *, instead: str = "") -> str:
-    """Return `value` if it is in `choices`; otherwise raise, naming all and the most similar.
-
-    `instead` is added to the message and names other valid values.
-    """
+    """Return `value` if it is in `choices`; else name these, `instead` and the most similar."""
     names = sorted(choices)
     if value not in names:
         near = get_close_matches(str(value), names, n=1)

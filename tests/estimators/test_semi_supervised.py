@@ -1,6 +1,7 @@
 """The semi-supervised classifier: objective, marks, sources, streams, choices and refusals."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,8 @@ from sklearn.svm import SVC
 
 import kernelgrad as kg
 from cases import every, raises
-from kernelgrad.callbacks import Callback
+from kernelgrad.callbacks import Callback, TimeIsUp
+from kernelgrad.families import semi_supervised as families
 from kernelgrad.losses import Ramp
 from kernelgrad.solvers import SoftLabels
 from sources import named, opened
@@ -90,6 +92,22 @@ def test_costs_of_unlabelled_rows():
     assert not np.allclose(paper, fit(C=8.0), atol=1e-2)
     w = np.where(Y < 0, 3.0, 2.0)  # the paper's is one of weights
     np.testing.assert_allclose(fit(w, C_star="paper"), fit(w, C_star=10 * 24 / 324), atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:Class")
+def test_a_comparison_of_kernels_ends_with_the_time_or_by_ctrl_c(monkeypatch):
+    def over(*args, **options):
+        raise TimeIsUp
+
+    def stopped(*args, callbacks, **options):
+        callbacks.interrupted = True
+
+    model = kg.SemiSupervisedKernelClassifier()
+    monkeypatch.setattr(families, "loop", SimpleNamespace(run=over))
+    assert "cv_errors" not in model.fit(X, Y).history_
+    monkeypatch.setattr(families, "loop", SimpleNamespace(run=stopped))
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, Y)
 
 
 @pytest.mark.filterwarnings("ignore:Class")

@@ -355,8 +355,8 @@ def test_errors_of_later_rows_and_parameters():
     with pytest.raises(ValueError, match="not a sparse matrix"):
         clone(model).fit(frame[["income"]].to_numpy(float), Y).predict(sp.csr_matrix((2, 1)))
     for chosen, message in [
-        ("all", "'from_dtype', None, or an array"), ([7], "the columns of X are 0 to 5"),
-        (["town"], "names 'town'"), ([True], "1 booleans, but X has 6"), ([1.5], "must hold"),
+        ("all", "'from_dtype', None, or an array"), ([7], "holds 7, .* from 0 to 5"),
+        (["town"], "holds 'town'"), ([True], "1 booleans, but X has 6"), ([1.5], "must hold"),
         (None, r"Column 'city' holds text.*does not name it"),
     ]:  # fmt: skip
         with pytest.raises((ValueError, TypeError), match=message):

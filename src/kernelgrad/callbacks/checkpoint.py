@@ -170,10 +170,7 @@ class Checkpoint(Callback):
             return check_int(seed, "seed", high=2**32)
 
     def choice(self, digest: str, restore: Callable[[Record], T]) -> T | None:
-        """Return what was chosen before the first iteration; None if nothing was.
-
-        Raise ValueError if the digest of the rows differs from that of the resumed fit.
-        """
+        """Return what was chosen before the first iteration, or None; rows must be the same."""
         self.check("rows", digest)
         files = self._open
         record, files.choice = files.choice, None
@@ -199,10 +196,7 @@ class Checkpoint(Callback):
         choice: Contents,
         restore: Callable[[Record, Callable[[], AbstractContextManager[None]]], T],
     ) -> T | None:
-        """Store the choice; return what `restore` makes of the state, None without one.
-
-        It takes the state, and what names the file in errors of what it says.
-        """
+        """Store the choice; return what `restore` makes of the state, None without one."""
         self.store(choice)
         loop, self._open.loop = self._open.loop, None
         if loop is None:

@@ -143,17 +143,11 @@ class DaskTeam:
     def ask(
         self, method: str, *args: Any, each: Sequence[tuple[Any, ...] | None] | None = None
     ) -> list[Any]:
-        """Call a method of all pieces and return the results in order.
-
-        `each` holds further arguments per piece; a piece with None is skipped and gives None.
-        """
+        """Call a method of all pieces; `each` has more arguments of each, None skips it."""
         return self._gathered(self._submit(method, args, each), method)
 
     def _submit(self, method: str, args: tuple[Any, ...], each: Any) -> list[Any]:
-        """Return a future for the results of each bundle; None for bundles that are skipped.
-
-        For a summed method there is one more future, for the sum.
-        """
+        """Return a future for each bundle, None if it is skipped, and one for a sum."""
         client, name = self._client, f"{method}-{uuid.uuid4().hex}"
         options = {"retries": self._retries, "pure": False}
         packed = pickle.dumps(args, protocol=5)

@@ -14,14 +14,7 @@ import scipy.sparse as sp
 
 from kernelgrad.cluster.engine import DaskEngine, DaskTeam
 from kernelgrad.data import base
-from kernelgrad.data.base import (
-    Batch,
-    BatchSource,
-    Counts,
-    TargetSummary,
-    index_batch,
-    is_collection,
-)
+from kernelgrad.data.base import Batch, BatchSource, Counts, index_batch, is_collection
 from kernelgrad.exceptions import DataError, KernelGradError
 from kernelgrad.solvers.block_descent import shards
 from kernelgrad.training_rows import EncodedSource, StoredRows, TrainingRows
@@ -165,8 +158,7 @@ class DaskSource(BatchSource):
         tasks = [column.chosen(wanted) for column in columns]
         what = self.label(int(wanted[0]), int(wanted[-1]) + 1)
         pieces = iter(self._computed([task for group in tasks for task in group], what))
-        back = np.empty(len(rows), np.int64)
-        back[order] = np.arange(len(rows))
+        back = np.argsort(order)
         stacked = [base.stack_rows([next(pieces) for _ in group]) for group in tasks]
         X, *rest = [part.take(back) if base.is_frame(part) else part[back] for part in stacked]
         y = rest[0] if self.has_target else None
@@ -186,19 +178,14 @@ class DaskSource(BatchSource):
                 yield base.checked_targets(y, start)
                 start += len(y)
 
-    def summarize_target(self) -> TargetSummary:
+    def _counts(self) -> Counts:
         import dask
 
-        if self._summary is None:
-            self._require_target()
-            assert self._y is not None
-            tasks = [
-                dask.delayed(_counted)(part, int(start))
-                for part, start in zip(self._y.parts, self._y.starts, strict=False)
-            ]
-            counts = self._computed(tasks, self.label(0, self.n_rows))
-            self._summary = base.summarize(reduce(Counts.plus, counts))
-        return self._summary
+        assert self._y is not None
+        parts = zip(self._y.parts, self._y.starts.tolist(), strict=False)
+        tasks = [dask.delayed(_counted)(part, start) for part, start in parts]
+        counts: list[Counts] = self._computed(tasks, self.label(0, self.n_rows))
+        return reduce(Counts.plus, counts)
 
     def map_chunks(self, function: Callable[[Batch], Any]) -> Iterator[Any]:
         import dask

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad.compute.linalg import rows_bytes
 from kernelgrad.data import base
 from kernelgrad.data.base import Batch, BatchSource
 from kernelgrad.data.columns import missing_column
@@ -69,7 +68,8 @@ class ArraySource(BatchSource):
         y = None if y is None else np.asarray(y)
         w = None if sample_weight is None else np.asarray(sample_weight)
         self._X, self._y, self._w, self._checked = X, y, w, checked
-        self.nbytes = float(rows_bytes(X))
+        self._parts = (X.data, X.indices, X.indptr) if self.is_sparse else (X,)
+        self.nbytes = float(sum([part.nbytes for part in self._parts]))
         self.has_target, self.has_weight = y is not None, w is not None
         if y is not None:
             if y.ndim not in (1, 2) or len(y) != self.n_rows:
@@ -120,14 +120,13 @@ class ArraySource(BatchSource):
                 yield base.checked_targets(y, start)
 
     def digest(self) -> bytes:
-        """Return a digest of targets, weights and up to 256 blocks of 1 MiB of the rows."""
-        digest = hashlib.blake2b(super().digest(), digest_size=16)
-        values = self._X.data if self.is_sparse else self._X
-        step = max(1, 2**20 // max(1, values.nbytes // self.n_rows))
-        for start in spread(self.n_rows, step):
-            rows = self._X[start : start + step]
-            base.feed(digest, rows.data if self.is_sparse else rows)
-        for part in (self._y, self._w):
+        """Return a digest of all values, but of at most 256 MiB of the rows of a map."""
+        digest, X = hashlib.blake2b(super().digest(), digest_size=16), self._X
+        blocks = self._parts
+        if not self.in_memory:
+            step = max(1, 2**20 // max(1, X.nbytes // self.n_rows))
+            blocks = tuple(X[start : start + step] for start in spread(self.n_rows, step))
+        for part in (*blocks, self._y, self._w):
             if part is not None:
                 base.feed(digest, part)
         return digest.digest()

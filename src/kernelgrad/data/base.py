@@ -103,10 +103,6 @@ class BatchSource(ABC):
         X: Any = self.read(0, min(self.n_rows, 1000)).X
         return float(self.n_rows * rows_bytes(X) / max(1, X.shape[0]))
 
-    @classmethod  # noqa: B027 (most classes have nothing to settle)
-    def agree(cls, parts: Sequence[Any]) -> None:
-        """Make the parts of a source, all of this class, return the same types, or raise."""
-
     def block_starts(self) -> IntArray | None:
         """Return the first rows of the units that are decoded as a whole; None without units.
 
@@ -178,8 +174,11 @@ class BatchSource(ABC):
         """Return the kind, the classes and the counts of the target; cached."""
         if self._summary is None:
             self._require_target()
-            self._summary = summarize(count_targets(self.target_chunks()))
+            self._summary = summarize(self._counts())
         return self._summary
+
+    def _counts(self) -> Counts:
+        return count_targets(self.target_chunks())
 
     def _require_target(self) -> None:
         if not self.has_target:
@@ -234,13 +233,8 @@ class Counts(NamedTuple):
 def count_targets(parts: Iterable[AnyArray]) -> Counts:
     total = Counts(0, frozenset(), Counter())
     for y in parts:
-        values = None
-        if y.ndim == 1 and total.values is not None:
-            if y.dtype.kind == "O":
-                values = Counter(y.tolist())
-            else:
-                distinct, n = np.unique(y, return_counts=True)
-                values = Counter(dict(zip(distinct.tolist(), n.tolist(), strict=True)))
+        counted = y.ndim == 1 and total.values is not None
+        values = Counter(y.tolist()) if counted else None
         total = total.plus(Counts(len(y), frozenset({y.dtype}), values))
     return total
 
@@ -267,7 +261,7 @@ def summarize(counts: Counts) -> TargetSummary:
     return TargetSummary(n_rows, kind, classes, sizes)
 
 
-def check_rows(rows: IntArray, n_rows: int) -> IntArray:
+def check_rows(rows: Any, n_rows: int) -> IntArray:
     """Return row numbers as int64 after checking that they lie in [0, n_rows)."""
     rows = np.asarray(rows)
     if rows.ndim != 1 or (rows.dtype.kind not in "iu" and rows.size):
@@ -275,7 +269,7 @@ def check_rows(rows: IntArray, n_rows: int) -> IntArray:
             f"rows must be a one-dimensional array of integers, got dtype {rows.dtype} "
             f"and shape {rows.shape}."
         )
-    out = rows.astype(np.int64, copy=False)
+    out: IntArray = rows.astype(np.int64, copy=False)
     bad = (out < 0) | (out >= n_rows)
     if bad.any():
         raise ValueError(

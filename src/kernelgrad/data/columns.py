@@ -42,10 +42,7 @@ def missing_column(name: str, names: Sequence[str], what: str, path: Path) -> Da
 
 
 class ColumnSource(FileSource):
-    """A file whose rows are read as Arrow tables with the chosen columns.
-
-    The parameters are those of `open_source`.
-    """
+    """A file read as Arrow tables with the chosen columns; parameters as of `open_source`."""
 
     feature_names: list[str]
     _dtype: np.dtype[Any] = np.dtype(np.float32)  # the least one of features

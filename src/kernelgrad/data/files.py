@@ -123,11 +123,11 @@ class MultiSource(PagedSource):
     """The concatenated rows of several sources of one class with the same columns.
 
     Different types of numbers are converted to a common type that holds all values. A column
-    must not mix text and numbers. Messages contain `names`, such as paths.
+    must not mix text and numbers.
     """
 
-    def __init__(self, parts: Sequence[Any], names: Sequence[str]) -> None:
-        self._parts, self._names = list(parts), list(names)
+    def __init__(self, parts: Sequence[Any], files: Sequence[Path]) -> None:
+        self._parts, self._files = list(parts), list(files)
         first = self._parts[0]
         type(first).agree(self._parts)
         self._like(first)
@@ -162,7 +162,7 @@ class MultiSource(PagedSource):
         batches = []
         for i in range(first, last):
             at, part = int(self._starts[i]), self._parts[i]
-            with within(Path(self._names[i])):
+            with within(self._files[i]):
                 batch = part.read(max(start - at, 0), min(stop - at, part.n_rows))
             batches.append(batch._replace(rows=batch.rows + at))
         return concat_batches(batches)
@@ -185,7 +185,7 @@ def joined(
     first file.
     """
     parts: list[BatchSource] = []
-    names: list[str] = []
+    used: list[Path] = []
     for file in files:
         try:
             part = opened(file, parts[0].feature_names if parts else feature_names)
@@ -194,17 +194,15 @@ def joined(
                 raise
             continue
         parts.append(part)
-        names.append(str(file))
+        used.append(file)
         if isinstance(part, ColumnSource) and isinstance(parts[0], ColumnSource):
             more = sorted(part.columns - parts[0].columns)
             if more and feature_names is None:
                 raise DataError(
-                    f"{file} has columns that {names[0]} lacks: "
+                    f"{file} has columns that {used[0]} lacks: "
                     f"{', '.join(map(repr, more[:10]))}; write them to all files, or name the "
                     "features (feature_names=)."
                 )
     if not parts:
         raise NoRows(f"None of {len(files)} files such as {files[0]} has a data row.")
-    if len(parts) == 1:
-        return parts[0]
-    return MultiSource(parts, names)
+    return parts[0] if len(parts) == 1 else MultiSource(parts, used)

@@ -34,10 +34,7 @@ def import_pyarrow() -> Any:
 
 @contextmanager
 def decoding(path: Path, cannot: str, remedy: str) -> Iterator[None]:
-    """Convert any exception that a decoder raises for damaged bytes to DataError.
-
-    Errors of this package, of the operating system and of missing packages pass unchanged.
-    """
+    """Make DataErrors of what decoders raise for damaged bytes; others pass unchanged."""
     try:
         yield
     except (DataError, ImportError):

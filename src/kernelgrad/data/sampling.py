@@ -71,11 +71,9 @@ def sample_batches(
     batch_size = check_int(batch_size, "batch_size", low=1)
     seed, start = check_int(seed, "seed"), check_int(start, "start")
     buffer_rows = check_int(buffer_rows, "buffer_rows", low=1)
-    excluded: IntArray = np.empty(0, dtype=np.int64)
-    if exclude is not None:
-        excluded = base.check_rows(exclude, source.n_rows)
-        if np.any(np.diff(excluded) <= 0):
-            raise ValueError("exclude must be strictly increasing; pass it through np.unique.")
+    excluded = base.check_rows(() if exclude is None else exclude, source.n_rows)
+    if np.any(np.diff(excluded) <= 0):
+        raise ValueError("exclude must be strictly increasing; pass it through np.unique.")
     n_rows = source.n_rows - len(excluded)
     if n_rows == 0:
         raise DataError(

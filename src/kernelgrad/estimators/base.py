@@ -22,24 +22,13 @@ from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.compiling import compile_seconds
 from kernelgrad.compute.memory import within
 from kernelgrad.estimators import files, summary
-from kernelgrad.estimators.support import (
-    by_blocks,
-    exported,
-    fitting,
-)
+from kernelgrad.estimators.support import by_blocks, exported, fitting
 from kernelgrad.families.base import Spec
 from kernelgrad.families.reading import NO_DATA, Data, Run
 from kernelgrad.files import container
 from kernelgrad.fit import fit
 from kernelgrad.model import Fit, Model
-from kernelgrad.params import (
-    anything,
-    check_params,
-    integer,
-    parameters,
-    real,
-    size,
-)
+from kernelgrad.params import anything, check_params, integer, parameters, real, size
 from kernelgrad.quality import Quality, Unseen
 from kernelgrad.solvers import History, Solver
 from kernelgrad.tasks import Classification, Targets

@@ -46,17 +46,13 @@ class BaseClassifier(ClassifierMixin, BaseRowsEstimator):
 
     def _check_proba(self) -> None:
         """Raise AttributeError if there are no probabilities, or will be none."""
-        done = getattr(self, "_fitted", None)
-        if done is None:
-            loss = get_loss(self._targets().loss, task="classification", n_classes=2)
-            own = loss.has_proba and getattr(self, "multi_class", None) != "ovo"
-            calibrated = False
+        if self.__sklearn_is_fitted__():
+            loss, offered = self._fitted.model.task.loss, self._fitted.model.has_proba
         else:
-            task = done.model.task
-            assert isinstance(task, Classification)
-            loss, own = task.loss, task.has_own_proba
-            calibrated = done.model.calibration is not None
-        if own or (self.probability and (done is None or calibrated)):
+            targets = self._targets()
+            loss = get_loss(targets.loss, task="classification", n_classes=2)
+            offered = self.probability or (loss.has_proba and not targets.by_pairs)
+        if offered:
             return
         raise AttributeError(
             f"predict_proba with loss={loss.name!r} needs a calibration, which this model "

@@ -38,8 +38,8 @@ class KernelDensityRatio(BaseKernelEstimator):
     gamma : float, "median" or "scale", default="median"
         The rule sees rows of both samples.
     bandwidth_factor : float, default=1.0
-    metric : array or None, default=None
-        Weights of the scaled columns (d,), or a matrix (d, r) that they are multiplied by.
+    metric, standardize
+        As in :class:`KernelNoveltyDetector`.
     solver : {"auto", "block_descent", "dsg", "udsg", "cdsg"} or Solver, default="auto"
         ``"auto"`` is ``"dsg"`` (by name with blocks of 256 frequencies and batches of 8,192
         rows), or ``"block_descent"`` for rows in memory and a kernel without random features.
@@ -47,8 +47,6 @@ class KernelDensityRatio(BaseKernelEstimator):
         In the tails a few rows decide, so the ratio is easily overfitted: search alpha by
         ``score``, with ``cv=StratifiedKFold(shuffle=True)`` for both samples in every fold.
     max_iter : int, default=40
-    standardize
-        As in :class:`KernelNoveltyDetector`.
     categorical_features, device, memory_limit, time_limit, warm_start, random_state, verbose,
     callbacks
         As in :class:`KernelClassifier`.

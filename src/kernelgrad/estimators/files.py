@@ -69,7 +69,7 @@ def contents_of(estimator: Any, *, resumable: bool = False) -> Contents:
     own, more, extra = spec.describe(done)
     header |= {
         "fitted": {
-            **{k: v for k, v in model.inputs.attributes().items() if v is not None},
+            **model.inputs.attributes(),
             **model.task.attributes(),
             **own,
             "n_iter_": done.n_iter,

@@ -11,11 +11,12 @@ from sklearn.utils import check_random_state
 from kernelgrad.data import BatchSource
 from kernelgrad.estimators import base
 from kernelgrad.estimators.kernel import AnyKernel, BaseKernelEstimator
+from kernelgrad.estimators.regressor import BaseRegressor
 from kernelgrad.families.process import ProcessSpec
 from kernelgrad.inputs import as_numpy
-from kernelgrad.params import anything, boolean, choice, explaining, integer, parameters, real
+from kernelgrad.params import anything, boolean, choice, integer, parameters, real
 from kernelgrad.tasks import ColumnTargets
-from kernelgrad.types import Float64Array, Gamma, Metric, Rows, Values
+from kernelgrad.types import Float64Array, Gamma, Metric, Rows
 
 _No: TypeAlias = Literal[False]
 _Yes: TypeAlias = Literal[True]
@@ -207,16 +208,6 @@ class KernelGaussianProcessRegressor(RegressorMixin, BaseKernelEstimator):
         normals = check_random_state(random_state).standard_normal((len(mean), n_samples))
         return np.asarray(mean[:, None] + root @ normals, np.float64)
 
-    @explaining
-    def predict_interval(self, X: Any, coverage: float = 0.9) -> Float64Array:
-        """Return bounds (m, 2) as :meth:`KernelRegressor.predict_interval`."""
-        return self._bounds(X, coverage)
-
+    predict_interval = BaseRegressor.predict_interval
     calibrate_coverage = base.calibrate_coverage
-
-    @as_numpy
-    def score(self, X: Rows, y: Values, sample_weight: Values = None) -> float:
-        """Return R^2 of the posterior mean."""
-        from sklearn.metrics import r2_score
-
-        return float(r2_score(y, self.predict(X), sample_weight=sample_weight))
+    score = as_numpy(RegressorMixin.score)

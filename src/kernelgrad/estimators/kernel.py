@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 
 from sklearn.base import clone
 
+from kernelgrad import types
 from kernelgrad.compute.backend import CPU
 from kernelgrad.estimators.base import BaseRowsEstimator
 from kernelgrad.families.kernel import KernelSpec, SearchedSpec
@@ -30,28 +31,20 @@ from kernelgrad.params import (
 )
 from kernelgrad.search.pool import EFFORTS
 from kernelgrad.solvers import Solver
-from kernelgrad.types import (
-    Float64Array,
-    Function,
-    Gamma,
-    KernelName,
-    LossName,
-    Metric,
-    SolverName,
-)
+from kernelgrad.types import Float64Array, Gamma, Metric
 from kernelgrad.validation import CapabilityError, check_int, check_real
 
 if TYPE_CHECKING:
     from kernelgrad.cluster import DaskEngine
 
-AnyKernel: TypeAlias = KernelName | str | Kernel | Function
+AnyKernel: TypeAlias = types.KernelName | str | Kernel | types.Function
 
 
 @parameters
 class BaseKernelEstimator(BaseRowsEstimator):
     """Parameters of all kernel estimators."""
 
-    solver: SolverName | str | Solver[Any] = anything(default="auto")
+    solver: types.SolverName | str | Solver[Any] = anything(default="auto")
     gamma: Gamma = anything(default="median")
     bandwidth_factor: float = anything(default=1.0)
     metric: Metric = anything(default=None)
@@ -192,7 +185,7 @@ def _incompressible(model: Model, owner: str) -> str:
 class BaseSearchedEstimator(BaseKernelEstimator):
     """Parameters that classifier and regressor share, which may be searched."""
 
-    loss: LossName | str | Loss = anything(default="auto", kw_only=False)
+    loss: types.LossName | str | Loss = anything(default="auto", kw_only=False)
     kernel: AnyKernel = anything(default="auto", kw_only=False)
     gamma: Gamma = anything(default="auto")
     metric: Metric = anything(default="auto")

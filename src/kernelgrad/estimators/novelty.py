@@ -101,9 +101,8 @@ class KernelNoveltyDetector(OutlierMixin, BaseKernelEstimator):
         return WithoutTargets(type(self).__name__, loss, Novelty, "novelty")
 
     def _fit(self, data: Data, *args: Any, **options: Any) -> Self:
-        return super()._fit(
-            data._replace(y=None), *args, **options
-        )  # y is there for the API's sake
+        # y is there for the API's sake
+        return super()._fit(data._replace(y=None), *args, **options)
 
     @available_if(can_stream)
     def partial_fit(self, X: Rows, y: Values = None, sample_weight: Values = None) -> Self:

@@ -70,9 +70,7 @@ class SemiSupervisedKernelClassifier(BaseClassifier, BaseKernelEstimator):
         As in scikit-learn, of labelled rows.
     fit_intercept : bool, default=True
         A constant b beside f: the mean of the labels.
-    metric : array or None, default=None
-        Weights of the scaled columns (d,), or a matrix (d, r) that they are multiplied by.
-    standardize
+    metric, standardize
         As in :class:`KernelNoveltyDetector`.
     categorical_features, memory_limit, time_limit, warm_start, random_state, verbose, callbacks
         As in :class:`KernelClassifier`.

@@ -76,10 +76,7 @@ class _Offered:
 
 
 def available_if(check: Callable[[Any], object]) -> Callable[[F], F]:
-    """Return a decorator of methods that are there where `check` of the estimator returns.
-
-    As scikit-learn's of that name, but the reason is in the message of the error itself.
-    """
+    """Return a decorator like scikit-learn's, whose error tells the reason of `check`."""
     return partial(_Offered, check=check)  # type: ignore[return-value]
 
 

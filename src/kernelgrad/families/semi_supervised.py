@@ -1,15 +1,13 @@
 """Classes of few labelled and many unlabelled rows."""
 
-from contextlib import suppress
 from dataclasses import replace
-from itertools import chain, islice
 from typing import Any
 
 import numpy as np
 from sklearn.base import clone
 
 from kernelgrad import losses, partly_labelled
-from kernelgrad.callbacks import Deadline, TimeIsUp
+from kernelgrad.callbacks import CallbackList, Deadline, TimeIsUp
 from kernelgrad.choice import SUPERVISED, Choice
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import at_most, single_threaded_blas
@@ -33,10 +31,11 @@ from kernelgrad.solvers import (
     SoftLabels,
     Solver,
     get_solver,
+    loop,
 )
 from kernelgrad.tasks import Task, decide
-from kernelgrad.training_rows import Batches, TrainingRows, no_rows
-from kernelgrad.types import AnyArray, FloatArray, IntArray, Matrix
+from kernelgrad.training_rows import TrainingRows, no_rows
+from kernelgrad.types import AnyArray, IntArray
 from kernelgrad.validation import DataError, warn_caller
 
 _RATIO = 0.5  # C* over C
@@ -287,8 +286,14 @@ class SemiSupervisedSpec(KernelSpec):
             learned = self._search(choice, part, problem, run).applied(plain)
             for i, one in enumerate((plain, learned)):
                 batches, _ = part.batches(solver, choice.seed, 0)
-                raw = _responses(solver, one, batches, X, choice.max_iter)
-                errors[i] += w @ (decide(raw) != y)
+                listeners, most = CallbackList(), choice.max_iter
+                try:
+                    result = loop.run(solver, one, batches, max_iter=most, callbacks=listeners)
+                except TimeIsUp:
+                    return choice
+                if listeners.interrupted:
+                    raise KeyboardInterrupt
+                errors[i] += w @ (decide(result.expansion.raw_prediction(X)) != y)
         best = choice
         if errors[1] < errors[0]:
             best, weight = self._search(choice, rows, problem, run), rows.task.labelled_weight
@@ -358,23 +363,6 @@ def warn_of_drift(classes: AnyArray, predicted: AnyArray, labelled: AnyArray) ->
             f"rows, but {q[worst]:.0%} of what unlabelled rows are predicted to be: the "
             "boundary may have left the classes. Lower C_star, or compare with C_star=0."
         )
-
-
-def _responses(
-    solver: Solver[Any], problem: Problem, batches: Batches, X: Matrix, most: int
-) -> FloatArray:
-    """Return f on `X` after `most` iterations, fewer where the fit converges."""
-    first, _ = next(batches)
-    with single_threaded_blas():
-        state = solver.init(problem, first)
-        tracker = solver.track(state, X)
-        with suppress(TimeIsUp):
-            for batch, _ in chain([(first, 0.0)], islice(batches, most - 1)):
-                info = solver.step(problem, state, batch)
-                tracker.advance(info)
-                if info.converged or problem.resources.deadline.over:
-                    break
-        return np.array(tracker.raw_prediction(), np.float32)
 
 
 def _folds(codes: AnyArray, n_folds: int, seed: int) -> list[IntArray]:

@@ -21,7 +21,7 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 
 from kernelgrad.exceptions import ModelFileError, NewerFileError
-from kernelgrad.files.disk import check_target, replacing, special
+from kernelgrad.files.disk import replacing, special
 from kernelgrad.files.tensors import parse_head, read_tensors, write_tensors
 from kernelgrad.types import AnyArray, Contents
 
@@ -139,10 +139,7 @@ def _decode_labels(value: list[Any], dtype: str, room: int) -> AnyArray:
 
 
 def decode_value(value: Any, room: int = MOST_NESTED) -> Any:
-    """Return the value that `encode_value` was given; it shares nothing with the argument.
-
-    `room` is the largest depth of nested values.
-    """
+    """Return a copy of what `encode_value` was given, nested at most `room` deep."""
     if not isinstance(value, list | dict):
         return value
     room -= 1
@@ -191,11 +188,7 @@ def check_key(key: Any) -> bytes | None:
     )
 
 
-def _check_tensor(name: Any, value: Any) -> AnyArray:
-    if type(name) is not str:
-        raise TypeError(f"A tensor has the name {name!r}; every name must be a str.")
-    if _check_text(name, "A tensor name") == "__metadata__":
-        raise ValueError("The tensor name '__metadata__' is reserved; choose another.")
+def _check_tensor(name: str, value: Any) -> AnyArray:
     if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
         raise TypeError(
             f"Tensor {name!r} is a {type(value).__qualname__}; pass a plain numpy array."
@@ -237,10 +230,6 @@ def write_container(
     arrays of any shape, which the reader gets in native byte order and C order. The reader must
     request the same `kind`. A `key` is a secret of at least 16 bytes that signs the file.
     """
-    if not isinstance(path, BufferedIOBase):
-        check_target(path)
-    if type(header) is not dict:
-        raise TypeError(f"header must be a dict, got a {type(header).__qualname__}.")
     secret = check_key(key)
     text = _checked_text(header)
     arrays = {name: _check_tensor(name, value) for name, value in tensors.items()}

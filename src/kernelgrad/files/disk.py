@@ -9,7 +9,8 @@ import stat
 import sys
 import tempfile
 import weakref
-from collections.abc import Iterator, MutableMapping
+from collections import UserDict
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -88,10 +89,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 class ScratchFolder:
-    """A folder ``path`` for temporary files below TMPDIR, removed with the object.
-
-    Folders left by a kill are removed by a later object once they are an hour old.
-    """
+    """A folder below TMPDIR, removed with the object, or by others an hour after a kill."""
 
     def __init__(self) -> None:
         self.path = _temporary(Path(tempfile.gettempdir()))
@@ -184,18 +182,18 @@ def _remove(path: Path, locks: list[int]) -> None:
         os.close(descriptor)
 
 
-class Scratch(MutableMapping[str, Any]):
+class Scratch(UserDict[str, Any]):
     """Arrays in files of a folder; each access maps one, and none stays mapped."""
 
     def __init__(self, folder: str, prefix: str) -> None:
+        super().__init__()  # its data are the shapes
         self._folder, self._prefix = folder, prefix
-        self._shapes: dict[str, tuple[int, ...]] = {}
 
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, f"{self._prefix}.{name}")
 
     def __getitem__(self, name: str) -> Any:
-        shape = self._shapes[name]
+        shape = self.data[name]
         return np.memmap(self._path(name), np.float32, "r+", shape=shape).view(np.ndarray)
 
     def __setitem__(self, name: str, value: AnyArray) -> None:
@@ -205,14 +203,8 @@ class Scratch(MutableMapping[str, Any]):
         with named(path, ROOM), open(f"{path}.new", "wb") as file:
             file.write(plain.data)
         os.replace(f"{path}.new", path)
-        self._shapes[name] = value.shape
+        self.data[name] = value.shape
 
     def __delitem__(self, name: str) -> None:
-        del self._shapes[name]
+        super().__delitem__(name)
         os.unlink(self._path(name))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._shapes)
-
-    def __len__(self) -> int:
-        return len(self._shapes)

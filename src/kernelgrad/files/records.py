@@ -163,10 +163,7 @@ class Record:
         self, name: str, *shape: str | int, kinds: str = "f", least: float = -math.inf,
         most: float = math.inf, finite: bool = True, optional: bool = False,
     ) -> Any:  # fmt: skip
-        """Take an array of a shape, of lengths or their names.
-
-        Numbers are of the `kinds` of numpy, between `least` and `most`, and finite.
-        """
+        """Take an array of a shape, of lengths or their names, with finite numbers."""
         if name not in self.arrays:
             if optional:
                 return None
@@ -221,10 +218,7 @@ class Record:
         return dict(self.values), dict(self.arrays)
 
     def check_same(self, source: Contents, described: Contents) -> None:
-        """Raise unless the object created from `source` has the same description.
-
-        For arrays only dtype and shape are compared, as their contents were used unchanged.
-        """
+        """Raise unless an object made of `source` has the same values, dtypes and shapes."""
         before, after = _outline(source), _outline(described)
         for name in {**before, **after}:
             if before.get(name) != after.get(name):
