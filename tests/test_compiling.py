@@ -106,13 +106,13 @@ def test_what_a_room_adds_after_a_loop_has_run_is_compiled_too():
 
 @pytest.mark.skipif(os.name != "posix", reason="needs POSIX folders of users")
 def test_without_a_folder_to_write_loops_are_compiled_with_a_warning(tmp_path):
-    (tmp_path / "loops.py").write_text(DOUBLE)
+    (tmp_path / "loops.py").write_text(DOUBLE.format("One"))
     (tmp_path / "__pycache__").touch()  # a file: no folder of that name, not even for root
     code = f"""
         import json, sys
         sys.path.insert(0, {str(tmp_path)!r})
-        from loops import double
-        print(json.dumps(double(2)))
+        from loops import One, double
+        print(json.dumps(double(One(2))))
     """
     nowhere = {"HOME": "/dev/null", "XDG_CACHE_HOME": "/dev/null"}
     doubled, stderr = run(code, PYTHONDONTWRITEBYTECODE="1", **nowhere)
@@ -122,17 +122,21 @@ def test_without_a_folder_to_write_loops_are_compiled_with_a_warning(tmp_path):
 
 
 DOUBLE = """
+from typing import NamedTuple
 from kernelgrad.compute.compiling import njit
 
 
+class {}(NamedTuple):
+    x: int
+
+
 @njit(cache=True)
-def double(x):
-    return 2 * x
+def double(pair):
+    return 2 * pair.x
 """
 
 
 def test_loops_of_another_version_or_of_changed_files_are_compiled_again(tmp_path):
-    (tmp_path / "loops.py").write_text(DOUBLE)
     code = """
         import json, sys
         sys.path.insert(0, {0!r})
@@ -141,13 +145,22 @@ def test_loops_of_another_version_or_of_changed_files_are_compiled_again(tmp_pat
         from kernelgrad.compute import caching
         assert caching._last_change() > 1e18
         caching._last_change = lambda: {2}
-        from loops import double
-        assert double(2) == 4
-        print(json.dumps(bool(double.dispatcher.stats.cache_misses)))
+        import loops
+        assert loops.double(loops.{3}(2)) == 4
+        print(json.dumps(bool(loops.double.dispatcher.stats.cache_misses)))
     """
-    states = ("1", 0), ("1", 0), ("2", 0), ("2", 1)
-    compiled = [run(code.format(str(tmp_path), *state))[0] for state in states]
-    assert compiled == [True, False, True, True]
+
+    def compiles(version, change, name):
+        loops = tmp_path / "loops.py"
+        if not loops.exists() or name not in loops.read_text():
+            loops.write_text(DOUBLE.format(name))
+        return run(code.format(str(tmp_path), version, change, name))[0]
+
+    states = (
+        ("1", 0, "One"), ("1", 0, "One"), ("2", 0, "One"), ("2", 1, "One"), ("2", 2, "Two"),
+    )  # fmt: skip
+    compiled = [compiles(*state) for state in states]
+    assert compiled == [True, False, True, True, True]
 
 
 @pytest.mark.slow

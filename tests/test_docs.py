@@ -25,9 +25,10 @@ from cases import every
 from kernelgrad import types as names_of_types
 from kernelgrad.cli import main
 from kernelgrad.cli.app import app
+from kernelgrad.docstrings import parameter_texts
 from kernelgrad.kernels import KERNELS
 from kernelgrad.losses import LOSSES
-from kernelgrad.params import outside_values, parameter_texts
+from kernelgrad.params import outside_values
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
 from kernelgrad.tables import KINDS
 

@@ -14,8 +14,8 @@ import kernelgrad as kg
 from kernelgrad import CapabilityError, KernelRegressor
 from kernelgrad.compute import memory
 from kernelgrad.compute.threads import one_thread
+from kernelgrad.search.leave_one_out import inverse
 from kernelgrad.search.machine import Machine, Sample
-from kernelgrad.search.objective import inverse
 from kernelgrad.solvers import DSG, BlockDescent
 from kernelgrad.solvers import contract as base
 

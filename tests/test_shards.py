@@ -163,7 +163,7 @@ def test_samples_come_from_all_shards_alike(small_shards):
     block = descent._draw(problem, state)
     steps.enter(block, True)
     _, samples = steps.slopes(descent._sample_requests(problem, state, steps))
-    whole = shards.joined(samples)
+    whole = shards.joined_samples(samples)
     assert [len(s.share) for s in samples] == pytest.approx([60, 60, 60, 20], abs=1)
     assert len(np.unique(whole.rows.values, axis=0)) == 200
     np.testing.assert_allclose(whole.share, 1.0, rtol=1e-5)  # curvatures are equal

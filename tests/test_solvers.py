@@ -16,7 +16,7 @@ from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Absolute, Hinge, Logistic, SquaredError
 from kernelgrad.papers.tsg.tsg import iterations, ramp_share, slope_grows
 from kernelgrad.solvers.contract import batch_digest, transient
-from kernelgrad.solvers.dsg import averaging_weight, smoothness
+from kernelgrad.solvers.dsg import smoothness
 from kernelgrad.solvers.history import left_over
 from plain import plain_classifier
 
@@ -283,8 +283,6 @@ def test_step_scales():
     assert smoothness(Absolute(), 1000 * y, f) == pytest.approx(1 / 4000.0)
     assert smoothness(Hinge(), np.sign(y), f) == 1.0
     assert [slope_grows(loss) for loss in (SquaredError(), Hinge())] == [True, False]
-    assert averaging_weight(4, 0.0) == 0.25
-    assert averaging_weight(1, 7.0) == 1.0
 
 
 def test_ramps():

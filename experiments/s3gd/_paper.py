@@ -299,7 +299,7 @@ def correlations(
                     slopes = near_slopes(problem, data, graph, W, b)
                     part = slopes * data.share[:, None]
                     means = data.gradient(part), part.sum(axis=0)
-                    reference = loops.Table(loops.FOREVER, *means, slopes)
+                    reference = loops.RowReferences(*means, slopes)
                 order, share = draw_batches(data, 1, one.batch_size, rng)
                 data.descend(problem, W, b, order, share, step, reference)
             else:

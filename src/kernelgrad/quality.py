@@ -29,6 +29,7 @@ LOO = "all rows, each predicted without itself"
 LATEST_ROWS = 1000  # latest rows of a stream that tell of its quality
 _LEAST_ROWS = 10  # rows to calibrate of which each half calibrates the other
 CALIBRATION = "rows that calibrate, predicted from others"
+SEARCHED = "rows that the search held out, predicted from {:,} others"
 
 
 class Measure(NamedTuple):

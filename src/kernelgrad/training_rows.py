@@ -20,7 +20,7 @@ from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches, split_rows
 from kernelgrad.data.base import bytes_needed, index_batch
-from kernelgrad.data.sampling import BUFFER_ROWS, EpochBatch
+from kernelgrad.data.sampling import BUFFER_ROWS, EpochBatch, random_rows
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.inputs import Inputs
 from kernelgrad.solvers import RowStore, Solver, TrainBatch, Validation
@@ -178,12 +178,13 @@ class TrainingRows:
             return iteration
         return round(epoch * (self.n_train // size))
 
-    def hold_out(self, fraction: float, seed: int, *, stratify: bool = True) -> TrainingRows:
-        """Return the rows with a fraction, at most 20,000, kept for validation."""
+    def hold_out(
+        self, fraction: float, seed: int, *, stratify: bool = True,
+        most: int | None = MAX_VALIDATION_ROWS,
+    ) -> Self:  # fmt: skip
+        """Return the rows with a fraction held out, at most so many."""
         strata = self.strata if stratify else None
-        numbers = split_rows(
-            self.source, fraction, seed=seed, stratify=strata, max_rows=MAX_VALIDATION_ROWS
-        )
+        numbers = split_rows(self.source, fraction, seed=seed, stratify=strata, max_rows=most)
         return replace(self, held_out=numbers)
 
     def examples(self) -> Matrix:
@@ -206,9 +207,7 @@ class TrainingRows:
 
     def sample(self, n: int, rng: np.random.Generator) -> IntArray:
         """Return the increasing numbers of `n` random training rows, or of all if fewer."""
-        if n >= self.n_train:
-            return self.train
-        return self.numbers(np.sort(rng.choice(self.n_train, n, replace=False)))
+        return self.numbers(random_rows(self.n_train, n, rng))
 
     def weighed(self, batch: Batch) -> tuple[AnyArray, Float64Array]:
         weight, y = weights_of(batch), batch.y

@@ -63,9 +63,9 @@ def test_likelihood_and_its_slope(rows, nu, each, noise, signal):
     else:
         expected = oracle(X, y, weight, lengths, ratio * s2, s2, nu, Z)[0]
         assert value == pytest.approx(expected, rel=1e-10)
-    assert radial.value(theta) == pytest.approx(value, rel=1e-12)
+    assert radial.look(theta)[0] == pytest.approx(value, rel=1e-12)
     steps = 1e-5 * np.eye(len(theta))
-    found = [(radial.value(theta + h) - radial.value(theta - h)) / 2e-5 for h in steps]
+    found = [(radial.look(theta + h)[0] - radial.look(theta - h)[0]) / 2e-5 for h in steps]
     np.testing.assert_allclose(slope, found, rtol=1e-5, atol=1e-5)
 
 

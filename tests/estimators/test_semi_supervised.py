@@ -13,7 +13,7 @@ from sklearn.svm import SVC
 import kernelgrad as kg
 from cases import every, raises
 from kernelgrad.callbacks import Callback, TimeIsUp
-from kernelgrad.families import semi_supervised as families
+from kernelgrad.families import held_out
 from kernelgrad.losses import Ramp
 from kernelgrad.solvers import SoftLabels
 from sources import named, opened
@@ -103,9 +103,9 @@ def test_a_comparison_of_kernels_ends_with_the_time_or_by_ctrl_c(monkeypatch):
         callbacks.interrupted = True
 
     model = kg.SemiSupervisedKernelClassifier()
-    monkeypatch.setattr(families, "loop", SimpleNamespace(run=over))
+    monkeypatch.setattr(held_out, "loop", SimpleNamespace(run=over))
     assert "cv_errors" not in model.fit(X, Y).history_
-    monkeypatch.setattr(families, "loop", SimpleNamespace(run=stopped))
+    monkeypatch.setattr(held_out, "loop", SimpleNamespace(run=stopped))
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, Y)
 

@@ -8,13 +8,13 @@ import pytest
 
 from cases import every
 from kernelgrad import losses
+from kernelgrad.linear.conjugate import visit_order
 from kernelgrad.linear.rbcd import RBCD
 from kernelgrad.linear.sdca import LinearSDCA
 from kernelgrad.linear.stochastic import SGD, SVRG
 from kernelgrad.papers.s3gd.rivals import SCV, SSGD
 from kernelgrad.papers.s3gd.s3gd import S3GD
 from kernelgrad.papers.sbp.rivals import LinearPegasos
-from kernelgrad.solvers.support import visit_order
 from kernelgrad.validation import CapabilityError
 from steps import LinearSetting
 

@@ -338,7 +338,7 @@ def test_loops_take_the_steps_of_the_formula(loss, C, p, mode):
             if mode != "none":
                 weighted = slopes * data.share[:, None]
                 mean = data.gradient(weighted)
-                r = loops.Table(loops.FOREVER, mean, weighted.sum(axis=0), slopes.copy())
+                r = loops.RowReferences(mean, weighted.sum(axis=0), slopes.copy())
             seen = data.descend(problem, W, b, case.order, case.share, eta, r)
             np.testing.assert_allclose(data.native(W), expected[0], atol=1e-11, rtol=1e-9)
             np.testing.assert_allclose(b, expected[1], atol=1e-11, rtol=1e-9)

@@ -78,10 +78,9 @@ def test_methods_and_compiled_rows_agree_with_the_formulas(loss, monkeypatch):
     f[0] = 0.0
     values, slopes = loss.value(y, f), loss.gradient(y, f)
     call = loss.code, loss.params(y.shape[1])
-    rows = list(zip(y, f, strict=True))
-    each, out = [row_losses.value_of_row(*call, *row) for row in rows], 0.0 * f
-    for row, slope in zip(rows, out, strict=True):
-        row_losses.slopes_of_row(*call, *row, slope)
+    out = np.zeros_like(f)
+    rows = zip(y, f, out, strict=True)
+    each = [row_losses.loss_of_row(*call, *row) for row in rows]
     np.testing.assert_allclose(each, values, rtol=1e-12, atol=1e-15)
     np.testing.assert_allclose(out, slopes, rtol=1e-12, atol=1e-15)
     total, all_slopes = row_losses.losses(*call, y, f, np.full(len(y), 0.5))

@@ -9,10 +9,10 @@ import oracles_sdca as oracles
 from cases import every, raises
 from kernelgrad import losses
 from kernelgrad.kernels import Gaussian, Polynomial
+from kernelgrad.linear.conjugate import visit_order
 from kernelgrad.papers import dual_ascent
 from kernelgrad.papers.dsg.rivals.sdca import SDCA
 from kernelgrad.solvers.contract import Problem, Resources, TrainBatch
-from kernelgrad.solvers.support import visit_order
 from kernelgrad.validation import CapabilityError
 from oracles_cached import minimum
 from oracles_losses import slope_of, value_of

@@ -14,6 +14,7 @@ from cases import every, raises
 from conftest import DATA
 from kernelgrad import KernelClassifier, KernelRegressor, load
 from kernelgrad.exceptions import ModelFileError
+from kernelgrad.files.records import restoring
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Matern
 from kernelgrad.losses import SquaredError
@@ -525,14 +526,14 @@ def test_a_scaling_in_a_file_is_checked(tmp_path):
         np.array_equal(a, unpack(packed).arrays()[k]) for k, a in scaling.arrays().items()
     )
     for wrong in (
-        {"scale": pack(-np.ones(2))},
-        {"scale": None},
-        None,
-        {"warp": packed["scaling"]["scale"]},
+        {"scaling": {"scale": pack(-np.ones(2))}},
+        {"scaling": {"scale": None}},
+        {"scaling": None},
+        {"scaling": {"warp": packed["scaling"]["scale"]}},
+        {"array": np.ones(5), "shape": [2, 3]},
     ):
-        with pytest.raises(ModelFileError):
-            unpack({"scaling": wrong})
-    raises(ModelFileError, "shape", unpack, {"array": np.ones(5), "shape": [2, 3]})
+        with pytest.raises(ModelFileError), restoring("file"):
+            unpack(wrong)
 
 
 def test_effort_sets_the_study_only():

@@ -80,7 +80,7 @@ def _set(command: Any, parameters: list[inspect.Parameter]) -> None:
 def parameter_options() -> list[inspect.Parameter]:
     """Return the options as arguments of a function, as typer reads them."""
     from kernelgrad import KernelClassifier
-    from kernelgrad.params import parameter_texts
+    from kernelgrad.docstrings import parameter_texts
 
     texts = parameter_texts(inspect.getdoc(KernelClassifier) or "")
     added = []

@@ -27,6 +27,8 @@ class _Cache(FunctionCache):
         super().__init__(function)
         stamp = self._impl.locator.get_source_stamp(), __version__, _last_change()
         self._cache_file = IndexDataCacheFile(self._cache_path, self._impl.filename_base, stamp)
+        # compared first: the rest may name classes that only other versions have
+        self._cache_file._version += f" {stamp}"
 
     def save_overload(self, sig: Any, data: Any) -> None:
         try:

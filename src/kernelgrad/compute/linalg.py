@@ -160,23 +160,24 @@ def conjugate_gradients(
 
 
 def backtracked(
-    gain: Callable[[Any], Any], promise: Any, share: float, *, tries: int = 30
-) -> Any:
-    """Return the longest step of 1, 1/2, 1/4, ... that gains enough, else 0.
+    gain: Callable[[Any], Any], promise: Any, share: float, *, first: Any = 1.0,
+    factor: float = 0.5, tries: int = 30,
+) -> Any:  # fmt: skip
+    """Return the longest step of `first` times 1, `factor`, ... that gains enough, else 0.
 
     ``gain(s)`` returns by how much steps of length s lower the objective, and `promise` what
     the slope at the start foretells for a step of length 1: ``gain(s) > share * s * promise``
     is enough, Armijo's rule. Lengths have the shape of the promise, one for each independent
     problem.
     """
-    length = np.ones_like(promise)
+    length = first * np.ones_like(promise)
     waits = np.ones(np.shape(promise), bool)
     with np.errstate(over="ignore", invalid="ignore"):
         for _ in range(tries):
             waits = waits & ~(gain(length) > share * length * promise)
             if not waits.any():
                 break
-            length = np.where(waits, 0.5 * length, length)
+            length = np.where(waits, factor * length, length)
     return np.where(waits, 0.0, length)
 
 

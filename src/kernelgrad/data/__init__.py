@@ -7,7 +7,13 @@ from typing import Any
 from kernelgrad.data.arrays import ArraySource, open_npy, open_npz
 from kernelgrad.data.base import Batch, BatchSource, TargetSummary, check_batch, prefetched
 from kernelgrad.data.columns import ParquetSource
-from kernelgrad.data.files import MultiSource, common_format, find_files, format_of, joined
+from kernelgrad.data.files import (
+    MultiSource,
+    common_format,
+    find_files,
+    format_of,
+    joined_source,
+)
 from kernelgrad.data.sampling import EpochBatch, sample_batches, split_rows
 from kernelgrad.data.text import CsvSource, LibsvmSource
 from kernelgrad.exceptions import DataError
@@ -81,7 +87,7 @@ def open_source(
             return open_npy(file, target, weight=weight)
         return open_npz(file, target, weight_key=weight)
 
-    source = joined(files, opened, feature_names)
+    source = joined_source(files, opened, feature_names)
     if n_features is not None and source.n_features != n_features:
         raise DataError(
             f"{path} has {source.n_features} features, but {n_features} are expected; give "

@@ -175,7 +175,7 @@ class MultiSource(PagedSource):
         self._share()
 
 
-def joined(
+def joined_source(
     files: Sequence[Path], opened: Callable[[Path, Sequence[str] | None], BatchSource],
     feature_names: Sequence[str] | None,
 ) -> BatchSource:  # fmt: skip

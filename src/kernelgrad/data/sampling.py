@@ -263,6 +263,11 @@ def split_rows(
     return np.sort(np.concatenate(chosen)).astype(np.int64)
 
 
+def random_rows(n: int, most: int, rng: np.random.Generator) -> IntArray:
+    """Return increasing numbers of at most `most` of n rows, drawn at random."""
+    return np.arange(n) if n <= most else np.sort(rng.choice(n, most, replace=False))
+
+
 def thinned(rows: IntArray, most: int) -> IntArray:
     """Return at most `most` evenly spaced rows."""
     return rows[:: max(1, -(-len(rows) // most))]

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from kernelgrad.docstrings import whole
 from kernelgrad.estimators.classifier import KernelClassifier
 from kernelgrad.estimators.density_ratio import KernelDensityRatio
 from kernelgrad.estimators.files import ESTIMATORS, load, register_estimator
@@ -10,7 +11,6 @@ from kernelgrad.estimators.kernel import BaseKernelEstimator
 from kernelgrad.estimators.novelty import KernelNoveltyDetector
 from kernelgrad.estimators.regressor import KernelRegressor
 from kernelgrad.estimators.semi_supervised import SemiSupervisedKernelClassifier
-from kernelgrad.params import whole
 from kernelgrad.registry import lazy_names
 
 if TYPE_CHECKING:

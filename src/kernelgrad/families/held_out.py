@@ -12,17 +12,17 @@ from sklearn.base import clone
 from kernelgrad.calibration import MOST_ROWS, Calibration, Responses, margin
 from kernelgrad.callbacks import Aside, CallbackList, Deadline
 from kernelgrad.choice import Choice
-from kernelgrad.data import split_rows
 from kernelgrad.data.sampling import thinned
 from kernelgrad.families.hurry import is_hurried, small_fit
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.model import Fit
 from kernelgrad.partly_labelled import MarkedClassification
 from kernelgrad.quality import LATEST_ROWS, LOO_ROWS, Seen, latest_of
+from kernelgrad.search.auto import exact_solver
 from kernelgrad.solvers import BlockDescent, NewtonCG, Problem, Solver, loop
 from kernelgrad.solvers.exact import ExactSolver, newton_bytes
 from kernelgrad.solvers.support import KernelSolver
-from kernelgrad.training_rows import TrainingRows
+from kernelgrad.training_rows import Batches, TrainingRows
 from kernelgrad.types import IntArray
 
 if TYPE_CHECKING:
@@ -48,17 +48,14 @@ def responses_of_part(
         return None
     if samples or not rows.in_memory:
         n_iter = math.ceil(n_iter * (0.3 if samples else 0.1))
-        held_out = members = split_rows(
-            rows.source, 0.2, seed=seed, stratify=strata, max_rows=MOST_ROWS
-        )
+        rows = rows.hold_out(0.2, seed, most=MOST_ROWS)
     else:
         # the time goes with the square of the rows, or with the rows; 200 are enough
         part = 0.25 if isinstance(solver, KernelSolver) else 0.1
         part = max(part, min(0.5, 200 / n))
-        held_out = split_rows(n, 1.0 - part, seed=seed, stratify=strata)
-        members = thinned(held_out, MOST_ROWS)
+        rows = rows.hold_out(1.0 - part, seed, most=None)
+    members = thinned(rows.held_out, MOST_ROWS)
     callbacks.on_phase("calibration")
-    rows = replace(rows, held_out=held_out)
     if rows.in_memory:
         solver = _solver_of_part(spec, solver, rows, problem)
     batches, fixed = rows.batches(solver, seed, 0)
@@ -71,23 +68,31 @@ def responses_of_part(
             return rows.responses(small.function, members)
     if hasattr(solver, "tol"):
         solver = clone(solver).set_params(tol=10.0 * solver.tol)
+    return rows.responses(fitted_aside(solver, problem, batches, n_iter, callbacks), members)
+
+
+def fitted_aside(
+    solver: Solver[Any], problem: Problem, batches: Batches, n_iter: int,
+    callbacks: CallbackList,
+) -> Expansion:  # fmt: skip
+    """Return the function of a fit that is a phase of another one; Ctrl-C ends both."""
     listeners = CallbackList([Aside(callbacks)])
     result = loop.run(solver, problem, batches, max_iter=n_iter, callbacks=listeners)
     if listeners.interrupted:
         raise KeyboardInterrupt
-    return rows.responses(result.expansion, members)
+    return result.expansion
 
 
 def _solver_of_part(
     spec: Spec, solver: Solver[Any], rows: TrainingRows, problem: Problem
 ) -> Solver[Any]:
     """Return the solver of a part of the rows: an exact one is sooner than block descent."""
-    smooth = problem.loss.is_smooth and problem.kernel.has_random_features
-    if not (spec.is_auto and smooth and isinstance(solver, BlockDescent)):
+    exact = exact_solver(problem.loss, problem.kernel)
+    if not (spec.is_auto and isinstance(exact, NewtonCG) and isinstance(solver, BlockDescent)):
         return solver
     copied, prepared, _ = rows.bytes_of_fit(solver, stream=False)
     least = copied + newton_bytes(rows.n_train, problem.n_outputs, prepared)
-    return NewtonCG() if least <= problem.resources.usable else solver
+    return exact if least <= problem.resources.usable else solver
 
 
 def calibrated(

@@ -20,7 +20,7 @@ from kernelgrad.data import ArraySource
 from kernelgrad.data.sampling import thinned
 from kernelgrad.functions.expansions import Expansion
 from kernelgrad.losses import scalar
-from kernelgrad.search.auto import READING_SECONDS, first_seconds, slowness
+from kernelgrad.search.auto import READING_SECONDS, exact_solver, first_seconds, slowness
 from kernelgrad.solvers import (
     BlockDescent,
     DirectSolve,
@@ -28,7 +28,6 @@ from kernelgrad.solvers import (
     NewtonCG,
     Problem,
     Solver,
-    WorkingSet,
     get_solver,
     new_history,
 )
@@ -128,7 +127,7 @@ def in_time(
             result = solve(urgent=urgent)
     if (
         result is not None
-        and not (result.is_empty and serves)
+        and not (serves and result.status == "time_limit" and not result.state.iteration)
         and (small is None or not is_better(small, result, rows))
     ):
         return choice, result, rows, problem
@@ -148,13 +147,10 @@ def solver_of_some(problem: Problem) -> Solver[Any]:
     loss = problem.loss
     if loss.name == "perceptron":  # its least objective is that of a constant
         return get_solver(loss.name)
-    # values of a user's functions and matrices may be no kernel's, which exact solvers refuse
-    smooth = loss.is_smooth and problem.kernel.has_random_features
-    if smooth and loss.code == scalar.SQUARED:
+    exact = exact_solver(loss, problem.kernel)
+    if isinstance(exact, NewtonCG) and loss.code == scalar.SQUARED:
         return DirectSolve()
-    if smooth and not loss.adaptive_intercept:
-        return NewtonCG()
-    return WorkingSet() if loss.name in WorkingSet.losses else BlockDescent()
+    return BlockDescent() if exact is None else exact
 
 
 def small_fit(rows: TrainingRows, problem: Problem, deadline: Deadline) -> SmallFit:

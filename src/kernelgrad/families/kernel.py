@@ -249,7 +249,7 @@ def warn_of_sign(values: Float64Array) -> None:
         )
 
 
-def check_alpha(spec: Spec, default: Any) -> None:
+def check_one_penalty(spec: Spec, default: Any) -> None:
     """Raise ValueError if both C and alpha are given."""
     p = spec.params
     if p.C is not None and (type(p.alpha) is not type(default) or p.alpha != default):
@@ -279,7 +279,7 @@ class SearchedSpec(KernelSpec):
 
     def check(self) -> None:
         p = self.params
-        check_alpha(self, "auto")
+        check_one_penalty(self, "auto")
         self.searches_alpha = "alpha" in self.autos and p.C is None
         super().check()
         if p.engine is not None and not isinstance(p.engine, room("cluster").DaskEngine):

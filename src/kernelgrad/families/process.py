@@ -150,14 +150,13 @@ class ProcessSpec(KernelSpec):
         self, rows: TrainingRows, problem: Problem, fixed: list[float | None], searched: bool
     ) -> tuple[list[Any], InputScaling]:
         """Return candidates by falling evidence of some rows, and the scaling of these rows."""
-        n, seed = rows.source.n_rows, problem.seed
+        seed = problem.seed
         limit = self.resources.usable / 48  # bytes of a pair of rows in the search
         most = int(np.clip(np.sqrt(limit), 100, NOISE_ROWS))
         if problem.resources.deadline.left() < _TRIAL_SECONDS:
             most = min(most, LEAST_ROWS)
-        members = np.arange(n)
-        if n > most:  # a source is read once, in its order
-            members = np.sort(draws(seed, 0x726F7773).choice(n, most, False))
+        # a source is read once, in its order
+        members = rows.sample(most, draws(seed, 0x726F7773))
         X, y, weight, _ = rows.usable(rows.source.take(members))
         rule = self.scaling_rule
         standard = InputScaling.fit(X, self.kernel, standardize=rule, sample_weight=weight)

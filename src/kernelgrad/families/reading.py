@@ -15,6 +15,7 @@ from kernelgrad.callbacks import FOREVER, CallbackList, Checkpoint, Deadline
 from kernelgrad.compute.memory import LEAST_LIMIT, give_back
 from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.data.base import bytes_needed, distinct_text, is_collection
+from kernelgrad.data.sampling import random_rows
 from kernelgrad.inputs import Inputs, as_numpy
 from kernelgrad.registry import room
 from kernelgrad.solvers.block_descent.shards import SHARD
@@ -165,7 +166,7 @@ class Reader:
         data, named = self.lazy(data), None
         if isinstance(data.X, BatchSource):
             named, rng = self.inputs_of(data.X, rows), np.random.default_rng(run.seed)
-            sample = TrainingRows(data.X, rows.task).sample(MAX_VALIDATION_ROWS, rng)
+            sample = random_rows(data.X.n_rows, MAX_VALIDATION_ROWS, rng)
             data = Data(*data.X.take(sample)[:3])
         if data.y is None:
             raise ValueError("y_val is None; give the targets of X_val.")
@@ -223,9 +224,8 @@ class Reader:
         if not source.as_frame and inputs.table is None:
             return inputs, source
         if task is not None:
-            n = source.n_rows
             rng = np.random.default_rng(seed)
-            sample = source.take(np.sort(rng.choice(n, min(n, 50_000), replace=False)))
+            sample = source.take(random_rows(source.n_rows, 50_000, rng))
             inputs, codes, _ = self.learned(sample.X, None, inputs)
             y = None if sample.y is None else task.internal(sample.y)
             inputs.fitted(codes, y, task, seed)

@@ -7,12 +7,13 @@ import numpy as np
 from sklearn.base import clone
 
 from kernelgrad import losses, partly_labelled
-from kernelgrad.callbacks import CallbackList, Deadline, TimeIsUp
+from kernelgrad.callbacks import Deadline, TimeIsUp
 from kernelgrad.choice import SUPERVISED, Choice
 from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.threads import at_most, single_threaded_blas
 from kernelgrad.data import ArraySource, BatchSource
 from kernelgrad.data.sampling import folds
+from kernelgrad.families.held_out import fitted_aside
 from kernelgrad.families.kernel import KernelSpec
 from kernelgrad.families.reading import Data, Reader, Run
 from kernelgrad.files.records import Record
@@ -31,7 +32,6 @@ from kernelgrad.solvers import (
     SoftLabels,
     Solver,
     get_solver,
-    loop,
 )
 from kernelgrad.tasks import Task, decide
 from kernelgrad.training_rows import TrainingRows, no_rows
@@ -286,14 +286,12 @@ class SemiSupervisedSpec(KernelSpec):
             learned = self._search(choice, part, problem, run).applied(plain)
             for i, one in enumerate((plain, learned)):
                 batches, _ = part.batches(solver, choice.seed, 0)
-                listeners, most = CallbackList(), choice.max_iter
+                most = choice.max_iter
                 try:
-                    result = loop.run(solver, one, batches, max_iter=most, callbacks=listeners)
+                    f = fitted_aside(solver, one, batches, most, run.callbacks)
                 except TimeIsUp:
                     return choice
-                if listeners.interrupted:
-                    raise KeyboardInterrupt
-                errors[i] += w @ (decide(result.expansion.raw_prediction(X)) != y)
+                errors[i] += w @ (decide(f.raw_prediction(X)) != y)
         best = choice
         if errors[1] < errors[0]:
             best, weight = self._search(choice, rows, problem, run), rows.task.labelled_weight

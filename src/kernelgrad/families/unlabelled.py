@@ -168,10 +168,7 @@ class NoveltySpec(KernelSpec):
         model = Model(rows.inputs, rows.task, function, device=self.params.device)
         if self.params.tau == "steps":
             return model, None
-        n, members = rows.source.n_rows, rows.train
-        if n > MAX_VALIDATION_ROWS:
-            rng = draws(choice.seed, 0x6C766C)
-            members = np.sort(rng.choice(n, MAX_VALIDATION_ROWS, replace=False))
+        members = rows.sample(MAX_VALIDATION_ROWS, draws(choice.seed, 0x6C766C))
         X, _, weight, _ = rows.usable(rows.source.take(members))
         loss = rows.task.loss
         assert isinstance(loss, OneClass)

@@ -164,25 +164,6 @@ class ExactKernel(ScaledKernel):
             parallel_for(-(-B.n_rows // COLUMN_TILE), task)
         return out
 
-    def gram(self, rows: ExactRows, *, wide: bool = False) -> FloatArray:
-        """Return ``k(A, A)``, (n, n), from tiles of fixed shape; in float64 if `wide`."""
-        n = rows.n_rows
-        out = np.empty((n, n), np.float64 if wide else self.dtype)
-        starts = range(0, n, GRAM_TILE)
-        pairs = [(i, j) for i in starts for j in starts if i <= j]
-
-        def task(number: int) -> None:
-            first, second = (slice(a, min(n, a + GRAM_TILE)) for a in pairs[number])
-            K = self.values(rows.take(first), rows.take(second), wide=wide)
-            if first == second:  # symmetric to the last bit
-                K = np.triu(K) + np.triu(K, 1).T
-            out[first, second] = K
-            out[second, first] = K.T
-
-        with single_threaded_blas():
-            parallel_for(len(pairs), task)
-        return out
-
     def is_small(self, alpha: float, rows: ExactRows) -> bool:
         """Whether the penalty is so small that a fit to the rows needs float64 values."""
         return alpha < small_alpha(self.kernel.exact_diag(rows))
@@ -298,27 +279,6 @@ class KernelRows:
         with single_threaded_blas():
             parallel_for(-(-n // CACHE_TILE), task)
         self.n_evaluations += len(index) * n
-
-    def among(self, first: IntArray, second: IntArray) -> FloatArray:
-        """Return ``k(x_i, x_j)`` for any rows, whatever is cached; they are not counted."""
-        return self.exact.matrix(self.rows.take(first), self.rows.take(second))
-
-    def square(self, slots: IntArray, index: IntArray) -> FloatArray:
-        """Return ``k(x_i, x_j)`` for loaded rows i and any rows j."""
-        return self.buffer[slots[:, None], index[None, :]]
-
-    def product(self, slots: IntArray, coef: Float64Array) -> Float32Array:
-        """Return ``sum_i k(x_i, X) coef_i`` over loaded rows i, (C, n); coef is (m, C)."""
-        n = self._n
-        out = np.empty((coef.shape[1], n), np.float32)
-        weights = np.ascontiguousarray(coef.T, np.float32)
-
-        def task(i: int) -> None:
-            columns = slice(i * COLUMN_TILE, (i + 1) * COLUMN_TILE)
-            np.matmul(weights, self.buffer[slots, columns], out=out[:, columns])
-
-        parallel_for(-(-n // COLUMN_TILE), task)
-        return out
 
 
 def _add_sums(K: AnyArray, coef: Float64Array, out: Float64Array) -> None:

@@ -18,6 +18,7 @@ from scipy.special import gammaincinv, gammaln, kve, ndtri
 from sklearn.utils.extmath import row_norms
 
 from kernelgrad.compute import rng
+from kernelgrad.data.sampling import random_rows
 from kernelgrad.features.base import float64_rows
 from kernelgrad.features.projections import Projection
 from kernelgrad.kernels import profiles, rows
@@ -114,10 +115,8 @@ class StationaryKernel(ProjectionKernel):
             variance = max(0.0, X.multiply(X).mean() - X.mean() ** 2) if sparse else X.var()
             gamma = self._gamma_from_scale(1.0 / (X.shape[1] * (variance or 1.0)))
         else:
-            n = X.shape[0]
-            if n > MEDIAN_ROWS:
-                chosen = rng.draws(seed, 0x6D656469).choice(n, MEDIAN_ROWS, replace=False)
-                X = X[np.sort(chosen)]
+            if X.shape[0] > MEDIAN_ROWS:
+                X = X[random_rows(X.shape[0], MEDIAN_ROWS, rng.draws(seed, 0x6D656469))]
             X = X if sp.issparse(X) else _centred(X)
             median = rows.median_distance(self._distances(X), row_norms(X))
             gamma = self._gamma_from_bandwidth(median * self.bandwidth_factor)

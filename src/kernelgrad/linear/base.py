@@ -10,12 +10,13 @@ import numpy as np
 
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.rows import Csr, Rows, as_rows
+from kernelgrad.data.sampling import random_rows
 from kernelgrad.functions.expansions import LinearExpansion
 from kernelgrad.linear import loops
 from kernelgrad.linear.loops import native
 from kernelgrad.losses import LOSSES, Loss
-from kernelgrad.solvers import RecomputedTracker, Tracker, contract
-from kernelgrad.types import Float64Array, IntArray, Matrix
+from kernelgrad.solvers import contract
+from kernelgrad.types import Float64Array, IntArray
 from kernelgrad.validation import CapabilityError
 
 STREAM_ROWS = 4096  # rows of a batch from a stream, and of the shortest pass that steps fall by
@@ -52,7 +53,7 @@ class LinearProblem(contract.Problem):
             return float(self.l1 * np.abs(flat).sum() + 0.5 * self.l2 * (flat @ flat))
 
 
-class Columns(NamedTuple):
+class ColumnMoments(NamedTuple):
     """Stored entries, weighted means and standard deviations of columns, all (d,).
 
     ``scale`` is 1 for columns that are constant, else the standard deviation.
@@ -83,7 +84,7 @@ class PreparedRows:
     # the evaluation at the coefficients of the state, if the last step computed it
     here: Evaluation | None = field(default=None, repr=False)
     known_spectrum: float | None = field(default=None, repr=False)
-    _columns: Columns | None = field(default=None, repr=False)
+    _columns: ColumnMoments | None = field(default=None, repr=False)
 
     @classmethod
     def build(cls, problem: contract.Problem, batch: contract.TrainBatch) -> PreparedRows:
@@ -155,7 +156,7 @@ class PreparedRows:
         """
         r = reference
         if r is None:
-            r = loops.Table(loops.FOREVER, np.zeros_like(W), np.zeros_like(b), np.zeros((0, 0)))
+            r = loops.RowReferences(np.zeros_like(W), np.zeros_like(b), np.zeros((0, 0)))
         prox = loops.Prox.make(min(len(order), r.every), eta, problem.l1, problem.l2)
         tail = self.Y, W, b, order, share, prox, problem.fit_intercept, r
         return float(loops.descend(self.code, self.numbers, self.rows, *tail))
@@ -168,20 +169,20 @@ class PreparedRows:
     def cumulative(self) -> Float64Array:
         return np.cumsum(self.share)
 
-    def columns(self, fit_bias: bool) -> Columns:
+    def columns(self, fit_bias: bool) -> ColumnMoments:
         """Return the moments of the columns; without a bias their means count as zero."""
         if self._columns is None:
             stored = np.zeros(self.d, np.int64)
             mean, spread = np.zeros(self.d), np.zeros(self.d)
             loops.moments(self.rows, self.share, fit_bias, stored, mean, spread)
             varies = spread > _EPSILON * np.abs(mean)
-            self._columns = Columns(stored, mean, spread, np.where(varies, spread, 1.0))
+            self._columns = ColumnMoments(stored, mean, spread, np.where(varies, spread, 1.0))
         return self._columns
 
     def sample(self, rng: np.random.Generator) -> PreparedRows:
         if self.n <= _SPECTRUM_ROWS:
             return self
-        at = np.sort(rng.choice(self.n, _SPECTRUM_ROWS, replace=False))
+        at = random_rows(self.n, _SPECTRUM_ROWS, rng)
         X, w = self.batch.X[at], self.share[at]
         if not w.sum() > 0:
             w = np.ones(len(at))
@@ -388,10 +389,8 @@ class LinearSolver(contract.Solver[L], Generic[L]):
         if data is not None and data.batch is batch:
             return data
         if not self.streams:
-            same = contract.batch_digest(problem, batch) == state.digest and state.fits(
-                batch.n_rows
-            )
-            contract.check_same_rows(self, same, "what it knows", "'sgd'")
+            digest, what = contract.batch_digest(problem, batch), "what it knows"
+            contract.check_same_rows(self, state, digest, batch.n_rows, what, "'sgd'")
         data = state.data = PreparedRows.build(problem, batch)
         if state.curvature > 0:
             data.curvature = state.curvature
@@ -436,9 +435,6 @@ class LinearSolver(contract.Solver[L], Generic[L]):
     def expansion(self, state: L) -> LinearExpansion:
         coef, bias = self.solution(state)
         return LinearExpansion(coef.copy(), bias.copy())
-
-    def track(self, state: L, X: Matrix) -> Tracker:
-        return RecomputedTracker(self, state, X)
 
 
 def as_linear(problem: contract.Problem) -> LinearProblem:

@@ -1,4 +1,4 @@
-r"""Steps of dual coordinate ascent, and the duality gap, for one row and output.
+r"""Steps of dual coordinate ascent, the duality gap of a row and output, orders of visits.
 
 A loss of one output is represented by its conjugate. For a residual ``z = f - y``
 
@@ -16,18 +16,23 @@ subgradient at f. The weighted sum over rows is the duality gap.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from kernelgrad.compute.compiling import njit
+from kernelgrad.compute.rng import draws
 from kernelgrad.losses import LOSSES, scalar
 from kernelgrad.losses.base import Loss
-from kernelgrad.types import Float64Array
+from kernelgrad.types import Float64Array, IntArray
 from kernelgrad.validation import CapabilityError
 
 _KNOWN = frozenset((
     scalar.SQUARED, scalar.HUBER, scalar.EPSILON, scalar.QUANTILE, scalar.HINGE,
     scalar.SMOOTHED_HINGE, scalar.SQUARED_HINGE, scalar.LOGISTIC, scalar.MODIFIED,
 ))  # fmt: skip
+_ORDER_TAG = 0x73646361
 _EXACT = 1e-15  # relative tolerance of Newton's method
 _STEPS = 200  # limit on Newton and bisection steps, more than float64 can need
 
@@ -152,3 +157,22 @@ def loss_and_gap(code: int, p: float, y: float, u: float, f: float) -> tuple[flo
     z = f - y
     loss = _height(_peak(z, epsilon, s, low, high), z, epsilon, s)
     return loss, max(loss - _height(u, z, epsilon, s), 0.0)
+
+
+def visit_order(seed: int, start: int, n_visits: int, live: IntArray) -> Iterator[IntArray]:
+    """Yield the rows of visits ``start .. start + n_visits - 1``, pass by pass.
+
+    Each pass takes the rows `live` in a random order of its own.
+    """
+    n, end = len(live), start + n_visits
+    while start < end:
+        epoch, first = divmod(start, n)
+        last = min(n, end - epoch * n)
+        yield live[draws(seed, _ORDER_TAG, epoch).permutation(n)[first:last]]
+        start = epoch * n + last
+
+
+def later_part(start: int, n_visits: int, end: int) -> Float64Array:
+    """Return which part of the iterates of the second half of `end` visits have each visit."""
+    visits = start + np.arange(n_visits)
+    return np.minimum(1.0, (end - visits) / (end - end // 2))

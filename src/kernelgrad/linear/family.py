@@ -8,7 +8,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from kernelgrad.choice import Choice
 from kernelgrad.families.base import Spec
-from kernelgrad.families.kernel import alpha_of_cost, check_alpha
+from kernelgrad.families.kernel import alpha_of_cost, check_one_penalty
 from kernelgrad.families.reading import Run
 from kernelgrad.kernels import Kernel, Polynomial
 from kernelgrad.linear.base import STREAM_ROWS, LinearProblem, LinearSolver
@@ -69,7 +69,7 @@ class LinearSpec(Spec):
 
     def check(self) -> None:
         p = self.params
-        check_alpha(self, 1e-4)
+        check_one_penalty(self, 1e-4)
         if p.penalty is None and p.C is not None:
             raise ValueError("penalty=None has no strength; leave C out, or name a penalty.")
         ratio = float(p.l1_ratio)

@@ -7,10 +7,10 @@ a mini-batch, with shares s_k, is
           (l'(y_k, u_k) - r_k) x_k + M \bigr]\Bigr),
           \qquad R(W) = l_1 \|W\|_1 + \tfrac{l_2}{2} \|W\|^2.
 
-The references r and their mean M reduce the variance: :class:`Table` holds them, and both are
-zero in plain stochastic gradients. The bias
-takes the same step without penalty. On CSR rows only the columns of a mini-batch are touched:
-the others take all steps they have missed at once, in closed form, when they are next needed.
+The references r and their mean M reduce the variance: :class:`RowReferences` holds them, and
+both are zero in plain stochastic gradients. The bias takes the same step without penalty. On
+CSR rows only the columns of a mini-batch are touched: the others take all steps they have
+missed at once, in closed form, when they are next needed.
 
 The coefficients of C outputs have the shape (C, d) for dense rows, where loops run along
 columns, and (d, C) for CSR rows, where the outputs of a stored entry are adjacent. This is the
@@ -62,16 +62,20 @@ def slopes_of_row(
 
 
 @njit(nogil=True, cache=True)
-def value_of_row(code: int, params: Float64Array, y: Float64Array, u: Float64Array) -> Any:
-    C = len(u)
+def loss_of_row(
+    code: int, params: Float64Array, y: Float64Array, u: Float64Array, out: Float64Array
+) -> Any:
+    """Write the slopes to `out`; return the value."""
     total = 0.0
     if code == scalar.MULTINOMIAL:
-        top, chosen = u.max(), 0.0
-        for c in range(C):
-            total += math.exp(u[c] - top)
-            chosen += y[c] * u[c]
-        return math.log(total) + top - chosen
-    for c in range(C):
+        for c in range(len(u)):
+            total += y[c] * u[c]
+        total = softmax_of_row(u, out) - total
+        for c in range(len(u)):
+            out[c] -= y[c]
+        return total
+    slopes_of_row(code, params, y, u, out)
+    for c in range(len(u)):
         total += scalar.value(code, params[c], y[c], u[c])
     return total
 
@@ -80,8 +84,7 @@ def value_of_row(code: int, params: Float64Array, y: Float64Array, u: Float64Arr
 def _losses(code: int, params: Any, Y: Any, U: Any, share: Any, G: Any) -> float:
     total = 0.0
     for i in range(len(U)):
-        total += share[i] * value_of_row(code, params, Y[i], U[i])
-        slopes_of_row(code, params, Y[i], U[i], G[i])
+        total += share[i] * loss_of_row(code, params, Y[i], U[i], G[i])
     return total
 
 
@@ -169,7 +172,6 @@ native = by_type(
 )
 
 
-FOREVER = 2**62
 _PARTS = 8  # largest number of partial sums, which must not depend on threads
 _WORTH = 2**15  # stored entries that are worth a task of their own
 _TOGETHER = 32  # rows that are added at once: their numbers stay in the nearest cache
@@ -368,23 +370,25 @@ _penalise = by_type({Dense: _dense_penalise, Csr: lambda rows, W, mean, prox: No
 # -- references ----------------------------------------------------------------------------
 
 
-class Table(NamedTuple):
+class RowReferences(NamedTuple):
     """A reference for each row: none in plain SGD, exact in SVRG."""
 
-    every: int  # steps after which the mean is renewed
     mean: Float64Array  # sum_i p_i r_i x_i, in the native layout
     mean_bias: Float64Array  # sum_i p_i r_i, (C,)
     slopes: Float64Array  # r, (n, C), or (0, 0) for none
+    every: int = 2**62  # steps after which the mean is renewed
 
 
-def _table_at(r: Any, i: int, u: Any, out: Any) -> None:
+def _references_at(r: Any, i: int, u: Any, out: Any) -> None:
     for c in range(len(out)):
         out[c] = r.slopes[i, c] if len(r.slopes) else 0.0
 
 
 # A room that has other references adds its functions here; `renewals` recompute their mean.
-renewals: dict[type, Callable[..., Any]] = {Table: lambda r, code, numbers, rows, W, b: None}
-values: dict[type, Callable[..., Any]] = {Table: _table_at}
+renewals: dict[type, Callable[..., Any]] = {
+    RowReferences: lambda r, code, numbers, rows, W, b: None
+}
+values: dict[type, Callable[..., Any]] = {RowReferences: _references_at}
 _renew, _reference = by_type(renewals), by_type(values)
 
 
@@ -418,8 +422,7 @@ def descend(
             for k in range(p):
                 i = batch[k]
                 responses(rows, i, W, b, u)
-                slopes_of_row(code, numbers, Y[i], u, slope)
-                seen += part[k] * value_of_row(code, numbers, Y[i], u)
+                seen += part[k] * loss_of_row(code, numbers, Y[i], u, slope)
                 _reference(r, i, u, V[k])
                 for c in range(C):
                     V[k, c] = part[k] * (slope[c] - V[k, c])

@@ -1,15 +1,10 @@
 r"""Randomised block coordinate descent on all rows, by Newton steps on blocks of columns.
 
-:class:`ColumnBlocks` holds rows, dense or CSR, cut into blocks B of adjacent columns and
-descends on one block at a time, with the responses U of all rows at hand: to ``W_B + t D`` with
-the first ``t = 1, 1/2, 1/4, ...`` whose objective falls by at least a tenth of what the slope
-promises (Tseng and Yun, 2009). The model is invariant to scaling and shifting columns: the bias
-is eliminated by a Schur complement, ``A - a a^T / h`` for its row ``(a, h)`` of A, and columns
-far from zero are moved to a mean of about zero in the copy of the rows.
-
-The outputs of a separable loss have each a model and a t of their own; those of MULTINOMIAL
-have each a model and share t, with ``h_c = 2 q_c (1 - q_c)`` for probabilities q: this diagonal
-bounds the second derivative ``diag(q) - q q^T``.
+A step goes to ``W_B + t D``, D the minimum of the model on a block B (Tseng and Yun, 2009). The
+bias is eliminated from the model by a Schur complement, ``A - a a^T / h`` for its row
+``(a, h)`` of A. The outputs of a separable loss have each a model and a t of their own; those
+of MULTINOMIAL have each a model and share t, with ``h_c = 2 q_c (1 - q_c)`` for probabilities
+q: this diagonal bounds the second derivative ``diag(q) - q q^T``.
 
 h is the second derivative, where it does not vanish: of LOGISTIC, POISSON and GAMMA at least
 1e-6, and of the piecewise quadratic losses and MODIFIED at least 1e-3 of the largest one; HUBER
@@ -55,7 +50,7 @@ _TILE = 2**17  # numbers of a tile of dense rows: 1 MiB
 _BIAS_ROWS = 4.0  # rows moved, over n, between two visits of a bias that is its own block
 
 
-class Targets(NamedTuple):
+class WeightedLoss(NamedTuple):
     """Code and numbers (C,) of the loss, targets Y (n, C) and shares (n,) of the rows."""
 
     code: int
@@ -64,7 +59,7 @@ class Targets(NamedTuple):
     share: Float64Array
 
 
-class Point(NamedTuple):
+class RowLosses(NamedTuple):
     """Responses U (n, C); values V, derivatives G and curvatures H of the loss there.
 
     V is (n, C), of MULTINOMIAL (n, 1); G and H are (n, C).
@@ -125,11 +120,11 @@ def _move(
 class LossState:
     """Responses U of all rows with the loss at each, which moves of some rows change."""
 
-    def __init__(self, targets: Targets, U: Float64Array) -> None:
+    def __init__(self, targets: WeightedLoss, U: Float64Array) -> None:
         self.targets = targets
         V = np.zeros((len(U), 1 if targets.code == scalar.MULTINOMIAL else U.shape[1]))
-        self.at = Point(U, V, np.empty_like(U), np.empty_like(U))
-        self.new = Point(*(np.empty_like(a) for a in self.at))
+        self.at = RowLosses(U, V, np.empty_like(U), np.empty_like(U))
+        self.new = RowLosses(*(np.empty_like(a) for a in self.at))
         rows = np.arange(len(U))
         self.change(rows, U, np.zeros(U.shape[1]))
         self.accept(rows)
@@ -253,7 +248,7 @@ def _add_dense_curvature(X: Dense, H: Any, joint: bool, start: int, stop: int, A
 # -- blocks ----------------------------------------------------------------------------
 
 
-class Block(NamedTuple):
+class ColumnBlock(NamedTuple):
     """Columns `cols` of some `rows`, the others having no entries there.
 
     ``joint`` tells whether the bias moves with the block, which then has all rows.
@@ -287,7 +282,7 @@ def _moved(rows: Rows, shift: Float64Array, constant: AnyArray) -> Rows:
     return type(rows)(values.astype(rows[0].dtype), *rows[1:])
 
 
-def _csr_block(X: Any, start: int, stop: int, fit_bias: bool) -> Block:
+def _csr_block(X: Any, start: int, stop: int, fit_bias: bool) -> ColumnBlock:
     """Return the block of columns start to stop of a CSC matrix."""
     part, n = slice(X.indptr[start], X.indptr[stop]), X.shape[0]
     columns = np.repeat(np.arange(stop - start), np.diff(X.indptr[start : stop + 1]))
@@ -295,7 +290,7 @@ def _csr_block(X: Any, start: int, stop: int, fit_bias: bool) -> Block:
     if joint := fit_bias and 2 * len(rows) >= n:
         rows, at = np.arange(n), X.indices[part]
     own = sp.csr_matrix((X.data[part], (at, columns)), (len(rows), stop - start))
-    return Block(Csr(own.data, own.indices, own.indptr), rows, slice(start, stop), joint)
+    return ColumnBlock(Csr(own.data, own.indices, own.indptr), rows, slice(start, stop), joint)
 
 
 class ColumnBlocks:
@@ -321,21 +316,21 @@ class ColumnBlocks:
         rows, every = _moved(data.rows, self.shift, constant), np.arange(n)
         cuts = list(pairwise([*range(0, d, block_size), d]))
         if len(cuts) == 1:
-            self.blocks = [Block(rows, every, slice(0, d), fit_bias)]
+            self.blocks = [ColumnBlock(rows, every, slice(0, d), fit_bias)]
         elif isinstance(rows, Dense):
             parts = (np.ascontiguousarray(rows.values[:, a:z]) for a, z in cuts)
             self.blocks = [
-                Block(Dense(X), every, slice(*cut), fit_bias)
+                ColumnBlock(Dense(X), every, slice(*cut), fit_bias)
                 for cut, X in zip(cuts, parts, strict=True)
             ]
         else:
             X = sp.csr_matrix(tuple(rows), (n, d)).tocsc()
             self.blocks = [_csr_block(X, a, z, fit_bias) for a, z in cuts]
         if fit_bias and not any(block.joint for block in self.blocks):
-            self.bias = Block(Dense(np.zeros((n, 0))), every, slice(0, 0), True)
+            self.bias = ColumnBlock(Dense(np.zeros((n, 0))), every, slice(0, 0), True)
         self._fixed: dict[int, Float64Array] = {}  # A of the squared loss by last column
 
-    def _visits(self, order: IntArray, n: int) -> Iterator[Block]:
+    def _visits(self, order: IntArray, n: int) -> Iterator[ColumnBlock]:
         moved = 0
         for i in order:
             yield self.blocks[i]
@@ -346,7 +341,7 @@ class ColumnBlocks:
         if self.bias is not None:
             yield self.bias
 
-    def _curvature(self, block: Block, f: LossState) -> Float64Array:
+    def _curvature(self, block: ColumnBlock, f: LossState) -> Float64Array:
         """Return lower triangles of A (C, m, m); all outputs share that of the squared loss."""
         last = block.cols.stop
         squared = f.targets.code == scalar.SQUARED
@@ -376,7 +371,7 @@ class ColumnBlocks:
         return violation, shortest
 
     def _step(
-        self, problem: base.LinearProblem, f: LossState, block: Block, W: Any, b: Any,
+        self, problem: base.LinearProblem, f: LossState, block: ColumnBlock, W: Any, b: Any,
         quiet: float, slack: Float64Array,
     ) -> tuple[float, float]:  # fmt: skip
         """Move a block; return its violation and the smallest share of a direction taken."""
@@ -493,7 +488,7 @@ class RBCD(base.LinearSolver[RBCDState]):
             if state.blocks is None:
                 size = self.resolve_block_size(data)
                 state.blocks = ColumnBlocks(data, size, own.fit_intercept)
-            targets = Targets(data.code, data.numbers, data.Y, data.share)
+            targets = WeightedLoss(data.code, data.numbers, data.Y, data.share)
             f = LossState(targets, data.responses(data.native(W), b))
             rng = draws(own.seed, self.tag, state.iteration)
             order = rng.permutation(len(state.blocks.blocks))
@@ -510,7 +505,6 @@ class RBCD(base.LinearSolver[RBCDState]):
         return StepInfo(
             train_loss=loss,
             step_size=shortest,
-            n_random_features=0,
             objective=loss + own.penalty(W),
             converged=converged,
         )

@@ -27,13 +27,18 @@ from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.rows import column, entries, entry
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.linear import base
-from kernelgrad.linear.conjugate import conjugate_of, dual_step, loss_and_gap
+from kernelgrad.linear.conjugate import (
+    conjugate_of,
+    dual_step,
+    later_part,
+    loss_and_gap,
+    visit_order,
+)
 from kernelgrad.linear.loops import FAST, add, dot
 from kernelgrad.losses import Loss
 from kernelgrad.losses.scalar import slope
 from kernelgrad.params import choice, integer, parameters
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized, transient
-from kernelgrad.solvers.support import later_part, visit_order
 from kernelgrad.types import Float64Array
 from kernelgrad.validation import CapabilityError
 
@@ -297,7 +302,6 @@ class LinearSDCA(base.LinearSolver[LinearSDCAState]):
         return StepInfo(
             train_loss=loss,
             step_size=1.0,  # each coordinate goes all the way
-            n_random_features=0,
             epoch=state.rows_seen / len(live),
             objective=float(state.primal.sum()),
             duality_gap=float(state.gap.sum()),

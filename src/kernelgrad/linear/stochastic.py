@@ -30,7 +30,7 @@ _POWER = 0.75  # power with which step sizes fall (Xu, 2011, for averaged iterat
 
 
 @dataclass
-class Round(Generic[L]):
+class StepRound(Generic[L]):
     problem: LinearProblem
     state: L
     data: PreparedRows
@@ -66,7 +66,7 @@ class StochasticSolver(LinearSolver[L], Generic[L]):
         self, problem: contract.Problem, state: L, batch: contract.TrainBatch
     ) -> contract.StepInfo:
         data = self._attach(problem, state, batch)
-        r = Round(as_linear(problem), state, data, min(self.batch_size, data.n))
+        r = StepRound(as_linear(problem), state, data, min(self.batch_size, data.n))
         T = r.n_steps = self._n_steps(r)
         order, share = self._draw(r)
         W, b = data.native(state.coef), state.bias.copy()
@@ -77,30 +77,30 @@ class StochasticSolver(LinearSolver[L], Generic[L]):
             data.here = None
             self._after(r, W, b, last - first)
         self._store(state, data, W, b, r.n_rows)
-        return self._finish_round(r, W, contract.StepInfo(seen / T, eta, 0))
+        return self._finish_round(r, W, contract.StepInfo(seen / T, eta))
 
-    def _n_steps(self, r: Round[L]) -> int:
+    def _n_steps(self, r: StepRound[L]) -> int:
         return -(-r.data.n // r.p) if self.round_size == "auto" else int(self.round_size)
 
-    def _draw(self, r: Round[L]) -> tuple[IntArray, Float64Array]:
+    def _draw(self, r: StepRound[L]) -> tuple[IntArray, Float64Array]:
         rng = draws(r.problem.seed, self.tag, r.state.iteration)
         return draw_batches(r.data, r.n_steps, r.p, rng)
 
-    def _runs(self, r: Round[L]) -> Iterator[tuple[int, int, float]]:
+    def _runs(self, r: StepRound[L]) -> Iterator[tuple[int, int, float]]:
         yield 0, r.n_steps, self._first_step(r)
 
-    def _first_step(self, r: Round[L]) -> float:
+    def _first_step(self, r: StepRound[L]) -> float:
         auto = self.step_size == "auto"
         return 0.5 / r.smoothness if auto else float(self.step_size)
 
-    def _reference(self, r: Round[L], W: Float64Array, b: Float64Array) -> Any:
+    def _reference(self, r: StepRound[L], W: Float64Array, b: Float64Array) -> Any:
         return None
 
-    def _after(self, r: Round[L], W: Float64Array, b: Float64Array, n: int) -> None:
+    def _after(self, r: StepRound[L], W: Float64Array, b: Float64Array, n: int) -> None:
         """Do what follows a run of n steps."""
 
     def _finish_round(
-        self, r: Round[L], W: Float64Array, info: contract.StepInfo
+        self, r: StepRound[L], W: Float64Array, info: contract.StepInfo
     ) -> contract.StepInfo:
         """Return the report of a round; `info` holds the mean loss of its rows.
 
@@ -189,22 +189,22 @@ class AveragingSolver(StochasticSolver[Any]):
         state.average, state.average_bias = state.coef.copy(), state.bias.copy()
         return state
 
-    def _n_steps(self, r: Round[Any]) -> int:
+    def _n_steps(self, r: StepRound[Any]) -> int:
         least = 0 if r.problem.fixed_rows else base.STREAM_ROWS
         r.state.pass_rows = max(r.state.pass_rows, r.data.n, least)
         return super()._n_steps(r)
 
-    def _smoothness(self, r: Round[Any]) -> float:
+    def _smoothness(self, r: StepRound[Any]) -> float:
         r.state.spectrum = r.data.spectrum(r.problem.fit_intercept, r.problem.seed)
         return r.smoothness
 
-    def _after(self, r: Round[Any], W: Float64Array, b: Float64Array, n: int) -> None:
+    def _after(self, r: StepRound[Any], W: Float64Array, b: Float64Array, n: int) -> None:
         r.state.n_steps += n
         if self._averages:
             r.state.n_averaged += n
             r.state.take_average(r.data.native(W), b, n, r.state.n_averaged)
 
-    def _finish_round(self, r: Round[Any], W: Float64Array, info: StepInfo) -> StepInfo:
+    def _finish_round(self, r: StepRound[Any], W: Float64Array, info: StepInfo) -> StepInfo:
         state = r.state
         if not self._averages:
             state.average, state.average_bias = state.coef.copy(), state.bias.copy()
@@ -250,7 +250,7 @@ class SGD(AveragingSolver):
     step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
     round_size: int | str = integer(default="auto", low=1, words=("auto",))
 
-    def _runs(self, r: Round[Any]) -> Iterator[tuple[int, int, float]]:
+    def _runs(self, r: StepRound[Any]) -> Iterator[tuple[int, int, float]]:
         T, p, state = r.n_steps, r.p, r.state
         if self.step_size != "auto":
             yield 0, T, float(self.step_size)
@@ -299,18 +299,18 @@ class SVRG(StochasticSolver[LinearState]):
     step_size: float | str = real(default="auto", low=0, low_open=True, words=("auto",))
     round_size: int | str = integer(default="auto", low=1, words=("auto",))
 
-    def _inner(self, r: Round[LinearState]) -> int:
+    def _inner(self, r: StepRound[LinearState]) -> int:
         return -(-r.data.n // r.p) if self.inner_steps == "auto" else int(self.inner_steps)
 
-    def _n_steps(self, r: Round[LinearState]) -> int:
+    def _n_steps(self, r: StepRound[LinearState]) -> int:
         inner, T = self._inner(r), super()._n_steps(r)
         return max(inner, T if self.round_size == "auto" else T // inner * inner)
 
-    def _runs(self, r: Round[LinearState]) -> Iterator[tuple[int, int, float]]:
+    def _runs(self, r: StepRound[LinearState]) -> Iterator[tuple[int, int, float]]:
         inner, eta = self._inner(r), self._first_step(r)
         for start in range(0, r.n_steps, inner):
             yield start, min(start + inner, r.n_steps), eta
 
-    def _reference(self, r: Round[LinearState], W: Float64Array, b: Float64Array) -> Any:
+    def _reference(self, r: StepRound[LinearState], W: Float64Array, b: Float64Array) -> Any:
         here = evaluate(r.problem, r.data, W, b) if r.data.here is None else r.data.here
-        return loops.Table(loops.FOREVER, here.gradient, here.gradient_bias, here.slopes)
+        return loops.RowReferences(here.gradient, here.gradient_bias, here.slopes)

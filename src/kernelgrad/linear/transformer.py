@@ -56,7 +56,7 @@ TAG_CHOICE = 15
 
 
 @dataclass(frozen=True)
-class FeatureMap:
+class RowFeatures:
     """Random features of rows: `n_features` columns of the blocks of a stream, scaled.
 
     ``chunk_bytes`` are those of the rows that are transformed at once.
@@ -187,7 +187,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Document
     random_state: Any = anything(default=0)
 
     if TYPE_CHECKING:  # what fits set, and scikit-learn's mixin gives
-        _map: ClassVar[FeatureMap]
+        _map: ClassVar[RowFeatures]
         n_features_in_: ClassVar[int]
         feature_names_in_: ClassVar[AnyArray]
 
@@ -261,7 +261,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Document
 
     def _built(
         self, inputs: Inputs, kernel: Kernel, batch: TrainBatch, seed: int
-    ) -> FeatureMap:
+    ) -> RowFeatures:
         problem = Problem(
             SquaredError(), kernel, 0.0, 1, inputs.n_features, seed,
             standardize=bool(self.standardize),
@@ -271,9 +271,9 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Document
             problem, batch, lambda planes: self._resolve_block_size(n, planes)
         )
         stream.kernel.check_domain(stream.scaling.apply(batch.X))
-        return FeatureMap(inputs, stream, n)
+        return RowFeatures(inputs, stream, n)
 
-    def _set(self, value: FeatureMap) -> None:
+    def _set(self, value: RowFeatures) -> None:
         """Set the fitted attributes."""
         self.__dict__.pop("feature_names_in_", None)
         self.__dict__.update(value.inputs.attributes(), _map=value)
@@ -291,7 +291,7 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Document
         fitted.take("_seed", partial(check_int, high=2**32))
         fitted.take("n_blocks_", check_int, None)
         n = fitted.take("_n_features_out", partial(check_int, low=1, high=MOST_FEATURES))
-        self._set(FeatureMap(inputs, stream, n))
+        self._set(RowFeatures(inputs, stream, n))
 
     def _resolve_block_size(self, n: int, planes: int) -> int:
         if self.block_size != "auto":

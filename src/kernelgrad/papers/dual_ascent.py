@@ -163,7 +163,8 @@ class DualAscent:
         return w
 
     def _among(self, first: IntArray, second: IntArray) -> FloatArray:
-        return self.rows.among(first, second)
+        rows = self.rows.rows
+        return self.rows.exact.matrix(rows.take(first), rows.take(second))
 
     def _coefficients(self, index: IntArray, reach: Float64Array) -> Float64Array:
         return np.ascontiguousarray(-reach[index, None] * self._state.dual[:, index].T)
@@ -391,7 +392,7 @@ class Subproblem(DualAscent):
 
     def _among(self, first: IntArray, second: IntArray) -> Float64Array:
         s = self.state
-        K = self.rows.among(first, second).astype(np.float64)
+        K = super()._among(first, second).astype(np.float64)
         K -= s.centre[first, None] + s.centre[second]
         K += s.mass
         return K

@@ -18,9 +18,9 @@ from kernelgrad.kernels import ExactRows
 from kernelgrad.linear.loops import slopes_of_row
 from kernelgrad.losses import SemiSupervised
 from kernelgrad.papers.support_state import SupportState
-from kernelgrad.solvers import RecomputedTracker, Tracker, contract, support
+from kernelgrad.solvers import contract, support
 from kernelgrad.solvers.dsg import smoothness
-from kernelgrad.types import Float32Array, Float64Array, IntArray, Matrix
+from kernelgrad.types import Float32Array, Float64Array, IntArray
 from kernelgrad.validation import CapabilityError
 
 GROUP = 256  # rows whose kernel values with the support come from one product
@@ -117,6 +117,52 @@ class OnlineState(SupportState):
             return self.current
         mean: Float64Array = (self.mass * self.base - self.late) / self.weight_sum
         return mean
+
+    def entries(self, rows: ExactRows, numbers: IntArray | None) -> tuple[IntArray, IntArray]:
+        m, S = rows.n_rows, self.n_support
+        if numbers is None:
+            return S + np.arange(m), np.arange(m)
+        slot = self.find(rows, numbers)
+        fresh = np.flatnonzero(slot < 0)
+        _, first, back = np.unique(numbers[fresh], return_index=True, return_inverse=True)
+        rank = np.argsort(np.argsort(first))
+        slot[fresh] = S + rank[back]
+        return slot, fresh[np.sort(first)]
+
+    def products(self, rows: ExactRows) -> tuple[Float32Array, Float64Array]:
+        m = rows.n_rows
+        tiles = self.rows.tiles
+        partial = np.zeros((len(tiles), m, self.base.shape[1]))
+        K = np.empty((m, m), np.float32)
+
+        def task(i: int) -> None:
+            if i == len(tiles):
+                K[:] = self.exact.values(rows, rows)
+            elif tiles[i].n_rows:
+                block = self.exact.values(rows, tiles[i])
+                coef = self.base[i * TILE : (i + 1) * TILE]
+                # float64: coefficients that the lazy scale divides grow large
+                np.matmul(block.astype(np.float64), coef, out=partial[i])
+
+        threads.parallel_for(len(tiles) + 1, task)
+        return K, partial.sum(axis=0)
+
+    def extend(self, new: IntArray, numbers: IntArray | None, K: Float32Array) -> None:
+        m = len(new)
+        self.numbers = _grown(self.numbers, m, -1 if numbers is None else numbers[new])
+        self.stamp = _grown(self.stamp, m, -1)
+        self.diagonal = _grown(self.diagonal, m, K[new, new])
+        self.base, self.late = _grown(self.base, m, 0.0), _grown(self.late, m, 0.0)
+
+    def keep_moved(self, added: ExactRows) -> None:
+        """Leave out the entries of the group that no step has moved."""
+        stays = self.stamp >= 0
+        new = np.flatnonzero(stays[self.rows.n_rows :])
+        if len(new):
+            self.rows.append(added.take(new))
+        if not stays.all():
+            for name in ("numbers", "stamp", "diagonal", "base", "late"):
+                setattr(self, name, getattr(self, name)[stays])
 
 
 class OnlineSolver(support.KernelSolver[OnlineState]):
@@ -219,13 +265,13 @@ class OnlineSolver(support.KernelSolver[OnlineState]):
             rows, y, weight = rows.take(order), y[order], weight[order]
             numbers = order if numbers is None else numbers[order]
         size = max(1, GROUP // self.rows_per_step) * self.rows_per_step
-        visits = _Visits(self, problem, state)
         f = np.empty(y.shape)
         with threads.single_threaded_blas():
             for a in range(0, n, size):
                 part = slice(a, min(n, a + size))
                 own = None if numbers is None else numbers[part]
-                f[part] = visits.group(rows.take(part), y[part], weight[part], own)
+                group = rows.take(part), y[part], weight[part], own
+                f[part] = self._visit(problem, state, *group)
         train_loss = float(weight @ problem.loss.value(y, f)) / float(weight.sum())
         t = float(state.rows_seen)
         if not np.isfinite(train_loss):
@@ -237,37 +283,21 @@ class OnlineSolver(support.KernelSolver[OnlineState]):
         step_size = float(self._schedule(problem, state, np.array([t]))[0].max())
         return self._info(state, train_loss, None, step_size)
 
-    def count_support(self, state: OnlineState) -> int:
-        return state.n_support
-
-    def coefficients(self, state: OnlineState) -> Float64Array:
-        return state.average
-
-    def track(self, state: OnlineState, X: Matrix) -> Tracker:
-        return RecomputedTracker(self, state, X)
-
-
-class _Visits:
-    def __init__(
-        self, solver: OnlineSolver, problem: contract.Problem, state: OnlineState
-    ) -> None:
-        self.solver, self.problem, self.state = solver, problem, state
-
-    def group(
-        self, rows: ExactRows, y: Float64Array, weight: Float64Array, numbers: IntArray | None
-    ) -> Float64Array:
+    def _visit(
+        self, problem: contract.Problem, state: OnlineState, rows: ExactRows, y: Float64Array,
+        weight: Float64Array, numbers: IntArray | None,
+    ) -> Float64Array:  # fmt: skip
         """Visit the rows; return their responses before each visit."""
-        solver, problem, state = self.solver, self.problem, self.state
         m, S = len(y), state.n_support
-        slot, new = self._entries(rows, numbers)
-        K, R = self._products(rows)
-        self._extend(new, numbers, K)
-        each, i = solver.rows_per_step, np.arange(m)
+        slot, new = state.entries(rows, numbers)
+        K, R = state.products(rows)
+        state.extend(new, numbers, K)
+        each, i = self.rows_per_step, np.arange(m)
         first = i - i % each  # row of the step
         t = np.ceil((state.rows_seen + first + 1.0) / each)
-        eta, keep = solver._schedule(problem, state, t)
+        eta, keep = self._schedule(problem, state, t)
         eta, keep[i > first] = eta / np.minimum(m - first, each)[:, None], 1.0
-        omega = {None: np.zeros(m), "uniform": np.ones(m), "linear": t}[solver._averaging]
+        omega = {None: np.zeros(m), "uniform": np.ones(m), "linear": t}[self._averaging]
         omega[: m - 1][first[1:] == first[:-1]] = 0.0  # but after the last row of a step
         function = (
             state.base, state.late, state.stamp, state.scale, state.mass, state.square,
@@ -277,62 +307,22 @@ class _Visits:
         group = (K, R, f, y, weight, slot, eta, keep, omega)
         _sweep(
             group, function, problem.loss.code, problem.loss.params(y.shape[1]),
-            problem.fit_intercept and solver.learns_bias, solver._square_radius(problem),
+            problem.fit_intercept and self.learns_bias, self._square_radius(problem),
             state.rows_seen, each,
         )  # fmt: skip
         state.rows_seen += m
         state.weight_sum += float(omega.sum())
         state.kernel_evaluations += m * S + m * (m + 1) // 2
-        self._keep_moved(rows.take(new))
+        state.keep_moved(rows.take(new))
         return f
 
-    def _entries(self, rows: ExactRows, numbers: IntArray | None) -> tuple[IntArray, IntArray]:
-        state, S = self.state, self.state.n_support
-        m = rows.n_rows
-        if numbers is None:
-            return S + np.arange(m), np.arange(m)
-        slot = state.find(rows, numbers)
-        fresh = np.flatnonzero(slot < 0)
-        _, first, back = np.unique(numbers[fresh], return_index=True, return_inverse=True)
-        rank = np.argsort(np.argsort(first))
-        slot[fresh] = S + rank[back]
-        return slot, fresh[np.sort(first)]
+    def count_support(self, state: OnlineState) -> int:
+        return state.n_support
 
-    def _products(self, rows: ExactRows) -> tuple[Float32Array, Float64Array]:
-        state, m = self.state, rows.n_rows
-        tiles = state.rows.tiles
-        partial = np.zeros((len(tiles), m, state.base.shape[1]))
-        K = np.empty((m, m), np.float32)
+    def coefficients(self, state: OnlineState) -> Float64Array:
+        return state.average
 
-        def task(i: int) -> None:
-            if i == len(tiles):
-                K[:] = state.exact.values(rows, rows)
-            elif tiles[i].n_rows:
-                block = state.exact.values(rows, tiles[i])
-                coef = state.base[i * TILE : (i + 1) * TILE]
-                # float64: coefficients that the lazy scale divides grow large
-                np.matmul(block.astype(np.float64), coef, out=partial[i])
-
-        threads.parallel_for(len(tiles) + 1, task)
-        return K, partial.sum(axis=0)
-
-    def _extend(self, new: IntArray, numbers: IntArray | None, K: Float32Array) -> None:
-        state, m = self.state, len(new)
-        state.numbers = _grown(state.numbers, m, -1 if numbers is None else numbers[new])
-        state.stamp = _grown(state.stamp, m, -1)
-        state.diagonal = _grown(state.diagonal, m, K[new, new])
-        state.base, state.late = _grown(state.base, m, 0.0), _grown(state.late, m, 0.0)
-
-    def _keep_moved(self, added: ExactRows) -> None:
-        """Leave out the entries of the group that no step has moved."""
-        state = self.state
-        stays = state.stamp >= 0
-        new = np.flatnonzero(stays[state.rows.n_rows :])
-        if len(new):
-            state.rows.append(added.take(new))
-        if not stays.all():
-            for name in ("numbers", "stamp", "diagonal", "base", "late"):
-                setattr(state, name, getattr(state, name)[stays])
+    track = contract.Solver.track
 
 
 def _grown(values: Any, m: int, added: Any) -> Any:

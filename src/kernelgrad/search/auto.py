@@ -30,17 +30,9 @@ _STREAM: dict[str, Any] = {"max_features": 2**14, "momentum": 0.0}
 
 
 def choose_solver(
-    loss: Loss,
-    kernel: Kernel,
-    *,
-    rows: str,
-    n_rows: int = 0,
-    row_bytes: float = 0.0,
-    n_outputs: int = 1,
-    memory: float = np.inf,
-    stops: bool = False,
-    penalised: bool = True,
-) -> tuple[Solver[Any], str]:
+    loss: Loss, kernel: Kernel, *, rows: str, n_rows: int = 0, row_bytes: float = 0.0,
+    n_outputs: int = 1, memory: float = np.inf, stops: bool = False, penalised: bool = True,
+) -> tuple[Solver[Any], str]:  # fmt: skip
     """Return the solver that ``solver="auto"`` stands for, and the reason.
 
     The first rule that applies decides; docs/solvers.md has the same table. `rows` are in
@@ -100,6 +92,16 @@ def choose_solver(
     if features or unlabelled:
         return dsg(), why
     return get_solver("pegasos"), f"{why}, and the kernel has no random features"
+
+
+def exact_solver(loss: Loss, kernel: Kernel) -> NewtonCG | WorkingSet | None:
+    """Return what solves a problem of few rows exactly; None if nothing does.
+
+    Values of a user's functions and matrices may be no kernel's, which exact solvers refuse.
+    """
+    if loss.is_smooth and kernel.has_random_features and not loss.adaptive_intercept:
+        return NewtonCG()
+    return WorkingSet() if loss.name in WorkingSet.losses else None
 
 
 def predicted_costs(n_rows: int, n_outputs: int, ridge: float) -> dict[str, float]:

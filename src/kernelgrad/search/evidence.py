@@ -34,6 +34,7 @@ from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel
 from kernelgrad.kernels.profiles import profile
 from kernelgrad.search.machine import smoothness
+from kernelgrad.solvers.kernel_matrix import KernelMatrix
 from kernelgrad.types import Float64Array, Matrix
 
 MOST_ROWS = 2000  # rows of the last search, whose evaluation takes three factorisations
@@ -183,9 +184,6 @@ class Radial:
         K = profile(2.0 * self._scaled(theta)[1], self.nu)[0]
         return self.evidence.look(K, self.log_ratio(theta))
 
-    def value(self, theta: Float64Array) -> float:
-        return self.look(theta)[0]
-
     def __call__(self, theta: Float64Array) -> tuple[float, Float64Array]:
         Z, u = self._scaled(theta)
         K, W = profile(2.0 * u, self.nu)
@@ -217,7 +215,7 @@ class Radial:
 
         def value(point: Float64Array) -> float:
             deadline.check()
-            return self.value(point)
+            return self.look(point)[0]
 
         ends = np.array(self.bounds()).T
         points = [np.clip(point[: ends.shape[1]], *ends) for point in points]
@@ -293,7 +291,10 @@ class EvidenceSearch:
         exact = ExactKernel(
             kernel, self.X.shape[1], InputScaling(None, bandwidths), precise=True
         )
-        K: Any = exact.gram(exact.prepare(self.X[:n]))
+        rows = exact.prepare(self.X[:n])
+        K = KernelMatrix(n, lambda i, j: exact.values(rows.take(i), rows.take(j))).rows(
+            np.arange(n), np.float64
+        )
         evidence = self.evidence(n)
         log_ratio, seen = evidence.fixed_ratio, {}
 

@@ -275,9 +275,10 @@ class Machine:
     def with_ridge(self, ridge: float) -> Machine:
         return self.with_theta(ridge=[np.log(np.clip(ridge, LEAST, MOST))])
 
-    def unwarped(self) -> Machine:
-        """Return the machine without warps."""
-        theta = {name: value for name, value in self.theta.items() if name != "warp"}
+    def unwarped(self, *, smooth: bool = False) -> Machine:
+        """Return the machine without warps, and without the rough part if only `smooth`."""
+        gone = ("warp", "rough", "mix") if smooth else ("warp",)
+        theta = {name: value for name, value in self.theta.items() if name not in gone}
         return replace(self, theta=theta, bins=None)
 
     def narrowed(self, factor: float) -> Machine:

@@ -10,8 +10,8 @@ import numpy as np
 
 from kernelgrad.compute import lapack
 from kernelgrad.compute.threads import parallel_map
+from kernelgrad.search.leave_one_out import ridge_errors
 from kernelgrad.search.machine import LEAST, MOST, SURE, Sample
-from kernelgrad.search.objective import ridge_errors
 from kernelgrad.types import AnyArray, Float64Array
 
 START = 0.1  # lambda from which searches start

@@ -20,20 +20,15 @@ from kernelgrad.compute.threads import parallel_map
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel, PrecomputedKernel, SumKernel
 from kernelgrad.losses import LogSquaredError, SquaredError, get_loss
-from kernelgrad.quality import Unseen
+from kernelgrad.quality import SEARCHED, Unseen
 from kernelgrad.search import penalty
 from kernelgrad.search import pool as pools
+from kernelgrad.search.auto import exact_solver
+from kernelgrad.search.leave_one_out import ridge_errors
 from kernelgrad.search.machine import LEAST, MOST, Sample, narrowed
-from kernelgrad.search.objective import ridge_errors
 from kernelgrad.search.pool import Pool, SearchResult, SearchSpace
 from kernelgrad.search.study import RULES, Study
-from kernelgrad.solvers import (
-    BlockDescent,
-    NewtonCG,
-    Problem,
-    TrainBatch,
-    WorkingSet,
-)  # fmt: skip
+from kernelgrad.solvers import BlockDescent, NewtonCG, Problem, TrainBatch
 from kernelgrad.solvers.exact import newton_bytes
 from kernelgrad.tasks import Classification, Task
 from kernelgrad.training_rows import TrainingRows
@@ -98,7 +93,7 @@ def search(
         problem, trials = replace(problem, alpha=problem.alpha * ratio), trials + more
     elif study is not None and alpha is None and space.tasks and not stream:
         on_phase("search (loss)")
-        choose = best_loss if isinstance(rows.task, Classification) else best_scale
+        choose = best_loss if isinstance(rows.task, Classification) else best_target_scale
         problem, more, unseen = choose(study, problem, deadline)
         trials = trials + more
     elif study is not None and type(problem.loss) is SquaredError:
@@ -188,7 +183,7 @@ def unseen_of(study: Study, task: Task) -> Unseen | None:
     return Unseen(outputs * deviation + mean, y, weight, study.source)
 
 
-def best_scale(
+def best_target_scale(
     study: Study, problem: Problem, deadline: Deadline
 ) -> tuple[Problem, list[dict[str, Any]], Unseen]:
     """Return the problem for targets or, if they are skewed, their logarithms; trials; Unseen.
@@ -293,7 +288,7 @@ def probabilities(pool: Pool, folds: Sequence[FoldProblem], task: Classification
             p = crossed(task.class_responses(raw), y, weight)
         return p, y, weight
 
-    source = f"rows that the search held out, predicted from {folds[0].train.n_rows:,} others"
+    source = SEARCHED.format(folds[0].train.n_rows)
     p, y, weight = map(np.concatenate, zip(*parallel_map(of_fold, folds), strict=True))
     return Unseen(p, y, weight, source)
 
@@ -370,15 +365,9 @@ def own_ratio(
     Solutions for a part of the pool, for several ratios, are compared on other rows of it; if
     there are few rows, each fold is left out in turn. The ratio holds for all rows.
     """
-    solver: NewtonCG | WorkingSet
     problem = folds[0].problem
-    if problem.loss.is_smooth and problem.kernel.has_random_features:
-        solver = NewtonCG()
-    elif problem.loss.name in WorkingSet.losses:
-        solver = WorkingSet()
-    else:
-        return 1.0, [], None
-    if len(pool.Y) < 2 * _FOLDS:
+    solver = exact_solver(problem.loss, problem.kernel)
+    if solver is None or len(pool.Y) < 2 * _FOLDS:
         return 1.0, [], None
     if deadline.left() < _PATH_SECONDS:
         return _unit(pool, problem), [], None
@@ -413,7 +402,7 @@ def own_ratio(
     mean, best = {r: float(np.mean(each)) for r, each in sorted(losses.items())}, _best(losses)
     gamma, name = gamma_of(problem.kernel), problem.loss.name
     trials = [trial(base * r, gamma, v, train, candidate=name) for r, v in mean.items()]
-    source = f"rows that the search held out, predicted from {train:,} others"
+    source = SEARCHED.format(train)
     validation = np.concatenate([fold.validation for fold in folds])
     _, y, weight, _ = pool.rows.usable(pool.rows.source.take(validation))
     return best, trials, Unseen(np.concatenate(outputs[best]), y, weight, source)

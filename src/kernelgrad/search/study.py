@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from kernelgrad.compute.threads import parallel_map
 from kernelgrad.data.sampling import folds
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Gaussian
+from kernelgrad.quality import SEARCHED
 from kernelgrad.search import penalty
+from kernelgrad.search.leave_one_out import Round, descend
 from kernelgrad.search.machine import Bins, Machine, Sample, Steps, distances, squared_distances
-from kernelgrad.search.objective import Round, descend
 from kernelgrad.search.pool import TAG, Pool, SearchResult, SearchSpace, purpose_rng, why_not
 from kernelgrad.tasks import Classification
 from kernelgrad.types import AnyArray, Float64Array, IntArray
@@ -142,15 +144,14 @@ class Study:
         n = self.sample.n_rows
         mixed = purpose_rng(seed, 7).permutation(n)
         self.sampled = np.sort(mixed[:500])  # numbers of rows for the first bandwidths
-        if n <= rules.few:
-            cuts = folds(mixed, rules.folds)
-        else:
-            cuts = [mixed[: min(rules.solved // 2, n // 5)]]
+        one = [mixed[: min(rules.solved // 2, n // 5)]]
+        cuts = folds(mixed, rules.folds) if n <= rules.few else one
+        self.cuts = [np.sort(cut) for cut in cuts]  # numbers of the validation rows
         self.folds = [
-            Fold(self.sample.take(np.setdiff1d(mixed, cut)), self.sample.take(np.sort(cut)))
-            for cut in cuts
+            Fold(self.sample.take(np.setdiff1d(mixed, cut)), self.sample.take(cut))
+            for cut in self.cuts
         ]
-        self.validation = np.concatenate([np.sort(cut) for cut in cuts])  # their numbers
+        self.validation = np.concatenate(self.cuts)
         self.parts: dict[str, list[Machine]] = {}  # machines of the folds, by candidate
         self.rounds: list[dict[str, Any]] = []
         self.best: Machine
@@ -160,7 +161,8 @@ class Study:
         starts = [self.start(nu) for nu in self.space.shapes]
         is_sum, wide = starts[0].is_sum, len(self.groups) > _WIDE
         if is_sum and wide:
-            starts.append(smooth_only(starts[0], "equal weights, smooth"))
+            smooth = starts[0].unwarped(smooth=True)
+            starts.append(replace(smooth, name="equal weights, smooth"))
             starts.append(replace(starts[0], power=1.0, name="equal weights, Laplacian"))
         if not self.learns:
             return starts
@@ -179,10 +181,9 @@ class Study:
                 if m.power < 1
             ]
         if is_sum:
-            smooth = {"Matern": 2.5, "Gaussian": np.inf}
-            machines += [
-                replace(smooth_only(weighted[0], k), nu=nu) for k, nu in smooth.items()
-            ]
+            smooth = weighted[0].unwarped(smooth=True)
+            shapes = {"Matern": 2.5, "Gaussian": np.inf}
+            machines += [replace(smooth, name=name, nu=nu) for name, nu in shapes.items()]
         return machines
 
     def run(self) -> SearchResult:
@@ -272,13 +273,10 @@ class Study:
                 ),
                 list(zip(parts, self.folds, strict=True)),
             )
-        cuts = np.split(
-            self.validation, np.cumsum([f.validation.n_rows for f in self.folds])[:-1]
-        )
         all_rows = np.arange(self.sample.n_rows)
         return [
             (self.result(m), np.setdiff1d(all_rows, cut), cut)
-            for m, cut in zip(parts, cuts, strict=True)
+            for m, cut in zip(parts, self.cuts, strict=True)
         ]
 
     @property
@@ -294,7 +292,7 @@ class Study:
     @property
     def source(self) -> str:
         """How the validation rows are predicted."""
-        return f"rows that the search held out, predicted from {self.n_trained:,} others"
+        return SEARCHED.format(self.n_trained)
 
     @property
     def few(self) -> bool:
@@ -350,12 +348,13 @@ class Study:
             return self.descend(task[0], task[1].train, plans)
 
         first, *others = self.folds
+        by_error = attrgetter("error")
         pairs = [[m] for m in parallel_map(learned, [(m, first) for m in machines])]
         if self.is_limited and not self.few:  # matrices of many rows follow
             give_back()
         trained = parallel_map(lambda pair: self.scored(pair[0], pair, size), pairs)
         if others and not self.over():
-            best = min(trained, key=_error)
+            best = min(trained, key=by_error)
             level = [
                 i for i, m in enumerate(trained) if m.is_equal or not _pays(m, best, _BEHIND)
             ]
@@ -366,7 +365,7 @@ class Study:
             trained = [self.scored(_mean(pairs[i]), pairs[i], size) for i in level]
         self.parts |= {pair[0].name: pair for pair in pairs}
         self.rounds += [self.entry(m) for m in trained]
-        return sorted(trained, key=_error)
+        return sorted(trained, key=by_error)
 
     def of_all_rows(self, machine: Machine, plans: Sequence[Round]) -> Machine:
         """Return a machine that the folds have scored after rounds on all rows."""
@@ -476,11 +475,6 @@ def _logistic(machine: Machine) -> Machine:
     return replace(machine, is_logistic=True, factor=1.0).with_ridge(_LOGISTIC_RIDGE)
 
 
-def smooth_only(machine: Machine, name: str) -> Machine:
-    theta = {k: v for k, v in machine.theta.items() if k not in ("rough", "mix", "warp")}
-    return replace(machine, theta=theta, bins=None, name=name)
-
-
 def _mean(machines: Sequence[Machine]) -> Machine:
     """Return a machine with the mean parameters of machines of one candidate."""
     if machines[0].has_steps:  # each has its own
@@ -489,10 +483,6 @@ def _mean(machines: Sequence[Machine]) -> Machine:
     return machines[0].with_theta(
         **{k: np.mean([t[k] for t in thetas], axis=0) for k in thetas[0]}
     )
-
-
-def _error(machine: Machine) -> float:
-    return machine.error
 
 
 def _median(values: AnyArray) -> float:

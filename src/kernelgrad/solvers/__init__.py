@@ -23,7 +23,6 @@ from kernelgrad.solvers.history import check_history as check_history
 from kernelgrad.solvers.history import new_history as new_history
 from kernelgrad.solvers.history import restored_history as restored_history
 from kernelgrad.solvers.loop import FitResult as FitResult
-from kernelgrad.solvers.loop import Resumed as Resumed
 from kernelgrad.solvers.loop import Validation as Validation
 from kernelgrad.solvers.loop import run as run
 from kernelgrad.solvers.registry import LINEAR_SOLVERS as LINEAR_SOLVERS
@@ -32,6 +31,7 @@ from kernelgrad.solvers.registry import get_linear_solver as get_linear_solver
 from kernelgrad.solvers.registry import get_solver as get_solver
 from kernelgrad.solvers.registry import register_linear_solver as register_linear_solver
 from kernelgrad.solvers.registry import register_solver as register_solver
+from kernelgrad.solvers.resumption import Resumed as Resumed
 from kernelgrad.solvers.soft_labels import SoftLabels as SoftLabels
 from kernelgrad.solvers.trackers import RecomputedTracker as RecomputedTracker
 from kernelgrad.solvers.trackers import Tracker as Tracker

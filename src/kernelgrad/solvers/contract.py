@@ -26,11 +26,10 @@ from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Kernel
 from kernelgrad.losses import Loss, scalar
 from kernelgrad.params import Part
-from kernelgrad.solvers.trackers import Tracker, Update
+from kernelgrad.solvers.trackers import RecomputedTracker, Tracker, Update
 from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matrix
 from kernelgrad.validation import check_bool, check_int, check_real
 
-AUDIT_WORK, AUDIT_LEAST = 2 * 10**9, 64  # operations of an audit, and rows at least
 _DIGEST_BYTES = 16 * 2**20
 _TRANSIENT, _ARRAY = "transient", "array"  # keys of a field's metadata
 
@@ -430,7 +429,7 @@ class StepInfo:
 
     train_loss: float
     step_size: float
-    n_random_features: int
+    n_random_features: int = 0
     n_features_saved: int = 0
     update: Update | None = None
     n_support: int = 0
@@ -439,16 +438,6 @@ class StepInfo:
     objective: float | None = None
     duality_gap: float | None = None
     converged: bool = False
-
-
-@dataclass(frozen=True)
-class Audit:
-    """The objective that cached responses claim, and the one found in float64."""
-
-    claimed: float
-    objective: float
-    drift: float  # their difference, relative to the claim
-    rows: int  # number of rows evaluated again: all, or a sample if that is expensive
 
 
 S = TypeVar("S", bound=State)
@@ -520,9 +509,9 @@ class Solver(Part, ABC, Generic[S]):
     def expansion(self, state: S) -> Expansion:
         """Return the current fitted function."""
 
-    @abstractmethod
     def track(self, state: S, X: Matrix) -> Tracker:
         """Return a tracker of the fitted function on the rows of `X`."""
+        return RecomputedTracker(self, state, X)
 
     def restore(
         self, problem: Problem, values: dict[str, Any], arrays: dict[str, AnyArray]
@@ -535,9 +524,11 @@ class Solver(Part, ABC, Generic[S]):
         return state
 
 
-def check_same_rows(solver: Solver[Any], same: bool, what: str, others: str) -> None:
-    """Raise CapabilityError unless the rows are those that a state was made of."""
-    if not same:
+def check_same_rows(
+    solver: Solver[Any], state: Any, digest: bytes, n_rows: int, what: str, others: str
+) -> None:
+    """Raise CapabilityError unless rows with a digest are those that a state was made of."""
+    if digest != state.digest or not state.fits(n_rows):
         raise CapabilityError(
             f"solver {solver.name!r} keeps {what} of all its training rows: it can be "
             "continued with the same rows, targets, weights and loss only. Fit again, or take "

@@ -432,7 +432,8 @@ class DSG(Solver[DSGState]):
         G, keep = self._direction(problem, state, X, f, r, p, block, gamma)
         weight = 1.0
         if self.average is not None:
-            weight = averaging_weight(t + 1, _AVERAGE_POWER[self.average])
+            power = _AVERAGE_POWER[self.average]  # larger ones forget the first iterates faster
+            weight = min(1.0, (1.0 + power) / (t + 1 + power))
         delta = (-gamma * G).astype(np.float32)
         if not np.isfinite(train_loss) or not np.isfinite(delta).all():
             raise FloatingPointError(
@@ -537,12 +538,3 @@ def smoothness(loss: Loss, y: FloatArray, f: FloatArray) -> Float64Array:
         if value > 0 and slope > 0:
             L[c] = slope / value
     return L
-
-
-def averaging_weight(t: int, power: float) -> float:
-    """Return the weight of iterate t = 1, 2, ... when it joins the average.
-
-    ``(1 + power) / (t + power)``: 0 is the uniform average of the paper's Figure 4(2);
-    larger powers forget the first iterates faster.
-    """
-    return min(1.0, (1.0 + power) / (t + power))

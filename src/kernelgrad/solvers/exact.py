@@ -32,7 +32,7 @@ MATRIX_BYTES = 8.0 * 2**30
 
 
 @dataclass(frozen=True)
-class Settings:
+class DirectSettings:
     """Numbers of :class:`DirectSolve`."""
 
     single_rows: int = 2048  # rows from which a float32 factor is worth its more iterations
@@ -46,7 +46,7 @@ class Settings:
     indefinite: float = 1e-5
 
 
-SETTINGS = Settings()
+SETTINGS = DirectSettings()
 
 
 def direct_bytes(n_rows: int, n_outputs: int, row_bytes: float) -> float:

@@ -140,47 +140,42 @@ class KernelMatrix:
         products. LinAlgError is raised, and K left as it was, if the matrix is not positive
         definite up to rounding.
         """
-        A, n = self._array, self.n
-        dtype = dtype or self.dtype
-        F = self._lower = A.view(dtype)  # (n, 2 n) where K is wider
+        self._lower = self._array.view(dtype or self.dtype)  # (n, 2 n) where K is wider
         self.scale, self.ridge = scale, ridge
-        scale = scale.astype(dtype)
         self._inverses, self._factored = [], True
-        for a in range(0, n, PANEL):
+        for a in range(0, self.n, PANEL):
             self._deadline.check()
-            b = min(n, a + PANEL)
-            parts = [slice(a, b)] + [slice(c, min(n, c + _TILE)) for c in range(b, n, _TILE)]
-            updated: list[Any] = [None] * len(parts)  # transposed, as K lies above
+            self._factor_panel(a, min(self.n, a + PANEL))
 
-            def update(
-                i: int, a: int = a, b: int = b, parts: list[slice] = parts,
-                updated: list[Any] = updated,
-            ) -> None:  # fmt: skip
-                rows = parts[i]
-                K = A[a:b, rows] if i else self._square(a, b)
-                T = scale[a:b, None] * K.astype(dtype, copy=False)
-                T *= scale[rows]
-                T -= F[a:b, :a] @ F[rows, :a].T
-                updated[i] = T
+    def _factor_panel(self, a: int, b: int) -> None:
+        A, F, n = self._array, self._lower, self.n
+        scale = self.scale.astype(F.dtype)
+        parts = [slice(a, b)] + [slice(c, min(n, c + _TILE)) for c in range(b, n, _TILE)]
+        updated: list[Any] = [None] * len(parts)  # transposed, as K lies above
 
-            parallel_for(len(parts), update)
-            block = updated[0]
-            block[np.diag_indices(b - a)] += ridge
-            L = np.linalg.cholesky(block)
-            lower = np.tril_indices(b - a)
-            F[a:b, a:b][lower] = L[lower]
-            inverse = scipy.linalg.solve_triangular(
-                L, np.eye(b - a, dtype=dtype), lower=True, check_finite=False
-            )
-            self._inverses.append(inverse)
+        def update(i: int) -> None:
+            rows = parts[i]
+            K = A[a:b, rows] if i else self._square(a, b)
+            T = scale[a:b, None] * K.astype(F.dtype, copy=False)
+            T *= scale[rows]
+            T -= F[a:b, :a] @ F[rows, :a].T
+            updated[i] = T
 
-            def divide(
-                i: int, a: int = a, b: int = b, parts: list[slice] = parts,
-                updated: list[Any] = updated, inverse: Float64Array = inverse,
-            ) -> None:  # fmt: skip
-                F[parts[i + 1], a:b] = (inverse @ updated[i + 1]).T
+        parallel_for(len(parts), update)
+        block = updated[0]
+        block[np.diag_indices(b - a)] += self.ridge
+        L = np.linalg.cholesky(block)
+        lower = np.tril_indices(b - a)
+        F[a:b, a:b][lower] = L[lower]
+        inverse = scipy.linalg.solve_triangular(
+            L, np.eye(b - a, dtype=F.dtype), lower=True, check_finite=False
+        )
+        self._inverses.append(inverse)
 
-            parallel_for(len(parts) - 1, divide)
+        def divide(i: int) -> None:
+            F[parts[i + 1], a:b] = (inverse @ updated[i + 1]).T
+
+        parallel_for(len(parts) - 1, divide)
 
     def solve(self, B: Float64Array) -> Float64Array:
         """Return ``(S K S + ridge I)^-1 B`` by the last factorisation; B is (n, m)."""

@@ -14,6 +14,7 @@ from kernelgrad.callbacks import FOREVER, Deadline
 from kernelgrad.compute import linalg
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import over_tiles, parallel_for
+from kernelgrad.data.sampling import random_rows
 from kernelgrad.functions.exact import small_alpha
 from kernelgrad.losses import Loss
 from kernelgrad.solvers.kernel_matrix import KernelMatrix
@@ -27,7 +28,7 @@ _EPS = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
-class Settings:
+class NewtonSettings:
     """Numbers of Newton's method on a kernel matrix."""
 
     forcing: float = 0.5  # residual of a Newton system relative to the gradient
@@ -46,7 +47,7 @@ class Settings:
     sharp: float = 1e-6  # penalty over the trace below which preconditioners are float64
 
 
-SETTINGS = Settings()
+SETTINGS = NewtonSettings()
 
 Pair = tuple[Float64Array, Float64Array]
 # takes R and ``K R``, None if that is not computed; returns ``Z = M^-1 R`` and ``K Z``
@@ -444,7 +445,7 @@ class CoarseSpace:
     def __init__(self, descent: Descent, r: int) -> None:
         K, n, dtype = descent.K, descent.K.n, descent.dtype
         self.descent = descent
-        self.index = np.sort(draws(descent.seed, _CENTRES_TAG, 0).choice(n, r, replace=False))
+        self.index = random_rows(n, r, draws(descent.seed, _CENTRES_TAG, 0))
         self.rows = K.rows(self.index, dtype)  # K_I
         among = self.rows[:, self.index].astype(np.float64)
         rounding = float(np.finfo(K.dtype).eps) * float(among.trace())

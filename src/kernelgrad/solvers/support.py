@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar, cast
@@ -11,7 +11,6 @@ import numpy as np
 
 from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.memory import system_bytes
-from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import over_tiles
 from kernelgrad.files.records import Record
 from kernelgrad.functions.exact import (
@@ -32,7 +31,6 @@ from kernelgrad.types import AnyArray, Float64Array, FloatArray, IntArray, Matri
 _WORK_BYTES = 32 * 2**20  # tiles of all threads and copies of arrays of n
 _WORK_ARRAYS = 12  # float64 arrays of (n, C) that live at once
 _ADD_TILE = 2048  # columns of a task that adds kernel rows: 16 KiB of float64
-_ORDER_TAG = 0x73646361
 MERGE_ROWS = 8192  # duplicates are merged where there are no more rows than this
 
 
@@ -123,7 +121,6 @@ class KernelSolver(Solver[K], Generic[K]):
         return StepInfo(
             train_loss=train_loss,
             step_size=step_size,
-            n_random_features=0,
             update=update,
             n_support=self.count_support(state),
             kernel_evaluations=state.kernel_evaluations,
@@ -183,8 +180,8 @@ class RowsSolver(KernelSolver[R], Generic[R]):
         """Return the rows of the state, prepared if they come for the first time."""
         if state.rows is None:
             digest = contract.batch_digest(problem, batch)
-            same = digest == state.digest and state.fits(batch.n_rows)
-            contract.check_same_rows(self, same, "the responses", "'dsg' or 'norma'")
+            others = "'dsg' or 'norma'"
+            contract.check_same_rows(self, state, digest, batch.n_rows, "the responses", others)
             rows = state.exact.prepare(batch.X, batch.rows)
             state.rows = kernel_rows(problem, state.exact, rows)
         return state.rows
@@ -267,31 +264,12 @@ def kernel_rows(problem: Problem, exact: ExactKernel, rows: ExactRows) -> Kernel
 
 
 def check_alpha(name: str, alpha: float) -> None:
-    """Raise where the penalty is 0: there is no dual function then."""
+    """Raise where the penalty is 0: there are no dual function and no steps of its size."""
     if not alpha > 0.0:
         raise ValueError(
             f"solver {name!r} needs alpha > 0, got {alpha!r}; choose a small positive alpha "
             "such as 1 / n_samples."
         )
-
-
-def visit_order(seed: int, start: int, n_visits: int, live: IntArray) -> Iterator[IntArray]:
-    """Yield the rows of visits ``start .. start + n_visits - 1``, pass by pass.
-
-    Each pass takes the rows `live` in a random order of its own.
-    """
-    n, end = len(live), start + n_visits
-    while start < end:
-        epoch, first = divmod(start, n)
-        last = min(n, end - epoch * n)
-        yield live[draws(seed, _ORDER_TAG, epoch).permutation(n)[first:last]]
-        start = epoch * n + last
-
-
-def later_part(start: int, n_visits: int, end: int) -> Float64Array:
-    """Return which part of the iterates of the second half of `end` visits have each visit."""
-    visits = start + np.arange(n_visits)
-    return np.minimum(1.0, (end - visits) / (end - end // 2))
 
 
 @njit(nogil=True, cache=True, fastmath={"contract", "nsz"})

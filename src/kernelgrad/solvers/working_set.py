@@ -37,7 +37,7 @@ _FAST = {"contract", "nsz", "arcp", "nnan"}
 
 
 @dataclass(frozen=True)
-class Settings:
+class WorkingSetSettings:
     """Numbers of :class:`WorkingSet`."""
 
     rough: float = 0.1  # penalty of kinked losses, relative to smooth ones, for float64 values
@@ -49,7 +49,7 @@ class Settings:
     outputs: int = 16  # outputs solved together: 256 MiB of kernel values among their sets
 
 
-_SETTINGS = Settings()
+_SETTINGS = WorkingSetSettings()
 
 
 @njit(nogil=True, cache=True)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from kernelgrad.files.records import Record, anything
 from kernelgrad.linear.base import LinearState
-from kernelgrad.linear.stochastic import Round, StochasticSolver
+from kernelgrad.linear.stochastic import StepRound, StochasticSolver
 from kernelgrad.papers.s3gd.anchors import AnchorGraph, build_graph
 from kernelgrad.params import integer, parameters, real
 from kernelgrad.solvers.contract import Problem, transient
@@ -120,7 +120,7 @@ class S3GD(StochasticSolver[S3GDState]):
             "tol": 0.0,
         }
 
-    def _n_steps(self, r: Round[S3GDState]) -> int:
+    def _n_steps(self, r: StepRound[S3GDState]) -> int:
         if r.state.graph is None:
             r.state.graph = build_graph(r.problem, r.data, self.n_anchors, self.n_neighbors)
         T, inner = super()._n_steps(r), self._inner(r)
@@ -128,11 +128,11 @@ class S3GD(StochasticSolver[S3GDState]):
             return -(-T // inner) * inner
         return max(1, T // inner) * inner
 
-    def _reference(self, r: Round[S3GDState], W: Float64Array, b: Float64Array) -> Any:
+    def _reference(self, r: StepRound[S3GDState], W: Float64Array, b: Float64Array) -> Any:
         assert r.state.graph is not None
         return r.state.graph.references(self._inner(r), r.data)
 
-    def _inner(self, r: Round[S3GDState]) -> int:
+    def _inner(self, r: StepRound[S3GDState]) -> int:
         if self.inner_steps != "auto":
             return int(self.inner_steps)
         assert r.state.graph is not None

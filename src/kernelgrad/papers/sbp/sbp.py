@@ -9,18 +9,17 @@ import numpy as np
 
 from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.rng import draws
-from kernelgrad.compute.threads import parallel_for
+from kernelgrad.compute.threads import over_tiles, parallel_for
 from kernelgrad.functions.exact import KernelRows
 from kernelgrad.kernels import Gaussian
 from kernelgrad.papers.sbp import minimax
 from kernelgrad.params import choice, integer, parameters, real
-from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized
+from kernelgrad.solvers.contract import Problem, Solver, StepInfo, TrainBatch, sized
 from kernelgrad.solvers.support import RowsSolver, RowsState
-from kernelgrad.solvers.trackers import RecomputedTracker, Tracker
-from kernelgrad.types import Float32Array, Float64Array, IntArray, Matrix
+from kernelgrad.types import Float32Array, Float64Array, IntArray
 
 _TAG = 0x736270
-_TILE = 8192  # columns of a task
+_TILE, _SUM_TILE = 8192, 1024  # columns of a task, and of one that sums kernel rows
 _LEAST_NU = 1e-12
 _NU_RATIO = 1.25  # largest ratio of alphas followed at once
 _Chances = list[tuple[IntArray, Float64Array]]  # rows of a class and their probabilities
@@ -169,8 +168,7 @@ class StochasticBatchPerceptron(RowsSolver[SBPState]):
     def coefficients(self, state: SBPState) -> Float64Array:
         return state.scale * state.average
 
-    def track(self, state: SBPState, X: Matrix) -> Tracker:
-        return RecomputedTracker(self, state, X)
+    track = Solver.track
 
 
 class _Round:
@@ -209,7 +207,7 @@ class _Round:
         beta = self._weights(index, count, chances)
         gradient = beta * self.y[:, index].T
         slots = self.rows.load(index)
-        K = self.rows.square(slots, index)
+        K = self.rows.buffer[slots[:, None], index]
         square = np.einsum("ic,ij,jc->c", gradient, K, gradient)
         state.power += np.maximum(square, 0.0)
         # a gradient of nothing but rounding takes no step
@@ -235,7 +233,7 @@ class _Round:
         self.scale = self.scale * shrink
         self.mass = self.mass + omega * self.scale
         # the responses: c <- shrink (c + eta y_i y K_i), and their average
-        self._advance(self.rows.product(slots, gradient), eta, shrink, share)
+        self._advance(_sums(self.rows, slots, gradient), eta, shrink, share)
         if float(self.scale.min()) < 1e-3:
             self._settle()
         if self.solver.nu is None and state.updates >= state.nu_due:
@@ -404,6 +402,18 @@ class _Round:
             # a level below 0 has no margin yet to scale to 1
             state.scale[c] = 1.0 / level if level > 0 else 1.0
         state.intercept = state.scale * state.bias
+
+
+def _sums(rows: KernelRows, slots: IntArray, coef: Float64Array) -> Float32Array:
+    """Return ``sum_i k(x_i, X) coef_i`` over loaded rows i, (C, n); coef is (m, C)."""
+    weights = np.ascontiguousarray(coef.T, np.float32)
+    out = np.empty((len(weights), rows.buffer.shape[1]), np.float32)
+
+    def task(a: int, z: int) -> None:
+        np.matmul(weights, rows.buffer[slots, a:z], out=out[:, a:z])
+
+    over_tiles(out.shape[1], _SUM_TILE, task)
+    return out
 
 
 def best_scale(c: Float64Array, p: Float64Array, penalty: float, margin: float = 1.0) -> float:

@@ -16,9 +16,9 @@ from kernelgrad.solvers.block_descent.coordinates import EPSILON, Block
 from kernelgrad.solvers.block_descent.loops import MOMENTUM, SCALE, STEP
 from kernelgrad.solvers.block_descent.objective import Objective, Search, minimise_on_span
 from kernelgrad.solvers.block_descent.shards import (
+    Constants,
     HessianSample,
     Path,
-    Point,
     Response,
     Slopes,
     Team,
@@ -180,8 +180,8 @@ class BlockSteps:
             it.constant = self.exact + float(self.objective.linear @ it.bias)
 
     @property
-    def _point(self) -> Point:
-        return Point(self.it.bias, self.it.widths)
+    def _point(self) -> Constants:
+        return Constants(self.it.bias, self.it.widths)
 
     def _set_slopes(self, answers: list[Slopes]) -> None:
         self.smooth = sum(a.smooth for a in answers)

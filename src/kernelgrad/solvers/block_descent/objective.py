@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernelgrad.compute import linalg
 from kernelgrad.losses import Loss, OneClass, scalar
 from kernelgrad.solvers.block_descent import loops
 from kernelgrad.solvers.block_descent.loops import MOMENTUM, SCALE, STEP
@@ -21,7 +22,8 @@ class Objective:
 
     ``sum_i w_i l_delta(y_i, u_i) / n + sum_c linear_c b_c`` with weights of mean 1. A loss
     that this library has no loops for goes through its methods, with its majorising curvature
-    in place of second derivatives.
+    in place of second derivatives. Some of the n rows contribute by their targets Y (C, m),
+    weights w (m,) and responses U (C, m).
     """
 
     def __init__(self, loss: Loss, n_outputs: int, n: int) -> None:
@@ -57,51 +59,30 @@ class Objective:
         kinks = 2.0 if self.code == scalar.EPSILON else 1.0
         return 0.25 * kinks * float(widths.sum())
 
-
-class RowObjective(Objective):
-    """The contribution of some of the n rows, with targets Y (C, m), to the objective.
-
-    Their weights are (m,); those of all rows have mean 1.
-    """
-
-    def __init__(self, loss: Loss, Y: Float32Array, weight: Float32Array, n: int) -> None:
-        super().__init__(loss, len(Y), n)
-        self.Y, self.weight = Y, weight
-
-    @property
-    def _chunks(self) -> Iterator[slice]:
-        m = self.Y.shape[1]
-        return (slice(a, min(m, a + 65_536)) for a in range(0, m, 65_536))
-
-    def mean(self, U: Float32Array) -> float:
-        """Return the exact mean loss of responses."""
-        total = 0.0
-        for rows in self._chunks:
-            value = self.loss.value(self.Y[:, rows].T, U[:, rows].T.astype(np.float64))
-            total += float(self.weight[rows].astype(np.float64) @ value)
-        return float(total / self.n)
-
     def derivatives(
-        self, widths: Float64Array, U: Float32Array, R: Float32Array, W: Float32Array
-    ) -> tuple[float, float]:
+        self, Y: Float32Array, w: Float32Array, widths: Float64Array, U: Float32Array,
+        R: Float32Array, W: Float32Array,
+    ) -> tuple[float, float]:  # fmt: skip
         """Write weighted slopes and majorising curvatures; return mean losses.
 
         The first is smoothed, the second exact.
         """
-        if self.code is None:
-            for rows in self._chunks:
-                y, u, w = self.Y[:, rows].T, U[:, rows].T.astype(np.float64), self.weight[rows]
-                R[:, rows] = (w[:, None] * self.loss.gradient(y, u)).T
-                W[:, rows] = w * self.loss.curvature(y, u)
-            return (self.mean(U),) * 2
-        table = self.code, self.params, widths
-        sums = loops.weighted_sums(*table, U, self.Y, self.weight, (R, W))
-        smooth, exact = sums[:, :2].sum(axis=0).tolist()
-        return smooth / self.n, exact / self.n
+        if self.code is not None:
+            sums = loops.weighted_sums(self.code, self.params, widths, U, Y, w, (R, W))
+            smooth, exact = sums[:, :2].sum(axis=0).tolist()
+            return smooth / self.n, exact / self.n
+        total = 0.0
+        for rows in _chunks(len(w)):
+            y, u, part = Y[:, rows].T, U[:, rows].T.astype(np.float64), w[rows]
+            R[:, rows] = (part[:, None] * self.loss.gradient(y, u)).T
+            W[:, rows] = part * self.loss.curvature(y, u)
+            total += float(part.astype(np.float64) @ self.loss.value(y, u))
+        return (total / self.n,) * 2
 
     def along(
-        self, widths: Float64Array, U: Float32Array, base: Float64Array, D: Float32Array,
-        P: Float32Array, steps: Float64Array, directions: int,
+        self, Y: Float32Array, w: Float32Array, widths: Float64Array, U: Float32Array,
+        base: Float64Array, D: Float32Array, P: Float32Array, steps: Float64Array,
+        directions: int,
     ) -> Float64Array:  # fmt: skip
         """Return mean loss and its derivatives at ``U + s0 (U - base) + s1 D + s2 P``.
 
@@ -109,23 +90,25 @@ class RowObjective(Objective):
         s1, s2).
         """
         if self.code is not None:
-            sums = loops.weighted_sums(
-                self.code, self.params, widths, U, self.Y, self.weight,
-                None, base, D, P, steps, directions,
-            )  # fmt: skip
+            table = self.code, self.params, widths
+            sums = loops.weighted_sums(*table, U, Y, w, None, base, D, P, steps, directions)
             return (sums.sum(axis=0, keepdims=True) if self.joint else sums) / self.n
         out = np.zeros((1, 10))
-        for rows in self._chunks:
+        for rows in _chunks(len(w)):
             X = np.stack([U[:, rows] - base[:, None], D[:, rows], P[:, rows]]).astype(float)
             u = U[:, rows] + np.einsum("ck,kcn->cn", steps, X)
-            y, w = self.Y[:, rows].T, self.weight[rows].astype(np.float64)
-            out[0, 0] += w @ self.loss.value(y, u.T)
-            slope = self.loss.gradient(y, u.T).T * w
-            bend = self.loss.curvature(y, u.T) * w
+            y, part = Y[:, rows].T, w[rows].astype(np.float64)
+            out[0, 0] += part @ self.loss.value(y, u.T)
+            slope = self.loss.gradient(y, u.T).T * part
+            bend = self.loss.curvature(y, u.T) * part
             out[0, 1:4] += np.einsum("cn,kcn->k", slope, X)
             H = np.einsum("n,kcn,lcn->kl", bend, X, X)
             out[0, 4:] += H[np.triu_indices(3)]
         return np.asarray(out / self.n)
+
+
+def _chunks(m: int) -> Iterator[slice]:
+    return (slice(a, min(m, a + 65_536)) for a in range(0, m, 65_536))
 
 
 class Search(NamedTuple):
@@ -151,7 +134,7 @@ def minimise_on_span(
     """Minimise the objective over ``(1 + s0) f + s1 D + s2 P``, each output apart if it can be.
 
     Newton's method with backtracking in up to three dimensions; it never returns a larger
-    objective. `along` gives the sums of :meth:`RowObjective.along` over all rows for steps
+    objective. `along` gives the sums of :meth:`Objective.along` over all rows for steps
     (C, 3). `bias` (C,) is the constant in f, `bias_steps` (C, 3) those in the three directions,
     the first of which is 0; `gram` (C, 3, 3) are inner products of (f, D, P) in the kernel's
     space, `directions` a bit mask of SCALE, STEP and MOMENTUM.
@@ -174,39 +157,39 @@ def minimise_on_span(
         H[:, upper[0], upper[1]] = H[:, upper[1], upper[0]] = t[:, 4:]
         return value, t[:, 1:4] + alpha * norm + linear, H + alpha * gram
 
-    s = np.zeros((G, 3))
+    def shortened(at: list[Any], newton: Float64Array, fall: Any, first: Any) -> list[Any]:
+        """Return the point after what gains enough of the steps, of `first` times newton."""
+        trial = at
+
+        def gain(t: Any) -> Any:
+            nonlocal trial
+            s = np.where(first[:, None] > 0, at[3] + t[:, None] * newton, at[3])
+            trial = [*evaluate(s), s]
+            return np.where(first > 0, at[0] - trial[0], np.inf)
+
+        t = linalg.backtracked(gain, fall, 1e-4, first=first, factor=0.3, tries=12)
+        moves = [(t > 0).reshape(-1, *[1] * (old.ndim - 1)) for old in at]
+        return [np.where(*part) for part in zip(moves, trial, at, strict=True)]
+
     with np.errstate(over="ignore", invalid="ignore"):
-        value, slope, H = evaluate(s)
-        start = value
-        going = np.isfinite(value)
+        at = [*evaluate(np.zeros((G, 3))), np.zeros((G, 3))]
+        start, going = at[0], np.isfinite(at[0])
         usable = np.array([bool(directions & bit) for bit in (SCALE, STEP, MOMENTUM)])
         for iteration in range(6):
+            value, slope, H, s = at
             newton = _newton_step(slope, H, usable)
             fall = -np.einsum("gi,gi->g", slope, newton)
             least = (3e-7 if iteration == 0 else 1e-7) * np.abs(value)
             going = going & np.isfinite(fall) & (fall > least)
-            if not going.any():
-                break
             room = np.where(newton > 0, _LONGEST - s, _LONGEST + s)
             length = np.min(room / np.maximum(np.abs(newton), 1e-300), axis=1)
-            length = np.clip(length, 0.0, 1.0)
-            pending = going.copy()
-            new = value.copy(), slope.copy(), H.copy(), s.copy()
-            for _ in range(12):
-                trial = np.where(pending[:, None], s + length[:, None] * newton, new[3])
-                v, g, h = evaluate(trial)
-                enough = -1e-4 * np.einsum("gi,gi->g", slope, trial - s)
-                good = pending & np.isfinite(v) & (v <= value - enough)
-                for target, source in zip(new, (v, g, h, trial), strict=True):
-                    target[good] = source[good]
-                pending &= ~good
-                if not pending.any():
-                    break
-                length *= 0.3
-            going &= ~pending
-            gained = value - new[0]
-            value, slope, H, s = new
-            going &= gained > 1e-3 * (start - value)
+            going = going & (length > 0)
+            if not going.any():
+                break
+            first = np.where(going, np.minimum(length, 1.0), 0.0)
+            at = shortened(at, newton, np.where(going, fall, 0.0), first)
+            going = going & (value - at[0] > 1e-3 * (start - at[0]))
+    value, s = at[0], at[3]
     moved = value < start
     s = np.where(moved[:, None], s, 0.0)
     return Search(

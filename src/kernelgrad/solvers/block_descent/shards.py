@@ -23,9 +23,9 @@ from kernelgrad.compute.rng import draws
 from kernelgrad.files.disk import Scratch, ScratchFolder
 from kernelgrad.functions.exact import ExactKernel, join_rows
 from kernelgrad.kernels import ExactRows
-from kernelgrad.losses import Loss, scalar
+from kernelgrad.losses import scalar
 from kernelgrad.solvers.block_descent.coordinates import Block
-from kernelgrad.solvers.block_descent.objective import RowObjective
+from kernelgrad.solvers.block_descent.objective import Objective
 from kernelgrad.solvers.contract import RowStore
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray
 
@@ -33,11 +33,11 @@ SHARD = 131_072  # rows of a shard
 TAG = 0x636163  # key of the random numbers of this solver
 _JUST_USED = 1e-12  # factor of the weights of the rows of the last block
 
-Derivatives = tuple[RowObjective, Float32Array, Float32Array, float, float]
+Derivatives = tuple[Float32Array, Float32Array, float, float]
 
 
-class Point(NamedTuple):
-    """The point of evaluation besides the responses: constants and widths, (C,)."""
+class Constants(NamedTuple):
+    """What responses are evaluated with: constants and widths of kinks, (C,)."""
 
     bias: Float64Array
     widths: Float64Array
@@ -150,13 +150,12 @@ class Recipe(NamedTuple):
     """Common properties of all shards: offsets (C,) are taken off the targets."""
 
     home: ExactKernel  # what prepares rows for functions
-    loss: Loss
+    objective: Objective
     offset: Float64Array
-    n_all: int
 
 
 class Shard:
-    """Rows ``start`` to ``start + n`` of a fit, of which all shards have `n_all`.
+    """Rows ``start`` to ``start + n`` of the `objective.n` rows of a fit.
 
     Methods in `CHANGES` change the shard, all others do not; those in `READS` need the values
     of all its rows. With `shared` arrays, as after :meth:`copy`, changed arrays are new ones.
@@ -175,7 +174,7 @@ class Shard:
         store: RowStore | None = None, folder: str | None = None,
     ) -> None:  # fmt: skip
         self.number, self.start, self.n = number, start, len(y)
-        self.home, self.loss, self.n_all = recipe.home, recipe.loss, recipe.n_all
+        self.home, self.objective = recipe.home, recipe.objective
         self.store, self._rows = store, rows
         self.arrays: MutableMapping[str, Any] = {}
         if folder is not None:
@@ -190,7 +189,7 @@ class Shard:
         self._block: Block | None = None
         self._matrix: BlockValues | None = None
         self._seen: dict[str, Any] = {}
-        self.point: Point
+        self.point: Constants
         self._passes = 0  # passes over the rows that made kernel values
         self.facts = self._facts(rows)
 
@@ -288,23 +287,21 @@ class Shard:
         return np.asarray(self._once(f"raised {name}", add))
 
     def _derivatives(self) -> Derivatives:
-        """Return the objective at this point, slopes, curvatures, smooth and exact mean."""
+        """Return slopes, curvatures, smooth and exact mean at this point."""
 
         def evaluate() -> Derivatives:
             point, U = self.point, self._raised("f", self.point.bias)
-            objective = RowObjective(
-                self.loss, self.arrays["Y"], self.arrays["weight"], self.n_all
-            )
             R, W = np.empty(U.shape, np.float32), np.empty(U.shape, np.float32)
-            return objective, R, W, *objective.derivatives(point.widths, U, R, W)
+            rows = self.arrays["Y"], self.arrays["weight"]
+            return R, W, *self.objective.derivatives(*rows, point.widths, U, R, W)
 
         derivatives: Derivatives = self._once("derivatives", evaluate)
         return derivatives
 
-    def derive(self, point: Point) -> Slopes:
+    def derive(self, point: Constants) -> Slopes:
         """Evaluate the loss at the responses and `point`; later calls refer to this point."""
         self.point, self._seen = point, {}
-        _, R, W, smooth, exact = self._derivatives()
+        R, W, smooth, exact = self._derivatives()
         curved = float(W.max(axis=0).sum(dtype=np.float64))
         return Slopes(smooth, exact, R.sum(axis=1, dtype=np.float64), curved)
 
@@ -317,7 +314,7 @@ class Shard:
         as they all do at the minimum: such a row has nothing to gain, however large its slope.
         Squares spend fewer centres than the lengths themselves, and reach lower objectives.
         """
-        part = (self._derivatives()[1] / np.float32(self.n_all)).astype(np.float64)
+        part = (self._derivatives()[0] / np.float32(self.objective.n)).astype(np.float64)
         part[:, self.index] += alpha * self.coef.value
         return np.asarray(np.einsum("cn,cn->n", part, part))
 
@@ -394,12 +391,12 @@ class Shard:
         and places on the probabilities' cumulative sum in this shard; None is all rows.
         """
         with self._values() as K:
-            products = K.product(self._derivatives()[1])
+            products = K.product(self._derivatives()[0])
         sample = None if request is None else self._sample(*request)
         return products, self.arrays["f"][:, self._local], sample
 
     def _sample(self, mean: float, total: float, places: Float64Array | None) -> HessianSample:
-        objective, _, W, _, _ = self._derivatives()
+        W, code = self._derivatives()[1], self.objective.code
         rows: Any = np.arange(self.n)
         share = np.ones(self.n, np.float32)
         if places is not None:
@@ -407,12 +404,13 @@ class Shard:
             p = 0.5 * W.max(axis=0).astype(np.float64) / max(mean, 1e-300) + 0.5
             rows = np.searchsorted(np.cumsum(p), places, side="right")
             rows = np.minimum(rows, self.n - 1)
-            share = (total / self.n_all / p[rows]).astype(np.float32)
-        U, W, code = self._raised("f", self.point.bias), W[:, rows], objective.code
+            share = (total / self.objective.n / p[rows]).astype(np.float32)
+        U, W = self._raised("f", self.point.bias), W[:, rows]
         if code in (scalar.MULTINOMIAL, scalar.SQUARED):
             W = W.max(axis=0, keepdims=True)
         responses = U[: len(U) if code == scalar.MULTINOMIAL else 0, rows]
-        return HessianSample(self.rows_at(rows), share, W, responses, objective.weight[rows])
+        weight = self.arrays["weight"][rows]
+        return HessianSample(self.rows_at(rows), share, W, responses, weight)
 
     def respond(self, move: Float32Array, bias_move: Float64Array) -> Response:
         """Compute the responses D of a move (C, M) of the coefficients of the block."""
@@ -423,14 +421,14 @@ class Shard:
         self.arrays["d"] = D
         self._move = move[:, self._here].astype(np.float64)
         f, p = self.arrays["f"], self.arrays["p"]
-        R, raised = self._derivatives()[1], self._raised("d", bias_move)
+        R, raised = self._derivatives()[0], self._raised("d", bias_move)
         coef, last = self.coef.value, self.coef.momentum
         norms = [
             np.einsum("ck,ck->c", a, b[:, self.index], dtype=np.float64)
             for a, b in ((coef, f), (coef, p), (last, p))
         ]
         with np.errstate(invalid="ignore"):
-            slope = np.einsum("cn,cn->", R, raised, dtype=np.float64) / self.n_all
+            slope = np.einsum("cn,cn->", R, raised, dtype=np.float64) / self.objective.n
             largest = [np.abs(a).max(axis=1, initial=0.0) for a in (f, D, p)]
         squares = np.array([(a * a).sum() for a in (coef, last)])
         return Response(
@@ -442,21 +440,22 @@ class Shard:
         self, bias_move: Float64Array, bias_momentum: Float64Array, steps: Float64Array,
         directions: int,
     ) -> Float64Array:  # fmt: skip
-        """Return mean loss and derivatives as :meth:`RowObjective.along`."""
+        """Return mean loss and derivatives as :meth:`Objective.along`."""
         point = self.point
-        return self._derivatives()[0].along(
-            point.widths, self._raised("f", point.bias), point.bias,
-            self._raised("d", bias_move), self._raised("p", bias_momentum), steps, directions,
+        return self.objective.along(
+            self.arrays["Y"], self.arrays["weight"], point.widths,
+            self._raised("f", point.bias), point.bias, self._raised("d", bias_move),
+            self._raised("p", bias_momentum), steps, directions,
         )  # fmt: skip
 
-    def take(self, steps: Float64Array, moved: Any, point: Point) -> Slopes:
+    def take(self, steps: Float64Array, moved: Any, point: Constants) -> Slopes:
         """Apply a step (C, 3) along f, the move and the last step; differentiate there."""
         total = self._own("total") if "total" in self.arrays else None
         step_on(self._own("f"), self._own("p"), total, steps, moved, self.arrays["d"])
         self.coef.take(steps, moved, self._move, self._slots)
         return self.derive(point)
 
-    def roll_back(self, point: Point) -> Slopes:
+    def roll_back(self, point: Constants) -> Slopes:
         f, p = self._own("f"), self._own("p")
         f -= p
         p[:] = 0
@@ -474,7 +473,7 @@ class Shard:
         self.coef.leave()
         f, coef = self.arrays["f"], self.coef.value
         norm = np.einsum("ck,ck->c", coef, f[:, self.index], dtype=np.float64)
-        mean = self._derivatives()[4]
+        mean = self._derivatives()[3]
         assert self._block is not None
         n_values = self._block.width * self.n * self._passes
         self.arrays.pop("d", None)
@@ -560,7 +559,7 @@ class Team:
                     shard.unload()
 
 
-def joined(samples: Sequence[HessianSample]) -> HessianSample:
+def joined_samples(samples: Sequence[HessianSample]) -> HessianSample:
     if len(samples) == 1:
         return samples[0]
     return HessianSample(

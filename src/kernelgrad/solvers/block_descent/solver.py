@@ -11,6 +11,7 @@ from kernelgrad.compute.backend import CPU
 from kernelgrad.compute.linalg import first_of_equals, untouched
 from kernelgrad.compute.memory import LEAST_LIMIT, system_bytes
 from kernelgrad.compute.rng import draws
+from kernelgrad.data.sampling import random_rows
 from kernelgrad.files.disk import ScratchFolder
 from kernelgrad.functions.exact import FIT_COMPILED, join_rows
 from kernelgrad.functions.expansions import Expansion, SupportExpansion
@@ -27,7 +28,7 @@ from kernelgrad.solvers.block_descent.newton import BlockSteps, Workspace
 from kernelgrad.solvers.block_descent.objective import Objective
 from kernelgrad.solvers.block_descent.shards import SHARD, TAG, Path, Shard, Team
 from kernelgrad.solvers.block_descent.state import BlockDescentState
-from kernelgrad.solvers.contract import Audit, Problem, RowStore, StepInfo, TrainBatch
+from kernelgrad.solvers.contract import Problem, RowStore, StepInfo, TrainBatch
 from kernelgrad.solvers.support import MERGE_ROWS, exact_kernel
 from kernelgrad.solvers.trackers import TrackedResponses, UpdatedTracker
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
@@ -35,6 +36,7 @@ from kernelgrad.validation import CapabilityError, DataError
 
 WHOLE = 2048  # rows at most that one block has all together
 AUDIT_EVERY = 16  # blocks between audits
+AUDIT_WORK, AUDIT_LEAST = 2 * 10**9, 64  # operations of an audit, and rows at least
 _FIRST_ROWS = 2**18  # rows at most that scaling, bandwidth and the best constant come from
 _DIGEST_ROWS = 4096  # rows of a store in its digest
 
@@ -185,9 +187,10 @@ class BlockDescent(contract.Solver[BlockDescentState]):
     def _prepare(
         self, problem: Problem, state: BlockDescentState, batch: Rows, rows: Any
     ) -> Workspace:
-        n, loss = batch.n_rows, problem.loss
+        n = batch.n_rows
         state.exact.device = problem.resources.device  # a fit may go on elsewhere
-        recipe = shards.Recipe(state.exact, loss, state.offset, n)
+        objective = Objective(problem.loss, problem.n_outputs, n)
+        recipe = shards.Recipe(state.exact, objective, state.offset)
         team = self._team(problem, recipe, batch, rows)
         facts = team.facts
         total = sum(f.weight for f in facts)
@@ -205,7 +208,6 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         peak = float(np.sqrt(max(f.peak for f in facts)))
         width = min(self._width(n), candidates)
         n_blocks = -(-candidates // width)
-        objective = Objective(loss, problem.n_outputs, n)
         self._share_buffer(problem, team, n, width)
         d = problem.n_features_in
         return Workspace(team, objective, spread, scale, peak, d, width, n_blocks)
@@ -252,8 +254,8 @@ class BlockDescent(contract.Solver[BlockDescentState]):
 
     def _attach(self, problem: Problem, state: BlockDescentState, batch: Rows) -> Workspace:
         if state.workspace is None:
-            same = _digest(problem, batch) == state.digest and state.fits(batch.n_rows)
-            contract.check_same_rows(self, same, "the responses", "'dsg'")
+            digest, what = _digest(problem, batch), "the responses"
+            contract.check_same_rows(self, state, digest, batch.n_rows, what, "'dsg'")
             brief = bool(state.shards) and "f" not in state.shards
             state.workspace = self._prepare(problem, state, batch, None)
             if brief:
@@ -267,7 +269,7 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         if state.iteration and state.iteration % AUDIT_EVERY == 0:
             audit, doubt = self._audit(problem, state)
             # to make responses anew takes as long as some ten blocks
-            if audit.drift > 1e-5 + 3.0 * doubt or doubt > 1e-3:
+            if audit["drift"] > 1e-5 + 3.0 * doubt or doubt > 1e-3:
                 self._refresh(state)
         steps = BlockSteps(it, workspace)
         block, n_blocks = self._draw(problem, state), workspace.n_blocks
@@ -285,7 +287,6 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         return StepInfo(
             train_loss=it.loss,
             step_size=steps.last_step,
-            n_random_features=0,
             update=partial(_moved, block, steps.update),
             n_support=steps.n_centres,
             kernel_evaluations=state.kernel_evaluations,
@@ -319,7 +320,7 @@ class BlockDescent(contract.Solver[BlockDescentState]):
             requests = self._sample_requests(problem, state, steps) if first else None
             products, samples = steps.slopes(requests)
             if first:
-                steps.curve(shards.joined(samples))
+                steps.curve(shards.joined_samples(samples))
             steps.solve(products)
             steps.search()
             if not (steps.live and steps.worth(number, n, M)):
@@ -350,21 +351,32 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         if not it.is_poor:
             audit, _ = self._audit(problem, state)
             # a function that is worse than the constant is not returned
-            if audit.objective <= it.constant + 1e-2 * abs(it.constant):
-                return vars(audit)
+            if audit["objective"] <= it.constant + 1e-2 * abs(it.constant):
+                return audit
             it.objective = np.inf  # not what it claims: the best constant is the result
-        return vars(Audit(it.constant, it.constant, 0.0, batch.n_rows))
+        return {
+            "claimed": it.constant,
+            "objective": it.constant,
+            "drift": 0.0,
+            "rows": batch.n_rows,
+        }
 
-    def _audit(self, problem: Problem, state: BlockDescentState) -> tuple[Audit, float]:
-        """Return the audit and the standard error of its drift, which samples of rows have."""
+    def _audit(
+        self, problem: Problem, state: BlockDescentState
+    ) -> tuple[dict[str, Any], float]:
+        """Return the audit and the standard error of its drift, which samples of rows have.
+
+        It has the objective that cached responses claim, the one found in float64, their
+        difference over the claim, and how many rows were evaluated again.
+        """
         workspace, it = state.rows_workspace, state.iterate
         n, team, loss = workspace.objective.n, workspace.team, workspace.objective.loss
         index, coef = self.coefficients(state)
         used = int(np.count_nonzero(coef.any(axis=0)))
         price = max(1, used) * (2 * workspace.n_features + 30)
-        m = max(contract.AUDIT_LEAST, contract.AUDIT_WORK // price)
+        m = max(AUDIT_LEAST, AUDIT_WORK // price)
         rng = draws(problem.seed, TAG + 1, state.iteration)
-        rows = np.arange(n) if m >= n else np.sort(rng.choice(n, m, replace=False))
+        rows = random_rows(n, m, rng)
         blocks = self._whole(state, index, coef)
         truth, cached, Y, w = _recomputed(team, blocks, rows)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -389,7 +401,8 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         drift = abs(objective - it.objective) / size if size > 0 else 0.0
         drift = drift if np.isfinite(drift) else np.inf
         doubt = error / size if size > 0 and np.isfinite(error) else 0.0
-        return Audit(it.objective, objective, drift, len(rows)), doubt
+        audit = {"claimed": it.objective, "objective": objective, "drift": drift}
+        return audit | {"rows": len(rows)}, doubt
 
     def coefficients(
         self, state: BlockDescentState, which: str = "coef"

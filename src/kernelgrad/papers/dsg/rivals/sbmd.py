@@ -14,7 +14,7 @@ from kernelgrad.compute.compiling import njit
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.rows import as_rows, column, entries, entry
 from kernelgrad.linear import base
-from kernelgrad.linear.loops import responses, shrink, slopes_of_row, value_of_row
+from kernelgrad.linear.loops import loss_of_row, responses, shrink
 from kernelgrad.linear.stochastic import AveragingSolver, SGDState, draw_batches, falling_runs
 from kernelgrad.params import integer, parameters, real
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch, sized
@@ -159,9 +159,7 @@ class SBMD(AveragingSolver):
             state.n_drawn += (stop - start) * p
             state.take_average(data.native(W), b, (stop - start) * p, state.n_drawn)
         self._store(state, data, W, b, data.n)
-        return StepInfo(
-            train_loss=seen / T, step_size=float(fall * eta.max()), n_random_features=0
-        )
+        return StepInfo(train_loss=seen / T, step_size=float(fall * eta.max()))
 
 
 # -- loops ---------------------------------------------------------------------------------
@@ -231,8 +229,7 @@ def descend_on_blocks(
         for k in range(p):
             i = batch[k]
             responses(rows, i, W, b, u)
-            slopes_of_row(code, numbers, Y[i], u, V[k])
-            seen += share[t, k] * value_of_row(code, numbers, Y[i], u)
+            seen += share[t, k] * loss_of_row(code, numbers, Y[i], u, V[k])
             for c in range(C):
                 V[k, c] *= share[t, k]
         for c in range(C):

@@ -6,12 +6,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from kernelgrad.linear.conjugate import conjugate_of
+from kernelgrad.linear.conjugate import conjugate_of, later_part, visit_order
 from kernelgrad.papers.dual_ascent import BLOCK, DualAscent, DualState
 from kernelgrad.params import choice, integer, parameters, real
-from kernelgrad.solvers import support
 from kernelgrad.solvers.contract import Problem, StepInfo, TrainBatch
-from kernelgrad.solvers.support import RowsSolver, support_update
+from kernelgrad.solvers.support import RowsSolver, check_alpha, support_update
 from kernelgrad.types import Float64Array
 
 
@@ -74,7 +73,7 @@ class SDCA(RowsSolver[DualState]):
 
     def check_problem(self, problem: Problem) -> None:
         conjugate_of(problem.loss, problem.n_outputs)
-        support.check_alpha(self.name, problem.alpha)
+        check_alpha(self.name, problem.alpha)
 
     def _ascent(self, problem: Problem, state: DualState, batch: TrainBatch) -> DualAscent:
         y = np.ascontiguousarray(batch.y.T, np.float64)
@@ -109,11 +108,11 @@ class SDCA(RowsSolver[DualState]):
         else:
             seen = state.rows_seen
             last = max(n_visits * (problem.max_iter or 1), seen + n_visits)
-            for order in support.visit_order(problem.seed, seen, n_visits, live):
+            for order in visit_order(problem.seed, seen, n_visits, live):
                 old = state.coef[order]
                 ascent.visit(order, self.tol)
                 if self.average:
-                    part = support.later_part(seen, len(order), last)[:, None]
+                    part = later_part(seen, len(order), last)[:, None]
                     state.averaged[order] += part * (state.coef[order] - old)
                 seen += len(order)
         state.iteration += 1

@@ -14,7 +14,7 @@ from kernelgrad.compute.rng import draws
 from kernelgrad.compute.rows import Dense
 from kernelgrad.linear import base, loops
 from kernelgrad.linear.loops import add, output, responses, slopes_of_row
-from kernelgrad.linear.stochastic import Round, StochasticSolver, draw_batches, falling_runs
+from kernelgrad.linear.stochastic import StepRound, StochasticSolver, draw_batches, falling_runs
 from kernelgrad.losses.scalar import MULTINOMIAL, curvature
 from kernelgrad.params import boolean, integer, parameters, real
 from kernelgrad.solvers.contract import Problem, TrainBatch, transient
@@ -118,12 +118,12 @@ class SCV(StochasticSolver[SCVState]):
         )  # fmt: skip
         return super().init(problem, batch)
 
-    def _runs(self, r: Round[SCVState]) -> Iterator[tuple[int, int, float]]:
+    def _runs(self, r: StepRound[SCVState]) -> Iterator[tuple[int, int, float]]:
         if self.step_size != "auto":
             return super()._runs(r)
         return falling_runs(r.n_steps, r.p, self._first_step(r), r.state.rows_seen, r.data.n)
 
-    def _draw(self, r: Round[SCVState]) -> tuple[IntArray, Float64Array]:
+    def _draw(self, r: StepRound[SCVState]) -> tuple[IntArray, Float64Array]:
         state, now = r.state, super()._draw(r)
         if state.moments is None:
             state.moments = group_moments(r.data, running=self.running)
@@ -135,7 +135,7 @@ class SCV(StochasticSolver[SCVState]):
             state.moments = state.moments._replace(order=now[0], done=np.zeros(1, np.int64))
         return now
 
-    def _reference(self, r: Round[SCVState], W: Float64Array, b: Float64Array) -> Any:
+    def _reference(self, r: StepRound[SCVState], W: Float64Array, b: Float64Array) -> Any:
         return r.state.moments.references(W, b)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from kernelgrad.compute.rng import draws
 from kernelgrad.linear import base
-from kernelgrad.linear.stochastic import SGD, Round, SGDState, weighted_draws
+from kernelgrad.linear.stochastic import SGD, SGDState, StepRound, weighted_draws
 from kernelgrad.papers.s3gd.anchors import check_points, cluster_rows
 from kernelgrad.params import parameters
 from kernelgrad.solvers.contract import Problem, TrainBatch, sized, transient
@@ -63,7 +63,7 @@ class SSGD(SGD):
         state.stratum = cluster_rows(data, k, problem.seed)
         return state
 
-    def _draw(self, r: Round[Any]) -> tuple[IntArray, Float64Array]:
+    def _draw(self, r: StepRound[Any]) -> tuple[IntArray, Float64Array]:
         T, rng = r.n_steps, draws(r.problem.seed, self.tag, r.state.iteration)
         order, share = np.empty((T, r.p), np.int64), np.zeros((T, r.p))
         strata = self._members(r.state, r.data)
@@ -85,6 +85,6 @@ class SSGD(SGD):
                     state.members.append((rows, cumulative))
         return state.members
 
-    def _smoothness(self, r: Round[Any]) -> float:
+    def _smoothness(self, r: StepRound[Any]) -> float:
         largest = max(float(c[-1]) for _, c in self._members(r.state, r.data))
         return super()._smoothness(replace(r, p=max(1, int(1.0 / largest))))

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from kernelgrad.linear.stochastic import AveragingSolver, Round
+from kernelgrad.linear.stochastic import AveragingSolver, StepRound
 from kernelgrad.params import integer, parameters, real
 from kernelgrad.types import Float64Array
 
@@ -50,7 +50,7 @@ class LinearPegasos(AveragingSolver):
     offset: float | str = real(default="auto", low=0, words=("auto",))
     round_size: int | str = integer(default="auto", low=1, words=("auto",))
 
-    def _runs(self, r: Round[Any]) -> Iterator[tuple[int, int, float]]:
+    def _runs(self, r: StepRound[Any]) -> Iterator[tuple[int, int, float]]:
         l2, auto = r.problem.l2, self.offset == "auto"
         offset = self._smoothness(r) / l2 if auto else float(self.offset)
         first, start = 0, r.state.n_steps
@@ -61,7 +61,7 @@ class LinearPegasos(AveragingSolver):
             yield first, last, 1.0 / (l2 * middle)
             first = last
 
-    def _after(self, r: Round[Any], W: Float64Array, b: Float64Array, n: int) -> None:
+    def _after(self, r: StepRound[Any], W: Float64Array, b: Float64Array, n: int) -> None:
         if r.problem.fixed_rows:
             radius = np.sqrt(2.0 * r.state.first_loss / r.problem.l2)
             norm = float(np.sqrt((W * W).sum()))

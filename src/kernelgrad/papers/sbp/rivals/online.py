@@ -9,6 +9,7 @@ import numpy as np
 from kernelgrad.papers.online import OnlineSolver, OnlineState, Pair
 from kernelgrad.params import boolean, choice, parameters, real
 from kernelgrad.solvers.contract import Problem, TrainBatch
+from kernelgrad.solvers.support import check_alpha
 from kernelgrad.types import Float64Array
 
 
@@ -51,11 +52,7 @@ class Pegasos(OnlineSolver):
     t0: float | str = real(default="auto", low=0, words=("auto",))
 
     def check_problem(self, problem: Problem) -> None:
-        if problem.alpha <= 0:
-            raise ValueError(
-                f"solver 'pegasos' needs alpha > 0, got {problem.alpha:g}; its steps are "
-                "1 / (alpha t)."
-            )
+        check_alpha(self.name, problem.alpha)
         super().check_problem(problem)
 
     def _first_pace(self, problem: Problem, L: Float64Array, kappa: float) -> Float64Array:

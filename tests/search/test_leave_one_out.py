@@ -9,11 +9,11 @@ import oracles_metric as oracle
 from cases import every
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Gaussian, Laplacian, Matern, RootLaplacian, SumKernel
+from kernelgrad.search import leave_one_out as loo
 from kernelgrad.search import machine as family
-from kernelgrad.search import objective as loo
 from kernelgrad.search import penalty
+from kernelgrad.search.leave_one_out import Round
 from kernelgrad.search.machine import LEAST, MOST, SHAPES, Bins, Machine, Sample
-from kernelgrad.search.objective import Round
 
 GROUPS = np.array([0, 1, 1, 2])
 WEIGHTS = np.array([0.7, 0.3, 0.3, 0.2])

@@ -346,15 +346,10 @@ def subsets(n: int, size: int, seed: Sequence[int]) -> Iterator[IntArray]:
 
 
 def descend(
-    machine: Machine,
-    sample: Sample,
-    plan: Round,
-    seed: Sequence[int],
-    *,
-    alpha: float | None = None,
-    gamma: float | None = None,
+    machine: Machine, sample: Sample, plan: Round, seed: Sequence[int], *,
+    alpha: float | None = None, gamma: float | None = None,
     over: Callable[[], bool] = lambda: False,
-) -> Machine:
+) -> Machine:  # fmt: skip
     """Return the machine after some steps of Adam, each on another random subset.
 
     With `alpha` lambda is alpha times the rows of a subset, with `gamma` the largest weight is
