@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -34,6 +35,7 @@ FRAME = pd.DataFrame(X, columns=["a", "b", "c"]).assign(
 )
 FRAME.loc[::7, "a"] = np.nan
 SMALL = kg.BlockDescent(block_size=32)
+SEMI = partial(kg.SemiSupervisedKernelClassifier, **GIVEN)
 FAMILIES = {  # the contract of estimators resumes every solver on arrays
     "table": (kg.KernelRegressor("huber", solver=SMALL, **KERNEL), FRAME, signal_),
     "batches": (
@@ -42,11 +44,8 @@ FAMILIES = {  # the contract of estimators resumes every solver on arrays
             tol=0.1, random_state=0,
         ), X, signal_,
     ),
-    "folds": (
-        kg.SemiSupervisedKernelClassifier(
-            solver="tsg", **GIVEN
-        ), X, np.where(np.arange(N) % 3 > 0, -1, labels),
-    ),
+    "folds": (SEMI(solver="tsg"), X, np.where(np.arange(N) % 3 > 0, -1, labels)),
+    "supervised": (SEMI(solver="soft_labels"), X, labels),  # by another solver in the end
 }  # fmt: skip
 
 

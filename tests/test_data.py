@@ -172,6 +172,7 @@ cut = partial(split_rows, 3, 0.5, seed=0)
         (lambda: SPARSE.read(1, 5), DataError, "column 1 is inf in row 3"),
         (lambda: NAMED.take(np.array([3])), DataError, "column 'q' is inf in row 3 .*drop"),
         (lambda: ArraySource(ONE, None, [1, -1]).read(0, 2), DataError, "is -1.0 in row 1"),
+        (lambda: ArraySource(ONE, np.array(["a", None])).read(0, 2), DataError, "row 1.*None"),
         (lambda: ArraySource(ONE).summarize_target(), DataError, "no target; name the target"),
         (lambda: MIXED.summarize_target(), DataError, "labels of types int, str; convert"),
         (lambda: ROWS.read(2, 9), ValueError, r"Rows \[2, 9\) do not exist.* <= 4"),

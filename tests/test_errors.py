@@ -107,7 +107,7 @@ CASES = [
     lambda _: fitted(FRAME.assign(c=[[1, 2]] * 60)), lambda _: fitted(FRAME * 1e-60),
     lambda _: KernelRegressor().fit(FRAME, np.where(LABELS, "yes", "no")),
     lambda _: KernelClassifier().fit(FRAME, Y),
-    lambda _: KernelRegressor().fit(FRAME, [*Y[:59], None]),
+    lambda _: KernelClassifier().fit(FRAME, [*"ab" * 29, "a", np.nan]),  # a list
     lambda _: KernelClassifier().fit(FRAME, pd.Series([1, "a"] * 30)),
     lambda _: KernelRegressor().fit(FRAME, pd.date_range("2024", periods=60)),
     lambda _: KernelClassifier().fit(FRAME, np.ones(60)),

@@ -77,7 +77,8 @@ class Choice:
     ) -> Self:
         """Return the choice; a `solver` of the parameters needs no name in files."""
         packed, kernel = record.take("solver", anything), record.take("kernel", anything)
-        if solver is None:
+        reason = record.take("reason", check_text)
+        if solver is None or reason == SUPERVISED:
             solver = unpack(packed)
             if not isinstance(solver, Solver):
                 raise record.error(f"holds {solver!r} as the solver")
@@ -95,7 +96,7 @@ class Choice:
         return cls(
             seed=record.take("seed", partial(check_int, high=2**32)),
             solver=solver,
-            reason=record.take("reason", check_text),
+            reason=reason,
             kernel=None if kernel is None else restore_kernel(kernel),
             scaling=scaling if record.take("scaled", check_bool) else None,
             loss=loss,

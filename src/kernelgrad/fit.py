@@ -60,7 +60,7 @@ def fit(spec: Spec, data: Data, run: Run, *, validation: Data = NO_DATA) -> Fit:
     result.expansion.compact()
     model, latest = spec.model(rows, choice, result.expansion, run)
     entries = {"solver": solver.name, "solver_reason": choice.reason} | choice.entries
-    history = result.history | entries
+    history = {k: v for k, v in result.history.items() if k != "rows_fitted"} | entries
     if choice.seconds:
         history["seconds"] = [t + choice.seconds for t in history.get("seconds", [])]
     ended = Fit(

@@ -274,6 +274,8 @@ def checked_weights(
 def _check_targets(y: Any, spec: Spec) -> None:
     """Raise for targets with gaps, labels of two types, and dates or text for numbers."""
     values = np.asarray(y)
+    if values.dtype.kind == "U" and isinstance(y, list | tuple):
+        values = np.asarray(y, object)  # NumPy makes text of gaps and numbers
     if values.size == 0:  # scikit-learn's checks have words for it
         return
     if values.ndim == 0:
