@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ def _section(experiment: Experiment, result: Result) -> list[str]:
         if text:
             lines += ["", f"*{heading}.* {inspect.cleandoc(text)}"]
     commits = sorted({run["commit"] for run in content["cells"]})
-    seconds = sum(run["seconds"] for run in content["cells"])
+    seconds = math.fsum(run["seconds"] for run in content["cells"])
     last = content["environment"]["cpu"]
     cpus = sorted({run.get("cpu", last) for run in content["cells"]})
     lines += [
