@@ -11,7 +11,7 @@ from experiments.base import Cell, Claim, Experiment, Row, Rows, by_seed
 from experiments.tsg import _protocol as protocol
 
 CLOSE, SOON, LAST = 0.01, (64, 128), 256
-DRAWS, FEW = 40, 5  # of the two sets that decide, and of the others
+DRAWS, FEW = 40, 5  # numbers of draws for the two sets that decide, and for the others
 
 
 def _rest(rows: list[Row], soon: int) -> list[float]:
