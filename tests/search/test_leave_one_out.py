@@ -104,13 +104,34 @@ def test_slopes_are_those_of_the_objective(parts, classes, ridge, rtol):
             return oracle.logistic(K + INTERCEPT, signs, s.weight, lam, steps)
         return oracle.squared(K, s.Y, s.weight, lam)[0]
 
-    result, slopes = loo.gradient(m, s)
+    result, slopes = loo.gradient(m, s, np.random.default_rng(0))
     assert result == pytest.approx(value(), rel=rtol)
     assert slopes.keys() == m.theta.keys() - ({"smooth"} if "matrix" in parts else set())
     size = max(np.abs(g).max() for g in slopes.values())
     for name, found in slopes.items():
         expected = oracle.slope(lambda x, name=name: value(name, x), m.theta[name])
         np.testing.assert_allclose(found, expected, rtol=rtol, atol=rtol * size, err_msg=name)
+
+
+@every("logistic", [False, True])
+def test_random_signs_estimate_the_slope_without_bias(monkeypatch, logistic):
+    s, rng = sample(60, classes=2), np.random.default_rng(0)
+    m = machine(s, ("rough",), ridge=0.05, logistic=logistic)
+    exact = loo.gradient(m, s, rng)[1]
+    monkeypatch.setattr(loo, "_SIGNS_ROWS", 60)
+    draws = [loo.gradient(m, s, rng)[1] for _ in range(400)]
+    for name, expected in exact.items():
+        each = np.array([slopes[name] for slopes in draws])
+        error = each.std(axis=0, ddof=1) / 20
+        assert (error > 0).all()
+        assert (np.abs(each.mean(axis=0) - expected) < 4.5 * error).all(), name
+    # a slope of values below 0 needs the sign of h
+    C, h = np.eye(60) + 0.1, rng.standard_normal((60, 1))
+    one = loo.LeftOut(C, np.ones((60, 1)), h, 0.0, h, np.ones(60))
+    mean = np.mean([one.by_matrix(rng) for _ in range(400)], axis=0)
+    monkeypatch.setattr(loo, "_SIGNS_ROWS", 61)
+    off = np.abs(mean - one.by_matrix(rng))[np.triu_indices(60)]
+    assert off.max() < 0.03
 
 
 def test_two_classes_have_one_column_and_several_one_each():
@@ -360,7 +381,7 @@ def test_singular_matrices_end_in_numbers(ridge, logistic):
     assert LEAST <= end.ridge <= MOST
     assert all(np.isfinite(value).all() for value in end.theta.values())
     bad = Sample(np.full((60, 2), np.nan), s.Y, s.weight, y)
-    assert loo.gradient(m, bad) is None
+    assert loo.gradient(m, bad, np.random.default_rng(0)) is None
     end = loo.descend(m, bad, Round(30, 20, 0.2), [0])
     assert end.ridge == pytest.approx(MOST)
     np.testing.assert_array_equal(end.theta["smooth"], theta["smooth"])

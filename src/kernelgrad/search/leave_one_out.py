@@ -63,6 +63,8 @@ _LEAST_WEIGHT = 8.0  # logarithm of the ratio of the largest to the least weight
 _INTERCEPT = 4.0  # variance of the intercept of the logistic objective
 _FLAT = 1e-3  # least p (1 - p) of a Newton step
 _NEWTON = 5  # number of Newton steps
+_SIGNS = 128  # columns of random signs in the estimate of the first term of a slope
+_SIGNS_ROWS = 512  # rows from which this term is estimated
 
 
 @njit(nogil=True, cache=True, fastmath={"contract", "nsz"})
@@ -214,19 +216,42 @@ class LeftOut:
     slopes: Float64Array
     weight: Float64Array
 
-    def by_matrix(self) -> AnyArray:
-        """Return the upper triangle of the slope of the value by K, (m, m)."""
-        C, c = self.C, np.diag(self.C).astype(np.float64)
-        u = (C @ (self.slopes / c[:, None]).astype(C.dtype)).astype(C.dtype)
-        factor = ((self.slopes * self.a).sum(axis=1) / c**2).astype(C.dtype)
-        G, m, right = np.zeros_like(C), len(C), self.a.astype(C.dtype)
+    def by_matrix(self, rng: np.random.Generator) -> AnyArray:
+        """Return the upper triangle of the slope of the value by K, (m, m).
+
+        For many rows its first term ``C diag(h) C`` is an unbiased estimate, the mean of
+        ``C |h|^(1/2) s s^T sign(h) |h|^(1/2) C`` over columns s of random signs.
+        """
+        C, c, m = self.C, np.diag(self.C).astype(np.float64), len(self.C)
+        h = (self.slopes * self.a).sum(axis=1) / c**2
+        if m < _SIGNS_ROWS:
+            left, right = C * h.astype(C.dtype), C
+        else:
+            S = 2.0 * rng.integers(0, 2, (m, _SIGNS), np.int8) - 1.0
+            S *= np.sqrt(np.abs(h) / _SIGNS)[:, None]
+            right = _product(C, S)
+            left = _product(C, np.sign(h)[:, None] * S) if h.min() < 0 else right
+        by_target = -0.5 * _product(C, self.slopes / c[:, None])
+        own = self.a.astype(C.dtype)
+        left, right = np.hstack([left, by_target, own]), np.hstack([right, own, by_target]).T
+        G = np.zeros_like(C)
 
         def panel(a: int, b: int) -> None:
-            np.matmul(C[a:b] * factor, C[:, a:], out=G[a:b, a:])
-            G[a:b, a:] -= 0.5 * (u[a:b] @ right[a:].T + right[a:b] @ u[a:].T)
+            np.matmul(left[a:b], right[:, a:], out=G[a:b, a:])
 
         over_tiles(m, max(_PANEL, -(-m // 8)), panel)
         return G
+
+
+def _product(C: AnyArray, V: Float64Array) -> AnyArray:
+    """Return ``C V`` (m, k) in the precision of C, by panels."""
+    right, out = V.astype(C.dtype), np.empty(V.shape, C.dtype)
+
+    def panel(a: int, b: int) -> None:
+        np.matmul(C[a:b], right, out=out[a:b])
+
+    over_tiles(len(C), _PANEL, panel)
+    return out
 
 
 def _solution(
@@ -286,7 +311,9 @@ def variation(sample: Sample) -> float:
     return float(sample.weight @ (sample.Y**2).sum(axis=1)) or 1.0
 
 
-def gradient(machine: Machine, sample: Sample) -> tuple[float, Theta] | None:
+def gradient(
+    machine: Machine, sample: Sample, rng: np.random.Generator
+) -> tuple[float, Theta] | None:
     """Return the objective and its derivatives by theta; None if it is not finite."""
     dtype = np.float32 if machine.ridge > _ROUGHLY else np.float64
     X, theta = sample.X.astype(dtype, copy=False), machine.theta
@@ -302,7 +329,7 @@ def gradient(machine: Machine, sample: Sample) -> tuple[float, Theta] | None:
     for part in parts:  # one after another: each has matrices
         if part is None:
             return None
-        G_part = part.by_matrix()
+        G_part = part.by_matrix(rng)
         value += part.value
         by_ridge += machine.ridge * float((np.diag(G_part) / part.weight).sum())
         G = G_part if G is None else np.add(G, G_part, out=G)
@@ -356,7 +383,7 @@ def descend(
     ``sqrt(2 gamma)``; `over` says whether time is up.
     """
     size = min(plan.rows, sample.n_rows)
-    rows = subsets(sample.n_rows, size, seed)
+    rows, rng = subsets(sample.n_rows, size, seed), draws(*seed, 1)
     mean: dict[str, Any] = dict.fromkeys(machine.theta, 0.0)
     square = dict(mean)
     spreads = {"smooth": machine.spread, "rough": machine.spread, "warp": machine.bend}
@@ -365,7 +392,7 @@ def descend(
             break
         if alpha is not None:
             machine = machine.with_ridge(alpha * size)
-        slopes = gradient(machine, sample.take(next(rows)))
+        slopes = gradient(machine, sample.take(next(rows)), rng)
         if slopes is None:  # nearly singular
             machine = machine.with_ridge(4.0 * machine.ridge)
             continue
