@@ -206,6 +206,8 @@ def test_rows_without_gaps_and_categories_are_plain():
     gap, filled = X[:1].copy(), X[:1].copy()
     gap[0, 1], filled[0, 1] = np.nan, np.median(X[:, 1])  # no training row had a gap
     np.testing.assert_array_equal(model.predict(gap), model.predict(filled))
+    model.fit(sp.csr_array(X), y)  # without medians
+    raises(ValueError, r"Column 1 is missing \(NaN\) in row 0", model.predict, gap)
 
 
 @every("dtype", [np.float32, np.float64])
