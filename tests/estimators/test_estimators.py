@@ -48,6 +48,7 @@ def test_streams_with_classes_that_come_late():
         X = rng.standard_normal((256, 2)) + 1.0
         model.partial_fit(X, np.where(X[:, 1] > 1, "c", np.where(X[:, 0] > 0, "b", "a")))
     assert model.classes_.tolist() == ["a", "b", "c"]
+    assert model.history_["epoch"] == [float(n) for n in range(1, 12)]
     assert set(model.predict(X)) == {"a", "b", "c"}
     for message, y, more in (
         ("label 'z', which is not among the classes", ["a", "z", "b"], {}),
