@@ -167,6 +167,9 @@ def test_sources_with_weights(moons):
     assert model.best_score_ > 0.9
     assert model.score(source) == pytest.approx(model.score(X[100:], y[100:]))
     late = [SimpleNamespace(batch=b, fraction=f) for b, f in ((None, 0.5), ("rows", 1.0))]
+    whole = SimpleNamespace(weighed=lambda batch: (junk, weight))
+    usable = TrainingRows.usable(whole, source.take(np.arange(400)))
+    assert usable[3].tolist() == [*range(100, 400)]
     taken = SimpleNamespace(batch=lambda batch: batch)  # no row of the first batch counts
     assert [*TrainingRows.sampled(taken, late)] == [("rows", 1.0)]
     nothing = ArraySource(X, y, np.zeros(400))
