@@ -37,7 +37,6 @@ class Figure6Panel2(Rivals):
     %. The paper's 1.6 million rows are some 1,600 steps."""
     load = staticmethod(eights)
     one_pass = True
-    seeds = 30
     rows = 32_768
     penalty = 1.0
     sizes = (1024, 256)
