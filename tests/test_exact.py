@@ -8,7 +8,7 @@ from cases import every, raises
 from kernelgrad import kernels as kk
 from kernelgrad.compute.elementary import exp_flat, exp_wide
 from kernelgrad.functions import SupportExpansion
-from kernelgrad.functions.exact import ExactKernel, KernelRows
+from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.validation import CapabilityError, DataError
 
 
@@ -314,6 +314,7 @@ def test_a_kernel_matrix():
     K = kk.Gaussian(0.2)(X)
     kernel = kk.get_kernel("precomputed")
     assert isinstance(kernel, kk.PrecomputedKernel)
+    assert not kernel.has_random_features
     exact_kernel = ExactKernel(kernel, 30)
     train = exact_kernel.prepare(K, np.arange(30))
     np.testing.assert_array_equal(exact_kernel.values(train, train), K.astype(np.float32))
@@ -332,12 +333,3 @@ def test_a_kernel_matrix():
     for call in (lambda: kernel(K), lambda: kernel.diag(K)):
         raises(CapabilityError, "give a kernel by name or as a function", call)
     raises(NotImplementedError, "no random features", kernel.feature_map, 30, 0, 16)
-
-
-def test_a_cache_grows_to_the_rows_that_are_asked_for():
-    exact, index = ExactKernel(kk.Gaussian(0.5), 3), np.array([3, 1, 7])
-    X = exact.prepare(normal(20, 3))
-    rows = KernelRows(exact, X, 1)
-    assert len(rows.buffer) == 1
-    slots = rows.load(index)
-    np.testing.assert_allclose(rows.buffer[slots], exact.matrix(X.take(index), X), rtol=1e-6)

@@ -10,7 +10,7 @@ import pytest
 from cases import every, raises
 from kernelgrad import CapabilityError
 from kernelgrad import solvers as ks
-from kernelgrad.callbacks import Callback, CallbackList, Deadline
+from kernelgrad.callbacks import Callback, CallbackList
 from kernelgrad.files.records import Record
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Absolute, Hinge, Logistic, SquaredError
@@ -186,16 +186,6 @@ def test_events_tell_objective_memory_and_time_left(rows):
     for e in stop.events:  # the mean time of an iteration for each that is left
         assert e.objective == 0.25
         assert e.seconds_left == pytest.approx(e.seconds / e.iteration * (4 - e.iteration))
-
-
-@pytest.mark.parametrize("seconds", [0.0, 2.5])
-def test_the_deadline_ends_the_loop_with_the_model_so_far(rows, seconds, monkeypatch):
-    stop = Stop(9)
-    monkeypatch.setattr("kernelgrad.callbacks.base.clock", lambda: float(len(stop.events)))
-    problem = replace(PROBLEM, resources=ks.Resources(deadline=Deadline(seconds)))
-    result = ks.run(SOLVER, problem, forever(rows), max_iter=9, callbacks=CallbackList([stop]))
-    assert (result.status, result.state.iteration) == ("time_limit", max(1, np.ceil(seconds)))
-    assert stop.status == "time_limit"
 
 
 def test_loop_without_batches():

@@ -185,6 +185,8 @@ def test_kept_rows_are_the_last_used(monkeypatch):
         np.testing.assert_allclose(square, K[index], atol=1e-6)
         np.testing.assert_array_equal(square, free.buffer[others])
     assert free.n_evaluations <= (n // 3) * n < cache.n_evaluations
+    tight = kernel_rows(n, 1)  # grows to the rows that are asked for
+    np.testing.assert_array_equal(tight.buffer[tight.load(index)], square)
     values, sizes = ExactKernel.values, []
 
     def noted(self, rows, tile, **options):
@@ -201,16 +203,6 @@ def test_kept_rows_are_the_last_used(monkeypatch):
 
 
 # -- functions and matrices as kernels -------------------------------------------------
-
-
-def test_a_function_has_no_file_and_no_random_features(tmp_path):
-    X = rows(60)
-    z = model(kernel=gaussian).fit(X, labels(X))
-    raises(TypeError, "function", z.save, tmp_path / "m.kg")
-    assert not list(tmp_path.iterdir())
-    for kernel in (gaussian, "precomputed"):
-        with pytest.raises(CapabilityError, match="random_features"):
-            plain_classifier(kernel=kernel, solver="dsg").fit(gaussian(X, X), labels(X))
 
 
 def canonical(n=150):

@@ -380,14 +380,6 @@ def test_errors_name_the_value(call, error, message):
     raises(error, message, call)
 
 
-def test_registered_losses_have_a_name(monkeypatch):
-    monkeypatch.setitem(LOSSES, "exponential", None)
-    del LOSSES["exponential"]
-    assert register_loss(Exponential) is Exponential
-    assert isinstance(get_loss("exponential", task="classification"), Exponential)
-    raises(ValueError, "'exponential' is taken", register_loss, Exponential)
-
-
 def test_labels_as_targets():
     binary = encode_labels(CODES, 2, kl.Hinge())
     assert binary.dtype == np.float32
