@@ -4,14 +4,21 @@ import numpy as np
 import scipy.sparse as sp
 
 import oracles_linear as oracles
+from kernelgrad import losses
 from kernelgrad.compute import rng
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.functions.expansions import RandomFeatureExpansion
 from kernelgrad.kernels import Polynomial
 from kernelgrad.linear.base import LinearProblem, PreparedRows
-from kernelgrad.losses import Logistic
 from kernelgrad.solvers.contract import TrainBatch
 from oracles_losses import spec
+
+# losses of linear functions
+SMOOTH = [
+    losses.SquaredError(), losses.Logistic(), losses.Multinomial(), losses.SquaredHinge(),
+    losses.Huber(0.4), losses.SmoothedHinge(0.6), losses.ModifiedLogistic(5.0),
+]  # fmt: skip
+KINKED = [losses.Hinge(), losses.EpsilonInsensitive(0.2), losses.Quantile(0.3)]
 
 
 def solve(solver, problem, batch, most, state=None):
@@ -24,6 +31,13 @@ def solve(solver, problem, batch, most, state=None):
             if infos[-1].converged:
                 break
     return state, infos
+
+
+def signal(n=400, seed=0, noise=0.3):
+    """Return rows of three columns and a target with noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 3))
+    return X, np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + noise * rng.standard_normal(n)
 
 
 def gram(problem, X):
@@ -49,7 +63,7 @@ class LinearSetting:
         l1_ratio=0.0, fit_intercept=True, tol=1e-7, clusters=0, offset=0.0, X=None, Y=None,
         **options,
     ):  # fmt: skip
-        loss = Logistic() if loss is None else loss
+        loss = losses.Logistic() if loss is None else loss
         self.loss = spec(loss)
         if X is None:
             C = max(C, 3) if loss.is_multinomial else C

@@ -19,13 +19,12 @@ from kernelgrad.solvers.contract import batch_digest, transient
 from kernelgrad.solvers.dsg import smoothness
 from kernelgrad.solvers.history import left_over
 from plain import plain_classifier
+from steps import signal as signal_of
 
 
 @pytest.fixture
 def rows():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((300, 3))
-    y = np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.standard_normal(300)
+    X, y = signal_of(300, noise=0.1)
     return ks.TrainBatch(X, y[:, None], np.ones(300))
 
 

@@ -186,7 +186,8 @@ def test_kept_rows_are_the_last_used(monkeypatch):
         np.testing.assert_array_equal(square, free.buffer[others])
     assert free.n_evaluations <= (n // 3) * n < cache.n_evaluations
     tight = kernel_rows(n, 1)  # grows to the rows that are asked for
-    np.testing.assert_array_equal(tight.buffer[tight.load(index)], square)
+    slots = tight.load(index)
+    np.testing.assert_array_equal(tight.buffer[slots], square)
     values, sizes = ExactKernel.values, []
 
     def noted(self, rows, tile, **options):

@@ -16,13 +16,8 @@ from kernelgrad.papers.s3gd.rivals import SCV, SSGD
 from kernelgrad.papers.s3gd.s3gd import S3GD
 from kernelgrad.papers.sbp.rivals import LinearPegasos
 from kernelgrad.validation import CapabilityError
-from steps import LinearSetting
+from steps import KINKED, SMOOTH, LinearSetting
 
-SMOOTH = [
-    losses.SquaredError(), losses.Logistic(), losses.Multinomial(), losses.SquaredHinge(),
-    losses.Huber(0.4), losses.SmoothedHinge(0.6), losses.ModifiedLogistic(5.0),
-]  # fmt: skip
-KINKED = [losses.Hinge(), losses.EpsilonInsensitive(0.2), losses.Quantile(0.3)]
 # C, sparse, weighted, bias, alpha, L1 ratio
 PLACES = [(1, True, True, True, 1e-2, 0.5), (3, False, True, False, 1e-2, 0.5)]
 OTHERS = [
