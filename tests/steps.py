@@ -7,7 +7,6 @@ import oracles_linear as oracles
 from kernelgrad import losses
 from kernelgrad.compute import rng
 from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.functions.expansions import RandomFeatureExpansion
 from kernelgrad.kernels import Polynomial
 from kernelgrad.linear.base import LinearProblem, PreparedRows
 from kernelgrad.solvers.contract import TrainBatch
@@ -114,11 +113,3 @@ def draw(law, *, seed=5, first=0, n_tiles=4, d=16, tile=256, scale=1.0, columns=
     W = np.empty((n_tiles, len(columns), tile), np.float32)
     rng.fill_tiles(W, columns, seed, first, getattr(rng, law.upper()), scale)
     return W
-
-
-def expansion(features, n_blocks=3, C=2, seed=1):
-    """Return a function on a stream of features, with random coefficients."""
-    f = RandomFeatureExpansion(features, C)
-    shape = (features.planes, n_blocks * features.block_size, C)
-    f.coef = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-    return f

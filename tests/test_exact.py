@@ -148,29 +148,6 @@ def test_compiled_loops_have_the_values_of_numpy(rows, kernel):
             assert np.abs(plain - fast).max() <= bound * np.abs(plain).max()
 
 
-IN_TABLE = [
-    (rows, kernel) for rows, kernel in CASES
-    if isinstance(kernel, kk.TiledKernel) and kernel.name != "convolutional"
-    and kernel.finish()["finish"] != kk.profiles.HALF_SQUARE
-]  # fmt: skip
-
-
-@every(("rows", "kernel"), IN_TABLE)
-def test_values_are_those_of_the_table(rows, kernel):
-    E = kernel.embedded(X := rows(30, D))
-    terms = kk.profiles.TERMS[kernel.form_code](np, E[:, None], E)
-    t = terms.prod(2) if kernel.form_code in kk.profiles.PRODUCTS else terms.sum(2)
-    size = 0.5 * (E**2).sum(1)
-    if isinstance(kernel, kk.ArcCosine):
-        size = np.sqrt(kernel.diag(X) / (1, 1, 3)[kernel.order])
-    expected = kk.profiles.values(np, t, size[:, None], size, **kernel.finish())
-    np.testing.assert_allclose(kernel(X, X), expected, rtol=1e-9, atol=1e-7)
-    prepared = kernel.exact_rows(X, wide=kernel.needs_wide(X))
-    for compiled in (False, True):
-        K = kernel.values(prepared, prepared, compiled=compiled)  # in float32
-        np.testing.assert_allclose(K, expected, rtol=2e-6, atol=1e-9)  # t + c_0 may cancel
-
-
 def test_wide_sparse_rows_are_never_dense():
     """Memory of a tile follows the non-zeros, not the columns."""
     import tracemalloc

@@ -13,7 +13,6 @@ from kernelgrad.exceptions import CapabilityError
 from kernelgrad.features import float32_rows
 from kernelgrad.functions import FeatureStream, InputScaling
 from kernelgrad.testing import check_kernel
-from steps import expansion
 
 FORMS = ("pair", "phase")
 STATIONARY = [n for n, cls in kk.KERNELS.items() if issubclass(cls, kk.StationaryKernel)]
@@ -317,21 +316,3 @@ def test_only_columns_in_different_units_are_divided_by_their_deviations():
     assert scale(X) is None
     spread = scale(X * [1, 1, 100, 1])
     assert 1 < spread[1] < 6
-
-
-# Expansions
-
-
-def test_average_towards():
-    features = stream()
-    a, b = expansion(features, 2), expansion(features, 5, seed=2)
-    expected = 0.7 * a.raw_prediction(data()) + 0.3 * b.raw_prediction(data())
-    kept = b.coef.copy()
-    a.average_towards(b, 0.3)
-    assert a.n_blocks == 5
-    np.testing.assert_allclose(a.raw_prediction(data()), expected, atol=1e-5)
-    np.testing.assert_array_equal(b.coef, kept)
-    a.average_towards(b, 1.0)
-    np.testing.assert_array_equal(a.coef, b.coef)
-    a.average_towards(expansion(features, 5, seed=9), 0.0)
-    np.testing.assert_array_equal(a.coef, b.coef)

@@ -330,7 +330,6 @@ OWN_MULTINOMIAL = type("OwnMultinomial", (kl.Multinomial,), {})()
         (of("squared", "ranking"), ValueError, "Unknown task 'ranking'"),
         (of(kl.Huber, "regression"), TypeError, "instance of Loss"),
         (of(kl.RelativeNovelty(-70), "density_ratio"), ValueError, r"\[-69, 69\], got -70"),
-        (of(kl.SmoothedHinge("1")), TypeError, "width must be a real number, got '1'"),
         (lambda: kl.Multinomial().value(ONES, ONES), ValueError, "one column per class, got 1"),
         *[
             case

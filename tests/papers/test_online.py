@@ -227,7 +227,6 @@ def test_numbers_of_another_source_do_not_merge():
 @every(
     ("solver", "loss", "alpha", "error", "words"),
     [
-        (Pegasos(), losses.Hinge(), 0.0, ValueError, "needs alpha > 0"),
         (NORMA(), losses.LeastSquaresDensityRatio(), ALPHA, CapabilityError, "'least_squares'"),
         (
             NORMA(), losses.SemiSupervised(losses.Hinge(), losses.SymmetricHinge()), ALPHA,
