@@ -67,6 +67,7 @@ def test_loop_records_and_stops(rows):
     assert more.history["iteration"] == [1, 2, 3, 4, 5]
     assert more.status == "max_iter"
     assert all(np.diff(more.history["seconds"]) >= 0)
+    raises(ValueError, "no batch to learn from", ks.run, SOLVER, PROBLEM, iter([]), max_iter=3)
 
 
 def test_loop_keeps_the_best_iterate_and_counts_a_falling_loss_as_progress(rows):
@@ -185,10 +186,6 @@ def test_events_tell_objective_memory_and_time_left(rows):
     for e in stop.events:  # the mean time of an iteration for each that is left
         assert e.objective == 0.25
         assert e.seconds_left == pytest.approx(e.seconds / e.iteration * (4 - e.iteration))
-
-
-def test_loop_without_batches():
-    raises(ValueError, "no batch to learn from", ks.run, SOLVER, PROBLEM, iter([]), max_iter=3)
 
 
 # -- states --------------------------------------------------------------------------------

@@ -201,7 +201,7 @@ def test_get_kernel_by_name():
     assert (k.gamma, k.bandwidth_factor) == (0.3, 2.0)
 
 
-def test_get_kernel_errors():
+def test_wrong_names_and_rules_are_refused():
     for wrong in (3, None, kk.Gaussian):
         raises(TypeError, "kernel must be a name", kk.get_kernel, wrong)
     with pytest.raises(ValueError, match="Unknown kernel 'rfb'") as error:
@@ -209,6 +209,8 @@ def test_get_kernel_errors():
     assert all(name in str(error.value) for name in kk.KERNELS)
     with pytest.raises(ValueError, match=r"rule for gamma 'best'.* or give a number"):
         kk.get_kernel(kk.Gaussian("best"))
+    with np.errstate(over="ignore"), pytest.raises(DataError, match=r"'scale' gives .*0\.0"):
+        kk.Gaussian("scale").resolve(1e163 * data(20, 3), 0)
 
 
 @every(
@@ -290,11 +292,6 @@ def test_degenerate_rows(name, rule):
         k = make(name, rule).resolve(X, 0)
         assert 1e-3 < k.gamma <= 1
         np.testing.assert_allclose(k(X), 1, atol=1e-3)
-
-
-def test_a_rule_that_gives_zero_is_refused():
-    with np.errstate(over="ignore"), pytest.raises(DataError, match=r"'scale' gives .*0\.0"):
-        kk.Gaussian("scale").resolve(1e163 * data(20, 3), 0)
 
 
 def test_median_of_many_rows_is_seeded_and_close():

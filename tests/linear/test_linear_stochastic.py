@@ -81,17 +81,18 @@ def mean_step(case, data, references, W, b):
 
 @each_smooth
 @storage
-def test_references_leave_the_gradient_unbiased(loss, sparse):
+@every("C", [1, 2])
+def test_references_leave_the_gradient_unbiased(loss, sparse, C):
     weights = np.random.default_rng(2).integers(0, 3, 400).astype(float)
-    case, data, graph = graph_case(loss, sparse=sparse, C=2, weights=weights)
-    C = case.Y.shape[1]
-    W, b = np.random.default_rng(1).standard_normal((6, C)), np.full(C, 0.3)
+    case, data, graph = graph_case(loss, sparse=sparse, C=C, weights=weights)
+    width = case.Y.shape[1]
+    W, b = np.random.default_rng(1).standard_normal((6, width)), np.full(width, 0.3)
     exact = np.vstack(case.gradient(W, b))
     counts = {"squared": 1, "logistic": 1, "log_loss": 1, "huber": 16}  # targets, or bins
     assert len(graph.targets) == counts.get(loss.name, 2)
     groups = group_moments(data)
-    counts = {"squared": 1, "logistic": 4, "log_loss": 3}
-    assert len(groups.part) == counts.get(loss.name, len(groups.part))
+    counts = {"squared": 1, "huber": 1, "log_loss": 3}
+    assert len(groups.part) == counts.get(loss.name, 3 - C)  # one for each class
     moments = groups.references(data.native(W), b)
     for references in (graph.references(20, data), moments):
         np.testing.assert_allclose(mean_step(case, data, references, W, b), exact, atol=1e-12)

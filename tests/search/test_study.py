@@ -212,14 +212,6 @@ def test_a_matrix():
 
 @pytest.mark.slow
 def test_scalings_of_columns():
-    units = np.array([1.0, 1e4, 1e-3, 50.0, 1.0, 1e6, 1.0])
-    shift = np.array([0.0, 5e5, 3.0, -1e3, 0.0, 1e7, 0.0])
-    for standardize in ("robust", "ranks", True):
-        found = [
-            regressor(standardize=standardize).fit(x, Y).predict(t)
-            for x, t in ((X, TEST), (X * units + shift, TEST * units + shift))
-        ]
-        np.testing.assert_allclose(*found, atol=0.02)
     # unscaled rows far from 0 are as good as others
     model = regressor(standardize=False).fit(X + 1e5, Y)
     assert np.sqrt(np.mean((model.predict(TEST + 1e5) - function(TEST)) ** 2)) < 0.45
@@ -513,6 +505,8 @@ def test_what_was_found_is_given_back(tmp_path):
         regressor(standardize=model.best_params_["standardize"]).fit(frame, Y)
     with pytest.raises(ValueError, match="scaling of 9 columns, but the rows have 3"):
         clone(twin).set_params(metric=None).fit(X[:, :3], Y)
+    before = model.best_params_["kernel"]  # of the fit, whatever is set later
+    assert model.set_params(kernel="rbf", gamma=1.0).best_params_["kernel"] is before
 
 
 def test_a_scaling_in_a_file_is_checked(tmp_path):
@@ -550,9 +544,3 @@ def test_an_array_of_weights_leaves_the_rest_to_the_search():
         model = regressor(metric=metric).fit(X, Y)
         assert model.score(TEST, function(TEST)) > 0.9
         assert np.array_equal(model.metric_, metric)
-
-
-def test_what_was_found_is_that_of_the_fit():
-    model = regressor().fit(X, Y)
-    before = model.best_params_["kernel"]
-    assert model.set_params(kernel="rbf", gamma=1.0).best_params_["kernel"] is before
