@@ -5,20 +5,12 @@ import pytest
 import scipy.sparse as sp
 
 from cases import every, raises
+from draws import normal, unit
 from kernelgrad import kernels as kk
 from kernelgrad.compute.elementary import exp_flat, exp_wide
 from kernelgrad.functions import SupportExpansion
 from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.validation import CapabilityError, DataError
-
-
-def normal(n, d, seed=0):
-    return np.random.default_rng(seed).standard_normal((n, d))
-
-
-def sphere(n, d, seed=0):
-    X = normal(n, d, seed)
-    return X / np.linalg.norm(X, axis=1, keepdims=True)
 
 
 def histograms(n, d, seed=0):
@@ -44,10 +36,10 @@ CASES = [
     (normal, kk.Laplacian(1.0 / D)), (normal, kk.Cauchy(0.1)),
     (normal, kk.RootLaplacian(1.0 / D)),
     (normal, kk.RootLaplacian(2.0 / D, column_weights=[1.0, 0.3] * (D // 2))),
-    (sphere, kk.DotProduct()), (sphere, kk.DotProduct("vovk", gamma=0.8)),
-    (sphere, kk.DotProduct([0.5, 0.0, 1.0, 2.0])), (sphere, kk.Polynomial(1)),
-    (sphere, kk.Polynomial(2)), (sphere, kk.Polynomial(5, gamma=0.7, coef0=0.3)),
-    (sphere, kk.Polynomial(12)), (histograms, kk.Hellinger()), (histograms, kk.Chi2()),
+    (unit, kk.DotProduct()), (unit, kk.DotProduct("vovk", gamma=0.8)),
+    (unit, kk.DotProduct([0.5, 0.0, 1.0, 2.0])), (unit, kk.Polynomial(1)),
+    (unit, kk.Polynomial(2)), (unit, kk.Polynomial(5, gamma=0.7, coef0=0.3)),
+    (unit, kk.Polynomial(12)), (histograms, kk.Hellinger()), (histograms, kk.Chi2()),
     (histograms, kk.Intersection()), (histograms, kk.JensenShannon()),
     (skewed, kk.SkewedChi2(0.1)), (histograms, kk.SkewedChi2(0.02)),
     (skewed, kk.SkewedIntersection(0.1)), (histograms, kk.ExponentialSemigroup(0.1)),
