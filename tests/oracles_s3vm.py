@@ -35,8 +35,8 @@ def box_program(K, y, p, ratio, alpha, b, slopes):
     rows = np.r_[known, others, others]
     t = np.r_[y[known], np.ones(len(others)), -np.ones(len(others))]
     top = np.r_[p[known], ratio * p[others], ratio * p[others]] / alpha
+    rows, t, top = (each[top > 0] for each in (rows, t, top))
     fixed = np.where(y == 0, ratio * p * slopes / alpha, 0.0)
-
     E = np.zeros((len(K), len(t)))
     E[rows, np.arange(len(t))] = t
     _, c = interior(K, E, E.T @ (K @ fixed) + t * b - 1.0, top)
