@@ -72,16 +72,6 @@ def test_columns_tiles_and_first_only_select(law):
     assert not np.isin(draw(law, seed=6, n_tiles=4, d=13, tile=64), full).mean() > 0.01
 
 
-def test_uniforms_use_52_bits_and_stay_inside():
-    u = rng.uniforms(1, 0, 4096, rng.TAG_AUXILIARY)
-    assert u.min() > 0
-    assert u.max() < 1
-    w = rng.words(1, 0, 4096, rng.TAG_AUXILIARY).astype(object)
-    for i in range(4096):
-        bits = int(w[0, i]) * 2**20 + int(w[1, i]) // 2**12
-        assert u[i] == (bits + 0.5) / 2**52
-
-
 def test_log_error_over_uniforms():
     k = np.union1d(np.arange(0, 2**23, 7), np.arange(2**23 - 4096, 2**23)).astype(np.uint32)
     z, scratch = np.empty((2, len(k)), np.float32)

@@ -162,7 +162,6 @@ def test_few_centres_lead_to_the_bordered_system(monkeypatch, alpha, fit_interce
         set_num_threads(n_threads)
         state, (info,) = solve(ks.NewtonCG(tol=1e-5), posed, batch, 1)
         results.append(state.coef)
-    set_num_threads(None)
     np.testing.assert_array_equal(*results)
     K = gram(state)
     args = K, batch.y.astype(float), batch.sample_weight, alpha

@@ -181,7 +181,6 @@ def test_classes_and_threads(tmp_path):
     np.testing.assert_allclose(told.base_values + told.values.sum(axis=1), f)
     set_num_threads(1)
     np.testing.assert_array_equal(model.explain(x[:10]).values, told.values)
-    set_num_threads(None)
     model.save(tmp_path / "m.kgm")
     loaded = kg.load(tmp_path / "m.kgm")
     np.testing.assert_array_equal(loaded.explain(x[:10]).values, told.values)
