@@ -111,23 +111,6 @@ def test_loop_survives_an_interrupt(rows, after):
         assert (result.status, result.state.iteration) == ("interrupted", after)
 
 
-def test_no_half_of_a_step_is_kept(rows):
-    class Fragile(ks.DSG):
-        def step(self, problem, state, batch):
-            info = super().step(problem, state, batch)
-            if state.iteration == 3:
-                raise KeyboardInterrupt
-            return info
-
-    stop = Stop(9)
-    with pytest.raises(KeyboardInterrupt):
-        ks.run(
-            Fragile(block_size=16), PROBLEM, forever(rows), max_iter=9,
-            callbacks=CallbackList([stop]),
-        )  # fmt: skip
-    assert stop.status == "interrupted"
-
-
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
 @pytest.mark.parametrize("times", [1, 2])
 def test_ctrl_c_waits_for_the_step_and_a_second_one_does_not(rows, times):
@@ -139,15 +122,20 @@ def test_ctrl_c_waits_for_the_step_and_a_second_one_does_not(rows, times):
             return super().step(problem, state, batch)
 
     def fit():
-        return ks.run(Pressed(block_size=16), PROBLEM, forever(rows), max_iter=9)
+        told = CallbackList([stop])
+        return ks.run(
+            Pressed(block_size=16), PROBLEM, forever(rows), max_iter=9, callbacks=told
+        )
 
+    stop = Stop(9)
     if times == 2:
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt):  # no half of a step is kept
             fit()
     else:
         result = fit()
         assert (result.status, result.state.iteration) == ("interrupted", 3)
         assert np.isfinite(result.expansion.raw_prediction(rows.X)).all()
+    assert stop.status == "interrupted"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
