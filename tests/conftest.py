@@ -14,6 +14,7 @@ from kernelgrad import set_num_threads
 from kernelgrad.cli import main
 from kernelgrad.validation import bytes_of
 
+os.environ.setdefault("MPLBACKEND", "Agg")
 sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks, experiments and fuzz
 
 # a run in the background begins with the signal ignored

@@ -254,7 +254,7 @@ def test_a_summary_and_a_short_history(tabular):
 
 
 def test_displays_draw_what_was_explained(tabular):
-    pytest.importorskip("matplotlib").use("Agg")
+    plt = pytest.importorskip("matplotlib.pyplot")
     from kernelgrad.plotting import ExplanationDisplay
 
     told = tabular.explain(FRAME[:40])
@@ -275,5 +275,4 @@ def test_displays_draw_what_was_explained(tabular):
     np.testing.assert_array_equal(np.round(x), np.arange(40) % 3)
     with pytest.raises(ValueError, match="needs a feature"):
         ExplanationDisplay(explanation=told, kind="dependence")
-    matplotlib = pytest.importorskip("matplotlib.pyplot")
-    matplotlib.close("all")
+    plt.close("all")
