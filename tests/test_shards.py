@@ -1,6 +1,7 @@
 """Block descent on rows in several shards, in memory, in files and in scratch files."""
 
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from kernelgrad.solvers.block_descent.newton import BlockSteps
 from plain import plain_regressor
 from sources import opened
 from steps import signal
+
+rows_of = partial(signal, seed=5)
 
 
 @pytest.fixture
@@ -51,7 +54,7 @@ BLOCKS = BlockDescent(block_size=100)
 @pytest.mark.parametrize("weighted", [True, False])
 def test_a_file_gives_the_model_of_the_array(monkeypatch, tiny_limits, tmp_path, weighted):
     monkeypatch.setattr(solver, "SHARD", 4000)
-    X, t = signal(9000, seed=5)  # fewer would be sorted in memory
+    X, t = rows_of(9000)  # fewer would be sorted in memory
     weight = np.random.default_rng(0).integers(1, 4, len(X)) if weighted else None
     source = saved(tmp_path, X, t, weight)
     settings = {
@@ -65,7 +68,7 @@ def test_a_file_gives_the_model_of_the_array(monkeypatch, tiny_limits, tmp_path,
 
 def test_shards_add_up_to_the_same_steps(monkeypatch):
     """With one block of all rows nothing is drawn: only the order of sums differs."""
-    X, t = signal(700, seed=5)
+    X, t = rows_of(700)
     batch, paths = TrainBatch(X, t[:, None], np.ones(700)), []
     for size in (10**6, 200):
         monkeypatch.setattr(solver, "SHARD", size)
@@ -80,7 +83,7 @@ def test_shards_add_up_to_the_same_steps(monkeypatch):
 @pytest.mark.usefixtures("tiny_limits")
 def test_scratch_files_go_with_the_fit(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    X, t = signal(400, seed=5)
+    X, t = rows_of(400)
     source = ArraySource(X, t)
     settings = {"solver": BLOCKS, "max_iter": 2, "random_state": 0}
     seen = []
@@ -98,7 +101,7 @@ def test_scratch_files_go_with_the_fit(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("tiny_limits")
 def test_a_fit_from_a_file_goes_on(small_shards, tmp_path):
-    X, t = signal(1000, seed=5)
+    X, t = rows_of(1000)
     source = saved(tmp_path, X, t)
     settings = {"solver": BLOCKS, "random_state": 0, "gamma": 0.3, "memory_limit": "1B"}
     whole = plain_regressor(max_iter=6, **settings).fit(source)
@@ -141,7 +144,7 @@ class Broken(RowStore):
 
 
 def test_errors_of_reading_are_told_and_no_thread_stays(small_shards):
-    X, t = signal(1000, seed=5)
+    X, t = rows_of(1000)
     store = Broken(X, t)
     descent, problem, _ = shards_of(X, t, block_size=100)
     state = descent.init(problem, store)
@@ -152,7 +155,7 @@ def test_errors_of_reading_are_told_and_no_thread_stays(small_shards):
 
 
 def test_samples_come_from_all_shards_alike(small_shards):
-    X, t = signal(1000, seed=5)
+    X, t = rows_of(1000)
     descent, problem, state = shards_of(X, t, block_size=50)
     steps = BlockSteps(state.iterate, state.workspace)
     block = descent._draw(problem, state)
@@ -165,7 +168,7 @@ def test_samples_come_from_all_shards_alike(small_shards):
 
 
 def test_a_block_holds_no_row_twice(small_shards):
-    X, t = signal(200, seed=5)
+    X, t = rows_of(200)
     X, t = np.tile(X, (5, 1)), np.tile(t, 5)
     descent, problem, state = shards_of(X, t, block_size=150)
     block = descent._draw(problem, state)
