@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 import oracles_descent as oracles
 import oracles_losses
@@ -143,3 +144,13 @@ def test_extreme_values_stay_finite(key):
         W = arrays[3]
         assert not W[U > 30].any()
         assert W[(U > 29) & (U < 30) & (w > 0) & (Y < 0)].all()
+
+
+@every(("C", "n"), [(2, 1), (3, 1500), (10, 20_003)])
+def test_the_multinomial_hessian(C, n):
+    U, Y, w = setting("multinomial", C, n, seed=11)
+    p = softmax(U.astype(np.float64), axis=0)
+    V = np.random.default_rng(12).normal(size=(C, n)).astype(np.float32)
+    expected = w * (p * V - p * (p * V).sum(axis=0))
+    total = along("multinomial", U, np.zeros(C), V, U, Y, w, np.zeros((C, 3)), 1.0, 2)
+    assert total[0, 7] == pytest.approx(np.sum(V * expected), rel=1e-5)
