@@ -1,6 +1,7 @@
 import json
 import os
 import signal
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,9 @@ from command_line import CLASSES, NUMBERS, TABLE, write_csv
 from kernelgrad import set_num_threads
 from kernelgrad.cli import main
 from kernelgrad.validation import bytes_of
+
+os.environ.setdefault("MPLBACKEND", "Agg")
+sys.path.insert(0, str(Path(__file__).parents[1]))  # benchmarks, experiments and fuzz
 
 # a run in the background begins with the signal ignored
 signal.signal(signal.SIGINT, signal.default_int_handler)

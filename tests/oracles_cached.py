@@ -59,8 +59,8 @@ def hessian(loss, y, f, a):
     return losses.curvature(loss, y, f, a)[..., None] * each
 
 
-def minimum(loss, K, y, weight, alpha, fit_intercept=True, a=0.0):
-    """Return the least objective and the responses there, (n, C)."""
+def minimum(loss, K, y, weight, alpha, fit_intercept=True, a=0.0, constant=0.0):
+    """Return the least objective and the responses there, (n, C), beside a given constant."""
     p, (n, C) = weight / weight.sum(), y.shape
     least, V = np.linalg.eigh(K)
     Z = np.column_stack([V * np.sqrt(np.maximum(least, 0)), np.full(n, float(fit_intercept))])
@@ -68,10 +68,11 @@ def minimum(loss, K, y, weight, alpha, fit_intercept=True, a=0.0):
     theta = np.zeros((n + 1, C))
 
     def objective(t):
-        return p @ losses.value(loss, y, Z @ t, a).sum(1) + 0.5 * (penalty * t**2).sum()
+        f = Z @ t + constant
+        return p @ losses.value(loss, y, f, a).sum(1) + 0.5 * (penalty * t**2).sum()
 
     for _ in range(200):
-        f = Z @ theta
+        f = Z @ theta + constant
         g = Z.T @ (p[:, None] * losses.slope(loss, y, f, a)) + penalty * theta
         H = np.einsum("ia,i,icd,ib->acbd", Z, p, hessian(loss, y, f, a), Z, optimize=True)
         H = H.reshape((n + 1) * C, -1) + np.diag(np.repeat(penalty + 1e-15, C))
@@ -81,7 +82,7 @@ def minimum(loss, K, y, weight, alpha, fit_intercept=True, a=0.0):
         if size * (g * step).sum() <= 1e-12 * abs(objective(theta)):
             break
         theta = theta - size * step
-    return objective(theta), Z @ theta
+    return objective(theta), Z @ theta + constant
 
 
 def smooth_minimum(loss, K, y, p, alpha, bias):

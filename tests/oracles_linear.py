@@ -70,15 +70,6 @@ def descend(loss, X, Y, W, b, order, share, eta, l1, l2, fit_bias, table=None, m
     return W, b, seen
 
 
-def references(loss, X, targets, W, b, anchors, near, gamma):
-    """h_i = sum_k gamma_ik l'(t_i, u(z_k)), Eq. (19), row by row; targets (n, C)."""
-    (name, a), U = loss, X[anchors] @ W + b
-    rows = []
-    for t, places, weights in zip(targets, near, gamma, strict=True):
-        rows.append(weights @ slope(name, np.tile(t, (len(places), 1)), U[places], a))
-    return np.array(rows)
-
-
 def anchor_weights(x, Z, k):
     """Weights of sum 1 over the k nearest of Z: Gaussians as wide as the nearest is far."""
     D = np.sqrt(((Z - x) ** 2).sum(1))

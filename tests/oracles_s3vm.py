@@ -1,7 +1,8 @@
 """Slow references for semi-supervised machines, from the formulas alone."""
 
 import numpy as np
-from scipy.optimize import minimize
+
+from oracles_cached import box_program as interior
 
 
 def symmetric(r, s=0.0):
@@ -34,20 +35,12 @@ def box_program(K, y, p, ratio, alpha, b, slopes):
     rows = np.r_[known, others, others]
     t = np.r_[y[known], np.ones(len(others)), -np.ones(len(others))]
     top = np.r_[p[known], ratio * p[others], ratio * p[others]] / alpha
+    rows, t, top = (each[top > 0] for each in (rows, t, top))
     fixed = np.where(y == 0, ratio * p * slopes / alpha, 0.0)
-
-    def dual(c):
-        a = fixed.copy()
-        np.add.at(a, rows, c * t)
-        g = K @ a
-        return 0.5 * a @ g - c @ (1.0 - t * b), t * (g[rows] + b) - 1.0
-
-    options = {"maxiter": 50000, "maxfun": 500000, "ftol": 1e-15, "gtol": 1e-10}
-    box = [(0.0, z) for z in top]
-    c = minimize(dual, np.zeros(len(t)), jac=True, bounds=box, options=options).x
-    a = fixed.copy()
-    np.add.at(a, rows, c * t)
-    return a
+    E = np.zeros((len(K), len(t)))
+    E[rows, np.arange(len(t))] = t
+    _, c = interior(K, E, E.T @ (K @ fixed) + t * b - 1.0, top)
+    return fixed + E @ c
 
 
 def budgeted(kernel, batches, alpha, ratio, budgets, gamma0, b, sign=-1.0):

@@ -27,11 +27,12 @@ def basins(c, y, volume):
     return u / 2, u / 2 - (low + high) / 2, rows[0][:k], rows[1][:k]
 
 
-def batch_perceptron(K, y, nu, updates, m, seed, power, bias=False):
+def batch_perceptron(K, y, nu, updates, m, seed, power, bias=False, eta0=None):
     """Algorithm 1: coefficients and intercept of the average, weights t^power (None: last).
 
-    The step is 1 / sqrt(sum |g|^2) over all mean gradients g so far. Draws invert the uniform
-    distribution over the rows under water, in ascending order, or lowest first with a bias.
+    The step is eta0 / sqrt(t), or 1 / sqrt(sum |g|^2) over all mean gradients g so far. Draws
+    invert the uniform distribution over the rows under water, in ascending order, or lowest
+    first with a bias.
     """
     n = len(y)
     a, mean, squares, total = np.zeros(n), np.zeros(n), 0.0, 0.0
@@ -42,12 +43,12 @@ def batch_perceptron(K, y, nu, updates, m, seed, power, bias=False):
             sizes = (m - m // 2, m // 2) if rng.random() < 0.5 else (m // 2, m - m // 2)
             pools = zip((up, down), sizes, strict=True)
         else:
-            pools = [(np.flatnonzero(c < level(c, n * nu)), m)]
+            pools = [(np.flatnonzero(c < level(c, n * nu) if nu else c == c.min()), m)]
         g = np.zeros(n)
         for pool, size in pools:
             np.add.at(g, pool[(rng.random(size) * len(pool)).astype(int)], 1 / m)
         squares += (g * y) @ K @ (g * y)
-        a = a + g / np.sqrt(squares)
+        a = a + g * (1 / np.sqrt(squares) if eta0 is None else eta0 / np.sqrt(t))
         a /= max(1.0, np.sqrt((a * y) @ K @ (a * y)))
         omega = 1.0 if power is None else t**power
         total = omega + (0.0 if power is None else total)
@@ -55,24 +56,6 @@ def batch_perceptron(K, y, nu, updates, m, seed, power, bias=False):
     c = y * (K @ (mean * y))
     gamma, b, *_ = basins(c, y, n * nu) if bias else (level(c, n * nu), 0.0)
     return mean * y / gamma, b / gamma
-
-
-def paper_perceptron(K, y, nu, updates, seed):
-    """Algorithm 1 line by line: one row an update, steps eta_0 / sqrt(t), equal averaging."""
-    n, eta0 = len(y), 1 / np.sqrt(np.diag(K).max())
-    alpha, c, square = np.zeros(n), np.zeros(n), 0.0
-    alpha_sum, c_sum = np.zeros(n), np.zeros(n)
-    for t in range(1, updates + 1):
-        under = np.flatnonzero(c < level(c, n * nu) if nu else c == c.min())
-        i = under[int(keyed(seed, t).random(1)[0] * len(under))]
-        eta = eta0 / np.sqrt(t)
-        alpha[i] += eta
-        square += 2 * eta * c[i] + eta**2 * K[i, i]
-        c = c + eta * y[i] * y * K[i]
-        if square > 1:
-            alpha, c, square = alpha / np.sqrt(square), c / np.sqrt(square), 1.0
-        alpha_sum, c_sum = alpha_sum + alpha, c_sum + c
-    return y * alpha_sum / updates / level(c_sum / updates, n * nu)
 
 
 def svm(K, y, cost):

@@ -4,6 +4,7 @@ import numpy as np
 
 import oracles_losses as losses
 from oracles import gaussian as gaussian
+from oracles_cached import minimum
 
 
 def novelty_paper(features, nu, gammas):
@@ -24,29 +25,15 @@ def novelty_paper(features, nu, gammas):
 FLOORS = {"kl_ratio": 0.05, "relative_novelty": np.exp(-1.0)}
 
 
-def ratio_coefficients(K, w, alpha, loss):
-    """Coefficients a of the best f = b + K a, by Newton's method, and b.
+def ratio_responses(K, w, alpha, loss):
+    """Return the best f = b + K a at the rows, and b.
 
     Rows of p have weight w > 0, rows of q have w < 0, and each sample sums to one.
     """
-    a, b, size, y = np.zeros(len(w)), 0.0 if loss == "kl" else 1.0, np.abs(w) / 2, np.sign(w)
+    y, size, b = np.sign(w)[:, None], np.abs(w), 0.0 if loss == "kl" else 1.0
     name, low = ("kl_ratio", FLOORS[loss]) if loss in FLOORS else (loss, 0.0)
-
-    def value(a):
-        f = b + K @ a
-        return size @ losses.value(name, y, f, low) + alpha / 2 * a @ (f - b)
-
-    for _ in range(60):
-        f = b + K @ a
-        slope = size * losses.slope(name, y, f, low) + alpha * a
-        bend = size * losses.curvature(name, y, f, low)
-        way = np.linalg.solve(bend[:, None] * K + alpha * np.eye(len(w)), slope)
-        step = 1.0
-        while step > 1e-9 and not value(a - step * way) <= value(a) + 1e-13:  # by rounding
-            step /= 2
-        a = a - step * way
-    assert np.abs(slope).max() < 1e-10
-    return a, b
+    _, f = minimum(name, K, y, size, 2 * alpha / size.sum(), False, low, b)
+    return f[:, 0], b
 
 
 def ratio_bound(loss, f_p, f_q, w_p, w_q):

@@ -4,14 +4,20 @@ import numpy as np
 import scipy.sparse as sp
 
 import oracles_linear as oracles
+from kernelgrad import losses
 from kernelgrad.compute import rng
 from kernelgrad.compute.threads import single_threaded_blas
-from kernelgrad.functions.expansions import RandomFeatureExpansion
 from kernelgrad.kernels import Polynomial
 from kernelgrad.linear.base import LinearProblem, PreparedRows
-from kernelgrad.losses import Logistic
 from kernelgrad.solvers.contract import TrainBatch
 from oracles_losses import spec
+
+# losses of linear functions
+SMOOTH = [
+    losses.SquaredError(), losses.Logistic(), losses.Multinomial(), losses.SquaredHinge(),
+    losses.Huber(0.4), losses.SmoothedHinge(0.6), losses.ModifiedLogistic(5.0),
+]  # fmt: skip
+KINKED = [losses.Hinge(), losses.EpsilonInsensitive(0.2), losses.Quantile(0.3)]
 
 
 def solve(solver, problem, batch, most, state=None):
@@ -24,6 +30,13 @@ def solve(solver, problem, batch, most, state=None):
             if infos[-1].converged:
                 break
     return state, infos
+
+
+def signal(n=400, seed=0, noise=0.3):
+    """Return rows of three columns and a target with noise."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, 3))
+    return X, np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + noise * rng.standard_normal(n)
 
 
 def gram(problem, X):
@@ -49,7 +62,7 @@ class LinearSetting:
         l1_ratio=0.0, fit_intercept=True, tol=1e-7, clusters=0, offset=0.0, X=None, Y=None,
         **options,
     ):  # fmt: skip
-        loss = Logistic() if loss is None else loss
+        loss = losses.Logistic() if loss is None else loss
         self.loss = spec(loss)
         if X is None:
             C = max(C, 3) if loss.is_multinomial else C
@@ -100,11 +113,3 @@ def draw(law, *, seed=5, first=0, n_tiles=4, d=16, tile=256, scale=1.0, columns=
     W = np.empty((n_tiles, len(columns), tile), np.float32)
     rng.fill_tiles(W, columns, seed, first, getattr(rng, law.upper()), scale)
     return W
-
-
-def expansion(features, n_blocks=3, C=2, seed=1):
-    """Return a function on a stream of features, with random coefficients."""
-    f = RandomFeatureExpansion(features, C)
-    shape = (features.planes, n_blocks * features.block_size, C)
-    f.coef = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-    return f

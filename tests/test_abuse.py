@@ -1,13 +1,7 @@
 """Hostile numbers end in a clear error, or in a model that is as good as it can be or warns."""
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from fuzz import abuse
 from fuzz.estimators import every
 

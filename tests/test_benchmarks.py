@@ -5,21 +5,18 @@ import importlib
 import json
 import math
 import re
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks import objectives, registry
+from benchmarks import run as runner
 
 from kernelgrad.kernels import KERNELS
 from kernelgrad.losses import LOSSES
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
-objectives = importlib.import_module("benchmarks.objectives")
-registry = importlib.import_module("benchmarks.registry")
-runner = importlib.import_module("benchmarks.run")
 OBJECTIVES = registry.discover(objectives, registry.Objective)
 
 # tiny sizes, beside --quick, of those that take long without

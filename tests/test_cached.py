@@ -16,18 +16,11 @@ from kernelgrad.losses import EpsilonInsensitive, Huber, Quantile, SquaredError
 from kernelgrad.solvers import SOLVERS, BlockDescent, Problem, TrainBatch, get_solver
 from kernelgrad.solvers.block_descent import newton
 from plain import plain_regressor
-from steps import solve
+from steps import signal, solve
 
 GAMMA = 0.5
 
 QUANTILES = (0.1, 0.5, 0.9)
-
-
-def signal(n=400, seed=0):
-    """Return rows of three columns and a target with noise."""
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((n, 3))
-    return X, np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + 0.3 * rng.standard_normal(n)
 
 
 CLASSES = {"logistic": 2, "hinge": 2, "log_loss": 3}
@@ -249,16 +242,6 @@ def test_a_bias_goes_where_it_is_cheapest():
         model = machine("squared", alpha=alpha, solver=cached(block_size=block_size))
         model.fit(X, t)
         assert model.intercept_[0] == pytest.approx(b[0], abs=0.05)
-
-
-def test_equal_rows_are_one_centre():
-    X, t = np.repeat(signal(50)[0], 8, axis=0), np.random.default_rng(0).standard_normal(400)
-    solver = cached(block_size=50)
-    model = machine("squared", alpha=1e-4, solver=solver).fit(X, t)
-    K = oracles.gaussian(X, X, GAMMA)
-    best = oracles.smooth_minimum("squared", K, t[:, None], even(400), 1e-4, True)
-    assert model.expansion_.n_support == 50
-    assert model.history_["objective"][-1] == pytest.approx(best, rel=1e-5)
 
 
 def test_inner_products_are_made_possible():

@@ -111,7 +111,6 @@ def test_regression_options_reach_the_estimator(tmp_path, data, ok):
         *FAST,
     )  # fmt: skip
     assert kernelgrad.get_num_threads() == 1
-    kernelgrad.set_num_threads(None)
     expected = {
         "loss": "huber", "kernel": "laplacian", "gamma": 0.5, "bandwidth_factor": 2.0,
         "solver": "dsg", "alpha": 1e-4, "early_stopping": False, "standardize": False,

@@ -4,7 +4,6 @@ import errno
 import io
 import json
 import os
-import pickle
 import signal
 import sys
 import time
@@ -26,19 +25,16 @@ from kernelgrad.model import Model
 
 DATA_ERRORS = {
     "fit none.csv --target y --model m": ("FileNotFoundError", "none.csv"),
-    "fit good.csv --model m": ("DataError", "--target"),
     "fit good.csv --target lable --model m": ("DataError", "did you mean 'label'"),
     "fit good.csv --target label --task regression --model m": ("DataError", "text"),
     "fit good.csv --target x --task classification --model m": (
         "DataError", "--task regression",
     ),
     "fit good.csv --target label --loss huber --model m": ("ValueError", "huber"),
-    "fit good.csv --target label --model no/m": ("FileNotFoundError", "create it"),
     "fit good.csv --target label --model .": ("IsADirectoryError", "folder"),
     "fit d.svm --target label --model m": ("DataError", "leave --target label out"),
     "fit d.npz --model m": ("DataError", "name its array with --target"),
     "predict m good.csv --output no/p.csv": ("FileNotFoundError", "create it"),
-    "inspect foreign": ("ModelFileError", "pickle"),
     "warmup nope": ("ValueError", "choose one of"),
 }  # fmt: skip
 
@@ -50,7 +46,6 @@ def test_data_errors_are_one_line(tmp_path, cli, monkeypatch, command, expected)
     write_csv(tmp_path / "good.csv", good)
     np.savez(tmp_path / "d.npz", X=np.ones((4, 2)))
     Path("d.svm").write_text("1 1:1")
-    Path("foreign").write_bytes(pickle.dumps({"a": 1}))
     before = sorted(tmp_path.iterdir())
     code, out, err = cli(*command.split())
     last = err.splitlines()[-1]
@@ -71,15 +66,12 @@ USAGE_ERRORS = {
     f"{FIT} --loss zero_one": "'zero_one'; choose one of: ",
     f"{FIT} --loss huber:dela=2": "'dela'; did you mean 'delta'?",
     f"{FIT} --kernel matern:nu=-1": "nu must",
-    f"{FIT} --memory-limit 500": "give a unit, as in '500 MB'",
     f"{FIT} --gamma big": "'big'; choose one of: auto, median, scale, or give",
     f"{FIT} --class-weight even": "'even'; choose one of: balanced",
-    f"{FIT} -C 1 --alpha 0.1": "two ways to say one thing",
     f"{FIT} --task clustering": "clustering",
     f"{FIT} --max-iter 2.5": "max_iter",
     f"{FIT} --seed -3": "Seed must be",
     f"{FIT} --learning-curve curve.doc": "curve.doc",
-    "fit a.csv --model a.csv": "overwrite",
     "tune a.csv --model m --search alpa=1": "'alpa' (did you mean 'alpha'?)",
     "tune a.csv --model m --search kernel=rbv": "'rbv' (did you mean 'rbf'?)",
     "tune a.csv --model m --search alpha=1..a": "'a'",

@@ -13,7 +13,6 @@ import pytest
 
 from cases import every, raises
 from kernelgrad import load
-from kernelgrad.exceptions import ModelFileError
 from kernelgrad.files.container import read_container, write_container
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, dsg
 
@@ -105,11 +104,6 @@ def test_replaced_solvers_do_not_continue(name):
     rows = "short_" if "short" in name else ""
     with pytest.raises(ValueError, match=r"cannot be continued; .* fit a new estimator"):
         model.set_params(warm_start=True).fit(expected[f"{rows}X"], expected[f"{rows}y"])
-
-
-def test_pipelines_are_refused():
-    with pytest.raises(ModelFileError, match=r"pipeline.kgm: .* write it with skops"):
-        load(FOLDER / "v0.2.0" / "pipeline.kgm")
 
 
 @every("registry", [SOLVERS, LINEAR_SOLVERS])

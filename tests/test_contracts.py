@@ -7,7 +7,7 @@ from fuzz import estimators
 from cases import every, raises
 from kernelgrad import LinearRegressor, get_num_threads, testing
 from kernelgrad.kernels import KERNELS
-from kernelgrad.losses import LOSSES, UNLABELLED_LOSSES
+from kernelgrad.losses import LOSSES
 from kernelgrad.solvers import LINEAR_SOLVERS, SOLVERS, BlockDescent, SoftLabels
 from plain import kernel_of
 
@@ -39,11 +39,6 @@ def parts(names):
 @pytest.mark.parametrize("name", LOSSES)
 def test_losses(name):
     testing.check_loss(LOSSES[name]())
-
-
-@pytest.mark.parametrize("name", UNLABELLED_LOSSES)
-def test_unlabelled_losses(name):
-    testing.check_unlabelled_loss(UNLABELLED_LOSSES[name]())
 
 
 @pytest.mark.parametrize("name", parts(name for name in KERNELS if name != "precomputed"))

@@ -6,7 +6,6 @@ What needs torch is skipped where it is not installed; with a GPU it is tested t
 import subprocess
 import sys
 import types
-import warnings
 
 import numpy as np
 import pytest
@@ -408,8 +407,6 @@ def test_a_model_of_a_gpu_predicts_without_one(tmp_path, torch_is):
     loaded = kernelgrad.load(tmp_path / "model")
     with pytest.warns(UserWarning, match="on the CPU: device='cuda' needs torch"):
         np.testing.assert_array_equal(loaded.predict(X), expected)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        np.testing.assert_array_equal(loaded.predict(X), expected)
+    np.testing.assert_array_equal(loaded.predict(X), expected)  # another would be an error
     assert device_or_cpu("cuda") == "cpu"
     raises(CapabilityError, "needs torch", loaded.fit, X, y)

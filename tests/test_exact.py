@@ -5,20 +5,12 @@ import pytest
 import scipy.sparse as sp
 
 from cases import every, raises
+from draws import normal, unit
 from kernelgrad import kernels as kk
 from kernelgrad.compute.elementary import exp_flat, exp_wide
 from kernelgrad.functions import SupportExpansion
-from kernelgrad.functions.exact import ExactKernel, KernelRows
+from kernelgrad.functions.exact import ExactKernel
 from kernelgrad.validation import CapabilityError, DataError
-
-
-def normal(n, d, seed=0):
-    return np.random.default_rng(seed).standard_normal((n, d))
-
-
-def sphere(n, d, seed=0):
-    X = normal(n, d, seed)
-    return X / np.linalg.norm(X, axis=1, keepdims=True)
 
 
 def histograms(n, d, seed=0):
@@ -44,10 +36,10 @@ CASES = [
     (normal, kk.Laplacian(1.0 / D)), (normal, kk.Cauchy(0.1)),
     (normal, kk.RootLaplacian(1.0 / D)),
     (normal, kk.RootLaplacian(2.0 / D, column_weights=[1.0, 0.3] * (D // 2))),
-    (sphere, kk.DotProduct()), (sphere, kk.DotProduct("vovk", gamma=0.8)),
-    (sphere, kk.DotProduct([0.5, 0.0, 1.0, 2.0])), (sphere, kk.Polynomial(1)),
-    (sphere, kk.Polynomial(2)), (sphere, kk.Polynomial(5, gamma=0.7, coef0=0.3)),
-    (sphere, kk.Polynomial(12)), (histograms, kk.Hellinger()), (histograms, kk.Chi2()),
+    (unit, kk.DotProduct()), (unit, kk.DotProduct("vovk", gamma=0.8)),
+    (unit, kk.DotProduct([0.5, 0.0, 1.0, 2.0])), (unit, kk.Polynomial(1)),
+    (unit, kk.Polynomial(2)), (unit, kk.Polynomial(5, gamma=0.7, coef0=0.3)),
+    (unit, kk.Polynomial(12)), (histograms, kk.Hellinger()), (histograms, kk.Chi2()),
     (histograms, kk.Intersection()), (histograms, kk.JensenShannon()),
     (skewed, kk.SkewedChi2(0.1)), (histograms, kk.SkewedChi2(0.02)),
     (skewed, kk.SkewedIntersection(0.1)), (histograms, kk.ExponentialSemigroup(0.1)),
@@ -146,29 +138,6 @@ def test_compiled_loops_have_the_values_of_numpy(rows, kernel):
             into = np.empty(plain.shape)
             kernel.values(a, b, dtype, out=into)
             assert np.abs(plain - fast).max() <= bound * np.abs(plain).max()
-
-
-IN_TABLE = [
-    (rows, kernel) for rows, kernel in CASES
-    if isinstance(kernel, kk.TiledKernel) and kernel.name != "convolutional"
-    and kernel.finish()["finish"] != kk.profiles.HALF_SQUARE
-]  # fmt: skip
-
-
-@every(("rows", "kernel"), IN_TABLE)
-def test_values_are_those_of_the_table(rows, kernel):
-    E = kernel.embedded(X := rows(30, D))
-    terms = kk.profiles.TERMS[kernel.form_code](np, E[:, None], E)
-    t = terms.prod(2) if kernel.form_code in kk.profiles.PRODUCTS else terms.sum(2)
-    size = 0.5 * (E**2).sum(1)
-    if isinstance(kernel, kk.ArcCosine):
-        size = np.sqrt(kernel.diag(X) / (1, 1, 3)[kernel.order])
-    expected = kk.profiles.values(np, t, size[:, None], size, **kernel.finish())
-    np.testing.assert_allclose(kernel(X, X), expected, rtol=1e-9, atol=1e-7)
-    prepared = kernel.exact_rows(X, wide=kernel.needs_wide(X))
-    for compiled in (False, True):
-        K = kernel.values(prepared, prepared, compiled=compiled)  # in float32
-        np.testing.assert_allclose(K, expected, rtol=2e-6, atol=1e-9)  # t + c_0 may cancel
 
 
 def test_wide_sparse_rows_are_never_dense():
@@ -314,6 +283,7 @@ def test_a_kernel_matrix():
     K = kk.Gaussian(0.2)(X)
     kernel = kk.get_kernel("precomputed")
     assert isinstance(kernel, kk.PrecomputedKernel)
+    assert not kernel.has_random_features
     exact_kernel = ExactKernel(kernel, 30)
     train = exact_kernel.prepare(K, np.arange(30))
     np.testing.assert_array_equal(exact_kernel.values(train, train), K.astype(np.float32))
@@ -332,12 +302,3 @@ def test_a_kernel_matrix():
     for call in (lambda: kernel(K), lambda: kernel.diag(K)):
         raises(CapabilityError, "give a kernel by name or as a function", call)
     raises(NotImplementedError, "no random features", kernel.feature_map, 30, 0, 16)
-
-
-def test_a_cache_grows_to_the_rows_that_are_asked_for():
-    exact, index = ExactKernel(kk.Gaussian(0.5), 3), np.array([3, 1, 7])
-    X = exact.prepare(normal(20, 3))
-    rows = KernelRows(exact, X, 1)
-    assert len(rows.buffer) == 1
-    slots = rows.load(index)
-    np.testing.assert_allclose(rows.buffer[slots], exact.matrix(X.take(index), X), rtol=1e-6)

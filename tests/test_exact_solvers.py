@@ -162,7 +162,6 @@ def test_few_centres_lead_to_the_bordered_system(monkeypatch, alpha, fit_interce
         set_num_threads(n_threads)
         state, (info,) = solve(ks.NewtonCG(tol=1e-5), posed, batch, 1)
         results.append(state.coef)
-    set_num_threads(None)
     np.testing.assert_array_equal(*results)
     K = gram(state)
     args = K, batch.y.astype(float), batch.sample_weight, alpha
@@ -254,16 +253,21 @@ def test_equal_rows_and_no_penalty(solver):
 
 
 @every(
-    ("solver", "loss", "options", "error", "message"),
+    ("model", "error", "message"),
     [
-        ("newton", "absolute", {}, kg.CapabilityError, "smooth_loss"),
-        ("working_set", "squared", {}, kg.CapabilityError, "losses with kinks"),
-        ("working_set", "absolute", {"alpha": 0.0}, ValueError, "alpha > 0"),
+        (plain_regressor("absolute", solver="newton"), kg.CapabilityError, "smooth_loss"),
+        (plain_regressor(solver="working_set"), kg.CapabilityError, "losses with kinks"),
+        (plain_regressor("absolute", solver="working_set", alpha=0.0), ValueError, "alpha > 0"),
+        (kg.KernelClassifier("squared", multi_class="ovo"), ValueError, "losses of the margin"),
+        (
+            kg.KernelClassifier("hinge", multi_class="ovo", solver="sbp"),
+            kg.CapabilityError,
+            "third class",
+        ),
     ],
 )
-def test_losses_and_penalties_that_are_refused(solver, loss, options, error, message):
-    X, y = load_diabetes(return_X_y=True)
-    raises(error, message, plain_regressor(loss, solver=solver, **options).fit, X, y)
+def test_losses_penalties_and_pairs_that_are_refused(model, error, message):
+    raises(error, message, model.fit, *load_iris(return_X_y=True))
 
 
 # -- Newton's method -------------------------------------------------------------------------
@@ -392,20 +396,6 @@ def test_a_class_without_weight_ends(multi_class):
     model.fit(X, y, sample_weight=(y < 2).astype(float))
     assert model.fit_status_ == "converged"
     assert model.score(X[y < 2], y[y < 2]) == 1.0
-
-
-@every(
-    ("loss", "options", "error", "message"),
-    [
-        ("squared", {"multi_class": "ovo"}, ValueError, "losses of the margin"),
-        ("hinge", {"multi_class": "ovo", "solver": "sbp"}, kg.CapabilityError, "third class"),
-        ("hinge", {"multi_class": "ovr"}, ValueError, "multi_class"),
-    ],
-)
-def test_pairs_are_refused_where_they_mean_nothing(loss, options, error, message):
-    raises(
-        error, message, kg.KernelClassifier(loss, **options).fit, *load_iris(return_X_y=True)
-    )
 
 
 def test_a_constant_in_the_targets_moves_the_intercept():

@@ -13,6 +13,7 @@ from sklearn.inspection import partial_dependence as brute_dependence
 
 import kernelgrad as kg
 from cases import every, raises
+from draws import normal
 from kernelgrad.compute.threads import set_num_threads
 from kernelgrad.functions import ExactKernel, InputScaling, SupportExpansion, attributions
 from kernelgrad.kernels import Cauchy, Gaussian, Laplacian, Matern, RootLaplacian
@@ -30,10 +31,6 @@ SCALING = InputScaling(
     warp=np.stack([np.tile([[-2.0], [0.4], [2.0]], 4), np.tile([[-1.0], [0.0], [2.0]], 4)]),
 )  # fmt: skip
 GROUPS = np.array([0, 1, 0, 2])
-
-
-def normals(n, d=4):
-    return np.random.default_rng(0).standard_normal((n, d))
 
 
 def function(kernel, scaling=SCALING, d=4):
@@ -65,7 +62,7 @@ def shapley(f, x, background, groups):
 
 @every("kernel", KERNELS)
 def test_values_are_those_of_all_coalitions(kernel):
-    f, (X, background) = function(kernel), np.split(normals(5), [2])
+    f, (X, background) = function(kernel), np.split(normal(5, 4), [2])
     for groups in (np.arange(4), GROUPS):
         P = groups.max() + 1
         values, base, error = attributions.shapley_values(f, X, background, groups, P)
@@ -79,7 +76,7 @@ def test_values_are_those_of_all_coalitions(kernel):
 
 def test_values_of_many_columns():
     f = function(0.5 * Gaussian(0.1) + 0.5 * Laplacian(0.1), InputScaling(), 8)
-    X, background = np.split(normals(3, 8), [1])
+    X, background = np.split(normal(3, 8), [1])
     values, _, error = attributions.shapley_values(f, X, background, np.arange(8), 8)
     expected = shapley(f.raw_prediction, X[0], background, np.arange(8))[0]
     np.testing.assert_allclose(values[0], expected, atol=1e-12)
@@ -98,9 +95,9 @@ def test_a_matern_kernel_is_a_mixture_of_gaussians(nu):
 @every("kernel", KERNELS)
 def test_gradients_are_limits_of_differences(kernel):
     matrix = np.array([[1.0, 0.2], [0.0, 0.5], [0.3, 0.0], [0.1, 0.1]])
-    ranks = InputScaling(knots=np.sort(normals(257), axis=0))
+    ranks = InputScaling(knots=np.sort(normal(257, 4), axis=0))
     for scaling in (SCALING, InputScaling(), ranks):
-        f, X, h = function(kernel, scaling), 0.7 * normals(3), 1e-5
+        f, X, h = function(kernel, scaling), 0.7 * normal(3, 4), 1e-5
         slopes = attributions.gradients(f, X)
         for j in range(4):
             step = h * (np.arange(4) == j)
@@ -115,7 +112,7 @@ def test_gradients_are_limits_of_differences(kernel):
 
 @every("kernel", KERNELS)
 def test_dependence_is_a_mean_over_the_background(kernel):
-    f, (X, background) = function(kernel), np.split(normals(8), [3])
+    f, (X, background) = function(kernel), np.split(normal(8, 4), [3])
     values = attributions.partial_dependence(f, X, background, GROUPS == 0)
     for x, own in zip(X, values, strict=True):
         rows = np.where(GROUPS == 0, x, background)
@@ -184,7 +181,6 @@ def test_classes_and_threads(tmp_path):
     np.testing.assert_allclose(told.base_values + told.values.sum(axis=1), f)
     set_num_threads(1)
     np.testing.assert_array_equal(model.explain(x[:10]).values, told.values)
-    set_num_threads(None)
     model.save(tmp_path / "m.kgm")
     loaded = kg.load(tmp_path / "m.kgm")
     np.testing.assert_array_equal(loaded.explain(x[:10]).values, told.values)
@@ -209,7 +205,7 @@ def test_what_cannot_be_explained():
 
 def test_shares_of_the_variance(tmp_path):
     """Columns that are independent and add up have the shares of their own variances."""
-    x = normals(2000, 3)
+    x = normal(2000, 3)
     y = 1e-3 * (x[:, 0] + 2 * x[:, 1])
     models = [
         kg.LinearRegressor(alpha=1e-9), kg.KernelRegressor(effort="fast"),
@@ -225,7 +221,7 @@ def test_shares_of_the_variance(tmp_path):
     assert not constant.feature_importances_.any()
     assert not constant.explain(x[:2]).values.any()
     sparse = sp.random(300, 2000, 0.01, format="csr", random_state=0)
-    y = sparse[:, 3].toarray().ravel() + 0.01 * normals(300, 1).ravel()
+    y = sparse[:, 3].toarray().ravel() + 0.01 * normal(300, 1).ravel()
     wide = plain_regressor(kernel="rbf", gamma=0.1).fit(sparse, y)
     assert np.argmax(wide.feature_importances_) == 3
     linear = kg.LinearRegressor(alpha=1e-6).fit(sparse, y)
@@ -258,7 +254,7 @@ def test_a_summary_and_a_short_history(tabular):
 
 
 def test_displays_draw_what_was_explained(tabular):
-    pytest.importorskip("matplotlib").use("Agg")
+    plt = pytest.importorskip("matplotlib.pyplot")
     from kernelgrad.plotting import ExplanationDisplay
 
     told = tabular.explain(FRAME[:40])
@@ -279,5 +275,4 @@ def test_displays_draw_what_was_explained(tabular):
     np.testing.assert_array_equal(np.round(x), np.arange(40) % 3)
     with pytest.raises(ValueError, match="needs a feature"):
         ExplanationDisplay(explanation=told, kind="dependence")
-    matplotlib = pytest.importorskip("matplotlib.pyplot")
-    matplotlib.close("all")
+    plt.close("all")

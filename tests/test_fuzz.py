@@ -1,17 +1,11 @@
 """The attack of files: regressions and some hundred fresh inputs; and that it finds things."""
 
-import importlib
-import sys
-from pathlib import Path
-
 import pytest
+from fuzz import faults, runner
+from fuzz import target as fuzz_target
 
 from hostile import INPUTS, Hostile
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
-fuzz_target = importlib.import_module("fuzz.target")
-runner = importlib.import_module("fuzz.runner")
 TARGETS = fuzz_target.targets()
 
 
@@ -55,7 +49,7 @@ def test_faults_are_small_and_can_be_run(tmp_path):
     ]  # fmt: skip
     path.write_text("\n".join(lines))
     found = set()
-    for a, b, new in importlib.import_module("fuzz.faults").faults(path):
+    for a, b, new in faults.faults(path):
         data = path.read_bytes()
         changed = (data[:a] + new + data[b:]).decode()
         compile(changed, "part.py", "exec")

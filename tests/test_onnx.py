@@ -170,18 +170,11 @@ def is_core(case):
     return all(part.name not in kk.KERNELS.lazy.values() for part in parts)
 
 
-@every("case", [each for each in KERNELS_OF_ROWS if is_core(each)])
-def test_kernels(case):
-    check_kernel(case)
-
-
-@pytest.mark.slow
-@every("case", [each for each in KERNELS_OF_ROWS if not is_core(each)])
-def test_kernels_of_rooms(case):
-    check_kernel(case)
-
-
-def check_kernel(case):
+@pytest.mark.parametrize("core", [True, pytest.param(False, marks=pytest.mark.slow)])
+@every("case", KERNELS_OF_ROWS)
+def test_kernels_of_the_core_and_of_rooms(case, core):
+    if is_core(case) != core:
+        return
     kernel, d = case
     X = 2.0 * np.random.default_rng(3).random((40, d))
     X[:, 0] *= X[:, 0] > 0.5  # some zeros

@@ -28,7 +28,8 @@ class OwnHuber(Loss):
 
 @pytest.fixture(autouse=True)
 def _registered():
-    register_loss(OwnHuber)
+    assert register_loss(OwnHuber) is OwnHuber
+    raises(ValueError, "'own_huber' is taken", register_loss, OwnHuber)
     yield
     del LOSSES["own_huber"]
 

@@ -4,14 +4,12 @@ import sys
 
 import numpy as np
 import pytest
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
 
-matplotlib = pytest.importorskip("matplotlib")
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402
-from sklearn.base import BaseEstimator  # noqa: E402
-from sklearn.exceptions import NotFittedError  # noqa: E402
+from kernelgrad.plotting import LearningCurveDisplay
 
-from kernelgrad.plotting import LearningCurveDisplay  # noqa: E402
+plt = pytest.importorskip("matplotlib.pyplot")
 
 
 class Model(BaseEstimator):

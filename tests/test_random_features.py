@@ -19,6 +19,7 @@ from kernelgrad.solvers import CDSG, DSG, UDSG, Problem, TrainBatch, dsg, run
 from kernelgrad.solvers.contract import rows_digest
 from kernelgrad.testing import check_solver
 from plain import plain_regressor
+from steps import signal
 
 SLOPES = {
     "squared": lambda y, f: f - y,
@@ -64,10 +65,7 @@ def test_contract_finds_faults(solver, told):
 
 
 def data(n=300, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.standard_normal((n, 3))
-    y = np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.standard_normal(n)
-    return X, y
+    return signal(n, seed, noise=0.1)
 
 
 def problem(loss=None, alpha=1e-3, **options):

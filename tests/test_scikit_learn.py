@@ -43,7 +43,11 @@ BROKEN = dict.fromkeys(OF_WEIGHTS, "fixed in 1.7") if sklearn.__version__ < "1.7
 ROUNDED = {"check_methods_sample_order_invariance": "to 1e-7, the rounding of float32"}
 
 
-def check(estimator):
+OTHERS = [pytest.param(each, marks=pytest.mark.slow) for each in others()]
+
+
+@pytest.mark.parametrize("estimator", [*QUICK, *OTHERS], ids=repr)
+def test_checks(estimator):
     broken = BROKEN if isinstance(estimator, kg.KernelDensityRatio) else {}
     broken = ROUNDED if isinstance(estimator, kg.RandomFeatures) else broken
     found = check_estimator(
@@ -52,14 +56,3 @@ def check(estimator):
     assert len(found) > 40
     failed = [each for each in found if each["status"] == "failed"]
     assert not failed, "\n".join(f"{r['check_name']}: {r['exception']!r}" for r in failed)
-
-
-@pytest.mark.parametrize("estimator", QUICK, ids=repr)
-def test_checks(estimator):
-    check(estimator)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("estimator", list(others()), ids=repr)
-def test_checks_of_the_others(estimator):
-    check(estimator)

@@ -1,6 +1,7 @@
 """Block descent on rows in several shards, in memory, in files and in scratch files."""
 
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,12 +18,9 @@ from kernelgrad.solvers.block_descent import shards, solver
 from kernelgrad.solvers.block_descent.newton import BlockSteps
 from plain import plain_regressor
 from sources import opened
+from steps import signal
 
-
-def rows_of(n):
-    rng = np.random.default_rng(5)
-    X = rng.standard_normal((n, 3))
-    return X, np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + 0.3 * rng.standard_normal(n)
+rows_of = partial(signal, seed=5)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from cases import every, raises
 from kernelgrad import CapabilityError
 from kernelgrad import solvers as ks
-from kernelgrad.callbacks import Callback, CallbackList, Deadline
+from kernelgrad.callbacks import Callback, CallbackList
 from kernelgrad.files.records import Record
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Absolute, Hinge, Logistic, SquaredError
@@ -19,13 +19,12 @@ from kernelgrad.solvers.contract import batch_digest, transient
 from kernelgrad.solvers.dsg import smoothness
 from kernelgrad.solvers.history import left_over
 from plain import plain_classifier
+from steps import signal as signal_of
 
 
 @pytest.fixture
 def rows():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((300, 3))
-    y = np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] + 0.1 * rng.standard_normal(300)
+    X, y = signal_of(300, noise=0.1)
     return ks.TrainBatch(X, y[:, None], np.ones(300))
 
 
@@ -68,6 +67,7 @@ def test_loop_records_and_stops(rows):
     assert more.history["iteration"] == [1, 2, 3, 4, 5]
     assert more.status == "max_iter"
     assert all(np.diff(more.history["seconds"]) >= 0)
+    raises(ValueError, "no batch to learn from", ks.run, SOLVER, PROBLEM, iter([]), max_iter=3)
 
 
 def test_loop_keeps_the_best_iterate_and_counts_a_falling_loss_as_progress(rows):
@@ -111,23 +111,6 @@ def test_loop_survives_an_interrupt(rows, after):
         assert (result.status, result.state.iteration) == ("interrupted", after)
 
 
-def test_no_half_of_a_step_is_kept(rows):
-    class Fragile(ks.DSG):
-        def step(self, problem, state, batch):
-            info = super().step(problem, state, batch)
-            if state.iteration == 3:
-                raise KeyboardInterrupt
-            return info
-
-    stop = Stop(9)
-    with pytest.raises(KeyboardInterrupt):
-        ks.run(
-            Fragile(block_size=16), PROBLEM, forever(rows), max_iter=9,
-            callbacks=CallbackList([stop]),
-        )  # fmt: skip
-    assert stop.status == "interrupted"
-
-
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT for one process")
 @pytest.mark.parametrize("times", [1, 2])
 def test_ctrl_c_waits_for_the_step_and_a_second_one_does_not(rows, times):
@@ -139,15 +122,20 @@ def test_ctrl_c_waits_for_the_step_and_a_second_one_does_not(rows, times):
             return super().step(problem, state, batch)
 
     def fit():
-        return ks.run(Pressed(block_size=16), PROBLEM, forever(rows), max_iter=9)
+        told = CallbackList([stop])
+        return ks.run(
+            Pressed(block_size=16), PROBLEM, forever(rows), max_iter=9, callbacks=told
+        )
 
+    stop = Stop(9)
     if times == 2:
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt):  # no half of a step is kept
             fit()
     else:
         result = fit()
         assert (result.status, result.state.iteration) == ("interrupted", 3)
         assert np.isfinite(result.expansion.raw_prediction(rows.X)).all()
+    assert stop.status == "interrupted"
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -186,20 +174,6 @@ def test_events_tell_objective_memory_and_time_left(rows):
     for e in stop.events:  # the mean time of an iteration for each that is left
         assert e.objective == 0.25
         assert e.seconds_left == pytest.approx(e.seconds / e.iteration * (4 - e.iteration))
-
-
-@pytest.mark.parametrize("seconds", [0.0, 2.5])
-def test_the_deadline_ends_the_loop_with_the_model_so_far(rows, seconds, monkeypatch):
-    stop = Stop(9)
-    monkeypatch.setattr("kernelgrad.callbacks.base.clock", lambda: float(len(stop.events)))
-    problem = replace(PROBLEM, resources=ks.Resources(deadline=Deadline(seconds)))
-    result = ks.run(SOLVER, problem, forever(rows), max_iter=9, callbacks=CallbackList([stop]))
-    assert (result.status, result.state.iteration) == ("time_limit", max(1, np.ceil(seconds)))
-    assert stop.status == "time_limit"
-
-
-def test_loop_without_batches():
-    raises(ValueError, "no batch to learn from", ks.run, SOLVER, PROBLEM, iter([]), max_iter=3)
 
 
 # -- states --------------------------------------------------------------------------------

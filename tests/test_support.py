@@ -5,12 +5,12 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.exceptions import NotFittedError
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
 
 import kernelgrad
 from cases import every, raises
+from draws import normal
 from kernelgrad import kernels as kk
 from kernelgrad.functions import compression
 from kernelgrad.functions.compression import compressed
@@ -24,10 +24,6 @@ KERNELS = [
     kk.Gaussian(gamma=0.3), kk.Laplacian(gamma=0.2), kk.Polynomial(degree=2, gamma=0.3),
     kk.ArcCosine(), kk.Gaussian(gamma=0.3) + kk.DotProduct([0.0, 1.0]),
 ]  # fmt: skip
-
-
-def rows(n=200, d=3, seed=0):
-    return np.random.default_rng(seed).standard_normal((n, d))
 
 
 def labels(X):
@@ -55,7 +51,7 @@ def model(**params):
 
 @every("kernel", KERNELS)
 def test_prediction_is_the_sum(kernel):
-    S, X = rows(600), rows(700, seed=5)
+    S, X = normal(600), normal(700, seed=5)
     e = expansion(kernel, S)
     expected = kernel(X, S) @ e.coef + e.intercept
     near = 3e-6 * np.abs(kernel(X, S)) @ np.abs(e.coef) + 1e-6
@@ -67,7 +63,7 @@ def test_prediction_is_the_sum(kernel):
 
 
 def test_zero_coefficients_are_dropped():
-    S, exact = rows(50), ExactKernel(kk.Gaussian(gamma=0.3), 3)
+    S, exact = normal(50), ExactKernel(kk.Gaussian(gamma=0.3), 3)
     coef = np.random.default_rng(0).standard_normal((50, 2))
     coef[::3] = 0.0
     coef[1, 0] = 0.0  # the other output still needs the row
@@ -86,7 +82,7 @@ def test_zero_coefficients_are_dropped():
 @every("n_judges", [0, 60])
 def test_compressed_is_least_squares_on_centres(kernel, n_judges, monkeypatch):
     monkeypatch.setattr(compression, "_LEAST_BLOCK", 8)
-    S, X = rows(300), rows(60, seed=7)
+    S, X = normal(300), normal(60, seed=7)
     e = expansion(kernel, S)
     e.coef *= np.exp(-S[:, :1])  # few of the rows matter
     others, J = (e.exact.prepare(X), X[::2]) if n_judges else (None, S)
@@ -115,7 +111,7 @@ def test_compressed_is_least_squares_on_centres(kernel, n_judges, monkeypatch):
     b[centres] -= few.coef
     error = np.sqrt(np.einsum("nc,nm,mc->c", b, K, b))
     np.testing.assert_allclose(report["norm_error"], error, rtol=1e-3, atol=1e-4)
-    new = kernel(rows(500, seed=9), S) @ b
+    new = kernel(normal(500, seed=9), S) @ b
     if kernel.is_stationary:
         assert (np.abs(new) <= np.multiply(report["bound"], 1 + 1e-6)).all()
     few, report = compressed(e, max_rows=300, tol=0.05, usable=1e9, others=others)
@@ -126,7 +122,7 @@ def test_compressed_is_least_squares_on_centres(kernel, n_judges, monkeypatch):
 
 
 def test_a_compressed_estimator():
-    X = rows(400)
+    X = normal(400)
     fitted = plain_classifier("squared", gamma=0.3, alpha=1e-3).fit(X, three(X))
     small = fitted.compress(100)
     assert type(small) is type(fitted)
@@ -159,13 +155,13 @@ def test_a_compressed_estimator():
 
 def kernel_rows(n, budget):
     exact = ExactKernel(kk.Gaussian(gamma=0.3), 3)
-    return KernelRows(exact, exact.prepare(rows(n)), budget)
+    return KernelRows(exact, exact.prepare(normal(n)), budget)
 
 
 def test_kept_rows_are_the_last_used(monkeypatch):
     n, budget = 104, 5
     cache, free = kernel_rows(n, budget * 4 * n), kernel_rows(n, 10**9)
-    K = kk.Gaussian(gamma=0.3)(rows(n), rows(n))
+    K = kk.Gaussian(gamma=0.3)(normal(n), normal(n))
     kept: OrderedDict[int, None] = OrderedDict()
     rng, computed = np.random.default_rng(0), 0
     for _ in range(300):
@@ -185,6 +181,9 @@ def test_kept_rows_are_the_last_used(monkeypatch):
         np.testing.assert_allclose(square, K[index], atol=1e-6)
         np.testing.assert_array_equal(square, free.buffer[others])
     assert free.n_evaluations <= (n // 3) * n < cache.n_evaluations
+    tight = kernel_rows(n, 1)  # grows to the rows that are asked for
+    slots = tight.load(index)
+    np.testing.assert_array_equal(tight.buffer[slots], square)
     values, sizes = ExactKernel.values, []
 
     def noted(self, rows, tile, **options):
@@ -203,26 +202,16 @@ def test_kept_rows_are_the_last_used(monkeypatch):
 # -- functions and matrices as kernels -------------------------------------------------
 
 
-def test_a_function_has_no_file_and_no_random_features(tmp_path):
-    X = rows(60)
-    z = model(kernel=gaussian).fit(X, labels(X))
-    raises(TypeError, "function", z.save, tmp_path / "m.kg")
-    assert not list(tmp_path.iterdir())
-    for kernel in (gaussian, "precomputed"):
-        with pytest.raises(CapabilityError, match="random_features"):
-            plain_classifier(kernel=kernel, solver="dsg").fit(gaussian(X, X), labels(X))
-
-
 def canonical(n=150):
     """Return rows in the order that a fit brings them to."""
-    X = rows(n)
+    X = normal(n)
     X, y, _, _ = canonical_rows(X, three(X), np.ones(n), merge=True)
     return X, y
 
 
 @every("bias", [False, True])
 def test_a_matrix_is_the_kernel_it_holds(bias, tmp_path):
-    (X, y), T = canonical(), rows(70, seed=4)
+    (X, y), T = canonical(), normal(70, seed=4)
     named = model(fit_intercept=bias).fit(X, y)
     z = model(kernel="precomputed", fit_intercept=bias).fit(gaussian(X, X), y)
     f = z.decision_function(gaussian(T, X))
@@ -256,8 +245,6 @@ def test_a_search_slices_both_sides_of_a_matrix():
 def test_matrices_that_are_refused():
     X, y = canonical()
     K, z = gaussian(X, X), model(kernel="precomputed")
-    with pytest.raises(NotFittedError):
-        z.predict(K)
     raises(ValueError, "standardize", model(kernel="precomputed", standardize=True).fit, K, y)
     for solver in ("sbp", "sdca"):
         z = model(kernel="precomputed", solver=solver, warm_start=True)
@@ -284,5 +271,5 @@ def test_what_a_solver_cannot_do_is_said_before_rows_are_read(solver, params):
             return super().take(rows)
 
     z = plain_classifier(**({"loss": "hinge", "solver": solver} | params))
-    raises(ValueError, r"solver|loss", z.fit, Counting(rows(120), np.arange(120) % 3))
+    raises(ValueError, r"solver|loss", z.fit, Counting(normal(120), np.arange(120) % 3))
     assert Counting.reads == 0

@@ -80,6 +80,7 @@ class Clock(Callback):
 def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr("kernelgrad.callbacks.base.clock", clock)
+    monkeypatch.setattr(hurry, "slowness", lambda: 1.0)  # however busy the processor is
     return clock
 
 
@@ -137,6 +138,23 @@ def test_long_iterations_end_with_what_they_have(estimator, looks, n_iter, rows,
     assert model.history_["objective"][:-1] == whole[:-1]
     assert model.history_["objective"][-1] > whole[-1]
     assert len(set(model.predict(rows[0]))) == 2
+
+
+def test_no_set_begins_that_would_end_too_late(rows, clock, monkeypatch):
+    advance, sets = WorkingSet._advance, []
+
+    def in_a_second(*args):
+        clock.now += 1.0
+        sets.append(clock.now)
+        return advance(*args)
+
+    monkeypatch.setattr(WorkingSet, "_advance", staticmethod(in_a_second))
+    for room in ("working_set", "loop"):
+        monkeypatch.setattr(f"kernelgrad.solvers.{room}.clock", clock)
+    solver = WorkingSet(set_size=20, tol=1e-9)
+    model = kg.KernelClassifier("hinge", solver=solver, time_limit=2.4, **PLAIN)
+    model.set_params(probability=False).fit(*rows)
+    assert (model.fit_status_, model.n_iter_, sets) == ("time_limit", 1, [1.0, 2.0])
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,8 @@ RARE, BALANCED = "ijcnn1", f"{WITH}, their mean response that of the labels"
 CONTROL = f"{RARE} {protocol.EVEN}"
 DRAWS = 10  # as many as the paper's
 METHODS = ("TSGS3VM", "BLS3VM")
-NEAR = (("TSGS3VM", "ijcnn1"), ("TSGS3VM", "mnist 8 v 6"), ("BLS3VM", "a9a"))
+NEAR = [("TSGS3VM", name) for name in ("cod_rna", "ijcnn1", "mnist 8 v 6")]
+NEAR.append(("BLS3VM", "a9a"))
 MORE = dict.fromkeys(NEAR, 40) | {("TSGS3VM", "a9a"): 20}  # what ten draws nearly decide
 
 
@@ -78,11 +79,12 @@ class Gains(Experiment):
     )
     explanation = """
     No table of the paper: its abstract says so of semi-supervised learning at large. No claim
-    differs. Forty draws, a number fixed before, decide two of the three cases on which they
-    were taken after twenty: TSGS3VM gains on MNIST, BLS3VM on a9a. On ijcnn1, a tenth of whose
-    rows is positive, neither gains. Binding the mean response of unlabelled rows to the mean
-    label ("balanced") makes the error higher. Among as many rows of each class the gain is
-    larger, but less than two standard errors: that the rare class is the reason is not shown.
+    differs. Forty draws, a number fixed before, decide two of the four cases on which they were
+    taken: TSGS3VM gains on MNIST, BLS3VM on a9a, and on cod_rna and ijcnn1 TSGS3VM gains or
+    loses less than they tell. On ijcnn1, a tenth of whose rows is positive, neither gains.
+    Binding the mean response of unlabelled rows to the mean label ("balanced") makes the error
+    higher. Among as many rows of each class the gain is larger, but less than two standard
+    errors: that the rare class is the reason is not shown.
     """
     claims = tuple(
         _claim(method, name) for method in METHODS for name in protocol.THEIRS + protocol.OTHERS

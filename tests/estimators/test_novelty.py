@@ -89,18 +89,6 @@ def test_the_papers_rule_for_the_level_step_by_step():
     assert 5 < np.count_nonzero(expected[-1][0]) < 35  # both cases of the rule
 
 
-def test_predictions_are_consistent():
-    X, Z = two_clusters(), two_clusters(200, seed=1) * 1.5
-    model = detector(max_iter=20).fit(X, y=np.arange(len(X)))  # y is ignored
-    f, decision = model.score_samples(Z), model.decision_function(Z)
-    assert f.shape == decision.shape == (200,)
-    np.testing.assert_allclose(decision, f - model.offset_, atol=1e-12)
-    np.testing.assert_array_equal(model.predict(Z), np.where(decision >= 0, 1, -1))
-    assert model.offset_ == pytest.approx(np.quantile(model.score_samples(X), 0.1), abs=1e-3)
-    far = model.score_samples([[100.0, 100.0]])[0]
-    assert abs(far) < 0.2 * abs(model.offset_)  # no row is near: f tends to zero
-
-
 def test_weights_move_the_level_with_batches():
     X = two_clusters(2000)
     w = np.where(X[:, 0] > 2, 4.0, 1.0)

@@ -12,7 +12,7 @@ from sklearn.svm import SVC
 
 import kernelgrad as kg
 from cases import every, raises
-from kernelgrad.callbacks import Callback, TimeIsUp
+from kernelgrad.callbacks import TimeIsUp
 from kernelgrad.families import held_out
 from kernelgrad.losses import Ramp
 from kernelgrad.solvers import SoftLabels
@@ -366,14 +366,6 @@ def test_marks_of_a_source_are_no_mistakes(base):
     expected = np.average(right, weights=weight[L])
     assert base.score(kg.ArraySource(X, Y, weight)) == pytest.approx(expected)
     raises(kg.DataError, "No row has a label", base.score, kg.ArraySource(X, np.full(120, -1)))
-
-
-class StopAt(Callback):
-    def __init__(self, iteration):
-        self.iteration = iteration
-
-    def on_iteration(self, event):
-        return event.iteration == self.iteration
 
 
 @every("y", MARKED)

@@ -8,32 +8,19 @@ import scipy.sparse as sp
 
 import oracles
 from cases import every, raises
+from draws import cube, normal, unit
 from kernelgrad import kernels as kk
 from kernelgrad.exceptions import CapabilityError
 from kernelgrad.features import float32_rows
 from kernelgrad.functions import FeatureStream, InputScaling
 from kernelgrad.testing import check_kernel
-from steps import expansion
 
 FORMS = ("pair", "phase")
 STATIONARY = [n for n, cls in kk.KERNELS.items() if issubclass(cls, kk.StationaryKernel)]
 
 
-def data(n=40, d=5, seed=0):
-    return np.random.default_rng(seed).standard_normal((n, d))
-
-
-def rows(n=24, d=3, seed=0):
-    return 2.0 * np.random.default_rng(seed).random((n, d))
-
-
-def unit(n=24, d=5):
-    X = data(n, d)
-    return X / np.linalg.norm(X, axis=1, keepdims=True)
-
-
 def histograms(d=3):
-    return rows(d=d, seed=7) * (rows(d=d, seed=8) >= 0.4)
+    return cube(d=d, seed=7) * (cube(d=d, seed=8) >= 0.4)
 
 
 def stream(kernel=None, d=5, block_size=64, seed=3, **options):
@@ -45,10 +32,10 @@ def stream(kernel=None, d=5, block_size=64, seed=3, **options):
 
 
 QUICK = [
-    (kk.Gaussian(0.7, form="phase"), rows(), 400),
-    (kk.Laplacian(0.7, column_weights=[1.0, 0.3, 2.0]), rows(), 400),
-    (kk.RootLaplacian(0.7, column_weights=[1.0, 0.3, 2.0]), rows(), 400),
-    (kk.RootLaplacian(0.3, form="phase"), data(24, 3), 400),
+    (kk.Gaussian(0.7, form="phase"), cube(), 400),
+    (kk.Laplacian(0.7, column_weights=[1.0, 0.3, 2.0]), cube(), 400),
+    (kk.RootLaplacian(0.7, column_weights=[1.0, 0.3, 2.0]), cube(), 400),
+    (kk.RootLaplacian(0.3, form="phase"), normal(24, 3), 400),
     (kk.Chi2(), histograms(50), 400),
     (kk.Chi2("coordinates"), histograms(50), 400),
     (kk.Intersection("coordinates"), histograms(), 400),
@@ -57,16 +44,16 @@ QUICK = [
     (kk.Polynomial(3, "auto", 0.5), unit(), 400),
     (kk.DotProduct([0.5, 0.0, 1.0, 2.0]), unit(), 400),
     (kk.DotProduct("vovk", gamma=0.3, p=1.3), unit(), 400),
-    (kk.ConvolutionKernel((9, 7), 3, stride=2, pool_size=2), rows(d=63) / 2, 400),
-    ((kk.Gaussian(0.5) * kk.Chi2()) + (kk.Cauchy(0.4) * kk.Laplacian(0.1)), rows(), 400),
-    (kk.Gaussian(0.3) * (kk.SkewedChi2() + kk.Laplacian(0.2)), rows(), 400),
-    (kk.Gaussian(0.5) * kk.Laplacian(0.7, column_weights=[1.0, 0.3, 2.0]), rows(), 400),
+    (kk.ConvolutionKernel((9, 7), 3, stride=2, pool_size=2), cube(d=63) / 2, 400),
+    ((kk.Gaussian(0.5) * kk.Chi2()) + (kk.Cauchy(0.4) * kk.Laplacian(0.1)), cube(), 400),
+    (kk.Gaussian(0.3) * (kk.SkewedChi2() + kk.Laplacian(0.2)), cube(), 400),
+    (kk.Gaussian(0.5) * kk.Laplacian(0.7, column_weights=[1.0, 0.3, 2.0]), cube(), 400),
 ]
 SLOW = [
-    *((kk.KERNELS[n](gamma=0.7, form=f), rows(), 400) for n in STATIONARY for f in FORMS),
-    (kk.Matern(0.1, 0.7), rows(), 4000),
-    *((kk.Matern(nu, 0.7), rows(), 400) for nu in (0.3, 0.5, 2.5, 7)),
-    (kk.Matern(2.5, "scale", bandwidth_factor=0.5), rows(), 400),
+    *((kk.KERNELS[n](gamma=0.7, form=f), cube(), 400) for n in STATIONARY for f in FORMS),
+    (kk.Matern(0.1, 0.7), cube(), 4000),
+    *((kk.Matern(nu, 0.7), cube(), 400) for nu in (0.3, 0.5, 2.5, 7)),
+    (kk.Matern(2.5, "scale", bandwidth_factor=0.5), cube(), 400),
     *(
         (cls(form), histograms(d), 400)
         for cls in (kk.Chi2, kk.Intersection, kk.JensenShannon)
@@ -88,13 +75,13 @@ SLOW = [
     *((kk.ReciprocalSemigroup(lam), histograms(), 4000) for lam in (3.0, "median")),
     (kk.Hellinger(), histograms(), 400),
     # without a bias features of order 0 do not see lengths, and the control could not fail
-    (kk.ArcCosine(0, bias=2.0), data(24, 3, 7), 4000),
-    *((kk.ArcCosine(n, scale=0.5, bias=1.0), data(24, 3, 7), 4000) for n in (1, 2)),
-    (kk.ConvolutionKernel((8, 6), 3, gamma=0.3), rows(d=48) / 2, 400),
-    (kk.ConvolutionKernel((4, 5, 3), 2, pool_size=2), rows(d=60) / 2, 400),
-    (kk.ConvolutionKernel((6, 6), 3) * kk.ConvolutionKernel((6, 6), 3), rows(d=36) / 2, 400),
+    (kk.ArcCosine(0, bias=2.0), normal(24, 3, 7), 4000),
+    *((kk.ArcCosine(n, scale=0.5, bias=1.0), normal(24, 3, 7), 4000) for n in (1, 2)),
+    (kk.ConvolutionKernel((8, 6), 3, gamma=0.3), cube(d=48) / 2, 400),
+    (kk.ConvolutionKernel((4, 5, 3), 2, pool_size=2), cube(d=60) / 2, 400),
+    (kk.ConvolutionKernel((6, 6), 3) * kk.ConvolutionKernel((6, 6), 3), cube(d=36) / 2, 400),
     *(
-        (kernel, rows(), 1000)
+        (kernel, cube(), 1000)
         for kernel in (
             kk.SumKernel([kk.Gaussian(bandwidth_factor=b) for b in (0.5, 2.0)], [0.3, 0.7]),
             kk.Chi2() + kk.Gaussian(0.3) + kk.SkewedChi2(), 0.5 * kk.Gaussian(0.4),
@@ -126,7 +113,7 @@ def test_features_of_all_forms_average_to_the_kernel(kernel, X, n_blocks):
 @every("name", STATIONARY)
 @every("block_size", [1, 256, 600])
 def test_blocks_against_float64(name, form, block_size):
-    X = data(20).astype(np.float32)
+    X = normal(20, 5).astype(np.float32)
     features = kk.KERNELS[name](gamma=0.2, form=form).feature_map(5, 9, block_size)
     for j in (0, 3):
         W = features.frequencies(j * block_size, 1, block_size, np.arange(5))[0]
@@ -144,13 +131,13 @@ def test_blocks_against_float64(name, form, block_size):
 @every(
     ("kernel", "X"),
     [
-        (kk.Gaussian(0.1), data(70, 40)),
-        (kk.Gaussian(0.1, form="phase"), data(70, 40)),
+        (kk.Gaussian(0.1), normal(70, 40)),
+        (kk.Gaussian(0.1, form="phase"), normal(70, 40)),
         (kk.Gaussian(0.1), sp.random(70, 40, 0.05, format="csr", random_state=0)),
-        (kk.Chi2(), rows(20, 4)),
+        (kk.Chi2(), cube(20, 4)),
         (
             kk.Gaussian(0.5) + kk.Laplacian(0.1) + kk.Gaussian(0.2) * kk.Cauchy(0.2),
-            rows(30, 50),
+            cube(30, 50),
         ),
     ],
 )
@@ -183,7 +170,7 @@ def test_a_sum_puts_the_parts_side_by_side():
     )
     features = kernel.feature_map(3, 7, 512)
     assert features.planes == 5
-    X = float32_rows(features.prepare(rows()))
+    X = float32_rows(features.prepare(cube()))
     phi, R = features.transform(X, 1), np.linspace(-1.0, 1.0, 24, dtype=np.float32)[:, None]
     gradient = features.gradient(X, R, 1).reshape(-1, 1)
     np.testing.assert_allclose(gradient, phi.T @ R, atol=1e-4 * np.abs(phi).max())
@@ -195,7 +182,7 @@ def test_a_sum_puts_the_parts_side_by_side():
 
 def test_parts_have_seeds_of_their_own():
     kernel = kk.SumKernel([kk.Gaussian(0.5)] * 3)
-    X = rows().astype(np.float32)
+    X = cube().astype(np.float32)
     phi = [kernel.feature_map(3, s, 64).transform(X, 0).reshape(24, 6, 64) for s in range(3)]
     phi.append(kk.Gaussian(0.5).feature_map(3, 0, 64).transform(X, 0).reshape(24, 2, 64))
     cosines = np.concatenate([p[0, ::2] for p in phi])
@@ -253,7 +240,7 @@ def test_prepare_keeps_sparse_rows_sparse_below_ten_percent():
 
 
 def test_prepare_scales_before_it_rounds():
-    X = 1e6 + data()
+    X = 1e6 + normal(40, 5)
     scaling = InputScaling(np.full(5, 1e6), None)
     rows = stream(scaling=scaling).prepare(X)
     np.testing.assert_allclose(rows, X - 1e6, atol=1e-6)
@@ -266,7 +253,7 @@ def test_prepare_scales_before_it_rounds():
 @every("sparse", [False, True])
 @every("mean", [0.0, 3.0, 1e6, 1.7e9])
 def test_scaling_fit_against_numpy(mean, sparse):
-    X = data(60) * [1, 10, 0.1, 1, 1] * max(1.0, 1e-7 * mean) + mean * (not sparse)
+    X = normal(60, 5) * [1, 10, 0.1, 1, 1] * max(1.0, 1e-7 * mean) + mean * (not sparse)
     X[:, 3] = 0.0 if sparse else 7.7  # constant
     w = np.random.default_rng(0).random(60)
     centre = np.average(X, axis=0, weights=w)
@@ -317,21 +304,3 @@ def test_only_columns_in_different_units_are_divided_by_their_deviations():
     assert scale(X) is None
     spread = scale(X * [1, 1, 100, 1])
     assert 1 < spread[1] < 6
-
-
-# Expansions
-
-
-def test_average_towards():
-    features = stream()
-    a, b = expansion(features, 2), expansion(features, 5, seed=2)
-    expected = 0.7 * a.raw_prediction(data()) + 0.3 * b.raw_prediction(data())
-    kept = b.coef.copy()
-    a.average_towards(b, 0.3)
-    assert a.n_blocks == 5
-    np.testing.assert_allclose(a.raw_prediction(data()), expected, atol=1e-5)
-    np.testing.assert_array_equal(b.coef, kept)
-    a.average_towards(b, 1.0)
-    np.testing.assert_array_equal(a.coef, b.coef)
-    a.average_towards(expansion(features, 5, seed=9), 0.0)
-    np.testing.assert_array_equal(a.coef, b.coef)

@@ -13,6 +13,7 @@ from sklearn.metrics.pairwise import laplacian_kernel, rbf_kernel
 from sklearn.svm import SVC
 
 from cases import every, raises
+from draws import cube, normal
 from kernelgrad import kernels as kk
 from kernelgrad.exceptions import CapabilityError, DataError, ModelFileError
 from kernelgrad.functions import FeatureStream, InputScaling
@@ -26,16 +27,8 @@ CASES = [(name, {}) for name in STATIONARY if name != "matern"]
 CASES += [("matern", {"nu": nu}) for nu in NUS]
 
 
-def data(n=40, d=3, seed=0):
-    return np.random.default_rng(seed).standard_normal((n, d))
-
-
 def make(name, gamma=0.7, **params):
     return kk.KERNELS[name](gamma=gamma, **params)
-
-
-def rows(n=24, d=3, seed=0):
-    return 2.0 * np.random.default_rng(seed).random((n, d))
 
 
 # The contract can fail
@@ -103,7 +96,7 @@ def test_contract_finds_faults(fault, message):
 
 @every(("name", "params"), CASES)
 def test_exact_values_against_scikit_learn(name, params):
-    X, Z, gamma = data(6), data(5, seed=1), 0.7
+    X, Z, gamma = normal(6), normal(5, seed=1), 0.7
     manhattan = -np.log(laplacian_kernel(X, Z, gamma))
     expected = {
         "rbf": lambda: rbf_kernel(X, Z, gamma),
@@ -133,7 +126,7 @@ def test_matern_of_extreme_smoothness_at_all_distances(nu):
 
 @every(("cls", "power"), [(kk.Laplacian, 1.0), (kk.RootLaplacian, 0.5)])
 def test_weights_of_columns(cls, power):
-    X, Z, v = data(30, 3), data(20, 3, seed=1), [1.0, 0.0, 2.5]
+    X, Z, v = normal(30, 3), normal(20, 3, seed=1), [1.0, 0.0, 2.5]
     kernel = cls(0.7, column_weights=v)
     expected = np.exp(-((-np.log(laplacian_kernel(X * v, Z * v, 0.7))) ** power))
     for A, B in ((X, Z), (sp.csr_matrix(X), sp.csr_matrix(Z)), (X.astype(np.float32), Z)):
@@ -161,7 +154,7 @@ def test_weights_of_columns(cls, power):
 
 
 def test_sums_and_products_against_scikit_learn():
-    X, Z = rows(20), rows(12, seed=1)
+    X, Z = cube(20), cube(12, seed=1)
     theirs = 0.3 * gp.RBF(1.3) + gp.Matern(0.9, nu=1.5) * gp.RBF(2.0) + 2.0 * gp.RBF(0.7)
     a, b, c, d = (0.5 / length**2 for length in (1.3, 0.9, 2.0, 0.7))
     ours = 0.3 * kk.Gaussian(a) + kk.Matern(1.5, b) * kk.Gaussian(c) + kk.Gaussian(d) * 2.0
@@ -201,7 +194,7 @@ def test_get_kernel_by_name():
     assert (k.gamma, k.bandwidth_factor) == (0.3, 2.0)
 
 
-def test_get_kernel_errors():
+def test_wrong_names_and_rules_are_refused():
     for wrong in (3, None, kk.Gaussian):
         raises(TypeError, "kernel must be a name", kk.get_kernel, wrong)
     with pytest.raises(ValueError, match="Unknown kernel 'rfb'") as error:
@@ -209,6 +202,8 @@ def test_get_kernel_errors():
     assert all(name in str(error.value) for name in kk.KERNELS)
     with pytest.raises(ValueError, match=r"rule for gamma 'best'.* or give a number"):
         kk.get_kernel(kk.Gaussian("best"))
+    with np.errstate(over="ignore"), pytest.raises(DataError, match=r"'scale' gives .*0\.0"):
+        kk.Gaussian("scale").resolve(1e163 * normal(20, 3), 0)
 
 
 @every(
@@ -241,7 +236,7 @@ def test_parameters_of_old_files():
 
 @pytest.mark.parametrize("name", STATIONARY)
 def test_median_rule_against_pdist(name):
-    X = data(80, 4)
+    X = normal(80, 4)
     X[10:13] = X[9]  # pairs at distance zero are left out
     length = np.median(
         [t for t in pdist(X, "cityblock" if "laplacian" in name else "euclidean") if t > 0]
@@ -255,7 +250,7 @@ def test_median_rule_against_pdist(name):
 @every("rule", ["median", "scale"])
 @every("name", STATIONARY)
 def test_rules_follow_the_units_of_the_data_and_the_factor(name, rule):
-    X = data(100, 4)
+    X = normal(100, 4)
     plain, wide = (make(name, rule, bandwidth_factor=b) for b in (1.0, 3.0))
     K = plain.resolve(X, 0)(X)
     for unit in (1e-6, 3.0, 1e6):
@@ -271,7 +266,7 @@ def test_rules_follow_the_units_of_the_data_and_the_factor(name, rule):
 
 @pytest.mark.parametrize("shift", [0.0, 1e4, 1e8])
 def test_scale_is_scikit_learns(shift):
-    X = data(50, 4) * 3 + shift
+    X = normal(50, 4) * 3 + shift
     y = np.arange(50) % 2
     theirs = SVC(gamma="scale").fit(X, y)._gamma
     assert kk.Gaussian("scale").resolve(X, 0).gamma == pytest.approx(theirs, rel=1e-6)
@@ -285,20 +280,15 @@ def test_scale_is_scikit_learns(shift):
 @every("name", STATIONARY)
 def test_degenerate_rows(name, rule):
     # rows that are equal, or differ by the rounding of their distances
-    same = np.ones((300, 33)) if rule == "scale" else np.tile(1e3 * data(1, 33), (300, 1))
+    same = np.ones((300, 33)) if rule == "scale" else np.tile(1e3 * normal(1, 33), (300, 1))
     for X in (np.zeros((1, 3)), np.ones((9, 2)), same):
         k = make(name, rule).resolve(X, 0)
         assert 1e-3 < k.gamma <= 1
         np.testing.assert_allclose(k(X), 1, atol=1e-3)
 
 
-def test_a_rule_that_gives_zero_is_refused():
-    with np.errstate(over="ignore"), pytest.raises(DataError, match=r"'scale' gives .*0\.0"):
-        kk.Gaussian("scale").resolve(1e163 * data(20, 3), 0)
-
-
 def test_median_of_many_rows_is_seeded_and_close():
-    X = data(2600, 3)
+    X = normal(2600, 3)
     full = 1 / (2 * np.median(pdist(X)) ** 2)
     k = kk.Gaussian("median")
     gammas = [k.resolve(X, seed).gamma for seed in (0, 0, 1)]
@@ -311,8 +301,8 @@ def test_median_of_many_rows_is_seeded_and_close():
 
 def test_a_part_keeps_its_domain():
     for kernel in (kk.Gaussian(0.5) + kk.Chi2(), kk.Chi2() * kk.Gaussian(0.5)):
-        raises(DataError, "chi2", kernel, -rows())
-        raises(DataError, "chi2", FeatureStream(kernel, 3, 0, 8).prepare, -rows())
+        raises(DataError, "chi2", kernel, -cube())
+        raises(DataError, "chi2", FeatureStream(kernel, 3, 0, 8).prepare, -cube())
 
 
 def test_operators_flatten():
@@ -330,7 +320,7 @@ def test_operators_flatten():
     assert [type(k) for k in scaled.kernels[0].kernels] == [kk.Gaussian, kk.Laplacian]
     assert isinstance(a * (b + c), kk.ProductKernel)
     assert isinstance(np.float64(0.3) * a, kk.SumKernel)
-    X = rows()
+    X = cube()
     np.testing.assert_allclose(((a + b) * (2 * c))(X), 2 * (a(X) + b(X)) * c(X))
 
 
@@ -355,7 +345,7 @@ def test_parts_are_parameters():
 
 
 def test_inputs_are_centred_only_if_all_parts_are_stationary():
-    X = rows() + 5
+    X = cube() + 5
     mixed, stationary = (
         kk.Gaussian(0.5) + kk.Chi2(),
         kk.Gaussian(0.5) * (kk.Cauchy(0.1) + kk.Laplacian(0.1)),

@@ -214,8 +214,6 @@ class Unread(kg.ArraySource):
         ({"solver": "pegasos", "alpha": 0.0}, ValueError, "needs an L2 penalty"),
         ({"penalty": "l3"}, ValueError, "elasticnet, l1, l2"),
         ({"penalty": None, "C": 1.0}, ValueError, "no strength"),
-        ({"l1_ratio": 1.5}, ValueError, "l1_ratio"),
-        ({"alpha": "auto"}, TypeError, "alpha"),
         ({"solver": "dsg"}, ValueError, "Unknown solver"),
         ({"solver": 3}, TypeError, "solver must be"),
         ({"loss": "huber"}, ValueError, "not for classification"),

@@ -26,13 +26,8 @@ from kernelgrad.papers.s3gd.s3gd import S3GD
 from kernelgrad.papers.sbp.rivals import LinearPegasos
 from kernelgrad.solvers.contract import TrainBatch
 from oracles_losses import spec
-from steps import LinearSetting, linear_problem
+from steps import KINKED, SMOOTH, LinearSetting, linear_problem
 
-SMOOTH = [
-    losses.SquaredError(), losses.Logistic(), losses.Multinomial(), losses.SquaredHinge(),
-    losses.Huber(0.4), losses.SmoothedHinge(0.6), losses.ModifiedLogistic(5.0),
-]  # fmt: skip
-KINKED = [losses.Hinge(), losses.EpsilonInsensitive(0.2), losses.Quantile(0.3)]
 each_smooth = every("loss", SMOOTH)
 storage = every("sparse", [False, True])
 
@@ -74,46 +69,6 @@ def graph_case(loss=None, *, sparse=False, C=1, weights=None):
     return case, data, build_graph(case.problem, data, 15, 4)
 
 
-@storage
-def test_graph_weights_are_gaussian_over_the_nearest(sparse):
-    case, _, graph = graph_case(sparse=sparse)
-    Z = case.X[graph.anchors]
-    for i in range(400):
-        near, weights = oracles.anchor_weights(case.X[i], Z, 4)
-        full, expected = np.zeros((2, len(Z)))
-        full[graph.near[i]] += graph.gamma[i]
-        expected[near] = weights
-        np.testing.assert_allclose(full, expected, atol=2e-4)
-
-
-@each_smooth
-@every("C", [1, 3])
-def test_product_of_anchors_is_the_mean_over_all_rows(loss, C):
-    """Equation (22)."""
-    weights = np.random.default_rng(2).integers(0, 3, 400).astype(float)
-    case, _, graph = graph_case(loss, sparse=C == 3, C=C, weights=weights)
-    C = case.Y.shape[1]
-    W, b = 2 * np.random.default_rng(1).standard_normal((6, C)), np.full(C, 0.2)
-    # bins of targets stand for the row's own
-    huber = loss.name == "huber"
-    targets = graph.targets[graph.code, np.arange(C)] if huber else case.Y
-    h = oracles.references(
-        case.loss, case.X, targets, W, b, graph.anchors, graph.near, graph.gamma
-    )
-    U = case.X[graph.anchors] @ W + b
-    G, g = graph.offset.copy(), graph.offset_bias.copy()
-    for v, target in enumerate(graph.targets):
-        D = oracles.slope(loss.name, np.tile(target, (len(U), 1)), U, case.loss[1])
-        for c in range(C):
-            e = 0 if graph.product.shape[1] == 1 else c
-            G[:, c] += graph.product[v, e].T @ D[:, c]
-            g[c] += graph.product_bias[v, e] @ D[:, c]
-    np.testing.assert_allclose(G, case.X.T @ (case.p[:, None] * h), atol=1e-12)
-    np.testing.assert_allclose(g, case.p @ h, atol=1e-12)
-    count = {"squared": 1, "logistic": 1, "log_loss": 1, "huber": 16}.get(loss.name, 2)
-    assert len(graph.targets) == count
-
-
 def mean_step(case, data, references, W, b):
     """Mean of -(W' - W) over one step of size 1 on each single row."""
     problem, mean = replace(case.problem, alpha=0.0), 0.0
@@ -126,13 +81,19 @@ def mean_step(case, data, references, W, b):
 
 @each_smooth
 @storage
-def test_references_leave_the_gradient_unbiased(loss, sparse):
+@every("C", [1, 2])
+def test_references_leave_the_gradient_unbiased(loss, sparse, C):
     weights = np.random.default_rng(2).integers(0, 3, 400).astype(float)
-    case, data, graph = graph_case(loss, sparse=sparse, C=2, weights=weights)
-    C = case.Y.shape[1]
-    W, b = np.random.default_rng(1).standard_normal((6, C)), np.full(C, 0.3)
+    case, data, graph = graph_case(loss, sparse=sparse, C=C, weights=weights)
+    width = case.Y.shape[1]
+    W, b = np.random.default_rng(1).standard_normal((6, width)), np.full(width, 0.3)
     exact = np.vstack(case.gradient(W, b))
-    moments = group_moments(data).references(data.native(W), b)
+    counts = {"squared": 1, "logistic": 1, "log_loss": 1, "huber": 16}  # targets, or bins
+    assert len(graph.targets) == counts.get(loss.name, 2)
+    groups = group_moments(data)
+    counts = {"squared": 1, "huber": 1, "log_loss": 3}
+    assert len(groups.part) == counts.get(loss.name, 3 - C)  # one for each class
+    moments = groups.references(data.native(W), b)
     for references in (graph.references(20, data), moments):
         np.testing.assert_allclose(mean_step(case, data, references, W, b), exact, atol=1e-12)
     wrong = graph._replace(product=1.1 * graph.product).references(20, data)
@@ -164,27 +125,6 @@ def test_running_moments_are_of_the_rows_visited(loss, sparse):
         state = pickle.loads(pickle.dumps(state))  # the moments come again from the draws
         np.testing.assert_allclose(state.coef, W, atol=1e-8)
         np.testing.assert_allclose(state.bias, b, atol=1e-8)
-
-
-@every("loss", SMOOTH[:3])
-@storage
-def test_mean_of_class_references_has_a_closed_form(loss, sparse):
-    weights = np.random.default_rng(2).integers(0, 3, 250).astype(float)
-    case = LinearSetting(loss, 250, C=1, sparse=sparse, weights=weights)
-    M = group_moments(case.data())
-    assert len(M.part) == {"logistic": 2, "squared": 1, "log_loss": 3}[loss.name]
-    C = case.Y.shape[1]
-    W, b = np.random.default_rng(1).standard_normal((6, C)), np.full(C, 0.3)
-    r = oracles.class_references(*case.loss, case.X, W, b, case.p, M.group, M.targets)
-    closed, closed_bias = np.zeros((6, C)), np.zeros(C)
-    for c in range(len(M.part)):
-        u = M.centre[c] @ W + b
-        first = oracles.slope(loss.name, M.targets[[c]], u[None])[0]
-        second = M.covariance[c] @ W @ oracles.bends(loss.name, M.targets[c], u)
-        closed += M.part[c] * (np.outer(M.centre[c], first) + second)
-        closed_bias += M.part[c] * first
-    np.testing.assert_allclose(case.X.T @ (case.p[:, None] * r), closed, atol=1e-12)
-    np.testing.assert_allclose(case.p @ r, closed_bias, atol=1e-12)
 
 
 # Draws ----------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 from cases import every, raises
+from draws import normal
 from kernelgrad import DSG, ArraySource, DataError
 from kernelgrad.kernels import Chi2, Gaussian
 from kernelgrad.linear.transformer import RandomFeatures
@@ -14,12 +15,8 @@ from plain import plain_classifier, plain_regressor
 # -- the stream of the estimators --------------------------------------------------------
 
 
-def normal_rows(n, d=5, seed=0):
-    return np.random.default_rng(seed).standard_normal((n, d))
-
-
 def dense(n):
-    return normal_rows(n) + 3.0
+    return normal(n, 5) + 3.0
 
 
 def sparse(n):
@@ -68,7 +65,7 @@ def test_blocks_are_those_of_the_estimators(rows, kernel, standardize):
     ],
 )
 def test_any_number_of_columns_is_unbiased(kernel, n_components, block_size):
-    X = np.abs(normal_rows(6, 3, seed=1))
+    X = np.abs(normal(6, 3, seed=1))
     K = kernel(X)
     estimates = []
     for seed in range(400):
@@ -87,7 +84,7 @@ def test_any_number_of_columns_is_unbiased(kernel, n_components, block_size):
 
 
 def test_pairs_are_kept_together():
-    X = normal_rows(50)
+    X = normal(50, 5)
     for n, block_size in ((100, 32), (100, "auto"), (6, 512)):
         Z = RandomFeatures(n_components=n, block_size=block_size, random_state=0).fit_transform(
             X
@@ -119,7 +116,7 @@ def test_text_is_named():
 
 @every("standardize", [False, True])
 def test_rows_outside_the_domain_are_refused(standardize):
-    X = np.abs(normal_rows(20))
+    X = np.abs(normal(20, 5))
     features = RandomFeatures(Positive(1.0), 10, standardize=standardize, random_state=0)
     Z = features.fit_transform(X)
     for bad in (-X, ArraySource(-X)):

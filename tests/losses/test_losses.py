@@ -22,11 +22,6 @@ OTHERS = [
     kl.RelativeNovelty(rho=np.float64(2.0)), kl.Tweedie(power=1.1), kl.Tweedie(power=1.9),
 ]  # fmt: skip
 VARIANTS = [*(cls() for cls in LOSSES.values()), *OTHERS]
-MAJORISED = [
-    kl.Absolute(), kl.Quantile(0.8), kl.EpsilonInsensitive(0.0), kl.EpsilonInsensitive(0.4),
-    kl.Hinge(), kl.Perceptron(), kl.SmoothedHinge(0.3), kl.SmoothedHinge(), kl.KLRatio(3.0),
-    kl.SmoothedHinge(2.5), kl.ModifiedLogistic(1.0), kl.ModifiedLogistic(20.0),
-]  # fmt: skip
 
 
 def batch(loss, rng, n=60):
@@ -94,22 +89,6 @@ def test_contract(loss):
     check_loss(loss, random_state=1)
 
 
-@every("loss", MAJORISED)
-def test_curvatures_give_a_parabola_above_the_loss(loss, monkeypatch):
-    rng = np.random.default_rng(4)
-    y, f = rng.standard_normal((2, 50, 1))
-    if "regression" not in loss.tasks:
-        y = np.sign(y)
-    if loss.name in ("absolute", "quantile"):  # the width follows the scale of rows
-        scaled = loss.curvature(1000 * y, 1000 * f)
-        np.testing.assert_allclose(scaled, loss.curvature(y, f) / 1000, rtol=1e-10)
-    width_of(monkeypatch, 1e-12)
-    weight = loss.curvature(y, f)
-    for move in np.linspace(-4.0, 4.0, 33):
-        parabola = loss.value(y, f) + move * loss.gradient(y, f)[:, 0] + weight * move**2 / 2
-        assert np.all(loss.value(y, f + move) <= parabola + 1e-10)
-
-
 def test_the_smoothness_is_the_largest_curvature():
     f = np.linspace(-5, 5, 4001)
     for loss in VARIANTS:
@@ -138,7 +117,9 @@ def test_curvatures_where_rows_sit_on_a_kink(monkeypatch):
     assert not any(loss.gradient(y + 1, at).any() for loss, at in kinks)
     mostly = np.array([[0.0], [0.0], [0.0], [0.0], [5.0]], dtype=np.float32)
     expected = [10, 10, 10, 10, 0.2]
-    np.testing.assert_allclose(kl.Absolute().curvature(y, mostly), expected, rtol=1e-6)
+    for scale in (1, 1000):  # the width follows the scale of the rows
+        weights = scale * kl.Absolute().curvature(y, scale * mostly)
+        np.testing.assert_allclose(weights, expected, rtol=1e-6)
     assert np.isfinite(kl.Absolute().curvature(y, np.full_like(y, 1e-44))).all()
     # without a formula it is the jump of the slope over the width
     f = np.array([[0.05], [0.3]])
@@ -349,7 +330,6 @@ OWN_MULTINOMIAL = type("OwnMultinomial", (kl.Multinomial,), {})()
         (of("squared", "ranking"), ValueError, "Unknown task 'ranking'"),
         (of(kl.Huber, "regression"), TypeError, "instance of Loss"),
         (of(kl.RelativeNovelty(-70), "density_ratio"), ValueError, r"\[-69, 69\], got -70"),
-        (of(kl.SmoothedHinge("1")), TypeError, "width must be a real number, got '1'"),
         (lambda: kl.Multinomial().value(ONES, ONES), ValueError, "one column per class, got 1"),
         *[
             case
@@ -378,14 +358,6 @@ OWN_MULTINOMIAL = type("OwnMultinomial", (kl.Multinomial,), {})()
 )  # fmt: skip
 def test_errors_name_the_value(call, error, message):
     raises(error, message, call)
-
-
-def test_registered_losses_have_a_name(monkeypatch):
-    monkeypatch.setitem(LOSSES, "exponential", None)
-    del LOSSES["exponential"]
-    assert register_loss(Exponential) is Exponential
-    assert isinstance(get_loss("exponential", task="classification"), Exponential)
-    raises(ValueError, "'exponential' is taken", register_loss, Exponential)
 
 
 def test_labels_as_targets():

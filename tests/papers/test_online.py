@@ -224,22 +224,11 @@ def test_numbers_of_another_source_do_not_merge():
     )
 
 
-@every(
-    ("solver", "loss", "alpha", "error", "words"),
-    [
-        (Pegasos(), losses.Hinge(), 0.0, ValueError, "needs alpha > 0"),
-        (NORMA(), losses.LeastSquaresDensityRatio(), ALPHA, CapabilityError, "'least_squares'"),
-        (
-            NORMA(), losses.SemiSupervised(losses.Hinge(), losses.SymmetricHinge()), ALPHA,
-            CapabilityError, r"needs a convex loss.*'semi_supervised'",
-        ),
-    ],
-)  # fmt: skip
-def test_bad_problems_are_named(solver, loss, alpha, error, words):
-    raises(error, words, solver.check_problem, problem(loss, alpha))
-
-
-def test_bad_options_and_steps_are_named():
+def test_bad_problems_options_and_steps_are_named():
+    check, ratio = NORMA().check_problem, losses.LeastSquaresDensityRatio()
+    raises(CapabilityError, "'least_squares'", check, problem(ratio))
+    joint = losses.SemiSupervised(losses.Hinge(), losses.SymmetricHinge())
+    raises(CapabilityError, r"needs a convex loss.*'semi_supervised'", check, problem(joint))
     with pytest.raises(CapabilityError, match="perceptron_loss"):
         base.check_capabilities(KernelPerceptron(), losses.Hinge(), Gaussian())
     loss = losses.SquaredError()

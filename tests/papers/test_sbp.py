@@ -76,7 +76,8 @@ def test_the_preset_is_algorithm_1(nu):
     K = oracles.gaussian(X, X, 1 / 2).astype(np.float32).astype(float)
     updates = z.history_["rows_seen"][-1]
     assert updates == pytest.approx(3 * len(y), rel=0.4)  # rounds of a fortieth, rounded up
-    reference = oracles.paper_perceptron(K, y, nu, updates, seed=z._fitted.choice.seed)
+    seed, eta0 = z._fitted.choice.seed, 1 / np.sqrt(np.diag(K).max())
+    reference, _ = oracles.batch_perceptron(K, y, nu, updates, 1, seed, power=0, eta0=eta0)
     np.testing.assert_allclose(z.decision_function(X), K @ reference, atol=1e-4)
     assert z.intercept_[0] == 0.0
 

@@ -13,7 +13,6 @@ from kernelgrad.linear.conjugate import visit_order
 from kernelgrad.papers import dual_ascent
 from kernelgrad.papers.dsg.rivals.sdca import SDCA
 from kernelgrad.solvers.contract import Problem, Resources, TrainBatch
-from kernelgrad.validation import CapabilityError
 from oracles_cached import minimum
 from oracles_losses import slope_of, value_of
 from steps import gram, solve
@@ -156,14 +155,6 @@ def test_a_perfect_constant_has_no_gap():
     _, state, info = fit(problem, batch, n_steps=1)
     assert info.converged
     assert not state.coef.any()
-
-
-def test_what_cannot_be_solved_is_refused():
-    problem, _ = setting(losses.Hinge())
-    check = SDCA().check_problem
-    raises(ValueError, r"alpha > 0, got 0\.0", check, replace(problem, alpha=0.0))
-    problem = replace(problem, loss=losses.Multinomial())
-    raises(CapabilityError, r"'log_loss'; choose one of absolute, .*hinge", check, problem)
 
 
 def test_rows_without_a_kernel_of_their_own():

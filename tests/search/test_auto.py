@@ -40,7 +40,6 @@ SMALL = {"n_rows": 100, "row_bytes": 800.0, "memory": 1e8}
         (kl.Hinge(), FUNCTION, "memory", "working_set", "large working sets"),
         (kl.SquaredError(), PrecomputedKernel(), "memory", "block_descent", "fit in memory"),
         (kl.KLDensityRatio(), Gaussian(), "memory", "dsg", "without labels"),
-        (kl.Logistic(), Gaussian(), "disk", "block_descent", "on disk"),
         (kl.Logistic(), Gaussian(), "stream", "dsg", "stream"),
         (kl.Logistic(), FUNCTION, "disk", "block_descent", "on disk"),
         (kl.KLDensityRatio(), FUNCTION, "disk", "dsg", "on disk"),

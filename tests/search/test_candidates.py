@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.exceptions import ConvergenceWarning
 
 from cases import every
 from kernelgrad import KernelClassifier, KernelRegressor
@@ -37,6 +38,19 @@ def test_machines_with_steps_serve_rules():
     best = min(model.history_["metric"], key=lambda entry: entry["score"])
     assert best["candidate"] == "steps"
     assert model.score(X[400:], y[400:]) > 0.985
+
+
+def test_trees_see_some_rows_and_need_time(monkeypatch):
+    of, sizes = Steps.of, []
+    monkeypatch.setattr(study, "_TREE_ROWS", 150)
+    monkeypatch.setattr(Steps, "of", lambda rows: sizes.append(rows.n_rows) or of(rows))
+    X = np.random.default_rng(0).uniform(size=(600, 3))
+    KernelRegressor().fit(X, X[:, 0])
+    assert set(sizes) == {134}  # every third of the 400 that train
+    sizes.clear()
+    with pytest.warns(ConvergenceWarning, match="the model is of"):
+        KernelRegressor(time_limit=1e-9).fit(X, X[:, 0])
+    assert not sizes
 
 
 def test_logarithms_that_not_all_folds_have_judged_are_not_taken(monkeypatch):

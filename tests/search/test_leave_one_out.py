@@ -458,18 +458,3 @@ def test_small_weights_rise_half_way_to_a_share_of_the_largest():
     assert raised.theta["smooth"] == pytest.approx(expected)
     assert raised.theta["rough"] == pytest.approx(expected + 1.0)
     assert raised.theta["mix"] == m.theta["mix"]
-
-
-def test_a_column_that_few_rows_hid_comes_back():
-    rng = np.random.default_rng(0)
-    X = rng.standard_normal((4000, 20))
-    y = np.sin(2.0 * X[:, 0]) * (1.0 + 0.5 * X[:, 1]) + 0.3 * X[:, 2]
-    s = Sample(X, ((y - y.mean()) / y.std())[:, None], np.ones(4000))
-    theta = {"smooth": np.where(np.arange(20) == 0, 0.0, -5.0), "ridge": np.log([0.1])}
-    start = Machine(2.5, np.arange(20), theta)
-    weights = [
-        loo.descend(m, s, Round(300, 15, 0.12), [0]).weights("smooth", float)
-        for m in (start, start.raised(8.0))
-    ]
-    assert weights[1][[1, 2]].min() > 1.5 * weights[0][[1, 2]].min()
-    assert weights[1][3:].max() < weights[1][[1, 2]].min()

@@ -10,6 +10,7 @@ from sklearn.metrics.pairwise import polynomial_kernel
 
 import oracles_special as oracles
 from cases import every, raises
+from draws import normal, unit
 from kernelgrad import special_kernels as kk
 from kernelgrad.compute import elementary
 from kernelgrad.compute.threads import single_threaded_blas
@@ -33,15 +34,6 @@ IMAGES = [
 def positive(n=24, d=5, seed=0, zeros=0.2):
     g = np.random.default_rng(seed)
     return 2 * g.random((n, d)) * (g.random((n, d)) >= zeros)
-
-
-def normal(n=40, d=3, seed=0):
-    return np.random.default_rng(seed).standard_normal((n, d))
-
-
-def unit(n=24, d=5, seed=0):
-    X = normal(n, d, seed)
-    return X / np.linalg.norm(X, axis=1, keepdims=True)
 
 
 def images(kernel, n=24, seed=0):

@@ -14,7 +14,7 @@ from kernelgrad.compute.compiling import clock
 from kernelgrad.compute.linalg import dense
 from kernelgrad.compute.memory import give_back
 from kernelgrad.compute.threads import parallel_map
-from kernelgrad.data.sampling import folds
+from kernelgrad.data.sampling import folds, thinned
 from kernelgrad.functions.scaling import InputScaling
 from kernelgrad.kernels import Gaussian
 from kernelgrad.quality import SEARCHED
@@ -104,6 +104,7 @@ _RAISED = 8.0  # ratio of the largest weight to what small ones rise to before t
 _LOGISTIC_RIDGE = 0.03  # lambda from which the descent by the log loss starts
 _WIDE = 100  # columns from which machines without the rough part, which is dear there, compete
 _FAR, _TAIL = 4.0, 0.01  # a column has heavy tails if more than _TAIL is beyond _FAR
+_TREE_ROWS = 20_000  # rows of the trees whose splits are steps
 _WARPED = 300  # columns up to which warps are learned
 
 
@@ -377,8 +378,9 @@ class Study:
     def descend(self, machine: Machine, rows: Sample, plans: Sequence[Round]) -> Machine:
         most = int(np.sqrt(self.rules.work / rows.X.shape[1])) if machine.is_sum else 1500
         start = clock()
-        if machine.has_steps and machine.bins is None:
-            bins = Bins.of(rows.X, self.rules.bins, steps=Steps.of(rows))
+        if machine.has_steps and machine.bins is None and not self.over():
+            steps = Steps.of(rows.take(thinned(np.arange(rows.n_rows), _TREE_ROWS)))
+            bins = Bins.of(rows.X, self.rules.bins, steps=steps)
             machine = replace(machine.with_theta(warp=np.zeros(bins.low.shape)), bins=bins)
         for plan in plans:
             if plan.number and rows.n_rows <= self.rules.rounds[0].rows:

@@ -10,7 +10,7 @@ from scipy.linalg.blas import dtrsv
 
 from kernelgrad.callbacks import Deadline
 from kernelgrad.compute import linalg
-from kernelgrad.compute.compiling import njit
+from kernelgrad.compute.compiling import clock, njit
 from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import parallel_for
 from kernelgrad.functions.exact import KernelRows
@@ -451,7 +451,8 @@ class WorkingSet(RowsSolver[WorkingSetState]):
     ) -> Float64Array:  # fmt: skip
         """Solve sets until each violation is halved, or at most `tol`; return them.
 
-        Past the deadline it returns early; violations that are not yet known are inf.
+        It returns early if the next sets would end past the deadline; violations that are not
+        yet known are inf.
 
         As many outputs are solved together as fit into the cached rows. If these are not all
         outputs, they are solved to `tol` at once, so that rows are not computed again in each
@@ -470,8 +471,9 @@ class WorkingSet(RowsSolver[WorkingSetState]):
         violation, goal = np.full(len(duals), np.inf), np.zeros(len(duals))
         least, stale = np.full(len(duals), np.inf), np.zeros(len(duals))
         last: dict[int, IntArray] = {}
-        live = list(range(len(duals)))
-        while live and not deadline.over:
+        live, seconds = list(range(len(duals))), 0.0
+        while live and deadline.left() > 0.5 * seconds:
+            start = clock()
             group, live = live[:together], live[together:]
             sets = {}
             for c in group:
@@ -495,6 +497,7 @@ class WorkingSet(RowsSolver[WorkingSetState]):
                     0.5 * tol, np.where(whole, 0.0, _SETTINGS.settled * violation)
                 )
                 live = self._advance(state, duals, sets, inner) + live
+                seconds = clock() - start
         return violation
 
     @staticmethod
