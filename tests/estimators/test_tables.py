@@ -8,6 +8,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
 from threadpoolctl import threadpool_info, threadpool_limits
