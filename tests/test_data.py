@@ -61,6 +61,7 @@ def test_sampling_property(n, batch_size, seed, buffer_rows, block, in_memory, s
     batches = first(n_batches, **arguments)
     assert [len(b.batch.rows) for b in batches] == [size] * n_batches
     assert [b.epoch for b in batches] == [0] * (n_batches // 2) + [1] * (n_batches // 2)
+    assert [b.iteration for b in batches] == list(range(n_batches))
     for epoch in (0, 1):
         rows = np.concatenate([b.batch.rows for b in batches if b.epoch == epoch])
         assert len(np.unique(rows)) == len(rows)

@@ -54,6 +54,7 @@ BLOCKS = BlockDescent(block_size=100)
 @pytest.mark.parametrize("weighted", [True, False])
 def test_a_file_gives_the_model_of_the_array(monkeypatch, tiny_limits, tmp_path, weighted):
     monkeypatch.setattr(solver, "SHARD", 4000)
+    monkeypatch.setattr(solver, "_FIRST_ROWS", 1000)
     X, t = rows_of(9000)  # fewer would be sorted in memory
     weight = np.random.default_rng(0).integers(1, 4, len(X)) if weighted else None
     source = saved(tmp_path, X, t, weight)

@@ -13,7 +13,7 @@ from sklearn.svm import SVC
 
 from cases import every
 from kernelgrad import LinearClassifier
-from kernelgrad.calibration import Calibration, keep_argmax
+from kernelgrad.calibration import Calibration, crossed, keep_argmax
 from plain import plain_classifier
 
 LOSSES = ("hinge", "squared", "perceptron", "logistic", "log_loss")
@@ -141,6 +141,10 @@ def test_weights_count():
     z = np.random.default_rng(1).standard_normal((300, 2))
     one = Calibration.fit(z, y, np.where(y == 1, 5.0, 1.0)).proba(z)[:, 1].mean()
     assert one > Calibration.fit(z, y, np.ones(300)).proba(z)[:, 1].mean() + 0.2
+    p, w = crossed(z, y, np.ones(300)), np.ones(150)  # halves are every other row
+    for i in (0, 1):
+        other = Calibration.fit(z[1 - i :: 2], y[1 - i :: 2], w)
+        np.testing.assert_array_equal(p[i::2], other.proba(z[i::2]))
     X, y = rows(600)
     y[(y == 1) & (np.arange(600) % 5 > 0)] = 0
     means = [

@@ -48,6 +48,7 @@ def test_streams_with_classes_that_come_late():
         X = rng.standard_normal((256, 2)) + 1.0
         model.partial_fit(X, np.where(X[:, 1] > 1, "c", np.where(X[:, 0] > 0, "b", "a")))
     assert model.classes_.tolist() == ["a", "b", "c"]
+    assert model.history_["epoch"] == [float(n) for n in range(1, 12)]
     assert set(model.predict(X)) == {"a", "b", "c"}
     for message, y, more in (
         ("label 'z', which is not among the classes", ["a", "z", "b"], {}),
@@ -162,6 +163,9 @@ def test_sources_with_weights(moons):
     assert model.best_score_ > 0.9
     assert model.score(source) == pytest.approx(model.score(X[100:], y[100:]))
     late = [SimpleNamespace(batch=b, fraction=f) for b, f in ((None, 0.5), ("rows", 1.0))]
+    whole = SimpleNamespace(weighed=lambda batch: (junk, weight))
+    usable = TrainingRows.usable(whole, source.take(np.arange(400)))
+    assert usable[3].tolist() == [*range(100, 400)]
     taken = SimpleNamespace(batch=lambda batch: batch)  # no row of the first batch counts
     assert [*TrainingRows.sampled(taken, late)] == [("rows", 1.0)]
     nothing = ArraySource(X, y, np.zeros(400))

@@ -8,6 +8,7 @@ import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -203,6 +204,8 @@ def test_rows_without_gaps_and_categories_are_plain():
     gap, filled = X[:1].copy(), X[:1].copy()
     gap[0, 1], filled[0, 1] = np.nan, np.median(X[:, 1])  # no training row had a gap
     np.testing.assert_array_equal(model.predict(gap), model.predict(filled))
+    model.fit(sp.csr_array(X), y)  # without medians
+    raises(ValueError, r"Column 1 is missing \(NaN\) in row 0", model.predict, gap)
 
 
 @every("dtype", [np.float32, np.float64])

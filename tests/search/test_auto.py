@@ -210,20 +210,26 @@ def test_gamma_is_found_where_the_median_is_too_wide():
     assert tried[0] < wider.kernel_.gamma < tried[-1]
 
 
-@pytest.mark.parametrize("kernel", ["auto", pytest.param("gaussian", marks=pytest.mark.slow)])
-def test_blocks_of_many_rows_are_tried_with_other_kernels(monkeypatch, kernel):
+def test_blocks_of_many_rows_are_tried_with_other_kernels(monkeypatch):
     """The kernel is that of the least loss on rows of which the blocks know nothing."""
     monkeypatch.setattr("kernelgrad.search.search.TRIAL_ROWS", 100)
     monkeypatch.setattr("kernelgrad.search.search._MANY_ROWS", 100)
     rng = np.random.default_rng(0)
     X = rng.standard_normal((300, 3))
-    y = np.sin(2 * X[:, 0]) + X[:, 1] * np.cos(X[:, 2]) + 0.05 * rng.standard_normal(300)
-    settings = {"kernel": kernel, "solver": "block_descent", "random_state": 0, "max_iter": 3}
-    model = kg.KernelRegressor(**settings).fit(X, y)
-    tried = [trial for trial in model.history_["search"] if "kernel" in trial]
-    best = min(tried, key=lambda trial: trial["loss"])
-    assert repr(model.kernel_) == best["kernel"]
-    assert len({trial["gamma"] for trial in tried}) > 1
+    y = np.sin(4 * X[:, 0]) + X[:, 1] * np.cos(X[:, 2]) + 0.05 * rng.standard_normal(300)
+    settings = {"solver": "block_descent", "random_state": 0, "max_iter": 3}
+    for kernel in "auto", "gaussian":
+        model = kg.KernelRegressor(kernel=kernel, **settings).fit(X, y)
+        tried = [trial for trial in model.history_["search"] if "kernel" in trial]
+        best = min(tried, key=lambda trial: trial["loss"])
+        assert repr(model.kernel_) == best["kernel"]
+        losses = {trial["gamma"]: trial["loss"] for trial in tried}
+        assert len(losses) > 1
+    *powers, between = losses  # the last is the vertex of a parabola through three
+    middle = min(powers, key=losses.get)
+    low, high = losses[middle / 2], losses[middle * 2]
+    vertex = (low - high) / (low - 2 * losses[middle] + high) / 2
+    assert between == pytest.approx(middle * 2**vertex)
 
 
 @pytest.mark.filterwarnings("ignore:On the held-out rows")

@@ -316,6 +316,7 @@ def test_a_sum_of_a_smooth_and_a_rough_part_on_warped_columns():
     warp = model.expansion_.scaling.warp
     assert warp.shape == (2, 11, 3)
     assert (np.diff(warp, axis=1) > 0).all()
+    np.testing.assert_allclose(model.predict(X[:1, :3]), model.predict(X[:, :3])[:1], atol=1e-5)
     assert model.feature_importances_[2] < 0.1
     # a smooth function has a Gaussian kernel, or at least a smaller rough part
     kernel = regressor().fit(X, Y).kernel_
