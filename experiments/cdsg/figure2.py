@@ -15,7 +15,7 @@ from experiments.cdsg._courses import STEPS, Size, Task, courses, ends, principa
 from experiments.images import DeformedImages
 
 PENALTY, ROWS, PCA_ROWS = 1e-6, 8_100_000, 10_000
-SEEDS = 10
+SEEDS = {"log_loss": 20, "hinge": 10}
 NAMES = ("DSG", "UDSG", "CDSG")
 LOSSES = {"log_loss": "logistic regression", "hinge": "SVM"}
 PANELS = [("log_loss", "objective"), ("log_loss", "test"), ("hinge", "test")]
@@ -74,7 +74,8 @@ class Digits(Experiment):
     log ratio of 0.13, and of 0.016 with the SVM. The best first steps are 8, 8 and 4 times the
     automatic one, with the SVM the automatic one itself. Other work beside does not count: with
     a load of 11 and of 2.5 two seeds of logistic regression end with the same frequencies and
-    digits."""
+    digits. Seeds 10 to 19 of logistic regression were measured on another AMD EPYC, without
+    AVX-512; twenty were fixed before these were run."""
     claims: ClassVar = tuple(
         _claim(f"{text}: {panel[1]}, {LOSSES[panel[0]]}", theirs, panel, *pairs)
         for text, theirs, pairs in (
@@ -95,7 +96,7 @@ class Digits(Experiment):
         return [
             {"seed": s, "loss": loss, "iterations": T, "batch": batch, "block": block}
             for loss in LOSSES
-            for s in range(1 if quick else SEEDS)
+            for s in range(1 if quick else SEEDS[loss])
         ]
 
     def measure(self, cell: Cell) -> Rows:
