@@ -21,7 +21,8 @@ class Figure6Panel1(Rivals):
     and steps 1 / (1 + t / 20) the same 32 frequencies a block end at 15.37 %, as printed at
     16.17 %. The steps of the authors' program, 1 / (1 + 1e-4 t), hardly decay and end at 16.88
     %: its batches are 4 to 16 times as large as a block is wide, here as large. NORMA on the
-    same batches has 15.12 %; row by row, with an average, it has 14.78 %."""
+    same batches has 15.12 %; row by row, with an average, it has 14.78 %. SDCA stays row by
+    row: the paper names no rule for its batches, and blocks of rows take the same steps."""
     load = staticmethod(adult)
     one_pass = True
     seeds = 12
