@@ -181,7 +181,7 @@ def test_conjugate_gradients_solve_independent_systems():
 
     def product(p):
         q = p @ A
-        q[3] = 0.0  # of a singular system
+        q[3] = 0.0  # the fourth system is singular
         return q, inner(p, q)
 
     def precondition(x, r):

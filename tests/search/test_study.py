@@ -506,7 +506,7 @@ def test_what_was_found_is_given_back(tmp_path):
         regressor(standardize=model.best_params_["standardize"]).fit(frame, Y)
     with pytest.raises(ValueError, match="scaling of 9 columns, but the rows have 3"):
         clone(twin).set_params(metric=None).fit(X[:, :3], Y)
-    before = model.best_params_["kernel"]  # of the fit, whatever is set later
+    before = model.best_params_["kernel"]  # the kernel of the fit, whatever is set later
     assert model.set_params(kernel="rbf", gamma=1.0).best_params_["kernel"] is before
 
 
