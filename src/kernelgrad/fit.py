@@ -8,6 +8,7 @@ import copy
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from kernelgrad.callbacks import FOREVER
 from kernelgrad.choice import Choice
@@ -26,7 +27,8 @@ def fit(spec: Spec, data: Data, run: Run, *, validation: Data = NO_DATA) -> Fit:
     checkpoint, before = run.checkpoint, run.before
     run = run.seeded(spec.params.random_state)
     rows = spec.reader.read(data, run)
-    rows = rows if run.stream else spec.reader.with_validation(rows, validation, run)
+    if not run.stream:
+        rows = spec.some_rows(spec.reader.with_validation(rows, validation, run), run)
     restored = partial(spec.restored_choice, rows, run)  # what a resumed fit chose
     saved = None if checkpoint is None else checkpoint.choice(rows.digest(), restored)
     # at first the solver alone, which decides how the rows are ordered
@@ -59,7 +61,8 @@ def fit(spec: Spec, data: Data, run: Run, *, validation: Data = NO_DATA) -> Fit:
     result.state.release(brief=rows.reads_in_pieces and not spec.params.warm_start)
     result.expansion.compact()
     model, latest = spec.model(rows, choice, result.expansion, run)
-    entries = {"solver": solver.name, "solver_reason": choice.reason} | choice.entries
+    entries: dict[str, Any] = {"rows_fitted": rows.n_train} if rows.is_sample else {}
+    entries |= {"solver": solver.name, "solver_reason": choice.reason} | choice.entries
     history = {k: v for k, v in result.history.items() if k != "rows_fitted"} | entries
     if choice.seconds:
         history["seconds"] = [t + choice.seconds for t in history.get("seconds", [])]

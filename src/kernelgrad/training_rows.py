@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from kernelgrad.calibration import Responses
 from kernelgrad.compute.linalg import dense
+from kernelgrad.compute.rng import draws
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.data import ArraySource, Batch, BatchSource, sample_batches, split_rows
 from kernelgrad.data.base import bytes_needed, index_batch
@@ -31,6 +32,7 @@ from kernelgrad.validation import DataError
 MAX_VALIDATION_ROWS = 20_000  # validation responses stay in memory, whatever the file size
 no_rows: Callable[[], Any] = partial(np.empty, 0, np.int64)
 _EXAMPLES, _CELLS = 200, 2**20  # rows that describe the columns, and about their entries
+_TAG = 0x736F6D65
 _NO_WEIGHT = "All sample weights of a whole epoch are zero; at least one row must count."
 
 Batches = Iterator[tuple[Any, float]]  # TrainBatch, or RowStore for solvers that take it
@@ -86,6 +88,7 @@ class TrainingRows:
     store: Callable[[TrainingRows], RowStore] | None = None
     batch_size: int | None = None  # rows of a batch; None leaves it to the solver
     order: IntArray | None = None  # number of each row as it came, -1 dropped; None is the same
+    is_sample: bool = False  # True if they stand for more rows
     inputs: Inputs = field(default_factory=partial(Inputs, "rows"))
 
     @cached_property
@@ -163,6 +166,27 @@ class TrainingRows:
         X, y, weight, order = canonical_rows(whole.X, y, weights_of(whole), merge=n <= limit)
         source = ArraySource(X, y, weight, checked=True)
         return replace(self, source=source, order=order)
+
+    def some(self, most: int, seed: int) -> TrainingRows:
+        """Return at most so many random rows, in memory; a class that is known keeps a row."""
+        n = self.source.n_rows
+        if n <= most:
+            return self
+        strata = self.strata
+        if strata is None:
+            numbers = random_rows(n, most, draws(seed, _TAG))
+        else:
+            others = split_rows(self.source, 1.0 - most / n, seed=seed, stratify=strata)
+            numbers = np.delete(np.arange(n), others)
+        X, y, weight, _ = self.usable(self.source.take(numbers))
+        if not len(y):
+            raise DataError(
+                f"All {most:,} rows that were drawn have weight zero; leave such rows out."
+            )
+        return replace(
+            self, source=ArraySource(X, y, weight, checked=True), is_internal=True,
+            is_own_copy=True, is_sample=True, reads_in_pieces=False, store=None,
+        )  # fmt: skip
 
     def digest(self) -> str:
         digest = hashlib.blake2b(digest_size=16)

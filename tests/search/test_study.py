@@ -530,7 +530,7 @@ def test_a_scaling_in_a_file_is_checked(tmp_path):
 def test_effort_sets_the_study_only():
     fits = {e: regressor(effort=e).fit(X, Y) for e in ("fast", "default", "best")}
     names = {e: [r["candidate"] for r in m.history_["metric"]] for e, m in fits.items()}
-    assert names["fast"] == ["weights", "equal weights"]
+    assert names["fast"] == ["weights", "equal weights", "Matern"]
     assert len(names["best"]) >= len(names["default"]) > 2
     given = [
         regressor(effort=e, kernel="rbf", gamma=0.1, alpha=1e-3).fit(X, Y).predict(TEST)
@@ -538,6 +538,33 @@ def test_effort_sets_the_study_only():
     ]
     assert np.array_equal(given[0], given[1])
     assert np.array_equal(given[0], given[2])
+
+
+def test_fast_fits_take_some_of_many_rows_from_memory_and_from_files(tmp_path, monkeypatch):
+    monkeypatch.setattr("kernelgrad.families.kernel._FAST_ROWS", 400)
+    many, y = rows(1200)
+    model, all_rows = (regressor(effort=e).fit(many, y) for e in ("fast", "default"))
+    assert model.history_["rows_fitted"] == model.n_support_ == 400
+    assert "rows_fitted" not in all_rows.history_
+    assert all_rows.score(TEST, function(TEST)) > model.score(TEST, function(TEST)) > 0.9
+    given = regressor(effort="fast").set_params(**model.best_params_).fit(many, y)
+    assert np.allclose(given.predict(TEST), model.predict(TEST), atol=1e-6)
+    monkeypatch.setattr("kernelgrad.families.reading.Reader.loads", lambda self, source: False)
+    from_file = regressor(effort="fast").fit(opened(tmp_path, "npy", many, y))
+    assert np.array_equal(from_file.predict(TEST), model.predict(TEST))
+    # too many bytes for the limit: the rows stay where they are, and all are fitted
+    monkeypatch.setattr("kernelgrad.families.kernel._FAST_ROWS", 10**9)
+    assert "rows_fitted" not in regressor(effort="fast", memory_limit=1e8).fit(many, y).history_
+
+
+def test_a_rare_class_keeps_a_row_of_a_fast_fit(monkeypatch):
+    monkeypatch.setattr("kernelgrad.families.kernel._FAST_ROWS", 300)
+    many, y = rows(1200)
+    labels = np.where(y > 0, "high", "low").astype(object)
+    labels[7], many[7] = "rare", 30.0
+    model = classifier(effort="fast", class_weight={"rare": 100.0}).fit(many, labels)
+    assert model.history_["rows_fitted"] == 300
+    assert model.predict(many[[7]]) == ["rare"]
 
 
 def test_an_array_of_weights_leaves_the_rest_to_the_search():

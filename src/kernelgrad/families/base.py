@@ -143,6 +143,10 @@ class Spec(ABC):
         """Raise if the rows of an array, already checked as numbers, are not for this model."""
         check_sizes(X, scaled=False)
 
+    def some_rows(self, rows: TrainingRows, run: Run) -> TrainingRows:
+        """Return the rows that the fit sees: all, or some if it is to be fast."""
+        return rows
+
     # -- the choice ----------------------------------------------------------------------
 
     def first_choice(self, rows: TrainingRows, run: Run) -> Choice:

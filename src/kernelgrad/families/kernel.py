@@ -37,6 +37,7 @@ from kernelgrad.validation import CapabilityError, check_name, warn_caller
 
 _SIGN_ROWS = 200  # rows whose kernel values are checked for negative eigenvalues
 _SPREAD_ROWS = 10_000  # rows from which the spread of columns is estimated
+_FAST_ROWS = 16_384  # rows of effort="fast": the most whose kernel matrix is made
 _BEST_BYTES = 1e9  # memory limit from which effort="best" has its larger matrices
 
 
@@ -361,6 +362,12 @@ class SearchedSpec(KernelSpec):
                 "'block_descent'."
             )
         return solver
+
+    def some_rows(self, rows: TrainingRows, run: Run) -> TrainingRows:
+        if self.params.effort != "fast" or self.is_pairwise:
+            return rows
+        size = _FAST_ROWS * rows.nbytes / rows.n_rows
+        return rows.some(_FAST_ROWS, run.seed) if 4 * size <= self.resources.usable else rows
 
     def alpha(self, rows: TrainingRows, *, stream: bool) -> float:
         p = self.params

@@ -155,11 +155,13 @@ def best_loss(
     other = study.logistic().applied(other) if learns else other
     logs = replace(pool, rows=replace(pool.rows, task=replace(task, loss=loss)))
     folds = folds_of(study, logs, other, logistic=learns)
-    ratio, trials, _ = own_ratio(logs, folds, deadline)
+    ratio, trials, second = own_ratio(logs, folds, deadline)
+    if second is None:
+        return problem, trials, first
     other = replace(other, alpha=other.alpha * ratio)
-    folds = [fold.times(ratio) for fold in folds]
+    second = replace(second, values=loss.predict_proba(second.values))
     squares = folds_of(study, pool, problem, logistic=False)
-    rows = probabilities(pool, squares, task), probabilities(logs, folds, task)
+    rows = probabilities(pool, squares, task), second
     losses = [log_losses(unseen) for unseen in rows]
     mean, gamma = float(losses[0].mean()), gamma_of(problem.kernel)
     trials.append(trial(problem.alpha, gamma, mean, len(losses[0]), candidate="squared"))
@@ -240,10 +242,6 @@ class FoldProblem:
     train: TrainBatch
     validation: IntArray
 
-    def times(self, ratio: float) -> FoldProblem:
-        """Return the same with alpha times a ratio."""
-        return replace(self, problem=replace(self.problem, alpha=self.problem.alpha * ratio))
-
 
 def folds_of(
     study: Study, pool: Pool, problem: Problem, *, logistic: bool
@@ -272,9 +270,9 @@ def log_losses(unseen: Unseen) -> Float64Array:
 
 
 def probabilities(pool: Pool, folds: Sequence[FoldProblem], task: Classification) -> Unseen:
-    """Return the validation rows with their probabilities.
+    """Return the validation rows with their probabilities by the squared loss.
 
-    Responses of the squared loss are calibrated, each half of the rows by the other half.
+    Its responses are calibrated, each half of the rows by the other half.
     """
 
     def of_fold(fold: FoldProblem) -> tuple[AnyArray, AnyArray, Float64Array]:
@@ -282,11 +280,7 @@ def probabilities(pool: Pool, folds: Sequence[FoldProblem], task: Classification
         alpha = problem.alpha * pool.n_rows / batch.n_rows
         X, y, weight, _ = pool.rows.usable(pool.rows.source.take(fold.validation))
         _, (raw,) = NewtonCG().path(problem, batch, [alpha], X, 50)
-        if problem.loss.has_proba:
-            p = np.asarray(problem.loss.predict_proba(raw), np.float64)
-        else:
-            p = crossed(task.class_responses(raw), y, weight)
-        return p, y, weight
+        return crossed(task.class_responses(raw), y, weight), y, weight
 
     source = SEARCHED.format(folds[0].train.n_rows)
     p, y, weight = map(np.concatenate, zip(*parallel_map(of_fold, folds), strict=True))

@@ -76,9 +76,12 @@ class Rules:
 
 RULES: dict[str, Rules] = {
     "fast": Rules(
-        rounds=(Round(300, 15, 0.2), Round(600, 8, 0.15, 1)),
-        logistic=(Round(300, 8, 0.12),),
-        names=("weights", "weights, smooth", "equal weights", "equal weights, smooth"),
+        rounds=(Round(300, 15, 0.25), Round(1000, 8, 0.15, 1)),
+        logistic=(Round(600, 8, 0.12),),
+        names=(
+            "weights", "weights, smooth", "equal weights", "equal weights, smooth", "steps",
+            "Matern",
+        ),
         few=600,
         solved=1000,
     ),

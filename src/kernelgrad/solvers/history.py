@@ -46,7 +46,7 @@ class History(_Iterations):
     solver_costs : dict of float
         Seconds of one core that each solver was predicted to take, where ``"auto"`` chose.
     rows_fitted : int
-        Number of rows of the function, where time was over before the first iteration.
+        Number of rows of the function, where ``effort="fast"`` or a time limit left some out.
     metric_reason : str
         Why weights of columns were learned, or not.
     compression : dict
