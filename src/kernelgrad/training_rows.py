@@ -168,16 +168,13 @@ class TrainingRows:
         return replace(self, source=source, order=order)
 
     def some(self, most: int, seed: int) -> TrainingRows:
-        """Return at most so many random rows, in memory; a class that is known keeps a row."""
+        """Return so many random rows and the first row of each class, in memory."""
         n = self.source.n_rows
         if n <= most:
             return self
-        strata = self.strata
-        if strata is None:
-            numbers = random_rows(n, most, draws(seed, _TAG))
-        else:
-            others = split_rows(self.source, 1.0 - most / n, seed=seed, stratify=strata)
-            numbers = np.delete(np.arange(n), others)
+        numbers = random_rows(n, most, draws(seed, _TAG))
+        if self.task.stratified:
+            numbers = np.union1d(numbers, self._first_of_classes())
         X, y, weight, _ = self.usable(self.source.take(numbers))
         if not len(y):
             raise DataError(
@@ -187,6 +184,16 @@ class TrainingRows:
             self, source=ArraySource(X, y, weight, checked=True), is_internal=True,
             is_own_copy=True, is_sample=True, reads_in_pieces=False, store=None,
         )  # fmt: skip
+
+    def _first_of_classes(self) -> IntArray:
+        first: dict[int, int] = {}
+        start = 0
+        for chunk in self.source.target_chunks():
+            codes = chunk if self.is_internal else self.task.internal(chunk)
+            for code, at in zip(*np.unique(codes, return_index=True), strict=True):
+                first.setdefault(int(code), start + int(at))
+            start += len(codes)
+        return np.array(list(first.values()), np.int64)
 
     def digest(self) -> str:
         digest = hashlib.blake2b(digest_size=16)

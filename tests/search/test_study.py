@@ -22,7 +22,7 @@ from kernelgrad.packing import pack, unpack
 from kernelgrad.search import search as _search
 from kernelgrad.tasks import Regression
 from kernelgrad.testing import check_checkpoints
-from sources import opened
+from sources import named, opened
 
 
 def function(X):
@@ -557,14 +557,19 @@ def test_fast_fits_take_some_of_many_rows_from_memory_and_from_files(tmp_path, m
     assert "rows_fitted" not in regressor(effort="fast", memory_limit=1e8).fit(many, y).history_
 
 
-def test_a_rare_class_keeps_a_row_of_a_fast_fit(monkeypatch):
+def test_a_rare_class_keeps_a_row_of_a_fast_fit(tmp_path, monkeypatch):
     monkeypatch.setattr("kernelgrad.families.kernel._FAST_ROWS", 300)
     many, y = rows(1200)
     labels = np.where(y > 0, "high", "low").astype(object)
-    labels[7], many[7] = "rare", 30.0
-    model = classifier(effort="fast", class_weight={"rare": 100.0}).fit(many, labels)
-    assert model.history_["rows_fitted"] == 300
-    assert model.predict(many[[7]]) == ["rare"]
+    labels[:3], many[:3] = ["rare", "rarer", "rarest"], 30.0 * np.eye(3, 7)
+    weights = dict.fromkeys(labels[:3], 100.0)
+    model = classifier(effort="fast", class_weight=weights)
+    model.fit(many, labels)
+    assert 300 <= model.history_["rows_fitted"] <= 305
+    assert list(model.predict(many[:3])) == ["rare", "rarer", "rarest"]
+    monkeypatch.setattr("kernelgrad.families.reading.Reader.loads", lambda self, source: False)
+    model.fit(opened(tmp_path, "parquet", many, labels))
+    assert list(model.predict(named(model, many[:3]))) == ["rare", "rarer", "rarest"]
 
 
 def test_an_array_of_weights_leaves_the_rest_to_the_search():
