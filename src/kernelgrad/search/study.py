@@ -35,6 +35,8 @@ class Rules:
     rounds : tuple of Round
         Descent: the first of all machines, the others of the best. Kernels learned from few
         rows are too wide, so that the rounds grow.
+    more : tuple of Round
+        Descent of a machine whose errors are nearly 0, which its kernel makes.
     matrix : tuple of Round
         Descent of a matrix, from the weights.
     logistic : tuple of Round
@@ -59,6 +61,7 @@ class Rules:
         Round(600, 25, 0.12, 1),
         Round(1500, 8, 0.08, 2),
     )
+    more: tuple[Round, ...] = ()
     matrix: tuple[Round, ...] = (Round(500, 40, 0.3),)
     logistic: tuple[Round, ...] = (Round(600, 12, 0.12), Round(1200, 5, 0.08))
     names: tuple[str, ...] = ()
@@ -77,6 +80,7 @@ class Rules:
 RULES: dict[str, Rules] = {
     "fast": Rules(
         rounds=(Round(300, 15, 0.25), Round(1000, 8, 0.15, 1)),
+        more=(Round(1500, 12, 0.1, 2),),
         logistic=(Round(600, 8, 0.12),),
         names=(
             "weights", "weights, smooth", "equal weights", "equal weights, smooth", "steps",
@@ -102,6 +106,7 @@ _EDGES_GAIN = 2.0
 _EDGES_START = 0.7  # ratio to the distances of the smooth kernel that it is first compared with
 _EDGES_ROWS = 5000  # rows from which the trial is worth its seconds
 _CLEAR = 3.0  # standard errors by which weights gain so clearly that more rows decide the same
+_QUIET = -3.0  # logarithm of errors over the deviation of the targets that are nearly 0
 _BEHIND = 1.25  # standard errors behind the best after which a machine leaves the folds
 _RAISED = 8.0  # ratio of the largest weight to what small ones rise to before the second round
 _LOGISTIC_RIDGE = 0.03  # lambda from which the descent by the log loss starts
@@ -214,6 +219,8 @@ class Study:
             machines = [best, *level]
             trained = self.train(machines, self.rules.rounds[1:], self.rules.solved) + trained
             best = trained[0]
+            if best.error < _QUIET and self.rules.more:
+                best = self.train([best], self.rules.more, self.rules.solved)[0]
             long = self.pool.n_rows >= _EDGES_ROWS
             if long and first.is_sum and not (wide or best.is_equal or self.only):
                 best = self.edged(best, first)
