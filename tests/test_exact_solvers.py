@@ -17,22 +17,20 @@ from kernelgrad.losses import get_loss
 from kernelgrad.solvers.exact import direct_bytes
 from kernelgrad.solvers.kernel_matrix import kernel_matrix
 from oracles_cached import (
-    DELTA,
-    EPSILON,
     KINKED,
-    QUANTILE,
+    NUMBERS,
     dual_bound,
     gaussian,
     minimum,
     ridge,
     ridge_objective,
+    smooth_minimum,
 )
 from oracles_losses import value
 from plain import plain_regressor
 from steps import solve
 
 SMOOTH = ("logistic", "log_loss", "squared_hinge", "squared", "huber", "poisson", "gamma")
-NUMBERS = {"epsilon_insensitive": EPSILON, "quantile": QUANTILE, "huber": DELTA}
 BENT = [loss for loss in KINKED if loss != "one_class"]
 CONTRACT = [("direct", "squared"), *(("newton", loss) for loss in SMOOTH)]
 CONTRACT += [("working_set", loss) for loss in BENT]
@@ -74,7 +72,7 @@ def least(loss, K, y, weight, alpha, intercept):
     """Return the minimum of the objective over dense float64 values."""
     if loss not in KINKED:
         with np.errstate(over="ignore"):  # trial steps of Poisson regression
-            return minimum(loss, K, y, weight, alpha, intercept, NUMBERS.get(loss, 0.0))[0]
+            return smooth_minimum(loss, K, y, weight, alpha, intercept)
     p = weight / weight.sum()
     live = np.flatnonzero(p)
     K = K[np.ix_(live, live)]
