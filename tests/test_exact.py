@@ -173,6 +173,18 @@ def test_exponentials_over_their_range(loop, dtype, bits, low, high, rtol):
     np.testing.assert_array_equal(ends, [0, 0, 1, 1])
 
 
+def test_equal_rows_have_distance_zero_up_to_rounding():
+    for scale in (1e-3, 1.0, 5.0):
+        X = normal(50, 123) * scale
+        for Z in (X, sp.csr_matrix(sparse(X))):
+            for kernel in (kk.Gaussian(0.5 / 123), kk.Matern(1.5, 0.5 / 123)):
+                rows = kernel.exact_rows(Z)
+                K = np.diagonal(kernel.values(rows, rows))
+                np.testing.assert_allclose(K, 1, rtol=1e-6 * (1 + scale**2))
+                assert K.max() <= 1 + 2e-7
+                np.testing.assert_array_equal(kernel.exact_diag(rows), 1)
+
+
 @every(
     ("kernel", "near", "far"),
     [
