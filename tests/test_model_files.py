@@ -530,6 +530,7 @@ def test_skops_asks_for_listed_types():
     for model, rows, y in (
         (kg.KernelRegressor(solver="dsg", max_iter=3, **options), X, Y),
         (kg.LinearRegressor(), frame, Y), (kg.KernelRegressor(**options), sp.csr_array(X), Y),
+        (kg.KernelClassifier("hinge", **options), X, Y),  # calibrated
         *((model, X, y) for model, y in default_fits(X[:, 0])),
     ):  # fmt: skip
         again = sio.loads(sio.dumps(model.fit(rows, y)), trusted=kg.SKOPS_TYPES)

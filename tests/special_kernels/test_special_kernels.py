@@ -284,6 +284,12 @@ def test_degrees(series, p):
     P = np.where(a > 0, (p - 1) / p ** (n + 1.0), 0.0)
     P /= P.sum()
     np.testing.assert_allclose(squared, a[N] / P[N], rtol=1e-9)
+    # the law of any single feature, over blocks
+    for i in (0, 7, F - 1):
+        seen = np.bincount(N[:, i], minlength=4)[:4]
+        expected = n_blocks * P[:4]
+        error = np.sqrt(n_blocks * P[:4] * (1 - P[:4]))
+        assert (np.abs(seen - expected) <= 5 * error).all()
     # strata: the share of a degree in each block is right up to rounding
     for level in range(5):
         share = (level <= N).sum(1)
