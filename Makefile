@@ -70,7 +70,7 @@ test-recipes:
 	$(PYTHON) -m venv .venv-recipes
 	.venv-recipes/$(SCRIPTS)/python -m pip install --quiet --disable-pip-version-check \
 		-e ".[cli,io,plot]" pytest mlflow-skinny shap mapie optuna fastapi httpx autogluon.tabular
-	MPLBACKEND=Agg .venv-recipes/$(SCRIPTS)/python -m pytest -rs tests/test_recipes.py
+	MPLBACKEND=Agg .venv-recipes/$(SCRIPTS)/python -m pytest -rs tests/test_docs.py -k recipes
 
 # an hour of damaged and hostile inputs; goes on where the last run ended
 fuzz: $(VENV)/.installed-dev

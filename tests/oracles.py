@@ -9,12 +9,10 @@ def gaussian(X, Z, gamma):
     return rbf_kernel(np.asarray(X, np.float64), np.asarray(Z, np.float64), gamma=gamma)
 
 
-def quadratic_step(beta, g, noise):
-    """Largest -eta with 2|beta + eta g|^2 + 2 eta^2 noise <= |beta|^2 + |g|^2, on a grid."""
-    grid = np.linspace(0.0, 50.0, 500001)
-    left = 2 * sum((b - grid * h) ** 2 for b, h in zip(beta, g, strict=True))
-    allowed = left + 2 * grid**2 * noise <= sum(b * b for b in beta) + sum(h * h for h in g)
-    return float(grid[allowed].max()) if allowed.any() else 0.0
+def quadratic_step(beta, g, noise, most=np.inf):
+    """Largest -eta of 2|beta + eta g|^2 + 2 eta^2 noise <= |beta|^2 + |g|^2, if one <= most."""
+    roots = -np.roots([2 * (g @ g + noise), 4 * beta @ g, beta @ beta - g @ g])
+    return max(0.0, roots.max()) if np.isreal(roots).all() and roots.min() <= most else 0.0
 
 
 def reuse(features, batches, choose, y, slope, *, alpha, gammas):

@@ -158,8 +158,6 @@ def mirror_steps(loss, X, Y, W, b, rows, chosen, first, eta, eta_bias, l1, l2):
     for at, block in zip(rows, chosen, strict=True):
         G = slope(loss[0], Y[at], X[at] @ W + b, loss[1]) / len(at)
         B = slice(first[block], first[block + 1])
-        Z = W[B] - eta[block] * X[at, B].T @ G
-        Z = np.sign(Z) * np.maximum(np.abs(Z) - eta[block] * l1, 0.0)
-        W[B] = Z / (1.0 + eta[block] * l2)
+        W[B] = prox(W[B] - eta[block] * X[at, B].T @ G, eta[block], l1, l2)
         b = b - eta_bias * G.sum(axis=0)
     return W, b

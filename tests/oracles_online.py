@@ -15,14 +15,14 @@ def pegasos(K, order, y, slope, alpha, *, t0=0.0, bias=0.0, omega=None):
 
 
 def norma(K, order, y, slope, alpha, *, eta, decay, bias):
-    """Return (coefficients, bias) of all visits."""
-    a = np.zeros(len(K))
+    """Return (coefficients, bias, mean coefficients) of visits to the rows order[t] at once."""
+    a, total = np.zeros((2, len(K)))
     for t, i in enumerate(order, 1):
-        g, step = slope(y[i], bias + K[i] @ a), eta / t**decay
+        g, step = slope(y[i], bias + K[i] @ a) / len(i), eta / t**decay
         a = (1 - step * alpha) * a
-        a[i] -= step * g
-        bias -= step * g
-    return a, bias
+        np.subtract.at(a, i, step * g)
+        bias, total = bias - step * g.sum(), total + a
+    return a, bias, total / len(order)
 
 
 def projected(K, order, y, B):

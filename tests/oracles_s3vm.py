@@ -1,6 +1,7 @@
 """Slow references for semi-supervised machines, from the formulas alone."""
 
 import numpy as np
+from scipy.special import softmax
 
 from oracles_cached import box_program as interior
 
@@ -83,10 +84,7 @@ def soft_labels_oracle(K, gram, y, w, start, C, temperature, rounds):
     f = start
     for _ in range(rounds):
         z = f / temperature
-        soft = np.tanh(z)
-        if y.shape[1] > 1:
-            e = np.exp(z - z.max(axis=1, keepdims=True))
-            soft = 2.0 * e / e.sum(axis=1, keepdims=True) - 1.0
+        soft = np.tanh(z) if y.shape[1] == 1 else 2.0 * softmax(z, axis=1) - 1.0
         s = np.where(known[:, None], y, soft)
         f = K @ np.linalg.lstsq(H, C * K.T @ (weight[:, None] * s), rcond=1e-12)[0]
     return f

@@ -1,7 +1,7 @@
 """Slow references for dual coordinate ascent, from the formulas alone."""
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq
 
 
 def primal(loss, K, y, p, alpha, a, b=0.0):
@@ -10,27 +10,30 @@ def primal(loss, K, y, p, alpha, a, b=0.0):
     return p @ loss(y, b + g) + 0.5 * alpha * a @ g
 
 
-def one_pass(loss, K, y, p, alpha, order, b=0.0):
-    """Sequential dual ascent: row i gets the response z of least q loss(z) + (z - t)^2 / 2."""
+def one_pass(slope, K, y, p, alpha, order, b=0.0):
+    """Sequential dual ascent: row i gets the response z of least q loss(z) + (z - t)^2 / 2.
+
+    There q slope(z) + z - t, which increases, changes its sign.
+    """
     a, f = np.zeros(len(y)), np.full(len(y), b)
     for i in order:
         q = p[i] * K[i, i] / alpha
         u = -alpha * a[i] / p[i]
         t = f[i] + q * u
-        steepest = q * (abs(u) + 2.0 + abs(y[i]) + abs(t))
-        z = t
-        for _ in range(3):  # each search refines around the last
-            fit = minimize_scalar(
-                lambda z, i=i, q=q, t=t: q * loss(y[i], z) + 0.5 * (z - t) ** 2,
-                bounds=(z - steepest, z + steepest),
-                method="bounded",
-                options={"xatol": 1e-12},
-            )
-            z, steepest = fit.x, 1e-3 * steepest
+        far = 1.0 + 2.0 * q * (abs(u) + 2.0 + abs(y[i]) + abs(t))
+        z = brentq(lambda z, i=i, q=q, t=t: q * slope(y[i], z) + z - t, t - far, t + far)
         moved = (z - f[i]) / K[i, i]
         a[i] += moved
         f = f + moved * K[:, i]
     return a
+
+
+def hinge_visits(K, y, orders, most):
+    """Yield the coefficients after each visit, with the hinge loss and without a bias."""
+    a = np.zeros(len(y))
+    for i in np.concatenate(list(orders)):
+        a[i] = y[i] * np.clip(y[i] * a[i] + (1 - y[i] * (K[i] @ a)) / K[i, i], 0, most)
+        yield a.copy()
 
 
 def greedy(K, y, cost, steps):

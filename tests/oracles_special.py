@@ -4,6 +4,9 @@ import itertools
 import math
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from oracles import gaussian
 
 
 def projected(X, W, kind):
@@ -44,27 +47,12 @@ def rademacher_moment(x, z):
 
 
 def image_kernel(x, z, kernel, gamma):
-    """k(x, z) of two images, by loops over cells and pairs of patches."""
-    shape, side, stride = (*kernel.image_shape, 1)[:3], kernel.patch_size, kernel.stride
-    pool = kernel.pool_size
-
-    def patch(image, i, j):
-        return [
-            image[a][b][c]
-            for a in range(i * stride, i * stride + side)
-            for b in range(j * stride, j * stride + side)
-            for c in range(shape[2])
-        ]
-
-    x, z = x.reshape(shape).tolist(), z.reshape(shape).tolist()
-    down, across = ((n - side) // stride + 1 for n in shape[:2])
-    cells = []
-    for i0, j0 in itertools.product(range(0, down, pool), range(0, across, pool)):
-        rows, columns = range(i0, min(down, i0 + pool)), range(j0, min(across, j0 + pool))
-        places = list(itertools.product(rows, columns))
-        total = 0.0
-        for p, q in itertools.product(places, places):
-            pixels = zip(patch(x, *p), patch(z, *q), strict=True)
-            total += math.exp(-gamma * sum((s - t) ** 2 for s, t in pixels))
-        cells.append(total / len(places) ** 2)
-    return sum(cells) / len(cells)
+    """k(x, z) of two images: the mean over cells of that over pairs of their patches."""
+    shape, step, pool = (*kernel.image_shape, 1)[:3], kernel.stride, kernel.pool_size
+    window = (kernel.patch_size, kernel.patch_size, shape[2])
+    x, z = (sliding_window_view(i.reshape(shape), window)[::step, ::step] for i in (x, z))
+    cells = [
+        [i[a : a + pool, b : b + pool].reshape(-1, math.prod(window)) for i in (x, z)]
+        for a, b in itertools.product(*(range(0, size, pool) for size in x.shape[:2]))
+    ]
+    return np.mean([gaussian(*pair, gamma).mean() for pair in cells])

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import numpy as np
+
 from kernelgrad import KernelClassifier, KernelRegressor
-from kernelgrad.kernels import KERNELS, Gaussian, Laplacian, get_kernel
+from kernelgrad.kernels import KERNELS, Gaussian, Laplacian, SumKernel, get_kernel
 
 
 def plain_classifier(loss: Any = "log_loss", *args: Any, **params: Any) -> KernelClassifier:
@@ -24,7 +26,7 @@ def _given(params: dict[str, Any]) -> dict[str, Any]:
 def kernel_of(name: str) -> Any:
     """Return a kernel of a registered name, for rows of 3 columns, or 9 of `convolutional`."""
     if name == "sum":
-        return Gaussian(0.5) + Laplacian(0.4)
+        return SumKernel([Gaussian(0.5), Laplacian(0.4)], np.array([0.5, 2.0]))
     if name == "product":
         return Gaussian(0.5) * Laplacian(0.4)
     if name == "dot_product":

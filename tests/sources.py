@@ -31,6 +31,13 @@ def opened(folder, kind, rows, y=None, w=None, name="rows"):
     return open_source(path, target=None if y is None else "y", weight=weight)
 
 
+class Unread(ArraySource):
+    """A source whose rows nobody may read."""
+
+    def take(self, rows):
+        raise AssertionError("rows were read")
+
+
 def named(model, rows):
     """Return rows with the names of the columns that the model was fitted to, if any."""
     names = getattr(model, "feature_names_in_", None)

@@ -5,6 +5,7 @@ import scipy.sparse as sp
 
 import oracles_linear as oracles
 from kernelgrad import losses
+from kernelgrad.callbacks import Callback
 from kernelgrad.compute import rng
 from kernelgrad.compute.threads import single_threaded_blas
 from kernelgrad.kernels import Polynomial
@@ -18,6 +19,7 @@ SMOOTH = [
     losses.Huber(0.4), losses.SmoothedHinge(0.6), losses.ModifiedLogistic(5.0),
 ]  # fmt: skip
 KINKED = [losses.Hinge(), losses.EpsilonInsensitive(0.2), losses.Quantile(0.3)]
+ONE_OUTPUT = [loss for loss in SMOOTH if not loss.is_multinomial] + KINKED + [losses.Absolute()]
 
 
 def solve(solver, problem, batch, most, state=None):
@@ -30,6 +32,22 @@ def solve(solver, problem, batch, most, state=None):
             if infos[-1].converged:
                 break
     return state, infos
+
+
+class At(Callback):
+    """Do something after an iteration; what it returns may stop the fit."""
+
+    def __init__(self, iteration, do):
+        self.iteration, self.do = iteration, do
+
+    def on_iteration(self, event):
+        return self.do() if event.iteration == self.iteration else None
+
+
+def forever(batch):
+    """Yield a batch again and again, as the loop takes it."""
+    while True:
+        yield batch, 0.0
 
 
 def signal(n=400, seed=0, noise=0.3):

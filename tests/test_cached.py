@@ -170,31 +170,6 @@ def test_one_class_reaches_its_minimum(block_size):
     np.testing.assert_allclose(f, theirs.decision_function(K), atol=atol)
 
 
-@every(
-    ("loss", "block_size"), [("kl", 250), ("least_squares", 250), ("kl_ratio", 250), ("kl", 50)]
-)
-def test_density_ratio_reaches_its_minimum(loss, block_size):
-    rng = np.random.default_rng(0)
-    P, Q = rng.normal(0.0, 1, (150, 2)), rng.normal(0.5, 1, (100, 2))
-    X, y = np.vstack([P, Q]), np.repeat([1.0, -1.0], [150, 100])[:, None]
-    p, alpha = np.repeat([0.5 / 150, 0.5 / 100], [150, 100]), 1e-3
-    solver = cached(block_size=block_size)
-    model = kg.KernelDensityRatio(
-        loss, gamma=GAMMA, alpha=alpha, solver=solver, max_iter=300, random_state=0
-    )
-    model.fit(P, denominator=Q)
-    # the last is the audit's, in float64
-    # float32 responses, in an exponential or divided by small ones
-    rel = 1e-5 if loss == "least_squares" else 5e-5
-    claim = assert_true(
-        model, X, partial(oracles.LOSSES[loss], y), p, alpha, rel=rel, rise=5e-5
-    )
-    K = oracles.gaussian(X, X, GAMMA)
-    best = oracles.smooth_minimum(loss, K, y, p, alpha, True)
-    near = 1e-5 if block_size == 250 else 1e-3
-    assert best - 1e-5 * abs(best) <= claim <= best + near * abs(best)
-
-
 def of_constant(loss, model, Y):
     """Return the mean loss of the best constants."""
     constants = model.loss_.intercept(Y, np.ones(len(Y)))

@@ -74,14 +74,14 @@ def test_all_that_had_begun_end_even_when_one_raises():
     assert log[-2:] == [("a", "end", "done"), ("b", "end", "done")]
 
 
-def draw(events, encoding="utf-8"):
+def draw(events, encoding="utf-8", status="done"):
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding, newline="")
     bar = hooks.ProgressBar(file)
     bar.on_begin(object())
     for e in events:
         assert bar.on_iteration(e) is None
-    bar.on_end("done")
+    bar.on_end(status)
     file.flush()
     return raw.getvalue().decode(encoding).rstrip().split("\r")[-1]
 
@@ -143,12 +143,7 @@ def test_progress_reports_the_fraction_of_a_pass():
     ],
 )
 def test_a_bar_says_how_a_fit_ended(status, end):
-    file = io.StringIO()
-    bar = hooks.ProgressBar(file)
-    bar.on_begin(bar)
-    bar.on_iteration(event(3))
-    bar.on_end(status)
-    assert file.getvalue().split("\r")[-1].startswith(f"fit (ProgressBar): {end}")
+    assert draw([event(3)], status=status).startswith(f"fit (object): {end}")
 
 
 class Terminal(io.StringIO):

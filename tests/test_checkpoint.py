@@ -19,6 +19,7 @@ from kernelgrad.cli import main
 from kernelgrad.files.container import read_container, write_container
 from kernelgrad.testing import check_checkpoints
 from sources import opened
+from steps import At
 
 slow = pytest.mark.slow
 N = 240
@@ -70,16 +71,6 @@ def test_files_go_on_with_the_same_bits(tmp_path, kind):
 
 class CrashError(Exception):
     pass
-
-
-class At(Callback):
-    """Do something after an iteration."""
-
-    def __init__(self, iteration, do):
-        self.iteration, self.do = iteration, do
-
-    def on_iteration(self, event):
-        return self.do() if event.iteration == self.iteration else None
 
 
 def crash():

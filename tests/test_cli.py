@@ -413,6 +413,15 @@ def test_inspect(models, cli, ok, monkeypatch):
     assert ok("inspect", path) == info  # which needs no estimator
 
 
+def test_random_features_are_only_inspected(tmp_path, cli):
+    path = tmp_path / "m.kgm"
+    kg.RandomFeatures(n_components=16).fit(X).save(path)
+    assert re.search(r"^written by +kernelgrad \d", cli("inspect", path)[1], re.M)
+    for command in (("inspect", "--importances"), ("score", path)):
+        code, _, err = cli(*command, path)
+        assert (code, "RandomFeatures, which the command line only" in err) == (1, True)
+
+
 def test_compress(tmp_path, cli, ok):
     small = tmp_path / "small.kgm"
     exact = plain_regressor(kernel="rbf", solver="direct").fit(X, VALUE)

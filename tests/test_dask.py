@@ -16,11 +16,12 @@ from threadpoolctl import threadpool_info
 import kernelgrad as kg
 from cases import raises
 from kernelgrad import DaskEngine, DataError, KernelClassifier, KernelRegressor
-from kernelgrad.callbacks import Callback, Checkpoint
+from kernelgrad.callbacks import Checkpoint
 from kernelgrad.cluster import DaskSource, DaskTeam
 from kernelgrad.cluster import source as held
 from kernelgrad.families import reading
 from kernelgrad.solvers.block_descent import shards, solver
+from steps import At
 
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
@@ -233,14 +234,10 @@ def team(client, n=6, delayed=None, summed=frozenset(), **options):
     return DaskTeam(engine, makers, frozenset({"move"}), names, summed=summed)
 
 
-def run(ask, n=4, between=lambda step: None):
+def run(ask, n=4):
     """Move all pieces n times, as a fit does; return all answers."""
-    answers = []
-    for step in range(n):
-        answers.append(ask("move", np.full(100, float(step))))
-        between(step)
-        answers.append(ask("total"))
-    return answers
+    steps = (np.full(100, float(step)) for step in range(n))
+    return [answer for by in steps for answer in (ask("move", by), ask("total"))]
 
 
 def alone(n=4):
@@ -281,12 +278,6 @@ def kill(client, n=1):
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     return pids
-
-
-@slow
-def test_a_team_survives_a_killed_worker(processes):
-    asked = team(processes)
-    assert run(asked.ask, between=lambda step: step == 2 and kill(processes)) == alone()
 
 
 def test_errors_name_the_piece(client, tmp_path):
@@ -349,26 +340,14 @@ def test_workers_make_the_same_model(client, local, chunks):
     assert all_free(client)
 
 
-class At(Callback):
-    """Do something once, after the second block."""
-
-    def __init__(self, do):
-        self.do = do
-
-    def on_iteration(self, event):
-        if event.iteration == 2:
-            self.do()
-        return False
-
-
 @slow
 def test_a_fit_survives_a_kill_and_goes_on_from_a_checkpoint(processes, local, tmp_path):
     engine, killed = DaskEngine(processes), []
-    callback = At(lambda: killed.extend(kill(processes)))
+    callback = At(2, lambda: killed.extend(kill(processes)))
     same(few_blocks(engine=engine, callbacks=callback).fit(array(X), array(Y)), local)
     assert len(killed) == 1
     keeper = Checkpoint(tmp_path / "kept", every=1, resume=True)
-    stop = few_blocks(engine=engine, callbacks=[keeper, At(lambda: 1 / 0)])
+    stop = few_blocks(engine=engine, callbacks=[keeper, At(2, lambda: 1 / 0)])
     with pytest.raises(ZeroDivisionError):
         stop.fit(array(X), array(Y))
     model = few_blocks(engine=engine, callbacks=keeper).fit(array(X, (N,)), array(Y))
@@ -389,7 +368,7 @@ def test_a_partition_that_is_gone_ends_the_fit(processes, tmp_path):
         paths[1].unlink()
         kill(processes, 2)
 
-    model = few_blocks(engine=DaskEngine(processes, retries=0), callbacks=At(lose))
+    model = few_blocks(engine=DaskEngine(processes, retries=0), callbacks=At(2, lose))
     with pytest.raises(DataError, match=r"partitions? .*FileNotFoundError"):
         model.fit(da.concatenate(parts), array(Y))
     assert not hasattr(model, "expansion_")

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
-import oracles_descent as oracles
-import oracles_losses
+import oracles_losses as oracles
 from cases import every
 from kernelgrad import losses
 from kernelgrad.solvers.block_descent import loops
@@ -79,7 +78,7 @@ def test_losses_and_their_derivatives_are_those_of_the_formulas(key, C, n, width
         assert not total[len(expected) :].any()
     slopes = w * oracles.slopes(name, y, f, number, width)
     np.testing.assert_allclose(R, slopes, rtol=1e-5, atol=1e-5)
-    curvatures = w * oracles_losses.curvature(name, y.T, f.T, number, width).T
+    curvatures = w * oracles.curvature(name, y.T, f.T, number, width).T
     # The weight of a narrow kink is one over a distance that float32 rounds. The largest error
     # among 200,000 values of RATIO is 3e-6.
     np.testing.assert_allclose(W, curvatures, rtol=2e-3 if width < 0.5 else 5e-6, atol=1e-6)

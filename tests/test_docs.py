@@ -1,4 +1,4 @@
-"""Every snippet and command of the documentation is run."""
+"""Every snippet, command, recipe and example of the documentation is run."""
 
 import ast
 import builtins
@@ -19,6 +19,7 @@ from typing import get_args
 from urllib.parse import unquote
 
 import pytest
+from sklearn.utils.discovery import all_estimators
 
 import kernelgrad
 from cases import every
@@ -35,14 +36,9 @@ from kernelgrad.tables import KINDS
 ROOT = Path(__file__).parents[1]
 ROOMS = ("data", "kernels", "losses", "solvers", "callbacks", "plotting", "features.base")
 PUBLIC = [f"kernelgrad.{room}" for room in ROOMS]
-SEMI_SUPERVISED = ("tsg", "fr_s3vm", "bgs3vm", "cccp_s3vm", "s3vm_light", "soft_labels")
-FOREIGN = {  # of Python and scikit-learn
-    "None", "SVC", "SVR", "LabelSpreading", "SelfTrainingClassifier", "LogisticRegression",
-    "IsolationForest", "LocalOutlierFactor", "HistGradientBoostingRegressor",
-    "OneClassSVM", "LinearSVC", "SGDClassifier", "ElasticNet", "Lasso", "Ridge", "KernelRidge",
-    "GaussianProcessRegressor", "ConstantKernel", "RBF", "Nystroem", "RBFSampler",
-    "ScoringMonitor", "StandardScaler", "TransformedTargetRegressor", "CalibrationDisplay",
-    "ConvergenceWarning", "Dataset", "AbstractModel", "GridSearchCV",
+FOREIGN = {name for name, _ in all_estimators()} | {  # of Python and scikit-learn
+    "None", "RBF", "ConstantKernel", "ScoringMonitor", "CalibrationDisplay", "Dataset",
+    "ConvergenceWarning", "AbstractModel",
 }  # fmt: skip
 
 
@@ -50,8 +46,8 @@ def text_of(name):
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def blocks(name, language):
-    return re.findall(rf"^```{language}\n(.*?)^```", text_of(name), re.M | re.S)
+def blocks(text, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
 
 
 @pytest.fixture
@@ -77,18 +73,65 @@ SLOW = {  # seconds each; the others run in the quick suite
     [
         pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
         for name in DOCS
-        if blocks(name, "python") and name != "docs/recipes.md"  # test_recipes.py
+        if blocks(text_of(name), "python") and name != "docs/recipes.md"
     ],
 )
 def test_python_snippets_run(name, registries, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = blocks(name, "python")
+    found = blocks(text_of(name), "python")
     if any("distributed" in code for code in found):
         pytest.importorskip("distributed")
+    run(found, name, monkeypatch)
+
+
+def run(found, name, monkeypatch):
     module = types.ModuleType("documentation")  # a real module: its classes can be pickled
     monkeypatch.setitem(sys.modules, "documentation", module)
     for i, code in enumerate(found):
         exec(compile(code, f"{name}[{i}]", "exec"), module.__dict__)
+
+
+RECIPES = dict(
+    re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", text_of("docs/recipes.md"), re.M | re.S)
+)
+NEEDS = {"mlflow": ["mlflow"], "SHAP": ["shap", "matplotlib"], "MAPIE": ["mapie"]}
+NEEDS |= {"Optuna": ["optuna"], "FastAPI in a container": ["fastapi", "httpx"]}
+NEEDS |= {"AutoGluon and TabArena": ["autogluon.tabular"]}
+
+
+@pytest.mark.filterwarnings("ignore")  # other packages warn
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipes_run(name, tmp_path, monkeypatch):
+    for package in NEEDS.get(name, ()):  # which `make test-recipes` installs
+        pytest.importorskip(package)
+    monkeypatch.chdir(tmp_path)
+    run(blocks(RECIPES[name], "python"), f"docs/recipes.md: {name}", monkeypatch)
+
+
+EXAMPLES = sorted((ROOT / "examples").glob("*/plot_*.py"))
+QUICK = {"plot_importances", "plot_regression_curve"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=() if path.stem in QUICK else pytest.mark.slow, id=path.stem)
+        for path in EXAMPLES
+    ],
+)
+def test_an_example_draws_whole_pictures(path, tmp_path, monkeypatch):
+    plt = pytest.importorskip("matplotlib.pyplot")
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(path), run_name="__main__")
+    figures = [plt.figure(number) for number in plt.get_fignums()]
+    assert figures
+    for figure in figures:
+        figure.draw_without_rendering()
+        box = figure.get_tightbbox()
+        assert (box.min > -0.01).all(), "cut off at the left or below"
+        assert (box.max < figure.get_size_inches() + 0.01).all(), "cut off at the right, above"
+        assert any(ax.get_title() for ax in figure.axes)
+    plt.close("all")
 
 
 def test_what_the_documentation_names_can_be_imported():
@@ -118,7 +161,7 @@ def test_tables_name_what_is_registered(name, registry):
     assert rows
     for key, cls in rows:
         assert registry[key].__name__ == cls
-    elsewhere = {"precomputed", *SEMI_SUPERVISED}
+    elsewhere = {"precomputed", *(name for name, each in SOLVERS.items() if each.marks)}
     assert set(registry) - elsewhere == {key for key, _ in rows}
 
 
@@ -193,12 +236,6 @@ def test_what_stands_beside_the_pages(site):
     assert len(names) > 20
     pages = ["md", "rst"]
     assert [n for n in names if not any((ROOT / f"docs/{n}.{e}").exists() for e in pages)] == []
-    version = re.search(r'version: "(.*)"', text_of("recipe/meta.yaml"))[1]
-    assert (
-        version
-        == kernelgrad.__version__
-        == json.loads(text_of("docs/_static/switcher.json"))[0]["version"]
-    )
     needed = re.search(r"^dependencies = \[\n(.*?)^\]", text_of("pyproject.toml"), re.M | re.S)[
         1
     ]
@@ -281,7 +318,7 @@ def test_the_site_builds_without_a_warning(tmp_path):
 
 def test_commands_of_the_readme_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text = "".join(blocks("README.md", "console"))
+    text = "".join(blocks(text_of("README.md"), "console"))
     commands = [shlex.split(line) for line in re.findall(r"^\$ (.*)$", text, re.M)]
     targets = {words[1] for words in commands if words[0] == "make"}
     assert targets >= {"demo", "test"}
@@ -297,10 +334,14 @@ def test_commands_of_the_readme_run(tmp_path, monkeypatch):
 
 def test_one_version(capsys):
     version = re.escape(kernelgrad.__version__)
-    assert re.search(rf'^version = "{version}"$', text_of("pyproject.toml"), re.M)
-    assert re.search(rf"^version: {version}$", text_of("CITATION.cff"), re.M)
     released = version.removesuffix(r"\.dev0")
-    assert re.search(rf"^## {released} \(", text_of("CHANGELOG.md"), re.M)
+    for name, line in {
+        "pyproject.toml": f'^version = "{version}"$', "CITATION.cff": f"^version: {version}$",
+        "recipe/meta.yaml": f'version: "{version}"', "CHANGELOG.md": rf"^## {released} \(",
+    }.items():  # fmt: skip
+        assert re.search(line, text_of(name), re.M), name
+    switcher = json.loads(text_of("docs/_static/switcher.json"))
+    assert switcher[0]["version"] == kernelgrad.__version__
     kernelgrad.show_versions()
     shown = capsys.readouterr().out
     assert f"kernelgrad: {kernelgrad.__version__}\n" in shown

@@ -15,8 +15,8 @@ import scipy.sparse as sp
 import kernelgrad
 from cases import every
 from kernelgrad import KernelClassifier, KernelRegressor, LinearClassifier, open_source
-from kernelgrad.callbacks import Callback
 from kernelgrad.cli import main
+from steps import At
 
 PAGE = (Path(__file__).parents[1] / "docs" / "errors.md").read_text(encoding="utf-8")
 MESSAGES = re.findall(r"^\| `(.+?)` \|", PAGE, re.M)
@@ -44,12 +44,8 @@ def wide():
 
 
 def interrupted():
-    class Interrupt(Callback):
-        def on_iteration(self, event):
-            if event.iteration == 2:
-                signal.raise_signal(signal.SIGINT)
-
-    fitted(solver="dsg", max_iter=9, callbacks=Interrupt())
+    interrupt = At(2, lambda: signal.raise_signal(signal.SIGINT))
+    fitted(solver="dsg", max_iter=9, callbacks=interrupt)
 
 
 def hold_out():

@@ -9,6 +9,7 @@ import pickle
 import stat
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
@@ -30,7 +31,7 @@ from kernelgrad.files.container import (
 )
 from kernelgrad.files.records import Record
 from kernelgrad.kernels import KERNELS
-from kernelgrad.testing.warmup import small_fits
+from kernelgrad.testing.warmup import default_fits, small_fits
 from plain import kernel_of
 
 KEY = bytes(range(32))
@@ -516,3 +517,22 @@ def test_pickles_of_another_version_warn(monkeypatch):
     monkeypatch.setattr("kernelgrad.estimators.base.__version__", "9.0")
     with pytest.warns(UserWarning, match=r"KernelRegressor was pickled by kernelgrad .* 9\.0"):
         assert pickle.loads(data).alpha == 0.5
+
+
+@pytest.mark.filterwarnings("ignore:Class . is .* of the labelled rows:UserWarning")
+def test_skops_asks_for_listed_types():
+    sio = pytest.importorskip("skops.io")
+    foreign = [name for name in kg.SKOPS_TYPES if not name.startswith("kernelgrad.")]
+    rows = "scipy.sparse._csr.csr_"
+    assert foreign == ["numpy.dtype", f"{rows}array", f"{rows}matrix"]
+    frame, options = pd.DataFrame(X).assign(c=["a", "b"] * 20), {"alpha": 1e-2, "gamma": 1.0}
+    frame.columns = frame.columns.astype(str)
+    for model, rows, y in (
+        (kg.KernelRegressor(solver="dsg", max_iter=3, **options), X, Y),
+        (kg.LinearRegressor(), frame, Y), (kg.KernelRegressor(**options), sp.csr_array(X), Y),
+        (kg.KernelClassifier("hinge", **options), X, Y),  # calibrated
+        *((model, X, y) for model, y in default_fits(X[:, 0])),
+    ):  # fmt: skip
+        again = sio.loads(sio.dumps(model.fit(rows, y)), trusted=kg.SKOPS_TYPES)
+        method = "transform" if hasattr(model, "transform") else "predict"
+        assert np.array_equal(getattr(again, method)(rows), getattr(model, method)(rows))

@@ -12,11 +12,13 @@ import pytest
 
 import kernelgrad as kg
 from cases import every, raises
+from draws import normal
 from kernelgrad import kernels as kk
 from kernelgrad.cli import main
 from kernelgrad.exceptions import CapabilityError
 from kernelgrad.functions import InputScaling
 from plain import kernel_of
+from test_exact import CASES, D
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
@@ -147,41 +149,24 @@ def test_the_families_are_all_estimators():
 # Functions: every kernel
 
 
-KERNELS_OF_ROWS = [
-    *(
-        (kernel_of(name), 5)
-        for name in kk.KERNELS
-        if name not in ("convolutional", "precomputed")
-    ),
-    (kk.Matern(0.5, 0.3), 5),
-    (kk.Matern(2.5, 0.3), 5),
-    (kk.Laplacian(0.3, column_weights=[1.0, 0.2, 0.0, 2.0, 1.0]), 5),
-    (kk.RootLaplacian(0.3, column_weights=[1.0, 0.2, 0.0, 2.0, 1.0]), 5),
-    (kk.DotProduct("exponential", gamma=0.1), 5),
-    (kk.DotProduct("vovk", gamma=0.01), 5),
-    (kk.ArcCosine(0, bias=1.0), 5),
-    (kk.ArcCosine(2), 5),
-    (0.3 * kk.Chi2() + kk.Gaussian(0.3) * kk.Laplacian(0.2), 5),
-]
+def is_core(kernel):
+    return all(
+        part.name not in kk.KERNELS.lazy.values()
+        for part in getattr(kernel, "kernels", [kernel])
+    )
 
 
-def is_core(case):
-    parts = getattr(case[0], "kernels", case[:1])
-    return all(part.name not in kk.KERNELS.lazy.values() for part in parts)
+def has_form(kernel):
+    return kernel.name != "convolutional" and getattr(kernel, "nu", 0.5) in (0.5, 1.5, 2.5)
 
 
 @pytest.mark.parametrize("core", [True, pytest.param(False, marks=pytest.mark.slow)])
-@every("case", KERNELS_OF_ROWS)
-def test_kernels_of_the_core_and_of_rooms(case, core):
-    if is_core(case) != core:
-        return
-    kernel, d = case
-    X = 2.0 * np.random.default_rng(3).random((40, d))
-    X[:, 0] *= X[:, 0] > 0.5  # some zeros
-    Y = np.random.default_rng(0).standard_normal((40, 2))
-    model = kg.KernelRegressor(kernel=kernel, alpha=1.0, standardize=False, solver="direct")
-    new = np.concatenate([X[:5], 2.0 * np.random.default_rng(1).random((30, d))])
-    require_same(model.fit(X, Y), new)
+@every(("rows", "kernel"), [*CASES, (normal, kernel_of("sum")), (normal, kernel_of("product"))])
+def test_kernels_of_the_core_and_of_rooms(rows, kernel, core):
+    if is_core(kernel) == core and has_form(kernel):
+        X, Y = rows(40, D), np.random.default_rng(0).standard_normal((40, 2))
+        model = kg.KernelRegressor(kernel=kernel, alpha=1.0, standardize=False, solver="direct")
+        require_same(model.fit(X, Y), np.concatenate([X[:5], rows(30, D, seed=1)]))
 
 
 def test_random_features_are_refused():
@@ -347,7 +332,6 @@ class Own(kk.Gaussian):
     "kernel, words",
     [
         (kk.CallableKernel(lambda X, Z: X @ Z.T), "has no operators for"),
-        (kk.Matern(0.7, 0.4), "nu is not"),
         (Own(0.4), "cannot be exported"),
         (kk.Gaussian(0.4) + Own(0.4), "cannot be exported"),
     ],

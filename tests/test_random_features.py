@@ -1,6 +1,5 @@
 """Doubly stochastic gradients against their formulas, closed forms and algorithms."""
 
-import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -18,8 +17,7 @@ from kernelgrad.papers.cdsg.cdsg import allowed_steps
 from kernelgrad.solvers import CDSG, DSG, UDSG, Problem, TrainBatch, dsg, run
 from kernelgrad.solvers.contract import rows_digest
 from kernelgrad.testing import check_solver
-from plain import plain_regressor
-from steps import signal
+from steps import forever, signal
 
 SLOPES = {
     "squared": lambda y, f: f - y,
@@ -74,11 +72,6 @@ def problem(loss=None, alpha=1e-3, **options):
 
 def batch(X, y):
     return TrainBatch(X, y.reshape(len(y), -1), np.ones(len(y)))
-
-
-def forever(b):
-    while True:
-        yield b, 0.0
 
 
 @every("loss", [SquaredError(), Logistic(), Hinge()])
@@ -145,12 +138,8 @@ def test_presets_are_algorithms_3_and_4_step_by_step(solver, options, loss):
     def choose(t, A, B, gamma, r):
         if solver is UDSG:
             return next(old), 1.0
-        g, spread = gamma * r.mean(), gamma * np.abs(r).max() / len(r)
-        eta = [0.0]
-        for b in B:
-            roots = np.roots([2 * (g**2 + spread**2), 4 * b * g, b**2 - g**2])
-            allowed = np.isreal(roots).all() and -roots.max() <= most
-            eta.append(-roots.min() if allowed else 0.0)
+        g, noise = np.array([gamma * r.mean()]), (gamma * np.abs(r).max() / len(r)) ** 2
+        eta = [0.0, *(oracles.quadratic_step(np.array([b]), g, noise, most) for b in B)]
         best = int(np.argmax(eta))
         return (len(A), 1.0) if eta[best] <= 1 else (best - 1, min(eta[best], most))
 
@@ -250,15 +239,6 @@ def test_allowed_steps_solve_the_inequality():
         assert allowed_steps(beta, g, 0.0, bound)[0] == pytest.approx(step)
 
 
-def test_dsg_saves_nothing_and_reuse_of_none_is_dsg():
-    X, y = data()
-    kwargs = {"random_state": 3, "max_iter": 8}
-    dsg = plain_regressor(solver=DSG(block_size=32), **kwargs).fit(X, y)
-    same = plain_regressor(solver=UDSG(block_size=32, reused_blocks=0), **kwargs).fit(X, y)
-    assert set(dsg.history_["n_features_saved"]) == {0}
-    np.testing.assert_array_equal(dsg.predict(X), same.predict(X))
-
-
 # -- kept responses of rows that come again --------------------------------------------
 
 
@@ -270,33 +250,17 @@ def test_dsg_saves_nothing_and_reuse_of_none_is_dsg():
 def test_kept_responses_are_predictions(solver):
     b, other = batch(*data()), batch(*data(seed=1))
     states, losses = [], []
-    for fixed in (False, True):
-        p = problem(fixed_rows=fixed)
+    for fixed in ((False, False), (True, True), (True, False)):  # the last: others of a stream
+        p, q = (problem(fixed_rows=each) for each in fixed)
         state = solver.init(p, b)
-        order = [*[b] * 10, other, other, b]  # other rows are predicted afresh
-        losses.append([solver.step(p, state, rows).train_loss for rows in order])
+        order = [*[(p, b)] * 10, (q, other), (q, other), (p, b)]  # others are predicted afresh
+        losses.append([solver.step(each, state, rows).train_loss for each, rows in order])
         states.append(solver.expansion(state).raw_prediction(b.X))
-    np.testing.assert_allclose(*losses, rtol=1e-4)
-    np.testing.assert_allclose(*states, atol=2e-5)
+    for i in (1, 2):
+        np.testing.assert_allclose(losses[i], losses[0], rtol=1e-4)
+        np.testing.assert_allclose(states[i], states[0], atol=2e-5)
     # a control: the rows matter, so stale responses would show
     assert abs(losses[0][10] - losses[0][9]) > 1e-2 * losses[0][9]
-
-
-def test_steps_on_a_stream_make_kept_responses_stale():
-    rng = np.random.default_rng(0)
-    X, other = rng.standard_normal((200, 3)), rng.standard_normal((200, 3))
-    y, z = np.sin(2 * X[:, 0]), np.cos(other[:, 1])
-    model = plain_regressor(
-        solver=DSG(block_size=32, momentum=0.8), max_iter=4, random_state=0, warm_start=True
-    )
-    model.fit(X, y).partial_fit(other, z)
-    expected = pickle.loads(pickle.dumps(model))
-    model.fit(X, y)
-    for _ in range(4):  # the same rows as a stream: predicted afresh in every step
-        expected.partial_fit(X, y)
-    np.testing.assert_allclose(
-        model.history_["train_loss"][5], expected.history_["train_loss"][5], rtol=1e-4
-    )
 
 
 def test_the_digest_knows_values_shapes_and_kinds():

@@ -58,10 +58,25 @@ COLUMNS, Y = columns_of()
 NEW, NEW_Y = columns_of(100, seed=1)
 
 
+@pytest.fixture(scope="module")
+def reference():
+    return kg.KernelRegressor(**FAST).fit(to_pandas(COLUMNS), Y)
+
+
 @pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_columns_are_chosen_by_name(make):
+def test_frames_of_every_kind_are_one_table_with_columns_chosen_by_name(
+    make, reference, tmp_path
+):
     model = kg.KernelRegressor(**FAST).fit(make(COLUMNS), Y)
     f, names = model.predict(make(NEW)), list(NEW)[::-1]
+    np.testing.assert_array_equal(f, reference.predict(to_pandas(NEW)))
+    assert model.score(make(NEW), NEW_Y) > 0.7
+    assert (model.n_features_in_, list(model.feature_names_in_)) == (6, list(COLUMNS))
+    model.save(tmp_path / "m")
+    np.testing.assert_array_equal(kg.load(tmp_path / "m").predict(make(NEW)), f)
+    row = {name: values[1:2] for name, values in COLUMNS.items()}  # levels never seen
+    strange = make({**row, "city": ["Rom"], "code": ["k99"], "flag": [False]})
+    assert np.isfinite(model.predict(strange)).all()
     more = make({"other": [0] * 100, **{name: NEW[name] for name in names}})
     np.testing.assert_array_equal(model.predict(more), f)
     rows = [
@@ -126,21 +141,6 @@ def test_columns_of_texts_that_read_as_numbers_or_dates_are_named_once(make, mes
             assert "Column 'a' has 60 different texts in 60 rows" in str(seen[0].message)
             assert message in str(seen[0].message)
     clone(model).set_params(categorical_features=["a"]).fit(frame[["a"]], frame["y"])
-
-
-@pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
-def test_frames_of_every_kind_are_one_table(make, tmp_path):
-    model = kg.KernelRegressor(**FAST).fit(make(COLUMNS), Y)
-    reference = kg.KernelRegressor(**FAST).fit(to_pandas(COLUMNS), Y)
-    predictions = model.predict(make(NEW))
-    np.testing.assert_array_equal(predictions, reference.predict(to_pandas(NEW)))
-    assert model.score(make(NEW), NEW_Y) > 0.7
-    assert (model.n_features_in_, list(model.feature_names_in_)) == (6, list(COLUMNS))
-    model.save(tmp_path / "m")
-    np.testing.assert_array_equal(kg.load(tmp_path / "m").predict(make(NEW)), predictions)
-    row = {name: values[1:2] for name, values in COLUMNS.items()}  # levels never seen
-    strange = make({**row, "city": ["Rom"], "code": ["k99"], "flag": [False]})
-    assert np.isfinite(model.predict(strange)).all()
 
 
 def encoded(columns, of):
@@ -340,14 +340,13 @@ def test_errors_name_the_column_and_the_remedy(column, message):
     raises(ValueError, message, kg.KernelClassifier().fit, frame, [0, 1, 0, 1])
 
 
-def test_errors_of_later_rows_and_parameters():
+def test_errors_of_later_rows_and_parameters(reference):
     frame = to_pandas(COLUMNS)
-    model = kg.KernelRegressor(**FAST).fit(frame, Y)
     for rows, message in [
         (frame.assign(when="soon"), "Column 'when' holds 'soon' in row 0 .*column of dates"),
         (frame.assign(when=2024), "Column 'when' holds 2024 in row 0 .*column of dates"),
     ]:
-        raises(ValueError, message, model.predict, rows)
+        raises(ValueError, message, reference.predict, rows)
     for chosen, message in [
         ("all", "'from_dtype', None, or an array"), ([7], "holds 7, .* from 0 to 5"),
         (["town"], "holds 'town'"), ([True], "1 booleans, but X has 6"), ([1.5], "must hold"),

@@ -153,16 +153,6 @@ def test_weights_of_columns(cls, power):
         cls(0.7, column_weights=[1.0, 1.0])(X)
 
 
-def test_sums_and_products_against_scikit_learn():
-    X, Z = cube(20), cube(12, seed=1)
-    theirs = 0.3 * gp.RBF(1.3) + gp.Matern(0.9, nu=1.5) * gp.RBF(2.0) + 2.0 * gp.RBF(0.7)
-    a, b, c, d = (0.5 / length**2 for length in (1.3, 0.9, 2.0, 0.7))
-    ours = 0.3 * kk.Gaussian(a) + kk.Matern(1.5, b) * kk.Gaussian(c) + kk.Gaussian(d) * 2.0
-    for A, B in ((X, Z), (sp.csr_matrix(X), sp.csr_matrix(Z)), (X.astype(np.float32), Z)):
-        np.testing.assert_allclose(ours(A, B), theirs(X, Z), rtol=1e-6)
-    np.testing.assert_allclose(ours.diag(X), theirs.diag(X), rtol=1e-12)
-
-
 @pytest.mark.parametrize("nu", [*kk.profiles.MATERN, np.inf])
 def test_profiles_of_squared_distances_and_their_slopes(nu):
     D = np.linspace(0.01, 9.0, 50)
@@ -204,24 +194,6 @@ def test_wrong_names_and_rules_are_refused():
         kk.get_kernel(kk.Gaussian("best"))
     with np.errstate(over="ignore"), pytest.raises(DataError, match=r"'scale' gives .*0\.0"):
         kk.Gaussian("scale").resolve(1e163 * normal(20, 3), 0)
-
-
-@every(
-    "kernel",
-    [
-        0.3 * kk.Gaussian(bandwidth_factor=0.5)
-        + kk.Chi2() * kk.Laplacian()
-        + kk.Chi2() * kk.Chi2(),
-        kk.SumKernel(
-            (kk.Gaussian(0.5, form="phase"), kk.Matern(1.5, 0.4)), np.array([2.0, 0.5])
-        ),
-        kk.ConvolutionKernel((8, 6), 3, gamma=0.3) * kk.Gaussian(0.02),
-        kk.DotProduct([0.5, 0.0, 1.0]),
-    ],
-)
-def test_a_description_gives_the_kernel_back(kernel):
-    twin = kk.restore_kernel(json.loads(json.dumps(kk.describe_kernel(kernel))))
-    assert json.dumps(kk.describe_kernel(twin)) == json.dumps(kk.describe_kernel(kernel))
 
 
 def test_parameters_of_old_files():

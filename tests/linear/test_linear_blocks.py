@@ -11,12 +11,8 @@ from kernelgrad import losses as kl
 from kernelgrad.linear.rbcd import RBCD
 from kernelgrad.linear.stochastic import draw_batches
 from kernelgrad.papers.dsg.rivals.sbmd import SBMD, descend_on_blocks
-from steps import LinearSetting
+from steps import KINKED, SMOOTH, LinearSetting
 
-LOSSES = [
-    kl.SquaredError(), kl.Logistic(), kl.SquaredHinge(), kl.SmoothedHinge(), kl.Huber(0.4),
-    kl.Multinomial(), kl.ModifiedLogistic(5.0), kl.Hinge(), kl.EpsilonInsensitive(0.2),
-]  # fmt: skip
 each_form = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"])
 
 
@@ -118,7 +114,7 @@ def test_no_step_of_rbcd_raises_the_objective(block_size):
 
 
 @each_form
-@every("loss", LOSSES)
+@every("loss", SMOOTH + KINKED)
 def test_sbmd_steps_are_those_of_the_formula(loss, sparse):
     rng = np.random.default_rng(0)
     weights = rng.integers(0, 4, 300).astype(float)

@@ -16,6 +16,7 @@ from kernelgrad.papers.s3gd.rivals import SCV, SSGD
 from kernelgrad.papers.s3gd.s3gd import S3GD
 from kernelgrad.papers.sbp.rivals import LinearPegasos
 from kernelgrad.validation import CapabilityError
+from oracles_sdca import hinge_visits
 from steps import KINKED, SMOOTH, LinearSetting
 
 # C, sparse, weighted, bias, alpha, L1 ratio
@@ -105,16 +106,14 @@ def test_noisy_solvers_come_within_a_percent(name, loss):
 @every(("bias", "steps"), [(True, 1), (False, 3)])
 def test_the_average_of_sdca_is_that_of_the_second_half_of_all_visits(bias, steps):
     case = LinearSetting(losses.Hinge(), 41, sparse=bias, fit_intercept=bias, max_iter=steps)
-    visits, X, y = 41 * steps, case.X, case.Y[:, 0]
-    a, iterates = np.zeros(41), []
-    for order in visit_order(case.problem.seed, 0, 41 * (not bias) * steps, np.arange(41)):
-        for i in order:
-            f, most = y[i] * (X[i] @ (X.T @ a)), 1 / (41 * case.problem.alpha)
-            a[i] = y[i] * np.clip(y[i] * a[i] + (1 - f) / (X[i] @ X[i]), 0, most)
-            iterates.append(X.T @ a[:, None])
+    visits, X = 41 * steps, case.X
     if bias:  # b_0 stays in a round
         rounds = [LinearSDCA(round_size=k) for k in range(1, visits + 1)]
         iterates = [case.fit(one, 1)[0].coef for one in rounds]
+    else:
+        orders = visit_order(case.problem.seed, 0, visits, np.arange(41))
+        given = X @ X.T, case.Y[:, 0], orders, 1 / (41 * case.problem.alpha)
+        iterates = [X.T @ a[:, None] for a in hinge_visits(*given)]
     state, infos = case.fit(LinearSDCA(average="second_half"), steps)
     expected = np.mean(iterates[visits // 2 :], axis=0)
     np.testing.assert_allclose(state.coef, expected, atol=1e-10)

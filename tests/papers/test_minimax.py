@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import oracles_minimax
+import oracles_sbp as oracles
 from kernelgrad.papers.sbp.minimax import rows_below, slack_level, two_class_level
 
 VOLUMES = [0.01, 0.3, 2.0, 20.0]
@@ -43,7 +43,7 @@ def dense(found, n):
 def test_level_and_distribution_solve_the_linear_program():
     for c, _, volume, weight, w in problems():
         level = slack_level(c, volume, weight)
-        assert abs(level - oracles_minimax.level_program(c, volume, w)) < EXACT
+        assert abs(level - oracles.level_program(c, volume, w)) < EXACT
         assert abs(w @ np.maximum(0, level - c) - volume) < EXACT * max(1, volume)
         rows = rows_below(c, level)
         p = np.zeros(len(c))
@@ -73,9 +73,9 @@ def test_responses_of_very_different_sizes():
 def test_two_classes_solve_the_linear_program():
     for c, y, volume, weight, w in problems():
         found = two_class_level(c, *classes(y), volume, weight)
-        level = oracles_minimax.level_program(c, volume, w, y)
+        level = oracles.level_program(c, volume, w, y)
         heights, p = c + y * found.bias, dense(found, len(c))
-        first, last = oracles_minimax.optimal_biases(c, volume, w, y, level)
+        first, last = oracles.optimal_biases(c, volume, w, y, level)
         off = [
             found.level - level, p.sum() - 1, p @ y, found.bias - (first + last) / 2,
             p @ heights + volume * (p / w).max() - level,

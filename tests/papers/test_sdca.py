@@ -15,13 +15,9 @@ from kernelgrad.papers.dsg.rivals.sdca import SDCA
 from kernelgrad.solvers.contract import Problem, Resources, TrainBatch
 from oracles_cached import minimum
 from oracles_losses import slope_of, value_of
+from steps import ONE_OUTPUT as LOSSES
 from steps import gram, solve
 
-LOSSES = [
-    losses.Hinge(), losses.SquaredHinge(), losses.Logistic(), losses.SquaredError(),
-    losses.EpsilonInsensitive(0.1), losses.Absolute(), losses.Huber(0.4), losses.Quantile(0.3),
-    losses.SmoothedHinge(0.6), losses.ModifiedLogistic(5.0),
-]  # fmt: skip
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
 
 
@@ -70,7 +66,7 @@ def test_a_pass_is_that_of_one_row_at_a_time(loss, block_size, monkeypatch):
     p = batch.sample_weight / batch.sample_weight.sum()
     b = loss.intercept(batch.y, batch.sample_weight)[0]
     a = oracles.one_pass(
-        value_of(loss), gram(problem, batch.X), batch.y[:, 0].astype(float), p,
+        slope_of(loss), gram(problem, batch.X), batch.y[:, 0].astype(float), p,
         problem.alpha, order, b,
     )  # fmt: skip
     np.testing.assert_allclose(state.coef[:, 0], a, atol=1e-5 * np.abs(a).max())
@@ -82,12 +78,9 @@ def test_a_pass_is_that_of_one_row_at_a_time(loss, block_size, monkeypatch):
 def test_the_average_is_that_of_the_second_half_of_all_visits(steps):
     problem, batch = setting(losses.Hinge(), n=41, alpha=1e-2, max_iter=steps)
     solver, state, _ = fit(problem, batch, steps, tol=0.0, average="second_half")
-    K, y, iterates = gram(problem, batch.X), batch.y[:, 0].astype(float), []
-    a, most = np.zeros(41), 1 / (41 * problem.alpha)
-    for order in visit_order(problem.seed, 0, 41 * steps, np.arange(41)):
-        for i in order:
-            a[i] = y[i] * np.clip(y[i] * a[i] + (1 - y[i] * (K[i] @ a)) / K[i, i], 0, most)
-            iterates.append(a.copy())
+    K, y, most = gram(problem, batch.X), batch.y[:, 0].astype(float), 1 / (41 * problem.alpha)
+    orders = visit_order(problem.seed, 0, 41 * steps, np.arange(41))
+    *_, a = iterates = [*oracles.hinge_visits(K, y, orders, most)]
     expected = np.mean(iterates[len(iterates) // 2 :], axis=0)
     np.testing.assert_allclose(solver.coefficients(state)[:, 0], expected, atol=1e-6 * most)
     np.testing.assert_allclose(state.coef[:, 0], a, atol=1e-6 * most)

@@ -146,21 +146,12 @@ def test_symbols_of_the_preset_are_checked(wrong):
         TSG.paper(**{"C": 1.0, "sigma": 1.0, "eta": 1.0} | wrong)
 
 
-def test_theorem_steps_are_constant():
+def test_theorem_steps_are_constant_where_the_penalty_falls_as_labels_come():
     X, y = rows()
-    solver = TSG(step_size="theorem", theta=2.0, average=None)
-    one = problem(max_iter=16)
+    solver, one = TSG(step_size="theorem", average=None), problem()
     state = fit(solver, one, X, y, count=3)
-    gamma = 2.0 / 16**0.75
-    infos = [solver.step(one, state, batch) for batch in batches(X, y, 4)]
-    assert [info.step_size for info in infos] == pytest.approx([gamma / one.alpha] * 4)
-    assert infos[0].update.keep == pytest.approx(1 - gamma)
-    # on a stream the penalty falls as labels come; gamma does not
-    other = TSG(step_size="theorem")._step(
-        replace(one, max_iter=81, alpha=one.alpha / 4), state
-    )
+    other = solver._step(replace(one, max_iter=81, alpha=one.alpha / 4), state)
     assert other == pytest.approx(4 / 27 / one.alpha)
-    FRS3VM(step_size="theorem").check()
 
 
 def test_the_first_label_of_a_stream_sets_the_constant():

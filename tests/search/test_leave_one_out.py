@@ -360,14 +360,6 @@ def test_priors_pull_weights_to_their_mean_and_warps_to_the_identity():
     assert (np.array(spreads[1]) < 0.5 * np.array(spreads[0])).all()
 
 
-@every("dtype", [np.float32, np.float64])
-def test_an_inverse_of_several_panels(dtype):
-    A = np.random.default_rng(0).standard_normal((600, 600)).astype(dtype)
-    A = A @ A.T / 600
-    found = loo.inverse(A.copy(), np.ones(600, dtype))
-    np.testing.assert_allclose(found, np.linalg.inv(A + np.eye(600)), atol=1e-4)
-
-
 @every("ridge", [LEAST, 0.1])
 @every("logistic", [False, True])
 def test_singular_matrices_end_in_numbers(ridge, logistic):

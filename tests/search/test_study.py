@@ -185,7 +185,6 @@ def test_an_array_scales_the_columns(solver):
         ({"metric": np.zeros(7)}, "no weight above 0"),
         ({"metric": [np.nan] * 7}, "finite numbers"),
         ({"metric": ["a"] * 7}, "finite numbers"),
-        ({"metric": "full", "kernel": "laplacian"}, "learned for the kernels 'rbf' and 'mat"),
         ({"metric": "diagonal", "gamma": "scale"}, "gamma a number or 'auto'"),
         ({"alpha": "best"}, "rule for alpha"),
     ],
