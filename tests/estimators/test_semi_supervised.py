@@ -203,8 +203,6 @@ BROKEN[U[0], 0] = np.inf
         ({"X": X[L], "y": Y[L], "X_unlabelled": kg.ArraySource(BROKEN[U])}, "inf in row 0"),
         ({"X": X[L], "y": Y[L], "X_unlabelled": np.hstack([X, X])}, "4 features.*expecting 2"),
         ({"X": X[L], "y": Y[L], "X_unlabelled": X[:0]}, "0 sample"),
-        ({"X_unlabelled": kg.ArraySource(X)}, "y marks rows .*put all unlabelled rows into"),
-        ({"X": kg.ArraySource(X, Y), "y": None, "X_unlabelled": X}, "put all unlabelled rows"),
         ({"X": kg.ArraySource(X, Y)}, "carries its own y"),
         ({"X": kg.ArraySource(X, np.full(120, -1)), "y": None}, "no label"),
         ({"X": kg.ArraySource(X, np.where(Y == 1, -1, Y)), "y": None}, "one class"),
@@ -269,9 +267,36 @@ def test_other_rows_may_come_by_themselves(base):
 SINGLE = X.astype(np.float32)
 
 
+@every("kind", ["memmap", "csv"])
+def test_small_files_are_arrays(tmp_path, kind):
+    expected, few = auto().fit(SINGLE, Y), (SINGLE[L], Y[L])
+    others = opened(tmp_path, kind, SINGLE[U], name="others")
+    for model in (
+        auto().fit(opened(tmp_path, kind, SINGLE, Y)),
+        auto().fit(*few, X_unlabelled=others),
+        auto().fit(opened(tmp_path, kind, *few, name="few"), X_unlabelled=others),
+    ):
+        assert model.history_["solver"] == "soft_labels"
+        f = model.decision_function(named(model, X))
+        np.testing.assert_allclose(f, expected.decision_function(X), atol=1e-3)
+        assert len(model.transduction_) == len(Y)
+
+
+@pytest.fixture
+def on_disk(monkeypatch):
+    """Leave all files where they are."""
+    monkeypatch.setattr("kernelgrad.families.reading.Reader.loads", lambda self, source: False)
+
+
+def test_rows_of_files_are_marked_or_apart(tmp_path, on_disk):
+    others, message = opened(tmp_path, "npy", X, name="others"), "put all unlabelled rows"
+    raises(ValueError, f"y marks rows .*{message}", make().fit, X, Y, X_unlabelled=others)
+    raises(ValueError, message, make().fit, opened(tmp_path, "npy", X, Y), X_unlabelled=X)
+
+
 @pytest.mark.parametrize("solver", ["tsg", "bgs3vm"])
 @every("kind", ["memmap", "parquet"])
-def test_sources_are_arrays(tmp_path, kind, solver):
+def test_sources_are_arrays(tmp_path, on_disk, kind, solver):
     expected = make(solver=solver).fit(SINGLE, Y).decision_function(X)
     others = opened(tmp_path, kind, SINGLE[U])
     model = make(solver=solver).fit(SINGLE[L], Y[L], X_unlabelled=others)
@@ -286,12 +311,12 @@ def test_sources_are_arrays(tmp_path, kind, solver):
     assert marked.score(everyone) == marked.score(named(marked, SINGLE), Y) > 0.5
 
 
-def test_solvers_that_keep_all_rows_refuse_files(tmp_path):
+def test_solvers_that_keep_all_rows_refuse_files(tmp_path, on_disk):
     with pytest.raises(kg.DataError, match=r"'soft_labels' keeps all rows.*solver='tsg'"):
         make(solver="soft_labels").fit(X[L], Y[L], X_unlabelled=opened(tmp_path, "npy", X[U]))
 
 
-def test_the_solver_follows_where_rows_are(tmp_path):
+def test_the_solver_follows_where_rows_are(tmp_path, on_disk):
     def solver(model):
         return model.history_["solver"]
 
@@ -312,7 +337,7 @@ def test_the_solver_follows_where_rows_are(tmp_path):
     assert "'tsg'" in str(error.value.__cause__)
 
 
-def test_chunks_without_class_zero_keep_their_marks(tmp_path):
+def test_chunks_without_class_zero_keep_their_marks(tmp_path, on_disk):
     """Where a chunk has labels of class 1 only, -1 is no second class there."""
     n = 150_000
     Z = np.random.default_rng(0).standard_normal((n, 2)).astype(np.float32)

@@ -54,9 +54,6 @@ _VALUE_SECONDS = 1.2e-9  # seconds of one core that a kernel value takes
 class SemiSupervisedReader(Reader):
     """Reads rows with and without labels, which may come apart."""
 
-    def loads(self, source: BatchSource) -> bool:
-        return False  # rows of one kind may be of a source, those of the other of arrays
-
     def read(self, data: Data, run: Run) -> TrainingRows:
         rows = super().read(data, run)
         source, task = rows.source, rows.task
@@ -69,7 +66,7 @@ class SemiSupervisedReader(Reader):
             )
         extra = self.extra_rows(rows.inputs, data.other)
         options: dict[str, Any] = {"inputs": rows.inputs}
-        if rows.is_internal and not isinstance(data.other, BatchSource):
+        if rows.is_internal and (extra is None or extra.in_memory):
             whole = partly_labelled.one_source([source] if extra is None else [source, extra])
             return SemiSupervisedRows(
                 whole, task, True, other=None, whole_source=whole, **options
@@ -110,6 +107,9 @@ class SemiSupervisedReader(Reader):
             inputs.check_source(extra)
             if extra.n_rows == 0:
                 raise DataError("X_unlabelled has no rows.")
+            if self.loads(extra):
+                X = inputs.read(extra.read(0, extra.n_rows).X, source=True)
+                return ArraySource(X, checked=True)
             return self.encoded_source(extra, inputs, 0, None)[1]
         rows = inputs.read(extra)
         self.spec.check_rows(inputs, rows)

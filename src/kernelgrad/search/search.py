@@ -40,6 +40,7 @@ _FOLDS = 3  # number of parts that are left out in turn if there are few rows
 TRIAL_ROWS = 30_000  # rows from which there are trials of block descent, on half of them
 _TRIAL_FACTOR, _MOST_FACTOR = 2.0, 16.0  # factors on gamma: of a step, and the largest
 _LOG_PRICE = 1.6e9  # products of all pairs of rows up to which the log loss is tried
+_LOG_ROWS = 200_000  # rows up to which it is tried for one output, by block descent if need be
 # log loss of calibrated responses, over that of equal probabilities, below which the log loss
 # is tried at any price: it gains most where classes are nearly sure
 _SURE = 0.2
@@ -143,8 +144,8 @@ def best_loss(
     first = unseen_of(study, task)
     sure = _SURE * float(np.log(len(task.classes)))
     is_sure = first is not None and log_losses(first).mean() < sure
-    price = n * float(n) * (4 if C < 3 else max(16, 4 * C))
-    dear = price > _LOG_PRICE and not is_sure
+    dear = n > _LOG_ROWS if C < 3 else n * float(n) * max(16, 4 * C) > _LOG_PRICE
+    dear = dear and not is_sure
     # a matrix of the rows that compare the losses
     most = newton_bytes(min(study.rules.solved, len(pool.y)), C, 0.0)
     large = most > problem.resources.limit(np.inf)
