@@ -296,7 +296,7 @@ def test_rows_of_files_are_marked_or_apart(tmp_path, on_disk):
 
 @pytest.mark.parametrize("solver", ["tsg", "bgs3vm"])
 @every("kind", ["memmap", "parquet"])
-def test_sources_are_arrays(tmp_path, on_disk, kind, solver):
+def test_sources_are_arrays(tmp_path, kind, solver):
     expected = make(solver=solver).fit(SINGLE, Y).decision_function(X)
     others = opened(tmp_path, kind, SINGLE[U])
     model = make(solver=solver).fit(SINGLE[L], Y[L], X_unlabelled=others)
@@ -311,7 +311,7 @@ def test_sources_are_arrays(tmp_path, on_disk, kind, solver):
     assert marked.score(everyone) == marked.score(named(marked, SINGLE), Y) > 0.5
 
 
-def test_solvers_that_keep_all_rows_refuse_files(tmp_path, on_disk):
+def test_solvers_that_keep_all_rows_refuse_files(tmp_path):
     with pytest.raises(kg.DataError, match=r"'soft_labels' keeps all rows.*solver='tsg'"):
         make(solver="soft_labels").fit(X[L], Y[L], X_unlabelled=opened(tmp_path, "npy", X[U]))
 
@@ -337,7 +337,7 @@ def test_the_solver_follows_where_rows_are(tmp_path, on_disk):
     assert "'tsg'" in str(error.value.__cause__)
 
 
-def test_chunks_without_class_zero_keep_their_marks(tmp_path, on_disk):
+def test_chunks_without_class_zero_keep_their_marks(tmp_path):
     """Where a chunk has labels of class 1 only, -1 is no second class there."""
     n = 150_000
     Z = np.random.default_rng(0).standard_normal((n, 2)).astype(np.float32)

@@ -205,8 +205,7 @@ class KernelClassifier(BaseClassifier, BaseSearchedEstimator):
     device : {"cpu", "cuda", "cuda:N", "torch"}, default="cpu"
         Where block descent, the dsg family and predictions compute (docs/devices.md).
     effort : {"fast", "default", "best"}, default="default"
-        How thoroughly to search what is "auto", slower for smaller errors; ``"fast"`` fits at
-        most 16,384 of the rows (docs/choose.md).
+        How thoroughly to search what is "auto"; "fast" fits up to 16,384 rows (docs/choose.md).
     memory_limit : float, str or None, default=None
         Bytes, or ``"2 GB"``, that a fit may take beside its data and libraries: kept from 1e8
         on, or CapabilityError names the least that would do (docs/solvers.md).

@@ -47,12 +47,17 @@ _DEFAULTS = {
 _SEARCH_SECONDS = 5.0  # seconds without which no kernel is learned
 _FOLDS, _FEW_LABELS = 5, 200  # folds that compare; labels from which two do
 _SEARCH_ROWS = 2000  # unlabelled rows beside which a learned kernel is compared
+_LOADED_ROWS = 100_000  # rows of a source that soft labels take; more take minutes
 _TAG = 0x6B65726E  # key of the random numbers that draw these
 _VALUE_SECONDS = 1.2e-9  # seconds of one core that a kernel value takes
 
 
 class SemiSupervisedReader(Reader):
     """Reads rows with and without labels, which may come apart."""
+
+    def loads(self, source: BatchSource) -> bool:
+        few = source.n_rows <= _LOADED_ROWS
+        return self.spec.is_auto and few and super().loads(source)
 
     def read(self, data: Data, run: Run) -> TrainingRows:
         rows = super().read(data, run)
