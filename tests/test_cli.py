@@ -60,7 +60,7 @@ def test_options_of_fit_are_those_declared(tmp_path, data, ok, cli, monkeypatch)
     assert all(name in text for name in str(error.value).split(": ")[1][:-1].split(", "))
     assert "float > 0, auto, median or scale. [default: auto]" in text
     assert "auto, diagonal, full or none. [default: auto]" in text
-    assert "errors: fast, default or best. [default: default]" in text
+    assert "fast, default or best. [default: default]" in text
     monkeypatch.setitem(options.PARAMETERS, "tol", "")  # a name is all that an option needs
     path = tmp_path / "m.kgm"
     ok("fit", data, "--model", path, *CLASSES, "--tol", "0.25")

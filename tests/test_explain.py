@@ -240,7 +240,7 @@ def test_importances_of_any_fit_select_columns():
 def test_a_summary_and_a_short_history(tabular):
     text, history = tabular.summary(), tabular.history_
     assert len(text.splitlines()) < 16
-    for part in ("200 rows, 4 columns", "root_laplacian", history["metric_reason"], "seconds"):
+    for part in ("200 rows, 4 columns", "matern", history["metric_reason"], "seconds"):
         assert part in text
     assert tabular._repr_html_().startswith("<pre>KernelRegressor\n")
     assert not kg.KernelRegressor()._repr_html_().startswith("<pre>")

@@ -137,7 +137,7 @@ def test_many_classes_compare_the_log_loss_too():
 
 @pytest.mark.parametrize("noise", [0.0, 0.3])
 def test_the_log_loss_is_tried_for_many_rows_if_classes_are_nearly_sure(monkeypatch, noise):
-    monkeypatch.setattr(_search, "_LOG_PRICE", 0.0)
+    monkeypatch.setattr(_search, "_LOG_ROWS", 399)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 2))
     y = (X[:, 0] + X[:, 1] ** 2 > 1.0) ^ (rng.uniform(size=400) < noise)

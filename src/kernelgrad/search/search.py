@@ -143,7 +143,7 @@ def best_loss(
     late = deadline.left() < 3.0 * _PATH_SECONDS
     first = unseen_of(study, task)
     sure = _SURE * float(np.log(len(task.classes)))
-    is_sure = first is not None and log_losses(first).mean() < sure
+    is_sure = first is not None and log_loss(first) < sure
     dear = n > _LOG_ROWS if C < 3 else n * float(n) * max(16, 4 * C) > _LOG_PRICE
     dear = dear and not is_sure
     # a matrix of the rows that compare the losses
@@ -163,11 +163,10 @@ def best_loss(
     second = replace(second, values=loss.predict_proba(second.values))
     squares = folds_of(study, pool, problem, logistic=False)
     rows = probabilities(pool, squares, task), second
-    losses = [log_losses(unseen) for unseen in rows]
-    mean, gamma = float(losses[0].mean()), gamma_of(problem.kernel)
-    trials.append(trial(problem.alpha, gamma, mean, len(losses[0]), candidate="squared"))
-    better = losses[1].mean() < losses[0].mean()
-    return other if better else problem, trials, rows[int(better)]
+    losses, gamma = [log_loss(unseen) for unseen in rows], gamma_of(problem.kernel)
+    squared = trial(problem.alpha, gamma, losses[0], len(rows[0].y), candidate="squared")
+    better = losses[1] < losses[0]
+    return other if better else problem, [*trials, squared], rows[int(better)]
 
 
 def unseen_of(study: Study, task: Task) -> Unseen | None:
@@ -265,9 +264,10 @@ def folds_of(
     ]
 
 
-def log_losses(unseen: Unseen) -> Float64Array:
-    """Return the log loss of each row, (m,), times its weight."""
-    return np.asarray(-unseen.weight * np.log(np.maximum(unseen.own, 1e-12)))
+def log_loss(unseen: Unseen) -> float:
+    """Return the weighted mean of the log losses of rows."""
+    losses = -np.log(np.maximum(unseen.own, 1e-12))
+    return float(np.average(losses, weights=unseen.weight))
 
 
 def probabilities(pool: Pool, folds: Sequence[FoldProblem], task: Classification) -> Unseen:
