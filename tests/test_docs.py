@@ -36,7 +36,7 @@ from kernelgrad.tables import KINDS
 ROOT = Path(__file__).parents[1]
 ROOMS = ("data", "kernels", "losses", "solvers", "callbacks", "plotting", "features.base")
 PUBLIC = [f"kernelgrad.{room}" for room in ROOMS]
-FOREIGN = {name for name, _ in all_estimators()} | {  # of Python and scikit-learn
+FOREIGN = {name for name, _ in all_estimators()} | {  # names of Python and scikit-learn
     "None", "RBF", "ConstantKernel", "ScoringMonitor", "CalibrationDisplay", "Dataset",
     "ConvergenceWarning", "AbstractModel",
 }  # fmt: skip
@@ -102,7 +102,7 @@ NEEDS |= {"AutoGluon and TabArena": ["autogluon.tabular"]}
 @pytest.mark.filterwarnings("ignore")  # other packages warn
 @pytest.mark.parametrize("name", RECIPES)
 def test_recipes_run(name, tmp_path, monkeypatch):
-    for package in NEEDS.get(name, ()):  # which `make test-recipes` installs
+    for package in NEEDS.get(name, ()):  # `make test-recipes` installs them
         pytest.importorskip(package)
     monkeypatch.chdir(tmp_path)
     run(blocks(RECIPES[name], "python"), f"docs/recipes.md: {name}", monkeypatch)

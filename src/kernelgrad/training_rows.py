@@ -168,13 +168,20 @@ class TrainingRows:
         return replace(self, source=source, order=order)
 
     def some(self, most: int, seed: int) -> TrainingRows:
-        """Return so many random rows and the first row of each class, in memory."""
-        n = self.source.n_rows
+        """Return so many random rows and the first row of each class, in memory.
+
+        Rows of weight 0 are left out before the draw where all weights are known.
+        """
+        source, counted = self.source, None
+        if self.is_internal and isinstance(source, ArraySource):
+            counted = np.flatnonzero(source.sample_weight)
+        n = source.n_rows if counted is None else len(counted)
         if n <= most:
             return self
         numbers = random_rows(n, most, draws(seed, _TAG))
         if self.task.stratified:
-            numbers = np.union1d(numbers, self._first_of_classes())
+            numbers = np.union1d(numbers, self._first_of_classes(counted))
+        numbers = numbers if counted is None else counted[numbers]
         X, y, weight, _ = self.usable(self.source.take(numbers))
         if not len(y):
             raise DataError(
@@ -185,10 +192,12 @@ class TrainingRows:
             is_own_copy=True, is_sample=True, reads_in_pieces=False, store=None,
         )  # fmt: skip
 
-    def _first_of_classes(self) -> IntArray:
+    def _first_of_classes(self, counted: IntArray | None) -> IntArray:
+        """Return the place of the first row of each class among those counted, or among all."""
         first: dict[int, int] = {}
         start = 0
-        for chunk in self.source.target_chunks():
+        chunks = self.source.target_chunks()
+        for chunk in chunks if counted is None else [np.concatenate(list(chunks))[counted]]:
             codes = chunk if self.is_internal else self.task.internal(chunk)
             for code, at in zip(*np.unique(codes, return_index=True), strict=True):
                 first.setdefault(int(code), start + int(at))

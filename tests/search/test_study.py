@@ -551,8 +551,9 @@ def test_fast_fits_take_some_of_many_rows_from_memory_and_from_files(tmp_path, m
     monkeypatch.setattr("kernelgrad.families.reading.Reader.loads", lambda self, source: False)
     from_file = regressor(effort="fast").fit(opened(tmp_path, "npy", many, y))
     assert np.array_equal(from_file.predict(TEST), model.predict(TEST))
-    # too many bytes for the limit: the rows stay where they are, and all are fitted
-    monkeypatch.setattr("kernelgrad.families.kernel._FAST_ROWS", 10**9)
+    # rows too wide for the limit stay where they are, and all are fitted
+    monkeypatch.setattr("kernelgrad.families.kernel._FAST_ROWS", 10**6)
+    monkeypatch.setattr("kernelgrad.training_rows.TrainingRows.some", None)
     assert "rows_fitted" not in regressor(effort="fast", memory_limit=1e8).fit(many, y).history_
 
 
@@ -563,6 +564,9 @@ def test_a_rare_class_keeps_a_row_of_a_fast_fit(tmp_path, monkeypatch):
     labels[:3], many[:3] = ["rare", "rarer", "rarest"], 30.0 * np.eye(3, 7)
     weights = dict.fromkeys(labels[:3], 100.0)
     model = classifier(effort="fast", class_weight=weights)
+    twins, counted = np.repeat(many, 2, axis=0), np.tile([0.0, 1.0], 1200)  # each twice
+    model.fit(twins, np.repeat(labels, 2), counted)
+    assert list(model.predict(many[:3])) == ["rare", "rarer", "rarest"]
     model.fit(many, labels)
     assert 300 <= model.history_["rows_fitted"] <= 305
     assert list(model.predict(many[:3])) == ["rare", "rarer", "rarest"]

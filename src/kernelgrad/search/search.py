@@ -39,8 +39,9 @@ _OWN_ROWS, _VALIDATION_ROWS = 1500, 4000  # rows without folds, and those that c
 _FOLDS = 3  # number of parts that are left out in turn if there are few rows
 TRIAL_ROWS = 30_000  # rows from which there are trials of block descent, on half of them
 _TRIAL_FACTOR, _MOST_FACTOR = 2.0, 16.0  # factors on gamma: of a step, and the largest
-_LOG_PRICE = 1.6e9  # products of all pairs of rows up to which the log loss is tried
-_LOG_ROWS = 200_000  # rows up to which it is tried for one output, by block descent if need be
+# products of all pairs of rows and outputs up to which the log loss of some outputs is tried
+_LOG_PRICE = 1.6e9
+_LOG_ROWS = 200_000  # rows up to which that of one output is tried; block descent fits many
 # log loss of calibrated responses, over that of equal probabilities, below which the log loss
 # is tried at any price: it gains most where classes are nearly sure
 _SURE = 0.2
