@@ -123,9 +123,11 @@ def disk(case: Row) -> Row:
 
 
 def estimator(case: Row, **more: Any) -> Any:
-    """Return the estimator of a case: as it comes, or with blocks and their number given."""
+    """Return the estimator of a case: as it comes, fast, or with its number of blocks."""
     given: Row = {"random_state": 0, "memory_limit": case["memory"]} | more
-    if case["estimator"] != "defaults":
+    if case["estimator"] == "fast":
+        given["effort"] = "fast"
+    elif case["estimator"] != "defaults":
         solver = BlockDescent(block_size=case["block"], tol=0.0, **case["solver"])
         given |= {
             "solver": solver, "max_iter": case["blocks"], "gamma": "median", "alpha": 1e-6,

@@ -111,7 +111,10 @@ def test_block_descent_goes_on_where_there_is_hardly_any_noise():
 
     assert tol(20_000, 1e-7) == pytest.approx(2e-4)
     assert tol(50_000, 1e-7) == pytest.approx(5e-4)
-    assert tol(50_000, 1e-3) == tol(200_000, 1e-7) == BlockDescent().tol
+    assert tol(200_000, 1e-7) == pytest.approx(BlockDescent().tol)
+    assert tol(50_000, 1e-3) == tol(200_000, 1e-3) == 3e-3
+    assert tol(400_000, 1e-3) == pytest.approx(6e-3)
+    assert tol(10**7, 1e-3) == pytest.approx(9e-3)
 
 
 def test_exact_solvers_take_what_they_solve_in_about_a_minute():

@@ -301,8 +301,10 @@ def test_trials_of_bandwidths_go_on_after_a_small_rise_only():
         )
 
     assert chosen(1.0, 1.005, 0.9, 0.8, 0.85) == 8.0
+    assert chosen(1.0, 1.005, 1.004, 0.8, 0.7) == 1.0
+    assert chosen(1.0, 1.005, 0.999, 1.005, 0.7) == 16.0
     assert chosen(1.0, 1.02, 0.9, 0.8, 0.7) == 1.0
-    assert chosen(1.0, 0.9, 0.905, 0.908, 0.91) == 2.0
+    assert chosen(1.0, 0.9, 0.905, 0.908, 0.8) == 2.0
     assert chosen(1.0, 0.9, 0.8, 0.7, 0.6) == 16.0
 
 

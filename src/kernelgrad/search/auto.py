@@ -21,7 +21,8 @@ _SEARCH_SECONDS = 2.0  # seconds of one core that a search takes, whatever the s
 _LOADING_SECONDS = 1.0  # seconds that loading compiled loops takes
 _PRODUCT_SECONDS = 1.3e-3  # seconds of a product of 400 x 400 float32 matrices on one core
 _DEAR_BYTES = 4e9  # bytes of memory that make a second twice as dear
-_TOL = 1e-3  # gain at which block descent stops
+_TOL = 3e-3  # gain at which block descent stops
+_MANY_ROWS = 200_000  # rows beyond which that gain grows in proportion to them
 _EXACT_PRICE = 1.5  # ratio of seconds that smaller errors of an exact solution are worth
 _DIRECT_ROWS = 16_384  # rows beyond which their cube costs more than block descent
 # A stream has no end, so each of its rows must cost the same; momentum would add up noise of
@@ -126,10 +127,12 @@ def block_tol(n_rows: int, ridge: float) -> float:
     """Return the gain of the objective at which block descent stops.
 
     With hardly any noise the error of the function is that of the optimisation, so that more
-    blocks pay while the rows are not too many.
+    blocks pay while the rows are not too many. Blocks of very many rows take minutes, and end
+    at three times the gain.
     """
     quiet = float(np.clip(-0.4 * np.log10(max(ridge, 1e-12) / 1e-3), 0.0, 1.0))
-    return _TOL * float(np.clip(n_rows / 1e5, 0.1, 1.0) ** quiet)
+    tol = _TOL * float(np.clip(n_rows / 3e5, 1 / 30, 1 / 3) ** quiet)
+    return tol * min(max(1.0, n_rows / _MANY_ROWS), 3.0)
 
 
 def _block_seconds(n_rows: int, n_outputs: int) -> float:

@@ -475,11 +475,13 @@ def descent_kernel(
 def best_narrowing(loss: Callable[[float], float], factor: float) -> float:
     """Return the factor of gamma with the least loss, from `factor` on until the loss rises.
 
-    A rise of less than 1 % may be noise of the validation rows: the next factor is tried too.
+    A rise of less than 1 % may be noise of the validation rows: the next factor is tried too,
+    but not after two rises.
     """
-    best = factor
-    while factor < _MOST_FACTOR:
+    best, rises = factor, 0
+    while factor < _MOST_FACTOR and rises < 2:
         factor *= _TRIAL_FACTOR
+        rises = rises + 1 if loss(factor) > loss(best) else 0
         if loss(factor) > 1.01 * loss(best):
             break
         best = min((best, factor), key=loss)
