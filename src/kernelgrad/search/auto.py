@@ -118,9 +118,10 @@ def predicted_costs(n_rows: int, n_outputs: int, ridge: float) -> dict[str, floa
     products = min(1000.0, 10.0 + 10.0 * (0.01 / max(ridge, 1e-12)) ** 0.4)
     newton = n**2 * (7e-9 + 1.1e-10 * outputs * products)
     newton *= 1.5 if ridge < 2e-6 * n**0.5 else 1.0  # float64
-    blocks = 40.0 * min(1.0, max(ridge, 1e-12) / 1e-4, 0.1 / max(ridge, 1e-12)) ** 0.2
+    blocks = 40.0 * min(1.0, max(ridge, 1e-12) / 1e-4) ** 0.2
+    blocks *= min(1.0, 0.3 / max(ridge, 1e-12)) ** 1.5
     block = _block_seconds(n_rows, n_outputs) * (_TOL / block_tol(n_rows, ridge)) ** 0.45
-    return {"direct": direct, "newton": newton, "block_descent": max(8.0, blocks) * block}
+    return {"direct": direct, "newton": newton, "block_descent": max(4.0, blocks) * block}
 
 
 def block_tol(n_rows: int, ridge: float) -> float:
