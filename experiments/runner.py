@@ -92,7 +92,8 @@ class Result:
         whole, decisions = self.experiment.verdict(self.rows, whole=not missing)
         claims = []
         for claim, decision in zip(self.experiment.claims, decisions, strict=True):
-            shown = claim.ours(self.rows) if decision.n or not missing else "-"
+            whole_run = not (missing or quick)  # a quick run has no rows for some claims
+            shown = claim.ours(self.rows) if decision.n or whole_run else "-"
             texts = {"text": claim.text, "theirs": claim.theirs, "ours": shown}
             reason = {"kind": claim.kind or self.experiment.kind}
             if decision.verdict == DIFFERS:

@@ -130,7 +130,7 @@ def test_an_example_draws_whole_pictures(path, tmp_path, monkeypatch):
         box = figure.get_tightbbox()
         assert (box.min > -0.01).all(), "cut off at the left or below"
         assert (box.max < figure.get_size_inches() + 0.01).all(), "cut off at the right, above"
-        assert any(ax.get_title() for ax in figure.axes)
+        assert any(ax.get_title() or ax.get_xlabel() for ax in figure.axes)
     plt.close("all")
 
 

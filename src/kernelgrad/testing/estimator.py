@@ -142,7 +142,8 @@ def check_estimator_contract(estimator: Any, *, random_state: int = 0) -> None:
         and repeats do not matter as long as all rows fit into one batch of the solver.
     Same values up to rounding
         for predictions of rows one by one, in chunks or all at once; for CSR rows in
-        prediction, and in `fit` unless ``standardize="auto"`` scales the columns.
+        prediction, and in `fit` unless ``standardize="auto"`` scales the columns or a metric
+        is learned.
     Same values up to the tolerance
         of the estimator that ``compress`` returns, where the function is a sum over support
         rows; it is refused elsewhere.
@@ -299,7 +300,9 @@ class _Checks:
         self.close(_outputs(model, sp.csr_matrix(rows.new)), "new CSR rows")
         if hasattr(model, "transform"):  # dense rows are centred: other features, same kernel
             return
-        if getattr(estimator, "_standardize", False) in ("auto", UNITS):  # not of CSR rows
+        if getattr(model, "history_", {}).get("metric"):  # CSR rows have no kernels with edges
+            return
+        if getattr(estimator, "standardize", False) in ("auto", UNITS):  # not of CSR rows
             estimator = clone(estimator).set_params(standardize=False)
             model = rows.fit(estimator)
         twin = replace(rows, X=sp.csr_matrix(rows.X)).fit(estimator)
@@ -456,7 +459,7 @@ class _Checks:
             return
         if self.kernel is not None:
             self.twin(changed(lambda X: X + 4.0), "columns plus 4")
-        if getattr(self.estimator, "_standardize", False) not in (False, UNITS):
+        if getattr(self.estimator, "standardize", False) not in (False, UNITS, "auto"):
             units = changed(lambda X: X * [2.0, 0.25, 1.0, 64.0] - 3.0)
             self.twin(units, "columns in other units")
         exact = getattr(model, "n_random_features_", 1) == 0 or self.is_linear
