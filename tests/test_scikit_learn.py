@@ -44,7 +44,7 @@ ROUNDED = dict.fromkeys(
     ["check_methods_sample_order_invariance", "check_methods_subset_invariance"],
     "to 1e-7, the rounding of float32",
 )
-OF_FEATURES = ("dsg", "udsg", "cdsg", "tsg")
+OF_FEATURES = ("dsg", "udsg", "cdsg", "tsg", "fr_s3vm")
 
 
 OTHERS = [pytest.param(each, marks=pytest.mark.slow) for each in others()]
