@@ -39,12 +39,6 @@ pytestmark = [
 # Which of three labels are the first of two classes depends there on the order of the rows.
 OF_WEIGHTS = [f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse")]
 BROKEN = dict.fromkeys(OF_WEIGHTS, "fixed in 1.7") if sklearn.__version__ < "1.7" else {}
-# Some BLAS kernels round products of single precision by the place of a row: 1.2e-7.
-ROUNDED = dict.fromkeys(
-    ["check_methods_sample_order_invariance", "check_methods_subset_invariance"],
-    "to 1e-7, the rounding of float32",
-)
-OF_FEATURES = ("dsg", "udsg", "cdsg", "tsg", "fr_s3vm")
 
 
 OTHERS = [pytest.param(each, marks=pytest.mark.slow) for each in others()]
@@ -53,9 +47,6 @@ OTHERS = [pytest.param(each, marks=pytest.mark.slow) for each in others()]
 @pytest.mark.parametrize("estimator", [*QUICK, *OTHERS], ids=repr)
 def test_checks(estimator):
     broken = BROKEN if isinstance(estimator, kg.KernelDensityRatio) else {}
-    solver = getattr(estimator, "solver", None)
-    rounded = getattr(solver, "name", solver) in OF_FEATURES
-    broken = ROUNDED if rounded or isinstance(estimator, kg.RandomFeatures) else broken
     found = check_estimator(
         estimator, on_skip=None, on_fail=None, expected_failed_checks=broken
     )

@@ -16,9 +16,12 @@ DECAY     ``exp(-T)``
 Weights are stored as tiles ``(n_tiles, d, TILE)``, and coefficients as planes
 ``(planes, n_tiles * TILE, C)``, which for PAIR are plane 0 for the cosines and plane 1 for the
 sines. All arrays are float32 and C-contiguous. Sums run over tiles in order, so the bits of
-the result do not depend on the number of threads or on the number of tiles per call; features
-and predictions of a row alone or among others agree to rounding: cosines of d columns differ by
-at most ``4 pi d 2^-24 sum_j |w_j x_j|``, w in turns, which is much for rows far from 0.
+the result do not depend on the number of threads or on the number of tiles per call. Products
+for features and predictions have a multiple of LOT rows, filled up by zeros, as OpenBLAS adds in
+another order for the last rows of others. With fewer than 8 columns a row alone or among others
+has the same bits then. With more the order may depend on the place of a row among LOT, and
+cosines of d columns differ by at most ``4 pi d 2^-24 sum_j |w_j x_j|``, w in turns, which is
+much for rows far from 0.
 """
 
 from __future__ import annotations
@@ -37,8 +40,9 @@ from kernelgrad.types import Float32Array, Matrix
 PAIR, PHASE, LINEAR, STEP, RAMP, RAMP2, DECAY = range(7)
 
 TILE = 256
-ROWS = 256
-ROWS_WIDE = 512  # rows of a tile from WIDE columns on, where the first product dominates
+LOT = 12  # rows; the panels of OpenBLAS have 4 or 12
+ROWS = 21 * LOT
+ROWS_WIDE = 42 * LOT  # rows of a tile from WIDE columns on, where the first product dominates
 WIDE = 500
 
 _f = np.float32
@@ -77,21 +81,38 @@ def _features(T: Any, S: Any, phase: Any, kind: int) -> None:
 @njit(nogil=True, cache=True)
 def _second(rows: int, tile: int, kind: int) -> Any:
     """Return the array S of :func:`_features`: empty where it is not used."""
-    return np.empty((rows if kind in (PAIR, DECAY) else 0, tile), np.float32)
+    return np.zeros((rows if kind in (PAIR, DECAY) else 0, tile), np.float32)
+
+
+@njit(nogil=True, cache=True)
+def _filled_product(X: Any, W: Any, T: Any) -> None:
+    """Write X W to the first rows of T; rows of zeros take the place of those X lacks."""
+    if len(X) < len(T):
+        filled = np.zeros((len(T), X.shape[1]), np.float32)
+        filled[: len(X)] = X
+        np.dot(filled, W, T)
+    else:
+        np.dot(X, W, T)
 
 
 # write rows r0..r1 times W to T
 tile_product = by_type(
     {
-        Dense: lambda rows, r0, r1, W, T: np.dot(rows.values[r0:r1], W, T),
+        Dense: lambda rows, r0, r1, W, T: _filled_product(rows.values[r0:r1], W, T),
         Csr: lambda X, r0, r1, W, T: csr_times_tile(X.indptr, X.indices, X.data, r0, r1, W, T),
     }
 )
 
 
 @njit(nogil=True, cache=True)
+def _lots(rows: int) -> int:
+    """Return the least multiple of LOT that is at least `rows`."""
+    return -(-rows // LOT) * LOT
+
+
+@njit(nogil=True, cache=True)
 def add_product(P: Any, A: Any, tmp: Any, out: Any) -> None:
-    """Add ``P A`` to `out`; `tmp`, of the same shape, is scratch."""
+    """Add the first rows of ``P A`` to `out`; `tmp`, with all rows, is scratch."""
     if A.shape[1] == 1:
         np.dot(P, A.reshape(A.size), tmp.reshape(tmp.size))
     else:
@@ -106,13 +127,13 @@ def _predict(
     rows: Any, r0: int, r1: int, W: Any, phase: Any, kind: int, coef: Any, out: Any
 ) -> None:
     n, tile = r1 - r0, W.shape[2]
-    T = np.zeros((n, tile), np.float32)
-    S = _second(n, tile, kind)
-    tmp = np.empty((n, coef.shape[2]), np.float32)
+    T = np.zeros((_lots(n), tile), np.float32)
+    S = _second(len(T), tile, kind)
+    tmp = np.empty((len(T), coef.shape[2]), np.float32)
     for a in range(W.shape[0]):
         j0, j1 = a * tile, (a + 1) * tile
         tile_product(rows, r0, r1, W[a], T)
-        _features(T, S, phase[j0:j1], kind)
+        _features(T[:n], S[:n], phase[j0:j1], kind)
         for p in range(coef.shape[0]):
             add_product(T if p == 0 else S, coef[p, j0:j1], tmp, out[r0:r1])
 
@@ -144,15 +165,15 @@ def _transform(
     rows: Any, r0: int, r1: int, W: Any, phase: Any, kind: int, scale: Any, out: Any
 ) -> None:
     n, n_tiles, tile = r1 - r0, W.shape[0], W.shape[2]
-    T = np.zeros((n, tile), np.float32)
-    S = _second(n, tile, kind)
+    T = np.zeros((_lots(n), tile), np.float32)
+    S = _second(len(T), tile, kind)
     planes = out.shape[1] // (n_tiles * tile)
     for a in range(n_tiles):
         tile_product(rows, r0, r1, W[a], T)
-        _features(T, S, phase[a * tile : (a + 1) * tile], kind)
+        _features(T[:n], S[:n], phase[a * tile : (a + 1) * tile], kind)
         for p in range(planes):
             j, P = (p * n_tiles + a) * tile, T if p == 0 else S
-            for i in range(r1 - r0):
+            for i in range(n):
                 for k in range(tile):
                     out[r0 + i, j + k] = scale * P[i, k]
 
