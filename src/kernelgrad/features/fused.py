@@ -17,11 +17,11 @@ Weights are stored as tiles ``(n_tiles, d, TILE)``, and coefficients as planes
 ``(planes, n_tiles * TILE, C)``, which for PAIR are plane 0 for the cosines and plane 1 for the
 sines. All arrays are float32 and C-contiguous. Sums run over tiles in order, so the bits of
 the result do not depend on the number of threads or on the number of tiles per call. Products
-for features and predictions have a multiple of LOT rows, filled up by zeros, as OpenBLAS adds in
-another order for the last rows of others. With fewer than 8 columns a row alone or among others
-has the same bits then. With more the order may depend on the place of a row among LOT, and
-cosines of d columns differ by at most ``4 pi d 2^-24 sum_j |w_j x_j|``, w in turns, which is
-much for rows far from 0.
+for features and predictions have a multiple of LOT rows, filled up by zeros, as OpenBLAS adds
+in another order for the last rows of others. With fewer than 8 columns a row alone or among
+others has the same bits then. With more the order may depend on the place of a row among LOT,
+and cosines of d columns differ by at most ``4 pi d 2^-24 sum_j |w_j x_j|``, w in turns, which
+is much for rows far from 0.
 """
 
 from __future__ import annotations
