@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,21 @@ def load_average() -> list[float] | None:
     return [round(x, 2) for x in os.getloadavg()] if hasattr(os, "getloadavg") else None
 
 
+def commit() -> str | None:
+    """Return the commit of the checkout, with a plus where `src` has changes, or None."""
+    root = Path(__file__).parents[1]
+    try:
+        name, changed = (
+            subprocess.run(
+                ["git", "-C", str(root), *words], capture_output=True, text=True, check=True
+            ).stdout.strip()
+            for words in (["rev-parse", "--short=8", "HEAD"], ["status", "--short", "src"])
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return name + "+" * bool(changed)
+
+
 def describe() -> dict[str, Any]:
     import kernelgrad  # an environment of peers does without
 
@@ -44,6 +60,7 @@ def describe() -> dict[str, Any]:
         if lib["user_api"] == "blas"
     ]
     return {
+        "commit": commit(),
         "blas": blas,
         "removed_OPENBLAS_CORETYPE": FORCED_CORE_TYPE,
         "threads": kernelgrad.get_num_threads(),
@@ -58,7 +75,8 @@ def describe() -> dict[str, Any]:
 
 
 def lines(environment: dict[str, Any]) -> list[str]:
-    out = [
+    out = [f"commit {name}"] if (name := environment.get("commit")) else []
+    out += [
         f"BLAS: {b['library']} {b['version']}, core type {b['core_type']}, "
         f"{b['threads']} threads"
         for b in environment["blas"]
