@@ -15,6 +15,7 @@ QUICK = [
     plain_regressor(alpha=1e-3),
     kg.KernelNoveltyDetector(gamma=0.5, max_iter=2),
     kg.RandomFeatures(n_components=32),
+    plain_regressor(solver="udsg", max_iter=5),
     kg.LinearRegressor("absolute", solver="sgd", max_iter=5),
 ]
 
