@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tracemalloc
 from functools import partial
 from itertools import islice
 
@@ -279,6 +280,19 @@ def test_libsvm_against_sklearn(tmp_path):
     assert open_source(path, n_features=9).read(0, 1).X.shape == (1, 9)
     named = open_source(path, feature_names=["p", "q", "r"])
     assert named.feature_names == ["p", "q", "r"]
+
+
+def test_rows_of_libsvm_files_are_copied_once(tmp_path):
+    line = " ".join(["1", *(f"{k}:{k}.5" for k in range(1, 31))])
+    source = open_source(file_of(tmp_path, f"{line}\n" * 20_000, "t.svm"))
+    tracemalloc.start()
+    try:
+        X = source.read(0, 20_000).X
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert X.nnz == 600_000
+    assert peak < 1.3 * (X.data.nbytes + X.indices.nbytes)
 
 
 @every(

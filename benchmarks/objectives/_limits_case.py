@@ -14,6 +14,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,8 @@ def data(n: int, d: int) -> tuple[Any, Any, Any]:
 
 def main(case: Row) -> Iterator[Row]:
     """Measure one call; what it raises before it starts is its answer."""
+    import_module("numba")  # which small fits may do without, while large ones need a loop
+
     warnings.simplefilter("ignore")
     if "threads" in case:
         kg.set_num_threads(case["threads"])

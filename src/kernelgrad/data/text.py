@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from kernelgrad.data.base import Batch, NoRows, stack_rows
+from kernelgrad.data.base import Batch, NoRows
 from kernelgrad.data.columns import INDEX, ColumnSource, is_number
 from kernelgrad.data.paged import FileSource, decoding, import_pyarrow
 from kernelgrad.exceptions import DataError
@@ -352,6 +352,7 @@ class LibsvmSource(TextSource):
 
     is_sparse = True
     has_target = True
+    reading_bytes = CsvSource.reading_bytes
 
     def __init__(self, path: str | os.PathLike[str], *, n_features: int | None = None) -> None:
         super().__init__(Path(path))
@@ -418,12 +419,20 @@ class LibsvmSource(TextSource):
             yield pa.table([pa.array(y), *lists], schema=schema)
 
     def _batch(self, tables: Iterable[Any], first_row: int, n: int) -> Batch:
-        parts = [(_matrix(table), self._labels(table, 0)) for table in tables]
-        X, y = stack_rows([X for X, _ in parts]), np.concatenate([y for _, y in parts])
-        columns = X.indices - self._shift
-        if X.nnz and not 0 <= columns.min() <= columns.max() < self.n_features:
+        kept = list(tables)
+        y = np.concatenate([self._labels(table, 0) for table in kept])
+        lists = [[part for t in kept for part in t.column(i).chunks] for i in (1, 2)]  # views
+        kinds = (np.int32, np.float64)
+        columns, values = (
+            np.concatenate([np.empty(0, kind), *(part.flatten() for part in parts)])
+            for kind, parts in zip(kinds, lists, strict=True)
+        )
+        columns -= self._shift
+        if len(columns) and not 0 <= columns.min() <= columns.max() < self.n_features:
             raise self._stamp.changed()
-        X = sp.csr_matrix((X.data, columns, X.indptr), (n, self.n_features))
+        indptr = np.zeros(n + 1, np.int64)
+        np.cumsum(np.concatenate([part.value_lengths() for part in lists[0]]), out=indptr[1:])
+        X = sp.csr_matrix((values, columns, indptr), (n, self.n_features))
         return Batch(X, y, None, np.arange(first_row, first_row + n))
 
     def _labels(self, table: Any, first_row: int) -> AnyArray:
@@ -449,11 +458,3 @@ def _load_lines(raw: bytes) -> tuple[Matrix, AnyArray]:
     if X.nnz and X.indices.max() >= _LARGEST:
         raise ValueError(f"feature index {X.indices.max()} is beyond {_LARGEST}")
     return X, y
-
-
-def _matrix(table: Any) -> Matrix:
-    """Return the rows of a table as a CSR matrix, with as many columns as an index allows."""
-    indices, values = (table.column(i).combine_chunks() for i in (1, 2))
-    indptr = np.asarray(indices.offsets) if len(indices) else np.zeros(1, np.int32)
-    parts = np.array(values.flatten()), np.array(indices.flatten()), indptr - indptr[0]
-    return sp.csr_matrix(parts, (table.num_rows, _LARGEST))

@@ -236,7 +236,7 @@ class Reader:
         """Whether a fit reads a source into memory, where it is as good as arrays."""
         if self.workers_for(source) is not None:
             return False
-        needed = bytes_needed(source.n_rows, source.nbytes)
+        needed = bytes_needed(source.n_rows, source.nbytes) + source.reading_bytes / 2
         return source.in_memory or needed <= self.spec.resources.usable
 
     def workers_for(self, source: BatchSource) -> DaskEngine | None:
