@@ -419,9 +419,9 @@ class LibsvmSource(TextSource):
             yield pa.table([pa.array(y), *lists], schema=schema)
 
     def _batch(self, tables: Iterable[Any], first_row: int, n: int) -> Batch:
-        kept = list(tables)
-        y = np.concatenate([self._labels(table, 0) for table in kept])
-        lists = [[part for t in kept for part in t.column(i).chunks] for i in (1, 2)]  # views
+        pages = list(tables)
+        y = np.concatenate([self._labels(page, 0) for page in pages])
+        lists = [[part for page in pages for part in page.column(i).chunks] for i in (1, 2)]
         kinds = (np.int32, np.float64)
         columns, values = (
             np.concatenate([np.empty(0, kind), *(part.flatten() for part in parts)])
