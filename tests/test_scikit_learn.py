@@ -14,6 +14,7 @@ QUICK = [
     plain_classifier("squared", alpha=1e-3, probability=False),
     plain_regressor(alpha=1e-3),
     kg.KernelNoveltyDetector(gamma=0.5, max_iter=2),
+    kg.KernelDensityRatio("least_squares", kernel="cauchy", standardize=True, max_iter=5),
     kg.RandomFeatures(n_components=32),
     plain_regressor(solver="udsg", max_iter=5),
     kg.LinearRegressor("absolute", solver="sgd", max_iter=5),
@@ -26,7 +27,6 @@ def others():
     yield from (cls() for cls in ESTIMATORS.values())
     yield plain_classifier(solver=kg.DSG(preconditioned=False), max_iter=10)
     yield kg.KernelNoveltyDetector(0.4, kernel="laplacian", standardize=True, max_iter=5)
-    yield kg.KernelDensityRatio("least_squares", kernel="cauchy", standardize=True, max_iter=5)
     yield kg.RandomFeatures("laplacian", 33, block_size=8, standardize=True)
     yield kg.RandomFeatures(Gaussian("scale", form="phase"), 20)
 

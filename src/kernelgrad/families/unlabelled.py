@@ -225,8 +225,9 @@ class RatioReader(Reader):
             raise ValueError(
                 "requires y to be passed, but the target y is None: " + _NEEDS_BOTH + "."
             )
-        if np.ndim(y) == 2 and np.shape(y)[1] > 1:
-            raise ValueError(f"{_NEEDS_BOTH}, one value a row; y has shape {np.shape(y)}.")
+        shape = () if y is None else np.asarray(y).shape
+        if len(shape) == 2 and shape[1] > 1:
+            raise ValueError(f"{_NEEDS_BOTH}, one value a row; y has shape {shape}.")
         if before is None:
             inputs, codes, y = self.learned(X, y)
             X = inputs.fitted(codes)
