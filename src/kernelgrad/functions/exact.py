@@ -134,8 +134,10 @@ class ExactKernel(ScaledKernel):
             self.on_device.add_product(A, B, coef, out, wide=wide)
             return out
         if A.n_rows == 1:  # without tiles, which take longer than its values
+            K = np.empty((1, B.n_rows))
             with single_threaded_blas():
-                _add_sums(self.values(A, B, wide=wide, compiled=compiled), coef, out)
+                self.values(A, B, wide=wide, out=K, compiled=compiled)
+                _add_sums(K, coef, out)
             return out
         width = max(PREDICT_TILE, PREDICT_TILE**2 // max(1, A.n_rows))
         tiles = [slice(b, b + width) for b in range(0, B.n_rows, width)]
