@@ -173,6 +173,15 @@ def test_exponentials_over_their_range(loop, dtype, bits, low, high, rtol):
     np.testing.assert_array_equal(ends, [0, 0, 1, 1])
 
 
+def test_one_row_alone_adds_kernels_in_float64():
+    kernel = kk.SumKernel([kk.Gaussian(0.1), kk.Laplacian(0.1)], weights=[0.9, 0.1])
+    exact = ExactKernel(kernel, 3)
+    rows, K = exact.prepare(normal(50, 3)), np.empty((1, 50))
+    one = rows.take(np.array([7]))
+    exact.values(one, rows, out=K)
+    np.testing.assert_array_equal(exact.products(one, rows, np.eye(50)), K)
+
+
 def test_equal_rows_have_distance_zero_up_to_rounding():
     for scale in (1e-3, 1.0, 5.0):
         X = normal(50, 123) * scale
