@@ -10,6 +10,7 @@ import oracles
 from cases import every, raises
 from kernelgrad import KernelClassifier, KernelRegressor
 from kernelgrad.compute.rng import draws
+from kernelgrad.features import fused
 from kernelgrad.functions import features
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Hinge, Logistic, SquaredError
@@ -268,3 +269,15 @@ def test_the_digest_knows_values_shapes_and_kinds():
     kinds = [X, X.astype(np.float32), X.reshape(3, 4), X + 1e-9, sp.csr_matrix(X)]
     assert len({rows_digest(A) for A in kinds}) == len(kinds)
     assert rows_digest(np.asfortranarray(X)) == rows_digest(X)
+
+
+def test_a_row_alone_is_multiplied_like_a_lot_of_rows():
+    rng = np.random.default_rng(0)
+    X, W = (rng.standard_normal(shape).astype(np.float32) for shape in ((1, 10), (2, 10, 256)))
+    coef, phase = rng.standard_normal((2, 512, 1)).astype(np.float32), np.empty(0, np.float32)
+    alone, among = np.zeros((1, 1), np.float32), np.zeros((fused.LOT, 1), np.float32)
+    fused.predict(X, W, phase, fused.PAIR, coef, alone)
+    rows = np.concatenate([X, np.zeros((fused.LOT - 1, 10), np.float32)])
+    fused.predict(rows, W, phase, fused.PAIR, coef, among)
+    assert alone[0] == among[0]
+    assert fused.ROWS % fused.LOT == fused.ROWS_WIDE % fused.LOT == 0

@@ -205,7 +205,7 @@ def data(n: int, d: int) -> tuple[Any, Any, Any]:
 
 def main(case: Row) -> Iterator[Row]:
     """Measure one call; what it raises before it starts is its answer."""
-    import_module("numba")  # which small fits may do without, while large ones need a loop
+    import_module("numba")  # a small fit may not need its 50 MB, while a large one does
 
     warnings.simplefilter("ignore")
     if "threads" in case:

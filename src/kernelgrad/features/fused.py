@@ -19,9 +19,9 @@ sines. All arrays are float32 and C-contiguous. Sums run over tiles in order, so
 the result do not depend on the number of threads or on the number of tiles per call. Products
 for features and predictions have a multiple of LOT rows, filled up by zeros, as OpenBLAS adds
 in another order for the last rows of others. With fewer than 8 columns a row alone or among
-others has the same bits then. With more the order may depend on the place of a row among LOT,
-and cosines of d columns differ by at most ``4 pi d 2^-24 sum_j |w_j x_j|``, w in turns, which
-is much for rows far from 0.
+others has the same bits then (core types up to AVX2). With more the order may depend on the
+place of a row among LOT, and cosines of d columns differ by at most
+``4 pi d 2^-24 sum_j |w_j x_j|``, w in turns, which is much for rows far from 0.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ class BlockDescent(contract.Solver[BlockDescentState]):
         exact = exact_kernel(problem, first)
         rows = exact.prepare(batch.X, batch.rows) if isinstance(batch, TrainBatch) else None
         bias = np.zeros(C) if shifts else start
-        del first  # what follows reads the rows again
+        del first  # later steps read the rows of a store again
         state = BlockDescentState(
             exact=exact,
             digest=_digest(problem, batch),
