@@ -92,12 +92,14 @@ class Spec(ABC):
         """Return the solver of the parameters or of `automatic`, with their settings."""
 
     def check_streams(self, before: Fit | None) -> None:
-        """Raise AttributeError if the solver needs all rows at once."""
+        """Raise AttributeError if the solver or the penalty needs all rows at once."""
         instead, for_streams = self.streaming
         if self.is_pairwise:
             raise AttributeError(
                 "partial_fit takes rows, which kernel='precomputed' does not have; use fit."
             )
+        if hasattr(self.params, "alpha") and getattr(self.params, "C", None) is not None:
+            raise AttributeError("C needs the number of all rows; give alpha for partial_fit.")
         if self.is_auto:
             if before is None or before.choice.solver.streams:
                 return
@@ -185,7 +187,7 @@ class Spec(ABC):
         n_rows, own_bytes = rows.n_rows, rows.bytes_of_fit(solver, stream=run.stream)
         copied, prepared, reading = own_bytes
         resources = replace(self.resources, copied_bytes=copied, deadline=run.deadline)
-        alpha = self.alpha(rows, stream=run.stream)
+        alpha = self.alpha(rows)
         problem = self.make_problem(rows.task, rows.inputs, choice.seed, alpha, resources)
         stays = rows.reads_in_pieces and solver.takes_stores
         least = solver.least_bytes(problem, n_rows, prepared, stays=stays)
@@ -207,7 +209,7 @@ class Spec(ABC):
         )  # fmt: skip
 
     @abstractmethod
-    def alpha(self, rows: TrainingRows, *, stream: bool) -> float:
+    def alpha(self, rows: TrainingRows) -> float:
         """Return the weight of the penalty; NaN is searched."""
 
     def calibrates(self, rows: TrainingRows) -> bool:

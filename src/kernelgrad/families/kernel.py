@@ -260,10 +260,8 @@ def check_one_penalty(spec: Spec, default: Any) -> None:
         )
 
 
-def alpha_of_cost(C: float, rows: TrainingRows, *, stream: bool) -> float:
+def alpha_of_cost(C: float, rows: TrainingRows) -> float:
     """Return ``alpha = 1 / (C W)`` with W the total weight of the training rows."""
-    if stream:
-        raise ValueError("C needs the number of all rows; give alpha for partial_fit.")
     total = rows.total_weight
     if total is None:
         raise ValueError(
@@ -369,10 +367,10 @@ class SearchedSpec(KernelSpec):
         size = _FAST_ROWS * rows.nbytes / rows.n_rows
         return rows.some(_FAST_ROWS, run.seed) if 4 * size <= self.resources.usable else rows
 
-    def alpha(self, rows: TrainingRows, *, stream: bool) -> float:
+    def alpha(self, rows: TrainingRows) -> float:
         p = self.params
         if p.C is not None:
-            return alpha_of_cost(p.C, rows, stream=stream)
+            return alpha_of_cost(p.C, rows)
         return np.nan if self.searches_alpha else float(p.alpha)
 
     def search(self, rows: TrainingRows, problem: Problem, first: Choice, run: Run) -> Choice:

@@ -104,7 +104,7 @@ class ProcessSpec(KernelSpec):
         task = ScaledColumn.learn(rows.source.chunks(), self.params.normalize_y)
         return replace(rows, task=task)
 
-    def alpha(self, rows: TrainingRows, *, stream: bool) -> float:
+    def alpha(self, rows: TrainingRows) -> float:
         return np.nan
 
     def search(self, rows: TrainingRows, problem: Problem, first: Choice, run: Run) -> Choice:

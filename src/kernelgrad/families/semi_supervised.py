@@ -179,11 +179,10 @@ class SemiSupervisedSpec(KernelSpec):
 
     # -- the problem ---------------------------------------------------------------------
 
-    def alpha(self, rows: TrainingRows, *, stream: bool) -> float:
+    def alpha(self, rows: TrainingRows) -> float:
         task = rows.task
         assert isinstance(task, MarkedClassification)
-        labelled = max(task.labelled_weight, 1.0) if stream else task.labelled_weight
-        return 1.0 / (2.0 * float(self.params.C) * labelled)
+        return 1.0 / (2.0 * float(self.params.C) * (task.labelled_weight or 1.0))
 
     def make_problem(
         self, task: Task, inputs: Inputs, seed: int, alpha: float, resources: Resources,

@@ -157,7 +157,7 @@ class NoveltySpec(KernelSpec):
             )
         super().check_start(before)
 
-    def alpha(self, rows: TrainingRows, *, stream: bool) -> float:
+    def alpha(self, rows: TrainingRows) -> float:
         # the objective's own scale: another alpha rescales f and tau
         return float(self.params.nu)
 
@@ -266,7 +266,7 @@ class RatioSpec(KernelSpec):
     # Blocks of 1,024 frequencies were no more accurate and cost twelve times as much.
     dsg_params = {"block_size": 256, "batch_size": 8192}  # noqa: RUF012
 
-    def alpha(self, rows: TrainingRows, *, stream: bool) -> float:
+    def alpha(self, rows: TrainingRows) -> float:
         return float(self.params.alpha)
 
     def score(self, model: Model, data: Data) -> float:

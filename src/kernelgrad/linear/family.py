@@ -103,9 +103,9 @@ class LinearSpec(Spec):
         needed = _COPIES * rows.nbytes + responses
         return needed <= self.resources.usable
 
-    def alpha(self, rows: TrainingRows, *, stream: bool) -> float:
+    def alpha(self, rows: TrainingRows) -> float:
         C = self.params.C
-        return self._fixed_alpha() if C is None else alpha_of_cost(C, rows, stream=stream)
+        return self._fixed_alpha() if C is None else alpha_of_cost(C, rows)
 
     def make_problem(self, *args: Any, **options: Any) -> Problem:
         tol = float(self.params.tol)
