@@ -1,6 +1,7 @@
 """Block descent on rows in several shards, in memory, in files and in scratch files."""
 
 import threading
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -16,6 +17,7 @@ from kernelgrad.losses import SquaredError
 from kernelgrad.solvers import BlockDescent, Problem, RowStore, TrainBatch
 from kernelgrad.solvers.block_descent import shards, solver
 from kernelgrad.solvers.block_descent.newton import BlockSteps
+from kernelgrad.solvers.contract import Resources
 from plain import plain_regressor
 from sources import opened
 from steps import signal
@@ -133,14 +135,16 @@ class Broken(RowStore):
     def __init__(self, X, t):
         self._X, self._t = X, t
         self.n_rows, self.n_features = X.shape
-        self.reads = 0
+        self.reads, self.row_bytes, self.most = 0, 8.0 * X.shape[1], 0
 
     def read(self, start, stop):
+        self.most = max(self.most, stop - start)
         if self.reads > 6 and start >= 600:
             raise DataError("the file is gone")
         return TrainBatch(self._X[start:stop], self._t[start:stop, None], np.ones(stop - start))
 
     def take(self, rows):
+        self.most = max(self.most, len(rows))
         return TrainBatch(self._X[rows], self._t[rows, None], np.ones(len(rows)))
 
 
@@ -153,6 +157,20 @@ def test_errors_of_reading_are_told_and_no_thread_stays(small_shards):
     store.reads = 7
     raises(DataError, "gone", descent.step, problem, state, store)
     assert not [t for t in threading.enumerate() if "kernelgrad-read" in t.name]
+
+
+def test_rows_of_a_store_that_are_not_prepared_are_few(monkeypatch):
+    monkeypatch.setattr(shards, "_PIECE", 1100)
+    monkeypatch.setattr(solver, "_DIGEST_ROWS", 100)
+    X, t = rows_of(5000)
+    store, descent = Broken(X, t), BlockDescent(block_size=100)
+    problem = Problem(SquaredError(), Gaussian(0.3), 1e-4, 1, X.shape[1], 0)
+    for limit, most in ((None, 5000), (100_000, 1100)):
+        store.most = 0
+        state = descent.init(replace(problem, resources=Resources(limit)), store)
+        assert store.most == most  # the rows that scaling comes from, or those of a piece
+        (shard,) = state.workspace.team.shards
+        np.testing.assert_array_equal(shard._read().values, shard.home.prepare(X).values)
 
 
 def test_samples_come_from_all_shards_alike(small_shards):

@@ -399,6 +399,7 @@ class StoredRows(RowStore):
     def __init__(self, rows: TrainingRows) -> None:
         self._rows = rows
         self.n_rows, self.n_features = rows.n_train, rows.source.n_features
+        self.row_bytes = rows.nbytes / rows.n_rows
 
     def _batch(self, batch: Batch) -> TrainBatch:
         y, weight = self._rows.weighed(batch)

@@ -146,7 +146,10 @@ class BatchSource(ABC):
             index_batch(self.read(int(run[0]), int(run[-1]) + 1), run - run[0])
             for run in np.split(ordered, np.flatnonzero(cut) + 1)
         ]
-        return index_batch(concat_batches(parts), np.argsort(order))
+        taken = concat_batches(parts)
+        if np.all(order[1:] > order[:-1]):  # no copy where rows were in this order
+            return taken
+        return index_batch(taken, np.argsort(order))
 
     def chunks(self, chunk_rows: int = 65536, *, prefetch: bool = False) -> Iterator[Batch]:
         """Yield rows in the order of storage, `chunk_rows` at a time.

@@ -179,6 +179,8 @@ class RowStore(ABC):
     Attributes
     ----------
     n_rows, n_features : int
+    row_bytes : float
+        Approximate bytes of a row as it is read.
     team : callable or None
         Where rows are held elsewhere, returns who works on their pieces; see
         :class:`~kernelgrad.solvers.block_descent.shards.Team`.
@@ -186,6 +188,7 @@ class RowStore(ABC):
 
     n_rows: int
     n_features: int
+    row_bytes: float
     team: Callable[..., Any] | None = None
 
     @abstractmethod

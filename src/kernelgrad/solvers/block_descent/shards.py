@@ -30,6 +30,7 @@ from kernelgrad.solvers.contract import RowStore
 from kernelgrad.types import AnyArray, Float32Array, Float64Array, IntArray
 
 SHARD = 131_072  # rows of a shard
+_PIECE = 32_768  # rows that are read from a store at once
 TAG = 0x636163  # key of the random numbers of this solver
 _JUST_USED = 1e-12  # factor of the weights of the rows of the last block
 
@@ -215,8 +216,9 @@ class Shard:
     def _read(self, index: IntArray | None = None) -> Any:
         assert self.store is not None
         a, store = self.start, self.store
-        batch = store.read(a, a + self.n) if index is None else store.take(a + index)
-        return self.home.prepare(batch.X)
+        if index is None:
+            return _read_pieces(self.home, store, a, a + self.n)[0]
+        return self.home.prepare(store.take(a + index).X)
 
     def load(self) -> None:
         if self._rows is None:
@@ -502,12 +504,20 @@ def read_shard(
     folder: str | None = None,
 ) -> Shard:  # fmt: skip
     """Return the shard of rows of a store, which stay there."""
-    batch = store.read(start, stop)
-    rows = recipe.home.prepare(batch.X)
-    y, w = batch.y, batch.sample_weight
+    rows, y, w = _read_pieces(recipe.home, store, start, stop)
     shard = Shard(recipe, number, start, y, w, rows, store, folder)
     shard.unload()
     return shard
+
+
+def _read_pieces(home: ExactKernel, store: RowStore, start: int, stop: int) -> tuple[Any, ...]:
+    """Return prepared rows, their outputs and weights; few rows at once are unprepared."""
+    pieces = []
+    for a in range(start, stop, _PIECE):
+        batch = store.read(a, min(stop, a + _PIECE))
+        pieces.append((home.prepare(batch.X), batch.y, batch.sample_weight))
+    rows, *others = zip(*pieces, strict=True)
+    return (join_rows(rows), *map(np.concatenate, others))
 
 
 class Team:

@@ -28,7 +28,7 @@ from kernelgrad.solvers.block_descent.newton import BlockSteps, Workspace
 from kernelgrad.solvers.block_descent.objective import Objective
 from kernelgrad.solvers.block_descent.shards import SHARD, TAG, Path, Shard, Team
 from kernelgrad.solvers.block_descent.state import BlockDescentState
-from kernelgrad.solvers.contract import Problem, RowStore, StepInfo, TrainBatch
+from kernelgrad.solvers.contract import Problem, Resources, RowStore, StepInfo, TrainBatch
 from kernelgrad.solvers.support import MERGE_ROWS, exact_kernel
 from kernelgrad.solvers.trackers import TrackedResponses, UpdatedTracker
 from kernelgrad.types import AnyArray, Float64Array, IntArray, Matrix
@@ -161,7 +161,7 @@ class BlockDescent(contract.Solver[BlockDescentState]):
     def init(self, problem: Problem, batch: Rows) -> BlockDescentState:
         self.check_problem(problem)
         C = problem.n_outputs
-        first = _first_rows(batch, _FIRST_ROWS)
+        first = _first_rows(batch, problem.resources)
         if not first.sample_weight.any():
             raise DataError(
                 f"All sample weights of {first.n_rows:,} rows are zero; at least one row must "
@@ -471,7 +471,15 @@ def _moved(block: Block, path: Path, rows: Any, before: TrackedResponses) -> Tra
     return {"x": K[:C], "v": K[C:]}
 
 
-def _first_rows(batch: Rows, most: int) -> TrainBatch:
+def _first_rows(batch: Rows, resources: Resources) -> TrainBatch:
+    """Return rows for scaling, bandwidth and constant, which take a part of the limit."""
+    if isinstance(batch, TrainBatch):
+        return _every_kth(batch, _FIRST_ROWS)
+    fits = resources.limit(np.inf) / (8.0 * batch.row_bytes)  # reading them takes two copies
+    return _every_kth(batch, int(min(_FIRST_ROWS, max(1024.0, fits))))
+
+
+def _every_kth(batch: Rows, most: int) -> TrainBatch:
     """Return all rows, or every k-th where there are more than `most`."""
     n = batch.n_rows
     if n <= most:
@@ -485,7 +493,7 @@ def _first_rows(batch: Rows, most: int) -> TrainBatch:
 
 def _digest(problem: Problem, batch: Rows) -> bytes:
     most = batch.n_rows if isinstance(batch, TrainBatch) else _DIGEST_ROWS
-    return contract.batch_digest(problem, _first_rows(batch, most))
+    return contract.batch_digest(problem, _every_kth(batch, most))
 
 
 def _by_shard(team: Team, rows: IntArray) -> list[tuple[IntArray] | None]:
