@@ -93,16 +93,19 @@ CHOICES: dict[str, list[tuple[str, str]]] = {
 
 def _linked(text: str) -> str:
     """Link the names of classes, and what they are registered by, to their pages."""
-    named = {**SOLVERS, **KERNELS, **LOSSES}
+    registries = {
+        "kernelgrad.solvers": SOLVERS,
+        "kernelgrad.kernels": KERNELS,
+        "kernelgrad.losses": {**LOSSES, **vars(kernelgrad.losses)},
+        "kernelgrad": vars(kernelgrad),
+    }
 
     def link(found: re.Match[str]) -> str:
-        cls = named.get(found[0]) or getattr(kernelgrad, found[0], None)
-        cls = cls or getattr(kernelgrad.losses, found[0], None)
-        if not inspect.isclass(cls):
-            return found[0]
-        room = cls.__module__.split(".")[1]
-        where = "kernelgrad" if room in {"compute", "estimators"} else f"kernelgrad.{room}"
-        return f'<a href="api/generated/{where}.{cls.__name__}.html">{found[0]}</a>'
+        for module, classes in registries.items():
+            if inspect.isclass(cls := classes.get(found[0])):
+                page = f"api/generated/{module}.{cls.__name__}.html"
+                return f'<a href="{page}">{found[0]}</a>'
+        return found[0]
 
     return re.sub(r"\w+", link, escape(text, quote=False))
 
