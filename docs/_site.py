@@ -97,7 +97,7 @@ def _linked(text: str) -> str:
         "kernelgrad.solvers": SOLVERS,
         "kernelgrad.kernels": KERNELS,
         "kernelgrad.losses": {**LOSSES, **vars(kernelgrad.losses)},
-        "kernelgrad": vars(kernelgrad),
+        "kernelgrad": {name: getattr(kernelgrad, name) for name in kernelgrad.__all__},
     }
 
     def link(found: re.Match[str]) -> str:
