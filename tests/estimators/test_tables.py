@@ -300,7 +300,7 @@ MANY.loc[::5, "x"] = None
     [
         lambda: kg.KernelNoveltyDetector(max_iter=3).fit(MANY),
         lambda: kg.KernelDensityRatio(max_iter=3).fit(MANY, denominator=MANY[::2]),
-        lambda: kg.SemiSupervisedKernelClassifier(max_iter=3).fit(
+        lambda: kg.SemiSupervisedKernelClassifier(solver="tsg", max_iter=3).fit(
             MANY, np.resize([0, 1, -1, -1], 200), X_unlabelled=MANY[:7]
         ),
         lambda: kg.KernelGaussianProcessRegressor(1.0).fit(MANY, np.arange(200.0)),

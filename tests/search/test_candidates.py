@@ -107,11 +107,11 @@ def test_normal_scores_compete_where_a_column_has_heavy_tails():
 
 @every("nu", [0.5, 2.5])
 def test_an_exponential_serves_edges_of_many_rows(nu, monkeypatch):
-    monkeypatch.setattr(study, "_EDGES_ROWS", 1600)
+    monkeypatch.setattr(study, "_EDGES_ROWS", 900)
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(1600, 6))
-    K = Matern(nu, 0.05)(X, X) + 1e-6 * np.eye(1600)
-    Y = np.linalg.cholesky(K) @ rng.normal(size=(1600, 6))
+    X = rng.normal(size=(900, 6))
+    K = Matern(nu, 0.05)(X, X) + 1e-6 * np.eye(900)
+    Y = np.linalg.cholesky(K) @ rng.normal(size=(900, 6))
     model = KernelRegressor(loss="squared").fit(X, Y)
     kernel = model.kernel_
     assert (kernel.kernels[0] if isinstance(kernel, SumKernel) else kernel).nu == nu
