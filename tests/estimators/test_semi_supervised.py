@@ -137,13 +137,10 @@ def test_a_kernel_that_labels_learn_replaces_the_default_if_held_out_labels_pref
     assert model.kernel_.name == "rbf"
 
 
-@pytest.mark.parametrize("solver", ["soft_labels", "cccp_s3vm"])
-def test_a_metric_is_that_of_multiplied_rows(solver):
+def test_a_metric_is_that_of_multiplied_rows():
     weights = np.array([3.0, 0.5])
-    make = partial(
-        kg.SemiSupervisedKernelClassifier, standardize=False, gamma=0.5, solver=solver
-    )
-    model, other = make(metric=weights).fit(X, Y), make().fit(X * weights, Y)
+    scaled = partial(make, standardize=False, gamma=0.5, solver="cccp_s3vm")
+    model, other = scaled(metric=weights).fit(X, Y), scaled().fit(X * weights, Y)
     f, g = model.decision_function(X), other.decision_function(X * weights)
     np.testing.assert_allclose(f, g, atol=0.02)
 

@@ -27,6 +27,7 @@ def test_the_search_wrecks_no_smooth_function(n, seed):
     assert KernelRegressor(random_state=0).fit(X, y).score(X_test, y_test) > 0.85
 
 
+@pytest.mark.slow
 def test_noise_is_not_learned():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((400, 5)), rng.integers(0, 2, 400)
@@ -125,6 +126,7 @@ def test_a_laplacian_kernel_serves_many_columns():
     assert model.score(X[300:], y[300:]) > 0.4
 
 
+@pytest.mark.slow
 def test_many_classes_compare_the_log_loss_too():
     rng = np.random.default_rng(0)
     y = np.arange(240) % 8
