@@ -8,7 +8,6 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import scale
 
-from cases import every
 from kernelgrad import KernelClassifier, KernelRegressor
 from kernelgrad.kernels import Laplacian, Matern, SumKernel
 from kernelgrad.search import search as _search
@@ -106,13 +105,13 @@ def test_normal_scores_compete_where_a_column_has_heavy_tails():
         assert ("normal scores" in names) == heavy
 
 
-@every("nu", [0.5, 2.5])
+@pytest.mark.parametrize("nu", [0.5, pytest.param(2.5, marks=pytest.mark.slow)])
 def test_an_exponential_serves_edges_of_many_rows(nu, monkeypatch):
-    monkeypatch.setattr(study, "_EDGES_ROWS", 900)
+    monkeypatch.setattr(study, "_EDGES_ROWS", 1600)
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(900, 6))
-    K = Matern(nu, 0.05)(X, X) + 1e-6 * np.eye(900)
-    Y = np.linalg.cholesky(K) @ rng.normal(size=(900, 6))
+    X = rng.normal(size=(1600, 6))
+    K = Matern(nu, 0.05)(X, X) + 1e-6 * np.eye(1600)
+    Y = np.linalg.cholesky(K) @ rng.normal(size=(1600, 6))
     model = KernelRegressor(loss="squared").fit(X, Y)
     kernel = model.kernel_
     assert (kernel.kernels[0] if isinstance(kernel, SumKernel) else kernel).nu == nu
