@@ -70,21 +70,14 @@ def test_the_most_probable_class_is_the_predicted_one(kind, classes, loss):
     assert log_loss(y, model.predict_proba(X)) < 0.95 * least
 
 
-@pytest.mark.parametrize(
-    ("solver", "early_stopping"),
-    [
-        ("auto", False),
-        pytest.param("block_descent", False, marks=pytest.mark.slow),
-        ("dsg", True),
-    ],
-)
-def test_probabilities_are_as_good_as_those_of_scikit_learn(solver, early_stopping):
+@pytest.mark.slow
+@every("solver", ["auto", "block_descent", "dsg"])
+def test_probabilities_are_as_good_as_those_of_scikit_learn(solver):
     X, y = rows(1500)
     new, target = rows(4000, seed=1)
     theirs = CalibratedClassifierCV(SVC(gamma=0.3), ensemble=False).fit(X, y)
-    model = plain_classifier(
-        "hinge", C=1.0, gamma=0.3, solver=solver, early_stopping=early_stopping, random_state=0
-    ).fit(X, y)
+    options = {"solver": solver, "early_stopping": solver == "dsg", "random_state": 0}
+    model = plain_classifier("hinge", C=1.0, gamma=0.3, **options).fit(X, y)
     ours = log_loss(target, model.predict_proba(new))
     assert ours < 1.04 * log_loss(target, theirs.predict_proba(new))
 
@@ -156,12 +149,12 @@ def test_weights_count():
     assert means[1] > means[0] + 0.15
 
 
-@pytest.mark.parametrize("n", [1, 2, 5])
-def test_few_rows_of_a_class(n):
+def test_few_rows_of_a_class():
     X, y = rows(40)
-    keep = np.flatnonzero(y == 0).tolist() + np.flatnonzero(y == 1)[:n].tolist()
-    model = plain_classifier("hinge", random_state=0).fit(X[keep], y[keep])
-    assert np.isfinite(model.predict_proba(X)).all()
+    for n in (1, 2, 5):
+        keep = np.r_[np.flatnonzero(y == 0), np.flatnonzero(y == 1)[:n]]
+        model = plain_classifier("hinge", random_state=0).fit(X[keep], y[keep])
+        assert np.isfinite(model.predict_proba(X)).all()
     two = plain_classifier("hinge").fit(X[:2], [0, 1])
     assert two.predict_proba(X[:2]).argmax(axis=1).tolist() == [0, 1]
 

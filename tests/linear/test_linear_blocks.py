@@ -18,7 +18,7 @@ each_form = pytest.mark.parametrize("sparse", [False, True], ids=["dense", "csr"
 
 def test_a_bias_that_is_its_own_block_is_visited():
     # rows with one entry each of many columns: no block has half of the rows
-    n, d = 400, 100
+    n, d = 200, 50
     rng = np.random.default_rng(0)
     X = sp.csr_matrix((rng.random(n) + 0.5, (np.arange(n), rng.integers(0, d, n))), (n, d))
     y = np.where(rng.random((n, 1)) < 0.8, 1.0, -1.0)

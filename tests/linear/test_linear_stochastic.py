@@ -28,7 +28,6 @@ from kernelgrad.solvers.contract import TrainBatch
 from oracles_losses import spec
 from steps import KINKED, SMOOTH, LinearSetting, linear_problem
 
-each_smooth = every("loss", SMOOTH)
 storage = every("sparse", [False, True])
 
 
@@ -63,12 +62,6 @@ def test_optimality_is_the_least_subgradient():
 # Anchors and moments --------------------------------------------------------------------
 
 
-def graph_case(loss=None, *, sparse=False, C=1, weights=None):
-    case = LinearSetting(loss, 400, C=C, sparse=sparse, weights=weights, clusters=6)
-    data = case.data()
-    return case, data, build_graph(case.problem, data, 15, 4)
-
-
 def mean_step(case, data, references, W, b):
     """Mean of -(W' - W) over one step of size 1 on each single row."""
     problem, mean = replace(case.problem, alpha=0.0), 0.0
@@ -79,12 +72,14 @@ def mean_step(case, data, references, W, b):
     return mean
 
 
-@each_smooth
+@every("loss", SMOOTH)
 @storage
 @every("C", [1, 2])
 def test_references_leave_the_gradient_unbiased(loss, sparse, C):
-    weights = np.random.default_rng(2).integers(0, 3, 400).astype(float)
-    case, data, graph = graph_case(loss, sparse=sparse, C=C, weights=weights)
+    weights = np.random.default_rng(2).integers(0, 3, 150).astype(float)
+    case = LinearSetting(loss, 150, C=C, sparse=sparse, weights=weights, clusters=6)
+    data = case.data()
+    graph = build_graph(case.problem, data, 15, 4)
     width = case.Y.shape[1]
     W, b = np.random.default_rng(1).standard_normal((6, width)), np.full(width, 0.3)
     exact = np.vstack(case.gradient(W, b))

@@ -458,8 +458,8 @@ PAPERS = [pytest.param(name, marks=pytest.mark.slow) for name in ("udsg", "cdsg"
 @pytest.mark.parametrize("solver", ["dsg", "block_descent", *PAPERS])
 def test_solvers_learn_by_a_loss_of_ones_own(solver):
     rng = np.random.default_rng(0)
-    X = rng.uniform(-1, 1, (300, 2))
-    y = 2.0 * X[:, 0] - X[:, 1] + 0.1 * rng.standard_normal(300)
+    X = rng.uniform(-1, 1, (150, 2))
+    y = 2.0 * X[:, 0] - X[:, 1] + 0.1 * rng.standard_normal(150)
     options = {"solver": solver, "alpha": 1e-3, "max_iter": 60, "random_state": 0}
     model = plain_regressor("own_huber", gamma=0.5, **options).fit(X, y)
     assert model.score(X, y) > 0.9

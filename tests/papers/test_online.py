@@ -86,20 +86,31 @@ def test_pegasos_is_the_recursion(loss, average):
     np.testing.assert_allclose(state.intercept, bias, rtol=1e-12)
 
 
-@pytest.mark.parametrize(("loss", "decay"), [(losses.Hinge(), 0.5), (losses.Absolute(), 0.0)])
-def test_norma_is_the_recursion(loss, decay):
+@every(
+    ("loss", "decay", "rows", "average"),
+    [
+        (losses.Hinge(), 0.5, 1, None),
+        (losses.Absolute(), 0.0, 1, None),
+        (losses.Hinge(), 0.5, 48, None),
+        (losses.Hinge(), 0.5, 48, "uniform"),
+    ],
+)
+def test_norma_is_functional_gradient_descent(loss, decay, rows, average):
     X, y = data(loss)
-    order = orders()
-    solver = NORMA(step_size=0.3, decay=decay, average=None)
-    state, info = visit(solver, problem(loss), X, y, order, size=100)
-    start = float(loss.intercept(y[order[:100]])[0])
-    coef, bias, _ = norma(
-        gram(state, X), order[:, None], y[:, 0].astype(float), slope_of(loss), ALPHA,
-        eta=0.3, decay=decay, bias=start,
+    solver = NORMA(step_size=0.3, decay=decay, average=average, rows_per_step=rows)
+    size, order = (100, orders()) if rows == 1 else (288, orders()[:576])
+    assert rows == 1 or solver.resolve_batch_size(5000) == size
+    state, info = visit(solver, problem(loss), X, y, order, size=size)
+    last, bias, mean = norma(
+        gram(state, X), order.reshape(-1, rows), y[:, 0].astype(float), slope_of(loss), ALPHA,
+        eta=0.3, decay=decay, bias=float(loss.intercept(y[order[:size]])[0]),
     )  # fmt: skip
-    np.testing.assert_allclose(dense(state, state.current)[:, 0], coef, atol=1e-6)
-    np.testing.assert_allclose(state.intercept, bias, atol=1e-6)
-    assert info.n_support == np.count_nonzero(coef) == len(state.diagonal)
+    np.testing.assert_allclose(dense(state, state.current)[:, 0], last, atol=1e-6)
+    expected = mean if average else last
+    np.testing.assert_allclose(dense(state, state.average)[:, 0], expected, atol=1e-6)
+    if average is None:
+        np.testing.assert_allclose(state.intercept, bias, atol=1e-6)
+    assert info.n_support == np.count_nonzero(last) == len(state.diagonal)
     np.testing.assert_allclose(state.diagonal, 1.0, rtol=1e-6)
 
 
@@ -116,21 +127,6 @@ def test_norma_in_a_ball_is_gradient_descent_on_the_mean_loss(B):
     a = dense(state, state.current)[:, 0]
     assert np.sqrt(a @ K @ a) <= B * (1 + 1e-6)
     raises(ValueError, "not both", NORMA(radius=B, rows_per_step=2).check)
-
-
-@every("average", [None, "uniform"])
-def test_norma_with_many_rows_a_step_is_functional_gradient_descent(average):
-    X, y = data(losses.Hinge())
-    solver = NORMA(step_size=0.9, decay=0.5, average=average, rows_per_step=48)
-    assert solver.resolve_batch_size(5000) == 288
-    order = orders()[:576]
-    state, _ = visit(solver, problem(losses.Hinge()), X, y, order, size=288)
-    last, _, mean = norma(
-        gram(state, X), order.reshape(-1, 48), y[:, 0].astype(float), slope_of(losses.Hinge()),
-        ALPHA, eta=0.9, decay=0.5, bias=losses.Hinge().intercept(y[order[:288]])[0],
-    )  # fmt: skip
-    expected = mean if average else last
-    np.testing.assert_allclose(dense(state, state.average)[:, 0], expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(("fit_intercept", "average"), [(False, True), (True, False)])

@@ -153,7 +153,7 @@ def test_balance_holds_and_is_the_centred_program():
 
 
 def test_the_last_machine_is_that_of_its_guesses():
-    problem, batch, _ = setting(ratio=0.7, alpha=2e-2, fit_intercept=False)
+    problem, batch, _ = setting(n=100, ratio=0.7, alpha=2e-2, fit_intercept=False)
     problem = replace(problem, kernel=Polynomial(degree=2, gamma=1.0, coef0=1.0))
     solver = S3VMLight(tol=1e-6, start=0.1)
     state, history = solve(solver, problem, batch, 60)

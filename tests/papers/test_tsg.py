@@ -140,12 +140,6 @@ def test_labelled_rows_are_drawn_with_replacement(monkeypatch):
     np.testing.assert_allclose(found, expected, atol=1e-6 * np.abs(expected).max())
 
 
-@pytest.mark.parametrize("wrong", [{"C": 0.0}, {"sigma": -1.0}, {"eta": 0.5}])
-def test_symbols_of_the_preset_are_checked(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        TSG.paper(**{"C": 1.0, "sigma": 1.0, "eta": 1.0} | wrong)
-
-
 def test_theorem_steps_are_constant_where_the_penalty_falls_as_labels_come():
     X, y = rows()
     solver, one = TSG(step_size="theorem", average=None), problem()
@@ -202,10 +196,10 @@ def test_a_batch_of_one_kind_is_a_step_for_that_kind(kind):
     )
 
 
-@pytest.mark.parametrize("cls", [TSG, UDSG, CDSG])
-def test_there_is_no_published_program(cls):
-    raises(CapabilityError, "no published program", cls.program, nu=0.1)
-
-
-def test_problems_are_checked():
+def test_presets_and_problems_are_checked():
+    for wrong in ({"C": 0.0}, {"sigma": -1.0}, {"eta": 0.5}):
+        given = {"C": 1.0, "sigma": 1.0, "eta": 1.0} | wrong
+        raises(ValueError, next(iter(wrong)), TSG.paper, **given)
+    for cls in (TSG, UDSG, CDSG):
+        raises(CapabilityError, "no published program", cls.program, nu=0.1)
     raises(CapabilityError, "finite C", TSG().check_problem, replace(problem(), alpha=0.0))

@@ -8,7 +8,6 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import scale
 
-from cases import every
 from kernelgrad import KernelClassifier, KernelRegressor
 from kernelgrad.kernels import Laplacian, Matern, SumKernel
 from kernelgrad.search import search as _search
@@ -27,6 +26,7 @@ def test_the_search_wrecks_no_smooth_function(n, seed):
     assert KernelRegressor(random_state=0).fit(X, y).score(X_test, y_test) > 0.85
 
 
+@pytest.mark.slow
 def test_noise_is_not_learned():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((400, 5)), rng.integers(0, 2, 400)
@@ -105,7 +105,7 @@ def test_normal_scores_compete_where_a_column_has_heavy_tails():
         assert ("normal scores" in names) == heavy
 
 
-@every("nu", [0.5, 2.5])
+@pytest.mark.parametrize("nu", [0.5, pytest.param(2.5, marks=pytest.mark.slow)])
 def test_an_exponential_serves_edges_of_many_rows(nu, monkeypatch):
     monkeypatch.setattr(study, "_EDGES_ROWS", 1600)
     rng = np.random.default_rng(0)
@@ -125,6 +125,7 @@ def test_a_laplacian_kernel_serves_many_columns():
     assert model.score(X[300:], y[300:]) > 0.4
 
 
+@pytest.mark.slow
 def test_many_classes_compare_the_log_loss_too():
     rng = np.random.default_rng(0)
     y = np.arange(240) % 8
