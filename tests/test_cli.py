@@ -145,7 +145,7 @@ def test_three_classes_of_an_archive(tmp_path, ok):
     y, path = 10 * np.digitize(VALUE, [-0.5, 0.5]), tmp_path / "d.npz"
     np.savez(path, X=X, y=y)
     model, output = tmp_path / "m.kgm", tmp_path / "p.csv"
-    assert ok("fit", path, "--model", model, *FAST)["columns"] == 3
+    assert ok("fit", path, "--model", model, *PLAIN)["columns"] == 3
     assert ok("predict", model, path, "--output", output, "--proba", "--decision")["rows"] == N
     found = pd.read_csv(output)
     labels = [f"{part}_{label}" for part in ("proba", "decision") for label in (0, 10, 20)]
@@ -266,7 +266,8 @@ def test_integers_and_parts_with_parameters_are_searched(tmp_path, data, ok):
         "loss=huber:delta=2",
     )
     spaces = [word for text in searches for word in ("--search", text)]
-    result = ok(*command, *spaces, "--trials", 4, "--folds", 2)
+    given = ("--gamma", "median", "--alpha", "1e-3", "--metric", "none")
+    result = ok(*command, *spaces, *given, "--trials", 4, "--folds", 2)
     assert all(isinstance(trial["max_iter"], int) for trial in result["trials"])
     assert kernelgrad.load(path).standardize == kg.KernelRegressor().standardize
 

@@ -60,16 +60,6 @@ def test_columns_tiles_and_first_only_select(law):
     assert not np.isin(draw(law, seed=6, n_tiles=4, d=13, tile=64), full).mean() > 0.01
 
 
-def test_log_error_over_uniforms():
-    k = np.union1d(np.arange(0, 2**23, 7), np.arange(2**23 - 4096, 2**23)).astype(np.uint32)
-    z, scratch = np.empty((2, len(k)), np.float32)
-    rng._log_uniform(k << np.uint32(9), z, scratch)
-    exact = np.log((2.0 * k + 1) / 2**24)
-    assert z.max() < 0  # a square root follows
-    assert np.max(np.abs(z - exact) / np.abs(exact)) < 3e-7
-    assert np.max(np.abs(z - exact) / np.spacing(np.abs(z))) < 3
-
-
 def test_cos_sin_turns_error():
     t = np.linspace(-0.5, 0.5, 2**20 + 1).astype(np.float32)
     c, s = t.copy(), np.empty_like(t)
@@ -156,34 +146,6 @@ def test_a_damped_factor_keeps_what_it_is_of():
         assert damping <= 1e-6
     with pytest.raises(FloatingPointError, match="far from positive"):
         linalg.damped_cholesky(np.array([[1.0, 1e9], [1e9, 1.0]]))
-
-
-def test_conjugate_gradients_solve_independent_systems():
-    g = np.random.default_rng(0)
-    P = g.standard_normal((60, 40))
-    A, B = P.T @ P, g.standard_normal((4, 40))
-    B[1] = 0.0
-
-    def inner(u, v):
-        return (u * v).sum(axis=1, keepdims=True)
-
-    def product(p):
-        q = p @ A
-        q[3] = 0.0  # the fourth system is singular
-        return q, inner(p, q)
-
-    def precondition(x, r):
-        return None if (abs(r[:3]) < 1e-12).all() else (r / 60, inner(r, r / 60))
-
-    x = linalg.conjugate_gradients(product, precondition, B, 200)
-    np.testing.assert_allclose(x[:3] @ A, B[:3], atol=1e-10)
-    assert not x[[1, 3]].any()
-
-
-def test_steps_are_shortened_until_they_gain():
-    curvature = np.array([1.0, 5.0, 1e30])  # objectives x^2 / 2, from x = 1 in direction -1
-    steps = linalg.backtracked(lambda s: s - curvature * s**2 / 2, np.ones(3), 0.1)
-    np.testing.assert_array_equal(steps, [1.0, 0.25, 0.0])
 
 
 @every("n_threads", [1, 2, 5])

@@ -50,22 +50,6 @@ def model(**params):
     return plain_classifier(**defaults | {"random_state": 0} | params)
 
 
-def test_zero_coefficients_are_dropped():
-    S, exact = normal(50), ExactKernel(kk.Gaussian(gamma=0.3), 3)
-    coef = np.random.default_rng(0).standard_normal((50, 2))
-    coef[::3] = 0.0
-    coef[1, 0] = 0.0  # the other output still needs the row
-    e = SupportExpansion(exact, exact.prepare(S), coef, np.zeros(2))
-    used = np.arange(50) % 3 != 0
-    assert e.n_support == e.summary()["n_support"] == used.sum()
-    np.testing.assert_array_equal(e.coef, coef[used])
-    np.testing.assert_allclose(
-        e.raw_prediction(S), kk.Gaussian(gamma=0.3)(S, S) @ coef, atol=1e-5
-    )
-    nothing = SupportExpansion(exact, exact.prepare(S), np.zeros((50, 1)), np.ones(1))
-    np.testing.assert_array_equal(nothing.raw_prediction(S), np.ones((50, 1)))
-
-
 @every("kernel", [*KERNELS, 0.6 * kk.Matern(2.5, 0.2) + 0.4 * kk.RootLaplacian(0.3)])
 @every("n_judges", [0, 60])
 def test_compressed_is_least_squares_on_centres(kernel, n_judges, monkeypatch):
