@@ -316,6 +316,7 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert missing == []
 
 
+@pytest.mark.slow
 def test_commands_of_the_readme_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = "".join(blocks(text_of("README.md"), "console"))

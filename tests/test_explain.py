@@ -206,7 +206,7 @@ def test_shares_of_the_variance(tmp_path):
     y = 1e-3 * (x[:, 0] + 2 * x[:, 1])
     models = [
         kg.LinearRegressor(alpha=1e-9), kg.KernelRegressor(effort="fast"),
-        kg.KernelRegressor(kernel="rbf", gamma=0.02, alpha=1e-6, solver="dsg"),
+        kg.KernelRegressor(kernel="rbf", gamma=0.02, alpha=1e-6, solver="dsg", max_iter=30),
     ]  # fmt: skip
     for model in models:
         shares = model.fit(x, y).feature_importances_
