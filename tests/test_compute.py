@@ -148,6 +148,34 @@ def test_a_damped_factor_keeps_what_it_is_of():
         linalg.damped_cholesky(np.array([[1.0, 1e9], [1e9, 1.0]]))
 
 
+def test_conjugate_gradients_solve_independent_systems():
+    g = np.random.default_rng(0)
+    P = g.standard_normal((60, 40))
+    A, B = P.T @ P, g.standard_normal((4, 40))
+    B[1] = 0.0
+
+    def inner(u, v):
+        return (u * v).sum(axis=1, keepdims=True)
+
+    def product(p):
+        q = p @ A
+        q[3] = 0.0  # the fourth system is singular
+        return q, inner(p, q)
+
+    def precondition(x, r):
+        return None if (abs(r[:3]) < 1e-12).all() else (r / 60, inner(r, r / 60))
+
+    x = linalg.conjugate_gradients(product, precondition, B, 200)
+    np.testing.assert_allclose(x[:3] @ A, B[:3], atol=1e-10)
+    assert not x[[1, 3]].any()
+
+
+def test_steps_are_shortened_until_they_gain():
+    curvature = np.array([1.0, 5.0, 1e30])  # objectives x^2 / 2, from x = 1 in direction -1
+    steps = linalg.backtracked(lambda s: s - curvature * s**2 / 2, np.ones(3), 0.1)
+    np.testing.assert_array_equal(steps, [1.0, 0.25, 0.0])
+
+
 @every("n_threads", [1, 2, 5])
 def test_every_task_runs_once_and_exceptions_leave_the_pool_alive(n_threads):
     set_num_threads(n_threads)
