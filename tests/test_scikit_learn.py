@@ -16,7 +16,7 @@ QUICK = [
     kg.KernelNoveltyDetector(gamma=0.5, max_iter=2),
     kg.KernelDensityRatio("least_squares", kernel="cauchy", standardize=True, max_iter=5),
     kg.RandomFeatures(n_components=32),
-    kg.LinearRegressor("absolute", solver="sgd", alpha=1e-3, max_iter=5),
+    kg.LinearRegressor("absolute", solver="sgd", max_iter=5),
 ]
 
 

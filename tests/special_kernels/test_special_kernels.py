@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from scipy.special import rel_entr
+from sklearn.metrics.pairwise import polynomial_kernel
 
 import oracles_special as oracles
 from cases import every, raises
@@ -73,6 +74,16 @@ def test_kernels_of_positive_rows_are_their_formulas(kernel, formula):
     if type(kernel) in SKEWED:
         X, Z = X - 0.6, Z - 0.6
     np.testing.assert_allclose(kernel(X, Z), formula(X[:, None], Z), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("degree", [1, 2, 5])
+def test_polynomial_against_scikit_learn(degree):
+    X, Z = unit(20, 6), unit(10, 6, seed=1)
+    K = kk.Polynomial(degree, 0.7, 0.3)
+    expected = polynomial_kernel(X, Z, degree=degree, gamma=0.7, coef0=0.3)
+    np.testing.assert_allclose(K(X, Z), expected, rtol=1e-12, atol=1e-14)
+    auto = kk.Polynomial(degree, "auto").resolve(X, 0)
+    np.testing.assert_allclose(auto(X), polynomial_kernel(X, degree=degree), rtol=1e-12)
 
 
 def test_dot_product_series():
