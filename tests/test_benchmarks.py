@@ -21,7 +21,7 @@ OBJECTIVES = registry.discover(objectives, registry.Objective)
 
 # tiny sizes, beside --quick, of those that take long without
 TINY = {
-    "defaults": ["--method", "kernelgrad", "SVM tuned", "linear", "constant"],
+    "defaults": ["--method", "kernelgrad", "linear", "constant"],
     "golden": ["--only", "exact/direct/Regressor squared"],
     "tables": ["--method", "kernelgrad", "LightGBM", "--reference", "LightGBM"],
     "time_to_error": ["--dataset", "digits", "--method", "SVC/SVR (LIBSVM)"],

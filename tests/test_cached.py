@@ -145,9 +145,9 @@ def edge_targets(loss, edge, t):
 # -- the minimum -----------------------------------------------------------------------
 
 
-@every("block_size", [200, 50])
+@every("block_size", [120, 40])
 def test_one_class_reaches_its_minimum(block_size):
-    (X, _), nu, solver = signal(200), 0.3, cached(block_size=block_size)
+    (X, _), nu, solver = signal(120), 0.3, cached(block_size=block_size)
     model = kg.KernelNoveltyDetector(
         nu=nu, gamma=GAMMA, solver=solver, max_iter=300, random_state=0
     )
@@ -158,13 +158,13 @@ def test_one_class_reaches_its_minimum(block_size):
         """The loss of the paper's problem: its bias is minus tau, paid for by nu tau."""
         return oracles.LOSSES["one_class"](0, f) + nu * model.intercept_
 
-    claim = assert_true(model, X, value, even(200), nu, falls=False)
-    best = oracles.dual_bound("one_class", K, np.zeros(200), even(200), nu, True, nu=nu)
+    claim = assert_true(model, X, value, even(120), nu, falls=False)
+    best = oracles.dual_bound("one_class", K, np.zeros(120), even(120), nu, True, nu=nu)
     assert best < 0
-    one_block = block_size == 200
+    one_block = block_size == 120
     assert best * (1 + 1e-5) <= claim <= best * (1 - (1e-4 if one_block else 5e-3))
     theirs = OneClassSVM(kernel="precomputed", nu=nu, tol=1e-8).fit(K)
-    f = model.decision_function(X) * nu * 200
+    f = model.decision_function(X) * nu * 120
     scale = np.abs(theirs.decision_function(K)).max()
     atol = (0.01 if one_block else 0.1) * scale
     np.testing.assert_allclose(f, theirs.decision_function(K), atol=atol)
@@ -329,7 +329,9 @@ def test_a_kink_ends_no_higher_than_the_constant(edge, name, alpha):
 
 
 @every("edge", edges())
-@every("name", ["log_loss", "squared", "quantiles"])
+@pytest.mark.parametrize(
+    "name", ["squared", "quantiles", pytest.param("log_loss", marks=pytest.mark.slow)]
+)
 def test_edges_leave_claims_true(edge, name):
     # float32 rows are not the rows given at some edges: there predictions alone are compared
     rounded = edge in ("one outlier among rows", "great columns", "far clusters")
@@ -356,8 +358,7 @@ def test_edges_leave_claims_true(edge, name):
 
 def test_constant_targets_need_no_function():
     solver = BlockDescent()
-    names = ("squared", "absolute", "huber", "epsilon_insensitive", "quantile")
-    for name in names:
+    for name in ("squared", "epsilon_insensitive", "quantile"):
         for X in (signal(40)[0], np.ones((1, 2))):
             model = machine(name, solver=solver).fit(X, np.full(len(X), 7.0))
             width = oracles.EPSILON if name == "epsilon_insensitive" else 0.0

@@ -175,7 +175,7 @@ class Phases(Callback):
 
 
 def test_a_search_that_took_an_interval_is_not_repeated(tmp_path):
-    options = {"estimator": kg.KernelClassifier("hinge", solver="dsg", **GIVEN)}
+    options = {"estimator": kg.KernelClassifier("hinge", solver="dsg", metric=None, **GIVEN)}
     options["data"] = (X[:90], labels[:90])
     expected = clone(options["estimator"]).fit(*options["data"])
     for interval, saved in (("1 h", []), ("0.000001 s", ["checkpoint-000000000.kgc"])):

@@ -60,16 +60,6 @@ def test_columns_tiles_and_first_only_select(law):
     assert not np.isin(draw(law, seed=6, n_tiles=4, d=13, tile=64), full).mean() > 0.01
 
 
-def test_log_error_over_uniforms():
-    k = np.union1d(np.arange(0, 2**23, 7), np.arange(2**23 - 4096, 2**23)).astype(np.uint32)
-    z, scratch = np.empty((2, len(k)), np.float32)
-    rng._log_uniform(k << np.uint32(9), z, scratch)
-    exact = np.log((2.0 * k + 1) / 2**24)
-    assert z.max() < 0  # a square root follows
-    assert np.max(np.abs(z - exact) / np.abs(exact)) < 3e-7
-    assert np.max(np.abs(z - exact) / np.spacing(np.abs(z))) < 3
-
-
 def test_cos_sin_turns_error():
     t = np.linspace(-0.5, 0.5, 2**20 + 1).astype(np.float32)
     c, s = t.copy(), np.empty_like(t)

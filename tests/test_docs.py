@@ -64,7 +64,7 @@ DOCS = ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glo
 SLOW = {  # seconds each; the others run in the quick suite
     "docs/checkpoints.md", "docs/data.md", "docs/distributed.md", "docs/extend.md",
     "docs/lightgbm.md", "docs/losses.md", "docs/metric.md", "docs/semi_supervised.md",
-    "docs/streams.md", "docs/tutorial.md",
+    "docs/serving.md", "docs/streams.md", "docs/tutorial.md",
 }  # fmt: skip
 
 
@@ -109,13 +109,13 @@ def test_recipes_run(name, tmp_path, monkeypatch):
 
 
 EXAMPLES = sorted((ROOT / "examples").glob("*/plot_*.py"))
-QUICK = {"plot_importances", "plot_regression_curve"}
+QUICK = "plot_regression_curve"
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, marks=() if path.stem in QUICK else pytest.mark.slow, id=path.stem)
+        pytest.param(path, marks=() if path.stem == QUICK else pytest.mark.slow, id=path.stem)
         for path in EXAMPLES
     ],
 )
@@ -316,6 +316,7 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert missing == []
 
 
+@pytest.mark.slow
 def test_commands_of_the_readme_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = "".join(blocks(text_of("README.md"), "console"))

@@ -267,7 +267,9 @@ def test_tables_of_numbers_are_one_input():
     require_same(named, pd.DataFrame(new, columns=list("abcd")), {"X": new})
 
 
-@every("task", ["numbers", "skewed", "classes"])
+@pytest.mark.parametrize(
+    "task", ["numbers", "classes", pytest.param("skewed", marks=pytest.mark.slow)]
+)
 def test_default_fits_of_tables(task):
     X, rng = frame(150).drop(columns=["code", "other"]), np.random.default_rng(1)
     y = 2.0 * X["new"] + (X["size"].fillna(0.0) > 0.5) + (X["city"] == "Graz")

@@ -14,7 +14,6 @@ from kernelgrad.features import fused
 from kernelgrad.functions import features
 from kernelgrad.kernels import Gaussian
 from kernelgrad.losses import Hinge, Logistic, SquaredError
-from kernelgrad.papers.cdsg.cdsg import allowed_steps
 from kernelgrad.solvers import CDSG, DSG, UDSG, Problem, TrainBatch, dsg, run
 from kernelgrad.solvers.contract import rows_digest
 from kernelgrad.testing import check_solver
@@ -223,21 +222,6 @@ def test_moments_are_of_every_so_many_rows(every, monkeypatch):
     np.testing.assert_allclose(np.tril(H), np.tril(S.T @ S), **close)
     np.testing.assert_allclose(penalty, S.T @ (root * f)[::every], **close)
     np.testing.assert_allclose(gradient, P.T @ (root * r), **close)
-
-
-def test_allowed_steps_solve_the_inequality():
-    rng = np.random.default_rng(0)
-    for _ in range(6):
-        beta, g = rng.standard_normal((5, 3)), rng.standard_normal(3)
-        noise = float(rng.choice([0.0, 0.01, 1.0]))
-        ours = allowed_steps(beta, g, noise)
-        expected = [oracles.quadratic_step(b, g, noise) for b in beta]
-        np.testing.assert_allclose(ours, expected, atol=2e-4)
-    np.testing.assert_array_equal(allowed_steps(np.ones((2, 1)), np.zeros(1), 0.0), 0)
-    # 2 (5 - s)^2 <= 5^2 + 1 for steps s from 1.39 to 8.61, none of them up to 1
-    beta, g, most = np.array([[5.0]]), np.ones(1), 5 + 13**0.5
-    for bound, step in ((np.inf, most), (2.0, most), (1.0, 0.0)):
-        assert allowed_steps(beta, g, 0.0, bound)[0] == pytest.approx(step)
 
 
 # -- kept responses of rows that come again --------------------------------------------

@@ -20,7 +20,7 @@ others = set(sys.modules)  # scikit-learn imports pandas, which imports pyarrow
 import kernelgrad
 bare = set(sys.modules)
 from kernelgrad import KernelClassifier, KernelRegressor
-X = np.random.default_rng(0).normal(size=(60, 3))
+X = np.random.default_rng(0).normal(size=(30, 3))
 KernelRegressor(random_state=0).fit(X, X[:, 0]).predict(X)
 model = KernelClassifier(random_state=0).fit(X, X[:, 0] > 0)
 model.save(sys.argv[1])

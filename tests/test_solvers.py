@@ -128,20 +128,23 @@ def test_ctrl_c_waits_for_the_step_and_a_second_one_does_not(rows, times):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_progress_inside_a_step_is_told_with_iterations(rows):
+def test_progress_inside_a_step_objective_and_time_left_are_told(rows):
     class Slow(ks.DSG):
         def step(self, problem, state, batch):
             problem.resources.progress(1, 4)
-            return super().step(problem, state, batch)
+            return replace(super().step(problem, state, batch), objective=0.25)
 
     class Told(Stop):
         def on_progress(self, iteration, max_iter):
             told.append((iteration, max_iter))
 
-    told, listener = [], CallbackList([Told(9)])
-    slow = Slow(block_size=16)
+    told, stop = [], Told(9)
+    slow, listener = Slow(block_size=16), CallbackList([stop])
     result = ks.run(slow, PROBLEM, forever(rows), max_iter=2, callbacks=listener)
     assert told == [(0.25, 2), (1.25, 2)]
+    for e in stop.events:  # the mean time of an iteration for each that is left
+        assert e.objective == 0.25
+        assert e.seconds_left == pytest.approx(e.seconds / e.iteration * (2 - e.iteration))
     more = ks.run(
         slow, PROBLEM, forever(rows), max_iter=1, callbacks=listener, state=result.state
     )
@@ -149,20 +152,6 @@ def test_progress_inside_a_step_is_told_with_iterations(rows):
     PROBLEM.resources.progress(1, 2)  # tells nobody
     assert len(told) == 3
     assert more.status == "max_iter"
-
-
-def test_events_tell_objective_memory_and_time_left(rows):
-    class Knows(ks.DSG):
-        def step(self, problem, state, batch):
-            return replace(super().step(problem, state, batch), objective=0.25)
-
-    stop = Stop(9)
-    ks.run(
-        Knows(block_size=16), PROBLEM, forever(rows), max_iter=4, callbacks=CallbackList([stop])
-    )
-    for e in stop.events:  # the mean time of an iteration for each that is left
-        assert e.objective == 0.25
-        assert e.seconds_left == pytest.approx(e.seconds / e.iteration * (4 - e.iteration))
 
 
 # -- states --------------------------------------------------------------------------------

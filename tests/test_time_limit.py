@@ -242,7 +242,7 @@ class Phases(Callback):
 @every("fails", [False, True])
 def test_phases_end_with_the_fit(rows, fails):
     phases = Phases(fails)
-    model = kg.KernelRegressor(solver="dsg", max_iter=1, callbacks=phases)
+    model = kg.KernelRegressor(solver="dsg", metric=None, max_iter=1, callbacks=phases)
     with pytest.raises(RuntimeError) if fails else nullcontext():
         model.fit(*rows)
     assert phases.names[0].startswith("search")

@@ -33,24 +33,17 @@ def stream(kernel=None, d=5, block_size=64, seed=3, **options):
 
 QUICK = [
     (kk.Gaussian(0.7, form="phase"), cube(), 400),
-    (kk.Laplacian(0.7, column_weights=[1.0, 0.3, 2.0]), cube(), 400),
     (kk.RootLaplacian(0.7, column_weights=[1.0, 0.3, 2.0]), cube(), 400),
-    (kk.RootLaplacian(0.3, form="phase"), normal(24, 3), 400),
-    (kk.Chi2(), histograms(50), 400),
     (kk.Chi2("coordinates"), histograms(50), 400),
-    (kk.Intersection("coordinates"), histograms(), 400),
     (kk.JensenShannon("signs"), histograms(5), 400),
-    (kk.Polynomial(1, 0.3, 0.7), unit(), 400),
     (kk.Polynomial(3, "auto", 0.5), unit(), 400),
-    (kk.DotProduct([0.5, 0.0, 1.0, 2.0]), unit(), 400),
     (kk.DotProduct("vovk", gamma=0.3, p=1.3), unit(), 400),
     (kk.ConvolutionKernel((9, 7), 3, stride=2, pool_size=2), cube(d=63) / 2, 400),
     ((kk.Gaussian(0.5) * kk.Chi2()) + (kk.Cauchy(0.4) * kk.Laplacian(0.1)), cube(), 400),
-    (kk.Gaussian(0.3) * (kk.SkewedChi2() + kk.Laplacian(0.2)), cube(), 400),
-    (kk.Gaussian(0.5) * kk.Laplacian(0.7, column_weights=[1.0, 0.3, 2.0]), cube(), 400),
 ]
 SLOW = [
     *((kk.KERNELS[n](gamma=0.7, form=f), cube(), 400) for n in STATIONARY for f in FORMS),
+    (kk.Laplacian(0.7, column_weights=[1.0, 0.3, 2.0]), cube(), 400),
     (kk.Matern(0.1, 0.7), cube(), 4000),
     *((kk.Matern(nu, 0.7), cube(), 400) for nu in (0.3, 0.5, 2.5, 7)),
     (kk.Matern(2.5, "scale", bandwidth_factor=0.5), cube(), 400),
@@ -84,10 +77,10 @@ SLOW = [
         (kernel, cube(), 1000)
         for kernel in (
             kk.SumKernel([kk.Gaussian(bandwidth_factor=b) for b in (0.5, 2.0)], [0.3, 0.7]),
-            kk.Chi2() + kk.Gaussian(0.3) + kk.SkewedChi2(), 0.5 * kk.Gaussian(0.4),
-            kk.Chi2() * kk.Chi2(), kk.Matern(1.5, 0.2) * kk.Cauchy(0.4) * kk.Gaussian(0.1),
+            0.5 * kk.Gaussian(0.4), kk.Chi2() * kk.Chi2(),
+            kk.Matern(1.5, 0.2) * kk.Cauchy(0.4) * kk.Gaussian(0.1),
             kk.Gaussian(0.3, form="phase") * kk.Laplacian(0.2, form="phase"),
-            kk.Gaussian(0.3, form="phase") * kk.Laplacian(0.2), kk.Gaussian(0.5) * kk.Chi2(),
+            kk.Gaussian(0.3, form="phase") * kk.Laplacian(0.2),
             (kk.Gaussian(0.6) + kk.Laplacian(0.2)) * kk.SkewedChi2(),
             (kk.Gaussian(0.3) + kk.Chi2()) * kk.Gaussian(0.3),
         )
