@@ -85,7 +85,7 @@ def values_of(name, kernel, X, Z, wide=False):
 @every("unknown", ["gpu", "cuda:", "cuda:x", "torch:1", "CPU", ""])
 def test_unknown_names_are_refused(unknown):
     raises(ValueError, r"Unknown device .*choose 'cpu', 'cuda'", get_device, unknown)
-    assert get_device("cpu") is None  # which is NumPy
+    assert get_device("cpu") is None
 
 
 @pytest.mark.parametrize(

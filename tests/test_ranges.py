@@ -61,7 +61,7 @@ def test_values_beyond_float32_are_refused(solver):
     assert len(set(model.predict(X))) == 2
     many = np.zeros((20_000, 4))
     many[19_000, 3] = 1e30
-    raises(kg.DataError, "Row 19000, column 3", model.predict, many)  # of all chunks
+    raises(kg.DataError, "Row 19000, column 3", model.predict, many)
 
 
 @pytest.mark.parametrize("cls", [kg.KernelRegressor, kg.LinearRegressor])

@@ -171,6 +171,8 @@ def test_rows_of_a_store_that_are_not_prepared_are_few(monkeypatch):
         assert store.most == most  # the rows that scaling comes from, or those of a piece
         (shard,) = state.workspace.team.shards
         np.testing.assert_array_equal(shard._read().values, shard.home.prepare(X).values)
+    X[4100, 1] = 1e60
+    raises(DataError, "Row 4100, column 1 ", descent.init, problem, store)
 
 
 def test_samples_come_from_all_shards_alike(small_shards):

@@ -515,7 +515,7 @@ def _read_pieces(home: ExactKernel, store: RowStore, start: int, stop: int) -> t
     pieces = []
     for a in range(start, stop, _PIECE):
         batch = store.read(a, min(stop, a + _PIECE))
-        pieces.append((home.prepare(batch.X), batch.y, batch.sample_weight))
+        pieces.append((home.prepare(batch.X, first=a), batch.y, batch.sample_weight))
     rows, *others = zip(*pieces, strict=True)
     return (join_rows(rows), *map(np.concatenate, others))
 
